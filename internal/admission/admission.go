@@ -1,0 +1,88 @@
+// Package admission is the ordered chain that every write passes between authorization and commit: mutating
+// plugins, then (after defaulting and schema validation by the API server) validating plugins.
+package admission
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/auth"
+)
+
+// Operation is what is being done.
+type Operation string
+
+const (
+	Create  Operation = "CREATE"
+	Update  Operation = "UPDATE"
+	Delete  Operation = "DELETE"
+	Connect Operation = "CONNECT"
+)
+
+// Attributes describes one write. Plugins may change Object in Admit, never in Validate. Object is nil for Delete;
+// OldObject is nil for Create and is shared: read-only.
+type Attributes struct {
+	User        auth.User
+	Operation   Operation
+	Kind        schema.GroupVersionKind
+	Resource    schema.GroupVersionResource
+	Subresource string
+	Namespace   string
+	Name        string // may be empty for generateName
+	Object      runtime.Object
+	OldObject   runtime.Object
+	Options     runtime.Object // CreateOptions, UpdateOptions, DeleteOptions, or PatchOptions as Update/CreateOptions
+	DryRun      bool
+
+	// Warn sends a Warning header to the client; never nil.
+	Warn func(text string)
+	// Annotate adds an audit annotation; never nil.
+	Annotate func(key, value string)
+}
+
+// Plugin is one link of the chain. It implements Mutator, Validator or both.
+type Plugin interface {
+	Name() string
+	Handles(Operation) bool
+}
+
+// Mutator changes the object before it is validated.
+type Mutator interface {
+	Plugin
+	Admit(ctx context.Context, a *Attributes) error
+}
+
+// Validator accepts or refuses the final object. Errors are StatusErrors, or become Forbidden.
+type Validator interface {
+	Plugin
+	Validate(ctx context.Context, a *Attributes) error
+}
+
+// Chain runs plugins in order.
+type Chain []Plugin
+
+// Admit runs every mutator that handles the operation.
+func (c Chain) Admit(ctx context.Context, a *Attributes) error {
+	for _, p := range c {
+		if m, ok := p.(Mutator); ok && p.Handles(a.Operation) {
+			if err := m.Admit(ctx, a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Validate runs every validator that handles the operation.
+func (c Chain) Validate(ctx context.Context, a *Attributes) error {
+	for _, p := range c {
+		if v, ok := p.(Validator); ok && p.Handles(a.Operation) {
+			if err := v.Validate(ctx, a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+// Package api owns the table of built-in kinds and the codecs for their wire formats.
+//
+// The external storage version of each kind is the hub (there are no internal types): every
+// component works with the Go types of k8s.io/api in their storage version.
+package api
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Kind is one row of the table: all that the API server needs to know to serve a kind, except its
+// behaviour, which is a resource.Strategy.
+type Kind struct {
+	Kind       schema.GroupVersionKind // in the storage version, which is the hub
+	Resource   string                  // plural, lower case
+	Singular   string
+	ShortNames []string
+	Categories []string
+	Namespaced bool
+	// Served lists the versions served, the preferred one first.
+	Served []string
+	// Prefix is where objects lie in the store, as upstream: "/registry/pods". Namespaced objects lie at
+	// Prefix/namespace/name, others at Prefix/name.
+	Prefix string
+	// Verbs is nil for the usual eight (create delete deletecollection get list patch update watch).
+	Verbs        []string
+	Subresources []Subresource
+	// Object is a zero value of the Go type in the storage version.
+	Object runtime.Object
+}
+
+// Subresource is one path below an object.
+type Subresource struct {
+	Name  string                  // "status", "scale", "binding"
+	Kind  schema.GroupVersionKind // what it takes and gives
+	Verbs []string
+}
+
+// GVR is the resource in the storage version.
+func (k *Kind) GVR() schema.GroupVersionResource {
+	return k.Kind.GroupVersion().WithResource(k.Resource)
+}
+
+// GroupResource is the resource without version.
+func (k *Kind) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: k.Kind.Group, Resource: k.Resource}
+}
+
+var index = sync.OnceValue(func() (ix struct {
+	byType     map[reflect.Type]*Kind
+	byResource map[schema.GroupResource]*Kind
+	byKind     map[schema.GroupKind]*Kind
+}) {
+	ix.byType = map[reflect.Type]*Kind{}
+	ix.byResource = map[schema.GroupResource]*Kind{}
+	ix.byKind = map[schema.GroupKind]*Kind{}
+	for i := range kinds {
+		k := &kinds[i]
+		ix.byType[reflect.TypeOf(k.Object)] = k
+		ix.byResource[k.GroupResource()] = k
+		ix.byKind[k.Kind.GroupKind()] = k
+	}
+	return ix
+})
+
+// Kinds is the table, in discovery order. Read-only.
+func Kinds() []Kind { return kinds }
+
+// ByResource finds a built-in kind by group and plural name.
+func ByResource(gr schema.GroupResource) (*Kind, bool) {
+	k, ok := index().byResource[gr]
+	return k, ok
+}
+
+// ByKind finds a built-in kind by group and kind.
+func ByKind(gk schema.GroupKind) (*Kind, bool) {
+	k, ok := index().byKind[gk]
+	return k, ok
+}
+
+// ResourceOf is the storage-version resource of an object's Go type. It panics for a type that is not in the
+// table, which is a programming error.
+func ResourceOf(obj runtime.Object) schema.GroupVersionResource {
+	k, ok := index().byType[reflect.TypeOf(obj)]
+	if !ok {
+		panic(fmt.Sprintf("api: %T is not in the table of kinds", obj))
+	}
+	return k.GVR()
+}

@@ -1,0 +1,72 @@
+// Package controller is the loop that every control loop runs in: edge triggered, level driven. Events from
+// Views become keys, keys wait in a queue (one worker per key at a time), and Reconcile reads the current state.
+package controller
+
+import (
+	"context"
+	"time"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// Key names what is to be reconciled.
+type Key struct{ Namespace, Name string }
+
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
+}
+
+// Input maps the events of one View to keys.
+type Input struct {
+	View client.View
+	// Keys gives the keys that an event concerns.
+	Keys func(client.Event) []Key
+}
+
+// Result says when to look again.
+type Result struct {
+	// After asks for another Reconcile of the key after this time; 0 does not.
+	After time.Duration
+}
+
+// Loop is one control loop. Reconcile returning an error is retried with exponential backoff (5 ms to 16 min
+// 40 s, as upstream's work queues); Conflict errors are retried at once without being reported; an error wrapped by Terminal is not retried.
+type Loop struct {
+	Name      string
+	Inputs    []Input
+	Reconcile func(ctx context.Context, key Key) (Result, error)
+	// Workers is how many keys are reconciled at a time; 0 is 1.
+	Workers int
+	// Resync queues every key of the first input this often; 0 never does.
+	Resync time.Duration
+}
+
+// Starter builds and runs one controller until ctx ends; controllers/all.go lists them all.
+type Starter struct {
+	Name string // upstream's name: "deployment-controller"
+	Run  func(ctx context.Context, env Env) error
+}
+
+// Env is what controllers get to work with.
+type Env struct {
+	// Client has the identity system:serviceaccount:kube-system:NAME of the controller.
+	Client client.Interface
+	Events client.Recorder
+	Config Config
+}
+
+// Config is what the cluster's operator decided.
+type Config struct {
+	ClusterName        string
+	PodCIDR            string // 10.42.0.0/16; each node gets a NodeCIDRMaskSize part of it
+	NodeCIDRMaskSize   int    // 24
+	ServiceCIDR        string
+	CACert             []byte // PEM, for root-ca-cert-publisher and the signers
+	CAKey              []byte // PEM; nil where the signers do not run
+	ClusterSigningTime time.Duration
+	NodeMonitorGrace   time.Duration // 40 s (upstream --node-monitor-grace-period)
+	TerminatedPodLimit int           // 12500
+}

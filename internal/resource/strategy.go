@@ -1,0 +1,66 @@
+// Package resource holds what is particular to each built-in kind: defaults, validation, what an
+// update may change, selectable fields and printer columns. One file per kind; everything is a pure function:
+// no I/O and no clock. Rules come from the API reference and the comments of k8s.io/api.
+package resource
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Strategy is the behaviour of one kind, in its storage version. Nil functions mean "nothing to do".
+// Metadata rules common to all kinds (names, labels, annotations, finalizers, owner references,
+// immutable metadata) are applied by the API server for every kind; see ValidateMeta in this package.
+type Strategy struct {
+	// Default fills in the defaults that upstream's defaulting for this version does. Idempotent.
+	// It runs after decoding a request and after decoding a stored object.
+	Default func(obj runtime.Object)
+
+	// PrepareCreate clears what a creator may not set (usually status) and sets generation.
+	PrepareCreate func(obj runtime.Object)
+	// PrepareUpdate keeps what a plain update may not change (usually status) and raises generation when spec changes.
+	PrepareUpdate func(obj, old runtime.Object)
+	// PrepareStatus keeps what an update of the status subresource may not change (all but status).
+	PrepareStatus func(obj, old runtime.Object)
+
+	ValidateCreate func(obj runtime.Object) field.ErrorList
+	ValidateUpdate func(obj, old runtime.Object) field.ErrorList
+	ValidateStatus func(obj, old runtime.Object) field.ErrorList
+	// ValidateName checks metadata.name; prefix is true when it will get a random suffix (generateName). nil: a DNS subdomain.
+	ValidateName func(name string, prefix bool) []string
+	// Subresource holds prepare and validate of update subresources other than status (ephemeralcontainers, resize, finalize, approval).
+	Subresource map[string]UpdateStrategy
+
+	// Warnings are sent to the client as Warning headers.
+	Warnings func(obj, old runtime.Object) []string
+
+	// Fields gives the selectable fields besides metadata.name and metadata.namespace.
+	Fields func(obj runtime.Object) fields.Set
+	// FieldNames are the keys that Fields gives; a selector on another one is an error.
+	FieldNames []string
+
+	// Columns are the printer columns after the name column; Row gives one object's cells in the same order, Name first.
+	Columns []metav1.TableColumnDefinition
+	Row     func(obj runtime.Object, now metav1.Time) []any
+
+	// AllowCreateOnUpdate lets PUT create the object (Lease, Endpoints, ...). AllowUnconditionalUpdate lets PUT omit resourceVersion.
+	AllowCreateOnUpdate      bool
+	AllowUnconditionalUpdate bool
+	// DefaultPropagation is what a delete without propagationPolicy does; empty is Background.
+	DefaultPropagation metav1.DeletionPropagation
+	// GracefulDelete decides a graceful delete: it returns the grace seconds to set on the object, and whether it is to be
+	// deleted gracefully at all (pods). nil: deleted at once.
+	GracefulDelete func(obj runtime.Object, opts *metav1.DeleteOptions) (seconds int64, graceful bool)
+}
+
+// UpdateStrategy is Prepare and Validate of one update subresource.
+type UpdateStrategy struct {
+	Prepare  func(obj, old runtime.Object)
+	Validate func(obj, old runtime.Object) field.ErrorList
+}
+
+// For finds the strategy of a kind; every row of api.Kinds has one.
+func For(gr schema.GroupResource) *Strategy { return strategies[gr] }
