@@ -42,12 +42,26 @@ type Loop struct {
 	Workers int
 	// Resync queues every key of the first input this often; 0 never does.
 	Resync time.Duration
+	// Sources run beside the workers and add keys that no View's event leads to (timers, discovery). They end with ctx.
+	Sources []func(ctx context.Context, add func(Key, time.Duration))
 }
 
 // Starter builds and runs one controller until ctx ends; controllers/all.go lists them all.
 type Starter struct {
 	Name string // upstream's name: "deployment-controller"
-	Run  func(ctx context.Context, env Env) error
+	// Account is the controller's service account in kube-system where its name differs from Name
+	// (node-lifecycle-controller acts as node-controller).
+	Account string
+	Run     func(ctx context.Context, env Env) error
+}
+
+// User is the name that the controller acts under.
+func (s Starter) User() string {
+	account := s.Account
+	if account == "" {
+		account = s.Name
+	}
+	return "system:serviceaccount:kube-system:" + account
 }
 
 // Env is what controllers get to work with.

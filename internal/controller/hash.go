@@ -1,0 +1,26 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/util/rand"
+)
+
+// Hash names a template by its content: the value of pod-template-hash and controller-revision-hash. A collision of
+// two templates is resolved by counting collisionCount up. The letters are those of generated names, so that no
+// rude word comes out.
+func Hash(template any, collisionCount *int32) string {
+	raw, err := json.Marshal(template)
+	if err != nil {
+		panic(fmt.Sprintf("controller: %T can not be encoded: %v", template, err))
+	}
+	h := fnv.New32a()
+	h.Write(raw)
+	if collisionCount != nil {
+		h.Write([]byte(strconv.Itoa(int(*collisionCount))))
+	}
+	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
+}

@@ -1,0 +1,174 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// ErrLeadershipLost: the lease could not be renewed in time, so another process may lead now.
+var ErrLeadershipLost = errors.New("leadership lost")
+
+// Election lets one of several processes lead, by a Lease, in a way that upstream's components take part in. It is written
+// on client.Interface because client-go's lock would bring the whole typed clientset into the binary.
+type Election struct {
+	Client    client.Interface
+	Events    client.Recorder // may be nil
+	Namespace string          // kube-system
+	Name      string          // kube-controller-manager
+	Identity  string          // host name and something unique
+
+	// Zero values mean upstream's defaults: 15 s, 10 s, 2 s.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+}
+
+// election is the state of one Run.
+type election struct {
+	Election
+	seen     *coordinationv1.LeaseSpec // the record last read
+	seenAt   time.Time                 // when it was first seen so, by our clock: other clocks are not trusted
+	observed *coordinationv1.Lease
+}
+
+// Run waits until this process leads, then calls lead with a context that ends when leadership does, and waits for it.
+// It returns lead's error, ErrLeadershipLost, or nil when ctx ended. The lease is given back at the end.
+func (e Election) Run(ctx context.Context, lead func(context.Context) error) error {
+	if e.LeaseDuration == 0 {
+		e.LeaseDuration = 15 * time.Second
+	}
+	if e.RenewDeadline == 0 {
+		e.RenewDeadline = 10 * time.Second
+	}
+	if e.RetryPeriod == 0 {
+		e.RetryPeriod = 2 * time.Second
+	}
+	r := &election{Election: e}
+	for !r.try(ctx) {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(e.RetryPeriod):
+		}
+	}
+	slog.Info("leading", "lease", e.Namespace+"/"+e.Name, "identity", e.Identity)
+	if e.Events != nil {
+		e.Events.Eventf(r.observed, nil, corev1.EventTypeNormal, "LeaderElection", "Lead", "%s became leader", e.Identity)
+	}
+	leading, stop := context.WithCancel(ctx)
+	defer stop()
+	result := make(chan error, 1)
+	go func() { result <- lead(leading) }()
+
+	ticker := time.NewTicker(e.RetryPeriod)
+	defer ticker.Stop()
+	renewed := time.Now()
+	for {
+		select {
+		case err := <-result:
+			r.release()
+			return err
+		case <-ctx.Done():
+			err := <-result
+			r.release()
+			return err
+		case <-ticker.C:
+			attempt, cancel := context.WithTimeout(ctx, max(e.RenewDeadline-time.Since(renewed), time.Millisecond))
+			ok := r.try(attempt)
+			cancel()
+			if ok {
+				renewed = time.Now()
+			} else if time.Since(renewed) >= e.RenewDeadline {
+				stop()
+				return errors.Join(fmt.Errorf("lease %s/%s: %w", e.Namespace, e.Name, ErrLeadershipLost), <-result)
+			}
+		}
+	}
+}
+
+// try acquires or renews the lease.
+func (r *election) try(ctx context.Context) bool {
+	lease, err := client.Get[*coordinationv1.Lease](ctx, r.Client, r.Namespace, r.Name)
+	if apierrors.IsNotFound(err) {
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name}, Spec: r.record(nil)}
+		created, err := client.Create(ctx, r.Client, lease)
+		return r.wrote(created, err)
+	}
+	if err != nil {
+		slog.Warn("can't read the leader lease", "lease", r.Namespace+"/"+r.Name, "error", err)
+		return false
+	}
+	if r.seen == nil || !sameRecord(r.seen, &lease.Spec) {
+		r.seen, r.seenAt = lease.Spec.DeepCopy(), time.Now()
+	}
+	holder := value(lease.Spec.HolderIdentity)
+	if holder != "" && holder != r.Identity && time.Since(r.seenAt) < time.Duration(value(lease.Spec.LeaseDurationSeconds))*time.Second {
+		return false
+	}
+	lease = lease.DeepCopy()
+	lease.Spec = r.record(&lease.Spec)
+	updated, err := client.Update(ctx, r.Client, lease)
+	return r.wrote(updated, err)
+}
+
+func (r *election) wrote(lease *coordinationv1.Lease, err error) bool {
+	if err != nil {
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			slog.Warn("can't write the leader lease", "lease", r.Namespace+"/"+r.Name, "error", err)
+		}
+		return false
+	}
+	r.observed, r.seen, r.seenAt = lease, lease.Spec.DeepCopy(), time.Now()
+	return true
+}
+
+// record is the lease's content with us as holder.
+func (r *election) record(old *coordinationv1.LeaseSpec) coordinationv1.LeaseSpec {
+	now := metav1.NowMicro()
+	seconds := int32(r.LeaseDuration / time.Second)
+	spec := coordinationv1.LeaseSpec{HolderIdentity: &r.Identity, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now, LeaseTransitions: new(int32)}
+	if old == nil {
+		return spec
+	}
+	spec.LeaseTransitions = old.LeaseTransitions
+	if value(old.HolderIdentity) == r.Identity {
+		spec.AcquireTime = old.AcquireTime
+	} else {
+		transitions := value(old.LeaseTransitions) + 1
+		spec.LeaseTransitions = &transitions
+	}
+	return spec
+}
+
+// release gives the lease back, so that the next leader need not wait for it to expire.
+func (r *election) release() {
+	ctx, cancel := context.WithTimeout(context.Background(), r.RetryPeriod)
+	defer cancel()
+	lease := r.observed.DeepCopy()
+	now, one, nobody := metav1.NowMicro(), int32(1), ""
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime, lease.Spec.AcquireTime = &nobody, &one, &now, &now
+	if _, err := client.Update(ctx, r.Client, lease); err != nil {
+		slog.Warn("can't give the leader lease back", "lease", r.Namespace+"/"+r.Name, "error", err)
+	}
+}
+
+func sameRecord(a, b *coordinationv1.LeaseSpec) bool {
+	return value(a.HolderIdentity) == value(b.HolderIdentity) && a.RenewTime.Equal(b.RenewTime) && a.AcquireTime.Equal(b.AcquireTime)
+}
+
+// value is what p points at, or the zero value.
+func value[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
