@@ -1,0 +1,52 @@
+package pki
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+type kubeconfig struct {
+	path, server string
+	leaf         *Leaf
+}
+
+// WriteKubeconfig writes a kubeconfig file for the identity of leaf at the server's URL, with everything inline. Run
+// writes it again when the certificate has been renewed.
+func (p *PKI) WriteKubeconfig(path, server string, leaf *Leaf) error {
+	k := kubeconfig{path: path, server: server, leaf: leaf}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kubeconfigs = append(p.kubeconfigs, k)
+	return p.writeKubeconfig(k)
+}
+
+func (p *PKI) writeKubeconfig(k kubeconfig) error {
+	certPEM, keyPEM, err := k.leaf.PEM()
+	if err != nil {
+		return fmt.Errorf("write kubeconfig %s: %w", k.path, err)
+	}
+	data, err := Kubeconfig(k.server, p.CA.CertPEM, k.leaf.spec.CommonName, &clientcmdapi.AuthInfo{ClientCertificateData: certPEM, ClientKeyData: keyPEM})
+	if err != nil {
+		return fmt.Errorf("write kubeconfig %s: %w", k.path, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(k.path), 0o755); err != nil {
+		return fmt.Errorf("write kubeconfig %s: %w", k.path, err)
+	}
+	return writeFile(k.path, data, false)
+}
+
+// Kubeconfig is a kubeconfig file's content: one cluster "knarr", one user, one context.
+func Kubeconfig(server string, caPEM []byte, user string, credentials *clientcmdapi.AuthInfo) ([]byte, error) {
+	const cluster = "knarr"
+	context := user + "@" + cluster
+	return clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{cluster: {Server: server, CertificateAuthorityData: caPEM}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: credentials},
+		Contexts:       map[string]*clientcmdapi.Context{context: {Cluster: cluster, AuthInfo: user}},
+		CurrentContext: context,
+	})
+}

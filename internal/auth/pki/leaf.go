@@ -1,0 +1,152 @@
+package pki
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Spec says what a Leaf is for.
+type Spec struct {
+	// File is the path below the folder without extension: "apiserver" makes apiserver.crt and apiserver.key.
+	File string
+	// CommonName is the user, Groups are the organizations of the subject.
+	CommonName string
+	Groups     []string
+	// Names are DNS names and IP addresses. A Leaf with names may serve; every Leaf but the API server's may be a client.
+	Names      []string
+	ServerOnly bool
+}
+
+// Leaf is a certificate with its key, renewed in place. Safe for concurrent use.
+type Leaf struct {
+	spec    Spec
+	base    string // path without extension
+	ca      *Authority
+	current atomic.Pointer[tls.Certificate]
+}
+
+// Certificate is the current certificate.
+func (l *Leaf) Certificate() *tls.Certificate { return l.current.Load() }
+
+// GetCertificate is for a server's tls.Config.
+func (l *Leaf) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return l.current.Load(), nil
+}
+
+// GetClientCertificate is for a client's tls.Config.
+func (l *Leaf) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return l.current.Load(), nil
+}
+
+// CertFile and KeyFile are where the Leaf lies.
+func (l *Leaf) CertFile() string { return l.base + ".crt" }
+func (l *Leaf) KeyFile() string  { return l.base + ".key" }
+
+// PEM is the current certificate and key.
+func (l *Leaf) PEM() (certPEM, keyPEM []byte, err error) {
+	cert := l.current.Load()
+	for _, der := range cert.Certificate {
+		certPEM = append(certPEM, encodeCert(der)...)
+	}
+	keyPEM, err = marshalKey(cert.PrivateKey)
+	return certPEM, keyPEM, err
+}
+
+// RenewAt is when the Leaf is to be renewed: when four fifths of its life are over.
+func (l *Leaf) RenewAt() time.Time { return renewAt(l.current.Load().Leaf) }
+
+func renewAt(c *x509.Certificate) time.Time {
+	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) / 5 * 4)
+}
+
+// open uses the files when they hold what the Spec asks for, else makes them.
+func (l *Leaf) open(now time.Time) error {
+	if cert, err := tls.LoadX509KeyPair(l.CertFile(), l.KeyFile()); err == nil && l.usable(cert.Leaf, now) {
+		l.current.Store(&cert)
+		return nil
+	}
+	return l.renew(now)
+}
+
+// usable says whether a certificate found on disk still serves.
+func (l *Leaf) usable(c *x509.Certificate, now time.Time) bool {
+	if c.CheckSignatureFrom(l.ca.Certificate) != nil || c.Subject.CommonName != l.spec.CommonName || !now.Before(renewAt(c)) {
+		return false
+	}
+	for _, g := range l.spec.Groups {
+		if !slices.Contains(c.Subject.Organization, g) {
+			return false
+		}
+	}
+	for _, name := range l.spec.Names {
+		if ip := net.ParseIP(name); ip != nil {
+			if !slices.ContainsFunc(c.IPAddresses, ip.Equal) {
+				return false
+			}
+		} else if !slices.Contains(c.DNSNames, name) {
+			return false
+		}
+	}
+	return true
+}
+
+// renew makes a new key and certificate. A certificate that does not fit its key (a crash between the two files) is
+// noticed by open and made anew, so neither file needs to be on disk before the other.
+func (l *Leaf) renew(now time.Time) error {
+	key, keyPEM, err := newKey()
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: l.spec.CommonName, Organization: l.spec.Groups},
+		NotBefore:   now.Add(-clockSkew),
+		NotAfter:    now.Add(leafLifetime),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: l.spec.usages(),
+	}
+	for _, name := range l.spec.Names {
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
+	}
+	certPEM, err := l.ca.Sign(template, key.Public())
+	if err != nil {
+		return err
+	}
+	cert, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return fmt.Errorf("certificate %q: %w", l.spec.CommonName, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(l.base), 0o700); err != nil {
+		return err
+	}
+	if err := writeFile(l.KeyFile(), keyPEM, false); err != nil {
+		return err
+	}
+	if err := writeFile(l.CertFile(), certPEM, false); err != nil {
+		return err
+	}
+	l.current.Store(&cert)
+	return nil
+}
+
+func (s Spec) usages() []x509.ExtKeyUsage {
+	var usages []x509.ExtKeyUsage
+	if len(s.Names) > 0 {
+		usages = append(usages, x509.ExtKeyUsageServerAuth)
+	}
+	if !s.ServerOnly {
+		usages = append(usages, x509.ExtKeyUsageClientAuth)
+	}
+	return usages
+}

@@ -1,0 +1,241 @@
+package pki
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Config says which certificates are wanted.
+type Config struct {
+	// Dir is the folder of keys and certificates; made with mode 0700.
+	Dir string
+	// ServiceIPs are the first addresses of the Service ranges, at which pods reach the API server.
+	ServiceIPs []net.IP
+	// ClusterDomain is "cluster.local" when empty.
+	ClusterDomain string
+	// Names are more DNS names and IP addresses of the API server: the node's name and addresses, --tls-san.
+	Names []string
+	// NodeName, when set, asks for the certificates of the node agent in this process.
+	NodeName string
+	// NodeAddresses are the node's addresses, for its serving certificate.
+	NodeAddresses []string
+	// Now is time.Now when nil.
+	Now func() time.Time
+}
+
+// PKI is everything under the folder. Fields are set by Open and not changed afterwards; Leaves renew themselves in Run.
+type PKI struct {
+	CA           *Authority
+	FrontProxyCA *Authority
+	// ServiceAccount signs service account tokens.
+	ServiceAccount *SigningKeys
+
+	APIServer         *Leaf // serves
+	KubeletClient     *Leaf // the API server's identity towards kubelets (kube-apiserver-kubelet-client)
+	FrontProxyClient  *Leaf // the API server's identity towards aggregated API servers
+	Admin             *Leaf // kubernetes-admin in system:masters
+	Scheduler         *Leaf
+	ControllerManager *Leaf
+	Proxy             *Leaf
+	Node              *Leaf // client of the node agent (system:node:NAME); nil without NodeName
+	Kubelet           *Leaf // the node agent serves with it; nil without NodeName
+
+	config      Config
+	mu          sync.Mutex // guards leaves and kubeconfigs
+	leaves      []*Leaf
+	kubeconfigs []kubeconfig
+}
+
+// Open reads what is in the folder and makes what is missing, all in parallel.
+func Open(config Config) (*PKI, error) {
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	if config.ClusterDomain == "" {
+		config.ClusterDomain = "cluster.local"
+	}
+	if err := os.MkdirAll(config.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("pki: %w", err)
+	}
+	p := &PKI{config: config}
+	now := config.Now()
+	var g errgroup.Group
+	g.Go(func() (err error) {
+		p.CA, err = openAuthority(p.path("ca.crt"), p.path("ca.key"), "kubernetes", now)
+		return err
+	})
+	g.Go(func() (err error) {
+		p.FrontProxyCA, err = openAuthority(p.path("front-proxy-ca.crt"), p.path("front-proxy-ca.key"), "front-proxy-ca", now)
+		return err
+	})
+	g.Go(func() (err error) {
+		p.ServiceAccount, err = openSigningKeys(config.Dir)
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return nil, fmt.Errorf("pki: %w", err)
+	}
+	p.declare()
+	var leaves errgroup.Group
+	for _, l := range p.leaves {
+		leaves.Go(func() error { return l.open(now) })
+	}
+	if err := leaves.Wait(); err != nil {
+		return nil, fmt.Errorf("pki: %w", err)
+	}
+	return p, nil
+}
+
+// declare lists the cluster's own certificates.
+func (p *PKI) declare() {
+	p.APIServer = p.leaf(p.CA, Spec{File: "apiserver", CommonName: "kube-apiserver", Names: p.serverNames(), ServerOnly: true})
+	p.KubeletClient = p.leaf(p.CA, Spec{File: "apiserver-kubelet-client", CommonName: "kube-apiserver-kubelet-client", Groups: []string{"system:masters"}})
+	p.FrontProxyClient = p.leaf(p.FrontProxyCA, Spec{File: "front-proxy-client", CommonName: "front-proxy-client"})
+	p.Admin = p.leaf(p.CA, Spec{File: "admin", CommonName: "kubernetes-admin", Groups: []string{"system:masters"}})
+	p.Scheduler = p.leaf(p.CA, Spec{File: "scheduler", CommonName: "system:kube-scheduler"})
+	p.ControllerManager = p.leaf(p.CA, Spec{File: "controller-manager", CommonName: "system:kube-controller-manager"})
+	p.Proxy = p.leaf(p.CA, Spec{File: "kube-proxy", CommonName: "system:kube-proxy"})
+	if name := p.config.NodeName; name != "" {
+		p.Node = p.leaf(p.CA, NodeSpec(name))
+		p.Kubelet = p.leaf(p.CA, KubeletSpec(name, p.config.NodeAddresses))
+	}
+}
+
+// NodeSpec is the client certificate of a node's agent.
+func NodeSpec(node string) Spec {
+	return Spec{File: "nodes/" + node + "/client", CommonName: "system:node:" + node, Groups: []string{"system:nodes"}}
+}
+
+// KubeletSpec is the certificate that a node's agent serves with.
+func KubeletSpec(node string, addresses []string) Spec {
+	names := append([]string{node}, addresses...)
+	return Spec{File: "nodes/" + node + "/kubelet", CommonName: "system:node:" + node, Groups: []string{"system:nodes"}, Names: names, ServerOnly: true}
+}
+
+// serverNames are all names and addresses under which the API server is reached.
+func (p *PKI) serverNames() []string {
+	names := []string{
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + p.config.ClusterDomain,
+		"localhost", "127.0.0.1", "::1",
+	}
+	for _, ip := range p.config.ServiceIPs {
+		names = append(names, ip.String())
+	}
+	if p.config.NodeName != "" {
+		names = append(names, p.config.NodeName)
+	}
+	names = append(names, p.config.NodeAddresses...)
+	names = append(names, p.config.Names...)
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (p *PKI) path(name string) string { return filepath.Join(p.config.Dir, name) }
+
+func (p *PKI) leaf(ca *Authority, spec Spec) *Leaf {
+	l := &Leaf{spec: spec, base: p.path(spec.File), ca: ca}
+	p.leaves = append(p.leaves, l)
+	return l
+}
+
+// Issue makes (or finds) one more certificate signed by the cluster's CA; Run renews it too.
+func (p *PKI) Issue(spec Spec) (*Leaf, error) {
+	l := &Leaf{spec: spec, base: p.path(spec.File), ca: p.CA}
+	if err := l.open(p.config.Now()); err != nil {
+		return nil, fmt.Errorf("pki: issue %s: %w", spec.File, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leaves = append(p.leaves, l)
+	return l, nil
+}
+
+// ServerTLS is the API server's TLS configuration. Client certificates are asked for but not verified here: a
+// certificate that nobody knows is answered with 401 by the authenticator, as upstream does, not by a broken handshake.
+func (p *PKI) ServerTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: p.APIServer.GetCertificate,
+		ClientAuth:     tls.RequestClientCert,
+		ClientCAs:      p.clientCAs(),
+		NextProtos:     []string{"h2", "http/1.1"},
+	}
+}
+
+// ClientTLS is the configuration of a client with the identity of leaf towards what the cluster's CA signed.
+func (p *PKI) ClientTLS(leaf *Leaf) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: p.CA.Pool(), GetClientCertificate: leaf.GetClientCertificate}
+}
+
+// RenewAt is when the next certificate is to be renewed.
+func (p *PKI) RenewAt() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var next time.Time
+	for _, l := range p.leaves {
+		if at := l.RenewAt(); next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	return next
+}
+
+// Renew renews what is due, and rewrites the kubeconfig files that hold a renewed certificate.
+func (p *PKI) Renew() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.config.Now()
+	for _, l := range p.leaves {
+		if now.Before(l.RenewAt()) {
+			continue
+		}
+		if err := l.renew(now); err != nil {
+			return fmt.Errorf("pki: renew %s: %w", l.spec.File, err)
+		}
+		slog.Info("certificate renewed", "file", l.CertFile(), "until", l.Certificate().Leaf.NotAfter)
+		for _, k := range p.kubeconfigs {
+			if k.leaf != l {
+				continue
+			}
+			if err := p.writeKubeconfig(k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Run renews certificates until ctx ends. It looks at least once a day, because clocks of machines jump and sleep.
+func (p *PKI) Run(ctx context.Context) error {
+	for {
+		wait := min(max(p.RenewAt().Sub(p.config.Now()), time.Minute), 24*time.Hour)
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		if err := p.Renew(); err != nil {
+			slog.Error("certificates could not be renewed, trying again in a minute", "error", err)
+		}
+	}
+}
+
+// clientCAs is what the server names to clients when it asks for a certificate, so that they choose a fitting one.
+func (p *PKI) clientCAs() *x509.CertPool {
+	pool := p.CA.Pool()
+	pool.AddCert(p.FrontProxyCA.Certificate)
+	return pool
+}

@@ -1,0 +1,142 @@
+package pki
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+func open(t *testing.T, dir string, now time.Time) *PKI {
+	t.Helper()
+	p, err := Open(Config{
+		Dir: dir, NodeName: "n1", NodeAddresses: []string{"192.0.2.7"}, ServiceIPs: []net.IP{net.ParseIP("10.43.0.1")},
+		Now: func() time.Time { return now },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestOpenMakesEverythingOnceAndReadsItAgain(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	began := time.Now()
+	first := open(t, dir, now)
+	t.Logf("made everything in %v", time.Since(began))
+	second := open(t, dir, now)
+	if first.CA.Hash() != second.CA.Hash() || !samePublicKey(first.ServiceAccount.Signer.Public(), second.ServiceAccount.Signer.Public()) {
+		t.Error("the CA or the service account key changed at the second Open")
+	}
+	for i, l := range first.leaves {
+		if !l.Certificate().Leaf.Equal(second.leaves[i].Certificate().Leaf) {
+			t.Errorf("%s changed at the second Open", l.spec.File)
+		}
+		for _, f := range []string{l.CertFile(), l.KeyFile()} {
+			if st, err := os.Stat(f); err != nil || st.Mode().Perm() != 0o600 {
+				t.Errorf("%s: %v %v", f, st, err)
+			}
+		}
+	}
+	for _, name := range []string{"kubernetes", "kubernetes.default.svc.cluster.local", "localhost", "127.0.0.1", "::1", "10.43.0.1", "n1", "192.0.2.7"} {
+		if err := first.APIServer.Certificate().Leaf.VerifyHostname(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestDamagedLeafIsMadeAnewAndDamagedAuthorityIsAnError(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	first := open(t, dir, now)
+	// A crash between the two files leaves a key that does not fit its certificate.
+	if err := os.WriteFile(first.Admin.KeyFile(), []byte("torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if second := open(t, dir, now); second.Admin.Certificate().Leaf.Equal(first.Admin.Certificate().Leaf) {
+		t.Error("the damaged certificate is still in use")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ca.key"), []byte("torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{Dir: dir}); err == nil {
+		t.Error("a damaged CA was accepted")
+	}
+	if err := os.Remove(filepath.Join(dir, "ca.key")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{Dir: dir}); err == nil {
+		t.Error("a CA without its key was accepted")
+	}
+}
+
+func TestLeafIsIssuedAnewWhenANameIsMissing(t *testing.T) {
+	dir := t.TempDir()
+	open(t, dir, time.Now())
+	p, err := Open(Config{Dir: dir, NodeName: "n1", Names: []string{"cluster.example"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.APIServer.Certificate().Leaf.VerifyHostname("cluster.example"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRenewalIsSeenByRunningServerAndKubeconfig(t *testing.T) {
+	now := time.Now()
+	p := open(t, t.TempDir(), now)
+	p.config.Now = func() time.Time { return now }
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", p.ServerTLS())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {})}
+	served := make(chan error)
+	go func() { served <- server.Serve(listener) }()
+	defer func() { server.Close(); <-served }()
+	url := "https://" + listener.Addr().String()
+	path := filepath.Join(t.TempDir(), "a", "kubeconfig")
+	if err := p.WriteKubeconfig(path, url, p.Admin); err != nil {
+		t.Fatal(err)
+	}
+	before := serials(t, url, path, now)
+
+	if due := p.RenewAt(); due.Sub(now) < 290*24*time.Hour || due.Sub(now) > 293*24*time.Hour {
+		t.Errorf("renewal is due in %v", due.Sub(now))
+	}
+	now = p.RenewAt().Add(time.Second)
+	if err := p.Renew(); err != nil {
+		t.Fatal(err)
+	}
+	after := serials(t, url, path, now)
+	if before[0] == after[0] || before[1] == after[1] {
+		t.Errorf("certificates were not renewed: %v, %v", before, after)
+	}
+}
+
+// serials connects with the kubeconfig's certificate and gives the serial numbers of the server's and the client's.
+func serials(t *testing.T, url, kubeconfig string, now time.Time) [2]string {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(config.CAData)
+	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, Time: func() time.Time { return now }}, DisableKeepAlives: true}}
+	response, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	return [2]string{response.TLS.PeerCertificates[0].SerialNumber.String(), pair.Leaf.SerialNumber.String()}
+}

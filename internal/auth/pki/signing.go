@@ -1,0 +1,65 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/util/keyutil"
+)
+
+// SigningKeys sign and verify service account tokens. Tokens are signed with Signer (sa.key); those signed by any key of
+// Verifiers are accepted: sa.pub may hold several, so that a key can be rotated.
+type SigningKeys struct {
+	Signer    crypto.Signer
+	Verifiers []crypto.PublicKey
+}
+
+func openSigningKeys(dir string) (*SigningKeys, error) {
+	keyFile, pubFile := filepath.Join(dir, "sa.key"), filepath.Join(dir, "sa.pub")
+	keyPEM, err := os.ReadFile(keyFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if _, keyPEM, err = newKey(); err != nil {
+			return nil, err
+		}
+		if err := writeFile(keyFile, keyPEM, true); err != nil {
+			return nil, err
+		}
+	case err != nil:
+		return nil, fmt.Errorf("read service account key: %w", err)
+	}
+	signer, err := parseSigner(keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("service account key in %s: %w", keyFile, err)
+	}
+	keys := &SigningKeys{Signer: signer, Verifiers: []crypto.PublicKey{signer.Public()}}
+	pubPEM, err := os.ReadFile(pubFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		der, err := x509.MarshalPKIXPublicKey(signer.Public())
+		if err != nil {
+			return nil, fmt.Errorf("service account key in %s: %w", keyFile, err)
+		}
+		return keys, writeFile(pubFile, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), false)
+	case err != nil:
+		return nil, fmt.Errorf("read service account key: %w", err)
+	}
+	published, err := keyutil.ParsePublicKeysPEM(pubPEM)
+	if err != nil {
+		return nil, fmt.Errorf("service account keys in %s: %w", pubFile, err)
+	}
+	for _, k := range published {
+		if !samePublicKey(signer.Public(), k) {
+			keys.Verifiers = append(keys.Verifiers, k)
+		}
+	}
+	return keys, nil
+}
+
+func marshalKey(key crypto.PrivateKey) ([]byte, error) { return keyutil.MarshalPrivateKeyToPEM(key) }
