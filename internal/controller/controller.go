@@ -4,7 +4,10 @@ package controller
 
 import (
 	"context"
+	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
 )
@@ -50,7 +53,7 @@ type Loop struct {
 type Starter struct {
 	Name string // upstream's name: "deployment-controller"
 	// Account is the controller's service account in kube-system where its name differs from Name
-	// (node-lifecycle-controller acts as node-controller).
+	// (node-lifecycle-controller acts as node-controller). One that begins with "system:" is a whole user name.
 	Account string
 	Run     func(ctx context.Context, env Env) error
 }
@@ -60,6 +63,9 @@ func (s Starter) User() string {
 	account := s.Account
 	if account == "" {
 		account = s.Name
+	}
+	if strings.HasPrefix(account, "system:") {
+		return account
 	}
 	return "system:serviceaccount:kube-system:" + account
 }
@@ -83,4 +89,7 @@ type Config struct {
 	ClusterSigningTime time.Duration
 	NodeMonitorGrace   time.Duration // 40 s (upstream --node-monitor-grace-period)
 	TerminatedPodLimit int           // 12500
+	// LegacyToken signs a token that does not expire, bound to a Secret of type kubernetes.io/service-account-token; nil
+	// where the process does not hold the key.
+	LegacyToken func(account *corev1.ServiceAccount, secret *corev1.Secret) (string, error)
 }

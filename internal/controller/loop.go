@@ -174,8 +174,8 @@ func KeyOf(obj any) Key {
 }
 
 // Self is the input of a loop whose keys are the View's own objects.
-func Self(view client.View) Input {
-	return Input{View: view, Keys: func(e client.Event) []Key { return []Key{KeyOf(e.Object)} }}
+func Self[T client.Object](view client.ViewOf[T]) Input {
+	return Input{View: view.View, Keys: func(e client.Event) []Key { return []Key{KeyOf(e.Object)} }}
 }
 
 // On is an input with typed events.

@@ -2,9 +2,21 @@
 // test each; they don't import each other and meet only in the API (ADR 0008).
 package controllers
 
-import "github.com/knarr-project/knarr/internal/controller"
+import (
+	"github.com/knarr-project/knarr/internal/controller"
+	"github.com/knarr-project/knarr/internal/controllers/accounts"
+	"github.com/knarr-project/knarr/internal/controllers/namespace"
+	"github.com/knarr-project/knarr/internal/controllers/node"
+)
 
 // All is the one list of controllers, in the order in which they are started: what the others wait for comes first.
 func All() []controller.Starter {
-	return []controller.Starter{}
+	return []controller.Starter{
+		accounts.ServiceAccount,
+		accounts.RootCA,
+		accounts.Tokens,
+		namespace.Namespace,
+		node.IPAM,
+		node.PodGC,
+	}
 }

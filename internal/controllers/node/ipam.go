@@ -1,0 +1,147 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/controller"
+)
+
+// IPAM gives each node its part of the pod range: spec.podCIDR and spec.podCIDRs.
+var IPAM = controller.Starter{Name: "node-ipam-controller", Account: "node-controller", Run: runIPAM}
+
+const byPodCIDR = "pod-cidr"
+
+// maxNodeBits bounds how many parts a range is cut into, as upstream does.
+const maxNodeBits = 16
+
+// ipam remembers nothing but where to look next: which parts are taken is read from the nodes, and a View shows our
+// own last write.
+type ipam struct {
+	env     controller.Env
+	nodes   client.ViewOf[*corev1.Node]
+	ranges  []*cidrRange
+	service netip.Prefix
+}
+
+// cidrRange is one family's pod range, cut into parts of the same size.
+type cidrRange struct {
+	whole    netip.Prefix
+	partBits int
+	next     int64 // where to start looking
+}
+
+func runIPAM(ctx context.Context, env controller.Env) error {
+	nodes, err := client.Open[*corev1.Node](ctx, env.Client, client.Scope{})
+	if err != nil {
+		return fmt.Errorf("open nodes: %w", err)
+	}
+	c := &ipam{env: env, nodes: nodes}
+	for _, text := range strings.Split(env.Config.PodCIDR, ",") {
+		r, err := newRange(text, env.Config.NodeCIDRMaskSize)
+		if err != nil {
+			return err
+		}
+		c.ranges = append(c.ranges, r)
+	}
+	if p, err := netip.ParsePrefix(strings.Split(env.Config.ServiceCIDR, ",")[0]); err == nil {
+		c.service = p
+	}
+	nodes.AddIndex(byPodCIDR, func(n *corev1.Node) []string {
+		if len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR != "" {
+			return []string{n.Spec.PodCIDR}
+		}
+		return n.Spec.PodCIDRs
+	})
+	loop := controller.Loop{
+		Name: "node-ipam-controller",
+		Inputs: []controller.Input{controller.On(nodes, func(e client.TypedEvent[*corev1.Node]) []controller.Key {
+			if e.Type == client.Deleted || e.Object.Spec.PodCIDR != "" {
+				return nil
+			}
+			return []controller.Key{{Name: e.Object.Name}}
+		})},
+		Reconcile: c.reconcile, // one worker: two must not choose the same part
+	}
+	return loop.Run(ctx)
+}
+
+func newRange(text string, maskSize int) (*cidrRange, error) {
+	whole, err := netip.ParsePrefix(strings.TrimSpace(text))
+	if err != nil {
+		return nil, fmt.Errorf("pod range %q: %w", text, err)
+	}
+	whole = whole.Masked()
+	if whole.Addr().Is6() {
+		maskSize = 64
+	} else if maskSize == 0 {
+		maskSize = 24
+	}
+	if maskSize < whole.Bits() || maskSize-whole.Bits() > maxNodeBits {
+		return nil, fmt.Errorf("pod range %s can not be cut into parts of /%d: the part must be smaller than the range, by at most %d bits", whole, maskSize, maxNodeBits)
+	}
+	return &cidrRange{whole: whole, partBits: maskSize}, nil
+}
+
+// part is the i-th part of the range.
+func (r *cidrRange) part(i int64) netip.Prefix {
+	address := new(big.Int).SetBytes(r.whole.Addr().AsSlice())
+	step := new(big.Int).Lsh(big.NewInt(i), uint(r.whole.Addr().BitLen()-r.partBits))
+	raw := make([]byte, len(r.whole.Addr().AsSlice()))
+	address.Add(address, step).FillBytes(raw)
+	a, _ := netip.AddrFromSlice(raw)
+	return netip.PrefixFrom(a, r.partBits)
+}
+
+// free finds a part that is not taken; ok is false when there is none.
+func (r *cidrRange) free(taken func(netip.Prefix) bool) (p netip.Prefix, ok bool) {
+	count := int64(1) << (r.partBits - r.whole.Bits())
+	for n := range count {
+		i := (r.next + n) % count
+		if p := r.part(i); !taken(p) {
+			r.next = (i + 1) % count
+			return p, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+func (c *ipam) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
+	node, ok := c.nodes.Get("", key.Name)
+	if !ok || node.Spec.PodCIDR != "" || node.DeletionTimestamp != nil {
+		return controller.Result{}, nil
+	}
+	var parts []string
+	for _, r := range c.ranges {
+		p, ok := r.free(func(p netip.Prefix) bool {
+			return len(c.nodes.ByIndex(byPodCIDR, p.String())) > 0 || (c.service.IsValid() && p.Overlaps(c.service))
+		})
+		if !ok {
+			c.env.Events.Eventf(node, nil, corev1.EventTypeNormal, "CIDRNotAvailable", "AllocateCIDR", "Node %s status is now: CIDRNotAvailable", node.Name)
+			return controller.Result{}, fmt.Errorf("node %s gets no pod range: all parts of %s are taken", node.Name, r.whole)
+		}
+		parts = append(parts, p.String())
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": node.UID},
+		"spec":     map[string]any{"podCIDR": parts[0], "podCIDRs": parts},
+	})
+	if err != nil {
+		return controller.Result{}, err
+	}
+	_, err = client.Patch[*corev1.Node](ctx, c.env.Client, "", node.Name, types.StrategicMergePatchType, patch)
+	if err != nil && !apierrors.IsNotFound(err) {
+		c.env.Events.Eventf(node, nil, corev1.EventTypeNormal, "CIDRAssignmentFailed", "AllocateCIDR", "Node %s status is now: CIDRAssignmentFailed", node.Name)
+		return controller.Result{}, fmt.Errorf("give node %s its pod range: %w", node.Name, err)
+	}
+	return controller.Result{}, nil
+}
