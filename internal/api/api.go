@@ -7,6 +7,7 @@ package api
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,6 +28,14 @@ type Kind struct {
 	// Prefix is where objects lie in the store, as upstream: "/registry/pods". Namespaced objects lie at
 	// Prefix/namespace/name, others at Prefix/name.
 	Prefix string
+	// StorageVersion is set where the version in the store is not the hub's: objects lie there encoded in
+	// this version, as upstream stores them. EncodeStored and DecodeStored convert.
+	StorageVersion string
+	// Virtual kinds are computed or acted upon, never stored (reviews, bindings, componentstatuses); no Prefix.
+	Virtual bool
+	// Alias names the kind whose stored objects this one shows in another form: events of events.k8s.io are
+	// those of the core group. Convert goes between the two. Empty for all others.
+	Alias schema.GroupResource
 	// Verbs is nil for the usual eight (create delete deletecollection get list patch update watch).
 	Verbs        []string
 	Subresources []Subresource
@@ -39,6 +48,58 @@ type Subresource struct {
 	Name  string                  // "status", "scale", "binding"
 	Kind  schema.GroupVersionKind // what it takes and gives
 	Verbs []string
+	// Connect marks a stream or proxy to the object (exec, log, proxy): Kind holds its options, from the query.
+	Connect bool
+}
+
+// standardVerbs are what a kind with nil Verbs can do.
+var standardVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+
+// AllVerbs are the verbs of the resource itself, sorted.
+func (k *Kind) AllVerbs() []string {
+	if k.Verbs == nil {
+		return standardVerbs
+	}
+	return k.Verbs
+}
+
+// HasVerb tells whether the resource itself can do verb.
+func (k *Kind) HasVerb(verb string) bool { return slices.Contains(k.AllVerbs(), verb) }
+
+// Subresource finds a subresource by name.
+func (k *Kind) Subresource(name string) (*Subresource, bool) {
+	for i := range k.Subresources {
+		if k.Subresources[i].Name == name {
+			return &k.Subresources[i], true
+		}
+	}
+	return nil, false
+}
+
+// StoredAs is the kind in the version in which its objects lie in the store. It panics for virtual kinds.
+func (k *Kind) StoredAs() schema.GroupVersionKind {
+	if k.Virtual {
+		panic("api: " + k.Kind.String() + " is not stored")
+	}
+	if k.Alias != (schema.GroupResource{}) {
+		target, _ := ByResource(k.Alias)
+		return target.StoredAs()
+	}
+	gvk := k.Kind
+	if k.StorageVersion != "" {
+		gvk.Version = k.StorageVersion
+	}
+	return gvk
+}
+
+// New is an empty object of the hub type.
+func (k *Kind) New() runtime.Object {
+	return reflect.New(reflect.TypeOf(k.Object).Elem()).Interface().(runtime.Object)
+}
+
+// NewList is an empty list of the hub type. Kinds that are only created have none.
+func (k *Kind) NewList() (runtime.Object, error) {
+	return Scheme.New(k.Kind.GroupVersion().WithKind(k.Kind.Kind + "List"))
 }
 
 // GVR is the resource in the storage version.

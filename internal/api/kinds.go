@@ -1,18 +1,35 @@
 package api
 
-import (
-	corev1 "k8s.io/api/core/v1"
+import "slices"
+
+// kinds is the table, one row per kind: the groups in the order in which discovery lists them, which decides what
+// a short name means to kubectl when groups share it.
+var kinds = slices.Concat(
+	coreKinds,
+	apiregistrationKinds,
+	appsKinds,
+	eventsKinds,
+	authenticationKinds,
+	authorizationKinds,
+	autoscalingKinds,
+	batchKinds,
+	certificatesKinds,
+	networkingKinds,
+	policyKinds,
+	rbacKinds,
+	storageKinds,
+	admissionregistrationKinds,
+	apiextensionsKinds,
+	schedulingKinds,
+	coordinationKinds,
+	nodeKinds,
+	discoveryKinds,
+	resourceKinds,
+	flowcontrolKinds,
 )
 
-// kinds is the table, one row per kind.
-var kinds = []Kind{
-	{
-		Kind: corev1.SchemeGroupVersion.WithKind("Namespace"), Resource: "namespaces", Singular: "namespace", ShortNames: []string{"ns"},
-		Served: []string{"v1"}, Prefix: "/registry/namespaces", Object: &corev1.Namespace{},
-		Subresources: []Subresource{
-			{Name: "status", Kind: corev1.SchemeGroupVersion.WithKind("Namespace"), Verbs: []string{"get", "patch", "update"}},
-			{Name: "finalize", Kind: corev1.SchemeGroupVersion.WithKind("Namespace"), Verbs: []string{"update"}},
-		},
-		Verbs: []string{"create", "delete", "get", "list", "patch", "update", "watch"},
-	},
-}
+// Verbs that many subresources share.
+var (
+	updateVerbs = []string{"get", "patch", "update"}
+	proxyVerbs  = []string{"create", "delete", "get", "patch", "update"}
+)

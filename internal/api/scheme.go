@@ -1,7 +1,9 @@
 package api
 
 import (
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsv1beta1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -11,7 +13,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// Scheme knows every built-in kind in every served version.
+// Scheme knows every built-in kind in every served and stored version. CustomResourceDefinitions convert by it (the
+// library brings their conversion); the other kinds with two versions convert by Convert.
 var Scheme = newScheme()
 
 // Codecs encodes and decodes JSON, YAML and protobuf.
@@ -20,8 +23,11 @@ var Codecs = serializer.NewCodecFactory(Scheme)
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(clientscheme.AddToScheme(s))
+	utilruntime.Must(apiextensions.AddToScheme(s))
 	utilruntime.Must(apiextensionsv1.AddToScheme(s))
+	utilruntime.Must(apiextensionsv1beta1.AddToScheme(s))
 	utilruntime.Must(apiregistrationv1.AddToScheme(s))
+	utilruntime.Must(metav1.AddMetaToScheme(s))
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	return s
 }
