@@ -1,0 +1,48 @@
+package cri
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// chooseSnapshotter tries an overlay mount in dir: overlayfs cannot lie on top of another overlay, for instance.
+func chooseSnapshotter(dir string) (name string, reason error) {
+	temporary, err := os.MkdirTemp(dir, ".overlay-")
+	if err != nil {
+		return "native", err
+	}
+	defer os.RemoveAll(temporary)
+	for _, name := range []string{"lower", "upper", "work", "merged"} {
+		if err := os.Mkdir(filepath.Join(temporary, name), 0o700); err != nil {
+			return "native", err
+		}
+	}
+	at := func(name string) string { return filepath.Join(temporary, name) }
+	options := "lowerdir=" + at("lower") + ",upperdir=" + at("upper") + ",workdir=" + at("work")
+	if err := unix.Mount("overlay", at("merged"), "overlay", 0, options); err != nil {
+		return "native", err
+	}
+	if err := unix.Unmount(at("merged"), unix.MNT_DETACH); err != nil {
+		return "native", err
+	}
+	return "overlayfs", nil
+}
+
+// hasCapability reads the process's effective capabilities.
+func hasCapability(capability uint) bool {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(status)) {
+		if hexadecimal, found := strings.CutPrefix(line, "CapEff:"); found {
+			mask, err := strconv.ParseUint(strings.TrimSpace(hexadecimal), 16, 64)
+			return err == nil && mask&(1<<capability) != 0
+		}
+	}
+	return false
+}

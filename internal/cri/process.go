@@ -1,0 +1,199 @@
+package cri
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is a running containerd: a child of ours, or one that an earlier knarr left running.
+type process struct {
+	pid    int
+	exited chan struct{} // closed when it is gone
+}
+
+// record names a running containerd across restarts of knarr. The start time keeps a reused pid from being taken for it.
+type record struct {
+	PID         int    `json:"pid"`
+	StartTime   string `json:"startTime"`
+	Fingerprint string `json:"fingerprint"` // of the programs and the configuration
+}
+
+func recordPath(runDir string) string { return filepath.Join(runDir, "containerd.json") }
+
+// spawn starts containerd in a process group of its own and writes its record. Its output goes to a file, not a pipe: a pipe
+// would break, and end it, when knarr is killed.
+func spawn(config Config, program, configFile, fingerprint string) (*process, error) {
+	if err := os.MkdirAll(filepath.Dir(config.logFile()), 0o755); err != nil {
+		return nil, err
+	}
+	output, err := os.OpenFile(config.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer output.Close()
+	command := exec.Command(program, "--config", configFile, "--log-level", "warn")
+	command.Stdout, command.Stderr = output, output
+	command.Dir = "/"
+	command.Env = environment(filepath.Dir(program), config.MemoryLimit)
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := command.Start(); err != nil {
+		return nil, err
+	}
+	running := &process{pid: command.Process.Pid, exited: make(chan struct{})}
+	go func() {
+		_ = command.Wait() // how it ended stands in its log
+		close(running.exited)
+	}()
+	started, err := startTime(running.pid)
+	if err == nil {
+		err = writeRecord(config.RunDir, record{PID: running.pid, StartTime: started, Fingerprint: fingerprint})
+	}
+	if err != nil {
+		running.stop(time.Second)
+		return nil, err
+	}
+	return running, nil
+}
+
+// environment is ours with the programs first in PATH (containerd finds its shim there, the shim finds runc) and with a
+// small heap for all of them: they are short requests, not throughput.
+func environment(programs string, memoryLimit int64) []string {
+	var env []string
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		switch name {
+		case "PATH", "GOGC", "GOMEMLIMIT", "NOTIFY_SOCKET":
+		default:
+			env = append(env, variable)
+		}
+	}
+	path := os.Getenv("PATH")
+	if path == "" {
+		path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	}
+	return append(env, "PATH="+programs+":"+path, "GOGC=50", "GOMEMLIMIT="+strconv.FormatInt(memoryLimit, 10))
+}
+
+// adopt returns the containerd that the record names if it still runs, and whether it has this fingerprint.
+func adopt(runDir, fingerprint string) (running *process, same bool, err error) {
+	content, err := os.ReadFile(recordPath(runDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	var known record
+	if json.Unmarshal(content, &known) != nil {
+		return nil, false, nil // cut by a crash of the machine: then nothing runs
+	}
+	pidfd, err := unix.PidfdOpen(known.PID, 0)
+	if err != nil {
+		return nil, false, nil
+	}
+	if started, err := startTime(known.PID); err != nil || started != known.StartTime {
+		unix.Close(pidfd)
+		return nil, false, nil
+	}
+	running = &process{pid: known.PID, exited: make(chan struct{})}
+	go func() {
+		defer close(running.exited)
+		defer unix.Close(pidfd)
+		for {
+			_, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, -1)
+			if !errors.Is(err, unix.EINTR) {
+				return
+			}
+		}
+	}()
+	return running, known.Fingerprint == fingerprint, nil
+}
+
+// stop ends containerd: politely, then by force. Shims and containers go on.
+func (p *process) stop(patience time.Duration) {
+	if p.gone() {
+		return // its number may be another process's by now
+	}
+	_ = syscall.Kill(p.pid, syscall.SIGTERM)
+	select {
+	case <-p.exited:
+		return
+	case <-time.After(patience):
+	}
+	_ = syscall.Kill(p.pid, syscall.SIGKILL)
+	<-p.exited
+}
+
+// gone reports whether the process has ended.
+func (p *process) gone() bool {
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+func writeRecord(runDir string, current record) error {
+	content, err := json.Marshal(current)
+	if err != nil {
+		return err
+	}
+	temporary := recordPath(runDir) + ".tmp"
+	if err := os.WriteFile(temporary, content, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temporary, recordPath(runDir))
+}
+
+// startTime is field 22 of /proc/PID/stat, in clock ticks since boot, with the boot's id, so that it names one process for ever.
+func startTime(pid int) (string, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", err
+	}
+	_, rest, found := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	if !found || len(fields) < 20 {
+		return "", fmt.Errorf("/proc/%d/stat: cannot read %q", pid, stat)
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(string(boot)) + " " + fields[19], nil
+}
+
+// lock keeps two knarrs from supervising one containerd. Released by closing the file, so also by a crash.
+func lock(ctx context.Context, runDir string) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(runDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	patience, cancel := context.WithTimeout(ctx, stopPatience) // the knarr before may be just ending
+	defer cancel()
+	for {
+		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return file, nil
+		}
+		select {
+		case <-patience.Done():
+			file.Close()
+			return nil, err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
