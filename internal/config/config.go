@@ -1,0 +1,268 @@
+// Package config is everything that can be decided about a knarr process, in one struct: defaults, flags,
+// file and validation. It imports nothing of ours.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+)
+
+// Config decides how a process runs. The zero value is not usable: start from Default.
+type Config struct {
+	// DataDir holds everything that must survive: the store, keys, images, pods' folders. Default /var/lib/knarr.
+	DataDir string `json:"dataDir"`
+	// RunDir holds sockets and pid files. Default /run/knarr.
+	RunDir string `json:"runDir"`
+	// Listen is the API server's address, host:port. Default 0.0.0.0:6443.
+	Listen string `json:"listen"`
+	// AdvertiseAddress is the address that others reach this machine at. Default: that of the default
+	// route's interface, else the first global address, else 127.0.0.1.
+	AdvertiseAddress string `json:"advertiseAddress,omitempty"`
+	// TLSNames are further DNS names and addresses of the API server's certificate.
+	TLSNames []string `json:"tlsNames,omitempty"`
+	// NodeName is the node's name. Default: the host's name in lower case.
+	NodeName string `json:"nodeName,omitempty"`
+	// NodeLabels are further labels of the node object.
+	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+	// Join is the URL of a server to join; Token proves the right to (knarr token create).
+	Join  string `json:"join,omitempty"`
+	Token string `json:"token,omitempty"`
+	// Kubeconfig is how a component that runs alone reaches its API server.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+
+	// PodCIDR is the range that nodes' pod ranges are cut from. Default 10.42.0.0/16, a /24 per node.
+	PodCIDR string `json:"podCIDR"`
+	// ServiceCIDR is the range of Services' cluster IPs. Default 10.43.0.0/16; the tenth address is the DNS Service's.
+	ServiceCIDR string `json:"serviceCIDR"`
+	// ClusterDomain ends every name of the cluster. Default cluster.local.
+	ClusterDomain string `json:"clusterDomain"`
+	// NodePortRange is the range of Services' node ports. Default 30000-32767.
+	NodePortRange string `json:"nodePortRange"`
+
+	// StoreEndpoints uses an outside etcd instead of the embedded one.
+	StoreEndpoints []string `json:"storeEndpoints,omitempty"`
+	StoreCA        string   `json:"storeCA,omitempty"`
+	StoreCert      string   `json:"storeCert,omitempty"`
+	StoreKey       string   `json:"storeKey,omitempty"`
+	// CompactionInterval is how often the API server forgets old revisions. Default 5m0s; 0 never does.
+	CompactionInterval time.Duration `json:"compactionInterval"`
+
+	// RuntimeEndpoint uses another CRI runtime (unix:///…) instead of the included containerd.
+	RuntimeEndpoint string `json:"runtimeEndpoint,omitempty"`
+	// RegistryHosts is a folder of hosts.toml files, one folder a registry, as containerd's.
+	RegistryHosts string `json:"registryHosts,omitempty"`
+	// CgroupRoot is where pods' cgroups are made. Default /knarr.
+	CgroupRoot string `json:"cgroupRoot"`
+	// KubeletListen is the address of the node's own HTTPS API. Default 0.0.0.0:10250.
+	KubeletListen string `json:"kubeletListen"`
+	// MaxPods is the most pods on this node. Default 110.
+	MaxPods int `json:"maxPods"`
+	// StaticPods is a folder of manifests that this node runs. Default DIR/manifests.
+	StaticPods string `json:"staticPods,omitempty"`
+	// ManifestURL is a manifest that this node fetches and runs.
+	ManifestURL string `json:"manifestURL,omitempty"`
+
+	// Disable names admission plugins that are off.
+	DisableAdmission []string `json:"disableAdmission,omitempty"`
+	// LogLevel is debug, info, warn or error. Default warn for up, info for the rest.
+	LogLevel string `json:"logLevel"`
+}
+
+// Default is the configuration before file and flags.
+func Default() Config {
+	return Config{
+		DataDir:            "/var/lib/knarr",
+		RunDir:             "/run/knarr",
+		Listen:             "0.0.0.0:6443",
+		PodCIDR:            "10.42.0.0/16",
+		ServiceCIDR:        "10.43.0.0/16",
+		ClusterDomain:      "cluster.local",
+		NodePortRange:      "30000-32767",
+		CompactionInterval: 5 * time.Minute,
+		CgroupRoot:         "/knarr",
+		KubeletListen:      "0.0.0.0:10250",
+		MaxPods:            110,
+		LogLevel:           "warn",
+	}
+}
+
+// Groups of flags: a command offers those of the parts that it runs.
+type Groups uint8
+
+const (
+	Process Groups = 1 << iota // data folder, logs
+	Server                     // store and API server
+	Node                       // node agent, runtime, network
+	Joining                    // how to reach a server that is already there
+)
+
+// AddFlags offers the flags of the groups, with c's present values as defaults.
+func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
+	if groups&Process != 0 {
+		f.StringVar(&c.DataDir, "data-dir", c.DataDir, "folder for everything that must survive")
+		f.StringVar(&c.RunDir, "run-dir", c.RunDir, "folder for sockets and pid files")
+		f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
+		f.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "domain that ends every name of the cluster")
+		f.StringVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "range of pods' addresses")
+		f.StringVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "range of Services' cluster IPs")
+		f.StringVar(&c.AdvertiseAddress, "advertise-address", c.AdvertiseAddress, "address that others reach this machine at (default: the default route's)")
+	}
+	if groups&Server != 0 {
+		f.StringVar(&c.Listen, "listen", c.Listen, "address of the API server, host:port")
+		f.StringSliceVar(&c.TLSNames, "tls-san", c.TLSNames, "further names and addresses in the API server's certificate")
+		f.StringVar(&c.NodePortRange, "node-port-range", c.NodePortRange, "range of Services' node ports")
+		f.StringSliceVar(&c.StoreEndpoints, "store", c.StoreEndpoints, "URLs of an outside etcd (default: the embedded one)")
+		f.StringVar(&c.StoreCA, "store-ca", c.StoreCA, "CA of the outside etcd, PEM file")
+		f.StringVar(&c.StoreCert, "store-cert", c.StoreCert, "client certificate for the outside etcd, PEM file")
+		f.StringVar(&c.StoreKey, "store-key", c.StoreKey, "key of that certificate, PEM file")
+		f.DurationVar(&c.CompactionInterval, "compaction-interval", c.CompactionInterval, "how often old revisions are forgotten; 0 never")
+		f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", c.DisableAdmission, "admission plugins that are off")
+	}
+	if groups&Node != 0 {
+		f.StringVar(&c.NodeName, "node-name", c.NodeName, "name of the node (default: the host's name)")
+		f.StringToStringVar(&c.NodeLabels, "node-labels", c.NodeLabels, "further labels of the node")
+		f.StringVar(&c.RuntimeEndpoint, "runtime-endpoint", c.RuntimeEndpoint, "another CRI runtime, unix:///… (default: the included containerd)")
+		f.StringVar(&c.RegistryHosts, "registry-hosts", c.RegistryHosts, "folder of hosts.toml files for mirrors")
+		f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "cgroup below which pods' cgroups are made")
+		f.StringVar(&c.KubeletListen, "kubelet-listen", c.KubeletListen, "address of the node's own HTTPS API")
+		f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "most pods on this node")
+		f.StringVar(&c.StaticPods, "static-pods", c.StaticPods, "folder of manifests that this node runs (default: DATA-DIR/manifests)")
+		f.StringVar(&c.ManifestURL, "manifest-url", c.ManifestURL, "manifest that this node fetches and runs")
+	}
+	if groups&Joining != 0 {
+		f.StringVar(&c.Join, "join", c.Join, "URL of a server of the cluster")
+		f.StringVar(&c.Token, "token", c.Token, "token made by `knarr token create`")
+	}
+}
+
+// Load reads a YAML or JSON file over c. Unknown fields are errors.
+func (c *Config) Load(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("config: %w", err)
+	}
+	if err := yaml.UnmarshalStrict(data, c); err != nil {
+		return fmt.Errorf("config %s: %w", path, err)
+	}
+	return nil
+}
+
+var dnsSubdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+
+// Complete fills in what depends on the machine and on other fields.
+func (c *Config) Complete() error {
+	if c.NodeName == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("config: node name: %w", err)
+		}
+		c.NodeName = strings.ToLower(host)
+	}
+	for _, dir := range []*string{&c.DataDir, &c.RunDir} {
+		abs, err := filepath.Abs(*dir)
+		if err != nil {
+			return fmt.Errorf("config: %w", err)
+		}
+		*dir = abs
+	}
+	if c.StaticPods == "" {
+		c.StaticPods = filepath.Join(c.DataDir, "manifests")
+	}
+	if c.AdvertiseAddress == "" {
+		c.AdvertiseAddress = advertiseAddress()
+	}
+	return c.Validate()
+}
+
+// Validate names each field that can not be used, what was found and what is allowed.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(field, value, allowed string) {
+		errs = append(errs, fmt.Errorf("%s: %q is not usable: %s", field, value, allowed))
+	}
+	for field, value := range map[string]string{"listen": c.Listen, "kubelet-listen": c.KubeletListen} {
+		if _, err := netip.ParseAddrPort(value); err != nil {
+			bad(field, value, "an address and a port, such as 0.0.0.0:6443")
+		}
+	}
+	if len(c.NodeName) > 253 || !dnsSubdomain.MatchString(c.NodeName) {
+		bad("node-name", c.NodeName, "lower-case letters, digits, '-' and '.', at most 253")
+	}
+	pod, err := netip.ParsePrefix(c.PodCIDR)
+	if err != nil || pod.Bits() > 24 && pod.Addr().Is4() {
+		bad("pod-cidr", c.PodCIDR, "a range such as 10.42.0.0/16, with room for a /24 per node")
+	}
+	service, err := netip.ParsePrefix(c.ServiceCIDR)
+	if err != nil || service.Addr().Is4() && service.Bits() > 28 {
+		bad("service-cidr", c.ServiceCIDR, "a range such as 10.43.0.0/16, of 16 addresses at least")
+	} else if pod.IsValid() && pod.Overlaps(service) {
+		bad("service-cidr", c.ServiceCIDR, "a range that does not overlap pod-cidr "+c.PodCIDR)
+	}
+	if !dnsSubdomain.MatchString(c.ClusterDomain) {
+		bad("cluster-domain", c.ClusterDomain, "a DNS name such as cluster.local")
+	}
+	if _, _, err := c.NodePorts(); err != nil {
+		bad("node-port-range", c.NodePortRange, "two ports and a dash, such as 30000-32767")
+	}
+	if c.AdvertiseAddress != "" {
+		if _, err := netip.ParseAddr(c.AdvertiseAddress); err != nil {
+			bad("advertise-address", c.AdvertiseAddress, "an IP address")
+		}
+	}
+	for field, value := range map[string]string{"join": c.Join, "manifest-url": c.ManifestURL} {
+		if u, err := url.Parse(value); value != "" && (err != nil || u.Host == "") {
+			bad(field, value, "a URL such as https://host:6443")
+		}
+	}
+	if c.MaxPods < 1 {
+		bad("max-pods", fmt.Sprint(c.MaxPods), "1 or more")
+	}
+	switch c.LogLevel {
+	case "debug", "info", "warn", "error":
+	default:
+		bad("log-level", c.LogLevel, "debug, info, warn or error")
+	}
+	if len(c.RunDir) > 60 {
+		bad("run-dir", c.RunDir, "at most 60 characters: unix sockets below it have a limit of 107")
+	}
+	return errors.Join(errs...)
+}
+
+// NodePorts is the range of node ports, first and last.
+func (c *Config) NodePorts() (first, last int, err error) {
+	if _, err := fmt.Sscanf(c.NodePortRange, "%d-%d", &first, &last); err != nil || first < 1 || last > 65535 || first > last {
+		return 0, 0, fmt.Errorf("node-port-range: %q is not a range of ports", c.NodePortRange)
+	}
+	return first, last, nil
+}
+
+// ServiceIP is the nth address of the Service range: 1 is the API server's, 10 the DNS Service's.
+func (c *Config) ServiceIP(n int) netip.Addr {
+	prefix, err := netip.ParsePrefix(c.ServiceCIDR)
+	if err != nil {
+		return netip.Addr{}
+	}
+	addr := prefix.Masked().Addr()
+	for range n {
+		addr = addr.Next()
+	}
+	return addr
+}
+
+// Path is a path below the data folder.
+func (c *Config) Path(elem ...string) string {
+	return filepath.Join(append([]string{c.DataDir}, elem...)...)
+}
+
+// AdminKubeconfig is the file that `knarr kubectl` uses by itself.
+func (c *Config) AdminKubeconfig() string { return c.Path("kubeconfig") }

@@ -1,0 +1,131 @@
+// Package arch holds the rules that the compiler does not know: which package must not import which, and why.
+package arch
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/knarr-project/knarr/"
+
+// bans lists forbidden imports. from and to are package paths below the module (a trailing /... takes all below) or
+// full paths of other modules. Imports count however indirect they are.
+var bans = []struct{ from, to, reason string }{
+	{"internal/...", "k8s.io/kubernetes/...", "the product is written anew; only the harnesses under test/ may see upstream's implementation"},
+	{"cmd/...", "k8s.io/kubernetes/...", "the product is written anew"},
+	{"internal/config", module + "internal/...", "configuration is plain data"},
+	{"internal/api/...", module + "internal/resource/...", "the table knows nothing of behaviour"},
+	{"internal/api/...", module + "internal/store/...", "the table is below everything"},
+	{"internal/resource/...", module + "internal/store/...", "rules of kinds are pure functions"},
+	{"internal/resource/...", module + "internal/client/...", "rules of kinds are pure functions"},
+	{"internal/store/...", module + "internal/cache/...", "the store is the lowest stage"},
+	{"internal/store/...", module + "internal/api/...", "the store knows keys and bytes, not kinds"},
+	{"internal/cache/...", module + "internal/apiserver/...", "stages know only what is before them"},
+	{"internal/auth/...", module + "internal/apiserver/...", "the API server is given its authorizers"},
+	{"internal/admission/...", module + "internal/apiserver/...", "the API server is given its chain"},
+	{"internal/client/...", module + "internal/apiserver/...", "components see an interface, not the server"},
+	{"internal/apiserver/...", module + "internal/controllers/...", "components meet only in the store"},
+	{"internal/apiserver/...", module + "internal/scheduler/...", "components meet only in the store"},
+	{"internal/apiserver/...", module + "internal/kubelet/...", "components meet only in the store"},
+	{"internal/controller", module + "internal/controllers/...", "the loop knows no single controller"},
+	{"internal/controllers/...", module + "internal/apiserver/...", "components meet only in the store"},
+	{"internal/controllers/...", module + "internal/scheduler/...", "components meet only in the store"},
+	{"internal/controllers/...", module + "internal/kubelet/...", "components meet only in the store"},
+	{"internal/scheduler/...", module + "internal/kubelet/...", "components meet only in the store"},
+	{"internal/scheduler/...", module + "internal/apiserver/...", "components meet only in the store"},
+	{"internal/kubelet/...", module + "internal/apiserver/...", "a node agent must run against any API server"},
+	{"internal/kubelet/...", module + "internal/scheduler/...", "components meet only in the store"},
+	{"internal/cri/...", module + "internal/apiserver/...", "the runtime knows nothing of the API"},
+	{"internal/cri/...", module + "internal/client/...", "the runtime knows nothing of the API"},
+	{"internal/network/...", module + "internal/kubelet/...", "the network is a component of its own"},
+	{"internal/proxy/...", module + "internal/kubelet/...", "the proxy is a component of its own"},
+	{"internal/dns/...", module + "internal/kubelet/...", "DNS is a component of its own"},
+	{"internal/volume/...", module + "internal/kubelet/...", "the kubelet consumes volumes through its own interface"},
+}
+
+// direct lists imports that only the named package itself must not have; through others it may.
+var direct = []struct{ from, to, reason string }{
+	{"internal/controllers/...", module + "internal/store/...", "only the API server touches the store"},
+	{"internal/resource/...", "net/http", "rules of kinds are pure functions"},
+	{"internal/resource/...", "os/exec", "rules of kinds are pure functions"},
+	{"internal/scheduler/...", module + "internal/store/...", "only the API server touches the store"},
+	{"internal/kubelet/...", module + "internal/store/...", "only the API server touches the store"},
+}
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+}
+
+func TestPackagesImportOnlyWhatTheDesignAllows(t *testing.T) {
+	for _, p := range packages(t) {
+		rel := strings.TrimPrefix(p.ImportPath, module)
+		for _, b := range bans {
+			if matches(b.from, rel) {
+				report(t, p.ImportPath, b.to, b.reason, p.Deps)
+			}
+		}
+		for _, b := range direct {
+			if matches(b.from, rel) {
+				report(t, p.ImportPath, b.to, b.reason, p.Imports)
+			}
+		}
+		if rel != "internal/run" && !strings.HasPrefix(rel, "internal/cli") && !strings.HasPrefix(rel, "cmd/") && !strings.HasPrefix(rel, "test/") {
+			report(t, p.ImportPath, module+"internal/run", "run builds the process; only commands may ask it to", p.Imports)
+		}
+		if strings.Count(strings.TrimPrefix(rel, "internal/"), "/") > 1 && strings.HasPrefix(rel, "internal/") {
+			t.Errorf("%s is nested deeper than one level below internal/<word>", p.ImportPath)
+		}
+	}
+}
+
+// TestControllersDoNotImportEachOther: a controller that needs another one's code has found something for internal/controller.
+func TestControllersDoNotImportEachOther(t *testing.T) {
+	const area = module + "internal/controllers/"
+	for _, p := range packages(t) {
+		if !strings.HasPrefix(p.ImportPath, area) {
+			continue
+		}
+		for _, imp := range p.Imports {
+			if strings.HasPrefix(imp, area) {
+				t.Errorf("%s imports %s: controllers do not import each other", p.ImportPath, imp)
+			}
+		}
+	}
+}
+
+func report(t *testing.T, from, to, reason string, imports []string) {
+	t.Helper()
+	for _, imp := range imports {
+		if imp != from && matches(to, imp) {
+			t.Errorf("%s imports %s: %s", from, imp, reason)
+		}
+	}
+}
+
+func matches(pattern, path string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return path == prefix || strings.HasPrefix(path, prefix+"/")
+	}
+	return path == pattern
+}
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", module+"...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); dec.More(); {
+		var p pkg
+		if err := dec.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	return all
+}

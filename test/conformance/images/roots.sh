@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# roots.sh OUT BIN: makes the root folders of the images that the conformance suite wants, in OUT, one folder an image.
+# BIN holds agnhost, sample-apiserver and etcd, built from their Go modules (see ../build.sh).
+# Debian packages come from the mirror that this machine's apt is set up with. Needs root.
+set -euo pipefail
+out=$(realpath -m "$1") bin=$(realpath "$2")
+here=$(cd "$(dirname "$0")" && pwd)
+work=$out/.work
+mkdir -p "$work"
+
+mirror=$( (grep -rhoE '^(URIs: |deb )[^#]*' /etc/apt/sources.list /etc/apt/sources.list.d/ 2>/dev/null || true) |
+  (grep -oE 'https?://[^ ]+/debian/?' || true) | head -n 1)
+[ -n "$mirror" ] || { echo "roots.sh: no Debian mirror in /etc/apt" >&2; exit 1; }
+
+need() { command -v "$1" >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null; }; }
+
+# base: one Debian root serves agnhost, nginx, nonewprivs and glibc-dns-testing.
+base() {
+  [ -e "$work/base.done" ] && return
+  need debootstrap debootstrap
+  rm -rf "$work/base"
+  debootstrap --variant=minbase \
+    --include=bash,curl,bind9-dnsutils,netcat-openbsd,iproute2,util-linux,nginx-light,ca-certificates,iputils-ping \
+    bookworm "$work/base" "$mirror" >"$work/debootstrap.log" 2>&1 || { tail -20 "$work/debootstrap.log" >&2; exit 1; }
+  rm -rf "$work"/base/var/cache/apt/* "$work"/base/var/lib/apt/lists/* "$work"/base/usr/share/{doc,man,locale,info} "$work"/base/dev/*
+  touch "$work/base.done"
+}
+
+# busybox: upstream's own, static; Debian's shell drops environment names such as data-1.
+busybox() {
+  [ -e "$work/busybox.done" ] && return
+  need gcc gcc; need make make; need bzip2 bzip2; need xz xz-utils
+  local apt="$work/apt"
+  mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$work/busybox-src"
+  printf 'deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s trixie main\n' "$mirror" >"$apt/sources.list"
+  local opts=(-o "Dir::Etc::sourcelist=$apt/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$apt/lists" -o "Dir::Cache=$apt" -o APT::Sandbox::User=root)
+  apt-get "${opts[@]}" update -qq
+  (cd "$work/busybox-src" && apt-get "${opts[@]}" source --download-only -qq busybox=1:1.37.0* 2>/dev/null || apt-get "${opts[@]}" source --download-only -qq busybox)
+  rm -rf "$work/busybox-build"; mkdir "$work/busybox-build"
+  tar -xf "$work"/busybox-src/busybox_1.37.0.orig.tar.* -C "$work/busybox-build" --strip-components=1
+  (cd "$work/busybox-build" &&
+    make defconfig >/dev/null 2>&1 &&
+    sed -i 's/^# CONFIG_STATIC is not set/CONFIG_STATIC=y/; s/^CONFIG_TC=y/# CONFIG_TC is not set/' .config &&
+    (yes '' || true) | make oldconfig >/dev/null 2>&1 &&
+    make -j"$(nproc)" >../busybox.log 2>&1 && make CONFIG_PREFIX="$work/busybox" install >/dev/null 2>&1) || { tail -20 "$work/busybox.log" >&2; exit 1; }
+  mkdir -p "$work"/busybox/{etc,tmp,root,home,var/tmp,dev,proc,sys}
+  chmod 1777 "$work/busybox/tmp" "$work/busybox/var/tmp"
+  printf 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n' >"$work/busybox/etc/passwd"
+  printf 'root:x:0:\nnobody:x:65534:\n' >"$work/busybox/etc/group"
+  touch "$work/busybox.done"
+}
+
+fresh() { rm -rf "${out:?}/$1"; mkdir -p "$out/$1"; }
+
+agnhost() {
+  fresh agnhost
+  cp -a "$work/base/." "$out/agnhost/"
+  cp "$bin/agnhost" "$out/agnhost/agnhost"
+  ln -sf agnhost "$out/agnhost/agnhost-2"
+  mkdir -p "$out/agnhost/uploads"
+  local module
+  module=$(cd "$here/.." && GOFLAGS=-mod=mod go list -m -f '{{.Dir}}' k8s.io/kubernetes)
+  install -m 0644 "$module/test/images/agnhost/porter/localhost.crt" "$out/agnhost/localhost.crt"
+  install -m 0644 "$module/test/images/agnhost/porter/localhost.key" "$out/agnhost/localhost.key"
+  echo 'user-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh' >>"$out/agnhost/etc/passwd"
+  printf 'user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n' >>"$out/agnhost/etc/group"
+}
+
+nginx() {
+  fresh nginx
+  cp -a "$work/base/." "$out/nginx/"
+  mkdir -p "$out/nginx/usr/share/nginx/html"
+  echo '<html><head><title>Welcome to nginx!</title></head><body><h1>Welcome to nginx!</h1></body></html>' >"$out/nginx/usr/share/nginx/html/index.html"
+  cat >"$out/nginx/etc/nginx/nginx.conf" <<'CONF'
+user www-data;
+worker_processes 1;
+pid /run/nginx.pid;
+error_log /dev/stderr notice;
+events { worker_connections 256; }
+http {
+  include /etc/nginx/mime.types;
+  default_type application/octet-stream;
+  access_log /dev/stdout;
+  include /etc/nginx/conf.d/*.conf;
+}
+CONF
+  cat >"$out/nginx/etc/nginx/conf.d/default.conf" <<'CONF'
+server {
+  listen 80;
+  listen [::]:80;
+  location / { root /usr/share/nginx/html; index index.html; }
+}
+CONF
+}
+
+webserver() { # webserver NAME COLOR: agnhost with a small page
+  fresh "$1"
+  cp "$bin/agnhost" "$out/$1/agnhost"
+  ln -sf agnhost "$out/$1/agnhost-2"
+  mkdir -p "$out/$1/etc" "$out/$1/tmp"
+  printf '{ "image": "%s.jpg" }\n' "$1" >"$out/$1/data.json"
+  printf 'NAME="Alpine Linux"\nID=alpine\nVERSION_ID=3.18.0\nPRETTY_NAME="Alpine Linux v3.18"\n' >"$out/$1/etc/os-release"
+  printf 'not a picture\n' >"$out/$1/$1.jpg"
+}
+
+small() {
+  fresh busybox; cp -a "$work/busybox/." "$out/busybox/"
+  fresh nonroot; cp -a "$work/busybox/." "$out/nonroot/"
+  fresh nonewprivs; cp -a "$work/base/." "$out/nonewprivs/"
+  cat >"$work/nnp.c" <<'C'
+#include <stdio.h>
+#include <sys/types.h>
+#include <unistd.h>
+int main(void) { printf("Effective uid: %d\n", (int)geteuid()); return 0; }
+C
+  gcc -static -O1 -o "$out/nonewprivs/usr/local/bin/nnp" "$work/nnp.c"
+  chmod 4755 "$out/nonewprivs/usr/local/bin/nnp"
+  fresh glibc-dns-testing; cp -a "$work/base/." "$out/glibc-dns-testing/"
+  fresh sample-apiserver; [ ! -e "$bin/sample-apiserver" ] || cp "$bin/sample-apiserver" "$out/sample-apiserver/sample-apiserver"
+  fresh etcd; mkdir -p "$out/etcd/usr/local/bin" "$out/etcd/tmp"; [ ! -e "$bin/etcd" ] || cp "$bin/etcd" "$out/etcd/usr/local/bin/etcd"
+}
+
+base; busybox; agnhost; nginx; webserver nautilus; webserver kitten; small
+echo "roots.sh: $(du -sh "$out" | cut -f1) in $out"
