@@ -1,0 +1,116 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
+)
+
+var podResource = corev1.SchemeGroupVersion.WithResource("pods")
+
+// bind is the binding cycle: Reserve, PreBind, and the write. What was reserved is given back when it fails.
+func (s *Scheduler) bind(ctx context.Context, pod *corev1.Pod, node string, profile *framework.Profile, state framework.State) (err error) {
+	reserved := 0
+	defer func() {
+		if err != nil {
+			for i := reserved - 1; i >= 0; i-- {
+				profile.Reserves[i].Unreserve(ctx, state, pod, node)
+			}
+		}
+	}()
+	for _, p := range profile.Reserves {
+		reserved++
+		if status := p.Reserve(ctx, state, pod, node); !status.OK() {
+			return fmt.Errorf("plugin %s: %v", p.Name(), status.Reasons)
+		}
+	}
+	for _, p := range profile.PreBinds {
+		if status := p.PreBind(ctx, state, pod, node); !status.OK() {
+			return fmt.Errorf("plugin %s: %v", p.Name(), status.Reasons)
+		}
+	}
+	binding := &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
+	}
+	if _, err := s.client.CreateSub(ctx, podResource, pod.Namespace, pod.Name, "binding", binding, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("bind %s/%s to %s: %w", pod.Namespace, pod.Name, node, err)
+	}
+	s.events.Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding", "Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
+	return nil
+}
+
+// report writes the PodScheduled condition and an event. nominated is written when preemption chose a node.
+func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, reason, message, nominated string) {
+	s.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", message)
+	condition := corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message,
+		LastTransitionTime: metav1.Now(), ObservedGeneration: pod.Generation,
+	}
+	for _, old := range pod.Status.Conditions {
+		if old.Type != corev1.PodScheduled {
+			continue
+		}
+		if old.Status == condition.Status {
+			condition.LastTransitionTime = old.LastTransitionTime
+		}
+		if old.Status == condition.Status && old.Reason == reason && old.Message == message && (nominated == "" || nominated == pod.Status.NominatedNodeName) {
+			return
+		}
+	}
+	status := map[string]any{"conditions": []corev1.PodCondition{condition}}
+	if nominated != "" {
+		status["nominatedNodeName"] = nominated
+	}
+	s.write(ctx, func() {
+		if err := s.patchStatus(ctx, pod, status); err != nil {
+			s.log.Warn("writing why a pod is unschedulable", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+		}
+	})
+}
+
+// patchStatus merges into the status of exactly this pod; a pod that is gone is no error.
+func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, status map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
+	if err != nil {
+		return err
+	}
+	_, err = client.Patch[*corev1.Pod](ctx, s.client, pod.Namespace, pod.Name, types.StrategicMergePatchType, patch, "status")
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// evict makes the victims leave: each gets a condition that says why, then is deleted with its own grace period.
+func (s *Scheduler) evict(ctx context.Context, preemptor *corev1.Pod, v *victims) {
+	for _, pod := range v.pods {
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		condition := corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
+			Message:            fmt.Sprintf("%s: preempting to accommodate a higher priority pod", preemptor.Spec.SchedulerName),
+			LastTransitionTime: metav1.Now(), ObservedGeneration: pod.Generation,
+		}
+		if err := s.patchStatus(ctx, pod, map[string]any{"conditions": []corev1.PodCondition{condition}}); err != nil {
+			s.log.Warn("marking a preempted pod", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+			continue
+		}
+		uid := pod.UID
+		err := client.Delete[*corev1.Pod](ctx, s.client, pod.Namespace, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			s.log.Warn("deleting a preempted pod", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+			continue
+		}
+		s.events.Eventf(pod, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting", "Preempted by pod %s on node %s", preemptor.UID, v.node)
+	}
+}

@@ -1,0 +1,166 @@
+package scheduler
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
+)
+
+// cluster is the scheduler's own picture of nodes and the pods on them, assumed ones included. Owned by one goroutine;
+// NodeInfos are copied on write, so that snapshots given away stay as they were.
+type cluster struct {
+	nodes map[string]*framework.NodeInfo // a node that is not known yet, but has pods, has a nil Node
+	where map[types.UID]placed
+	// assumed are pods decided but not yet seen bound.
+	assumed map[types.UID]*framework.PodInfo
+	// order is the list of nodes by turns of zones; nil when it must be made again.
+	order    []string
+	snapshot *framework.Snapshot // nil when something has changed since
+	shared   map[string]bool     // nodes whose NodeInfo is in a snapshot and must be cloned before a change
+
+	namespaceLabels func(string) labels.Set
+	selectors       func(*corev1.Pod) labels.Selector
+}
+
+type placed struct {
+	node string
+	info *framework.PodInfo
+}
+
+func newCluster(namespaceLabels func(string) labels.Set, selectors func(*corev1.Pod) labels.Selector) *cluster {
+	return &cluster{
+		nodes: map[string]*framework.NodeInfo{}, where: map[types.UID]placed{}, assumed: map[types.UID]*framework.PodInfo{},
+		shared: map[string]bool{}, namespaceLabels: namespaceLabels, selectors: selectors,
+	}
+}
+
+// edit gives the NodeInfo for a change.
+func (c *cluster) edit(name string) *framework.NodeInfo {
+	n := c.nodes[name]
+	switch {
+	case n == nil:
+		n = framework.NewNodeInfo(nil)
+	case c.shared[name]:
+		n = n.Clone()
+	default:
+		c.snapshot = nil
+		return n
+	}
+	c.nodes[name] = n
+	delete(c.shared, name)
+	c.snapshot = nil
+	return n
+}
+
+// setNode adds or replaces a node and says what changed for waiting pods.
+func (c *cluster) setNode(node *corev1.Node) framework.Events {
+	n := c.edit(node.Name)
+	old := n.Node
+	n.SetNode(node)
+	if old == nil {
+		c.order = nil
+		return framework.NodeAdded
+	}
+	var e framework.Events
+	if !maps.Equal(old.Labels, node.Labels) {
+		c.order = nil
+		e |= framework.NodeLabels
+	}
+	if old.Spec.Unschedulable != node.Spec.Unschedulable || !equality.Semantic.DeepEqual(old.Spec.Taints, node.Spec.Taints) {
+		e |= framework.NodeTaints
+	}
+	if !equality.Semantic.DeepEqual(old.Status.Allocatable, node.Status.Allocatable) {
+		e |= framework.NodeAllocatable
+	}
+	return e
+}
+
+func (c *cluster) removeNode(name string) {
+	c.order = nil
+	n := c.edit(name)
+	n.SetNode(nil)
+	if len(n.Pods) == 0 {
+		delete(c.nodes, name)
+	}
+}
+
+// setPod puts a bound pod where it is. It replaces an assumed one.
+func (c *cluster) setPod(info *framework.PodInfo) {
+	c.removePod(info)
+	name := info.Pod.Spec.NodeName
+	c.edit(name).AddPod(info)
+	c.where[info.Pod.UID] = placed{name, info}
+}
+
+// assume counts a pod on a node before its binding is written.
+func (c *cluster) assume(info *framework.PodInfo, node string) {
+	c.edit(node).AddPod(info)
+	c.where[info.Pod.UID] = placed{node, info}
+	c.assumed[info.Pod.UID] = info
+}
+
+// removePod takes a pod off its node; it reports whether it was on one.
+func (c *cluster) removePod(info *framework.PodInfo) bool {
+	at, ok := c.where[info.Pod.UID]
+	if !ok {
+		return false
+	}
+	delete(c.where, info.Pod.UID)
+	delete(c.assumed, info.Pod.UID)
+	n := c.edit(at.node)
+	n.RemovePod(at.info)
+	if n.Node == nil && len(n.Pods) == 0 {
+		delete(c.nodes, at.node)
+	}
+	return true
+}
+
+// take is the snapshot of now.
+func (c *cluster) take() *framework.Snapshot {
+	if c.snapshot != nil {
+		return c.snapshot
+	}
+	if c.order == nil {
+		c.order = c.byTurns()
+	}
+	nodes := make([]*framework.NodeInfo, len(c.order))
+	for i, name := range c.order {
+		nodes[i] = c.nodes[name]
+		c.shared[name] = true
+	}
+	c.snapshot = framework.NewSnapshot(nodes, c.namespaceLabels, c.selectors)
+	return c.snapshot
+}
+
+// byTurns lists nodes so that zones alternate: a search that stops early then sees all zones.
+func (c *cluster) byTurns() []string {
+	zones := map[string][]string{}
+	for name, n := range c.nodes {
+		if n.Node != nil {
+			zone := n.Node.Labels[corev1.LabelTopologyRegion] + "/" + n.Node.Labels[corev1.LabelTopologyZone]
+			zones[zone] = append(zones[zone], name)
+		}
+	}
+	names := slices.Sorted(maps.Keys(zones))
+	for _, zone := range names {
+		slices.Sort(zones[zone])
+	}
+	out := make([]string, 0, len(c.nodes))
+	for i := 0; ; i++ {
+		before := len(out)
+		for _, zone := range names {
+			if i < len(zones[zone]) {
+				out = append(out, zones[zone][i])
+			}
+		}
+		if len(out) == before {
+			return out
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package framework
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// What a container without a request counts as when nodes are scored (not when they are filtered), as upstream.
+const (
+	defaultMilliCPU int64 = 100
+	defaultMemory   int64 = 200 << 20
+)
+
+// Resources is an amount of each resource: CPU in thousandths, the rest in bytes or counts.
+type Resources struct {
+	MilliCPU         int64
+	Memory           int64
+	EphemeralStorage int64
+	Pods             int64
+	Scalar           map[corev1.ResourceName]int64
+}
+
+// Add adds sign × o.
+func (r *Resources) Add(o *Resources, sign int64) {
+	r.MilliCPU += sign * o.MilliCPU
+	r.Memory += sign * o.Memory
+	r.EphemeralStorage += sign * o.EphemeralStorage
+	r.Pods += sign * o.Pods
+	for name, v := range o.Scalar {
+		if r.Scalar == nil {
+			r.Scalar = map[corev1.ResourceName]int64{}
+		}
+		r.Scalar[name] += sign * v
+	}
+}
+
+// ResourcesOf converts a resource list.
+func ResourcesOf(list corev1.ResourceList) Resources {
+	var r Resources
+	for name, q := range list {
+		switch name {
+		case corev1.ResourceCPU:
+			r.MilliCPU = q.MilliValue()
+		case corev1.ResourceMemory:
+			r.Memory = q.Value()
+		case corev1.ResourceEphemeralStorage:
+			r.EphemeralStorage = q.Value()
+		case corev1.ResourcePods:
+			r.Pods = q.Value()
+		default:
+			if r.Scalar == nil {
+				r.Scalar = map[corev1.ResourceName]int64{}
+			}
+			r.Scalar[name] = q.Value()
+		}
+	}
+	return r
+}
+
+// Term is one pod affinity term, compiled.
+type Term struct {
+	Namespaces        map[string]bool
+	NamespaceSelector labels.Selector // nil matches no namespace
+	Selector          labels.Selector
+	TopologyKey       string
+	Weight            int64 // of preferred terms
+}
+
+// Matches reports whether a pod with these labels in this namespace is meant by the term.
+func (t *Term) Matches(namespace string, podLabels, namespaceLabels labels.Set) bool {
+	inNamespace := t.Namespaces[namespace] || t.NamespaceSelector != nil && t.NamespaceSelector.Matches(namespaceLabels)
+	return inNamespace && t.Selector.Matches(podLabels)
+}
+
+// PodInfo is a pod and what is computed from it once.
+type PodInfo struct {
+	Pod      *corev1.Pod
+	Requests Resources
+	// Scored is Requests with defaults for containers that request nothing.
+	Scored Resources
+	Ports  []HostPort
+
+	RequiredAffinity, RequiredAntiAffinity   []Term
+	PreferredAffinity, PreferredAntiAffinity []Term
+	// NodeAffinity is the node selector and the required node affinity together.
+	NodeAffinity nodeaffinity.RequiredNodeAffinity
+	// Invalid is why the pod's affinity can not be compiled; it is then unschedulable.
+	Invalid error
+}
+
+// HostPort is a port of the node that the pod wants.
+type HostPort struct {
+	IP       string
+	Protocol corev1.Protocol
+	Port     int32
+}
+
+// Conflicts reports whether two pods can not have these ports on one node.
+func (p HostPort) Conflicts(o HostPort) bool {
+	if p.Port != o.Port || p.Protocol != o.Protocol {
+		return false
+	}
+	return p.IP == o.IP || p.IP == "0.0.0.0" || o.IP == "0.0.0.0"
+}
+
+// NewPodInfo computes what scheduling needs of a pod.
+func NewPodInfo(pod *corev1.Pod) *PodInfo {
+	p := &PodInfo{Pod: pod, NodeAffinity: nodeaffinity.GetRequiredNodeAffinity(pod)}
+	p.Requests = ResourcesOf(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
+	p.Requests.Pods = 1
+	p.Scored = ResourcesOf(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{
+		UseStatusResources: true,
+		NonMissingContainerRequests: corev1.ResourceList{
+			corev1.ResourceCPU:    *milli(defaultMilliCPU),
+			corev1.ResourceMemory: *bytes(defaultMemory),
+		},
+	}))
+	for _, containers := range [][]corev1.Container{pod.Spec.Containers, restartableInit(pod)} {
+		for _, c := range containers {
+			for _, port := range c.Ports {
+				if port.HostPort > 0 {
+					p.Ports = append(p.Ports, newHostPort(port))
+				}
+			}
+		}
+	}
+	p.compileAffinity()
+	return p
+}
+
+func newHostPort(port corev1.ContainerPort) HostPort {
+	h := HostPort{IP: port.HostIP, Protocol: port.Protocol, Port: port.HostPort}
+	if h.IP == "" || h.IP == "::" {
+		h.IP = "0.0.0.0"
+	}
+	if h.Protocol == "" {
+		h.Protocol = corev1.ProtocolTCP
+	}
+	return h
+}
+
+func restartableInit(pod *corev1.Pod) []corev1.Container {
+	var out []corev1.Container
+	for _, c := range pod.Spec.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// NodeInfo is a node, the pods on it (assumed ones included) and their sums. Immutable once in a Snapshot.
+type NodeInfo struct {
+	Node        *corev1.Node
+	Allocatable Resources
+	Requested   Resources
+	Scored      Resources
+	Pods        []*PodInfo
+	// WithAffinity are those of Pods that have affinity or anti-affinity terms, WithAntiAffinity those with required anti-affinity.
+	WithAffinity     []*PodInfo
+	WithAntiAffinity []*PodInfo
+	Images           map[string]int64 // bytes by name
+}
+
+// NewNodeInfo is a node without pods. node may be nil when only its pods are known yet.
+func NewNodeInfo(node *corev1.Node) *NodeInfo {
+	n := &NodeInfo{}
+	n.SetNode(node)
+	return n
+}
+
+// SetNode replaces the node object.
+func (n *NodeInfo) SetNode(node *corev1.Node) {
+	n.Node, n.Images = node, nil
+	if node == nil {
+		return
+	}
+	n.Allocatable = ResourcesOf(node.Status.Allocatable)
+	n.Images = make(map[string]int64, len(node.Status.Images))
+	for _, img := range node.Status.Images {
+		for _, name := range img.Names {
+			n.Images[name] = img.SizeBytes
+		}
+	}
+}
+
+// Name of the node.
+func (n *NodeInfo) Name() string { return n.Node.Name }
+
+// Clone is a copy whose pods may be changed.
+func (n *NodeInfo) Clone() *NodeInfo {
+	c := *n
+	c.Requested.Scalar = maps.Clone(n.Requested.Scalar)
+	c.Scored.Scalar = maps.Clone(n.Scored.Scalar)
+	c.Pods = slices.Clone(n.Pods)
+	c.WithAffinity = slices.Clone(n.WithAffinity)
+	c.WithAntiAffinity = slices.Clone(n.WithAntiAffinity)
+	return &c
+}
+
+// AddPod counts a pod on the node.
+func (n *NodeInfo) AddPod(p *PodInfo) {
+	n.Pods = append(n.Pods, p)
+	if p.hasAffinity() {
+		n.WithAffinity = append(n.WithAffinity, p)
+	}
+	if len(p.RequiredAntiAffinity) > 0 {
+		n.WithAntiAffinity = append(n.WithAntiAffinity, p)
+	}
+	n.Requested.Add(&p.Requests, 1)
+	n.Scored.Add(&p.Scored, 1)
+}
+
+// RemovePod takes the pod with this UID off the node.
+func (n *NodeInfo) RemovePod(p *PodInfo) bool {
+	same := func(o *PodInfo) bool { return o.Pod.UID == p.Pod.UID }
+	i := slices.IndexFunc(n.Pods, same)
+	if i < 0 {
+		return false
+	}
+	old := n.Pods[i]
+	n.Pods = slices.Delete(n.Pods, i, i+1)
+	n.WithAffinity = slices.DeleteFunc(n.WithAffinity, same)
+	n.WithAntiAffinity = slices.DeleteFunc(n.WithAntiAffinity, same)
+	n.Requested.Add(&old.Requests, -1)
+	n.Scored.Add(&old.Scored, -1)
+	return true
+}

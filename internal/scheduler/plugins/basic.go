@@ -1,0 +1,203 @@
+// Package plugins holds the built-in scheduling plugins: upstream's default profile, one file per concern. Every plugin
+// is a pure function of the snapshot and the pod. Names, reasons and weights are upstream's.
+package plugins
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
+
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
+)
+
+type plugin string
+
+func (p plugin) Name() string { return string(p) }
+
+// nodeName: the pod names its node.
+type nodeName struct{ plugin }
+
+func (nodeName) Filter(_ framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	if want := pod.Pod.Spec.NodeName; want != "" && want != node.Name() {
+		return framework.RefuseAlways("node(s) didn't match the requested node name")
+	}
+	return nil
+}
+
+func (nodeName) RequeueOn() framework.Events { return framework.NodeAdded }
+
+// nodeUnschedulable: the node is cordoned.
+type nodeUnschedulable struct{ plugin }
+
+func (nodeUnschedulable) Filter(_ framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	if !node.Node.Spec.Unschedulable {
+		return nil
+	}
+	cordon := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+	if tolerates(pod.Pod.Spec.Tolerations, &cordon) {
+		return nil
+	}
+	return framework.RefuseAlways("node(s) were unschedulable")
+}
+
+func (nodeUnschedulable) RequeueOn() framework.Events {
+	return framework.NodeAdded | framework.NodeTaints | framework.SelfChanged
+}
+
+// taintToleration: taints repel pods that do not tolerate them; PreferNoSchedule taints lower the score.
+type taintToleration struct{ plugin }
+
+func tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
+	for i := range tolerations {
+		if tolerations[i].ToleratesTaint(quiet, taint, true) {
+			return true
+		}
+	}
+	return false
+}
+
+func (taintToleration) Filter(_ framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	for i := range node.Node.Spec.Taints {
+		taint := &node.Node.Spec.Taints[i]
+		if taint.Effect == corev1.TaintEffectPreferNoSchedule || tolerates(pod.Pod.Spec.Tolerations, taint) {
+			continue
+		}
+		return framework.RefuseAlways("node(s) had untolerated taint(s)")
+	}
+	return nil
+}
+
+func (taintToleration) RequeueOn() framework.Events {
+	return framework.NodeAdded | framework.NodeTaints | framework.SelfChanged
+}
+
+func (taintToleration) Score(_ framework.State, pod *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
+	var untolerated int64
+	for i := range node.Node.Spec.Taints {
+		taint := &node.Node.Spec.Taints[i]
+		if taint.Effect == corev1.TaintEffectPreferNoSchedule && !tolerates(pod.Pod.Spec.Tolerations, taint) {
+			untolerated++
+		}
+	}
+	return untolerated, nil
+}
+
+func (taintToleration) Normalize(_ framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo, scores []int64) {
+	scale(scores, true)
+}
+
+// nodePorts: host ports taken.
+type nodePorts struct{ plugin }
+
+func (nodePorts) PreFilter(_ framework.State, pod *framework.PodInfo, _ *framework.Snapshot) (sets.Set[string], *framework.Status) {
+	if len(pod.Ports) == 0 {
+		return nil, &framework.Status{Code: framework.Skip}
+	}
+	return nil, nil
+}
+
+func (nodePorts) Filter(_ framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	for _, want := range pod.Ports {
+		for _, other := range node.Pods {
+			for _, taken := range other.Ports {
+				if want.Conflicts(taken) {
+					return framework.Refuse("node(s) didn't have free ports for the requested pod ports")
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (nodePorts) RequeueOn() framework.Events { return framework.NodeAdded | framework.PodRemoved }
+
+// nodeAffinity: node selector and node affinity.
+type nodeAffinity struct{ plugin }
+
+func (nodeAffinity) PreFilter(_ framework.State, pod *framework.PodInfo, _ *framework.Snapshot) (sets.Set[string], *framework.Status) {
+	spec := &pod.Pod.Spec
+	if spec.NodeSelector == nil && (spec.Affinity == nil || spec.Affinity.NodeAffinity == nil ||
+		spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil) {
+		return nil, &framework.Status{Code: framework.Skip}
+	}
+	return namedNodes(pod.Pod), nil
+}
+
+// namedNodes is the set of nodes that the required affinity names one by one in matchFields (as DaemonSet pods do), nil
+// when some term leaves it open.
+func namedNodes(pod *corev1.Pod) sets.Set[string] {
+	affinity := pod.Spec.Affinity
+	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	named := sets.New[string]()
+	for _, term := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		var names []string
+		for _, f := range term.MatchFields {
+			if f.Key == "metadata.name" && f.Operator == corev1.NodeSelectorOpIn {
+				names = f.Values
+			}
+		}
+		if names == nil {
+			return nil
+		}
+		named.Insert(names...)
+	}
+	return named
+}
+
+func (nodeAffinity) Filter(_ framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	match, err := pod.NodeAffinity.Match(node.Node)
+	if err != nil {
+		return framework.RefuseAlways(fmt.Sprintf("node affinity of the pod: %v", err))
+	}
+	if !match {
+		return framework.RefuseAlways("node(s) didn't match Pod's node affinity/selector")
+	}
+	return nil
+}
+
+func (nodeAffinity) RequeueOn() framework.Events {
+	return framework.NodeAdded | framework.NodeLabels | framework.SelfChanged
+}
+
+func (nodeAffinity) Score(_ framework.State, pod *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
+	affinity := pod.Pod.Spec.Affinity
+	if affinity == nil || affinity.NodeAffinity == nil {
+		return 0, nil
+	}
+	var sum int64
+	for _, preferred := range affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+		match, err := schedulinghelper.MatchNodeSelectorTerms(node.Node, &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{preferred.Preference}})
+		if err != nil {
+			return 0, framework.Fail(err)
+		}
+		if match {
+			sum += int64(preferred.Weight)
+		}
+	}
+	return sum, nil
+}
+
+func (nodeAffinity) Normalize(_ framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo, scores []int64) {
+	scale(scores, false)
+}
+
+// scale brings scores into 0..MaxNodeScore in proportion to the largest; reverse makes the largest 0.
+func scale(scores []int64, reverse bool) {
+	var most int64
+	for _, s := range scores {
+		most = max(most, s)
+	}
+	for i, s := range scores {
+		if most > 0 {
+			s = s * framework.MaxNodeScore / most
+		}
+		if reverse {
+			s = framework.MaxNodeScore - s
+		}
+		scores[i] = s
+	}
+}

@@ -1,0 +1,40 @@
+package plugins
+
+import (
+	"github.com/go-logr/logr"
+
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
+)
+
+// quiet is for helpers of k8s.io/api that want a logger for comparison operators of taints.
+var quiet = logr.Discard()
+
+// Default is upstream's default profile, in upstream's order and with its weights, without volumes and dynamic resources.
+func Default(schedulerName string) framework.Profile {
+	var (
+		unschedulable = nodeUnschedulable{"NodeUnschedulable"}
+		name          = nodeName{"NodeName"}
+		taints        = taintToleration{"TaintToleration"}
+		affinity      = nodeAffinity{"NodeAffinity"}
+		ports         = nodePorts{"NodePorts"}
+		fit           = resourcesFit{"NodeResourcesFit"}
+		spread        = topologySpread{"PodTopologySpread"}
+		interpod      = interPodAffinity{"InterPodAffinity"}
+		images        = imageLocality{"ImageLocality"}
+	)
+	return framework.Profile{
+		SchedulerName: schedulerName,
+		PreFilters:    []framework.PreFilterPlugin{affinity, ports, spread, interpod},
+		Filters:       []framework.FilterPlugin{unschedulable, name, taints, affinity, ports, fit, spread, interpod},
+		PreScores:     []framework.PreScorePlugin{spread, interpod, images},
+		Scores: []framework.Weighted{
+			{ScorePlugin: taints, Weight: 3},
+			{ScorePlugin: affinity, Weight: 2},
+			{ScorePlugin: fit, Weight: 1},
+			{ScorePlugin: spread, Weight: 2},
+			{ScorePlugin: interpod, Weight: 2},
+			{ScorePlugin: balanced{"NodeResourcesBalancedAllocation"}, Weight: 1},
+			{ScorePlugin: images, Weight: 1},
+		},
+	}
+}

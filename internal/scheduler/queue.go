@@ -1,0 +1,228 @@
+package scheduler
+
+import (
+	"container/heap"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
+)
+
+// Times of the queue, as upstream's defaults.
+const (
+	initialBackoff     = 1 * time.Second
+	maxBackoff         = 10 * time.Second
+	maxInUnschedulable = 5 * time.Minute
+)
+
+// queued is a pod that waits. It is in exactly one of three places:
+//
+//	active         ready to be tried, by priority, then age
+//	backoff        will be active at a time
+//	unschedulable  waits for an event that one of the plugins that refused it asked for (or five minutes)
+type queued struct {
+	info     *framework.PodInfo
+	since    time.Time // first queued; breaks ties of priority
+	attempts int
+	tried    time.Time        // last attempt
+	until    time.Time        // end of the backoff, or when an unschedulable pod is tried anyway
+	wants    framework.Events // events that end the wait
+	place    place
+	index    int // in its heap
+}
+
+type place uint8
+
+const (
+	nowhere place = iota
+	active
+	backoff
+	unschedulable
+	inFlight
+)
+
+// queue is owned by the scheduler's goroutine. Time is an input.
+type queue struct {
+	pods    map[types.UID]*queued
+	active  podHeap
+	backoff podHeap
+	// missed gathers events that arrived while a pod was being tried, so that none is lost between decision and queueing.
+	missed framework.Events
+}
+
+func newQueue() *queue {
+	return &queue{
+		pods:    map[types.UID]*queued{},
+		active:  podHeap{less: byPriority},
+		backoff: podHeap{less: func(a, b *queued) bool { return a.until.Before(b.until) }},
+	}
+}
+
+func byPriority(a, b *queued) bool {
+	if pa, pb := priority(a.info.Pod), priority(b.info.Pod); pa != pb {
+		return pa > pb
+	}
+	return a.since.Before(b.since)
+}
+
+func priority(pod *corev1.Pod) int32 {
+	if pod.Spec.Priority != nil {
+		return *pod.Spec.Priority
+	}
+	return 0
+}
+
+// put adds a pod or replaces its object. A changed pod that was waiting is tried again.
+func (q *queue) put(info *framework.PodInfo, changed bool, now time.Time) {
+	p, ok := q.pods[info.Pod.UID]
+	if !ok {
+		p = &queued{info: info, since: now}
+		q.pods[info.Pod.UID] = p
+		q.activate(p)
+		return
+	}
+	p.info = info
+	switch {
+	case p.place == active:
+		heap.Fix(&q.active, p.index)
+	case p.place == unschedulable && changed:
+		q.retry(p, now)
+	case p.place == inFlight && changed:
+		q.missed |= framework.SelfChanged
+	}
+}
+
+// remove forgets a pod: bound or deleted.
+func (q *queue) remove(uid types.UID) {
+	if p, ok := q.pods[uid]; ok {
+		q.leave(p)
+		delete(q.pods, uid)
+	}
+}
+
+func (q *queue) leave(p *queued) {
+	switch p.place {
+	case active:
+		heap.Remove(&q.active, p.index)
+	case backoff:
+		heap.Remove(&q.backoff, p.index)
+	}
+	p.place = nowhere
+}
+
+func (q *queue) activate(p *queued) {
+	q.leave(p)
+	p.place = active
+	heap.Push(&q.active, p)
+}
+
+// retry makes a pod active, after what is left of its backoff.
+func (q *queue) retry(p *queued, now time.Time) {
+	q.leave(p)
+	p.until = p.tried.Add(backoffOf(p.attempts))
+	if !p.until.After(now) {
+		q.activate(p)
+		return
+	}
+	p.place = backoff
+	heap.Push(&q.backoff, p)
+}
+
+// backoffOf is 1 s after the first attempt, doubling to 10 s.
+func backoffOf(attempts int) time.Duration {
+	if attempts == 0 {
+		return 0
+	}
+	d := initialBackoff
+	for range attempts - 1 {
+		if d *= 2; d >= maxBackoff {
+			return maxBackoff
+		}
+	}
+	return d
+}
+
+// pop takes the next pod to try; ok is false when none is active.
+func (q *queue) pop(now time.Time) (p *queued, ok bool) {
+	for len(q.backoff.items) > 0 && !q.backoff.items[0].until.After(now) {
+		q.activate(q.backoff.items[0])
+	}
+	if len(q.active.items) == 0 {
+		return nil, false
+	}
+	p = heap.Pop(&q.active).(*queued)
+	p.place, p.tried = inFlight, now
+	p.attempts++
+	q.missed = 0
+	return p, true
+}
+
+// refused puts a pod back that found no node. It waits for one of the events, unless one came while it was tried.
+func (q *queue) refused(p *queued, wants framework.Events, now time.Time) {
+	if q.pods[p.info.Pod.UID] != p {
+		return // deleted while it was tried
+	}
+	if q.missed&wants != 0 || wants == 0 {
+		q.retry(p, now)
+		return
+	}
+	p.place, p.wants, p.until = unschedulable, wants, now.Add(maxInUnschedulable)
+}
+
+// failed puts a pod back whose attempt ended in an error; it is tried again after its backoff.
+func (q *queue) failed(p *queued, now time.Time) {
+	if q.pods[p.info.Pod.UID] == p {
+		q.retry(p, now)
+	}
+}
+
+// happened wakes the pods that wait for an event.
+func (q *queue) happened(e framework.Events, now time.Time) {
+	q.missed |= e
+	for _, p := range q.pods {
+		if p.place == unschedulable && (p.wants&e != 0 || !p.until.After(now)) {
+			q.retry(p, now)
+		}
+	}
+}
+
+// next is when time alone will make a pod active; ok is false when none waits for time.
+func (q *queue) next() (at time.Time, ok bool) {
+	if len(q.backoff.items) > 0 {
+		at, ok = q.backoff.items[0].until, true
+	}
+	for _, p := range q.pods {
+		if p.place == unschedulable && (!ok || p.until.Before(at)) {
+			at, ok = p.until, true
+		}
+	}
+	return at, ok
+}
+
+// podHeap is a heap of pods that know their index.
+type podHeap struct {
+	items []*queued
+	less  func(a, b *queued) bool
+}
+
+func (h *podHeap) Len() int           { return len(h.items) }
+func (h *podHeap) Less(i, j int) bool { return h.less(h.items[i], h.items[j]) }
+func (h *podHeap) Swap(i, j int) {
+	h.items[i], h.items[j] = h.items[j], h.items[i]
+	h.items[i].index, h.items[j].index = i, j
+}
+
+func (h *podHeap) Push(x any) {
+	p := x.(*queued)
+	p.index = len(h.items)
+	h.items = append(h.items, p)
+}
+
+func (h *podHeap) Pop() any {
+	last := h.items[len(h.items)-1]
+	h.items[len(h.items)-1] = nil
+	h.items = h.items[:len(h.items)-1]
+	return last
+}

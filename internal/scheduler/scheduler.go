@@ -1,0 +1,344 @@
+// Package scheduler binds pods to nodes. It begins with a snapshot and a watch of pods and nodes, keeps its own
+// picture of the cluster in one goroutine, decides by a pure function (Decide), assumes the result at once, and writes
+// the binding beside the next decision.
+//
+// The life of a pod here: queued (active, backing off or waiting for an event) → decided and assumed → bound; or
+// refused, with a condition and an event that say why, and perhaps a nomination after preemption.
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
+	"github.com/knarr-project/knarr/internal/scheduler/plugins"
+)
+
+// Config is what a scheduler needs.
+type Config struct {
+	Client client.Interface
+	Events client.Recorder
+	// Profiles by scheduler name; empty is the default profile as "default-scheduler".
+	Profiles []framework.Profile
+	// Binders is how many bindings are written at a time; 0 is 64.
+	Binders int
+	Logger  *slog.Logger
+}
+
+// Scheduler runs the loop.
+type Scheduler struct {
+	client   client.Interface
+	events   client.Recorder
+	profiles map[string]*framework.Profile
+	wants    map[string]framework.Events // by plugin, what it waits for
+	log      *slog.Logger
+
+	// The inbox is the only thing that other goroutines touch.
+	mu    sync.Mutex
+	inbox []func(now time.Time)
+	wake  chan struct{}
+
+	// Owned by the goroutine of Run.
+	cluster   *cluster
+	queue     *queue
+	nominated map[string][]*framework.PodInfo
+	nextStart int
+	budgets   client.ViewOf[*policyv1.PodDisruptionBudget]
+
+	binders chan struct{}
+	writing sync.WaitGroup
+}
+
+// New prepares a scheduler; Run starts it.
+func New(cfg Config) *Scheduler {
+	if len(cfg.Profiles) == 0 {
+		cfg.Profiles = []framework.Profile{plugins.Default(corev1.DefaultSchedulerName)}
+	}
+	if cfg.Binders == 0 {
+		cfg.Binders = 64
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	s := &Scheduler{
+		client: cfg.Client, events: cfg.Events, log: cfg.Logger, profiles: map[string]*framework.Profile{}, wants: map[string]framework.Events{},
+		wake: make(chan struct{}, 1), queue: newQueue(), nominated: map[string][]*framework.PodInfo{}, binders: make(chan struct{}, cfg.Binders),
+	}
+	for i := range cfg.Profiles {
+		p := &cfg.Profiles[i]
+		s.profiles[p.SchedulerName] = p
+		for _, f := range p.Filters {
+			s.wants[f.Name()] = framework.Any
+			if r, ok := f.(framework.Requeuer); ok {
+				s.wants[f.Name()] = r.RequeueOn()
+			}
+		}
+	}
+	return s
+}
+
+// Run schedules until ctx ends, and returns when the writes under way have ended.
+func (s *Scheduler) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		s.writing.Wait()
+	}()
+	done, err := s.watch(ctx)
+	if err != nil {
+		return fmt.Errorf("scheduler: %w", err)
+	}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		s.drain()
+		if s.one(ctx) {
+			continue
+		}
+		timer.Reset(time.Hour)
+		if at, ok := s.queue.next(); ok {
+			timer.Reset(max(time.Until(at), time.Millisecond))
+		}
+		select {
+		case <-ctx.Done():
+			for _, d := range done {
+				<-d
+			}
+			return nil
+		case <-s.wake:
+		case <-timer.C:
+			s.queue.happened(0, time.Now())
+		}
+	}
+}
+
+// post hands a change to the scheduler's goroutine.
+func (s *Scheduler) post(change func(now time.Time)) {
+	s.mu.Lock()
+	s.inbox = append(s.inbox, change)
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Scheduler) drain() {
+	s.mu.Lock()
+	changes := s.inbox
+	s.inbox = nil
+	s.mu.Unlock()
+	now := time.Now()
+	for _, change := range changes {
+		change(now)
+	}
+}
+
+// one tries the next pod; false means that none is ready.
+func (s *Scheduler) one(ctx context.Context) bool {
+	p, ok := s.queue.pop(time.Now())
+	if !ok {
+		return false
+	}
+	profile := s.profiles[p.info.Pod.Spec.SchedulerName]
+	snapshot := s.cluster.take()
+	if len(snapshot.Nodes) > 0 {
+		s.nextStart = (s.nextStart + 1) % len(snapshot.Nodes)
+	}
+	d := Decide(snapshot, p.info, profile, s.nominated, s.nextStart, rand.Uint64())
+	if d.Node == "" {
+		s.refuse(ctx, p, profile, snapshot, &d)
+		return true
+	}
+	s.cluster.assume(p.info, d.Node)
+	s.forgetNomination(p.info)
+	s.write(ctx, func() {
+		if err := s.bind(ctx, p.info.Pod, d.Node, profile, d.State); err != nil {
+			s.post(func(now time.Time) { s.unassume(p, err, now) })
+		}
+	})
+	return true
+}
+
+// write runs fn beside the loop, at most as many at a time as there are binders.
+func (s *Scheduler) write(ctx context.Context, fn func()) {
+	select {
+	case s.binders <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	s.writing.Add(1)
+	go func() {
+		defer func() {
+			<-s.binders
+			s.writing.Done()
+		}()
+		fn()
+	}()
+}
+
+// unassume takes back a decision whose binding failed.
+func (s *Scheduler) unassume(p *queued, err error, now time.Time) {
+	s.log.Info("binding failed", "pod", p.info.Pod.Namespace+"/"+p.info.Pod.Name, "error", err)
+	if _, ok := s.cluster.assumed[p.info.Pod.UID]; ok {
+		s.cluster.removePod(p.info)
+		s.queue.happened(framework.PodRemoved, now)
+	}
+	s.queue.failed(p, now)
+}
+
+// refuse records why a pod found no node, and tries preemption.
+func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Profile, snapshot *framework.Snapshot, d *Decision) {
+	now := time.Now()
+	pod := p.info.Pod
+	if d.Err != nil {
+		s.queue.failed(p, now)
+		s.report(ctx, pod, corev1.PodReasonSchedulerError, d.Message(), "")
+		return
+	}
+	var wants framework.Events
+	for plugin := range d.RefusedBy() {
+		wants |= s.wants[plugin]
+	}
+	if d.Nodes == 0 {
+		wants = framework.NodeAdded
+	}
+	message, nominated := d.Message(), ""
+	if v := preempt(snapshot, p.info, profile, d, s.budgets.List("", nil)); v != nil {
+		nominated = v.node
+		s.nominate(p.info, v.node)
+		s.write(ctx, func() { s.evict(ctx, pod, v) })
+	} else if d.Nodes > 0 {
+		message += " " + preemptionMessage(d)
+	}
+	s.queue.refused(p, wants, now)
+	s.report(ctx, pod, corev1.PodReasonUnschedulable, message, nominated)
+}
+
+// preemptionMessage says why preemption did not help, in upstream's words.
+func preemptionMessage(d *Decision) string {
+	var never, noVictims int
+	for _, status := range d.Refusals {
+		if status.Code == framework.UnschedulableAndUnresolvable {
+			never++
+		} else {
+			noVictims++
+		}
+	}
+	if d.Whole != nil {
+		never = d.Nodes
+	}
+	text := fmt.Sprintf("preemption: 0/%d nodes are available: ", d.Nodes)
+	switch {
+	case never == 0:
+		return text + fmt.Sprintf("%d No preemption victims found for incoming pod.", noVictims)
+	case noVictims == 0:
+		return text + fmt.Sprintf("%d Preemption is not helpful for scheduling.", never)
+	default:
+		return text + fmt.Sprintf("%d No preemption victims found for incoming pod, %d Preemption is not helpful for scheduling.", noVictims, never)
+	}
+}
+
+func (s *Scheduler) nominate(info *framework.PodInfo, node string) {
+	s.forgetNomination(info)
+	s.nominated[node] = append(s.nominated[node], info)
+}
+
+func (s *Scheduler) forgetNomination(info *framework.PodInfo) {
+	for _, node := range slices.Collect(maps.Keys(s.nominated)) {
+		s.nominated[node] = slices.DeleteFunc(s.nominated[node], func(o *framework.PodInfo) bool { return o.Pod.UID == info.Pod.UID })
+		if len(s.nominated[node]) == 0 {
+			delete(s.nominated, node)
+		}
+	}
+}
+
+// onPod runs in the scheduler's goroutine for every change of a pod.
+func (s *Scheduler) onPod(old, pod *corev1.Pod, deleted bool, now time.Time) {
+	ended := deleted || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	if pod.Spec.NodeName != "" || ended {
+		s.queue.remove(pod.UID)
+	}
+	switch {
+	case ended:
+		info := framework.NewPodInfo(pod)
+		s.forgetNomination(info)
+		if s.cluster.removePod(info) || pod.Status.NominatedNodeName != "" {
+			s.queue.happened(framework.PodRemoved, now)
+		}
+	case pod.Spec.NodeName != "":
+		s.onBoundPod(old, pod, now)
+	case s.mine(pod):
+		info := framework.NewPodInfo(pod)
+		if node := pod.Status.NominatedNodeName; node != "" && s.nominatedOn(info) == "" {
+			s.nominate(info, node)
+		}
+		if _, assumed := s.cluster.assumed[pod.UID]; !assumed {
+			s.queue.put(info, old == nil || schedulingChanged(old, pod), now)
+		}
+	default:
+		s.queue.remove(pod.UID)
+	}
+}
+
+func (s *Scheduler) onBoundPod(old, pod *corev1.Pod, now time.Time) {
+	info := framework.NewPodInfo(pod)
+	at, known := s.cluster.where[pod.UID]
+	s.forgetNomination(info)
+	if known && at.node == pod.Spec.NodeName && old != nil && old.Spec.NodeName != "" && !placementChanged(old, pod) {
+		return // most updates of a bound pod are status: nothing that counts here
+	}
+	s.cluster.setPod(info)
+	e := framework.PodAssigned
+	if known && (info.Requests.MilliCPU < at.info.Requests.MilliCPU || info.Requests.Memory < at.info.Requests.Memory) {
+		e |= framework.PodScaledDown
+	}
+	s.queue.happened(e, now)
+}
+
+func (s *Scheduler) nominatedOn(info *framework.PodInfo) string {
+	for node, pods := range s.nominated {
+		if slices.ContainsFunc(pods, func(o *framework.PodInfo) bool { return o.Pod.UID == info.Pod.UID }) {
+			return node
+		}
+	}
+	return ""
+}
+
+// mine: the pod is for one of the profiles and ready to be scheduled (KEP-3521: no gates).
+func (s *Scheduler) mine(pod *corev1.Pod) bool {
+	_, ok := s.profiles[pod.Spec.SchedulerName]
+	return ok && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
+}
+
+func schedulingChanged(old, pod *corev1.Pod) bool {
+	return !maps.Equal(old.Labels, pod.Labels) || !equality.Semantic.DeepEqual(old.Spec, pod.Spec)
+}
+
+func placementChanged(old, pod *corev1.Pod) bool {
+	return !maps.Equal(old.Labels, pod.Labels) || old.Generation != pod.Generation || (old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) ||
+		!equality.Semantic.DeepEqual(old.Status.ContainerStatuses, pod.Status.ContainerStatuses) && resized(old, pod)
+}
+
+// resized: what the node has allocated to the containers counts too (KEP-1287).
+func resized(old, pod *corev1.Pod) bool {
+	for i := range pod.Status.ContainerStatuses {
+		if i >= len(old.Status.ContainerStatuses) ||
+			!equality.Semantic.DeepEqual(old.Status.ContainerStatuses[i].Resources, pod.Status.ContainerStatuses[i].Resources) ||
+			!equality.Semantic.DeepEqual(old.Status.ContainerStatuses[i].AllocatedResources, pod.Status.ContainerStatuses[i].AllocatedResources) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,148 @@
+package scheduler
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
+)
+
+// watch opens the Views and posts their events to the inbox. Nodes and bound pods are there before the first decision.
+func (s *Scheduler) watch(ctx context.Context) (done []<-chan struct{}, err error) {
+	namespaces, err := client.Open[*corev1.Namespace](ctx, s.client, client.Scope{})
+	if err != nil {
+		return nil, err
+	}
+	selectors, err := openSelectors(ctx, s.client)
+	if err != nil {
+		return nil, err
+	}
+	if s.budgets, err = client.Open[*policyv1.PodDisruptionBudget](ctx, s.client, client.Scope{}); err != nil {
+		return nil, err
+	}
+	s.cluster = newCluster(func(name string) labels.Set {
+		if ns, ok := namespaces.Get("", name); ok {
+			return ns.Labels
+		}
+		return nil
+	}, selectors.of)
+
+	nodes, err := client.Open[*corev1.Node](ctx, s.client, client.Scope{})
+	if err != nil {
+		return nil, err
+	}
+	pods, err := client.Open[*corev1.Pod](ctx, s.client, client.Scope{})
+	if err != nil {
+		return nil, err
+	}
+	nodesSynced, nodesDone := nodes.Subscribe(ctx, func(e client.TypedEvent[*corev1.Node]) {
+		s.post(func(now time.Time) {
+			if e.Type == client.Deleted {
+				s.cluster.removeNode(e.Object.Name)
+				s.queue.happened(framework.NodeDeleted, now)
+			} else if change := s.cluster.setNode(e.Object); change != 0 {
+				s.queue.happened(change, now)
+			}
+		})
+	})
+	podsSynced, podsDone := pods.Subscribe(ctx, func(e client.TypedEvent[*corev1.Pod]) {
+		s.post(func(now time.Time) { s.onPod(e.Old, e.Object, e.Type == client.Deleted, now) })
+	})
+	_, namespacesDone := namespaces.Subscribe(ctx, func(e client.TypedEvent[*corev1.Namespace]) {
+		if e.Old != nil && !maps.Equal(e.Old.Labels, e.Object.Labels) {
+			s.post(func(now time.Time) { s.queue.happened(framework.PodAssigned, now) })
+		}
+	})
+	done = []<-chan struct{}{nodesDone, podsDone, namespacesDone}
+	for _, synced := range []<-chan struct{}{nodesSynced, podsSynced} {
+		select {
+		case <-synced:
+		case <-ctx.Done():
+			return done, nil
+		}
+	}
+	return done, nil
+}
+
+// workloads are the Views that tell which group a pod belongs to, for default spreading.
+type workloads struct {
+	services     client.ViewOf[*corev1.Service]
+	replicaSets  client.ViewOf[*appsv1.ReplicaSet]
+	statefulSets client.ViewOf[*appsv1.StatefulSet]
+	controllers  client.ViewOf[*corev1.ReplicationController]
+}
+
+func openSelectors(ctx context.Context, c client.Interface) (w workloads, err error) {
+	if w.services, err = client.Open[*corev1.Service](ctx, c, client.Scope{}); err != nil {
+		return w, err
+	}
+	if w.replicaSets, err = client.Open[*appsv1.ReplicaSet](ctx, c, client.Scope{}); err != nil {
+		return w, err
+	}
+	if w.statefulSets, err = client.Open[*appsv1.StatefulSet](ctx, c, client.Scope{}); err != nil {
+		return w, err
+	}
+	w.controllers, err = client.Open[*corev1.ReplicationController](ctx, c, client.Scope{})
+	return w, err
+}
+
+// of is the conjunction of the selectors of the pod's Services and of its controller; nil when there are none.
+func (w workloads) of(pod *corev1.Pod) labels.Selector {
+	var all labels.Requirements
+	podLabels := labels.Set(pod.Labels)
+	for _, svc := range w.services.List(pod.Namespace, nil) {
+		if len(svc.Spec.Selector) == 0 {
+			continue
+		}
+		if sel := labels.SelectorFromValidatedSet(svc.Spec.Selector); sel.Matches(podLabels) {
+			requirements, _ := sel.Requirements()
+			all = append(all, requirements...)
+		}
+	}
+	if sel := w.ofController(pod); sel != nil {
+		requirements, _ := sel.Requirements()
+		all = append(all, requirements...)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return labels.NewSelector().Add(all...)
+}
+
+func (w workloads) ofController(pod *corev1.Pod) labels.Selector {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil {
+		return nil
+	}
+	var selector *metav1.LabelSelector
+	switch owner.Kind {
+	case "ReplicaSet":
+		if rs, ok := w.replicaSets.Get(pod.Namespace, owner.Name); ok {
+			selector = rs.Spec.Selector
+		}
+	case "StatefulSet":
+		if ss, ok := w.statefulSets.Get(pod.Namespace, owner.Name); ok {
+			selector = ss.Spec.Selector
+		}
+	case "ReplicationController":
+		if rc, ok := w.controllers.Get(pod.Namespace, owner.Name); ok {
+			return labels.SelectorFromSet(rc.Spec.Selector)
+		}
+	}
+	if selector == nil {
+		return nil
+	}
+	compiled, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		return nil
+	}
+	return compiled
+}
