@@ -284,9 +284,7 @@ func (s *Scheduler) onPod(old, pod *corev1.Pod, deleted bool, now time.Time) {
 		if node := pod.Status.NominatedNodeName; node != "" && s.nominatedOn(info) == "" {
 			s.nominate(info, node)
 		}
-		if _, assumed := s.cluster.assumed[pod.UID]; !assumed {
-			s.queue.put(info, old == nil || schedulingChanged(old, pod), now)
-		}
+		s.queue.put(info, old == nil || schedulingChanged(old, pod), now)
 	default:
 		s.queue.remove(pod.UID)
 	}
