@@ -22,6 +22,12 @@ var (
 	// ErrUnavailable: the engine can not answer now (no leader, shutting down); nothing is known
 	// about the outcome of the operation.
 	ErrUnavailable = errors.New("store unavailable")
+	// ErrTooLarge: the transaction is larger than the engine takes (1.5 MiB, as upstream's etcd).
+	ErrTooLarge = errors.New("request is too large")
+	// ErrNoSpace: the engine's quota is used up; only deletions and compaction are taken.
+	ErrNoSpace = errors.New("store is out of space")
+	// ErrLeaseNotFound: the lease has expired, was revoked, or never was.
+	ErrLeaseNotFound = errors.New("lease not found")
 )
 
 // KeyValue is one key at one revision.
@@ -89,24 +95,30 @@ const (
 	Deleted
 )
 
-// Event is one change of one key. For Deleted, KV carries Key and ModRevision (of the deletion) only.
+// Event is one change of one key. For Deleted, KV carries Key and ModRevision (of the deletion) only. A key was
+// created by the event if CreateRevision equals ModRevision. The state before is not told: who follows a stream from a
+// Range has it, and reading it again would cost the store a read per event.
 type Event struct {
 	Type EventType
 	KV   KeyValue
-	Prev *KeyValue // the key's state before, nil when it did not exist
 }
 
-// Batch is a group of changes delivered together: all of a revision's events are in one batch,
-// and batches come in revision order. A batch without events is progress: everything up to Revision has been delivered.
+// Batch is a group of changes delivered together, in revision order: all of a revision's events are in one batch (which may
+// hold several revisions), and batches come in revision order. Everything up to Revision has been delivered with the batch. A batch
+// without events is progress and nothing else.
 type Batch struct {
 	Revision int64
 	Events   []Event
 }
 
 // Stream is an open watch. Next blocks until there is a batch, ctx ends or the stream fails
-// (ErrCompacted when the watch fell behind a compaction). Not safe for concurrent use.
+// (ErrCompacted when the watch fell behind a compaction). Next is not safe for concurrent use; Progress and Close
+// may be called while Next blocks.
 type Stream interface {
 	Next(ctx context.Context) (Batch, error)
+	// Progress asks for a batch, with or without events, that brings the stream to the revision that is the newest now. It
+	// does not wait for it. The answer may get lost when the stream is busy delivering events, so ask again after a while.
+	Progress(ctx context.Context) error
 	Close()
 }
 
@@ -118,14 +130,17 @@ type Store interface {
 	// Commit applies ops atomically at one new revision if all conditions hold.
 	Commit(ctx context.Context, conditions []Condition, ops ...Op) (TxnResult, error)
 	// Watch streams every change below prefix with a revision greater than after, without gaps.
-	// after 0 means from now on.
+	// after 0 means from now on: all that is committed after Watch has returned.
 	Watch(ctx context.Context, prefix string, after int64) (Stream, error)
 	// Revision is the newest committed revision (linearizable).
 	Revision(ctx context.Context) (int64, error)
 	// Compact forgets what is older than revision.
 	Compact(ctx context.Context, revision int64) error
+	// Grant makes a lease, of whole seconds (rounded up; engines may have a minimum). Keys attached to it are deleted when it expires.
 	Grant(ctx context.Context, ttl time.Duration) (LeaseID, error)
+	// KeepAlive starts the lease's time again; ErrLeaseNotFound when it is gone.
 	KeepAlive(ctx context.Context, id LeaseID) error
+	// Revoke ends the lease and deletes its keys.
 	Revoke(ctx context.Context, id LeaseID) error
 	// Size is the bytes of storage in use.
 	Size(ctx context.Context) (int64, error)

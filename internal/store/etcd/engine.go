@@ -1,0 +1,172 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/lease"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// Why reads of this engine are linearizable without asking raft. The embedded server is the only voter of its cluster:
+// an entry is committed when its own log has it on disk, nobody else can commit, and the map changes only by applying
+// committed entries. A writer hears of its write after the entry was applied. So whatever was acknowledged before a read began,
+// the map shows to that read; whatever the map shows is on disk. Open waits until the log left by the
+// last run is applied. A server with voters beside it must ask for a read index instead.
+
+// Revision is the newest committed revision.
+func (e *Engine) Revision(context.Context) (int64, error) {
+	done, err := e.read()
+	if err != nil {
+		return 0, fmt.Errorf("read revision: %w", err)
+	}
+	defer done()
+	return e.server.KV().Rev(), nil
+}
+
+// Get reads one key.
+func (e *Engine) Get(ctx context.Context, key string, revision int64) (*store.KeyValue, int64, error) {
+	done, err := e.read()
+	if err != nil {
+		return nil, 0, fmt.Errorf("get %s: %w", key, err)
+	}
+	defer done()
+	r, err := e.server.KV().Range(ctx, []byte(key), nil, mvcc.RangeOptions{Rev: revision})
+	if err != nil {
+		return nil, 0, fmt.Errorf("get %s at revision %d: %w", key, revision, translate(ctx, err))
+	}
+	at := readRevision(revision, r.Rev)
+	if len(r.KVs) == 0 {
+		return nil, at, nil
+	}
+	kv := keyValue(&r.KVs[0])
+	return &kv, at, nil
+}
+
+// Range reads the keys below a prefix.
+func (e *Engine) Range(ctx context.Context, prefix string, opts store.RangeOptions) (store.RangeResult, error) {
+	done, err := e.read()
+	if err != nil {
+		return store.RangeResult{}, fmt.Errorf("range %s: %w", prefix, err)
+	}
+	defer done()
+	from, end := bounds(prefix, opts.From)
+	r, err := e.server.KV().Range(ctx, from, end, mvcc.RangeOptions{Rev: opts.Revision, Limit: opts.Limit, Count: opts.CountOnly})
+	if err != nil {
+		return store.RangeResult{}, fmt.Errorf("range %s at revision %d: %w", prefix, opts.Revision, translate(ctx, err))
+	}
+	out := store.RangeResult{
+		Count:    int64(r.Count),
+		Revision: readRevision(opts.Revision, r.Rev),
+	}
+	if opts.CountOnly {
+		return out, nil
+	}
+	out.KVs = make([]store.KeyValue, len(r.KVs))
+	for i := range r.KVs {
+		out.KVs[i] = keyValue(&r.KVs[i])
+		if opts.KeysOnly {
+			out.KVs[i].Value = nil
+		}
+	}
+	out.More = int64(len(out.KVs)) < out.Count
+	return out, nil
+}
+
+// Commit applies ops at one revision if all conditions hold.
+func (e *Engine) Commit(ctx context.Context, conditions []store.Condition, ops ...store.Op) (store.TxnResult, error) {
+	resp, err := e.server.Txn(ctx, txnRequest(conditions, ops))
+	if err != nil {
+		return store.TxnResult{}, fmt.Errorf("commit %s: %w", describe(conditions, ops), translate(ctx, err))
+	}
+	return txnResult(resp, conditions), nil
+}
+
+// Compact forgets what is older than revision.
+func (e *Engine) Compact(ctx context.Context, revision int64) error {
+	if _, err := e.server.Compact(ctx, &pb.CompactionRequest{Revision: revision}); err != nil {
+		return fmt.Errorf("compact to revision %d: %w", revision, translate(ctx, err))
+	}
+	return nil
+}
+
+// Grant makes a lease of at least one second.
+func (e *Engine) Grant(ctx context.Context, ttl time.Duration) (store.LeaseID, error) {
+	resp, err := e.server.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: wholeSeconds(ttl)})
+	if err != nil {
+		return 0, fmt.Errorf("grant a lease of %s: %w", ttl, translate(ctx, err))
+	}
+	return store.LeaseID(resp.ID), nil
+}
+
+// KeepAlive starts the lease's time again.
+func (e *Engine) KeepAlive(ctx context.Context, id store.LeaseID) error {
+	if _, err := e.server.LeaseRenew(ctx, lease.LeaseID(id)); err != nil {
+		return fmt.Errorf("keep lease %x alive: %w", int64(id), translate(ctx, err))
+	}
+	return nil
+}
+
+// Revoke ends the lease and deletes its keys.
+func (e *Engine) Revoke(ctx context.Context, id store.LeaseID) error {
+	if _, err := e.server.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: int64(id)}); err != nil {
+		return fmt.Errorf("revoke lease %x: %w", int64(id), translate(ctx, err))
+	}
+	return nil
+}
+
+// Size is the bytes of storage in use.
+func (e *Engine) Size(context.Context) (int64, error) {
+	done, err := e.read()
+	if err != nil {
+		return 0, fmt.Errorf("read size: %w", err)
+	}
+	defer done()
+	return e.server.Backend().SizeInUse(), nil
+}
+
+// Snapshot writes a copy of the database at one moment to w: a file that etcdutl can restore.
+func (e *Engine) Snapshot(_ context.Context, w io.Writer) error {
+	done, err := e.read()
+	if err != nil {
+		return fmt.Errorf("take a snapshot: %w", err)
+	}
+	defer done()
+	s := e.server.Backend().Snapshot()
+	defer s.Close()
+	if _, err := s.WriteTo(w); err != nil {
+		return fmt.Errorf("take a snapshot: %w", err)
+	}
+	return nil
+}
+
+// Defragment gives the space of forgotten revisions back to the file system. Writes wait for it.
+func (e *Engine) Defragment(context.Context) error {
+	done, err := e.read()
+	if err != nil {
+		return fmt.Errorf("defragment: %w", err)
+	}
+	defer done()
+	if err := e.server.Backend().Defrag(); err != nil {
+		return fmt.Errorf("defragment: %w", err)
+	}
+	return nil
+}
+
+func wholeSeconds(d time.Duration) int64 {
+	return max(1, int64(math.Ceil(d.Seconds())))
+}
+
+// readRevision is the revision that a read showed: the one asked for, else the newest.
+func readRevision(asked, newest int64) int64 {
+	if asked > 0 {
+		return asked
+	}
+	return newest
+}

@@ -1,0 +1,77 @@
+package etcd
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// zapToSlog gives etcd a logger that passes warnings and errors on. Its information (a hundred lines at each start) is dropped.
+func zapToSlog(to *slog.Logger) *zap.Logger {
+	if to == nil {
+		to = slog.Default()
+	}
+	return zap.New(&slogCore{to: to.With("component", "etcd")})
+}
+
+type slogCore struct {
+	to     *slog.Logger
+	fields []zapcore.Field
+}
+
+func (c *slogCore) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel }
+
+func (c *slogCore) With(f []zapcore.Field) zapcore.Core {
+	return &slogCore{to: c.to, fields: append(c.fields[:len(c.fields):len(c.fields)], f...)}
+}
+
+func (c *slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if !c.Enabled(e.Level) {
+		return ce
+	}
+	for _, text := range expected {
+		if strings.Contains(e.Message, text) {
+			return ce
+		}
+	}
+	return ce.AddCore(e, c)
+}
+
+// expected are parts of messages about what is as it should be.
+var expected = []string{
+	// lead asks for an election until it is possible.
+	"cannot campaign at term", "is unpromotable and can not campaign",
+	// Each etcd says this until its first snapshot is on disk.
+	"Failed to detect schema version", "Failed to detect storage schema version", "failed to update storage version",
+	// Every request that is answered with an error, such as a revision compacted; the caller gets the error.
+	"failed to apply request", "retrying of unary invoker failed",
+	// The server stops before it has written its own name into the store.
+	"failed to publish local member to cluster", "stopped publish because server is stopping",
+	// A single member has nobody to send heartbeats to.
+	"leader failed to send out heartbeat on time",
+}
+
+func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	level := slog.LevelWarn
+	if e.Level >= zapcore.ErrorLevel {
+		level = slog.LevelError
+	}
+	values := zapcore.NewMapObjectEncoder()
+	for _, f := range c.fields {
+		f.AddTo(values)
+	}
+	for _, f := range fields {
+		f.AddTo(values)
+	}
+	attrs := make([]slog.Attr, 0, len(values.Fields))
+	for k, v := range values.Fields {
+		attrs = append(attrs, slog.Any(k, v))
+	}
+	c.to.LogAttrs(context.Background(), level, e.Message, attrs...)
+	return nil
+}
+
+func (c *slogCore) Sync() error { return nil }

@@ -1,0 +1,115 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// stream is a watch of the embedded engine: etcd's own watcher, whose channel Next drains. When the channel is full
+// (the reader is slow) etcd reads what was missed from its history later, so nothing is lost unless it was compacted.
+type stream struct {
+	engine *Engine
+	ws     mvcc.WatchStream
+	id     mvcc.WatchID
+	prefix string
+	last   int64 // highest revision delivered
+
+	closeOnce sync.Once
+	closed    chan struct{}
+}
+
+// Watch streams changes below prefix.
+func (e *Engine) Watch(_ context.Context, prefix string, after int64) (store.Stream, error) {
+	done, err := e.read()
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", prefix, err)
+	}
+	defer done()
+	first, end := bounds(prefix, "")
+	var from int64 // 0: what comes next
+	if after > 0 {
+		from = after + 1
+	}
+	ws := e.server.Watchable().NewWatchStream()
+	id, err := ws.Watch(0, first, end, from)
+	if err != nil {
+		ws.Close()
+		return nil, fmt.Errorf("watch %s: %w", prefix, err)
+	}
+	return &stream{engine: e, ws: ws, id: id, prefix: prefix, last: after, closed: make(chan struct{})}, nil
+}
+
+func (s *stream) Next(ctx context.Context) (store.Batch, error) {
+	for {
+		select {
+		case r, ok := <-s.ws.Chan():
+			if !ok {
+				return store.Batch{}, s.failed(store.ErrUnavailable)
+			}
+			if b, ok, err := s.batch(r); ok || err != nil {
+				return b, err
+			}
+		case <-s.closed:
+			return store.Batch{}, s.failed(store.ErrUnavailable)
+		case <-s.engine.server.StopNotify():
+			return store.Batch{}, s.failed(store.ErrUnavailable)
+		case <-ctx.Done():
+			return store.Batch{}, s.failed(ctx.Err())
+		}
+	}
+}
+
+// batch takes over an answer of etcd; false when it says nothing new.
+func (s *stream) batch(r mvcc.WatchResponse) (store.Batch, bool, error) {
+	if r.CompactRevision != 0 {
+		return store.Batch{}, false, s.failed(fmt.Errorf("%w: the oldest revision kept is %d", store.ErrCompacted, r.CompactRevision))
+	}
+	if len(r.Events) == 0 {
+		if r.Revision < s.last {
+			return store.Batch{}, false, nil
+		}
+		s.last = r.Revision
+		return store.Batch{Revision: r.Revision}, true, nil
+	}
+	// The answer's revision is the store's when it was made; when catching up, more events up to it may follow.
+	b := store.Batch{Events: make([]store.Event, len(r.Events))}
+	for i := range r.Events {
+		b.Events[i] = event(r.Events[i].Type, r.Events[i].Kv)
+	}
+	b.Revision = b.Events[len(b.Events)-1].KV.ModRevision
+	s.last = b.Revision
+	return b, true, nil
+}
+
+func (s *stream) failed(err error) error {
+	return fmt.Errorf("watch %s after revision %d: %w", s.prefix, s.last, err)
+}
+
+// Progress asks etcd for the watcher's progress. etcd answers only a watcher that is up to date; one that is catching up delivers
+// events meanwhile.
+func (s *stream) Progress(context.Context) error {
+	done, err := s.engine.read()
+	if err != nil {
+		return s.failed(err)
+	}
+	defer done()
+	select {
+	case <-s.closed:
+		return s.failed(store.ErrUnavailable)
+	default:
+	}
+	s.ws.RequestProgress(s.id)
+	return nil
+}
+
+func (s *stream) Close() {
+	s.closeOnce.Do(func() {
+		close(s.closed)
+		s.ws.Close()
+	})
+}
