@@ -5,8 +5,11 @@ package controllers
 import (
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/controllers/accounts"
+	"github.com/knarr-project/knarr/internal/controllers/deployment"
+	"github.com/knarr-project/knarr/internal/controllers/endpoint"
 	"github.com/knarr-project/knarr/internal/controllers/namespace"
 	"github.com/knarr-project/knarr/internal/controllers/node"
+	"github.com/knarr-project/knarr/internal/controllers/replicaset"
 )
 
 // All is the one list of controllers, in the order in which they are started: what the others wait for comes first.
@@ -18,5 +21,11 @@ func All() []controller.Starter {
 		namespace.Namespace,
 		node.IPAM,
 		node.PodGC,
+		replicaset.ReplicaSet,
+		replicaset.ReplicationController,
+		deployment.Deployment,
+		endpoint.Slice,
+		endpoint.Endpoints,
+		endpoint.Mirror,
 	}
 }
