@@ -1,0 +1,95 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// Mode is how packets reach the pods of other nodes.
+type Mode string
+
+const (
+	// ModeVXLAN wraps them in UDP; works wherever the nodes reach each other.
+	ModeVXLAN Mode = "vxlan"
+	// ModeHostGateway routes them to the other node's address; the nodes must share a layer 2.
+	ModeHostGateway Mode = "host-gw"
+	// ModeNone leaves the routes between nodes to somebody else.
+	ModeNone Mode = "none"
+)
+
+// Names of what the package makes; Purge goes by them.
+const (
+	DefaultGatewayLink = "knarr0"
+	DefaultOverlayLink = "knarr.vxlan"
+	hostLinkPrefix     = "knarr" // followed by ten hexadecimal digits
+	conflistName       = "10-knarr.conflist"
+	// PluginType is the name of the plugin's binary in CNIBinDir.
+	PluginType = "knarr-cni"
+)
+
+// Config says how the pod network of this node is made. Zero values take the defaults named.
+type Config struct {
+	NodeName string
+	Client   client.Interface
+
+	// SocketPath is where the CNI plugin finds this agent; default /run/knarr/cni.sock.
+	SocketPath string
+	// CNIConfDir gets 10-knarr.conflist once the node has a pod range; default /etc/cni/net.d.
+	CNIConfDir string
+	// DataDir keeps one file per attachment; default /var/lib/knarr/network.
+	DataDir string
+
+	// ClusterCIDRs hold all pods (10.42.0.0/16); what goes there is not masqueraded.
+	ClusterCIDRs []netip.Prefix
+	// ServiceCIDRs get a route of their own, so that host processes reach Services without a default route.
+	ServiceCIDRs []netip.Prefix
+
+	Mode Mode // default vxlan
+	VNI  int  // default 42
+	Port int  // UDP port of the overlay; default 8472
+	MTU  int  // of pods; default is the MTU towards the nodes, less 50 for VXLAN
+
+	GatewayLink string // default knarr0
+	OverlayLink string // default knarr.vxlan
+}
+
+func (c *Config) setDefaults() {
+	str := func(s *string, v string) {
+		if *s == "" {
+			*s = v
+		}
+	}
+	num := func(n *int, v int) {
+		if *n == 0 {
+			*n = v
+		}
+	}
+	str(&c.SocketPath, "/run/knarr/cni.sock")
+	str(&c.CNIConfDir, "/etc/cni/net.d")
+	str(&c.DataDir, "/var/lib/knarr/network")
+	str((*string)(&c.Mode), string(ModeVXLAN))
+	str(&c.GatewayLink, DefaultGatewayLink)
+	str(&c.OverlayLink, DefaultOverlayLink)
+	num(&c.VNI, 42)
+	num(&c.Port, 8472)
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.NodeName == "":
+		return errors.New("network: the node's name is missing")
+	case c.Mode != ModeVXLAN && c.Mode != ModeHostGateway && c.Mode != ModeNone:
+		return fmt.Errorf("network: mode %q: want vxlan, host-gw or none", c.Mode)
+	case c.VNI < 1 || c.VNI >= 1<<24:
+		return fmt.Errorf("network: VNI %d: want 1 to 16777215", c.VNI)
+	case c.Port < 1 || c.Port > 65535:
+		return fmt.Errorf("network: overlay port %d: want 1 to 65535", c.Port)
+	}
+	return nil
+}
+
+func (c *Config) attachmentDir() string { return filepath.Join(c.DataDir, "attachments") }

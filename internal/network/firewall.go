@@ -1,0 +1,353 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/knarr-project/knarr/internal/network/nft"
+)
+
+var protocolNumbers = map[string]uint8{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP, "sctp": unix.IPPROTO_SCTP}
+
+// Chains of ours in the shared table; the proxy's begin with "svc-".
+const (
+	chainRaw         = "pod-raw"
+	chainPrerouting  = "pod-prerouting"
+	chainOutput      = "pod-output"
+	chainPostrouting = "pod-postrouting"
+	chainHostPorts   = "pod-hostports"
+)
+
+// beforeServices lets a host port win over a node port, as the last word of whoever wrote the pod.
+const beforeServices = -101
+
+// firewall is the pod network's part of the nftables table: host ports and masquerading.
+type firewall struct {
+	mu        sync.Mutex
+	hostPorts map[hostPort]hostPortTarget
+	sets      map[string]familySets // by nft.Family.Name
+	rules     map[string]int        // how many each chain has
+}
+
+type familySets struct {
+	hostPorts *nftables.Set // hostIP . protocol . port : podIP . port; hostIP 0 is any
+	hairpin   *nftables.Set // podIP . podIP of pods with host ports
+}
+
+type hostPort struct {
+	addr  netip.Addr // the unspecified address is any
+	proto uint8
+	port  uint16
+}
+
+type hostPortTarget struct {
+	owner string
+	addr  netip.Addr
+	port  uint16
+}
+
+func newFirewall() *firewall {
+	f := &firewall{hostPorts: map[hostPort]hostPortTarget{}, sets: map[string]familySets{}}
+	for _, fam := range nft.Families() {
+		f.sets[fam.Name] = familySets{
+			hostPorts: &nftables.Set{
+				Table: nft.Table(), Name: "hostports" + fam.Name, IsMap: true, Concatenation: true,
+				KeyType:  nft.Concat(fam.AddrType, nftables.TypeInetProto, nftables.TypeInetService),
+				DataType: nft.Concat(fam.AddrType, nftables.TypeInetService),
+			},
+			hairpin: &nftables.Set{
+				Table: nft.Table(), Name: "hostport-hairpin" + fam.Name, Concatenation: true,
+				KeyType: nft.Concat(fam.AddrType, fam.AddrType),
+			},
+		}
+	}
+	return f
+}
+
+// install makes our chains and maps afresh, in one transaction: whatever an older process left is replaced.
+func (f *firewall) install(podCIDRs, clusterCIDRs []netip.Prefix) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, err := nft.Open()
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	defer c.CloseLasting()
+	c.AddTable(nft.Table())
+	f.rules = map[string]int{}
+	base := []*nftables.Chain{
+		nft.Base(chainRaw, nftables.ChainTypeFilter, nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw),
+		nft.Base(chainPrerouting, nftables.ChainTypeNAT, nftables.ChainHookPrerouting, beforeServices),
+		nft.Base(chainOutput, nftables.ChainTypeNAT, nftables.ChainHookOutput, beforeServices),
+		nft.Base(chainPostrouting, nftables.ChainTypeNAT, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource),
+	}
+	ports := &nftables.Chain{Name: chainHostPorts, Table: nft.Table()}
+	for _, chain := range append(base, ports) {
+		c.AddChain(chain)
+		c.FlushChain(chain)
+	}
+	for _, fam := range nft.Families() {
+		sets := f.sets[fam.Name]
+		for _, s := range []*nftables.Set{sets.hostPorts, sets.hairpin} {
+			if err := c.AddSet(s, nil); err != nil {
+				return fmt.Errorf("nftables set %s: %w", s.Name, err)
+			}
+			c.FlushSet(s)
+		}
+		f.addRules(c, base, ports, fam)
+	}
+	f.addMasquerade(c, base[3], podCIDRs, clusterCIDRs)
+	for port, target := range f.hostPorts {
+		if err := f.queue(c, port, target, c.SetAddElements); err != nil {
+			return err
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("nftables: pod network rules: %w", err)
+	}
+	return nil
+}
+
+// verify compares what the kernel has with what we put there (another program may have flushed it) and repairs.
+func (f *firewall) verify(podCIDRs, clusterCIDRs []netip.Prefix) error {
+	if f.intact() {
+		return nil
+	}
+	slog.Warn("the pod network's nftables rules were changed by somebody else; they are put back")
+	return f.install(podCIDRs, clusterCIDRs)
+}
+
+// intact counts chains' rules and host ports in the kernel.
+func (f *firewall) intact() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, err := nftables.New()
+	if err != nil {
+		return true // nothing can be said
+	}
+	for name, want := range f.rules {
+		rules, err := c.GetRules(nft.Table(), &nftables.Chain{Name: name, Table: nft.Table()})
+		if err != nil || len(rules) != want {
+			return false
+		}
+	}
+	ports := 0
+	for _, sets := range f.sets {
+		elements, err := c.GetSetElements(sets.hostPorts)
+		if err != nil {
+			return false
+		}
+		ports += len(elements)
+	}
+	return ports == len(f.hostPorts)
+}
+
+// addRules queues one family's rules for host ports.
+func (f *firewall) addRules(c *nftables.Conn, base []*nftables.Chain, ports *nftables.Chain, fam nft.Family) {
+	sets := f.sets[fam.Name]
+	loopback := netip.MustParsePrefix("127.0.0.0/8")
+	if fam == nft.IPv6 {
+		loopback = netip.MustParsePrefix("::1/128")
+	}
+	rule := f.adder(c)
+	// With route_localnet on a pod's link, packets for the loopback must still not come in from outside.
+	rule(base[0], fam.Only(), nft.InputNotLoopback(), fam.DestIn(loopback), nft.Drop())
+	rule(base[1], fam.Only(), nft.DestIsLocal(), nft.Jump(ports.Name))
+	rule(base[2], fam.Only(), nft.DestIsLocal(), nft.Jump(ports.Name))
+
+	// ip daddr . meta l4proto . th dport  →  dnat; then the same for any local address.
+	addr, proto := nft.R0, nft.R0+fam.AddrRegs
+	dest := proto + 2
+	load := nft.Rule(nft.L4Proto(proto), nft.DestPort(proto+1), nft.Map(sets.hostPorts, addr, dest), fam.DNAT(dest, dest+fam.AddrRegs))
+	rule(ports, fam.Only(), fam.DestAddr(addr), load)
+	rule(ports, fam.Only(), nft.Immediate(addr, make([]byte, fam.AddrLen)), load)
+
+	// A pod that reaches itself by its host port, and a host process that comes from the loopback, must be answered through us.
+	rule(base[3], fam.Only(), nft.WasDNAT(), fam.SourceAddr(nft.R0), fam.DestAddr(nft.R0+fam.AddrRegs), nft.In(sets.hairpin, nft.R0), nft.Masquerade())
+	rule(base[3], fam.Only(), nft.WasDNAT(), fam.SourceIn(loopback), nft.OutputNotLoopback(), nft.Masquerade())
+}
+
+// addMasquerade queues the rules that give pods' packets to the outside the node's address.
+func (f *firewall) addMasquerade(c *nftables.Conn, postrouting *nftables.Chain, podCIDRs, clusterCIDRs []netip.Prefix) {
+	rule := f.adder(c)
+	for _, pods := range podCIDRs {
+		fam := nft.Of(pods.Addr())
+		inside := []netip.Prefix{netip.MustParsePrefix("224.0.0.0/4"), pods}
+		if fam == nft.IPv6 {
+			inside = []netip.Prefix{netip.MustParsePrefix("ff00::/8"), pods}
+		}
+		parts := nft.Rule(fam.Only(), fam.SourceIn(pods), nft.OutputNotLoopback())
+		for _, p := range append(inside, clusterCIDRs...) {
+			if p.Addr().Is4() == pods.Addr().Is4() {
+				parts = nft.Rule(parts, fam.DestNotIn(p))
+			}
+		}
+		rule(postrouting, parts, nft.Masquerade())
+	}
+}
+
+// adder is nft.Adder that counts.
+func (f *firewall) adder(c *nftables.Conn) func(*nftables.Chain, ...[]expr.Any) {
+	add := nft.Adder(c)
+	return func(chain *nftables.Chain, parts ...[]expr.Any) {
+		f.rules[chain.Name]++
+		add(chain, parts...)
+	}
+}
+
+// targets lists the host ports of an attachment, for each family that it has an address of.
+func (a *attachment) targets() map[hostPort]hostPortTarget {
+	out := map[hostPort]hostPortTarget{}
+	for _, m := range a.PortMappings {
+		for _, ip := range a.IPs {
+			host := netip.IPv6Unspecified()
+			if ip.Is4() {
+				host = netip.IPv4Unspecified()
+			}
+			if m.HostIP != "" {
+				if given, err := netip.ParseAddr(m.HostIP); err == nil && !given.IsUnspecified() {
+					host = given.Unmap()
+				}
+			}
+			if host.Is4() == ip.Is4() {
+				out[hostPort{host, protocolNumbers[m.Protocol], m.HostPort}] = hostPortTarget{a.key(), ip, m.ContainerPort}
+			}
+		}
+	}
+	return out
+}
+
+// add maps the attachment's host ports. A port that an older attachment still has is taken over: the scheduler has decided.
+func (f *firewall) add(a *attachment) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	targets := a.targets()
+	for port, target := range targets {
+		if old, ok := f.hostPorts[port]; ok {
+			if err := f.queue(c, port, old, c.SetDeleteElements); err != nil {
+				return err
+			}
+		}
+		if err := f.queue(c, port, target, c.SetAddElements); err != nil {
+			return err
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("nftables: host ports of %s/%s: %w", a.PodNamespace, a.PodName, err)
+	}
+	for port, target := range targets {
+		f.hostPorts[port] = target
+	}
+	forgetFlows(targets)
+	return nil
+}
+
+// remove unmaps the host ports that are still the attachment's.
+func (f *firewall) remove(a *attachment) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	gone := map[hostPort]hostPortTarget{}
+	for port, target := range f.hostPorts {
+		if target.owner != a.key() {
+			continue
+		}
+		if err := f.queue(c, port, target, c.SetDeleteElements); err != nil {
+			return err
+		}
+		gone[port] = target
+	}
+	if err := c.Flush(); err != nil && !nft.Absent(err) {
+		return fmt.Errorf("nftables: host ports of %s/%s: %w", a.PodNamespace, a.PodName, err)
+	}
+	for port := range gone {
+		delete(f.hostPorts, port)
+	}
+	forgetFlows(gone)
+	return nil
+}
+
+// queue queues the elements of one host port with SetAddElements or SetDeleteElements. The hairpin element is
+// shared by all ports of a pod and stays until the pod's address gets another pod: it says nothing wrong.
+func (f *firewall) queue(c *nftables.Conn, p hostPort, t hostPortTarget, op func(*nftables.Set, []nftables.SetElement) error) error {
+	fam := nft.Of(t.addr)
+	addr := t.addr.AsSlice()
+	element := nftables.SetElement{Key: nft.Key(p.addr.AsSlice(), []byte{p.proto}, nft.Port(p.port)), Val: nft.Key(addr, nft.Port(t.port))}
+	sets := f.sets[fam.Name]
+	if err := op(sets.hostPorts, []nftables.SetElement{element}); err != nil {
+		return err
+	}
+	return c.SetAddElements(sets.hairpin, []nftables.SetElement{{Key: nft.Key(addr, addr)}})
+}
+
+// forgetFlows ends the kernel's memory of UDP flows to the host ports: a client that keeps sending would never reach the new pod.
+func forgetFlows(ports map[hostPort]hostPortTarget) {
+	byPort := map[uint16]bool{}
+	for p := range ports {
+		if p.proto == unix.IPPROTO_UDP {
+			byPort[p.port] = true
+		}
+	}
+	if len(byPort) == 0 {
+		return
+	}
+	for _, fam := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
+		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, fam, udpFlows(byPort)); err != nil {
+			slog.Debug("UDP flows to host ports were not forgotten", "error", err)
+		}
+	}
+}
+
+// udpFlows matches flows by the port that the client sent to.
+type udpFlows map[uint16]bool
+
+// MatchConntrackFlow is netlink's filter interface.
+func (u udpFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
+	return flow.Forward.Protocol == unix.IPPROTO_UDP && u[flow.Forward.DstPort]
+}
+
+// allowLocalhost lets 127.0.0.1:hostPort reach the pod: only on its own link may loopback addresses be routed.
+func allowLocalhost(a *attachment) error {
+	err := os.WriteFile("/proc/sys/net/ipv4/conf/"+a.HostLink+"/route_localnet", []byte("1"), 0)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("host ports on 127.0.0.1: %w", err)
+	}
+	return nil
+}
+
+// droppingFirewalls names other base chains that drop forwarded packets by policy (a container engine's, for example):
+// an accept of ours cannot overrule them.
+func droppingFirewalls() []string {
+	c, err := nftables.New()
+	if err != nil {
+		return nil
+	}
+	chains, err := c.ListChains()
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, ch := range chains {
+		if ch.Hooknum != nil && *ch.Hooknum == *nftables.ChainHookForward && ch.Policy != nil && *ch.Policy == nftables.ChainPolicyDrop &&
+			ch.Table != nil && ch.Table.Name != nft.TableName {
+			out = append(out, ch.Table.Name+" "+ch.Name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,343 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// resync is how often everything is compared with the kernel without an event.
+const resync = time.Minute
+
+// reapDelay is how long a link may outlive its DEL, for the runtime to remove its network namespace.
+const reapDelay = 300 * time.Millisecond
+
+// Network is the pod network of one node. Make it with New.
+type Network struct {
+	cfg      Config
+	files    attachmentFiles
+	firewall *firewall
+	overlay  *overlay
+
+	mu          sync.Mutex // guards what follows
+	pools       []*ipam    // one per pod range of the node; empty until it has one
+	plumbing    plumbing
+	attachments map[string]*attachment
+	leaving     []*attachment   // forgotten, but their links may still be there
+	said        map[string]bool // remarks about the machine, each said once
+}
+
+// New checks the configuration; nothing is touched before Run.
+func New(cfg Config) (*Network, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Network{
+		cfg: cfg, files: attachmentFiles{cfg.attachmentDir()}, firewall: newFirewall(), overlay: newOverlay(cfg),
+		attachments: map[string]*attachment{}, said: map[string]bool{},
+	}, nil
+}
+
+// Run serves until ctx ends. Pods keep their network afterwards; Purge removes it.
+func (n *Network) Run(ctx context.Context) error {
+	if err := n.restore(); err != nil {
+		return err
+	}
+	n.prepareMachine()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	nodes, err := client.Open[*corev1.Node](ctx, n.cfg.Client, client.Scope{})
+	if err != nil {
+		return fmt.Errorf("network: nodes: %w", err)
+	}
+	wake := make(chan struct{}, 1)
+	_, done := nodes.Subscribe(ctx, func(client.TypedEvent[*corev1.Node]) {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
+	defer func() { cancel(); <-done }()
+
+	served := make(chan error, 1)
+	go func() { served <- n.serve(ctx) }()
+	defer func() { cancel(); <-served }()
+
+	reaped := make(chan struct{})
+	go func() { defer close(reaped); n.reap(ctx) }()
+	defer func() { cancel(); <-reaped }()
+
+	tick := time.NewTicker(resync)
+	defer tick.Stop()
+	for full := true; ; {
+		if err := n.sync(nodes.List("", nil), full); err != nil {
+			slog.Error("pod network is not as it should be; trying again", "error", err)
+			if !sleep(ctx, time.Second) {
+				return nil
+			}
+			full = true
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-served:
+			served <- err
+			return err
+		case <-wake:
+			full = false
+		case <-tick.C:
+			full = true
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// restore reads the attachments' files, and removes those whose link the kernel has no more.
+func (n *Network) restore() error {
+	all, err := n.files.load()
+	if err != nil {
+		return fmt.Errorf("network: %w", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for key, a := range all {
+		if len(a.IPs) == 0 || !linkExists(a.HostLink) {
+			if err := n.files.remove(key); err != nil {
+				return fmt.Errorf("network: %w", err)
+			}
+			continue
+		}
+		n.attachments[key] = a
+		for port, target := range a.targets() {
+			n.firewall.hostPorts[port] = target
+		}
+	}
+	return nil
+}
+
+// sync brings the node's links, rules and routes in line with the Nodes.
+func (n *Network) sync(nodes []*corev1.Node, full bool) error {
+	var self *corev1.Node
+	for _, node := range nodes {
+		if node.Name == n.cfg.NodeName {
+			self = node
+		}
+	}
+	if self == nil {
+		return nil // not registered yet; its event will wake us
+	}
+	ranges, err := podCIDRs(self)
+	if err != nil || len(ranges) == 0 {
+		return err
+	}
+	if err := n.useRanges(self, ranges, full); err != nil {
+		return err
+	}
+	return n.overlay.sync(self, ranges, nodes, full)
+}
+
+// useRanges prepares the node for pods of its ranges and then lets the runtime know, by the configuration file.
+func (n *Network) useRanges(self *corev1.Node, ranges []netip.Prefix, full bool) error {
+	n.mu.Lock()
+	same := len(n.pools) == len(ranges)
+	for i := range n.pools {
+		same = same && n.pools[i].cidr == ranges[i]
+	}
+	n.mu.Unlock()
+	if same && !full {
+		return nil
+	}
+	p := plumbing{mtu: n.podMTU(self)}
+	var pools []*ipam
+	for _, r := range ranges {
+		pool := newIPAM(r)
+		pools, p.gateways = append(pools, pool), append(p.gateways, pool.gateway)
+	}
+	if err := ensureGateway(n.cfg, p); err != nil {
+		return err
+	}
+	if !same {
+		if err := n.firewall.install(ranges, n.cfg.ClusterCIDRs); err != nil {
+			return err
+		}
+	} else if err := n.firewall.verify(ranges, n.cfg.ClusterCIDRs); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	if !same {
+		for key, a := range n.attachments {
+			for _, ip := range a.IPs {
+				for _, pool := range pools {
+					pool.claim(ip, key)
+				}
+			}
+		}
+		n.pools = pools
+	}
+	n.plumbing = p
+	n.mu.Unlock()
+	n.sweep()
+	return n.writeConflist()
+}
+
+// reserve gives the attachment its addresses and writes its file.
+func (n *Network) reserve(a *attachment) (plumbing, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.pools) == 0 {
+		return plumbing{}, errNoRange
+	}
+	key := a.key()
+	if old := n.attachments[key]; old != nil {
+		a.IPs = old.IPs
+	} else {
+		for _, pool := range n.pools {
+			ip, err := pool.allocate(key)
+			if err != nil {
+				n.releaseLocked(a)
+				return plumbing{}, cniErrorf(cniTryAgainLater, "%w", err)
+			}
+			a.IPs = append(a.IPs, ip)
+		}
+	}
+	if err := n.files.save(a); err != nil {
+		n.releaseLocked(a)
+		return plumbing{}, err
+	}
+	n.attachments[key] = a
+	return n.plumbing, nil
+}
+
+func (n *Network) releaseLocked(a *attachment) {
+	for _, ip := range a.IPs {
+		for _, pool := range n.pools {
+			pool.release(ip, a.key())
+		}
+	}
+}
+
+// mapPorts opens the attachment's host ports.
+func (n *Network) mapPorts(a *attachment) error {
+	if err := allowLocalhost(a); err != nil {
+		n.sayOnce("localhost", "host ports do not answer on 127.0.0.1", "error", err, "remedy", "make /proc/sys/net writable")
+	}
+	return n.firewall.add(a)
+}
+
+// forget undoes an attachment: its routes and host ports at once, its link in the background, its file and
+// addresses after that. Taking a link down waits for the kernel's RCU grace periods (20 ms, with the lock that every ADD
+// needs), and the runtime is about to remove the whole network namespace anyway, which the kernel does in batches.
+func (n *Network) forget(a *attachment) error {
+	if err := unroute(a); err != nil {
+		return err
+	}
+	if len(a.PortMappings) > 0 {
+		if err := n.firewall.remove(a); err != nil {
+			return err
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.attachments[a.key()] == a {
+		delete(n.attachments, a.key())
+		n.leaving = append(n.leaving, a)
+	}
+	return nil
+}
+
+// reap finishes what forget began: it gives the runtime a moment to remove the network namespace, then removes the link itself.
+func (n *Network) reap(ctx context.Context) {
+	for sleep(ctx, reapDelay) {
+		n.mu.Lock()
+		leaving := n.leaving
+		n.leaving = nil
+		n.mu.Unlock()
+		for _, a := range leaving {
+			if err := n.bury(a); err != nil {
+				slog.Warn("pod's link was not removed; trying again", "container", a.ContainerID, "error", err)
+				n.mu.Lock()
+				n.leaving = append(n.leaving, a)
+				n.mu.Unlock()
+			}
+		}
+	}
+}
+
+func (n *Network) bury(a *attachment) error {
+	n.mu.Lock()
+	again := n.attachments[a.key()] != nil // added again meanwhile: link and file are the new one's
+	n.mu.Unlock()
+	if !again {
+		if err := unplug(a.HostLink); err != nil {
+			return err
+		}
+		if err := n.files.remove(a.key()); err != nil {
+			return err
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.releaseLocked(a)
+	return nil
+}
+
+// sweep forgets attachments whose link is gone (their network namespace was removed without a DEL).
+func (n *Network) sweep() {
+	n.mu.Lock()
+	var stale []*attachment
+	for _, a := range n.attachments {
+		if !linkExists(a.HostLink) && !namespaceExists(a.NetNS) {
+			stale = append(stale, a)
+		}
+	}
+	n.mu.Unlock()
+	for _, a := range stale {
+		slog.Info("pod's network namespace is gone without a DEL; its address is free again", "pod", a.PodNamespace+"/"+a.PodName, "ips", a.IPs)
+		if err := n.forget(a); err != nil {
+			slog.Warn("attachment was not cleaned up", "container", a.ContainerID, "error", err)
+		}
+	}
+}
+
+// podCIDRs reads the node's pod ranges.
+func podCIDRs(node *corev1.Node) ([]netip.Prefix, error) {
+	texts := node.Spec.PodCIDRs
+	if len(texts) == 0 && node.Spec.PodCIDR != "" {
+		texts = []string{node.Spec.PodCIDR}
+	}
+	var out []netip.Prefix
+	for _, t := range texts {
+		p, err := netip.ParsePrefix(t)
+		if err != nil {
+			return nil, fmt.Errorf("node %s: podCIDR: %w", node.Name, err)
+		}
+		out = append(out, p.Masked())
+	}
+	return out, nil
+}
+
+func (n *Network) sayOnce(topic, msg string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.said[topic] {
+		n.said[topic] = true
+		slog.Warn(msg, args...)
+	}
+}

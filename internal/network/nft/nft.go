@@ -1,0 +1,312 @@
+// Package nft has the words that our nftables rules are built from: the one table that is ours, registers, and
+// expressions by name. Rules are written as lists of expressions; each line of nft's own language that a list stands for is
+// in the comment above it.
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// TableName is the one table that is ours.
+const TableName = "knarr"
+
+// Table is ours: family inet, so that one set of hooks serves IPv4 and IPv6.
+func Table() *nftables.Table {
+	return &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}
+}
+
+// R0 is the first of sixteen 4-byte registers; R0+i is the i-th. Concatenated keys lie in consecutive ones.
+const R0 = uint32(unix.NFT_REG32_00)
+
+// elementsPerMessage keeps an element list below netlink's limit of 64 KiB for an attribute.
+const elementsPerMessage = 400
+
+// Family is what differs between IPv4 and IPv6 in a rule.
+type Family struct {
+	Name         string // "4" or "6", the suffix of our maps
+	NFProto      uint8
+	AddrLen      uint32
+	SourceOffset uint32
+	DestOffset   uint32
+	AddrType     nftables.SetDatatype
+	AddrRegs     uint32 // 4-byte registers that an address takes
+}
+
+// IPv4 and IPv6.
+var (
+	IPv4 = Family{Name: "4", NFProto: unix.NFPROTO_IPV4, AddrLen: 4, SourceOffset: 12, DestOffset: 16, AddrType: nftables.TypeIPAddr, AddrRegs: 1}
+	IPv6 = Family{Name: "6", NFProto: unix.NFPROTO_IPV6, AddrLen: 16, SourceOffset: 8, DestOffset: 24, AddrType: nftables.TypeIP6Addr, AddrRegs: 4}
+)
+
+// Of gives the address's family.
+func Of(a netip.Addr) Family {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// Families lists both.
+func Families() []Family { return []Family{IPv4, IPv6} }
+
+// Open connects to the kernel, with buffers that hold the acknowledgements of a large transaction.
+func Open() (*nftables.Conn, error) {
+	return nftables.New(nftables.AsLasting(), nftables.WithSockOptions(bigBuffers))
+}
+
+// Absent tells that what was to be deleted or listed does not exist.
+func Absent(err error) bool { return errors.Is(err, syscall.ENOENT) }
+
+// Concat is a set's key or data of several parts.
+func Concat(types ...nftables.SetDatatype) nftables.SetDatatype {
+	t, err := nftables.ConcatSetType(types...)
+	if err != nil {
+		panic(fmt.Sprintf("concatenated nftables type: %v", err)) // more than five parts: a mistake in the code
+	}
+	return t
+}
+
+// AddElements queues elements in messages of a size that netlink takes.
+func AddElements(c *nftables.Conn, s *nftables.Set, elements []nftables.SetElement) error {
+	return chunked(elements, func(part []nftables.SetElement) error { return c.SetAddElements(s, part) })
+}
+
+// DeleteElements queues the deletion of elements by key.
+func DeleteElements(c *nftables.Conn, s *nftables.Set, elements []nftables.SetElement) error {
+	return chunked(elements, func(part []nftables.SetElement) error { return c.SetDeleteElements(s, part) })
+}
+
+func chunked(elements []nftables.SetElement, send func([]nftables.SetElement) error) error {
+	for len(elements) > 0 {
+		n := min(len(elements), elementsPerMessage)
+		if err := send(elements[:n]); err != nil {
+			return err
+		}
+		elements = elements[n:]
+	}
+	return nil
+}
+
+// Key lays parts out as registers do: each padded to a multiple of 4 bytes.
+func Key(parts ...[]byte) []byte {
+	var out []byte
+	for _, p := range parts {
+		out = append(out, p...)
+		for len(out)%4 != 0 {
+			out = append(out, 0)
+		}
+	}
+	return out
+}
+
+// Port is a port as packets carry it.
+func Port(p uint16) []byte { return binaryutil.BigEndian.PutUint16(p) }
+
+// Number is a 32-bit number as registers carry it.
+func Number(n uint32) []byte { return binaryutil.NativeEndian.PutUint32(n) }
+
+// Rule joins lists of expressions.
+func Rule(parts ...[]expr.Any) []expr.Any {
+	var out []expr.Any
+	for _, p := range parts {
+		out = append(out, p...)
+	}
+	return out
+}
+
+// SourceAddr loads ip saddr.
+func (f Family) SourceAddr(reg uint32) []expr.Any {
+	return []expr.Any{&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.SourceOffset, Len: f.AddrLen}}
+}
+
+// DestAddr loads ip daddr.
+func (f Family) DestAddr(reg uint32) []expr.Any {
+	return []expr.Any{&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.DestOffset, Len: f.AddrLen}}
+}
+
+// L4Proto loads meta l4proto.
+func L4Proto(reg uint32) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg}}
+}
+
+// DestPort loads th dport.
+func DestPort(reg uint32) []expr.Any {
+	return []expr.Any{&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}}
+}
+
+// Immediate loads a constant.
+func Immediate(reg uint32, data []byte) []expr.Any {
+	return []expr.Any{&expr.Immediate{Register: reg, Data: data}}
+}
+
+// Random loads numgen random mod n.
+func Random(reg, n uint32) []expr.Any {
+	return []expr.Any{&expr.Numgen{Register: reg, Modulus: n, Type: unix.NFT_NG_RANDOM}}
+}
+
+// Map looks the key at reg up and loads what it finds; the rule ends here when there is nothing.
+func Map(s *nftables.Set, key, dest uint32) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: key, DestRegister: dest, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
+}
+
+// VMap looks the key at reg up and acts on the verdict that it finds.
+func VMap(s *nftables.Set, key uint32) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: key, DestRegister: 0, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
+}
+
+// In continues if the key at reg is in the set.
+func In(s *nftables.Set, key uint32) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: key, SetName: s.Name, SetID: s.ID}}
+}
+
+// Only continues for packets of the family.
+func (f Family) Only() []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{f.NFProto}}}
+}
+
+// inPrefix compares the address at register 1.
+func (f Family) inPrefix(p netip.Prefix, op expr.CmpOp) []expr.Any {
+	p = p.Masked()
+	mask := make([]byte, f.AddrLen)
+	for i := range p.Bits() {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return []expr.Any{
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: f.AddrLen, Mask: mask, Xor: make([]byte, f.AddrLen)},
+		&expr.Cmp{Op: op, Register: 1, Data: p.Addr().AsSlice()},
+	}
+}
+
+// SourceIn is ip saddr PREFIX.
+func (f Family) SourceIn(p netip.Prefix) []expr.Any {
+	return Rule(f.SourceAddr(1), f.inPrefix(p, expr.CmpOpEq))
+}
+
+// SourceNotIn is ip saddr != PREFIX.
+func (f Family) SourceNotIn(p netip.Prefix) []expr.Any {
+	return Rule(f.SourceAddr(1), f.inPrefix(p, expr.CmpOpNeq))
+}
+
+// DestIn is ip daddr PREFIX.
+func (f Family) DestIn(p netip.Prefix) []expr.Any {
+	return Rule(f.DestAddr(1), f.inPrefix(p, expr.CmpOpEq))
+}
+
+// DestNotIn is ip daddr != PREFIX.
+func (f Family) DestNotIn(p netip.Prefix) []expr.Any {
+	return Rule(f.DestAddr(1), f.inPrefix(p, expr.CmpOpNeq))
+}
+
+// DestIsLocal is fib daddr type local.
+func DestIsLocal() []expr.Any {
+	return []expr.Any{&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: Number(unix.RTN_LOCAL)}}
+}
+
+// SourceIsNotLocal is fib saddr type != local.
+func SourceIsNotLocal() []expr.Any {
+	return []expr.Any{&expr.Fib{Register: 1, FlagSADDR: true, ResultADDRTYPE: true}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: Number(unix.RTN_LOCAL)}}
+}
+
+// L4ProtoIs is meta l4proto N.
+func L4ProtoIs(n uint8) []expr.Any {
+	return Rule(L4Proto(1), []expr.Any{&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{n}}})
+}
+
+// InputNotLoopback is iifname != "lo", by its index, which is always 1.
+func InputNotLoopback() []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIF, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: Number(1)}}
+}
+
+// OutputNotLoopback is oifname != "lo".
+func OutputNotLoopback() []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyOIF, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: Number(1)}}
+}
+
+// ctStatusDNAT is IPS_DST_NAT of the kernel's ip_conntrack_status.
+const ctStatusDNAT = 1 << 5
+
+// WasDNAT is ct status dnat.
+func WasDNAT() []expr.Any {
+	return []expr.Any{
+		&expr.Ct{Register: 1, Key: expr.CtKeySTATUS},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: Number(ctStatusDNAT), Xor: Number(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: Number(0)},
+	}
+}
+
+// SetMark is meta mark set meta mark or BIT.
+func SetMark(bit uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: Number(^bit), Xor: Number(bit)},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1},
+	}
+}
+
+// HasMark is meta mark and BIT != 0.
+func HasMark(bit uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: Number(bit), Xor: Number(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: Number(0)},
+	}
+}
+
+// ClearMark is meta mark set meta mark and not BIT.
+func ClearMark(bit uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: Number(^bit), Xor: Number(0)},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1},
+	}
+}
+
+// DNAT sends the connection to the address at addr and the port at port.
+func (f Family) DNAT(addr, port uint32) []expr.Any {
+	return []expr.Any{&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.NFProto), RegAddrMin: addr, RegProtoMin: port, Specified: true}}
+}
+
+// Masquerade gives the connection the source address of the link that it leaves by, and a random port (two hosts
+// behind the same masquerade must not race for one).
+func Masquerade() []expr.Any { return []expr.Any{&expr.Masq{FullyRandom: true}} }
+
+// Goto goes to a chain and does not come back.
+func Goto(chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}
+}
+
+// Jump goes to a chain and comes back.
+func Jump(chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}
+}
+
+// Drop drops the packet.
+func Drop() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
+
+// Return ends a chain.
+func Return() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}} }
+
+// Refuse answers with "port unreachable", which clients see as "connection refused".
+func Refuse() []expr.Any {
+	return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH}}
+}
+
+// Base makes a base chain.
+func Base(name string, typ nftables.ChainType, hook *nftables.ChainHook, priority nftables.ChainPriority) *nftables.Chain {
+	return &nftables.Chain{Name: name, Table: Table(), Type: typ, Hooknum: hook, Priority: nftables.ChainPriorityRef(priority)}
+}
+
+// Adder gives a function that queues rules: each a chain and lists of expressions.
+func Adder(c *nftables.Conn) func(*nftables.Chain, ...[]expr.Any) {
+	return func(chain *nftables.Chain, parts ...[]expr.Any) {
+		c.AddRule(&nftables.Rule{Table: chain.Table, Chain: chain, Exprs: Rule(parts...)})
+	}
+}

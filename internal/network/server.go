@@ -1,0 +1,181 @@
+package network
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// serve answers the CNI plugin on the socket until ctx ends, then waits for requests under way.
+func (n *Network) serve(ctx context.Context) error {
+	if err := os.MkdirAll(filepath.Dir(n.cfg.SocketPath), 0o755); err != nil {
+		return fmt.Errorf("CNI socket: %w", err)
+	}
+	_ = os.Remove(n.cfg.SocketPath) // of a process that was killed; a live one holds the data folder's lock
+	l, err := net.Listen("unix", n.cfg.SocketPath)
+	if err != nil {
+		return fmt.Errorf("CNI socket: %w", err)
+	}
+	if err := os.Chmod(n.cfg.SocketPath, 0o600); err != nil {
+		l.Close()
+		return fmt.Errorf("CNI socket: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	var running sync.WaitGroup
+	defer running.Wait()
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("CNI socket: %w", err)
+		}
+		running.Go(func() {
+			defer conn.Close()
+			n.answer(conn)
+		})
+	}
+}
+
+// answer serves one connection: one request, one reply.
+func (n *Network) answer(conn net.Conn) {
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	var req cniRequest
+	if err := json.NewDecoder(conn).Decode(&req); err != nil {
+		slog.Warn("CNI request is not readable", "error", err)
+		return
+	}
+	start := time.Now()
+	reply, err := n.handle(&req)
+	if err != nil {
+		slog.Warn("CNI request failed", "command", req.Command, "container", req.ContainerID, "args", req.Args, "error", err)
+	} else {
+		slog.Debug("CNI request", "command", req.Command, "container", req.ContainerID, "took", time.Since(start))
+	}
+	_ = json.NewEncoder(conn).Encode(reply)
+}
+
+// handle dispatches one request; the reply carries the error too.
+func (n *Network) handle(req *cniRequest) (cniReply, error) {
+	cfg, err := req.config()
+	var result any
+	if err == nil {
+		switch req.Command {
+		case "ADD":
+			result, err = n.add(req, cfg)
+		case "DEL":
+			err = n.del(req)
+		case "CHECK":
+			err = n.check(req)
+		case "STATUS":
+			err = n.status()
+		case "GC":
+			err = n.gc(cfg)
+		default:
+			err = cniErrorf(cniInvalidEnv, "CNI_COMMAND %q: want ADD, DEL, CHECK, STATUS, GC or VERSION", req.Command)
+		}
+	}
+	if err != nil {
+		return errorReply(cfg.CNIVersion, err), err
+	}
+	if result == nil {
+		return cniReply{}, nil
+	}
+	out, err := json.Marshal(result)
+	return cniReply{Stdout: out}, err
+}
+
+var errNoRange = &cniError{code: cniTryAgainLater, err: errors.New("this node has no pod range yet (node.spec.podCIDR)")}
+
+// add is CNI ADD. A repeated ADD for the same attachment replaces the first one, with the same addresses.
+func (n *Network) add(req *cniRequest, cfg cniConfig) (any, error) {
+	if req.ContainerID == "" || req.IfName == "" || req.NetNS == "" {
+		return nil, cniErrorf(cniInvalidEnv, "ADD needs CNI_CONTAINERID, CNI_IFNAME and CNI_NETNS")
+	}
+	mappings, err := validMappings(cfg.RuntimeConfig.PortMappings)
+	if err != nil {
+		return nil, err
+	}
+	args, key := req.podArgs(), attachmentKey(req.ContainerID, req.IfName)
+	a := &attachment{
+		ContainerID: req.ContainerID, IfName: req.IfName, NetNS: req.NetNS, HostLink: hostLinkName(key), PortMappings: mappings,
+		PodNamespace: args["K8S_POD_NAMESPACE"], PodName: args["K8S_POD_NAME"], PodUID: args["K8S_POD_UID"],
+	}
+	p, err := n.reserve(a)
+	if err != nil {
+		return nil, err
+	}
+	if err = plug(a, p); err == nil && len(mappings) > 0 {
+		err = n.mapPorts(a)
+	}
+	if err != nil {
+		return nil, errors.Join(err, n.forget(a))
+	}
+	return resultOf(cfg.CNIVersion, a, p), nil
+}
+
+// del is CNI DEL: what is gone already is no error.
+func (n *Network) del(req *cniRequest) error {
+	key := attachmentKey(req.ContainerID, req.IfName)
+	n.mu.Lock()
+	a := n.attachments[key]
+	leaving := slices.ContainsFunc(n.leaving, func(l *attachment) bool { return l.key() == key })
+	n.mu.Unlock()
+	if leaving {
+		return nil
+	}
+	if a == nil {
+		return unplug(hostLinkName(key))
+	}
+	return n.forget(a)
+}
+
+func (n *Network) check(req *cniRequest) error {
+	n.mu.Lock()
+	a, p := n.attachments[attachmentKey(req.ContainerID, req.IfName)], n.plumbing
+	n.mu.Unlock()
+	if a == nil {
+		return cniErrorf(3, "container %s has no attachment %s here", req.ContainerID, req.IfName)
+	}
+	return checkPlugged(a, p)
+}
+
+func (n *Network) status() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.pools) == 0 {
+		return cniErrorf(cniNotAvailable, "%w", errNoRange)
+	}
+	return nil
+}
+
+// gc removes every attachment that the runtime does not list.
+func (n *Network) gc(cfg cniConfig) error {
+	valid := map[string]bool{}
+	for _, v := range cfg.ValidAttachments {
+		valid[attachmentKey(v.ContainerID, v.IfName)] = true
+	}
+	n.mu.Lock()
+	var stale []*attachment
+	for key, a := range n.attachments {
+		if !valid[key] {
+			stale = append(stale, a)
+		}
+	}
+	n.mu.Unlock()
+	var errs []error
+	for _, a := range stale {
+		errs = append(errs, n.forget(a))
+	}
+	return errors.Join(errs...)
+}
