@@ -49,7 +49,7 @@ var expected = []string{
 	// Every request that is answered with an error, such as a revision compacted; the caller gets the error.
 	"failed to apply request", "retrying of unary invoker failed",
 	// The server stops before it has written its own name into the store.
-	"failed to publish local member to cluster", "stopped publish because server is stopping",
+	"failed to publish local member to cluster", "stopped publish because server is stopping", "server has stopped; skipping GoAttach",
 	// A single member has nobody to send heartbeats to.
 	"leader failed to send out heartbeat on time",
 }

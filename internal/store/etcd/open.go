@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -38,6 +37,9 @@ const (
 	// tick is raft's clock. A single member has nobody to send heartbeats to and campaigns at once when it starts, so
 	// a slow clock costs nothing, and wakes an idle process twice a second instead of ten times.
 	tick = 500 * time.Millisecond
+
+	// snapshotCount is after how many entries etcd puts a snapshot of its membership on disk and forgets log before it.
+	snapshotCount = 1000
 
 	// walSegment is how much of the write-ahead log is preallocated at a time; two segments are.
 	walSegment = 16 << 20
@@ -92,29 +94,31 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 		server.HardStop()
 		return nil, fmt.Errorf("open store in %s: %w", opts.DataDir, err)
 	}
-	// Raft is asked to campaign while it replays its log, and panics if entries that it has not taken as applied are gone from
-	// memory. So all were kept until now. A single member has no followers to keep entries for, so a few will do. Etcd's
-	// goroutine that applies entries reads this at the earliest for the next entry, which is proposed after Open returned.
-	server.Cfg.SnapshotCatchUpEntries = 16
 	return &Engine{server: server}, nil
 }
 
 // lead makes a single member leader now instead of after an election timeout, and returns when all of its log has been applied.
 func lead(ctx context.Context, server *etcdserver.EtcdServer) error {
-	// MsgTimeoutNow is raft's own "start an election now", otherwise sent by a leader that steps down.
-	retry := time.NewTicker(time.Millisecond)
-	defer retry.Stop()
+	// MsgTimeoutNow is raft's own "start an election now", otherwise sent by a leader that steps down. It is sent when the
+	// replay of the log pauses, and again if that was too early.
+	poll := time.NewTicker(time.Millisecond)
+	defer poll.Stop()
+	var applied uint64
 	for server.Leader() == 0 {
-		id := uint64(server.MemberID())
-		if err := server.Process(ctx, raftpb.Message{Type: raftpb.MsgTimeoutNow, From: id, To: id}); err != nil {
-			return fmt.Errorf("campaign: %w", err)
-		}
 		select {
-		case <-retry.C:
+		case <-poll.C:
 		case <-server.StopNotify():
 			return errors.New("the server stopped while it started")
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+		if now := server.AppliedIndex(); now != applied {
+			applied = now
+			continue
+		}
+		id := uint64(server.MemberID())
+		if err := server.Process(ctx, raftpb.Message{Type: raftpb.MsgTimeoutNow, From: id, To: id}); err != nil {
+			return fmt.Errorf("campaign: %w", err)
 		}
 	}
 	for {
@@ -154,11 +158,13 @@ func serverConfig(opts Options) (config.ServerConfig, error) {
 		PreVote:                    true,
 		BootstrapTimeout:           10 * time.Second,
 
-		SnapshotCatchUpEntries: math.MaxInt64, // until it leads: see Open
-		// A restart reads the log since the last snapshot on disk.
-		SnapshotCount: 5000,
-		MaxSnapFiles:  2,
-		MaxWALFiles:   2,
+		// A restart replays the log since the last snapshot on disk.
+		SnapshotCount: snapshotCount,
+		// So many entries etcd keeps in memory for followers to catch up. There are none, but a raft that is asked to campaign
+		// panics if entries that it has not noted as applied are gone from memory, so keep what a restart may have to replay.
+		SnapshotCatchUpEntries: 2 * snapshotCount,
+		MaxSnapFiles:           2,
+		MaxWALFiles:            2,
 
 		QuotaBackendBytes:    quota,
 		BackendFreelistType:  bolt.FreelistMapType,
