@@ -41,6 +41,8 @@ type Strategy struct {
 	Fields func(obj runtime.Object) fields.Set
 	// FieldNames are the keys that Fields gives; a selector on another one is an error.
 	FieldNames []string
+	// FieldAliases are other names that clients may use in a field selector, with the key of Fields they mean.
+	FieldAliases map[string]string
 
 	// Columns are the printer columns after the name column; Row gives one object's cells in the same order, Name first.
 	Columns []metav1.TableColumnDefinition
@@ -62,5 +64,6 @@ type UpdateStrategy struct {
 	Validate func(obj, old runtime.Object) field.ErrorList
 }
 
-// For finds the strategy of a kind; every row of api.Kinds has one.
+// For finds the strategy of a kind; every stored row of api.Kinds has one. Functions take the hub type of the kind. A kind that
+// shows another one's objects (api.Kind.Alias) has its own strategy, whose functions take the hub type of that other kind.
 func For(gr schema.GroupResource) *Strategy { return strategies[gr] }

@@ -1,0 +1,199 @@
+package resource
+
+import (
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+func namespaceStrategy() *Strategy {
+	return &Strategy{
+		AllowUnconditionalUpdate: true,
+		Default:                  on(defaultNamespace),
+		PrepareCreate: on(func(ns *corev1.Namespace) {
+			defaultNamespace(ns) // the name may have been generated since
+			ns.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
+			if !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
+				ns.Spec.Finalizers = append(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
+			}
+		}),
+		PrepareUpdate: onBoth(func(ns, old *corev1.Namespace) {
+			ns.Spec.Finalizers = slices.Clone(old.Spec.Finalizers)
+			ns.Status = *old.Status.DeepCopy()
+		}),
+		PrepareStatus: onBoth(func(ns, old *corev1.Namespace) { ns.Spec.Finalizers = slices.Clone(old.Spec.Finalizers) }),
+		Subresource: map[string]UpdateStrategy{
+			"finalize": {Prepare: onBoth(func(ns, old *corev1.Namespace) { ns.Status = *old.Status.DeepCopy() })},
+		},
+		ValidateName: apivalidation.ValidateNamespaceName,
+		FieldNames:   []string{"status.phase"},
+		FieldAliases: map[string]string{"name": "metadata.name"},
+		Fields: func(obj runtime.Object) fields.Set {
+			return fields.Set{"status.phase": string(obj.(*corev1.Namespace).Status.Phase)}
+		},
+	}
+}
+
+func nodeStrategy() *Strategy {
+	return &Strategy{
+		AllowUnconditionalUpdate: true,
+		Default:                  on(defaultNode),
+		// A node registers itself with its status: create keeps it.
+		PrepareUpdate: onBoth(func(n, old *corev1.Node) { n.Status = *old.Status.DeepCopy() }),
+		PrepareStatus: onBoth(func(n, old *corev1.Node) { n.Spec = *old.Spec.DeepCopy() }),
+		FieldNames:    []string{"spec.unschedulable"},
+		Fields: func(obj runtime.Object) fields.Set {
+			return fields.Set{"spec.unschedulable": strconv.FormatBool(obj.(*corev1.Node).Spec.Unschedulable)}
+		},
+	}
+}
+
+func eventStrategy() *Strategy {
+	s := plain(true)
+	s.AllowCreateOnUpdate = true
+	s.FieldNames = []string{
+		"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion",
+		"involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type",
+	}
+	s.Fields = func(obj runtime.Object) fields.Set {
+		e := obj.(*corev1.Event)
+		source := e.Source.Component
+		if source == "" {
+			source = e.ReportingController
+		}
+		return fields.Set{
+			"involvedObject.kind":            e.InvolvedObject.Kind,
+			"involvedObject.namespace":       e.InvolvedObject.Namespace,
+			"involvedObject.name":            e.InvolvedObject.Name,
+			"involvedObject.uid":             string(e.InvolvedObject.UID),
+			"involvedObject.apiVersion":      e.InvolvedObject.APIVersion,
+			"involvedObject.resourceVersion": e.InvolvedObject.ResourceVersion,
+			"involvedObject.fieldPath":       e.InvolvedObject.FieldPath,
+			"reason":                         e.Reason,
+			"reportingComponent":             e.ReportingController,
+			"source":                         source,
+			"type":                           e.Type,
+		}
+	}
+	return s
+}
+
+// newEventStrategy is for events as events.k8s.io shows them.
+func newEventStrategy() *Strategy {
+	s := eventStrategy()
+	s.FieldAliases = map[string]string{"reportingController": "reportingComponent"}
+	for _, name := range []string{"kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"} {
+		s.FieldAliases["regarding."+name] = "involvedObject." + name
+	}
+	return s
+}
+
+func secretStrategy() *Strategy {
+	s := plain(true)
+	s.Default = on(defaultSecret)
+	s.FieldNames = []string{"type"}
+	s.Fields = func(obj runtime.Object) fields.Set {
+		return fields.Set{"type": string(obj.(*corev1.Secret).Type)}
+	}
+	return s
+}
+
+func configMapStrategy() *Strategy { return plain(true) }
+
+func serviceAccountStrategy() *Strategy {
+	s := plain(false)
+	// Only the names of secrets count.
+	clean := func(a *corev1.ServiceAccount) {
+		for i, ref := range a.Secrets {
+			if bare := (corev1.ObjectReference{Name: ref.Name}); ref != bare {
+				a.Secrets[i] = bare
+			}
+		}
+	}
+	s.PrepareCreate = on(clean)
+	s.PrepareUpdate = onBoth(func(a, _ *corev1.ServiceAccount) { clean(a) })
+	s.ValidateName = apivalidation.ValidateServiceAccountName
+	return s
+}
+
+func endpointsStrategy() *Strategy {
+	s := plain(true)
+	s.AllowCreateOnUpdate = true
+	s.Default = on(defaultEndpoints)
+	return s
+}
+
+func limitRangeStrategy() *Strategy {
+	s := plain(true)
+	s.AllowCreateOnUpdate = true
+	s.Default = on(defaultLimitRange)
+	return s
+}
+
+func resourceQuotaStrategy() *Strategy {
+	s := withStatus(true)
+	s.Default = on(defaultResourceQuota)
+	return s
+}
+
+func podTemplateStrategy() *Strategy {
+	s := plain(true)
+	s.Default = on(func(t *corev1.PodTemplate) { defaultTemplate(&t.Template) })
+	s.PrepareCreate = on(func(t *corev1.PodTemplate) { t.Generation = 1 })
+	s.PrepareUpdate = onBoth(func(t, old *corev1.PodTemplate) { setGeneration(t, old, !same(t, old, "Template")) })
+	return s
+}
+
+func replicationControllerStrategy() *Strategy {
+	s := withStatusAndGeneration(true)
+	s.Default = on(defaultReplicationController)
+	s.DefaultPropagation = orphan
+	s.FieldNames = []string{"status.replicas"}
+	s.FieldAliases = map[string]string{"name": "metadata.name"}
+	s.Fields = func(obj runtime.Object) fields.Set {
+		return fields.Set{"status.replicas": strconv.Itoa(int(obj.(*corev1.ReplicationController).Status.Replicas))}
+	}
+	return s
+}
+
+func claimStrategy() *Strategy {
+	s := withStatus(true)
+	s.Default = on(defaultClaim)
+	s.PrepareCreate = on(func(c *corev1.PersistentVolumeClaim) {
+		c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+		pairDataSources(&c.Spec)
+	})
+	s.PrepareUpdate = onBoth(func(c, old *corev1.PersistentVolumeClaim) {
+		c.Status = *old.Status.DeepCopy()
+		pairDataSources(&c.Spec)
+	})
+	return s
+}
+
+// pairDataSources makes dataSource and dataSourceRef tell the same, unless the reference goes to another namespace, which only the newer
+// field can.
+func pairDataSources(s *corev1.PersistentVolumeClaimSpec) {
+	switch {
+	case s.DataSource != nil && s.DataSourceRef == nil:
+		s.DataSourceRef = &corev1.TypedObjectReference{APIGroup: s.DataSource.APIGroup, Kind: s.DataSource.Kind, Name: s.DataSource.Name}
+	case s.DataSource == nil && s.DataSourceRef != nil && (s.DataSourceRef.Namespace == nil || *s.DataSourceRef.Namespace == ""):
+		s.DataSource = &corev1.TypedLocalObjectReference{APIGroup: s.DataSourceRef.APIGroup, Kind: s.DataSourceRef.Kind, Name: s.DataSourceRef.Name}
+	}
+}
+
+func persistentVolumeStrategy() *Strategy {
+	s := withStatus(true)
+	s.Default = on(defaultPersistentVolume)
+	s.PrepareCreate = on(func(v *corev1.PersistentVolume) {
+		v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending}
+		if created := v.CreationTimestamp; !created.IsZero() {
+			v.Status.LastPhaseTransitionTime = &created
+		}
+	})
+	s.FieldAliases = map[string]string{"name": "metadata.name"}
+	return s
+}

@@ -1,0 +1,133 @@
+package resource
+
+import (
+	corev1 "k8s.io/api/core/v1"
+)
+
+func defaultService(s *corev1.Service) {
+	spec := &s.Spec
+	setDefault(&spec.SessionAffinity, corev1.ServiceAffinityNone)
+	if spec.SessionAffinity == corev1.ServiceAffinityNone {
+		spec.SessionAffinityConfig = nil
+	}
+	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		setPointer(&spec.SessionAffinityConfig, corev1.SessionAffinityConfig{})
+		setPointer(&spec.SessionAffinityConfig.ClientIP, corev1.ClientIPConfig{})
+		setPointer(&spec.SessionAffinityConfig.ClientIP.TimeoutSeconds, corev1.DefaultClientIPServiceAffinitySeconds)
+	}
+	setDefault(&spec.Type, corev1.ServiceTypeClusterIP)
+	for i := range spec.Ports {
+		setDefault(&spec.Ports[i].Protocol, corev1.ProtocolTCP)
+		defaultTargetPort(&spec.Ports[i].TargetPort, spec.Ports[i].Port)
+	}
+	if externallyAccessible(s) {
+		setDefault(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
+	}
+	if spec.Type != corev1.ServiceTypeExternalName && isServiceType(spec.Type) {
+		setPointer(&spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
+	}
+	if spec.Type == corev1.ServiceTypeLoadBalancer {
+		setPointer(&spec.AllocateLoadBalancerNodePorts, true)
+		for i := range s.Status.LoadBalancer.Ingress {
+			if in := &s.Status.LoadBalancer.Ingress[i]; in.IP != "" {
+				setPointer(&in.IPMode, corev1.LoadBalancerIPModeVIP)
+			}
+		}
+	}
+}
+
+func isServiceType(t corev1.ServiceType) bool {
+	switch t {
+	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName:
+		return true
+	}
+	return false
+}
+
+// externallyAccessible tells whether traffic from outside of the cluster can come in.
+func externallyAccessible(s *corev1.Service) bool {
+	return s.Spec.Type == corev1.ServiceTypeLoadBalancer || s.Spec.Type == corev1.ServiceTypeNodePort ||
+		s.Spec.Type == corev1.ServiceTypeClusterIP && len(s.Spec.ExternalIPs) > 0
+}
+
+func defaultReplicationController(rc *corev1.ReplicationController) {
+	if t := rc.Spec.Template; t != nil {
+		if len(rc.Spec.Selector) == 0 {
+			rc.Spec.Selector = t.Labels
+		}
+		if len(rc.Labels) == 0 {
+			rc.Labels = t.Labels
+		}
+		defaultTemplate(t)
+	}
+	setPointer(&rc.Spec.Replicas, 1)
+}
+
+func defaultNamespace(ns *corev1.Namespace) {
+	// The label makes a namespace selectable by its name. With generateName the name comes later: PrepareCreate sees to it.
+	if ns.Name != "" && ns.Labels[corev1.LabelMetadataName] != ns.Name {
+		if ns.Labels == nil {
+			ns.Labels = map[string]string{}
+		}
+		ns.Labels[corev1.LabelMetadataName] = ns.Name
+	}
+	setDefault(&ns.Status.Phase, corev1.NamespaceActive)
+}
+
+func defaultNode(n *corev1.Node) {
+	if n.Status.Allocatable == nil && n.Status.Capacity != nil {
+		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
+	}
+	roundResources(n.Status.Capacity)
+	roundResources(n.Status.Allocatable)
+	// podCIDR and podCIDRs tell the same; the single one wins.
+	switch spec := &n.Spec; {
+	case spec.PodCIDR != "" && (len(spec.PodCIDRs) == 0 || spec.PodCIDRs[0] != spec.PodCIDR):
+		spec.PodCIDRs = []string{spec.PodCIDR}
+	case spec.PodCIDR == "" && len(spec.PodCIDRs) > 0:
+		spec.PodCIDR = spec.PodCIDRs[0]
+	}
+}
+
+func defaultEndpoints(e *corev1.Endpoints) {
+	for i := range e.Subsets {
+		for j := range e.Subsets[i].Ports {
+			setDefault(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
+		}
+	}
+}
+
+func defaultSecret(s *corev1.Secret) { setDefault(&s.Type, corev1.SecretTypeOpaque) }
+
+func defaultLimitRange(l *corev1.LimitRange) {
+	for i := range l.Spec.Limits {
+		item := &l.Spec.Limits[i]
+		if item.Type == corev1.LimitTypeContainer {
+			fillResources(&item.Default, item.Max)
+			fillResources(&item.DefaultRequest, item.Default)
+			fillResources(&item.DefaultRequest, item.Min)
+		}
+		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio} {
+			roundResources(list)
+		}
+	}
+}
+
+// fillResources copies the amounts of resources that list has none of.
+func fillResources(list *corev1.ResourceList, from corev1.ResourceList) {
+	for name, q := range from {
+		if _, ok := (*list)[name]; ok {
+			continue
+		}
+		if *list == nil {
+			*list = corev1.ResourceList{}
+		}
+		(*list)[name] = q.DeepCopy()
+	}
+}
+
+func defaultResourceQuota(q *corev1.ResourceQuota) {
+	roundResources(q.Spec.Hard)
+	roundResources(q.Status.Hard)
+	roundResources(q.Status.Used)
+}

@@ -1,0 +1,221 @@
+package resource
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// defaultPod fills in what only pods get, then what pods share with templates.
+func defaultPod(pod *corev1.Pod) {
+	spec := &pod.Spec
+	for i := range spec.Containers {
+		requestLimits(&spec.Containers[i].Resources)
+	}
+	for i := range spec.InitContainers {
+		requestLimits(&spec.InitContainers[i].Resources)
+	}
+	defaultPodLevelRequests(pod)
+	setPointer(&spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
+	if spec.HostNetwork {
+		defaultHostPorts(spec.Containers)
+		defaultHostPorts(spec.InitContainers)
+	}
+	defaultPodSpec(spec)
+	reconcilePodIPs(&pod.Status)
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+		for i := range statuses {
+			roundResources(statuses[i].AllocatedResources)
+			if r := statuses[i].Resources; r != nil {
+				roundResources(r.Limits)
+				roundResources(r.Requests)
+			}
+		}
+	}
+}
+
+// requestLimits requests what is limited and not requested.
+func requestLimits(r *corev1.ResourceRequirements) {
+	for name, limit := range r.Limits {
+		if _, ok := r.Requests[name]; ok {
+			continue
+		}
+		if r.Requests == nil {
+			r.Requests = corev1.ResourceList{}
+		}
+		r.Requests[name] = limit.DeepCopy()
+	}
+}
+
+// defaultPodLevelRequests fills in requests of the pod as a whole where only limits are given (KEP-2837): what the containers
+// request together, or the limit itself if none requests the resource. Huge pages cannot be overcommitted: there the limit counts.
+func defaultPodLevelRequests(pod *corev1.Pod) {
+	r := pod.Spec.Resources
+	if r == nil || len(r.Limits) == 0 {
+		return
+	}
+	containers := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
+	for name, limit := range r.Limits {
+		if _, ok := r.Requests[name]; ok || !resourcehelper.IsSupportedPodLevelResource(name) {
+			continue
+		}
+		if r.Requests == nil {
+			r.Requests = corev1.ResourceList{}
+		}
+		request := limit.DeepCopy()
+		if sum, ok := containers[name]; ok && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+			request = sum.DeepCopy()
+		}
+		r.Requests[name] = request
+	}
+}
+
+func defaultHostPorts(containers []corev1.Container) {
+	for i := range containers {
+		for j := range containers[i].Ports {
+			p := &containers[i].Ports[j]
+			setDefault(&p.HostPort, p.ContainerPort)
+		}
+	}
+}
+
+// reconcilePodIPs keeps the single address and the list of addresses telling the same: the single one wins.
+func reconcilePodIPs(status *corev1.PodStatus) {
+	switch {
+	case status.PodIP != "" && (len(status.PodIPs) == 0 || status.PodIPs[0].IP != status.PodIP):
+		status.PodIPs = []corev1.PodIP{{IP: status.PodIP}}
+	case status.PodIP == "" && len(status.PodIPs) > 0:
+		status.PodIP = status.PodIPs[0].IP
+	}
+}
+
+// defaultTemplate fills in a pod template: of a workload, or a PodTemplate.
+func defaultTemplate(t *corev1.PodTemplateSpec) { defaultPodSpec(&t.Spec) }
+
+func defaultPodSpec(spec *corev1.PodSpec) {
+	setDefault(&spec.DNSPolicy, corev1.DNSClusterFirst)
+	setDefault(&spec.RestartPolicy, corev1.RestartPolicyAlways)
+	setPointer(&spec.SecurityContext, corev1.PodSecurityContext{})
+	setPointer(&spec.TerminationGracePeriodSeconds, int64(corev1.DefaultTerminationGracePeriodSeconds))
+	setDefault(&spec.SchedulerName, corev1.DefaultSchedulerName)
+	// serviceAccount is the old name of serviceAccountName and always shows the same.
+	setDefault(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
+	if spec.DeprecatedServiceAccount != spec.ServiceAccountName {
+		spec.DeprecatedServiceAccount = spec.ServiceAccountName
+	}
+	roundResources(spec.Overhead)
+	if spec.Resources != nil {
+		roundResources(spec.Resources.Limits)
+		roundResources(spec.Resources.Requests)
+	}
+	for i := range spec.Volumes {
+		defaultVolume(&spec.Volumes[i])
+	}
+	for i := range spec.InitContainers {
+		defaultContainer(&spec.InitContainers[i])
+	}
+	for i := range spec.Containers {
+		defaultContainer(&spec.Containers[i])
+	}
+	for i := range spec.EphemeralContainers {
+		// The common fields are the same by construction; the library's own type conversion relies on it as well.
+		c := corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
+		defaultContainer(&c)
+		spec.EphemeralContainers[i].EphemeralContainerCommon = corev1.EphemeralContainerCommon(c)
+	}
+}
+
+func defaultContainer(c *corev1.Container) {
+	setDefault(&c.ImagePullPolicy, defaultPullPolicy(c.Image))
+	setDefault(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
+	setDefault(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
+	for i := range c.Ports {
+		setDefault(&c.Ports[i].Protocol, corev1.ProtocolTCP)
+	}
+	for i := range c.Env {
+		if from := c.Env[i].ValueFrom; from != nil {
+			defaultFieldRef(from.FieldRef)
+			if from.FileKeyRef != nil {
+				setPointer(&from.FileKeyRef.Optional, false)
+			}
+		}
+	}
+	roundResources(c.Resources.Limits)
+	roundResources(c.Resources.Requests)
+	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		defaultProbe(p)
+	}
+	if c.Lifecycle != nil {
+		for _, h := range []*corev1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
+			if h != nil {
+				defaultHTTPGet(h.HTTPGet)
+			}
+		}
+	}
+}
+
+// defaultPullPolicy is Always for images named "latest", in so many words or for want of a tag.
+func defaultPullPolicy(image string) corev1.PullPolicy {
+	if image == "" || strings.Contains(image, "@") {
+		// No name: the reference is invalid. A digest says exactly which image it is, unless its tag is latest.
+		before, _, _ := strings.Cut(image, "@")
+		if !strings.HasSuffix(before, ":latest") {
+			return corev1.PullIfNotPresent
+		}
+		return corev1.PullAlways
+	}
+	name := image[strings.LastIndex(image, "/")+1:]
+	_, tag, tagged := strings.Cut(name, ":")
+	if !tagged || tag == "latest" {
+		return corev1.PullAlways
+	}
+	return corev1.PullIfNotPresent
+}
+
+func defaultProbe(p *corev1.Probe) {
+	if p == nil {
+		return
+	}
+	setDefault(&p.TimeoutSeconds, 1)
+	setDefault(&p.PeriodSeconds, 10)
+	setDefault(&p.SuccessThreshold, 1)
+	setDefault(&p.FailureThreshold, 3)
+	defaultHTTPGet(p.HTTPGet)
+	if p.GRPC != nil {
+		setPointer(&p.GRPC.Service, "")
+	}
+}
+
+func defaultHTTPGet(h *corev1.HTTPGetAction) {
+	if h == nil {
+		return
+	}
+	setDefault(&h.Path, "/")
+	setDefault(&h.Scheme, corev1.URISchemeHTTP)
+}
+
+func defaultFieldRef(f *corev1.ObjectFieldSelector) {
+	if f != nil {
+		setDefault(&f.APIVersion, "v1")
+	}
+}
+
+// roundResources rounds amounts up to thousandths, the finest that is accounted for. It writes to the map only where an amount
+// changes, as the map may be shared.
+func roundResources(list corev1.ResourceList) {
+	for name, q := range list {
+		if rounded := q.DeepCopy(); !rounded.RoundUp(resource.Milli) {
+			list[name] = rounded
+		}
+	}
+}
+
+// defaultTargetPort points a port at itself when it names no target.
+func defaultTargetPort(target *intstr.IntOrString, port int32) {
+	if *target == intstr.FromInt32(0) || *target == intstr.FromString("") {
+		*target = intstr.FromInt32(port)
+	}
+}

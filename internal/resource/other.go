@@ -1,0 +1,315 @@
+package resource
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// pathSegment accepts any name that can stand in a URL path, as RBAC's names ("system:node").
+func pathSegment(name string, prefix bool) []string {
+	return path.ValidatePathSegmentName(name, prefix)
+}
+
+func rbacStrategy() *Strategy {
+	s := plain(true)
+	s.AllowCreateOnUpdate = true
+	s.ValidateName = pathSegment
+	return s
+}
+
+func roleBindingStrategy() *Strategy {
+	s := rbacStrategy()
+	s.Default = on(defaultRoleBinding)
+	return s
+}
+
+func clusterRoleBindingStrategy() *Strategy {
+	s := rbacStrategy()
+	s.Default = on(defaultClusterRoleBinding)
+	return s
+}
+
+func ingressStrategy() *Strategy { return withStatusAndGeneration(true) }
+
+func ingressClassStrategy() *Strategy {
+	s := withGeneration(true)
+	s.Default = on(defaultIngressClass)
+	return s
+}
+
+func networkPolicyStrategy() *Strategy {
+	s := withGeneration(true)
+	s.Default = on(defaultNetworkPolicy)
+	return s
+}
+
+func ipAddressStrategy() *Strategy {
+	s := plain(true)
+	s.ValidateName = canonicalIP
+	return s
+}
+
+func serviceCIDRStrategy() *Strategy { return withStatus(true) }
+
+func endpointSliceStrategy() *Strategy {
+	s := plain(true)
+	s.Default = on(defaultEndpointSlice)
+	s.PrepareCreate = on(func(e *discoveryv1.EndpointSlice) { e.Generation = 1 })
+	s.PrepareUpdate = onBoth(func(e, old *discoveryv1.EndpointSlice) {
+		setGeneration(e, old, e.AddressType != old.AddressType || !apiequality.Semantic.DeepEqual(e.Endpoints, old.Endpoints) ||
+			!apiequality.Semantic.DeepEqual(e.Ports, old.Ports) || !apiequality.Semantic.DeepEqual(e.Labels, old.Labels))
+	})
+	return s
+}
+
+func storageClassStrategy() *Strategy {
+	s := plain(true)
+	s.Default = on(defaultStorageClass)
+	return s
+}
+
+func csiDriverStrategy() *Strategy {
+	s := plain(false)
+	s.Default = on(defaultCSIDriver)
+	s.PrepareUpdate = onBoth(func(d, old *storagev1.CSIDriver) {
+		setGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec.TokenRequests, old.Spec.TokenRequests) ||
+			!equalPointers(d.Spec.RequiresRepublish, old.Spec.RequiresRepublish) || !equalPointers(d.Spec.SELinuxMount, old.Spec.SELinuxMount))
+	})
+	return s
+}
+
+func csiNodeStrategy() *Strategy            { return plain(false) }
+func csiStorageCapacityStrategy() *Strategy { return plain(false) }
+func volumeAttributesStrategy() *Strategy   { return plain(true) }
+
+func volumeAttachmentStrategy() *Strategy {
+	s := withStatus(false)
+	s.Default = on(defaultVolumeAttachment)
+	return s
+}
+
+func priorityClassStrategy() *Strategy {
+	s := plain(true)
+	s.Default = on(defaultPriorityClass)
+	s.PrepareCreate = on(func(c *schedulingv1.PriorityClass) { c.Generation = 1 })
+	s.PrepareUpdate = onBoth(func(c, old *schedulingv1.PriorityClass) { c.Generation = old.Generation })
+	return s
+}
+
+func leaseStrategy() *Strategy {
+	s := plain(false)
+	s.AllowCreateOnUpdate = true
+	return s
+}
+
+func runtimeClassStrategy() *Strategy { return plain(false) }
+
+func certificateRequestStrategy() *Strategy {
+	s := withStatus(true)
+	s.ValidateName = pathSegment
+	s.PrepareUpdate = onBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
+		// A request is what it was when its requester was noted in it.
+		request := old.DeepCopy()
+		c.Spec, c.Status = request.Spec, request.Status
+	})
+	s.PrepareStatus = onBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
+		request := old.DeepCopy()
+		c.Spec = request.Spec
+		// Approval and denial have a subresource, and a permission, of their own.
+		c.Status.Conditions = keepVerdict(c.Status.Conditions, request.Status.Conditions)
+	})
+	s.Subresource = map[string]UpdateStrategy{
+		"approval": {Prepare: onBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
+			conditions := c.Status.Conditions
+			request := old.DeepCopy()
+			c.Spec, c.Status = request.Spec, request.Status
+			c.Status.Conditions = conditions
+		})},
+	}
+	s.FieldNames = []string{"spec.signerName"}
+	s.Fields = func(obj runtime.Object) fields.Set {
+		return fields.Set{"spec.signerName": obj.(*certificatesv1.CertificateSigningRequest).Spec.SignerName}
+	}
+	return s
+}
+
+// keepVerdict takes the conditions as wanted, except for approval and denial: those as they were.
+func keepVerdict(wanted, old []certificatesv1.CertificateSigningRequestCondition) []certificatesv1.CertificateSigningRequestCondition {
+	verdict := func(c certificatesv1.CertificateSigningRequestCondition) bool {
+		return c.Type == certificatesv1.CertificateApproved || c.Type == certificatesv1.CertificateDenied
+	}
+	var merged []certificatesv1.CertificateSigningRequestCondition
+	for _, c := range old {
+		if verdict(c) {
+			merged = append(merged, c)
+		}
+	}
+	for _, c := range wanted {
+		if !verdict(c) {
+			merged = append(merged, c)
+		}
+	}
+	return merged
+}
+
+func validatingWebhooksStrategy() *Strategy {
+	s := plain(false)
+	s.Default = on(defaultValidatingWebhooks)
+	s.PrepareCreate = on(func(c *admissionregistrationv1.ValidatingWebhookConfiguration) { c.Generation = 1 })
+	s.PrepareUpdate = onBoth(func(c, old *admissionregistrationv1.ValidatingWebhookConfiguration) {
+		setGeneration(c, old, !same(c, old, "Webhooks"))
+	})
+	return s
+}
+
+func mutatingWebhooksStrategy() *Strategy {
+	s := plain(false)
+	s.Default = on(defaultMutatingWebhooks)
+	s.PrepareCreate = on(func(c *admissionregistrationv1.MutatingWebhookConfiguration) { c.Generation = 1 })
+	s.PrepareUpdate = onBoth(func(c, old *admissionregistrationv1.MutatingWebhookConfiguration) {
+		setGeneration(c, old, !same(c, old, "Webhooks"))
+	})
+	return s
+}
+
+func validatingPolicyStrategy() *Strategy {
+	s := withStatusAndGeneration(false)
+	s.Default = on(defaultValidatingPolicy)
+	return s
+}
+
+func validatingPolicyBindingStrategy() *Strategy {
+	s := withGeneration(false)
+	s.Default = on(defaultValidatingPolicyBinding)
+	return s
+}
+
+func mutatingPolicyStrategy() *Strategy {
+	s := withGeneration(false)
+	s.Default = on(defaultMutatingPolicy)
+	return s
+}
+
+func mutatingPolicyBindingStrategy() *Strategy {
+	s := withGeneration(false)
+	s.Default = on(defaultMutatingPolicyBinding)
+	return s
+}
+
+func customResourceDefinitionStrategy() *Strategy {
+	s := withStatusAndGeneration(false)
+	s.Default = on(defaultCustomResourceDefinition)
+	s.PrepareCreate = on(func(c *apiextensionsv1.CustomResourceDefinition) {
+		c.Status = apiextensionsv1.CustomResourceDefinitionStatus{StoredVersions: []string{}}
+		c.Generation = 1
+		noteStorageVersion(c)
+	})
+	s.PrepareUpdate = onBoth(func(c, old *apiextensionsv1.CustomResourceDefinition) {
+		c.Status = *old.Status.DeepCopy()
+		setGeneration(c, old, !apiequality.Semantic.DeepEqual(c.Spec, old.Spec))
+		noteStorageVersion(c)
+	})
+	s.PrepareStatus = onBoth(func(c, old *apiextensionsv1.CustomResourceDefinition) {
+		status, version, managed := c.Status, c.ResourceVersion, c.ManagedFields
+		old.DeepCopyInto(c)
+		c.Status, c.ResourceVersion, c.ManagedFields = status, version, managed
+	})
+	return s
+}
+
+// noteStorageVersion adds the storage version to the versions in which objects may lie in the store.
+func noteStorageVersion(c *apiextensionsv1.CustomResourceDefinition) {
+	for _, v := range c.Spec.Versions {
+		if v.Storage && !slices.Contains(c.Status.StoredVersions, v.Name) {
+			c.Status.StoredVersions = append(c.Status.StoredVersions, v.Name)
+		}
+	}
+}
+
+func apiServiceStrategy() *Strategy {
+	s := withStatus(false)
+	s.Default = on(defaultAPIService)
+	s.PrepareCreate = on(func(a *apiregistrationv1.APIService) {
+		a.Status = apiregistrationv1.APIServiceStatus{}
+		if a.Spec.Service == nil {
+			// Served by this very server: always there.
+			a.Status.Conditions = []apiregistrationv1.APIServiceCondition{{
+				Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue, Reason: "Local",
+				Message: "Local APIServices are always available", LastTransitionTime: metav1.NewTime(a.CreationTimestamp.Time),
+			}}
+		}
+	})
+	s.ValidateName = pathSegment
+	return s
+}
+
+func flowSchemaStrategy() *Strategy {
+	s := withStatusAndGeneration(true)
+	s.Default = on(defaultFlowSchema)
+	return s
+}
+
+func priorityLevelStrategy() *Strategy {
+	s := withStatusAndGeneration(true)
+	s.Default = on(defaultPriorityLevel)
+	return s
+}
+
+func deviceClassStrategy() *Strategy { return withGeneration(true) }
+
+func resourceSliceStrategy() *Strategy {
+	s := withGeneration(true)
+	s.FieldNames = []string{resourcev1.ResourceSliceSelectorNodeName, resourcev1.ResourceSliceSelectorDriver}
+	s.Fields = func(obj runtime.Object) fields.Set {
+		r := obj.(*resourcev1.ResourceSlice)
+		set := fields.Set{resourcev1.ResourceSliceSelectorDriver: r.Spec.Driver, resourcev1.ResourceSliceSelectorNodeName: ""}
+		if r.Spec.NodeName != nil {
+			set[resourcev1.ResourceSliceSelectorNodeName] = *r.Spec.NodeName
+		}
+		return set
+	}
+	return s
+}
+
+func resourceClaimStrategy() *Strategy {
+	s := withStatus(true)
+	s.Default = on(defaultResourceClaim)
+	return s
+}
+
+func resourceClaimTemplateStrategy() *Strategy {
+	s := plain(true)
+	s.Default = on(defaultResourceClaimTemplate)
+	return s
+}
+
+// canonicalIP accepts the name of an IPAddress: the address in its canonical form.
+func canonicalIP(name string, _ bool) []string {
+	var texts []string
+	for _, err := range validation.IsValidIP(nil, name) {
+		texts = append(texts, err.Detail)
+	}
+	if len(texts) > 0 {
+		return texts
+	}
+	if ip, err := netip.ParseAddr(name); err == nil && ip.String() != name {
+		return []string{fmt.Sprintf("must be in canonical form (%q)", ip)}
+	}
+	return nil
+}

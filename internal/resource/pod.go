@@ -1,0 +1,240 @@
+package resource
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+func podStrategy() *Strategy {
+	return &Strategy{
+		AllowUnconditionalUpdate: true,
+		Default:                  on(defaultPod),
+		PrepareCreate:            on(preparePod),
+		PrepareUpdate:            onBoth(preparePodUpdate),
+		PrepareStatus:            onBoth(preparePodStatus),
+		Subresource: map[string]UpdateStrategy{
+			"ephemeralcontainers": {Prepare: onBoth(prepareEphemeralContainers)},
+			"resize":              {Prepare: onBoth(prepareResize)},
+		},
+		GracefulDelete: podGrace,
+		FieldNames: []string{
+			"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
+			"status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName",
+		},
+		FieldAliases: map[string]string{"spec.host": "spec.nodeName"},
+		Fields:       podFields,
+	}
+}
+
+func podFields(obj runtime.Object) fields.Set {
+	p := obj.(*corev1.Pod)
+	ip := p.Status.PodIP
+	if len(p.Status.PodIPs) > 0 {
+		ip = p.Status.PodIPs[0].IP
+	}
+	return fields.Set{
+		"spec.nodeName":            p.Spec.NodeName,
+		"spec.restartPolicy":       string(p.Spec.RestartPolicy),
+		"spec.schedulerName":       p.Spec.SchedulerName,
+		"spec.serviceAccountName":  p.Spec.ServiceAccountName,
+		"spec.hostNetwork":         strconv.FormatBool(p.Spec.HostNetwork),
+		"status.phase":             string(p.Status.Phase),
+		"status.podIP":             ip,
+		"status.nominatedNodeName": p.Status.NominatedNodeName,
+	}
+}
+
+func preparePod(p *corev1.Pod) {
+	p.Generation = 1
+	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: QOSClass(p)}
+	if len(p.Spec.SchedulingGates) > 0 {
+		p.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
+			Message: "Scheduling is blocked due to non-empty scheduling gates",
+		}}
+	}
+	mergeMatchLabelKeys(p)
+}
+
+// mergeMatchLabelKeys writes what matchLabelKeys and mismatchLabelKeys mean for this pod into the label selectors, so that later changes of
+// labels don't matter (KEP-3633 for affinity, KEP-3243 for spreading).
+func mergeMatchLabelKeys(p *corev1.Pod) {
+	if a := p.Spec.Affinity; a != nil {
+		var terms []*corev1.PodAffinityTerm
+		collect := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+			for i := range required {
+				terms = append(terms, &required[i])
+			}
+			for i := range preferred {
+				terms = append(terms, &preferred[i].PodAffinityTerm)
+			}
+		}
+		if a.PodAffinity != nil {
+			collect(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		}
+		if a.PodAntiAffinity != nil {
+			collect(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		}
+		for _, t := range terms {
+			if t.LabelSelector != nil {
+				requireLabels(t.LabelSelector, p.Labels, t.MatchLabelKeys, metav1.LabelSelectorOpIn)
+				requireLabels(t.LabelSelector, p.Labels, t.MismatchLabelKeys, metav1.LabelSelectorOpNotIn)
+			}
+		}
+	}
+	for i := range p.Spec.TopologySpreadConstraints {
+		if c := &p.Spec.TopologySpreadConstraints[i]; c.LabelSelector != nil {
+			requireLabels(c.LabelSelector, p.Labels, c.MatchLabelKeys, metav1.LabelSelectorOpIn)
+		}
+	}
+}
+
+func requireLabels(s *metav1.LabelSelector, labels map[string]string, keys []string, op metav1.LabelSelectorOperator) {
+	for _, key := range keys {
+		if value, ok := labels[key]; ok {
+			s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: key, Operator: op, Values: []string{value}})
+		}
+	}
+}
+
+func preparePodUpdate(p, old *corev1.Pod) {
+	p.Status = *old.Status.DeepCopy()
+	bumpPod(p, old)
+}
+
+func bumpPod(p, old *corev1.Pod) {
+	setGeneration(p, old, !apiequality.Semantic.DeepEqual(p.Spec, old.Spec))
+}
+
+func preparePodStatus(p, old *corev1.Pod) {
+	p.Spec = *old.Spec.DeepCopy()
+	p.DeletionTimestamp = nil
+	p.DeletionGracePeriodSeconds = old.DeletionGracePeriodSeconds
+	if old.DeletionTimestamp != nil {
+		p.DeletionTimestamp = old.DeletionTimestamp.DeepCopy()
+	}
+	// Old node agents send back owner references as they read them: not theirs to change.
+	p.OwnerReferences = slices.Clone(old.OwnerReferences)
+	p.Generation = old.Generation
+	if old.Status.QOSClass != "" {
+		p.Status.QOSClass = old.Status.QOSClass
+	} else if p.Status.QOSClass == "" {
+		p.Status.QOSClass = QOSClass(p)
+	}
+	reconcilePodIPs(&p.Status)
+}
+
+func prepareEphemeralContainers(p, old *corev1.Pod) {
+	containers := p.Spec.EphemeralContainers
+	rest(p, old)
+	p.Spec.EphemeralContainers = containers
+	bumpPod(p, old)
+}
+
+// prepareResize keeps all but the resources of containers and of the pod.
+func prepareResize(p, old *corev1.Pod) {
+	wanted := p.Spec
+	rest(p, old)
+	p.Spec.Resources = wanted.Resources
+	resize := func(containers, wanted []corev1.Container) {
+		for i := range containers {
+			if j := slices.IndexFunc(wanted, func(c corev1.Container) bool { return c.Name == containers[i].Name }); j >= 0 {
+				containers[i].Resources = wanted[j].Resources
+				containers[i].ResizePolicy = wanted[j].ResizePolicy
+			}
+		}
+	}
+	resize(p.Spec.Containers, wanted.Containers)
+	resize(p.Spec.InitContainers, wanted.InitContainers)
+	bumpPod(p, old)
+}
+
+// rest makes everything as in old, except for what every update may change in metadata.
+func rest(p, old *corev1.Pod) {
+	version, managed := p.ResourceVersion, p.ManagedFields
+	old.DeepCopyInto(p)
+	p.ResourceVersion, p.ManagedFields = version, managed
+}
+
+func podGrace(obj runtime.Object, opts *metav1.DeleteOptions) (int64, bool) {
+	p := obj.(*corev1.Pod)
+	var seconds int64
+	switch {
+	case opts != nil && opts.GracePeriodSeconds != nil:
+		seconds = *opts.GracePeriodSeconds
+	case p.Spec.TerminationGracePeriodSeconds != nil:
+		seconds = *p.Spec.TerminationGracePeriodSeconds
+	}
+	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
+		seconds = 0 // nobody has anything to stop
+	}
+	if seconds < 0 {
+		seconds = 1
+	}
+	return seconds, true
+}
+
+// QOSClass is the quality of service of a pod by the requests and limits of its containers, or of the pod as a whole where
+// those are given: Guaranteed when CPU and memory are limited everywhere and requested in the same amount, BestEffort when there are neither
+// requests nor limits, otherwise Burstable.
+func QOSClass(p *corev1.Pod) corev1.PodQOSClass {
+	if r := p.Spec.Resources; r != nil && (hasQOS(r.Requests) || hasQOS(r.Limits)) {
+		return qosOf([]corev1.ResourceRequirements{*r})
+	}
+	var all []corev1.ResourceRequirements
+	for i := range p.Spec.Containers {
+		all = append(all, p.Spec.Containers[i].Resources)
+	}
+	for i := range p.Spec.InitContainers {
+		all = append(all, p.Spec.InitContainers[i].Resources)
+	}
+	return qosOf(all)
+}
+
+var qosResources = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
+
+func hasQOS(list corev1.ResourceList) bool {
+	return slices.ContainsFunc(qosResources, func(name corev1.ResourceName) bool {
+		q := list[name]
+		return q.Sign() > 0
+	})
+}
+
+func qosOf(all []corev1.ResourceRequirements) corev1.PodQOSClass {
+	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
+	guaranteed := true
+	add := func(sum, list corev1.ResourceList, name corev1.ResourceName) bool {
+		q := list[name]
+		if q.Sign() <= 0 {
+			return false
+		}
+		total := sum[name]
+		total.Add(q)
+		sum[name] = total
+		return true
+	}
+	for i := range all {
+		for _, name := range qosResources {
+			add(requests, all[i].Requests, name)
+			if !add(limits, all[i].Limits, name) {
+				guaranteed = false
+			}
+		}
+	}
+	if len(requests) == 0 && len(limits) == 0 {
+		return corev1.PodQOSBestEffort
+	}
+	equal := maps.EqualFunc(requests, limits, func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })
+	if guaranteed && equal {
+		return corev1.PodQOSGuaranteed
+	}
+	return corev1.PodQOSBurstable
+}

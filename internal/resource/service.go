@@ -1,0 +1,152 @@
+package resource
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+func serviceStrategy() *Strategy {
+	return &Strategy{
+		AllowCreateOnUpdate:      true,
+		AllowUnconditionalUpdate: true,
+		Default:                  on(defaultService),
+		PrepareCreate: on(func(s *corev1.Service) {
+			s.Status = corev1.ServiceStatus{}
+			pairClusterIPs(s, nil)
+		}),
+		PrepareUpdate: onBoth(prepareServiceUpdate),
+		PrepareStatus: onBoth(func(s, old *corev1.Service) { s.Spec = *old.Spec.DeepCopy() }),
+		ValidateName:  apivalidation.NameIsDNSLabel,
+		FieldNames:    []string{"spec.clusterIP", "spec.type"},
+		Fields: func(obj runtime.Object) fields.Set {
+			s := obj.(*corev1.Service)
+			return fields.Set{"spec.clusterIP": s.Spec.ClusterIP, "spec.type": string(s.Spec.Type)}
+		},
+	}
+}
+
+func prepareServiceUpdate(s, old *corev1.Service) {
+	s.Status = *old.Status.DeepCopy()
+	pairClusterIPs(s, old)
+	keepAllocations(s, old)
+	dropOtherTypes(s, old)
+}
+
+// pairClusterIPs makes clusterIP and the first of clusterIPs tell the same when a client changes only one of them, as
+// clients do that know only the older field.
+func pairClusterIPs(s, old *corev1.Service) {
+	spec := &s.Spec
+	if old == nil {
+		if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
+			spec.ClusterIPs = []string{spec.ClusterIP}
+		}
+		return
+	}
+	same := slices.Equal(spec.ClusterIPs, old.Spec.ClusterIPs)
+	if spec.ClusterIP == "" && old.Spec.ClusterIP != "" && same {
+		spec.ClusterIPs = nil // the client has cleared the old field
+	}
+	if spec.ClusterIP != old.Spec.ClusterIP && spec.ClusterIP != "" && same {
+		spec.ClusterIPs = []string{spec.ClusterIP}
+	}
+}
+
+// keepAllocations fills in addresses and ports that the server has allocated and that the client did not send back.
+func keepAllocations(s, old *corev1.Service) {
+	if hasClusterIP(old) && hasClusterIP(s) {
+		if s.Spec.ClusterIP == "" {
+			s.Spec.ClusterIP = old.Spec.ClusterIP
+		}
+		if len(s.Spec.ClusterIPs) == 0 && s.Spec.ClusterIP == old.Spec.ClusterIP {
+			s.Spec.ClusterIPs = slices.Clone(old.Spec.ClusterIPs)
+		}
+	}
+	if hasNodePorts(old) && hasNodePorts(s) {
+		keepNodePorts(s, old)
+	}
+	if needsHealthCheckPort(old) && needsHealthCheckPort(s) {
+		setDefault(&s.Spec.HealthCheckNodePort, old.Spec.HealthCheckNodePort)
+	}
+}
+
+func keepNodePorts(s, old *corev1.Service) {
+	type key struct {
+		protocol corev1.Protocol
+		port     int32
+	}
+	allocated := map[key]int32{}
+	for _, p := range old.Spec.Ports {
+		allocated[key{p.Protocol, p.Port}] = p.NodePort
+	}
+	used := map[int32]bool{}
+	for _, p := range s.Spec.Ports {
+		used[p.NodePort] = true
+	}
+	for i := range s.Spec.Ports {
+		p := &s.Spec.Ports[i]
+		if port := allocated[key{p.Protocol, p.Port}]; p.NodePort == 0 && port != 0 && !used[port] {
+			p.NodePort = port
+			used[port] = true
+		}
+	}
+}
+
+// dropOtherTypes clears fields that only the old type has, when the type changes and the client has left them as they were.
+func dropOtherTypes(s, old *corev1.Service) {
+	if hasClusterIP(old) && !hasClusterIP(s) && s.Spec.ClusterIP == old.Spec.ClusterIP && slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) {
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil
+		s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = nil, nil
+	}
+	if hasNodePorts(old) && !hasNodePorts(s) && sameNodePorts(s, old) {
+		for i := range s.Spec.Ports {
+			s.Spec.Ports[i].NodePort = 0
+		}
+	}
+	if needsHealthCheckPort(old) && !needsHealthCheckPort(s) && s.Spec.HealthCheckNodePort == old.Spec.HealthCheckNodePort {
+		s.Spec.HealthCheckNodePort = 0
+	}
+	if old.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		if equalPointers(s.Spec.AllocateLoadBalancerNodePorts, old.Spec.AllocateLoadBalancerNodePorts) {
+			s.Spec.AllocateLoadBalancerNodePorts = nil
+		}
+		if equalPointers(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
+			s.Spec.LoadBalancerClass = nil
+		}
+		s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+	}
+	if externallyAccessible(old) && !externallyAccessible(s) && s.Spec.ExternalTrafficPolicy == old.Spec.ExternalTrafficPolicy {
+		s.Spec.ExternalTrafficPolicy = ""
+	}
+	if hasClusterIP(old) && !hasClusterIP(s) && equalPointers(s.Spec.InternalTrafficPolicy, old.Spec.InternalTrafficPolicy) {
+		s.Spec.InternalTrafficPolicy = nil
+	}
+}
+
+func equalPointers[T comparable](a, b *T) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
+}
+
+func hasClusterIP(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeExternalName }
+
+func hasNodePorts(s *corev1.Service) bool {
+	switch s.Spec.Type {
+	case corev1.ServiceTypeNodePort:
+		return true
+	case corev1.ServiceTypeLoadBalancer:
+		return s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts
+	}
+	return false
+}
+
+func sameNodePorts(s, old *corev1.Service) bool {
+	return slices.EqualFunc(s.Spec.Ports, old.Spec.Ports, func(a, b corev1.ServicePort) bool { return a.NodePort == b.NodePort })
+}
+
+// needsHealthCheckPort: a load balancer that sends traffic only to nodes with endpoints has to ask which those are.
+func needsHealthCheckPort(s *corev1.Service) bool {
+	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}

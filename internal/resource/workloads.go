@@ -1,0 +1,144 @@
+package resource
+
+import (
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+const orphan = metav1.DeletePropagationOrphan
+
+func deploymentStrategy() *Strategy {
+	s := withStatusAndGeneration(true)
+	s.Default = on(defaultDeployment)
+	s.PrepareUpdate = onBoth(func(d, old *appsv1.Deployment) {
+		d.Status = *old.Status.DeepCopy()
+		// Annotations count as well: the controller copies them to the replica sets.
+		setGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec, old.Spec) || !apiequality.Semantic.DeepEqual(d.Annotations, old.Annotations))
+	})
+	s.PrepareStatus = onBoth(func(d, old *appsv1.Deployment) {
+		spec := old.DeepCopy()
+		d.Spec, d.Labels = spec.Spec, spec.Labels
+	})
+	return s
+}
+
+func daemonSetStrategy() *Strategy {
+	s := withStatusAndGeneration(true)
+	s.Default = on(defaultDaemonSet)
+	s.PrepareCreate = on(func(d *appsv1.DaemonSet) {
+		d.Status = appsv1.DaemonSetStatus{}
+		d.Generation = 1
+		setTemplateGeneration(d, 1)
+	})
+	s.PrepareUpdate = onBoth(func(d, old *appsv1.DaemonSet) {
+		d.Status = *old.Status.DeepCopy()
+		generation, _ := strconv.ParseInt(old.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
+		if !apiequality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template) {
+			generation++
+		}
+		setTemplateGeneration(d, generation)
+		setGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec, old.Spec))
+	})
+	return s
+}
+
+func setTemplateGeneration(d *appsv1.DaemonSet, generation int64) {
+	text := strconv.FormatInt(generation, 10)
+	if d.Annotations[appsv1.DeprecatedTemplateGeneration] == text {
+		return
+	}
+	if d.Annotations == nil {
+		d.Annotations = map[string]string{}
+	}
+	d.Annotations[appsv1.DeprecatedTemplateGeneration] = text
+}
+
+func statefulSetStrategy() *Strategy {
+	s := withStatusAndGeneration(true)
+	s.Default = on(defaultStatefulSet)
+	return s
+}
+
+func replicaSetStrategy() *Strategy {
+	s := withStatusAndGeneration(true)
+	s.Default = on(defaultReplicaSet)
+	s.FieldNames = []string{"status.replicas"}
+	s.Fields = func(obj runtime.Object) fields.Set {
+		return fields.Set{"status.replicas": strconv.Itoa(int(obj.(*appsv1.ReplicaSet).Status.Replicas))}
+	}
+	return s
+}
+
+func controllerRevisionStrategy() *Strategy { return plain(true) }
+
+func jobStrategy() *Strategy {
+	s := withStatusAndGeneration(true)
+	s.Default = on(defaultJob)
+	s.PrepareCreate = on(prepareJob)
+	s.DefaultPropagation = orphan
+	s.FieldNames = []string{"status.successful"}
+	s.Fields = func(obj runtime.Object) fields.Set {
+		return fields.Set{"status.successful": strconv.Itoa(int(obj.(*batchv1.Job).Status.Succeeded))}
+	}
+	return s
+}
+
+// The labels that tie pods to their job, with the names they had before Kubernetes 1.27.
+const (
+	oldControllerUIDLabel = "controller-uid"
+	oldJobNameLabel       = "job-name"
+)
+
+// prepareJob ties the job's pods to it by labels that nobody else has, unless the user has chosen the selector. The
+// job must have its name and uid already.
+func prepareJob(j *batchv1.Job) {
+	j.Status = batchv1.JobStatus{}
+	j.Generation = 1
+	if manual := j.Spec.ManualSelector; manual != nil && *manual {
+		return
+	}
+	labels := j.Spec.Template.Labels
+	if labels == nil {
+		labels = map[string]string{}
+		j.Spec.Template.Labels = labels
+	}
+	for key, value := range map[string]string{
+		oldControllerUIDLabel:      string(j.UID),
+		oldJobNameLabel:            j.Name,
+		batchv1.ControllerUidLabel: string(j.UID),
+		batchv1.JobNameLabel:       j.Name,
+	} {
+		if _, ok := labels[key]; !ok {
+			labels[key] = value
+		}
+	}
+	if j.Spec.Selector == nil {
+		j.Spec.Selector = &metav1.LabelSelector{}
+	}
+	if j.Spec.Selector.MatchLabels == nil {
+		j.Spec.Selector.MatchLabels = map[string]string{}
+	}
+	if _, ok := j.Spec.Selector.MatchLabels[batchv1.ControllerUidLabel]; !ok {
+		j.Spec.Selector.MatchLabels[batchv1.ControllerUidLabel] = string(j.UID)
+	}
+}
+
+func cronJobStrategy() *Strategy {
+	s := withStatusAndGeneration(true)
+	s.Default = on(defaultCronJob)
+	return s
+}
+
+func autoscalerStrategy() *Strategy {
+	s := withStatus(true)
+	s.Default = on(defaultAutoscaler)
+	return s
+}
+
+func disruptionBudgetStrategy() *Strategy { return withStatusAndGeneration(false) }
