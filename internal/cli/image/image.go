@@ -1,0 +1,193 @@
+// Package image is the command `knarr image`: what it prints and its flags. The work is done by internal/image.
+package image
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/spf13/cobra"
+
+	"github.com/knarr-project/knarr/internal/cri"
+	images "github.com/knarr-project/knarr/internal/image"
+)
+
+// Command makes `knarr image` with its subcommands.
+func Command() *cobra.Command {
+	command := &cobra.Command{Use: "image", Short: "Load, build, list, remove and push container images of this machine's node"}
+	dataDir := command.PersistentFlags().String("data-dir", "/var/lib/knarr", "the data folder of the knarr that runs here")
+	runDir := command.PersistentFlags().String("run-dir", "", "the folder of its sockets, if it was started with another one than the default")
+	dial := func() (*images.Client, error) {
+		dir := *runDir
+		if dir == "" {
+			absolute, err := filepath.Abs(*dataDir)
+			if err != nil {
+				return nil, err
+			}
+			dir = cri.DefaultRunDir(absolute)
+		}
+		socket := filepath.Join(dir, "containerd.sock")
+		if _, err := os.Stat(socket); err != nil {
+			return nil, fmt.Errorf("no container runtime of knarr runs here (is `knarr up` running with --data-dir %s?): %w", *dataDir, err)
+		}
+		return images.Dial(socket)
+	}
+	command.AddCommand(load(dial), build(dial), list(dial), remove(dial), push(dial))
+	return command
+}
+
+type dialer func() (*images.Client, error)
+
+func load(dial dialer) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "load FILE...",
+		Short: "Load docker or OCI archives (.tar, .tar.gz, .tar.zst, - for standard input) or OCI layout folders",
+		Args:  cobra.MinimumNArgs(1),
+	}
+	name := command.Flags().StringP("name", "t", "", "the image's name, instead of the one in the archive")
+	command.RunE = func(command *cobra.Command, files []string) error {
+		client, err := dial()
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		for _, file := range files {
+			var loaded []string
+			if file == "-" {
+				loaded, err = client.Load(command.Context(), command.InOrStdin(), *name)
+			} else {
+				loaded, err = client.LoadFile(command.Context(), file, *name)
+			}
+			if err != nil {
+				return err
+			}
+			for _, name := range loaded {
+				fmt.Fprintln(command.OutOrStdout(), name)
+			}
+		}
+		return nil
+	}
+	return command
+}
+
+func build(dial dialer) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "build -t NAME SOURCE",
+		Short: "Make an image of a folder with a Containerfile (without RUN), a root folder, or a static program",
+		Args:  cobra.ExactArgs(1),
+	}
+	flags := command.Flags()
+	names := flags.StringArrayP("tag", "t", nil, "the image's name; may be repeated")
+	output := flags.StringP("output", "o", "", "write an OCI archive to this file instead of loading the image")
+	file := flags.StringP("file", "f", "", "the Containerfile (default SOURCE/Containerfile or SOURCE/Dockerfile, if there)")
+	args := flags.StringToString("build-arg", nil, "a value for an ARG instruction, NAME=VALUE")
+	entrypoint := flags.StringArray("entrypoint", nil, "the entrypoint, a word each")
+	arguments := flags.StringArray("cmd", nil, "the default arguments, a word each")
+	env := flags.StringArrayP("env", "e", nil, "an environment variable, NAME=VALUE")
+	user := flags.String("user", "", "the user, UID[:GID] or a name of the image")
+	workingDir := flags.String("workdir", "", "the working directory")
+	_ = command.MarkFlagRequired("tag")
+	command.RunE = func(command *cobra.Command, sources []string) error {
+		options := images.BuildOptions{
+			Source: sources[0], File: *file, Args: *args, Entrypoint: *entrypoint, Command: *arguments, Env: *env, User: *user, WorkingDir: *workingDir,
+		}
+		client, err := dial()
+		if err != nil && *output == "" {
+			return err
+		}
+		if err == nil {
+			defer client.Close()
+			options.Base = client.BaseImage
+		}
+		image, err := images.Build(command.Context(), options)
+		if err != nil {
+			return err
+		}
+		if *output != "" {
+			return writeArchive(*output, image, *names)
+		}
+		stored, err := client.Store(command.Context(), image, *names...)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(command.OutOrStdout(), strings.Join(stored, "\n"))
+		return nil
+	}
+	return command
+}
+
+func writeArchive(path string, image v1.Image, names []string) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	err = images.WriteArchive(file, image, names...)
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+func list(dial dialer) *cobra.Command {
+	return &cobra.Command{
+		Use: "ls [TEXT]", Aliases: []string{"list"}, Short: "List images, those with TEXT in a name", Args: cobra.MaximumNArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			client, err := dial()
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			known, err := client.List(command.Context(), strings.Join(args, ""))
+			if err != nil {
+				return err
+			}
+			return printImages(command.OutOrStdout(), known)
+		},
+	}
+}
+
+func printImages(to io.Writer, known []images.Image) error {
+	table := tabwriter.NewWriter(to, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "NAME\tID\tSIZE")
+	for _, image := range known {
+		for _, name := range image.Names {
+			fmt.Fprintf(table, "%s\t%.12s\t%.1f MB\n", name, strings.TrimPrefix(image.ID, "sha256:"), float64(image.Size)/1e6)
+		}
+	}
+	return table.Flush()
+}
+
+func remove(dial dialer) *cobra.Command {
+	return withClient("rm NAME...", "Remove names of images; an image without a name is deleted", cobra.MinimumNArgs(1), dial,
+		func(ctx context.Context, client *images.Client, args []string) error {
+			for _, name := range args {
+				if err := client.Remove(ctx, name); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+}
+
+func push(dial dialer) *cobra.Command {
+	return withClient("push NAME [TARGET]", "Push an image to its registry, or to TARGET, with docker's saved credentials", cobra.RangeArgs(1, 2), dial,
+		func(ctx context.Context, client *images.Client, args []string) error {
+			return client.Push(ctx, args[0], strings.Join(args[1:], ""))
+		})
+}
+
+func withClient(use, short string, args cobra.PositionalArgs, dial dialer, run func(context.Context, *images.Client, []string) error) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: args, RunE: func(command *cobra.Command, args []string) error {
+		client, err := dial()
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return run(command.Context(), client, args)
+	}}
+}

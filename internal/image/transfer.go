@@ -1,0 +1,126 @@
+package image
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+
+	streamingapi "github.com/containerd/containerd/api/services/streaming/v1"
+	transferapi "github.com/containerd/containerd/api/services/transfer/v1"
+	"github.com/containerd/containerd/api/types"
+	transfertypes "github.com/containerd/containerd/api/types/transfer"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// chunk is what one message of containerd's stream protocol carries at most.
+const chunk = 32 << 10
+
+// transfer sends a tar through containerd's stream protocol into its transfer service, which stores the content, unpacks the
+// layers that are not unpacked yet, and records the names that the archive's index annotates.
+func (c *Client) transfer(ctx context.Context, archive io.Reader) error {
+	ctx, cancel := context.WithCancel(inNamespace(ctx))
+	defer cancel()
+	id := "knarr-" + rand.Text()
+	stream, err := c.openStream(ctx, id)
+	if err != nil {
+		return err
+	}
+	sent := make(chan error, 1)
+	go func() {
+		err := send(stream, archive)
+		if err != nil {
+			cancel() // or containerd would take what it has for the whole archive
+		}
+		sent <- err
+	}()
+	os, architecture := platform()
+	here := &types.Platform{OS: os, Architecture: architecture}
+	source, err := message(&transfertypes.ImageImportStream{Stream: id, MediaType: "application/x-tar"})
+	if err != nil {
+		return err
+	}
+	destination, err := message(&transfertypes.ImageStore{
+		Platforms: []*types.Platform{here},
+		Unpacks:   []*transfertypes.UnpackConfiguration{{Platform: here}},
+		// The names come whole from annotations; the prefix is never used, but without one containerd takes none.
+		ExtraReferences: []*transfertypes.ImageReference{{Name: "docker.io/library/unnamed", IsPrefix: true, AllowOverwrite: true}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = c.transfers.Transfer(ctx, &transferapi.TransferRequest{Source: source, Destination: destination})
+	cancel()
+	if sendErr := <-sent; sendErr != nil && !errors.Is(sendErr, context.Canceled) {
+		return sendErr
+	}
+	return err
+}
+
+// openStream registers a stream under an id that a transfer then names.
+func (c *Client) openStream(ctx context.Context, id string) (streamingapi.Streaming_StreamClient, error) {
+	stream, err := c.streams.Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	first, err := message(&streamingapi.StreamInit{ID: id})
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.Send(first); err != nil {
+		return nil, err
+	}
+	if _, err := stream.Recv(); err != nil { // the acknowledgement
+		return nil, err
+	}
+	return stream, nil
+}
+
+// send copies the archive into the stream, as much at a time as the receiver's window allows. An error is the archive's; when
+// the receiver ends the stream early, the transfer's own result says why.
+func send(stream streamingapi.Streaming_StreamClient, archive io.Reader) error {
+	buffer := make([]byte, chunk)
+	window := 0
+	for {
+		for window <= 0 {
+			received, err := stream.Recv()
+			if err != nil {
+				return nil
+			}
+			var update transfertypes.WindowUpdate
+			if err := proto.Unmarshal(received.GetValue(), &update); err != nil {
+				return fmt.Errorf("read containerd's window update: %w", err)
+			}
+			window += int(update.Update)
+		}
+		n, readErr := io.ReadFull(archive, buffer[:min(chunk, window)])
+		if n > 0 {
+			window -= n
+			data, err := message(&transfertypes.Data{Data: buffer[:n]})
+			if err != nil {
+				return err
+			}
+			if stream.Send(data) != nil {
+				return nil
+			}
+		}
+		if errors.Is(readErr, io.EOF) || errors.Is(readErr, io.ErrUnexpectedEOF) {
+			_ = stream.CloseSend()
+			return nil
+		}
+		if readErr != nil {
+			return readErr
+		}
+	}
+}
+
+// message wraps with the bare type name: containerd finds types by it, without "type.googleapis.com/".
+func message(content proto.Message) (*anypb.Any, error) {
+	value, err := proto.Marshal(content)
+	if err != nil {
+		return nil, err
+	}
+	return &anypb.Any{TypeUrl: string(content.ProtoReflect().Descriptor().FullName()), Value: value}, nil
+}
