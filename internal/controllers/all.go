@@ -7,6 +7,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/accounts"
 	"github.com/knarr-project/knarr/internal/controllers/deployment"
 	"github.com/knarr-project/knarr/internal/controllers/endpoint"
+	"github.com/knarr-project/knarr/internal/controllers/gc"
 	"github.com/knarr-project/knarr/internal/controllers/namespace"
 	"github.com/knarr-project/knarr/internal/controllers/node"
 	"github.com/knarr-project/knarr/internal/controllers/replicaset"
@@ -19,6 +20,7 @@ func All() []controller.Starter {
 		accounts.RootCA,
 		accounts.Tokens,
 		namespace.Namespace,
+		gc.Controller,
 		node.IPAM,
 		node.PodGC,
 		replicaset.ReplicaSet,

@@ -1,0 +1,121 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Backoff of a key whose Reconcile fails, as upstream's work queues.
+const (
+	minBackoff = 5 * time.Millisecond
+	maxBackoff = 1000 * time.Second
+)
+
+// terminalError is an error that trying again does not cure.
+type terminalError struct{ err error }
+
+func (e terminalError) Error() string { return e.err.Error() }
+func (e terminalError) Unwrap() error { return e.err }
+
+// Terminal marks an error as one that a retry does not cure: it is logged, and the key waits for its next event.
+func Terminal(err error) error {
+	if err == nil {
+		return nil
+	}
+	return terminalError{err}
+}
+
+// Work is a queue of keys and the workers that reconcile them: one worker per key at a time, and a key that is added
+// again while it waits is done once. Loop is made of it; a controller whose keys are of another type uses it by itself.
+type Work[K comparable] struct {
+	name      string
+	reconcile func(ctx context.Context, key K) (Result, error)
+	queue     workqueue.TypedRateLimitingInterface[K]
+	limiter   workqueue.TypedRateLimiter[K]
+}
+
+// NewWork makes a queue; keys can be added at once, and are reconciled once it runs.
+func NewWork[K comparable](name string, reconcile func(context.Context, K) (Result, error)) *Work[K] {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](minBackoff, maxBackoff)
+	return &Work[K]{name: name, reconcile: reconcile, limiter: limiter, queue: workqueue.NewTypedRateLimitingQueue[K](limiter)}
+}
+
+// Add queues a key.
+func (w *Work[K]) Add(key K) { w.queue.Add(key) }
+
+// AddAfter queues a key after a time.
+func (w *Work[K]) AddAfter(key K, after time.Duration) { w.queue.AddAfter(key, after) }
+
+// Run reconciles until ctx ends, and returns when all workers have. It runs once.
+func (w *Work[K]) Run(ctx context.Context, workers int) {
+	var group sync.WaitGroup
+	for range max(1, workers) {
+		group.Go(func() { w.work(ctx) })
+	}
+	<-ctx.Done()
+	w.queue.ShutDown()
+	group.Wait()
+}
+
+func (w *Work[K]) work(ctx context.Context) {
+	for {
+		key, shutdown := w.queue.Get()
+		if shutdown {
+			return
+		}
+		if ctx.Err() == nil {
+			w.one(ctx, key)
+		}
+		w.queue.Done(key)
+	}
+}
+
+// one reconciles a key and decides when to look at it again.
+func (w *Work[K]) one(ctx context.Context, key K) {
+	result, err := w.safely(ctx, key)
+	var terminal terminalError
+	switch {
+	case err == nil:
+		w.queue.Forget(key)
+		if result.After > 0 {
+			w.queue.AddAfter(key, result.After)
+		}
+	case ctx.Err() != nil:
+	case apierrors.IsConflict(err):
+		// Somebody else wrote first. Their write reaches the View in a moment, so look again at once; only when that
+		// does not help, back off.
+		if again := w.queue.NumRequeues(key) > 0; again {
+			w.queue.AddRateLimited(key)
+		} else {
+			w.limiter.When(key)
+			w.queue.Add(key)
+		}
+	case errors.As(err, &terminal):
+		slog.Error("controller gave up on object until it changes", "controller", w.name, "key", fmt.Sprint(key), "error", err)
+		w.queue.Forget(key)
+		if result.After > 0 {
+			w.queue.AddAfter(key, result.After)
+		}
+	default:
+		slog.Warn("controller will retry", "controller", w.name, "key", fmt.Sprint(key), "retries", w.queue.NumRequeues(key), "error", err)
+		w.queue.AddRateLimited(key)
+	}
+}
+
+// safely turns a panic of Reconcile into an error: one odd object must not end the process.
+func (w *Work[K]) safely(ctx context.Context, key K) (result Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return w.reconcile(ctx, key)
+}

@@ -1,0 +1,172 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// ignored kinds have no part in ownership: there are too many events, and they expire by themselves.
+var ignored = map[schema.GroupResource]bool{
+	{Resource: "events"}:                         true,
+	{Group: "events.k8s.io", Resource: "events"}: true,
+}
+
+// Definitions are served a moment after their status says so; look again after these times.
+var lookAgain = []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second}
+
+// followDefinitions watches where new kinds come from, and looks at discovery when something changes there.
+func (c *collector) followDefinitions(ctx context.Context) {
+	changed := make(chan struct{}, 1)
+	wake := func(client.Event) {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	var ended []<-chan struct{}
+	for _, gvr := range []schema.GroupVersionResource{
+		apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"),
+		apiregistrationv1.SchemeGroupVersion.WithResource("apiservices"),
+	} {
+		view, err := c.env.Client.View(ctx, gvr, client.Scope{})
+		if err != nil {
+			slog.Warn("garbage collector can't follow new kinds", "resource", gvr.Resource, "error", err)
+			continue
+		}
+		_, done := view.Subscribe(ctx, wake)
+		ended = append(ended, done)
+	}
+	next := time.NewTimer(0)
+	defer next.Stop()
+	attempt := 0
+	for {
+		select {
+		case <-ctx.Done():
+			for _, d := range ended {
+				<-d
+			}
+			return
+		case <-changed:
+			attempt = 0
+			next.Reset(lookAgain[0])
+		case <-next.C:
+			err := c.refresh(ctx)
+			attempt++
+			switch {
+			case attempt < len(lookAgain):
+				next.Reset(lookAgain[attempt])
+			case err != nil && ctx.Err() == nil:
+				slog.Warn("garbage collector can't see all kinds", "error", err)
+				next.Reset(30 * time.Second)
+			}
+		}
+	}
+}
+
+// refresh opens Views of kinds that discovery newly lists and closes those of kinds that are gone. A kind whose group
+// can't be discovered just now stays.
+func (c *collector) refresh(ctx context.Context) error {
+	lists, failed := c.env.Client.Discovery(ctx)
+	mapped := map[schema.GroupKind]*watched{}
+	var order []*watched
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		for _, r := range list.APIResources {
+			k := c.watchedOf(gv, r)
+			if k == nil || mapped[k.gvk.GroupKind()] != nil {
+				continue
+			}
+			mapped[k.gvk.GroupKind()] = k
+			if slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") && !ignored[k.gvr.GroupResource()] {
+				order = append(order, k)
+			}
+		}
+	}
+	c.mu.Lock()
+	var fresh, gone []*watched
+	for _, k := range order {
+		if have, ok := c.kinds[k.gvk.GroupKind()]; ok && have.gvr == k.gvr {
+			mapped[k.gvk.GroupKind()] = have
+			continue
+		}
+		fresh = append(fresh, k)
+	}
+	for gk, k := range c.kinds {
+		switch now := mapped[gk]; {
+		case now == k:
+		case now == nil && failed != nil:
+			mapped[gk] = k
+		default:
+			gone = append(gone, k)
+			delete(c.kinds, gk)
+		}
+	}
+	c.mapped = mapped
+	c.mu.Unlock()
+
+	for _, k := range gone {
+		k.stop()
+		<-k.done
+	}
+	for _, k := range fresh {
+		if err := c.open(ctx, k); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("watch %s: %w", k.gvr.GroupResource(), err))
+		}
+	}
+	return failed
+}
+
+// watchedOf makes the record of a resource; nil for subresources.
+func (c *collector) watchedOf(gv schema.GroupVersion, r metav1.APIResource) *watched {
+	if slices.Contains([]byte(r.Name), '/') {
+		return nil
+	}
+	gvk := gv.WithKind(r.Kind)
+	if r.Group != "" {
+		gvk.Group = r.Group
+	}
+	if r.Version != "" {
+		gvk.Version = r.Version
+	}
+	return &watched{gvr: gvk.GroupVersion().WithResource(r.Name), gvk: gvk, namespaced: r.Namespaced}
+}
+
+// open starts to watch a kind.
+func (c *collector) open(ctx context.Context, k *watched) error {
+	kctx, stop := context.WithCancel(ctx)
+	view, err := c.env.Client.View(kctx, k.gvr, client.Scope{MetadataOnly: true})
+	if err != nil {
+		stop()
+		return err
+	}
+	view.AddIndex(byOwner, func(obj runtime.Object) []string {
+		var uids []string
+		for _, ref := range accessor(obj).GetOwnerReferences() {
+			uids = append(uids, string(ref.UID))
+		}
+		return uids
+	})
+	c.mu.Lock()
+	k.view, k.stop = view, stop
+	c.kinds[k.gvk.GroupKind()] = k
+	c.mapped[k.gvk.GroupKind()] = k
+	c.mu.Unlock()
+	k.synced, k.done = view.Subscribe(kctx, func(e client.Event) { c.see(k, e) })
+	return nil
+}

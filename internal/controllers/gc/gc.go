@@ -1,0 +1,210 @@
+// Package gc deletes objects whose owners are gone, and carries out foreground deletion and orphaning.
+//
+// Words. An owner of an object is named by one of its ownerReferences; the object is its dependent. An owner is absent
+// when a fresh GET says so: not found where the reference points, or of another UID. It waits when it is being deleted in the
+// foreground: until its blocking dependents (blockOwnerDeletion) are gone. Any other owner is solid.
+//
+// There is no graph of our own that could be stale: the Views of all kinds, metadata only, are indexed by the owners'
+// UIDs, so "dependents of" is a lookup, and "is the owner there" another one. Nothing is deleted on the word of a View alone:
+// the object and each owner said to be absent are read fresh first, and the deletion carries UID and resourceVersion.
+package gc
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/controller"
+)
+
+// Controller is the garbage collector.
+var Controller = controller.Starter{Name: "garbage-collector-controller", Account: "generic-garbage-collector", Run: run}
+
+const (
+	workers   = 20
+	byOwner   = "gc-owner-uid"
+	syncLimit = 2 * time.Second // how long orphaning waits for Views to have seen all that was there
+)
+
+// item is an object to look at; the UID tells it from a later one of the same name.
+type item struct {
+	gvr             schema.GroupVersionResource
+	namespace, name string
+	uid             types.UID
+}
+
+func (i item) String() string {
+	return fmt.Sprintf("%s %s/%s (%s)", i.gvr.GroupResource(), i.namespace, i.name, i.uid)
+}
+
+// watched is a kind whose objects we see.
+type watched struct {
+	gvr        schema.GroupVersionResource
+	gvk        schema.GroupVersionKind
+	namespaced bool
+	view       client.View
+	stop       context.CancelFunc
+	synced     <-chan struct{}
+	done       <-chan struct{}
+}
+
+type collector struct {
+	env  controller.Env
+	work *controller.Work[item]
+
+	mu     sync.RWMutex
+	kinds  map[schema.GroupKind]*watched
+	mapped map[schema.GroupKind]*watched // also kinds that can't be watched; view is nil then
+}
+
+func run(ctx context.Context, env controller.Env) error {
+	c := &collector{env: env, kinds: map[schema.GroupKind]*watched{}, mapped: map[schema.GroupKind]*watched{}}
+	c.work = controller.NewWork("garbage-collector-controller", c.process)
+	if err := c.refresh(ctx); err != nil {
+		// What could be discovered is watched; the rest follows when its definition changes, or is tried again.
+		slog.Warn("garbage collector can't see all kinds yet", "error", err)
+	}
+	for _, k := range c.all() {
+		select {
+		case <-k.synced:
+		case <-ctx.Done():
+		}
+	}
+	var group sync.WaitGroup
+	group.Go(func() { c.followDefinitions(ctx) })
+	c.work.Run(ctx, workers)
+	group.Wait()
+	for _, k := range c.all() {
+		<-k.done
+	}
+	return nil
+}
+
+func (c *collector) all() []*watched {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	out := make([]*watched, 0, len(c.kinds))
+	for _, k := range c.kinds {
+		out = append(out, k)
+	}
+	return out
+}
+
+// kind finds the kind that an owner reference names, in whatever version.
+func (c *collector) kind(apiVersion, kind string) (*watched, bool) {
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return nil, false
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	k, ok := c.mapped[schema.GroupKind{Group: gv.Group, Kind: kind}]
+	return k, ok
+}
+
+// dependents are the objects, of all kinds, that name the UID as an owner.
+func (c *collector) dependents(uid types.UID) []dependent {
+	var out []dependent
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, k := range c.kinds {
+		for _, obj := range k.view.ByIndex(byOwner, string(uid)) {
+			out = append(out, dependent{k, accessor(obj)})
+		}
+	}
+	return out
+}
+
+type dependent struct {
+	kind *watched
+	metav1.Object
+}
+
+func (d dependent) item() item {
+	return item{gvr: d.kind.gvr, namespace: d.GetNamespace(), name: d.GetName(), uid: d.GetUID()}
+}
+
+// blocks says whether the object holds up the foreground deletion of the owner.
+func blocks(obj metav1.Object, owner types.UID) bool {
+	return slices.ContainsFunc(obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
+		return r.UID == owner && r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
+	})
+}
+
+// see takes an event of a kind's View and queues what it concerns.
+func (c *collector) see(k *watched, e client.Event) {
+	obj := accessor(e.Object)
+	self := item{gvr: k.gvr, namespace: obj.GetNamespace(), name: obj.GetName(), uid: obj.GetUID()}
+	if e.Type == client.Deleted {
+		for _, d := range c.dependents(self.uid) {
+			c.work.Add(d.item())
+		}
+		c.addWaitingOwners(obj, obj.GetOwnerReferences())
+		return
+	}
+	if obj.GetDeletionTimestamp() != nil {
+		if hasFinalizer(obj, metav1.FinalizerDeleteDependents) || hasFinalizer(obj, metav1.FinalizerOrphanDependents) {
+			c.work.Add(self)
+		}
+	} else if len(obj.GetOwnerReferences()) > 0 && (e.Old == nil || !sameOwners(accessor(e.Old), obj)) {
+		c.work.Add(self)
+	}
+	if e.Old != nil {
+		if old := accessor(e.Old); !sameOwners(old, obj) {
+			c.addWaitingOwners(old, old.GetOwnerReferences())
+		}
+	}
+}
+
+// addWaitingOwners queues those owners that wait for their dependents: one less may be the last.
+func (c *collector) addWaitingOwners(obj metav1.Object, refs []metav1.OwnerReference) {
+	for _, ref := range refs {
+		k, ok := c.kind(ref.APIVersion, ref.Kind)
+		if !ok || k.view == nil {
+			continue
+		}
+		namespace := ""
+		if k.namespaced {
+			namespace = obj.GetNamespace()
+		}
+		if owner, ok := k.view.Get(namespace, ref.Name); ok {
+			if o := accessor(owner); o.GetUID() == ref.UID && waits(o) {
+				c.work.Add(item{gvr: k.gvr, namespace: namespace, name: ref.Name, uid: ref.UID})
+			}
+		}
+	}
+}
+
+// waits: being deleted in the foreground.
+func waits(obj metav1.Object) bool {
+	return obj.GetDeletionTimestamp() != nil && hasFinalizer(obj, metav1.FinalizerDeleteDependents)
+}
+
+func hasFinalizer(obj metav1.Object, name string) bool {
+	return slices.Contains(obj.GetFinalizers(), name)
+}
+
+func sameOwners(a, b metav1.Object) bool {
+	return slices.EqualFunc(a.GetOwnerReferences(), b.GetOwnerReferences(), func(x, y metav1.OwnerReference) bool {
+		bx, by := x.BlockOwnerDeletion != nil && *x.BlockOwnerDeletion, y.BlockOwnerDeletion != nil && *y.BlockOwnerDeletion
+		return x.UID == y.UID && x.Name == y.Name && x.Kind == y.Kind && x.APIVersion == y.APIVersion && bx == by
+	})
+}
+
+func accessor(obj runtime.Object) metav1.Object {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		panic(fmt.Sprintf("gc: %T has no metadata: %v", obj, err))
+	}
+	return m
+}
