@@ -1,0 +1,138 @@
+package auth
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Authenticators asks each in order. The first that knows the user wins; when none does, the errors of those that
+// refused credentials are joined.
+type Authenticators []Authenticator
+
+// Authenticate implements Authenticator.
+func (all Authenticators) Authenticate(r *http.Request) (User, bool, error) {
+	var errs []error
+	for _, a := range all {
+		user, ok, err := a.Authenticate(r)
+		if ok && err == nil {
+			return user, true, nil
+		}
+		errs = append(errs, err)
+	}
+	return User{}, false, errors.Join(errs...)
+}
+
+// Requests is what an API server mounts: the authenticators, then, for requests that carry no credentials at all,
+// the anonymous user (if allowed). Whoever is known joins system:authenticated.
+type Requests struct {
+	Authenticators Authenticators
+	Anonymous      bool
+}
+
+// Authenticate implements Authenticator.
+func (a Requests) Authenticate(r *http.Request) (User, bool, error) {
+	user, ok, err := a.Authenticators.Authenticate(r)
+	switch {
+	case err != nil:
+		return User{}, false, err
+	case ok:
+		return WithAuthenticatedGroup(user), true, nil
+	case a.Anonymous:
+		return Anonymous(), true, nil
+	}
+	return User{}, false, nil
+}
+
+// Anonymous is the user of requests without credentials.
+func Anonymous() User { return User{Name: UserAnonymous, Groups: []string{GroupUnauthenticated}} }
+
+// WithAuthenticatedGroup adds system:authenticated to a user other than the anonymous one.
+func WithAuthenticatedGroup(user User) User {
+	if user.Name == UserAnonymous || slices.Contains(user.Groups, GroupAuthenticated) || slices.Contains(user.Groups, GroupUnauthenticated) {
+		return user
+	}
+	user.Groups = append(slices.Clip(user.Groups), GroupAuthenticated)
+	return user
+}
+
+// TokenAuthenticator knows whose a bearer token is. accepted are those of the audiences that the token is meant for;
+// a token without audiences is meant for the API server. ok is false for a token that is not of its kind.
+type TokenAuthenticator interface {
+	AuthenticateToken(ctx context.Context, token string, audiences []string) (user User, accepted []string, ok bool, err error)
+}
+
+// TokenAuthenticators asks each in order, like Authenticators.
+type TokenAuthenticators []TokenAuthenticator
+
+// AuthenticateToken implements TokenAuthenticator.
+func (all TokenAuthenticators) AuthenticateToken(ctx context.Context, token string, audiences []string) (User, []string, bool, error) {
+	var errs []error
+	for _, a := range all {
+		user, accepted, ok, err := a.AuthenticateToken(ctx, token, audiences)
+		if ok && err == nil {
+			return user, accepted, true, nil
+		}
+		errs = append(errs, err)
+	}
+	return User{}, nil, false, errors.Join(errs...)
+}
+
+// ErrBadToken refuses a bearer token that nobody knows.
+var ErrBadToken = errors.New("invalid bearer token")
+
+// Bearer authenticates the Authorization header, and the WebSocket subprotocol that browsers use in its place.
+type Bearer struct {
+	Tokens TokenAuthenticator
+	// Audiences are those of the API server.
+	Audiences []string
+}
+
+// Authenticate implements Authenticator. It takes the token out of the request, so that no later stage logs or forwards it.
+func (b Bearer) Authenticate(r *http.Request) (User, bool, error) {
+	token := bearerToken(r)
+	if token == "" {
+		return User{}, false, nil
+	}
+	user, _, ok, err := b.Tokens.AuthenticateToken(r.Context(), token, b.Audiences)
+	if ok && err == nil {
+		r.Header.Del("Authorization")
+		return user, true, nil
+	}
+	return User{}, false, errors.Join(ErrBadToken, err)
+}
+
+const webSocketTokenPrefix = "base64url.bearer.authorization.k8s.io."
+
+func bearerToken(r *http.Request) string {
+	scheme, token, ok := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	if ok && strings.EqualFold(scheme, "bearer") {
+		return strings.TrimSpace(token)
+	}
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		return ""
+	}
+	var others []string
+	for _, header := range r.Header.Values("Sec-WebSocket-Protocol") {
+		for protocol := range strings.SplitSeq(header, ",") {
+			protocol = strings.TrimSpace(protocol)
+			encoded, found := strings.CutPrefix(protocol, webSocketTokenPrefix)
+			if !found {
+				others = append(others, protocol)
+				continue
+			}
+			if raw, err := base64.RawURLEncoding.DecodeString(encoded); err == nil {
+				token = string(raw)
+			}
+		}
+	}
+	// Another protocol must be offered beside the token: answering with the token as protocol would leak it.
+	if token == "" || len(others) == 0 {
+		return ""
+	}
+	r.Header.Set("Sec-WebSocket-Protocol", strings.Join(others, ","))
+	return token
+}

@@ -1,0 +1,134 @@
+package auth
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/knarr-project/knarr/internal/auth/pki"
+)
+
+type tokens map[string]User
+
+func (t tokens) AuthenticateToken(_ context.Context, token string, audiences []string) (User, []string, bool, error) {
+	if token == "bad" {
+		return User{}, nil, false, errors.New("refused")
+	}
+	u, ok := t[token]
+	return u, audiences, ok, nil
+}
+
+func TestRequestsAreAuthenticatedAsUpstreamDoes(t *testing.T) {
+	known, err := pki.Open(pki.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	strangers, err := pki.Open(pki.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := Requests{Anonymous: true, Authenticators: Authenticators{
+		FrontProxy{Roots: known.FrontProxyCA.Pool(), Names: []string{"front-proxy-client"}, Now: time.Now},
+		NewCertificates(known.CA.Pool(), time.Now),
+		Bearer{Tokens: tokens{"good": {Name: "bob"}}},
+	}}
+	cases := []struct {
+		name    string
+		cert    *pki.Leaf
+		headers map[string]string
+		user    string // "" for 401
+		groups  []string
+	}{
+		{"nothing is anonymous", nil, nil, "system:anonymous", []string{GroupUnauthenticated}},
+		{"a certificate", known.Admin, nil, "kubernetes-admin", []string{GroupMasters, GroupAuthenticated}},
+		{"a certificate of another CA", strangers.Admin, nil, "", nil},
+		{"a certificate of another CA and a good token", strangers.Admin, map[string]string{"Authorization": "Bearer good"}, "bob", []string{GroupAuthenticated}},
+		{"a good token", nil, map[string]string{"Authorization": "bearer good"}, "bob", []string{GroupAuthenticated}},
+		{"an unknown token", nil, map[string]string{"Authorization": "Bearer what"}, "", nil},
+		{"a bad token", nil, map[string]string{"Authorization": "Bearer bad"}, "", nil},
+		{"another scheme", nil, map[string]string{"Authorization": "Basic Zm9v"}, "system:anonymous", []string{GroupUnauthenticated}},
+		{"a WebSocket token", nil, map[string]string{"Upgrade": "websocket", "Sec-Websocket-Protocol": "base64url.bearer.authorization.k8s.io.Z29vZA, v5.channel.k8s.io"}, "bob", []string{GroupAuthenticated}},
+		{"the front proxy", known.FrontProxyClient, map[string]string{"X-Remote-User": "eve", "X-Remote-Group": "dev"}, "eve", []string{"dev", GroupAuthenticated}},
+		{"someone else with the front proxy's headers", known.Admin, map[string]string{"X-Remote-User": "eve"}, "kubernetes-admin", []string{GroupMasters, GroupAuthenticated}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			if c.cert != nil {
+				r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{c.cert.Certificate().Leaf}}
+			}
+			for k, v := range c.headers {
+				r.Header.Set(k, v)
+			}
+			for range 2 { // the second time from memory
+				user, ok, err := a.Authenticate(r.Clone(context.Background()))
+				if c.user == "" {
+					if ok || err == nil {
+						t.Fatalf("was accepted as %+v", user)
+					}
+					continue
+				}
+				if err != nil || !ok || user.Name != c.user || !slices.Equal(user.Groups, c.groups) {
+					t.Fatalf("%+v %v %v", user, ok, err)
+				}
+			}
+		})
+	}
+}
+
+type allow map[string]bool // by "resource/name"
+
+func (z allow) Authorize(_ context.Context, a Attributes) (Decision, string, error) {
+	if a.Verb == "impersonate" && z[a.Resource+"/"+a.Name] {
+		return Allow, "", nil
+	}
+	return NoOpinion, "", nil
+}
+
+func TestImpersonationNeedsEachPartAllowed(t *testing.T) {
+	z := allow{"users/bob": true, "groups/dev": true, "serviceaccounts/sa": true, "userextras/x": true}
+	cases := []struct {
+		name    string
+		headers http.Header
+		user    string // "" when refused
+		groups  []string
+	}{
+		{"no headers", http.Header{}, "admin", nil},
+		{"a user", http.Header{"Impersonate-User": {"bob"}}, "bob", []string{GroupAuthenticated}},
+		{"a user and a group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"dev"}}, "bob", []string{"dev", GroupAuthenticated}},
+		{"a group too many", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"dev", GroupMasters}}, "", nil},
+		{"a group without user", http.Header{"Impersonate-Group": {"dev"}}, "", nil},
+		{"an account", http.Header{"Impersonate-User": {"system:serviceaccount:ns:sa"}}, "system:serviceaccount:ns:sa", []string{GroupServiceAccounts, GroupServiceAccounts + ":ns", GroupAuthenticated}},
+		{"extra", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Scopes": {"x"}}, "bob", []string{GroupAuthenticated}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.Header = c.headers
+			user, _, err := Impersonate(context.Background(), r, User{Name: "admin"}, z)
+			if (c.user == "") != (err != nil) || user.Name != c.user || !slices.Equal(user.Groups, c.groups) {
+				t.Errorf("%+v %v", user, err)
+			}
+		})
+	}
+}
+
+func TestMemoForgetsWhatIsNotAskedFor(t *testing.T) {
+	m := Memo[int, int]{Size: 4}
+	m.Put(0, 0)
+	for i := 1; i < 20; i++ {
+		m.Put(i, i)
+		if _, ok := m.Get(0); !ok {
+			t.Fatalf("forgot what is asked for, at %d", i)
+		}
+	}
+	if _, ok := m.Get(1); ok {
+		t.Error("remembers what nobody asks for")
+	}
+}

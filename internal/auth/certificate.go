@@ -1,0 +1,164 @@
+package auth
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/asn1"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ExtraCredentialID says which credential authenticated a user.
+const ExtraCredentialID = "authentication.kubernetes.io/credential-id"
+
+// oidUserUID is the subject attribute that carries a user's UID (API reference, "X.509 client certificates").
+var oidUserUID = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}
+
+// Certificates authenticates TLS client certificates: the common name is the user, organizations are groups.
+type Certificates struct {
+	// Roots are the authorities trusted.
+	Roots *x509.CertPool
+	Now   func() time.Time
+
+	verified Memo[[sha256.Size]byte, verifiedCertificate]
+}
+
+type verifiedCertificate struct {
+	user     User
+	notAfter time.Time
+}
+
+// NewCertificates trusts the roots; now is time.Now outside of tests.
+func NewCertificates(roots *x509.CertPool, now func() time.Time) *Certificates {
+	c := &Certificates{Roots: roots, Now: now}
+	c.verified.Size = 1024
+	return c
+}
+
+// Authenticate implements Authenticator. A chain is verified once and remembered until it expires, because a
+// connection carries many requests.
+func (c *Certificates) Authenticate(r *http.Request) (User, bool, error) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return User{}, false, nil
+	}
+	leaf, now := r.TLS.PeerCertificates[0], c.Now()
+	id := sha256.Sum256(leaf.Raw)
+	if v, ok := c.verified.Get(id); ok && now.Before(v.notAfter) {
+		return v.user, true, nil
+	}
+	notAfter, err := verifyClient(r.TLS.PeerCertificates, c.Roots, now)
+	if err != nil {
+		return User{}, false, fmt.Errorf("verifying certificate %s failed: %w", describe(leaf), err)
+	}
+	if leaf.Subject.CommonName == "" {
+		return User{}, false, nil
+	}
+	user := User{
+		Name:   leaf.Subject.CommonName,
+		Groups: slices.Clip(leaf.Subject.Organization),
+		Extra:  map[string][]string{ExtraCredentialID: {"X509SHA256=" + hex.EncodeToString(id[:])}},
+	}
+	for _, name := range leaf.Subject.Names {
+		if uid, ok := name.Value.(string); ok && name.Type.Equal(oidUserUID) {
+			user.UID = uid
+		}
+	}
+	c.verified.Put(id, verifiedCertificate{user: user, notAfter: notAfter})
+	return user, true, nil
+}
+
+// verifyClient verifies a chain for client authentication and says until when it is valid.
+func verifyClient(peers []*x509.Certificate, roots *x509.CertPool, now time.Time) (notAfter time.Time, err error) {
+	intermediates := x509.NewCertPool()
+	for _, cert := range peers[1:] {
+		intermediates.AddCert(cert)
+	}
+	chains, err := peers[0].Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	notAfter = peers[0].NotAfter
+	for _, cert := range chains[0] {
+		if cert.NotAfter.Before(notAfter) {
+			notAfter = cert.NotAfter
+		}
+	}
+	return notAfter, nil
+}
+
+func describe(c *x509.Certificate) string {
+	return fmt.Sprintf("SN=%s, SKID=%s, AKID=%s", c.SerialNumber, hexColons(c.SubjectKeyId), hexColons(c.AuthorityKeyId))
+}
+
+func hexColons(b []byte) string {
+	var parts []string
+	for _, x := range b {
+		parts = append(parts, fmt.Sprintf("%02X", x))
+	}
+	return strings.Join(parts, ":")
+}
+
+// FrontProxy authenticates requests that a trusted proxy forwards: the proxy shows a certificate of its own authority,
+// and names the user in X-Remote-User, X-Remote-Uid, X-Remote-Group and X-Remote-Extra- headers.
+type FrontProxy struct {
+	Roots *x509.CertPool
+	// Names are the common names allowed; none means any that the authority signed.
+	Names []string
+	Now   func() time.Time
+}
+
+// Authenticate implements Authenticator.
+func (p FrontProxy) Authenticate(r *http.Request) (User, bool, error) {
+	name := strings.TrimSpace(r.Header.Get("X-Remote-User"))
+	if name == "" || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return User{}, false, nil
+	}
+	if _, err := verifyClient(r.TLS.PeerCertificates, p.Roots, p.Now()); err != nil {
+		// The certificate is for another authenticator to judge; the headers count for nothing.
+		return User{}, false, nil
+	}
+	if common := r.TLS.PeerCertificates[0].Subject.CommonName; len(p.Names) > 0 && !slices.Contains(p.Names, common) {
+		return User{}, false, fmt.Errorf("x509: subject with cn=%s is not in the allowed list", common)
+	}
+	user := User{Name: name, UID: r.Header.Get("X-Remote-Uid"), Groups: slices.Clone(r.Header.Values("X-Remote-Group"))}
+	user.Extra = extraHeaders(r.Header, "X-Remote-Extra-")
+	for _, h := range []string{"X-Remote-User", "X-Remote-Uid", "X-Remote-Group"} {
+		r.Header.Del(h)
+	}
+	deletePrefix(r.Header, "X-Remote-Extra-")
+	return user, true, nil
+}
+
+// extraHeaders reads PREFIXkey headers; keys are lower case and percent encoded.
+func extraHeaders(header http.Header, prefix string) map[string][]string {
+	var extra map[string][]string
+	for h, values := range header {
+		if len(h) <= len(prefix) || !strings.EqualFold(h[:len(prefix)], prefix) {
+			continue
+		}
+		key := strings.ToLower(h[len(prefix):])
+		if decoded, err := url.PathUnescape(key); err == nil {
+			key = decoded
+		}
+		if extra == nil {
+			extra = map[string][]string{}
+		}
+		extra[key] = append(extra[key], values...)
+	}
+	return extra
+}
+
+func deletePrefix(header http.Header, prefix string) {
+	for h := range header {
+		if len(h) >= len(prefix) && strings.EqualFold(h[:len(prefix)], prefix) {
+			delete(header, h)
+		}
+	}
+}

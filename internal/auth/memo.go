@@ -1,0 +1,40 @@
+package auth
+
+import "sync"
+
+// Memo remembers up to twice Size recent results of a costly check (a signature's verification). It keeps two
+// generations: when the young one is full it becomes the old one, and what was not asked for since is forgotten.
+// The zero value with Size set is ready. Safe for concurrent use.
+type Memo[K comparable, V any] struct {
+	Size int
+
+	mu         sync.Mutex
+	young, old map[K]V
+}
+
+// Get returns what was remembered for the key.
+func (m *Memo[K, V]) Get(key K) (V, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, ok := m.young[key]
+	if !ok {
+		if v, ok = m.old[key]; ok {
+			m.put(key, v)
+		}
+	}
+	return v, ok
+}
+
+// Put remembers.
+func (m *Memo[K, V]) Put(key K, v V) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.put(key, v)
+}
+
+func (m *Memo[K, V]) put(key K, v V) {
+	if m.young == nil || len(m.young) >= m.Size {
+		m.old, m.young = m.young, make(map[K]V)
+	}
+	m.young[key] = v
+}

@@ -1,0 +1,287 @@
+// Package node is the node authorizer: a node's agent may read its own Node and the pods bound to it, and of Secrets,
+// ConfigMaps, volumes and service accounts only what those pods refer to ("Using Node Authorization").
+//
+// There is no graph of its own: the references of pods are an index of the pods' View, and so always as new as it is.
+package node
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/rbac"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// Authorizer decides for the users of nodes and has no opinion on others. Safe for concurrent use.
+type Authorizer struct {
+	pods        client.ViewOf[*corev1.Pod]
+	volumes     client.ViewOf[*corev1.PersistentVolume]
+	attachments client.ViewOf[*storagev1.VolumeAttachment]
+	slices      client.ViewOf[*resourcev1.ResourceSlice]
+	rules       []rbacv1.PolicyRule
+}
+
+const (
+	byReference = "node-authorizer"
+	bySecret    = "secret"
+)
+
+// New opens the pictures it decides by. The client may read them all.
+func New(ctx context.Context, c client.Interface) (*Authorizer, error) {
+	z := &Authorizer{rules: rbac.NodeRules()}
+	var err error
+	if z.pods, err = client.Open[*corev1.Pod](ctx, c, client.Scope{}); err != nil {
+		return nil, fmt.Errorf("node authorizer: %w", err)
+	}
+	if z.volumes, err = client.Open[*corev1.PersistentVolume](ctx, c, client.Scope{}); err != nil {
+		return nil, fmt.Errorf("node authorizer: %w", err)
+	}
+	if z.attachments, err = client.Open[*storagev1.VolumeAttachment](ctx, c, client.Scope{}); err != nil {
+		return nil, fmt.Errorf("node authorizer: %w", err)
+	}
+	if z.slices, err = client.Open[*resourcev1.ResourceSlice](ctx, c, client.Scope{}); err != nil {
+		return nil, fmt.Errorf("node authorizer: %w", err)
+	}
+	z.pods.AddIndex(byReference, podReferences)
+	z.volumes.AddIndex(bySecret, volumeSecrets)
+	return z, nil
+}
+
+// Authorize implements auth.Authorizer.
+func (z *Authorizer) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, string, error) {
+	node, ok := auth.NodeName(a.User)
+	if !ok {
+		return auth.NoOpinion, "", nil
+	}
+	if node == "" {
+		return auth.NoOpinion, fmt.Sprintf("unknown node for user %q", a.User.Name), nil
+	}
+	if a.IsResource() {
+		switch a.Group + "/" + a.Resource {
+		case "/secrets", "/configmaps":
+			return z.readReferenced(node, a)
+		case "/persistentvolumeclaims":
+			if a.Subresource == "status" {
+				return z.writeReferenced(node, a, "update", "patch")
+			}
+			return z.getReferenced(node, a)
+		case "/persistentvolumes", "storage.k8s.io/volumeattachments", "resource.k8s.io/resourceclaims":
+			return z.getReferenced(node, a)
+		case "/serviceaccounts":
+			if a.Subresource == "token" {
+				return z.writeReferenced(node, a, "create")
+			}
+			return z.getReferenced(node, a)
+		case "coordination.k8s.io/leases":
+			return z.lease(node, a)
+		case "storage.k8s.io/csinodes":
+			return z.csiNode(node, a)
+		case "resource.k8s.io/resourceslices":
+			return z.resourceSlice(node, a)
+		case "/nodes":
+			return z.node(node, a)
+		case "/pods":
+			return z.pod(node, a)
+		}
+	}
+	return z.byRules(a)
+}
+
+func (z *Authorizer) byRules(a auth.Attributes) (auth.Decision, string, error) {
+	for i := range z.rules {
+		if rbac.Allows(&z.rules[i], &a) {
+			return auth.Allow, "", nil
+		}
+	}
+	return auth.NoOpinion, "", nil
+}
+
+func refuse(format string, args ...any) (auth.Decision, string, error) {
+	return auth.NoOpinion, fmt.Sprintf(format, args...), nil
+}
+
+// readReferenced allows get, and list and watch of a single object, of what a pod of the node refers to.
+func (z *Authorizer) readReferenced(node string, a auth.Attributes) (auth.Decision, string, error) {
+	if !a.IsReadOnly() || a.Subresource != "" {
+		return refuse("can only read resources of this type")
+	}
+	if a.Name == "" {
+		a.Name = exactly(a.FieldSelector, "metadata.name")
+	}
+	return z.referenced(node, a)
+}
+
+func (z *Authorizer) getReferenced(node string, a auth.Attributes) (auth.Decision, string, error) {
+	if a.Verb != "get" || a.Subresource != "" {
+		return refuse("can only get individual resources of this type")
+	}
+	return z.referenced(node, a)
+}
+
+func (z *Authorizer) writeReferenced(node string, a auth.Attributes, verbs ...string) (auth.Decision, string, error) {
+	for _, v := range verbs {
+		if a.Verb == v {
+			return z.referenced(node, a)
+		}
+	}
+	return refuse("can only %v %s/%s", verbs, a.Resource, a.Subresource)
+}
+
+func (z *Authorizer) referenced(node string, a auth.Attributes) (auth.Decision, string, error) {
+	if a.Name == "" {
+		return refuse("No Object name found")
+	}
+	found := false
+	switch a.Resource {
+	case "secrets":
+		found = z.hasPod(node, kindSecret, a.Namespace, a.Name)
+		for _, pv := range z.volumes.ByIndex(bySecret, a.Namespace+"/"+a.Name) {
+			found = found || z.usesVolume(node, pv)
+		}
+	case "configmaps":
+		found = z.hasPod(node, kindConfigMap, a.Namespace, a.Name)
+	case "persistentvolumeclaims":
+		found = z.hasPod(node, kindClaim, a.Namespace, a.Name)
+	case "serviceaccounts":
+		found = z.hasPod(node, kindAccount, a.Namespace, a.Name)
+	case "resourceclaims":
+		found = z.hasPod(node, kindResourceClaim, a.Namespace, a.Name)
+	case "persistentvolumes":
+		pv, ok := z.volumes.Get("", a.Name)
+		found = ok && z.usesVolume(node, pv)
+	case "volumeattachments":
+		va, ok := z.attachments.Get("", a.Name)
+		found = ok && va.Spec.NodeName == node
+	}
+	if !found {
+		return refuse("no relationship found between node '%s' and this object", node)
+	}
+	return auth.Allow, "", nil
+}
+
+func (z *Authorizer) hasPod(node, kind, namespace, name string) bool {
+	return len(z.pods.View.ByIndex(byReference, reference(node, kind, namespace, name))) > 0
+}
+
+func (z *Authorizer) usesVolume(node string, pv *corev1.PersistentVolume) bool {
+	claim := pv.Spec.ClaimRef
+	return claim != nil && z.hasPod(node, kindClaim, claim.Namespace, claim.Name)
+}
+
+func (z *Authorizer) lease(node string, a auth.Attributes) (auth.Decision, string, error) {
+	switch a.Verb {
+	case "get", "create", "update", "patch", "delete":
+	default:
+		return refuse("can only get, create, update, patch, or delete a node lease")
+	}
+	if a.Namespace != corev1.NamespaceNodeLease {
+		return refuse("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
+	}
+	if a.Verb != "create" && a.Name != node {
+		return refuse("can only access node lease with the same name as the requesting node")
+	}
+	return auth.Allow, "", nil
+}
+
+func (z *Authorizer) csiNode(node string, a auth.Attributes) (auth.Decision, string, error) {
+	switch a.Verb {
+	case "get", "create", "update", "patch", "delete":
+	default:
+		return refuse("can only get, create, update, patch, or delete a CSINode")
+	}
+	if a.Subresource != "" {
+		return refuse("cannot authorize CSINode subresources")
+	}
+	if a.Verb != "create" && a.Name != node {
+		return refuse("can only access CSINode with the same name as the requesting node")
+	}
+	return auth.Allow, "", nil
+}
+
+func (z *Authorizer) resourceSlice(node string, a auth.Attributes) (auth.Decision, string, error) {
+	if a.Subresource != "" {
+		return refuse("cannot authorize ResourceSlice subresources")
+	}
+	switch a.Verb {
+	case "create": // NodeRestriction looks at the node name in it
+		return auth.Allow, "", nil
+	case "get", "update", "patch", "delete":
+		slice, ok := z.slices.Get("", a.Name)
+		if ok && slice.Spec.NodeName != nil && *slice.Spec.NodeName == node {
+			return auth.Allow, "", nil
+		}
+		return refuse("no relationship found between node '%s' and this object", node)
+	case "list", "watch", "deletecollection":
+		if exactly(a.FieldSelector, "spec.nodeName") == node {
+			return auth.Allow, "", nil
+		}
+		return refuse("can only list/watch/deletecollection resourceslices with spec.nodeName field selector")
+	}
+	return refuse("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection")
+}
+
+func (z *Authorizer) node(node string, a auth.Attributes) (auth.Decision, string, error) {
+	switch a.Verb {
+	case "create", "update", "patch": // NodeRestriction looks at the name
+		return z.byRules(a)
+	case "get", "list", "watch":
+		name := a.Name
+		if name == "" {
+			name = exactly(a.FieldSelector, "metadata.name")
+		}
+		switch {
+		case a.Subresource != "":
+			return refuse("cannot authorize node subresources")
+		case name == node:
+			return auth.Allow, "", nil
+		case name == "":
+			return refuse("node '%s' cannot read all nodes, only its own Node object", node)
+		}
+		return refuse("node '%s' cannot read '%s', only its own Node object", node, name)
+	}
+	return z.byRules(a)
+}
+
+func (z *Authorizer) pod(node string, a auth.Attributes) (auth.Decision, string, error) {
+	if a.Subresource != "" {
+		return z.byRules(a)
+	}
+	switch a.Verb {
+	case "get":
+		if pod, ok := z.pods.Get(a.Namespace, a.Name); ok && pod.Spec.NodeName == node {
+			return auth.Allow, "", nil
+		}
+		return refuse("no relationship found between node '%s' and this object", node)
+	case "list", "watch":
+		if exactly(a.FieldSelector, "spec.nodeName") == node {
+			return auth.Allow, "", nil
+		}
+		if a.Name != "" {
+			if pod, ok := z.pods.Get(a.Namespace, a.Name); ok && pod.Spec.NodeName == node {
+				return auth.Allow, "", nil
+			}
+		}
+		return refuse("can only list/watch pods with spec.nodeName field selector")
+	}
+	return z.byRules(a)
+}
+
+// exactly is the value that a raw field selector demands of the field, or nothing.
+func exactly(selector, name string) string {
+	if selector == "" {
+		return ""
+	}
+	parsed, err := fields.ParseSelector(selector)
+	if err != nil {
+		return ""
+	}
+	value, _ := parsed.RequiresExactMatch(name)
+	return value
+}

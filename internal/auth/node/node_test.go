@@ -1,0 +1,88 @@
+package node
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/authtest"
+)
+
+func TestANodeSeesWhatItsPodsNeedAndNoMore(t *testing.T) {
+	pod := func(name, node string, mirror bool) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.PodSpec{
+			NodeName: node, ServiceAccountName: name + "-sa", ImagePullSecrets: []corev1.LocalObjectReference{{Name: name + "-pull"}},
+			InitContainers: []corev1.Container{{EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name + "-env"}}}}}},
+			Volumes: []corev1.Volume{
+				{Name: "c", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: name + "-map"}}}}}}},
+				{Name: "d", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name + "-claim"}}},
+			},
+		}}
+		if mirror {
+			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+		}
+		return p
+	}
+	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
+		ClaimRef:               &corev1.ObjectReference{Namespace: "ns", Name: "mine-claim"},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{NodeStageSecretRef: &corev1.SecretReference{Namespace: "storage", Name: "key"}}},
+	}}
+	m := authtest.New(pod("mine", "n1", false), pod("theirs", "n2", false), pod("static", "n1", true), volume,
+		&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va1"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}},
+		&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va2"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "n2"}})
+	z, err := New(context.Background(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := []struct {
+		a     auth.Attributes
+		allow bool
+	}{
+		{auth.Attributes{Verb: "get", Resource: "secrets", Namespace: "ns", Name: "mine-pull"}, true},
+		{auth.Attributes{Verb: "watch", Resource: "secrets", Namespace: "ns", FieldSelector: "metadata.name=mine-env"}, true},
+		{auth.Attributes{Verb: "get", Resource: "secrets", Namespace: "ns", Name: "theirs-pull"}, false},
+		{auth.Attributes{Verb: "get", Resource: "secrets", Namespace: "other", Name: "mine-pull"}, false},
+		{auth.Attributes{Verb: "get", Resource: "secrets", Namespace: "ns", Name: "static-pull"}, false},
+		{auth.Attributes{Verb: "list", Resource: "secrets", Namespace: "ns"}, false},
+		{auth.Attributes{Verb: "update", Resource: "secrets", Namespace: "ns", Name: "mine-pull"}, false},
+		{auth.Attributes{Verb: "get", Resource: "secrets", Namespace: "storage", Name: "key"}, true},
+		{auth.Attributes{Verb: "get", Resource: "configmaps", Namespace: "ns", Name: "mine-map"}, true},
+		{auth.Attributes{Verb: "get", Resource: "configmaps", Namespace: "ns", Name: "theirs-map"}, false},
+		{auth.Attributes{Verb: "get", Resource: "persistentvolumeclaims", Namespace: "ns", Name: "mine-claim"}, true},
+		{auth.Attributes{Verb: "get", Resource: "persistentvolumes", Name: "pv"}, true},
+		{auth.Attributes{Verb: "get", Group: "storage.k8s.io", Resource: "volumeattachments", Name: "va1"}, true},
+		{auth.Attributes{Verb: "get", Group: "storage.k8s.io", Resource: "volumeattachments", Name: "va2"}, false},
+		{auth.Attributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "ns", Name: "mine-sa"}, true},
+		{auth.Attributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "ns", Name: "theirs-sa"}, false},
+		{auth.Attributes{Verb: "get", Resource: "nodes", Name: "n1"}, true},
+		{auth.Attributes{Verb: "get", Resource: "nodes", Name: "n2"}, false},
+		{auth.Attributes{Verb: "watch", Resource: "nodes", FieldSelector: "metadata.name=n1"}, true},
+		{auth.Attributes{Verb: "list", Resource: "nodes"}, false},
+		{auth.Attributes{Verb: "patch", Resource: "nodes", Subresource: "status", Name: "n1"}, true},
+		{auth.Attributes{Verb: "delete", Resource: "nodes", Name: "n1"}, false},
+		{auth.Attributes{Verb: "get", Resource: "pods", Namespace: "ns", Name: "mine"}, true},
+		{auth.Attributes{Verb: "get", Resource: "pods", Namespace: "ns", Name: "theirs"}, false},
+		{auth.Attributes{Verb: "watch", Resource: "pods", FieldSelector: "spec.nodeName=n1"}, true},
+		{auth.Attributes{Verb: "watch", Resource: "pods"}, false},
+		{auth.Attributes{Verb: "patch", Resource: "pods", Subresource: "status", Namespace: "ns", Name: "mine"}, true},
+		{auth.Attributes{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-node-lease", Name: "n1"}, true},
+		{auth.Attributes{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-node-lease", Name: "n2"}, false},
+		{auth.Attributes{Verb: "create", Group: "storage.k8s.io", Resource: "csinodes"}, true},
+		{auth.Attributes{Verb: "list", Resource: "services"}, true},
+		{auth.Attributes{Verb: "list", Group: "apps", Resource: "deployments"}, false},
+	}
+	for _, c := range cases {
+		c.a.User = auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}}
+		d, reason, err := z.Authorize(context.Background(), c.a)
+		if err != nil || (d == auth.Allow) != c.allow {
+			t.Errorf("%s %s: allowed %v, want %v (%s, %v)", auth.ForbiddenText(c.a), c.a.Name, d == auth.Allow, c.allow, reason, err)
+		}
+	}
+	if d, _, _ := z.Authorize(context.Background(), auth.Attributes{User: auth.User{Name: "system:node:n1"}, Verb: "get", Resource: "nodes", Name: "n1"}); d != auth.NoOpinion {
+		t.Error("a user outside of the group system:nodes was taken for a node")
+	}
+}

@@ -1,0 +1,151 @@
+package rbac
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sort"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	rbacvalidation "k8s.io/component-helpers/auth/rbac/validation"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// Grants checks that whoever writes a role or a binding does not grant more than they have ("Privilege escalation
+// prevention and bootstrapping" in the RBAC reference): they hold the permissions themselves, or are allowed the verb
+// escalate on the role, or bind on the role that is referred to.
+type Grants struct {
+	Rules *Authorizer
+	// Authorizer decides on the verbs escalate and bind.
+	Authorizer auth.Authorizer
+}
+
+// Check gives a Forbidden StatusError for a write that grants too much. old is nil for a create. Objects of other kinds
+// pass.
+func (g Grants) Check(ctx context.Context, u auth.User, obj, old runtime.Object) error {
+	if slices.Contains(u.Groups, auth.GroupMasters) || old != nil && onlyGarbageCollection(obj, old) {
+		return nil
+	}
+	switch o := obj.(type) {
+	case *rbacv1.Role:
+		return g.checkRole(ctx, u, "roles", o.Namespace, o.Name, o.Rules, nil)
+	case *rbacv1.ClusterRole:
+		return g.checkRole(ctx, u, "clusterroles", "", o.Name, o.Rules, o.AggregationRule)
+	case *rbacv1.RoleBinding:
+		return g.checkBinding(ctx, u, "rolebindings", o.Namespace, o.Name, o.RoleRef)
+	case *rbacv1.ClusterRoleBinding:
+		return g.checkBinding(ctx, u, "clusterrolebindings", "", o.Name, o.RoleRef)
+	}
+	return nil
+}
+
+// onlyGarbageCollection: a write that changes nothing but owner references and finalizers grants nothing, and whoever
+// collects garbage must be able to do it.
+func onlyGarbageCollection(obj, old runtime.Object) bool {
+	a, aok := obj.DeepCopyObject().(client.Object)
+	b, bok := old.DeepCopyObject().(client.Object)
+	if !aok || !bok || reflect.TypeOf(a) != reflect.TypeOf(b) {
+		return false
+	}
+	for _, o := range []client.Object{a, b} {
+		o.SetOwnerReferences(nil)
+		o.SetFinalizers(nil)
+		o.SetManagedFields(nil)
+		o.SetResourceVersion("")
+	}
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+func (g Grants) checkRole(ctx context.Context, u auth.User, resource, namespace, name string, rules []rbacv1.PolicyRule, aggregation *rbacv1.AggregationRule) error {
+	escalate := auth.Attributes{User: u, Verb: "escalate", Group: rbacv1.GroupName, Version: "v1", Resource: resource, Namespace: namespace, Name: name}
+	if d, _, err := g.Authorizer.Authorize(ctx, escalate); err == nil && d == auth.Allow {
+		return nil
+	}
+	gr := schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}
+	if err := g.covers(u, namespace, rules); err != nil {
+		return apierrors.NewForbidden(gr, name, err)
+	}
+	if aggregation != nil {
+		everything := []rbacv1.PolicyRule{rule("*", "*", "*"), paths("*", "*")}
+		if g.covers(u, namespace, everything) != nil {
+			return apierrors.NewForbidden(gr, name, errors.New("must have cluster-admin privileges to use an aggregationRule"))
+		}
+	}
+	return nil
+}
+
+func (g Grants) checkBinding(ctx context.Context, u auth.User, resource, namespace, name string, ref rbacv1.RoleRef) error {
+	bind := auth.Attributes{User: u, Verb: "bind", Group: ref.APIGroup, Version: "*", Namespace: namespace, Name: ref.Name}
+	switch ref.Kind {
+	case "ClusterRole":
+		bind.Resource = "clusterroles"
+	case "Role":
+		bind.Resource = "roles"
+	}
+	if bind.Resource != "" {
+		if d, _, err := g.Authorizer.Authorize(ctx, bind); err == nil && d == auth.Allow {
+			return nil
+		}
+	}
+	rules, err := resolve(g.Rules.live, ref, namespace)
+	if err != nil {
+		return err
+	}
+	if err := g.covers(u, namespace, rules); err != nil {
+		return apierrors.NewForbidden(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, name, err)
+	}
+	return nil
+}
+
+// covers says which of the rules the user does not have.
+func (g Grants) covers(u auth.User, namespace string, rules []rbacv1.PolicyRule) error {
+	held, errs := g.Rules.Rules(u, namespace)
+	covered, missing := rbacvalidation.Covers(held, rules)
+	if covered {
+		return nil
+	}
+	text := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s", u.Name, u.Groups, strings.Join(describe(missing), "\n"))
+	if len(errs) > 0 {
+		text += fmt.Sprintf("; resolution errors: %v", errs)
+	}
+	return errors.New(text)
+}
+
+// describe writes rules one per line, those that differ in their verb alone joined.
+func describe(rules []rbacv1.PolicyRule) []string {
+	var joined []rbacv1.PolicyRule
+	for _, r := range rules {
+		same := func(o rbacv1.PolicyRule) bool {
+			return len(r.Resources) > 0 && slices.Equal(o.APIGroups, r.APIGroups) && slices.Equal(o.Resources, r.Resources) && slices.Equal(o.ResourceNames, r.ResourceNames)
+		}
+		if i := slices.IndexFunc(joined, same); i >= 0 {
+			joined[i].Verbs = append(slices.Clip(joined[i].Verbs), r.Verbs...)
+			continue
+		}
+		joined = append(joined, r)
+	}
+	lines := make([]string, 0, len(joined))
+	for _, r := range joined {
+		var parts []string
+		for _, p := range []struct {
+			name   string
+			values []string
+		}{{"APIGroups", r.APIGroups}, {"Resources", r.Resources}, {"NonResourceURLs", r.NonResourceURLs}, {"ResourceNames", r.ResourceNames}, {"Verbs", r.Verbs}} {
+			if len(p.values) > 0 {
+				parts = append(parts, fmt.Sprintf("%s:%q", p.name, p.values))
+			}
+		}
+		lines = append(lines, "{"+strings.Join(parts, ", ")+"}")
+	}
+	sort.Strings(lines)
+	return slices.Compact(lines)
+}

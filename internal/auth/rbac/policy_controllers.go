@@ -1,0 +1,266 @@
+package rbac
+
+import rbacv1 "k8s.io/api/rbac/v1"
+
+// controllerRole is what the controller with a service account of this name in kube-system may do.
+type controllerRole struct {
+	account  string
+	noEvents bool // others may also write events
+	rules    []rbacv1.PolicyRule
+}
+
+func controllerRules() []controllerRole {
+	return append(append(workloadControllers(), clusterControllers()...), volumeControllers()...)
+}
+
+func workloadControllers() []controllerRole {
+	return []controllerRole{
+		{account: "cronjob-controller", rules: []rbacv1.PolicyRule{
+			rule("get list update watch", "batch", "cronjobs"),
+			rule("create delete get list patch update watch", "batch", "jobs"),
+			rule("update", "batch", "cronjobs/status"),
+			rule("update", "batch", "cronjobs/finalizers"),
+			rule("delete list", core, "pods"),
+		}},
+		{account: "daemon-set-controller", rules: []rbacv1.PolicyRule{
+			rule(read, apps, "daemonsets"),
+			rule("update", apps, "daemonsets/status"),
+			rule("update", apps, "daemonsets/finalizers"),
+			rule("list watch", core, "nodes"),
+			rule("create delete list patch watch", core, "pods"),
+			rule("create", core, "pods/binding"),
+			rule("create delete get list patch update watch", "apps", "controllerrevisions"),
+		}},
+		{account: "deployment-controller", rules: []rbacv1.PolicyRule{
+			rule("get list update watch", apps, "deployments"),
+			rule("update", apps, "deployments/status"),
+			rule("update", apps, "deployments/finalizers"),
+			rule("create delete get list patch update watch", apps, "replicasets"),
+			rule("get list update watch", core, "pods"),
+		}},
+		{account: "disruption-controller", rules: []rbacv1.PolicyRule{
+			rule(read, "apps extensions", "deployments"),
+			rule(read, "apps extensions", "replicasets"),
+			rule(read, core, "replicationcontrollers"),
+			rule(read, "policy", "poddisruptionbudgets"),
+			rule(read, "apps", "statefulsets"),
+			rule("update", "policy", "poddisruptionbudgets/status"),
+			rule("list patch watch", core, "pods"),
+			rule("patch update", core, "pods/status"),
+			rule("get", "*", "*/scale"),
+		}},
+		{account: "job-controller", rules: []rbacv1.PolicyRule{
+			rule("get list patch update watch", "batch", "jobs"),
+			rule("patch update", "batch", "jobs/status"),
+			rule("update", "batch", "jobs/finalizers"),
+			rule("create delete list patch watch", core, "pods"),
+			rule("patch update", core, "pods/status"),
+		}},
+		{account: "replicaset-controller", rules: []rbacv1.PolicyRule{
+			rule("get list update watch", apps, "replicasets"),
+			rule("update", apps, "replicasets/status"),
+			rule("update", apps, "replicasets/finalizers"),
+			rule("create delete list patch watch", core, "pods"),
+		}},
+		{account: "replication-controller", rules: []rbacv1.PolicyRule{
+			rule("get list update watch", core, "replicationcontrollers"),
+			rule("update", core, "replicationcontrollers/status"),
+			rule("update", core, "replicationcontrollers/finalizers"),
+			rule("create delete list patch watch", core, "pods"),
+		}},
+		{account: "statefulset-controller", rules: []rbacv1.PolicyRule{
+			rule("list watch", core, "pods"),
+			rule(read, "apps", "statefulsets"),
+			rule("update", "apps", "statefulsets/status"),
+			rule("update", "apps", "statefulsets/finalizers"),
+			rule("create delete get patch update", core, "pods"),
+			rule("create delete get list patch update watch", "apps", "controllerrevisions"),
+			rule("create get list watch", core, "persistentvolumeclaims"),
+			rule("delete update", core, "persistentvolumeclaims"),
+		}},
+		{account: "horizontal-pod-autoscaler", rules: []rbacv1.PolicyRule{
+			rule(read, "autoscaling", "horizontalpodautoscalers"),
+			rule("update", "autoscaling", "horizontalpodautoscalers/status"),
+			rule("get update", "*", "*/scale"),
+			rule("list", core, "pods"),
+			rule("get", core, "services/proxy", "http:heapster:", "https:heapster:"),
+			rule("list", "metrics.k8s.io", "pods"),
+			rule("get list", "custom.metrics.k8s.io", "*"),
+			rule("get list", "external.metrics.k8s.io", "*"),
+		}},
+		{account: "ttl-after-finished-controller", rules: []rbacv1.PolicyRule{
+			rule("delete get list watch", "batch", "jobs"),
+		}},
+		{account: "endpoint-controller", rules: []rbacv1.PolicyRule{
+			rule(read, core, "pods services"),
+			rule("create delete get list update watch", core, "endpoints"),
+			rule("create", core, "endpoints/restricted"),
+		}},
+		{account: "endpointslice-controller", rules: []rbacv1.PolicyRule{
+			rule(read, core, "nodes pods services"),
+			rule("update", core, "services/finalizers"),
+			rule("create delete get list update watch", "discovery.k8s.io", "endpointslices"),
+			rule("create", "discovery.k8s.io", "endpointslices/restricted"),
+		}},
+		{account: "endpointslicemirroring-controller", rules: []rbacv1.PolicyRule{
+			rule(read, core, "endpoints services"),
+			rule("update", core, "services/finalizers"),
+			rule("update", core, "endpoints/finalizers"),
+			rule("create delete get list update watch", "discovery.k8s.io", "endpointslices"),
+			rule("create", "discovery.k8s.io", "endpointslices/restricted"),
+		}},
+	}
+}
+
+func clusterControllers() []controllerRole {
+	return []controllerRole{
+		{account: "clusterrole-aggregation-controller", noEvents: true, rules: []rbacv1.PolicyRule{
+			// It writes whatever rules it finds, so it may escalate.
+			rule("escalate get list patch update watch", "rbac.authorization.k8s.io", "clusterroles"),
+		}},
+		{account: "certificate-controller", rules: []rbacv1.PolicyRule{
+			rule("delete get list watch", "certificates.k8s.io", "certificatesigningrequests"),
+			rule("update", "certificates.k8s.io", "certificatesigningrequests/approval certificatesigningrequests/status"),
+			rule("approve", "certificates.k8s.io", "signers", "kubernetes.io/kube-apiserver-client-kubelet"),
+			rule("sign", "certificates.k8s.io", "signers", "kubernetes.io/legacy-unknown", "kubernetes.io/kube-apiserver-client", "kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"),
+			rule("create", "authorization.k8s.io", "subjectaccessreviews"),
+		}},
+		{account: "generic-garbage-collector", rules: []rbacv1.PolicyRule{
+			rule("delete get list patch update watch", "*", "*"),
+		}},
+		{account: "namespace-controller", noEvents: true, rules: []rbacv1.PolicyRule{
+			rule("delete get list watch", core, "namespaces"),
+			rule("update", core, "namespaces/finalize namespaces/status"),
+			rule("delete deletecollection get list", "*", "*"),
+		}},
+		{account: "node-controller", rules: []rbacv1.PolicyRule{
+			rule("delete get list patch update", core, "nodes"),
+			rule("watch", core, "nodes"),
+			rule("patch update", core, "nodes/status"),
+			rule("patch update", core, "pods/status"),
+			rule("delete list watch", core, "pods"),
+			rule("get", core, "pods"),
+			rule("list watch", "coordination.k8s.io", "leases"),
+		}},
+		{account: "pod-garbage-collector", noEvents: true, rules: []rbacv1.PolicyRule{
+			rule("delete list watch", core, "pods"),
+			rule("get list watch", core, "nodes"),
+			rule("patch", core, "pods/status"),
+		}},
+		{account: "resourcequota-controller", rules: []rbacv1.PolicyRule{
+			rule("list watch", "*", "*"),
+			rule("update", core, "resourcequotas/status"),
+		}},
+		{account: "route-controller", rules: []rbacv1.PolicyRule{
+			rule("list watch", core, "nodes"),
+			rule("patch", core, "nodes/status"),
+		}},
+		{account: "service-account-controller", rules: []rbacv1.PolicyRule{
+			rule("create", core, "serviceaccounts"),
+			rule("list watch", core, "namespaces serviceaccounts"),
+		}},
+		{account: "service-controller", rules: []rbacv1.PolicyRule{
+			rule(read, core, "services"),
+			rule("patch update", core, "services/status"),
+			rule("list watch", core, "nodes"),
+		}},
+		{account: "service-cidrs-controller", rules: []rbacv1.PolicyRule{
+			rule("get list patch update watch", "networking.k8s.io", "servicecidrs"),
+			rule("patch update", "networking.k8s.io", "servicecidrs/finalizers servicecidrs/status"),
+			rule(read, "networking.k8s.io", "ipaddresses"),
+		}},
+		{account: "ttl-controller", rules: []rbacv1.PolicyRule{
+			rule("list patch update watch", core, "nodes"),
+		}},
+		{account: "root-ca-cert-publisher", rules: []rbacv1.PolicyRule{
+			rule("create get list update watch", core, "configmaps"),
+			rule("list watch", core, "namespaces"),
+		}},
+		{account: "legacy-service-account-token-cleaner", noEvents: true, rules: []rbacv1.PolicyRule{
+			rule("get list watch", core, "configmaps"),
+			rule("delete get list patch watch", core, "secrets"),
+			rule("list watch", core, "pods serviceaccounts"),
+		}},
+		{account: "validatingadmissionpolicy-status-controller", rules: []rbacv1.PolicyRule{
+			rule(read, "admissionregistration.k8s.io", "validatingadmissionpolicies"),
+			rule("get patch update", "admissionregistration.k8s.io", "validatingadmissionpolicies/status"),
+			rule("list watch", "apiextensions.k8s.io", "customresourcedefinitions"),
+		}},
+		{account: "device-taint-eviction-controller", rules: []rbacv1.PolicyRule{
+			rule("delete get list watch", core, "pods"),
+			rule("patch update", core, "pods/status"),
+			rule(read, "resource.k8s.io", "deviceclasses devicetaintrules resourceclaims resourceslices"),
+			rule("patch update", "resource.k8s.io", "devicetaintrules/status"),
+		}},
+		{account: "podcertificaterequestcleaner-controller", rules: []rbacv1.PolicyRule{
+			rule("delete get list watch", "certificates.k8s.io", "podcertificaterequests"),
+		}},
+		{account: "storage-version-migrator-controller", rules: []rbacv1.PolicyRule{
+			rule("get list patch update", "*", "*"),
+			rule("watch", "storagemigration.k8s.io", "storageversionmigrations"),
+			rule("update", "storagemigration.k8s.io", "storageversionmigrations/status"),
+		}},
+	}
+}
+
+func volumeControllers() []controllerRole {
+	return []controllerRole{
+		{account: "attachdetach-controller", rules: []rbacv1.PolicyRule{
+			rule("list watch", core, "persistentvolumeclaims persistentvolumes"),
+			rule(read, core, "nodes"),
+			rule("patch update", core, "nodes/status"),
+			rule("list watch", core, "pods"),
+			rule("get", core, "secrets"),
+			rule("create delete get list patch watch", "storage.k8s.io", "volumeattachments"),
+			rule(read, "storage.k8s.io", "csidrivers csinodes"),
+		}},
+		{account: "ephemeral-volume-controller", rules: []rbacv1.PolicyRule{
+			rule("get list watch", core, "pods"),
+			rule("update", core, "pods/finalizers"),
+			rule("create get list watch", core, "persistentvolumeclaims"),
+		}},
+		{account: "resource-claim-controller", rules: []rbacv1.PolicyRule{
+			rule("get list watch", core, "pods"),
+			rule("update", core, "pods/finalizers"),
+			rule("create delete get list update watch", "resource.k8s.io", "resourceclaims"),
+			rule("get list watch", "resource.k8s.io", "resourceclaimtemplates deviceclasses"),
+			rule("update patch", "resource.k8s.io", "resourceclaims resourceclaims/status"),
+			rule("patch update", core, "pods/status"),
+		}},
+		{account: "expand-controller", rules: []rbacv1.PolicyRule{
+			rule("get list patch update watch", core, "persistentvolumes"),
+			rule("patch update", core, "persistentvolumeclaims/status"),
+			rule(read, core, "persistentvolumeclaims"),
+			rule(read, "storage.k8s.io", "storageclasses"),
+			rule("get", core, "endpoints services"),
+			rule("get", core, "secrets"),
+		}},
+		{account: "persistent-volume-binder", rules: []rbacv1.PolicyRule{
+			rule("create delete get list update watch", core, "persistentvolumes"),
+			rule("update", core, "persistentvolumes/status"),
+			rule("get list update watch", core, "persistentvolumeclaims"),
+			rule("update", core, "persistentvolumeclaims/status"),
+			rule("create delete get list watch", core, "pods"),
+			rule(read, "storage.k8s.io", "storageclasses"),
+			rule("create delete get", core, "endpoints services"),
+			rule("get", core, "secrets"),
+			rule("get list", core, "nodes"),
+			rule("watch", core, "events nodes"),
+		}},
+		{account: "pvc-protection-controller", rules: []rbacv1.PolicyRule{
+			rule("get list update watch", core, "persistentvolumeclaims"),
+			rule("get list watch", core, "pods"),
+		}},
+		{account: "pv-protection-controller", rules: []rbacv1.PolicyRule{
+			rule("get list update watch", core, "persistentvolumes"),
+		}},
+		{account: "selinux-warning-controller", rules: []rbacv1.PolicyRule{
+			rule(read, core, "persistentvolumeclaims persistentvolumes pods"),
+			rule(read, "storage.k8s.io", "csidrivers"),
+		}},
+		{account: "volumeattributesclass-protection-controller", rules: []rbacv1.PolicyRule{
+			rule(read, core, "persistentvolumeclaims persistentvolumes"),
+			rule("get list update watch", "storage.k8s.io", "volumeattributesclasses"),
+		}},
+	}
+}

@@ -1,0 +1,74 @@
+package rbac
+
+import (
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
+)
+
+// rule writes a PolicyRule in one line: space-separated verbs, groups ("core" is the empty one) and resources.
+func rule(verbs, groups, resources string, names ...string) rbacv1.PolicyRule {
+	list := strings.Fields(groups)
+	for i, g := range list {
+		if g == core {
+			list[i] = ""
+		}
+	}
+	return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), APIGroups: list, Resources: strings.Fields(resources), ResourceNames: names}
+}
+
+func paths(verbs, urls string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), NonResourceURLs: strings.Fields(urls)}
+}
+
+// Allows says whether the rule allows the request.
+func Allows(r *rbacv1.PolicyRule, a *auth.Attributes) bool {
+	if !has(r.Verbs, a.Verb) {
+		return false
+	}
+	if !a.IsResource() {
+		return slices.ContainsFunc(r.NonResourceURLs, func(pattern string) bool { return matchesPath(pattern, a.Path) })
+	}
+	return has(r.APIGroups, a.Group) && matchesResource(r.Resources, a.Resource, a.Subresource) &&
+		(len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, a.Name))
+}
+
+func has(list []string, value string) bool {
+	for _, v := range list {
+		if v == "*" || v == value {
+			return true
+		}
+	}
+	return false
+}
+
+// matchesPath: a pattern may end in an asterisk.
+func matchesPath(pattern, path string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(path, prefix)
+	}
+	return pattern == path
+}
+
+// matchesResource: "*" is everything, "pods/log" one subresource, "*/scale" that subresource of everything.
+func matchesResource(rules []string, resource, subresource string) bool {
+	for _, r := range rules {
+		if r == "*" {
+			return true
+		}
+		if subresource == "" {
+			if r == resource {
+				return true
+			}
+			continue
+		}
+		left, right, ok := strings.Cut(r, "/")
+		if ok && right == subresource && (left == resource || left == "*") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,179 @@
+package auth
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// ReviewAccess answers a SubjectAccessReview: it fills in the status, or gives the StatusError of an invalid request.
+func ReviewAccess(ctx context.Context, z Authorizer, review *authorizationv1.SubjectAccessReview) error {
+	errs := validateAccess(review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
+	if review.Spec.User == "" && len(review.Spec.Groups) == 0 {
+		errs = append(errs, field.Invalid(field.NewPath("spec").Child("user"), review.Spec.User, "at least one of user or group must be specified"))
+	}
+	if len(errs) > 0 {
+		return invalidReview("SubjectAccessReview", errs)
+	}
+	user := User{Name: review.Spec.User, UID: review.Spec.UID, Groups: review.Spec.Groups, Extra: extraOf(review.Spec.Extra)}
+	review.Status = evaluate(ctx, z, user, review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
+	return nil
+}
+
+// ReviewOwnAccess answers a SelfSubjectAccessReview of the user.
+func ReviewOwnAccess(ctx context.Context, z Authorizer, user User, review *authorizationv1.SelfSubjectAccessReview) error {
+	if errs := validateAccess(review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes); len(errs) > 0 {
+		return invalidReview("SelfSubjectAccessReview", errs)
+	}
+	review.Status = evaluate(ctx, z, user, review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
+	return nil
+}
+
+// ReviewLocalAccess answers a LocalSubjectAccessReview in the namespace of its path.
+func ReviewLocalAccess(ctx context.Context, z Authorizer, namespace string, review *authorizationv1.LocalSubjectAccessReview) error {
+	spec := field.NewPath("spec")
+	errs := validateAccess(review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
+	switch {
+	case review.Spec.NonResourceAttributes != nil:
+		errs = append(errs, field.Invalid(spec.Child("nonResourceAttributes"), review.Spec.NonResourceAttributes, "disallowed on this kind of request"))
+	case review.Spec.ResourceAttributes != nil && review.Spec.ResourceAttributes.Namespace != namespace:
+		errs = append(errs, field.Invalid(spec.Child("resourceAttributes").Child("namespace"), review.Spec.ResourceAttributes.Namespace, "must match metadata.namespace"))
+	}
+	if review.Spec.User == "" && len(review.Spec.Groups) == 0 {
+		errs = append(errs, field.Invalid(spec.Child("user"), review.Spec.User, "at least one of user or group must be specified"))
+	}
+	if len(errs) > 0 {
+		return invalidReview("LocalSubjectAccessReview", errs)
+	}
+	user := User{Name: review.Spec.User, UID: review.Spec.UID, Groups: review.Spec.Groups, Extra: extraOf(review.Spec.Extra)}
+	review.Status = evaluate(ctx, z, user, review.Spec.ResourceAttributes, nil)
+	return nil
+}
+
+func invalidReview(kind string, errs field.ErrorList) error {
+	return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName, Kind: kind}, "", errs)
+}
+
+func validateAccess(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) field.ErrorList {
+	spec := field.NewPath("spec")
+	switch {
+	case resource != nil && path != nil:
+		return field.ErrorList{field.Invalid(spec.Child("nonResourceAttributes"), path, "cannot be specified in combination with resourceAttributes")}
+	case resource == nil && path == nil:
+		return field.ErrorList{field.Invalid(spec.Child("resourceAttributes"), resource, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+	}
+	return nil
+}
+
+func evaluate(ctx context.Context, z Authorizer, user User, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+	var a Attributes
+	if resource != nil {
+		a = Attributes{
+			Verb: resource.Verb, Namespace: resource.Namespace, Group: resource.Group, Version: resource.Version,
+			Resource: resource.Resource, Subresource: resource.Subresource, Name: resource.Name,
+		}
+		if s := resource.FieldSelector; s != nil {
+			a.FieldSelector = s.RawSelector
+			if a.FieldSelector == "" {
+				a.FieldSelector = fieldSelectorText(s.Requirements)
+			}
+		}
+		if s := resource.LabelSelector; s != nil {
+			a.LabelSelector = s.RawSelector
+			if a.LabelSelector == "" {
+				a.LabelSelector = labelSelectorText(s.Requirements)
+			}
+		}
+	} else {
+		a = Attributes{Verb: path.Verb, Path: path.Path}
+		if a.Path == "" {
+			a.Path = "/"
+		}
+	}
+	a.User = user
+	decision, reason, err := z.Authorize(ctx, a)
+	status := authorizationv1.SubjectAccessReviewStatus{Allowed: decision == Allow, Denied: decision == Deny, Reason: reason}
+	if err != nil {
+		status.EvaluationError = err.Error()
+	}
+	return status
+}
+
+// fieldSelectorText writes the requirements that a raw field selector can express: key=value and key!=value. Others
+// narrow the request further, so leaving them out never widens a decision.
+func fieldSelectorText(requirements []metav1.FieldSelectorRequirement) string {
+	var terms []string
+	for _, r := range requirements {
+		if len(r.Values) != 1 {
+			continue
+		}
+		switch r.Operator {
+		case metav1.FieldSelectorOpIn:
+			terms = append(terms, r.Key+"="+r.Values[0])
+		case metav1.FieldSelectorOpNotIn:
+			terms = append(terms, r.Key+"!="+r.Values[0])
+		}
+	}
+	return strings.Join(terms, ",")
+}
+
+func labelSelectorText(requirements []metav1.LabelSelectorRequirement) string {
+	selector, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: requirements})
+	if err != nil {
+		return ""
+	}
+	return selector.String()
+}
+
+func extraOf[V ~[]string](in map[string]V) map[string][]string {
+	if in == nil {
+		return nil
+	}
+	out := make(map[string][]string, len(in))
+	for k, v := range in {
+		out[strings.ToLower(k)] = v
+	}
+	return out
+}
+
+// ReviewToken answers a TokenReview. audiences are those of the API server, for a request that names none.
+func ReviewToken(ctx context.Context, tokens TokenAuthenticator, audiences []string, review *authenticationv1.TokenReview) error {
+	if review.Spec.Token == "" {
+		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
+	}
+	review.Status = authenticationv1.TokenReviewStatus{}
+	asked := review.Spec.Audiences
+	if len(asked) == 0 {
+		asked = audiences
+	}
+	user, accepted, ok, err := tokens.AuthenticateToken(ctx, review.Spec.Token, asked)
+	if err != nil {
+		review.Status.Error = strings.ReplaceAll(err.Error(), "\n", ", ")
+	}
+	if !ok || err != nil {
+		return nil
+	}
+	review.Status.Authenticated = true
+	review.Status.User = UserInfo(WithAuthenticatedGroup(user))
+	review.Status.Audiences = slices.Clone(accepted)
+	return nil
+}
+
+// UserInfo is the user as the API shows it (TokenReview, SelfSubjectReview, AdmissionReview, audit).
+func UserInfo(user User) authenticationv1.UserInfo {
+	info := authenticationv1.UserInfo{Username: user.Name, UID: user.UID, Groups: user.Groups}
+	for k, v := range user.Extra {
+		if info.Extra == nil {
+			info.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		info.Extra[k] = v
+	}
+	return info
+}

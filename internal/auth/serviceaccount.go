@@ -1,0 +1,47 @@
+package auth
+
+import (
+	"slices"
+	"strings"
+)
+
+const serviceAccountPrefix = "system:serviceaccount:"
+
+// ServiceAccountName is the user name of a service account.
+func ServiceAccountName(namespace, name string) string {
+	return serviceAccountPrefix + namespace + ":" + name
+}
+
+// SplitServiceAccount is the reverse of ServiceAccountName.
+func SplitServiceAccount(user string) (namespace, name string, ok bool) {
+	rest, ok := strings.CutPrefix(user, serviceAccountPrefix)
+	if !ok {
+		return "", "", false
+	}
+	namespace, name, ok = strings.Cut(rest, ":")
+	return namespace, name, ok && namespace != "" && name != "" && !strings.Contains(name, ":")
+}
+
+// ServiceAccountGroups are the groups of a namespace's service accounts.
+func ServiceAccountGroups(namespace string) []string {
+	return []string{GroupServiceAccounts, GroupServiceAccounts + ":" + namespace}
+}
+
+// ServiceAccount is the identity of a service account for a component in this process (controllers).
+func ServiceAccount(namespace, name string) User {
+	return Component(ServiceAccountName(namespace, name), ServiceAccountGroups(namespace)...)
+}
+
+const nodePrefix = "system:node:"
+
+// NodeName is the node that a user is the agent of: its name is system:node:NAME and it is in the group system:nodes.
+func NodeName(u User) (node string, ok bool) {
+	if !slices.Contains(u.Groups, GroupNodes) {
+		return "", false
+	}
+	name, found := strings.CutPrefix(u.Name, nodePrefix)
+	if !found {
+		return "", false
+	}
+	return name, true
+}

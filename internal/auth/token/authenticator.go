@@ -1,0 +1,181 @@
+package token
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
+)
+
+// Keys of User.Extra for service account tokens, as upstream.
+const (
+	ExtraPodName  = "authentication.kubernetes.io/pod-name"
+	ExtraPodUID   = "authentication.kubernetes.io/pod-uid"
+	ExtraNodeName = "authentication.kubernetes.io/node-name"
+	ExtraNodeUID  = "authentication.kubernetes.io/node-uid"
+)
+
+// labelInvalidSince marks a legacy token's Secret that was not used for a year.
+const labelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
+
+// deletionGrace is how long a token outlives the deletion of the object it is bound to, so that a pod can end its work.
+const deletionGrace = 60 * time.Second
+
+var (
+	errExpired     = errors.New("service account token has expired")
+	errNotYetValid = errors.New("service account token is not valid yet")
+	errInvalidated = errors.New("service account token has been invalidated")
+)
+
+// AuthenticateToken implements auth.TokenAuthenticator for service account tokens.
+func (s *Service) AuthenticateToken(ctx context.Context, token string, audiences []string) (auth.User, []string, bool, error) {
+	c, err := s.verify(token)
+	if c == nil || err != nil {
+		return auth.User{}, nil, false, err
+	}
+	if c.Issuer == legacyIssuer {
+		user, err := s.legacyUser(ctx, token, c)
+		return user, audiences, err == nil, err
+	}
+	if err := c.checkTimes(s.Now()); err != nil {
+		return auth.User{}, nil, false, err
+	}
+	accepted := intersect(c.Audience, audiences)
+	if len(accepted) == 0 {
+		return auth.User{}, nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", []string(c.Audience), audiences)
+	}
+	user, err := s.boundUser(ctx, c)
+	return user, accepted, err == nil, err
+}
+
+// verify gives the claims of a token with a good signature; nil for what is no service account token of this cluster.
+func (s *Service) verify(token string) (*claims, error) {
+	id := sha256.Sum256([]byte(token))
+	if c, ok := s.verified.Get(id); ok {
+		return c, nil
+	}
+	p, ok := split(token)
+	if !ok {
+		return nil, nil
+	}
+	var c claims
+	if err := json.Unmarshal(p.payload, &c); err != nil {
+		return nil, nil
+	}
+	if c.Issuer != s.Issuer && c.Issuer != legacyIssuer && !slices.Contains(s.AcceptedIssuers, c.Issuer) {
+		return nil, nil
+	}
+	for _, k := range s.keys {
+		// Old tokens carry no key id. The algorithm is the key's own: a token does not get to choose it.
+		if p.header.Algorithm == k.alg && (p.header.KeyID == "" || p.header.KeyID == k.id) && k.verify(p.signed, p.signature) {
+			s.verified.Put(id, &c)
+			return &c, nil
+		}
+	}
+	return nil, errSignature
+}
+
+func (s *Service) boundUser(ctx context.Context, c *claims) (auth.User, error) {
+	p := c.Private
+	if p == nil || p.Namespace == "" || p.ServiceAccount.Name == "" {
+		return auth.User{}, errors.New("service account token lacks the claim kubernetes.io")
+	}
+	if c.Subject != auth.ServiceAccountName(p.Namespace, p.ServiceAccount.Name) {
+		return auth.User{}, fmt.Errorf("service account token's subject %q is not the account it names", c.Subject)
+	}
+	account, err := lookup[*corev1.ServiceAccount](ctx, s.Client, p.Namespace, p.ServiceAccount.Name)
+	if err := s.alive("service account", p.Namespace, p.ServiceAccount, account, err); err != nil {
+		return auth.User{}, err
+	}
+	if p.Secret != nil {
+		secret, err := lookup[*corev1.Secret](ctx, s.Client, p.Namespace, p.Secret.Name)
+		if err := s.alive("secret", p.Namespace, *p.Secret, secret, err); err != nil {
+			return auth.User{}, err
+		}
+	}
+	user := auth.User{
+		Name: c.Subject, UID: string(account.UID), Groups: auth.ServiceAccountGroups(p.Namespace), Extra: map[string][]string{},
+	}
+	if c.ID != "" {
+		user.Extra[auth.ExtraCredentialID] = []string{"JTI=" + c.ID}
+	}
+	if p.Pod != nil {
+		pod, err := lookup[*corev1.Pod](ctx, s.Client, p.Namespace, p.Pod.Name)
+		if err := s.alive("pod", p.Namespace, *p.Pod, pod, err); err != nil {
+			return auth.User{}, err
+		}
+		user.Extra[ExtraPodName], user.Extra[ExtraPodUID] = []string{p.Pod.Name}, []string{p.Pod.UID}
+	}
+	if p.Node != nil {
+		// A pod's token only tells its node; a token bound to the node itself ends with it.
+		if p.Pod == nil {
+			node, err := lookup[*corev1.Node](ctx, s.Client, "", p.Node.Name)
+			if err := s.alive("node", "", *p.Node, node, err); err != nil {
+				return auth.User{}, err
+			}
+		}
+		user.Extra[ExtraNodeName] = []string{p.Node.Name}
+		if p.Node.UID != "" {
+			user.Extra[ExtraNodeUID] = []string{p.Node.UID}
+		}
+	}
+	return user, nil
+}
+
+// alive checks that an object that a token names is still the one it was issued for, and not long deleted.
+func (s *Service) alive(kind, namespace string, r ref, obj metav1.Object, err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%s %s/%s has been deleted: %w", kind, namespace, r.Name, errInvalidated)
+	case err != nil:
+		return err
+	case string(obj.GetUID()) != r.UID:
+		return fmt.Errorf("%s UID (%s) does not match claim (%s): %w", kind, obj.GetUID(), r.UID, errInvalidated)
+	}
+	if deleted := obj.GetDeletionTimestamp(); deleted != nil && s.Now().After(deleted.Add(deletionGrace)) {
+		return fmt.Errorf("%s %s/%s has been deleted: %w", kind, namespace, r.Name, errInvalidated)
+	}
+	return nil
+}
+
+func (s *Service) legacyUser(ctx context.Context, token string, c *claims) (auth.User, error) {
+	if c.Subject != auth.ServiceAccountName(c.LegacyNamespace, c.LegacyName) || c.LegacySecretName == "" {
+		return auth.User{}, fmt.Errorf("service account token's subject %q is not the account it names", c.Subject)
+	}
+	secret, err := lookup[*corev1.Secret](ctx, s.Client, c.LegacyNamespace, c.LegacySecretName)
+	switch {
+	case apierrors.IsNotFound(err):
+		return auth.User{}, errInvalidated
+	case err != nil:
+		return auth.User{}, err
+	case secret.DeletionTimestamp != nil || subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) != 1:
+		return auth.User{}, errInvalidated
+	case secret.Labels[labelInvalidSince] != "":
+		return auth.User{}, fmt.Errorf("the token in secret %s/%s is invalid since %s", secret.Namespace, secret.Name, secret.Labels[labelInvalidSince])
+	}
+	account, err := lookup[*corev1.ServiceAccount](ctx, s.Client, c.LegacyNamespace, c.LegacyName)
+	if err := s.alive("service account", c.LegacyNamespace, ref{Name: c.LegacyName, UID: c.LegacyUID}, account, err); err != nil {
+		return auth.User{}, err
+	}
+	return auth.User{Name: c.Subject, UID: string(account.UID), Groups: auth.ServiceAccountGroups(c.LegacyNamespace)}, nil
+}
+
+func intersect(a, b []string) []string {
+	var both []string
+	for _, x := range a {
+		if slices.Contains(b, x) {
+			both = append(both, x)
+		}
+	}
+	return both
+}

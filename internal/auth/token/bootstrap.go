@@ -1,0 +1,92 @@
+package token
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// Bootstrap tokens (API reference, "Authenticating with Bootstrap Tokens").
+const (
+	SecretTypeBootstrap = corev1.SecretType("bootstrap.kubernetes.io/token")
+	GroupBootstrappers  = "system:bootstrappers"
+	bootstrapUserPrefix = "system:bootstrap:"
+	bootstrapNamespace  = metav1.NamespaceSystem
+	bootstrapPrefix     = "bootstrap-token-"
+)
+
+var (
+	bootstrapToken = regexp.MustCompile(`^([a-z0-9]{6})\.([a-z0-9]{16})$`)
+	bootstrapGroup = regexp.MustCompile(`^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$`)
+)
+
+// Bootstrap authenticates bootstrap tokens: Secrets of kube-system that allow authentication.
+type Bootstrap struct {
+	Client client.Interface
+	Now    func() time.Time
+}
+
+// AuthenticateToken implements auth.TokenAuthenticator.
+func (b Bootstrap) AuthenticateToken(ctx context.Context, token string, audiences []string) (auth.User, []string, bool, error) {
+	match := bootstrapToken.FindStringSubmatch(token)
+	if match == nil {
+		return auth.User{}, nil, false, nil
+	}
+	id, secret := match[1], match[2]
+	stored, err := lookup[*corev1.Secret](ctx, b.Client, bootstrapNamespace, bootstrapPrefix+id)
+	if apierrors.IsNotFound(err) {
+		return auth.User{}, nil, false, nil
+	}
+	if err != nil {
+		return auth.User{}, nil, false, err
+	}
+	groups, err := b.check(stored, id, secret)
+	if err != nil {
+		return auth.User{}, nil, false, err
+	}
+	return auth.User{Name: bootstrapUserPrefix + id, Groups: groups}, audiences, true, nil
+}
+
+// check gives the groups of the token, or why it is refused.
+func (b Bootstrap) check(s *corev1.Secret, id, secret string) ([]string, error) {
+	if s.DeletionTimestamp != nil || s.Type != SecretTypeBootstrap || string(s.Data["token-id"]) != id ||
+		subtle.ConstantTimeCompare(s.Data["token-secret"], []byte(secret)) != 1 {
+		return nil, errors.New("bootstrap token is not valid")
+	}
+	if text := string(s.Data["expiration"]); text != "" {
+		expires, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return nil, fmt.Errorf("bootstrap token %s: expiration: %w", id, err)
+		}
+		if !b.Now().Before(expires) {
+			return nil, fmt.Errorf("bootstrap token %s has expired", id)
+		}
+	}
+	if string(s.Data["usage-bootstrap-authentication"]) != "true" {
+		return nil, fmt.Errorf("bootstrap token %s is not for authentication", id)
+	}
+	groups := []string{GroupBootstrappers}
+	for extra := range strings.SplitSeq(string(s.Data["auth-extra-groups"]), ",") {
+		if extra = strings.TrimSpace(extra); extra == "" {
+			continue
+		}
+		if !bootstrapGroup.MatchString(extra) {
+			return nil, fmt.Errorf("bootstrap token %s: group %q is not of the form %s", id, extra, bootstrapGroup)
+		}
+		groups = append(groups, extra)
+	}
+	slices.Sort(groups)
+	return slices.Compact(groups), nil
+}

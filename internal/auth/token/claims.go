@@ -1,0 +1,73 @@
+package token
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Issuer and audience of a cluster whose domain is cluster.local.
+const DefaultIssuer = "https://kubernetes.default.svc.cluster.local"
+
+// legacyIssuer is in tokens that lie in Secrets.
+const legacyIssuer = "kubernetes/serviceaccount"
+
+// claims are those of a service account token.
+type claims struct {
+	Audience  audience `json:"aud,omitempty"`
+	Expires   int64    `json:"exp,omitempty"` // Unix seconds
+	IssuedAt  int64    `json:"iat,omitempty"`
+	Issuer    string   `json:"iss,omitempty"`
+	ID        string   `json:"jti,omitempty"`
+	Private   *private `json:"kubernetes.io,omitempty"`
+	NotBefore int64    `json:"nbf,omitempty"`
+	Subject   string   `json:"sub,omitempty"`
+	legacy             // of tokens that lie in Secrets
+}
+
+type private struct {
+	Namespace      string `json:"namespace,omitempty"`
+	Node           *ref   `json:"node,omitempty"`
+	Pod            *ref   `json:"pod,omitempty"`
+	Secret         *ref   `json:"secret,omitempty"`
+	ServiceAccount ref    `json:"serviceaccount"`
+	// WarnAfter is when a token should have been refreshed, when its expiry was extended.
+	WarnAfter int64 `json:"warnafter,omitempty"`
+}
+
+type ref struct {
+	Name string `json:"name,omitempty"`
+	UID  string `json:"uid,omitempty"`
+}
+
+type legacy struct {
+	LegacyNamespace  string `json:"kubernetes.io/serviceaccount/namespace,omitempty"`
+	LegacySecretName string `json:"kubernetes.io/serviceaccount/secret.name,omitempty"`
+	LegacyName       string `json:"kubernetes.io/serviceaccount/service-account.name,omitempty"`
+	LegacyUID        string `json:"kubernetes.io/serviceaccount/service-account.uid,omitempty"`
+}
+
+// audience is one string or several in JSON (RFC 7519, 4.1.3).
+type audience []string
+
+func (a *audience) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*a = audience{one}
+		return nil
+	}
+	return json.Unmarshal(data, (*[]string)(a))
+}
+
+// leeway is how far clocks may differ.
+const leeway = 10 * time.Second
+
+// checkTimes says why the token is not valid at the time, or nothing.
+func (c *claims) checkTimes(now time.Time) error {
+	if c.NotBefore != 0 && now.Add(leeway).Before(time.Unix(c.NotBefore, 0)) {
+		return errNotYetValid
+	}
+	if c.Expires != 0 && now.Add(-leeway).After(time.Unix(c.Expires, 0)) {
+		return errExpired
+	}
+	return nil
+}

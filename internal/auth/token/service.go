@@ -1,0 +1,163 @@
+package token
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/pki"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// Config of a Service.
+type Config struct {
+	// Issuer is in every token made; DefaultIssuer when empty. AcceptedIssuers are accepted besides.
+	Issuer          string
+	AcceptedIssuers []string
+	// Audiences are the API server's own; Issuer when empty.
+	Audiences []string
+	// JWKSURI is where verifiers find the keys; Issuer + /openid/v1/jwks when empty.
+	JWKSURI string
+	Keys    *pki.SigningKeys
+	// Client reads the objects that tokens are bound to; it may read everything.
+	Client client.Interface
+	// KeepExpiration turns off the extension of pods' tokens for the API server to a year (as upstream's
+	// --service-account-extend-token-expiration=false).
+	KeepExpiration bool
+	// MaxExpiration caps the lifetime asked for; 0 does not.
+	MaxExpiration time.Duration
+	// Now is time.Now when nil. NewID makes tokens' ids; random UUIDs when nil.
+	Now   func() time.Time
+	NewID func() string
+}
+
+// Service issues and checks service account tokens. Safe for concurrent use.
+type Service struct {
+	Config
+	signer   *key
+	keys     []*key
+	verified auth.Memo[[32]byte, *claims]
+}
+
+// New makes a Service; it fails when a key is of an unknown kind.
+func New(config Config) (*Service, error) {
+	s := &Service{Config: config}
+	if s.Issuer == "" {
+		s.Issuer = DefaultIssuer
+	}
+	if len(s.Audiences) == 0 {
+		s.Audiences = []string{s.Issuer}
+	}
+	if s.JWKSURI == "" {
+		s.JWKSURI = s.Issuer + "/openid/v1/jwks"
+	}
+	if s.Now == nil {
+		s.Now = time.Now
+	}
+	if s.NewID == nil {
+		s.NewID = uuid.NewString
+	}
+	s.verified.Size = 4096
+	for _, public := range s.Keys.Verifiers {
+		k, err := newKey(public)
+		if err != nil {
+			return nil, err
+		}
+		s.keys = append(s.keys, k)
+	}
+	if s.Keys.Signer == nil {
+		return s, nil
+	}
+	signer, err := newKey(s.Keys.Signer.Public())
+	if err != nil {
+		return nil, err
+	}
+	signer.signer = s.Keys.Signer
+	s.signer = signer
+	return s, nil
+}
+
+// LegacyToken is the token that the token controller puts into a Secret of type kubernetes.io/service-account-token.
+// It has no expiry; it ends with its Secret.
+func (s *Service) LegacyToken(account *corev1.ServiceAccount, secret *corev1.Secret) (string, error) {
+	return SignLegacy(s.Keys, account, secret)
+}
+
+// SignLegacy is LegacyToken for a process that has the keys but no Service.
+func SignLegacy(keys *pki.SigningKeys, account *corev1.ServiceAccount, secret *corev1.Secret) (string, error) {
+	if keys == nil || keys.Signer == nil {
+		return "", errors.New("no key to sign service account tokens with")
+	}
+	k, err := newKey(keys.Signer.Public())
+	if err != nil {
+		return "", err
+	}
+	k.signer = keys.Signer
+	return k.sign(claims{
+		Issuer:  legacyIssuer,
+		Subject: auth.ServiceAccountName(account.Namespace, account.Name),
+		legacy: legacy{
+			LegacyNamespace: account.Namespace, LegacySecretName: secret.Name,
+			LegacyName: account.Name, LegacyUID: string(account.UID),
+		},
+	})
+}
+
+// ServeConfiguration answers GET /.well-known/openid-configuration.
+func (s *Service) ServeConfiguration(w http.ResponseWriter, _ *http.Request) {
+	algorithms := map[string]bool{}
+	var list []string
+	for _, k := range s.keys {
+		if !algorithms[k.alg] {
+			algorithms[k.alg] = true
+			list = append(list, k.alg)
+		}
+	}
+	serveDocument(w, "application/json", map[string]any{
+		"issuer":                                s.Issuer,
+		"jwks_uri":                              s.JWKSURI,
+		"response_types_supported":              []string{"id_token"},
+		"subject_types_supported":               []string{"public"},
+		"id_token_signing_alg_values_supported": list,
+	})
+}
+
+// ServeKeys answers GET /openid/v1/jwks.
+func (s *Service) ServeKeys(w http.ResponseWriter, _ *http.Request) {
+	keys := make([]map[string]string, 0, len(s.keys))
+	for _, k := range s.keys {
+		keys = append(keys, k.jwk())
+	}
+	serveDocument(w, "application/jwk-set+json", map[string]any{"keys": keys})
+}
+
+func serveDocument(w http.ResponseWriter, contentType string, document any) {
+	data, err := json.Marshal(document)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Cache-Control", "public, max-age=3600")
+	w.Write(data)
+}
+
+// lookup reads an object from the live picture of its kind, and, when it is not there (yet), from the newest state.
+func lookup[T client.Object](ctx context.Context, c client.Interface, namespace, name string) (T, error) {
+	view, err := client.Open[T](ctx, c, client.Scope{})
+	if err != nil {
+		var zero T
+		return zero, fmt.Errorf("read %s/%s: %w", namespace, name, err)
+	}
+	if obj, ok := view.Get(namespace, name); ok {
+		return obj, nil
+	}
+	return client.Get[T](ctx, c, namespace, name)
+}
