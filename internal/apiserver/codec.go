@@ -1,0 +1,177 @@
+package apiserver
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"github.com/knarr-project/knarr/internal/api"
+)
+
+// protobufPrefix begins every stored object and every protobuf message on the wire.
+const protobufPrefix = "k8s\x00"
+
+// protobufMessage is what the generated types of k8s.io/api implement.
+type protobufMessage interface {
+	Size() int
+	MarshalToSizedBuffer([]byte) (int, error)
+	Unmarshal([]byte) error
+}
+
+// wireSerializer decodes protobuf bodies of any kind.
+var wireSerializer = protobuf.NewSerializer(api.Scheme, api.Scheme)
+
+// marshalProtobuf is obj's bare message, without envelope.
+func marshalProtobuf(obj runtime.Object) ([]byte, error) {
+	m, ok := obj.(protobufMessage)
+	if !ok {
+		return nil, fmt.Errorf("%T has no protobuf form", obj)
+	}
+	buf := make([]byte, m.Size())
+	n, err := m.MarshalToSizedBuffer(buf)
+	if err != nil {
+		return nil, fmt.Errorf("encode %T: %w", obj, err)
+	}
+	return buf[len(buf)-n:], nil
+}
+
+// envelope wraps a bare message as upstream does: prefix and runtime.Unknown with the type's name.
+func envelope(gvk schema.GroupVersionKind, raw []byte) []byte {
+	apiVersion, kind := gvk.GroupVersion().String(), gvk.Kind
+	typeMeta := 2 + len(apiVersion) + 2 + len(kind) // both are shorter than 128 bytes
+	out := make([]byte, 0, len(protobufPrefix)+2+typeMeta+1+binary.MaxVarintLen64+len(raw)+4)
+	out = append(out, protobufPrefix...)
+	out = append(out, 0x0a, byte(typeMeta))
+	out = append(out, 0x0a, byte(len(apiVersion)))
+	out = append(out, apiVersion...)
+	out = append(out, 0x12, byte(len(kind)))
+	out = append(out, kind...)
+	out = append(out, 0x12)
+	out = binary.AppendUvarint(out, uint64(len(raw)))
+	out = append(out, raw...)
+	return append(out, 0x1a, 0x00, 0x22, 0x00) // contentEncoding and contentType, empty
+}
+
+// openEnvelope is the inverse of envelope.
+func openEnvelope(data []byte) (schema.GroupVersionKind, []byte, error) {
+	if len(data) < len(protobufPrefix) || string(data[:len(protobufPrefix)]) != protobufPrefix {
+		return schema.GroupVersionKind{}, nil, fmt.Errorf("the bytes do not begin with the protobuf prefix")
+	}
+	var u runtime.Unknown
+	if err := u.Unmarshal(data[len(protobufPrefix):]); err != nil {
+		return schema.GroupVersionKind{}, nil, err
+	}
+	return schema.FromAPIVersionAndKind(u.APIVersion, u.Kind), u.Raw, nil
+}
+
+// storedCodec turns a kind's objects to the bytes that lie in the store and back.
+type storedCodec struct {
+	hub    schema.GroupVersionKind // of the objects in memory
+	stored schema.GroupVersionKind // of the bytes in the store; other than hub where kinds share a prefix
+	json   bool                    // kinds that upstream stores as JSON
+}
+
+func (c *storedCodec) encode(obj runtime.Object) ([]byte, error) {
+	obj, err := convert(obj, c.hub, c.stored)
+	if err != nil {
+		return nil, err
+	}
+	acc, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, err
+	}
+	if rv := acc.GetResourceVersion(); rv != "" {
+		acc.SetResourceVersion("")
+		defer acc.SetResourceVersion(rv)
+	}
+	if c.json {
+		raw, err := json.Marshal(obj)
+		if err != nil {
+			return nil, fmt.Errorf("encode %T: %w", obj, err)
+		}
+		return append(withTypeMeta(nil, c.stored, raw), '\n'), nil
+	}
+	raw, err := marshalProtobuf(obj)
+	if err != nil {
+		return nil, err
+	}
+	return envelope(c.stored, raw), nil
+}
+
+// decode makes the hub object; defaults are not applied.
+func (c *storedCodec) decode(data []byte, revision int64) (runtime.Object, error) {
+	var obj runtime.Object
+	gvk := c.stored
+	if len(data) > 0 && data[0] == '{' {
+		var err error
+		if obj, err = decodeStoredJSON(data, &gvk); err != nil {
+			return nil, err
+		}
+	} else {
+		found, raw, err := openEnvelope(data)
+		if err != nil {
+			return nil, err
+		}
+		gvk = found
+		if obj, err = api.Scheme.New(gvk); err != nil {
+			return nil, err
+		}
+		m, ok := obj.(protobufMessage)
+		if !ok {
+			return nil, fmt.Errorf("%T has no protobuf form", obj)
+		}
+		if err := m.Unmarshal(raw); err != nil {
+			return nil, fmt.Errorf("decode %s: %w", gvk.Kind, err)
+		}
+	}
+	obj, err := convert(obj, gvk, c.hub)
+	if err != nil {
+		return nil, err
+	}
+	acc, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, err
+	}
+	acc.SetResourceVersion(strconv.FormatInt(revision, 10))
+	return obj, nil
+}
+
+func decodeStoredJSON(data []byte, gvk *schema.GroupVersionKind) (runtime.Object, error) {
+	var t runtime.TypeMeta
+	if err := json.Unmarshal(data, &t); err != nil {
+		return nil, err
+	}
+	*gvk = schema.FromAPIVersionAndKind(t.APIVersion, t.Kind)
+	obj, err := api.Scheme.New(*gvk)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(data, obj); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", gvk.Kind, err)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return obj, nil
+}
+
+// withTypeMeta appends raw, the JSON of an object with an empty TypeMeta, with kind and apiVersion in front.
+func withTypeMeta(dst []byte, gvk schema.GroupVersionKind, raw []byte) []byte {
+	dst = append(dst, `{"kind":"`...)
+	dst = append(dst, gvk.Kind...)
+	dst = append(dst, `","apiVersion":"`...)
+	if gvk.Group != "" {
+		dst = append(dst, gvk.Group...)
+		dst = append(dst, '/')
+	}
+	dst = append(dst, gvk.Version...)
+	dst = append(dst, '"')
+	if len(raw) > 2 {
+		dst = append(dst, ',')
+	}
+	return append(dst, raw[1:]...)
+}

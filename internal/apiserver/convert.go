@@ -1,0 +1,79 @@
+package apiserver
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/api"
+)
+
+// conversion is from one version of a kind to another one.
+type conversion struct{ from, to schema.GroupVersionKind }
+
+// convert gives obj, a from, as a to. The same object comes back when they are the same.
+func convert(obj runtime.Object, from, to schema.GroupVersionKind) (runtime.Object, error) {
+	if from == to {
+		return obj, nil
+	}
+	fn, ok := conversions[conversion{from, to}]
+	if !ok {
+		return nil, fmt.Errorf("no conversion from %s to %s", from, to)
+	}
+	return fn(obj)
+}
+
+// objectConvertor gives the field manager what it wants of a scheme, with our conversions.
+type objectConvertor struct{ hub schema.GroupVersionKind }
+
+var _ runtime.ObjectConvertor = objectConvertor{}
+
+func (c objectConvertor) Convert(in, out, context any) error {
+	return api.Scheme.Convert(in, out, context)
+}
+
+// ConvertToVersion gives a shallow copy of in with its TypeMeta set, in the target version.
+func (c objectConvertor) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
+	from := in.GetObjectKind().GroupVersionKind()
+	if from.Empty() {
+		from = c.hub
+	}
+	to, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{from})
+	if !ok {
+		return nil, fmt.Errorf("no conversion of %s to %v", from, target)
+	}
+	out, err := c.typed(in, from)
+	if err != nil {
+		return nil, err
+	}
+	if out, err = convert(out, from, to); err != nil {
+		return nil, err
+	}
+	if out == in {
+		out = shallowCopy(in)
+	}
+	// Objects in memory carry no TypeMeta, but the field manager's type converter looks at it.
+	out.GetObjectKind().SetGroupVersionKind(to)
+	return out, nil
+}
+
+// typed makes an unstructured object a Go type.
+func (c objectConvertor) typed(in runtime.Object, gvk schema.GroupVersionKind) (runtime.Object, error) {
+	u, ok := in.(runtime.Unstructured)
+	if !ok {
+		return in, nil
+	}
+	out, err := api.Scheme.New(gvk)
+	if err != nil {
+		return nil, err
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.UnstructuredContent(), out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c objectConvertor) ConvertFieldLabel(gvk schema.GroupVersionKind, label, value string) (string, string, error) {
+	return label, value, nil
+}

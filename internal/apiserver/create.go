@@ -1,0 +1,192 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/google/uuid"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+const (
+	// A generated name is at most 63 characters: the prefix is cut to leave room for five random ones.
+	maxGeneratedNameBase = 58
+	generatedSuffix      = 5
+	// generateNameAttempts is how often a name is generated anew when it is taken.
+	generateNameAttempts = 8
+)
+
+// create stores a new object; obj is a hub object that the operation may change.
+func (op *operation) create(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
+	meta := accessor(obj)
+	if err := op.takeNamespace(meta); err != nil {
+		return nil, err
+	}
+	if op.name == "" {
+		op.name = meta.GetName()
+	}
+	obj = op.trackFields(op.endpoint.newObject(), obj)
+	if err := op.admit(ctx, op.attributes(admission.Create, obj, nil)); err != nil {
+		return nil, err
+	}
+	if meta.GetName() != "" || meta.GetGenerateName() == "" {
+		return op.createOnce(ctx, obj)
+	}
+	for attempt := 1; ; attempt++ {
+		candidate := obj.DeepCopyObject()
+		accessor(candidate).SetName(generateName(meta.GetGenerateName()))
+		out, err := op.createOnce(ctx, candidate)
+		if err == nil || !apierrors.IsAlreadyExists(err) {
+			return out, err
+		}
+		if attempt == generateNameAttempts {
+			return nil, apierrors.NewGenerateNameConflict(op.endpoint.resource, accessor(candidate).GetName(), 1)
+		}
+	}
+}
+
+func generateName(base string) string {
+	if len(base) > maxGeneratedNameBase {
+		base = base[:maxGeneratedNameBase]
+	}
+	return base + utilrand.String(generatedSuffix)
+}
+
+// takeNamespace puts the object into the request's namespace.
+func (op *operation) takeNamespace(meta metav1.Object) error {
+	if !op.endpoint.kind.Namespaced {
+		if op.endpoint.resource.Resource == "namespaces" && op.endpoint.resource.Group == "" {
+			return nil // the validation of metadata says what is wrong
+		}
+		if meta.GetNamespace() != "" && op.namespace == "" {
+			return nil
+		}
+		return nil
+	}
+	switch {
+	case op.namespace == "":
+		return apierrors.NewBadRequest("an empty namespace may not be set during creation")
+	case meta.GetNamespace() == "":
+		meta.SetNamespace(op.namespace)
+	case meta.GetNamespace() != op.namespace:
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	return nil
+}
+
+// createOnce prepares, validates and commits one candidate.
+func (op *operation) createOnce(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
+	if err := op.prepareCreate(ctx, obj); err != nil {
+		return nil, err
+	}
+	meta := accessor(obj)
+	r := op.endpoint.registry
+	t := &txn{op: op}
+	if r.hooks.create != nil {
+		if err := r.hooks.create(ctx, t, obj); err != nil {
+			t.fail()
+			return nil, err
+		}
+	}
+	key := r.key(meta.GetNamespace(), meta.GetName())
+	if op.dryRun {
+		t.fail()
+		c, _, err := r.load(ctx, key, true)
+		if err != nil {
+			return nil, err
+		}
+		if c.obj != nil {
+			return nil, op.alreadyExists(meta.GetName(), c.obj)
+		}
+		return obj, nil
+	}
+	stored, err := r.codec.encode(obj)
+	if err != nil {
+		t.fail()
+		return nil, err
+	}
+	lease, err := r.server.lease(ctx, r)
+	if err != nil {
+		t.fail()
+		return nil, err
+	}
+	t.add(store.Condition{Key: key}, store.Op{Key: key, Value: stored, Lease: lease})
+	res, err := t.commit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !res.Succeeded {
+		return nil, op.createRefused(t, res, key)
+	}
+	meta.SetResourceVersion(strconv.FormatInt(res.Revision, 10))
+	r.settle(ctx, res.Revision)
+	return obj, nil
+}
+
+// createRefused says why a create's conditions did not hold: the object exists, or what a hook wanted is taken.
+func (op *operation) createRefused(t *txn, res store.TxnResult, key string) error {
+	for i, c := range t.conditions {
+		if c.Key != key || res.Current[i] == nil {
+			continue
+		}
+		existing, err := op.endpoint.fromStore(res.Current[i])
+		if err != nil {
+			return err
+		}
+		_, name := op.endpoint.names(key)
+		return op.alreadyExists(name, existing.obj)
+	}
+	return errRetry
+}
+
+// errRetry: something that a write depends on besides its object changed meanwhile.
+var errRetry = errors.New("the objects that the write depends on changed meanwhile")
+
+func (op *operation) alreadyExists(name string, existing runtime.Object) error {
+	err := apierrors.NewAlreadyExists(op.endpoint.resource, name)
+	if accessor(existing).GetDeletionTimestamp() != nil {
+		err.ErrStatus.Message = fmt.Sprintf("object is being deleted: %s", err.ErrStatus.Message)
+	}
+	return err
+}
+
+// prepareCreate fills in what the server decides and holds the object to the rules.
+func (op *operation) prepareCreate(ctx context.Context, obj runtime.Object) error {
+	r, meta := op.endpoint.registry, accessor(obj)
+	meta.SetDeletionTimestamp(nil)
+	meta.SetDeletionGracePeriodSeconds(nil)
+	meta.SetSelfLink("")
+	meta.SetResourceVersion("")
+	meta.SetCreationTimestamp(r.server.now())
+	meta.SetUID(types.UID(uuid.NewString()))
+	if r.strategy.PrepareCreate != nil {
+		r.strategy.PrepareCreate(obj)
+	}
+	errs := r.strategy.ValidateMeta(meta, r.kind.Namespaced)
+	if r.strategy.ValidateCreate != nil {
+		errs = append(errs, r.strategy.ValidateCreate(obj)...)
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(op.endpoint.gvk.GroupKind(), meta.GetName(), errs)
+	}
+	a := op.attributes(admission.Create, obj, nil)
+	a.Name = meta.GetName()
+	if err := op.validateAdmission(ctx, a); err != nil {
+		return err
+	}
+	if r.strategy.Warnings != nil {
+		for _, w := range r.strategy.Warnings(obj, nil) {
+			op.warn(w)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,270 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// delete removes the named object, or marks it as being deleted when finalizers or a grace period stand before
+// that. It returns the object in its last state, and whether it is gone.
+func (op *operation) delete(ctx context.Context, opts *metav1.DeleteOptions) (out runtime.Object, gone bool, err error) {
+	if errs := metav1validation.ValidateDeleteOptions(opts); len(errs) > 0 {
+		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
+	}
+	r := op.endpoint.registry
+	key := r.key(op.namespace, op.name)
+	c, fresh, err := r.load(ctx, key, false)
+	if err != nil {
+		return nil, false, err
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, false, storeError(err)
+		}
+		if c.obj == nil {
+			return nil, false, apierrors.NewNotFound(r.resource, op.name)
+		}
+		var next *current
+		out, gone, next, err = op.deleteOnce(ctx, key, c, opts.DeepCopy())
+		switch {
+		case err == nil && next == nil:
+			return out, gone, nil
+		case err == nil:
+			c, fresh = *next, true
+		case fresh && !errors.Is(err, errRetry):
+			return nil, false, err
+		default:
+			newest, _, loadErr := r.load(ctx, key, true)
+			if loadErr != nil {
+				return nil, false, loadErr
+			}
+			if newest.revision == c.revision && !errors.Is(err, errRetry) {
+				return nil, false, err
+			}
+			c, fresh = newest, true
+		}
+	}
+}
+
+func (op *operation) deleteOnce(ctx context.Context, key string, c current, opts *metav1.DeleteOptions) (out runtime.Object, gone bool, next *current, err error) {
+	if err := op.checkPreconditions(opts.Preconditions, accessor(c.obj)); err != nil {
+		return nil, false, nil, err
+	}
+	a := op.attributes(admission.Delete, nil, c.obj)
+	if err := op.admit(ctx, a); err != nil {
+		return nil, false, nil, err
+	}
+	if err := op.validateAdmission(ctx, a); err != nil {
+		return nil, false, nil, err
+	}
+	obj := c.obj.DeepCopyObject()
+	switch op.markDeleted(obj, opts) {
+	case deletePending:
+		return obj, false, nil, nil
+	case deleteMark:
+		next, err := op.commitMark(ctx, key, c, obj)
+		return obj, false, next, err
+	}
+	if op.dryRun {
+		return obj, true, nil, nil
+	}
+	revision, next, err := op.remove(ctx, key, c)
+	if err != nil || next != nil {
+		return nil, false, next, err
+	}
+	accessor(obj).SetResourceVersion(strconv.FormatInt(revision, 10))
+	return obj, true, nil, nil
+}
+
+func (op *operation) checkPreconditions(p *metav1.Preconditions, meta metav1.Object) error {
+	if p == nil {
+		return nil
+	}
+	if p.UID != nil && *p.UID != meta.GetUID() {
+		return apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf(
+			"the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, meta.GetUID()))
+	}
+	if p.ResourceVersion != nil && *p.ResourceVersion != meta.GetResourceVersion() {
+		return apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf(
+			"the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, meta.GetResourceVersion()))
+	}
+	return nil
+}
+
+type deleteStep int
+
+const (
+	deleteNow     deleteStep = iota // nothing stands before it
+	deleteMark                      // store the mark
+	deletePending                   // it is already being deleted, and this request changes nothing
+)
+
+// markDeleted sets the deletion's metadata on obj and says what is to be done.
+func (op *operation) markDeleted(obj runtime.Object, opts *metav1.DeleteOptions) deleteStep {
+	meta := accessor(obj)
+	graceful, pending := op.takeGrace(obj, meta, opts)
+	if pending {
+		return deletePending
+	}
+	finalizersChanged := op.takeFinalizers(meta, opts)
+	ns, isNamespace := obj.(*corev1.Namespace)
+	waits := len(meta.GetFinalizers()) > 0 || isNamespace && len(ns.Spec.Finalizers) > 0
+	if isNamespace && waits && ns.Status.Phase != corev1.NamespaceTerminating {
+		ns.Status.Phase = corev1.NamespaceTerminating
+		finalizersChanged = true
+	}
+	switch {
+	case graceful && (waits || *meta.GetDeletionGracePeriodSeconds() > 0):
+		return deleteMark
+	case !waits:
+		return deleteNow
+	case meta.GetDeletionTimestamp() != nil && !finalizersChanged && !graceful:
+		return deletePending
+	}
+	if !graceful {
+		op.setDeletion(meta, 0, isNamespace)
+	}
+	return deleteMark
+}
+
+// takeGrace applies the grace period. graceful says that obj was marked by it; pending that an earlier, shorter one runs.
+func (op *operation) takeGrace(obj runtime.Object, meta metav1.Object, opts *metav1.DeleteOptions) (graceful, pending bool) {
+	check := op.endpoint.strategy.GracefulDelete
+	if check == nil {
+		return false, false
+	}
+	if at := meta.GetDeletionTimestamp(); at != nil {
+		running := meta.GetDeletionGracePeriodSeconds()
+		if running == nil {
+			return false, false
+		}
+		if opts.GracePeriodSeconds == nil || *opts.GracePeriodSeconds >= *running {
+			return false, true
+		}
+		// Only a shorter grace period may follow; it counts from the same beginning.
+		begun := at.Add(-time.Duration(*running) * time.Second)
+		ends := metav1.NewTime(begun.Add(time.Duration(*opts.GracePeriodSeconds) * time.Second))
+		seconds := *opts.GracePeriodSeconds
+		meta.SetDeletionTimestamp(&ends)
+		meta.SetDeletionGracePeriodSeconds(&seconds)
+		return true, false
+	}
+	seconds, ok := check(obj, opts)
+	if !ok {
+		return false, false
+	}
+	op.setDeletion(meta, seconds, false)
+	return true, false
+}
+
+func (op *operation) setDeletion(meta metav1.Object, seconds int64, withoutGrace bool) {
+	if meta.GetDeletionTimestamp() == nil {
+		at := metav1.NewTime(op.server.now().Add(time.Duration(seconds) * time.Second))
+		meta.SetDeletionTimestamp(&at)
+		if meta.GetGeneration() > 0 {
+			meta.SetGeneration(meta.GetGeneration() + 1)
+		}
+	}
+	if !withoutGrace {
+		meta.SetDeletionGracePeriodSeconds(&seconds)
+	}
+}
+
+// takeFinalizers sets the garbage collector's finalizers as the propagation policy wants them.
+func (op *operation) takeFinalizers(meta metav1.Object, opts *metav1.DeleteOptions) (changed bool) {
+	if op.endpoint.resource.Resource == "events" {
+		return false // events own nothing
+	}
+	before := meta.GetFinalizers()
+	orphan, foreground := op.propagation(before, opts)
+	after := slices.DeleteFunc(slices.Clone(before), func(f string) bool {
+		return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
+	})
+	if orphan {
+		after = append(after, metav1.FinalizerOrphanDependents)
+	}
+	if foreground {
+		after = append(after, metav1.FinalizerDeleteDependents)
+	}
+	if slices.Equal(before, after) {
+		return false
+	}
+	meta.SetFinalizers(after)
+	return true
+}
+
+func (op *operation) propagation(finalizers []string, opts *metav1.DeleteOptions) (orphan, foreground bool) {
+	switch {
+	case opts.OrphanDependents != nil:
+		return *opts.OrphanDependents, false
+	case opts.PropagationPolicy != nil:
+		return *opts.PropagationPolicy == metav1.DeletePropagationOrphan, *opts.PropagationPolicy == metav1.DeletePropagationForeground
+	case slices.Contains(finalizers, metav1.FinalizerOrphanDependents):
+		return true, false
+	case slices.Contains(finalizers, metav1.FinalizerDeleteDependents):
+		return false, true
+	}
+	policy := op.endpoint.strategy.DefaultPropagation
+	return policy == metav1.DeletePropagationOrphan, policy == metav1.DeletePropagationForeground
+}
+
+// commitMark stores an object that is being deleted.
+func (op *operation) commitMark(ctx context.Context, key string, c current, obj runtime.Object) (*current, error) {
+	r := op.endpoint.registry
+	if op.dryRun {
+		return nil, nil
+	}
+	stored, err := r.codec.encode(obj)
+	if err != nil {
+		return nil, err
+	}
+	t := &txn{op: op}
+	t.add(store.Condition{Key: key, ModRevision: c.revision}, store.Op{Key: key, Value: stored})
+	res, err := t.commit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !res.Succeeded {
+		return op.refused(t, res, key, c)
+	}
+	accessor(obj).SetResourceVersion(strconv.FormatInt(res.Revision, 10))
+	r.settle(ctx, res.Revision)
+	return nil, nil
+}
+
+// remove deletes the key if it is still in the state c.
+func (op *operation) remove(ctx context.Context, key string, c current) (revision int64, next *current, err error) {
+	r := op.endpoint.registry
+	t := &txn{op: op}
+	if r.hooks.remove != nil {
+		if err := r.hooks.remove(ctx, t, c.obj); err != nil {
+			t.fail()
+			return 0, nil, err
+		}
+	}
+	t.add(store.Condition{Key: key, ModRevision: c.revision}, store.Op{Key: key, Delete: true})
+	res, err := t.commit(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	if !res.Succeeded {
+		next, err := op.refused(t, res, key, c)
+		return 0, next, err
+	}
+	r.settle(ctx, res.Revision)
+	return res.Revision, nil, nil
+}

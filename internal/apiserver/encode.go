@@ -1,0 +1,136 @@
+package apiserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/knarr-project/knarr/internal/cache"
+)
+
+// jsonOf is the entry's JSON in the endpoint's version, without TypeMeta; made once and shared.
+func (e *endpoint) jsonOf(entry *cache.Entry) ([]byte, error) {
+	return entry.Encoded(e.gvk.Version+"+json", e.marshalJSON)
+}
+
+// protobufOf is the entry's bare protobuf message in the endpoint's version; made once and shared.
+func (e *endpoint) protobufOf(entry *cache.Entry) ([]byte, error) {
+	return entry.Encoded(e.gvk.Version+"+protobuf", e.marshalProtobuf)
+}
+
+func (e *endpoint) marshalJSON(obj runtime.Object) ([]byte, error) {
+	obj, err := e.fromHub(obj)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(obj)
+}
+
+func (e *endpoint) marshalProtobuf(obj runtime.Object) ([]byte, error) {
+	obj, err := e.fromHub(obj)
+	if err != nil {
+		return nil, err
+	}
+	return marshalProtobuf(obj)
+}
+
+// encodeEntry is one cached object on the wire.
+func (e *endpoint) encodeEntry(entry *cache.Entry, f format) ([]byte, error) {
+	if f.as != "" {
+		obj, err := entry.Object()
+		if err != nil {
+			return nil, err
+		}
+		return e.encodeObject(obj, f)
+	}
+	if f.media == mediaProtobuf {
+		raw, err := e.protobufOf(entry)
+		if err != nil {
+			return nil, err
+		}
+		return envelope(e.gvk, raw), nil
+	}
+	raw, err := e.jsonOf(entry)
+	if err != nil {
+		return nil, err
+	}
+	return finishJSON(withTypeMeta(make([]byte, 0, len(raw)+len(e.gvk.Kind)+len(e.gvk.Group)+48), e.gvk, raw), f)
+}
+
+// encodeObject is one hub object on the wire.
+func (e *endpoint) encodeObject(obj runtime.Object, f format) ([]byte, error) {
+	switch {
+	case f.table():
+		table, err := e.table([]runtime.Object{obj}, metav1.ListMeta{ResourceVersion: accessor(obj).GetResourceVersion()}, f, true)
+		if err != nil {
+			return nil, err
+		}
+		return encodeAs(table, metav1.SchemeGroupVersion.WithKind("Table"), f)
+	case f.metadata():
+		return encodeAs(e.partialMetadata(obj), schema.GroupVersionKind{Group: metav1.GroupName, Version: f.asVersion, Kind: "PartialObjectMetadata"}, f)
+	}
+	versioned, err := e.fromHub(obj)
+	if err != nil {
+		return nil, err
+	}
+	return encodeAs(versioned, e.gvk, f)
+}
+
+// encodeAs puts an object with the given kind on the wire. Its own TypeMeta is empty or the same.
+func encodeAs(obj runtime.Object, gvk schema.GroupVersionKind, f format) ([]byte, error) {
+	if f.media == mediaProtobuf {
+		raw, err := marshalProtobuf(obj)
+		if err != nil {
+			return nil, err
+		}
+		return envelope(gvk, raw), nil
+	}
+	raw, err := json.Marshal(obj)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", gvk.Kind, err)
+	}
+	if obj.GetObjectKind().GroupVersionKind().Empty() {
+		raw = withTypeMeta(make([]byte, 0, len(raw)+len(gvk.Kind)+len(gvk.Group)+48), gvk, raw)
+	}
+	return finishJSON(raw, f)
+}
+
+// finishJSON makes a complete JSON document what the client accepts: YAML, or indented, or as it is with a newline.
+func finishJSON(doc []byte, f format) ([]byte, error) {
+	switch {
+	case f.media == mediaYAML:
+		return yaml.JSONToYAML(doc)
+	case f.pretty:
+		var out bytes.Buffer
+		if err := json.Indent(&out, doc, "", "  "); err != nil {
+			return nil, err
+		}
+		return out.Bytes(), nil
+	}
+	return append(doc, '\n'), nil
+}
+
+// respond writes a complete body.
+func respond(w http.ResponseWriter, code int, f format, body []byte) {
+	w.Header().Set("Content-Type", f.contentType())
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(code)
+	_, _ = w.Write(body) // the client has gone: nobody to tell
+}
+
+// respondAs encodes and writes an object of a kind of its own.
+func respondAs(w http.ResponseWriter, code int, f format, obj runtime.Object, gvk schema.GroupVersionKind) {
+	body, err := encodeAs(obj, gvk, f)
+	if err != nil {
+		respondError(w, f, err)
+		return
+	}
+	respond(w, code, f, body)
+}

@@ -1,0 +1,95 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/cache"
+)
+
+// futureWait is how long a read waits for a revision that has not been reached, as upstream.
+const futureWait = 3 * time.Second
+
+// get finds the named object: its newest state for an empty resourceVersion, any for "0", else one at least that new.
+func (op *operation) get(ctx context.Context, resourceVersion string) (*cache.Entry, error) {
+	r := op.endpoint.registry
+	reader, err := r.cache(ctx)
+	if err != nil {
+		return nil, storeError(err)
+	}
+	if err := r.waitFresh(ctx, reader, resourceVersion); err != nil {
+		return nil, err
+	}
+	entry, ok := reader.Snapshot().Get(r.key(op.namespace, op.name))
+	if !ok {
+		return nil, apierrors.NewNotFound(r.resource, op.name)
+	}
+	return entry, nil
+}
+
+// waitFresh waits until the cache has what the resourceVersion asks for.
+func (r *registry) waitFresh(ctx context.Context, reader cache.Reader, resourceVersion string) error {
+	if resourceVersion == "0" {
+		return nil
+	}
+	if resourceVersion == "" {
+		newest, err := r.server.store.Revision(ctx)
+		if err != nil {
+			return storeError(err)
+		}
+		if err := reader.WaitFor(ctx, newest); err != nil {
+			return storeError(err)
+		}
+		return nil
+	}
+	revision, err := parseRevision(resourceVersion)
+	if err != nil {
+		return err
+	}
+	return waitFuture(ctx, reader, revision)
+}
+
+func parseRevision(resourceVersion string) (int64, error) {
+	revision, err := strconv.ParseUint(resourceVersion, 10, 63)
+	if err != nil {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("Invalid value: %q: %v", resourceVersion, err))
+	}
+	return int64(revision), nil
+}
+
+// waitFuture waits a little for a revision, and says that it is too large when it does not come.
+func waitFuture(ctx context.Context, reader cache.Reader, revision int64) error {
+	bounded, cancel := context.WithTimeout(ctx, futureWait)
+	defer cancel()
+	err := reader.WaitFor(bounded, revision)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, cache.ErrFuture)) {
+		return tooLarge(revision, reader.Snapshot().Revision())
+	}
+	return storeError(err)
+}
+
+// tooLarge is upstream's answer to a resourceVersion that has not been reached; clients look for the cause.
+func tooLarge(wanted, current int64) error {
+	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", wanted, current), 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	return err
+}
+
+// badFieldSelector is upstream's answer to a field that can not be selected by.
+func badFieldSelector(label string) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", label))
+}
+
+func invalidListOptions(errs field.ErrorList) error {
+	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", errs)
+}

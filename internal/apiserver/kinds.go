@@ -1,0 +1,84 @@
+package apiserver
+
+import (
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/api"
+)
+
+// kindProvider adds kinds while the server runs (custom resources). It finds an endpoint by what a path names.
+type kindProvider interface {
+	endpoint(gvr schema.GroupVersionResource) (*endpoint, bool)
+}
+
+// endpoints finds what a path names: the table's kinds, and after them those of dynamic providers.
+type endpoints struct {
+	builtin    map[schema.GroupVersionResource]*endpoint
+	registries map[schema.GroupResource]*registry
+
+	mu      sync.RWMutex
+	dynamic []kindProvider
+}
+
+func newEndpoints(s *Server) *endpoints {
+	table := api.Kinds()
+	es := &endpoints{
+		builtin:    make(map[schema.GroupVersionResource]*endpoint, len(table)),
+		registries: make(map[schema.GroupResource]*registry, len(table)),
+	}
+	for i := range table {
+		kind := &table[i]
+		r := newRegistry(s, kind)
+		es.registries[r.resource] = r
+		served := kind.Served
+		if len(served) == 0 {
+			served = []string{kind.Kind.Version}
+		}
+		for _, version := range served {
+			gv := schema.GroupVersion{Group: kind.Kind.Group, Version: version}
+			e := &endpoint{registry: r, gvk: gv.WithKind(kind.Kind.Kind), gvr: gv.WithResource(kind.Resource)}
+			es.builtin[e.gvr] = e
+		}
+	}
+	return es
+}
+
+func (es *endpoints) find(gvr schema.GroupVersionResource) (*endpoint, bool) {
+	if e, ok := es.builtin[gvr]; ok {
+		return e, true
+	}
+	es.mu.RLock()
+	defer es.mu.RUnlock()
+	for _, p := range es.dynamic {
+		if e, ok := p.endpoint(gvr); ok {
+			return e, true
+		}
+	}
+	return nil, false
+}
+
+// registry is the registry of a kind that the server itself needs; nil when the table does not have it.
+func (es *endpoints) registry(group, resource string) *registry {
+	return es.registries[schema.GroupResource{Group: group, Resource: resource}]
+}
+
+// hub is the endpoint of a built-in kind in its storage version.
+func (es *endpoints) hub(group, resource string) (*endpoint, bool) {
+	r := es.registry(group, resource)
+	if r == nil {
+		return nil, false
+	}
+	return es.find(r.kind.GVR())
+}
+
+// allows tells whether the endpoint has the verb on the object itself or the subresource.
+func (e *endpoint) allows(verb, subresource string) bool {
+	if subresource == "" {
+		return slices.Contains(e.verbs(), verb)
+	}
+	sub := e.subresource(subresource)
+	return sub != nil && slices.Contains(sub.Verbs, verb)
+}

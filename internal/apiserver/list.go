@@ -1,0 +1,206 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	listvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/knarr-project/knarr/internal/cache"
+)
+
+// listRequest is a list's or watch's options, understood.
+type listRequest struct {
+	opts   metav1.ListOptions
+	labels labels.Selector
+	fields fields.Selector
+}
+
+// newListRequest parses the selectors and holds the options to upstream's rules.
+func (op *operation) newListRequest(opts metav1.ListOptions) (*listRequest, error) {
+	req := &listRequest{opts: opts, labels: labels.Everything(), fields: fields.Everything()}
+	var err error
+	if opts.LabelSelector != "" {
+		if req.labels, err = labels.Parse(opts.LabelSelector); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	if opts.FieldSelector != "" {
+		if req.fields, err = fields.ParseSelector(opts.FieldSelector); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		if err := op.checkFields(req.fields); err != nil {
+			return nil, err
+		}
+	}
+	internal := &internalversion.ListOptions{
+		LabelSelector: req.labels, FieldSelector: req.fields, Watch: opts.Watch, AllowWatchBookmarks: opts.AllowWatchBookmarks,
+		ResourceVersion: opts.ResourceVersion, ResourceVersionMatch: opts.ResourceVersionMatch, TimeoutSeconds: opts.TimeoutSeconds,
+		Limit: opts.Limit, Continue: opts.Continue, SendInitialEvents: opts.SendInitialEvents,
+	}
+	if errs := listvalidation.ValidateListOptions(internal, true); len(errs) > 0 {
+		return nil, invalidListOptions(errs)
+	}
+	return req, nil
+}
+
+// checkFields refuses selectors on fields that the kind does not select by.
+func (op *operation) checkFields(sel fields.Selector) error {
+	for _, req := range sel.Requirements() {
+		if req.Field == "metadata.name" || req.Field == "metadata.namespace" || slices.Contains(op.endpoint.strategy.FieldNames, req.Field) {
+			continue
+		}
+		if len(op.endpoint.strategy.FieldNames) == 0 {
+			return apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", req.Field))
+		}
+		return badFieldSelector(req.Field)
+	}
+	return nil
+}
+
+func (r *listRequest) matches(e *cache.Entry) bool {
+	return (r.labels.Empty() || r.labels.Matches(e.Labels)) && (r.fields.Empty() || r.fields.Matches(e.Fields))
+}
+
+// page is one answer to a list.
+type page struct {
+	entries   []*cache.Entry
+	revision  int64
+	next      string // continue token
+	remaining *int64
+}
+
+func (p *page) meta() metav1.ListMeta {
+	return metav1.ListMeta{ResourceVersion: strconv.FormatInt(p.revision, 10), Continue: p.next, RemainingItemCount: p.remaining}
+}
+
+// list answers from one snapshot: the newest, any, one at least as new, or exactly that of a resourceVersion or continue token.
+func (op *operation) list(ctx context.Context, req *listRequest) (*page, error) {
+	r := op.endpoint.registry
+	reader, err := r.cache(ctx)
+	if err != nil {
+		return nil, storeError(err)
+	}
+	prefix := r.prefix(op.namespace)
+	from, limit := prefix, req.opts.Limit
+	var snapshot *cache.Snapshot
+	switch rv := req.opts.ResourceVersion; {
+	case req.opts.Continue != "":
+		snapshot, from, err = op.continued(ctx, reader, req, prefix)
+	case rv == "0" && req.opts.ResourceVersionMatch != metav1.ResourceVersionMatchExact:
+		limit = 0 // as upstream: whoever takes any state gets it whole
+		snapshot = reader.Snapshot()
+	case rv != "" && rv != "0" && (req.opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact || req.opts.ResourceVersionMatch == "" && limit > 0):
+		snapshot, err = op.exactly(ctx, reader, rv)
+	default:
+		if err = r.waitFresh(ctx, reader, rv); err == nil {
+			snapshot = reader.Snapshot()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return op.collect(snapshot, req, prefix, from, limit), nil
+}
+
+// collect takes what matches from the snapshot, up to the limit.
+func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from string, limit int64) *page {
+	p := &page{revision: s.Revision()}
+	everything := req.labels.Empty() && req.fields.Empty()
+	if everything && limit == 0 && op.namespace == "" {
+		p.entries = make([]*cache.Entry, 0, s.Len())
+	}
+	if key, ok := op.single(req); ok && limit == 0 {
+		if e, found := s.Get(key); found && req.matches(e) {
+			p.entries = append(p.entries, e)
+		}
+		return p
+	}
+	more, rest := false, int64(0)
+	s.Ascend(prefix, from, func(e *cache.Entry) bool {
+		if limit > 0 && int64(len(p.entries)) == limit {
+			if !everything {
+				// Whether anything else matches is found out by the next page, as upstream.
+				more = true
+				return false
+			}
+			more = true
+			rest++
+			return true
+		}
+		if everything || req.matches(e) {
+			p.entries = append(p.entries, e)
+		}
+		return true
+	})
+	if more {
+		last := p.entries[len(p.entries)-1].Key
+		p.next = encodeContinue(last, prefix, s.Revision())
+		if everything {
+			p.remaining = &rest
+		}
+	}
+	return p
+}
+
+// single is the key of the only object that the field selector can match.
+func (op *operation) single(req *listRequest) (string, bool) {
+	if req.fields.Empty() {
+		return "", false
+	}
+	name, ok := req.fields.RequiresExactMatch("metadata.name")
+	if !ok || name == "" || op.endpoint.kind.Namespaced && op.namespace == "" {
+		return "", false
+	}
+	return op.endpoint.key(op.namespace, name), true
+}
+
+// exactly is the snapshot at a resourceVersion.
+func (op *operation) exactly(ctx context.Context, reader cache.Reader, resourceVersion string) (*cache.Snapshot, error) {
+	revision, err := parseRevision(resourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	if err := waitFuture(ctx, reader, revision); err != nil {
+		return nil, err
+	}
+	s, err := reader.At(ctx, revision)
+	if errors.Is(err, cache.ErrTooOld) {
+		return nil, apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
+	}
+	if err != nil {
+		return nil, storeError(err)
+	}
+	return s, nil
+}
+
+// continued is the snapshot that a continue token names and the key to go on from.
+func (op *operation) continued(ctx context.Context, reader cache.Reader, req *listRequest, prefix string) (*cache.Snapshot, string, error) {
+	from, revision, err := decodeContinue(req.opts.Continue, prefix)
+	if err != nil {
+		return nil, "", apierrors.NewBadRequest(fmt.Sprintf("continue key is not valid: %v", err))
+	}
+	if revision <= 0 {
+		// An inconsistent token goes on in the newest state.
+		if err := op.endpoint.waitFresh(ctx, reader, ""); err != nil {
+			return nil, "", err
+		}
+		return reader.Snapshot(), from, nil
+	}
+	s, err := reader.At(ctx, revision)
+	if errors.Is(err, cache.ErrTooOld) {
+		return nil, "", expiredContinue(from, prefix)
+	}
+	if err != nil {
+		return nil, "", storeError(err)
+	}
+	return s, from, nil
+}

@@ -1,0 +1,163 @@
+package apiserver
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/applyconfigurations"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/knarr-project/knarr/internal/api"
+)
+
+// managerKey names a field manager: fields are owned per version, and per subresource.
+type managerKey struct {
+	gvk         schema.GroupVersionKind
+	subresource string
+}
+
+type fieldManager = *managedfields.FieldManager
+
+// typeConverter knows the schemas of the built-in kinds; parsing them takes a while, so it is done on first use.
+var typeConverter = sync.OnceValue(func() managedfields.TypeConverter {
+	return applyconfigurations.NewTypeConverter(api.Scheme)
+})
+
+// fieldManager tracks who owns which field of the operation's kind.
+func (op *operation) manager() (fieldManager, error) {
+	e := op.endpoint
+	key := managerKey{e.gvk, op.subresource}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if m, ok := e.managers[key]; ok {
+		return m, nil
+	}
+	m, err := managedfields.NewDefaultFieldManager(typeConverter(), objectConvertor{hub: e.kind.Kind}, defaulter{e.registry},
+		api.Scheme, e.gvk, e.kind.Kind.GroupVersion(), op.subresource, e.resetFields(op.subresource))
+	if err != nil {
+		return nil, err
+	}
+	e.managers[key] = m
+	return m, nil
+}
+
+// resetFields are those that a write to this (sub)resource has no effect on, so that it does not come to own them.
+func (e *endpoint) resetFields(subresource string) map[fieldpath.APIVersion]fieldpath.Filter {
+	var reset *fieldpath.Set
+	switch {
+	case subresource == "status":
+		reset = fieldpath.NewSet(fieldpath.MakePathOrDie("spec"))
+		if e.resource.Resource != "nodes" {
+			reset.Insert(fieldpath.MakePathOrDie("metadata", "deletionTimestamp"))
+			reset.Insert(fieldpath.MakePathOrDie("metadata", "ownerReferences"))
+		}
+	case subresource == "" && e.hasSubresource("status"):
+		reset = fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
+	default:
+		return nil
+	}
+	filter := fieldpath.NewExcludeSetFilter(reset)
+	out := map[fieldpath.APIVersion]fieldpath.Filter{}
+	for _, version := range e.kind.Served {
+		gv := schema.GroupVersion{Group: e.gvk.Group, Version: version}
+		out[fieldpath.APIVersion(gv.String())] = filter
+	}
+	return out
+}
+
+// trackFields records in the new object's managedFields what the operation's manager has set.
+func (op *operation) trackFields(live, obj runtime.Object) runtime.Object {
+	if op.fieldManager == "" {
+		return obj
+	}
+	m, err := op.manager()
+	if err != nil {
+		op.server.log.Error("managed fields are not tracked", "kind", op.endpoint.gvk.String(), "err", err)
+		return obj
+	}
+	obj = m.UpdateNoErrors(live, obj, op.fieldManager)
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return obj
+}
+
+// managerOrAgent is the field manager of a request that names none: the first part of its user agent.
+func managerOrAgent(manager, userAgent string) string {
+	if manager != "" {
+		return manager
+	}
+	agent, _, _ := strings.Cut(userAgent, "/")
+	agent = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, agent)
+	if len(agent) > 128 {
+		agent = agent[:128]
+	}
+	return agent
+}
+
+// keepManagedTimes keeps the old managedFields when nothing but their times differ, so that a write without effect
+// makes no new revision.
+func keepManagedTimes(r *registry, obj runtime.Object, c current) {
+	meta := accessor(obj)
+	mine, old := meta.GetManagedFields(), accessor(c.obj).GetManagedFields()
+	if !slices.EqualFunc(mine, old, sameButTime) || slices.EqualFunc(mine, old, sameTime) {
+		return
+	}
+	meta.SetManagedFields(old)
+	if stored, err := r.codec.encode(obj); err != nil || !bytes.Equal(stored, c.stored) {
+		meta.SetManagedFields(mine)
+	}
+}
+
+func sameTime(a, b metav1.ManagedFieldsEntry) bool { return a.Time.Equal(b.Time) }
+
+func sameButTime(a, b metav1.ManagedFieldsEntry) bool {
+	if a.Manager != b.Manager || a.Operation != b.Operation || a.APIVersion != b.APIVersion || a.FieldsType != b.FieldsType ||
+		a.Subresource != b.Subresource || (a.FieldsV1 == nil) != (b.FieldsV1 == nil) {
+		return false
+	}
+	return a.FieldsV1 == nil || bytes.Equal(a.FieldsV1.Raw, b.FieldsV1.Raw)
+}
+
+// keepAllButStatus is the usual rule of a status update: everything but status stays as it is.
+func keepAllButStatus(obj, old runtime.Object) {
+	newFields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return
+	}
+	oldFields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(old)
+	if err != nil {
+		return
+	}
+	managed := accessor(obj).GetManagedFields()
+	if status, ok := newFields["status"]; ok {
+		oldFields["status"] = status
+	} else {
+		delete(oldFields, "status")
+	}
+	rv := accessor(obj).GetResourceVersion()
+	clearObject(obj)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(oldFields, obj); err != nil {
+		return
+	}
+	accessor(obj).SetManagedFields(managed)
+	accessor(obj).SetResourceVersion(rv)
+}
+
+// defaulter gives the field manager a kind's defaults.
+type defaulter struct{ *registry }
+
+func (d defaulter) Default(in runtime.Object) {
+	if in.GetObjectKind().GroupVersionKind() == d.kind.Kind {
+		d.applyDefaults(in)
+	}
+}

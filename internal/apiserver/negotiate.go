@@ -1,0 +1,121 @@
+package apiserver
+
+import (
+	"fmt"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// format is the form of a response that a client accepts.
+type format struct {
+	media string // mediaJSON, mediaYAML or mediaProtobuf
+	// as is empty for the object itself, "Table" or "PartialObjectMetadata"; lists of the latter are asked for by
+	// "PartialObjectMetadataList".
+	as        string
+	asVersion string
+	pretty    bool
+	stream    bool // watch
+	includeObject metav1.IncludeObjectPolicy
+}
+
+func (f format) table() bool    { return f.as == "Table" }
+func (f format) metadata() bool { return strings.HasPrefix(f.as, "PartialObjectMetadata") }
+
+// contentType is the response's header.
+func (f format) contentType() string {
+	if f.stream && f.media == mediaProtobuf {
+		return mediaProtobuf + ";stream=watch"
+	}
+	return f.media
+}
+
+var jsonFormat = format{media: mediaJSON}
+
+// negotiate picks the first of the accepted media types that the server has. transforms tells whether tables and
+// metadata may be asked for, stream whether it is for a watch.
+func negotiate(r *http.Request, transforms, stream bool) (format, error) {
+	accept := r.Header.Get("Accept")
+	f := jsonFormat
+	f.stream = stream
+	if accept == "" || accept == mediaJSON || accept == "*/*" {
+		f.pretty = pretty(r)
+		return f, nil
+	}
+	best, found := 0.0, false
+	for part := range strings.SplitSeq(accept, ",") {
+		media, params, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		quality := 1.0
+		if q, ok := params["q"]; ok {
+			if quality, err = strconv.ParseFloat(q, 64); err != nil || quality <= 0 {
+				continue
+			}
+		}
+		candidate, ok := accepted(media, params, transforms, stream)
+		if ok && (!found || quality > best) {
+			f, best, found = candidate, quality, true
+		}
+	}
+	if !found {
+		return f, notAcceptable()
+	}
+	f.pretty = f.media == mediaJSON && pretty(r)
+	if f.table() && r.URL.RawQuery != "" {
+		f.includeObject = metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject"))
+	}
+	return f, nil
+}
+
+func accepted(media string, params map[string]string, transforms, stream bool) (format, bool) {
+	f := format{stream: stream}
+	switch media {
+	case mediaJSON, "*/*", "application/*":
+		f.media = mediaJSON
+	case mediaYAML:
+		f.media = mediaYAML
+	case mediaProtobuf:
+		f.media = mediaProtobuf
+	default:
+		return f, false
+	}
+	if as := params["as"]; as != "" {
+		version := params["v"]
+		if !transforms || params["g"] != metav1.GroupName || version != "v1" && version != "v1beta1" {
+			return f, false
+		}
+		switch as {
+		case "Table", "PartialObjectMetadata", "PartialObjectMetadataList":
+		default:
+			return f, false
+		}
+		if as == "Table" && f.media == mediaProtobuf {
+			return f, false
+		}
+		f.as, f.asVersion = as, version
+	}
+	return f, true
+}
+
+func notAcceptable() error {
+	return apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "", schema.GroupResource{}, "", fmt.Sprintf(
+		"only the following media types are accepted: %s", strings.Join([]string{mediaJSON, mediaYAML, mediaProtobuf}, ", ")), 0, false)
+}
+
+// pretty: asked for, or by a client that people look at.
+func pretty(r *http.Request) bool {
+	if r.URL.RawQuery != "" {
+		if v := r.URL.Query().Get("pretty"); v != "" {
+			return isTrue(v)
+		}
+	}
+	agent := r.Header.Get("User-Agent")
+	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
+}

@@ -1,0 +1,173 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// operation is one request, however it came: over HTTP or from a component of this process.
+type operation struct {
+	server      *Server
+	endpoint    *endpoint
+	user        auth.User
+	verb        string
+	namespace   string
+	name        string
+	subresource string
+	// gvk is of the body: the endpoint's, or the subresource's own (Scale, Binding).
+	gvk schema.GroupVersionKind
+	// options are Create-, Update-, Patch- or DeleteOptions, for admission.
+	options runtime.Object
+	dryRun  bool
+	// fieldManager is who owns the fields that this write sets.
+	fieldManager string
+	// warn sends a Warning header; never nil.
+	warn func(text string)
+}
+
+// attributes describes the operation to admission.
+func (op *operation) attributes(what admission.Operation, obj, old runtime.Object) *admission.Attributes {
+	return &admission.Attributes{
+		User: op.user, Operation: what, Kind: op.gvk, Resource: op.endpoint.gvr, Subresource: op.subresource,
+		Namespace: op.namespace, Name: op.name, Object: obj, OldObject: old, Options: op.options, DryRun: op.dryRun,
+		Warn: op.warn, Annotate: func(string, string) {},
+	}
+}
+
+func (op *operation) admit(ctx context.Context, a *admission.Attributes) error {
+	return op.forbidden(op.server.admission().Admit(ctx, a))
+}
+
+func (op *operation) validateAdmission(ctx context.Context, a *admission.Attributes) error {
+	return op.forbidden(op.server.admission().Validate(ctx, a))
+}
+
+// forbidden makes an admission error that is no Status a Forbidden one, as upstream does.
+func (op *operation) forbidden(err error) error {
+	if err == nil || isStatus(err) {
+		return err
+	}
+	return apierrors.NewForbidden(op.endpoint.resource, op.name, err)
+}
+
+func isStatus(err error) bool {
+	var s apierrors.APIStatus
+	return errors.As(err, &s)
+}
+
+// txn is the transaction that a write builds: the object itself and what hooks add.
+type txn struct {
+	op         *operation
+	conditions []store.Condition
+	ops        []store.Op
+	// onFailure runs when the transaction is not committed (to give back what was allocated).
+	onFailure []func()
+}
+
+func (t *txn) add(c store.Condition, op store.Op) {
+	t.conditions = append(t.conditions, c)
+	t.ops = append(t.ops, op)
+}
+
+func (t *txn) fail() {
+	for _, fn := range t.onFailure {
+		fn()
+	}
+	t.onFailure = nil
+}
+
+// commit applies the transaction; ok is false when a condition did not hold.
+func (t *txn) commit(ctx context.Context) (res store.TxnResult, err error) {
+	res, err = t.op.server.store.Commit(ctx, t.conditions, t.ops...)
+	if err != nil {
+		t.fail()
+		return res, storeError(err)
+	}
+	if !res.Succeeded {
+		t.fail()
+	}
+	return res, nil
+}
+
+// current is an object as a write found it.
+type current struct {
+	obj      runtime.Object // shared, read-only; nil when it does not exist
+	stored   []byte
+	revision int64
+}
+
+// load finds the object, in the cache as a first guess unless fresh is asked for.
+func (r *registry) load(ctx context.Context, key string, fresh bool) (c current, isFresh bool, err error) {
+	if !fresh {
+		if reader := r.started(); reader != nil {
+			if e, ok := reader.Snapshot().Get(key); ok && len(e.Stored) > 0 {
+				obj, err := e.Object()
+				if err != nil {
+					return current{}, false, fmt.Errorf("%s: %w", key, err)
+				}
+				return current{obj: obj, stored: e.Stored, revision: e.Revision}, false, nil
+			}
+		}
+	}
+	kv, _, err := r.server.store.Get(ctx, key, 0)
+	if err != nil {
+		return current{}, true, storeError(err)
+	}
+	c, err = r.fromStore(kv)
+	return c, true, err
+}
+
+// fromStore decodes what a failed transaction or a Get found.
+func (r *registry) fromStore(kv *store.KeyValue) (current, error) {
+	if kv == nil {
+		return current{}, nil
+	}
+	obj, err := r.decode(kv.Value, kv.ModRevision)
+	if err != nil {
+		return current{}, fmt.Errorf("%s: %w", kv.Key, err)
+	}
+	return current{obj: obj, stored: kv.Value, revision: kv.ModRevision}, nil
+}
+
+// settle makes the write visible to everybody who reads from the kind's cache.
+func (r *registry) settle(ctx context.Context, revision int64) {
+	reader := r.started()
+	if reader == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	if err := reader.WaitFor(ctx, revision); err != nil {
+		// The write is committed all the same; readers see it a little later.
+		r.server.log.Warn("the cache did not reach a write in time", "resource", r.resource.String(), "revision", revision, "err", err)
+	}
+}
+
+// storeError tells a client what went wrong in the store.
+func storeError(err error) error {
+	switch {
+	case errors.Is(err, store.ErrUnavailable):
+		return apierrors.NewServiceUnavailable(err.Error())
+	case errors.Is(err, context.DeadlineExceeded):
+		return apierrors.NewTimeoutError("the request did not complete within the allotted time", 0)
+	case errors.Is(err, store.ErrCompacted):
+		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
+	}
+	return err
+}
+
+// now is the server's clock, to the second as metadata keeps it.
+func (s *Server) now() metav1.Time {
+	return metav1.NewTime(s.clock().Truncate(time.Second))
+}

@@ -1,0 +1,214 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/cache"
+	"github.com/knarr-project/knarr/internal/resource"
+)
+
+// registry is one kind with everything that serves it: behaviour, codec, cache and write path.
+type registry struct {
+	server   *Server
+	kind     *api.Kind
+	strategy *resource.Strategy
+	codec    *storedCodec
+	resource schema.GroupResource
+	hooks    hooks
+
+	mu       sync.Mutex
+	reader   cache.Reader
+	managers map[managerKey]fieldManager
+}
+
+// hooks are what a few kinds do besides, within the write (cluster IPs of Services).
+type hooks struct {
+	// create and update may change obj and add conditions and operations to the transaction.
+	create func(ctx context.Context, t *txn, obj runtime.Object) error
+	update func(ctx context.Context, t *txn, obj, old runtime.Object) error
+	remove func(ctx context.Context, t *txn, old runtime.Object) error
+}
+
+func newRegistry(s *Server, kind *api.Kind) *registry {
+	r := &registry{server: s, kind: kind, resource: kind.GroupResource(), managers: map[managerKey]fieldManager{}}
+	if r.strategy = resource.For(r.resource); r.strategy == nil {
+		r.strategy = &resource.Strategy{}
+	}
+	r.codec = &storedCodec{hub: kind.Kind, stored: kind.Kind}
+	switch {
+	case kind.Kind == newEvent:
+		r.codec.stored = coreEvent
+	case kind.Kind.Group == "apiextensions.k8s.io" || kind.Kind.Group == "apiregistration.k8s.io":
+		r.codec.json = true
+	}
+	return r
+}
+
+// key is where the object lies in the store.
+func (r *registry) key(namespace, name string) string {
+	if r.kind.Namespaced {
+		return r.kind.Prefix + "/" + namespace + "/" + name
+	}
+	return r.kind.Prefix + "/" + name
+}
+
+// prefix is below which the objects of a namespace lie; all of them for the empty namespace.
+func (r *registry) prefix(namespace string) string {
+	if r.kind.Namespaced && namespace != "" {
+		return r.kind.Prefix + "/" + namespace + "/"
+	}
+	return r.kind.Prefix + "/"
+}
+
+// names gives namespace and name back from a key.
+func (r *registry) names(key string) (namespace, name string) {
+	rest := strings.TrimPrefix(key, r.kind.Prefix+"/")
+	if !r.kind.Namespaced {
+		return "", rest
+	}
+	namespace, name, _ = strings.Cut(rest, "/")
+	return namespace, name
+}
+
+// decode makes a hub object with defaults from stored bytes.
+func (r *registry) decode(stored []byte, revision int64) (runtime.Object, error) {
+	obj, err := r.codec.decode(stored, revision)
+	if err != nil {
+		return nil, err
+	}
+	r.applyDefaults(obj)
+	return obj, nil
+}
+
+func (r *registry) applyDefaults(obj runtime.Object) {
+	if r.strategy.Default != nil {
+		r.strategy.Default(obj)
+	}
+}
+
+// header reads what selection needs.
+func (r *registry) header(obj runtime.Object) cache.Header {
+	acc, err := meta.Accessor(obj)
+	if err != nil {
+		return cache.Header{}
+	}
+	h := cache.Header{Namespace: acc.GetNamespace(), Name: acc.GetName(), UID: string(acc.GetUID()), Labels: acc.GetLabels()}
+	if r.strategy.Fields != nil {
+		h.Fields = r.strategy.Fields(obj)
+	}
+	if h.Fields == nil {
+		h.Fields = make(fields.Set, 2)
+	}
+	h.Fields["metadata.name"] = h.Name
+	if r.kind.Namespaced {
+		h.Fields["metadata.namespace"] = h.Namespace
+	}
+	return h
+}
+
+// cache is the kind's cache, started on first use.
+func (r *registry) cache(ctx context.Context) (cache.Reader, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reader != nil {
+		return r.reader, nil
+	}
+	reader, err := r.server.openCache(ctx, cache.Schema{Prefix: r.kind.Prefix, Decode: r.decode, Header: r.header})
+	if err != nil {
+		return nil, fmt.Errorf("open the cache of %s: %w", r.resource, err)
+	}
+	r.reader = reader
+	return reader, nil
+}
+
+// started is the kind's cache if anybody uses it, else nil.
+func (r *registry) started() cache.Reader {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reader
+}
+
+// newObject is an empty object of the hub type.
+func (r *registry) newObject() runtime.Object {
+	return reflect.New(reflect.TypeOf(r.kind.Object).Elem()).Interface().(runtime.Object)
+}
+
+// hasSubresource tells whether the kind's table row has it.
+func (r *registry) hasSubresource(name string) bool {
+	return r.subresource(name) != nil
+}
+
+func (r *registry) subresource(name string) *api.Subresource {
+	for i := range r.kind.Subresources {
+		if r.kind.Subresources[i].Name == name {
+			return &r.kind.Subresources[i]
+		}
+	}
+	return nil
+}
+
+// verbs are what the kind's row allows on the object itself.
+func (r *registry) verbs() []string {
+	if r.kind.Verbs != nil {
+		return r.kind.Verbs
+	}
+	return usualVerbs
+}
+
+var usualVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+
+// endpoint is a registry in one served version.
+type endpoint struct {
+	*registry
+	gvk schema.GroupVersionKind
+	gvr schema.GroupVersionResource
+}
+
+// fromHub converts to the endpoint's version.
+func (e *endpoint) fromHub(obj runtime.Object) (runtime.Object, error) {
+	return convert(obj, e.kind.Kind, e.gvk)
+}
+
+// toHub converts from the endpoint's version and applies the kind's defaults.
+func (e *endpoint) toHub(obj runtime.Object) (runtime.Object, error) {
+	out, err := convert(obj, e.gvk, e.kind.Kind)
+	if err != nil {
+		return nil, err
+	}
+	e.applyDefaults(out)
+	return out, nil
+}
+
+// accessor is for objects that are known to have metadata.
+func accessor(obj runtime.Object) metav1.Object {
+	acc, err := meta.Accessor(obj)
+	if err != nil {
+		panic(fmt.Sprintf("%T has no metadata", obj))
+	}
+	return acc
+}
+
+// shallowCopy copies the outermost struct only.
+func shallowCopy(obj runtime.Object) runtime.Object {
+	v := reflect.ValueOf(obj).Elem()
+	out := reflect.New(v.Type())
+	out.Elem().Set(v)
+	return out.Interface().(runtime.Object)
+}
+
+// clearObject sets obj to its zero value.
+func clearObject(obj runtime.Object) {
+	v := reflect.ValueOf(obj).Elem()
+	v.SetZero()
+}

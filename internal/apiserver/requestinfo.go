@@ -1,0 +1,135 @@
+package apiserver
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// requestInfo is what a request's path, method and query say.
+type requestInfo struct {
+	path       string
+	isResource bool
+	verb       string
+	gvr        schema.GroupVersionResource
+	namespace  string
+	name       string
+	// subresource is the first part below the object; rest is what follows it (for proxy).
+	subresource string
+	rest        string
+	hasRest     bool
+	// legacyWatch is set for paths below .../watch/.
+	legacyWatch bool
+	query       url.Values
+}
+
+// watching tells whether it is a watch, by query or by legacy path.
+func (i *requestInfo) watching() bool { return i.verb == "watch" }
+
+// parseRequest understands /api/v1/... and /apis/GROUP/VERSION/...; everything else is a non-resource request.
+func parseRequest(r *http.Request) *requestInfo {
+	info := &requestInfo{path: r.URL.Path, verb: strings.ToLower(r.Method)}
+	parts := splitPath(r.URL.Path)
+	switch {
+	case len(parts) >= 3 && parts[0] == "api":
+		info.gvr.Version = parts[1]
+		parts = parts[2:]
+	case len(parts) >= 4 && parts[0] == "apis":
+		info.gvr.Group, info.gvr.Version = parts[1], parts[2]
+		parts = parts[3:]
+	default:
+		return info
+	}
+	info.isResource = true
+	if r.URL.RawQuery != "" {
+		info.query = r.URL.Query()
+	}
+	if parts[0] == "watch" && len(parts) > 1 {
+		info.legacyWatch = true
+		parts = parts[1:]
+	}
+	parts = info.takeNamespace(parts)
+	info.gvr.Resource = parts[0]
+	if len(parts) > 1 {
+		info.name = parts[1]
+	}
+	if len(parts) > 2 {
+		info.subresource = parts[2]
+	}
+	if len(parts) > 3 {
+		info.rest, info.hasRest = strings.Join(parts[3:], "/"), true
+	}
+	if strings.HasSuffix(r.URL.Path, "/") && info.hasRest {
+		info.rest += "/"
+	}
+	info.takeVerb(r.Method)
+	return info
+}
+
+// takeNamespace takes namespaces/NAME off, unless the namespace itself, its status or finalize is meant.
+func (i *requestInfo) takeNamespace(parts []string) []string {
+	if parts[0] != "namespaces" || len(parts) < 2 {
+		return parts
+	}
+	i.namespace = parts[1]
+	if len(parts) > 2 && !(parts[2] == "status" || parts[2] == "finalize") {
+		return parts[2:]
+	}
+	return parts
+}
+
+func (i *requestInfo) takeVerb(method string) {
+	switch method {
+	case http.MethodPost:
+		i.verb = "create"
+	case http.MethodPut:
+		i.verb = "update"
+	case http.MethodPatch:
+		i.verb = "patch"
+	case http.MethodDelete:
+		i.verb = "delete"
+		if i.name == "" {
+			i.verb = "deletecollection"
+		}
+	case http.MethodGet, http.MethodHead:
+		i.verb = "get"
+		switch {
+		case i.legacyWatch:
+			i.verb = "watch"
+		case i.name == "" && isTrue(i.query.Get("watch")):
+			i.verb = "watch"
+			i.takeNameFromSelector()
+		case i.name == "":
+			i.verb = "list"
+			i.takeNameFromSelector()
+		}
+	}
+}
+
+// takeNameFromSelector lets somebody who may only see one object list or watch it by metadata.name.
+func (i *requestInfo) takeNameFromSelector() {
+	raw := i.query.Get("fieldSelector")
+	if raw == "" {
+		return
+	}
+	sel, err := fields.ParseSelector(raw)
+	if err != nil {
+		return
+	}
+	if name, ok := sel.RequiresExactMatch("metadata.name"); ok && !strings.ContainsAny(name, "/%") {
+		i.name = name
+	}
+}
+
+func splitPath(path string) []string {
+	path = strings.Trim(path, "/")
+	if path == "" {
+		return nil
+	}
+	return strings.Split(path, "/")
+}
+
+func isTrue(v string) bool { return v == "true" || v == "1" || v == "True" || v == "TRUE" || v == "t" || v == "T" }

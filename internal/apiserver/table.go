@@ -1,0 +1,76 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// table is objects as rows of their kind's printer columns. The column definitions are left out of all but the first
+// event of a watch.
+func (e *endpoint) table(objs []runtime.Object, listMeta metav1.ListMeta, f format, withColumns bool) (*metav1.Table, error) {
+	t := &metav1.Table{ListMeta: listMeta, Rows: make([]metav1.TableRow, 0, len(objs))}
+	if withColumns {
+		t.ColumnDefinitions = e.columns()
+	}
+	now := metav1.NewTime(e.server.clock())
+	for _, obj := range objs {
+		row := metav1.TableRow{Cells: e.cells(obj, now)}
+		if err := e.fillRowObject(&row, obj, f); err != nil {
+			return nil, err
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t, nil
+}
+
+// fillRowObject puts into the row what includeObject asks for; metadata by default.
+func (e *endpoint) fillRowObject(row *metav1.TableRow, obj runtime.Object, f format) error {
+	switch f.includeObject {
+	case metav1.IncludeNone:
+		return nil
+	case metav1.IncludeObject:
+		raw, err := e.marshalJSON(obj)
+		if err != nil {
+			return err
+		}
+		row.Object.Raw = withTypeMeta(nil, e.gvk, raw)
+		return nil
+	}
+	raw, err := json.Marshal(e.partialMetadata(obj))
+	if err != nil {
+		return err
+	}
+	version := f.asVersion
+	if version == "" {
+		version = "v1"
+	}
+	gvk := metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
+	gvk.Version = version
+	row.Object.Raw = withTypeMeta(nil, gvk, raw)
+	return nil
+}
+
+var objectMetaDocs = metav1.ObjectMeta{}.SwaggerDoc()
+
+func (e *endpoint) columns() []metav1.TableColumnDefinition {
+	name := metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: objectMetaDocs["name"]}
+	if e.strategy.Row == nil {
+		return []metav1.TableColumnDefinition{name,
+			{Name: "Created At", Type: "date", Description: objectMetaDocs["creationTimestamp"]}}
+	}
+	if len(e.strategy.Columns) > 0 && e.strategy.Columns[0].Name == "Name" {
+		return e.strategy.Columns
+	}
+	return append([]metav1.TableColumnDefinition{name}, e.strategy.Columns...)
+}
+
+func (e *endpoint) cells(obj runtime.Object, now metav1.Time) []any {
+	if e.strategy.Row != nil {
+		return e.strategy.Row(obj, now)
+	}
+	meta := accessor(obj)
+	return []any{meta.GetName(), meta.GetCreationTimestamp().UTC().Format(time.RFC3339)}
+}

@@ -1,0 +1,276 @@
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/resource"
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// errModified is the cause of a Conflict, in upstream's words, which clients show.
+var errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
+
+// change makes the wanted state of a stored object. old is shared and read-only, and nil when the object does not exist;
+// then it is a create if creating is allowed. It runs again on a newer state when the write meets another one.
+type change func(ctx context.Context, old runtime.Object) (runtime.Object, error)
+
+// update brings the named object to the state that fn makes of it. created tells that it did not exist before.
+func (op *operation) update(ctx context.Context, allowCreate bool, fn change) (out runtime.Object, created bool, err error) {
+	r := op.endpoint.registry
+	key := r.key(op.namespace, op.name)
+	c, fresh, err := r.load(ctx, key, false)
+	if err != nil {
+		return nil, false, err
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, false, storeError(err)
+		}
+		if c.obj == nil {
+			if !allowCreate {
+				return nil, false, apierrors.NewNotFound(r.resource, op.name)
+			}
+			out, err = op.createByUpdate(ctx, fn)
+			if apierrors.IsAlreadyExists(err) {
+				if c, fresh, err = r.load(ctx, key, true); err != nil {
+					return nil, false, err
+				}
+				continue
+			}
+			return out, true, err
+		}
+		var next *current
+		out, next, err = op.updateOnce(ctx, key, c, fn)
+		switch {
+		case err == nil && next == nil:
+			return out, false, nil
+		case err == nil:
+			c, fresh = *next, true
+		case fresh && !errors.Is(err, errRetry):
+			return nil, false, err
+		default:
+			// What looked wrong may only have been old: look at the newest state.
+			newest, _, loadErr := r.load(ctx, key, true)
+			if loadErr != nil {
+				return nil, false, loadErr
+			}
+			if newest.revision == c.revision && !errors.Is(err, errRetry) {
+				return nil, false, err
+			}
+			c, fresh = newest, true
+		}
+	}
+}
+
+// createByUpdate is a PUT or an apply of an object that does not exist.
+func (op *operation) createByUpdate(ctx context.Context, fn change) (runtime.Object, error) {
+	obj, err := fn(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	meta := accessor(obj)
+	if meta.GetResourceVersion() != "" && meta.GetResourceVersion() != "0" {
+		return nil, apierrors.NewConflict(op.endpoint.resource, op.name, errModified)
+	}
+	if meta.GetUID() != "" {
+		return nil, apierrors.NewConflict(op.endpoint.resource, op.name,
+			fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: ", meta.GetUID()))
+	}
+	if err := op.takeNamespace(meta); err != nil {
+		return nil, err
+	}
+	if err := op.admit(ctx, op.attributes(admission.Create, obj, nil)); err != nil {
+		return nil, err
+	}
+	return op.createOnce(ctx, obj)
+}
+
+// updateOnce tries the change on one state. next is the state found instead when the object changed meanwhile.
+func (op *operation) updateOnce(ctx context.Context, key string, c current, fn change) (out runtime.Object, next *current, err error) {
+	r := op.endpoint.registry
+	obj, err := fn(ctx, c.obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := op.prepareUpdate(ctx, obj, c); err != nil {
+		return nil, nil, err
+	}
+	meta, old := accessor(obj), accessor(c.obj)
+	if r.removedByUpdate(obj, c.obj) {
+		return op.commitRemoval(ctx, key, c, obj)
+	}
+	keepManagedTimes(r, obj, c)
+	stored, err := r.codec.encode(obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	if bytes.Equal(stored, c.stored) {
+		meta.SetResourceVersion(old.GetResourceVersion())
+		return obj, nil, nil
+	}
+	t := &txn{op: op}
+	if r.hooks.update != nil {
+		if err := r.hooks.update(ctx, t, obj, c.obj); err != nil {
+			t.fail()
+			return nil, nil, err
+		}
+		if stored, err = r.codec.encode(obj); err != nil {
+			t.fail()
+			return nil, nil, err
+		}
+	}
+	if op.dryRun {
+		t.fail()
+		return obj, nil, nil
+	}
+	lease, err := r.server.lease(ctx, r)
+	if err != nil {
+		t.fail()
+		return nil, nil, err
+	}
+	t.add(store.Condition{Key: key, ModRevision: c.revision}, store.Op{Key: key, Value: stored, Lease: lease})
+	res, err := t.commit(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !res.Succeeded {
+		next, err := op.refused(t, res, key, c)
+		return nil, next, err
+	}
+	meta.SetResourceVersion(strconv.FormatInt(res.Revision, 10))
+	r.settle(ctx, res.Revision)
+	return obj, nil, nil
+}
+
+// refused gives the state that stood in the way of a transaction.
+func (op *operation) refused(t *txn, res store.TxnResult, key string, c current) (*current, error) {
+	for i, cond := range t.conditions {
+		if cond.Key != key {
+			continue
+		}
+		found, err := op.endpoint.fromStore(res.Current[i])
+		if err != nil {
+			return nil, err
+		}
+		if found.revision == c.revision {
+			return nil, errRetry // it was not this object that changed
+		}
+		return &found, nil
+	}
+	return nil, errRetry
+}
+
+// prepareUpdate holds the new state to the rules.
+func (op *operation) prepareUpdate(ctx context.Context, obj runtime.Object, c current) error {
+	r := op.endpoint.registry
+	meta, old := accessor(obj), accessor(c.obj)
+	if err := op.checkVersion(meta, old); err != nil {
+		return err
+	}
+	if r.kind.Namespaced && meta.GetNamespace() == "" {
+		meta.SetNamespace(old.GetNamespace())
+	}
+	meta.SetGeneration(old.GetGeneration())
+	meta.SetSelfLink("")
+	if meta.GetUID() == "" {
+		meta.SetUID(old.GetUID())
+	}
+	// What only the server sets is kept without complaint, as upstream does.
+	meta.SetCreationTimestamp(old.GetCreationTimestamp())
+	meta.SetDeletionTimestamp(old.GetDeletionTimestamp())
+	meta.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+
+	prepare, validate := op.updateRules()
+	if prepare != nil {
+		prepare(obj, c.obj)
+	}
+	errs := r.strategy.ValidateMetaUpdate(meta, old, r.kind.Namespaced)
+	if validate != nil {
+		errs = append(errs, validate(obj, c.obj)...)
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(op.endpoint.gvk.GroupKind(), op.name, errs)
+	}
+	if err := op.validateAdmission(ctx, op.attributes(admission.Update, obj, c.obj)); err != nil {
+		return err
+	}
+	if r.strategy.Warnings != nil && op.subresource == "" {
+		for _, w := range r.strategy.Warnings(obj, c.obj) {
+			op.warn(w)
+		}
+	}
+	return nil
+}
+
+// updateRules are the kind's for the object itself or for the subresource.
+func (op *operation) updateRules() (prepare func(obj, old runtime.Object), validate func(obj, old runtime.Object) field.ErrorList) {
+	s := op.endpoint.strategy
+	switch op.subresource {
+	case "", "scale":
+		return s.PrepareUpdate, s.ValidateUpdate
+	case "status":
+		if s.PrepareStatus == nil {
+			return keepAllButStatus, s.ValidateStatus
+		}
+		return s.PrepareStatus, s.ValidateStatus
+	}
+	u, ok := s.Subresource[op.subresource]
+	if !ok {
+		u = resource.UpdateStrategy{}
+	}
+	return u.Prepare, u.Validate
+}
+
+// checkVersion is the optimistic concurrency: the writer must have seen the state that it replaces.
+func (op *operation) checkVersion(meta, old metav1.Object) error {
+	rv := meta.GetResourceVersion()
+	switch {
+	case rv == "" || rv == "0":
+		if op.endpoint.strategy.AllowUnconditionalUpdate || op.verb == "patch" {
+			meta.SetResourceVersion(old.GetResourceVersion())
+			return nil
+		}
+		return apierrors.NewInvalid(op.endpoint.gvk.GroupKind(), op.name, field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
+	case rv != old.GetResourceVersion():
+		return apierrors.NewConflict(op.endpoint.resource, op.name, errModified)
+	}
+	return nil
+}
+
+// removedByUpdate tells that the update takes away the last finalizer of an object that waits for its deletion.
+func (r *registry) removedByUpdate(obj, old runtime.Object) bool {
+	meta, before := accessor(obj), accessor(old)
+	if before.GetDeletionTimestamp() == nil || len(meta.GetFinalizers()) > 0 {
+		return false
+	}
+	if ns, ok := obj.(*corev1.Namespace); ok {
+		return len(ns.Spec.Finalizers) == 0
+	}
+	grace := before.GetDeletionGracePeriodSeconds()
+	return len(before.GetFinalizers()) > 0 && (grace == nil || *grace == 0)
+}
+
+// commitRemoval deletes the object instead of storing its last state.
+func (op *operation) commitRemoval(ctx context.Context, key string, c current, obj runtime.Object) (runtime.Object, *current, error) {
+	if op.dryRun {
+		return obj, nil, nil
+	}
+	revision, next, err := op.remove(ctx, key, c)
+	if err != nil || next != nil {
+		return nil, next, err
+	}
+	accessor(obj).SetResourceVersion(strconv.FormatInt(revision, 10))
+	return obj, nil, nil
+}
