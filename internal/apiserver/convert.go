@@ -9,19 +9,12 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// conversion is from one version of a kind to another one.
-type conversion struct{ from, to schema.GroupVersionKind }
-
 // convert gives obj, a from, as a to. The same object comes back when they are the same.
 func convert(obj runtime.Object, from, to schema.GroupVersionKind) (runtime.Object, error) {
 	if from == to {
 		return obj, nil
 	}
-	fn, ok := conversions[conversion{from, to}]
-	if !ok {
-		return nil, fmt.Errorf("no conversion from %s to %s", from, to)
-	}
-	return fn(obj)
+	return api.Convert(obj, to.GroupVersion())
 }
 
 // objectConvertor gives the field manager what it wants of a scheme, with our conversions.
@@ -76,4 +69,10 @@ func (c objectConvertor) typed(in runtime.Object, gvk schema.GroupVersionKind) (
 
 func (c objectConvertor) ConvertFieldLabel(gvk schema.GroupVersionKind, label, value string) (string, string, error) {
 	return label, value, nil
+}
+
+// kindOf is what the scheme calls the object's Go type.
+func kindOf(obj runtime.Object) ([]schema.GroupVersionKind, error) {
+	kinds, _, err := api.Scheme.ObjectKinds(obj)
+	return kinds, err
 }

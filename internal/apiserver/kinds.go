@@ -77,8 +77,8 @@ func (es *endpoints) hub(group, resource string) (*endpoint, bool) {
 // allows tells whether the endpoint has the verb on the object itself or the subresource.
 func (e *endpoint) allows(verb, subresource string) bool {
 	if subresource == "" {
-		return slices.Contains(e.verbs(), verb)
+		return e.kind.HasVerb(verb)
 	}
-	sub := e.subresource(subresource)
-	return sub != nil && slices.Contains(sub.Verbs, verb)
+	sub, ok := e.kind.Subresource(subresource)
+	return ok && slices.Contains(sub.Verbs, verb)
 }

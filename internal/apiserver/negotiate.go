@@ -17,10 +17,10 @@ type format struct {
 	media string // mediaJSON, mediaYAML or mediaProtobuf
 	// as is empty for the object itself, "Table" or "PartialObjectMetadata"; lists of the latter are asked for by
 	// "PartialObjectMetadataList".
-	as        string
-	asVersion string
-	pretty    bool
-	stream    bool // watch
+	as            string
+	asVersion     string
+	pretty        bool
+	stream        bool // watch
 	includeObject metav1.IncludeObjectPolicy
 }
 

@@ -11,7 +11,6 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,11 +35,8 @@ type patchRequest struct {
 }
 
 // patch applies the patch to the named object. created tells that an apply made it.
-func (op *operation) patch(ctx context.Context, p patchRequest, opts *metav1.PatchOptions) (out runtime.Object, created bool, err error) {
-	if errs := metav1validation.ValidatePatchOptions(opts, p.kind); len(errs) > 0 {
-		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "PatchOptions"}, "", errs)
-	}
-	apply := p.kind == types.ApplyPatchType || p.kind == types.ApplyCBORPatchType
+func (op *operation) patch(ctx context.Context, p patchRequest) (out runtime.Object, created bool, err error) {
+	apply := p.kind == types.ApplyYAMLPatchType
 	return op.update(ctx, apply && op.subresource == "", func(ctx context.Context, old runtime.Object) (runtime.Object, error) {
 		var obj runtime.Object
 		var err error
@@ -97,7 +93,7 @@ func (op *operation) patched(old runtime.Object, p patchRequest) (runtime.Object
 	case types.StrategicMergePatchType:
 		doc, err = applyStrategicPatch(doc, p.data, versioned)
 	default:
-		return nil, unsupportedPatch(op.patchTypes())
+		return nil, unsupportedPatch(supportedPatches)
 	}
 	if err != nil {
 		return nil, err
@@ -215,19 +211,42 @@ func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Obj
 		return nil, err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	if old == nil {
-		accessor(obj).SetManagedFields(accessor(obj).GetManagedFields())
-	}
 	op.endpoint.applyDefaults(obj)
 	return obj, nil
-}
-
-// patchTypes are those that the kind understands.
-func (op *operation) patchTypes() []string {
-	return []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyPatchType), string(types.ApplyCBORPatchType)}
 }
 
 func unsupportedPatch(supported []string) error {
 	return apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "", schema.GroupResource{}, "",
 		fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s", strings.Join(supported, ", ")), 0, false)
+}
+
+var supportedPatches = []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)}
+
+// mediaOf is a Content-Type without its parameters.
+func mediaOf(header string) string {
+	media, _, _ := strings.Cut(header, ";")
+	return strings.TrimSpace(media)
+}
+
+// patchPlain patches an object that is not of the endpoint's own kind, without tracking fields.
+func (op *operation) patchPlain(old runtime.Object, p patchRequest) (runtime.Object, error) {
+	raw, err := json.Marshal(old)
+	if err != nil {
+		return nil, err
+	}
+	doc := withTypeMeta(nil, op.gvk, raw)
+	switch p.kind {
+	case types.JSONPatchType:
+		doc, err = applyJSONPatch(doc, p.data)
+	case types.MergePatchType:
+		doc, err = applyMergePatch(doc, p.data)
+	case types.StrategicMergePatchType:
+		doc, err = applyStrategicPatch(doc, p.data, old)
+	default:
+		return nil, unsupportedPatch(supportedPatches[:3])
+	}
+	if err != nil {
+		return nil, err
+	}
+	return decodeBody(mediaJSON, doc, op.gvk, p.validation, op.warn)
 }

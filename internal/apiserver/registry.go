@@ -40,17 +40,16 @@ type hooks struct {
 	remove func(ctx context.Context, t *txn, old runtime.Object) error
 }
 
+// storedAsJSON are the groups whose objects upstream stores as JSON.
+var storedAsJSON = map[string]bool{"apiextensions.k8s.io": true, "apiregistration.k8s.io": true}
+
 func newRegistry(s *Server, kind *api.Kind) *registry {
 	r := &registry{server: s, kind: kind, resource: kind.GroupResource(), managers: map[managerKey]fieldManager{}}
 	if r.strategy = resource.For(r.resource); r.strategy == nil {
 		r.strategy = &resource.Strategy{}
 	}
-	r.codec = &storedCodec{hub: kind.Kind, stored: kind.Kind}
-	switch {
-	case kind.Kind == newEvent:
-		r.codec.stored = coreEvent
-	case kind.Kind.Group == "apiextensions.k8s.io" || kind.Kind.Group == "apiregistration.k8s.io":
-		r.codec.json = true
+	if !kind.Virtual {
+		r.codec = &storedCodec{hub: kind.Kind, stored: kind.StoredAs(), json: storedAsJSON[kind.Kind.Group]}
 	}
 	return r
 }
@@ -140,33 +139,13 @@ func (r *registry) started() cache.Reader {
 }
 
 // newObject is an empty object of the hub type.
-func (r *registry) newObject() runtime.Object {
-	return reflect.New(reflect.TypeOf(r.kind.Object).Elem()).Interface().(runtime.Object)
-}
+func (r *registry) newObject() runtime.Object { return r.kind.New() }
 
 // hasSubresource tells whether the kind's table row has it.
 func (r *registry) hasSubresource(name string) bool {
-	return r.subresource(name) != nil
+	_, ok := r.kind.Subresource(name)
+	return ok
 }
-
-func (r *registry) subresource(name string) *api.Subresource {
-	for i := range r.kind.Subresources {
-		if r.kind.Subresources[i].Name == name {
-			return &r.kind.Subresources[i]
-		}
-	}
-	return nil
-}
-
-// verbs are what the kind's row allows on the object itself.
-func (r *registry) verbs() []string {
-	if r.kind.Verbs != nil {
-		return r.kind.Verbs
-	}
-	return usualVerbs
-}
-
-var usualVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
 // endpoint is a registry in one served version.
 type endpoint struct {

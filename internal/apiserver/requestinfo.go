@@ -132,4 +132,6 @@ func splitPath(path string) []string {
 	return strings.Split(path, "/")
 }
 
-func isTrue(v string) bool { return v == "true" || v == "1" || v == "True" || v == "TRUE" || v == "t" || v == "T" }
+func isTrue(v string) bool {
+	return v == "true" || v == "1" || v == "True" || v == "TRUE" || v == "t" || v == "T"
+}

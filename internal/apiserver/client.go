@@ -1,0 +1,266 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// localClient is the API for a component of this process: the same pipeline as over HTTP, by function call.
+type localClient struct {
+	server *Server
+	user   auth.User
+}
+
+// Client gives a component access under an identity of its own.
+func (s *Server) Client(user auth.User) client.Interface { return &localClient{server: s, user: user} }
+
+// operation starts a request after asking whether the user may make it.
+func (c *localClient) operation(ctx context.Context, verb string, res schema.GroupVersionResource, namespace, name string, subresource []string) (*operation, error) {
+	e, ok := c.server.endpoints.find(res)
+	if !ok {
+		return nil, apierrors.NewNotFound(res.GroupResource(), name)
+	}
+	op := &operation{
+		server: c.server, endpoint: e, user: c.user, verb: verb, namespace: namespace, name: name, gvk: e.gvk,
+		fieldManager: managerOrAgent("", c.user.Name), warn: func(string) {},
+	}
+	if len(subresource) > 0 {
+		op.subresource = subresource[0]
+		sub, ok := e.kind.Subresource(op.subresource)
+		if !ok {
+			return nil, errNoSuchPath
+		}
+		op.gvk = sub.Kind
+	}
+	if !e.allows(verb, op.subresource) {
+		return nil, methodNotSupported(e, verb)
+	}
+	if !e.kind.Namespaced {
+		op.namespace = ""
+	}
+	a := auth.Attributes{User: c.user, Verb: verb, Namespace: op.namespace, Group: res.Group, Version: res.Version,
+		Resource: res.Resource, Subresource: op.subresource, Name: name}
+	if res.Resource == "namespaces" && res.Group == "" {
+		a.Namespace = name // as a path says it: /api/v1/namespaces/NAME
+	}
+	return op, c.server.authorize(ctx, a)
+}
+
+// managed sets who owns the fields that the operation writes.
+func (op *operation) managed(opts runtime.Object, dryRun []string, manager string) {
+	op.options, op.dryRun = opts, len(dryRun) > 0
+	if manager != "" {
+		op.fieldManager = manager
+	}
+}
+
+func (c *localClient) Get(ctx context.Context, res schema.GroupVersionResource, namespace, name string, opts metav1.GetOptions, subresource ...string) (runtime.Object, error) {
+	op, err := c.operation(ctx, "get", res, namespace, name, subresource)
+	if err != nil {
+		return nil, err
+	}
+	if obj, handled, err := op.virtualGet(ctx, &opts); handled {
+		return obj, asStatusError(err)
+	}
+	entry, err := op.get(ctx, opts.ResourceVersion)
+	if err != nil {
+		return nil, asStatusError(err)
+	}
+	obj, err := op.versioned(entry.Object())
+	if err != nil {
+		return nil, asStatusError(err)
+	}
+	return obj.DeepCopyObject(), nil
+}
+
+// versioned gives a result in the version that was asked for.
+func (op *operation) versioned(obj runtime.Object, err error) (runtime.Object, error) {
+	if err != nil || op.gvk != op.endpoint.gvk {
+		return obj, err
+	}
+	return op.endpoint.fromHub(obj)
+}
+
+func (c *localClient) List(ctx context.Context, res schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
+	op, err := c.operation(ctx, "list", res, namespace, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	req, err := op.newListRequest(opts)
+	if err != nil {
+		return nil, err
+	}
+	if obj, handled, err := op.virtualList(ctx); handled {
+		return obj, asStatusError(err)
+	}
+	p, err := op.list(ctx, req)
+	if err != nil {
+		return nil, asStatusError(err)
+	}
+	return op.endpoint.listObject(p)
+}
+
+// listObject is a page as the kind's list object. Its items are copies.
+func (e *endpoint) listObject(p *page) (runtime.Object, error) {
+	list, err := e.kind.NewList()
+	if err != nil {
+		return nil, err
+	}
+	objs := make([]runtime.Object, len(p.entries))
+	for i, entry := range p.entries {
+		obj, err := entry.Object()
+		if err != nil {
+			return nil, err
+		}
+		objs[i] = obj.DeepCopyObject()
+	}
+	if err := meta.SetList(list, objs); err != nil {
+		return nil, fmt.Errorf("list of %s: %w", e.gvr, err)
+	}
+	acc, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, err
+	}
+	m := p.meta()
+	acc.SetResourceVersion(m.ResourceVersion)
+	acc.SetContinue(m.Continue)
+	acc.SetRemainingItemCount(m.RemainingItemCount)
+	if e.gvk == e.kind.Kind {
+		return list, nil
+	}
+	return convert(list, e.kind.Kind, e.gvk)
+}
+
+func (c *localClient) Create(ctx context.Context, res schema.GroupVersionResource, namespace string, obj runtime.Object, opts metav1.CreateOptions, subresource ...string) (runtime.Object, error) {
+	name := ""
+	if acc, err := meta.Accessor(obj); err == nil && len(subresource) > 0 {
+		name = acc.GetName()
+	}
+	return c.create(ctx, res, namespace, name, obj, opts, subresource)
+}
+
+func (c *localClient) CreateSub(ctx context.Context, res schema.GroupVersionResource, namespace, name, subresource string, obj runtime.Object, opts metav1.CreateOptions) (runtime.Object, error) {
+	return c.create(ctx, res, namespace, name, obj, opts, []string{subresource})
+}
+
+func (c *localClient) create(ctx context.Context, res schema.GroupVersionResource, namespace, name string, obj runtime.Object, opts metav1.CreateOptions, subresource []string) (runtime.Object, error) {
+	op, err := c.operation(ctx, "create", res, namespace, name, subresource)
+	if err != nil {
+		return nil, err
+	}
+	if errs := metav1validation.ValidateCreateOptions(&opts); len(errs) > 0 {
+		return nil, invalidOptions("CreateOptions", errs)
+	}
+	op.managed(&opts, opts.DryRun, opts.FieldManager)
+	obj, err = op.take(obj)
+	if err != nil {
+		return nil, err
+	}
+	out, err := op.versioned(op.createAny(ctx, obj))
+	return out, asStatusError(err)
+}
+
+// take copies a caller's object and checks that it is of the operation's kind.
+func (op *operation) take(obj runtime.Object) (runtime.Object, error) {
+	obj = obj.DeepCopyObject()
+	if u, ok := obj.(runtime.Unstructured); ok {
+		typed, err := objectConvertor{}.typed(u, op.gvk)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		obj = typed
+	}
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	got, err := kindOf(obj)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if !slices.Contains(got, op.gvk) {
+		return nil, matchKind(got[0], op.gvk)
+	}
+	return obj, nil
+}
+
+func (c *localClient) Update(ctx context.Context, res schema.GroupVersionResource, obj runtime.Object, opts metav1.UpdateOptions, subresource ...string) (runtime.Object, error) {
+	acc, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	op, err := c.operation(ctx, "update", res, acc.GetNamespace(), acc.GetName(), subresource)
+	if err != nil {
+		return nil, err
+	}
+	if errs := metav1validation.ValidateUpdateOptions(&opts); len(errs) > 0 {
+		return nil, invalidOptions("UpdateOptions", errs)
+	}
+	op.managed(&opts, opts.DryRun, opts.FieldManager)
+	obj, err = op.take(obj)
+	if err != nil {
+		return nil, err
+	}
+	out, _, err := op.replaceAny(ctx, obj)
+	out, err = op.versioned(out, err)
+	return out, asStatusError(err)
+}
+
+func (c *localClient) Patch(ctx context.Context, res schema.GroupVersionResource, namespace, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresource ...string) (runtime.Object, error) {
+	op, err := c.operation(ctx, "patch", res, namespace, name, subresource)
+	if err != nil {
+		return nil, err
+	}
+	if pt == types.ApplyYAMLPatchType && opts.FieldManager == "" {
+		opts.FieldManager = op.fieldManager
+	}
+	if errs := metav1validation.ValidatePatchOptions(&opts, pt); len(errs) > 0 {
+		return nil, invalidOptions("PatchOptions", errs)
+	}
+	op.managed(patchAsUpdate(&opts), opts.DryRun, opts.FieldManager)
+	out, _, err := op.patchAny(ctx, patchRequest{kind: pt, data: data, force: opts.Force != nil && *opts.Force, validation: opts.FieldValidation})
+	out, err = op.versioned(out, err)
+	return out, asStatusError(err)
+}
+
+func (c *localClient) Delete(ctx context.Context, res schema.GroupVersionResource, namespace, name string, opts metav1.DeleteOptions) error {
+	op, err := c.operation(ctx, "delete", res, namespace, name, nil)
+	if err != nil {
+		return err
+	}
+	op.options, op.dryRun = &opts, len(opts.DryRun) > 0
+	_, _, err = op.delete(ctx, &opts)
+	return asStatusError(err)
+}
+
+func (c *localClient) DeleteCollection(ctx context.Context, res schema.GroupVersionResource, namespace string, opts metav1.DeleteOptions, list metav1.ListOptions) error {
+	op, err := c.operation(ctx, "deletecollection", res, namespace, "", nil)
+	if err != nil {
+		return err
+	}
+	req, err := op.newListRequest(list)
+	if err != nil {
+		return err
+	}
+	op.options, op.dryRun = &opts, len(opts.DryRun) > 0
+	_, err = op.deleteCollection(ctx, &opts, req)
+	return asStatusError(err)
+}
+
+// Discovery lists what the server serves.
+func (c *localClient) Discovery(context.Context) ([]*metav1.APIResourceList, error) {
+	return c.server.discover(), nil
+}
+
+func (c *localClient) View(ctx context.Context, res schema.GroupVersionResource, scope client.Scope) (client.View, error) {
+	return nil, fmt.Errorf("view of %s: %w", res, errNotImplemented)
+}

@@ -1,0 +1,58 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// deleteCollectionWorkers as upstream (--delete-collection-workers).
+const deleteCollectionWorkers = 4
+
+// deleteCollection deletes every object that the list matches and gives them back.
+func (op *operation) deleteCollection(ctx context.Context, opts *metav1.DeleteOptions, req *listRequest) (*page, error) {
+	p, err := op.list(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(deleteCollectionWorkers)
+	for _, entry := range p.entries {
+		group.Go(func() error {
+			one := *op
+			one.namespace, one.name = entry.Namespace, entry.Name
+			_, _, err := one.delete(ctx, opts.DeepCopy())
+			if err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+			return nil
+		})
+	}
+	return p, group.Wait()
+}
+
+// returnsDeleted are the kinds whose DELETE answers with the object; the others answer with a Status.
+var returnsDeleted = map[schema.GroupResource]bool{
+	{Resource: "persistentvolumeclaims"}:                           true,
+	{Resource: "persistentvolumes"}:                                true,
+	{Resource: "pods"}:                                             true,
+	{Resource: "podtemplates"}:                                     true,
+	{Resource: "resourcequotas"}:                                   true,
+	{Resource: "serviceaccounts"}:                                  true,
+	{Resource: "services"}:                                         true,
+	{Group: "storage.k8s.io", Resource: "csidrivers"}:              true,
+	{Group: "storage.k8s.io", Resource: "csinodes"}:                true,
+	{Group: "storage.k8s.io", Resource: "storageclasses"}:          true,
+	{Group: "storage.k8s.io", Resource: "volumeattachments"}:       true,
+	{Group: "storage.k8s.io", Resource: "volumeattributesclasses"}: true,
+	{Group: "resource.k8s.io", Resource: "deviceclasses"}:          true,
+	{Group: "resource.k8s.io", Resource: "resourceclaims"}:         true,
+	{Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}: true,
+	{Group: "resource.k8s.io", Resource: "resourceslices"}:         true,
+}
+
+var errNotImplemented = errors.New("not implemented")

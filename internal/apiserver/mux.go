@@ -1,0 +1,63 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// newMux serves what is not a resource.
+func (s *Server) newMux() *http.ServeMux {
+	mux := http.NewServeMux()
+	for _, kind := range []string{"healthz", "livez", "readyz"} {
+		h := s.serveHealth(kind)
+		mux.HandleFunc("GET /"+kind, h)
+		mux.HandleFunc("GET /"+kind+"/", h)
+	}
+	mux.HandleFunc("GET /version", serveVersion)
+	mux.HandleFunc("GET /version/", serveVersion)
+	s.mountDiscovery(mux)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			serveRoot(w)
+			return
+		}
+		notFoundPath(w)
+	})
+	return mux
+}
+
+// notFoundPath is upstream's answer to a path that nobody serves: plain text, which clients know.
+func notFoundPath(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(http.StatusNotFound)
+	_, _ = w.Write([]byte("404 page not found\n"))
+}
+
+func serveVersion(w http.ResponseWriter, r *http.Request) {
+	body, err := json.MarshalIndent(Version, "", "  ")
+	if err != nil {
+		respondError(w, jsonFormat, err)
+		return
+	}
+	respond(w, http.StatusOK, jsonFormat, body)
+}
+
+func serveRoot(w http.ResponseWriter) {
+	paths := metav1.RootPaths{Paths: []string{"/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/healthz",
+		"/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version"}}
+	body, err := json.MarshalIndent(paths, "", "  ")
+	if err != nil {
+		respondError(w, jsonFormat, err)
+		return
+	}
+	respond(w, http.StatusOK, jsonFormat, body)
+}
+
+// methodNotSupported is upstream's 405.
+func methodNotSupported(e *endpoint, verb string) error {
+	return apierrors.NewMethodNotSupported(e.resource, verb)
+}

@@ -1,0 +1,137 @@
+package apiserver
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/admission"
+)
+
+// scaleOf is the Scale of a workload.
+func scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
+	meta := accessor(obj)
+	s := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: meta.GetName(), Namespace: meta.GetNamespace(), UID: meta.GetUID(),
+		ResourceVersion: meta.GetResourceVersion(), CreationTimestamp: meta.GetCreationTimestamp()}}
+	var selector *metav1.LabelSelector
+	replicas := replicasOf(obj)
+	switch o := obj.(type) {
+	case *appsv1.Deployment:
+		selector, s.Status.Replicas = o.Spec.Selector, o.Status.Replicas
+	case *appsv1.ReplicaSet:
+		selector, s.Status.Replicas = o.Spec.Selector, o.Status.Replicas
+	case *appsv1.StatefulSet:
+		selector, s.Status.Replicas = o.Spec.Selector, o.Status.Replicas
+	case *corev1.ReplicationController:
+		s.Status.Replicas, s.Status.Selector = o.Status.Replicas, labels.Set(o.Spec.Selector).String()
+	}
+	if selector != nil {
+		sel, err := metav1.LabelSelectorAsSelector(selector)
+		if err != nil {
+			return nil, err
+		}
+		s.Status.Selector = sel.String()
+	}
+	if replicas != nil && *replicas != nil {
+		s.Spec.Replicas = **replicas
+	}
+	return s, nil
+}
+
+// replicasOf is where a workload keeps the number wanted; nil for other kinds.
+func replicasOf(obj runtime.Object) **int32 {
+	switch o := obj.(type) {
+	case *appsv1.Deployment:
+		return &o.Spec.Replicas
+	case *appsv1.ReplicaSet:
+		return &o.Spec.Replicas
+	case *appsv1.StatefulSet:
+		return &o.Spec.Replicas
+	case *corev1.ReplicationController:
+		return &o.Spec.Replicas
+	}
+	return nil
+}
+
+func (op *operation) getScale(ctx context.Context, opts *metav1.GetOptions) (runtime.Object, error) {
+	entry, err := op.get(ctx, opts.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := entry.Object()
+	if err != nil {
+		return nil, err
+	}
+	return scaleOf(obj)
+}
+
+func (op *operation) replaceScale(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
+	scale, ok := obj.(*autoscalingv1.Scale)
+	if !ok {
+		return nil, apierrors.NewBadRequest("expected input object type to be Scale")
+	}
+	if err := op.checkNames(scale); err != nil {
+		return nil, err
+	}
+	return op.updateScale(ctx, func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error) { return scale, nil })
+}
+
+func (op *operation) patchScale(ctx context.Context, p patchRequest) (runtime.Object, error) {
+	return op.updateScale(ctx, func(old *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+		obj, err := op.patchPlain(old, p)
+		if err != nil {
+			return nil, err
+		}
+		return obj.(*autoscalingv1.Scale), nil
+	})
+}
+
+// updateScale sets a workload's replicas through its Scale.
+func (op *operation) updateScale(ctx context.Context, fn func(old *autoscalingv1.Scale) (*autoscalingv1.Scale, error)) (runtime.Object, error) {
+	out, _, err := op.update(ctx, false, func(ctx context.Context, old runtime.Object) (runtime.Object, error) {
+		before, err := scaleOf(old)
+		if err != nil {
+			return nil, err
+		}
+		scale, err := fn(before)
+		if err != nil {
+			return nil, err
+		}
+		if err := op.admit(ctx, op.attributes(admission.Update, scale, before)); err != nil {
+			return nil, err
+		}
+		if err := op.checkScale(scale, old); err != nil {
+			return nil, err
+		}
+		obj := old.DeepCopyObject()
+		meta := accessor(obj)
+		if scale.ResourceVersion != "" {
+			meta.SetResourceVersion(scale.ResourceVersion)
+		}
+		replicas := scale.Spec.Replicas
+		*replicasOf(obj) = &replicas
+		return op.trackFields(old, obj), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return scaleOf(out)
+}
+
+func (op *operation) checkScale(scale *autoscalingv1.Scale, old runtime.Object) error {
+	if err := op.checkUID(scale, accessor(old)); err != nil {
+		return err
+	}
+	if scale.Spec.Replicas < 0 {
+		return apierrors.NewInvalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), scale.Name, field.ErrorList{
+			field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0")})
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/cache"
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// Config is what a Server is made of. Zero values are upstream's defaults where there are any.
+type Config struct {
+	Store store.Store
+	// Authenticator, Authorizer and Admission may be set later by Use, because some need the Server's Client. Without an
+	// Authenticator everybody is anonymous, without an Authorizer nothing is allowed.
+	Authenticator auth.Authenticator
+	Authorizer    auth.Authorizer
+	Admission     admission.Chain
+
+	// ServiceCIDRs are where cluster IPs come from: one, or two of different families.
+	ServiceCIDRs []netip.Prefix
+	// NodePorts is where node ports come from; the zero value is 30000-32767.
+	NodePorts PortRange
+	// Advertise is the address of this server that the Service "kubernetes" leads to. Not set: no endpoints are kept.
+	Advertise netip.AddrPort
+
+	// KubeletTLS is used to reach the nodes' HTTPS servers: logs, exec, port-forward, proxy.
+	KubeletTLS *tls.Config
+
+	// EventTTL is how long Events are kept; 0 is one hour.
+	EventTTL time.Duration
+	// CompactEvery is how often old revisions are forgotten; 0 is five minutes, negative never.
+	CompactEvery time.Duration
+	// RequestTimeout bounds requests other than watches and streams; 0 is one minute.
+	RequestTimeout time.Duration
+	// ShutdownTimeout is how long requests may take to end when the server stops; 0 is five seconds.
+	ShutdownTimeout time.Duration
+
+	Logger *slog.Logger
+	// Clock tells the time; nil is time.Now.
+	Clock func() time.Time
+}
+
+// PortRange is Size ports from Base on.
+type PortRange struct{ Base, Size int }
+
+// Server serves the API. Make one with New, give it its security with Use, serve with Run.
+type Server struct {
+	cfg       Config
+	store     store.Store
+	endpoints *endpoints
+	log       *slog.Logger
+	clock     func() time.Time
+	security  atomic.Pointer[security]
+	handler   http.Handler
+	leases    leases
+
+	// ctx ends when the server is closed: caches and other things that live as long as it does.
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	ready  atomic.Bool
+}
+
+type security struct {
+	authenticator auth.Authenticator
+	authorizer    auth.Authorizer
+	chain         admission.Chain
+}
+
+// New makes a Server. Its Client and Handler work at once; Close it when Run is not called.
+func New(cfg Config) (*Server, error) {
+	if cfg.Store == nil {
+		return nil, errors.New("apiserver: no store")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	if cfg.EventTTL == 0 {
+		cfg.EventTTL = time.Hour
+	}
+	if cfg.RequestTimeout == 0 {
+		cfg.RequestTimeout = time.Minute
+	}
+	if cfg.ShutdownTimeout == 0 {
+		cfg.ShutdownTimeout = 5 * time.Second
+	}
+	if cfg.CompactEvery == 0 {
+		cfg.CompactEvery = 5 * time.Minute
+	}
+	if cfg.NodePorts == (PortRange{}) {
+		cfg.NodePorts = PortRange{Base: 30000, Size: 2768}
+	}
+	s := &Server{cfg: cfg, store: cfg.Store, log: cfg.Logger, clock: cfg.Clock}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.Use(cfg.Authenticator, cfg.Authorizer, cfg.Admission)
+	s.endpoints = newEndpoints(s)
+	s.handler = s.newHandler()
+	return s, nil
+}
+
+// Use sets who may come in and what they may do.
+func (s *Server) Use(authenticator auth.Authenticator, authorizer auth.Authorizer, chain admission.Chain) {
+	s.security.Store(&security{authenticator, authorizer, chain})
+}
+
+func (s *Server) admission() admission.Chain { return s.security.Load().chain }
+
+// Handler serves the API over HTTP.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Run serves on the listener until ctx ends, then lets requests end and closes the server. A nil tlsConfig serves without TLS.
+func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.Config) error {
+	defer s.Close()
+	stop := context.AfterFunc(ctx, s.cancel)
+	defer stop()
+	server := &http.Server{
+		Handler: s.handler, TLSConfig: tlsConfig, ReadHeaderTimeout: 32 * time.Second, IdleTimeout: 90 * time.Second,
+		MaxHeaderBytes: 1 << 20, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		// Requests see the server's end: watches return at once instead of holding up the shutdown.
+		BaseContext: func(net.Listener) context.Context { return s.ctx },
+	}
+	s.background()
+	failed := make(chan error, 1)
+	go func() {
+		if tlsConfig != nil {
+			failed <- server.ServeTLS(listener, "", "")
+			return
+		}
+		failed <- server.Serve(listener)
+	}()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("apiserver: serve %s: %w", listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	s.ready.Store(false)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(bounded); err != nil {
+		_ = server.Close() // what is left now are streams that do not end by themselves
+	}
+	<-failed
+	return nil
+}
+
+// background starts what the server does by itself.
+func (s *Server) background() {
+	s.goOn(s.compactor)
+	s.ready.Store(true)
+}
+
+// goOn runs fn until the server closes.
+func (s *Server) goOn(fn func(ctx context.Context)) {
+	s.wg.Go(func() { fn(s.ctx) })
+}
+
+// Close ends everything that the server has started. It does not close the store.
+func (s *Server) Close() {
+	s.cancel()
+	s.wg.Wait()
+}
+
+// openCache starts the cache of one kind.
+func (s *Server) openCache(ctx context.Context, schema cache.Schema) (cache.Reader, error) {
+	return nil, errors.New("not yet")
+}

@@ -1,0 +1,95 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/knarr-project/knarr/internal/admission"
+)
+
+// createAny creates an object in the endpoint's version, or posts it to a subresource or a virtual kind.
+func (op *operation) createAny(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
+	if out, handled, err := op.virtualCreate(ctx, obj); handled {
+		return out, err
+	}
+	hub, err := op.endpoint.toHub(obj)
+	if err != nil {
+		return nil, err
+	}
+	return op.create(ctx, hub)
+}
+
+// replaceAny is PUT: the object in the endpoint's version replaces the stored one, or the part of it that the
+// subresource is.
+func (op *operation) replaceAny(ctx context.Context, obj runtime.Object) (runtime.Object, bool, error) {
+	if op.subresource == "scale" {
+		out, err := op.replaceScale(ctx, obj)
+		return out, false, err
+	}
+	if err := op.checkNames(accessor(obj)); err != nil {
+		return nil, false, err
+	}
+	hub, err := op.endpoint.toHub(obj)
+	if err != nil {
+		return nil, false, err
+	}
+	return op.replace(ctx, hub)
+}
+
+// checkNames holds the body's name and namespace against the path's.
+func (op *operation) checkNames(meta metav1.Object) error {
+	if name := meta.GetName(); name != op.name {
+		if name == "" {
+			return apierrors.NewBadRequest("metadata.name: Required value: name must be provided")
+		}
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", name, op.name))
+	}
+	if ns := meta.GetNamespace(); ns != "" && ns != op.namespace {
+		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the request (%s)", ns, op.namespace))
+	}
+	return nil
+}
+
+func (op *operation) replace(ctx context.Context, hub runtime.Object) (runtime.Object, bool, error) {
+	allowCreate := op.endpoint.strategy.AllowCreateOnUpdate && op.subresource == ""
+	return op.update(ctx, allowCreate, func(ctx context.Context, old runtime.Object) (runtime.Object, error) {
+		obj := hub.DeepCopyObject()
+		if old == nil {
+			obj = op.trackFields(op.endpoint.newObject(), obj)
+			return obj, nil
+		}
+		if err := op.checkUID(accessor(obj), accessor(old)); err != nil {
+			return nil, err
+		}
+		if op.endpoint.kind.Namespaced {
+			accessor(obj).SetNamespace(op.namespace)
+		}
+		obj = op.trackFields(old, obj)
+		return obj, op.admit(ctx, op.attributes(admission.Update, obj, old))
+	})
+}
+
+// checkUID: a body with a UID means that very object.
+func (op *operation) checkUID(meta, old metav1.Object) error {
+	uid := meta.GetUID()
+	if uid == "" || uid == old.GetUID() {
+		return nil
+	}
+	key := op.endpoint.key(op.namespace, op.name)
+	return apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf(
+		"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %s, UID in object meta: %s",
+		key, uid, old.GetUID()))
+}
+
+// patchAny patches an object or a subresource.
+func (op *operation) patchAny(ctx context.Context, p patchRequest) (runtime.Object, bool, error) {
+	if op.subresource == "scale" {
+		out, err := op.patchScale(ctx, p)
+		return out, false, err
+	}
+	return op.patch(ctx, p)
+}

@@ -1,0 +1,210 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/knarr-project/knarr/internal/cache"
+)
+
+const (
+	// minWatch is the shortest time after which a watch without timeoutSeconds ends; up to twice that, at random, so
+	// that watchers do not come back all at once. As upstream (--min-request-timeout).
+	minWatch = 30 * time.Minute
+	// bookmarkEvery is how often an idle watch is told the revision that it has reached.
+	bookmarkEvery = time.Minute
+	// bookmarkBeforeEnd is how long before its end a watch gets its last bookmark.
+	bookmarkBeforeEnd = 2 * time.Second
+)
+
+// watchEvent is one event for one watcher: an entry, or for a bookmark or an error an object.
+type watchEvent struct {
+	what  watch.EventType
+	entry *cache.Entry
+	obj   runtime.Object
+}
+
+// eventSink takes a watcher's events; flush sends what has been put so far.
+type eventSink interface {
+	put(watchEvent) error
+	flush() error
+}
+
+// watcher is one open watch.
+type watcher struct {
+	op      *operation
+	req     *listRequest
+	initial []*cache.Entry
+	// bookmark ends the initial events with the bookmark that says so.
+	bookmark bool
+	revision int64
+	cursor   *cache.Cursor
+}
+
+// openWatch finds where the watch starts. An error is the request's answer.
+func (op *operation) openWatch(ctx context.Context, req *listRequest) (*watcher, error) {
+	r := op.endpoint.registry
+	reader, err := r.cache(ctx)
+	if err != nil {
+		return nil, storeError(err)
+	}
+	w := &watcher{op: op, req: req}
+	rv, initial := req.opts.ResourceVersion, req.opts.SendInitialEvents
+	switch {
+	case initial != nil && *initial, initial == nil && (rv == "" || rv == "0"):
+		if err := r.waitFresh(ctx, reader, rv); err != nil {
+			return nil, err
+		}
+		p := op.collect(reader.Snapshot(), req, r.prefix(op.namespace), r.prefix(op.namespace), 0)
+		w.initial, w.revision = p.entries, p.revision
+		w.bookmark = initial != nil && *initial && req.opts.AllowWatchBookmarks
+	case rv == "" || rv == "0":
+		if err := r.waitFresh(ctx, reader, rv); err != nil {
+			return nil, err
+		}
+		w.revision = reader.Snapshot().Revision()
+	default:
+		if w.revision, err = parseRevision(rv); err != nil {
+			return nil, err
+		}
+		if err := waitFuture(ctx, reader, w.revision); err != nil {
+			return nil, err
+		}
+	}
+	interest := cache.Interest{Namespace: op.namespace, Labels: req.labels, Fields: req.fields}
+	if name, ok := req.fields.RequiresExactMatch("metadata.name"); ok {
+		interest.Name = name
+	}
+	if w.cursor, err = reader.Watch(w.revision, interest); err != nil {
+		if errors.Is(err, cache.ErrTooOld) {
+			return w, nil // told in the stream, as upstream does
+		}
+		return nil, storeError(err)
+	}
+	return w, nil
+}
+
+// run sends events until ctx ends, the time is over or the sink fails.
+func (w *watcher) run(ctx context.Context, sink eventSink) error {
+	if w.cursor == nil {
+		return w.expired(sink)
+	}
+	defer w.cursor.Close()
+	for _, entry := range w.initial {
+		if err := sink.put(watchEvent{what: watch.Added, entry: entry}); err != nil {
+			return err
+		}
+	}
+	w.initial = nil
+	if w.bookmark {
+		if err := sink.put(watchEvent{what: watch.Bookmark, obj: w.bookmarkObject(w.revision, true)}); err != nil {
+			return err
+		}
+	}
+	if err := sink.flush(); err != nil {
+		return err
+	}
+	end := time.Now().Add(w.duration())
+	ctx, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	for {
+		if err := w.next(ctx, end, sink); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// next sends the next changes, or a bookmark when there are none for a while.
+func (w *watcher) next(ctx context.Context, end time.Time, sink eventSink) error {
+	until := time.Now().Add(bookmarkEvery)
+	if last := end.Add(-bookmarkBeforeEnd); until.After(last) && last.After(time.Now()) {
+		until = last
+	}
+	bounded, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	changes, revision, err := w.cursor.Next(bounded)
+	switch {
+	case errors.Is(err, cache.ErrTooOld):
+		return errors.Join(w.expired(sink), err)
+	case err != nil && ctx.Err() != nil:
+		return nil // the client has gone, or the time is over
+	case err != nil && bounded.Err() == nil:
+		return err
+	}
+	if revision > w.revision {
+		w.revision = revision
+	}
+	if len(changes) == 0 {
+		if !w.req.opts.AllowWatchBookmarks || ctx.Err() != nil {
+			return nil
+		}
+		if err := sink.put(watchEvent{what: watch.Bookmark, obj: w.bookmarkObject(w.revision, false)}); err != nil {
+			return err
+		}
+		return sink.flush()
+	}
+	for i := range changes {
+		if err := sink.put(watchEvent{what: eventType(changes[i].Type), entry: changes[i].Entry}); err != nil {
+			return err
+		}
+	}
+	return sink.flush()
+}
+
+func eventType(t cache.ChangeType) watch.EventType {
+	switch t {
+	case cache.Added:
+		return watch.Added
+	case cache.Deleted:
+		return watch.Deleted
+	}
+	return watch.Modified
+}
+
+// expired tells the watcher to list again.
+func (w *watcher) expired(sink eventSink) error {
+	err := apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.revision, w.op.endpoint.revision()))
+	status := err.Status()
+	if err := sink.put(watchEvent{what: watch.Error, obj: &status}); err != nil {
+		return err
+	}
+	return sink.flush()
+}
+
+// revision is how far the kind's cache has come.
+func (r *registry) revision() int64 {
+	if reader := r.started(); reader != nil {
+		return reader.Snapshot().Revision()
+	}
+	return 0
+}
+
+// bookmarkObject is an empty object that carries a resourceVersion.
+func (w *watcher) bookmarkObject(revision int64, initialEnd bool) runtime.Object {
+	obj := w.op.endpoint.newObject()
+	meta := accessor(obj)
+	meta.SetResourceVersion(strconv.FormatInt(revision, 10))
+	if initialEnd {
+		meta.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	}
+	return obj
+}
+
+func (w *watcher) duration() time.Duration {
+	if seconds := w.req.opts.TimeoutSeconds; seconds != nil && *seconds > 0 {
+		return time.Duration(*seconds) * time.Second
+	}
+	return minWatch + rand.N(minWatch)
+}
