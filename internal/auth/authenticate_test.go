@@ -82,43 +82,6 @@ func TestRequestsAreAuthenticatedAsUpstreamDoes(t *testing.T) {
 	}
 }
 
-type allow map[string]bool // by "resource/name"
-
-func (z allow) Authorize(_ context.Context, a Attributes) (Decision, string, error) {
-	if a.Verb == "impersonate" && z[a.Resource+"/"+a.Name] {
-		return Allow, "", nil
-	}
-	return NoOpinion, "", nil
-}
-
-func TestImpersonationNeedsEachPartAllowed(t *testing.T) {
-	z := allow{"users/bob": true, "groups/dev": true, "serviceaccounts/sa": true, "userextras/x": true}
-	cases := []struct {
-		name    string
-		headers http.Header
-		user    string // "" when refused
-		groups  []string
-	}{
-		{"no headers", http.Header{}, "admin", nil},
-		{"a user", http.Header{"Impersonate-User": {"bob"}}, "bob", []string{GroupAuthenticated}},
-		{"a user and a group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"dev"}}, "bob", []string{"dev", GroupAuthenticated}},
-		{"a group too many", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"dev", GroupMasters}}, "", nil},
-		{"a group without user", http.Header{"Impersonate-Group": {"dev"}}, "", nil},
-		{"an account", http.Header{"Impersonate-User": {"system:serviceaccount:ns:sa"}}, "system:serviceaccount:ns:sa", []string{GroupServiceAccounts, GroupServiceAccounts + ":ns", GroupAuthenticated}},
-		{"extra", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Scopes": {"x"}}, "bob", []string{GroupAuthenticated}},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			r := httptest.NewRequest(http.MethodGet, "/", nil)
-			r.Header = c.headers
-			user, _, err := Impersonate(context.Background(), r, User{Name: "admin"}, z)
-			if (c.user == "") != (err != nil) || user.Name != c.user || !slices.Equal(user.Groups, c.groups) {
-				t.Errorf("%+v %v", user, err)
-			}
-		})
-	}
-}
-
 func TestMemoForgetsWhatIsNotAskedFor(t *testing.T) {
 	m := Memo[int, int]{Size: 4}
 	m.Put(0, 0)

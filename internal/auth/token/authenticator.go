@@ -93,12 +93,12 @@ func (s *Service) boundUser(ctx context.Context, c *claims) (auth.User, error) {
 	if c.Subject != auth.ServiceAccountName(p.Namespace, p.ServiceAccount.Name) {
 		return auth.User{}, fmt.Errorf("service account token's subject %q is not the account it names", c.Subject)
 	}
-	account, err := lookup[*corev1.ServiceAccount](ctx, s.Client, p.Namespace, p.ServiceAccount.Name)
+	account, err := s.accounts.Find(ctx, p.Namespace, p.ServiceAccount.Name)
 	if err := s.alive("service account", p.Namespace, p.ServiceAccount, account, err); err != nil {
 		return auth.User{}, err
 	}
 	if p.Secret != nil {
-		secret, err := lookup[*corev1.Secret](ctx, s.Client, p.Namespace, p.Secret.Name)
+		secret, err := s.secrets.Find(ctx, p.Namespace, p.Secret.Name)
 		if err := s.alive("secret", p.Namespace, *p.Secret, secret, err); err != nil {
 			return auth.User{}, err
 		}
@@ -110,7 +110,7 @@ func (s *Service) boundUser(ctx context.Context, c *claims) (auth.User, error) {
 		user.Extra[auth.ExtraCredentialID] = []string{"JTI=" + c.ID}
 	}
 	if p.Pod != nil {
-		pod, err := lookup[*corev1.Pod](ctx, s.Client, p.Namespace, p.Pod.Name)
+		pod, err := s.pods.Find(ctx, p.Namespace, p.Pod.Name)
 		if err := s.alive("pod", p.Namespace, *p.Pod, pod, err); err != nil {
 			return auth.User{}, err
 		}
@@ -119,7 +119,7 @@ func (s *Service) boundUser(ctx context.Context, c *claims) (auth.User, error) {
 	if p.Node != nil {
 		// A pod's token only tells its node; a token bound to the node itself ends with it.
 		if p.Pod == nil {
-			node, err := lookup[*corev1.Node](ctx, s.Client, "", p.Node.Name)
+			node, err := s.nodes.Find(ctx, "", p.Node.Name)
 			if err := s.alive("node", "", *p.Node, node, err); err != nil {
 				return auth.User{}, err
 			}
@@ -152,7 +152,7 @@ func (s *Service) legacyUser(ctx context.Context, token string, c *claims) (auth
 	if c.Subject != auth.ServiceAccountName(c.LegacyNamespace, c.LegacyName) || c.LegacySecretName == "" {
 		return auth.User{}, fmt.Errorf("service account token's subject %q is not the account it names", c.Subject)
 	}
-	secret, err := lookup[*corev1.Secret](ctx, s.Client, c.LegacyNamespace, c.LegacySecretName)
+	secret, err := s.secrets.Find(ctx, c.LegacyNamespace, c.LegacySecretName)
 	switch {
 	case apierrors.IsNotFound(err):
 		return auth.User{}, errInvalidated
@@ -163,7 +163,7 @@ func (s *Service) legacyUser(ctx context.Context, token string, c *claims) (auth
 	case secret.Labels[labelInvalidSince] != "":
 		return auth.User{}, fmt.Errorf("the token in secret %s/%s is invalid since %s", secret.Namespace, secret.Name, secret.Labels[labelInvalidSince])
 	}
-	account, err := lookup[*corev1.ServiceAccount](ctx, s.Client, c.LegacyNamespace, c.LegacyName)
+	account, err := s.accounts.Find(ctx, c.LegacyNamespace, c.LegacyName)
 	if err := s.alive("service account", c.LegacyNamespace, ref{Name: c.LegacyName, UID: c.LegacyUID}, account, err); err != nil {
 		return auth.User{}, err
 	}

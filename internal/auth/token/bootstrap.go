@@ -34,8 +34,13 @@ var (
 
 // Bootstrap authenticates bootstrap tokens: Secrets of kube-system that allow authentication.
 type Bootstrap struct {
-	Client client.Interface
-	Now    func() time.Time
+	secrets *client.Lazy[*corev1.Secret]
+	now     func() time.Time
+}
+
+// NewBootstrap reads Secrets with the client until ctx ends.
+func NewBootstrap(ctx context.Context, c client.Interface, now func() time.Time) Bootstrap {
+	return Bootstrap{secrets: client.NewLazy[*corev1.Secret](ctx, c, nil), now: now}
 }
 
 // AuthenticateToken implements auth.TokenAuthenticator.
@@ -45,7 +50,7 @@ func (b Bootstrap) AuthenticateToken(ctx context.Context, token string, audience
 		return auth.User{}, nil, false, nil
 	}
 	id, secret := match[1], match[2]
-	stored, err := lookup[*corev1.Secret](ctx, b.Client, bootstrapNamespace, bootstrapPrefix+id)
+	stored, err := b.secrets.Find(ctx, bootstrapNamespace, bootstrapPrefix+id)
 	if apierrors.IsNotFound(err) {
 		return auth.User{}, nil, false, nil
 	}
@@ -70,7 +75,7 @@ func (b Bootstrap) check(s *corev1.Secret, id, secret string) ([]string, error) 
 		if err != nil {
 			return nil, fmt.Errorf("bootstrap token %s: expiration: %w", id, err)
 		}
-		if !b.Now().Before(expires) {
+		if !b.now().Before(expires) {
 			return nil, fmt.Errorf("bootstrap token %s has expired", id)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -44,11 +43,22 @@ type Service struct {
 	signer   *key
 	keys     []*key
 	verified auth.Memo[[32]byte, *claims]
+
+	accounts *client.Lazy[*corev1.ServiceAccount]
+	secrets  *client.Lazy[*corev1.Secret]
+	pods     *client.Lazy[*corev1.Pod]
+	nodes    *client.Lazy[*corev1.Node]
 }
 
-// New makes a Service; it fails when a key is of an unknown kind.
-func New(config Config) (*Service, error) {
-	s := &Service{Config: config}
+// New makes a Service that works until ctx ends; it fails when a key is of an unknown kind.
+func New(ctx context.Context, config Config) (*Service, error) {
+	s := &Service{
+		Config:   config,
+		accounts: client.NewLazy[*corev1.ServiceAccount](ctx, config.Client, nil),
+		secrets:  client.NewLazy[*corev1.Secret](ctx, config.Client, nil),
+		pods:     client.NewLazy[*corev1.Pod](ctx, config.Client, nil),
+		nodes:    client.NewLazy[*corev1.Node](ctx, config.Client, nil),
+	}
 	if s.Issuer == "" {
 		s.Issuer = DefaultIssuer
 	}
@@ -147,17 +157,4 @@ func serveDocument(w http.ResponseWriter, contentType string, document any) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Cache-Control", "public, max-age=3600")
 	w.Write(data)
-}
-
-// lookup reads an object from the live picture of its kind, and, when it is not there (yet), from the newest state.
-func lookup[T client.Object](ctx context.Context, c client.Interface, namespace, name string) (T, error) {
-	view, err := client.Open[T](ctx, c, client.Scope{})
-	if err != nil {
-		var zero T
-		return zero, fmt.Errorf("read %s/%s: %w", namespace, name, err)
-	}
-	if obj, ok := view.Get(namespace, name); ok {
-		return obj, nil
-	}
-	return client.Get[T](ctx, c, namespace, name)
 }

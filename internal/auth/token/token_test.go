@@ -46,7 +46,7 @@ func newWorld(t *testing.T, signer crypto.Signer) *world {
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}}
 	w.Memory = authtest.New(w.account, w.pod, node)
-	s, err := New(Config{
+	s, err := New(context.Background(), Config{
 		Keys:   &pki.SigningKeys{Signer: signer, Verifiers: []crypto.PublicKey{signer.Public()}},
 		Client: w.Memory, Now: func() time.Time { return w.now }, NewID: func() string { return "the-id" },
 	})
@@ -254,7 +254,7 @@ func TestBootstrapTokens(t *testing.T) {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abcdef"}, Type: SecretTypeBootstrap, Data: d}
 	}
 	ask := func(s *corev1.Secret) (auth.User, bool, error) {
-		b := Bootstrap{Client: authtest.New(s), Now: func() time.Time { return now }}
+		b := NewBootstrap(context.Background(), authtest.New(s), func() time.Time { return now })
 		user, _, ok, err := b.AuthenticateToken(context.Background(), "abcdef.0123456789abcdef", nil)
 		return user, ok, err
 	}
@@ -301,7 +301,7 @@ func FuzzVerifyNeverPanicsOrAccepts(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	s, err := New(Config{Keys: &pki.SigningKeys{Signer: k, Verifiers: []crypto.PublicKey{k.Public()}}})
+	s, err := New(context.Background(), Config{Keys: &pki.SigningKeys{Signer: k, Verifiers: []crypto.PublicKey{k.Public()}}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -316,7 +316,7 @@ func FuzzVerifyNeverPanicsOrAccepts(f *testing.F) {
 func BenchmarkAuthenticate(b *testing.B) {
 	k, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "u"}}
-	s, _ := New(Config{Keys: &pki.SigningKeys{Signer: k, Verifiers: []crypto.PublicKey{k.Public()}}, Client: authtest.New(account)})
+	s, _ := New(context.Background(), Config{Keys: &pki.SigningKeys{Signer: k, Verifiers: []crypto.PublicKey{k.Public()}}, Client: authtest.New(account)})
 	made, err := s.Issue(context.Background(), "ns", "sa", &authenticationv1.TokenRequest{})
 	if err != nil {
 		b.Fatal(err)

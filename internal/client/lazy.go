@@ -1,0 +1,61 @@
+package client
+
+import (
+	"context"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Lazy is the View of a whole kind that is opened at its first use, for what the API server itself looks up: kinds
+// that nobody uses cost nothing. Safe for concurrent use.
+type Lazy[T Object] struct {
+	client Interface
+	open   func() (ViewOf[T], error)
+	mu     sync.Mutex
+	view   *ViewOf[T]
+}
+
+// NewLazy prepares a View that, once opened, lives until ctx ends. It is indexed when it is opened, if index is not nil.
+func NewLazy[T Object](ctx context.Context, c Interface, index func(ViewOf[T])) *Lazy[T] {
+	return &Lazy[T]{client: c, open: func() (ViewOf[T], error) {
+		view, err := Open[T](ctx, c, Scope{})
+		if err == nil && index != nil {
+			index(view)
+		}
+		return view, err
+	}}
+}
+
+// View opens the View or gives the open one.
+func (l *Lazy[T]) View() (ViewOf[T], error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.view == nil {
+		view, err := l.open()
+		if err != nil {
+			return view, err
+		}
+		l.view = &view
+	}
+	return *l.view, nil
+}
+
+// Find reads an object from the View, and, where it is not there (yet), from the newest state: the answer "not found" is
+// never a stale one.
+func (l *Lazy[T]) Find(ctx context.Context, namespace, name string) (T, error) {
+	view, err := l.View()
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	if obj, ok := view.Get(namespace, name); ok {
+		return obj, nil
+	}
+	obj, err := as[T](l.client.Get(ctx, resourceOf[T](), namespace, name, metav1.GetOptions{}))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return obj, apierrors.NewInternalError(err)
+	}
+	return obj, err
+}
