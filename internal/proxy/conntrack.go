@@ -1,0 +1,61 @@
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// flowKey is where UDP clients send to; for node ports the unspecified address.
+type flowKey struct {
+	addr netip.Addr
+	port uint16
+}
+
+// staleFlows says, for frontends that have changed, which backends their flows may have. The kernel remembers a UDP flow for
+// as long as the client keeps sending, so it would never leave a backend that is gone, or reach one that is new.
+type staleFlows map[flowKey]map[backend]bool
+
+// MatchConntrackFlow is netlink's filter interface: true for flows to be forgotten.
+func (s staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
+	if flow.Forward.Protocol != unix.IPPROTO_UDP {
+		return false
+	}
+	dst, ok := netip.AddrFromSlice(flow.Forward.DstIP)
+	if !ok {
+		return false
+	}
+	dst = dst.Unmap()
+	allowed, ours := s[flowKey{dst, flow.Forward.DstPort}]
+	if !ours {
+		allowed, ours = s[flowKey{unspecified(dst.Is4()), flow.Forward.DstPort}]
+		src, _ := netip.AddrFromSlice(flow.Reverse.SrcIP)
+		if ours && src.Unmap() == dst && len(allowed) == 0 {
+			return false // to a host process of the same port, or to a machine elsewhere
+		}
+	}
+	if !ours {
+		return false
+	}
+	src, _ := netip.AddrFromSlice(flow.Reverse.SrcIP)
+	return !allowed[backend{src.Unmap(), flow.Reverse.SrcPort}]
+}
+
+// forget ends the stale flows, reading the kernel's table once.
+func (s staleFlows) forget() error {
+	v4, v6 := false, false
+	for k := range s {
+		v4, v6 = v4 || k.addr.Is4(), v6 || k.addr.Is6()
+	}
+	for family, needed := range map[netlink.InetFamily]bool{unix.AF_INET: v4, unix.AF_INET6: v6} {
+		if !needed {
+			continue
+		}
+		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, s); err != nil {
+			return fmt.Errorf("stale UDP flows: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+package proxy
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"golang.org/x/sys/unix"
+)
+
+// place is the map that a frontend is in.
+type place string
+
+const (
+	// placeServices has frontends as everybody sees them, or, for externalTrafficPolicy Local, as the cluster's inside sees them.
+	placeServices place = "services"
+	// placeExternal has the frontends that clients from outside of the cluster see differently.
+	placeExternal place = "external"
+	// placeNodePorts and placeExternalNodePorts are the same for node ports; their frontends have no address.
+	placeNodePorts         place = "nodeports"
+	placeExternalNodePorts place = "external-nodeports"
+)
+
+// frontend is a key of one of these maps.
+type frontend struct {
+	place place
+	addr  netip.Addr // for node ports the unspecified address, to tell the family
+	proto uint8
+	port  uint16
+}
+
+// masquerading says which clients get the node's address, so that answers come back through this node.
+type masquerading uint8
+
+const (
+	masqueradeNone masquerading = iota
+	// masqueradeStrangers is for those without a pod's address.
+	masqueradeStrangers
+	masqueradeAll
+)
+
+// treatment is what happens to a connection to a frontend.
+type treatment struct {
+	refuse, drop bool
+	masquerade   masquerading
+	affinity     int32  // seconds; 0 is none
+	ranges       string // loadBalancerSourceRanges, joined by commas; empty is everybody
+	group        groupName
+}
+
+// groupName names a group within its Service.
+type groupName struct {
+	port  string // the port's name and protocol
+	local bool
+	v4    bool
+}
+
+// servicePlan is what one Service wants. Pure: it depends on nothing but the arguments of plan.
+type servicePlan struct {
+	frontends map[frontend]treatment
+	groups    map[groupName][]backend
+	affine    map[groupName]bool // groups used with session affinity
+	// local are this node's backends: a pod may reach itself, and then must be masqueraded.
+	local []netip.Addr
+	// healthPort is the healthCheckNodePort; 0 is none.
+	healthPort     int32
+	localEndpoints int
+}
+
+// plan turns a Service and its slices into what this node should do for it.
+func plan(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, me self) servicePlan {
+	p := servicePlan{frontends: map[frontend]treatment{}, groups: map[groupName][]backend{}, affine: map[groupName]bool{}}
+	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == corev1.ClusterIPNone || svc.Spec.ClusterIP == "" {
+		return p
+	}
+	if _, other := svc.Labels["service.kubernetes.io/service-proxy-name"]; other {
+		return p
+	}
+	for _, v4 := range []bool{true, false} {
+		for _, port := range svc.Spec.Ports {
+			p.planPort(svc, port, endpointsOf(eps, port, v4, me), v4, me)
+		}
+	}
+	slices.SortFunc(p.local, netip.Addr.Compare)
+	p.local = slices.Compact(p.local)
+	if svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+		p.healthPort, p.localEndpoints = svc.Spec.HealthCheckNodePort, len(p.local)
+	}
+	return p
+}
+
+func (p *servicePlan) planPort(svc *corev1.Service, port corev1.ServicePort, all []endpoint, v4 bool, me self) {
+	proto, ok := protocolNumber(protocolOf(port))
+	if !ok {
+		return
+	}
+	name := groupName{port: port.Name + "/" + string(protocolOf(port)), v4: v4}
+	localName := name
+	localName.local = true
+	cluster, local := clusterBackends(all, me), localBackends(all)
+	affinity := affinitySeconds(svc)
+
+	internal := treatment{masquerade: masqueradeStrangers, affinity: affinity, group: name}
+	internal.refuse = len(cluster) == 0
+	if svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal {
+		internal.group, internal.refuse = localName, len(all) == 0
+		internal.drop = len(local) == 0 && !internal.refuse
+	}
+	// What comes from outside to a Service with policy Cluster may go to any node, and must come back through this one.
+	inside := treatment{masquerade: masqueradeAll, affinity: affinity, group: name, refuse: len(cluster) == 0}
+	var outside *treatment
+	if svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+		inside.masquerade = masqueradeStrangers
+		// A node without endpoints stays silent, so that the load balancer notices.
+		outside = &treatment{affinity: affinity, group: localName, refuse: len(all) == 0, drop: len(local) == 0 && len(all) > 0}
+	}
+
+	used := map[groupName]bool{}
+	add := func(f frontend, t treatment) {
+		p.frontends[f] = t
+		if !t.refuse && !t.drop {
+			used[t.group] = true
+			p.affine[t.group] = p.affine[t.group] || t.affinity > 0
+		}
+	}
+	addExternal := func(in, out place, addr netip.Addr, number int32, ranges string) {
+		within := inside
+		within.ranges = ranges
+		add(frontend{in, addr, proto, uint16(number)}, within)
+		if outside != nil {
+			without := *outside
+			without.ranges = ranges
+			add(frontend{out, addr, proto, uint16(number)}, without)
+		}
+	}
+	for _, ip := range addresses(svc.Spec.ClusterIPs, v4, svc.Spec.ClusterIP) {
+		add(frontend{placeServices, ip, proto, uint16(port.Port)}, internal)
+	}
+	for _, ip := range addresses(svc.Spec.ExternalIPs, v4) {
+		addExternal(placeServices, placeExternal, ip, port.Port, "")
+	}
+	for _, ip := range loadBalancerIPs(svc, v4) {
+		addExternal(placeServices, placeExternal, ip, port.Port, sourceRanges(svc, v4))
+	}
+	if port.NodePort != 0 && svc.Spec.Type != corev1.ServiceTypeClusterIP && hasFamily(svc, v4) {
+		addExternal(placeNodePorts, placeExternalNodePorts, unspecified(v4), port.NodePort, "")
+	}
+	if used[name] {
+		p.groups[name] = cluster
+	}
+	if used[localName] {
+		p.groups[localName] = local
+	}
+	for _, b := range local {
+		p.local = append(p.local, b.addr)
+	}
+}
+
+func unspecified(v4 bool) netip.Addr {
+	if v4 {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// addresses parses the texts of one family; more is used where texts is empty (objects without defaults).
+func addresses(texts []string, v4 bool, more ...string) []netip.Addr {
+	if len(texts) == 0 {
+		texts = more
+	}
+	var out []netip.Addr
+	for _, t := range texts {
+		if ip, err := netip.ParseAddr(t); err == nil && ip.Unmap().Is4() == v4 {
+			out = append(out, ip.Unmap())
+		}
+	}
+	return out
+}
+
+func hasFamily(svc *corev1.Service, v4 bool) bool {
+	return len(addresses(svc.Spec.ClusterIPs, v4, svc.Spec.ClusterIP)) > 0
+}
+
+// loadBalancerIPs leaves out those whose load balancer wants to be in the path itself (ipMode Proxy, KEP-1860).
+func loadBalancerIPs(svc *corev1.Service, v4 bool) []netip.Addr {
+	var texts []string
+	for _, in := range svc.Status.LoadBalancer.Ingress {
+		if in.IP != "" && (in.IPMode == nil || *in.IPMode == corev1.LoadBalancerIPModeVIP) {
+			texts = append(texts, in.IP)
+		}
+	}
+	return addresses(texts, v4)
+}
+
+// sourceRanges is the valid loadBalancerSourceRanges of the family. Ranges of the other family alone still mean
+// that not everybody may come; "!" then stands for nobody.
+func sourceRanges(svc *corev1.Service, v4 bool) string {
+	if len(svc.Spec.LoadBalancerSourceRanges) == 0 {
+		return ""
+	}
+	out := ""
+	for _, text := range svc.Spec.LoadBalancerSourceRanges {
+		if r, err := netip.ParsePrefix(text); err == nil && r.Addr().Is4() == v4 {
+			if r.Bits() == 0 {
+				return ""
+			}
+			out += r.Masked().String() + ","
+		}
+	}
+	if out == "" {
+		return "!"
+	}
+	return out
+}
+
+func affinitySeconds(svc *corev1.Service) int32 {
+	if svc.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		return 0
+	}
+	if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+		return *c.ClientIP.TimeoutSeconds
+	}
+	return corev1.DefaultClientIPServiceAffinitySeconds
+}
+
+func protocolNumber(p corev1.Protocol) (uint8, bool) {
+	switch p {
+	case corev1.ProtocolTCP:
+		return unix.IPPROTO_TCP, true
+	case corev1.ProtocolUDP:
+		return unix.IPPROTO_UDP, true
+	case corev1.ProtocolSCTP:
+		return unix.IPPROTO_SCTP, true
+	}
+	return 0, false
+}
+
+// serviceOf is the Service that a slice belongs to.
+func serviceOf(s *discoveryv1.EndpointSlice) (types.NamespacedName, bool) {
+	name := s.Labels[discoveryv1.LabelServiceName]
+	return types.NamespacedName{Namespace: s.Namespace, Name: name}, name != ""
+}

@@ -1,0 +1,250 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// Config says what the proxy works with.
+type Config struct {
+	NodeName string
+	Client   client.Interface
+	// ClusterCIDRs hold all pods; clients from elsewhere are masqueraded. Empty: nobody is known to be from elsewhere.
+	ClusterCIDRs []netip.Prefix
+	// ServiceCIDRs hold all cluster IPs; connections to those that no Service has are refused.
+	ServiceCIDRs []netip.Prefix
+	// Debounce is the least time between two changes of the rules; the first change goes at once. Default 10 ms.
+	Debounce time.Duration
+	// Resync is how often the kernel is compared with what it should have. Default 1 min.
+	Resync time.Duration
+	// HealthAddress is where health-check node ports are served; default all addresses.
+	HealthAddress string
+}
+
+// Proxy makes Services reachable on this node. Make it with New.
+type Proxy struct {
+	cfg      Config
+	state    *state
+	health   *healthServers
+	services client.ViewOf[*corev1.Service]
+	slices   client.ViewOf[*discoveryv1.EndpointSlice]
+	me       self
+
+	// stateMu guards state; only the loop's goroutine changes it.
+	stateMu sync.Mutex
+
+	mu    sync.Mutex
+	dirty map[types.NamespacedName]bool // guarded by mu
+	node  *corev1.Node                  // guarded by mu
+	wake  chan struct{}
+}
+
+// New checks the configuration; nothing is touched before Run.
+func New(cfg Config) (*Proxy, error) {
+	if cfg.NodeName == "" {
+		return nil, errors.New("proxy: the node's name is missing")
+	}
+	if cfg.Debounce == 0 {
+		cfg.Debounce = 10 * time.Millisecond
+	}
+	if cfg.Resync == 0 {
+		cfg.Resync = time.Minute
+	}
+	return &Proxy{
+		cfg: cfg, state: newState(newRuleset(cfg.ClusterCIDRs, cfg.ServiceCIDRs)), health: newHealthServers(cfg.HealthAddress),
+		me: self{name: cfg.NodeName}, dirty: map[types.NamespacedName]bool{}, wake: make(chan struct{}, 1),
+	}, nil
+}
+
+// glanceInterval is how often the kernel is asked whether anybody has changed any rules (firewalls like to flush everything
+// when they start). It costs one small message.
+const glanceInterval = 5 * time.Second
+
+const sliceIndex = "proxy/service"
+
+// Run works until ctx ends. The rules stay, so that Services go on while knarr restarts; network.Purge removes them.
+func (p *Proxy) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var ended []<-chan struct{}
+	defer func() {
+		cancel()
+		for _, done := range ended {
+			<-done
+		}
+		p.health.close()
+		p.state.rules.close()
+	}()
+	var err error
+	if p.services, err = client.Open[*corev1.Service](ctx, p.cfg.Client, client.Scope{}); err != nil {
+		return fmt.Errorf("proxy: services: %w", err)
+	}
+	if p.slices, err = client.Open[*discoveryv1.EndpointSlice](ctx, p.cfg.Client, client.Scope{}); err != nil {
+		return fmt.Errorf("proxy: endpointslices: %w", err)
+	}
+	nodes, err := client.Open[*corev1.Node](ctx, p.cfg.Client, client.Scope{FieldSelector: "metadata.name=" + p.cfg.NodeName})
+	if err != nil {
+		return fmt.Errorf("proxy: nodes: %w", err)
+	}
+	p.slices.AddIndex(sliceIndex, func(s *discoveryv1.EndpointSlice) []string {
+		if name, ok := serviceOf(s); ok {
+			return []string{name.String()}
+		}
+		return nil
+	})
+	nodesSynced, done := nodes.Subscribe(ctx, func(e client.TypedEvent[*corev1.Node]) { p.setNode(e.Object) })
+	ended = append(ended, done)
+	servicesSynced, done := p.services.Subscribe(ctx, func(e client.TypedEvent[*corev1.Service]) {
+		p.mark(types.NamespacedName{Namespace: e.Object.Namespace, Name: e.Object.Name})
+	})
+	ended = append(ended, done)
+	slicesSynced, done := p.slices.Subscribe(ctx, func(e client.TypedEvent[*discoveryv1.EndpointSlice]) {
+		for _, s := range []*discoveryv1.EndpointSlice{e.Old, e.Object} {
+			if s != nil {
+				if name, ok := serviceOf(s); ok {
+					p.mark(name)
+				}
+			}
+		}
+	})
+	ended = append(ended, done)
+	for _, synced := range []<-chan struct{}{nodesSynced, servicesSynced, slicesSynced} {
+		select {
+		case <-synced:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return p.loop(ctx)
+}
+
+func (p *Proxy) mark(name types.NamespacedName) {
+	p.mu.Lock()
+	p.dirty[name] = true
+	p.mu.Unlock()
+	p.kick()
+}
+
+func (p *Proxy) kick() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *Proxy) setNode(n *corev1.Node) {
+	p.mu.Lock()
+	p.node = n
+	p.mu.Unlock()
+	p.kick()
+}
+
+// loop applies what is dirty: at once, then no more often than Debounce; it checks the kernel every Resync, and when somebody
+// else has changed our rules.
+func (p *Proxy) loop(ctx context.Context) error {
+	glance := time.NewTicker(glanceInterval)
+	defer glance.Stop()
+	tick := time.NewTicker(p.cfg.Resync)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		if err := p.sync(first); err != nil {
+			slog.Error("Services are not as they should be; trying again", "error", err)
+			if !wait(ctx, time.Second) {
+				return nil
+			}
+			p.kick()
+		} else if !wait(ctx, p.cfg.Debounce) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.wake:
+		case <-tick.C:
+			p.check()
+		case <-glance.C:
+			if p.state.rules.disturbed() {
+				p.check()
+			}
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// sync plans the dirty Services and sends the differences.
+func (p *Proxy) sync(first bool) error {
+	p.mu.Lock()
+	dirty, node := p.dirty, p.node
+	p.dirty = map[types.NamespacedName]bool{}
+	p.mu.Unlock()
+	if node != nil {
+		if zone := node.Labels[corev1.LabelTopologyZone]; zone != p.me.zone {
+			p.me.zone = zone
+			for name := range p.state.services { // hints may mean something else now
+				dirty[name] = true
+			}
+		}
+	}
+	if len(dirty) == 0 && !first && p.state.rules.ready {
+		return nil
+	}
+	start := time.Now()
+	p.stateMu.Lock()
+	defer p.stateMu.Unlock()
+	for name := range dirty {
+		svc, _ := p.services.Get(name.Namespace, name.Name)
+		planned := plan(svc, p.slices.ByIndex(sliceIndex, name.String()), p.me)
+		for _, again := range p.state.apply(name, planned) {
+			p.mark(again)
+		}
+		p.health.set(name, planned)
+	}
+	if err := p.state.rules.commit(); err != nil && !p.state.rules.ready {
+		return errors.Join(err, diagnose())
+	} else if err != nil {
+		slog.Warn("nftables did not take a change; all rules were written afresh", "error", err)
+	}
+	if len(p.state.stale) > 0 {
+		if err := p.state.stale.forget(); err != nil {
+			slog.Warn("UDP clients may keep talking to endpoints that are gone", "error", err)
+		}
+		p.state.stale = staleFlows{}
+	}
+	slog.Debug("Services synced", "changed", len(dirty), "services", len(p.state.services), "took", time.Since(start))
+	return nil
+}
+
+// check compares the kernel with what it should have, and repairs.
+func (p *Proxy) check() {
+	p.stateMu.Lock()
+	defer p.stateMu.Unlock()
+	difference, err := p.state.rules.verify()
+	switch {
+	case err != nil:
+		slog.Warn("the Service rules could not be checked", "error", err)
+	case difference != "":
+		slog.Warn("somebody else has changed the Service rules; writing them afresh", "difference", difference)
+		if err := p.state.rules.install(); err != nil {
+			slog.Error("Service rules could not be repaired", "error", err)
+			p.state.rules.ready = false
+		}
+	}
+}

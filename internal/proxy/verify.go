@@ -1,0 +1,111 @@
+package proxy
+
+import (
+	"fmt"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+
+	"github.com/knarr-project/knarr/internal/network/nft"
+)
+
+// verify lists what the kernel has and names the first difference from what it should have; "" is none.
+func (r *ruleset) verify() (string, error) {
+	c, err := nft.Open()
+	if err != nil {
+		return "", fmt.Errorf("nftables: %w", err)
+	}
+	defer c.CloseLasting()
+	for chain, want := range r.rules {
+		rules, err := c.GetRules(nft.Table(), &nftables.Chain{Name: chain, Table: nft.Table()})
+		if err != nil {
+			return "", fmt.Errorf("nftables: chain %s: %w", chain, err)
+		}
+		if len(rules) != want { // none if the chain or the table is gone
+			return fmt.Sprintf("chain %s has %d rules instead of %d", chain, len(rules), want), nil
+		}
+	}
+	present := map[string]bool{}
+	sets, err := c.GetSets(nft.Table())
+	if err != nil {
+		return "", fmt.Errorf("nftables: maps: %w", err)
+	}
+	for _, s := range sets {
+		present[s.Name] = true
+	}
+	for name, want := range r.content {
+		set := r.maps[name]
+		if !present[set.Name] {
+			return "map " + set.Name + " is gone", nil
+		}
+		if set.Dynamic || set.DataType.Name == nftables.TypeVerdict.Name {
+			continue
+		}
+		have, err := c.GetSetElements(set)
+		if err != nil {
+			return "", fmt.Errorf("nftables: map %s: %w", set.Name, err)
+		}
+		if len(have) != len(want) {
+			return fmt.Sprintf("map %s has %d elements instead of %d", set.Name, len(have), len(want)), nil
+		}
+		for _, e := range have {
+			if value, ok := want[string(e.Key)]; !ok || value != string(e.Val) {
+				return fmt.Sprintf("map %s has %x: %x", set.Name, e.Key, e.Val), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// disturbed tells, by one small message, whether anybody has changed any nftables rules since we last looked: the
+// kernel counts the changes. (Subscribing to them would make the kernel report each of our own elements, too.)
+func (r *ruleset) disturbed() bool {
+	generation, err := nft.Generation()
+	if err != nil || generation == r.seen {
+		return false
+	}
+	r.seen = generation
+	return true
+}
+
+// diagnose tries the expressions that the rules need one by one, in a table of its own that is never committed to
+// packets, and names those that the kernel refuses.
+func diagnose() error {
+	f := nft.IPv4
+	needs := []struct {
+		module, what string
+		exprs        []expr.Any
+	}{
+		{"nft_numgen", "numgen (random choice of an endpoint)", nft.Random(nft.R0, 2)},
+		{"nft_fib_inet", "fib (node ports)", nft.DestIsLocal()},
+		{"nft_ct", "ct status", nft.WasDNAT()},
+		{"nft_nat", "dnat", nft.Rule(nft.Immediate(nft.R0, make([]byte, 4)), nft.Immediate(nft.R0+1, make([]byte, 2)), f.DNAT(nft.R0, nft.R0+1))},
+		{"nft_reject_inet", "reject", nft.Refuse()},
+	}
+	var missing []string
+	for _, n := range needs {
+		if err := tryRule(n.exprs); err != nil {
+			missing = append(missing, fmt.Sprintf("%s (module %s): %v", n.what, n.module, err))
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the kernel's nftables lacks %q; load the modules named, or use a kernel that has them", missing)
+}
+
+func tryRule(exprs []expr.Any) error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	table := &nftables.Table{Name: nft.TableName + "-probe", Family: nftables.TableFamilyINet}
+	chain := &nftables.Chain{Name: "probe", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest}
+	c.AddTable(table)
+	c.AddChain(chain)
+	// A first rule that ends the chain keeps packets from the one that is tried.
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: nft.Return()})
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: exprs})
+	c.DelTable(table)
+	return c.Flush()
+}
