@@ -1,0 +1,465 @@
+package cache
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/knarr-project/knarr/internal/store"
+	"github.com/knarr-project/knarr/internal/store/etcd"
+)
+
+// podSchema stores pods as JSON.
+func podSchema(prefix string) Schema {
+	return Schema{
+		Prefix: prefix,
+		Decode: func(stored []byte, revision int64) (runtime.Object, error) {
+			p := &corev1.Pod{}
+			if err := json.Unmarshal(stored, p); err != nil {
+				return nil, err
+			}
+			p.ResourceVersion = fmt.Sprint(revision)
+			return p, nil
+		},
+		Header: func(obj runtime.Object) Header {
+			p := obj.(*corev1.Pod)
+			return Header{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Labels: p.Labels, Fields: fields.Set{
+				"metadata.name": p.Name, "metadata.namespace": p.Namespace, "spec.nodeName": p.Spec.NodeName,
+			}}
+		},
+	}
+}
+
+func pod(namespace, name, node string, lbls map[string]string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: lbls},
+		Spec:       corev1.PodSpec{NodeName: node},
+	}
+}
+
+func keyOf(prefix string, p *corev1.Pod) string { return prefix + "/" + p.Namespace + "/" + p.Name }
+
+func openStore(t testing.TB) store.Store {
+	t.Helper()
+	s, err := etcd.Open(context.Background(), etcd.Options{DataDir: filepath.Join(t.TempDir(), "etcd"), UnsafeNoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func openCache(t testing.TB, s store.Store) *Cache {
+	t.Helper()
+	c := New(s)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func openKind(t testing.TB, c *Cache, prefix string) *Kind {
+	t.Helper()
+	k, err := c.Kind(podSchema(prefix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func write(t testing.TB, s store.Store, prefix string, p *corev1.Pod) int64 {
+	t.Helper()
+	b, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Commit(context.Background(), nil, store.Op{Key: keyOf(prefix, p), Value: b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Revision
+}
+
+func remove(t testing.TB, s store.Store, prefix, namespace, name string) int64 {
+	t.Helper()
+	r, err := s.Commit(context.Background(), nil, store.Op{Key: prefix + "/" + namespace + "/" + name, Delete: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Revision
+}
+
+func short(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func wait(t testing.TB, k *Kind, revision int64) *Snapshot {
+	t.Helper()
+	if err := k.WaitFor(short(t), revision); err != nil {
+		t.Fatal(err)
+	}
+	return k.Snapshot()
+}
+
+func names(s *Snapshot, prefix, from string) string {
+	var out []string
+	s.Ascend(prefix, from, func(e *Entry) bool { out = append(out, e.Namespace+"/"+e.Name); return true })
+	return strings.Join(out, " ")
+}
+
+const pods = "/registry/pods"
+
+func TestAKindShowsWhatWasStoredBeforeAndAfterItWasOpened(t *testing.T) {
+	s := openStore(t)
+	write(t, s, pods, pod("a", "one", "", nil))
+	k := openKind(t, openCache(t, s), pods)
+	write(t, s, pods, pod("a", "two", "", nil))
+	write(t, s, pods, pod("b", "three", "", nil))
+	rev := remove(t, s, pods, "a", "one")
+	snap := wait(t, k, rev)
+	if got := names(snap, pods+"/", ""); got != "a/two b/three" {
+		t.Errorf("got %q", got)
+	}
+	if got := names(snap, pods+"/a/", ""); got != "a/two" {
+		t.Errorf("in namespace a: %q", got)
+	}
+	if got := names(snap, pods+"/", pods+"/a/two\x00"); got != "b/three" {
+		t.Errorf("after a/two: %q", got)
+	}
+	if snap.Revision() < rev || snap.Len() != 2 || snap.Count(pods+"/", "") != 2 {
+		t.Errorf("revision %d, len %d", snap.Revision(), snap.Len())
+	}
+	e, ok := snap.Get(pods + "/a/two")
+	if !ok {
+		t.Fatal("a/two is missing")
+	}
+	obj, err := e.Object()
+	if err != nil || obj.(*corev1.Pod).ResourceVersion != fmt.Sprint(e.Revision) {
+		t.Errorf("%+v, %v", obj, err)
+	}
+	if _, ok := snap.Get(pods + "/a/one"); ok {
+		t.Error("a/one is still there")
+	}
+}
+
+func TestAnEntryIsDecodedAndEncodedOnce(t *testing.T) {
+	s := openStore(t)
+	write(t, s, pods, pod("a", "one", "", nil))
+	k := openKind(t, openCache(t, s), pods)
+	e, _ := k.Snapshot().Get(pods + "/a/one")
+	var encodes atomic.Int32
+	objs := make([]runtime.Object, 8)
+	var wg sync.WaitGroup
+	for i := range objs {
+		wg.Go(func() {
+			objs[i], _ = e.Object()
+			for _, format := range []string{"json", "yaml"} {
+				b, err := e.Encoded(format, func(o runtime.Object) ([]byte, error) {
+					encodes.Add(1)
+					return []byte(format), nil
+				})
+				if err != nil || string(b) != format {
+					t.Error(string(b), err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if encodes.Load() != 2 {
+		t.Errorf("encoded %d times, want once per format", encodes.Load())
+	}
+	for _, o := range objs {
+		if o != objs[0] {
+			t.Error("two readers got different objects")
+		}
+	}
+}
+
+func TestWhatCanNotBeDecodedIsThereWithItsError(t *testing.T) {
+	s := openStore(t)
+	k := openKind(t, openCache(t, s), pods)
+	r, err := s.Commit(t.Context(), nil, store.Op{Key: pods + "/a/broken", Value: []byte("{")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, ok := wait(t, k, r.Revision).Get(pods + "/a/broken")
+	if !ok || e.Namespace != "a" || e.Name != "broken" {
+		t.Fatalf("got %+v", e)
+	}
+	if _, err := e.Object(); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestACursorTellsWhatAWatcherShouldSee(t *testing.T) {
+	blue, red := map[string]string{"c": "blue"}, map[string]string{"c": "red"}
+	selector := func(s string) labels.Selector {
+		sel, err := labels.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sel
+	}
+	field := func(s string) fields.Selector { return fields.ParseSelectorOrDie(s) }
+	tests := []struct {
+		name     string
+		interest Interest
+		want     string
+	}{
+		{"everything", Interest{}, "A a/1, M a/1, A b/2, M a/1, D b/2, D a/1"},
+		{"everything, said with selectors", Everything, "A a/1, M a/1, A b/2, M a/1, D b/2, D a/1"},
+		{"one namespace", Interest{Namespace: "a"}, "A a/1, M a/1, M a/1, D a/1"},
+		{"one object", Interest{Namespace: "b", Name: "2"}, "A b/2, D b/2"},
+		{"one name in all namespaces", Interest{Name: "2"}, "A b/2, D b/2"},
+		{"one name by a field", Interest{Fields: field("metadata.name=2")}, "A b/2, D b/2"},
+		{"labels that stop and start to match", Interest{Labels: selector("c=blue")}, "A a/1, D a/1, A b/2, A a/1, D b/2, D a/1"},
+		{"the labels that it has in between", Interest{Labels: selector("c=red")}, "A a/1, D a/1"},
+		{"one node's", Interest{Fields: field("spec.nodeName=n1")}, "A a/1, M a/1, D a/1"},
+		{"those without a node", Interest{Fields: field("spec.nodeName=")}, "A a/1, D a/1, A b/2, D b/2"},
+		{"all that are not on a node", Interest{Fields: field("spec.nodeName!=n1")}, "A a/1, D a/1, A b/2, D b/2"},
+		{"nothing", Interest{Namespace: "z"}, ""},
+	}
+	s := openStore(t)
+	start := write(t, s, pods, pod("z", "start", "", nil))
+	k := openKind(t, openCache(t, s), pods)
+	open := func(i Interest) *Cursor {
+		c, err := k.Watch(start, i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	early := make([]*Cursor, len(tests))
+	for i, tt := range tests {
+		if tt.want != "" {
+			early[i] = open(tt.interest)
+		}
+	}
+	write(t, s, pods, pod("a", "1", "", blue))
+	write(t, s, pods, pod("a", "1", "n1", red))
+	write(t, s, pods, pod("b", "2", "", blue))
+	write(t, s, pods, pod("a", "1", "n1", blue))
+	remove(t, s, pods, "b", "2")
+	last := remove(t, s, pods, "a", "1")
+	wait(t, k, last)
+	for i, tt := range tests {
+		if tt.want == "" {
+			continue
+		}
+		for when, c := range map[string]*Cursor{"opened before": early[i], "opened after": open(tt.interest)} {
+			t.Run(tt.name+", "+when, func(t *testing.T) {
+				defer c.Close()
+				var got []string
+				for {
+					changes, reached, err := c.Poll()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if len(changes) == 0 {
+						if reached < last {
+							t.Errorf("progress %d after everything was read, want at least %d", reached, last)
+						}
+						break
+					}
+					for _, ch := range changes {
+						got = append(got, fmt.Sprintf("%c %s/%s", "AMD"[ch.Type], ch.Entry.Namespace, ch.Entry.Name))
+						if ch.Entry.Revision != ch.Revision {
+							t.Errorf("an entry of revision %d in a change of %d", ch.Entry.Revision, ch.Revision)
+						}
+						obj, err := ch.Entry.Object()
+						if err != nil || obj.(*corev1.Pod).ResourceVersion != fmt.Sprint(ch.Revision) {
+							t.Errorf("the object says resourceVersion %s in a change of %d (%v)", obj.(*corev1.Pod).ResourceVersion, ch.Revision, err)
+						}
+					}
+				}
+				if strings.Join(got, ", ") != tt.want {
+					t.Errorf("got  %s\nwant %s", strings.Join(got, ", "), tt.want)
+				}
+			})
+		}
+	}
+	if k.cursors.n != 0 || len(k.cursors.topics) != 0 || len(k.cursors.fields) != 0 {
+		t.Errorf("left behind: %+v", k.cursors)
+	}
+}
+
+func TestNextWaitsForChangesAndTellsProgress(t *testing.T) {
+	s := openStore(t)
+	k := openKind(t, openCache(t, s), pods)
+	c, err := k.Watch(k.Revision(), Interest{Namespace: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	got := make(chan int64, 1)
+	go func() {
+		changes, _, err := c.Next(short(t))
+		if err != nil || len(changes) != 1 {
+			t.Error(changes, err)
+			got <- 0
+			return
+		}
+		got <- changes[0].Revision
+	}()
+	time.Sleep(10 * time.Millisecond)
+	write(t, s, pods, pod("b", "other", "", nil))
+	rev := write(t, s, pods, pod("a", "one", "", nil))
+	if r := <-got; r != rev {
+		t.Errorf("got a change of %d, want %d", r, rev)
+	}
+	other := write(t, s, pods, pod("b", "other", "", nil))
+	wait(t, k, other)
+	brief, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	changes, reached, err := c.Next(brief)
+	if err != nil || len(changes) != 0 || reached < other {
+		t.Errorf("got %v, progress %d, %v; want none, at least %d, nil", changes, reached, err, other)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := c.Next(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestASlowWatcherFallsOffTheLog(t *testing.T) {
+	s := openStore(t)
+	k := openKind(t, openCache(t, s), pods)
+	start := k.Revision()
+	slow, err := k.Watch(start, Interest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	narrow, err := k.Watch(start, Interest{Namespace: "quiet"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Pretend that time flies, so that the log keeps the least it keeps.
+	last := write(t, s, pods, pod("a", "p", "", nil))
+	wait(t, k, last)
+	k.mu.Lock()
+	for i := range 2 * minEvents {
+		k.log.append(&event{revision: last + int64(i), old: &Entry{}, new: &Entry{}, at: time.Now().Add(time.Duration(i) * time.Hour)})
+	}
+	k.mu.Unlock()
+	if _, _, err := slow.Poll(); !errors.Is(err, ErrTooOld) {
+		t.Errorf("the slow watcher got %v", err)
+	}
+	if _, _, err := narrow.Poll(); err != nil {
+		t.Errorf("a watcher that missed nothing it wants got %v", err)
+	}
+	if _, err := k.Watch(start, Interest{}); !errors.Is(err, ErrTooOld) {
+		t.Errorf("watching from what is gone: %v", err)
+	}
+}
+
+func TestAtShowsExactRevisions(t *testing.T) {
+	s := openStore(t)
+	one := write(t, s, pods, pod("a", "1", "", nil))
+	two := write(t, s, pods, pod("a", "2", "", nil))
+	k := openKind(t, openCache(t, s), pods) // what was before must come from the store
+	three := write(t, s, pods, pod("a", "3", "", nil))
+	four := remove(t, s, pods, "a", "1")
+	five := write(t, s, pods, pod("a", "2", "n", nil))
+	want := map[int64]string{one: "a/1", two: "a/1 a/2", three: "a/1 a/2 a/3", four: "a/2 a/3", five: "a/2 a/3"}
+	for range 2 {
+		for rev, names1 := range want {
+			snap, err := k.At(short(t), rev)
+			if err != nil || snap.Revision() != rev || names(snap, pods+"/", "") != names1 {
+				t.Errorf("at %d: %q, revision %d, %v; want %q", rev, names(snap, pods+"/", ""), snap.Revision(), err, names1)
+			}
+		}
+	}
+	if snap, _ := k.At(short(t), four); snap != nil {
+		if e, _ := snap.Get(pods + "/a/2"); e.Revision != two {
+			t.Errorf("a/2 at %d has revision %d, want %d", four, e.Revision, two)
+		}
+	}
+	if err := s.Compact(t.Context(), three); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.At(short(t), one-1); !errors.Is(err, ErrTooOld) {
+		t.Errorf("compacted: %v", err)
+	}
+	brief, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	if _, err := k.At(brief, five+100); !errors.Is(err, ErrFuture) {
+		t.Errorf("the future: %v", err)
+	}
+}
+
+func TestIndexesAreConsistentWithTheirSnapshot(t *testing.T) {
+	s := openStore(t)
+	write(t, s, pods, pod("a", "1", "n1", nil))
+	k := openKind(t, openCache(t, s), pods)
+	k.AddIndex("node", func(o runtime.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} })
+	k.AddIndex("node", func(o runtime.Object) []string { panic("the first stays") })
+	list := func(snap *Snapshot, v string) (out string) {
+		if !snap.ByIndex("node", v, func(e *Entry) bool { out += e.Name; return true }) {
+			t.Error("no such index")
+		}
+		return out
+	}
+	old := k.Snapshot()
+	write(t, s, pods, pod("a", "2", "n1", nil))
+	write(t, s, pods, pod("a", "1", "n2", nil))
+	snap := wait(t, k, remove(t, s, pods, "a", "2"))
+	if list(old, "n1") != "1" || list(old, "n2") != "" {
+		t.Errorf("old: n1 %q n2 %q", list(old, "n1"), list(old, "n2"))
+	}
+	if list(snap, "n1") != "" || list(snap, "n2") != "1" {
+		t.Errorf("new: n1 %q n2 %q", list(snap, "n1"), list(snap, "n2"))
+	}
+	if snap.ByIndex("other", "", nil) {
+		t.Error("an index that was never added")
+	}
+}
+
+func TestAForgottenKindEndsItsCursors(t *testing.T) {
+	s := openStore(t)
+	c := openCache(t, s)
+	k := openKind(t, c, pods)
+	cur, err := k.Watch(k.Revision(), Interest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(10*time.Millisecond, func() { c.Forget(pods) })
+	if _, _, err := cur.Next(short(t)); !errors.Is(err, ErrTooOld) {
+		t.Errorf("got %v", err)
+	}
+	cur.Close()
+	if k2 := openKind(t, c, pods); k2 == k {
+		t.Error("opening again gave the forgotten one")
+	}
+}
+
+func TestAMutatedSharedObjectIsFound(t *testing.T) {
+	before := DetectMutations
+	DetectMutations = true
+	defer func() { DetectMutations = before }()
+	s := openStore(t)
+	write(t, s, pods, pod("a", "1", "", nil))
+	k := openKind(t, openCache(t, s), pods)
+	e, _ := k.Snapshot().Get(pods + "/a/1")
+	obj, _ := e.Object()
+	if found := CheckMutations(); found != "" {
+		t.Errorf("found %s", found)
+	}
+	obj.(*corev1.Pod).Spec.NodeName = "changed"
+	if found := CheckMutations(); !strings.Contains(found, pods+"/a/1") {
+		t.Errorf("found %q", found)
+	}
+}

@@ -1,0 +1,133 @@
+package cache
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// Entry is one object at one revision. Immutable; what is derived is made once on first need.
+type Entry struct {
+	Header
+	Key      string
+	Revision int64
+	Stored   []byte // as in the store, shared: never modified
+
+	schema    *Schema
+	object    atomic.Pointer[decoded]
+	encodings atomic.Pointer[encoding]
+}
+
+type decoded struct {
+	object runtime.Object
+	err    error
+}
+
+// encoding is one form of an entry, in a list: most entries have one, few more than two.
+type encoding struct {
+	format string
+	next   *encoding
+	once   sync.Once
+	bytes  []byte
+	err    error
+}
+
+// newEntry makes the entry of a stored key and reads its header. keep says whether the object that was decoded for
+// that stays; otherwise it is decoded again when somebody asks.
+func newEntry(schema *Schema, kv *store.KeyValue, keep bool) *Entry {
+	e := &Entry{Key: kv.Key, Revision: kv.ModRevision, Stored: kv.Value, schema: schema}
+	obj, err := schema.Decode(kv.Value, kv.ModRevision)
+	if err != nil {
+		// It is there, under the names that its key has; whoever asks for the object gets the error.
+		e.Namespace, e.Name = namesOf(schema.Prefix, kv.Key)
+		e.object.Store(&decoded{err: err})
+		return e
+	}
+	e.Header = schema.Header(obj)
+	e.shareKey()
+	if keep {
+		e.object.Store(&decoded{object: obj})
+		watchForMutation(e, obj)
+	}
+	return e
+}
+
+// shareKey makes the names parts of the key instead of strings of their own.
+func (e *Entry) shareKey() {
+	rest, ok := strings.CutSuffix(e.Key, "/"+e.Name)
+	if !ok || e.Name == "" {
+		return
+	}
+	e.Name = e.Key[len(rest)+1:]
+	if e.Namespace != "" && strings.HasSuffix(rest, "/"+e.Namespace) {
+		e.Namespace = rest[len(rest)-len(e.Namespace):]
+	}
+}
+
+func namesOf(prefix, key string) (namespace, name string) {
+	rest := strings.TrimPrefix(strings.TrimPrefix(key, prefix), "/")
+	if ns, n, ok := strings.Cut(rest, "/"); ok {
+		return ns, n
+	}
+	return "", rest
+}
+
+// Object is the decoded object, shared and read-only.
+func (e *Entry) Object() (runtime.Object, error) {
+	if d := e.object.Load(); d != nil {
+		return d.object, d.err
+	}
+	obj, err := e.schema.Decode(e.Stored, e.Revision)
+	// Whoever decodes at the same time must get the same object.
+	if e.object.CompareAndSwap(nil, &decoded{object: obj, err: err}) {
+		if err == nil {
+			watchForMutation(e, obj)
+		}
+		return obj, err
+	}
+	d := e.object.Load()
+	return d.object, d.err
+}
+
+// Encoded is the object's encoding under a name chosen by the caller ("v1+json"), made once by encode and kept.
+// The bytes are shared: never modify them.
+func (e *Entry) Encoded(format string, encode func(runtime.Object) ([]byte, error)) ([]byte, error) {
+	enc := e.encoding(format)
+	enc.once.Do(func() {
+		obj, err := e.Object()
+		if err != nil {
+			enc.err = err
+			return
+		}
+		enc.bytes, enc.err = encode(obj)
+	})
+	return enc.bytes, enc.err
+}
+
+func (e *Entry) encoding(format string) *encoding {
+	var made *encoding
+	for {
+		head := e.encodings.Load()
+		for n := head; n != nil; n = n.next {
+			if n.format == format {
+				return n
+			}
+		}
+		if made == nil {
+			made = &encoding{format: format}
+		}
+		made.next = head
+		if e.encodings.CompareAndSwap(head, made) {
+			return made
+		}
+	}
+}
+
+// restamp is the entry's last state as of the revision at which it went: what a watcher gets with Deleted.
+func (e *Entry) restamp(revision int64) *Entry {
+	return &Entry{Header: e.Header, Key: e.Key, Revision: revision, Stored: e.Stored, schema: e.schema}
+}

@@ -1,0 +1,259 @@
+package cache
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// Matches says whether an entry is of interest.
+func (i *Interest) Matches(e *Entry) bool {
+	return (i.Namespace == "" || i.Namespace == e.Namespace) &&
+		(i.Name == "" || i.Name == e.Name) &&
+		(i.Labels == nil || i.Labels.Matches(e.Header.Labels)) &&
+		(i.Fields == nil || i.Fields.Matches(e.Header.Fields))
+}
+
+// normal is the same interest with nil for selectors that match everything, and exact metadata fields as Namespace and Name.
+func (i Interest) normal() Interest {
+	if i.Labels != nil && i.Labels.Empty() {
+		i.Labels = nil
+	}
+	if i.Fields == nil || i.Fields.Empty() {
+		i.Fields = nil
+		return i
+	}
+	for _, r := range i.Fields.Requirements() {
+		if r.Operator != selection.Equals && r.Operator != selection.DoubleEquals {
+			continue
+		}
+		// The selector stays: two different values for one field match nothing.
+		switch {
+		case r.Field == "metadata.name" && i.Name == "":
+			i.Name = r.Value
+		case r.Field == "metadata.namespace" && i.Namespace == "":
+			i.Namespace = r.Value
+		}
+	}
+	return i
+}
+
+// view is what the event is to somebody with this interest; false when it is nothing.
+func (i *Interest) view(e *event) (Change, bool) {
+	was, is := e.old != nil && i.Matches(e.old), e.new != nil && i.Matches(e.new)
+	switch {
+	case was && is:
+		return Change{Type: Modified, Entry: e.new, Old: e.old, Revision: e.revision}, true
+	case is:
+		return Change{Type: Added, Entry: e.new, Revision: e.revision}, true
+	case was:
+		return Change{Type: Deleted, Entry: e.deleted(), Old: e.old, Revision: e.revision}, true
+	}
+	return Change{}, false
+}
+
+// A topic is what the objects of an interest have in common that can be looked up: one object's name, the exact
+// value of a field, or a namespace. Cursors wait under their most narrow topic, so that a change wakes (and is looked at by) those only that
+// may want it: with a thousand nodes watching their own pods, one instead of a thousand.
+type topic struct {
+	field string // a field's name, or one of the two below
+	a, b  string
+}
+
+const (
+	byName      = "\x00name"      // a: namespace ("" matches any), b: name
+	byNamespace = "\x00namespace" // a: namespace
+)
+
+// topic is the most narrow one of a normal interest; false when there is none.
+func (i *Interest) topic() (topic, bool) {
+	if i.Name != "" {
+		return topic{byName, i.Namespace, i.Name}, true
+	}
+	if i.Fields != nil {
+		for _, r := range i.Fields.Requirements() {
+			if (r.Operator == selection.Equals || r.Operator == selection.DoubleEquals) && r.Field != "metadata.namespace" {
+				return topic{r.Field, r.Value, ""}, true
+			}
+		}
+	}
+	if i.Namespace != "" {
+		return topic{byNamespace, i.Namespace, ""}, true
+	}
+	return topic{}, false
+}
+
+// waitingRoom holds the cursors of one topic, and the numbers of the events in the log that concern the topic.
+type waitingRoom struct {
+	cursors []*Cursor
+	events  []uint64
+	// dropped is the number after the last event of the topic that has left the log.
+	dropped uint64
+}
+
+func (r *waitingRoom) forget(first uint64) {
+	n, _ := slices.BinarySearch(r.events, first)
+	if n > 0 {
+		r.dropped = r.events[n-1] + 1
+		r.events = slices.Delete(r.events, 0, n)
+	}
+}
+
+// cursors are the open cursors of a kind. Guarded by Kind.mu.
+type cursors struct {
+	n       int
+	all     []*Cursor // those without a topic
+	topics  map[topic]*waitingRoom
+	fields  map[string]int // how many topics there are of each field
+	waking  []*Cursor
+	anyName int // how many topics of a name in any namespace
+}
+
+func (cs *cursors) add(c *Cursor, log *eventLog) {
+	cs.n++
+	t, ok := c.interest.topic()
+	if !ok {
+		cs.all = append(cs.all, c)
+		return
+	}
+	room := cs.topics[t]
+	if room == nil {
+		room = &waitingRoom{dropped: log.first}
+		if cs.topics == nil {
+			cs.topics, cs.fields = map[topic]*waitingRoom{}, map[string]int{}
+		}
+		cs.topics[t] = room
+		cs.fields[t.field]++
+		if t.field == byName && t.a == "" {
+			cs.anyName++
+		}
+		for n := log.first; n < log.next; n++ {
+			if e := log.at(n); concerns(e, t) {
+				room.events = append(room.events, n)
+			}
+		}
+	}
+	room.cursors = append(room.cursors, c)
+	c.topic, c.room = t, room
+}
+
+func (cs *cursors) remove(c *Cursor) {
+	if c.failed.Load() != nil {
+		return // it is in no list any more
+	}
+	list := &cs.all
+	if c.room != nil {
+		list = &c.room.cursors
+	}
+	i := slices.Index(*list, c)
+	if i < 0 {
+		return
+	}
+	cs.n--
+	*list = slices.Delete(*list, i, i+1)
+	if c.room != nil && len(c.room.cursors) == 0 {
+		delete(cs.topics, c.topic)
+		if cs.fields[c.topic.field]--; cs.fields[c.topic.field] == 0 {
+			delete(cs.fields, c.topic.field)
+		}
+		if c.topic.field == byName && c.topic.a == "" {
+			cs.anyName--
+		}
+	}
+}
+
+func concerns(e *event, t topic) bool {
+	return e.old != nil && e.old.has(t) || e.new != nil && e.new.has(t)
+}
+
+func (e *Entry) has(t topic) bool {
+	switch t.field {
+	case byName:
+		return e.Name == t.b && (t.a == "" || t.a == e.Namespace)
+	case byNamespace:
+		return e.Namespace == t.a
+	}
+	return e.Header.Fields[t.field] == t.a
+}
+
+// note files event number n under its topics and collects whom to wake. first is the oldest number in the log.
+func (cs *cursors) note(e *event, n, first uint64) {
+	if cs.n == 0 {
+		return
+	}
+	cs.wake(cs.all)
+	if len(cs.topics) == 0 {
+		return
+	}
+	some := e.new
+	if some == nil {
+		some = e.old
+	}
+	// The names of an object never change.
+	cs.file(topic{byName, some.Namespace, some.Name}, n, first)
+	if cs.anyName > 0 && some.Namespace != "" {
+		cs.file(topic{byName, "", some.Name}, n, first)
+	}
+	if some.Namespace != "" {
+		cs.file(topic{byNamespace, some.Namespace, ""}, n, first)
+	}
+	for f := range cs.fields {
+		if f == byName || f == byNamespace {
+			continue
+		}
+		is := some.Header.Fields[f]
+		cs.file(topic{f, is, ""}, n, first)
+		if e.old != nil && e.new != nil {
+			if was := e.old.Header.Fields[f]; was != is {
+				cs.file(topic{f, was, ""}, n, first)
+			}
+		}
+	}
+}
+
+func (cs *cursors) file(t topic, n, first uint64) {
+	if room, ok := cs.topics[t]; ok {
+		room.forget(first)
+		room.events = append(room.events, n)
+		cs.wake(room.cursors)
+	}
+}
+
+func (cs *cursors) wake(list []*Cursor) {
+	for _, c := range list {
+		if !c.signalled.Swap(true) {
+			cs.waking = append(cs.waking, c)
+		}
+	}
+}
+
+// take are the cursors to wake, once each.
+func (cs *cursors) take() []*Cursor {
+	w := cs.waking
+	cs.waking = nil
+	return w
+}
+
+func wakeAll(list []*Cursor) {
+	for _, c := range list {
+		c.signal()
+	}
+}
+
+// fail ends all cursors with an error.
+func (cs *cursors) fail(err error) {
+	for _, c := range cs.all {
+		c.fail(err)
+	}
+	for _, room := range cs.topics {
+		for _, c := range room.cursors {
+			c.fail(err)
+		}
+	}
+	*cs = cursors{}
+}
+
+// Everything is the interest in everything.
+var Everything = Interest{Labels: labels.Everything(), Fields: fields.Everything()}

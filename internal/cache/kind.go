@@ -1,0 +1,332 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// Kind is one kind's cache. Opened by Cache.Kind.
+type Kind struct {
+	cache  *Cache
+	schema Schema
+
+	state atomic.Pointer[state] // the newest; written with mu held
+
+	opened  chan struct{} // closed when the first list is in, or failed
+	openErr error
+
+	keep atomic.Bool // keep decoded objects of new entries, since somebody reads each of them
+
+	mu       sync.RWMutex // guards what follows
+	opening  bool
+	stale    bool          // while opening: events were missed, list again
+	pending  []store.Event // arrived while opening
+	openedAt int64         // revision of the list that the kind began with
+	work     *tree         // the writer's own tree; state has copies of it
+	log      eventLog
+	cursors  cursors
+	gone     error // why the kind is of no more use
+
+	exact exactSnapshots
+}
+
+var _ Reader = (*Kind)(nil)
+
+// state is what readers see; never modified.
+type state struct {
+	entries *tree
+	indexes map[string]*index
+	changed int64 // revision of the last change in it
+}
+
+// Schema is the kind's schema.
+func (k *Kind) Schema() *Schema { return &k.schema }
+
+// Snapshot is the newest state applied.
+func (k *Kind) Snapshot() *Snapshot {
+	// The stream's revision first: what has been applied since is newer still, and a state holds every change up to its own revision.
+	reached := k.cache.reached.Load()
+	s := k.state.Load()
+	return &Snapshot{revision: max(reached, s.changed), entries: s.entries, indexes: s.indexes}
+}
+
+// Revision is the revision that a Snapshot taken now has.
+func (k *Kind) Revision() int64 {
+	reached := k.cache.reached.Load()
+	return max(reached, k.state.Load().changed)
+}
+
+// WaitFor blocks until a Snapshot is at least as new as revision. ErrFuture when ctx's deadline comes first.
+func (k *Kind) WaitFor(ctx context.Context, revision int64) error {
+	if k.cache.reached.Load() >= revision || k.state.Load().changed >= revision {
+		return nil
+	}
+	return k.cache.waitFor(ctx, revision)
+}
+
+// KeepObjects keeps the decoded objects of entries from now on, for readers that look at every object.
+func (k *Kind) KeepObjects() { k.keep.Store(true) }
+
+// AddIndex adds a named index of the values that a function gives for each object; the first of a name stays. Snapshots taken after
+// AddIndex has returned have it. The function must be pure.
+func (k *Kind) AddIndex(name string, values func(runtime.Object) []string) {
+	k.KeepObjects()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.state.Load()
+	if _, ok := s.indexes[name]; ok {
+		return
+	}
+	ix := &index{values: values, entries: newIndexTree()}
+	s.entries.Scan(func(e *Entry) bool { ix.add(e); return true })
+	indexes := maps.Clone(s.indexes)
+	if indexes == nil {
+		indexes = map[string]*index{}
+	}
+	indexes[name] = ix
+	k.state.Store(&state{entries: s.entries, indexes: indexes, changed: s.changed})
+}
+
+// open lists the kind and applies what happened meanwhile.
+func (k *Kind) open(ctx context.Context) error {
+	for {
+		entries, revision, err := k.list(ctx, 0)
+		if err != nil {
+			return err
+		}
+		k.mu.Lock()
+		if k.stale {
+			k.stale = false
+			k.mu.Unlock()
+			continue
+		}
+		k.begin(entries, revision)
+		k.mu.Unlock()
+		return nil
+	}
+}
+
+// begin starts the kind's life (again) with a listing; mu is held.
+func (k *Kind) begin(entries *tree, revision int64) {
+	k.work, k.openedAt = entries, revision
+	k.log.start(revision)
+	var indexes map[string]*index
+	if old := k.state.Load(); old != nil {
+		indexes = map[string]*index{}
+		for name, ix := range old.indexes {
+			fresh := &index{values: ix.values, entries: newIndexTree()}
+			entries.Scan(func(e *Entry) bool { fresh.add(e); return true })
+			indexes[name] = fresh
+		}
+	}
+	k.state.Store(&state{entries: entries.Copy(), indexes: indexes, changed: revision})
+	pending := k.pending
+	k.opening, k.pending = false, nil
+	k.apply(pending, time.Now()) // no cursor is open yet
+}
+
+const pageSize = 1000
+
+// list reads all of the kind at one revision (0: the newest).
+func (k *Kind) list(ctx context.Context, revision int64) (*tree, int64, error) {
+	t := newTree()
+	prefix, from := k.schema.Prefix+"/", ""
+	keep := k.keep.Load()
+	for {
+		r, err := k.cache.store.Range(ctx, prefix, store.RangeOptions{From: from, Limit: pageSize, Revision: revision})
+		if err != nil {
+			return nil, 0, fmt.Errorf("list %s: %w", k.schema.Prefix, err)
+		}
+		revision = r.Revision
+		for i := range r.KVs {
+			t.Load(newEntry(&k.schema, &r.KVs[i], keep))
+		}
+		if !r.More || len(r.KVs) == 0 {
+			return t, revision, nil
+		}
+		from = r.KVs[len(r.KVs)-1].Key + "\x00"
+	}
+}
+
+// deliver takes over events of the stream, in order and whole revisions. Called by the cache's writer only.
+func (k *Kind) deliver(events []store.Event, now time.Time) {
+	k.mu.Lock()
+	if k.opening {
+		k.pending = append(k.pending, events...)
+		k.mu.Unlock()
+		return
+	}
+	wake := k.apply(events, now)
+	k.mu.Unlock()
+	wakeAll(wake)
+}
+
+// apply makes the events part of the state and the log, and returns the cursors to wake; mu is held.
+func (k *Kind) apply(events []store.Event, now time.Time) []*Cursor {
+	old := k.state.Load()
+	keep := k.keep.Load() || k.cursors.n > 0
+	changed := old.changed
+	var changes []*event
+	for i := range events {
+		if ev := &events[i]; ev.KV.ModRevision > k.openedAt {
+			changed = ev.KV.ModRevision
+			if c := k.change(ev, keep); c != nil {
+				changes = append(changes, c)
+			}
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	k.state.Store(&state{entries: k.work.Copy(), indexes: updateIndexes(old.indexes, changes), changed: changed})
+	for _, c := range changes {
+		c.at = now
+		k.log.append(c)
+		k.cursors.note(c, k.log.end()-1, k.log.first)
+	}
+	return k.cursors.take()
+}
+
+// change applies one event to the writer's tree.
+func (k *Kind) change(ev *store.Event, keep bool) *event {
+	c := &event{revision: ev.KV.ModRevision}
+	if ev.Type == store.Deleted {
+		e, ok := k.work.Delete(&Entry{Key: ev.KV.Key})
+		if !ok {
+			return nil
+		}
+		c.old = e
+		return c
+	}
+	c.new = newEntry(&k.schema, &ev.KV, keep)
+	if old, ok := k.work.Set(c.new); ok {
+		c.old = old
+		// The same key given back: one string less.
+		c.new.Key = old.Key
+		c.new.shareKey()
+	}
+	return c
+}
+
+func updateIndexes(old map[string]*index, changes []*event) map[string]*index {
+	if len(old) == 0 {
+		return nil
+	}
+	next := make(map[string]*index, len(old))
+	for name, ix := range old {
+		// The published tree is only read; the copy is ours until it is published in turn. Copying marks the original as shared, which
+		// no reader looks at.
+		fresh := &index{values: ix.values, entries: ix.entries.Copy()}
+		for _, c := range changes {
+			if c.old != nil {
+				fresh.remove(c.old)
+			}
+			if c.new != nil {
+				fresh.add(c.new)
+			}
+		}
+		next[name] = fresh
+	}
+	return next
+}
+
+// reset lists again after the stream was lost: cursors must list again too, since what happened in between is unknown.
+func (k *Kind) reset(ctx context.Context) error {
+	k.mu.Lock()
+	if k.opening || k.gone != nil {
+		k.stale = true // its list may be from before what was missed
+		k.mu.Unlock()
+		return nil
+	}
+	k.opening = true
+	k.mu.Unlock()
+	entries, revision, err := k.list(ctx, 0)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err != nil {
+		k.opening = false
+		return err
+	}
+	k.cursors.fail(ErrTooOld)
+	k.begin(entries, revision)
+	return nil
+}
+
+// close ends the kind: cursors fail with err.
+func (k *Kind) close(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.gone == nil {
+		k.gone = err
+		k.cursors.fail(err)
+	}
+}
+
+// exactSnapshots are a few snapshots at exact revisions that were asked for: pages of the same list ask for the same one.
+type exactSnapshots struct {
+	mu   sync.Mutex
+	last [4]*Snapshot
+	next int
+}
+
+// At is the snapshot at exactly this revision.
+func (k *Kind) At(ctx context.Context, revision int64) (*Snapshot, error) {
+	if revision > k.Revision() {
+		if err := k.WaitFor(ctx, revision); err != nil {
+			return nil, err
+		}
+	}
+	if s := k.state.Load(); s.changed <= revision {
+		return &Snapshot{revision: revision, entries: s.entries, indexes: s.indexes}, nil
+	}
+	k.exact.mu.Lock()
+	defer k.exact.mu.Unlock()
+	for _, s := range k.exact.last {
+		if s != nil && s.revision == revision {
+			return s, nil
+		}
+	}
+	s, err := k.past(ctx, revision)
+	if err != nil {
+		return nil, err
+	}
+	k.exact.last[k.exact.next%len(k.exact.last)] = s
+	k.exact.next++
+	return s, nil
+}
+
+// past makes an older snapshot: by taking back the changes in the log, or from the store. Indexes are not kept for those.
+func (k *Kind) past(ctx context.Context, revision int64) (*Snapshot, error) {
+	k.mu.RLock()
+	s := k.state.Load()
+	since, ok := k.log.since(revision)
+	k.mu.RUnlock()
+	if !ok {
+		entries, _, err := k.list(ctx, revision)
+		if errors.Is(err, store.ErrCompacted) {
+			return nil, fmt.Errorf("%w: %w", ErrTooOld, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &Snapshot{revision: revision, entries: entries}, nil
+	}
+	entries := s.entries.Copy() // exact.mu is held: nobody else copies a published tree
+	for i := len(since) - 1; i >= 0; i-- {
+		if c := since[i]; c.old != nil {
+			entries.Set(c.old)
+		} else {
+			entries.Delete(c.new)
+		}
+	}
+	return &Snapshot{revision: revision, entries: entries}, nil
+}

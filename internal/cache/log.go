@@ -1,0 +1,137 @@
+package cache
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// event is one change of one object in a kind's log.
+type event struct {
+	revision int64
+	at       time.Time
+	old, new *Entry // one of them may be nil
+	gone     atomic.Pointer[Entry]
+}
+
+// deleted is the old state stamped with the event's revision; all watchers share one.
+func (e *event) deleted() *Entry {
+	if g := e.gone.Load(); g != nil {
+		return g
+	}
+	e.gone.CompareAndSwap(nil, e.old.restamp(e.revision))
+	return e.gone.Load()
+}
+
+// The log keeps at least minEvents, and as long as they are younger than freshFor up to maxEvents and maxBytes (of the
+// states that only the log still holds).
+const (
+	minEvents = 256
+	maxEvents = 32 << 10
+	maxBytes  = 32 << 20
+	freshFor  = 75 * time.Second // as long as upstream keeps events
+)
+
+// eventLog is a kind's recent changes, in order. Events are numbered from 0 since the process started; ring[n%len(ring)] is event n. Guarded by Kind.mu.
+type eventLog struct {
+	ring  []*event
+	first uint64 // number of the oldest event kept
+	next  uint64 // number of the next event
+	// dropped is the revision up to which events are not (or no longer) in the log.
+	dropped int64
+	bytes   int // of old states held
+}
+
+// start empties the log: it has what follows the revision.
+func (l *eventLog) start(revision int64) {
+	clear(l.ring)
+	l.first, l.dropped, l.bytes = l.next, revision, 0
+}
+
+func (l *eventLog) end() uint64 { return l.next }
+
+func (l *eventLog) append(e *event) {
+	n := int(l.next - l.first)
+	for n > 0 && l.mayDrop(n, e.at) {
+		l.drop()
+		n--
+	}
+	if n == len(l.ring) {
+		l.grow()
+	}
+	l.ring[l.next%uint64(len(l.ring))] = e
+	l.next++
+	l.bytes += held(e)
+}
+
+// mayDrop says whether the oldest of n events has to make room for one more.
+func (l *eventLog) mayDrop(n int, now time.Time) bool {
+	if n >= maxEvents || n >= minEvents && l.bytes > maxBytes {
+		return true
+	}
+	return n >= minEvents && now.Sub(l.ring[l.first%uint64(len(l.ring))].at) > freshFor
+}
+
+func (l *eventLog) drop() {
+	i := l.first % uint64(len(l.ring))
+	l.bytes -= held(l.ring[i])
+	l.dropped = l.ring[i].revision
+	l.ring[i] = nil
+	l.first++
+}
+
+func held(e *event) int {
+	if e.old == nil {
+		return 0
+	}
+	return len(e.old.Stored)
+}
+
+func (l *eventLog) grow() {
+	bigger := make([]*event, max(16, 2*len(l.ring)))
+	for n := l.first; n < l.next; n++ {
+		bigger[n%uint64(len(bigger))] = l.ring[n%uint64(len(l.ring))]
+	}
+	l.ring = bigger
+}
+
+// trim drops what is neither fresh nor within minEvents, and gives memory back.
+func (l *eventLog) trim(now time.Time) {
+	for n := int(l.next - l.first); n > minEvents && now.Sub(l.at(l.first).at) > freshFor; n-- {
+		l.drop()
+	}
+	if n := int(l.next - l.first); len(l.ring) > 1024 && n < len(l.ring)/4 {
+		smaller := make([]*event, len(l.ring)/2)
+		for i := l.first; i < l.next; i++ {
+			smaller[i%uint64(len(smaller))] = l.ring[i%uint64(len(l.ring))]
+		}
+		l.ring = smaller
+	}
+}
+
+func (l *eventLog) at(n uint64) *event { return l.ring[n%uint64(len(l.ring))] }
+
+// find is the number of the first event after the revision.
+func (l *eventLog) find(revision int64) uint64 {
+	lo, hi := l.first, l.next
+	for lo < hi {
+		if mid := (lo + hi) / 2; l.at(mid).revision <= revision {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// since are the events after the revision; false when not all are in the log.
+func (l *eventLog) since(revision int64) ([]*event, bool) {
+	if revision < l.dropped {
+		return nil, false
+	}
+	n := l.find(revision)
+	out := make([]*event, 0, l.next-n)
+	for ; n < l.next; n++ {
+		out = append(out, l.at(n))
+	}
+	return out, true
+}

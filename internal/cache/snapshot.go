@@ -1,0 +1,112 @@
+package cache
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/tidwall/btree"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// tree is a copy-on-write B-tree of entries by key. A published tree is never modified; its Copy shares all nodes.
+type tree = btree.BTreeG[*Entry]
+
+func newTree() *tree {
+	return btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.Key < b.Key }, btree.Options{Degree: 32, NoLocks: true})
+}
+
+// indexTree holds the entries by index value, then key.
+type indexTree = btree.BTreeG[indexItem]
+
+type indexItem struct {
+	value string
+	key   string
+	entry *Entry
+}
+
+func newIndexTree() *indexTree {
+	return btree.NewBTreeGOptions(func(a, b indexItem) bool {
+		if a.value != b.value {
+			return a.value < b.value
+		}
+		return a.key < b.key
+	}, btree.Options{Degree: 16, NoLocks: true})
+}
+
+// index is a named index in one state of a kind.
+type index struct {
+	values  func(runtime.Object) []string
+	entries *indexTree
+}
+
+func (ix *index) add(e *Entry) {
+	for _, v := range ix.of(e) {
+		ix.entries.Set(indexItem{value: v, key: e.Key, entry: e})
+	}
+}
+
+func (ix *index) remove(e *Entry) {
+	for _, v := range ix.of(e) {
+		ix.entries.Delete(indexItem{value: v, key: e.Key})
+	}
+}
+
+func (ix *index) of(e *Entry) []string {
+	obj, err := e.Object()
+	if err != nil {
+		return nil // undecodable: in no index
+	}
+	return ix.values(obj)
+}
+
+// Snapshot is all entries of a kind at one revision. Immutable.
+type Snapshot struct {
+	revision int64
+	entries  *tree
+	indexes  map[string]*index
+}
+
+// Revision of the snapshot.
+func (s *Snapshot) Revision() int64 { return s.revision }
+
+// Len is how many entries there are.
+func (s *Snapshot) Len() int { return s.entries.Len() }
+
+var probes = sync.Pool{New: func() any { return new(Entry) }}
+
+// Get finds by full store key.
+func (s *Snapshot) Get(key string) (*Entry, bool) {
+	p := probes.Get().(*Entry)
+	p.Key = key
+	e, ok := s.entries.Get(p)
+	p.Key = ""
+	probes.Put(p)
+	return e, ok
+}
+
+// Ascend calls fn for each entry below prefix with a key of at least from, in key order, until fn returns false.
+func (s *Snapshot) Ascend(prefix, from string, fn func(*Entry) bool) {
+	s.entries.Ascend(&Entry{Key: max(prefix, from)}, func(e *Entry) bool {
+		return strings.HasPrefix(e.Key, prefix) && fn(e)
+	})
+}
+
+// Count is how many entries are below prefix with a key of at least from.
+func (s *Snapshot) Count(prefix, from string) int {
+	n := 0
+	s.Ascend(prefix, from, func(*Entry) bool { n++; return true })
+	return n
+}
+
+// ByIndex calls fn, in key order, for each entry that has the value in an index made by Kind.AddIndex before the
+// snapshot was taken, until fn returns false. It returns false when there is no such index.
+func (s *Snapshot) ByIndex(name, value string, fn func(*Entry) bool) bool {
+	ix, ok := s.indexes[name]
+	if !ok {
+		return false
+	}
+	ix.entries.Ascend(indexItem{value: value}, func(i indexItem) bool {
+		return i.value == value && fn(i.entry)
+	})
+	return true
+}

@@ -1,0 +1,358 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// Root is the prefix of everything that the cache watches.
+const Root = "/registry/"
+
+// ErrClosed: the cache, or the kind in it, was closed.
+var ErrClosed = errors.New("cache closed")
+
+// Cache follows the store with one watch, whose changes one goroutine hands to the kinds. What nobody asked for costs nothing: kinds are
+// listed when they are first used.
+type Cache struct {
+	store store.Store
+	log   *slog.Logger
+
+	// reached is the revision up to which all changes are in the kinds' states and logs.
+	reached atomic.Int64
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the writer has ended
+
+	mu      sync.Mutex // guards what follows
+	started bool
+	kinds   map[string]*Kind
+	stream  store.Stream
+
+	waiters waiters
+}
+
+// New makes a cache of the store. It starts to watch when the first kind is opened; Close ends it.
+func New(s store.Store) *Cache {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Cache{store: s, log: slog.Default().With("component", "cache"), ctx: ctx, cancel: cancel, done: make(chan struct{}),
+		kinds: map[string]*Kind{}}
+}
+
+// Close ends the watch and all cursors.
+func (c *Cache) Close() {
+	c.cancel()
+	c.mu.Lock()
+	started := c.started
+	c.started = true // no later
+	if c.stream != nil {
+		c.stream.Close()
+	}
+	c.mu.Unlock()
+	if started {
+		<-c.done
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.kinds {
+		k.close(ErrClosed)
+	}
+	checkMutations()
+}
+
+// Kind is the cache of one kind, which is listed on first use. The schema's prefix identifies it; a second call with the same prefix gets
+// the same Kind whatever the rest of its schema.
+func (c *Cache) Kind(schema Schema) (*Kind, error) {
+	return c.OpenKind(c.ctx, schema)
+}
+
+// OpenKind is Kind with a bound on the time that the first listing may take.
+func (c *Cache) OpenKind(ctx context.Context, schema Schema) (*Kind, error) {
+	if err := c.begin(ctx); err != nil {
+		return nil, err
+	}
+	k, first := c.register(schema)
+	if first {
+		k.openErr = k.open(ctx)
+		if k.openErr != nil {
+			c.Forget(schema.Prefix)
+		}
+		close(k.opened)
+	}
+	select {
+	case <-k.opened:
+		return k, k.openErr
+	case <-ctx.Done():
+		return nil, fmt.Errorf("open %s: %w", schema.Prefix, ctx.Err())
+	case <-c.ctx.Done():
+		return nil, fmt.Errorf("open %s: %w", schema.Prefix, ErrClosed)
+	}
+}
+
+func (c *Cache) register(schema Schema) (k *Kind, first bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k, ok := c.kinds[schema.Prefix]; ok {
+		return k, false
+	}
+	k = &Kind{cache: c, schema: schema, opening: true, opened: make(chan struct{})}
+	c.kinds[schema.Prefix] = k
+	return k, true
+}
+
+// Forget closes the kind of a prefix: a custom resource that is no longer served, or whose schema has changed. Its cursors end with ErrTooOld.
+func (c *Cache) Forget(prefix string) {
+	c.mu.Lock()
+	k := c.kinds[prefix]
+	delete(c.kinds, prefix)
+	c.mu.Unlock()
+	if k != nil {
+		k.close(ErrTooOld)
+	}
+}
+
+// begin opens the watch and starts the writer, unless that was done.
+func (c *Cache) begin(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() != nil {
+		return ErrClosed
+	}
+	if c.started {
+		return nil
+	}
+	stream, err := c.store.Watch(ctx, Root, 0)
+	if err != nil {
+		return fmt.Errorf("start the cache: %w", err)
+	}
+	c.started, c.stream = true, stream
+	_ = stream.Progress(ctx) // to know where it begins; waitFor asks again
+	go c.write()
+	return nil
+}
+
+// write is the only goroutine that changes kinds.
+func (c *Cache) write() {
+	defer close(c.done)
+	trim := time.NewTicker(30 * time.Second)
+	defer trim.Stop()
+	for c.ctx.Err() == nil {
+		b, err := c.stream.Next(c.ctx)
+		if err != nil {
+			if c.ctx.Err() == nil {
+				c.restart(err)
+			}
+			continue
+		}
+		c.dispatch(b.Events)
+		c.reach(b.Revision)
+		select {
+		case now := <-trim.C:
+			c.trim(now)
+		default:
+		}
+	}
+}
+
+// dispatch hands each event to the kind whose prefix its key has.
+func (c *Cache) dispatch(events []store.Event) {
+	if len(events) == 0 {
+		return
+	}
+	now := time.Now()
+	// Runs of events of one kind are handed over together. A revision's events of one kind are next to each other, since a transaction of the API
+	// server writes one object.
+	var run *Kind
+	begin := 0
+	for i := range events {
+		if k := c.kindOf(events[i].KV.Key); k != run {
+			if run != nil {
+				run.deliver(events[begin:i], now)
+			}
+			run, begin = k, i
+		}
+	}
+	if run != nil {
+		run.deliver(events[begin:], now)
+	}
+}
+
+// kindOf finds the kind by the parts of the key: "/registry/pods/ns/name" has "/registry/pods".
+func (c *Cache) kindOf(key string) *Kind {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := len(Root); i < len(key); i++ {
+		if key[i] == '/' {
+			if k, ok := c.kinds[key[:i]]; ok {
+				return k
+			}
+		}
+	}
+	return nil
+}
+
+// restart opens the watch again after it failed: where it was, or, if that has been compacted, with new listings.
+func (c *Cache) restart(cause error) {
+	c.stream.Close()
+	lost := false
+	for wait := 10 * time.Millisecond; c.ctx.Err() == nil; wait = min(2*wait, 2*time.Second) {
+		c.log.Warn("the store's watch ended; watching again", "error", cause)
+		after := c.reached.Load()
+		lost = lost || after == 0 || errors.Is(cause, store.ErrCompacted)
+		if lost {
+			after = 0
+		}
+		stream, err := c.store.Watch(c.ctx, Root, after)
+		if err == nil {
+			c.mu.Lock()
+			c.stream = stream
+			c.mu.Unlock()
+			if !lost {
+				return
+			}
+			if err = c.reset(); err == nil {
+				return
+			}
+			stream.Close()
+		}
+		cause = err
+		select {
+		case <-time.After(wait):
+		case <-c.ctx.Done():
+		}
+	}
+}
+
+// reset lists every kind again.
+func (c *Cache) reset() error {
+	c.mu.Lock()
+	kinds := make([]*Kind, 0, len(c.kinds))
+	for _, k := range c.kinds {
+		kinds = append(kinds, k)
+	}
+	c.mu.Unlock()
+	revision, err := c.store.Revision(c.ctx)
+	if err != nil {
+		return err
+	}
+	for _, k := range kinds {
+		if err := k.reset(c.ctx); err != nil {
+			return err
+		}
+	}
+	c.reach(revision)
+	return nil
+}
+
+func (c *Cache) trim(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.kinds {
+		k.mu.Lock()
+		k.log.trim(now)
+		k.mu.Unlock()
+		k.exact.mu.Lock()
+		clear(k.exact.last[:])
+		k.exact.mu.Unlock()
+	}
+}
+
+// Reached is the revision up to which everything is in the cache.
+func (c *Cache) Reached() int64 { return c.reached.Load() }
+
+func (c *Cache) reach(revision int64) {
+	if revision > c.reached.Load() {
+		c.reached.Store(revision)
+		c.waiters.reached(revision)
+	}
+}
+
+// progressAfter is how long a waiter waits for the stream to get there by itself before it asks the store for progress: the newest revision
+// may be one of a key that the cache does not watch.
+const progressAfter = 5 * time.Millisecond
+
+func (c *Cache) waitFor(ctx context.Context, revision int64) error {
+	ch := c.waiters.add(revision)
+	if c.reached.Load() >= revision {
+		return nil // the channel is closed or will be; nobody needs it
+	}
+	timer := time.NewTimer(progressAfter)
+	defer timer.Stop()
+	wait := progressAfter
+	for {
+		select {
+		case <-ch:
+			return nil
+		case <-timer.C:
+			c.mu.Lock()
+			stream := c.stream
+			c.mu.Unlock()
+			if stream != nil {
+				_ = stream.Progress(ctx) // best effort: when it fails the writer sees that too and starts again
+			}
+			wait = min(2*wait, 200*time.Millisecond)
+			timer.Reset(wait)
+		case <-c.ctx.Done():
+			c.waiters.remove(ch)
+			return ErrClosed
+		case <-ctx.Done():
+			c.waiters.remove(ch)
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return fmt.Errorf("%w: asked for %d, reached %d", ErrFuture, revision, c.reached.Load())
+			}
+			return ctx.Err()
+		}
+	}
+}
+
+// waiters are those who wait for a revision.
+type waiters struct {
+	mu   sync.Mutex
+	list []waiter
+	n    atomic.Int32
+}
+
+type waiter struct {
+	revision int64
+	ch       chan struct{}
+}
+
+func (w *waiters) add(revision int64) chan struct{} {
+	ch := make(chan struct{})
+	w.mu.Lock()
+	w.list = append(w.list, waiter{revision, ch})
+	w.n.Store(int32(len(w.list)))
+	w.mu.Unlock()
+	return ch
+}
+
+func (w *waiters) remove(ch chan struct{}) {
+	w.mu.Lock()
+	w.list = slices.DeleteFunc(w.list, func(x waiter) bool { return x.ch == ch })
+	w.n.Store(int32(len(w.list)))
+	w.mu.Unlock()
+}
+
+func (w *waiters) reached(revision int64) {
+	if w.n.Load() == 0 {
+		return
+	}
+	w.mu.Lock()
+	w.list = slices.DeleteFunc(w.list, func(x waiter) bool {
+		if x.revision > revision {
+			return false
+		}
+		close(x.ch)
+		return true
+	})
+	w.n.Store(int32(len(w.list)))
+	w.mu.Unlock()
+}
