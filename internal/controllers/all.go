@@ -5,12 +5,14 @@ package controllers
 import (
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/controllers/accounts"
+	"github.com/knarr-project/knarr/internal/controllers/daemonset"
 	"github.com/knarr-project/knarr/internal/controllers/deployment"
 	"github.com/knarr-project/knarr/internal/controllers/endpoint"
 	"github.com/knarr-project/knarr/internal/controllers/gc"
 	"github.com/knarr-project/knarr/internal/controllers/namespace"
 	"github.com/knarr-project/knarr/internal/controllers/node"
 	"github.com/knarr-project/knarr/internal/controllers/replicaset"
+	"github.com/knarr-project/knarr/internal/controllers/statefulset"
 )
 
 // All is the one list of controllers, in the order in which they are started: what the others wait for comes first.
@@ -26,6 +28,8 @@ func All() []controller.Starter {
 		replicaset.ReplicaSet,
 		replicaset.ReplicationController,
 		deployment.Deployment,
+		daemonset.DaemonSet,
+		statefulset.StatefulSet,
 		endpoint.Slice,
 		endpoint.Endpoints,
 		endpoint.Mirror,
