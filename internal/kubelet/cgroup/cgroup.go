@@ -1,0 +1,236 @@
+// Package cgroup makes the cgroups above containers: kubepods, one per class of service below it, one per pod below that. It works with
+// cgroup v1, hybrid and v2, without systemd.
+package cgroup
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/knarr-project/knarr/internal/kubelet/spec"
+)
+
+// V2 says whether the machine has cgroup v2 only.
+func V2() bool { return cgroups.IsCgroup2UnifiedMode() }
+
+// Manager makes and removes pods' cgroups. Safe for concurrent use.
+type Manager struct {
+	// Root is the cgroup that kubepods lies in: "/" or "/knarr".
+	Root string
+	// NoCFSQuota leaves CPU limits unenforced.
+	NoCFSQuota bool
+
+	mu        sync.Mutex
+	parents   bool
+	burstable map[types.UID]int64 // CPU requests of burstable pods
+	shares    int64               // of the burstable cgroup, as written
+}
+
+// path of a pod's cgroup.
+func (m *Manager) path(class corev1.PodQOSClass, uid types.UID) string {
+	name := "pod" + string(uid)
+	switch class {
+	case corev1.PodQOSBurstable:
+		return path.Join("/", m.Root, "kubepods", "burstable", name)
+	case corev1.PodQOSBestEffort:
+		return path.Join("/", m.Root, "kubepods", "besteffort", name)
+	}
+	return path.Join("/", m.Root, "kubepods", name)
+}
+
+// Ensure makes the pod's cgroup with the pod's resources and returns its path.
+func (m *Manager) Ensure(pod *corev1.Pod) (string, error) {
+	if err := m.ensureParents(); err != nil {
+		return "", err
+	}
+	class := spec.QOS(pod)
+	p := m.path(class, pod.UID)
+	if err := m.apply(p, m.resources(pod)); err != nil {
+		return "", fmt.Errorf("cgroup %s: %w", p, err)
+	}
+	if class == corev1.PodQOSBurstable {
+		requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+		m.count(pod.UID, requests.Cpu().MilliValue())
+	}
+	return p, nil
+}
+
+// resources are the limits of the pod as a whole. A limit holds for the pod when all its containers have one.
+func (m *Manager) resources(pod *corev1.Pod) *cgroups.Resources {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	cpuLimited, memoryLimited := true, true
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{
+		ContainerFn: func(r corev1.ResourceList, kind resourcehelper.ContainerType) {
+			cpuLimited = cpuLimited && !r.Cpu().IsZero()
+			memoryLimited = memoryLimited && !r.Memory().IsZero()
+		},
+	})
+	if resourcehelper.IsPodLevelLimitsSet(pod) {
+		_, cpuLimited = pod.Spec.Resources.Limits[corev1.ResourceCPU]
+		_, memoryLimited = pod.Spec.Resources.Limits[corev1.ResourceMemory]
+	}
+	r := &cgroups.Resources{SkipDevices: true, CpuShares: uint64(spec.Shares(requests.Cpu().MilliValue()))}
+	if cpuLimited && !m.NoCFSQuota {
+		r.CpuQuota, r.CpuPeriod = spec.Quota(limits.Cpu().MilliValue()), spec.QuotaPeriod
+	} else if !m.NoCFSQuota {
+		r.CpuQuota = -1
+	}
+	r.Memory = -1
+	if memoryLimited {
+		r.Memory = limits.Memory().Value()
+	}
+	r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares)
+	return r
+}
+
+func (m *Manager) apply(p string, r *cgroups.Resources) error {
+	cm, err := manager.New(&cgroups.Cgroup{Path: p, Resources: r})
+	if err != nil {
+		return err
+	}
+	if err := cm.Apply(-1); err != nil {
+		return err
+	}
+	return cm.Set(r)
+}
+
+// ensureParents makes kubepods and the two classes below it, once.
+func (m *Manager) ensureParents() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.parents {
+		return nil
+	}
+	kubepods := path.Join("/", m.Root, "kubepods")
+	minimal := &cgroups.Resources{SkipDevices: true, CpuShares: uint64(spec.Shares(0))}
+	minimal.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(minimal.CpuShares)
+	for _, p := range []struct {
+		path string
+		r    *cgroups.Resources
+	}{{kubepods, &cgroups.Resources{SkipDevices: true}}, {kubepods + "/burstable", minimal}, {kubepods + "/besteffort", minimal}} {
+		if err := m.apply(p.path, p.r); err != nil {
+			return fmt.Errorf("cgroup %s: %w", p.path, err)
+		}
+	}
+	m.parents = true
+	return nil
+}
+
+// count gives the burstable pods together the weight of what they requested.
+func (m *Manager) count(uid types.UID, milliCPU int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.burstable == nil {
+		m.burstable = map[types.UID]int64{}
+	}
+	if milliCPU < 0 {
+		delete(m.burstable, uid)
+	} else {
+		m.burstable[uid] = milliCPU
+	}
+	sum := int64(0)
+	for _, c := range m.burstable {
+		sum += c
+	}
+	shares := spec.Shares(sum)
+	if shares == m.shares {
+		return
+	}
+	r := &cgroups.Resources{SkipDevices: true, CpuShares: uint64(shares), CpuWeight: cgroups.ConvertCPUSharesToCgroupV2Value(uint64(shares))}
+	if err := m.apply(path.Join("/", m.Root, "kubepods", "burstable"), r); err == nil {
+		m.shares = shares
+	}
+}
+
+// Remove removes the pod's cgroup, wherever it is. Processes that are still ending get a moment to do so.
+func (m *Manager) Remove(uid types.UID) error {
+	m.count(uid, -1)
+	var last error
+	for _, class := range []corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort} {
+		p := m.path(class, uid)
+		for _, dir := range m.dirs(p) {
+			if err := removeTree(dir); err != nil {
+				last = fmt.Errorf("cgroup %s: %w", dir, err)
+			}
+		}
+	}
+	return last
+}
+
+// Pods lists the pods that have a cgroup.
+func (m *Manager) Pods() []types.UID {
+	seen := map[types.UID]bool{}
+	for _, parent := range []string{"kubepods", "kubepods/burstable", "kubepods/besteffort"} {
+		for _, dir := range m.dirs(path.Join("/", m.Root, parent)) {
+			entries, _ := os.ReadDir(dir)
+			for _, e := range entries {
+				if name := e.Name(); e.IsDir() && len(name) > 3 && name[:3] == "pod" {
+					seen[types.UID(name[3:])] = true
+				}
+			}
+		}
+	}
+	var out []types.UID
+	for uid := range seen {
+		out = append(out, uid)
+	}
+	return out
+}
+
+const mountRoot = "/sys/fs/cgroup"
+
+// dirs are the folders of a cgroup in all hierarchies that have it.
+func (m *Manager) dirs(p string) []string {
+	candidates := []string{filepath.Join(mountRoot, p)}
+	if !V2() {
+		candidates, _ = filepath.Glob(filepath.Join(mountRoot, "*"))
+		for i := range candidates {
+			candidates[i] = filepath.Join(candidates[i], p)
+		}
+	}
+	var out []string
+	for _, c := range candidates {
+		if st, err := os.Stat(c); err == nil && st.IsDir() {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// Dirs are the folders of a pod's cgroup, for reading its counters.
+func (m *Manager) Dirs(class corev1.PodQOSClass, uid types.UID) []string {
+	return m.dirs(m.path(class, uid))
+}
+
+func removeTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeTree(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	for attempt := 0; ; attempt++ {
+		err := os.Remove(dir)
+		if err == nil || os.IsNotExist(err) {
+			return nil
+		}
+		if attempt == 5 {
+			return err
+		}
+		time.Sleep(time.Duration(5<<attempt) * time.Millisecond)
+	}
+}

@@ -1,0 +1,239 @@
+package pleg
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Relist periods: with a live event stream the relist is only a net below it.
+const (
+	relistWithEvents    = 10 * time.Second
+	relistWithoutEvents = time.Second
+)
+
+// Generator turns what the runtime says into Updates.
+type Generator struct {
+	Runtime internalapi.RuntimeService
+	// Sink takes updates; it must not block.
+	Sink func(Update)
+	Log  *slog.Logger
+
+	streaming atomic.Bool
+	relisted  atomic.Int64 // unix nanoseconds of the last relist that worked
+
+	mu    sync.Mutex
+	known map[types.UID]string // what the last relist told the sink about each pod, as a digest
+}
+
+// Run streams events and relists until ctx ends. Relist has to be called once before.
+func (g *Generator) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		g.stream(ctx)
+	}()
+	defer wg.Wait()
+	wait := relistWithoutEvents
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		if err := g.Relist(ctx); err != nil && ctx.Err() == nil {
+			g.Log.Warn("cannot list the runtime's pods", "error", err)
+		}
+		wait = relistWithoutEvents
+		if g.streaming.Load() {
+			wait = relistWithEvents
+		}
+	}
+}
+
+// Healthy says whether the runtime answered lately.
+func (g *Generator) Healthy(now time.Time) error {
+	last := time.Unix(0, g.relisted.Load())
+	if age := now.Sub(last); age > 3*time.Minute {
+		return fmt.Errorf("PLEG is not healthy: pleg was last seen active %v ago; threshold is 3m0s", age.Round(time.Second))
+	}
+	return nil
+}
+
+// stream reads the runtime's event stream, and opens it again when it breaks.
+func (g *Generator) stream(ctx context.Context) {
+	for ctx.Err() == nil {
+		events := make(chan *runtimeapi.ContainerEventResponse, 256)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- g.Runtime.GetContainerEvents(ctx, events, func(runtimeapi.RuntimeService_GetContainerEventsClient) {
+				g.streaming.Store(true)
+				g.Log.Debug("streaming the runtime's events")
+			})
+		}()
+		err := g.drain(events, ended)
+		wasStreaming := g.streaming.Swap(false)
+		if ctx.Err() != nil {
+			return
+		}
+		g.Log.Warn("the runtime's event stream ended; falling back to listing", "error", err)
+		wait := 5 * time.Second
+		if wasStreaming {
+			wait = 200 * time.Millisecond
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (g *Generator) drain(events <-chan *runtimeapi.ContainerEventResponse, ended <-chan error) error {
+	for {
+		select {
+		case e := <-events:
+			g.event(e)
+		case err := <-ended:
+			for {
+				select {
+				case e := <-events:
+					g.event(e)
+				default:
+					return err
+				}
+			}
+		}
+	}
+}
+
+func (g *Generator) event(e *runtimeapi.ContainerEventResponse) {
+	if e == nil || e.PodSandboxStatus == nil && len(e.ContainersStatuses) == 0 {
+		return
+	}
+	u := Update{SandboxOf: map[string]string{}, Asked: time.Now()}
+	if s := e.PodSandboxStatus; s != nil {
+		u.UID, u.Namespace, u.Name = types.UID(s.Metadata.GetUid()), s.Metadata.GetNamespace(), s.Metadata.GetName()
+		u.Sandboxes = append(u.Sandboxes, s)
+	}
+	for _, c := range e.ContainersStatuses {
+		if u.UID == "" {
+			u.UID, u.Namespace, u.Name = PodOf(c.Labels)
+		}
+		if e.PodSandboxStatus != nil {
+			u.SandboxOf[c.Id] = e.PodSandboxStatus.Id
+		}
+		u.Containers = append(u.Containers, c)
+	}
+	if e.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT {
+		u.Removed = append(u.Removed, e.ContainerId)
+	}
+	if u.UID != "" {
+		g.Sink(u)
+	}
+}
+
+// Relist asks the runtime for everything and tells the sink about the pods that changed since the last relist.
+func (g *Generator) Relist(ctx context.Context) error {
+	asked := time.Now()
+	sandboxes, err := g.Runtime.ListPodSandbox(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("list pod sandboxes: %w", err)
+	}
+	containers, err := g.Runtime.ListContainers(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("list containers: %w", err)
+	}
+	members := map[types.UID]*listed{}
+	at := func(labels map[string]string) *listed {
+		uid, ns, name := PodOf(labels)
+		if members[uid] == nil {
+			members[uid] = &listed{namespace: ns, name: name}
+		}
+		return members[uid]
+	}
+	for _, s := range sandboxes {
+		m := at(s.Labels)
+		m.sandboxes = append(m.sandboxes, s)
+	}
+	for _, c := range containers {
+		m := at(c.Labels)
+		m.containers = append(m.containers, c)
+	}
+	delete(members, "") // containers that are not of pods
+	g.mu.Lock()
+	known := g.known
+	g.mu.Unlock()
+	now := map[types.UID]string{}
+	for uid, m := range members {
+		now[uid] = m.digest()
+		if known[uid] == now[uid] {
+			continue
+		}
+		u, err := g.inspect(ctx, uid, m, asked)
+		if err != nil {
+			now[uid] = "" // look again next time
+			g.Log.Warn("cannot inspect a pod in the runtime", "pod", m.namespace+"/"+m.name, "error", err)
+			continue
+		}
+		g.Sink(u)
+	}
+	for uid := range known {
+		if _, ok := now[uid]; !ok {
+			g.Sink(Update{UID: uid, Complete: true, Asked: asked})
+		}
+	}
+	g.mu.Lock()
+	g.known = now
+	g.mu.Unlock()
+	g.relisted.Store(time.Now().UnixNano())
+	return nil
+}
+
+type listed struct {
+	namespace, name string
+	sandboxes       []*runtimeapi.PodSandbox
+	containers      []*runtimeapi.Container
+}
+
+// digest changes when a container or sandbox of the pod comes, goes, or changes its state.
+func (m *listed) digest() string {
+	var parts []string
+	for _, s := range m.sandboxes {
+		parts = append(parts, s.Id+"="+s.State.String())
+	}
+	for _, c := range m.containers {
+		parts = append(parts, c.Id+"="+c.State.String())
+	}
+	sort.Strings(parts)
+	return strings.Join(parts, ",")
+}
+
+func (g *Generator) inspect(ctx context.Context, uid types.UID, m *listed, asked time.Time) (Update, error) {
+	u := Update{UID: uid, Namespace: m.namespace, Name: m.name, SandboxOf: map[string]string{}, Complete: true, Asked: asked}
+	for _, s := range m.sandboxes {
+		resp, err := g.Runtime.PodSandboxStatus(ctx, s.Id, false)
+		if err != nil {
+			return u, fmt.Errorf("status of sandbox %s: %w", s.Id, err)
+		}
+		u.Sandboxes = append(u.Sandboxes, resp.Status)
+	}
+	for _, c := range m.containers {
+		resp, err := g.Runtime.ContainerStatus(ctx, c.Id, false)
+		if err != nil {
+			return u, fmt.Errorf("status of container %s: %w", c.Id, err)
+		}
+		u.SandboxOf[c.Id] = c.PodSandboxId
+		u.Containers = append(u.Containers, resp.Status)
+	}
+	return u, nil
+}

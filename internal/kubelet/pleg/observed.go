@@ -1,0 +1,252 @@
+package pleg
+
+import (
+	"sort"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+)
+
+// Container is one attempt to run a container of the pod.
+type Container struct {
+	*runtimeapi.ContainerStatus
+	SandboxID string
+	learned   time.Time
+}
+
+// Name is the container's name in the pod's spec.
+func (c *Container) Name() string { return c.GetMetadata().GetName() }
+
+// Attempt counts from 0; it is the container's restart count.
+func (c *Container) Attempt() int { return int(c.GetMetadata().GetAttempt()) }
+
+// Running says whether the container's process is (as far as known) alive.
+func (c *Container) Running() bool {
+	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_RUNNING
+}
+
+// Exited says whether the container's process has ended.
+func (c *Container) Exited() bool {
+	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_EXITED
+}
+
+// FinishedTime is when an exited container ended.
+func (c *Container) FinishedTime() time.Time { return time.Unix(0, c.FinishedAt) }
+
+// Sandbox is one pod sandbox of the pod.
+type Sandbox struct {
+	*runtimeapi.PodSandboxStatus
+	learned time.Time
+}
+
+// Ready says whether containers can run in the sandbox.
+func (s *Sandbox) Ready() bool {
+	return s != nil && s.State == runtimeapi.PodSandboxState_SANDBOX_READY
+}
+
+// IPs are the pod's addresses, the primary one first.
+func (s *Sandbox) IPs() []string {
+	if s == nil || s.Network == nil || s.Network.Ip == "" {
+		return nil
+	}
+	ips := []string{s.Network.Ip}
+	for _, ip := range s.Network.AdditionalIps {
+		ips = append(ips, ip.Ip)
+	}
+	return ips
+}
+
+// Update is news about one pod.
+type Update struct {
+	UID             types.UID
+	Namespace, Name string
+	Sandboxes       []*runtimeapi.PodSandboxStatus
+	Containers      []*runtimeapi.ContainerStatus
+	// SandboxOf maps container ids to sandbox ids.
+	SandboxOf map[string]string
+	// Removed lists containers and sandboxes that are gone from the runtime.
+	Removed []string
+	// Complete means that what is not in the update, and was known before Asked, is gone.
+	Complete bool
+	// Asked is when the runtime was asked.
+	Asked time.Time
+}
+
+// Observed is what the runtime has of one pod. It is owned by one goroutine. Containers' and sandboxes' states only
+// advance: news that is older than what is known does not bring an exited container back to life.
+type Observed struct {
+	Sandboxes  map[string]*Sandbox
+	Containers map[string]*Container
+	removed    map[string]bool
+}
+
+// NewObserved is a pod that the runtime has nothing of.
+func NewObserved() *Observed {
+	return &Observed{Sandboxes: map[string]*Sandbox{}, Containers: map[string]*Container{}, removed: map[string]bool{}}
+}
+
+// Merge takes an update in and says whether anything changed.
+func (o *Observed) Merge(u Update) bool {
+	changed := false
+	for _, s := range u.Sandboxes {
+		changed = o.MergeSandbox(s, u.Asked) || changed
+	}
+	for _, c := range u.Containers {
+		changed = o.MergeContainer(c, u.SandboxOf[c.Id], u.Asked) || changed
+	}
+	for _, id := range u.Removed {
+		changed = o.Remove(id) || changed
+	}
+	if !u.Complete {
+		return changed
+	}
+	seen := map[string]bool{}
+	for _, s := range u.Sandboxes {
+		seen[s.Id] = true
+	}
+	for _, c := range u.Containers {
+		seen[c.Id] = true
+	}
+	for id, s := range o.Sandboxes {
+		if !seen[id] && s.learned.Before(u.Asked) {
+			changed = o.Remove(id) || changed
+		}
+	}
+	for id, c := range o.Containers {
+		if !seen[id] && c.learned.Before(u.Asked) {
+			changed = o.Remove(id) || changed
+		}
+	}
+	return changed
+}
+
+// Remove forgets a container or sandbox, for good.
+func (o *Observed) Remove(id string) bool {
+	o.removed[id] = true
+	_, c := o.Containers[id]
+	_, s := o.Sandboxes[id]
+	delete(o.Containers, id)
+	delete(o.Sandboxes, id)
+	return c || s
+}
+
+// MergeSandbox takes one sandbox's status in.
+func (o *Observed) MergeSandbox(s *runtimeapi.PodSandboxStatus, asked time.Time) bool {
+	if s == nil || o.removed[s.Id] {
+		return false
+	}
+	old := o.Sandboxes[s.Id]
+	if old != nil && (!old.Ready() || old.State == s.State && len(old.IPs()) >= len((&Sandbox{PodSandboxStatus: s}).IPs())) {
+		return false
+	}
+	if old == nil {
+		old = &Sandbox{learned: asked}
+	}
+	o.Sandboxes[s.Id] = &Sandbox{PodSandboxStatus: s, learned: old.learned}
+	return true
+}
+
+// SandboxStopped notes that a sandbox has been stopped. Statuses are shared, so it is a new one that says so.
+func (o *Observed) SandboxStopped(id string) {
+	if s := o.Sandboxes[id]; s != nil {
+		o.Sandboxes[id] = &Sandbox{learned: s.learned, PodSandboxStatus: &runtimeapi.PodSandboxStatus{
+			Id: s.Id, Metadata: s.Metadata, State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY, CreatedAt: s.CreatedAt, Network: s.Network,
+			Linux: s.Linux, Labels: s.Labels, Annotations: s.Annotations, RuntimeHandler: s.RuntimeHandler,
+		}}
+	}
+}
+
+// order of a container's states; UNKNOWN may become anything.
+var rank = map[runtimeapi.ContainerState]int{
+	runtimeapi.ContainerState_CONTAINER_UNKNOWN: 0,
+	runtimeapi.ContainerState_CONTAINER_CREATED: 1,
+	runtimeapi.ContainerState_CONTAINER_RUNNING: 2,
+	runtimeapi.ContainerState_CONTAINER_EXITED:  3,
+}
+
+// MergeContainer takes one container's status in.
+func (o *Observed) MergeContainer(c *runtimeapi.ContainerStatus, sandboxID string, asked time.Time) bool {
+	if c == nil || o.removed[c.Id] || c.Metadata == nil {
+		return false
+	}
+	old := o.Containers[c.Id]
+	if old != nil {
+		if sandboxID == "" {
+			sandboxID = old.SandboxID
+		}
+		if rank[c.State] < rank[old.State] {
+			return false
+		}
+		if c.State == old.State && c.ExitCode == old.ExitCode && c.Reason == old.Reason && c.StartedAt == old.StartedAt &&
+			c.FinishedAt == old.FinishedAt && old.SandboxID == sandboxID && c.Resources.String() == old.Resources.String() {
+			return false
+		}
+		asked = old.learned
+	}
+	o.Containers[c.Id] = &Container{ContainerStatus: c, SandboxID: sandboxID, learned: asked}
+	return true
+}
+
+// Sandbox is the newest sandbox, or nil.
+func (o *Observed) Sandbox() *Sandbox {
+	var newest *Sandbox
+	for _, s := range o.Sandboxes {
+		if newest == nil || s.CreatedAt > newest.CreatedAt ||
+			s.CreatedAt == newest.CreatedAt && s.Metadata.GetAttempt() > newest.Metadata.GetAttempt() {
+			newest = s
+		}
+	}
+	return newest
+}
+
+// Attempts are the containers of one name, newest first.
+func (o *Observed) Attempts(name string) []*Container {
+	var out []*Container
+	for _, c := range o.Containers {
+		if c.Name() == name {
+			out = append(out, c)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool {
+		if out[i].Attempt() != out[j].Attempt() {
+			return out[i].Attempt() > out[j].Attempt()
+		}
+		return out[i].CreatedAt > out[j].CreatedAt
+	})
+	return out
+}
+
+// Latest is the newest container of that name, or nil.
+func (o *Observed) Latest(name string) *Container {
+	if all := o.Attempts(name); len(all) > 0 {
+		return all[0]
+	}
+	return nil
+}
+
+// LatestIn is the newest container of that name in one sandbox, or nil.
+func (o *Observed) LatestIn(name, sandboxID string) *Container {
+	for _, c := range o.Attempts(name) {
+		if c.SandboxID == sandboxID || c.SandboxID == "" {
+			return c
+		}
+	}
+	return nil
+}
+
+// AnyRunning says whether any container's process is alive.
+func (o *Observed) AnyRunning() bool {
+	for _, c := range o.Containers {
+		if c.Running() || c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN {
+			return true
+		}
+	}
+	return false
+}
+
+// PodOf reads the pod's identity from a container's or sandbox's labels.
+func PodOf(labels map[string]string) (uid types.UID, namespace, name string) {
+	return types.UID(kubelettypes.GetPodUID(labels)), kubelettypes.GetPodNamespace(labels), kubelettypes.GetPodName(labels)
+}

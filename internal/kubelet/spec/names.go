@@ -1,0 +1,110 @@
+package spec
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"path/filepath"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/dump"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+)
+
+// Annotations on containers and sandboxes, as upstream, so that a node's running pods can be taken over.
+const (
+	AnnotationHash                   = "io.kubernetes.container.hash"
+	AnnotationRestartCount           = "io.kubernetes.container.restartCount"
+	AnnotationTerminationPath        = "io.kubernetes.container.terminationMessagePath"
+	AnnotationTerminationPolicy      = "io.kubernetes.container.terminationMessagePolicy"
+	AnnotationPodGracePeriod         = "io.kubernetes.pod.terminationGracePeriod"
+	AnnotationPodDeletionGracePeriod = "io.kubernetes.pod.deletionGracePeriod"
+	AnnotationPreStop                = "io.kubernetes.container.preStopHandler"
+	AnnotationPorts                  = "io.kubernetes.container.ports"
+
+	// AnnotationConfigSource is where a pod came from: "api", "file" or "http".
+	AnnotationConfigSource = "kubernetes.io/config.source"
+	// AnnotationConfigHash is a static pod's UID on its mirror pod.
+	AnnotationConfigHash = "kubernetes.io/config.hash"
+	// AnnotationConfigMirror marks a mirror pod.
+	AnnotationConfigMirror = "kubernetes.io/config.mirror"
+	// AnnotationConfigSeen is when a pod was first seen.
+	AnnotationConfigSeen = "kubernetes.io/config.seen"
+)
+
+// Hash identifies the part of a container's spec whose change makes the container start anew: name and image. It is
+// computed as upstream does, so that containers that upstream's kubelet started are recognized.
+func Hash(c *corev1.Container) string {
+	picked, _ := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%v", dump.ForHash(picked))
+	return strconv.FormatUint(uint64(h.Sum32()), 16)
+}
+
+// PodDir is the pod's folder below the node agent's root folder.
+func PodDir(rootDir string, uid types.UID) string {
+	return filepath.Join(rootDir, "pods", string(uid))
+}
+
+// LogDir is the folder of the pod's container logs.
+func LogDir(logsDir string, pod *corev1.Pod) string {
+	return filepath.Join(logsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
+}
+
+// LogPath is a container's log below its pod's LogDir.
+func LogPath(container string, attempt int) string {
+	return filepath.Join(container, strconv.Itoa(attempt)+".log")
+}
+
+// FullName names a pod in messages: name_namespace(uid).
+func FullName(pod *corev1.Pod) string {
+	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
+}
+
+func podLabels(pod *corev1.Pod) map[string]string {
+	labels := map[string]string{}
+	for k, v := range pod.Labels {
+		labels[k] = v
+	}
+	labels[kubelettypes.KubernetesPodNameLabel] = pod.Name
+	labels[kubelettypes.KubernetesPodNamespaceLabel] = pod.Namespace
+	labels[kubelettypes.KubernetesPodUIDLabel] = string(pod.UID)
+	return labels
+}
+
+func containerLabels(pod *corev1.Pod, c *corev1.Container) map[string]string {
+	return map[string]string{
+		kubelettypes.KubernetesPodNameLabel:       pod.Name,
+		kubelettypes.KubernetesPodNamespaceLabel:  pod.Namespace,
+		kubelettypes.KubernetesPodUIDLabel:        string(pod.UID),
+		kubelettypes.KubernetesContainerNameLabel: c.Name,
+	}
+}
+
+func containerAnnotations(pod *corev1.Pod, c *corev1.Container, attempt int) map[string]string {
+	a := map[string]string{
+		AnnotationHash:              Hash(c),
+		AnnotationRestartCount:      strconv.Itoa(attempt),
+		AnnotationTerminationPath:   c.TerminationMessagePath,
+		AnnotationTerminationPolicy: string(c.TerminationMessagePolicy),
+	}
+	if pod.DeletionGracePeriodSeconds != nil {
+		a[AnnotationPodDeletionGracePeriod] = strconv.FormatInt(*pod.DeletionGracePeriodSeconds, 10)
+	}
+	if pod.Spec.TerminationGracePeriodSeconds != nil {
+		a[AnnotationPodGracePeriod] = strconv.FormatInt(*pod.Spec.TerminationGracePeriodSeconds, 10)
+	}
+	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
+		if raw, err := json.Marshal(c.Lifecycle.PreStop); err == nil {
+			a[AnnotationPreStop] = string(raw)
+		}
+	}
+	if len(c.Ports) > 0 {
+		if raw, err := json.Marshal(c.Ports); err == nil {
+			a[AnnotationPorts] = string(raw)
+		}
+	}
+	return a
+}

@@ -1,0 +1,34 @@
+package spec
+
+import corev1 "k8s.io/api/core/v1"
+
+// Restarts says whether a container that ended with the exit code is to run again, by its own rules, its own policy, or
+// its pod's (KEP-5307). Init containers of pods that restart always are only restarted on failure, sidecars always.
+func Restarts(pod *corev1.Pod, c *corev1.Container, init bool, exitCode int32) bool {
+	for _, r := range c.RestartPolicyRules {
+		if r.Action == corev1.ContainerRestartRuleActionRestart && r.ExitCodes != nil && matches(r.ExitCodes, exitCode) {
+			return true
+		}
+	}
+	policy := string(pod.Spec.RestartPolicy)
+	if c.RestartPolicy != nil {
+		policy = string(*c.RestartPolicy)
+	} else if init && policy == string(corev1.RestartPolicyAlways) {
+		policy = string(corev1.RestartPolicyOnFailure)
+	}
+	switch policy {
+	case string(corev1.RestartPolicyNever):
+		return false
+	case string(corev1.RestartPolicyOnFailure):
+		return exitCode != 0
+	}
+	return true
+}
+
+func matches(on *corev1.ContainerRestartRuleOnExitCodes, code int32) bool {
+	in := false
+	for _, v := range on.Values {
+		in = in || v == code
+	}
+	return in == (on.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn)
+}

@@ -1,0 +1,227 @@
+package status
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/knarr-project/knarr/internal/kubelet/pleg"
+	"github.com/knarr-project/knarr/internal/kubelet/spec"
+)
+
+// Reasons of containers' states.
+const (
+	ReasonCreating        = "ContainerCreating"
+	ReasonPodInitializing = "PodInitializing"
+	ReasonUnknown         = "ContainerStatusUnknown"
+	messageGone           = "The container could not be located when the pod was terminated"
+)
+
+// exitUnknown is the exit code of containers whose end nobody saw.
+const exitUnknown = 137
+
+// Input is what a pod's status is made of.
+type Input struct {
+	Pod *corev1.Pod
+	// Old is the status that the API has, or had.
+	Old      *corev1.PodStatus
+	Observed *pleg.Observed
+	// Waiting says why containers that are wanted do not run.
+	Waiting map[string]corev1.ContainerStateWaiting
+	// Hidden lists containers that have not yet come through their postStart hook.
+	Hidden map[string]bool
+	// Ready and Started are the verdicts of a running container's probes.
+	Ready, Started func(container *corev1.Container, id string) bool
+	// LastWords reads an ended container's termination message.
+	LastWords func(container *corev1.Container, c *pleg.Container) string
+	// Resources are what running containers really have, by container id.
+	Resources map[string]*corev1.ResourceRequirements
+	HostIPs   []string
+	// Ended says that the pod has been asked to end, and that nothing of it runs any more.
+	Ended bool
+	// Failed forces the phase Failed with this reason and message.
+	Failed, FailedReason, FailedMessage string
+	// SandboxReady says that containers can be started.
+	SandboxReady bool
+	StartTime    metav1.Time
+	// RuntimeName prefixes container ids: "containerd".
+	RuntimeName string
+	// Resize are the conditions of an in-place resize.
+	Resize []corev1.PodCondition
+	Now    time.Time
+}
+
+func old(statuses []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
+	for i := range statuses {
+		if statuses[i].Name == name {
+			return &statuses[i]
+		}
+	}
+	return nil
+}
+
+// container makes one container's status.
+func (in *Input) container(c *corev1.Container, before *corev1.ContainerStatus, defaultReason string) corev1.ContainerStatus {
+	s := corev1.ContainerStatus{Name: c.Name, Image: c.Image}
+	attempts := in.Observed.Attempts(c.Name)
+	if before != nil {
+		s.RestartCount = before.RestartCount
+		s.LastTerminationState = before.LastTerminationState
+		s.ImageID, s.ContainerID = before.ImageID, before.ContainerID
+	}
+	if len(attempts) == 0 {
+		in.withoutContainer(&s, before, defaultReason)
+	} else {
+		in.fromRuntime(&s, c, attempts, before, defaultReason)
+	}
+	if w, ok := in.Waiting[c.Name]; ok && s.State.Running == nil {
+		if s.State.Terminated != nil {
+			s.LastTerminationState = s.State
+		}
+		s.State = corev1.ContainerState{Waiting: &w}
+	}
+	if s.State.Running != nil {
+		s.Started = ptr(in.Started(c, attempts[0].Id))
+		s.Ready = *s.Started && in.Ready(c, attempts[0].Id)
+	} else {
+		s.Started = ptr(false)
+	}
+	in.resources(&s, c, attempts)
+	in.mounts(&s, c)
+	return s
+}
+
+// withoutContainer tells of a container that the runtime has nothing of (any more).
+func (in *Input) withoutContainer(s, before *corev1.ContainerStatus, defaultReason string) {
+	switch {
+	case before != nil && before.State.Terminated != nil:
+		s.State = before.State
+	case before != nil && before.State.Running != nil:
+		gone := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			Reason: ReasonUnknown, Message: messageGone, ExitCode: exitUnknown, ContainerID: before.ContainerID,
+			StartedAt: before.State.Running.StartedAt,
+		}}
+		if in.Ended || in.Failed != "" {
+			s.State = gone
+			return
+		}
+		s.LastTerminationState = gone
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: defaultReason}
+	default:
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: defaultReason}
+	}
+}
+
+func (in *Input) fromRuntime(s *corev1.ContainerStatus, c *corev1.Container, attempts []*pleg.Container, before *corev1.ContainerStatus, defaultReason string) {
+	now := attempts[0]
+	s.State = in.state(c, now, defaultReason)
+	s.RestartCount = max(s.RestartCount, int32(now.Attempt()))
+	s.ContainerID = in.id(now)
+	s.ImageID = now.ImageRef
+	if image := now.GetImage().GetUserSpecifiedImage(); image != "" {
+		s.Image = image
+	} else if image := now.GetImage().GetImage(); image != "" {
+		s.Image = image
+	}
+	if len(attempts) > 1 {
+		s.LastTerminationState = in.state(c, attempts[1], defaultReason)
+		if s.LastTerminationState.Terminated == nil {
+			s.LastTerminationState = corev1.ContainerState{}
+		}
+	} else if before != nil && before.ContainerID != "" && before.ContainerID != s.ContainerID && before.State.Terminated != nil {
+		s.LastTerminationState = before.State
+	}
+	if u := now.GetUser().GetLinux(); u != nil {
+		s.User = &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}}
+	}
+	if sig := now.GetStopSignal(); sig != runtimeapi.Signal_RUNTIME_DEFAULT && in.Pod.Spec.OS != nil {
+		s.StopSignal = ptr(corev1.Signal(sig.String()))
+	}
+}
+
+func (in *Input) id(c *pleg.Container) string { return in.RuntimeName + "://" + c.Id }
+
+func (in *Input) state(c *corev1.Container, r *pleg.Container, defaultReason string) corev1.ContainerState {
+	switch r.State {
+	case runtimeapi.ContainerState_CONTAINER_RUNNING:
+		if in.Hidden[r.Id] {
+			return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: defaultReason}}
+		}
+		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: when(r.StartedAt)}}
+	case runtimeapi.ContainerState_CONTAINER_CREATED:
+		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: defaultReason}}
+	case runtimeapi.ContainerState_CONTAINER_EXITED:
+		t := &corev1.ContainerStateTerminated{
+			ExitCode: r.ExitCode, Reason: r.Reason, Message: in.LastWords(c, r),
+			StartedAt: when(r.StartedAt), FinishedAt: when(r.FinishedAt), ContainerID: in.id(r),
+		}
+		if t.Reason == "" {
+			t.Reason = "Completed"
+			if t.ExitCode != 0 {
+				t.Reason = "Error"
+			}
+		}
+		return corev1.ContainerState{Terminated: t}
+	}
+	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		Reason: ReasonUnknown, ExitCode: exitUnknown, Message: messageGone, ContainerID: in.id(r),
+	}}
+}
+
+func when(nanoseconds int64) metav1.Time {
+	if nanoseconds <= 0 {
+		return metav1.Time{}
+	}
+	return metav1.Unix(0, nanoseconds).Rfc3339Copy()
+}
+
+func (in *Input) resources(s *corev1.ContainerStatus, c *corev1.Container, attempts []*pleg.Container) {
+	s.Resources = c.Resources.DeepCopy()
+	s.Resources.Claims = nil
+	if len(c.Resources.Requests) > 0 {
+		s.AllocatedResources = c.Resources.Requests.DeepCopy()
+	}
+	if len(attempts) > 0 && attempts[0].Running() {
+		if actual := in.Resources[attempts[0].Id]; actual != nil {
+			s.Resources = actual.DeepCopy()
+			s.Resources.Claims = nil
+		}
+	}
+}
+
+func (in *Input) mounts(s *corev1.ContainerStatus, c *corev1.Container) {
+	for _, m := range c.VolumeMounts {
+		st := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			st.RecursiveReadOnly = ptr(corev1.RecursiveReadOnlyDisabled)
+			if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == corev1.RecursiveReadOnlyEnabled {
+				st.RecursiveReadOnly = ptr(corev1.RecursiveReadOnlyEnabled)
+			}
+		}
+		s.VolumeMounts = append(s.VolumeMounts, st)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// InitialReason is what a container that has not started yet waits for.
+func InitialReason(pod *corev1.Pod, initContainersDone bool, init bool) string {
+	if len(pod.Spec.InitContainers) > 0 && !init && !initContainersDone {
+		return ReasonPodInitializing
+	}
+	if len(pod.Spec.InitContainers) > 0 && init {
+		return ReasonPodInitializing
+	}
+	return ReasonCreating
+}
+
+// restarts is spec.Restarts for a container that ended, as its status tells.
+func restarts(pod *corev1.Pod, c *corev1.Container, init bool, s *corev1.ContainerStatus) bool {
+	t := s.State.Terminated
+	if t == nil {
+		t = s.LastTerminationState.Terminated
+	}
+	return t != nil && spec.Restarts(pod, c, init, t.ExitCode)
+}

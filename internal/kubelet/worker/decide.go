@@ -1,0 +1,351 @@
+package worker
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/knarr-project/knarr/internal/kubelet/pleg"
+	"github.com/knarr-project/knarr/internal/kubelet/probe"
+	"github.com/knarr-project/knarr/internal/kubelet/spec"
+)
+
+// Back-off of containers that end again and again.
+const (
+	crashBackoff    = 10 * time.Second
+	crashBackoffMax = 5 * time.Minute
+)
+
+// crash is a container's back-off: wait after the last restart.
+type crash struct {
+	wait time.Duration
+	last time.Time
+}
+
+// next is the back-off after a restart at now: doubled, or fresh when the container has behaved for long enough.
+func (c crash) next(now, finished time.Time) crash {
+	if c.wait == 0 || finished.Sub(c.last) > 2*crashBackoffMax {
+		return crash{crashBackoff, now}
+	}
+	return crash{min(2*c.wait, crashBackoffMax), now}
+}
+
+// problem is why a container could not be started, and when to try again.
+type problem struct {
+	reason, message string
+	retryAt         time.Time
+	count           int
+}
+
+// state is what decide looks at. It changes nothing in it.
+type state struct {
+	pod      *corev1.Pod
+	observed *pleg.Observed
+	old      *corev1.PodStatus
+	now      time.Time
+	crashes  map[string]crash
+	problems map[string]problem
+	// busy lists containers, by name, that an action is in flight for.
+	busy map[string]bool
+	// hidden lists containers, by id, that have not come through their postStart hook.
+	hidden  map[string]bool
+	started func(id string) bool
+	failed  func(id string) probe.Kind
+}
+
+// start is a container to start.
+type start struct {
+	container *corev1.Container
+	attempt   int
+	// after is when the attempt before ended; zero is a first start.
+	after time.Time
+	// target is the id of the container whose process namespace an ephemeral container joins.
+	target string
+}
+
+// kill is a container to stop.
+type kill struct {
+	container *pleg.Container
+	message   string // of the event
+	reason    string
+	// grace overrides the pod's grace period.
+	grace *int64
+}
+
+// plan is what is to be done next.
+type plan struct {
+	sandbox  bool // make a new one
+	start    []start
+	kill     []kill
+	finished bool // nothing will run any more
+	waiting  map[string]corev1.ContainerStateWaiting
+	// look is when to decide again without news; zero is never.
+	look time.Time
+}
+
+func (p *plan) lookAt(t time.Time) {
+	if p.look.IsZero() || t.Before(p.look) {
+		p.look = t
+	}
+}
+
+// decide says what has to be done for the pod's containers to be as its spec wants them.
+func decide(s *state) *plan {
+	p := &plan{waiting: map[string]corev1.ContainerStateWaiting{}}
+	for name, pr := range s.problems {
+		p.waiting[name] = corev1.ContainerStateWaiting{Reason: pr.reason, Message: pr.message}
+	}
+	sandbox := s.observed.Sandbox()
+	sandboxID := ""
+	if sandbox.Ready() {
+		sandboxID = sandbox.Id
+	}
+	for _, c := range s.observed.Containers {
+		if c.Running() && (sandboxID == "" || c.SandboxID != "" && c.SandboxID != sandboxID) && !s.busy[c.Name()] {
+			p.kill = append(p.kill, kill{container: c, reason: "SandboxChanged", message: "Stopping container " + c.Name()})
+		}
+	}
+	if s.over() {
+		p.finished = true
+		return p
+	}
+	if sandboxID == "" {
+		if sandbox != nil && len(p.kill) > 0 {
+			return p // first end what ran in the old sandbox
+		}
+		p.sandbox = true
+	}
+	for i := range s.pod.Spec.EphemeralContainers {
+		s.ephemeral(p, &s.pod.Spec.EphemeralContainers[i])
+	}
+	if s.mainsStarted(sandboxID) {
+		s.keepSidecars(p, sandboxID)
+	} else if ready := s.inits(p, sandboxID); !ready {
+		return p
+	}
+	for i := range s.pod.Spec.Containers {
+		s.main(p, &s.pod.Spec.Containers[i], sandboxID)
+	}
+	return p
+}
+
+// over says whether all that can be said about the pod is said: its containers ended and will not run again.
+func (s *state) over() bool {
+	for i := range s.pod.Spec.InitContainers {
+		c := &s.pod.Spec.InitContainers[i]
+		if l := s.observed.Latest(c.Name); !spec.IsSidecar(c) && l.Exited() && l.ExitCode != 0 && !spec.Restarts(s.pod, c, true, l.ExitCode) &&
+			!s.anyMain() {
+			return true
+		}
+	}
+	for i := range s.pod.Spec.Containers {
+		c := &s.pod.Spec.Containers[i]
+		l := s.observed.Latest(c.Name)
+		if l == nil {
+			// The runtime may have lost a container that ended: the API's status remembers it.
+			if t := terminated(s.old.ContainerStatuses, c.Name); t == nil || spec.Restarts(s.pod, c, false, t.ExitCode) {
+				return false
+			}
+			continue
+		}
+		if !l.Exited() || s.busy[c.Name] || spec.Restarts(s.pod, c, false, l.ExitCode) {
+			return false
+		}
+	}
+	return true
+}
+
+func terminated(list []corev1.ContainerStatus, name string) *corev1.ContainerStateTerminated {
+	for i := range list {
+		if list[i].Name == name {
+			return list[i].State.Terminated
+		}
+	}
+	return nil
+}
+
+func (s *state) anyMain() bool { return s.mainsStarted("") }
+
+// mainsStarted says whether any regular container was made in the sandbox: then the init containers have done their work.
+func (s *state) mainsStarted(sandboxID string) bool {
+	for i := range s.pod.Spec.Containers {
+		name := s.pod.Spec.Containers[i].Name
+		if sandboxID == "" && s.observed.Latest(name) != nil || sandboxID != "" && s.observed.LatestIn(name, sandboxID) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// inits advances the init containers; it says true when the regular containers' turn has come.
+func (s *state) inits(p *plan, sandboxID string) bool {
+	for i := range s.pod.Spec.InitContainers {
+		c := &s.pod.Spec.InitContainers[i]
+		l := s.observed.LatestIn(c.Name, sandboxID)
+		if sandboxID == "" {
+			l = nil
+		}
+		switch {
+		case s.busy[c.Name]:
+			s.keepSidecarsBefore(p, i, sandboxID)
+			return false
+		case spec.IsSidecar(c):
+			if !l.Running() {
+				s.run(p, c, l)
+				s.keepSidecarsBefore(p, i, sandboxID)
+				return false
+			}
+			if s.condemned(p, c, l) || s.hidden[l.Id] || !s.started(l.Id) {
+				s.keepSidecarsBefore(p, i, sandboxID)
+				return false
+			}
+		case l.Running():
+			s.keepSidecarsBefore(p, i, sandboxID)
+			return false
+		case l.Exited() && l.ExitCode == 0:
+		default:
+			s.run(p, c, l)
+			s.keepSidecarsBefore(p, i, sandboxID)
+			return false
+		}
+	}
+	s.keepSidecars(p, sandboxID)
+	return true
+}
+
+func (s *state) keepSidecars(p *plan, sandboxID string) {
+	s.keepSidecarsBefore(p, len(s.pod.Spec.InitContainers), sandboxID)
+}
+
+// keepSidecarsBefore restarts sidecars that ended.
+func (s *state) keepSidecarsBefore(p *plan, n int, sandboxID string) {
+	for i := range s.pod.Spec.InitContainers[:n] {
+		c := &s.pod.Spec.InitContainers[i]
+		if !spec.IsSidecar(c) || s.busy[c.Name] {
+			continue
+		}
+		if l := s.observed.LatestIn(c.Name, sandboxID); l.Running() {
+			s.condemned(p, c, l)
+		} else if !planned(p, c.Name) {
+			s.run(p, c, l)
+		}
+	}
+}
+
+func planned(p *plan, name string) bool {
+	for _, st := range p.start {
+		if st.container.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *state) main(p *plan, c *corev1.Container, sandboxID string) {
+	if s.busy[c.Name] {
+		return
+	}
+	l := s.observed.Latest(c.Name)
+	switch {
+	case l == nil:
+		if t := terminated(s.old.ContainerStatuses, c.Name); t != nil && !spec.Restarts(s.pod, c, false, t.ExitCode) {
+			return
+		}
+		s.run(p, c, nil)
+	case l.Running() && (l.SandboxID == sandboxID || l.SandboxID == ""):
+		s.condemned(p, c, l)
+	case l.Running():
+	case l.Exited():
+		if spec.Restarts(s.pod, c, false, l.ExitCode) {
+			s.run(p, c, l)
+		}
+	default:
+		s.run(p, c, l)
+	}
+}
+
+// condemned plans the end of a running container that its probes or a change of its spec condemn.
+func (s *state) condemned(p *plan, c *corev1.Container, l *pleg.Container) bool {
+	if hash := l.Annotations[spec.AnnotationHash]; hash != "" && hash != spec.Hash(c) {
+		p.kill = append(p.kill, kill{container: l, reason: "Changed", message: fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)})
+		return true
+	}
+	switch kind := s.failed(l.Id); kind {
+	case probe.Liveness:
+		p.kill = append(p.kill, kill{container: l, reason: string(kind), grace: graceOf(c.LivenessProbe), message: fmt.Sprintf("Container %s failed liveness probe, will be restarted", c.Name)})
+	case probe.Startup:
+		p.kill = append(p.kill, kill{container: l, reason: string(kind), grace: graceOf(c.StartupProbe), message: fmt.Sprintf("Container %s failed startup probe, will be restarted", c.Name)})
+	default:
+		return false
+	}
+	return true
+}
+
+func graceOf(p *corev1.Probe) *int64 {
+	if p == nil {
+		return nil
+	}
+	return p.TerminationGracePeriodSeconds
+}
+
+// run plans the start of a container, unless it has to wait.
+func (s *state) run(p *plan, c *corev1.Container, last *pleg.Container) {
+	if pr, ok := s.problems[c.Name]; ok && s.now.Before(pr.retryAt) {
+		p.lookAt(pr.retryAt)
+		return
+	}
+	st := start{container: c, attempt: s.nextAttempt(c.Name)}
+	if last.Exited() {
+		st.after = last.FinishedTime()
+		if b := s.crashes[c.Name]; b.wait > 0 {
+			if at := st.after.Add(b.wait); s.now.Before(at) {
+				p.waiting[c.Name] = corev1.ContainerStateWaiting{
+					Reason:  "CrashLoopBackOff",
+					Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", b.wait, c.Name, spec.FullName(s.pod)),
+				}
+				p.lookAt(at)
+				return
+			}
+		}
+	}
+	p.start = append(p.start, st)
+}
+
+// nextAttempt counts a container's starts, over sandboxes and over restarts of the node agent.
+func (s *state) nextAttempt(name string) int {
+	next := 0
+	if l := s.observed.Latest(name); l != nil {
+		next = l.Attempt() + 1
+	}
+	for _, list := range [][]corev1.ContainerStatus{s.old.InitContainerStatuses, s.old.ContainerStatuses} {
+		for i := range list {
+			if list[i].Name == name && list[i].ContainerID != "" {
+				next = max(next, int(list[i].RestartCount)+1)
+			}
+		}
+	}
+	return next
+}
+
+// ephemeral starts an ephemeral container once; it is never restarted.
+func (s *state) ephemeral(p *plan, e *corev1.EphemeralContainer) {
+	if s.busy[e.Name] || s.observed.Latest(e.Name) != nil || terminated(s.old.EphemeralContainerStatuses, e.Name) != nil {
+		return
+	}
+	if pr, ok := s.problems[e.Name]; ok && s.now.Before(pr.retryAt) {
+		p.lookAt(pr.retryAt)
+		return
+	}
+	c := corev1.Container(e.EphemeralContainerCommon)
+	st := start{container: &c}
+	if e.TargetContainerName != "" {
+		t := s.observed.Latest(e.TargetContainerName)
+		if t == nil || t.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+			return
+		}
+		st.target = t.Id
+	}
+	p.start = append(p.start, st)
+}

@@ -1,0 +1,90 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/knarr-project/knarr/internal/kubelet/images"
+	"github.com/knarr-project/knarr/internal/kubelet/probe"
+	"github.com/knarr-project/knarr/internal/volume"
+)
+
+// reference is what events about the pod, or one of its containers, regard.
+func reference(pod *corev1.Pod, container, field string) *corev1.ObjectReference {
+	r := &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}
+	if container != "" {
+		r.FieldPath = fmt.Sprintf("spec.%s{%s}", field, container)
+	}
+	return r
+}
+
+func (w *Worker) event(eventType, reason, action, note string, args ...any) {
+	w.Events.Eventf(reference(w.eventPod(), "", ""), nil, eventType, reason, action, note, args...)
+}
+
+// eventPod may be called from actions: it does not touch what the worker's goroutine owns.
+func (w *Worker) eventPod() *corev1.Pod {
+	w.viewMu.RLock()
+	defer w.viewMu.RUnlock()
+	return w.view.Pod
+}
+
+func (w *Worker) containerEvent(c *corev1.Container, eventType, reason, action, note string, args ...any) {
+	pod := w.eventPod()
+	field := "containers"
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == c.Name {
+			field = "initContainers"
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if pod.Spec.EphemeralContainers[i].Name == c.Name {
+			field = "ephemeralContainers"
+		}
+	}
+	w.Events.Eventf(reference(pod, c.Name, field), nil, eventType, reason, action, note, args...)
+}
+
+func (w *Worker) containerEvents(c *corev1.Container) images.Eventf {
+	return func(eventType, reason, note string, args ...any) {
+		w.containerEvent(c, eventType, reason, "Pulling", note, args...)
+	}
+}
+
+// unhealthy tells of a probe that failed.
+func (w *Worker) unhealthy(t probe.Target, kind probe.Kind, r probe.Result, output string) {
+	switch r {
+	case probe.Failure:
+		w.containerEvent(t.Container, corev1.EventTypeWarning, "Unhealthy", "Probing", "%s probe failed: %s", kind, output)
+	case probe.Warning:
+		w.containerEvent(t.Container, corev1.EventTypeWarning, "ProbeWarning", "Probing", "%s probe warning: %s", kind, output)
+	default:
+		w.containerEvent(t.Container, corev1.EventTypeWarning, "Unhealthy", "Probing", "%s probe errored and resulted in %s state: %s", kind, r, output)
+	}
+}
+
+// subPath prepares sub paths for one container.
+func (w *Worker) subPath(container string) func(context.Context, int, corev1.VolumeMount, volume.MountPoint, string) (string, error) {
+	dir := w.dir()
+	return func(ctx context.Context, index int, mount corev1.VolumeMount, from volume.MountPoint, subPath string) (string, error) {
+		s, ok := w.Volumes.(SubPaths)
+		if !ok {
+			return "", fmt.Errorf("sub paths are not supported by this node's volumes")
+		}
+		return s.SubPath(ctx, dir, mount, container, index, from, subPath)
+	}
+}
+
+// removeLogs removes a dead container's log, with its rotated parts.
+func removeLogs(path string) {
+	parts, _ := filepath.Glob(path + ".*")
+	for _, p := range append(parts, path) {
+		_ = os.Remove(p)
+	}
+}

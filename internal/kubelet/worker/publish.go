@@ -1,0 +1,164 @@
+package worker
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/knarr-project/knarr/internal/kubelet/pleg"
+	"github.com/knarr-project/knarr/internal/kubelet/spec"
+	"github.com/knarr-project/knarr/internal/kubelet/status"
+)
+
+// Limits of termination messages (API reference, Container.terminationMessagePath).
+const (
+	maxMessage    = 4096
+	maxAllMessage = 12 << 10
+	maxLogLines   = 80
+	maxLogBytes   = 2048
+)
+
+// publish makes the pod's status and hands it to the status manager when it has changed.
+func (w *Worker) publish() {
+	s := w.generate()
+	changed := !equality.Semantic.DeepEqual(&s, &w.old)
+	if changed {
+		w.old = s
+	}
+	w.viewMu.Lock()
+	w.view = View{Pod: w.pod, Status: w.old, Stage: w.stage, Sandboxes: nil, Containers: nil}
+	for _, sb := range w.observed.Sandboxes {
+		w.view.Sandboxes = append(w.view.Sandboxes, sb)
+	}
+	for _, c := range w.observed.Containers {
+		w.view.Containers = append(w.view.Containers, c)
+	}
+	w.viewMu.Unlock()
+	if changed && !w.removed && !w.deleted {
+		w.Status.Set(w.pod, s)
+	}
+}
+
+func (w *Worker) generate() corev1.PodStatus {
+	// Readiness gates and the like are others' conditions: take them from the newest version of the pod.
+	old := w.old
+	old.Conditions = mergeConditions(w.old.Conditions, w.pod.Status.Conditions)
+	in := status.Input{
+		Pod: w.pod, Old: &old, Observed: w.observed, Waiting: w.waiting(), Hidden: w.hidden,
+		Ready:     func(c *corev1.Container, id string) bool { return w.probes.Ready(id) },
+		Started:   func(c *corev1.Container, id string) bool { return w.probes.Started(id) && !w.hidden[id] },
+		LastWords: w.words, Resources: w.resources, HostIPs: w.Host.IPs(), Ended: w.stage >= Terminated && w.asked(),
+		SandboxReady: w.stage < Terminated && w.observed.Sandbox().Ready(), StartTime: w.startTime, RuntimeName: w.RuntimeName,
+		Resize: w.resizeConditions(), Now: w.Now(),
+	}
+	if w.failure != nil {
+		in.Failed, in.FailedReason, in.FailedMessage = w.failure.Cause, w.failure.Reason, w.failure.Message
+	}
+	return status.Generate(in)
+}
+
+// asked says whether the pod ended because it was told to, not by itself.
+func (w *Worker) asked() bool { return w.pod.DeletionTimestamp != nil || w.removed }
+
+func (w *Worker) waiting() map[string]corev1.ContainerStateWaiting {
+	if w.stage > Syncing || w.plan == nil {
+		return nil
+	}
+	return w.plan.waiting
+}
+
+// mergeConditions takes from the API's conditions those that are not there.
+func mergeConditions(ours, api []corev1.PodCondition) []corev1.PodCondition {
+	own := map[corev1.PodConditionType]bool{
+		corev1.PodReadyToStartContainers: true, corev1.PodInitialized: true, corev1.PodReady: true, corev1.ContainersReady: true, corev1.PodScheduled: true,
+		corev1.PodResizePending: true, corev1.PodResizeInProgress: true,
+	}
+	var out []corev1.PodCondition
+	for _, c := range ours {
+		if own[c.Type] {
+			out = append(out, c)
+		}
+	}
+	for _, c := range api {
+		if !own[c.Type] {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// words is an ended container's termination message.
+func (w *Worker) words(c *corev1.Container, r *pleg.Container) string {
+	if m, ok := w.lastWords[r.Id]; ok {
+		return m
+	}
+	limit := maxMessage
+	if n := len(w.pod.Spec.Containers) + len(w.pod.Spec.InitContainers); n > 0 {
+		limit = min(limit, maxAllMessage/n)
+	}
+	m := r.Message
+	if path := terminationPath(r); path != "" {
+		if said := readTail(path, limit, false); said != "" {
+			if m != "" {
+				m += ": "
+			}
+			m += said
+		}
+	}
+	if m == "" && r.ExitCode != 0 && c.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError && r.LogPath != "" {
+		m = lastLogLines(r.LogPath)
+	}
+	if len(m) > limit {
+		m = m[:limit]
+	}
+	w.lastWords[r.Id] = m
+	return m
+}
+
+// terminationPath is where on the host the container's termination message is.
+func terminationPath(r *pleg.Container) string {
+	path := r.Annotations[spec.AnnotationTerminationPath]
+	if path == "" {
+		return ""
+	}
+	for _, m := range r.Mounts {
+		if filepath.Clean(m.ContainerPath) == filepath.Clean(path) {
+			return m.HostPath
+		}
+	}
+	return ""
+}
+
+func readTail(path string, limit int, tail bool) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err == nil && tail && st.Size() > int64(limit) {
+		_, _ = f.Seek(-int64(limit), io.SeekEnd)
+	}
+	raw, _ := io.ReadAll(io.LimitReader(f, int64(limit)))
+	return string(raw)
+}
+
+// lastLogLines is the end of a log in CRI's format, without its times and tags.
+func lastLogLines(path string) string {
+	lines := strings.SplitAfter(readTail(path, 16*maxLogBytes, true), "\n")
+	var b strings.Builder
+	for _, l := range lines[max(0, len(lines)-maxLogLines-1):] {
+		parts := strings.SplitN(l, " ", 4)
+		if len(parts) == 4 {
+			if strings.HasPrefix(parts[2], "P") {
+				parts[3] = strings.TrimSuffix(parts[3], "\n")
+			}
+			b.WriteString(parts[3])
+		}
+	}
+	out := b.String()
+	return out[max(0, len(out)-maxLogBytes):]
+}

@@ -1,0 +1,534 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/knarr-project/knarr/internal/kubelet/images"
+	"github.com/knarr-project/knarr/internal/kubelet/pleg"
+	"github.com/knarr-project/knarr/internal/kubelet/probe"
+	"github.com/knarr-project/knarr/internal/kubelet/spec"
+	"github.com/knarr-project/knarr/internal/kubelet/status"
+)
+
+// sync is the step of a pod whose containers are wanted.
+func (w *Worker) sync(ctx context.Context) time.Time {
+	if w.mustEnd() {
+		w.stage = Terminating
+		return time.Time{}
+	}
+	w.watchProbes(ctx)
+	p := decide(w.state())
+	w.plan = p
+	if p.finished {
+		w.stage = Terminating
+		return time.Time{}
+	}
+	w.deadline(p)
+	for _, k := range p.kill {
+		w.stop(ctx, k.container, k.message, k.grace, w.ownGrace(k.grace), nil)
+	}
+	ready := w.prepare(ctx, p)
+	for _, st := range p.start {
+		w.ensureImage(ctx, st.container)
+	}
+	if ready && p.sandbox {
+		w.makeSandbox(ctx, p)
+	}
+	if sandbox := w.observed.Sandbox(); ready && !p.sandbox && sandbox.Ready() {
+		for _, st := range p.start {
+			w.startContainer(ctx, st, sandbox)
+		}
+	}
+	w.resizeStep(ctx, p)
+	w.collect(ctx)
+	return p.look
+}
+
+// mustEnd says whether the pod is to stop running.
+func (w *Worker) mustEnd() bool {
+	if d := w.pod.Spec.ActiveDeadlineSeconds; d != nil && w.failure == nil &&
+		!w.Now().Before(w.startTime.Add(time.Duration(*d)*time.Second)) {
+		w.failure = &Failure{Cause: "DeadlineExceeded", Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}
+		w.event(corev1.EventTypeNormal, "DeadlineExceeded", "Killing", "%s", w.failure.Message)
+	}
+	return w.pod.DeletionTimestamp != nil || w.removed || w.failure != nil || status.Terminal(w.old.Phase)
+}
+
+func (w *Worker) deadline(p *plan) {
+	if d := w.pod.Spec.ActiveDeadlineSeconds; d != nil {
+		p.lookAt(w.startTime.Add(time.Duration(*d) * time.Second))
+	}
+}
+
+func (w *Worker) state() *state {
+	busy := map[string]bool{}
+	for _, c := range w.observed.Containers {
+		if w.tasks["kill:"+c.Id] != nil {
+			busy[c.Name()] = true
+		}
+	}
+	each(w.pod, func(c *corev1.Container, _ containerKind) {
+		if w.tasks["container:"+c.Name] != nil {
+			busy[c.Name] = true
+		}
+	})
+	return &state{
+		pod: w.pod, observed: w.observed, old: &w.old, now: w.Now(), crashes: w.crashes, problems: w.problems, busy: busy, hidden: w.hidden,
+		started: w.probes.Started, failed: w.probes.Failed,
+	}
+}
+
+type containerKind int
+
+const (
+	initContainer containerKind = iota
+	mainContainer
+	ephemeralContainer
+)
+
+// each calls fn for all of the pod's containers.
+func each(pod *corev1.Pod, fn func(c *corev1.Container, kind containerKind)) {
+	for i := range pod.Spec.InitContainers {
+		fn(&pod.Spec.InitContainers[i], initContainer)
+	}
+	for i := range pod.Spec.Containers {
+		fn(&pod.Spec.Containers[i], mainContainer)
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		c := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		fn(&c, ephemeralContainer)
+	}
+}
+
+// watchProbes starts the probes of containers that run, and ends those of containers that ended.
+func (w *Worker) watchProbes(ctx context.Context) {
+	ips := w.observed.Sandbox().IPs()
+	if w.pod.Spec.HostNetwork {
+		ips = w.Host.IPs()
+	}
+	ip := ""
+	if len(ips) > 0 {
+		ip = ips[0]
+	}
+	for id, c := range w.observed.Containers {
+		if !c.Running() {
+			w.probes.Stop(id)
+			continue
+		}
+		if w.hidden[id] || w.probes.Known(id) {
+			continue
+		}
+		container := w.container(c.Name())
+		if container == nil {
+			continue
+		}
+		probed := *container
+		if w.isInit(c.Name()) && !spec.IsSidecar(container) {
+			probed.StartupProbe, probed.LivenessProbe, probed.ReadinessProbe = nil, nil, nil
+		}
+		w.probes.Ensure(ctx, probe.Target{Pod: w.pod, Container: &probed, ID: id, IP: ip}, time.Unix(0, c.StartedAt), w.seed(id))
+	}
+}
+
+func (w *Worker) isInit(name string) bool {
+	for i := range w.pod.Spec.InitContainers {
+		if w.pod.Spec.InitContainers[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// seed is what the API's status says of a container that an earlier run of the node agent started.
+func (w *Worker) seed(id string) probe.Seed {
+	for _, list := range [][]corev1.ContainerStatus{w.old.InitContainerStatuses, w.old.ContainerStatuses} {
+		for i := range list {
+			if list[i].ContainerID == w.RuntimeName+"://"+id {
+				return probe.Seed{Started: list[i].Started != nil && *list[i].Started, Ready: list[i].Ready}
+			}
+		}
+	}
+	return probe.Seed{}
+}
+
+// prepare makes the pod's folders, cgroup and volumes; it says true when all are there.
+func (w *Worker) prepare(ctx context.Context, p *plan) bool {
+	if w.prepared {
+		return true
+	}
+	if w.tasks["prepare"] != nil || !w.due("prepare", p) {
+		return false
+	}
+	if w.sandboxConfig == nil {
+		if err := w.configureSandbox(ctx); err != nil {
+			w.event(corev1.EventTypeWarning, "FailedCreatePodSandBox", "Starting", "Failed to create pod sandbox: %v", err)
+			p.lookAt(w.retry("prepare").retryAt)
+			return false
+		}
+	}
+	pod, dir := w.pod, w.dir()
+	w.run(ctx, "prepare", func(ctx context.Context) func() {
+		var parent string
+		err := errors.Join(os.MkdirAll(dir, 0o750), os.MkdirAll(spec.LogDir(w.LogsDir, pod), 0o755))
+		if err == nil {
+			if parent, err = w.Cgroups.Ensure(pod); err != nil {
+				w.event(corev1.EventTypeWarning, "FailedCreatePodContainer", "Starting", "unable to ensure pod container exists: %v", err)
+			}
+		}
+		if err != nil {
+			return func() { w.retry("prepare") }
+		}
+		mounts, err := w.Volumes.Mount(ctx, pod, dir)
+		if err != nil {
+			if ctx.Err() == nil {
+				w.event(corev1.EventTypeWarning, "FailedMount", "Mounting", "%v", err)
+			}
+			return func() { w.retry("prepare") }
+		}
+		return func() {
+			delete(w.podProblem, "prepare")
+			w.prepared, w.mounts, w.cgroupParent = true, mounts, parent
+			w.sandboxConfig.Linux.CgroupParent = parent
+		}
+	})
+	return false
+}
+
+func (w *Worker) dir() string { return spec.PodDir(w.RootDir, w.pod.UID) }
+
+func (w *Worker) configureSandbox(ctx context.Context) error {
+	handler, err := w.Host.RuntimeHandler(ctx, w.pod)
+	if err != nil {
+		return err
+	}
+	hostname, err := spec.SandboxHostname(w.pod, w.ClusterDomain)
+	if err != nil {
+		return err
+	}
+	users, err := w.Users.Of(w.pod)
+	if err != nil {
+		return err
+	}
+	dns, warnings := w.Host.DNS(w.pod)
+	for _, warning := range warnings {
+		w.event(corev1.EventTypeWarning, "DNSConfigForming", "Starting", "%s", warning)
+	}
+	w.handler = handler
+	w.sandboxConfig = spec.Sandbox(w.pod, spec.SandboxOptions{
+		LogDir: spec.LogDir(w.LogsDir, w.pod), DNS: dns, Hostname: hostname, SeccompRoot: w.SeccompRoot, Machine: w.Host.Machine(), UserNamespace: users,
+	})
+	return nil
+}
+
+// makeSandbox makes a new sandbox, after the old one, if any, has been stopped.
+func (w *Worker) makeSandbox(ctx context.Context, p *plan) {
+	if w.tasks["sandbox"] != nil || !w.due("sandbox", p) {
+		return
+	}
+	attempt := uint32(0)
+	var dead []string
+	for _, s := range w.observed.Sandboxes {
+		attempt = max(attempt, s.Metadata.GetAttempt()+1)
+		dead = append(dead, s.Id)
+	}
+	w.sandboxConfig.Metadata.Attempt = attempt
+	config, handler := w.sandboxConfig, w.handler
+	if len(dead) > 0 {
+		w.event(corev1.EventTypeNormal, "SandboxChanged", "Starting", "Pod sandbox changed, it will be killed and re-created.")
+	}
+	w.run(ctx, "sandbox", func(ctx context.Context) func() {
+		fail := func(what string, err error) func() {
+			if ctx.Err() == nil {
+				w.event(corev1.EventTypeWarning, "FailedCreatePodSandBox", "Starting", "Failed to %s pod sandbox: %v", what, err)
+			}
+			return func() { w.retry("sandbox") }
+		}
+		for _, id := range dead {
+			if err := w.Runtime.StopPodSandbox(ctx, id); err != nil {
+				return fail("stop", err)
+			}
+		}
+		asked := time.Now()
+		id, err := w.Runtime.RunPodSandbox(ctx, config, handler)
+		if err != nil {
+			return fail("create", err)
+		}
+		resp, err := w.Runtime.PodSandboxStatus(ctx, id, false)
+		if err != nil {
+			return fail("read the status of the", err)
+		}
+		return func() {
+			delete(w.podProblem, "sandbox")
+			w.observed.MergeSandbox(resp.Status, asked)
+		}
+	})
+}
+
+// ensureImage gets the image of a container that is to be started.
+func (w *Worker) ensureImage(ctx context.Context, c *corev1.Container) {
+	key := "image:" + c.Name
+	if w.images[c.Name] != nil || w.tasks[key] != nil || w.tasks["container:"+c.Name] != nil || w.sandboxConfig == nil {
+		return
+	}
+	pod, config, container := w.pod, w.sandboxConfig, *c
+	w.run(ctx, key, func(ctx context.Context) func() {
+		image, err := w.Images.Ensure(ctx, pod, container.Image, container.ImagePullPolicy, config, w.containerEvents(&container))
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			err = w.imageVolumes(ctx, pod, &container, config)
+		}
+		return func() {
+			if err == nil {
+				w.images[container.Name] = image
+				if p, ok := w.problems[container.Name]; ok && imageReason(p.reason) {
+					delete(w.problems, container.Name)
+				}
+				return
+			}
+			p := problem{reason: images.ReasonErrImagePull, message: err.Error(), retryAt: w.Now().Add(2 * time.Second)}
+			var known *images.Error
+			if errors.As(err, &known) {
+				p.reason, p.message, p.retryAt = known.Reason, known.Message, known.RetryAt
+				if known.Reason == images.ReasonErrImagePull {
+					p.retryAt = w.Now().Add(3 * time.Second)
+				}
+			}
+			w.containerEvent(&container, corev1.EventTypeWarning, "Failed", "Pulling", "Error: %s", p.reason)
+			w.problems[container.Name] = p
+		}
+	})
+}
+
+func imageReason(r string) bool {
+	switch r {
+	case images.ReasonErrImagePull, images.ReasonBackOff, images.ReasonNeverPull, images.ReasonInvalidName, images.ReasonInspectFailed:
+		return true
+	}
+	return false
+}
+
+// imageVolumes gets the images of the volumes that the container mounts.
+func (w *Worker) imageVolumes(ctx context.Context, pod *corev1.Pod, c *corev1.Container, config *runtimeapi.PodSandboxConfig) error {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.Image == nil {
+			continue
+		}
+		image, err := w.Images.Ensure(ctx, pod, v.Image.Reference, v.Image.PullPolicy, config, w.containerEvents(c))
+		if err != nil {
+			return err
+		}
+		name, ref := v.Name, &runtimeapi.ImageSpec{Image: image.Ref, UserSpecifiedImage: v.Image.Reference}
+		w.post(func() { w.volumeImages[name] = ref })
+	}
+	return nil
+}
+
+// startContainer makes and starts a container whose image is there.
+func (w *Worker) startContainer(ctx context.Context, st start, sandbox *pleg.Sandbox) {
+	c := st.container.DeepCopy()
+	image := w.images[c.Name]
+	key := "container:" + c.Name
+	if image == nil || w.tasks[key] != nil {
+		return
+	}
+	if len(st.container.VolumeMounts) > 0 {
+		for i := range w.pod.Spec.Volumes {
+			if v := &w.pod.Spec.Volumes[i]; v.Image != nil && w.volumeImages[v.Name] == nil {
+				return // its image has just been found; the news is in the inbox
+			}
+		}
+	}
+	delete(w.images, c.Name) // the next attempt asks again
+	if !st.after.IsZero() {
+		w.crashes[c.Name] = w.crashes[c.Name].next(w.Now(), st.after)
+	}
+	pod, config := w.pod, w.sandboxConfig
+	if config.Metadata.Attempt != sandbox.Metadata.GetAttempt() {
+		config.Metadata.Attempt = sandbox.Metadata.GetAttempt()
+	}
+	ips := sandbox.IPs()
+	if pod.Spec.HostNetwork {
+		ips = w.Host.IPs()
+	}
+	options := w.containerOptions(pod, c, st, image, ips)
+	w.run(ctx, key, func(ctx context.Context) func() {
+		reason, err := w.create(ctx, pod, c, sandbox.Id, config, options)
+		return func() {
+			if err == nil {
+				delete(w.problems, c.Name)
+				return
+			}
+			p := w.problems[c.Name]
+			if p.reason != reason {
+				p.count = 0
+			}
+			p = problem{reason: reason, message: err.Error(), count: p.count + 1}
+			p.retryAt = w.Now().Add(backoff(p.count))
+			w.problems[c.Name] = p
+		}
+	})
+}
+
+func (w *Worker) containerOptions(pod *corev1.Pod, c *corev1.Container, st start, image *images.Image, ips []string) spec.ContainerOptions {
+	volumes := map[string]string{}
+	for name, m := range w.mounts {
+		volumes[name] = m.HostPath
+	}
+	o := spec.ContainerOptions{
+		Attempt: st.attempt, Image: c.Image, ImageRef: image.Ref, ImageUser: image.User, PodDir: w.dir(), Volumes: w.mounts,
+		Facts:   spec.Facts{PodIPs: ips, HostIPs: w.Host.IPs(), Allocatable: w.Host.Allocatable(), VolumePaths: volumes},
+		Sources: w.Sources, ClusterDomain: w.ClusterDomain, SeccompRoot: w.SeccompRoot, SeccompDefault: w.SeccompDefault, Machine: w.Host.Machine(),
+		TargetID: st.target, RecursiveReadOnly: w.Host.RecursiveReadOnly(w.handler),
+		ImageVolumes: map[string]*runtimeapi.ImageSpec{},
+	}
+	for name, ref := range w.volumeImages {
+		o.ImageVolumes[name] = ref
+	}
+	if w.sandboxConfig.Linux != nil {
+		o.UserNamespace = w.sandboxConfig.Linux.SecurityContext.NamespaceOptions.UsernsOptions
+	}
+	o.SubPath = w.subPath(c.Name)
+	return o
+}
+
+// create makes, starts and greets (postStart) a container. The reason is for its status.
+func (w *Worker) create(ctx context.Context, pod *corev1.Pod, c *corev1.Container, sandboxID string, sandboxConfig *runtimeapi.PodSandboxConfig,
+	o spec.ContainerOptions) (reason string, err error) {
+	config, err := spec.Container(ctx, pod, c, o)
+	if err != nil {
+		w.containerEvent(c, corev1.EventTypeWarning, "Failed", "Starting", "Error: %v", err)
+		return "CreateContainerConfigError", err
+	}
+	asked := time.Now()
+	id, err := w.Runtime.CreateContainer(ctx, sandboxID, config, sandboxConfig)
+	if err != nil {
+		w.containerEvent(c, corev1.EventTypeWarning, "Failed", "Starting", "Error: %v", err)
+		return "CreateContainerError", err
+	}
+	w.containerEvent(c, corev1.EventTypeNormal, "Created", "Starting", "Container created")
+	hook := c.Lifecycle != nil && c.Lifecycle.PostStart != nil
+	resources := c.Resources.DeepCopy()
+	w.post(func() {
+		if hook {
+			w.hidden[id] = true
+		}
+		w.resources[id] = resources
+		w.observed.MergeContainer(&runtimeapi.ContainerStatus{
+			Id: id, Metadata: config.Metadata, State: runtimeapi.ContainerState_CONTAINER_CREATED, CreatedAt: asked.UnixNano(), Image: config.Image,
+			ImageRef: o.ImageRef, Labels: config.Labels, Annotations: config.Annotations,
+		}, sandboxID, asked)
+	})
+	if err := w.Runtime.StartContainer(ctx, id); err != nil {
+		w.containerEvent(c, corev1.EventTypeWarning, "Failed", "Starting", "Error: %v", err)
+		w.inspect(ctx, id, sandboxID)
+		return "RunContainerError", err
+	}
+	w.containerEvent(c, corev1.EventTypeNormal, "Started", "Starting", "Container started")
+	w.inspect(ctx, id, sandboxID)
+	if hook {
+		err := w.hook(ctx, pod, c, id, c.Lifecycle.PostStart, o.Facts.PodIPs)
+		w.post(func() { delete(w.hidden, id) })
+		if err != nil {
+			w.containerEvent(c, corev1.EventTypeWarning, "FailedPostStartHook", "Starting", "PostStartHook failed")
+			w.log.Info("postStart hook failed", "container", c.Name, "error", err)
+			w.containerEvent(c, corev1.EventTypeNormal, "Killing", "Stopping", "FailedPostStartHook")
+			grace := int64(30)
+			if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
+				grace = *g
+			}
+			if err := w.Runtime.StopContainer(ctx, id, grace); err != nil {
+				w.log.Warn("cannot stop a container whose postStart hook failed", "container", c.Name, "error", err)
+			}
+			w.inspect(ctx, id, sandboxID)
+			return "PostStartHookError", fmt.Errorf("PostStartHookError")
+		}
+	}
+	return "", nil
+}
+
+// inspect asks the runtime for a container's state and takes it in.
+func (w *Worker) inspect(ctx context.Context, id, sandboxID string) {
+	asked := time.Now()
+	resp, err := w.Runtime.ContainerStatus(ctx, id, false)
+	if err != nil || resp.GetStatus() == nil {
+		return // the relist will tell
+	}
+	w.post(func() { w.observed.MergeContainer(resp.Status, sandboxID, asked) })
+}
+
+// collect removes dead containers: of each name the newest dead one is kept, for its log and its last state.
+func (w *Worker) collect(ctx context.Context) {
+	if w.tasks["collect"] != nil {
+		return
+	}
+	var remove []*pleg.Container
+	each(w.pod, func(c *corev1.Container, _ containerKind) {
+		kept := 0
+		for i, a := range w.observed.Attempts(c.Name) {
+			dead := a.Exited()
+			if i > 0 && dead && kept > 0 {
+				remove = append(remove, a)
+			}
+			if dead {
+				kept++
+			}
+		}
+	})
+	var oldSandboxes []string
+	newest := w.observed.Sandbox()
+	for id, s := range w.observed.Sandboxes {
+		if s == newest || s.Ready() || !newest.Ready() {
+			continue
+		}
+		used := false
+		for _, c := range w.observed.Containers {
+			used = used || c.SandboxID == id
+		}
+		if !used {
+			oldSandboxes = append(oldSandboxes, id)
+		}
+	}
+	if len(remove)+len(oldSandboxes) == 0 || w.podProblem["collect"].retryAt.After(w.Now()) {
+		return
+	}
+	w.run(ctx, "collect", func(ctx context.Context) func() {
+		var gone []string
+		failed := false
+		for _, c := range remove {
+			if err := w.Runtime.RemoveContainer(ctx, c.Id); err != nil {
+				failed = true
+				continue
+			}
+			if c.LogPath != "" {
+				removeLogs(c.LogPath)
+			}
+			gone = append(gone, c.Id)
+		}
+		for _, id := range oldSandboxes {
+			if err := w.Runtime.RemovePodSandbox(ctx, id); err != nil {
+				failed = true
+				continue
+			}
+			gone = append(gone, id)
+		}
+		return func() {
+			for _, id := range gone {
+				w.observed.Remove(id)
+				delete(w.lastWords, id)
+			}
+			if failed {
+				w.retry("collect")
+			}
+		}
+	})
+}

@@ -1,0 +1,292 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/knarr-project/knarr/internal/kubelet/images"
+	"github.com/knarr-project/knarr/internal/kubelet/pleg"
+	"github.com/knarr-project/knarr/internal/kubelet/probe"
+	"github.com/knarr-project/knarr/internal/kubelet/spec"
+	"github.com/knarr-project/knarr/internal/kubelet/status"
+	"github.com/knarr-project/knarr/internal/volume"
+)
+
+// Stage is where a pod is in its life on this node. Stages only advance, and only the worker advances them.
+type Stage int
+
+const (
+	// Syncing: the pod's containers are wanted.
+	Syncing Stage = iota
+	// Terminating: nothing starts any more; what runs is being stopped.
+	Terminating
+	// Terminated: nothing runs; sandbox, volumes and cgroup are being taken away.
+	Terminated
+	// Released: the pod holds nothing of the node but dead containers and logs. A pod that completed stays here until it is deleted.
+	Released
+	// Gone: the API has confirmed the deletion and nothing is left here.
+	Gone
+)
+
+func (s Stage) String() string {
+	return [...]string{"Syncing", "Terminating", "Terminated", "Released", "Gone"}[s]
+}
+
+// Failure ends a pod as Failed.
+type Failure struct {
+	// Cause is "Admission", "DeadlineExceeded", "Evicted" or "Preempting".
+	Cause           string
+	Reason, Message string
+	// Grace overrides the pod's grace period, in seconds.
+	Grace *int64
+}
+
+// Worker is one pod on this node.
+type Worker struct {
+	*Deps
+	log *slog.Logger
+
+	inboxMu sync.Mutex
+	inbox   []func()
+	wake    chan struct{}
+	done    chan struct{}
+
+	// What follows belongs to the worker's goroutine.
+	pod      *corev1.Pod
+	removed  bool // the source has the pod no more
+	static   bool
+	old      corev1.PodStatus // last status published
+	observed *pleg.Observed
+	stage    Stage
+	failure  *Failure
+	tasks    map[string]*task
+	probes   *probe.Set
+
+	sandboxConfig *runtimeapi.PodSandboxConfig
+	handler       string
+	cgroupParent  string
+	prepared      bool
+	mounts        map[string]volume.MountPoint
+	images        map[string]*images.Image // ready for the next start, by container name
+	volumeImages  map[string]*runtimeapi.ImageSpec
+	crashes       map[string]crash
+	problems      map[string]problem
+	podProblem    map[string]problem // of "prepare", "sandbox", ... : when to try again
+	hidden        map[string]bool
+	lastWords     map[string]string
+	resources     map[string]*corev1.ResourceRequirements
+	resize        resizeState
+	startTime     metav1.Time
+	ending        ending
+	plan          *plan
+	deleted       bool // the API has confirmed the deletion
+
+	viewMu sync.RWMutex
+	view   View
+}
+
+// View is what others may see of a worker: a copy, as of its last step.
+type View struct {
+	Pod        *corev1.Pod
+	Status     corev1.PodStatus
+	Stage      Stage
+	Sandboxes  []*pleg.Sandbox
+	Containers []*pleg.Container
+}
+
+// task is an action in flight.
+type task struct{ cancel context.CancelFunc }
+
+// New makes the worker of a pod; observed is what the runtime has of it already.
+func New(d *Deps, pod *corev1.Pod, observed *pleg.Observed) *Worker {
+	w := &Worker{
+		Deps: d, log: d.Log.With("pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID),
+		wake: make(chan struct{}, 1), done: make(chan struct{}),
+		pod: pod, static: status.IsStatic(pod), old: *pod.Status.DeepCopy(), observed: observed, tasks: map[string]*task{},
+		images: map[string]*images.Image{}, volumeImages: map[string]*runtimeapi.ImageSpec{}, crashes: map[string]crash{},
+		problems: map[string]problem{}, podProblem: map[string]problem{}, hidden: map[string]bool{}, lastWords: map[string]string{},
+		resources: map[string]*corev1.ResourceRequirements{}, startTime: metav1.NewTime(d.Now()).Rfc3339Copy(), plan: &plan{},
+	}
+	if pod.Status.StartTime != nil {
+		w.startTime = *pod.Status.StartTime
+	}
+	w.probes = &probe.Set{
+		Prober: d.Prober, Changed: func() { w.post(func() {}) }, Unhealthy: w.unhealthy, Count: d.ProbeCount,
+	}
+	w.view = View{Pod: pod, Status: w.old}
+	return w
+}
+
+// Update hands the worker a newer version of its pod.
+func (w *Worker) Update(pod *corev1.Pod) { w.post(func() { w.updated(pod) }) }
+
+// Removed tells the worker that its source has the pod no more.
+func (w *Worker) Removed() { w.post(func() { w.removed = true }) }
+
+// Observe hands the worker news from the runtime.
+func (w *Worker) Observe(u pleg.Update) { w.post(func() { w.observed.Merge(u) }) }
+
+// Fail ends the pod as Failed.
+func (w *Worker) Fail(f Failure) {
+	w.post(func() {
+		if w.failure == nil && w.stage <= Syncing {
+			w.failure = &f
+		}
+	})
+}
+
+// Kick makes the worker look again.
+func (w *Worker) Kick() { w.post(func() {}) }
+
+// View is what is known of the pod.
+func (w *Worker) View() View {
+	w.viewMu.RLock()
+	defer w.viewMu.RUnlock()
+	return w.view
+}
+
+// Done is closed when Run has returned.
+func (w *Worker) Done() <-chan struct{} { return w.done }
+
+func (w *Worker) post(fn func()) {
+	w.inboxMu.Lock()
+	w.inbox = append(w.inbox, fn)
+	w.inboxMu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run works until nothing is left of the pod, or ctx ends; then containers keep running.
+func (w *Worker) Run(ctx context.Context) {
+	defer close(w.done)
+	defer w.probes.Close()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			w.drain(ctx)
+			return
+		case <-w.wake:
+		case <-timer.C:
+		}
+		w.inboxMu.Lock()
+		news := w.inbox
+		w.inbox = nil
+		w.inboxMu.Unlock()
+		for _, fn := range news {
+			fn()
+		}
+		look := w.step(ctx)
+		if w.stage == Gone {
+			w.Gone(w.pod.UID)
+			return
+		}
+		timer.Stop()
+		if !look.IsZero() {
+			timer.Reset(max(look.Sub(w.Now()), time.Millisecond))
+		}
+	}
+}
+
+// drain waits for actions in flight, whose context has ended.
+func (w *Worker) drain(context.Context) {
+	for len(w.tasks) > 0 {
+		w.inboxMu.Lock()
+		news := w.inbox
+		w.inbox = nil
+		w.inboxMu.Unlock()
+		for _, fn := range news {
+			fn()
+		}
+		if len(w.tasks) > 0 {
+			<-w.wake
+		}
+	}
+}
+
+// run starts an action. What action returns is run by the worker's goroutine when the action has ended. Of each key, one
+// action runs at a time.
+func (w *Worker) run(ctx context.Context, key string, action func(ctx context.Context) (apply func())) {
+	ctx, cancel := context.WithCancel(ctx)
+	t := &task{cancel}
+	w.tasks[key] = t
+	go func() {
+		defer cancel()
+		apply := action(ctx)
+		w.post(func() {
+			if w.tasks[key] == t {
+				delete(w.tasks, key)
+			}
+			if apply != nil {
+				apply()
+			}
+		})
+	}()
+}
+
+// step advances the pod by what is known now, publishes its status, and says when to look again without news.
+func (w *Worker) step(ctx context.Context) time.Time {
+	var look time.Time
+	for {
+		before := w.stage
+		switch w.stage {
+		case Syncing:
+			look = w.sync(ctx)
+		case Terminating:
+			look = w.terminate(ctx)
+		case Terminated:
+			look = w.release(ctx)
+		case Released:
+			look = w.forget(ctx)
+		}
+		if w.stage == before || w.stage == Gone {
+			break
+		}
+	}
+	w.publish()
+	return look
+}
+
+// retry notes that an action of the pod failed and says when to try it again: after 1 s, doubling up to 10 s.
+func (w *Worker) retry(key string) problem {
+	p := w.podProblem[key]
+	p.count++
+	p.retryAt = w.Now().Add(backoff(p.count))
+	w.podProblem[key] = p
+	return p
+}
+
+func backoff(count int) time.Duration {
+	return min(time.Second<<min(count-1, 5), 10*time.Second)
+}
+
+// due says whether an action that failed may be tried again; if not, the plan looks again then.
+func (w *Worker) due(key string, p *plan) bool {
+	pr, ok := w.podProblem[key]
+	if !ok || !w.Now().Before(pr.retryAt) {
+		return true
+	}
+	p.lookAt(pr.retryAt)
+	return false
+}
+
+func (w *Worker) updated(pod *corev1.Pod) {
+	if pod.UID != w.pod.UID {
+		return
+	}
+	before := w.pod
+	w.pod = pod
+	w.specChanged(before)
+}
+
+// container is a pod's container by name and id, from what is observed.
+func (w *Worker) container(name string) *corev1.Container { return spec.FindContainer(w.pod, name) }
