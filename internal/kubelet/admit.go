@@ -1,0 +1,157 @@
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/knarr-project/knarr/internal/kubelet/worker"
+)
+
+// safeSysctls may be set by every pod.
+var safeSysctls = []string{
+	"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",
+	"net.ipv4.ip_unprivileged_port_start", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_fin_timeout",
+	"net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
+}
+
+// admit says whether the node can run the pod; if not, the pod fails with upstream's reason. A pod that is admitted takes its
+// resources from the node until it has ended.
+func (k *Kubelet) admit(ctx context.Context, pod *corev1.Pod) *worker.Failure {
+	refuse := func(reason, format string, args ...any) *worker.Failure {
+		message := fmt.Sprintf(format, args...)
+		k.Events.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, nil,
+			corev1.EventTypeWarning, reason, "Admitting", "%s", message)
+		return &worker.Failure{Cause: "Admission", Reason: reason, Message: "Pod was rejected: " + message}
+	}
+	if bad := k.forbiddenSysctl(pod); bad != "" {
+		return refuse("SysctlForbidden", "forbidden sysctl: %q not allowlisted", bad)
+	}
+	if pod.Spec.OS != nil && pod.Spec.OS.Name != corev1.Linux {
+		return refuse("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
+	}
+	if n, ok := k.nodes.Get("", k.NodeName); ok {
+		if match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(n); err == nil && !match {
+			return refuse("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
+		}
+		for i := range n.Spec.Taints {
+			t := &n.Spec.Taints[i]
+			if t.Effect == corev1.TaintEffectNoExecute && !tolerated(pod, t) {
+				return refuse("TaintToleration", "Predicate TaintToleration failed: node(s) had untolerated taint {%s: %s}", t.Key, t.Value)
+			}
+		}
+	}
+	if e := k.eviction(); e != nil {
+		if reason, message := e.Refuses(pod); reason != "" {
+			return refuse(reason, "%s", message)
+		}
+	}
+	k.mu.Lock()
+	reason, message := k.fits(pod)
+	if reason == "" {
+		k.admitted[pod.UID] = pod
+	}
+	k.mu.Unlock()
+	if reason != "" && k.preempt(ctx, pod, reason) {
+		k.mu.Lock()
+		k.admitted[pod.UID] = pod
+		k.mu.Unlock()
+		return nil
+	}
+	if reason != "" {
+		return refuse(reason, "%s", message)
+	}
+	return nil
+}
+
+func tolerated(pod *corev1.Pod, t *corev1.Taint) bool {
+	for i := range pod.Spec.Tolerations {
+		if pod.Spec.Tolerations[i].ToleratesTaint(noLog, t, true) {
+			return true
+		}
+	}
+	return false
+}
+
+// admitAlways counts a pod that runs already.
+func (k *Kubelet) admitAlways(pod *corev1.Pod) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.admitted[pod.UID] = pod
+}
+
+// fits says what the node has too little of for the pod, if anything. k.mu is held.
+func (k *Kubelet) fits(pod *corev1.Pod) (reason, message string) {
+	allocatable := k.node.Allocatable()
+	used := corev1.ResourceList{}
+	count := int64(0)
+	for uid, p := range k.admitted {
+		if uid == pod.UID {
+			continue
+		}
+		if w := k.workers[uid]; w != nil && w.View().Stage >= worker.Terminated {
+			continue // holds nothing any more
+		}
+		count++
+		for name, q := range resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{}) {
+			sum := used[name]
+			sum.Add(q)
+			used[name] = sum
+		}
+	}
+	if max := allocatable.Pods().Value(); count+1 > max {
+		return "OutOfpods", fmt.Sprintf("Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", count, max)
+	}
+	for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+		if q.IsZero() {
+			continue
+		}
+		have, known := allocatable[name]
+		if !known {
+			if strings.Contains(string(name), "/") {
+				continue // extended resources are the scheduler's and the device plugins' business
+			}
+			have = resource.Quantity{}
+		}
+		sum := used[name]
+		left := have.DeepCopy()
+		left.Sub(sum)
+		if left.Cmp(q) < 0 {
+			amount := func(q resource.Quantity) int64 {
+				if name == corev1.ResourceCPU {
+					return q.MilliValue()
+				}
+				return q.Value()
+			}
+			return "OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, amount(q), amount(sum), amount(have))
+		}
+	}
+	return "", ""
+}
+
+func (k *Kubelet) forbiddenSysctl(pod *corev1.Pod) string {
+	if pod.Spec.SecurityContext == nil {
+		return ""
+	}
+	for _, s := range pod.Spec.SecurityContext.Sysctls {
+		name := strings.ReplaceAll(s.Name, "/", ".")
+		allowed := false
+		for _, pattern := range append(safeSysctls, k.AllowedUnsafeSysctls...) {
+			ok, _ := path.Match(strings.ReplaceAll(pattern, "/", "."), name)
+			allowed = allowed || ok
+		}
+		if pod.Spec.HostNetwork && strings.HasPrefix(name, "net.") || pod.Spec.HostIPC && strings.HasPrefix(name, "kernel.") {
+			allowed = false
+		}
+		if !allowed {
+			return s.Name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,131 @@
+package kubelet
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/kubelet/node"
+	"github.com/knarr-project/knarr/internal/kubelet/pleg"
+	"github.com/knarr-project/knarr/internal/kubelet/worker"
+)
+
+// noLog is for helpers of upstream's that want a logger.
+var noLog = logr.Discard()
+
+// housekeepingPeriod is how often what should not be there is looked for.
+const housekeepingPeriod = 30 * time.Second
+
+// housekeeping ends what runs without a pod and removes what pods left behind.
+func (k *Kubelet) housekeeping(ctx context.Context) {
+	k.mu.Lock()
+	k.ready = true
+	orphans, names := k.observed, k.names
+	k.observed, k.names = map[types.UID]*pleg.Observed{}, nil
+	k.mu.Unlock()
+	for uid, o := range orphans {
+		k.orphanIn(ctx, uid, names[uid], o)
+	}
+	tick := time.NewTicker(housekeepingPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		k.sweep(ctx)
+	}
+}
+
+func (k *Kubelet) orphan(uid types.UID, name types.NamespacedName, o *pleg.Observed) {
+	k.orphanIn(k.ctx, uid, name, o)
+}
+
+// orphanIn ends what the runtime has of a pod that no source knows.
+func (k *Kubelet) orphanIn(ctx context.Context, uid types.UID, name types.NamespacedName, o *pleg.Observed) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: uid}}
+	seen := map[string]bool{}
+	for _, c := range o.Containers {
+		if !seen[c.Name()] {
+			seen[c.Name()] = true
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: c.Name(), Image: c.GetImage().GetImage()})
+		}
+		if g, err := strconv.ParseInt(c.Annotations["io.kubernetes.pod.terminationGracePeriod"], 10, 64); err == nil {
+			pod.Spec.TerminationGracePeriodSeconds = &g
+		}
+	}
+	k.log.Info("ending containers of a pod that is not known", "pod", name, "uid", uid)
+	w := worker.New(k.deps, pod, o)
+	w.Removed()
+	k.start(ctx, w, uid)
+}
+
+// sweep removes folders and cgroups of pods that are gone.
+func (k *Kubelet) sweep(ctx context.Context) {
+	entries, _ := os.ReadDir(filepath.Join(k.RootDir, "pods"))
+	for _, e := range entries {
+		uid := types.UID(e.Name())
+		if k.worker(uid) != nil || k.known(uid) {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil || k.Now().Sub(info.ModTime()) < housekeepingPeriod {
+			continue
+		}
+		name := types.NamespacedName{}
+		k.log.Info("removing the folder of a pod that is gone", "uid", uid)
+		k.orphanIn(ctx, uid, name, pleg.NewObserved())
+	}
+}
+
+// known says whether the API has the pod.
+func (k *Kubelet) known(uid types.UID) bool {
+	for _, p := range k.podView.List("", nil) {
+		if p.UID == uid {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *Kubelet) nodeConfig() node.Config {
+	port := int32(0)
+	if _, p, err := net.SplitHostPort(k.Listen); err == nil {
+		if n, err := strconv.ParseInt(p, 10, 32); err == nil {
+			port = int32(n)
+		}
+	}
+	return node.Config{
+		Name: k.NodeName, Client: k.Client, Runtime: k.Runtime, Images: k.Config.Images, Machine: k.machine, MaxPods: k.MaxPods, Addresses: k.NodeIPs,
+		Labels: k.NodeLabels, Taints: k.RegisterWithTaints, Unschedulable: k.Unschedulable, Reserved: k.Reserved, Port: port,
+		Healthy: k.healthy, Events: k.Events, Now: k.Now, Log: k.log,
+	}
+}
+
+// Static pods.
+
+func (k *Kubelet) watchStatic(context.Context) {}
+
+func (k *Kubelet) staticGone(types.UID) {}
+
+func (k *Kubelet) mirrorEvent(context.Context, client.TypedEvent[*corev1.Pod]) {}
+
+// Eviction.
+
+type evictor interface {
+	Refuses(pod *corev1.Pod) (reason, message string)
+}
+
+func (k *Kubelet) eviction() evictor { return nil }
+
+func (k *Kubelet) preempt(context.Context, *corev1.Pod, string) bool { return false }

@@ -1,0 +1,283 @@
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/kubelet/cgroup"
+	"github.com/knarr-project/knarr/internal/kubelet/images"
+	"github.com/knarr-project/knarr/internal/kubelet/node"
+	"github.com/knarr-project/knarr/internal/kubelet/pleg"
+	"github.com/knarr-project/knarr/internal/kubelet/probe"
+	"github.com/knarr-project/knarr/internal/kubelet/spec"
+	"github.com/knarr-project/knarr/internal/kubelet/status"
+	"github.com/knarr-project/knarr/internal/kubelet/worker"
+)
+
+// Kubelet is the node agent.
+type Kubelet struct {
+	Config
+	log      *slog.Logger
+	node     *node.Manager
+	status   *status.Manager
+	pleg     *pleg.Generator
+	images   *images.Manager
+	deps     *worker.Deps
+	machine  node.Machine
+	hostDNS  spec.DNS
+	podView  client.ViewOf[*corev1.Pod]
+	services client.ViewOf[*corev1.Service]
+	nodes    client.ViewOf[*corev1.Node]
+
+	ctx context.Context // of Run: workers of orphans start whenever the runtime tells of them
+	wg  sync.WaitGroup  // workers
+
+	mu      sync.Mutex
+	workers map[types.UID]*worker.Worker
+	// observed keeps what the first relist found until the pods' workers take it.
+	observed map[types.UID]*pleg.Observed
+	names    map[types.UID]types.NamespacedName
+	admitted map[types.UID]*corev1.Pod
+	// ready says that all sources have told their pods: what else runs is an orphan.
+	ready bool
+}
+
+// New makes a node agent. It touches nothing but folders until Run.
+func New(c Config) (*Kubelet, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	machine, err := node.ReadMachine(c.RootDir)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet: look at the machine: %w", err)
+	}
+	hostDNS, err := spec.ReadResolvConf(c.ResolvConf)
+	if err != nil {
+		c.Logger.Warn("cannot read the host's resolv.conf; pods get none of its servers", "path", c.ResolvConf, "error", err)
+	}
+	k := &Kubelet{
+		Config: c, log: c.Logger, machine: machine, hostDNS: hostDNS,
+		workers: map[types.UID]*worker.Worker{}, observed: map[types.UID]*pleg.Observed{}, names: map[types.UID]types.NamespacedName{},
+		admitted: map[types.UID]*corev1.Pod{},
+	}
+	k.status = status.NewManager(c.Client, c.Logger, k.apiPod)
+	k.pleg = &pleg.Generator{Runtime: c.Runtime, Sink: k.observe, Log: c.Logger}
+	k.images = images.NewManager(c.Images, c.MaxParallelPulls, sources{k}.Secret)
+	k.node = node.New(k.nodeConfig())
+	return k, nil
+}
+
+// Run works until ctx ends. Containers keep running then.
+func (k *Kubelet) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := k.open(ctx); err != nil {
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	k.deps, k.ctx = k.workerDeps(), ctx
+	var wg sync.WaitGroup
+	start := func(run func(context.Context)) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			run(ctx)
+		}()
+	}
+	start(k.status.Run)
+	start(k.node.Run)
+	serve, err := k.serve(ctx)
+	if err != nil {
+		cancel()
+		wg.Wait()
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	start(serve)
+	podsDone := k.watchPods(ctx)
+	start(k.watchStatic)
+	start(k.pleg.Run)
+	start(k.housekeeping)
+	<-ctx.Done()
+	<-podsDone
+	k.wg.Wait()
+	wg.Wait()
+	return nil
+}
+
+// open asks the runtime what it has and opens the views. It waits for a runtime that is still starting.
+func (k *Kubelet) open(ctx context.Context) error {
+	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		err := k.node.AskRuntime(ctx)
+		if err == nil {
+			if err = k.pleg.Relist(ctx); err == nil {
+				break
+			}
+		}
+		k.log.Info("waiting for the container runtime", "error", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+	var err error
+	if k.services, err = client.Open[*corev1.Service](ctx, k.Client, client.Scope{}); err != nil {
+		return fmt.Errorf("watch services: %w", err)
+	}
+	if k.nodes, err = client.Open[*corev1.Node](ctx, k.Client, client.Scope{FieldSelector: "metadata.name=" + k.NodeName}); err != nil {
+		return fmt.Errorf("watch the node: %w", err)
+	}
+	if k.podView, err = client.Open[*corev1.Pod](ctx, k.Client, client.Scope{FieldSelector: "spec.nodeName=" + k.NodeName}); err != nil {
+		return fmt.Errorf("watch pods: %w", err)
+	}
+	return nil
+}
+
+func (k *Kubelet) workerDeps() *worker.Deps {
+	var groups worker.Cgroups = &cgroup.Manager{Root: k.CgroupRoot, NoCFSQuota: k.NoCFSQuota}
+	if k.NoCgroups {
+		groups = noCgroups{}
+	}
+	return &worker.Deps{
+		Runtime: k.Runtime, RuntimeName: k.node.RuntimeName(), Images: k.images, Volumes: k.Volumes, Cgroups: groups, Status: k.status,
+		Client: k.Client, Events: k.Events, Prober: &probe.Prober{Runtime: k.Runtime}, Sources: sources{k}, Host: host{k},
+		Users:   &worker.UserNamespaces{RootDir: k.RootDir, First: 65536 * 2, Count: 1024},
+		RootDir: k.RootDir, LogsDir: k.LogsDir, ClusterDomain: k.ClusterDomain, SeccompRoot: k.RootDir + "/seccomp", SeccompDefault: k.SeccompDefault,
+		Now: k.Now, Log: k.log, Gone: k.gone,
+	}
+}
+
+type noCgroups struct{}
+
+func (noCgroups) Ensure(*corev1.Pod) (string, error) { return "", nil }
+func (noCgroups) Remove(types.UID) error             { return nil }
+
+// apiPod is the API's version of a pod: for a static pod that of its mirror.
+func (k *Kubelet) apiPod(pod *corev1.Pod) (*corev1.Pod, bool) {
+	p, ok := k.podView.Get(pod.Namespace, pod.Name)
+	if !ok {
+		return nil, false
+	}
+	if status.IsStatic(pod) {
+		return p, p.Annotations[spec.AnnotationConfigMirror] == string(pod.UID) || p.Annotations[spec.AnnotationConfigHash] == string(pod.UID)
+	}
+	return p, p.UID == pod.UID
+}
+
+// watchPods gives every pod of the node its worker.
+func (k *Kubelet) watchPods(ctx context.Context) (done <-chan struct{}) {
+	synced, done := k.podView.Subscribe(ctx, func(e client.TypedEvent[*corev1.Pod]) { k.podEvent(ctx, e) })
+	select {
+	case <-synced:
+	case <-ctx.Done():
+	}
+	return done
+}
+
+func (k *Kubelet) podEvent(ctx context.Context, e client.TypedEvent[*corev1.Pod]) {
+	pod := e.Object
+	if _, mirror := pod.Annotations[spec.AnnotationConfigMirror]; mirror {
+		k.mirrorEvent(ctx, e)
+		return
+	}
+	if e.Type == client.Deleted {
+		if w := k.worker(pod.UID); w != nil {
+			w.Removed()
+		}
+		return
+	}
+	if w := k.worker(pod.UID); w != nil {
+		w.Update(pod)
+		return
+	}
+	k.add(ctx, pod)
+}
+
+func (k *Kubelet) worker(uid types.UID) *worker.Worker {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.workers[uid]
+}
+
+// Workers lists the pods' workers.
+func (k *Kubelet) Workers() []*worker.Worker {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := make([]*worker.Worker, 0, len(k.workers))
+	for _, w := range k.workers {
+		out = append(out, w)
+	}
+	return out
+}
+
+// add admits a pod and starts its worker.
+func (k *Kubelet) add(ctx context.Context, pod *corev1.Pod) {
+	k.mu.Lock()
+	observed := k.observed[pod.UID]
+	delete(k.observed, pod.UID)
+	k.mu.Unlock()
+	adopted := observed != nil && len(observed.Containers) > 0
+	if observed == nil {
+		observed = pleg.NewObserved()
+	}
+	w := worker.New(k.deps, pod, observed)
+	if !adopted && pod.DeletionTimestamp == nil && !status.Terminal(pod.Status.Phase) {
+		if refusal := k.admit(ctx, pod); refusal != nil {
+			w.Fail(*refusal)
+		}
+	} else if !status.Terminal(pod.Status.Phase) {
+		k.admitAlways(pod)
+	}
+	k.start(ctx, w, pod.UID)
+}
+
+func (k *Kubelet) start(ctx context.Context, w *worker.Worker, uid types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.workers[uid] != nil || ctx.Err() != nil {
+		return
+	}
+	k.workers[uid] = w
+	k.wg.Add(1)
+	go func() {
+		defer k.wg.Done()
+		w.Run(ctx)
+	}()
+}
+
+// gone forgets a pod of which nothing is left.
+func (k *Kubelet) gone(uid types.UID) {
+	k.mu.Lock()
+	delete(k.workers, uid)
+	delete(k.admitted, uid)
+	k.mu.Unlock()
+	k.staticGone(uid)
+}
+
+// observe takes news from the runtime to the pod's worker.
+func (k *Kubelet) observe(u pleg.Update) {
+	k.mu.Lock()
+	w, ready := k.workers[u.UID], k.ready
+	if w == nil && !ready {
+		if k.observed[u.UID] == nil {
+			k.observed[u.UID] = pleg.NewObserved()
+		}
+		k.observed[u.UID].Merge(u)
+		k.names[u.UID] = types.NamespacedName{Namespace: u.Namespace, Name: u.Name}
+	}
+	k.mu.Unlock()
+	switch {
+	case w != nil:
+		w.Observe(u)
+	case ready && u.Complete && len(u.Sandboxes)+len(u.Containers) > 0:
+		o := pleg.NewObserved()
+		o.Merge(u)
+		k.orphan(u.UID, types.NamespacedName{Namespace: u.Namespace, Name: u.Name}, o)
+	}
+}

@@ -1,0 +1,361 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sort"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// Version is the Kubernetes version that the node speaks.
+const Version = "v1.36.3"
+
+// Periods of heartbeats, as upstream.
+const (
+	leaseDuration = 40 * time.Second
+	leaseRenewal  = 10 * time.Second
+	statusPeriod  = 5 * time.Minute
+	// checkPeriod is how often the node looks whether its status has changed.
+	checkPeriod = 10 * time.Second
+	maxImages   = 50
+)
+
+// Config is what the node's object is made of.
+type Config struct {
+	Name          string
+	Client        client.Interface
+	Runtime       internalapi.RuntimeService
+	Images        internalapi.ImageManagerService
+	Machine       Machine
+	MaxPods       int
+	Addresses     []string
+	Labels        map[string]string
+	Taints        []corev1.Taint
+	Unschedulable bool
+	Reserved      corev1.ResourceList
+	Port          int32
+	// Pressure says which pressures the node is under; reasons and messages are for the conditions.
+	Pressure func() Pressure
+	// Healthy is nil when the node agent works.
+	Healthy func() error
+	// VolumesInUse lists attached volumes; may be nil.
+	VolumesInUse func() []corev1.UniqueVolumeName
+	Events       client.Recorder
+	Now          func() time.Time
+	Log          *slog.Logger
+}
+
+// Pressure is what the node runs out of.
+type Pressure struct{ Memory, Disk, PID bool }
+
+// Manager keeps the node's object and lease. Safe for concurrent use.
+type Manager struct {
+	Config
+	kick chan struct{}
+
+	mu       sync.Mutex
+	status   *corev1.NodeStatus // last written
+	written  time.Time
+	uid      string
+	runtime  *runtimeapi.VersionResponse
+	handlers []corev1.NodeRuntimeHandler
+	features *corev1.NodeFeatures
+	networkE error
+}
+
+// New makes a Manager.
+func New(c Config) *Manager { return &Manager{Config: c, kick: make(chan struct{}, 1)} }
+
+// Kick makes the manager look at once whether the status has changed.
+func (m *Manager) Kick() {
+	select {
+	case m.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Capacity is what the machine has, Allocatable what of it pods may use.
+func (m *Manager) Capacity() corev1.ResourceList { return m.Machine.Capacity(m.MaxPods) }
+
+// Allocatable is the capacity less what is reserved.
+func (m *Manager) Allocatable() corev1.ResourceList {
+	out := m.Capacity()
+	for name, q := range m.Reserved {
+		if have, ok := out[name]; ok {
+			have.Sub(q)
+			if have.Sign() < 0 {
+				have.Set(0)
+			}
+			out[name] = have
+		}
+	}
+	return out
+}
+
+// RecursiveReadOnly says whether the runtime handler mounts read-only recursively.
+func (m *Manager) RecursiveReadOnly(handler string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range m.handlers {
+		if h.Name == handler && h.Features != nil {
+			return h.Features.RecursiveReadOnlyMounts != nil && *h.Features.RecursiveReadOnlyMounts
+		}
+	}
+	return false
+}
+
+// RuntimeName is the runtime's name, which prefixes container ids.
+func (m *Manager) RuntimeName() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.runtime.GetRuntimeName()
+}
+
+// AskRuntime reads the runtime's version, health and features.
+func (m *Manager) AskRuntime(ctx context.Context) error {
+	version, err := m.Runtime.Version(ctx, "v1")
+	if err != nil {
+		return fmt.Errorf("container runtime is down: %w", err)
+	}
+	st, err := m.Runtime.Status(ctx, false)
+	if err != nil {
+		return fmt.Errorf("container runtime status check may not have completed yet: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.runtime, m.networkE = version, nil
+	for _, c := range st.GetStatus().GetConditions() {
+		if !c.Status {
+			if c.Type == "NetworkReady" {
+				m.networkE = fmt.Errorf("container runtime network not ready: NetworkReady=false reason:%s message:%s", c.Reason, c.Message)
+				continue
+			}
+			return fmt.Errorf("container runtime not ready: %s=false reason:%s message:%s", c.Type, c.Reason, c.Message)
+		}
+	}
+	m.handlers = nil
+	for _, h := range st.RuntimeHandlers {
+		f := &corev1.NodeRuntimeHandlerFeatures{}
+		if h.Features != nil {
+			f.RecursiveReadOnlyMounts, f.UserNamespaces = ptr(h.Features.RecursiveReadOnlyMounts), ptr(h.Features.UserNamespaces)
+		}
+		m.handlers = append(m.handlers, corev1.NodeRuntimeHandler{Name: h.Name, Features: f})
+	}
+	sort.Slice(m.handlers, func(i, j int) bool { return m.handlers[i].Name < m.handlers[j].Name })
+	m.features = nil
+	if f := st.Features; f != nil {
+		m.features = &corev1.NodeFeatures{SupplementalGroupsPolicy: ptr(f.SupplementalGroupsPolicy)}
+	}
+	return nil
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// Run registers the node and keeps it alive until ctx ends.
+func (m *Manager) Run(ctx context.Context) {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 7*time.Second) {
+		err := m.register(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		m.Log.Warn("cannot register the node; trying again", "node", m.Name, "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		m.keepLease(ctx)
+	}()
+	defer wg.Wait()
+	tick := time.NewTicker(checkPeriod)
+	defer tick.Stop()
+	for {
+		if err := m.report(ctx); err != nil && ctx.Err() == nil {
+			m.Log.Warn("cannot write the node's status", "node", m.Name, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-m.kick:
+		}
+	}
+}
+
+// register makes the node's object, or brings the one there is up to date.
+func (m *Manager) register(ctx context.Context) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Name, Labels: m.labels(), Annotations: map[string]string{
+		"volumes.kubernetes.io/controller-managed-attach-detach": "true",
+	}}}
+	node.Spec.Taints, node.Spec.Unschedulable = m.Taints, m.Unschedulable
+	node.Status = m.build(ctx, &corev1.NodeStatus{})
+	made, err := client.Create(ctx, m.Client, node)
+	if err == nil {
+		m.registered(made)
+		return nil
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create node %s: %w", m.Name, err)
+	}
+	have, err := client.Get[*corev1.Node](ctx, m.Client, "", m.Name)
+	if err != nil {
+		return fmt.Errorf("get node %s: %w", m.Name, err)
+	}
+	update := have.DeepCopy()
+	if update.Labels == nil {
+		update.Labels = map[string]string{}
+	}
+	for k, v := range m.labels() {
+		update.Labels[k] = v
+	}
+	if !equality.Semantic.DeepEqual(update.Labels, have.Labels) {
+		if have, err = client.Update(ctx, m.Client, update); err != nil {
+			return fmt.Errorf("update node %s: %w", m.Name, err)
+		}
+	}
+	m.registered(have)
+	return nil
+}
+
+func (m *Manager) registered(n *corev1.Node) {
+	m.mu.Lock()
+	m.uid = string(n.UID)
+	m.mu.Unlock()
+	m.Events.Eventf(m.Reference(), nil, corev1.EventTypeNormal, "Starting", "Starting", "Starting kubelet.")
+}
+
+// Reference is what events about the node regard.
+func (m *Manager) Reference() *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: m.Name, UID: types.UID(m.Name)}
+}
+
+func (m *Manager) labels() map[string]string {
+	hostname, err := os.Hostname()
+	if err != nil || m.Name != hostname {
+		hostname = m.Name
+	}
+	labels := map[string]string{
+		corev1.LabelHostname: hostname, corev1.LabelOSStable: m.Machine.OS, corev1.LabelArchStable: m.Machine.Architecture,
+		"beta.kubernetes.io/os": m.Machine.OS, "beta.kubernetes.io/arch": m.Machine.Architecture,
+	}
+	for k, v := range m.Labels {
+		labels[k] = v
+	}
+	return labels
+}
+
+// report writes the node's status when it has changed, or when it has not been written for long.
+func (m *Manager) report(ctx context.Context) error {
+	have, err := client.Get[*corev1.Node](ctx, m.Client, "", m.Name)
+	if apierrors.IsNotFound(err) {
+		// Somebody deleted the node while it lives: it comes back.
+		return m.register(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	update := have.DeepCopy()
+	update.Status = m.build(ctx, &have.Status)
+	now := m.Now()
+	if same(&have.Status, &update.Status) && now.Sub(m.written) < statusPeriod {
+		return nil
+	}
+	if _, err := client.UpdateStatus(ctx, m.Client, update); err != nil {
+		if apierrors.IsConflict(err) {
+			m.Kick()
+			return nil
+		}
+		return err
+	}
+	m.written = now
+	return nil
+}
+
+// same compares statuses but for heartbeat times.
+func same(a, b *corev1.NodeStatus) bool {
+	strip := func(s *corev1.NodeStatus) *corev1.NodeStatus {
+		s = s.DeepCopy()
+		for i := range s.Conditions {
+			s.Conditions[i].LastHeartbeatTime = metav1.Time{}
+		}
+		return s
+	}
+	return equality.Semantic.DeepEqual(strip(a), strip(b))
+}
+
+// keepLease renews the node's lease.
+func (m *Manager) keepLease(ctx context.Context) {
+	tick := time.NewTicker(leaseRenewal)
+	defer tick.Stop()
+	for {
+		if err := m.renew(ctx); err != nil && ctx.Err() == nil {
+			m.Log.Warn("cannot renew the node's lease", "node", m.Name, "error", err)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Second):
+				continue
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (m *Manager) renew(ctx context.Context) error {
+	now := metav1.NewMicroTime(m.Now())
+	seconds := int32(leaseDuration / time.Second)
+	lease, err := client.Get[*coordinationv1.Lease](ctx, m.Client, corev1.NamespaceNodeLease, m.Name)
+	if apierrors.IsNotFound(err) {
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: m.Name}}
+		if node, err := client.Get[*corev1.Node](ctx, m.Client, "", m.Name); err == nil {
+			lease.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: m.Name, UID: node.UID}}
+		}
+		lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &m.Name, LeaseDurationSeconds: &seconds, RenewTime: &now}
+		_, err = client.Create(ctx, m.Client, lease)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	update := lease.DeepCopy()
+	update.Spec.HolderIdentity, update.Spec.LeaseDurationSeconds, update.Spec.RenewTime = &m.Name, &seconds, &now
+	_, err = client.Update(ctx, m.Client, update)
+	return err
+}
+
+func addresses(name string, ips []string) []corev1.NodeAddress {
+	var out []corev1.NodeAddress
+	for _, ip := range ips {
+		if net.ParseIP(ip) != nil {
+			out = append(out, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+		}
+	}
+	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: name})
+}

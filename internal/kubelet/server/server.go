@@ -1,0 +1,169 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	internalapi "k8s.io/cri-api/pkg/apis"
+
+	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/kubelet/worker"
+)
+
+// Pods is what the server needs to know of the node's pods.
+type Pods interface {
+	// Find finds a pod; uid "" is any.
+	Find(namespace, name string, uid types.UID) (worker.View, bool)
+	Views() []worker.View
+}
+
+// Config is what the server works with.
+type Config struct {
+	Listen        string
+	TLS           *tls.Config
+	Authenticator auth.Authenticator
+	Authorizer    auth.Authorizer
+	NodeName      string
+	Runtime       internalapi.RuntimeService
+	Images        internalapi.ImageManagerService
+	Pods          Pods
+	LogsDir       string
+	// SystemLogs is the folder that /logs/ serves; "" serves none.
+	SystemLogs string
+	// Healthy is nil when the node agent works.
+	Healthy func() error
+	// Configz is what /configz tells.
+	Configz any
+	Stats   *Stats
+	Metrics http.Handler
+	Probes  http.Handler
+	Log     *slog.Logger
+}
+
+// Server is the node's API.
+type Server struct{ Config }
+
+// Listen opens the socket; Run then serves.
+func Listen(ctx context.Context, c Config) (run func(context.Context), port int, err error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
+	if err != nil {
+		return nil, 0, fmt.Errorf("node API: %w", err)
+	}
+	s := &Server{c}
+	h := &http.Server{
+		Handler: s.Handler(), TLSConfig: c.TLS, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second,
+		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
+	}
+	port = l.Addr().(*net.TCPAddr).Port
+	return func(ctx context.Context) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			var err error
+			if c.TLS != nil {
+				err = h.ServeTLS(l, "", "")
+			} else {
+				err = h.Serve(l)
+			}
+			if err != nil && !errors.Is(err, http.ErrServerClosed) {
+				c.Log.Error("the node's API ended", "error", err)
+			}
+		}()
+		<-ctx.Done()
+		h.Close() // streams have no end of their own
+		<-done
+	}, port, nil
+}
+
+// Handler routes requests, after authentication and authorization.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", s.healthz)
+	mux.HandleFunc("/healthz/ping", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+	mux.HandleFunc("/healthz/log", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+	mux.HandleFunc("/healthz/syncloop", s.healthz)
+	mux.HandleFunc("GET /pods", s.pods)
+	mux.HandleFunc("GET /runningpods/", s.runningPods)
+	mux.HandleFunc("GET /configz", s.configz)
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
+	for _, with := range []string{"", "/{uid}"} {
+		mux.HandleFunc("/exec/{namespace}/{pod}"+with+"/{container}", s.exec)
+		mux.HandleFunc("/attach/{namespace}/{pod}"+with+"/{container}", s.attach)
+		mux.HandleFunc("POST /run/{namespace}/{pod}"+with+"/{container}", s.run)
+		mux.HandleFunc("/portForward/{namespace}/{pod}"+with, s.portForward)
+	}
+	if s.SystemLogs != "" {
+		mux.Handle("GET /logs/", http.StripPrefix("/logs/", http.FileServer(http.Dir(s.SystemLogs))))
+	}
+	if s.Stats != nil {
+		mux.HandleFunc("GET /stats/summary", s.Stats.serveSummary)
+		mux.HandleFunc("GET /metrics/resource", s.Stats.serveResource)
+		mux.HandleFunc("GET /metrics/cadvisor", s.Stats.serveCadvisor)
+	}
+	if s.Metrics != nil {
+		mux.Handle("GET /metrics", s.Metrics)
+	}
+	if s.Probes != nil {
+		mux.Handle("GET /metrics/probes", s.Probes)
+	}
+	return s.protect(mux)
+}
+
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	if s.Healthy != nil {
+		if err := s.Healthy(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+	}
+	fmt.Fprint(w, "ok")
+}
+
+func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
+	list := &corev1.PodList{}
+	for _, v := range s.Pods.Views() {
+		p := v.Pod.DeepCopy()
+		p.Status = v.Status
+		list.Items = append(list.Items, *p)
+	}
+	write(w, list)
+}
+
+// runningPods tells only what runs, in the shape that upstream makes of the runtime's view.
+func (s *Server) runningPods(w http.ResponseWriter, _ *http.Request) {
+	list := &corev1.PodList{}
+	for _, v := range s.Pods.Views() {
+		p := corev1.Pod{}
+		p.Name, p.Namespace, p.UID = v.Pod.Name, v.Pod.Namespace, v.Pod.UID
+		for _, c := range v.Containers {
+			if c.Running() {
+				p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c.Name(), Image: c.GetImage().GetImage()})
+			}
+		}
+		if len(p.Spec.Containers) > 0 {
+			list.Items = append(list.Items, p)
+		}
+	}
+	write(w, list)
+}
+
+func write(w http.ResponseWriter, obj runtime.Object) {
+	raw, err := runtime.Encode(api.Codecs.LegacyCodec(schema.GroupVersion{Version: "v1"}), obj)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(raw)
+}
