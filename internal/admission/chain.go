@@ -1,0 +1,116 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/rbac"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// Config of the default chain.
+type Config struct {
+	// Enable turns on plugins that are off by default; Disable turns plugins off. Both by name.
+	Enable, Disable []string
+	// Authorizer decides on the permissions that plugins ask for.
+	Authorizer auth.Authorizer
+	// Roles is needed for the check that nobody grants more than they have; nil leaves that to Authorizer's verbs alone.
+	Roles *rbac.Authorizer
+	// Webhooks and policies take their places in the order when they are given.
+	MutatingPolicy, MutatingWebhook, ValidatingPolicy, ValidatingWebhook Plugin
+	// Suffix makes random names; random when nil.
+	Suffix func(n int) string
+	// Now is time.Now when nil.
+	Now func() time.Time
+}
+
+// kinds are what plugins look up.
+type kinds struct {
+	namespaces      *client.Lazy[*corev1.Namespace]
+	accounts        *client.Lazy[*corev1.ServiceAccount]
+	limitRanges     *client.Lazy[*corev1.LimitRange]
+	pods            *client.Lazy[*corev1.Pod]
+	nodes           *client.Lazy[*corev1.Node]
+	volumes         *client.Lazy[*corev1.PersistentVolume]
+	quotas          *client.Lazy[*corev1.ResourceQuota]
+	priorityClasses *client.Lazy[*schedulingv1.PriorityClass]
+	storageClasses  *client.Lazy[*storagev1.StorageClass]
+	csiDrivers      *client.Lazy[*storagev1.CSIDriver]
+	ingressClasses  *client.Lazy[*networkingv1.IngressClass]
+	runtimeClasses  *client.Lazy[*nodev1.RuntimeClass]
+}
+
+// Default is the chain of upstream's default plugins in upstream's order. The client, which may read everything, is
+// used until ctx ends.
+func Default(ctx context.Context, c client.Interface, config Config) (Chain, error) {
+	if config.Suffix == nil {
+		config.Suffix = utilrand.String
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	k := kinds{
+		namespaces:      client.NewLazy[*corev1.Namespace](ctx, c, nil),
+		accounts:        client.NewLazy[*corev1.ServiceAccount](ctx, c, nil),
+		limitRanges:     client.NewLazy[*corev1.LimitRange](ctx, c, nil),
+		pods:            client.NewLazy[*corev1.Pod](ctx, c, nil),
+		nodes:           client.NewLazy[*corev1.Node](ctx, c, nil),
+		volumes:         client.NewLazy[*corev1.PersistentVolume](ctx, c, nil),
+		quotas:          client.NewLazy[*corev1.ResourceQuota](ctx, c, nil),
+		priorityClasses: client.NewLazy[*schedulingv1.PriorityClass](ctx, c, nil),
+		storageClasses:  client.NewLazy[*storagev1.StorageClass](ctx, c, nil),
+		csiDrivers:      client.NewLazy[*storagev1.CSIDriver](ctx, c, nil),
+		ingressClasses:  client.NewLazy[*networkingv1.IngressClass](ctx, c, nil),
+		runtimeClasses:  client.NewLazy[*nodev1.RuntimeClass](ctx, c, nil),
+	}
+	all := Chain{
+		newNamespaceLifecycle(k.namespaces),
+		newLimitRanger(k.limitRanges),
+		newServiceAccount(k.accounts, config.Suffix),
+		newNodeRestriction(k, config.Authorizer),
+		newTaintNodesByCondition(),
+		newPriority(k.priorityClasses),
+		newDefaultTolerationSeconds(),
+		config.MutatingPolicy,
+		config.MutatingWebhook,
+		config.ValidatingPolicy,
+		config.ValidatingWebhook,
+	}
+	return choose(all, config)
+}
+
+// offByDefault are plugins that only run when they are enabled.
+var offByDefault = []string{"OwnerReferencesPermissionEnforcement"}
+
+// choose drops what is not given or turned off. Names that no plugin has are errors: a misspelt name must not
+// silently leave a protection off.
+func choose(all Chain, config Config) (Chain, error) {
+	var chain Chain
+	known := map[string]bool{}
+	for _, p := range all {
+		if p == nil {
+			continue
+		}
+		known[p.Name()] = true
+		on := !slices.Contains(offByDefault, p.Name()) || slices.Contains(config.Enable, p.Name())
+		if on && !slices.Contains(config.Disable, p.Name()) {
+			chain = append(chain, p)
+		}
+	}
+	for _, name := range slices.Concat(config.Enable, config.Disable) {
+		if !known[name] {
+			return nil, fmt.Errorf("admission plugin %q is unknown", name)
+		}
+	}
+	return chain, nil
+}

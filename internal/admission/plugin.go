@@ -1,0 +1,60 @@
+package admission
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// base is the name of a plugin and the operations it handles.
+type base struct {
+	name       string
+	operations []Operation
+}
+
+// Name implements Plugin.
+func (b base) Name() string { return b.name }
+
+// Handles implements Plugin.
+func (b base) Handles(o Operation) bool { return slices.Contains(b.operations, o) }
+
+// is says whether the write is to the resource itself or, for "pods/resize", to its subresource.
+func (a *Attributes) is(group, resource, subresource string) bool {
+	return a.Resource.Group == group && a.Resource.Resource == resource && a.Subresource == subresource
+}
+
+// pod is the pod of a create or update of pods themselves.
+func (a *Attributes) pod() (*corev1.Pod, bool) {
+	if !a.is("", "pods", "") {
+		return nil, false
+	}
+	pod, ok := a.Object.(*corev1.Pod)
+	return pod, ok
+}
+
+// objectName is the name of the object, which for a create may be in the object alone.
+func (a *Attributes) objectName() string {
+	if a.Name != "" || a.Object == nil {
+		return a.Name
+	}
+	if m, err := meta.Accessor(a.Object); err == nil {
+		if m.GetName() != "" {
+			return m.GetName()
+		}
+		return m.GetGenerateName()
+	}
+	return ""
+}
+
+func (a *Attributes) groupResource() schema.GroupResource { return a.Resource.GroupResource() }
+
+// forbid refuses the write with a Forbidden StatusError about its object.
+func (a *Attributes) forbid(err error) error {
+	if apierrors.IsForbidden(err) {
+		return err
+	}
+	return apierrors.NewForbidden(a.groupResource(), a.objectName(), err)
+}
