@@ -51,7 +51,7 @@ func (op *operation) fieldProblems(applied map[string]any, strictErr error, p pa
 			}
 		}
 	}
-	if op.endpoint.gvk != op.endpoint.kind.Kind {
+	if op.endpoint.gvk != op.endpoint.hub {
 		return problems // the field manager says what it can not take
 	}
 	doc, err := yaml.Marshal(applied)

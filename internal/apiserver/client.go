@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 )
@@ -114,7 +115,7 @@ func (c *localClient) List(ctx context.Context, res schema.GroupVersionResource,
 
 // listObject is a page as the kind's list object. Its items are copies.
 func (e *endpoint) listObject(p *page) (runtime.Object, error) {
-	list, err := e.kind.NewList()
+	list, err := api.Scheme.New(e.listKind())
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +123,9 @@ func (e *endpoint) listObject(p *page) (runtime.Object, error) {
 	for i, entry := range p.entries {
 		obj, err := entry.Object()
 		if err != nil {
+			return nil, err
+		}
+		if obj, err = e.fromHub(obj); err != nil {
 			return nil, err
 		}
 		objs[i] = obj.DeepCopyObject()
@@ -137,10 +141,7 @@ func (e *endpoint) listObject(p *page) (runtime.Object, error) {
 	acc.SetResourceVersion(m.ResourceVersion)
 	acc.SetContinue(m.Continue)
 	acc.SetRemainingItemCount(m.RemainingItemCount)
-	if e.gvk == e.kind.Kind {
-		return list, nil
-	}
-	return convert(list, e.kind.Kind, e.gvk)
+	return list, nil
 }
 
 func (c *localClient) Create(ctx context.Context, res schema.GroupVersionResource, namespace string, obj runtime.Object, opts metav1.CreateOptions, subresource ...string) (runtime.Object, error) {
@@ -258,7 +259,7 @@ func (c *localClient) DeleteCollection(ctx context.Context, res schema.GroupVers
 
 // Discovery lists what the server serves.
 func (c *localClient) Discovery(context.Context) ([]*metav1.APIResourceList, error) {
-	return c.server.discover(), nil
+	return c.server.discovery.Lists(), nil
 }
 
 func (c *localClient) View(ctx context.Context, res schema.GroupVersionResource, scope client.Scope) (client.View, error) {

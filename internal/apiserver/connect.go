@@ -1,10 +1,91 @@
 package apiserver
 
 import (
+	"context"
+	"net/http"
+	"net/url"
+
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	utilproxy "k8s.io/apimachinery/pkg/util/proxy"
+
+	"github.com/knarr-project/knarr/internal/admission"
 )
 
-// connect serves streams and proxies to objects.
+// target is where a stream or proxy goes.
+type target struct {
+	location  *url.URL
+	transport http.RoundTripper
+	// upgrade: only an upgraded connection will do (exec, attach, portforward).
+	upgrade bool
+}
+
+// connect serves streams and proxies to objects: pods' log, exec, attach and portforward, and the proxies of pods, services and nodes.
 func (s *Server) connect(c *call) {
-	respondError(c.w, jsonFormat, apierrors.NewInternalError(errNotImplemented))
+	ctx := c.r.Context()
+	var err error
+	switch c.subresource {
+	case "log":
+		err = c.serveLog(ctx)
+	case "exec", "attach":
+		err = c.serveStream(ctx, c.containerStream)
+	case "portforward":
+		err = c.serveStream(ctx, c.portForward)
+	case "proxy":
+		err = c.serveProxy(ctx)
+	default:
+		err = errNoSuchPath
+	}
+	if err != nil {
+		respondError(c.w, jsonFormat, err)
+	}
+}
+
+// admitConnect lets admission see what is connected to.
+func (c *call) admitConnect(ctx context.Context, options runtime.Object) error {
+	a := c.attributes(admission.Connect, options, nil)
+	if err := c.admit(ctx, a); err != nil {
+		return err
+	}
+	return c.validateAdmission(ctx, a)
+}
+
+func (c *call) serveStream(ctx context.Context, find func(context.Context) (target, error)) error {
+	t, err := find(ctx)
+	if err != nil {
+		return err
+	}
+	if !httpstream.IsUpgradeRequest(c.r) {
+		return apierrors.NewBadRequest("Upgrade request required")
+	}
+	c.proxyTo(t)
+	return nil
+}
+
+// proxyTo hands the request on, upgrades included.
+func (c *call) proxyTo(t target) {
+	handler := utilproxy.NewUpgradeAwareHandler(t.location, t.transport, !t.upgrade, t.upgrade, proxyErrors{c})
+	handler.ServeHTTP(c.w, c.r)
+}
+
+// proxyErrors answers when the other side can not be reached.
+type proxyErrors struct{ c *call }
+
+func (p proxyErrors) Error(w http.ResponseWriter, _ *http.Request, err error) {
+	if !isStatus(err) {
+		p.c.server.log.Debug("a proxied request failed", "path", p.c.info.path, "err", err)
+		err = apierrors.NewServiceUnavailable("error trying to reach service: " + err.Error())
+	}
+	respondError(w, jsonFormat, err)
+}
+
+// pod is the newest state of the pod that the path names.
+func (c *call) pod(ctx context.Context) (*corev1.Pod, error) {
+	entry, err := c.get(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	return objectOf[*corev1.Pod](entry)
 }

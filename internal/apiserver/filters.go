@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/auth"
 )
@@ -25,11 +24,12 @@ func (s *Server) newHandler() http.Handler {
 		info := parseRequest(r)
 		user, err := s.authenticate(r)
 		if err != nil {
+			s.log.Debug("a request is not authenticated", "path", r.URL.Path, "err", err)
 			respondError(w, jsonFormat, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
 		ctx := r.Context()
-		if user, err = s.impersonate(ctx, r, user); err != nil {
+		if user, _, err = auth.Impersonate(ctx, r, user, s.authorizer()); err != nil {
 			respondError(w, jsonFormat, err)
 			return
 		}
@@ -72,62 +72,34 @@ func (s *Server) recoverPanic(w http.ResponseWriter, r *http.Request) {
 	respondError(w, jsonFormat, apierrors.NewInternalError(fmt.Errorf("this request caused apiserver to panic. Look in the logs for details")))
 }
 
-var anonymous = auth.User{Name: auth.UserAnonymous, Groups: []string{auth.GroupUnauthenticated}}
-
 func (s *Server) authenticate(r *http.Request) (auth.User, error) {
-	a := s.security.Load().authenticator
+	a := s.security.Load().Authenticator
 	if a == nil {
-		return anonymous, nil
+		return auth.Anonymous(), nil
 	}
 	user, ok, err := a.Authenticate(r)
 	if err != nil {
 		return auth.User{}, err
 	}
 	if !ok {
-		return auth.User{}, errors.New("no credentials")
+		return auth.User{}, errNoCredentials
 	}
 	return user, nil
 }
 
+var errNoCredentials = errors.New("no credentials")
+
 // authorize asks the authorizer; a refusal is the Forbidden error that users see.
 func (s *Server) authorize(ctx context.Context, a auth.Attributes) error {
-	authorizer := s.security.Load().authorizer
-	decision, reason := auth.NoOpinion, ""
-	var err error
-	if authorizer != nil {
-		decision, reason, err = authorizer.Authorize(ctx, a)
-	}
-	if decision == auth.Allow {
-		return nil
-	}
-	if err != nil && reason == "" {
-		reason = err.Error()
-	}
-	return forbiddenError(a, reason)
+	return auth.Check(ctx, s.authorizer(), a)
 }
 
-// forbiddenError is upstream's wording.
-func forbiddenError(a auth.Attributes, reason string) error {
-	var text string
-	switch {
-	case a.Path != "":
-		text = fmt.Sprintf("User %q cannot %s path %q", a.User.Name, a.Verb, a.Path)
-	default:
-		resource := a.Resource
-		if a.Subresource != "" {
-			resource += "/" + a.Subresource
-		}
-		text = fmt.Sprintf("User %q cannot %s resource %q in API group %q ", a.User.Name, a.Verb, resource, a.Group)
-		if a.Namespace != "" {
-			text += fmt.Sprintf("in the namespace %q", a.Namespace)
-		} else {
-			text += "at the cluster scope"
-		}
+// authorizer allows nothing until there is one.
+func (s *Server) authorizer() auth.Authorizer {
+	if z := s.security.Load().Authorizer; z != nil {
+		return z
 	}
-	if reason != "" {
-		text += ": " + reason
-	}
-	return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Name, errors.New(text))
+	return auth.Authorizers{}
 }
 
 func requestAttributes(user auth.User, info *requestInfo) auth.Attributes {

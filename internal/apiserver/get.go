@@ -85,11 +85,6 @@ func tooLarge(wanted, current int64) error {
 	return err
 }
 
-// badFieldSelector is upstream's answer to a field that can not be selected by.
-func badFieldSelector(label string) error {
-	return apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", label))
-}
-
 func invalidListOptions(errs field.ErrorList) error {
 	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", errs)
 }

@@ -37,7 +37,8 @@ func (op *operation) newListRequest(opts metav1.ListOptions) (*listRequest, erro
 		if req.fields, err = fields.ParseSelector(opts.FieldSelector); err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
-		if err := op.checkFields(req.fields); err != nil {
+		req.fields, err = req.fields.Transform(op.selectable)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -52,18 +53,18 @@ func (op *operation) newListRequest(opts metav1.ListOptions) (*listRequest, erro
 	return req, nil
 }
 
-// checkFields refuses selectors on fields that the kind does not select by.
-func (op *operation) checkFields(sel fields.Selector) error {
-	for _, req := range sel.Requirements() {
-		if req.Field == "metadata.name" || req.Field == "metadata.namespace" || slices.Contains(op.endpoint.strategy.FieldNames, req.Field) {
-			continue
-		}
-		if len(op.endpoint.strategy.FieldNames) == 0 {
-			return apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", req.Field))
-		}
-		return badFieldSelector(req.Field)
+// selectable refuses a field that the kind does not select by, and gives an alias its proper name.
+func (op *operation) selectable(name, value string) (string, string, error) {
+	strategy := op.endpoint.strategy
+	switch {
+	case name == "metadata.name", name == "metadata.namespace" && op.endpoint.kind.Namespaced, slices.Contains(strategy.FieldNames, name):
+		return name, value, nil
+	case strategy.FieldAliases[name] != "":
+		return strategy.FieldAliases[name], value, nil
+	case len(strategy.FieldNames) == 0:
+		return "", "", apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", name))
 	}
-	return nil
+	return "", "", apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", name))
 }
 
 func (r *listRequest) matches(e *cache.Entry) bool {

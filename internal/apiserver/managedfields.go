@@ -38,8 +38,8 @@ func (op *operation) manager() (fieldManager, error) {
 	if m, ok := e.managers[key]; ok {
 		return m, nil
 	}
-	m, err := managedfields.NewDefaultFieldManager(typeConverter(), objectConvertor{hub: e.kind.Kind}, defaulter{e.registry},
-		api.Scheme, e.gvk, e.kind.Kind.GroupVersion(), op.subresource, e.resetFields(op.subresource))
+	m, err := managedfields.NewDefaultFieldManager(typeConverter(), objectConvertor{hub: e.hub}, defaulter{e.registry},
+		api.Scheme, e.gvk, e.hub.GroupVersion(), op.subresource, e.resetFields(op.subresource))
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func keepAllButStatus(obj, old runtime.Object) {
 type defaulter struct{ *registry }
 
 func (d defaulter) Default(in runtime.Object) {
-	if in.GetObjectKind().GroupVersionKind() == d.kind.Kind {
+	if in.GetObjectKind().GroupVersionKind() == d.hub {
 		d.applyDefaults(in)
 	}
 }

@@ -18,8 +18,15 @@ func (s *Server) newMux() *http.ServeMux {
 	}
 	mux.HandleFunc("GET /version", serveVersion)
 	mux.HandleFunc("GET /version/", serveVersion)
-	s.mountDiscovery(mux)
+	mux.Handle("/api", s.discovery)
+	mux.Handle("/api/", s.discovery)
+	mux.Handle("/apis", s.discovery)
+	mux.Handle("/apis/", s.discovery)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if h, ok := s.security.Load().Paths[r.URL.Path]; ok {
+			h.ServeHTTP(w, r)
+			return
+		}
 		if r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 			serveRoot(w)
 			return

@@ -20,8 +20,10 @@ import (
 
 // registry is one kind with everything that serves it: behaviour, codec, cache and write path.
 type registry struct {
-	server   *Server
-	kind     *api.Kind
+	server *Server
+	kind   *api.Kind
+	// hub is the kind of the objects in memory: the row's own, or that of the kind whose objects it shows.
+	hub      schema.GroupVersionKind
 	strategy *resource.Strategy
 	codec    *storedCodec
 	resource schema.GroupResource
@@ -44,12 +46,15 @@ type hooks struct {
 var storedAsJSON = map[string]bool{"apiextensions.k8s.io": true, "apiregistration.k8s.io": true}
 
 func newRegistry(s *Server, kind *api.Kind) *registry {
-	r := &registry{server: s, kind: kind, resource: kind.GroupResource(), managers: map[managerKey]fieldManager{}}
+	r := &registry{server: s, kind: kind, hub: kind.Kind, resource: kind.GroupResource(), managers: map[managerKey]fieldManager{}}
+	if target, ok := api.ByResource(kind.Alias); ok && kind.Alias.Resource != "" {
+		r.hub = target.Kind
+	}
 	if r.strategy = resource.For(r.resource); r.strategy == nil {
 		r.strategy = &resource.Strategy{}
 	}
 	if !kind.Virtual {
-		r.codec = &storedCodec{hub: kind.Kind, stored: kind.StoredAs(), json: storedAsJSON[kind.Kind.Group]}
+		r.codec = &storedCodec{hub: r.hub, stored: kind.StoredAs(), json: storedAsJSON[kind.Kind.Group]}
 	}
 	return r
 }
@@ -139,7 +144,13 @@ func (r *registry) started() cache.Reader {
 }
 
 // newObject is an empty object of the hub type.
-func (r *registry) newObject() runtime.Object { return r.kind.New() }
+func (r *registry) newObject() runtime.Object {
+	obj, err := api.Scheme.New(r.hub)
+	if err != nil {
+		panic(err) // the scheme knows every kind of the table
+	}
+	return obj
+}
 
 // hasSubresource tells whether the kind's table row has it.
 func (r *registry) hasSubresource(name string) bool {
@@ -156,12 +167,12 @@ type endpoint struct {
 
 // fromHub converts to the endpoint's version.
 func (e *endpoint) fromHub(obj runtime.Object) (runtime.Object, error) {
-	return convert(obj, e.kind.Kind, e.gvk)
+	return convert(obj, e.hub, e.gvk)
 }
 
 // toHub converts from the endpoint's version and applies the kind's defaults.
 func (e *endpoint) toHub(obj runtime.Object) (runtime.Object, error) {
-	out, err := convert(obj, e.gvk, e.kind.Kind)
+	out, err := convert(obj, e.gvk, e.hub)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/api/discovery"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/store"
@@ -22,11 +26,8 @@ import (
 // Config is what a Server is made of. Zero values are upstream's defaults where there are any.
 type Config struct {
 	Store store.Store
-	// Authenticator, Authorizer and Admission may be set later by Use, because some need the Server's Client. Without an
-	// Authenticator everybody is anonymous, without an Authorizer nothing is allowed.
-	Authenticator auth.Authenticator
-	Authorizer    auth.Authorizer
-	Admission     admission.Chain
+	// Security may be set later by Use, because some of it needs the Server's Client.
+	Security Security
 
 	// ServiceCIDRs are where cluster IPs come from: one, or two of different families.
 	ServiceCIDRs []netip.Prefix
@@ -62,9 +63,11 @@ type Server struct {
 	endpoints *endpoints
 	log       *slog.Logger
 	clock     func() time.Time
-	security  atomic.Pointer[security]
+	security  atomic.Pointer[Security]
 	handler   http.Handler
+	discovery *discovery.Handler
 	leases    leases
+	out       transports
 
 	// ctx ends when the server is closed: caches and other things that live as long as it does.
 	ctx    context.Context
@@ -73,10 +76,32 @@ type Server struct {
 	ready  atomic.Bool
 }
 
-type security struct {
-	authenticator auth.Authenticator
-	authorizer    auth.Authorizer
-	chain         admission.Chain
+// Security is who may come in, what they may do, and what answers the API's questions about that.
+type Security struct {
+	// Authenticator: without one everybody is anonymous.
+	Authenticator auth.Authenticator
+	// Authorizer: without one nothing is allowed.
+	Authorizer auth.Authorizer
+	Admission  admission.Chain
+	// TokenIssuer answers serviceaccounts/NAME/token.
+	TokenIssuer TokenIssuer
+	// Tokens and Audiences (the server's own) answer TokenReviews.
+	Tokens    auth.TokenAuthenticator
+	Audiences []string
+	// Rules answers SelfSubjectRulesReviews.
+	Rules RulesReviewer
+	// Paths are served besides the API: /.well-known/openid-configuration, /openid/v1/jwks.
+	Paths map[string]http.Handler
+}
+
+// TokenIssuer makes service account tokens.
+type TokenIssuer interface {
+	Issue(ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
+}
+
+// RulesReviewer fills in what a user may do in a namespace.
+type RulesReviewer interface {
+	ReviewRules(user auth.User, review *authorizationv1.SelfSubjectRulesReview) error
 }
 
 // New makes a Server. Its Client and Handler work at once; Close it when Run is not called.
@@ -107,18 +132,17 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, store: cfg.Store, log: cfg.Logger, clock: cfg.Clock}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.Use(cfg.Authenticator, cfg.Authorizer, cfg.Admission)
+	s.Use(cfg.Security)
 	s.endpoints = newEndpoints(s)
+	s.discovery = discovery.New(nil, cfg.Advertise.String())
 	s.handler = s.newHandler()
 	return s, nil
 }
 
 // Use sets who may come in and what they may do.
-func (s *Server) Use(authenticator auth.Authenticator, authorizer auth.Authorizer, chain admission.Chain) {
-	s.security.Store(&security{authenticator, authorizer, chain})
-}
+func (s *Server) Use(security Security) { s.security.Store(&security) }
 
-func (s *Server) admission() admission.Chain { return s.security.Load().chain }
+func (s *Server) admission() admission.Chain { return s.security.Load().Admission }
 
 // Handler serves the API over HTTP.
 func (s *Server) Handler() http.Handler { return s.handler }

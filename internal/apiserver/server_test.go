@@ -31,7 +31,7 @@ func newTestServer(t *testing.T, change ...func(*Config)) *Server {
 	}
 	t.Cleanup(func() { _ = st.Close() })
 	cfg := Config{Store: st, Logger: log}
-	cfg.Authorizer = allowAll{}
+	cfg.Security.Authorizer = allowAll{}
 	for _, fn := range change {
 		fn(&cfg)
 	}

@@ -103,8 +103,10 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fn c
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := op.prepareUpdate(ctx, obj, c); err != nil {
-		return nil, nil, err
+	if !op.raw {
+		if err := op.prepareUpdate(ctx, obj, c); err != nil {
+			return nil, nil, err
+		}
 	}
 	meta, old := accessor(obj), accessor(c.obj)
 	if r.removedByUpdate(obj, c.obj) {
@@ -183,6 +185,10 @@ func (op *operation) prepareUpdate(ctx context.Context, obj runtime.Object, c cu
 	}
 	meta.SetGeneration(old.GetGeneration())
 	meta.SetSelfLink("")
+	prepare, validate := op.updateRules()
+	if prepare != nil {
+		prepare(obj, c.obj)
+	}
 	if meta.GetUID() == "" {
 		meta.SetUID(old.GetUID())
 	}
@@ -190,11 +196,6 @@ func (op *operation) prepareUpdate(ctx context.Context, obj runtime.Object, c cu
 	meta.SetCreationTimestamp(old.GetCreationTimestamp())
 	meta.SetDeletionTimestamp(old.GetDeletionTimestamp())
 	meta.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
-
-	prepare, validate := op.updateRules()
-	if prepare != nil {
-		prepare(obj, c.obj)
-	}
 	errs := r.strategy.ValidateMetaUpdate(meta, old, r.kind.Namespaced)
 	if validate != nil {
 		errs = append(errs, validate(obj, c.obj)...)

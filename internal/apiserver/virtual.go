@@ -2,30 +2,51 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// virtualGet answers for what is not an object of its own: scale.
+// virtualGet answers for what is not an object of its own: scale, component statuses.
 func (op *operation) virtualGet(ctx context.Context, opts *metav1.GetOptions) (obj runtime.Object, handled bool, err error) {
 	if op.subresource == "scale" {
 		obj, err = op.getScale(ctx, opts)
 		return obj, true, err
 	}
-	if op.endpoint.kind.Virtual {
-		return nil, true, apierrors.NewNotFound(op.endpoint.resource, op.name)
-	}
-	return nil, false, nil
-}
-
-func (op *operation) virtualList(context.Context) (obj runtime.Object, handled bool, err error) {
 	if !op.endpoint.kind.Virtual {
 		return nil, false, nil
 	}
-	list, err := op.endpoint.kind.NewList()
-	return list, true, err
+	for _, status := range op.server.componentStatuses(ctx) {
+		if op.endpoint.resource.Resource == "componentstatuses" && status.Name == op.name {
+			return &status, true, nil
+		}
+	}
+	return nil, true, apierrors.NewNotFound(op.endpoint.resource, op.name)
+}
+
+func (op *operation) virtualList(ctx context.Context) (obj runtime.Object, handled bool, err error) {
+	if !op.endpoint.kind.Virtual {
+		return nil, false, nil
+	}
+	return &corev1.ComponentStatusList{Items: op.server.componentStatuses(ctx)}, true, nil
+}
+
+// componentStatuses knows of the store only: the other components answer for themselves.
+func (s *Server) componentStatuses(ctx context.Context) []corev1.ComponentStatus {
+	condition := corev1.ComponentCondition{Type: corev1.ComponentHealthy, Status: corev1.ConditionTrue, Message: "ok"}
+	if _, err := s.store.Revision(ctx); err != nil {
+		condition.Status, condition.Message, condition.Error = corev1.ConditionFalse, "", err.Error()
+	}
+	return []corev1.ComponentStatus{{ObjectMeta: metav1.ObjectMeta{Name: "etcd-0"}, Conditions: []corev1.ComponentCondition{condition}}}
 }
 
 // virtualCreate carries out what is posted to subresources and to kinds that are not stored.
@@ -33,5 +54,56 @@ func (op *operation) virtualCreate(ctx context.Context, obj runtime.Object) (out
 	if op.subresource == "" && !op.endpoint.kind.Virtual {
 		return nil, false, nil
 	}
-	return nil, true, apierrors.NewInternalError(errNotImplemented)
+	attributes := op.attributes(admission.Create, obj, nil)
+	if err := op.admit(ctx, attributes); err != nil {
+		return nil, true, err
+	}
+	if err := op.validateAdmission(ctx, attributes); err != nil {
+		return nil, true, err
+	}
+	switch o := obj.(type) {
+	case *corev1.Binding:
+		out, err = op.bind(ctx, o)
+	case *policyv1.Eviction:
+		out, err = op.evict(ctx, o)
+	case *authenticationv1.TokenRequest:
+		issuer := op.server.security.Load().TokenIssuer
+		if issuer == nil {
+			return nil, true, apierrors.NewInternalError(errors.New("this API server issues no service account tokens"))
+		}
+		out, err = issuer.Issue(ctx, op.namespace, op.name, o)
+	default:
+		out, err = op.review(ctx, obj)
+	}
+	return out, true, err
+}
+
+// review answers the API's questions about users and permissions.
+func (op *operation) review(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
+	security, z := op.server.security.Load(), op.server.authorizer()
+	switch o := obj.(type) {
+	case *authenticationv1.TokenReview:
+		if security.Tokens == nil {
+			return nil, apierrors.NewInternalError(errors.New("this API server authenticates no tokens"))
+		}
+		return o, auth.ReviewToken(ctx, security.Tokens, security.Audiences, o)
+	case *authenticationv1.SelfSubjectReview:
+		o.Status.UserInfo = auth.UserInfo(op.user)
+		if o.CreationTimestamp.IsZero() {
+			o.CreationTimestamp = op.server.now()
+		}
+		return o, nil
+	case *authorizationv1.SubjectAccessReview:
+		return o, auth.ReviewAccess(ctx, z, o)
+	case *authorizationv1.SelfSubjectAccessReview:
+		return o, auth.ReviewOwnAccess(ctx, z, op.user, o)
+	case *authorizationv1.LocalSubjectAccessReview:
+		return o, auth.ReviewLocalAccess(ctx, z, op.namespace, o)
+	case *authorizationv1.SelfSubjectRulesReview:
+		if security.Rules == nil {
+			return nil, apierrors.NewInternalError(errors.New("this API server's authorizer can not list rules"))
+		}
+		return o, security.Rules.ReviewRules(op.user, o)
+	}
+	return nil, methodNotSupported(op.endpoint, "create")
 }

@@ -1,0 +1,182 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// defaultKubeletPort is where a kubelet serves that does not say otherwise in its Node's status.
+const defaultKubeletPort = 10250
+
+// addressTypes is the order in which a node's addresses are tried. Upstream begins with names, which small machines do not resolve.
+var addressTypes = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeInternalDNS, corev1.NodeExternalDNS, corev1.NodeHostName}
+
+// transports are the ways out of the server.
+type transports struct {
+	once    sync.Once
+	kubelet *http.Transport // with our client certificate
+	proxy   *http.Transport // to pods and services: without
+}
+
+func (s *Server) transports() *transports {
+	t := &s.out
+	t.once.Do(func() {
+		dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+		t.kubelet = &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: s.cfg.KubeletTLS.Clone(), TLSHandshakeTimeout: 10 * time.Second,
+			IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16}
+		t.proxy = &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: insecureTLS(), TLSHandshakeTimeout: 10 * time.Second,
+			IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16, DisableCompression: true}
+	})
+	return t
+}
+
+// kubeletAt is the HTTPS address of a node's kubelet.
+func (s *Server) kubeletAt(ctx context.Context, nodeName string) (*url.URL, error) {
+	node, err := s.node(ctx, nodeName)
+	if err != nil {
+		return nil, err
+	}
+	host, err := nodeAddress(node)
+	if err != nil {
+		return nil, err
+	}
+	port := int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)
+	if port == 0 {
+		port = defaultKubeletPort
+	}
+	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(port))}, nil
+}
+
+func (s *Server) node(ctx context.Context, name string) (*corev1.Node, error) {
+	endpoint, ok := s.endpoints.hub("", "nodes")
+	if !ok {
+		return nil, errNoSuchPath
+	}
+	entry, err := s.internal(endpoint, "", name).get(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	return objectOf[*corev1.Node](entry)
+}
+
+func nodeAddress(node *corev1.Node) (string, error) {
+	for _, want := range addressTypes {
+		for _, a := range node.Status.Addresses {
+			if a.Type == want && a.Address != "" {
+				return a.Address, nil
+			}
+		}
+	}
+	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("node %q has no address in its status", node.Name))
+}
+
+// containerStream is the kubelet's exec or attach of a container.
+func (c *call) containerStream(ctx context.Context) (target, error) {
+	q := c.r.URL.Query()
+	opts, err := streamOptions(q, c.subresource)
+	if err != nil {
+		return target{}, err
+	}
+	if err := c.admitConnect(ctx, opts); err != nil {
+		return target{}, err
+	}
+	pod, err := c.pod(ctx)
+	if err != nil {
+		return target{}, err
+	}
+	container, err := containerOf(pod, q.Get("container"))
+	if err != nil {
+		return target{}, err
+	}
+	params := url.Values{}
+	for name, kubelet := range map[string]string{"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"} {
+		if isTrue(q.Get(name)) {
+			params.Set(kubelet, "1")
+		}
+	}
+	if c.subresource == "exec" {
+		params["command"] = q["command"]
+	}
+	return c.toKubelet(ctx, pod, fmt.Sprintf("/%s/%s/%s/%s", c.subresource, pod.Namespace, pod.Name, container), params)
+}
+
+// portForward is the kubelet's port forwarding to a pod.
+func (c *call) portForward(ctx context.Context) (target, error) {
+	opts := &corev1.PodPortForwardOptions{}
+	params := url.Values{}
+	for _, list := range c.r.URL.Query()["ports"] {
+		for part := range strings.SplitSeq(list, ",") {
+			port, err := strconv.ParseUint(part, 10, 16)
+			if err != nil {
+				return target{}, apierrors.NewBadRequest(fmt.Sprintf("invalid port %q", part))
+			}
+			opts.Ports = append(opts.Ports, int32(port))
+			params.Add("port", part)
+		}
+	}
+	if err := c.admitConnect(ctx, opts); err != nil {
+		return target{}, err
+	}
+	pod, err := c.pod(ctx)
+	if err != nil {
+		return target{}, err
+	}
+	return c.toKubelet(ctx, pod, fmt.Sprintf("/portForward/%s/%s", pod.Namespace, pod.Name), params)
+}
+
+func (c *call) toKubelet(ctx context.Context, pod *corev1.Pod, path string, params url.Values) (target, error) {
+	if pod.Spec.NodeName == "" {
+		return target{}, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
+	}
+	location, err := c.server.kubeletAt(ctx, pod.Spec.NodeName)
+	if err != nil {
+		return target{}, err
+	}
+	location.Path, location.RawQuery = path, params.Encode()
+	return target{location: location, transport: c.server.transports().kubelet, upgrade: true}, nil
+}
+
+// containerOf is the container meant: the one named, or the only one.
+func containerOf(pod *corev1.Pod, name string) (string, error) {
+	var regular, initial, ephemeral []string
+	for i := range pod.Spec.Containers {
+		regular = append(regular, pod.Spec.Containers[i].Name)
+	}
+	for i := range pod.Spec.InitContainers {
+		initial = append(initial, pod.Spec.InitContainers[i].Name)
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		ephemeral = append(ephemeral, pod.Spec.EphemeralContainers[i].Name)
+	}
+	if name != "" {
+		if !slices.Contains(slices.Concat(regular, initial, ephemeral), name) {
+			return "", apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", name, pod.Name))
+		}
+		return name, nil
+	}
+	if len(regular) == 1 {
+		return regular[0], nil
+	}
+	text := fmt.Sprintf("a container name must be specified for pod %s", pod.Name)
+	if len(regular) > 0 {
+		text += fmt.Sprintf(", choose one of: %s", regular)
+		if len(initial) > 0 {
+			text += fmt.Sprintf(" or one of the init containers: %s", initial)
+		}
+		if len(ephemeral) > 0 {
+			text += fmt.Sprintf(" or one of the ephemeral containers: %s", ephemeral)
+		}
+	}
+	return "", apierrors.NewBadRequest(text)
+}

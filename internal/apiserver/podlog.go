@@ -1,0 +1,190 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// streamOptions are an exec's or attach's options, for admission.
+func streamOptions(q url.Values, subresource string) (runtime.Object, error) {
+	stdin, stdout, stderr, tty := isTrue(q.Get("stdin")), isTrue(q.Get("stdout")), isTrue(q.Get("stderr")), isTrue(q.Get("tty"))
+	if subresource == "attach" {
+		return &corev1.PodAttachOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr, TTY: tty, Container: q.Get("container")}, nil
+	}
+	opts := &corev1.PodExecOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr, TTY: tty, Container: q.Get("container"), Command: q["command"]}
+	if len(opts.Command) == 0 {
+		return nil, apierrors.NewBadRequest("you must specify at least one command for the container")
+	}
+	if !stdin && !stdout && !stderr {
+		return nil, apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
+	}
+	return opts, nil
+}
+
+// logOptions reads and checks the query of a log.
+func logOptions(q url.Values, name string) (*corev1.PodLogOptions, error) {
+	opts := &corev1.PodLogOptions{
+		Container: q.Get("container"), Follow: isTrue(q.Get("follow")), Previous: isTrue(q.Get("previous")), Timestamps: isTrue(q.Get("timestamps")),
+		InsecureSkipTLSVerifyBackend: isTrue(q.Get("insecureSkipTLSVerifyBackend")),
+	}
+	for param, into := range map[string]**int64{"sinceSeconds": &opts.SinceSeconds, "tailLines": &opts.TailLines, "limitBytes": &opts.LimitBytes} {
+		text := q.Get(param)
+		if text == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		*into = &n
+	}
+	if text := q.Get("sinceTime"); text != "" {
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		opts.SinceTime = &metav1.Time{Time: at}
+	}
+	if text := q.Get("stream"); text != "" {
+		opts.Stream = &text
+	}
+	if errs := validateLogOptions(opts); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), name, errs)
+	}
+	return opts, nil
+}
+
+func validateLogOptions(opts *corev1.PodLogOptions) (errs field.ErrorList) {
+	streams := []string{corev1.LogStreamAll, corev1.LogStreamStderr, corev1.LogStreamStdout}
+	if opts.TailLines != nil && *opts.TailLines < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *opts.TailLines, "must be greater than or equal to 0"))
+	}
+	if opts.LimitBytes != nil && *opts.LimitBytes < 1 {
+		errs = append(errs, field.Invalid(field.NewPath("limitBytes"), *opts.LimitBytes, "must be greater than 0"))
+	}
+	switch {
+	case opts.SinceSeconds != nil && opts.SinceTime != nil:
+		errs = append(errs, field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+	case opts.SinceSeconds != nil && *opts.SinceSeconds < 1:
+		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *opts.SinceSeconds, "must be greater than 0"))
+	}
+	if opts.Stream != nil {
+		if !slices.Contains(streams, *opts.Stream) {
+			errs = append(errs, field.NotSupported(field.NewPath("stream"), *opts.Stream, streams))
+		} else if *opts.Stream != corev1.LogStreamAll && opts.TailLines != nil {
+			errs = append(errs, field.Forbidden(field.NewPath(""), "`tailLines` is forbidden when `stream` is not \"All\""))
+		}
+	}
+	return errs
+}
+
+// kubeletParams is the query that the kubelet understands.
+func kubeletParams(opts *corev1.PodLogOptions) url.Values {
+	q := url.Values{}
+	for name, set := range map[string]bool{"follow": opts.Follow, "previous": opts.Previous, "timestamps": opts.Timestamps} {
+		if set {
+			q.Set(name, "true")
+		}
+	}
+	for name, n := range map[string]*int64{"sinceSeconds": opts.SinceSeconds, "tailLines": opts.TailLines, "limitBytes": opts.LimitBytes} {
+		if n != nil {
+			q.Set(name, strconv.FormatInt(*n, 10))
+		}
+	}
+	if opts.SinceTime != nil {
+		q.Set("sinceTime", opts.SinceTime.Format(time.RFC3339))
+	}
+	if opts.Stream != nil && *opts.Stream != corev1.LogStreamAll {
+		q.Set("stream", *opts.Stream)
+	}
+	return q
+}
+
+// serveLog hands the kubelet's log through as it comes.
+func (c *call) serveLog(ctx context.Context) error {
+	opts, err := logOptions(c.r.URL.Query(), c.name)
+	if err != nil {
+		return err
+	}
+	pod, err := c.pod(ctx)
+	if err != nil {
+		return err
+	}
+	container, err := containerOf(pod, opts.Container)
+	if err != nil {
+		return err
+	}
+	c.w.Header().Set("Content-Type", "text/plain")
+	if pod.Spec.NodeName == "" {
+		c.w.WriteHeader(http.StatusOK) // nothing has run, so there is nothing to show
+		return nil
+	}
+	location, err := c.server.kubeletAt(ctx, pod.Spec.NodeName)
+	if err != nil {
+		return err
+	}
+	location.Path = fmt.Sprintf("/containerLogs/%s/%s/%s", pod.Namespace, pod.Name, container)
+	location.RawQuery = kubeletParams(opts).Encode()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, location.String(), nil)
+	if err != nil {
+		return err
+	}
+	response, err := c.server.transports().kubelet.RoundTrip(r)
+	if err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("get the log from node %s: %w", pod.Spec.NodeName, err))
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return c.kubeletError(response)
+	}
+	c.w.WriteHeader(http.StatusOK)
+	copyFlushing(c.w, response.Body)
+	return nil
+}
+
+// kubeletError passes on what the kubelet answered.
+func (c *call) kubeletError(response *http.Response) error {
+	const most = 2048
+	body, err := io.ReadAll(io.LimitReader(response.Body, most))
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	text := string(body)
+	switch response.StatusCode {
+	case http.StatusInternalServerError:
+		return apierrors.NewInternalError(fmt.Errorf("%s", text))
+	case http.StatusBadRequest:
+		return apierrors.NewBadRequest(text)
+	}
+	return apierrors.NewGenericServerResponse(response.StatusCode, "", c.endpoint.resource, c.name, text, 0, false)
+}
+
+// copyFlushing sends on what there is at once: somebody may be watching.
+func copyFlushing(w http.ResponseWriter, from io.Reader) {
+	flusher := http.NewResponseController(w)
+	buf := make([]byte, 32*1024)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if _, err := w.Write(buf[:n]); err != nil {
+				return
+			}
+			_ = flusher.Flush()
+		}
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// insecureTLS is for proxying to pods: their certificates are their own affair.
+func insecureTLS() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
+
+// serveProxy hands the request on to a pod, a service or a node.
+func (c *call) serveProxy(ctx context.Context) error {
+	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.name)
+	if !ok {
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid %s request %q", c.endpoint.gvr.Resource, c.name))
+	}
+	var options runtime.Object
+	var find func(ctx context.Context, scheme, port string) (target, error)
+	path := "/" + c.info.rest
+	switch c.endpoint.gvr.Resource {
+	case "pods":
+		options, find = &corev1.PodProxyOptions{Path: path}, c.podProxy
+	case "services":
+		options, find = &corev1.ServiceProxyOptions{Path: path}, c.serviceProxy
+	case "nodes":
+		options, find = &corev1.NodeProxyOptions{Path: path}, c.nodeProxy
+	default:
+		return errNoSuchPath
+	}
+	c.name = name
+	if err := c.admitConnect(ctx, options); err != nil {
+		return err
+	}
+	t, err := find(ctx, scheme, port)
+	if err != nil {
+		return err
+	}
+	t.location.Path = ""
+	if c.info.hasRest || c.r.URL.Path[len(c.r.URL.Path)-1] == '/' {
+		t.location.Path = path // without it, the handler redirects to the path with a slash
+	}
+	t.location.RawQuery = c.r.URL.RawQuery
+	c.proxyTo(t)
+	return nil
+}
+
+func (c *call) podProxy(ctx context.Context, scheme, port string) (target, error) {
+	pod, err := c.pod(ctx)
+	if err != nil {
+		return target{}, err
+	}
+	if port == "" {
+		port = firstPort(pod)
+	}
+	if err := proxyable(pod.Status.PodIP); err != nil {
+		return target{}, err
+	}
+	host := pod.Status.PodIP
+	if port != "" {
+		host = net.JoinHostPort(host, port)
+	}
+	return target{location: &url.URL{Scheme: orHTTP(scheme), Host: host}, transport: c.server.transports().proxy}, nil
+}
+
+func firstPort(pod *corev1.Pod) string {
+	for i := range pod.Spec.Containers {
+		for _, p := range pod.Spec.Containers[i].Ports {
+			return strconv.Itoa(int(p.ContainerPort))
+		}
+	}
+	return ""
+}
+
+func orHTTP(scheme string) string {
+	if scheme == "" {
+		return "http"
+	}
+	return scheme
+}
+
+// proxyable refuses addresses by which the API server would be made to talk to itself or its machine.
+func proxyable(ip string) error {
+	addr, err := netip.ParseAddr(ip)
+	if err != nil {
+		return apierrors.NewBadRequest("address not allowed")
+	}
+	if !addr.IsGlobalUnicast() || addr.IsLoopback() || addr.IsLinkLocalUnicast() {
+		return apierrors.NewBadRequest("address not allowed")
+	}
+	return nil
+}
+
+// serviceProxy goes to one of the service's ready endpoints.
+func (c *call) serviceProxy(ctx context.Context, scheme, port string) (target, error) {
+	entry, err := c.get(ctx, "")
+	if err != nil {
+		return target{}, err
+	}
+	service, err := objectOf[*corev1.Service](entry)
+	if err != nil {
+		return target{}, err
+	}
+	portName, err := servicePort(service, port)
+	if err != nil {
+		return target{}, err
+	}
+	candidates, err := c.readyEndpoints(ctx, service, portName)
+	if err != nil {
+		return target{}, err
+	}
+	if len(candidates) == 0 {
+		return target{}, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", c.info.name))
+	}
+	chosen := candidates[rand.IntN(len(candidates))]
+	if err := proxyable(chosen.Addr().String()); err != nil {
+		return target{}, err
+	}
+	return target{location: &url.URL{Scheme: orHTTP(scheme), Host: chosen.String()}, transport: c.server.transports().proxy}, nil
+}
+
+// servicePort is the name of the port meant: by name, or by number.
+func servicePort(service *corev1.Service, port string) (string, error) {
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return port, nil
+	}
+	for i := range service.Spec.Ports {
+		if int(service.Spec.Ports[i].Port) == number {
+			return service.Spec.Ports[i].Name, nil
+		}
+	}
+	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, service.Name))
+}
+
+func (c *call) readyEndpoints(ctx context.Context, service *corev1.Service, portName string) ([]netip.AddrPort, error) {
+	slices, ok := c.server.endpoints.hub("discovery.k8s.io", "endpointslices")
+	if !ok {
+		return nil, errNoSuchPath
+	}
+	op := c.server.internal(slices, service.Namespace, "")
+	req, err := op.newListRequest(metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service.Name})
+	if err != nil {
+		return nil, err
+	}
+	p, err := op.list(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.AddrPort
+	for _, entry := range p.entries {
+		slice, err := objectOf[*discoveryv1.EndpointSlice](entry)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, readyIn(slice, portName)...)
+	}
+	return out, nil
+}
+
+func readyIn(slice *discoveryv1.EndpointSlice, portName string) (out []netip.AddrPort) {
+	for _, p := range slice.Ports {
+		if p.Port == nil || portName != "" && (p.Name == nil || *p.Name != portName) {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			if e.Conditions.Ready != nil && !*e.Conditions.Ready || len(e.Addresses) == 0 {
+				continue
+			}
+			if addr, err := netip.ParseAddr(e.Addresses[0]); err == nil {
+				out = append(out, netip.AddrPortFrom(addr, uint16(*p.Port)))
+			}
+		}
+	}
+	return out
+}
+
+// nodeProxy goes to the node's kubelet, or to another port of it.
+func (c *call) nodeProxy(ctx context.Context, scheme, port string) (target, error) {
+	location, err := c.server.kubeletAt(ctx, c.name)
+	if err != nil {
+		return target{}, err
+	}
+	if port == "" || port == location.Port() {
+		return target{location: location, transport: c.server.transports().kubelet}, nil
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return target{}, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("NodeProxyOptions").GroupKind(), c.name,
+			field.ErrorList{field.Invalid(field.NewPath("port"), port, "must be a number")})
+	}
+	host := net.JoinHostPort(location.Hostname(), port)
+	if err := proxyable(location.Hostname()); err != nil {
+		return target{}, err
+	}
+	return target{location: &url.URL{Scheme: orHTTP(scheme), Host: host}, transport: c.server.transports().proxy}, nil
+}
