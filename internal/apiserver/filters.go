@@ -29,7 +29,7 @@ func (s *Server) newHandler() http.Handler {
 			return
 		}
 		ctx := r.Context()
-		if user, _, err = auth.Impersonate(ctx, r, user, s.authorizer()); err != nil {
+		if user, err = s.impersonate(ctx, r, user); err != nil {
 			respondError(w, jsonFormat, err)
 			return
 		}

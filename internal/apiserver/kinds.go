@@ -33,6 +33,10 @@ func newEndpoints(s *Server) *endpoints {
 		kind := &table[i]
 		r := newRegistry(s, kind)
 		es.registries[r.resource] = r
+		if target := es.registries[kind.Alias]; target != nil && kind.Alias.Resource != "" {
+			target.shownBy = append(target.shownBy, r.resource)
+			r.shownBy = append(r.shownBy, kind.Alias)
+		}
 		served := kind.Served
 		if len(served) == 0 {
 			served = []string{kind.Kind.Version}

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"sync"
@@ -27,7 +28,9 @@ type registry struct {
 	strategy *resource.Strategy
 	codec    *storedCodec
 	resource schema.GroupResource
-	hooks    hooks
+	// shownBy are all kinds that show the same stored objects (events of two groups), which name fields differently.
+	shownBy []schema.GroupResource
+	hooks   hooks
 
 	mu       sync.Mutex
 	reader   cache.Reader
@@ -110,6 +113,11 @@ func (r *registry) header(obj runtime.Object) cache.Header {
 	h := cache.Header{Namespace: acc.GetNamespace(), Name: acc.GetName(), UID: string(acc.GetUID()), Labels: acc.GetLabels()}
 	if r.strategy.Fields != nil {
 		h.Fields = r.strategy.Fields(obj)
+	}
+	for _, gr := range r.shownBy {
+		if other := resource.For(gr); other != nil && other.Fields != nil {
+			maps.Copy(h.Fields, other.Fields(obj))
+		}
 	}
 	if h.Fields == nil {
 		h.Fields = make(fields.Set, 2)

@@ -60,6 +60,7 @@ type PortRange struct{ Base, Size int }
 type Server struct {
 	cfg       Config
 	store     store.Store
+	cache     *cache.Cache
 	endpoints *endpoints
 	log       *slog.Logger
 	clock     func() time.Time
@@ -130,7 +131,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.NodePorts == (PortRange{}) {
 		cfg.NodePorts = PortRange{Base: 30000, Size: 2768}
 	}
-	s := &Server{cfg: cfg, store: cfg.Store, log: cfg.Logger, clock: cfg.Clock}
+	s := &Server{cfg: cfg, store: cfg.Store, cache: cache.New(cfg.Store), log: cfg.Logger, clock: cfg.Clock}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.Use(cfg.Security)
 	s.endpoints = newEndpoints(s)
@@ -197,9 +198,10 @@ func (s *Server) goOn(fn func(ctx context.Context)) {
 func (s *Server) Close() {
 	s.cancel()
 	s.wg.Wait()
+	s.cache.Close()
 }
 
 // openCache starts the cache of one kind.
 func (s *Server) openCache(ctx context.Context, schema cache.Schema) (cache.Reader, error) {
-	return nil, errors.New("not yet")
+	return s.cache.OpenKind(ctx, schema)
 }
