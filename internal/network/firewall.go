@@ -33,6 +33,7 @@ const beforeServices = -101
 // firewall is the pod network's part of the nftables table: host ports and masquerading.
 type firewall struct {
 	mu        sync.Mutex
+	conn      *nftables.Conn // kept open: see nft.Generations
 	hostPorts map[hostPort]hostPortTarget
 	sets      map[string]familySets // by nft.Family.Name
 	rules     map[string]int        // how many each chain has
@@ -77,11 +78,10 @@ func newFirewall() *firewall {
 func (f *firewall) install(podCIDRs, clusterCIDRs []netip.Prefix) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c, err := nft.Open()
+	c, err := f.open()
 	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
+		return err
 	}
-	defer c.CloseLasting()
 	c.AddTable(nft.Table())
 	f.rules = map[string]int{}
 	base := []*nftables.Chain{
@@ -117,6 +117,28 @@ func (f *firewall) install(podCIDRs, clusterCIDRs []netip.Prefix) error {
 	return nil
 }
 
+// open gives the one connection, under mu.
+func (f *firewall) open() (*nftables.Conn, error) {
+	if f.conn == nil {
+		c, err := nft.Open()
+		if err != nil {
+			return nil, fmt.Errorf("nftables: %w", err)
+		}
+		f.conn = c
+	}
+	return f.conn, nil
+}
+
+// close ends the connection; the rules stay.
+func (f *firewall) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conn != nil {
+		_ = f.conn.CloseLasting()
+		f.conn = nil
+	}
+}
+
 // verify compares what the kernel has with what we put there (another program may have flushed it) and repairs.
 func (f *firewall) verify(podCIDRs, clusterCIDRs []netip.Prefix) error {
 	if f.intact() {
@@ -130,7 +152,7 @@ func (f *firewall) verify(podCIDRs, clusterCIDRs []netip.Prefix) error {
 func (f *firewall) intact() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c, err := nftables.New()
+	c, err := f.open()
 	if err != nil {
 		return true // nothing can be said
 	}
@@ -230,9 +252,9 @@ func (a *attachment) targets() map[hostPort]hostPortTarget {
 func (f *firewall) add(a *attachment) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c, err := nftables.New()
+	c, err := f.open()
 	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
+		return err
 	}
 	targets := a.targets()
 	for port, target := range targets {
@@ -259,9 +281,9 @@ func (f *firewall) add(a *attachment) error {
 func (f *firewall) remove(a *attachment) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c, err := nftables.New()
+	c, err := f.open()
 	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
+		return err
 	}
 	gone := map[hostPort]hostPortTarget{}
 	for port, target := range f.hostPorts {

@@ -52,6 +52,7 @@ func (n *Network) Run(ctx context.Context) error {
 		return err
 	}
 	n.prepareMachine()
+	defer n.firewall.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	nodes, err := client.Open[*corev1.Node](ctx, n.cfg.Client, client.Scope{})

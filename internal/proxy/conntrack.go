@@ -44,7 +44,7 @@ func (s staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 }
 
 // forget ends the stale flows, reading the kernel's table once.
-func (s staleFlows) forget() error {
+func (s staleFlows) forget(h *netlink.Handle) error {
 	v4, v6 := false, false
 	for k := range s {
 		v4, v6 = v4 || k.addr.Is4(), v6 || k.addr.Is6()
@@ -53,7 +53,7 @@ func (s staleFlows) forget() error {
 		if !needed {
 			continue
 		}
-		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, s); err != nil {
+		if _, err := h.ConntrackDeleteFilters(netlink.ConntrackTable, family, s); err != nil {
 			return fmt.Errorf("stale UDP flows: %w", err)
 		}
 	}

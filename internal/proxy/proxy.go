@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,7 +28,7 @@ type Config struct {
 	ServiceCIDRs []netip.Prefix
 	// Debounce is the least time between two changes of the rules; the first change goes at once. Default 10 ms.
 	Debounce time.Duration
-	// Resync is how often the kernel is compared with what it should have. Default 1 min.
+	// Resync is how often the kernel is compared with what it should have, in full. Default 5 min.
 	Resync time.Duration
 	// HealthAddress is where health-check node ports are served; default all addresses.
 	HealthAddress string
@@ -40,6 +42,8 @@ type Proxy struct {
 	services client.ViewOf[*corev1.Service]
 	slices   client.ViewOf[*discoveryv1.EndpointSlice]
 	me       self
+	// conntrack is kept open: closing a netfilter socket waits for the kernel (see nft.Generations).
+	conntrack *netlink.Handle
 
 	// stateMu guards state; only the loop's goroutine changes it.
 	stateMu sync.Mutex
@@ -59,7 +63,7 @@ func New(cfg Config) (*Proxy, error) {
 		cfg.Debounce = 10 * time.Millisecond
 	}
 	if cfg.Resync == 0 {
-		cfg.Resync = time.Minute
+		cfg.Resync = 5 * time.Minute
 	}
 	return &Proxy{
 		cfg: cfg, state: newState(newRuleset(cfg.ClusterCIDRs, cfg.ServiceCIDRs)), health: newHealthServers(cfg.HealthAddress),
@@ -84,8 +88,14 @@ func (p *Proxy) Run(ctx context.Context) error {
 		}
 		p.health.close()
 		p.state.rules.close()
+		if p.conntrack != nil {
+			p.conntrack.Close()
+		}
 	}()
 	var err error
+	if p.conntrack, err = netlink.NewHandle(unix.NETLINK_NETFILTER); err != nil {
+		return fmt.Errorf("proxy: conntrack: %w", err)
+	}
 	if p.services, err = client.Open[*corev1.Service](ctx, p.cfg.Client, client.Scope{}); err != nil {
 		return fmt.Errorf("proxy: services: %w", err)
 	}
@@ -223,7 +233,7 @@ func (p *Proxy) sync(first bool) error {
 		slog.Warn("nftables did not take a change; all rules were written afresh", "error", err)
 	}
 	if len(p.state.stale) > 0 {
-		if err := p.state.stale.forget(); err != nil {
+		if err := p.state.stale.forget(p.conntrack); err != nil {
 			slog.Warn("UDP clients may keep talking to endpoints that are gone", "error", err)
 		}
 		p.state.stale = staleFlows{}

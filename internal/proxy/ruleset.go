@@ -33,15 +33,16 @@ const mapPrefix = "svc-"
 type ruleset struct {
 	clusterCIDRs, serviceCIDRs []netip.Prefix
 
-	conn    *nftables.Conn
-	maps    map[string]*nftables.Set     // by name
-	content map[string]map[string]string // what each map should have; all but the dynamic ones and the verdicts
-	before  map[string]map[string]*string
-	classes map[class]uint32
-	fresh   []class // not in the kernel yet
-	rules   map[string]int
-	ready   bool
-	seen    uint32 // generation of the kernel's rules when we last looked
+	conn        *nftables.Conn
+	maps        map[string]*nftables.Set     // by name
+	content     map[string]map[string]string // what each map should have; all but the dynamic ones and the verdicts
+	before      map[string]map[string]*string
+	classes     map[class]uint32
+	fresh       []class // not in the kernel yet
+	rules       map[string]int
+	ready       bool
+	generations nft.Generations
+	seen        uint32 // generation of the kernel's rules when we last looked
 }
 
 // class is a treatment without the group: all that the rules of its chain depend on.
@@ -141,7 +142,7 @@ func (r *ruleset) commit() error {
 	if err := r.sendChanges(); err != nil {
 		return errors.Join(fmt.Errorf("nftables: changes of Services: %w", err), r.install())
 	}
-	r.seen, _ = nft.Generation()
+	r.seen, _ = r.generations.Now()
 	return nil
 }
 
@@ -226,7 +227,7 @@ func (r *ruleset) install() error {
 		return fmt.Errorf("nftables: Service rules: %w", err)
 	}
 	r.before, r.fresh, r.ready = map[string]map[string]*string{}, nil, true
-	r.seen, _ = nft.Generation()
+	r.seen, _ = r.generations.Now()
 	return nil
 }
 
@@ -348,4 +349,5 @@ func (r *ruleset) close() {
 		_ = r.conn.CloseLasting()
 		r.conn = nil
 	}
+	r.generations.Close()
 }

@@ -60,7 +60,7 @@ func (r *ruleset) verify() (string, error) {
 // disturbed tells, by one small message, whether anybody has changed any nftables rules since we last looked: the
 // kernel counts the changes. (Subscribing to them would make the kernel report each of our own elements, too.)
 func (r *ruleset) disturbed() bool {
-	generation, err := nft.Generation()
+	generation, err := r.generations.Now()
 	if err != nil || generation == r.seen {
 		return false
 	}

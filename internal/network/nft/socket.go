@@ -19,18 +19,33 @@ func bigBuffers(c *netlink.Conn) error {
 	return c.SetWriteBuffer(socketBuffer)
 }
 
-// Generation is the kernel's count of changes to nftables rules, by anybody in this network namespace.
-func Generation() (uint32, error) {
-	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		return 0, fmt.Errorf("nftables generation: %w", err)
+// Generations reads the kernel's count of changes to nftables rules, by anybody in this network namespace. It
+// keeps its socket: when one is closed, the kernel first waits until everything that was ever deleted is freed (10 ms).
+type Generations struct{ conn *netlink.Conn }
+
+// Close closes the socket.
+func (g *Generations) Close() {
+	if g.conn != nil {
+		_ = g.conn.Close()
+		g.conn = nil
 	}
-	defer c.Close()
-	replies, err := c.Execute(netlink.Message{
+}
+
+// Now is the count now.
+func (g *Generations) Now() (uint32, error) {
+	if g.conn == nil {
+		c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+		if err != nil {
+			return 0, fmt.Errorf("nftables generation: %w", err)
+		}
+		g.conn = c
+	}
+	replies, err := g.conn.Execute(netlink.Message{
 		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, Flags: netlink.Request},
 		Data:   []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0},
 	})
 	if err != nil {
+		g.Close()
 		return 0, fmt.Errorf("nftables generation: %w", err)
 	}
 	for _, m := range replies {
