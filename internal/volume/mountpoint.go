@@ -8,4 +8,6 @@ type MountPoint struct {
 	ReadOnly bool
 	// SELinuxRelabel asks the runtime to relabel the volume for the container.
 	SELinuxRelabel bool
+	// Block is set when HostPath is a block device, for volumeDevices.
+	Block bool
 }

@@ -1,0 +1,115 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/storage/ephemeral"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// claimOf names the claim behind a volume; "" for volumes without one.
+func claimOf(pod *corev1.Pod, volume *corev1.Volume) (name string, readOnly bool) {
+	switch {
+	case volume.PersistentVolumeClaim != nil:
+		return volume.PersistentVolumeClaim.ClaimName, volume.PersistentVolumeClaim.ReadOnly
+	case volume.Ephemeral != nil:
+		return ephemeral.VolumeClaimName(pod, volume), false
+	}
+	return "", false
+}
+
+// claimed finds the persistent volume that is bound to a volume's claim.
+func (m *Manager) claimed(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
+	name, _ := claimOf(pod, volume)
+	claim, err := client.Get[*corev1.PersistentVolumeClaim](ctx, m.Client, pod.Namespace, name)
+	if err != nil {
+		return nil, nil, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
+	}
+	if volume.Ephemeral != nil {
+		if err := ephemeral.VolumeIsForPod(pod, claim); err != nil {
+			return nil, nil, err
+		}
+	}
+	if claim.DeletionTimestamp != nil && !hasFinalizer(claim, "kubernetes.io/pvc-protection") {
+		return nil, nil, fmt.Errorf("error processing PVC %s/%s: PVC is being deleted", pod.Namespace, name)
+	}
+	if claim.Status.Phase != corev1.ClaimBound || claim.Spec.VolumeName == "" {
+		return nil, nil, fmt.Errorf("error processing PVC %s/%s: PVC is not bound", pod.Namespace, name)
+	}
+	persistent, err := client.Get[*corev1.PersistentVolume](ctx, m.Client, "", claim.Spec.VolumeName)
+	if err != nil {
+		return nil, nil, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
+	}
+	if ref := persistent.Spec.ClaimRef; ref == nil || ref.UID != claim.UID {
+		return nil, nil, fmt.Errorf("error processing PVC %s/%s: PV %s is bound to another claim", pod.Namespace, name, persistent.Name)
+	}
+	return persistent, claim, nil
+}
+
+func hasFinalizer(claim *corev1.PersistentVolumeClaim, name string) bool {
+	for _, finalizer := range claim.Finalizers {
+		if finalizer == name {
+			return true
+		}
+	}
+	return false
+}
+
+// mountClaim makes a persistent volume appear.
+func (m *Manager) mountClaim(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume, podDir string) (MountPoint, error) {
+	persistent, claim, err := m.claimed(ctx, pod, volume)
+	if err != nil {
+		return MountPoint{}, err
+	}
+	_, readOnly := claimOf(pod, volume)
+	block := claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
+	source := &persistent.Spec.PersistentVolumeSource
+	switch {
+	case source.HostPath != nil:
+		if err := hostPath(source.HostPath); err != nil {
+			return MountPoint{}, err
+		}
+		return MountPoint{HostPath: source.HostPath.Path, ReadOnly: readOnly, Block: block}, nil
+	case source.Local != nil && block:
+		return MountPoint{HostPath: source.Local.Path, ReadOnly: readOnly, Block: true}, nil
+	case source.Local != nil:
+		dir := filepath.Join(podDir, volumesDir, "kubernetes.io~local-volume", persistent.Name)
+		if err := mountLocal(pod, source.Local.Path, dir, readOnly); err != nil {
+			return MountPoint{}, err
+		}
+		if err := rememberClaimDir(podDir, volume.Name, dir); err != nil {
+			return MountPoint{}, err
+		}
+		return MountPoint{HostPath: dir, ReadOnly: readOnly, SELinuxRelabel: true}, nil
+	case source.CSI != nil:
+		return m.mountCSIPersistent(ctx, pod, volume, persistent, podDir, readOnly, block)
+	}
+	return MountPoint{}, fmt.Errorf("PV %s: this node mounts local, hostPath and CSI volumes; for others (NFS, iSCSI, cloud disks) install their CSI driver", persistent.Name)
+}
+
+// mountLocal bind-mounts a folder of the node into the pod's.
+func mountLocal(pod *corev1.Pod, path, dir string, readOnly bool) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("local volume: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("local volume: %s is not a directory: a block device must be formatted and mounted on the node first, or be claimed with volumeMode Block", path)
+	}
+	mounts, err := mountsBelow(dir)
+	if err != nil || len(mounts) > 0 {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	if err := bind(path, dir); err != nil {
+		return err
+	}
+	return giveClaim(dir, pod, readOnly)
+}

@@ -1,0 +1,348 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+const (
+	// volumesDir is below the pod's folder: volumes/PLUGIN/NAME, as upstream's node agent lays it out.
+	volumesDir = "volumes"
+	// resyncPeriod is how often projections are compared with what they should show, and tokens looked at.
+	resyncPeriod = time.Minute
+)
+
+// Options are what a Manager works with.
+type Options struct {
+	Client   client.Interface
+	NodeName string
+	// Allocatable is what the node has for pods: the limit where a container has none. May be nil.
+	Allocatable func() corev1.ResourceList
+	Log         *slog.Logger
+	Now         func() time.Time
+	// CSI finds drivers and stages their volumes; nil: none are installed.
+	CSI *CSI
+}
+
+// Manager mounts volumes. Safe for concurrent use; calls for one pod take turns.
+type Manager struct {
+	Options
+	objects *objects
+	tokens  *tokens
+
+	mu      sync.Mutex // guards what follows
+	pods    map[types.UID]*mounted
+	pending map[types.UID]bool // pods whose projections may have changed
+	wake    chan struct{}
+}
+
+// mounted is what the Manager knows of one pod.
+type mounted struct {
+	mu    sync.Mutex // held while the pod's volumes are changed; guards what follows
+	pod   *corev1.Pod
+	dir   string
+	shown map[string]payload // by volume name: what projections show now
+	gone  bool
+}
+
+// New makes a Manager; updates flow while Run runs.
+func New(options Options) *Manager {
+	if options.Log == nil {
+		options.Log = slog.Default()
+	}
+	if options.Now == nil {
+		options.Now = time.Now
+	}
+	m := &Manager{
+		Options: options,
+		tokens:  &tokens{client: options.Client, now: options.Now, issued: map[tokenKey]token{}},
+		pods:    map[types.UID]*mounted{}, pending: map[types.UID]bool{}, wake: make(chan struct{}, 1),
+	}
+	m.objects = newObjects(options.Client, options.Log, m.markPending)
+	return m
+}
+
+// Run keeps projections current until ctx ends: at once when an object that they show changes, and every minute.
+func (m *Manager) Run(ctx context.Context) {
+	var following sync.WaitGroup
+	following.Go(func() { m.objects.run(ctx) })
+	defer following.Wait()
+	resync := time.NewTicker(resyncPeriod)
+	defer resync.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-resync.C:
+			for _, uid := range m.allPods() {
+				m.refresh(ctx, uid)
+			}
+		case <-m.wake:
+			for _, uid := range m.takePending() {
+				m.refresh(ctx, uid)
+			}
+		}
+	}
+}
+
+func (m *Manager) markPending(uid types.UID) {
+	m.mu.Lock()
+	m.pending[uid] = true
+	m.mu.Unlock()
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (m *Manager) takePending() []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var uids []types.UID
+	for uid := range m.pending {
+		uids = append(uids, uid)
+	}
+	clear(m.pending)
+	return uids
+}
+
+func (m *Manager) allPods() []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var uids []types.UID
+	for uid := range m.pods {
+		uids = append(uids, uid)
+	}
+	return uids
+}
+
+// entry finds or makes the record of a pod.
+func (m *Manager) entry(pod *corev1.Pod, podDir string) *mounted {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.pods[pod.UID]
+	if known == nil {
+		known = &mounted{pod: pod, dir: podDir, shown: map[string]payload{}}
+		m.pods[pod.UID] = known
+	}
+	return known
+}
+
+// Mount makes the pod's volumes appear and says where, by volume name. It may be called again: what is there is kept. Volumes that no
+// container mounts are left out, and image volumes, which the runtime mounts.
+func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, podDir string) (map[string]MountPoint, error) {
+	known := m.entry(pod, podDir)
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	if known.gone {
+		return nil, fmt.Errorf("pod %s/%s: its volumes are being taken away", pod.Namespace, pod.Name)
+	}
+	known.pod, known.dir = pod, podDir
+	used := usedVolumes(pod)
+	projector := &projector{Manager: m, pod: pod, fresh: true}
+	points := map[string]MountPoint{}
+	var problems []error
+	for i := range pod.Spec.Volumes {
+		volume := &pod.Spec.Volumes[i]
+		if !used[volume.Name] || volume.Image != nil {
+			continue
+		}
+		point, err := m.mountOne(ctx, known, projector, volume)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", volume.Name, err))
+			continue
+		}
+		points[volume.Name] = point
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	return points, nil
+}
+
+// usedVolumes are the names of the volumes that containers mount or read environment files from.
+func usedVolumes(pod *corev1.Pod) map[string]bool {
+	used := map[string]bool{}
+	add := func(mounts []corev1.VolumeMount, devices []corev1.VolumeDevice, env []corev1.EnvVar) {
+		for _, mount := range mounts {
+			used[mount.Name] = true
+		}
+		for _, device := range devices {
+			used[device.Name] = true
+		}
+		for _, variable := range env {
+			if variable.ValueFrom != nil && variable.ValueFrom.FileKeyRef != nil {
+				used[variable.ValueFrom.FileKeyRef.VolumeName] = true
+			}
+		}
+	}
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			add(containers[i].VolumeMounts, containers[i].VolumeDevices, containers[i].Env)
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		container := &pod.Spec.EphemeralContainers[i]
+		add(container.VolumeMounts, container.VolumeDevices, container.Env)
+	}
+	return used
+}
+
+// mountOne makes one volume appear.
+func (m *Manager) mountOne(ctx context.Context, known *mounted, projector *projector, volume *corev1.Volume) (MountPoint, error) {
+	source := &volume.VolumeSource
+	dir := filepath.Join(known.dir, volumesDir, pluginDir(source), volume.Name)
+	switch {
+	case isProjection(source):
+		err := m.project(ctx, known, projector, volume)
+		return MountPoint{HostPath: dir, SELinuxRelabel: true}, err
+	case source.EmptyDir != nil:
+		return MountPoint{HostPath: dir, SELinuxRelabel: true}, m.emptyDir(known.pod, source.EmptyDir, dir)
+	case source.HostPath != nil:
+		return MountPoint{HostPath: source.HostPath.Path}, hostPath(source.HostPath)
+	case source.PersistentVolumeClaim != nil, source.Ephemeral != nil:
+		return m.mountClaim(ctx, known.pod, volume, known.dir)
+	case source.CSI != nil:
+		return m.mountCSIInline(ctx, known.pod, volume, known.dir)
+	case source.NFS != nil, source.ISCSI != nil, source.FC != nil, source.GitRepo != nil:
+		return MountPoint{}, errors.New("this node does not mount NFS, iSCSI, FC and gitRepo volumes itself: install their CSI driver (for gitRepo, use an init container)")
+	}
+	return MountPoint{}, errors.New("no volume plugin matched")
+}
+
+// project brings one projection up to date. known is locked.
+func (m *Manager) project(ctx context.Context, known *mounted, projector *projector, volume *corev1.Volume) error {
+	content, err := projector.collect(ctx, &volume.VolumeSource)
+	if err != nil {
+		return err
+	}
+	if shown, found := known.shown[volume.Name]; found && shown.equal(content) {
+		return nil
+	}
+	dir := filepath.Join(known.dir, volumesDir, pluginDir(&volume.VolumeSource), volume.Name)
+	if err := m.projectionDir(known.pod, volume, dir); err != nil {
+		return err
+	}
+	var own func(string) error
+	if group := fsGroup(known.pod); group != nil {
+		own = func(path string) error { return giveToGroup(path, *group, true) }
+	}
+	if err := writeAtomic(dir, content, m.Now(), own); err != nil {
+		return fmt.Errorf("write %s: %w", dir, err)
+	}
+	known.shown[volume.Name] = content
+	return nil
+}
+
+// projectionDir makes the folder of a projection: in memory what must not reach the disk, on disk ConfigMaps.
+func (m *Manager) projectionDir(pod *corev1.Pod, volume *corev1.Volume, dir string) error {
+	if volume.ConfigMap != nil {
+		return makeEmpty(dir, fsGroup(pod))
+	}
+	return m.memoryDir(pod, nil, dir)
+}
+
+// Refresh brings the pod's projections up to date with its labels and annotations.
+func (m *Manager) Refresh(ctx context.Context, pod *corev1.Pod) error {
+	m.mu.Lock()
+	known := m.pods[pod.UID]
+	m.mu.Unlock()
+	if known == nil {
+		return nil
+	}
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	if known.gone {
+		return nil
+	}
+	known.pod = pod
+	return m.refreshLocked(ctx, known)
+}
+
+// refresh is Refresh by the Manager itself: problems are logged; what is shown stays.
+func (m *Manager) refresh(ctx context.Context, uid types.UID) {
+	m.mu.Lock()
+	known := m.pods[uid]
+	m.mu.Unlock()
+	if known == nil {
+		return
+	}
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	if known.gone {
+		return
+	}
+	if err := m.refreshLocked(ctx, known); err != nil && ctx.Err() == nil {
+		m.Log.Warn("cannot update projected volumes; they keep showing what they show", "namespace", known.pod.Namespace, "pod", known.pod.Name, "error", err)
+	}
+}
+
+func (m *Manager) refreshLocked(ctx context.Context, known *mounted) error {
+	projector := &projector{Manager: m, pod: known.pod}
+	var problems []error
+	for i := range known.pod.Spec.Volumes {
+		volume := &known.pod.Spec.Volumes[i]
+		if _, shown := known.shown[volume.Name]; !shown || !isProjection(&volume.VolumeSource) {
+			continue // Mount has not got to it yet
+		}
+		if err := m.project(ctx, known, projector, volume); err != nil {
+			problems = append(problems, fmt.Errorf("volume %q: %w", volume.Name, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Unmount takes all of the pod's volumes away. What it needs to know lies in the pod's folder, so it also works for pods that an
+// earlier process mounted.
+func (m *Manager) Unmount(ctx context.Context, podUID types.UID, podDir string) error {
+	m.mu.Lock()
+	known := m.pods[podUID]
+	m.mu.Unlock()
+	if known != nil {
+		known.mu.Lock()
+		defer known.mu.Unlock()
+		known.gone = true
+	}
+	m.objects.release(podUID)
+	m.tokens.forget(podUID)
+	if err := m.unmount(ctx, podUID, podDir); err != nil {
+		return fmt.Errorf("unmount the volumes of pod %s: %w", podUID, err)
+	}
+	m.mu.Lock()
+	delete(m.pods, podUID)
+	delete(m.pending, podUID)
+	m.mu.Unlock()
+	return nil
+}
+
+func (m *Manager) unmount(ctx context.Context, podUID types.UID, podDir string) error {
+	subPaths, volumes := filepath.Join(podDir, subPathsDir), filepath.Join(podDir, volumesDir)
+	if err := unmountBelow(subPaths); err != nil {
+		return err
+	}
+	if err := m.unmountCSI(ctx, podUID, podDir); err != nil {
+		return err
+	}
+	if err := unmountBelow(volumes); err != nil {
+		return err
+	}
+	// Nothing is mounted below any more, so nothing but the pod's own files is removed.
+	for _, dir := range []string{subPaths, volumes} {
+		if err := os.RemoveAll(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// isMountPoint compares devices with the folder above, which is right for file systems of their own (tmpfs, CSI), not for bind mounts.
+func isMountPoint(path string) (bool, error) {
+	var own, above unix.Stat_t
+	if err := unix.Lstat(path, &own); err != nil {
+		return false, &fs.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	if err := unix.Lstat(filepath.Dir(path), &above); err != nil {
+		return false, &fs.PathError{Op: "lstat", Path: filepath.Dir(path), Err: err}
+	}
+	return own.Dev != above.Dev, nil
+}
+
+// mountsBelow lists the mount points at and below a folder, in the order they were mounted.
+func mountsBelow(dir string) ([]string, error) {
+	content, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	var found []string
+	for line := range strings.Lines(string(content)) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 {
+			continue
+		}
+		if point := unescape.Replace(fields[4]); point == dir || strings.HasPrefix(point, dir+"/") {
+			found = append(found, point)
+		}
+	}
+	return found, nil
+}
+
+// unmountBelow detaches all mounts at and below a folder, the innermost first, and fails if one is left.
+func unmountBelow(dir string) error {
+	for range 3 { // a mount can lie on top of another one
+		mounts, err := mountsBelow(dir)
+		if err != nil {
+			return err
+		}
+		if len(mounts) == 0 {
+			return nil
+		}
+		for _, mount := range slices.Backward(mounts) {
+			err := unix.Unmount(mount, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+				return fmt.Errorf("unmount %s: %w", mount, err)
+			}
+		}
+	}
+	left, err := mountsBelow(dir)
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("still mounted: %s", strings.Join(left, ", "))
+	}
+	return err
+}
+
+// mountTmpfs mounts a tmpfs of at most size bytes (0: the kernel's default, half of the memory). Its pages do not go to swap
+// where the kernel knows how to prevent it.
+func mountTmpfs(dir string, size int64) error {
+	options := "mode=0777"
+	if size > 0 {
+		options += ",size=" + strconv.FormatInt(size, 10)
+	}
+	err := unix.Mount("tmpfs", dir, "tmpfs", 0, options+",noswap")
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.Mount("tmpfs", dir, "tmpfs", 0, options)
+	}
+	if err != nil {
+		return fmt.Errorf("mount tmpfs at %s: %w", dir, err)
+	}
+	return nil
+}
+
+// bind shows source at target too, with what is mounted below it. The copy is a slave: it sees later mounts of the source, but
+// taking it away does not take away the source's.
+func bind(source, target string) error {
+	if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("bind %s to %s: %w", source, target, err)
+	}
+	if err := unix.Mount("", target, "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("bind %s to %s: make slave: %w", source, target, err)
+	}
+	return nil
+}
+
+// ShareMounts makes dir a mount point whose mounts propagate: mountPropagation Bidirectional needs it, and not every machine's root is
+// shared. It does nothing where dir already lies on a shared mount.
+func ShareMounts(dir string) error {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	longest, shared := "", false
+	for line := range strings.Lines(string(mounts)) {
+		fields := strings.Fields(line)
+		if len(fields) < 7 {
+			continue
+		}
+		point := fields[4]
+		if len(point) >= len(longest) && (point == "/" || dir == point || strings.HasPrefix(dir, point+"/")) {
+			longest = point
+			shared = slices.ContainsFunc(fields[6:], func(field string) bool { return strings.HasPrefix(field, "shared:") })
+		}
+	}
+	if shared {
+		return nil
+	}
+	if longest != dir {
+		if err := unix.Mount(dir, dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("share mounts below %s: %w", dir, err)
+		}
+	}
+	if err := unix.Mount("", dir, "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("share mounts below %s: %w", dir, err)
+	}
+	return nil
+}

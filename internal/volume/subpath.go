@@ -1,0 +1,128 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"golang.org/x/sys/unix"
+)
+
+// subPathsDir holds the bind mounts of sub paths: podDir/volume-subpaths/VOLUME/CONTAINER/INDEX.
+const subPathsDir = "volume-subpaths"
+
+// SubPath makes a part of a volume mountable and says where. A container can write symlinks into its volumes, also while this runs,
+// so the path is resolved by the kernel beneath the volume (openat2 with RESOLVE_BENEATH), and what was opened is bind-mounted by its
+// descriptor: nothing resolves the path a second time.
+func (m *Manager) SubPath(_ context.Context, podDir string, mount corev1.VolumeMount, container string, index int, from MountPoint, subPath string) (string, error) {
+	fd, err := openBeneath(from.HostPath, subPath)
+	if errors.Is(err, unix.ENOENT) {
+		if err = makeBeneath(from.HostPath, subPath); err == nil {
+			fd, err = openBeneath(from.HostPath, subPath)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("subPath %q of volume %q: %w", subPath, mount.Name, err)
+	}
+	defer unix.Close(fd)
+	target := filepath.Join(podDir, subPathsDir, mount.Name, container, strconv.Itoa(index))
+	if err := bindDescriptor(fd, target); err != nil {
+		return "", fmt.Errorf("subPath %q of volume %q: %w", subPath, mount.Name, err)
+	}
+	return target, nil
+}
+
+// openBeneath opens a path for reference only. Links that lead out of root, absolute ones included, are errors.
+func openBeneath(root, path string) (int, error) {
+	base, err := unix.Open(root, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &fs.PathError{Op: "open", Path: root, Err: err}
+	}
+	defer unix.Close(base)
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	for range 10 {
+		fd, err := unix.Openat2(base, filepath.Clean(path), &how)
+		if errors.Is(err, unix.EAGAIN) {
+			continue // somebody renames while the kernel looks: it cannot promise that it stayed beneath
+		}
+		if errors.Is(err, unix.EXDEV) {
+			return -1, errors.New("it leads outside of the volume")
+		}
+		return fd, err
+	}
+	return -1, unix.EAGAIN
+}
+
+// makeBeneath makes missing folders with the permissions of the volume's root folder.
+func makeBeneath(root, path string) error {
+	info, err := os.Stat(root)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a directory", root)
+	}
+	confined, err := os.OpenRoot(root)
+	if err != nil {
+		return err
+	}
+	defer confined.Close()
+	if err := confined.MkdirAll(path, info.Mode().Perm()); err != nil {
+		return err
+	}
+	return confined.Chmod(path, info.Mode().Perm()) // against the umask
+}
+
+// bindDescriptor bind-mounts an open file or folder, unless target shows the same one already (the container restarts).
+func bindDescriptor(fd int, target string) error {
+	var source unix.Stat_t
+	if err := unix.Fstat(fd, &source); err != nil {
+		return err
+	}
+	mounts, err := mountsBelow(target)
+	if err != nil {
+		return err
+	}
+	if len(mounts) > 0 {
+		var shown unix.Stat_t
+		if err := unix.Stat(target, &shown); err == nil && shown.Dev == source.Dev && shown.Ino == source.Ino {
+			return nil
+		}
+		if err := unmountBelow(target); err != nil {
+			return err
+		}
+	}
+	if err := makeTarget(target, source.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
+		return err
+	}
+	return bind("/proc/self/fd/"+strconv.Itoa(fd), target)
+}
+
+// makeTarget makes an empty file or folder to mount on, replacing one of the other kind.
+func makeTarget(target string, folder bool) error {
+	if info, err := os.Lstat(target); err == nil {
+		if info.IsDir() == folder {
+			return nil
+		}
+		if err := os.Remove(target); err != nil {
+			return err
+		}
+	}
+	if folder {
+		return os.MkdirAll(target, 0o750)
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
