@@ -24,7 +24,7 @@ type Config struct {
 	Enable, Disable []string
 	// Authorizer decides on the permissions that plugins ask for.
 	Authorizer auth.Authorizer
-	// Roles is needed for the check that nobody grants more than they have; nil leaves that to Authorizer's verbs alone.
+	// Roles is needed for the check that nobody grants more than they have; nil leaves the check out.
 	Roles *rbac.Authorizer
 	// Webhooks and policies take their places in the order when they are given.
 	MutatingPolicy, MutatingWebhook, ValidatingPolicy, ValidatingWebhook Plugin
@@ -41,7 +41,6 @@ type kinds struct {
 	limitRanges     *client.Lazy[*corev1.LimitRange]
 	pods            *client.Lazy[*corev1.Pod]
 	nodes           *client.Lazy[*corev1.Node]
-	volumes         *client.Lazy[*corev1.PersistentVolume]
 	quotas          *client.Lazy[*corev1.ResourceQuota]
 	priorityClasses *client.Lazy[*schedulingv1.PriorityClass]
 	storageClasses  *client.Lazy[*storagev1.StorageClass]
@@ -53,6 +52,9 @@ type kinds struct {
 // Default is the chain of upstream's default plugins in upstream's order. The client, which may read everything, is
 // used until ctx ends.
 func Default(ctx context.Context, c client.Interface, config Config) (Chain, error) {
+	if config.Authorizer == nil {
+		config.Authorizer = auth.Authorizers{}
+	}
 	if config.Suffix == nil {
 		config.Suffix = utilrand.String
 	}
@@ -65,7 +67,6 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		limitRanges:     client.NewLazy[*corev1.LimitRange](ctx, c, nil),
 		pods:            client.NewLazy[*corev1.Pod](ctx, c, nil),
 		nodes:           client.NewLazy[*corev1.Node](ctx, c, nil),
-		volumes:         client.NewLazy[*corev1.PersistentVolume](ctx, c, nil),
 		quotas:          client.NewLazy[*corev1.ResourceQuota](ctx, c, nil),
 		priorityClasses: client.NewLazy[*schedulingv1.PriorityClass](ctx, c, nil),
 		storageClasses:  client.NewLazy[*storagev1.StorageClass](ctx, c, nil),
@@ -73,18 +74,34 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		ingressClasses:  client.NewLazy[*networkingv1.IngressClass](ctx, c, nil),
 		runtimeClasses:  client.NewLazy[*nodev1.RuntimeClass](ctx, c, nil),
 	}
+	security, err := newPodSecurity(k)
+	if err != nil {
+		return nil, err
+	}
 	all := Chain{
 		newNamespaceLifecycle(k.namespaces),
 		newLimitRanger(k.limitRanges),
 		newServiceAccount(k.accounts, config.Suffix),
 		newNodeRestriction(k, config.Authorizer),
 		newTaintNodesByCondition(),
+		security,
 		newPriority(k.priorityClasses),
 		newDefaultTolerationSeconds(),
+		newDefaultStorageClass(k.storageClasses),
+		newStorageInUse(),
+		newOwnerReferences(config.Authorizer),
+		newClaimResize(k.storageClasses),
+		newRuntimeClass(k.runtimeClasses),
+		newCertificateApproval(config.Authorizer),
+		newCertificateSigning(config.Authorizer),
+		newCertificateSubject(),
+		newDefaultIngressClass(k.ingressClasses),
 		config.MutatingPolicy,
 		config.MutatingWebhook,
 		config.ValidatingPolicy,
 		config.ValidatingWebhook,
+		newGrants(config.Roles, config.Authorizer),
+		newResourceQuota(c, k.quotas, config.Now),
 	}
 	return choose(all, config)
 }

@@ -1,0 +1,289 @@
+package admission
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/authtest"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// run passes an object through the default chain over a cluster with these objects, besides the namespace "ns" and its
+// default account.
+func run(t *testing.T, a Attributes, cluster ...client.Object) error {
+	t.Helper()
+	cluster = append(cluster,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "default"}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}}})
+	return through(t, a, authtest.New(cluster...))
+}
+
+func through(t *testing.T, a Attributes, m *authtest.Memory) error {
+	t.Helper()
+	chain, err := Default(t.Context(), m, Config{Suffix: func(n int) string { return strings.Repeat("x", n) }, Now: func() time.Time { return time.Unix(0, 0) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Warn, a.Annotate = func(string) {}, func(string, string) {}
+	if a.Resource == (schema.GroupVersionResource{}) {
+		obj := a.Object
+		if obj == nil {
+			obj = a.OldObject
+		}
+		a.Resource = api.ResourceOf(obj)
+		kind, _ := api.ByResource(a.Resource.GroupResource())
+		a.Kind = kind.Kind
+		if kind.Namespaced {
+			a.Namespace = obj.(client.Object).GetNamespace()
+		}
+	}
+	if a.Operation == "" {
+		a.Operation = Create
+	}
+	if err := chain.Admit(t.Context(), &a); err != nil {
+		return err
+	}
+	return chain.Validate(t.Context(), &a)
+}
+
+func newPod(change ...func(p *corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	for _, f := range change {
+		f(p)
+	}
+	return p
+}
+
+func TestAPodIsCompleted(t *testing.T) {
+	pod := newPod()
+	if err := run(t, Attributes{Object: pod}); err != nil {
+		t.Fatal(err)
+	}
+	s := pod.Spec
+	if s.ServiceAccountName != "default" || len(s.ImagePullSecrets) != 1 || s.Priority == nil || *s.Priority != 0 || *s.PreemptionPolicy != corev1.PreemptLowerPriority {
+		t.Errorf("spec is %+v", s)
+	}
+	if len(s.Volumes) != 1 || s.Volumes[0].Name != "kube-api-access-xxxxx" || len(s.Volumes[0].Projected.Sources) != 3 ||
+		len(s.Containers[0].VolumeMounts) != 1 || s.Containers[0].VolumeMounts[0].MountPath != "/var/run/secrets/kubernetes.io/serviceaccount" {
+		t.Errorf("volumes %+v, mounts %+v", s.Volumes, s.Containers[0].VolumeMounts)
+	}
+	if len(s.Tolerations) != 2 || *s.Tolerations[0].TolerationSeconds != 300 {
+		t.Errorf("tolerations %+v", s.Tolerations)
+	}
+}
+
+func TestATokenIsMountedOnlyWhereItIsWanted(t *testing.T) {
+	no := false
+	for name, pod := range map[string]*corev1.Pod{
+		"the pod says no": newPod(func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = &no }),
+		"something is there": newPod(func(p *corev1.Pod) {
+			p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: tokenMountPath}}
+		}),
+		"the account says no": newPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "shy" }),
+	} {
+		if err := run(t, Attributes{Object: pod}, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "shy"}, AutomountServiceAccountToken: &no}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(pod.Spec.Volumes) != 0 {
+			t.Errorf("%s: volumes %+v", name, pod.Spec.Volumes)
+		}
+	}
+}
+
+func TestWhatIsRefused(t *testing.T) {
+	terminating := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ending"}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating}}
+	limits := func(item corev1.LimitRangeItem) client.Object {
+		return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}
+	}
+	cpu := func(q string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(q)}
+	}
+	asking := func(request, limit string) *corev1.Pod {
+		return newPod(func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: cpu(request), Limits: cpu(limit)}
+		})
+	}
+	quota := func(hard corev1.ResourceList) client.Object {
+		return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+	}
+	one := int32(1)
+	cases := []struct {
+		name    string
+		a       Attributes
+		cluster []client.Object
+		want    string
+	}{
+		{"a namespace that is not there", Attributes{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "gone", Name: "c"}}}, nil, `namespaces "gone" not found`},
+		{"a namespace that ends", Attributes{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ending", Name: "c"}}}, []client.Object{terminating},
+			`configmaps "c" is forbidden: unable to create new content in namespace ending because it is being terminated`},
+		{"the default namespace's deletion", Attributes{Operation: Delete, Name: "default", OldObject: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}, nil,
+			`namespaces "default" is forbidden: this namespace may not be deleted`},
+		{"an unknown account", Attributes{Object: newPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "x" })}, nil,
+			`pods "p" is forbidden: error looking up service account ns/x: serviceaccount "x" not found`},
+		{"an unknown priority class", Attributes{Object: newPod(func(p *corev1.Pod) { p.Spec.PriorityClassName = "x" })}, nil,
+			`pods "p" is forbidden: no PriorityClass with name x was found`},
+		{"a priority of one's own", Attributes{Object: newPod(func(p *corev1.Pod) { p.Spec.Priority = &one })}, nil,
+			`pods "p" is forbidden: the integer value of priority (1) must not be provided in pod spec; priority admission controller computed 0 from the given PriorityClass name`},
+		{"a second default class", Attributes{Object: &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "b"}, GlobalDefault: true}},
+			[]client.Object{&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "a"}, GlobalDefault: true}},
+			`priorityclasses.scheduling.k8s.io "b" is forbidden: PriorityClass a is already marked as default for the cluster. Only one PriorityClass can be marked as global default`},
+		{"too small", Attributes{Object: asking("10m", "20m")}, []client.Object{limits(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Min: cpu("50m")})},
+			`pods "p" is forbidden: minimum cpu usage per Container is 50m, but request is 10m`},
+		{"too large", Attributes{Object: asking("1", "2")}, []client.Object{limits(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpu("1")})},
+			`pods "p" is forbidden: maximum cpu usage per Pod is 1, but limit is 2`},
+		{"too far apart", Attributes{Object: asking("1", "3")}, []client.Object{limits(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: cpu("2")})},
+			`pods "p" is forbidden: cpu max limit to request ratio per Container is 2, but provided ratio is 3.000000`},
+		{"above the quota", Attributes{Object: asking("2", "2")}, []client.Object{quota(corev1.ResourceList{"requests.cpu": resource.MustParse("3")}), asking("2", "2")},
+			`pods "p" is forbidden: exceeded quota: q, requested: requests.cpu=2, used: requests.cpu=2, limited: requests.cpu=3`},
+		{"without what the quota bounds", Attributes{Object: newPod()}, []client.Object{quota(corev1.ResourceList{"limits.cpu": resource.MustParse("3")})},
+			`pods "p" is forbidden: failed quota: q: must specify limits.cpu for: c`},
+		{"an unknown runtime class", Attributes{Object: newPod(func(p *corev1.Pod) { s := "x"; p.Spec.RuntimeClassName = &s })}, nil,
+			`pods "p" is forbidden: pod rejected: RuntimeClass "x" not found`},
+		{"against the namespace's standard", Attributes{Object: func() *corev1.Pod {
+			p := newPod(func(p *corev1.Pod) { p.Spec.HostNetwork = true })
+			p.Namespace = "strict"
+			return p
+		}()}, []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "strict", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}}},
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "strict", Name: "default"}}},
+			`pods "p" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`},
+		{"growth of a claim that is not bound", Attributes{Operation: Update, Object: claimOf("2Gi", ""), OldObject: claimOf("1Gi", "")}, nil,
+			`persistentvolumeclaims "c" is forbidden: only bound persistent volume claims can be expanded`},
+		{"growth of a claim whose class does not grow", Attributes{Operation: Update, Object: claimOf("2Gi", corev1.ClaimBound), OldObject: claimOf("1Gi", corev1.ClaimBound)}, nil,
+			`only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize`},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			err := run(t, c.a, c.cluster...)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("got  %v\nwant %s", err, c.want)
+			}
+			if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
+				t.Errorf("%T is no StatusError", err)
+			}
+		})
+	}
+	err := run(t, cases[1].a, terminating)
+	if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		t.Errorf("%v has no cause NamespaceTerminating", err)
+	}
+}
+
+func claimOf(size string, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"},
+		Spec:       corev1.PersistentVolumeClaimSpec{Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}}},
+		Status:     corev1.PersistentVolumeClaimStatus{Phase: phase},
+	}
+}
+
+func TestDefaultsFromTheCluster(t *testing.T) {
+	old := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "old", CreationTimestamp: metav1.Unix(1, 0), Annotations: map[string]string{annotationDefaultStorageClass: "true"}}}
+	recent := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "recent", CreationTimestamp: metav1.Unix(2, 0), Annotations: map[string]string{annotationDefaultStorageClass: "true"}}}
+	claim := claimOf("1Gi", "")
+	if err := run(t, Attributes{Object: claim}, old, recent); err != nil || claim.Spec.StorageClassName == nil || *claim.Spec.StorageClassName != "recent" || len(claim.Finalizers) != 1 {
+		t.Errorf("%v %+v", err, claim)
+	}
+	pod := newPod()
+	limit := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+		Type: corev1.LimitTypeContainer, Default: corev1.ResourceList{"cpu": resource.MustParse("1")}, DefaultRequest: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("1Mi")},
+	}}}}
+	if err := run(t, Attributes{Object: pod}, limit); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := pod.Annotations[limitRangerAnnotation], "LimitRanger plugin set: cpu, memory request for container c; cpu limit for container c"; got != want {
+		t.Errorf("annotation is %q, want %q", got, want)
+	}
+	gvisor := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "gvisor"}, Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{"memory": resource.MustParse("64Mi")}},
+		Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"sandbox": "yes"}}}
+	name := "gvisor"
+	pod = newPod(func(p *corev1.Pod) { p.Spec.RuntimeClassName = &name })
+	if err := run(t, Attributes{Object: pod}, gvisor); err != nil || pod.Spec.Overhead.Memory().String() != "64Mi" || pod.Spec.NodeSelector["sandbox"] != "yes" {
+		t.Errorf("%v %+v", err, pod.Spec)
+	}
+}
+
+func TestQuotaIsChargedAndDryRunIsNot(t *testing.T) {
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/configmaps": resource.MustParse("2")}}}
+	m := authtest.New(quota, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}})
+	create := func(dry bool) error {
+		return through(t, Attributes{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}, DryRun: dry}, m)
+	}
+	if err := create(true); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := create(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := create(false); err == nil || !strings.Contains(err.Error(), "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=2, limited: count/configmaps=2") {
+		t.Error(err)
+	}
+}
+
+func TestANodeWritesOnlyItsOwn(t *testing.T) {
+	node := func(name string, labels map[string]string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+	}
+	mirror := newPod(func(p *corev1.Pod) {
+		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+		p.Spec.NodeName = "n1"
+	})
+	bound := newPod(func(p *corev1.Pod) { p.Spec.NodeName = "n2" })
+	cases := []struct {
+		name string
+		a    Attributes
+		want string // "" is allowed
+	}{
+		{"its own node", Attributes{Object: node("n1", map[string]string{"kubernetes.io/hostname": "n1", "example.com/x": "y", "node.kubernetes.io/any": "z"})}, ""},
+		{"another node", Attributes{Object: node("n2", nil)}, `node "n1" is not allowed to modify node "n2"`},
+		{"a restricted label", Attributes{Object: node("n1", map[string]string{"node-restriction.kubernetes.io/x": "y"})}, `node "n1" is not allowed to set the following labels: node-restriction.kubernetes.io/x`},
+		{"a role", Attributes{Object: node("n1", map[string]string{"node-role.kubernetes.io/control-plane": ""}), OldObject: node("n1", nil), Operation: Update, Name: "n1"}, `is not allowed to modify labels: node-role.kubernetes.io/control-plane`},
+		{"a mirror pod", Attributes{Object: mirror}, ""},
+		{"another pod", Attributes{Object: newPod()}, `pod does not have "kubernetes.io/config.mirror" annotation, node "n1" can only create mirror pods`},
+		{"another node's pod", Attributes{Operation: Delete, Name: "p", OldObject: bound}, `node "n1" can only delete pods with spec.nodeName set to itself`},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			c.a.User = auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}}
+			err := run(t, c.a)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got  %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestPluginsAreTurnedOffByNameAndUnknownNamesAreErrors(t *testing.T) {
+	m := authtest.New(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}})
+	chain, err := Default(context.Background(), m, Config{Disable: []string{"ServiceAccount"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Attributes{Operation: Create, Resource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: "ns", Object: runtime.Object(newPod()), Warn: func(string) {}, Annotate: func(string, string) {}}
+	if err := chain.Admit(context.Background(), a); err != nil {
+		t.Error(err)
+	}
+	for _, p := range chain {
+		if p.Name() == "OwnerReferencesPermissionEnforcement" {
+			t.Error("a plugin that is off by default is on")
+		}
+	}
+	if _, err := Default(context.Background(), m, Config{Disable: []string{"ServiceAcount"}}); err == nil {
+		t.Error("a misspelt name was accepted")
+	}
+}

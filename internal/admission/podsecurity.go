@@ -1,0 +1,101 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	psadmission "k8s.io/pod-security-admission/admission"
+	psconfig "k8s.io/pod-security-admission/admission/api"
+	psapi "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/metrics"
+	"k8s.io/pod-security-admission/policy"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// podSecurity holds pods to the Pod Security Standard that their namespace's labels ask for.
+type podSecurity struct {
+	base
+	library *psadmission.Admission
+}
+
+func newPodSecurity(k kinds) (Plugin, error) {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("pod security: %w", err)
+	}
+	privileged := string(psapi.LevelPrivileged)
+	library := &psadmission.Admission{
+		Configuration: &psconfig.PodSecurityConfiguration{Defaults: psconfig.PodSecurityDefaults{
+			Enforce: privileged, EnforceVersion: psapi.VersionLatest, Audit: privileged, AuditVersion: psapi.VersionLatest, Warn: privileged, WarnVersion: psapi.VersionLatest,
+		}},
+		Evaluator:       evaluator,
+		Metrics:         noMetrics{},
+		NamespaceGetter: namespaceGetter{k.namespaces},
+		PodLister:       podLister{k.pods},
+	}
+	if err := library.CompleteConfiguration(); err != nil {
+		return nil, fmt.Errorf("pod security: %w", err)
+	}
+	if err := library.ValidateConfiguration(); err != nil {
+		return nil, fmt.Errorf("pod security: %w", err)
+	}
+	return podSecurity{base{"PodSecurity", []Operation{Create, Update}}, library}, nil
+}
+
+// Validate implements Validator.
+func (p podSecurity) Validate(ctx context.Context, a *Attributes) error {
+	gr := a.groupResource()
+	if gr != corev1.Resource("namespaces") && !p.library.PodSpecExtractor.HasPodSpec(gr) || a.is("", "pods", "binding") || a.is("", "pods", "eviction") {
+		return nil
+	}
+	response := p.library.Validate(ctx, &psapi.AttributesRecord{
+		Name: a.objectName(), Namespace: a.Namespace, Kind: a.Kind, Resource: a.Resource, Subresource: a.Subresource,
+		Operation: admissionv1.Operation(a.Operation), Object: a.Object, OldObject: a.OldObject, Username: a.User.Name,
+	})
+	for _, w := range response.Warnings {
+		a.Warn(w)
+	}
+	for k, v := range response.AuditAnnotations {
+		a.Annotate("pod-security.kubernetes.io/"+k, v)
+	}
+	if response.Allowed {
+		return nil
+	}
+	if response.Result == nil {
+		return a.forbid(errors.New("refused by the pod security policy of the namespace"))
+	}
+	return &apierrors.StatusError{ErrStatus: *response.Result}
+}
+
+type namespaceGetter struct {
+	namespaces *client.Lazy[*corev1.Namespace]
+}
+
+func (g namespaceGetter) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	return g.namespaces.Find(ctx, "", name)
+}
+
+type podLister struct {
+	pods *client.Lazy[*corev1.Pod]
+}
+
+func (l podLister) ListPods(_ context.Context, namespace string) ([]*corev1.Pod, error) {
+	view, err := l.pods.View()
+	if err != nil {
+		return nil, err
+	}
+	return view.List(namespace, nil), nil
+}
+
+// noMetrics: the API server counts refusals by plugin itself.
+type noMetrics struct{}
+
+func (noMetrics) RecordEvaluation(metrics.Decision, psapi.LevelVersion, metrics.Mode, psapi.Attributes) {
+}
+func (noMetrics) RecordExemption(psapi.Attributes)   {}
+func (noMetrics) RecordError(bool, psapi.Attributes) {}

@@ -1,0 +1,235 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/client"
+	rules "github.com/knarr-project/knarr/internal/resource"
+)
+
+// resourceQuota counts what a write would use against the quotas of its namespace, and writes the new usage into their
+// status before it lets the write pass: compare-and-swap on each quota keeps two writes from sharing the last free place.
+// Usage that a failed or deleted object no longer needs is taken back by the quota controller.
+type resourceQuota struct {
+	base
+	client client.Interface
+	quotas *client.Lazy[*corev1.ResourceQuota]
+	now    func() time.Time
+}
+
+func newResourceQuota(c client.Interface, quotas *client.Lazy[*corev1.ResourceQuota], now func() time.Time) Plugin {
+	return resourceQuota{base{"ResourceQuota", []Operation{Create, Update}}, c, quotas, now}
+}
+
+// quotaAttempts is how often a lost compare-and-swap is tried again.
+const quotaAttempts = 10
+
+// Validate implements Validator.
+func (p resourceQuota) Validate(ctx context.Context, a *Attributes) error {
+	resize := a.is("", "pods", "resize")
+	if a.Namespace == "" || a.Subresource != "" && !resize || a.Object == nil || !resize && a.Operation == Update && !changesUsage(a.Object) {
+		return nil
+	}
+	view, err := p.quotas.View()
+	if err != nil {
+		return err
+	}
+	quotas := view.List(a.Namespace, nil)
+	if len(quotas) == 0 {
+		return nil
+	}
+	delta := p.delta(a)
+	for _, quota := range quotas {
+		if err := p.charge(ctx, a, quota, delta); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changesUsage: of updates, those of claims and Services can use more. Pods change by resize.
+func changesUsage(obj runtime.Object) bool {
+	switch obj.(type) {
+	case *corev1.PersistentVolumeClaim, *corev1.Service:
+		return true
+	}
+	return false
+}
+
+// delta is what the write uses more than before.
+func (p resourceQuota) delta(a *Attributes) corev1.ResourceList {
+	now := metav1.NewTime(p.now())
+	used := rules.QuotaUsage(a.groupResource(), a.Object, now)
+	if a.Operation == Create || a.OldObject == nil {
+		return used
+	}
+	for name, before := range rules.QuotaUsage(a.groupResource(), a.OldObject, now) {
+		after := used[name]
+		after.Sub(before)
+		used[name] = after
+	}
+	return used
+}
+
+// charge adds the delta to one quota, or says why it does not fit.
+func (p resourceQuota) charge(ctx context.Context, a *Attributes, quota *corev1.ResourceQuota, delta corev1.ResourceList) error {
+	for range quotaAttempts {
+		next, err := p.next(ctx, a, quota, delta)
+		if next == nil || err != nil || a.DryRun {
+			return err
+		}
+		_, err = client.UpdateStatus(ctx, p.client, next)
+		if err == nil || apierrors.IsNotFound(err) {
+			return nil
+		}
+		if !apierrors.IsConflict(err) {
+			return a.forbid(fmt.Errorf("failed quota: %s: %w", quota.Name, err))
+		}
+		if quota, err = client.Get[*corev1.ResourceQuota](ctx, p.client, quota.Namespace, quota.Name); err != nil {
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return a.forbid(fmt.Errorf("failed quota: %w", err))
+		}
+	}
+	return apierrors.NewConflict(a.groupResource(), a.objectName(), fmt.Errorf("quota %s changed too often, please try again", quota.Name))
+}
+
+// next is the quota with the delta added to its usage; nil when the quota does not bound what the write uses.
+func (p resourceQuota) next(ctx context.Context, a *Attributes, quota *corev1.ResourceQuota, delta corev1.ResourceList) (*corev1.ResourceQuota, error) {
+	if !rules.QuotaConcerns(quota, a.Object) {
+		return nil, nil
+	}
+	hard := quota.Status.Hard
+	if len(hard) == 0 {
+		hard = quota.Spec.Hard
+	}
+	if pod, ok := a.Object.(*corev1.Pod); ok && a.Operation == Create {
+		if missing := rules.QuotaMissing(pod, slices.Collect(maps.Keys(hard))); len(missing) > 0 {
+			return nil, a.forbid(fmt.Errorf("failed quota: %s: must specify %s", quota.Name, strings.Join(missing, "; ")))
+		}
+	}
+	requested := corev1.ResourceList{}
+	for name, value := range delta {
+		if _, bounded := hard[name]; bounded && value.Sign() > 0 {
+			requested[name] = value
+		}
+	}
+	if len(requested) == 0 {
+		return nil, nil
+	}
+	used, err := p.used(ctx, quota, hard)
+	if err != nil {
+		return nil, a.forbid(err)
+	}
+	next := quota.DeepCopy()
+	next.Status.Hard, next.Status.Used = hard.DeepCopy(), used.DeepCopy()
+	exceeded := corev1.ResourceList{}
+	for name, value := range requested {
+		sum := used[name].DeepCopy()
+		sum.Add(value)
+		next.Status.Used[name] = sum
+		if limit := hard[name]; sum.Cmp(limit) > 0 {
+			exceeded[name] = value
+		}
+	}
+	if len(exceeded) > 0 {
+		return nil, a.forbid(fmt.Errorf("exceeded quota: %s, requested: %s, used: %s, limited: %s",
+			quota.Name, listed(exceeded, exceeded), listed(used, exceeded), listed(hard, exceeded)))
+	}
+	return next, nil
+}
+
+// listed writes the values of some resources as upstream does: "cpu=1,memory=2Gi".
+func listed(values, of corev1.ResourceList) string {
+	var parts []string
+	for _, name := range names(of) {
+		value := values[name]
+		parts = append(parts, string(name)+"="+value.String())
+	}
+	return strings.Join(parts, ",")
+}
+
+// used is the quota's usage. Where its status does not tell yet (a quota a moment old), the objects are counted.
+func (p resourceQuota) used(ctx context.Context, quota *corev1.ResourceQuota, hard corev1.ResourceList) (corev1.ResourceList, error) {
+	known := true
+	for name := range hard {
+		if _, ok := quota.Status.Used[name]; !ok {
+			known = false
+		}
+	}
+	if known {
+		return quota.Status.Used, nil
+	}
+	return CountUsage(ctx, p.client, quota, hard, metav1.NewTime(p.now()))
+}
+
+// CountUsage counts what the objects of a quota's namespace use of the resources named in hard.
+func CountUsage(ctx context.Context, c client.Interface, quota *corev1.ResourceQuota, hard corev1.ResourceList, now metav1.Time) (corev1.ResourceList, error) {
+	used := corev1.ResourceList{}
+	byKind := map[schema.GroupResource][]corev1.ResourceName{}
+	for name := range hard {
+		used[name] = *resource.NewQuantity(0, resource.DecimalSI)
+		if gr, ok := rules.QuotaKind(name); ok {
+			byKind[gr] = append(byKind[gr], name)
+		}
+	}
+	for gr, resources := range byKind {
+		objects, err := objectsOf(ctx, c, gr, quota.Namespace)
+		if err != nil {
+			return nil, fmt.Errorf("count %s for quota %s: %w", gr, quota.Name, err)
+		}
+		for _, obj := range objects {
+			if !rules.QuotaConcerns(quota, obj) {
+				continue
+			}
+			usage := rules.QuotaUsage(gr, obj, now)
+			for _, name := range resources {
+				sum := used[name]
+				sum.Add(usage[name])
+				used[name] = sum
+			}
+		}
+	}
+	return used, nil
+}
+
+func objectsOf(ctx context.Context, c client.Interface, gr schema.GroupResource, namespace string) ([]runtime.Object, error) {
+	res := schema.GroupVersionResource{Group: gr.Group, Resource: gr.Resource}
+	if kind, ok := api.ByResource(gr); ok {
+		res = kind.GVR()
+	} else {
+		lists, err := c.Discovery(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, list := range lists {
+			gv, err := schema.ParseGroupVersion(list.GroupVersion)
+			if err == nil && gv.Group == gr.Group && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == gr.Resource }) {
+				res.Version = gv.Version
+			}
+		}
+		if res.Version == "" {
+			// A quota may name a kind that will be defined later.
+			return nil, nil
+		}
+	}
+	view, err := c.View(ctx, res, client.Scope{})
+	if err != nil {
+		return nil, err
+	}
+	return view.List(namespace, nil), nil
+}
