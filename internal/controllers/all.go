@@ -9,6 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/deployment"
 	"github.com/knarr-project/knarr/internal/controllers/endpoint"
 	"github.com/knarr-project/knarr/internal/controllers/gc"
+	"github.com/knarr-project/knarr/internal/controllers/job"
 	"github.com/knarr-project/knarr/internal/controllers/namespace"
 	"github.com/knarr-project/knarr/internal/controllers/node"
 	"github.com/knarr-project/knarr/internal/controllers/replicaset"
@@ -30,6 +31,9 @@ func All() []controller.Starter {
 		deployment.Deployment,
 		daemonset.DaemonSet,
 		statefulset.StatefulSet,
+		job.Job,
+		job.CronJob,
+		job.TTLAfterFinished,
 		endpoint.Slice,
 		endpoint.Endpoints,
 		endpoint.Mirror,

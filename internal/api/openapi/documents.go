@@ -1,0 +1,106 @@
+package openapi
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/knarr-project/knarr/internal/api"
+)
+
+// Version is the version that the documents say.
+const Version = "v1.36.3"
+
+// groupVersions are those of the table, in its order.
+func groupVersions() []schema.GroupVersion {
+	var list []schema.GroupVersion
+	seen := map[schema.GroupVersion]bool{}
+	for _, k := range api.Kinds() {
+		for _, v := range k.Served {
+			gv := schema.GroupVersion{Group: k.Kind.Group, Version: v}
+			if !seen[gv] {
+				seen[gv] = true
+				list = append(list, gv)
+			}
+		}
+	}
+	return list
+}
+
+// paths3 are the paths below /openapi/v3/ of the documents there are: "api/v1", "apis/apps/v1", ...
+func paths3() []string {
+	list := []string{"api", "apis", "version"}
+	for _, gv := range groupVersions() {
+		if gv.Group == "" {
+			list = append(list, "api/"+gv.Version)
+			continue
+		}
+		list = append(list, "apis/"+gv.Group+"/"+gv.Version)
+		if group := "apis/" + gv.Group; !contains(list, group) {
+			list = append(list, group)
+		}
+	}
+	return list
+}
+
+func contains(list []string, s string) bool {
+	for _, e := range list {
+		if e == s {
+			return true
+		}
+	}
+	return false
+}
+
+// build3 makes the document of one of paths3.
+func build3(path string) (*spec3.OpenAPI, error) {
+	parts := strings.Split(path, "/")
+	var routes []route
+	switch {
+	case path == "version":
+		routes = versionRoutes()
+	case path == "apis":
+		routes = groupsRoutes()
+	case path == "api":
+		routes = groupRoutes("")
+	case parts[0] == "api":
+		return groupVersionDocument(schema.GroupVersion{Version: parts[1]})
+	case len(parts) == 2:
+		routes = groupRoutes(parts[1])
+	default:
+		return groupVersionDocument(schema.GroupVersion{Group: parts[1], Version: parts[2]})
+	}
+	s, err := newSchemas(v3)
+	if err != nil {
+		return nil, err
+	}
+	return document3(s, routes, Version), nil
+}
+
+func groupVersionDocument(gv schema.GroupVersion) (*spec3.OpenAPI, error) {
+	s, err := newSchemas(v3, gv)
+	if err != nil {
+		return nil, err
+	}
+	return document3(s, groupVersionRoutes(gv), Version), nil
+}
+
+// build2 makes the one document of OpenAPI v2.
+func build2() (*spec.Swagger, error) {
+	s, err := newSchemas(v2)
+	if err != nil {
+		return nil, err
+	}
+	routes := append(groupsRoutes(), versionRoutes()...)
+	groups := map[string]bool{}
+	for _, gv := range groupVersions() {
+		if !groups[gv.Group] {
+			groups[gv.Group] = true
+			routes = append(routes, groupRoutes(gv.Group)...)
+		}
+		routes = append(routes, groupVersionRoutes(gv)...)
+	}
+	return document2(s, routes, Version), nil
+}

@@ -1,0 +1,290 @@
+package openapi
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	openapi_v2 "github.com/google/gnostic-models/openapiv2"
+	openapi_v3 "github.com/google/gnostic-models/openapiv3"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// Provider adds documents of group versions that are not in the table: custom resources, aggregated APIs. Nothing of it is
+// called before a client asks for OpenAPI.
+type Provider interface {
+	// Revision changes whenever anything else here changes.
+	Revision() uint64
+	// Hashes names the version 3 documents ("apis/GROUP/VERSION") with a hash of what they will say.
+	Hashes() map[string]string
+	// Document makes one of them.
+	Document(path string) (*spec3.OpenAPI, error)
+	// Extend adds paths and definitions to the version 2 document.
+	Extend(doc *spec.Swagger) error
+}
+
+const (
+	rootV2      = "/openapi/v2"
+	rootV3      = "/openapi/v3"
+	mediaJSON   = "application/json"
+	mediaProto2 = "application/com.github.proto-openapi.spec.v2"
+	mediaProto3 = "application/com.github.proto-openapi.spec.v3"
+)
+
+// Handler serves /openapi/v2 and /openapi/v3. Safe for concurrent use.
+type Handler struct {
+	provider Provider
+	// identity stands for the content of built-in documents: it is the same as long as the binary is.
+	identity func() string
+
+	mu       sync.Mutex
+	revision uint64
+	pages    map[page][]byte // compressed
+}
+
+type page struct {
+	path  string
+	proto bool
+}
+
+// New makes a Handler; the provider may be nil.
+func New(provider Provider) *Handler {
+	return &Handler{provider: provider, identity: sync.OnceValue(buildIdentity), pages: map[page][]byte{}}
+}
+
+// Handles tells whether a path is one of OpenAPI's.
+func Handles(path string) bool {
+	return path == rootV2 || path == rootV3 || strings.HasPrefix(path, rootV3+"/")
+}
+
+// buildIdentity names this binary: the revision it was built from or, for a build from changed files, the time of the file.
+func buildIdentity() string {
+	text := Version
+	if info, ok := debug.ReadBuildInfo(); ok {
+		text = info.String()
+	}
+	if path, err := os.Executable(); err == nil {
+		if file, err := os.Stat(path); err == nil {
+			text += file.ModTime().Format(time.RFC3339Nano)
+		}
+	}
+	return text
+}
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	if path == rootV3 {
+		h.serveIndex(w)
+		return
+	}
+	media, name := mediaProto3, strings.TrimPrefix(path, rootV3+"/")
+	if path == rootV2 {
+		media, name = mediaProto2, rootV2
+	}
+	asProto, ok := negotiate(r.Header.Get("Accept"), media)
+	if !ok {
+		http.Error(w, "only JSON and "+media+"@v1.0+protobuf are to be had", http.StatusNotAcceptable)
+		return
+	}
+	hash, body, err := h.page(page{name, asProto})
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		http.NotFound(w, r)
+		return
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	h.respond(w, r, media, asProto, hash, body)
+}
+
+func (h *Handler) respond(w http.ResponseWriter, r *http.Request, media string, asProto bool, hash string, compressed []byte) {
+	header := w.Header()
+	if wanted := r.URL.Query().Get("hash"); wanted != "" {
+		if wanted != hash {
+			u := *r.URL
+			u.RawQuery = url.Values{"hash": {hash}}.Encode()
+			http.Redirect(w, r, u.String(), http.StatusMovedPermanently)
+			return
+		}
+		header.Set("Cache-Control", "public, immutable")
+		header.Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
+	}
+	etag := `"` + hash + `"`
+	header.Set("Etag", etag)
+	header.Set("Vary", "Accept, Accept-Encoding")
+	if strings.Contains(r.Header.Get("If-None-Match"), etag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	header.Set("Content-Type", mediaJSON)
+	if asProto {
+		header.Set("Content-Type", media+".v1.0+protobuf")
+	}
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		header.Set("Content-Encoding", "gzip")
+		_, _ = w.Write(compressed) // the client may be gone
+		return
+	}
+	unpack, err := gzip.NewReader(bytes.NewReader(compressed))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_, _ = io.Copy(w, unpack)
+}
+
+// negotiate tells whether the client prefers protobuf to JSON.
+func negotiate(accept, media string) (asProto, ok bool) {
+	if accept == "" {
+		return false, true
+	}
+	for _, clause := range strings.Split(accept, ",") {
+		name, _, _ := strings.Cut(strings.TrimSpace(clause), ";")
+		switch name {
+		case media + "@v1.0+protobuf", media + ".v1.0+protobuf":
+			return true, true
+		case mediaJSON, "*/*", "application/*":
+			return false, true
+		}
+	}
+	return false, false
+}
+
+// serveIndex lists the version 3 documents.
+func (h *Handler) serveIndex(w http.ResponseWriter) {
+	type entry struct {
+		ServerRelativeURL string `json:"serverRelativeURL"`
+	}
+	index := struct {
+		Paths map[string]entry `json:"paths"`
+	}{map[string]entry{}}
+	add := func(path, hash string) {
+		index.Paths[path] = entry{rootV3 + "/" + path + "?hash=" + hash}
+	}
+	for _, path := range paths3() {
+		add(path, h.hash(path))
+	}
+	if h.provider != nil {
+		for path, hash := range h.provider.Hashes() {
+			add(path, hash)
+		}
+	}
+	w.Header().Set("Content-Type", mediaJSON)
+	_ = json.NewEncoder(w).Encode(index) // the client may be gone
+}
+
+// hash of a built-in document.
+func (h *Handler) hash(path string) string {
+	sum := sha256.Sum256([]byte(path + "\n" + h.identity()))
+	return strings.ToUpper(hex.EncodeToString(sum[:]))
+}
+
+// page gives a document's hash and its compressed bytes. The path of the version 2 document is rootV2. One document is made at a
+// time: what is in memory meanwhile is many times its result.
+func (h *Handler) page(p page) (string, []byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var extra map[string]string
+	if h.provider != nil {
+		if revision := h.provider.Revision(); revision != h.revision {
+			h.revision, h.pages = revision, map[page][]byte{}
+		}
+		extra = h.provider.Hashes()
+	}
+	hash, custom := extra[p.path]
+	switch {
+	case custom:
+	case p.path == rootV2:
+		names := slices.Sorted(maps.Keys(extra))
+		for _, name := range names {
+			hash += name + extra[name]
+		}
+		hash = h.hash(p.path + hash)
+	case contains(paths3(), p.path):
+		hash = h.hash(p.path)
+	default:
+		return "", nil, fs.ErrNotExist
+	}
+	if body, ok := h.pages[p]; ok {
+		return hash, body, nil
+	}
+	body, err := h.build(p, custom)
+	if err != nil {
+		return "", nil, fmt.Errorf("make OpenAPI document %s: %w", p.path, err)
+	}
+	var compressed bytes.Buffer
+	pack := gzip.NewWriter(&compressed)
+	if _, err := pack.Write(body); err != nil {
+		return "", nil, err
+	}
+	if err := pack.Close(); err != nil {
+		return "", nil, err
+	}
+	h.pages[p] = bytes.Clone(compressed.Bytes())
+	return hash, h.pages[p], nil
+}
+
+func (h *Handler) build(p page, custom bool) ([]byte, error) {
+	if p.path == rootV2 {
+		doc, err := build2()
+		if err != nil {
+			return nil, err
+		}
+		if h.provider != nil {
+			if err := h.provider.Extend(doc); err != nil {
+				return nil, err
+			}
+		}
+		data, err := json.Marshal(doc)
+		if err != nil || !p.proto {
+			return data, err
+		}
+		parsed, err := openapi_v2.ParseDocument(data)
+		if err != nil {
+			return nil, err
+		}
+		return proto.Marshal(parsed)
+	}
+	var doc *spec3.OpenAPI
+	var err error
+	if custom {
+		doc, err = h.provider.Document(p.path)
+	} else {
+		doc, err = build3(p.path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(doc)
+	if err != nil || !p.proto {
+		return data, err
+	}
+	parsed, err := openapi_v3.ParseDocument(data)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(parsed)
+}

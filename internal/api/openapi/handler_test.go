@@ -1,0 +1,142 @@
+package openapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/openapi3"
+	"k8s.io/client-go/rest"
+)
+
+func TestVersion2IsUpstreams(t *testing.T) {
+	dir := published(t)
+	data, err := os.ReadFile(filepath.Join(dir, "swagger.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type swagger struct{ Definitions, Paths map[string]map[string]any }
+	var want, got swagger
+	if err := json.Unmarshal(data, &want); err != nil {
+		t.Fatal(err)
+	}
+	doc, err := build2()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err = json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &got); err != nil {
+		t.Fatal(err)
+	}
+	for name := range want.Definitions {
+		if _, ok := got.Definitions[name]; !ok {
+			delete(want.Definitions, name) // of alpha and beta versions; version 3 has shown that none is missing
+		}
+	}
+	for _, name := range []string{"DeleteOptions", "WatchEvent"} { // of all groups' versions, previews too
+		delete(want.Definitions, "io.k8s.apimachinery.pkg.apis.meta.v1."+name)
+		delete(got.Definitions, "io.k8s.apimachinery.pkg.apis.meta.v1."+name)
+	}
+	compare(t, "v2", want.Definitions, got.Definitions)
+	for name := range got.Paths {
+		if _, ok := want.Paths[name]; !ok {
+			t.Errorf("upstream has no path %s", name)
+		}
+	}
+	if len(got.Definitions) < 500 || len(got.Paths) < 400 {
+		t.Errorf("%d definitions, %d paths", len(got.Definitions), len(got.Paths))
+	}
+}
+
+func TestClientGoReadsTheDocuments(t *testing.T) {
+	server := httptest.NewServer(New(nil))
+	defer server.Close()
+	c := discovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL})
+	doc, err := c.OpenAPISchema() // version 2, in protobuf
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(doc.GetDefinitions().GetAdditionalProperties()); n < 500 {
+		t.Errorf("version 2 has %d definitions", n)
+	}
+	root := openapi3.NewRoot(c.OpenAPIV3())
+	gvs, err := root.GroupVersions()
+	if err != nil || len(gvs) != 22 {
+		t.Fatalf("%v: %d group versions", err, len(gvs))
+	}
+	apps, err := root.GVSpec(schema.GroupVersion{Group: "apps", Version: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if apps.Paths.Paths["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"].Patch == nil {
+		t.Error("no patch of deployments")
+	}
+	paths, err := c.OpenAPIV3().Paths()
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := paths["apis/batch/v1"].Schema("application/com.github.proto-openapi.spec.v3@v1.0+protobuf")
+	if err != nil || len(body) < 10000 {
+		t.Errorf("version 3 in protobuf: %d bytes, %v", len(body), err)
+	}
+}
+
+func TestHashesSaveTransfers(t *testing.T) {
+	h := New(nil)
+	get := func(path, etag string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("GET", path, nil)
+		r.Header.Set("If-None-Match", etag)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	first := get("/openapi/v3/apis/node.k8s.io/v1", "")
+	etag := first.Header().Get("Etag")
+	if first.Code != http.StatusOK || etag == "" {
+		t.Fatalf("%d, ETag %q", first.Code, etag)
+	}
+	if w := get("/openapi/v3/apis/node.k8s.io/v1", etag); w.Code != http.StatusNotModified {
+		t.Errorf("the same again: %d", w.Code)
+	}
+	if w := get("/openapi/v3/apis/node.k8s.io/v1?hash=OLD", ""); w.Code != http.StatusMovedPermanently {
+		t.Errorf("an old hash: %d", w.Code)
+	}
+	if w := get("/openapi/v3/apis/none.k8s.io/v1", ""); w.Code != http.StatusNotFound {
+		t.Errorf("no such document: %d", w.Code)
+	}
+}
+
+func TestCost(t *testing.T) {
+	if testing.Short() {
+		t.Skip()
+	}
+	measure := func(name string, f func()) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		start := time.Now()
+		f()
+		runtime.ReadMemStats(&after)
+		t.Logf("%s: %v, %d kB allocated", name, time.Since(start).Round(time.Millisecond), (after.TotalAlloc-before.TotalAlloc)>>10)
+	}
+	h := New(nil)
+	measure("first schemas", func() { _, _ = newSchemas(v3) })
+	for _, p := range []page{{"api/v1", false}, {"apis/apps/v1", false}, {"apis/apps/v1", true}, {rootV2, false}, {rootV2, true}} {
+		measure(p.path, func() {
+			_, body, err := h.page(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%v: %d bytes kept", p, len(body))
+		})
+	}
+}
