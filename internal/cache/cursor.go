@@ -28,19 +28,28 @@ type Cursor struct {
 	reached int64  // revision up to which everything was delivered
 	changes []Change
 	events  []*event
+
+	light bool
+	track bool
+	base  *Snapshot         // if track: the newest state that everything was delivered of
+	since map[string]*Entry // if track: what was delivered since
 }
 
 // Watch opens a cursor on the changes after the revision. ErrTooOld when they are no longer in the log. The cursor must be closed.
 func (k *Kind) Watch(after int64, interest Interest) (*Cursor, error) {
+	return k.watch(&Cursor{kind: k, interest: interest.normal(), after: after})
+}
+
+func (k *Kind) watch(c *Cursor) (*Cursor, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.gone != nil {
 		return nil, k.gone
 	}
-	if after < k.log.dropped {
-		return nil, fmt.Errorf("%w: %d; the oldest that can be watched from is %d", ErrTooOld, after, k.log.dropped)
+	if c.after < k.log.dropped {
+		return nil, fmt.Errorf("%w: %d; the oldest that can be watched from is %d", ErrTooOld, c.after, k.log.dropped)
 	}
-	c := &Cursor{kind: k, interest: interest.normal(), wake: make(chan struct{}, 1), after: after, reached: after, next: k.log.find(after)}
+	c.wake, c.reached, c.next = make(chan struct{}, 1), c.after, k.log.find(c.after)
 	k.cursors.add(c, &k.log)
 	return c, nil
 }
@@ -54,6 +63,16 @@ func (c *Cursor) Close() {
 
 // Ready has a value when Poll may have news. For callers that wait for several things.
 func (c *Cursor) Ready() <-chan struct{} { return c.wake }
+
+// Follow opens a cursor on the changes after the snapshot that knows what it has delivered (see Delivered). light says that
+// its reader does not look at the objects themselves, so that they need not be kept.
+func (k *Kind) Follow(from *Snapshot, interest Interest, light bool) (*Cursor, error) {
+	return k.watch(&Cursor{kind: k, interest: interest.normal(), after: from.revision, track: true, light: light, base: from})
+}
+
+// Delivered is the state that the changes delivered so far lead to: a snapshot (of all interests), and the entries by key that have
+// changed since, nil for those that are gone. Only for cursors made by Follow.
+func (c *Cursor) Delivered() (*Snapshot, map[string]*Entry) { return c.base, c.since }
 
 // Poll is what has changed since the last call, without waiting, and a revision up to which everything has been delivered with it. The changes
 // are valid until the next call. Call it after a value of Ready has been received, or to learn the progress.
@@ -101,7 +120,7 @@ func (c *Cursor) read() (changes []Change, revision int64, more bool, err error)
 		return nil, c.reached, false, *p
 	}
 	// The stream's revision first: all changes up to it are in the log already.
-	reached := c.kind.cache.reached.Load()
+	reached := c.kind.clock.reached.Load()
 	c.events, more, err = c.take(c.events[:0])
 	if err != nil {
 		return nil, c.reached, false, err
@@ -129,7 +148,29 @@ func (c *Cursor) take(into []*event) ([]*event, bool, error) {
 	k := c.kind
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	log := &k.log
+	into, more, err := c.takeFrom(&k.log, into)
+	if err != nil || !c.track {
+		return into, more, err
+	}
+	if !more {
+		s := k.state.Load() // no writer while mu is held: exactly what the log ends with
+		c.base, c.since = &Snapshot{entries: s.entries, indexes: s.indexes}, nil
+		return into, more, nil
+	}
+	if c.since == nil {
+		c.since = map[string]*Entry{}
+	}
+	for _, e := range into {
+		if e.new != nil {
+			c.since[e.new.Key] = e.new
+		} else {
+			c.since[e.old.Key] = nil
+		}
+	}
+	return into, more, nil
+}
+
+func (c *Cursor) takeFrom(log *eventLog, into []*event) ([]*event, bool, error) {
 	if c.room == nil {
 		if c.next < log.first {
 			return into, false, c.tooOld(log)

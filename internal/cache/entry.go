@@ -20,6 +20,15 @@ type Entry struct {
 	schema    *Schema
 	object    atomic.Pointer[decoded]
 	encodings atomic.Pointer[encoding]
+	derived   atomic.Pointer[derivation]
+}
+
+// derivation is an object made from the entry's, in a list as encodings are.
+type derivation struct {
+	name   string
+	next   *derivation
+	object runtime.Object
+	err    error
 }
 
 type decoded struct {
@@ -93,6 +102,43 @@ func (e *Entry) Object() (runtime.Object, error) {
 	return d.object, d.err
 }
 
+// Derived is another object made from the entry's object under a name chosen by the caller ("metadata", "v2"), made once and
+// kept, shared and read-only. The entry's own object is not kept for it.
+func (e *Entry) Derived(name string, derive func(runtime.Object) (runtime.Object, error)) (runtime.Object, error) {
+	var made *derivation
+	for {
+		head := e.derived.Load()
+		for d := head; d != nil; d = d.next {
+			if d.name == name {
+				return d.object, d.err
+			}
+		}
+		if made == nil {
+			made = &derivation{name: name}
+			obj, err := e.peek()
+			if err == nil {
+				obj, err = derive(obj)
+			}
+			made.object, made.err = obj, err
+			if err == nil {
+				watchForMutation(e, obj)
+			}
+		}
+		made.next = head
+		if e.derived.CompareAndSwap(head, made) {
+			return made.object, made.err
+		}
+	}
+}
+
+// peek is the object if it is kept, else one decoded for the caller alone.
+func (e *Entry) peek() (runtime.Object, error) {
+	if d := e.object.Load(); d != nil {
+		return d.object, d.err
+	}
+	return e.schema.Decode(e.Stored, e.Revision)
+}
+
 // Encoded is the object's encoding under a name chosen by the caller ("v1+json"), made once by encode and kept.
 // The bytes are shared: never modify them.
 func (e *Entry) Encoded(format string, encode func(runtime.Object) ([]byte, error)) ([]byte, error) {
@@ -129,5 +175,9 @@ func (e *Entry) encoding(format string) *encoding {
 
 // restamp is the entry's last state as of the revision at which it went: what a watcher gets with Deleted.
 func (e *Entry) restamp(revision int64) *Entry {
-	return &Entry{Header: e.Header, Key: e.Key, Revision: revision, Stored: e.Stored, schema: e.schema}
+	g := &Entry{Header: e.Header, Key: e.Key, Revision: revision, Stored: e.Stored, schema: e.schema}
+	if e.schema == nil { // of a Feed: there are no bytes to decode again
+		g.object.Store(e.object.Load())
+	}
+	return g
 }

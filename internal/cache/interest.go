@@ -104,6 +104,7 @@ func (r *waitingRoom) forget(first uint64) {
 // cursors are the open cursors of a kind. Guarded by Kind.mu.
 type cursors struct {
 	n       int
+	readers int       // those that look at the objects
 	all     []*Cursor // those without a topic
 	topics  map[topic]*waitingRoom
 	fields  map[string]int // how many topics there are of each field
@@ -113,6 +114,9 @@ type cursors struct {
 
 func (cs *cursors) add(c *Cursor, log *eventLog) {
 	cs.n++
+	if !c.light {
+		cs.readers++
+	}
 	t, ok := c.interest.topic()
 	if !ok {
 		cs.all = append(cs.all, c)
@@ -152,6 +156,9 @@ func (cs *cursors) remove(c *Cursor) {
 		return
 	}
 	cs.n--
+	if !c.light {
+		cs.readers--
+	}
 	*list = slices.Delete(*list, i, i+1)
 	if c.room != nil && len(c.room.cursors) == 0 {
 		delete(cs.topics, c.topic)
@@ -229,6 +236,18 @@ func (cs *cursors) wake(list []*Cursor) {
 	}
 }
 
+// each calls fn for every cursor.
+func (cs *cursors) each(fn func(*Cursor)) {
+	for _, c := range cs.all {
+		fn(c)
+	}
+	for _, room := range cs.topics {
+		for _, c := range room.cursors {
+			fn(c)
+		}
+	}
+}
+
 // take are the cursors to wake, once each.
 func (cs *cursors) take() []*Cursor {
 	w := cs.waking
@@ -244,14 +263,7 @@ func wakeAll(list []*Cursor) {
 
 // fail ends all cursors with an error.
 func (cs *cursors) fail(err error) {
-	for _, c := range cs.all {
-		c.fail(err)
-	}
-	for _, room := range cs.topics {
-		for _, c := range room.cursors {
-			c.fail(err)
-		}
-	}
+	cs.each(func(c *Cursor) { c.fail(err) })
 	*cs = cursors{}
 }
 

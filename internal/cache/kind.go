@@ -16,13 +16,16 @@ import (
 
 // Kind is one kind's cache. Opened by Cache.Kind.
 type Kind struct {
-	cache  *Cache
+	clock  *clock
+	store  store.Store // nil for a Feed
 	schema Schema
 
 	state atomic.Pointer[state] // the newest; written with mu held
 
 	opened  chan struct{} // closed when the first list is in, or failed
 	openErr error
+
+	isGone atomic.Bool // gone != nil
 
 	keep atomic.Bool // keep decoded objects of new entries, since somebody reads each of them
 
@@ -54,24 +57,27 @@ func (k *Kind) Schema() *Schema { return &k.schema }
 // Snapshot is the newest state applied.
 func (k *Kind) Snapshot() *Snapshot {
 	// The stream's revision first: what has been applied since is newer still, and a state holds every change up to its own revision.
-	reached := k.cache.reached.Load()
+	reached := k.clock.reached.Load()
 	s := k.state.Load()
 	return &Snapshot{revision: max(reached, s.changed), entries: s.entries, indexes: s.indexes}
 }
 
 // Revision is the revision that a Snapshot taken now has.
 func (k *Kind) Revision() int64 {
-	reached := k.cache.reached.Load()
+	reached := k.clock.reached.Load()
 	return max(reached, k.state.Load().changed)
 }
 
 // WaitFor blocks until a Snapshot is at least as new as revision. ErrFuture when ctx's deadline comes first.
 func (k *Kind) WaitFor(ctx context.Context, revision int64) error {
-	if k.cache.reached.Load() >= revision || k.state.Load().changed >= revision {
+	if k.clock.reached.Load() >= revision || k.state.Load().changed >= revision {
 		return nil
 	}
-	return k.cache.waitFor(ctx, revision)
+	return k.clock.waitFor(ctx, revision)
 }
+
+// Gone says that the kind was closed or forgotten: it shows a state that does not change any more.
+func (k *Kind) Gone() bool { return k.isGone.Load() }
 
 // KeepObjects keeps the decoded objects of entries from now on, for readers that look at every object.
 func (k *Kind) KeepObjects() { k.keep.Store(true) }
@@ -80,6 +86,17 @@ func (k *Kind) KeepObjects() { k.keep.Store(true) }
 // AddIndex has returned have it. The function must be pure.
 func (k *Kind) AddIndex(name string, values func(runtime.Object) []string) {
 	k.KeepObjects()
+	k.AddEntryIndex(name, func(e *Entry) []string {
+		obj, err := e.Object()
+		if err != nil {
+			return nil // undecodable: in no index
+		}
+		return values(obj)
+	})
+}
+
+// AddEntryIndex is AddIndex with a function of the entry.
+func (k *Kind) AddEntryIndex(name string, values func(*Entry) []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := k.state.Load()
@@ -142,7 +159,7 @@ func (k *Kind) list(ctx context.Context, revision int64) (*tree, int64, error) {
 	prefix, from := k.schema.Prefix+"/", ""
 	keep := k.keep.Load()
 	for {
-		r, err := k.cache.store.Range(ctx, prefix, store.RangeOptions{From: from, Limit: pageSize, Revision: revision})
+		r, err := k.store.Range(ctx, prefix, store.RangeOptions{From: from, Limit: pageSize, Revision: revision})
 		if err != nil {
 			return nil, 0, fmt.Errorf("list %s: %w", k.schema.Prefix, err)
 		}
@@ -173,7 +190,7 @@ func (k *Kind) deliver(events []store.Event, now time.Time) {
 // apply makes the events part of the state and the log, and returns the cursors to wake; mu is held.
 func (k *Kind) apply(events []store.Event, now time.Time) []*Cursor {
 	old := k.state.Load()
-	keep := k.keep.Load() || k.cursors.n > 0
+	keep := k.keep.Load() || k.cursors.readers > 0
 	changed := old.changed
 	var changes []*event
 	for i := range events {
@@ -184,9 +201,15 @@ func (k *Kind) apply(events []store.Event, now time.Time) []*Cursor {
 			}
 		}
 	}
+	return k.publish(changes, changed, now)
+}
+
+// publish makes changes of the writer's tree visible, and returns the cursors to wake; mu is held.
+func (k *Kind) publish(changes []*event, changed int64, now time.Time) []*Cursor {
 	if len(changes) == 0 {
 		return nil
 	}
+	old := k.state.Load()
 	k.state.Store(&state{entries: k.work.Copy(), indexes: updateIndexes(old.indexes, changes), changed: changed})
 	for _, c := range changes {
 		c.at = now
@@ -198,23 +221,27 @@ func (k *Kind) apply(events []store.Event, now time.Time) []*Cursor {
 
 // change applies one event to the writer's tree.
 func (k *Kind) change(ev *store.Event, keep bool) *event {
-	c := &event{revision: ev.KV.ModRevision}
 	if ev.Type == store.Deleted {
-		e, ok := k.work.Delete(&Entry{Key: ev.KV.Key})
-		if !ok {
-			return nil
-		}
-		c.old = e
-		return c
+		return k.drop(ev.KV.Key, ev.KV.ModRevision)
 	}
-	c.new = newEntry(&k.schema, &ev.KV, keep)
-	if old, ok := k.work.Set(c.new); ok {
-		c.old = old
-		// The same key given back: one string less.
-		c.new.Key = old.Key
-		c.new.shareKey()
+	return k.set(newEntry(&k.schema, &ev.KV, keep), ev.KV.ModRevision)
+}
+
+func (k *Kind) drop(key string, revision int64) *event {
+	old, ok := k.work.Delete(&Entry{Key: key})
+	if !ok {
+		return nil
 	}
-	return c
+	return &event{revision: revision, old: old}
+}
+
+func (k *Kind) set(e *Entry, revision int64) *event {
+	old, ok := k.work.Set(e)
+	if ok {
+		e.Key = old.Key // equal: one string less
+		e.shareKey()
+	}
+	return &event{revision: revision, old: old, new: e}
 }
 
 func updateIndexes(old map[string]*index, changes []*event) map[string]*index {
@@ -237,6 +264,22 @@ func updateIndexes(old map[string]*index, changes []*event) map[string]*index {
 		next[name] = fresh
 	}
 	return next
+}
+
+// trim gives back what is held for readers that are not there any more.
+func (k *Kind) trim(now time.Time) {
+	k.mu.Lock()
+	k.log.trim(now)
+	// Cursors that follow hold a snapshot, and with it objects long gone, until they look at the log again.
+	k.cursors.each(func(c *Cursor) {
+		if c.track {
+			c.signal()
+		}
+	})
+	k.mu.Unlock()
+	k.exact.mu.Lock()
+	clear(k.exact.last[:])
+	k.exact.mu.Unlock()
 }
 
 // reset lists again after the stream was lost: cursors must list again too, since what happened in between is unknown.
@@ -267,6 +310,7 @@ func (k *Kind) close(err error) {
 	defer k.mu.Unlock()
 	if k.gone == nil {
 		k.gone = err
+		k.isGone.Store(true)
 		k.cursors.fail(err)
 	}
 }
@@ -310,6 +354,9 @@ func (k *Kind) past(ctx context.Context, revision int64) (*Snapshot, error) {
 	s := k.state.Load()
 	since, ok := k.log.since(revision)
 	k.mu.RUnlock()
+	if !ok && k.store == nil {
+		return nil, ErrTooOld
+	}
 	if !ok {
 		entries, _, err := k.list(ctx, revision)
 		if errors.Is(err, store.ErrCompacted) {

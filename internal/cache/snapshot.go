@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/tidwall/btree"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // tree is a copy-on-write B-tree of entries by key. A published tree is never modified; its Copy shares all nodes.
@@ -35,28 +34,20 @@ func newIndexTree() *indexTree {
 
 // index is a named index in one state of a kind.
 type index struct {
-	values  func(runtime.Object) []string
+	values  func(*Entry) []string
 	entries *indexTree
 }
 
 func (ix *index) add(e *Entry) {
-	for _, v := range ix.of(e) {
+	for _, v := range ix.values(e) {
 		ix.entries.Set(indexItem{value: v, key: e.Key, entry: e})
 	}
 }
 
 func (ix *index) remove(e *Entry) {
-	for _, v := range ix.of(e) {
+	for _, v := range ix.values(e) {
 		ix.entries.Delete(indexItem{value: v, key: e.Key})
 	}
-}
-
-func (ix *index) of(e *Entry) []string {
-	obj, err := e.Object()
-	if err != nil {
-		return nil // undecodable: in no index
-	}
-	return ix.values(obj)
 }
 
 // Snapshot is all entries of a kind at one revision. Immutable.

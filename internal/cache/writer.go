@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/knarr-project/knarr/internal/store"
@@ -25,8 +23,7 @@ type Cache struct {
 	store store.Store
 	log   *slog.Logger
 
-	// reached is the revision up to which all changes are in the kinds' states and logs.
-	reached atomic.Int64
+	clock clock
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -36,15 +33,15 @@ type Cache struct {
 	started bool
 	kinds   map[string]*Kind
 	stream  store.Stream
-
-	waiters waiters
 }
 
 // New makes a cache of the store. It starts to watch when the first kind is opened; Close ends it.
 func New(s store.Store) *Cache {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Cache{store: s, log: slog.Default().With("component", "cache"), ctx: ctx, cancel: cancel, done: make(chan struct{}),
+	c := &Cache{store: s, log: slog.Default().With("component", "cache"), ctx: ctx, cancel: cancel, done: make(chan struct{}),
 		kinds: map[string]*Kind{}}
+	c.clock.progress, c.clock.closed = c.progress, ctx.Done()
+	return c
 }
 
 // Close ends the watch and all cursors.
@@ -103,7 +100,7 @@ func (c *Cache) register(schema Schema) (k *Kind, first bool) {
 	if k, ok := c.kinds[schema.Prefix]; ok {
 		return k, false
 	}
-	k = &Kind{cache: c, schema: schema, opening: true, opened: make(chan struct{})}
+	k = &Kind{clock: &c.clock, store: c.store, schema: schema, opening: true, opened: make(chan struct{})}
 	c.kinds[schema.Prefix] = k
 	return k, true
 }
@@ -153,7 +150,7 @@ func (c *Cache) write() {
 			continue
 		}
 		c.dispatch(b.Events)
-		c.reach(b.Revision)
+		c.clock.reach(b.Revision)
 		select {
 		case now := <-trim.C:
 			c.trim(now)
@@ -205,7 +202,7 @@ func (c *Cache) restart(cause error) {
 	lost := false
 	for wait := 10 * time.Millisecond; c.ctx.Err() == nil; wait = min(2*wait, 2*time.Second) {
 		c.log.Warn("the store's watch ended; watching again", "error", cause)
-		after := c.reached.Load()
+		after := c.clock.reached.Load()
 		lost = lost || after == 0 || errors.Is(cause, store.ErrCompacted)
 		if lost {
 			after = 0
@@ -248,7 +245,7 @@ func (c *Cache) reset() error {
 			return err
 		}
 	}
-	c.reach(revision)
+	c.clock.reach(revision)
 	return nil
 }
 
@@ -256,103 +253,19 @@ func (c *Cache) trim(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, k := range c.kinds {
-		k.mu.Lock()
-		k.log.trim(now)
-		k.mu.Unlock()
-		k.exact.mu.Lock()
-		clear(k.exact.last[:])
-		k.exact.mu.Unlock()
+		k.trim(now)
 	}
 }
 
 // Reached is the revision up to which everything is in the cache.
-func (c *Cache) Reached() int64 { return c.reached.Load() }
+func (c *Cache) Reached() int64 { return c.clock.reached.Load() }
 
-func (c *Cache) reach(revision int64) {
-	if revision > c.reached.Load() {
-		c.reached.Store(revision)
-		c.waiters.reached(revision)
+// progress asks the stream how far it is.
+func (c *Cache) progress(ctx context.Context) {
+	c.mu.Lock()
+	stream := c.stream
+	c.mu.Unlock()
+	if stream != nil {
+		_ = stream.Progress(ctx) // best effort: when it fails the writer sees that too and starts again
 	}
-}
-
-// progressAfter is how long a waiter waits for the stream to get there by itself before it asks the store for progress: the newest revision
-// may be one of a key that the cache does not watch.
-const progressAfter = 5 * time.Millisecond
-
-func (c *Cache) waitFor(ctx context.Context, revision int64) error {
-	ch := c.waiters.add(revision)
-	if c.reached.Load() >= revision {
-		return nil // the channel is closed or will be; nobody needs it
-	}
-	timer := time.NewTimer(progressAfter)
-	defer timer.Stop()
-	wait := progressAfter
-	for {
-		select {
-		case <-ch:
-			return nil
-		case <-timer.C:
-			c.mu.Lock()
-			stream := c.stream
-			c.mu.Unlock()
-			if stream != nil {
-				_ = stream.Progress(ctx) // best effort: when it fails the writer sees that too and starts again
-			}
-			wait = min(2*wait, 200*time.Millisecond)
-			timer.Reset(wait)
-		case <-c.ctx.Done():
-			c.waiters.remove(ch)
-			return ErrClosed
-		case <-ctx.Done():
-			c.waiters.remove(ch)
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("%w: asked for %d, reached %d", ErrFuture, revision, c.reached.Load())
-			}
-			return ctx.Err()
-		}
-	}
-}
-
-// waiters are those who wait for a revision.
-type waiters struct {
-	mu   sync.Mutex
-	list []waiter
-	n    atomic.Int32
-}
-
-type waiter struct {
-	revision int64
-	ch       chan struct{}
-}
-
-func (w *waiters) add(revision int64) chan struct{} {
-	ch := make(chan struct{})
-	w.mu.Lock()
-	w.list = append(w.list, waiter{revision, ch})
-	w.n.Store(int32(len(w.list)))
-	w.mu.Unlock()
-	return ch
-}
-
-func (w *waiters) remove(ch chan struct{}) {
-	w.mu.Lock()
-	w.list = slices.DeleteFunc(w.list, func(x waiter) bool { return x.ch == ch })
-	w.n.Store(int32(len(w.list)))
-	w.mu.Unlock()
-}
-
-func (w *waiters) reached(revision int64) {
-	if w.n.Load() == 0 {
-		return
-	}
-	w.mu.Lock()
-	w.list = slices.DeleteFunc(w.list, func(x waiter) bool {
-		if x.revision > revision {
-			return false
-		}
-		close(x.ch)
-		return true
-	})
-	w.n.Store(int32(len(w.list)))
-	w.mu.Unlock()
 }

@@ -1,0 +1,100 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// clock is how far one ordered stream of changes has been applied, and who waits for it to get further.
+type clock struct {
+	// reached is the revision up to which all changes are in the states and logs of the stream's kinds.
+	reached atomic.Int64
+
+	// progress asks the stream to bring reached to the newest revision; nil when nothing can be asked.
+	progress func(context.Context)
+	closed   <-chan struct{} // closed when the stream is no more
+
+	mu      sync.Mutex
+	waiting []waiter
+	n       atomic.Int32 // len(waiting)
+}
+
+type waiter struct {
+	revision int64
+	ch       chan struct{}
+}
+
+func (c *clock) reach(revision int64) {
+	if revision <= c.reached.Load() {
+		return
+	}
+	c.reached.Store(revision)
+	if c.n.Load() == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = slices.DeleteFunc(c.waiting, func(w waiter) bool {
+		if w.revision > revision {
+			return false
+		}
+		close(w.ch)
+		return true
+	})
+	c.n.Store(int32(len(c.waiting)))
+}
+
+// progressAfter is how long a waiter waits for the stream to get there by itself before it asks for progress: the newest revision
+// may be one of a key that the cache does not watch.
+const progressAfter = 5 * time.Millisecond
+
+func (c *clock) waitFor(ctx context.Context, revision int64) error {
+	ch := c.add(revision)
+	defer c.remove(ch)
+	if c.reached.Load() >= revision { // it got there before the channel was in the list
+		return nil
+	}
+	wait := progressAfter
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ch:
+			return nil
+		case <-timer.C:
+			if c.progress != nil {
+				c.progress(ctx)
+				wait = min(2*wait, 200*time.Millisecond)
+				timer.Reset(wait)
+			}
+		case <-c.closed:
+			return ErrClosed
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return fmt.Errorf("%w: asked for %d, reached %d", ErrFuture, revision, c.reached.Load())
+			}
+			return ctx.Err()
+		}
+	}
+}
+
+func (c *clock) add(revision int64) chan struct{} {
+	ch := make(chan struct{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = append(c.waiting, waiter{revision, ch})
+	c.n.Store(int32(len(c.waiting)))
+	return ch
+}
+
+func (c *clock) remove(ch chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = slices.DeleteFunc(c.waiting, func(w waiter) bool { return w.ch == ch })
+	c.n.Store(int32(len(c.waiting)))
+}

@@ -1,0 +1,397 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/knarr-project/knarr/internal/cache"
+)
+
+// LocalSource is where a View in the API server's process gets a kind from.
+type LocalSource struct {
+	// Kind gives the kind's cache, opening it if need be. It is asked again when the cache was forgotten (a custom
+	// resource whose definition has changed).
+	Kind func(ctx context.Context) (*cache.Kind, error)
+	// Prefix is where the objects lie: "/registry/pods".
+	Prefix     string
+	Namespaced bool
+
+	// Convert makes what the View shows of a stored object, if it shows another version; Version names it. The result is made
+	// once per object and shared.
+	Convert func(runtime.Object) (runtime.Object, error)
+	Version string
+}
+
+// NewLocalView opens a View over the cache: it shows the cache's own objects, so it costs nothing but its indexes and subscribers.
+// Whoever writes through the API server must wait for the cache to reach the write (cache.Reader.WaitFor): then the View shows it.
+// Indexes are this View's own.
+func NewLocalView(ctx context.Context, source LocalSource, scope Scope) (View, error) {
+	interest, err := scope.interest()
+	if err != nil {
+		return nil, err
+	}
+	kind, err := source.Kind(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := &view{source: source, interest: interest, id: viewIDs.Add(1), light: scope.MetadataOnly}
+	switch {
+	case scope.MetadataOnly:
+		v.object = func(e *cache.Entry) (runtime.Object, error) { return e.Derived("metadata", metadataOf) }
+	case source.Convert != nil:
+		v.object = func(e *cache.Entry) (runtime.Object, error) { return e.Derived(source.Version, source.Convert) }
+	default:
+		v.object = (*cache.Entry).Object
+	}
+	v.kind.Store(kind)
+	v.field, v.value, v.byField = exactField(interest)
+	if v.byField {
+		v.addFieldIndex(kind)
+	}
+	return v, nil
+}
+
+var viewIDs atomic.Int64
+
+// view is a View over a cache.Kind, which the store fills (in process) or a watch over HTTPS (remote).
+type view struct {
+	source   LocalSource
+	interest cache.Interest
+	object   func(*cache.Entry) (runtime.Object, error)
+	id       int64
+	light    bool
+
+	kind      atomic.Pointer[cache.Kind]
+	reopening sync.Mutex
+	indexes   indexFuncs
+
+	// With a selector for one value of a field (the pods of a node), lists look into an index of that field.
+	byField      bool
+	field, value string
+}
+
+var _ View = (*view)(nil)
+
+func (s Scope) interest() (cache.Interest, error) {
+	i := cache.Interest{Namespace: s.Namespace}
+	var err error
+	if s.LabelSelector != "" {
+		if i.Labels, err = labels.Parse(s.LabelSelector); err != nil {
+			return i, fmt.Errorf("open a view: label selector %q: %w", s.LabelSelector, err)
+		}
+	}
+	if s.FieldSelector != "" {
+		if i.Fields, err = fields.ParseSelector(s.FieldSelector); err != nil {
+			return i, fmt.Errorf("open a view: field selector %q: %w", s.FieldSelector, err)
+		}
+	}
+	return i, nil
+}
+
+// exactField is the first field that the interest wants to have exactly one value.
+func exactField(i cache.Interest) (field, value string, ok bool) {
+	if i.Fields == nil {
+		return "", "", false
+	}
+	for _, r := range i.Fields.Requirements() {
+		if r.Operator == selection.Equals || r.Operator == selection.DoubleEquals {
+			return r.Field, r.Value, true
+		}
+	}
+	return "", "", false
+}
+
+func (v *view) addFieldIndex(k *cache.Kind) {
+	k.AddEntryIndex("field "+v.field, func(e *cache.Entry) []string { return []string{e.Header.Fields[v.field]} })
+}
+
+// metadataOf shows only the metadata of an object. Strings and maps are shared with it.
+func metadataOf(obj runtime.Object) (runtime.Object, error) {
+	if p, ok := obj.(*metav1.PartialObjectMetadata); ok {
+		return p, nil
+	}
+	acc, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, err
+	}
+	return meta.AsPartialObjectMetadata(acc), nil
+}
+
+func (v *view) key(namespace, name string) string {
+	if v.source.Namespaced && namespace != "" {
+		return v.source.Prefix + "/" + namespace + "/" + name
+	}
+	return v.source.Prefix + "/" + name
+}
+
+func (v *view) Get(namespace, name string) (runtime.Object, bool) {
+	e, ok := v.current().Snapshot().Get(v.key(namespace, name))
+	if !ok || !v.interest.Matches(e) {
+		return nil, false
+	}
+	return v.shown(e)
+}
+
+// shown is the object of an entry; one that can not be decoded is not shown.
+func (v *view) shown(e *cache.Entry) (runtime.Object, bool) {
+	obj, err := v.object(e)
+	if err != nil {
+		slog.Error("an object can not be decoded and is not shown", "component", "client", "key", e.Key, "revision", e.Revision, "error", err)
+		return nil, false
+	}
+	return obj, true
+}
+
+func (v *view) List(namespace string, selector labels.Selector) []runtime.Object {
+	if v.interest.Namespace != "" {
+		if namespace != "" && namespace != v.interest.Namespace {
+			return nil
+		}
+		namespace = v.interest.Namespace
+	}
+	all := selector == nil || selector.Empty()
+	snap := v.current().Snapshot()
+	var out []runtime.Object
+	take := func(e *cache.Entry) bool {
+		if v.interest.Matches(e) && (namespace == "" || e.Namespace == namespace) && (all || selector.Matches(e.Header.Labels)) {
+			if obj, ok := v.shown(e); ok {
+				out = append(out, obj)
+			}
+		}
+		return true
+	}
+	if v.byField && snap.ByIndex("field "+v.field, v.value, take) {
+		return out
+	}
+	prefix := v.source.Prefix + "/"
+	if namespace != "" && v.source.Namespaced {
+		prefix += namespace + "/"
+	}
+	snap.Ascend(prefix, "", take)
+	return out
+}
+
+func (v *view) AddIndex(name string, values func(runtime.Object) []string) {
+	of := func(e *cache.Entry) []string {
+		if !v.interest.Matches(e) {
+			return nil
+		}
+		obj, err := v.object(e)
+		if err != nil {
+			return nil
+		}
+		return values(obj)
+	}
+	if v.indexes.add(name, of) {
+		v.current().AddEntryIndex(v.indexName(name), of)
+	}
+}
+
+func (v *view) indexName(name string) string { return fmt.Sprintf("view %d %s", v.id, name) }
+
+func (v *view) ByIndex(name, value string) []runtime.Object {
+	var out []runtime.Object
+	found := v.current().Snapshot().ByIndex(v.indexName(name), value, func(e *cache.Entry) bool {
+		if obj, ok := v.shown(e); ok {
+			out = append(out, obj)
+		}
+		return true
+	})
+	if !found && !v.indexes.has(name) {
+		panic(fmt.Sprintf("client: a view of %s is asked for index %q, which was never added", v.source.Prefix, name))
+	}
+	return out
+}
+
+func (v *view) Revision() int64 { return v.current().Revision() }
+
+func (v *view) WaitFor(ctx context.Context, revision int64) error {
+	return v.current().WaitFor(ctx, revision)
+}
+
+func (v *view) Subscribe(ctx context.Context, fn func(Event)) (synced, done <-chan struct{}) {
+	s, d := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(d)
+		v.follow(ctx, fn, s)
+	}()
+	return s, d
+}
+
+// follow tells fn of everything, and then of every change. When the subscriber was so slow that changes have left the log, it
+// compares what fn knows with what there is.
+func (v *view) follow(ctx context.Context, fn func(Event), synced chan<- struct{}) {
+	known := picture{}
+	for first := true; ctx.Err() == nil; first = false {
+		kind := v.current()
+		snap := kind.Snapshot()
+		v.catchUp(known, snap, fn)
+		if first {
+			close(synced)
+		}
+		known = picture{base: snap}
+		cursor, err := kind.Follow(snap, v.interest, v.light)
+		if err == nil {
+			err = v.tell(ctx, cursor, fn)
+			known.base, known.since = cursor.Delivered()
+			cursor.Close()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, cache.ErrClosed) {
+			<-ctx.Done() // the process ends
+			return
+		}
+		slog.Info("a view's subscriber fell behind; comparing what it knows with what there is", "component", "client", "kind", v.source.Prefix, "error", err)
+		for v.reopen(ctx) != nil {
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// tell passes the cursor's changes on until it fails or ctx ends.
+func (v *view) tell(ctx context.Context, cursor *cache.Cursor, fn func(Event)) error {
+	for {
+		changes, _, err := cursor.Next(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range changes {
+			if e, ok := v.event(changes[i].Type, changes[i].Old, changes[i].Entry); ok {
+				fn(e)
+			}
+		}
+	}
+}
+
+// event makes what a subscriber sees of a change; false when it can not see it.
+func (v *view) event(t cache.ChangeType, old, entry *cache.Entry) (Event, bool) {
+	e := Event{Type: Added}
+	if t != cache.Added {
+		if obj, ok := v.shown(old); ok {
+			e.Type, e.Old = Modified, obj
+		}
+	}
+	if t == cache.Deleted {
+		// The last state as it was known, not the one stamped with the revision of the deletion: it is decoded already.
+		e.Type, e.Object = Deleted, e.Old
+		return e, e.Old != nil
+	}
+	var ok bool
+	e.Object, ok = v.shown(entry)
+	return e, ok
+}
+
+// current is the kind's cache; another one if the one that was is gone.
+func (v *view) current() *cache.Kind {
+	kind := v.kind.Load()
+	if !kind.Gone() {
+		return kind
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := v.reopen(ctx); err != nil {
+		slog.Warn("a view shows an old state", "component", "client", "kind", v.source.Prefix, "error", err)
+	}
+	return v.kind.Load()
+}
+
+// reopen asks for the kind's cache again if it is gone.
+func (v *view) reopen(ctx context.Context) error {
+	v.reopening.Lock()
+	defer v.reopening.Unlock()
+	if !v.kind.Load().Gone() {
+		return nil
+	}
+	kind, err := v.source.Kind(ctx)
+	if err != nil {
+		return err
+	}
+	if v.byField {
+		v.addFieldIndex(kind)
+	}
+	v.indexes.each(func(name string, of func(*cache.Entry) []string) { kind.AddEntryIndex(v.indexName(name), of) })
+	v.kind.Store(kind)
+	return nil
+}
+
+// picture is what a subscriber was told: a snapshot and the entries changed since (nil: gone).
+type picture struct {
+	base  *cache.Snapshot
+	since map[string]*cache.Entry
+}
+
+func (p picture) get(key string) (*cache.Entry, bool) {
+	if e, ok := p.since[key]; ok {
+		return e, e != nil
+	}
+	if p.base == nil {
+		return nil, false
+	}
+	return p.base.Get(key)
+}
+
+func (p picture) each(prefix string, fn func(*cache.Entry)) {
+	if p.base != nil {
+		p.base.Ascend(prefix, "", func(e *cache.Entry) bool {
+			if _, changed := p.since[e.Key]; !changed {
+				fn(e)
+			}
+			return true
+		})
+	}
+	for key, e := range p.since {
+		if e != nil && strings.HasPrefix(key, prefix) {
+			fn(e)
+		}
+	}
+}
+
+// catchUp tells fn what is different in snap from what it knows. An object that was deleted and made again is both.
+func (v *view) catchUp(known picture, snap *cache.Snapshot, fn func(Event)) {
+	tell := func(t cache.ChangeType, old, entry *cache.Entry) {
+		if e, ok := v.event(t, old, entry); ok {
+			fn(e)
+		}
+	}
+	prefix := v.source.Prefix + "/"
+	known.each(prefix, func(old *cache.Entry) {
+		if !v.interest.Matches(old) {
+			return
+		}
+		if e, ok := snap.Get(old.Key); !ok || e.UID != old.UID || !v.interest.Matches(e) {
+			tell(cache.Deleted, old, old)
+		}
+	})
+	snap.Ascend(prefix, "", func(e *cache.Entry) bool {
+		if !v.interest.Matches(e) {
+			return true
+		}
+		old, ok := known.get(e.Key)
+		switch {
+		case !ok || old.UID != e.UID || !v.interest.Matches(old):
+			tell(cache.Added, nil, e)
+		case old.Revision != e.Revision:
+			tell(cache.Modified, old, e)
+		}
+		return true
+	})
+}

@@ -1,0 +1,436 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/cache"
+	"github.com/knarr-project/knarr/internal/store"
+	"github.com/knarr-project/knarr/internal/store/etcd"
+)
+
+func TestMain(m *testing.M) {
+	cache.DetectMutations = true
+	m.Run()
+}
+
+// world is a place with pods that Views can be opened on: in process, or over HTTP.
+type world interface {
+	view(t *testing.T, ctx context.Context, scope Scope) View
+	put(t *testing.T, p *corev1.Pod) int64 // creates or replaces
+	remove(t *testing.T, namespace, name string) int64
+	// lose makes open watches fall so far behind that they must list again.
+	lose(t *testing.T)
+}
+
+// testViews is what every kind of View must do.
+func testViews(t *testing.T, open func(t *testing.T) world) {
+	tests := []struct {
+		name string
+		test func(t *testing.T, w world)
+	}{
+		{"a view shows what is there, in key order", viewShows},
+		{"a view reaches the revision of a write", viewReaches},
+		{"a namespaced view shows only its namespace", viewNamespace},
+		{"a view with a label selector shows what matches now", viewLabels},
+		{"a view with a field selector shows what matches now", viewFields},
+		{"a metadata view shows only metadata", viewMetadata},
+		{"an index follows the changes", viewIndex},
+		{"a subscriber hears of everything once, in order, and the view shows it already", viewSubscribe},
+		{"a subscriber of a filtered view hears objects come and go", viewSubscribeFiltered},
+		{"a subscriber that falls behind hears of what it missed", viewFallsBehind},
+		{"a subscription ends with its context", viewEnds},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { tt.test(t, open(t)) })
+	}
+}
+
+func pod(namespace, name, node string, lbls map[string]string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: lbls, UID: types.UID(namespace + name)},
+		Spec:       corev1.PodSpec{NodeName: node},
+	}
+}
+
+func short(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func reach(t *testing.T, v View, rev int64) {
+	t.Helper()
+	if err := v.WaitFor(short(t), rev); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func named(objs []runtime.Object) string {
+	var out []string
+	for _, o := range objs {
+		acc := o.(metav1.Object)
+		out = append(out, acc.GetNamespace()+"/"+acc.GetName())
+	}
+	return strings.Join(out, " ")
+}
+
+func expect(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func viewShows(t *testing.T, w world) {
+	w.put(t, pod("b", "1", "", nil))
+	w.put(t, pod("a", "2", "", map[string]string{"c": "red"}))
+	v := w.view(t, t.Context(), Scope{})
+	rev := w.put(t, pod("a", "1", "", nil))
+	reach(t, v, rev)
+	expect(t, "all", named(v.List("", nil)), "a/1 a/2 b/1")
+	expect(t, "namespace a", named(v.List("a", nil)), "a/1 a/2")
+	expect(t, "red", named(v.List("", labels.SelectorFromSet(labels.Set{"c": "red"}))), "a/2")
+	obj, ok := v.Get("a", "1")
+	if !ok || obj.(*corev1.Pod).ResourceVersion != fmt.Sprint(rev) {
+		t.Errorf("a/1: %v, %v", obj, ok)
+	}
+	if _, ok := v.Get("a", "3"); ok {
+		t.Error("a/3 is there")
+	}
+	reach(t, v, w.remove(t, "a", "1"))
+	if _, ok := v.Get("a", "1"); ok {
+		t.Error("a/1 is still there")
+	}
+}
+
+func viewReaches(t *testing.T, w world) {
+	v := w.view(t, t.Context(), Scope{})
+	for i := range 20 {
+		rev := w.put(t, pod("a", "1", fmt.Sprint(i), nil))
+		reach(t, v, rev)
+		obj, _ := v.Get("a", "1")
+		if v.Revision() < rev || obj.(*corev1.Pod).Spec.NodeName != fmt.Sprint(i) {
+			t.Fatalf("after write %d the view is at %d and shows %v", i, v.Revision(), obj)
+		}
+	}
+	brief, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := v.WaitFor(brief, v.Revision()+1000); !errors.Is(err, cache.ErrFuture) {
+		t.Errorf("waiting for the future: %v", err)
+	}
+}
+
+func viewNamespace(t *testing.T, w world) {
+	w.put(t, pod("a", "1", "", nil))
+	w.put(t, pod("b", "1", "", nil))
+	v := w.view(t, t.Context(), Scope{Namespace: "a"})
+	w.put(t, pod("b", "2", "", nil))
+	rev := w.put(t, pod("a", "2", "", nil))
+	reach(t, v, rev)
+	expect(t, "all", named(v.List("", nil)), "a/1 a/2")
+	expect(t, "b", named(v.List("b", nil)), "")
+	if _, ok := v.Get("b", "1"); ok {
+		t.Error("b/1 is shown")
+	}
+}
+
+func viewLabels(t *testing.T, w world) {
+	red, blue := map[string]string{"c": "red"}, map[string]string{"c": "blue"}
+	w.put(t, pod("a", "1", "", red))
+	w.put(t, pod("a", "2", "", blue))
+	v := w.view(t, t.Context(), Scope{LabelSelector: "c=red"})
+	expect(t, "before", named(v.List("", nil)), "a/1")
+	w.put(t, pod("a", "1", "", blue))
+	reach(t, v, w.put(t, pod("a", "2", "", red)))
+	expect(t, "after", named(v.List("", nil)), "a/2")
+}
+
+func viewFields(t *testing.T, w world) {
+	w.put(t, pod("a", "1", "n1", nil))
+	w.put(t, pod("a", "2", "", nil))
+	w.put(t, pod("b", "4", "n1", nil))
+	v := w.view(t, t.Context(), Scope{FieldSelector: "spec.nodeName=n1"})
+	expect(t, "before", named(v.List("", nil)), "a/1 b/4")
+	w.put(t, pod("a", "3", "n2", nil))
+	w.remove(t, "a", "1")
+	reach(t, v, w.put(t, pod("a", "2", "n1", nil)))
+	expect(t, "after", named(v.List("", nil)), "a/2 b/4")
+	expect(t, "in b", named(v.List("b", nil)), "b/4")
+	if _, ok := v.Get("a", "3"); ok {
+		t.Error("a pod of another node is shown")
+	}
+}
+
+func viewMetadata(t *testing.T, w world) {
+	w.put(t, pod("a", "1", "n1", map[string]string{"c": "red"}))
+	v := w.view(t, t.Context(), Scope{MetadataOnly: true})
+	obj, ok := v.Get("a", "1")
+	p, isMeta := obj.(*metav1.PartialObjectMetadata)
+	if !ok || !isMeta || p.Labels["c"] != "red" || p.UID != "a1" {
+		t.Fatalf("got %#v", obj)
+	}
+	var got log
+	synced, _ := v.Subscribe(t.Context(), got.add)
+	<-synced
+	w.put(t, pod("a", "1", "n2", nil))
+	w.remove(t, "a", "1")
+	got.wait(t, "Added a/1; Modified a/1; Deleted a/1")
+}
+
+func viewIndex(t *testing.T, w world) {
+	w.put(t, pod("a", "1", "n1", nil))
+	v := w.view(t, t.Context(), Scope{Namespace: "a"})
+	v.AddIndex("node", func(o runtime.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} })
+	v.AddIndex("node", func(o runtime.Object) []string { return []string{"the first stays"} })
+	w.put(t, pod("b", "other", "n1", nil))
+	reach(t, v, w.put(t, pod("a", "2", "n1", nil)))
+	expect(t, "n1", named(v.ByIndex("node", "n1")), "a/1 a/2")
+	reach(t, v, w.put(t, pod("a", "1", "n2", nil)))
+	expect(t, "n1", named(v.ByIndex("node", "n1")), "a/2")
+	expect(t, "n2", named(v.ByIndex("node", "n2")), "a/1")
+	defer func() {
+		if recover() == nil {
+			t.Error("an index that was never added gives an answer")
+		}
+	}()
+	v.ByIndex("other", "")
+}
+
+// log is what a subscriber heard.
+type log struct {
+	mu     sync.Mutex
+	events []string
+	hold   chan struct{} // if set, add waits for it to be closed
+	wrong  string
+	view   View
+}
+
+func (l *log) add(e Event) {
+	if l.hold != nil {
+		<-l.hold
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	acc := e.Object.(metav1.Object)
+	l.events = append(l.events, fmt.Sprintf("%s %s/%s", e.Type, acc.GetNamespace(), acc.GetName()))
+	if (e.Old == nil) != (e.Type == Added) {
+		l.wrong = fmt.Sprintf("%s with old %v", e.Type, e.Old)
+	}
+	if l.view != nil && e.Type != Deleted {
+		now, ok := l.view.Get(acc.GetNamespace(), acc.GetName())
+		if ok && rv(now) < rv(e.Object) {
+			l.wrong = fmt.Sprintf("the view shows %d when %d is told", rv(now), rv(e.Object))
+		}
+	}
+}
+
+func rv(o runtime.Object) (n int64) {
+	fmt.Sscan(o.(metav1.Object).GetResourceVersion(), &n)
+	return n
+}
+
+func (l *log) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.events, "; ")
+}
+
+func (l *log) wait(t *testing.T, want string) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && len(l.text()) < len(want); {
+		time.Sleep(time.Millisecond)
+	}
+	if got := l.text(); got != want {
+		t.Errorf("heard\n%s\nwant\n%s", got, want)
+	}
+	if l.wrong != "" {
+		t.Error(l.wrong)
+	}
+}
+
+func viewSubscribe(t *testing.T, w world) {
+	w.put(t, pod("a", "1", "", nil))
+	w.put(t, pod("a", "2", "", nil))
+	v := w.view(t, t.Context(), Scope{})
+	got := log{view: v}
+	synced, _ := v.Subscribe(t.Context(), got.add)
+	<-synced
+	if got.text() != "Added a/1; Added a/2" {
+		t.Errorf("when synced: %s", got.text())
+	}
+	want := "Added a/1; Added a/2"
+	for i := range 50 {
+		w.put(t, pod("a", "2", fmt.Sprint(i), nil))
+		want += "; Modified a/2"
+	}
+	w.remove(t, "a", "1")
+	w.put(t, pod("a", "3", "", nil))
+	got.wait(t, want+"; Deleted a/1; Added a/3")
+}
+
+func viewSubscribeFiltered(t *testing.T, w world) {
+	red, blue := map[string]string{"c": "red"}, map[string]string{"c": "blue"}
+	w.put(t, pod("a", "1", "", red))
+	v := w.view(t, t.Context(), Scope{LabelSelector: "c=red"})
+	got := log{view: v}
+	synced, _ := v.Subscribe(t.Context(), got.add)
+	<-synced
+	w.put(t, pod("a", "2", "", blue))
+	w.put(t, pod("a", "1", "", blue))
+	w.put(t, pod("a", "2", "", red))
+	w.put(t, pod("a", "2", "n", red))
+	w.remove(t, "a", "2")
+	got.wait(t, "Added a/1; Deleted a/1; Added a/2; Modified a/2; Deleted a/2")
+}
+
+func viewFallsBehind(t *testing.T, w world) {
+	w.put(t, pod("a", "1", "", nil))
+	w.put(t, pod("a", "2", "", nil))
+	w.put(t, pod("a", "3", "", nil))
+	v := w.view(t, t.Context(), Scope{})
+	got := log{view: v, hold: make(chan struct{})}
+	synced, _ := v.Subscribe(t.Context(), got.add)
+	w.put(t, pod("a", "1", "n", nil))
+	w.remove(t, "a", "2")
+	w.remove(t, "a", "3")
+	other := pod("a", "3", "", nil)
+	other.UID = "another"
+	w.put(t, other)
+	reach(t, v, w.put(t, pod("a", "4", "", nil)))
+	w.lose(t)
+	close(got.hold)
+	<-synced
+	// Whether the subscriber began before or after the changes, it ends with the truth.
+	last := w.put(t, pod("z", "end", "", nil))
+	reach(t, v, last)
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && !strings.HasSuffix(got.text(), "z/end"); {
+		time.Sleep(time.Millisecond)
+	}
+	state := map[string]bool{}
+	for _, e := range strings.Split(got.text(), "; ") {
+		what, name, _ := strings.Cut(e, " ")
+		if state[name] != (what != "Added") {
+			t.Errorf("%s although known: %v (all: %s)", e, state[name], got.text())
+		}
+		state[name] = what != "Deleted"
+	}
+	var there []string
+	for name, is := range state {
+		if is {
+			there = append(there, name)
+		}
+	}
+	slices.Sort(there)
+	expect(t, "in the end", strings.Join(there, " "), "a/1 a/3 a/4 z/end")
+	if got.wrong != "" {
+		t.Error(got.wrong)
+	}
+}
+
+func viewEnds(t *testing.T, w world) {
+	v := w.view(t, t.Context(), Scope{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var got log
+	synced, done := v.Subscribe(ctx, got.add)
+	<-synced
+	select {
+	case <-done:
+		t.Fatal("ended before its context")
+	case <-time.After(10 * time.Millisecond):
+	}
+	cancel()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		t.Fatal("does not end")
+	}
+}
+
+// localWorld is a store with a cache.
+type localWorld struct {
+	store store.Store
+	cache *cache.Cache
+}
+
+const pods = "/registry/pods"
+
+var podSchema = cache.Schema{
+	Prefix: pods,
+	Decode: func(stored []byte, revision int64) (runtime.Object, error) {
+		p := &corev1.Pod{}
+		if err := json.Unmarshal(stored, p); err != nil {
+			return nil, err
+		}
+		p.ResourceVersion = fmt.Sprint(revision)
+		return p, nil
+	},
+	Header: func(obj runtime.Object) cache.Header {
+		p := obj.(*corev1.Pod)
+		return cache.Header{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Labels: p.Labels, Fields: fields.Set{
+			"metadata.name": p.Name, "metadata.namespace": p.Namespace, "spec.nodeName": p.Spec.NodeName,
+		}}
+	},
+}
+
+func newLocalWorld(t *testing.T) *localWorld {
+	s, err := etcd.Open(context.Background(), etcd.Options{DataDir: filepath.Join(t.TempDir(), "etcd"), UnsafeNoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := cache.New(s)
+	t.Cleanup(func() { c.Close(); s.Close() })
+	return &localWorld{store: s, cache: c}
+}
+
+func (w *localWorld) view(t *testing.T, ctx context.Context, scope Scope) View {
+	v, err := NewLocalView(ctx, LocalSource{
+		Kind:   func(context.Context) (*cache.Kind, error) { return w.cache.Kind(podSchema) },
+		Prefix: pods, Namespaced: true,
+	}, scope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func (w *localWorld) put(t *testing.T, p *corev1.Pod) int64 {
+	b, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := w.store.Commit(t.Context(), nil, store.Op{Key: pods + "/" + p.Namespace + "/" + p.Name, Value: b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Revision
+}
+
+func (w *localWorld) remove(t *testing.T, namespace, name string) int64 {
+	r, err := w.store.Commit(t.Context(), nil, store.Op{Key: pods + "/" + namespace + "/" + name, Delete: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Revision
+}
+
+func (w *localWorld) lose(*testing.T) { w.cache.Forget(pods) }
+
+func TestViewsInProcess(t *testing.T) {
+	testViews(t, func(t *testing.T) world { return newLocalWorld(t) })
+}
