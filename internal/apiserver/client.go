@@ -22,6 +22,7 @@ import (
 type localClient struct {
 	server *Server
 	user   auth.User
+	views  client.Views
 }
 
 // Client gives a component access under an identity of its own.
@@ -260,8 +261,4 @@ func (c *localClient) DeleteCollection(ctx context.Context, res schema.GroupVers
 // Discovery lists what the server serves.
 func (c *localClient) Discovery(context.Context) ([]*metav1.APIResourceList, error) {
 	return c.server.discovery.Lists(), nil
-}
-
-func (c *localClient) View(ctx context.Context, res schema.GroupVersionResource, scope client.Scope) (client.View, error) {
-	return nil, fmt.Errorf("view of %s: %w", res, errNotImplemented)
 }

@@ -1,0 +1,49 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/cache"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// View shows the cache's own objects. Who may list and watch the scope is asked once, when it is opened.
+func (c *localClient) View(ctx context.Context, res schema.GroupVersionResource, scope client.Scope) (client.View, error) {
+	op, err := c.operation(ctx, "list", res, scope.Namespace, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.operation(ctx, "watch", res, scope.Namespace, "", nil); err != nil {
+		return nil, err
+	}
+	e := op.endpoint
+	source := client.LocalSource{
+		Kind: func(ctx context.Context) (*cache.Kind, error) {
+			reader, err := e.cache(ctx)
+			if err != nil {
+				return nil, err
+			}
+			kind, ok := reader.(*cache.Kind)
+			if !ok {
+				return nil, fmt.Errorf("the cache of %s is a %T, which has no views", e.resource, reader)
+			}
+			return kind, nil
+		},
+		Prefix: e.kind.Prefix, Namespaced: e.kind.Namespaced,
+	}
+	if e.gvk != e.hub {
+		source.Version = e.gvk.GroupVersion().String()
+		source.Convert = func(obj runtime.Object) (runtime.Object, error) { return e.fromHub(obj) }
+	}
+	view, err := c.views.Get(ctx, res, scope, func(ctx context.Context) (client.View, error) {
+		return client.NewLocalView(ctx, source, scope)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("view of %s: %w", res, err)
+	}
+	return view, nil
+}
