@@ -1,0 +1,216 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// conditionTaint says which condition, in which status, keeps pods away by which taint.
+type conditionTaint struct {
+	condition corev1.NodeConditionType
+	status    corev1.ConditionStatus
+	key       string
+}
+
+var conditionTaints = []conditionTaint{
+	{corev1.NodeReady, corev1.ConditionFalse, corev1.TaintNodeNotReady},
+	{corev1.NodeReady, corev1.ConditionUnknown, corev1.TaintNodeUnreachable},
+	{corev1.NodeMemoryPressure, corev1.ConditionTrue, corev1.TaintNodeMemoryPressure},
+	{corev1.NodeDiskPressure, corev1.ConditionTrue, corev1.TaintNodeDiskPressure},
+	{corev1.NodeNetworkUnavailable, corev1.ConditionTrue, corev1.TaintNodeNetworkUnavailable},
+	{corev1.NodePIDPressure, corev1.ConditionTrue, corev1.TaintNodePIDPressure},
+}
+
+// noScheduleTaints are the keys of NoSchedule taints that a node should have, of those that are ours to keep.
+func noScheduleTaints(node *corev1.Node) (want map[string]bool) {
+	want = map[string]bool{}
+	for _, t := range conditionTaints {
+		if c := condition(node, t.condition); c != nil && c.Status == t.status {
+			want[t.key] = true
+		}
+	}
+	if node.Spec.Unschedulable {
+		want[corev1.TaintNodeUnschedulable] = true
+	}
+	return want
+}
+
+func oursNoSchedule(key string) bool {
+	return key == corev1.TaintNodeUnschedulable || slices.ContainsFunc(conditionTaints, func(t conditionTaint) bool { return t.key == key })
+}
+
+// evictionTaint is the key of the NoExecute taint that the node's readiness asks for; "" for none.
+func evictionTaint(node *corev1.Node) string {
+	ready := condition(node, corev1.NodeReady)
+	switch {
+	case ready == nil:
+		return ""
+	case ready.Status == corev1.ConditionFalse:
+		return corev1.TaintNodeNotReady
+	case ready.Status == corev1.ConditionUnknown:
+		return corev1.TaintNodeUnreachable
+	}
+	return ""
+}
+
+func oursNoExecute(t corev1.Taint) bool {
+	return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
+}
+
+// taint brings the node's taints to what its conditions say. wait is how long until its zone lets it be evicted.
+func (c *lifecycle) taint(ctx context.Context, node *corev1.Node) (wait time.Duration, err error) {
+	want := noScheduleTaints(node)
+	evict := evictionTaint(node)
+	evicted := slices.ContainsFunc(node.Spec.Taints, oursNoExecute)
+	if evict != "" && !evicted {
+		if rest, ok := c.mayEvict(node); !ok {
+			evict, wait = "", rest
+		}
+	}
+	if c.allDown {
+		evict = ""
+	}
+	var taints []corev1.Taint
+	changed := false
+	for _, t := range node.Spec.Taints {
+		keep := true
+		switch {
+		case t.Effect == corev1.TaintEffectNoSchedule && oursNoSchedule(t.Key):
+			keep = want[t.Key]
+			delete(want, t.Key)
+		case oursNoExecute(t):
+			keep = t.Key == evict
+			if keep {
+				evict = ""
+			}
+		}
+		if keep {
+			taints = append(taints, t)
+		}
+		changed = changed || !keep
+	}
+	now := metav1.NewTime(c.now())
+	for _, t := range conditionTaints { // in a stable order
+		if want[t.key] {
+			taints = append(taints, corev1.Taint{Key: t.key, Effect: corev1.TaintEffectNoSchedule})
+			changed = true
+		}
+	}
+	if want[corev1.TaintNodeUnschedulable] {
+		taints = append(taints, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+		changed = true
+	}
+	if evict != "" {
+		taints = append(taints, corev1.Taint{Key: evict, Effect: corev1.TaintEffectNoExecute, TimeAdded: &now})
+		changed = true
+	}
+	if !changed {
+		return wait, nil
+	}
+	return wait, c.writeTaints(ctx, node, taints)
+}
+
+func (c *lifecycle) writeTaints(ctx context.Context, node *corev1.Node, taints []corev1.Taint) error {
+	if taints == nil {
+		taints = []corev1.Taint{}
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion},
+		"spec":     map[string]any{"taints": taints},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = client.Patch[*corev1.Node](ctx, c.env.Client, "", node.Name, types.StrategicMergePatchType, patch)
+	return err
+}
+
+func zoneOf(node *corev1.Node) string {
+	return node.Labels[corev1.LabelTopologyRegion] + "/" + node.Labels[corev1.LabelTopologyZone]
+}
+
+// mayEvict takes the zone's turn for the node; when it is not its turn, wait is how long until it may be (0: until something changes).
+func (c *lifecycle) mayEvict(node *corev1.Node) (wait time.Duration, ok bool) {
+	z := c.zones[zoneOf(node)]
+	if c.allDown || z == nil {
+		return 0, false
+	}
+	every := evictionEvery
+	if z.state == zonePartlyDisrupted {
+		if z.nodes <= largeZone {
+			return 0, false
+		}
+		every = slowEviction
+	}
+	now := c.now()
+	if rest := z.evictAt.Sub(now); rest > 0 {
+		return rest, false
+	}
+	z.evictAt = now.Add(every)
+	return 0, true
+}
+
+// judgeZones counts ready and other nodes per zone. When everything is down nobody is evicted; when it comes back, every node
+// has its whole grace period again.
+func (c *lifecycle) judgeZones(ctx context.Context) error {
+	type count struct{ ready, down int }
+	counts := map[string]*count{}
+	for _, n := range c.nodes.List("", nil) {
+		id := zoneOf(n)
+		if counts[id] == nil {
+			counts[id] = &count{}
+		}
+		if ready := condition(n, corev1.NodeReady); ready != nil && ready.Status == corev1.ConditionTrue {
+			counts[id].ready++
+		} else if ready != nil {
+			counts[id].down++
+		}
+	}
+	allDown := len(counts) > 0
+	for id := range c.zones {
+		if counts[id] == nil {
+			delete(c.zones, id)
+		}
+	}
+	for id, n := range counts {
+		z := c.zones[id]
+		if z == nil {
+			z = &zone{}
+			c.zones[id] = z
+		}
+		state := zoneNormal
+		switch {
+		case n.ready == 0 && n.down > 0:
+			state = zoneFullyDisrupted
+		case n.down > 2 && float64(n.down)/float64(n.down+n.ready) >= disruptedShare:
+			state = zonePartlyDisrupted
+		}
+		z.state, z.nodes = state, n.ready+n.down
+		allDown = allDown && state == zoneFullyDisrupted
+	}
+	if allDown == c.allDown {
+		return nil
+	}
+	c.allDown = allDown
+	if !allDown {
+		c.mu.Lock()
+		for name := range c.heard {
+			c.heard[name] = c.now()
+		}
+		c.mu.Unlock()
+	}
+	for _, n := range c.nodes.List("", nil) {
+		if _, err := c.taint(ctx, n); err != nil {
+			return ignoreNotFound(err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/controller"
+)
+
+// TTL tells kubelets, by an annotation of their nodes, for how many seconds they may keep Secrets and ConfigMaps in
+// memory: longer the more nodes there are.
+var TTL = controller.Starter{Name: "ttl-controller", Run: runTTL}
+
+// ttls gives, for clusters of up to so many nodes, the seconds.
+var ttls = []struct{ nodes, seconds int }{{100, 0}, {500, 15}, {1000, 30}, {2000, 60}}
+
+const longestTTL = 300
+
+func runTTL(ctx context.Context, env controller.Env) error {
+	nodes, err := client.Open[*corev1.Node](ctx, env.Client, client.Scope{})
+	if err != nil {
+		return fmt.Errorf("open nodes: %w", err)
+	}
+	ttl := func() string {
+		count := len(nodes.List("", nil))
+		for _, t := range ttls {
+			if count <= t.nodes {
+				return strconv.Itoa(t.seconds)
+			}
+		}
+		return strconv.Itoa(longestTTL)
+	}
+	loop := controller.Loop{
+		Name: "ttl-controller",
+		Inputs: []controller.Input{controller.On(nodes, func(e client.TypedEvent[*corev1.Node]) []controller.Key {
+			if e.Type == client.Modified {
+				if _, ok := e.Object.Annotations[corev1.ObjectTTLAnnotationKey]; ok {
+					return nil
+				}
+				return []controller.Key{{Name: e.Object.Name}}
+			}
+			var keys []controller.Key // the number of nodes has changed
+			want := ttl()
+			for _, n := range nodes.List("", nil) {
+				if n.Annotations[corev1.ObjectTTLAnnotationKey] != want {
+					keys = append(keys, controller.Key{Name: n.Name})
+				}
+			}
+			return keys
+		})},
+		Reconcile: func(ctx context.Context, key controller.Key) (controller.Result, error) {
+			n, ok := nodes.Get("", key.Name)
+			want := ttl()
+			if !ok || n.Annotations[corev1.ObjectTTLAnnotationKey] == want {
+				return controller.Result{}, nil
+			}
+			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": n.UID, "annotations": map[string]string{corev1.ObjectTTLAnnotationKey: want}}})
+			if err != nil {
+				return controller.Result{}, err
+			}
+			_, err = client.Patch[*corev1.Node](ctx, env.Client, "", key.Name, types.StrategicMergePatchType, patch)
+			return controller.Result{}, ignoreNotFound(err)
+		},
+	}
+	return loop.Run(ctx)
+}
