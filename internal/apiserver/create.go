@@ -39,12 +39,12 @@ func (op *operation) create(ctx context.Context, obj runtime.Object) (runtime.Ob
 		return nil, err
 	}
 	if meta.GetName() != "" || meta.GetGenerateName() == "" {
-		return op.createOnce(ctx, obj)
+		return op.createAgain(ctx, obj)
 	}
 	for attempt := 1; ; attempt++ {
 		candidate := obj.DeepCopyObject()
 		accessor(candidate).SetName(generateName(meta.GetGenerateName()))
-		out, err := op.createOnce(ctx, candidate)
+		out, err := op.createAgain(ctx, candidate)
 		if err == nil || !apierrors.IsAlreadyExists(err) {
 			return out, err
 		}
@@ -81,6 +81,22 @@ func (op *operation) takeNamespace(meta metav1.Object) error {
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
 	return nil
+}
+
+// createAgain repeats the create while what it depends on besides the object (addresses, ports) changes under it.
+func (op *operation) createAgain(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
+	if op.endpoint.hooks.create == nil {
+		return op.createOnce(ctx, obj)
+	}
+	for {
+		out, err := op.createOnce(ctx, obj.DeepCopyObject())
+		if !errors.Is(err, errRetry) {
+			return out, err
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, storeError(err)
+		}
+	}
 }
 
 // createOnce prepares, validates and commits one candidate.

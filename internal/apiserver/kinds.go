@@ -47,6 +47,9 @@ func newEndpoints(s *Server) *endpoints {
 			es.builtin[e.gvr] = e
 		}
 	}
+	if r := es.registry("", "services"); r != nil {
+		r.hooks = s.serviceHooks()
+	}
 	return es
 }
 

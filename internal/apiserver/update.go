@@ -93,7 +93,7 @@ func (op *operation) createByUpdate(ctx context.Context, fn change) (runtime.Obj
 	if err := op.admit(ctx, op.attributes(admission.Create, obj, nil)); err != nil {
 		return nil, err
 	}
-	return op.createOnce(ctx, obj)
+	return op.createAgain(ctx, obj)
 }
 
 // updateOnce tries the change on one state. next is the state found instead when the object changed meanwhile.

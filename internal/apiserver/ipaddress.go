@@ -1,0 +1,212 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/google/uuid"
+
+	"github.com/knarr-project/knarr/internal/cache"
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+const (
+	labelIPFamily  = networkingv1.LabelIPAddressFamily
+	labelManagedBy = networkingv1.LabelManagedBy
+	// managedByAllocator marks the IPAddress objects that belong to Services.
+	managedByAllocator = "ipallocator.k8s.io"
+	// randomTries is how often a free address is guessed before looking at them one by one.
+	randomTries = 32
+)
+
+var (
+	errAddressTaken = errors.New("provided IP is already allocated")
+	errNoAddress    = errors.New("range is full")
+)
+
+// addressRange is one Service range.
+type addressRange struct{ netip.Prefix }
+
+// size is how many addresses can be given out; large IPv6 ranges count as 2^32.
+func (r addressRange) size() uint64 {
+	bits := r.Addr().BitLen() - r.Bits()
+	if bits > 32 {
+		bits = 32
+	}
+	return 1 << bits
+}
+
+// at is the address at an offset from the first one.
+func (r addressRange) at(offset uint64) netip.Addr {
+	base := r.Masked().Addr()
+	n := new(big.Int).SetBytes(base.AsSlice())
+	n.Add(n, new(big.Int).SetUint64(offset))
+	raw := n.FillBytes(make([]byte, len(base.AsSlice())))
+	addr, _ := netip.AddrFromSlice(raw)
+	return addr
+}
+
+// usable excludes the network's own address and, for IPv4, the broadcast address.
+func (r addressRange) usable(addr netip.Addr) bool {
+	if !r.Contains(addr) || addr == r.Masked().Addr() {
+		return false
+	}
+	return !addr.Is4() || addr != r.at(r.size()-1)
+}
+
+// staticBand is the lower part of a range that is left to those who choose their address themselves (KEP-3070).
+func (r addressRange) staticBand() uint64 {
+	const least, most, share = 16, 256, 16
+	n := r.size()
+	if n <= least {
+		return 0
+	}
+	return min(max(n/share, least), most)
+}
+
+// serviceRanges are the configured ranges and those of ready ServiceCIDR objects, of one family.
+func (s *Server) serviceRanges(ctx context.Context, family corev1.IPFamily) []addressRange {
+	var out []addressRange
+	add := func(p netip.Prefix) {
+		for _, have := range out {
+			if have.Prefix == p {
+				return
+			}
+		}
+		if familyOf(p.Addr()) == family {
+			out = append(out, addressRange{p})
+		}
+	}
+	for _, p := range s.cfg.ServiceCIDRs {
+		add(p.Masked())
+	}
+	r := s.endpoints.registry("networking.k8s.io", "servicecidrs")
+	if r == nil {
+		return out
+	}
+	reader, err := r.cache(ctx)
+	if err != nil {
+		return out
+	}
+	reader.Snapshot().Ascend(r.prefix(""), r.prefix(""), func(e *cache.Entry) bool {
+		cidr, err := objectOf[*networkingv1.ServiceCIDR](e)
+		if err != nil || cidr.DeletionTimestamp != nil || !meta.IsStatusConditionTrue(cidr.Status.Conditions, networkingv1.ServiceCIDRConditionReady) {
+			return true
+		}
+		for _, text := range cidr.Spec.CIDRs {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				add(p.Masked())
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// addresses are the IPAddress objects there are.
+func (s *Server) addresses(ctx context.Context) (*registry, *cache.Snapshot, error) {
+	r := s.endpoints.registry("networking.k8s.io", "ipaddresses")
+	if r == nil {
+		return nil, nil, errNoSuchPath
+	}
+	reader, err := r.cache(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r, reader.Snapshot(), nil
+}
+
+// reserveAddress takes the address that a Service asks for.
+func (s *Server) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service, ip string) error {
+	addr, err := netip.ParseAddr(ip)
+	if err != nil {
+		return err
+	}
+	ranges := s.serviceRanges(ctx, familyOf(addr))
+	inside := false
+	for _, r := range ranges {
+		inside = inside || r.usable(addr)
+	}
+	if !inside {
+		text := "none"
+		if len(ranges) > 0 {
+			text = ranges[0].String()
+		}
+		return fmt.Errorf("the provided IP (%s) is not in the valid range. The range of valid IPs is %s", ip, text)
+	}
+	r, taken, err := s.addresses(ctx)
+	if err != nil {
+		return err
+	}
+	if _, ok := taken.Get(r.key("", addr.String())); ok {
+		return errAddressTaken
+	}
+	return s.addAddress(t, r, svc, addr)
+}
+
+// freeAddress takes any address of the family: a random one of the upper part of a range, else whatever is left.
+func (s *Server) freeAddress(ctx context.Context, t *txn, svc *corev1.Service, family corev1.IPFamily) (string, error) {
+	r, taken, err := s.addresses(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, in := range s.serviceRanges(ctx, family) {
+		free := func(addr netip.Addr) bool {
+			_, used := taken.Get(r.key("", addr.String()))
+			return !used && in.usable(addr)
+		}
+		band, size := in.staticBand(), in.size()
+		for range randomTries {
+			if addr := in.at(band + rand.Uint64N(size-band)); free(addr) {
+				return addr.String(), s.addAddress(t, r, svc, addr)
+			}
+		}
+		// Nearly full: from above down, so that the static part is used last.
+		for offset := size - 1; offset > 0 && size <= 1<<20; offset-- {
+			if addr := in.at(offset); free(addr) {
+				return addr.String(), s.addAddress(t, r, svc, addr)
+			}
+		}
+	}
+	return "", errNoAddress
+}
+
+// addAddress makes the Service's IPAddress part of the transaction, on condition that nobody has it.
+func (s *Server) addAddress(t *txn, r *registry, svc *corev1.Service, addr netip.Addr) error {
+	obj := &networkingv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: addr.String(), UID: types.UID(uuid.NewString()), CreationTimestamp: s.now(), Generation: 1,
+			Labels: map[string]string{labelIPFamily: string(familyOf(addr)), labelManagedBy: managedByAllocator},
+		},
+		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: svc.Namespace, Name: svc.Name}},
+	}
+	stored, err := r.codec.encode(obj)
+	if err != nil {
+		return err
+	}
+	key := r.key("", addr.String())
+	t.add(store.Condition{Key: key}, store.Op{Key: key, Value: stored})
+	return nil
+}
+
+// releaseAddresses deletes the IPAddresses of a Service in the transaction.
+func (s *Server) releaseAddresses(t *txn, ips []string) {
+	r := s.endpoints.registry("networking.k8s.io", "ipaddresses")
+	for _, ip := range ips {
+		addr, err := netip.ParseAddr(ip)
+		if err != nil || r == nil {
+			continue
+		}
+		t.ops = append(t.ops, store.Op{Key: r.key("", addr.String()), Delete: true})
+	}
+}

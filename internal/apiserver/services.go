@@ -1,0 +1,175 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// serviceHooks give Services their addresses and ports in the same transaction that writes them: there is no state
+// in which an address is taken and no Service has it, and nothing to repair.
+func (s *Server) serviceHooks() hooks {
+	return hooks{
+		create: func(ctx context.Context, t *txn, obj runtime.Object) error {
+			return s.allocateService(ctx, t, obj.(*corev1.Service), nil)
+		},
+		update: func(ctx context.Context, t *txn, obj, old runtime.Object) error {
+			return s.allocateService(ctx, t, obj.(*corev1.Service), old.(*corev1.Service))
+		},
+		remove: func(ctx context.Context, t *txn, old runtime.Object) error {
+			gone := old.(*corev1.Service)
+			s.releaseAddresses(t, clusterIPs(gone))
+			return s.releaseNodePorts(ctx, t, nodePorts(gone))
+		},
+	}
+}
+
+// allocateService fills in what the Service needs and has not got, and gives back what it needs no longer.
+func (s *Server) allocateService(ctx context.Context, t *txn, svc, old *corev1.Service) error {
+	var before []string
+	ports := newPortSet(nil)
+	if old != nil {
+		before, ports = clusterIPs(old), newPortSet(nodePorts(old))
+	}
+	if svc.Spec.Type != corev1.ServiceTypeExternalName {
+		if errs := s.setFamilies(svc, old); len(errs) > 0 {
+			return invalidService(svc, errs)
+		}
+		if err := s.setClusterIPs(ctx, t, svc, before); err != nil {
+			return err
+		}
+	}
+	after := clusterIPs(svc)
+	s.releaseAddresses(t, slices.DeleteFunc(slices.Clone(before), func(ip string) bool { return slices.Contains(after, ip) }))
+	return s.setNodePorts(ctx, t, svc, ports)
+}
+
+func invalidService(svc *corev1.Service, errs field.ErrorList) error {
+	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), svc.Name, errs)
+}
+
+// clusterIPs are the addresses that a Service holds.
+func clusterIPs(svc *corev1.Service) []string {
+	if svc.Spec.Type == corev1.ServiceTypeExternalName || headless(svc) {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(svc.Spec.ClusterIPs), func(ip string) bool { return ip == "" })
+}
+
+func headless(svc *corev1.Service) bool {
+	return svc.Spec.ClusterIP == corev1.ClusterIPNone || len(svc.Spec.ClusterIPs) > 0 && svc.Spec.ClusterIPs[0] == corev1.ClusterIPNone
+}
+
+func familyOf(addr netip.Addr) corev1.IPFamily {
+	if addr.Is4() || addr.Is4In6() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+// setFamilies defaults ipFamilyPolicy and ipFamilies: one family, the cluster's first, unless more is asked for.
+func (s *Server) setFamilies(svc, old *corev1.Service) (errs field.ErrorList) {
+	spec, path := &svc.Spec, field.NewPath("spec")
+	cluster := s.families()
+	if old != nil && spec.IPFamilyPolicy != nil && old.Spec.IPFamilyPolicy != nil && *spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack &&
+		*old.Spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack && len(spec.IPFamilies) == 2 && slices.Equal(spec.IPFamilies, old.Spec.IPFamilies) {
+		// From two families to one: the second address goes.
+		spec.IPFamilies = spec.IPFamilies[:1]
+		if len(spec.ClusterIPs) == 2 && slices.Equal(spec.ClusterIPs, old.Spec.ClusterIPs) && !headless(svc) {
+			spec.ClusterIPs = spec.ClusterIPs[:1]
+		}
+	}
+	if len(spec.IPFamilies) == 0 && !headless(svc) {
+		for _, ip := range spec.ClusterIPs {
+			if addr, err := netip.ParseAddr(ip); err == nil {
+				spec.IPFamilies = append(spec.IPFamilies, familyOf(addr))
+			}
+		}
+	}
+	selectorless := headless(svc) && len(spec.Selector) == 0
+	if spec.IPFamilyPolicy == nil {
+		policy := corev1.IPFamilyPolicySingleStack
+		if selectorless && len(spec.IPFamilies) != 1 || len(spec.IPFamilies) == 2 {
+			policy = corev1.IPFamilyPolicyRequireDualStack
+		}
+		spec.IPFamilyPolicy = &policy
+	}
+	if !selectorless {
+		for i, family := range spec.IPFamilies {
+			if !slices.Contains(cluster, family) {
+				errs = append(errs, field.Invalid(path.Child("ipFamilies").Index(i), family, "not configured on this cluster"))
+			}
+		}
+		if *spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack && len(cluster) < 2 {
+			errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), *spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services"))
+		}
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	if len(spec.IPFamilies) == 0 {
+		spec.IPFamilies = []corev1.IPFamily{cluster[0]}
+	}
+	if *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack && len(spec.IPFamilies) == 1 && (len(cluster) == 2 || selectorless) {
+		spec.IPFamilies = append(spec.IPFamilies, otherFamily(spec.IPFamilies[0]))
+	}
+	return nil
+}
+
+func otherFamily(f corev1.IPFamily) corev1.IPFamily {
+	if f == corev1.IPv4Protocol {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
+}
+
+// families are those that the cluster's Service ranges have, the first one first.
+func (s *Server) families() []corev1.IPFamily {
+	var out []corev1.IPFamily
+	for _, prefix := range s.cfg.ServiceCIDRs {
+		if f := familyOf(prefix.Addr()); !slices.Contains(out, f) {
+			out = append(out, f)
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, corev1.IPv4Protocol)
+	}
+	return out
+}
+
+// setClusterIPs takes the addresses asked for, and any free one for families without.
+func (s *Server) setClusterIPs(ctx context.Context, t *txn, svc *corev1.Service, held []string) error {
+	spec := &svc.Spec
+	if headless(svc) {
+		spec.ClusterIP, spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
+		return nil
+	}
+	path := field.NewPath("spec", "clusterIPs")
+	for i, family := range spec.IPFamilies {
+		if i < len(spec.ClusterIPs) && spec.ClusterIPs[i] != "" {
+			ip := spec.ClusterIPs[i]
+			if slices.Contains(held, ip) {
+				continue
+			}
+			if err := s.reserveAddress(ctx, t, svc, ip); err != nil {
+				return invalidService(svc, field.ErrorList{field.Invalid(path, spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %s: %v", ip, err))})
+			}
+			continue
+		}
+		ip, err := s.freeAddress(ctx, t, svc, family)
+		if err != nil {
+			return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: %w", err))
+		}
+		spec.ClusterIPs = append(spec.ClusterIPs[:i:i], ip)
+	}
+	if len(spec.ClusterIPs) > 0 {
+		spec.ClusterIP = spec.ClusterIPs[0]
+	}
+	return nil
+}
