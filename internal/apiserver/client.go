@@ -47,7 +47,7 @@ func (c *localClient) operation(ctx context.Context, verb string, res schema.Gro
 		op.gvk = sub.Kind
 	}
 	if !e.allows(verb, op.subresource) {
-		return nil, methodNotSupported(e, verb)
+		return nil, errMethod
 	}
 	if !e.kind.Namespaced {
 		op.namespace = ""

@@ -59,7 +59,7 @@ func (r *registry) waitFresh(ctx context.Context, reader cache.Reader, resourceV
 func parseRevision(resourceVersion string) (int64, error) {
 	revision, err := strconv.ParseUint(resourceVersion, 10, 63)
 	if err != nil {
-		return 0, apierrors.NewBadRequest(fmt.Sprintf("Invalid value: %q: %v", resourceVersion, err))
+		return 0, field.Invalid(field.NewPath("resourceVersion"), resourceVersion, err.Error())
 	}
 	return int64(revision), nil
 }

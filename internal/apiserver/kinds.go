@@ -67,6 +67,16 @@ func (es *endpoints) find(gvr schema.GroupVersionResource) (*endpoint, bool) {
 	return nil, false
 }
 
+// serves tells whether there is anything in the group version.
+func (es *endpoints) serves(gv schema.GroupVersion) bool {
+	for gvr := range es.builtin {
+		if gvr.GroupVersion() == gv {
+			return true
+		}
+	}
+	return false
+}
+
 // registry is the registry of a kind that the server itself needs; nil when the table does not have it.
 func (es *endpoints) registry(group, resource string) *registry {
 	return es.registries[schema.GroupResource{Group: group, Resource: resource}]

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/knarr-project/knarr/internal/cache"
 )
@@ -106,6 +107,9 @@ func (op *operation) list(ctx context.Context, req *listRequest) (*page, error) 
 			snapshot = reader.Snapshot()
 		}
 	}
+	if invalid := (*field.Error)(nil); errors.As(err, &invalid) {
+		err = apierrors.NewBadRequest("invalid resource version: " + err.Error())
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +191,7 @@ func (op *operation) exactly(ctx context.Context, reader cache.Reader, resourceV
 func (op *operation) continued(ctx context.Context, reader cache.Reader, req *listRequest, prefix string) (*cache.Snapshot, string, error) {
 	from, revision, err := decodeContinue(req.opts.Continue, prefix)
 	if err != nil {
-		return nil, "", apierrors.NewBadRequest(fmt.Sprintf("continue key is not valid: %v", err))
+		return nil, "", apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: continue key is not valid: %v", err))
 	}
 	if revision <= 0 {
 		// An inconsistent token goes on in the newest state.

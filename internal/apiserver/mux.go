@@ -6,6 +6,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/api/openapi"
 )
 
 // newMux serves what is not a resource.
@@ -22,6 +25,7 @@ func (s *Server) newMux() *http.ServeMux {
 	mux.Handle("/api/", s.discovery)
 	mux.Handle("/apis", s.discovery)
 	mux.Handle("/apis/", s.discovery)
+	mux.Handle("/openapi/", openapi.New(nil))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if h, ok := s.security.Load().Paths[r.URL.Path]; ok {
 			h.ServeHTTP(w, r)
@@ -64,7 +68,6 @@ func serveRoot(w http.ResponseWriter) {
 	respond(w, http.StatusOK, jsonFormat, body)
 }
 
-// methodNotSupported is upstream's 405.
-func methodNotSupported(e *endpoint, verb string) error {
-	return apierrors.NewMethodNotSupported(e.resource, verb)
-}
+// errMethod is upstream's 405.
+var errMethod = apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "",
+	"the server does not allow this method on the requested resource", 0, false)

@@ -203,24 +203,21 @@ func (b *portBitmap) release(port int32) {
 	}
 }
 
-// free takes a random port of the upper part; the lower one is for those who choose (KEP-3668).
+// free takes a random port of the upper part; the lower one is for those who choose (KEP-3668), and used last.
 func (b *portBitmap) free() (int32, error) {
 	const least, most, share = 16, 128, 32
 	band := 0
 	if b.ports.Size > least {
 		band = min(max(b.ports.Size/share, least), most)
 	}
-	from := band + rand.IntN(b.ports.Size-band)
+	upper := b.ports.Size - band
+	start := rand.IntN(upper)
 	for i := range b.ports.Size {
-		offset := from + i
-		switch {
-		case offset < b.ports.Size:
-		case offset-b.ports.Size+band < from: // around, within the upper part
-			offset = offset - b.ports.Size + band
-		default: // then the lower one
+		offset := band + (start+i)%upper
+		if i >= upper {
 			offset = b.ports.Size - 1 - i
 		}
-		if offset >= 0 && b.bits.Bit(offset) == 0 {
+		if b.bits.Bit(offset) == 0 {
 			b.bits.SetBit(b.bits, offset, 1)
 			b.changed = true
 			return int32(b.ports.Base + offset), nil

@@ -106,6 +106,10 @@ func (t *txn) commit(ctx context.Context) (res store.TxnResult, err error) {
 	}
 	if !res.Succeeded {
 		t.fail()
+		if len(t.conditions) > 1 {
+			// Before it is tried again, what the conditions were made from must be as new.
+			t.op.server.endpoints.registry("networking.k8s.io", "ipaddresses").settle(ctx, res.Revision)
+		}
 	}
 	return res, nil
 }

@@ -31,6 +31,10 @@ type call struct {
 func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *requestInfo, user auth.User) {
 	e, ok := s.endpoints.find(info.gvr)
 	if !ok {
+		if s.endpoints.serves(info.gvr.GroupVersion()) {
+			respondError(w, jsonFormat, errNoSuchPath)
+			return
+		}
 		notFoundPath(w)
 		return
 	}
@@ -70,21 +74,20 @@ func (c *call) check() error {
 		if !e.kind.Namespaced && info.namespace != "" && e.gvr.Resource != "namespaces" {
 			return errNoSuchPath
 		}
-		needsNamespace := e.kind.Namespaced && info.namespace == "" && (info.name != "" && info.verb != "list" && info.verb != "watch" || info.verb == "deletecollection")
-		if needsNamespace {
+		if e.kind.Namespaced && info.namespace == "" && info.name != "" && info.verb != "list" && info.verb != "watch" {
 			return errNoSuchPath
 		}
-		verb := info.verb
-		if e.kind.HasVerb(verb) || e.kind.Namespaced && info.namespace == "" && verb == "create" {
+		clusterWide := e.kind.Namespaced && info.namespace == ""
+		if e.kind.HasVerb(info.verb) && !(clusterWide && info.verb != "list" && info.verb != "watch") {
 			return nil
 		}
-		return methodNotSupported(e, verb)
+		return errMethod
 	}
 	if !e.hasSubresource(info.subresource) {
 		return errNoSuchPath
 	}
 	if !e.allows(info.verb, info.subresource) {
-		return methodNotSupported(e, info.verb)
+		return errMethod
 	}
 	return nil
 }
@@ -111,7 +114,7 @@ func (c *call) serve(ctx context.Context) error {
 	case "deletecollection":
 		return c.serveDeleteCollection(ctx)
 	}
-	return methodNotSupported(c.endpoint, c.info.verb)
+	return errMethod
 }
 
 // warnHeader tells the client something that is no error.

@@ -183,10 +183,31 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	return nil
 }
 
-// background starts what the server does by itself.
+// background starts what the server does by itself. The server is ready when the first objects are there.
 func (s *Server) background() {
 	s.goOn(s.compactor)
-	s.ready.Store(true)
+	s.goOn(func(ctx context.Context) {
+		for !s.start(ctx) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Second):
+			}
+		}
+		s.ready.Store(true)
+		s.keepKubernetesService(ctx)
+	})
+}
+
+// start makes what every cluster has from the beginning.
+func (s *Server) start(ctx context.Context) bool {
+	if err := s.bootstrap(ctx); err != nil {
+		if ctx.Err() == nil {
+			s.log.Error("the first objects could not be made; trying again", "err", err)
+		}
+		return false
+	}
+	return true
 }
 
 // goOn runs fn until the server closes.

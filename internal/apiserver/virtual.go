@@ -105,5 +105,5 @@ func (op *operation) review(ctx context.Context, obj runtime.Object) (runtime.Ob
 		}
 		return o, security.Rules.ReviewRules(op.user, o)
 	}
-	return nil, methodNotSupported(op.endpoint, "create")
+	return nil, errMethod
 }

@@ -76,9 +76,6 @@ func (op *operation) openWatch(ctx context.Context, req *listRequest) (*watcher,
 		if w.revision, err = parseRevision(rv); err != nil {
 			return nil, err
 		}
-		if err := waitFuture(ctx, reader, w.revision); err != nil {
-			return nil, err
-		}
 	}
 	interest := cache.Interest{Namespace: op.namespace, Labels: req.labels, Fields: req.fields}
 	if name, ok := req.fields.RequiresExactMatch("metadata.name"); ok {

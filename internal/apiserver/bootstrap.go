@@ -1,0 +1,128 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// bootstrapObjects is what every cluster has from the start, namespaces first.
+func (s *Server) bootstrapObjects() []runtime.Object {
+	var objs []runtime.Object
+	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
+		objs = append(objs, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	objs = append(objs,
+		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "system-node-critical"}, Value: 2000001000,
+			Description: "Used for system critical pods that must not be moved from their current node."},
+		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "system-cluster-critical"}, Value: 2000000000,
+			Description: "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."})
+	if len(s.cfg.ServiceCIDRs) > 0 {
+		objs = append(objs, s.defaultServiceCIDR(), s.kubernetesService())
+	}
+	return append(objs, flowControlObjects()...)
+}
+
+func (s *Server) defaultServiceCIDR() *networkingv1.ServiceCIDR {
+	cidr := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
+	for _, p := range s.cfg.ServiceCIDRs {
+		cidr.Spec.CIDRs = append(cidr.Spec.CIDRs, p.Masked().String())
+	}
+	cidr.Status.Conditions = []metav1.Condition{{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue,
+		Message: "Kubernetes default Service CIDR is ready", LastTransitionTime: s.now()}}
+	return cidr
+}
+
+// kubernetesService leads pods to the API server; it has the first address of the Service range.
+func (s *Server) kubernetesService() *corev1.Service {
+	ip := addressRange{s.cfg.ServiceCIDRs[0]}.at(1).String()
+	target := intstr.FromInt32(6443)
+	if port := s.cfg.Advertise.Port(); port != 0 {
+		target = intstr.FromInt32(int32(port))
+	}
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"}},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: ip, ClusterIPs: []string{ip}, SessionAffinity: corev1.ServiceAffinityNone, Type: corev1.ServiceTypeClusterIP,
+			Ports: []corev1.ServicePort{{Name: "https", Port: 443, Protocol: corev1.ProtocolTCP, TargetPort: target}},
+		},
+	}
+}
+
+// bootstrap creates what is missing, all of it in one transaction: one write to disk on the first start, none later.
+func (s *Server) bootstrap(ctx context.Context) error {
+	objs := s.bootstrapObjects()
+	for {
+		missing, err := s.missing(ctx, objs)
+		if err != nil {
+			return err
+		}
+		if len(missing) == 0 {
+			return nil
+		}
+		t := &txn{op: &operation{server: s}}
+		for _, obj := range missing {
+			if err := s.addCreation(ctx, t, obj); err != nil {
+				return fmt.Errorf("create the objects that every cluster has: %w", err)
+			}
+		}
+		// When another server was faster, look again.
+		if res, err := t.commit(ctx); err != nil || res.Succeeded {
+			return err
+		}
+	}
+}
+
+// missing are those of the objects that are not in the store.
+func (s *Server) missing(ctx context.Context, objs []runtime.Object) (out []runtime.Object, err error) {
+	for _, obj := range objs {
+		e, ok := s.endpoints.find(api.ResourceOf(obj))
+		if !ok {
+			return nil, fmt.Errorf("%T is not served", obj)
+		}
+		meta := accessor(obj)
+		kv, _, err := s.store.Get(ctx, e.key(meta.GetNamespace(), meta.GetName()), 0)
+		if err != nil {
+			return nil, storeError(err)
+		}
+		if kv == nil {
+			out = append(out, obj.DeepCopyObject())
+		}
+	}
+	return out, nil
+}
+
+// addCreation adds one object's creation to the transaction.
+func (s *Server) addCreation(ctx context.Context, t *txn, obj runtime.Object) error {
+	e, _ := s.endpoints.find(api.ResourceOf(obj))
+	meta := accessor(obj)
+	e.applyDefaults(obj)
+	wanted := obj.DeepCopyObject()
+	if err := s.internal(e, meta.GetNamespace(), meta.GetName()).prepareCreate(ctx, obj); err != nil {
+		return err
+	}
+	if cidr, ok := obj.(*networkingv1.ServiceCIDR); ok {
+		cidr.Status = wanted.(*networkingv1.ServiceCIDR).Status // ready from the start, as it is in use from the start
+	}
+	if e.hooks.create != nil {
+		if err := e.hooks.create(ctx, t, obj); err != nil {
+			return err
+		}
+	}
+	stored, err := e.codec.encode(obj)
+	if err != nil {
+		return err
+	}
+	key := e.key(meta.GetNamespace(), meta.GetName())
+	t.add(store.Condition{Key: key}, store.Op{Key: key, Value: stored})
+	return nil
+}

@@ -1,0 +1,100 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/knarr-project/knarr/internal/api"
+)
+
+// reconcileEvery is how often the Service "kubernetes" and its endpoints are looked at, as upstream.
+const reconcileEvery = 10 * time.Second
+
+// keepKubernetesService brings back the objects that lead to this server when somebody changes or deletes them.
+func (s *Server) keepKubernetesService(ctx context.Context) {
+	ticker := time.NewTicker(reconcileEvery)
+	defer ticker.Stop()
+	for {
+		if err := s.reconcileKubernetes(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("keep the Service kubernetes", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (s *Server) reconcileKubernetes(ctx context.Context) error {
+	if err := s.bootstrap(ctx); err != nil {
+		return err
+	}
+	if !s.cfg.Advertise.IsValid() || len(s.cfg.ServiceCIDRs) == 0 {
+		return nil
+	}
+	if err := s.ensure(ctx, s.kubernetesEndpoints(), func(obj, want runtime.Object) {
+		obj.(*corev1.Endpoints).Subsets = want.(*corev1.Endpoints).Subsets
+	}); err != nil {
+		return err
+	}
+	return s.ensure(ctx, s.kubernetesSlice(), func(obj, want runtime.Object) {
+		slice, wanted := obj.(*discoveryv1.EndpointSlice), want.(*discoveryv1.EndpointSlice)
+		slice.Endpoints, slice.Ports = wanted.Endpoints, wanted.Ports
+	})
+}
+
+func (s *Server) kubernetesEndpoints() *corev1.Endpoints {
+	at := s.cfg.Advertise
+	return &corev1.Endpoints{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
+		Subsets: []corev1.EndpointSubset{{
+			Addresses: []corev1.EndpointAddress{{IP: at.Addr().String()}},
+			Ports:     []corev1.EndpointPort{{Name: "https", Port: int32(at.Port()), Protocol: corev1.ProtocolTCP}},
+		}},
+	}
+}
+
+func (s *Server) kubernetesSlice() *discoveryv1.EndpointSlice {
+	at, ready, name, port, protocol := s.cfg.Advertise, true, "https", int32(s.cfg.Advertise.Port()), corev1.ProtocolTCP
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{at.Addr().String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
+	}
+	if at.Addr().Is6() {
+		slice.AddressType = discoveryv1.AddressTypeIPv6
+	}
+	return slice
+}
+
+// ensure creates the object, or has take put what is wanted into the one there is.
+func (s *Server) ensure(ctx context.Context, want runtime.Object, take func(obj, want runtime.Object)) error {
+	e, ok := s.endpoints.find(api.ResourceOf(want))
+	if !ok {
+		return fmt.Errorf("%T is not served", want)
+	}
+	meta := accessor(want)
+	op := s.internal(e, meta.GetNamespace(), meta.GetName())
+	e.applyDefaults(want)
+	_, _, err := op.update(ctx, true, func(_ context.Context, old runtime.Object) (runtime.Object, error) {
+		if old == nil {
+			return want.DeepCopyObject(), nil
+		}
+		obj := old.DeepCopyObject()
+		take(obj, want)
+		return obj, nil
+	})
+	if apierrors.IsConflict(err) {
+		return nil // another server's turn
+	}
+	return err
+}
