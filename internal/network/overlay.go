@@ -290,3 +290,13 @@ func (o *overlay) removePeer(p peer, want map[peer]bool) error {
 	}
 	return nil
 }
+
+// GatewayOf is the gateway address of the node's (first) pod range: an address of the node that its pods always
+// reach. Invalid until the node has a range.
+func GatewayOf(node *corev1.Node) netip.Addr {
+	ranges, err := podCIDRs(node)
+	if err != nil || len(ranges) == 0 {
+		return netip.Addr{}
+	}
+	return newIPAM(ranges[0]).gateway
+}
