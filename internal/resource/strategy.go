@@ -44,7 +44,8 @@ type Strategy struct {
 	// FieldAliases are other names that clients may use in a field selector, with the key of Fields they mean.
 	FieldAliases map[string]string
 
-	// Columns are the printer columns after the name column; Row gives one object's cells in the same order, Name first.
+	// Columns are all printer columns of a table, in order (events don't begin with the name); Row gives one object's cells,
+	// one per column. Every stored kind has both.
 	Columns []metav1.TableColumnDefinition
 	Row     func(obj runtime.Object, now metav1.Time) []any
 

@@ -1,0 +1,124 @@
+package resource
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// What kubectl shows for what is not there.
+const (
+	none    = "<none>"
+	unknown = "<unknown>"
+	unset   = "<unset>"
+)
+
+var metaDocs = metav1.ObjectMeta{}.SwaggerDoc()
+
+// columns reads column definitions from a short form: "Ready", "Desired:integer"; a "+" before the name is for a wide table only.
+func columns(specs ...string) []metav1.TableColumnDefinition {
+	list := make([]metav1.TableColumnDefinition, 0, len(specs))
+	for _, spec := range specs {
+		name, kind, typed := strings.Cut(spec, ":")
+		c := metav1.TableColumnDefinition{Name: name, Type: "string"}
+		if typed {
+			c.Type = kind
+		}
+		if wide, ok := strings.CutPrefix(name, "+"); ok {
+			c.Name, c.Priority = wide, 1
+		}
+		switch c.Name {
+		case "Name":
+			c.Format, c.Description = "name", metaDocs["name"]
+		case "Age", "Created At":
+			c.Description = metaDocs["creationTimestamp"]
+		default:
+			c.Description = c.Name
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// show sets the columns of a strategy and the function that fills them.
+func show[T runtime.Object](s *Strategy, specs []metav1.TableColumnDefinition, row func(obj T, now metav1.Time) []any) *Strategy {
+	s.Columns = specs
+	s.Row = func(obj runtime.Object, now metav1.Time) []any { return row(obj.(T), now) }
+	return s
+}
+
+// Age is how long ago something was, as kubectl writes it.
+func Age(t, now metav1.Time) string {
+	if t.IsZero() {
+		return unknown
+	}
+	return duration.HumanDuration(now.Sub(t.Time))
+}
+
+func ageOf(obj metav1.Object, now metav1.Time) string { return Age(obj.GetCreationTimestamp(), now) }
+
+// orNone is the text, or what stands for nothing.
+func orNone(text string) string {
+	if text == "" {
+		return none
+	}
+	return text
+}
+
+func deref[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
+
+// containerNames and containerImages are the wide columns of everything with a pod template.
+func containerNames(spec *corev1.PodSpec) string {
+	var names []string
+	for i := range spec.Containers {
+		names = append(names, spec.Containers[i].Name)
+	}
+	return strings.Join(names, ",")
+}
+
+func containerImages(spec *corev1.PodSpec) string {
+	var images []string
+	for i := range spec.Containers {
+		images = append(images, spec.Containers[i].Image)
+	}
+	return strings.Join(images, ",")
+}
+
+// firstFew lists at most limit items and says how many more there are.
+func firstFew(items []string, limit int, empty string) string {
+	if len(items) == 0 {
+		return empty
+	}
+	if len(items) > limit {
+		return fmt.Sprintf("%s + %d more...", strings.Join(items[:limit], ","), len(items)-limit)
+	}
+	return strings.Join(items, ",")
+}
+
+var accessModeNames = map[corev1.PersistentVolumeAccessMode]string{
+	corev1.ReadWriteOnce: "RWO", corev1.ReadOnlyMany: "ROX", corev1.ReadWriteMany: "RWX", corev1.ReadWriteOncePod: "RWOP",
+}
+
+// accessModes abbreviates, in a fixed order and each mode once.
+func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
+	var names []string
+	for _, mode := range []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod} {
+		for _, m := range modes {
+			if m == mode {
+				names = append(names, accessModeNames[m])
+				break
+			}
+		}
+	}
+	return strings.Join(names, ",")
+}

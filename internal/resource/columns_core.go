@@ -1,0 +1,275 @@
+package resource
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+var serviceColumns = columns("Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "+Selector")
+
+func serviceRow(s *corev1.Service, now metav1.Time) []any {
+	ip := none
+	if len(s.Spec.ClusterIPs) > 0 {
+		ip = s.Spec.ClusterIPs[0]
+	} else if s.Spec.ClusterIP != "" {
+		ip = s.Spec.ClusterIP
+	}
+	ports := make([]string, 0, len(s.Spec.Ports))
+	for _, p := range s.Spec.Ports {
+		text := fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+		if p.NodePort > 0 {
+			text = fmt.Sprintf("%d:%d/%s", p.Port, p.NodePort, p.Protocol)
+		}
+		ports = append(ports, text)
+	}
+	return []any{s.Name, string(s.Spec.Type), ip, externalIP(s), orNone(strings.Join(ports, ",")), ageOf(s, now), labels.FormatLabels(s.Spec.Selector)}
+}
+
+func externalIP(s *corev1.Service) string {
+	switch s.Spec.Type {
+	case corev1.ServiceTypeExternalName:
+		return s.Spec.ExternalName
+	case corev1.ServiceTypeLoadBalancer:
+		all := loadBalancerAddresses(s.Status.LoadBalancer.Ingress)
+		all = append(all, s.Spec.ExternalIPs...)
+		if len(all) == 0 {
+			return "<pending>"
+		}
+		return strings.Join(all, ",")
+	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort:
+		return orNone(strings.Join(s.Spec.ExternalIPs, ","))
+	}
+	return unknown
+}
+
+func loadBalancerAddresses(ingress []corev1.LoadBalancerIngress) []string {
+	var all []string
+	for _, in := range ingress {
+		switch {
+		case in.IP != "":
+			all = append(all, in.IP)
+		case in.Hostname != "":
+			all = append(all, in.Hostname)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+var nodeColumns = columns("Name", "Status", "Roles", "Age", "Version", "+Internal-IP", "+External-IP", "+OS-Image", "+Kernel-Version", "+Container-Runtime")
+
+func nodeRow(n *corev1.Node, now metav1.Time) []any {
+	status := "Unknown"
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			status = "NotReady"
+			if c.Status == corev1.ConditionTrue {
+				status = "Ready"
+			}
+		}
+	}
+	if n.Spec.Unschedulable {
+		status += ",SchedulingDisabled"
+	}
+	address := func(kind corev1.NodeAddressType) string {
+		for _, a := range n.Status.Addresses {
+			if a.Type == kind {
+				return a.Address
+			}
+		}
+		return none
+	}
+	known := func(text string) string {
+		if text == "" {
+			return unknown
+		}
+		return text
+	}
+	info := &n.Status.NodeInfo
+	return []any{
+		n.Name, status, orNone(strings.Join(nodeRoles(n), ",")), ageOf(n, now), info.KubeletVersion,
+		address(corev1.NodeInternalIP), address(corev1.NodeExternalIP), known(info.OSImage), known(info.KernelVersion), known(info.ContainerRuntimeVersion),
+	}
+}
+
+func nodeRoles(n *corev1.Node) []string {
+	var roles []string
+	for key, value := range n.Labels {
+		if role, ok := strings.CutPrefix(key, "node-role.kubernetes.io/"); ok && role != "" {
+			roles = append(roles, role)
+		} else if key == "kubernetes.io/role" && value != "" {
+			roles = append(roles, value)
+		}
+	}
+	slices.Sort(roles)
+	return slices.Compact(roles)
+}
+
+var eventColumns = columns("Last Seen", "Type", "Reason", "Object", "+Subobject", "+Source", "Message", "+First Seen", "+Count:integer", "+Name")
+
+func eventRow(e *corev1.Event, now metav1.Time) []any {
+	first := Age(e.FirstTimestamp, now)
+	if e.FirstTimestamp.IsZero() {
+		first = Age(metav1.Time(e.EventTime), now)
+	}
+	last := Age(e.LastTimestamp, now)
+	if e.LastTimestamp.IsZero() {
+		last = first
+	}
+	count := max(e.Count, 1)
+	if e.Series != nil {
+		last, count = Age(metav1.Time(e.Series.LastObservedTime), now), e.Series.Count
+	}
+	object := strings.ToLower(e.InvolvedObject.Kind)
+	if e.InvolvedObject.Name != "" {
+		object += "/" + e.InvolvedObject.Name
+	}
+	source := e.Source.Component
+	if source == "" {
+		source = e.ReportingController
+	}
+	if host := e.Source.Host; host != "" {
+		source += ", " + host
+	} else if e.Source.Component == "" && e.ReportingInstance != "" {
+		source += ", " + e.ReportingInstance
+	}
+	return []any{last, e.Type, e.Reason, object, e.InvolvedObject.FieldPath, source, strings.TrimSpace(e.Message), first, int64(count), e.Name}
+}
+
+var namespaceColumns = columns("Name", "Status", "Age")
+
+func namespaceRow(n *corev1.Namespace, now metav1.Time) []any {
+	return []any{n.Name, string(n.Status.Phase), ageOf(n, now)}
+}
+
+var secretColumns = columns("Name", "Type", "Data:integer", "Age")
+
+func secretRow(s *corev1.Secret, now metav1.Time) []any {
+	return []any{s.Name, string(s.Type), int64(len(s.Data)), ageOf(s, now)}
+}
+
+var configMapColumns = columns("Name", "Data:integer", "Age")
+
+func configMapRow(c *corev1.ConfigMap, now metav1.Time) []any {
+	return []any{c.Name, int64(len(c.Data) + len(c.BinaryData)), ageOf(c, now)}
+}
+
+var serviceAccountColumns = columns("Name", "Secrets:integer", "Age")
+
+func serviceAccountRow(a *corev1.ServiceAccount, now metav1.Time) []any {
+	return []any{a.Name, int64(len(a.Secrets)), ageOf(a, now)}
+}
+
+var endpointsColumns = columns("Name", "Endpoints", "Age")
+
+func endpointsRow(e *corev1.Endpoints, now metav1.Time) []any {
+	const limit = 3
+	var list []string
+	for _, s := range e.Subsets {
+		for _, a := range s.Addresses {
+			if len(s.Ports) == 0 {
+				list = append(list, a.IP)
+			}
+			for _, p := range s.Ports {
+				list = append(list, net.JoinHostPort(a.IP, strconv.Itoa(int(p.Port))))
+			}
+		}
+	}
+	return []any{e.Name, firstFew(list, limit, none), ageOf(e, now)}
+}
+
+var resourceQuotaColumns = columns("Name", "Request", "Limit", "Age")
+
+func resourceQuotaRow(q *corev1.ResourceQuota, now metav1.Time) []any {
+	var names []string
+	for name := range q.Status.Hard {
+		names = append(names, string(name))
+	}
+	slices.Sort(names)
+	var requests, limits []string
+	for _, name := range names {
+		used, hard := q.Status.Used[corev1.ResourceName(name)], q.Status.Hard[corev1.ResourceName(name)]
+		text := fmt.Sprintf("%s: %s/%s", name, used.String(), hard.String())
+		if strings.HasPrefix(name, "limits.") {
+			limits = append(limits, text)
+		} else {
+			requests = append(requests, text)
+		}
+	}
+	return []any{q.Name, strings.Join(requests, ", "), strings.Join(limits, ", "), ageOf(q, now)}
+}
+
+var podTemplateColumns = columns("Name", "Containers", "Images", "Pod Labels")
+
+func podTemplateRow(t *corev1.PodTemplate, _ metav1.Time) []any {
+	return []any{t.Name, containerNames(&t.Template.Spec), containerImages(&t.Template.Spec), labels.FormatLabels(t.Template.Labels)}
+}
+
+var persistentVolumeColumns = columns("Name", "Capacity", "Access Modes", "Reclaim Policy", "Status", "Claim", "StorageClass", "VolumeAttributesClass", "Reason", "Age", "+VolumeMode")
+
+func persistentVolumeRow(v *corev1.PersistentVolume, now metav1.Time) []any {
+	phase := string(v.Status.Phase)
+	if v.DeletionTimestamp != nil {
+		phase = "Terminating"
+	}
+	claim := ""
+	if ref := v.Spec.ClaimRef; ref != nil {
+		claim = ref.Namespace + "/" + ref.Name
+	}
+	class := v.Annotations[corev1.BetaStorageClassAnnotation]
+	if class == "" {
+		class = v.Spec.StorageClassName
+	}
+	size := v.Spec.Capacity[corev1.ResourceStorage]
+	return []any{
+		v.Name, size.String(), accessModes(v.Spec.AccessModes), string(v.Spec.PersistentVolumeReclaimPolicy), phase, claim, class,
+		orUnset(v.Spec.VolumeAttributesClassName), v.Status.Reason, ageOf(v, now), orUnset((*string)(v.Spec.VolumeMode)),
+	}
+}
+
+func orUnset(text *string) string {
+	if text == nil {
+		return unset
+	}
+	return *text
+}
+
+var claimColumns = columns("Name", "Status", "Volume", "Capacity", "Access Modes", "StorageClass", "VolumeAttributesClass", "Age", "+VolumeMode")
+
+func claimRow(c *corev1.PersistentVolumeClaim, now metav1.Time) []any {
+	phase := string(c.Status.Phase)
+	if c.DeletionTimestamp != nil {
+		phase = "Terminating"
+	}
+	size, modes := "", ""
+	if c.Spec.VolumeName != "" {
+		q := c.Status.Capacity[corev1.ResourceStorage]
+		size, modes = q.String(), accessModes(c.Status.AccessModes)
+	}
+	class := c.Annotations[corev1.BetaStorageClassAnnotation]
+	if class == "" {
+		class = deref(c.Spec.StorageClassName)
+	}
+	return []any{
+		c.Name, phase, c.Spec.VolumeName, size, modes, class, orUnset(c.Spec.VolumeAttributesClassName), ageOf(c, now), orUnset((*string)(c.Spec.VolumeMode)),
+	}
+}
+
+var replicationControllerColumns = columns("Name", "Desired:integer", "Current:integer", "Ready:integer", "Age", "+Containers", "+Images", "+Selector")
+
+func replicationControllerRow(r *corev1.ReplicationController, now metav1.Time) []any {
+	names, images := "", ""
+	if t := r.Spec.Template; t != nil {
+		names, images = containerNames(&t.Spec), containerImages(&t.Spec)
+	}
+	return []any{
+		r.Name, int64(deref(r.Spec.Replicas)), int64(r.Status.Replicas), int64(r.Status.ReadyReplicas), ageOf(r, now), names, images, labels.FormatLabels(r.Spec.Selector),
+	}
+}

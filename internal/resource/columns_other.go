@@ -1,0 +1,410 @@
+package resource
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	nodev1 "k8s.io/api/node/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// createdColumns are those of kinds that have nothing else to show.
+var createdColumns = columns("Name", "Created At:date")
+
+func createdRow(obj metav1.Object, _ metav1.Time) []any {
+	return []any{obj.GetName(), obj.GetCreationTimestamp().UTC().Format("2006-01-02T15:04:05Z")}
+}
+
+var ageColumns = columns("Name", "Age")
+
+func ageRow(obj metav1.Object, now metav1.Time) []any { return []any{obj.GetName(), ageOf(obj, now)} }
+
+// showAny is show for rows made of metadata alone.
+func showAny(s *Strategy, specs []metav1.TableColumnDefinition, row func(obj metav1.Object, now metav1.Time) []any) *Strategy {
+	s.Columns = specs
+	s.Row = func(obj runtime.Object, now metav1.Time) []any { return row(obj.(metav1.Object), now) }
+	return s
+}
+
+var ingressColumns = columns("Name", "Class", "Hosts", "Address", "Ports", "Age")
+
+func ingressRow(i *networkingv1.Ingress, now metav1.Time) []any {
+	class := none
+	if i.Spec.IngressClassName != nil {
+		class = *i.Spec.IngressClassName
+	}
+	var hosts []string
+	for _, r := range i.Spec.Rules {
+		if r.Host != "" {
+			hosts = append(hosts, r.Host)
+		}
+	}
+	ports := "80"
+	if len(i.Spec.TLS) > 0 {
+		ports = "80, 443"
+	}
+	var addresses []string
+	for _, in := range i.Status.LoadBalancer.Ingress {
+		if in.IP != "" {
+			addresses = append(addresses, in.IP)
+		} else if in.Hostname != "" {
+			addresses = append(addresses, in.Hostname)
+		}
+	}
+	return []any{i.Name, class, firstFew(hosts, 3, "*"), strings.Join(addresses, ","), ports, ageOf(i, now)}
+}
+
+var ingressClassColumns = columns("Name", "Controller", "Parameters", "Age")
+
+func ingressClassRow(c *networkingv1.IngressClass, now metav1.Time) []any {
+	parameters := none
+	if p := c.Spec.Parameters; p != nil {
+		parameters = p.Kind
+		if group := deref(p.APIGroup); group != "" {
+			parameters += "." + group
+		}
+		parameters += "/" + p.Name
+	}
+	return []any{c.Name, c.Spec.Controller, parameters, ageOf(c, now)}
+}
+
+var networkPolicyColumns = columns("Name", "Pod-Selector", "Age")
+
+func networkPolicyRow(p *networkingv1.NetworkPolicy, now metav1.Time) []any {
+	return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), ageOf(p, now)}
+}
+
+var ipAddressColumns = columns("Name", "ParentRef")
+
+func ipAddressRow(a *networkingv1.IPAddress, _ metav1.Time) []any {
+	parent := none
+	if ref := a.Spec.ParentRef; ref != nil {
+		parent = ref.Resource
+		if ref.Group != "" {
+			parent += "." + ref.Group
+		}
+		if ref.Namespace != "" {
+			parent += "/" + ref.Namespace
+		}
+		parent += "/" + ref.Name
+	}
+	return []any{a.Name, parent}
+}
+
+var serviceCIDRColumns = columns("Name", "CIDRs", "Age")
+
+func serviceCIDRRow(c *networkingv1.ServiceCIDR, now metav1.Time) []any {
+	return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), ageOf(c, now)}
+}
+
+var endpointSliceColumns = columns("Name", "AddressType", "Ports", "Endpoints", "Age")
+
+func endpointSliceRow(s *discoveryv1.EndpointSlice, now metav1.Time) []any {
+	var ports, addresses []string
+	for _, p := range s.Ports {
+		switch {
+		case p.Port != nil:
+			ports = append(ports, strconv.Itoa(int(*p.Port)))
+		case deref(p.Name) != "":
+			ports = append(ports, *p.Name)
+		default:
+			ports = append(ports, "*")
+		}
+	}
+	for _, e := range s.Endpoints {
+		addresses = append(addresses, e.Addresses...)
+	}
+	return []any{s.Name, string(s.AddressType), firstFew(ports, 3, unset), firstFew(addresses, 3, unset), ageOf(s, now)}
+}
+
+var bindingColumns = columns("Name", "Role", "Age", "+Users", "+Groups", "+ServiceAccounts")
+
+func roleBindingRow(b *rbacv1.RoleBinding, now metav1.Time) []any {
+	return bindingRow(b, b.RoleRef, b.Subjects, now)
+}
+
+func clusterRoleBindingRow(b *rbacv1.ClusterRoleBinding, now metav1.Time) []any {
+	return bindingRow(b, b.RoleRef, b.Subjects, now)
+}
+
+func bindingRow(b metav1.Object, ref rbacv1.RoleRef, subjects []rbacv1.Subject, now metav1.Time) []any {
+	var users, groups, accounts []string
+	for _, s := range subjects {
+		switch s.Kind {
+		case rbacv1.UserKind:
+			users = append(users, s.Name)
+		case rbacv1.GroupKind:
+			groups = append(groups, s.Name)
+		case rbacv1.ServiceAccountKind:
+			accounts = append(accounts, s.Namespace+"/"+s.Name)
+		}
+	}
+	return []any{
+		b.GetName(), ref.Kind + "/" + ref.Name, ageOf(b, now),
+		strings.Join(users, ", "), strings.Join(groups, ", "), strings.Join(accounts, ", "),
+	}
+}
+
+const (
+	defaultClassAnnotation     = "storageclass.kubernetes.io/is-default-class"
+	betaDefaultClassAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
+	defaultVACAnnotation       = "volumeattributesclass.alpha.kubernetes.io/is-default-class"
+)
+
+var storageClassColumns = columns("Name", "Provisioner", "ReclaimPolicy", "VolumeBindingMode", "AllowVolumeExpansion:boolean", "Age")
+
+func storageClassRow(c *storagev1.StorageClass, now metav1.Time) []any {
+	name := c.Name
+	if c.Annotations[defaultClassAnnotation] == "true" || c.Annotations[betaDefaultClassAnnotation] == "true" {
+		name += " (default)"
+	}
+	policy, mode := string(corev1.PersistentVolumeReclaimDelete), unset
+	if c.ReclaimPolicy != nil {
+		policy = string(*c.ReclaimPolicy)
+	}
+	if c.VolumeBindingMode != nil {
+		mode = string(*c.VolumeBindingMode)
+	}
+	return []any{name, c.Provisioner, policy, mode, deref(c.AllowVolumeExpansion), ageOf(c, now)}
+}
+
+var volumeAttributesColumns = columns("Name", "DriverName", "Age")
+
+func volumeAttributesRow(c *storagev1.VolumeAttributesClass, now metav1.Time) []any {
+	name := c.Name
+	if c.Annotations[defaultVACAnnotation] == "true" {
+		name += " (default)"
+	}
+	return []any{name, c.DriverName, ageOf(c, now)}
+}
+
+var csiDriverColumns = columns("Name", "AttachRequired:boolean", "PodInfoOnMount:boolean", "StorageCapacity:boolean", "TokenRequests", "RequiresRepublish:boolean", "Modes", "Age")
+
+func csiDriverRow(d *storagev1.CSIDriver, now metav1.Time) []any {
+	var modes, tokens []string
+	for _, m := range d.Spec.VolumeLifecycleModes {
+		modes = append(modes, string(m))
+	}
+	for _, t := range d.Spec.TokenRequests {
+		tokens = append(tokens, t.Audience)
+	}
+	audiences := unset
+	if len(tokens) > 0 {
+		audiences = strings.Join(tokens, ",")
+	}
+	attach := d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
+	return []any{
+		d.Name, attach, deref(d.Spec.PodInfoOnMount), deref(d.Spec.StorageCapacity), audiences, deref(d.Spec.RequiresRepublish),
+		orNone(strings.Join(modes, ",")), ageOf(d, now),
+	}
+}
+
+var csiNodeColumns = columns("Name", "Drivers:integer", "Age")
+
+func csiNodeRow(n *storagev1.CSINode, now metav1.Time) []any {
+	return []any{n.Name, int64(len(n.Spec.Drivers)), ageOf(n, now)}
+}
+
+var volumeAttachmentColumns = columns("Name", "Attacher", "PV", "Node", "Attached:boolean", "Age")
+
+func volumeAttachmentRow(a *storagev1.VolumeAttachment, now metav1.Time) []any {
+	return []any{a.Name, a.Spec.Attacher, deref(a.Spec.Source.PersistentVolumeName), a.Spec.NodeName, a.Status.Attached, ageOf(a, now)}
+}
+
+var priorityClassColumns = columns("Name", "Value:integer", "Global-Default:boolean", "Age", "PreemptionPolicy")
+
+func priorityClassRow(c *schedulingv1.PriorityClass, now metav1.Time) []any {
+	return []any{c.Name, int64(c.Value), c.GlobalDefault, ageOf(c, now), string(deref(c.PreemptionPolicy))}
+}
+
+var leaseColumns = columns("Name", "Holder", "Age")
+
+func leaseRow(l *coordinationv1.Lease, now metav1.Time) []any {
+	return []any{l.Name, deref(l.Spec.HolderIdentity), ageOf(l, now)}
+}
+
+var runtimeClassColumns = columns("Name", "Handler", "Age")
+
+func runtimeClassRow(c *nodev1.RuntimeClass, now metav1.Time) []any {
+	return []any{c.Name, c.Handler, ageOf(c, now)}
+}
+
+var certificateRequestColumns = columns("Name", "Age", "SignerName", "Requestor", "RequestedDuration", "Condition")
+
+func certificateRequestRow(c *certificatesv1.CertificateSigningRequest, now metav1.Time) []any {
+	wanted := none
+	if s := c.Spec.ExpirationSeconds; s != nil {
+		wanted = duration.HumanDuration(time.Duration(*s) * time.Second)
+	}
+	return []any{c.Name, ageOf(c, now), orNone(c.Spec.SignerName), c.Spec.Username, wanted, certificateCondition(c)}
+}
+
+func certificateCondition(c *certificatesv1.CertificateSigningRequest) string {
+	var approved, denied, failed bool
+	for _, condition := range c.Status.Conditions {
+		switch condition.Type {
+		case certificatesv1.CertificateApproved:
+			approved = true
+		case certificatesv1.CertificateDenied:
+			denied = true
+		case certificatesv1.CertificateFailed:
+			failed = true
+		}
+	}
+	text := "Pending"
+	switch {
+	case denied:
+		text = "Denied"
+	case approved:
+		text = "Approved"
+	}
+	if failed {
+		text += ",Failed"
+	}
+	if len(c.Status.Certificate) > 0 {
+		text += ",Issued"
+	}
+	return text
+}
+
+var webhooksColumns = columns("Name", "Webhooks:integer", "Age")
+
+func validatingWebhooksRow(c *admissionregistrationv1.ValidatingWebhookConfiguration, now metav1.Time) []any {
+	return []any{c.Name, int64(len(c.Webhooks)), ageOf(c, now)}
+}
+
+func mutatingWebhooksRow(c *admissionregistrationv1.MutatingWebhookConfiguration, now metav1.Time) []any {
+	return []any{c.Name, int64(len(c.Webhooks)), ageOf(c, now)}
+}
+
+var validatingPolicyColumns = columns("Name", "Validations:integer", "ParamKind", "Age")
+
+func validatingPolicyRow(p *admissionregistrationv1.ValidatingAdmissionPolicy, now metav1.Time) []any {
+	return []any{p.Name, int64(len(p.Spec.Validations)), paramKind(p.Spec.ParamKind), ageOf(p, now)}
+}
+
+var mutatingPolicyColumns = columns("Name", "Mutations:integer", "ParamKind", "Age")
+
+func mutatingPolicyRow(p *admissionregistrationv1.MutatingAdmissionPolicy, now metav1.Time) []any {
+	return []any{p.Name, int64(len(p.Spec.Mutations)), paramKind(p.Spec.ParamKind), ageOf(p, now)}
+}
+
+func paramKind(k *admissionregistrationv1.ParamKind) string {
+	if k == nil {
+		return unset
+	}
+	return k.APIVersion + "/" + k.Kind
+}
+
+var policyBindingColumns = columns("Name", "PolicyName", "ParamRef", "Age")
+
+func validatingPolicyBindingRow(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding, now metav1.Time) []any {
+	return []any{b.Name, b.Spec.PolicyName, paramRef(b.Spec.ParamRef), ageOf(b, now)}
+}
+
+func mutatingPolicyBindingRow(b *admissionregistrationv1.MutatingAdmissionPolicyBinding, now metav1.Time) []any {
+	return []any{b.Name, b.Spec.PolicyName, paramRef(b.Spec.ParamRef), ageOf(b, now)}
+}
+
+func paramRef(r *admissionregistrationv1.ParamRef) string {
+	switch {
+	case r == nil:
+		return unset
+	case r.Name == "":
+		return metav1.FormatLabelSelector(r.Selector)
+	case r.Namespace == "":
+		return r.Name
+	}
+	return r.Namespace + "/" + r.Name
+}
+
+var flowSchemaColumns = columns("Name", "PriorityLevel", "MatchingPrecedence:integer", "DistinguisherMethod", "Age", "MissingPL")
+
+func flowSchemaRow(f *flowcontrolv1.FlowSchema, now metav1.Time) []any {
+	method, missing := none, "?"
+	if f.Spec.DistinguisherMethod != nil {
+		method = string(f.Spec.DistinguisherMethod.Type)
+	}
+	for _, c := range f.Status.Conditions {
+		if c.Type == flowcontrolv1.FlowSchemaConditionDangling {
+			missing = string(c.Status)
+		}
+	}
+	return []any{f.Name, f.Spec.PriorityLevelConfiguration.Name, int64(f.Spec.MatchingPrecedence), method, ageOf(f, now), missing}
+}
+
+var priorityLevelColumns = columns("Name", "Type", "NominalConcurrencyShares", "Queues", "HandSize", "QueueLengthLimit", "Age")
+
+func priorityLevelRow(p *flowcontrolv1.PriorityLevelConfiguration, now metav1.Time) []any {
+	var shares, queues, hand, length any = none, none, none, none
+	if l := p.Spec.Limited; l != nil {
+		shares = strconv.Itoa(int(deref(l.NominalConcurrencyShares)))
+		if q := l.LimitResponse.Queuing; q != nil {
+			queues, hand, length = strconv.Itoa(int(q.Queues)), strconv.Itoa(int(q.HandSize)), strconv.Itoa(int(q.QueueLengthLimit))
+		}
+	}
+	if e := p.Spec.Exempt; e != nil && e.NominalConcurrencyShares != nil {
+		shares = strconv.Itoa(int(*e.NominalConcurrencyShares))
+	}
+	return []any{p.Name, string(p.Spec.Type), shares, queues, hand, length, ageOf(p, now)}
+}
+
+var apiServiceColumns = columns("Name", "Service", "Available", "Age")
+
+func apiServiceRow(a *apiregistrationv1.APIService, now metav1.Time) []any {
+	service, available := "Local", string(apiregistrationv1.ConditionUnknown)
+	if s := a.Spec.Service; s != nil {
+		service = s.Namespace + "/" + s.Name
+	}
+	for _, c := range a.Status.Conditions {
+		if c.Type == apiregistrationv1.Available {
+			available = string(c.Status)
+			if c.Status != apiregistrationv1.ConditionTrue {
+				available = fmt.Sprintf("%s (%s)", c.Status, c.Reason)
+			}
+		}
+	}
+	return []any{a.Name, service, available, ageOf(a, now)}
+}
+
+var resourceClaimColumns = columns("Name", "State", "Age")
+
+func resourceClaimRow(c *resourcev1.ResourceClaim, now metav1.Time) []any {
+	var states []string
+	if c.DeletionTimestamp != nil {
+		states = append(states, "deleted")
+	}
+	if c.Status.Allocation == nil {
+		if c.DeletionTimestamp == nil {
+			states = append(states, "pending")
+		}
+	} else {
+		states = append(states, "allocated")
+		if len(c.Status.ReservedFor) > 0 {
+			states = append(states, "reserved")
+		}
+	}
+	return []any{c.Name, strings.Join(states, ","), ageOf(c, now)}
+}
+
+var resourceSliceColumns = columns("Name", "Node", "Driver", "Pool", "Age")
+
+func resourceSliceRow(s *resourcev1.ResourceSlice, now metav1.Time) []any {
+	return []any{s.Name, deref(s.Spec.NodeName), s.Spec.Driver, s.Spec.Pool.Name, ageOf(s, now)}
+}

@@ -1,0 +1,168 @@
+package resource
+
+import (
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var podColumns = columns("Name", "Ready", "Status", "Restarts", "Age", "+IP", "+Node", "+Nominated Node", "+Readiness Gates")
+
+func podRow(p *corev1.Pod, now metav1.Time) []any {
+	s := summarizePod(p)
+	restarts := strconv.Itoa(s.restarts)
+	if s.restarts > 0 && !s.lastRestart.IsZero() {
+		restarts = fmt.Sprintf("%d (%s ago)", s.restarts, Age(s.lastRestart, now))
+	}
+	ip := p.Status.PodIP
+	if len(p.Status.PodIPs) > 0 {
+		ip = p.Status.PodIPs[0].IP
+	}
+	gates := none
+	if n := len(p.Spec.ReadinessGates); n > 0 {
+		passed := 0
+		for _, g := range p.Spec.ReadinessGates {
+			if podCondition(p, g.ConditionType) == corev1.ConditionTrue {
+				passed++
+			}
+		}
+		gates = fmt.Sprintf("%d/%d", passed, n)
+	}
+	return []any{
+		p.Name, fmt.Sprintf("%d/%d", s.ready, s.total), s.status, restarts, ageOf(p, now),
+		orNone(ip), orNone(p.Spec.NodeName), orNone(p.Status.NominatedNodeName), gates,
+	}
+}
+
+func podCondition(p *corev1.Pod, kind corev1.PodConditionType) corev1.ConditionStatus {
+	for _, c := range p.Status.Conditions {
+		if c.Type == kind {
+			return c.Status
+		}
+	}
+	return corev1.ConditionUnknown
+}
+
+// podSummary is a pod in one line.
+type podSummary struct {
+	ready, total int
+	status       string
+	restarts     int
+	lastRestart  metav1.Time
+}
+
+func summarizePod(p *corev1.Pod) podSummary {
+	s := podSummary{total: len(p.Spec.Containers), status: string(p.Status.Phase)}
+	if p.Status.Reason != "" {
+		s.status = p.Status.Reason
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonSchedulingGated {
+			s.status = corev1.PodReasonSchedulingGated
+		}
+	}
+	initializing := s.addInitContainers(p)
+	if !initializing || podCondition(p, corev1.PodInitialized) == corev1.ConditionTrue {
+		s.addContainers(p)
+	}
+	if p.DeletionTimestamp != nil {
+		switch {
+		case p.Status.Reason == "NodeLost":
+			s.status = string(corev1.PodUnknown)
+		case p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded:
+			s.status = "Terminating"
+		}
+	}
+	return s
+}
+
+// sidecars are init containers that keep running beside the others.
+func sidecars(p *corev1.Pod) map[string]bool {
+	names := map[string]bool{}
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		if deref(c.RestartPolicy) == corev1.ContainerRestartPolicyAlways {
+			names[c.Name] = true
+		}
+	}
+	return names
+}
+
+// addInitContainers tells whether the pod is still at them.
+func (s *podSummary) addInitContainers(p *corev1.Pod) bool {
+	sidecar := sidecars(p)
+	s.total += len(sidecar)
+	for i := range p.Status.InitContainerStatuses {
+		c := &p.Status.InitContainerStatuses[i]
+		s.addRestarts(c)
+		terminated, waiting := c.State.Terminated, c.State.Waiting
+		switch {
+		case terminated != nil && terminated.ExitCode == 0:
+			continue
+		case sidecar[c.Name] && deref(c.Started):
+			if c.Ready {
+				s.ready++
+			}
+			continue
+		case terminated != nil:
+			s.status = "Init:" + endReason(terminated)
+		case waiting != nil && waiting.Reason != "" && waiting.Reason != "PodInitializing":
+			s.status = "Init:" + waiting.Reason
+		default:
+			s.status = fmt.Sprintf("Init:%d/%d", i, len(p.Spec.InitContainers))
+		}
+		return true
+	}
+	return false
+}
+
+func endReason(t *corev1.ContainerStateTerminated) string {
+	switch {
+	case t.Reason != "":
+		return t.Reason
+	case t.Signal != 0:
+		return fmt.Sprintf("Signal:%d", t.Signal)
+	}
+	return fmt.Sprintf("ExitCode:%d", t.ExitCode)
+}
+
+// addContainers counts the restarts of the containers proper, and of sidecars; those of finished init containers don't matter any more.
+func (s *podSummary) addContainers(p *corev1.Pod) {
+	s.restarts, s.lastRestart = 0, metav1.Time{}
+	sidecar := sidecars(p)
+	for i := range p.Status.InitContainerStatuses {
+		if c := &p.Status.InitContainerStatuses[i]; sidecar[c.Name] {
+			s.addRestarts(c)
+		}
+	}
+	running := false
+	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
+		c := &p.Status.ContainerStatuses[i]
+		s.addRestarts(c)
+		switch {
+		case c.State.Waiting != nil && c.State.Waiting.Reason != "":
+			s.status = c.State.Waiting.Reason
+		case c.State.Terminated != nil:
+			s.status = endReason(c.State.Terminated)
+		case c.Ready && c.State.Running != nil:
+			running = true
+			s.ready++
+		}
+	}
+	// Some containers have completed, but others run on.
+	if s.status == "Completed" && running {
+		s.status = "NotReady"
+		if podCondition(p, corev1.PodReady) == corev1.ConditionTrue {
+			s.status = "Running"
+		}
+	}
+}
+
+func (s *podSummary) addRestarts(c *corev1.ContainerStatus) {
+	s.restarts += int(c.RestartCount)
+	if t := c.LastTerminationState.Terminated; t != nil && s.lastRestart.Before(&t.FinishedAt) {
+		s.lastRestart = t.FinishedAt
+	}
+}
