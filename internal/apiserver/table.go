@@ -56,15 +56,12 @@ func (e *endpoint) fillRowObject(row *metav1.TableRow, obj runtime.Object, f for
 var objectMetaDocs = metav1.ObjectMeta{}.SwaggerDoc()
 
 func (e *endpoint) columns() []metav1.TableColumnDefinition {
-	name := metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: objectMetaDocs["name"]}
-	if e.strategy.Row == nil {
-		return []metav1.TableColumnDefinition{name,
-			{Name: "Created At", Type: "date", Description: objectMetaDocs["creationTimestamp"]}}
-	}
-	if len(e.strategy.Columns) > 0 && e.strategy.Columns[0].Name == "Name" {
+	if e.strategy.Row != nil {
 		return e.strategy.Columns
 	}
-	return append([]metav1.TableColumnDefinition{name}, e.strategy.Columns...)
+	return []metav1.TableColumnDefinition{
+		{Name: "Name", Type: "string", Format: "name", Description: objectMetaDocs["name"]},
+		{Name: "Created At", Type: "date", Description: objectMetaDocs["creationTimestamp"]}}
 }
 
 func (e *endpoint) cells(obj runtime.Object, now metav1.Time) []any {
