@@ -1,0 +1,281 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/api"
+)
+
+const (
+	// eventQueue is how many events may wait to be written; more are dropped, since events must not stall their sources.
+	eventQueue = 1000
+	// seriesLife is how long after its last event a series still counts up (as upstream's recorder).
+	seriesLife = 6 * time.Minute
+	// A series is written at once for its first seriesBurst events, then at most once per seriesPace.
+	seriesBurst = 5
+	seriesPace  = 30 * time.Second
+	// maxNote is the longest note that the API takes.
+	maxNote = 1024
+)
+
+// EventRecorder is the Recorder: it writes events through an Interface, from one goroutine (Run). Events carry both the fields of
+// events.k8s.io/v1 (reportingController, reportingInstance, action, series) and the older ones (source, count, timestamps), so that every reader finds its
+// own.
+type EventRecorder struct {
+	client    Interface
+	component string
+	host      string
+	now       func() time.Time
+
+	queue   chan recorded
+	dropped atomic.Int64
+}
+
+var _ Recorder = (*EventRecorder)(nil)
+
+// recorded is an event as it was recorded; its fields are what makes two events one series.
+type recorded struct {
+	seriesKey
+	at      time.Time
+	version string // resourceVersion of the regarding object
+}
+
+type seriesKey struct {
+	regarding, related        corev1.ObjectReference // without resourceVersion
+	eventType, reason, action string
+	note                      string
+}
+
+// series is an event that was written and may happen again.
+type series struct {
+	namespace, name string
+	first, last     time.Time
+	count           int32
+	written         int32 // the count that the API knows
+	due             time.Time
+}
+
+// NewRecorder makes a recorder for a component ("kubelet") on a host; Run writes what it records.
+func NewRecorder(c Interface, component, host string) *EventRecorder {
+	return &EventRecorder{client: c, component: component, host: host, now: time.Now, queue: make(chan recorded, eventQueue)}
+}
+
+// Eventf records an event. regarding and related may also be a *corev1.ObjectReference.
+func (r *EventRecorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
+	ref, err := reference(regarding)
+	if err != nil {
+		slog.Error("an event about something that can not be named is dropped", "component", r.component, "reason", reason, "error", err)
+		return
+	}
+	e := recorded{at: r.now(), version: ref.ResourceVersion}
+	ref.ResourceVersion = ""
+	e.seriesKey = seriesKey{regarding: ref, eventType: eventType, reason: reason, action: action, note: fmt.Sprintf(note, args...)}
+	if len(e.note) > maxNote {
+		e.note = e.note[:maxNote-3] + "..."
+	}
+	if e.action == "" {
+		e.action = reason
+	}
+	if related != nil {
+		if other, err := reference(related); err == nil {
+			other.ResourceVersion = ""
+			e.related = other
+		}
+	}
+	select {
+	case r.queue <- e:
+	default:
+		if r.dropped.Add(1) == 1 {
+			slog.Warn("events are recorded faster than they can be written; some are dropped", "component", r.component)
+		}
+	}
+}
+
+// Run writes events until ctx ends.
+func (r *EventRecorder) Run(ctx context.Context) {
+	known := map[seriesKey]*series{}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case e := <-r.queue:
+			r.take(ctx, known, e)
+		case <-timer.C:
+			r.flush(ctx, known)
+		case <-ctx.Done():
+			return
+		}
+		timer.Reset(untilDue(known, r.now()))
+	}
+}
+
+// take writes an event, or counts it.
+func (r *EventRecorder) take(ctx context.Context, known map[seriesKey]*series, e recorded) {
+	s := known[e.seriesKey]
+	if s == nil || e.at.Sub(s.last) > seriesLife {
+		delete(known, e.seriesKey)
+		if s = r.create(ctx, e); s != nil {
+			known[e.seriesKey] = s
+		}
+		return
+	}
+	s.count++
+	s.last = e.at
+	if s.count <= seriesBurst || s.due.IsZero() || !e.at.Before(s.due) {
+		r.update(ctx, known, e.seriesKey, s)
+	}
+}
+
+// flush writes counts that have waited long enough, and forgets series that are over.
+func (r *EventRecorder) flush(ctx context.Context, known map[seriesKey]*series) {
+	now := r.now()
+	for key, s := range known {
+		switch {
+		case s.count > s.written && !now.Before(s.due):
+			r.update(ctx, known, key, s)
+		case s.count == s.written && now.Sub(s.last) > seriesLife:
+			delete(known, key)
+		}
+	}
+}
+
+// untilDue is when flush has something to do next.
+func untilDue(known map[seriesKey]*series, now time.Time) time.Duration {
+	wait := time.Hour
+	for _, s := range known {
+		at := s.last.Add(seriesLife)
+		if s.count > s.written {
+			at = s.due
+		}
+		wait = min(wait, at.Sub(now))
+	}
+	return max(wait, time.Second)
+}
+
+// event is the API object of the first of a series.
+func (r *EventRecorder) event(e recorded) *corev1.Event {
+	namespace := e.regarding.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	at := metav1.NewTime(e.at)
+	out := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", e.regarding.Name, e.at.UnixNano())},
+		InvolvedObject: e.regarding,
+		Reason:         e.reason, Message: e.note, Type: e.eventType, Action: e.action,
+		Source:         corev1.EventSource{Component: r.component, Host: r.host},
+		FirstTimestamp: at, LastTimestamp: at, Count: 1,
+		EventTime:           metav1.NewMicroTime(e.at),
+		ReportingController: r.component, ReportingInstance: r.instance(),
+	}
+	out.InvolvedObject.ResourceVersion = e.version
+	if e.related != (corev1.ObjectReference{}) {
+		out.Related = &e.related
+	}
+	return out
+}
+
+func (r *EventRecorder) instance() string {
+	if r.host == "" {
+		return r.component
+	}
+	return r.component + "-" + r.host
+}
+
+func (r *EventRecorder) create(ctx context.Context, e recorded) *series {
+	ev := r.event(e)
+	err := r.try(ctx, func() error {
+		_, err := Create(ctx, r.client, ev)
+		if apierrors.IsAlreadyExists(err) { // another event about the object in the same nanosecond
+			ev.Name += "-1"
+		}
+		return err
+	})
+	if err != nil {
+		slog.Debug("an event was not written", "component", r.component, "regarding", e.regarding.Name, "reason", e.reason, "error", err)
+		return nil
+	}
+	return &series{namespace: ev.Namespace, name: ev.Name, first: e.at, last: e.at, count: 1, written: 1}
+}
+
+func (r *EventRecorder) update(ctx context.Context, known map[seriesKey]*series, key seriesKey, s *series) {
+	patch, err := json.Marshal(map[string]any{
+		"count":         s.count,
+		"lastTimestamp": metav1.NewTime(s.last),
+		"series":        corev1.EventSeries{Count: s.count, LastObservedTime: metav1.NewMicroTime(s.last)},
+	})
+	if err == nil {
+		err = r.try(ctx, func() error {
+			_, err := Patch[*corev1.Event](ctx, r.client, s.namespace, s.name, types.MergePatchType, patch)
+			return err
+		})
+	}
+	switch {
+	case apierrors.IsNotFound(err): // it has expired: this is the first of a new one
+		delete(known, key)
+		if fresh := r.create(ctx, recorded{seriesKey: key, at: s.last}); fresh != nil {
+			known[key] = fresh
+		}
+		return
+	case err != nil:
+		slog.Debug("an event was not counted", "component", r.component, "event", s.name, "error", err)
+	}
+	s.written = s.count
+	s.due = s.last.Add(seriesPace)
+}
+
+// try repeats what fails for a reason that passes.
+func (r *EventRecorder) try(ctx context.Context, write func() error) error {
+	wait := 50 * time.Millisecond
+	for attempt := 1; ; attempt++ {
+		err := write()
+		passing := apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) ||
+			apierrors.IsTimeout(err) || apierrors.IsAlreadyExists(err) || apierrors.ReasonForError(err) == metav1.StatusReasonUnknown
+		if err == nil || !passing || attempt == 6 {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+			wait *= 2
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// reference names an object.
+func reference(obj runtime.Object) (corev1.ObjectReference, error) {
+	if ref, ok := obj.(*corev1.ObjectReference); ok {
+		return *ref, nil
+	}
+	if obj == nil {
+		return corev1.ObjectReference{}, fmt.Errorf("no object")
+	}
+	acc, err := meta.Accessor(obj)
+	if err != nil {
+		return corev1.ObjectReference{}, err
+	}
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	if gvk.Empty() {
+		if kinds, _, err := api.Scheme.ObjectKinds(obj); err == nil && len(kinds) > 0 {
+			gvk = kinds[0]
+		}
+	}
+	apiVersion, kind := gvk.ToAPIVersionAndKind()
+	return corev1.ObjectReference{
+		APIVersion: apiVersion, Kind: kind, Namespace: acc.GetNamespace(), Name: acc.GetName(), UID: acc.GetUID(),
+		ResourceVersion: acc.GetResourceVersion(),
+	}, nil
+}

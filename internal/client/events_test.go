@@ -1,0 +1,130 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// eventSink takes what a recorder writes.
+type eventSink struct {
+	Interface
+	mu      sync.Mutex
+	created []*corev1.Event
+	patches []string
+	gone    bool
+}
+
+func (s *eventSink) Create(_ context.Context, _ schema.GroupVersionResource, _ string, obj runtime.Object, _ metav1.CreateOptions, _ ...string) (runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.created = append(s.created, obj.(*corev1.Event))
+	return obj, nil
+}
+
+func (s *eventSink) Patch(_ context.Context, res schema.GroupVersionResource, _, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		s.gone = false
+		return nil, apierrors.NewNotFound(res.GroupResource(), name)
+	}
+	s.patches = append(s.patches, name+" "+string(data))
+	return &corev1.Event{}, nil
+}
+
+func TestRepeatedEventsAreOneSeries(t *testing.T) {
+	sink := &eventSink{}
+	r := NewRecorder(sink, "kubelet", "n1")
+	now := time.Unix(1000, 0)
+	r.now = func() time.Time { return now }
+	known := map[seriesKey]*series{}
+	p := pod("a", "p", "", nil)
+	record := func(rv, note string, args ...any) {
+		p.ResourceVersion = rv
+		r.Eventf(p, nil, corev1.EventTypeWarning, "BackOff", "", note, args...)
+		r.take(t.Context(), known, <-r.queue)
+	}
+
+	record("1", "back-off %d", 5)
+	record("2", "back-off %d", 5)
+	record("2", "another")
+	if len(sink.created) != 2 || len(sink.patches) != 1 {
+		t.Fatalf("%d created, %d counted", len(sink.created), len(sink.patches))
+	}
+	e := sink.created[0]
+	got := fmt.Sprint(e.Namespace, e.Reason, e.Message, e.Type, e.Action, e.Count, e.Source, e.ReportingController, e.ReportingInstance,
+		e.InvolvedObject.Kind, e.InvolvedObject.APIVersion, e.InvolvedObject.UID, e.InvolvedObject.ResourceVersion)
+	if want := "aBackOffback-off 5WarningBackOff1{kubelet n1}kubeletkubelet-n1Podv1ap1"; strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	var patch struct {
+		Count  int32
+		Series corev1.EventSeries
+	}
+	_, data, _ := strings.Cut(sink.patches[0], " ")
+	if err := json.Unmarshal([]byte(data), &patch); err != nil || patch.Count != 2 || patch.Series.Count != 2 {
+		t.Errorf("%s: %+v %v", data, patch, err)
+	}
+
+	for range 100 { // a storm is written a few times, then now and then
+		now = now.Add(100 * time.Millisecond)
+		record("3", "back-off %d", 5)
+	}
+	if n := len(sink.patches); n != seriesBurst-1 {
+		t.Errorf("%d updates for a hundred events in 10 s, want %d", n, seriesBurst-1)
+	}
+	now = now.Add(seriesPace)
+	r.flush(t.Context(), known)
+	if last := sink.patches[len(sink.patches)-1]; !strings.Contains(last, `"count":102`) {
+		t.Errorf("the last count written: %s", last)
+	}
+
+	sink.gone = true // it has expired
+	now = now.Add(seriesPace)
+	record("3", "back-off %d", 5)
+	if len(sink.created) != 3 {
+		t.Errorf("%d created after it had expired, want 3", len(sink.created))
+	}
+	now = now.Add(2 * seriesLife)
+	r.flush(t.Context(), known)
+	if len(known) != 0 {
+		t.Errorf("%d series are remembered", len(known))
+	}
+}
+
+func TestARecorderWritesAndEnds(t *testing.T) {
+	sink := &eventSink{}
+	r := NewRecorder(sink, "scheduler", "")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { r.Run(ctx); close(done) }()
+	r.Eventf(&corev1.ObjectReference{Kind: "Node", Name: "n1"}, nil, corev1.EventTypeNormal, "Ready", "Update", "100%%")
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		sink.mu.Lock()
+		n := len(sink.created)
+		sink.mu.Unlock()
+		if n == 1 {
+			break
+		}
+	}
+	cancel()
+	<-done
+	if len(sink.created) != 1 || sink.created[0].Namespace != "default" || sink.created[0].Message != "100%" || sink.created[0].ReportingInstance != "scheduler" {
+		t.Errorf("got %+v", sink.created)
+	}
+	for range 2 * eventQueue { // nobody takes them: never blocks
+		r.Eventf(&corev1.ObjectReference{Kind: "Node", Name: "n1"}, nil, corev1.EventTypeNormal, "Ready", "Update", "x")
+	}
+}
