@@ -68,7 +68,7 @@ func New(c Config) (*Kubelet, error) {
 		admitted: map[types.UID]*corev1.Pod{},
 	}
 	k.status = status.NewManager(c.Client, c.Logger, k.apiPod)
-	k.pleg = &pleg.Generator{Runtime: c.Runtime, Sink: k.observe, Log: c.Logger}
+	k.pleg = &pleg.Generator{Runtime: c.Runtime, Sink: k.observe, Known: k.digest, Pods: k.observedPods, Log: c.Logger}
 	k.images = images.NewManager(c.Images, c.MaxParallelPulls, sources{k}.Secret)
 	k.node = node.New(k.nodeConfig())
 	return k, nil
@@ -112,6 +112,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 
 // open asks the runtime what it has and opens the views. It waits for a runtime that is still starting.
 func (k *Kubelet) open(ctx context.Context) error {
+	told := ""
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := k.node.AskRuntime(ctx)
 		if err == nil {
@@ -119,7 +120,10 @@ func (k *Kubelet) open(ctx context.Context) error {
 				break
 			}
 		}
-		k.log.Info("waiting for the container runtime", "error", err)
+		if told != err.Error() {
+			told = err.Error()
+			k.log.Info("waiting for the container runtime", "error", err)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -280,4 +284,25 @@ func (k *Kubelet) observe(u pleg.Update) {
 		o.Merge(u)
 		k.orphan(u.UID, types.NamespacedName{Namespace: u.Namespace, Name: u.Name}, o)
 	}
+}
+
+// digest is what a pod's worker knows of the runtime.
+func (k *Kubelet) digest(uid types.UID) (string, bool) {
+	w := k.worker(uid)
+	if w == nil {
+		return "", false
+	}
+	v := w.View()
+	return pleg.Digest(v.Sandboxes, v.Containers), true
+}
+
+// observedPods are the pods that workers believe the runtime has something of.
+func (k *Kubelet) observedPods() []types.UID {
+	var out []types.UID
+	for _, w := range k.Workers() {
+		if v := w.View(); len(v.Sandboxes)+len(v.Containers) > 0 {
+			out = append(out, v.Pod.UID)
+		}
+	}
+	return out
 }

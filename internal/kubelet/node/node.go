@@ -140,12 +140,12 @@ func (m *Manager) AskRuntime(ctx context.Context) error {
 	defer m.mu.Unlock()
 	m.runtime, m.networkE = version, nil
 	for _, c := range st.GetStatus().GetConditions() {
-		if !c.Status {
-			if c.Type == "NetworkReady" {
-				m.networkE = fmt.Errorf("container runtime network not ready: NetworkReady=false reason:%s message:%s", c.Reason, c.Message)
-				continue
-			}
-			return fmt.Errorf("container runtime not ready: %s=false reason:%s message:%s", c.Type, c.Reason, c.Message)
+		switch { // other conditions are the runtime's remarks
+		case c.Status:
+		case c.Type == runtimeapi.NetworkReady:
+			m.networkE = fmt.Errorf("container runtime network not ready: NetworkReady=false reason:%s message:%s", c.Reason, c.Message)
+		case c.Type == runtimeapi.RuntimeReady:
+			return fmt.Errorf("container runtime not ready: RuntimeReady=false reason:%s message:%s", c.Reason, c.Message)
 		}
 	}
 	m.handlers = nil

@@ -7,6 +7,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+
 	"sync/atomic"
 	"time"
 
@@ -26,13 +27,14 @@ type Generator struct {
 	Runtime internalapi.RuntimeService
 	// Sink takes updates; it must not block.
 	Sink func(Update)
+	// Known is what is known of a pod already, as a Digest: a relist tells only what differs. ok is false for pods nobody knows.
+	Known func(uid types.UID) (digest string, ok bool)
+	// Pods lists the pods that anything is known of.
+	Pods func() []types.UID
 	Log  *slog.Logger
 
 	streaming atomic.Bool
 	relisted  atomic.Int64 // unix nanoseconds of the last relist that worked
-
-	mu    sync.Mutex
-	known map[types.UID]string // what the last relist told the sink about each pod, as a digest
 }
 
 // Run streams events and relists until ctx ends. Relist has to be called once before.
@@ -170,31 +172,25 @@ func (g *Generator) Relist(ctx context.Context) error {
 		m.containers = append(m.containers, c)
 	}
 	delete(members, "") // containers that are not of pods
-	g.mu.Lock()
-	known := g.known
-	g.mu.Unlock()
-	now := map[types.UID]string{}
 	for uid, m := range members {
-		now[uid] = m.digest()
-		if known[uid] == now[uid] {
+		if known, ok := g.Known(uid); ok && known == m.digest() {
 			continue
 		}
 		u, err := g.inspect(ctx, uid, m, asked)
 		if err != nil {
-			now[uid] = "" // look again next time
-			g.Log.Warn("cannot inspect a pod in the runtime", "pod", m.namespace+"/"+m.name, "error", err)
-			continue
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			g.Log.Debug("cannot inspect a pod in the runtime", "pod", m.namespace+"/"+m.name, "error", err)
+			continue // something of it has just gone; the next relist looks again
 		}
 		g.Sink(u)
 	}
-	for uid := range known {
-		if _, ok := now[uid]; !ok {
+	for _, uid := range g.Pods() {
+		if members[uid] == nil {
 			g.Sink(Update{UID: uid, Complete: true, Asked: asked})
 		}
 	}
-	g.mu.Lock()
-	g.known = now
-	g.mu.Unlock()
 	g.relisted.Store(time.Now().UnixNano())
 	return nil
 }
@@ -205,7 +201,6 @@ type listed struct {
 	containers      []*runtimeapi.Container
 }
 
-// digest changes when a container or sandbox of the pod comes, goes, or changes its state.
 func (m *listed) digest() string {
 	var parts []string
 	for _, s := range m.sandboxes {
@@ -214,6 +209,22 @@ func (m *listed) digest() string {
 	for _, c := range m.containers {
 		parts = append(parts, c.Id+"="+c.State.String())
 	}
+	return join(parts)
+}
+
+// Digest is a text that differs when a container or sandbox of the pod comes, goes, or changes its state.
+func Digest(sandboxes []*Sandbox, containers []*Container) string {
+	var parts []string
+	for _, s := range sandboxes {
+		parts = append(parts, s.Id+"="+s.State.String())
+	}
+	for _, c := range containers {
+		parts = append(parts, c.Id+"="+c.State.String())
+	}
+	return join(parts)
+}
+
+func join(parts []string) string {
 	sort.Strings(parts)
 	return strings.Join(parts, ",")
 }

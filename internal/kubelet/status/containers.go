@@ -66,6 +66,9 @@ func old(statuses []corev1.ContainerStatus, name string) *corev1.ContainerStatus
 func (in *Input) container(c *corev1.Container, before *corev1.ContainerStatus, defaultReason string) corev1.ContainerStatus {
 	s := corev1.ContainerStatus{Name: c.Name, Image: c.Image}
 	attempts := in.Observed.Attempts(c.Name)
+	if len(attempts) > 0 && attempts[0].State == runtimeapi.ContainerState_CONTAINER_CREATED {
+		attempts = attempts[1:] // it is about to run; till then there is nothing to tell of it
+	}
 	if before != nil {
 		s.RestartCount = before.RestartCount
 		s.LastTerminationState = before.LastTerminationState

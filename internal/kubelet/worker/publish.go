@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -22,25 +23,75 @@ const (
 	maxLogBytes   = 2048
 )
 
-// publish makes the pod's status and hands it to the status manager when it has changed.
-func (w *Worker) publish() {
+// publishDelay is how long a change that will be followed by another one at once may wait for it.
+const publishDelay = 150 * time.Millisecond
+
+// publish makes the pod's status and hands it to the status manager when it has changed. Of the states that a pod only passes
+// through on its way (its sandbox is up, its container made), those that last shorter than publishDelay are not worth a write. It
+// says when to publish what was held back; zero is nothing.
+func (w *Worker) publish() (again time.Time) {
 	s := w.generate()
-	changed := !equality.Semantic.DeepEqual(&s, &w.old)
-	if changed {
-		w.old = s
+	if equality.Semantic.DeepEqual(&s, &w.old) {
+		w.unpublished = time.Time{}
+		w.see()
+		return time.Time{}
 	}
-	w.viewMu.Lock()
-	w.view = View{Pod: w.pod, Status: w.old, Stage: w.stage, Sandboxes: nil, Containers: nil}
-	for _, sb := range w.observed.Sandboxes {
-		w.view.Sandboxes = append(w.view.Sandboxes, sb)
+	if w.passing(&s) {
+		now := w.Now()
+		if w.unpublished.IsZero() {
+			w.unpublished = now
+		}
+		if at := w.unpublished.Add(publishDelay); now.Before(at) {
+			w.see()
+			return at
+		}
 	}
-	for _, c := range w.observed.Containers {
-		w.view.Containers = append(w.view.Containers, c)
-	}
-	w.viewMu.Unlock()
-	if changed && !w.removed && !w.deleted {
+	w.unpublished = time.Time{}
+	w.old = s
+	w.see()
+	if !w.removed && !w.deleted {
 		w.Status.Set(w.pod, s)
 	}
+	return time.Time{}
+}
+
+// passing says whether the status is one of those that the pod is about to leave.
+func (w *Worker) passing(s *corev1.PodStatus) bool {
+	if len(w.old.ContainerStatuses) == 0 || s.Phase != w.old.Phase {
+		return false
+	}
+	starting := w.anyTask("container:") || w.tasks["sandbox"] != nil || w.anyTask("image:")
+	if starting && s.Phase == corev1.PodPending {
+		return reasons(s) == reasons(&w.old)
+	}
+	return w.stage == Terminating && !w.observed.AnyRunning()
+}
+
+// reasons are what containers wait for.
+func reasons(s *corev1.PodStatus) string {
+	var b strings.Builder
+	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+		for i := range list {
+			if wait := list[i].State.Waiting; wait != nil {
+				b.WriteString(list[i].Name + wait.Reason + ",")
+			}
+		}
+	}
+	return b.String()
+}
+
+// see lets others see the pod as it is known now.
+func (w *Worker) see() {
+	v := View{Pod: w.pod, Status: w.old, Stage: w.stage}
+	for _, sb := range w.observed.Sandboxes {
+		v.Sandboxes = append(v.Sandboxes, sb)
+	}
+	for _, c := range w.observed.Containers {
+		v.Containers = append(v.Containers, c)
+	}
+	w.viewMu.Lock()
+	w.view = v
+	w.viewMu.Unlock()
 }
 
 func (w *Worker) generate() corev1.PodStatus {

@@ -86,6 +86,8 @@ type Worker struct {
 	ending        ending
 	plan          *plan
 	deleted       bool // the API has confirmed the deletion
+	// unpublished is since when the API's status lags behind, on purpose.
+	unpublished time.Time
 
 	viewMu sync.RWMutex
 	view   View
@@ -119,7 +121,7 @@ func New(d *Deps, pod *corev1.Pod, observed *pleg.Observed) *Worker {
 	w.probes = &probe.Set{
 		Prober: d.Prober, Changed: func() { w.post(func() {}) }, Unhealthy: w.unhealthy, Count: d.ProbeCount,
 	}
-	w.view = View{Pod: pod, Status: w.old}
+	w.see()
 	return w
 }
 
@@ -252,7 +254,9 @@ func (w *Worker) step(ctx context.Context) time.Time {
 			break
 		}
 	}
-	w.publish()
+	if again := w.publish(); !again.IsZero() && (look.IsZero() || again.Before(look)) {
+		look = again
+	}
 	return look
 }
 
