@@ -25,8 +25,8 @@ type CRI struct {
 
 	// Behave says how a container behaves, by its configuration; nil runs until it is stopped and ends at once then.
 	Behave func(c *runtimeapi.ContainerConfig) Behavior
-	// Exec answers ExecSync; nil succeeds.
-	Exec func(container string, command []string) error
+	// OnExec answers ExecSync; nil succeeds.
+	OnExec func(container string, command []string) error
 	// SandboxError fails RunPodSandbox.
 	SandboxError func() error
 	// Calls lists what was asked, in order: "start main-0", "stop main-0", ...
@@ -365,7 +365,7 @@ func (r *CRI) UpdateContainerResources(_ context.Context, id string, res *runtim
 func (r *CRI) ExecSync(_ context.Context, id string, cmd []string, _ time.Duration) (stdout, stderr []byte, err error) {
 	r.mu.Lock()
 	c := r.containers[id]
-	exec := r.Exec
+	exec := r.OnExec
 	if c != nil {
 		r.Calls = append(r.Calls, fmt.Sprintf("exec %s %v", name(c.status.Metadata), cmd))
 	}
