@@ -1,0 +1,224 @@
+// Package controllertest runs controllers on the real API server over a real store, in the test's process. What a
+// cluster has besides, the test plays: a scheduler and kubelets that make pods run at once.
+package controllertest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/knarr-project/knarr/internal/apiserver"
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/controller"
+	"github.com/knarr-project/knarr/internal/store/etcd"
+)
+
+// Cluster is an API server with a client that may do everything.
+type Cluster struct {
+	t      testing.TB
+	Client client.Interface
+	Events *Events
+	Config controller.Config
+}
+
+type allowAll struct{}
+
+func (allowAll) Authorize(context.Context, auth.Attributes) (auth.Decision, string, error) {
+	return auth.Allow, "", nil
+}
+
+// New starts an API server with the namespace "default" in it; it ends with the test.
+func New(t testing.TB) *Cluster {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	st, err := etcd.Open(t.Context(), etcd.Options{DataDir: t.TempDir(), UnsafeNoSync: true, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	s, err := apiserver.New(apiserver.Config{
+		Store: st, Logger: log, Security: apiserver.Security{Authorizer: allowAll{}},
+		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	c := &Cluster{t: t, Client: s.Client(auth.Component("tester", auth.GroupMasters)), Events: &Events{}, Config: controller.Config{
+		PodCIDR: "10.42.0.0/16", NodeCIDRMaskSize: 24, ServiceCIDR: "10.43.0.0/16", CACert: []byte("CA"), TerminatedPodLimit: 12500,
+	}}
+	c.ensureNamespace("default")
+	return c
+}
+
+func (c *Cluster) ensureNamespace(name string) {
+	_, err := client.Create(c.t.Context(), c.Client, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		c.t.Fatal(err)
+	}
+}
+
+// Run runs controllers until the test ends, and waits for them to end.
+func (c *Cluster) Run(starters ...controller.Starter) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.t.Context()))
+	done := make(chan error, 1)
+	go func() {
+		done <- controller.RunAll(ctx, starters, func(controller.Starter) (controller.Env, error) {
+			return controller.Env{Client: c.Client, Events: c.Events, Config: c.Config}, nil
+		})
+	}()
+	c.t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				c.t.Errorf("controllers: %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			c.t.Error("controllers did not end")
+		}
+	})
+}
+
+// RunPods binds pods to the node and makes them run, be ready and, once deleted, be gone, until the test ends. behave may
+// change what becomes of a pod: it is given a copy whose status says running and ready; false leaves the pod alone.
+func (c *Cluster) RunPods(node string, behave func(*corev1.Pod) bool) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.t.Context()))
+	pods, err := client.Open[*corev1.Pod](ctx, c.Client, client.Scope{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	k := kubelet{c: c, pods: pods, node: node, behave: behave}
+	loop := controller.Loop{Name: "kubelet", Inputs: []controller.Input{controller.Self(pods)}, Workers: 8, Reconcile: k.reconcile}
+	done := make(chan error, 1)
+	go func() { done <- loop.Run(ctx) }()
+	c.t.Cleanup(func() { cancel(); <-done })
+}
+
+type kubelet struct {
+	c      *Cluster
+	pods   client.ViewOf[*corev1.Pod]
+	node   string
+	behave func(*corev1.Pod) bool
+}
+
+func (k kubelet) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
+	p, ok := k.pods.Get(key.Namespace, key.Name)
+	if !ok {
+		return controller.Result{}, nil
+	}
+	if p.DeletionTimestamp != nil {
+		if !controller.PodEnded(p) {
+			p = p.DeepCopy()
+			p.Status.Phase = corev1.PodFailed
+			if _, err := client.UpdateStatus(ctx, k.c.Client, p); err != nil {
+				return controller.Result{}, ignoreNotFound(err)
+			}
+		}
+		now := int64(0)
+		return controller.Result{}, ignoreNotFound(client.Delete[*corev1.Pod](ctx, k.c.Client, key.Namespace, key.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
+	}
+	if p.Spec.NodeName == "" {
+		binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: k.node}}
+		_, err := k.c.Client.CreateSub(ctx, corev1.SchemeGroupVersion.WithResource("pods"), p.Namespace, p.Name, "binding", binding, metav1.CreateOptions{})
+		return controller.Result{}, ignoreNotFound(err)
+	}
+	if p.Status.Phase != corev1.PodPending && p.Status.Phase != "" {
+		return controller.Result{}, nil
+	}
+	p = p.DeepCopy()
+	now := metav1.Now()
+	p.Status.Phase, p.Status.StartTime = corev1.PodRunning, &now
+	p.Status.PodIP = fmt.Sprintf("10.42.0.%d", 2+len(p.Name)%200)
+	p.Status.PodIPs = []corev1.PodIP{{IP: p.Status.PodIP}}
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: now}}
+	if k.behave != nil && !k.behave(p) {
+		return controller.Result{}, nil
+	}
+	_, err := client.UpdateStatus(ctx, k.c.Client, p)
+	return controller.Result{}, ignoreNotFound(err)
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// Eventually waits until the condition returns "", which is what is still wrong, for at most ten seconds.
+func (c *Cluster) Eventually(what string, condition func() string) {
+	c.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		wrong := condition()
+		if wrong == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%s: %s", what, wrong)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Events collects events; it implements client.Recorder.
+type Events struct {
+	mu   sync.Mutex
+	list []string
+}
+
+// Eventf records "type reason note".
+func (e *Events) Eventf(_, _ runtime.Object, eventType, reason, _, note string, args ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.list = append(e.list, eventType+" "+reason+" "+fmt.Sprintf(note, args...))
+}
+
+// List is what was recorded.
+func (e *Events) List() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]string(nil), e.list...)
+}
+
+// Create creates obj, or the test fails.
+func Create[T client.Object](c *Cluster, obj T) T {
+	c.t.Helper()
+	if obj.GetNamespace() == "" {
+		obj.SetNamespace("default")
+	}
+	created, err := client.Create(c.t.Context(), c.Client, obj)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return created
+}
+
+// List lists a kind in the namespace "default".
+func List[T client.Object](c *Cluster) []T {
+	c.t.Helper()
+	v, err := client.Open[T](c.t.Context(), c.Client, client.Scope{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return v.List("", nil)
+}
+
+// Template is a pod template with the label app=NAME.
+func Template(name string) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": name}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "image:1"}}},
+	}
+}
