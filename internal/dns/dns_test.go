@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -187,11 +188,11 @@ func upstream(t *testing.T, ip string, change func(*mdns.Msg)) (asked func() int
 	t.Helper()
 	pc, err := net.ListenPacket("udp", ip+":53")
 	must(t, err)
-	n := 0
+	var n atomic.Int32
 	srv := &mdns.Server{PacketConn: pc, Handler: mdns.HandlerFunc(func(w mdns.ResponseWriter, r *mdns.Msg) {
 		m := new(mdns.Msg).SetReply(r)
 		if r.Question[0].Qtype == mdns.TypeA {
-			n++
+			n.Add(1)
 			m.Answer = []mdns.RR{&mdns.A{Hdr: mdns.RR_Header{Name: r.Question[0].Name, Rrtype: mdns.TypeA, Class: mdns.ClassINET, Ttl: 60}, A: net.ParseIP(ip)}}
 		}
 		if change != nil {
@@ -202,7 +203,7 @@ func upstream(t *testing.T, ip string, change func(*mdns.Msg)) (asked func() int
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.ActivateAndServe() }()
 	t.Cleanup(func() { _ = srv.Shutdown(); pc.Close(); <-done })
-	return func() int { return n }
+	return func() int { return int(n.Load()) }
 }
 
 func TestForwardingFollowsTheHostsResolvers(t *testing.T) {
