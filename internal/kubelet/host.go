@@ -38,17 +38,17 @@ func (h host) RuntimeHandler(ctx context.Context, pod *corev1.Pod) (string, erro
 	return class.Handler, nil
 }
 
-// sources is what environments are made of.
-type sources struct{ k *Kubelet }
+// objects is what environments are made of.
+type objects struct{ k *Kubelet }
 
-func (s sources) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+func (s objects) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	return client.Get[*corev1.ConfigMap](ctx, s.k.Client, namespace, name)
 }
 
-func (s sources) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+func (s objects) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	return client.Get[*corev1.Secret](ctx, s.k.Client, namespace, name)
 }
 
-func (s sources) Services(namespace string) []*corev1.Service {
+func (s objects) Services(namespace string) []*corev1.Service {
 	return s.k.services.List(namespace, nil)
 }

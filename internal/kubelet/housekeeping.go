@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/kubelet/node"
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
@@ -25,16 +24,23 @@ var noLog = logr.Discard()
 // housekeepingPeriod is how often what should not be there is looked for.
 const housekeepingPeriod = 30 * time.Second
 
-// housekeeping ends what runs without a pod and removes what pods left behind.
-func (k *Kubelet) housekeeping(ctx context.Context) {
+// sourcesReady notes that all sources have told their pods: what else runs is an orphan.
+func (k *Kubelet) sourcesReady() {
 	k.mu.Lock()
-	k.ready = true
 	orphans, names := k.observed, k.names
-	k.observed, k.names = map[types.UID]*pleg.Observed{}, nil
+	if k.ready {
+		orphans = nil
+	}
+	k.ready = true
+	k.observed, k.names = map[types.UID]*pleg.Observed{}, map[types.UID]types.NamespacedName{}
 	k.mu.Unlock()
 	for uid, o := range orphans {
-		k.orphanIn(ctx, uid, names[uid], o)
+		k.orphanIn(k.ctx, uid, names[uid], o)
 	}
+}
+
+// housekeeping removes what pods left behind.
+func (k *Kubelet) housekeeping(ctx context.Context) {
 	tick := time.NewTicker(housekeepingPeriod)
 	defer tick.Stop()
 	for {
@@ -43,7 +49,12 @@ func (k *Kubelet) housekeeping(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		k.sweep(ctx)
+		k.mu.Lock()
+		ready := k.ready
+		k.mu.Unlock()
+		if ready {
+			k.sweep(ctx)
+		}
 	}
 }
 
@@ -111,14 +122,6 @@ func (k *Kubelet) nodeConfig() node.Config {
 		Healthy: k.healthy, Events: k.Events, Now: k.Now, Log: k.log,
 	}
 }
-
-// Static pods.
-
-func (k *Kubelet) watchStatic(context.Context) {}
-
-func (k *Kubelet) staticGone(types.UID) {}
-
-func (k *Kubelet) mirrorEvent(context.Context, client.TypedEvent[*corev1.Pod]) {}
 
 // Eviction.
 

@@ -35,6 +35,7 @@ type Kubelet struct {
 	podView  client.ViewOf[*corev1.Pod]
 	services client.ViewOf[*corev1.Service]
 	nodes    client.ViewOf[*corev1.Node]
+	static   *staticPods
 
 	ctx context.Context // of Run: workers of orphans start whenever the runtime tells of them
 	wg  sync.WaitGroup  // workers
@@ -67,9 +68,10 @@ func New(c Config) (*Kubelet, error) {
 		workers: map[types.UID]*worker.Worker{}, observed: map[types.UID]*pleg.Observed{}, names: map[types.UID]types.NamespacedName{},
 		admitted: map[types.UID]*corev1.Pod{},
 	}
+	k.static = &staticPods{k: k, kick: make(chan struct{}, 1), wanted: map[string][]*corev1.Pod{}}
 	k.status = status.NewManager(c.Client, c.Logger, k.apiPod)
 	k.pleg = &pleg.Generator{Runtime: c.Runtime, Sink: k.observe, Known: k.digest, Pods: k.observedPods, Log: c.Logger}
-	k.images = images.NewManager(c.Images, c.MaxParallelPulls, sources{k}.Secret)
+	k.images = images.NewManager(c.Images, c.MaxParallelPulls, objects{k}.Secret)
 	k.node = node.New(k.nodeConfig())
 	return k, nil
 }
@@ -150,7 +152,7 @@ func (k *Kubelet) workerDeps() *worker.Deps {
 	}
 	return &worker.Deps{
 		Runtime: k.Runtime, RuntimeName: k.node.RuntimeName(), Images: k.images, Volumes: k.Volumes, Cgroups: groups, Status: k.status,
-		Client: k.Client, Events: k.Events, Prober: &probe.Prober{Runtime: k.Runtime}, Sources: sources{k}, Host: host{k},
+		Client: k.Client, Events: k.Events, Prober: &probe.Prober{Runtime: k.Runtime}, Sources: objects{k}, Host: host{k},
 		Users:   &worker.UserNamespaces{RootDir: k.RootDir, First: 65536 * 2, Count: 1024},
 		RootDir: k.RootDir, LogsDir: k.LogsDir, ClusterDomain: k.ClusterDomain, SeccompRoot: k.RootDir + "/seccomp", SeccompDefault: k.SeccompDefault,
 		Now: k.Now, Log: k.log, Gone: k.gone,
@@ -187,7 +189,7 @@ func (k *Kubelet) watchPods(ctx context.Context) (done <-chan struct{}) {
 func (k *Kubelet) podEvent(ctx context.Context, e client.TypedEvent[*corev1.Pod]) {
 	pod := e.Object
 	if _, mirror := pod.Annotations[spec.AnnotationConfigMirror]; mirror {
-		k.mirrorEvent(ctx, e)
+		k.mirrorEvent(e)
 		return
 	}
 	if e.Type == client.Deleted {
@@ -261,7 +263,7 @@ func (k *Kubelet) gone(uid types.UID) {
 	delete(k.workers, uid)
 	delete(k.admitted, uid)
 	k.mu.Unlock()
-	k.staticGone(uid)
+	k.static.look()
 }
 
 // observe takes news from the runtime to the pod's worker.

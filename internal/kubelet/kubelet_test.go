@@ -562,3 +562,34 @@ func TestEphemeralContainersAreStartedOnce(t *testing.T) {
 }
 
 var _ = worker.Syncing
+
+func TestStaticPodsRunHaveMirrorsAndFollowTheirFiles(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "web.yaml")
+	write := func(command string) {
+		text := "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - {name: main, image: "i:1", command: [" + command + "]}\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one")
+	b := newBench(t, func(b *bench) { b.cfg.StaticPodPath = dir })
+	mirror := b.await("web-node", "ready", ready)
+	if mirror.Annotations["kubernetes.io/config.mirror"] == "" || len(mirror.OwnerReferences) != 1 || mirror.OwnerReferences[0].Kind != "Node" {
+		t.Errorf("mirror: %+v", mirror.ObjectMeta)
+	}
+	// Deleting the mirror deletes only the mirror.
+	b.delete("web-node")
+	second := b.await("web-node", "mirrored again", func(p *corev1.Pod) bool { return p.UID != mirror.UID && ready(p) })
+	if c := second.Status.ContainerStatuses[0]; c.ContainerID != mirror.Status.ContainerStatuses[0].ContainerID {
+		t.Errorf("the container was replaced: %s", c.ContainerID)
+	}
+	write("two")
+	b.await("web-node", "changed", func(p *corev1.Pod) bool {
+		return ready(p) && p.Annotations["kubernetes.io/config.mirror"] != mirror.Annotations["kubernetes.io/config.mirror"]
+	})
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	b.gone("web-node")
+}

@@ -146,6 +146,9 @@ func (w *Worker) Fail(f Failure) {
 // Kick makes the worker look again.
 func (w *Worker) Kick() { w.post(func() {}) }
 
+// Republish writes the pod's status again, for an API object that is new.
+func (w *Worker) Republish() { w.post(func() { w.Status.Set(w.pod, w.old) }) }
+
 // View is what is known of the pod.
 func (w *Worker) View() View {
 	w.viewMu.RLock()
