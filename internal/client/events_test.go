@@ -128,3 +128,10 @@ func TestARecorderWritesAndEnds(t *testing.T) {
 		r.Eventf(&corev1.ObjectReference{Kind: "Node", Name: "n1"}, nil, corev1.EventTypeNormal, "Ready", "Update", "x")
 	}
 }
+
+func pod(namespace, name, node string, lbls map[string]string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: lbls, UID: types.UID(namespace + name)},
+		Spec:       corev1.PodSpec{NodeName: node},
+	}
+}

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/cache"
+	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 
 // world is a place with pods that Views can be opened on: in process, or over HTTP.
 type world interface {
-	view(t *testing.T, ctx context.Context, scope Scope) View
+	view(t *testing.T, ctx context.Context, scope client.Scope) client.View
 	put(t *testing.T, p *corev1.Pod) int64 // creates or replaces
 	remove(t *testing.T, namespace, name string) int64
 	// lose makes open watches fall so far behind that they must list again.
@@ -74,7 +75,7 @@ func short(t *testing.T) context.Context {
 	return ctx
 }
 
-func reach(t *testing.T, v View, rev int64) {
+func reach(t *testing.T, v client.View, rev int64) {
 	t.Helper()
 	if err := v.WaitFor(short(t), rev); err != nil {
 		t.Fatal(err)
@@ -100,7 +101,7 @@ func expect(t *testing.T, what, got, want string) {
 func viewShows(t *testing.T, w world) {
 	w.put(t, pod("b", "1", "", nil))
 	w.put(t, pod("a", "2", "", map[string]string{"c": "red"}))
-	v := w.view(t, t.Context(), Scope{})
+	v := w.view(t, t.Context(), client.Scope{})
 	rev := w.put(t, pod("a", "1", "", nil))
 	reach(t, v, rev)
 	expect(t, "all", named(v.List("", nil)), "a/1 a/2 b/1")
@@ -120,7 +121,7 @@ func viewShows(t *testing.T, w world) {
 }
 
 func viewReaches(t *testing.T, w world) {
-	v := w.view(t, t.Context(), Scope{})
+	v := w.view(t, t.Context(), client.Scope{})
 	for i := range 20 {
 		rev := w.put(t, pod("a", "1", fmt.Sprint(i), nil))
 		reach(t, v, rev)
@@ -139,7 +140,7 @@ func viewReaches(t *testing.T, w world) {
 func viewNamespace(t *testing.T, w world) {
 	w.put(t, pod("a", "1", "", nil))
 	w.put(t, pod("b", "1", "", nil))
-	v := w.view(t, t.Context(), Scope{Namespace: "a"})
+	v := w.view(t, t.Context(), client.Scope{Namespace: "a"})
 	w.put(t, pod("b", "2", "", nil))
 	rev := w.put(t, pod("a", "2", "", nil))
 	reach(t, v, rev)
@@ -154,7 +155,7 @@ func viewLabels(t *testing.T, w world) {
 	red, blue := map[string]string{"c": "red"}, map[string]string{"c": "blue"}
 	w.put(t, pod("a", "1", "", red))
 	w.put(t, pod("a", "2", "", blue))
-	v := w.view(t, t.Context(), Scope{LabelSelector: "c=red"})
+	v := w.view(t, t.Context(), client.Scope{LabelSelector: "c=red"})
 	expect(t, "before", named(v.List("", nil)), "a/1")
 	w.put(t, pod("a", "1", "", blue))
 	reach(t, v, w.put(t, pod("a", "2", "", red)))
@@ -165,7 +166,7 @@ func viewFields(t *testing.T, w world) {
 	w.put(t, pod("a", "1", "n1", nil))
 	w.put(t, pod("a", "2", "", nil))
 	w.put(t, pod("b", "4", "n1", nil))
-	v := w.view(t, t.Context(), Scope{FieldSelector: "spec.nodeName=n1"})
+	v := w.view(t, t.Context(), client.Scope{FieldSelector: "spec.nodeName=n1"})
 	expect(t, "before", named(v.List("", nil)), "a/1 b/4")
 	w.put(t, pod("a", "3", "n2", nil))
 	w.remove(t, "a", "1")
@@ -179,7 +180,7 @@ func viewFields(t *testing.T, w world) {
 
 func viewMetadata(t *testing.T, w world) {
 	w.put(t, pod("a", "1", "n1", map[string]string{"c": "red"}))
-	v := w.view(t, t.Context(), Scope{MetadataOnly: true})
+	v := w.view(t, t.Context(), client.Scope{MetadataOnly: true})
 	obj, ok := v.Get("a", "1")
 	p, isMeta := obj.(*metav1.PartialObjectMetadata)
 	if !ok || !isMeta || p.Labels["c"] != "red" || p.UID != "a1" {
@@ -195,7 +196,7 @@ func viewMetadata(t *testing.T, w world) {
 
 func viewIndex(t *testing.T, w world) {
 	w.put(t, pod("a", "1", "n1", nil))
-	v := w.view(t, t.Context(), Scope{Namespace: "a"})
+	v := w.view(t, t.Context(), client.Scope{Namespace: "a"})
 	v.AddIndex("node", func(o runtime.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} })
 	v.AddIndex("node", func(o runtime.Object) []string { return []string{"the first stays"} })
 	w.put(t, pod("b", "other", "n1", nil))
@@ -218,10 +219,10 @@ type log struct {
 	events []string
 	hold   chan struct{} // if set, add waits for it to be closed
 	wrong  string
-	view   View
+	view   client.View
 }
 
-func (l *log) add(e Event) {
+func (l *log) add(e client.Event) {
 	if l.hold != nil {
 		<-l.hold
 	}
@@ -229,10 +230,10 @@ func (l *log) add(e Event) {
 	defer l.mu.Unlock()
 	acc := e.Object.(metav1.Object)
 	l.events = append(l.events, fmt.Sprintf("%s %s/%s", e.Type, acc.GetNamespace(), acc.GetName()))
-	if (e.Old == nil) != (e.Type == Added) {
+	if (e.Old == nil) != (e.Type == client.Added) {
 		l.wrong = fmt.Sprintf("%s with old %v", e.Type, e.Old)
 	}
-	if l.view != nil && e.Type != Deleted {
+	if l.view != nil && e.Type != client.Deleted {
 		now, ok := l.view.Get(acc.GetNamespace(), acc.GetName())
 		if ok && rv(now) < rv(e.Object) {
 			l.wrong = fmt.Sprintf("the view shows %d when %d is told", rv(now), rv(e.Object))
@@ -267,7 +268,7 @@ func (l *log) wait(t *testing.T, want string) {
 func viewSubscribe(t *testing.T, w world) {
 	w.put(t, pod("a", "1", "", nil))
 	w.put(t, pod("a", "2", "", nil))
-	v := w.view(t, t.Context(), Scope{})
+	v := w.view(t, t.Context(), client.Scope{})
 	got := log{view: v}
 	synced, _ := v.Subscribe(t.Context(), got.add)
 	<-synced
@@ -287,7 +288,7 @@ func viewSubscribe(t *testing.T, w world) {
 func viewSubscribeFiltered(t *testing.T, w world) {
 	red, blue := map[string]string{"c": "red"}, map[string]string{"c": "blue"}
 	w.put(t, pod("a", "1", "", red))
-	v := w.view(t, t.Context(), Scope{LabelSelector: "c=red"})
+	v := w.view(t, t.Context(), client.Scope{LabelSelector: "c=red"})
 	got := log{view: v}
 	synced, _ := v.Subscribe(t.Context(), got.add)
 	<-synced
@@ -303,7 +304,7 @@ func viewFallsBehind(t *testing.T, w world) {
 	w.put(t, pod("a", "1", "", nil))
 	w.put(t, pod("a", "2", "", nil))
 	w.put(t, pod("a", "3", "", nil))
-	v := w.view(t, t.Context(), Scope{})
+	v := w.view(t, t.Context(), client.Scope{})
 	got := log{view: v, hold: make(chan struct{})}
 	synced, _ := v.Subscribe(t.Context(), got.add)
 	w.put(t, pod("a", "1", "n", nil))
@@ -344,7 +345,7 @@ func viewFallsBehind(t *testing.T, w world) {
 }
 
 func viewEnds(t *testing.T, w world) {
-	v := w.view(t, t.Context(), Scope{})
+	v := w.view(t, t.Context(), client.Scope{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var got log
 	synced, done := v.Subscribe(ctx, got.add)
@@ -398,8 +399,8 @@ func newLocalWorld(t *testing.T) *localWorld {
 	return &localWorld{store: s, cache: c}
 }
 
-func (w *localWorld) view(t *testing.T, ctx context.Context, scope Scope) View {
-	v, err := NewLocalView(ctx, LocalSource{
+func (w *localWorld) view(t *testing.T, ctx context.Context, scope client.Scope) client.View {
+	v, err := client.NewLocalView(ctx, client.LocalSource{
 		Kind:   func(context.Context) (*cache.Kind, error) { return w.cache.Kind(podSchema) },
 		Prefix: pods, Namespaced: true,
 	}, scope)
