@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,7 +60,7 @@ func Start(ctx context.Context, config Config) (*Runtime, error) {
 		runtime.held.Close()
 		return nil, fmt.Errorf("start container runtime: %w", err)
 	}
-	services, err := Connect(ctx, config.socket(), "")
+	services, err := connectWhenReady(ctx, config.socket())
 	if err != nil {
 		runtime.running.stop(stopPatience)
 		runtime.held.Close()
@@ -68,6 +69,23 @@ func Start(ctx context.Context, config Config) (*Runtime, error) {
 	runtime.Services = services
 	go runtime.supervise(ctx)
 	return runtime, nil
+}
+
+// connectWhenReady connects once CRI answers: containerd listens before its CRI plugin has recovered the pods of an earlier run, and
+// says "unavailable" until then.
+func connectWhenReady(ctx context.Context, socket string) (*Services, error) {
+	deadline := time.Now().Add(startTimeout)
+	for {
+		services, err := Connect(ctx, socket, "")
+		if err == nil || !strings.Contains(err.Error(), "code = Unavailable") || time.Now().After(deadline) {
+			return services, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // Wait returns when containerd has been stopped after the end of Start's context.
