@@ -52,7 +52,13 @@ type Server struct {
 	nodes    client.ViewOf[*corev1.Node]
 	services client.ViewOf[*corev1.Service]
 	slices   client.ViewOf[*discoveryv1.EndpointSlice]
+
+	ready     chan struct{}
+	readyOnce sync.Once
 }
+
+// Ready is closed when this node's DNS listens for the first time.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // New checks the configuration; nothing is touched before Run.
 func New(cfg Config) (*Server, error) {
@@ -77,7 +83,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.ResolvConf == "" {
 		cfg.ResolvConf = "/etc/resolv.conf"
 	}
-	return &Server{cfg: cfg, metrics: newMetrics()}, nil
+	return &Server{cfg: cfg, metrics: newMetrics(), ready: make(chan struct{})}, nil
 }
 
 // Run serves until ctx ends.
@@ -163,6 +169,7 @@ func (s *Server) serveAt(ctx context.Context, addr netip.Addr, h *handler) error
 			return fmt.Errorf("dns: %w", err)
 		}
 	}
+	s.readyOnce.Do(func() { close(s.ready) })
 	slog.Info("DNS is ready", "address", l.udp.LocalAddr(), "domain", h.zone.origin)
 	var wg sync.WaitGroup
 	failed := make(chan error, 3)

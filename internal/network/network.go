@@ -32,7 +32,13 @@ type Network struct {
 	attachments map[string]*attachment
 	leaving     []*attachment   // forgotten, but their links may still be there
 	said        map[string]bool // remarks about the machine, each said once
+
+	ready     chan struct{}
+	readyOnce sync.Once
 }
+
+// Ready is closed when pods can be attached for the first time.
+func (n *Network) Ready() <-chan struct{} { return n.ready }
 
 // New checks the configuration; nothing is touched before Run.
 func New(cfg Config) (*Network, error) {
@@ -42,7 +48,7 @@ func New(cfg Config) (*Network, error) {
 	}
 	return &Network{
 		cfg: cfg, files: attachmentFiles{cfg.attachmentDir()}, firewall: newFirewall(), overlay: newOverlay(cfg),
-		attachments: map[string]*attachment{}, said: map[string]bool{},
+		attachments: map[string]*attachment{}, said: map[string]bool{}, ready: make(chan struct{}),
 	}, nil
 }
 
@@ -195,7 +201,11 @@ func (n *Network) useRanges(self *corev1.Node, ranges []netip.Prefix, full bool)
 	n.plumbing = p
 	n.mu.Unlock()
 	n.sweep()
-	return n.writeConflist()
+	if err := n.writeConflist(); err != nil {
+		return err
+	}
+	n.readyOnce.Do(func() { close(n.ready) })
+	return nil
 }
 
 // reserve gives the attachment its addresses and writes its file.

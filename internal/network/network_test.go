@@ -20,8 +20,6 @@ import (
 	"github.com/knarr-project/knarr/internal/network/nettest"
 )
 
-func TestMain(m *testing.M) { nettest.Main(m) }
-
 func node(name, cidr, ip string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}},
 		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ip}}}}

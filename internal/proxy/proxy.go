@@ -52,7 +52,13 @@ type Proxy struct {
 	dirty map[types.NamespacedName]bool // guarded by mu
 	node  *corev1.Node                  // guarded by mu
 	wake  chan struct{}
+
+	ready     chan struct{}
+	readyOnce sync.Once
 }
+
+// Ready is closed when all Services are in the kernel for the first time.
+func (p *Proxy) Ready() <-chan struct{} { return p.ready }
 
 // New checks the configuration; nothing is touched before Run.
 func New(cfg Config) (*Proxy, error) {
@@ -67,7 +73,7 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	return &Proxy{
 		cfg: cfg, state: newState(newRuleset(cfg.ClusterCIDRs, cfg.ServiceCIDRs)), health: newHealthServers(cfg.HealthAddress),
-		me: self{name: cfg.NodeName}, dirty: map[types.NamespacedName]bool{}, wake: make(chan struct{}, 1),
+		me: self{name: cfg.NodeName}, dirty: map[types.NamespacedName]bool{}, wake: make(chan struct{}, 1), ready: make(chan struct{}),
 	}, nil
 }
 
@@ -232,6 +238,7 @@ func (p *Proxy) sync(first bool) error {
 	} else if err != nil {
 		slog.Warn("nftables did not take a change; all rules were written afresh", "error", err)
 	}
+	p.readyOnce.Do(func() { close(p.ready) })
 	if len(p.state.stale) > 0 {
 		if err := p.state.stale.forget(p.conntrack); err != nil {
 			slog.Warn("UDP clients may keep talking to endpoints that are gone", "error", err)

@@ -1,0 +1,262 @@
+package network_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	mdns "github.com/miekg/dns"
+	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/knarr-project/knarr/internal/dns"
+	"github.com/knarr-project/knarr/internal/network"
+	"github.com/knarr-project/knarr/internal/network/nettest"
+	"github.com/knarr-project/knarr/internal/proxy"
+)
+
+// secondNode makes the test's binary play node b, in a network namespace of its own, told what to do on its standard input.
+const secondNode = "KNARR_TEST_SECOND_NODE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(secondNode) != "" { // in its namespace already
+		os.Exit(m.Run())
+	}
+	nettest.Main(m)
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// world is the cluster that both nodes see: a Service with a pod on each node, and the DNS.
+func world() *nettest.Objects {
+	node := func(name, cidr, ip string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}},
+			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ip}}}}
+	}
+	service := func(ns, name, ip string, port, nodePort int32, protocol corev1.Protocol) *corev1.Service {
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ClusterIP: ip, ClusterIPs: []string{ip},
+			Ports: []corev1.ServicePort{{Name: "p", Protocol: protocol, Port: port, NodePort: nodePort}}}}
+	}
+	slice := func(ns, name string, port int32, ip, node string) *discoveryv1.EndpointSlice {
+		return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name + "-" + node, Labels: map[string]string{discoveryv1.LabelServiceName: name}}, AddressType: discoveryv1.AddressTypeIPv4,
+			Ports:     []discoveryv1.EndpointPort{{Name: ptr("p"), Protocol: ptr(corev1.ProtocolTCP), Port: ptr(port)}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{ip}, NodeName: ptr(node)}}}
+	}
+	objects := []runtime.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}},
+		node("a", "10.42.0.0/24", "192.0.2.1"), node("b", "10.42.1.0/24", "192.0.2.2"),
+		service("default", "on-a", "10.43.0.80", 80, 30080, corev1.ProtocolTCP), slice("default", "on-a", 8080, "10.42.0.2", "a"),
+		service("default", "on-b", "10.43.0.81", 80, 30081, corev1.ProtocolTCP), slice("default", "on-b", 8080, "10.42.1.2", "b"),
+	}
+	return nettest.NewObjects(objects...)
+}
+
+// startNode runs the three components of a node, and one pod that says who it is and who asks.
+func startNode(t *testing.T, name string) nettest.NS {
+	t.Helper()
+	objects, dir := world(), t.TempDir()
+	clusterCIDRs, serviceCIDRs := []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")}
+	n, err := network.New(network.Config{NodeName: name, Client: objects, DataDir: dir, SocketPath: filepath.Join(dir, "cni.sock"), CNIConfDir: dir, ClusterCIDRs: clusterCIDRs, ServiceCIDRs: serviceCIDRs})
+	must(t, err)
+	p, err := proxy.New(proxy.Config{NodeName: name, Client: objects, ClusterCIDRs: clusterCIDRs, ServiceCIDRs: serviceCIDRs})
+	must(t, err)
+	d, err := dns.New(dns.Config{NodeName: name, Client: objects, ClusterIP: netip.MustParseAddr("10.43.0.10"), ResolvConf: filepath.Join(dir, "none")})
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 3)
+	for _, run := range []func(context.Context) error{n.Run, p.Run, d.Run} {
+		go func() { done <- run(ctx) }()
+	}
+	t.Cleanup(func() {
+		cancel()
+		for range 3 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for _, ready := range []<-chan struct{}{n.Ready(), p.Ready(), d.Ready()} {
+		<-ready
+	}
+	pod := nettest.New(t)
+	conn, err := net.Dial("unix", filepath.Join(dir, "cni.sock"))
+	must(t, err)
+	defer conn.Close()
+	must(t, json.NewEncoder(conn).Encode(map[string]any{"command": "ADD", "containerID": "pod-on-" + name, "netns": pod.Path, "ifName": "eth0", "config": map[string]string{"cniVersion": "1.0.0"}}))
+	var reply struct{ Code int }
+	must(t, json.NewDecoder(conn).Decode(&reply))
+	if reply.Code != 0 {
+		t.Fatal("ADD failed")
+	}
+	var l net.Listener
+	pod.In(t, func() { l, err = net.Listen("tcp", ":8080") })
+	must(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+			fmt.Fprintf(c, "pod on %s from %s", name, host)
+			c.Close()
+		}
+	}()
+	return pod
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func askAddr(addr string) string {
+	c, err := net.DialTimeout("tcp", addr, 2*time.Second)
+	if err != nil {
+		return err.Error()
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+	b, err := io.ReadAll(c)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// resolve asks the cluster's DNS by its Service.
+func resolve(name string) string {
+	c := mdns.Client{Timeout: 2 * time.Second}
+	m, _, err := c.Exchange(new(mdns.Msg).SetQuestion(name, mdns.TypeA), "10.43.0.10:53")
+	switch {
+	case err != nil:
+		return err.Error()
+	case len(m.Answer) != 1:
+		return mdns.RcodeToString[m.Rcode]
+	}
+	return m.Answer[0].(*mdns.A).A.String()
+}
+
+func addressLink(name, addr string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	a, err := netlink.ParseAddr(addr)
+	if err != nil {
+		return err
+	}
+	if err := netlink.AddrAdd(link, a); err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(link)
+}
+
+// TestSecondNode is no test: it is node b in a process that TestTwoNodes starts. "up" starts it, "pod ADDR", "host ADDR" and "resolve NAME" ask from there.
+func TestSecondNode(t *testing.T) {
+	if os.Getenv(secondNode) == "" {
+		t.Skip("is the second node of TestTwoNodes")
+	}
+	in := bufio.NewScanner(os.Stdin)
+	var pod nettest.NS
+	for in.Scan() {
+		verb, arg, _ := strings.Cut(in.Text(), " ")
+		answer := "?"
+		switch verb {
+		case "up":
+			lo, err := netlink.LinkByName("lo")
+			must(t, err)
+			must(t, netlink.LinkSetUp(lo))
+			must(t, addressLink("up0", "192.0.2.2/24"))
+			pod, answer = startNode(t, "b"), "up"
+		case "host":
+			answer = askAddr(arg)
+		case "pod":
+			pod.In(t, func() { answer = askAddr(arg) })
+		case "resolve":
+			pod.In(t, func() { answer = resolve(arg) })
+		}
+		fmt.Printf("answer %s\n", answer)
+	}
+}
+
+func TestTwoNodes(t *testing.T) {
+	nettest.Need(t)
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestSecondNode$")
+	cmd.Env = append(os.Environ(), secondNode+"=1")
+	cmd.Stderr = t.Output()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	defer func() { in.Close(); _ = cmd.Wait() }()
+	lines := bufio.NewScanner(out)
+	tell := func(order string) string {
+		t.Helper()
+		fmt.Fprintln(in, order)
+		for lines.Scan() {
+			if answer, ok := strings.CutPrefix(lines.Text(), "answer "); ok {
+				return answer
+			}
+		}
+		t.Fatalf("node b ended at %q", order)
+		return ""
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "up0"
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerNamespace = "up0", netlink.NsPid(cmd.Process.Pid)
+	must(t, netlink.LinkAdd(veth))
+	defer func() { _ = netlink.LinkDel(veth) }()
+	must(t, addressLink("up0", "192.0.2.1/24"))
+	if got := tell("up"); got != "up" {
+		t.Fatal(got)
+	}
+	pod := startNode(t, "a")
+	defer func() {
+		must(t, network.Purge(network.Config{DataDir: t.TempDir(), CNIConfDir: t.TempDir(), SocketPath: "/nonexistent"}))
+	}()
+	fromPod := func(addr string) (answer string) {
+		pod.In(t, func() { answer = askAddr(addr) })
+		return answer
+	}
+	var resolved string
+	pod.In(t, func() { resolved = resolve("on-b.default.svc.cluster.local.") })
+	for _, c := range []struct{ what, got, want string }{
+		{"pod to pod", fromPod("10.42.1.2:8080"), "pod on b from 10.42.0.2"},
+		{"host to the other node's pod", askAddr("10.42.1.2:8080"), "pod on b from 10.42.0.1"},
+		{"pod to a Service on the other node", fromPod("10.43.0.81:80"), "pod on b from 10.42.0.2"},
+		{"host to a Service on the other node, without a default route", askAddr("10.43.0.81:80"), "pod on b from 10.42.0.1"},
+		{"pod to itself by its Service", fromPod("10.43.0.80:80"), "pod on a from 192.0.2.1"},
+		{"pod to the other node's node port", fromPod("192.0.2.2:30081"), "pod on b from 192.0.2.2"},
+		{"host to the other node's node port, whose pod is here", askAddr("192.0.2.2:30080"), "pod on a from 10.42.1.0"},
+		{"host to its own node port, whose pod is there", askAddr("192.0.2.1:30081"), "pod on b from 10.42.0.0"},
+		{"back: pod to pod", tell("pod 10.42.0.2:8080"), "pod on a from 10.42.1.2"},
+		{"back: host to a Service", tell("host 10.43.0.80:80"), "pod on a from 10.42.1.1"},
+		{"a name, from here", resolved, "10.43.0.81"},
+		{"a name, from there", tell("resolve on-a.default.svc.cluster.local."), "10.43.0.80"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %q, want %q", c.what, c.got, c.want)
+		}
+	}
+}
