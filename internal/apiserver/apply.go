@@ -3,69 +3,103 @@ package apiserver
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
-	"reflect"
+	"github.com/knarr-project/knarr/internal/api"
 )
 
-// checkApplied holds an applied configuration to the field validation asked for, and to its own kind.
-func (op *operation) checkApplied(applied map[string]any, strictErr error, p patchRequest) (*unstructured.Unstructured, error) {
-	u := &unstructured.Unstructured{Object: applied}
-	e := op.endpoint
-	if gvk := u.GroupVersionKind(); gvk.Kind != e.gvk.Kind && gvk.Kind != "" && op.subresource == "" || gvk.Kind == "" || gvk.Version == "" {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the applied object must be a %s of %s; got %q %q", e.gvk.Kind, e.gvk.GroupVersion(), u.GetAPIVersion(), u.GetKind()))
-	}
-	if u.GetManagedFields() != nil {
-		return nil, apierrors.NewBadRequest("metadata.managedFields must be nil")
-	}
-	if p.validation == metav1.FieldValidationIgnore {
-		return u, nil
-	}
-	problems := op.fieldProblems(applied, strictErr, p)
-	if len(problems) == 0 {
-		return u, nil
-	}
-	if p.validation == metav1.FieldValidationStrict {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", runtime.NewStrictDecodingError(problems)))
-	}
-	for _, problem := range problems {
-		op.warn(problem.Error())
-	}
-	return u, nil
+// applied is a decoded apply configuration.
+type applied struct {
+	*unstructured.Unstructured
+	duplicates []error // fields that the document sets twice
 }
 
-// fieldProblems are duplicate and unknown fields of an applied configuration.
-func (op *operation) fieldProblems(applied map[string]any, strictErr error, p patchRequest) []error {
-	var problems []error
-	if strictErr != nil {
-		for line := range strings.SplitSeq(strictErr.Error(), "\n") {
-			if strings.Contains(line, "already set in map") {
-				problems = append(problems, errors.New("yaml: "+strings.TrimSpace(line)))
-			}
+// decodeApplied reads the YAML (or JSON) of an apply.
+func decodeApplied(data []byte) (applied, error) {
+	a := applied{Unstructured: &unstructured.Unstructured{Object: map[string]any{}}}
+	strictErr := yaml.UnmarshalStrict(data, &a.Object)
+	if strictErr == nil {
+		return a, nil
+	}
+	a.Object = map[string]any{}
+	if err := yaml.Unmarshal(data, &a.Object); err != nil {
+		return a, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+	}
+	for line := range strings.SplitSeq(strictErr.Error(), "\n") {
+		if strings.Contains(line, "already set in map") {
+			a.duplicates = append(a.duplicates, errors.New(strings.TrimSpace(line)))
 		}
 	}
-	if op.endpoint.gvk != op.endpoint.hub {
-		return problems // the field manager says what it can not take
-	}
-	doc, err := yaml.Marshal(applied)
+	return a, nil
+}
+
+// applyPatch is server-side apply: merge by the schema, with every field owned by who applied it.
+func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Object, error) {
+	a, err := decodeApplied(p.data)
 	if err != nil {
-		return append(problems, err)
+		return nil, err
 	}
-	if doc, err = yaml.YAMLToJSON(doc); err != nil {
-		return append(problems, err)
+	gvk := a.GroupVersionKind()
+	if gvk.Kind != op.endpoint.gvk.Kind {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid object type: %v", gvk))
 	}
-	strict, err := kjson.UnmarshalStrict(doc, op.endpoint.newObject())
+	if a.GetManagedFields() != nil {
+		return nil, apierrors.NewBadRequest("metadata.managedFields must be nil")
+	}
+	if p.validation != metav1.FieldValidationStrict {
+		_ = op.reportStrict(a.duplicates, p.validation) // a warning, whatever comes after
+	}
+	live := op.endpoint.newObject()
+	if old != nil {
+		live = old.DeepCopyObject()
+	}
+	m, err := op.manager()
 	if err != nil {
-		return problems
+		return nil, err
 	}
-	return append(problems, strict...)
+	obj, err := m.Apply(live, a.Unstructured, op.fieldManager, p.force)
+	if err != nil {
+		return nil, err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	if err := op.checkNames(accessor(obj)); err != nil {
+		return nil, err
+	}
+	unknown := op.unknownFields(a)
+	if p.validation == metav1.FieldValidationStrict {
+		unknown = append(a.duplicates, unknown...)
+	}
+	if err := op.reportStrict(unknown, p.validation); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", err))
+	}
+	op.endpoint.applyDefaults(obj)
+	return obj, nil
+}
+
+// unknownFields of an applied configuration; those that the schema does not have either, the field manager has refused.
+func (op *operation) unknownFields(a applied) []error {
+	obj, err := api.Scheme.New(op.endpoint.gvk)
+	if err != nil {
+		return nil
+	}
+	doc, err := a.MarshalJSON()
+	if err != nil {
+		return nil
+	}
+	strict, err := kjson.UnmarshalStrict(doc, obj)
+	if err != nil {
+		return nil
+	}
+	return strict
 }
 
 // newLike is an empty object of the same Go type.

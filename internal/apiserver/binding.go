@@ -29,7 +29,7 @@ func (op *operation) bind(ctx context.Context, b *corev1.Binding) (runtime.Objec
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if errs := validateBinding(b); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(op.gvk.GroupKind(), b.Name, errs)
+		return nil, errs.ToAggregate() // not a Status: upstream answers 500
 	}
 	update := *op
 	update.endpoint, update.name, update.subresource, update.raw, update.fieldManager = pods, name, "binding", true, ""
@@ -77,7 +77,7 @@ func assign(pod *corev1.Pod, b *corev1.Binding, now metav1.Time) error {
 			pod.Labels = merged(pod.Labels, map[string]string{key: value})
 		}
 	}
-	setPodCondition(pod, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now, ObservedGeneration: pod.Generation})
+	setPodCondition(pod, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now})
 	return nil
 }
 

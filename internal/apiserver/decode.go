@@ -1,8 +1,8 @@
 package apiserver
 
 import (
+	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -23,6 +23,8 @@ const (
 	mediaJSON     = "application/json"
 	mediaYAML     = "application/yaml"
 	mediaProtobuf = "application/vnd.kubernetes.protobuf"
+
+	allMedia = mediaJSON + ", " + mediaYAML + ", " + mediaProtobuf
 
 	// maxBody is the most bytes of a request's body, as upstream.
 	maxBody = 3 * 1024 * 1024
@@ -58,18 +60,18 @@ func contentType(r *http.Request) (string, error) {
 	}
 	media, _, err := mime.ParseMediaType(header)
 	if err != nil {
-		return "", unsupportedMedia(header)
+		return "", unsupportedMedia()
 	}
 	switch media {
 	case mediaJSON, mediaYAML, mediaProtobuf:
 		return media, nil
 	}
-	return "", unsupportedMedia(media)
+	return "", unsupportedMedia()
 }
 
-func unsupportedMedia(got string) error {
-	return apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "", schema.GroupResource{}, "", fmt.Sprintf(
-		"the body of the request was in an unknown format - accepted media types include: %s", strings.Join([]string{mediaJSON, mediaYAML, mediaProtobuf}, ", ")), 0, false)
+func unsupportedMedia() error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
+		Message: "the body of the request was in an unknown format - accepted media types include: " + allMedia}}
 }
 
 // decodeBody decodes a body that is to be of the kind want, which may be left out in it. The object has an empty
@@ -95,16 +97,16 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 	}
 	problems, err := kjson.UnmarshalStrict(data, obj)
 	got := obj.GetObjectKind().GroupVersionKind()
-	if got.Kind == "" && err != nil {
-		got = findKind(data)
+	if err != nil {
+		var syntax error
+		if got, syntax = findKind(data); syntax != nil {
+			return nil, unrecognized(want, data, fmt.Errorf("couldn't get version/kind; json parse error: %w", syntax))
+		}
 	}
 	if err := matchKind(got, want); err != nil {
 		return nil, err
 	}
 	if err != nil {
-		if got.Kind == "" {
-			return nil, unrecognized(want, data, err)
-		}
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", want.Kind, want.Version, want.Kind, err))
 	}
 	if err := reportFields(append(strict, problems...), want, validation, warn); err != nil {
@@ -130,29 +132,48 @@ func reportFields(problems []error, want schema.GroupVersionKind, validation str
 
 // matchKind refuses a body that says it is something else.
 func matchKind(got, want schema.GroupVersionKind) error {
-	if got.Kind != "" && got.Kind != want.Kind {
-		if gv := got.GroupVersion(); gv.Version != "" && gv != want.GroupVersion() {
-			return versionMismatch(gv, want.GroupVersion())
-		}
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: converting (%s.%s) to (%s.%s): unknown conversion",
-			got.Kind, got.Version, want.Kind, got.Version, got.Kind, want.Version, want.Kind))
+	if got.Kind == "" {
+		got.Kind = want.Kind
 	}
-	if gv := got.GroupVersion(); gv.Version != "" && gv != want.GroupVersion() {
-		return versionMismatch(gv, want.GroupVersion())
+	if got.Version == "" {
+		got.Group, got.Version = want.Group, want.Version
 	}
-	return nil
+	switch {
+	case got == want:
+		return nil
+	case !api.Scheme.Recognizes(got):
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, want.Kind, notRegistered(got)))
+	case got.GroupVersion() != want.GroupVersion():
+		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", got.GroupVersion(), want.GroupVersion()))
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: converting (%s.%s) to (%s.%s): unknown conversion",
+		got.Kind, got.Version, want.Kind, got.Version, got.Kind, internalPackage(want.Group), want.Kind))
 }
 
-func versionMismatch(got, want schema.GroupVersion) error {
-	return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", got, want))
+// notRegistered is upstream's wording, which names the place of its scheme.
+func notRegistered(gvk schema.GroupVersionKind) error {
+	return fmt.Errorf("no kind %q is registered for version %q in scheme %q", gvk.Kind, gvk.GroupVersion(), "pkg/runtime/scheme.go:111")
 }
 
-func findKind(data []byte) schema.GroupVersionKind {
-	var t metav1.TypeMeta
+// internalPackage is the Go package that upstream's message names for a group.
+func internalPackage(group string) string {
+	if group == "" {
+		return "core"
+	}
+	first, _, _ := strings.Cut(group, ".")
+	return first
+}
+
+// findKind reads the kind that a body says it is; an error means that it is no JSON object.
+func findKind(data []byte) (schema.GroupVersionKind, error) {
+	var t struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+	}
 	if err := json.Unmarshal(data, &t); err != nil {
-		return schema.GroupVersionKind{}
+		return schema.GroupVersionKind{}, err
 	}
-	return t.GroupVersionKind()
+	return schema.FromAPIVersionAndKind(t.APIVersion, t.Kind), nil
 }
 
 func decodeProtobuf(data []byte, want schema.GroupVersionKind) (runtime.Object, error) {
@@ -175,33 +196,15 @@ func decodeProtobuf(data []byte, want schema.GroupVersionKind) (runtime.Object, 
 // unrecognized is upstream's answer to a body that can not be read at all; it shows the body's beginning.
 func unrecognized(want schema.GroupVersionKind, data []byte, err error) error {
 	const shown = 30
-	var summary string
-	binary := false
-	for _, b := range data {
-		if b == 0 {
-			binary = true
-			break
+	summary := "<empty>"
+	if len(data) > 0 {
+		beginning, more := data, ""
+		if len(data) > shown {
+			beginning, more = data[:shown], " ..."
 		}
-	}
-	switch {
-	case len(data) == 0:
-		summary = "<empty>"
-	case binary:
-		summary = fmt.Sprintf("%#v", firstBytes(data, shown))
-	case len(data) > shown:
-		summary = fmt.Sprintf("%s ...", data[:shown])
-	default:
-		summary = string(data)
+		if summary = string(beginning) + more; data[0] != '{' {
+			summary = hex.EncodeToString(beginning) + more
+		}
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, summary))
 }
-
-func firstBytes(data []byte, n int) []byte {
-	if len(data) > n {
-		return data[:n]
-	}
-	return data
-}
-
-// errNoBody: the verb needs a body.
-var errNoBody = errors.New("the request has no body")

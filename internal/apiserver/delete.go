@@ -94,12 +94,13 @@ func (op *operation) checkPreconditions(p *metav1.Preconditions, meta metav1.Obj
 	if p == nil {
 		return nil
 	}
+	kind := schema.GroupResource{Group: op.endpoint.gvk.Group, Resource: op.endpoint.gvk.Kind}
 	if p.UID != nil && *p.UID != meta.GetUID() {
-		return apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf(
+		return apierrors.NewConflict(kind, op.name, fmt.Errorf(
 			"the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, meta.GetUID()))
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != meta.GetResourceVersion() {
-		return apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf(
+		return apierrors.NewConflict(kind, op.name, fmt.Errorf(
 			"the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, meta.GetResourceVersion()))
 	}
 	return nil

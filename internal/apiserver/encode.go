@@ -17,12 +17,12 @@ import (
 
 // jsonOf is the entry's JSON in the endpoint's version, without TypeMeta; made once and shared.
 func (e *endpoint) jsonOf(entry *cache.Entry) ([]byte, error) {
-	return entry.Encoded(e.gvk.Version+"+json", e.marshalJSON)
+	return entry.Encoded(e.jsonForm, e.marshalJSON)
 }
 
 // protobufOf is the entry's bare protobuf message in the endpoint's version; made once and shared.
 func (e *endpoint) protobufOf(entry *cache.Entry) ([]byte, error) {
-	return entry.Encoded(e.gvk.Version+"+protobuf", e.marshalProtobuf)
+	return entry.Encoded(e.protobufForm, e.marshalProtobuf)
 }
 
 func (e *endpoint) marshalJSON(obj runtime.Object) ([]byte, error) {
@@ -73,6 +73,8 @@ func (e *endpoint) encodeObject(obj runtime.Object, f format) ([]byte, error) {
 			return nil, err
 		}
 		return encodeAs(table, metav1.SchemeGroupVersion.WithKind("Table"), f)
+	case f.as == "PartialObjectMetadataList":
+		return nil, notAcceptableText(fmt.Sprintf("you requested %s, but the requested object is not a list (*%s.%s)", f.as, internalPackage(e.gvk.Group), e.gvk.Kind))
 	case f.metadata():
 		return encodeAs(e.partialMetadata(obj), schema.GroupVersionKind{Group: metav1.GroupName, Version: f.asVersion, Kind: "PartialObjectMetadata"}, f)
 	}

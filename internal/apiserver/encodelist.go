@@ -3,6 +3,7 @@ package apiserver
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -94,13 +95,19 @@ func (e *endpoint) encodeProtobufList(p *page) ([]byte, error) {
 }
 
 func (e *endpoint) encodeMetadataList(p *page, f format) ([]byte, error) {
-	list := &metav1.PartialObjectMetadataList{ListMeta: p.meta(), Items: make([]metav1.PartialObjectMetadata, 0, len(p.entries))}
+	if f.as != "PartialObjectMetadataList" {
+		return nil, notAcceptableText(fmt.Sprintf("you requested %s, but the requested object is a list (*%s.%sList)", f.as, internalPackage(e.gvk.Group), e.gvk.Kind))
+	}
+	list := &metav1.PartialObjectMetadataList{ListMeta: p.meta()}
+	kind := schema.GroupVersionKind{Group: metav1.GroupName, Version: f.asVersion, Kind: "PartialObjectMetadata"}
 	for _, entry := range p.entries {
 		obj, err := entry.Object()
 		if err != nil {
 			return nil, err
 		}
-		list.Items = append(list.Items, *e.partialMetadata(obj))
+		item := e.partialMetadata(obj)
+		item.SetGroupVersionKind(kind)
+		list.Items = append(list.Items, *item)
 	}
 	return encodeAs(list, schema.GroupVersionKind{Group: metav1.GroupName, Version: f.asVersion, Kind: "PartialObjectMetadataList"}, f)
 }

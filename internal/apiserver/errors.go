@@ -8,11 +8,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-var statusKind = metav1.SchemeGroupVersion.WithKind("Status")
+// statusKind is what clients know a Status as: v1, not meta.k8s.io/v1.
+var statusKind = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
 
 // statusOf is the Status that a client gets for an error.
 func statusOf(err error) *metav1.Status {

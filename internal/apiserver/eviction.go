@@ -82,7 +82,7 @@ func (op *operation) deleteEvicted(ctx context.Context, pod *corev1.Pod, opts *m
 	}
 	uid := pod.UID
 	opts.Preconditions.UID = &uid
-	if !one.dryRun && pod.DeletionTimestamp == nil {
+	if !one.dryRun {
 		mark := one
 		mark.raw, mark.fieldManager = true, ""
 		out, _, err := mark.update(ctx, false, func(_ context.Context, old runtime.Object) (runtime.Object, error) {
@@ -91,7 +91,7 @@ func (op *operation) deleteEvicted(ctx context.Context, pod *corev1.Pod, opts *m
 				return nil, apierrors.NewConflict(op.endpoint.resource, op.name, errModified)
 			}
 			setPodCondition(p, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: op.server.now(),
-				Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting", ObservedGeneration: p.Generation})
+				Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting"})
 			return p, nil
 		})
 		if err != nil {

@@ -3,7 +3,6 @@ package apiserver
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/big"
 	"math/rand/v2"
 	"net/netip"
@@ -31,6 +30,7 @@ const (
 
 var (
 	errAddressTaken = errors.New("provided IP is already allocated")
+	errOutOfRange   = errors.New("the provided network does not match the current range")
 	errNoAddress    = errors.New("range is full")
 )
 
@@ -138,11 +138,7 @@ func (s *Server) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service
 		inside = inside || r.usable(addr)
 	}
 	if !inside {
-		text := "none"
-		if len(ranges) > 0 {
-			text = ranges[0].String()
-		}
-		return fmt.Errorf("the provided IP (%s) is not in the valid range. The range of valid IPs is %s", ip, text)
+		return errOutOfRange
 	}
 	r, taken, err := s.addresses(ctx)
 	if err != nil {
@@ -185,7 +181,7 @@ func (s *Server) freeAddress(ctx context.Context, t *txn, svc *corev1.Service, f
 func (s *Server) addAddress(t *txn, r *registry, svc *corev1.Service, addr netip.Addr) error {
 	obj := &networkingv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: addr.String(), UID: types.UID(uuid.NewString()), CreationTimestamp: s.now(), Generation: 1,
+			Name: addr.String(), UID: types.UID(uuid.NewString()), CreationTimestamp: s.now(),
 			Labels: map[string]string{labelIPFamily: string(familyOf(addr)), labelManagedBy: managedByAllocator},
 		},
 		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: svc.Namespace, Name: svc.Name}},

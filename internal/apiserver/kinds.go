@@ -42,8 +42,7 @@ func newEndpoints(s *Server) *endpoints {
 			served = []string{kind.Kind.Version}
 		}
 		for _, version := range served {
-			gv := schema.GroupVersion{Group: kind.Kind.Group, Version: version}
-			e := &endpoint{registry: r, gvk: gv.WithKind(kind.Kind.Kind), gvr: gv.WithResource(kind.Resource)}
+			e := newEndpoint(r, version)
 			es.builtin[e.gvr] = e
 		}
 	}

@@ -58,6 +58,15 @@ func (s *Server) kubeletAt(ctx context.Context, nodeName string) (*url.URL, erro
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(port))}, nil
 }
 
+// kubeletOf is the kubelet of a pod's node. A missing node is told as upstream does: as a pod of that name.
+func (c *call) kubeletOf(ctx context.Context, pod *corev1.Pod) (*url.URL, error) {
+	location, err := c.server.kubeletAt(ctx, pod.Spec.NodeName)
+	if apierrors.IsNotFound(err) {
+		return nil, apierrors.NewNotFound(c.endpoint.resource, pod.Spec.NodeName)
+	}
+	return location, err
+}
+
 func (s *Server) node(ctx context.Context, name string) (*corev1.Node, error) {
 	endpoint, ok := s.endpoints.hub("", "nodes")
 	if !ok {
@@ -84,11 +93,7 @@ func nodeAddress(node *corev1.Node) (string, error) {
 // containerStream is the kubelet's exec or attach of a container.
 func (c *call) containerStream(ctx context.Context) (target, error) {
 	q := c.r.URL.Query()
-	opts, err := streamOptions(q, c.subresource)
-	if err != nil {
-		return target{}, err
-	}
-	if err := c.admitConnect(ctx, opts); err != nil {
+	if err := c.admitConnect(ctx, streamOptions(q, c.subresource)); err != nil {
 		return target{}, err
 	}
 	pod, err := c.pod(ctx)
@@ -139,7 +144,7 @@ func (c *call) toKubelet(ctx context.Context, pod *corev1.Pod, path string, para
 	if pod.Spec.NodeName == "" {
 		return target{}, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
 	}
-	location, err := c.server.kubeletAt(ctx, pod.Spec.NodeName)
+	location, err := c.kubeletOf(ctx, pod)
 	if err != nil {
 		return target{}, err
 	}

@@ -95,6 +95,8 @@ func (op *operation) list(ctx context.Context, req *listRequest) (*page, error) 
 	from, limit := prefix, req.opts.Limit
 	var snapshot *cache.Snapshot
 	switch rv := req.opts.ResourceVersion; {
+	case req.opts.Continue != "" && rv != "" && rv != "0":
+		err = apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	case req.opts.Continue != "":
 		snapshot, from, err = op.continued(ctx, reader, req, prefix)
 	case rv == "0" && req.opts.ResourceVersionMatch != metav1.ResourceVersionMatchExact:

@@ -38,13 +38,26 @@ func (op *operation) manager() (fieldManager, error) {
 	if m, ok := e.managers[key]; ok {
 		return m, nil
 	}
-	m, err := managedfields.NewDefaultFieldManager(typeConverter(), objectConvertor{hub: e.hub}, defaulter{e.registry},
+	m, err := managedfields.NewDefaultFieldManager(e.typeConverter(), objectConvertor{hub: e.hub}, defaulter{e.registry},
 		api.Scheme, e.gvk, e.hub.GroupVersion(), op.subresource, e.resetFields(op.subresource))
 	if err != nil {
 		return nil, err
 	}
 	e.managers[key] = m
 	return m, nil
+}
+
+// typeConverter is the one that knows the kind; kinds without an apply configuration have one that looks at the values alone.
+func (e *endpoint) typeConverter() managedfields.TypeConverter {
+	obj, err := api.Scheme.New(e.gvk)
+	if err != nil {
+		return managedfields.NewDeducedTypeConverter()
+	}
+	obj.GetObjectKind().SetGroupVersionKind(e.gvk)
+	if _, err := typeConverter().ObjectToTyped(obj); err != nil {
+		return managedfields.NewDeducedTypeConverter()
+	}
+	return typeConverter()
 }
 
 // resetFields are those that a write to this (sub)resource has no effect on, so that it does not come to own them.
@@ -57,7 +70,7 @@ func (e *endpoint) resetFields(subresource string) map[fieldpath.APIVersion]fiel
 			reset.Insert(fieldpath.MakePathOrDie("metadata", "deletionTimestamp"))
 			reset.Insert(fieldpath.MakePathOrDie("metadata", "ownerReferences"))
 		}
-	case subresource == "" && e.hasSubresource("status"):
+	case (subresource == "" || subresource == "finalize") && e.hasSubresource("status"):
 		reset = fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
 	default:
 		return nil

@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"fmt"
 	"mime"
 	"net/http"
 	"strconv"
@@ -65,7 +64,7 @@ func negotiate(r *http.Request, transforms, stream bool) (format, error) {
 		}
 	}
 	if !found {
-		return f, notAcceptable()
+		return f, notAcceptable(strings.Contains(accept, "as="))
 	}
 	f.pretty = f.media == mediaJSON && pretty(r)
 	if f.table() && r.URL.RawQuery != "" {
@@ -104,9 +103,18 @@ func accepted(media string, params map[string]string, transforms, stream bool) (
 	return f, true
 }
 
-func notAcceptable() error {
-	return apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "", schema.GroupResource{}, "", fmt.Sprintf(
-		"only the following media types are accepted: %s", strings.Join([]string{mediaJSON, mediaYAML, mediaProtobuf}, ", ")), 0, false)
+// notAcceptable is upstream's 406, which comes in two forms: for whole media types, and for transformations.
+func notAcceptable(transformed bool) error {
+	if !transformed {
+		return apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "", schema.GroupResource{}, "",
+			"406: Not Acceptable\n\nAvailable representations: "+allMedia, 0, false)
+	}
+	return notAcceptableText("only the following media types are accepted: " + allMedia)
+}
+
+func notAcceptableText(text string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotAcceptable,
+		Reason: metav1.StatusReasonNotAcceptable, Message: text}}
 }
 
 // pretty: asked for, or by a client that people look at.

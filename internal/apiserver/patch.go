@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"github.com/knarr-project/knarr/internal/admission"
 )
@@ -48,9 +47,6 @@ func (op *operation) patch(ctx context.Context, p patchRequest) (out runtime.Obj
 		if err != nil {
 			return nil, err
 		}
-		if err := op.checkPatched(obj, old); err != nil {
-			return nil, err
-		}
 		if old == nil {
 			return obj, nil
 		}
@@ -58,100 +54,113 @@ func (op *operation) patch(ctx context.Context, p patchRequest) (out runtime.Obj
 	})
 }
 
-// checkPatched refuses a patch that renames the object.
-func (op *operation) checkPatched(obj, old runtime.Object) error {
-	meta := accessor(obj)
-	if old == nil {
-		if meta.GetName() == "" {
-			meta.SetName(op.name)
-		}
-		if meta.GetName() != op.name {
-			return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", meta.GetName(), op.name))
-		}
-		return nil
-	}
-	return nil
-}
-
 // patched applies a JSON, merge or strategic merge patch to a stored object.
 func (op *operation) patched(old runtime.Object, p patchRequest) (runtime.Object, error) {
-	e := op.endpoint
-	versioned, err := e.fromHub(old)
+	versioned, err := op.endpoint.fromHub(old)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := json.Marshal(versioned)
+	obj, err := op.patchVersioned(versioned, op.endpoint.gvk, p)
 	if err != nil {
 		return nil, err
 	}
-	doc := withTypeMeta(nil, e.gvk, raw)
-	switch p.kind {
-	case types.JSONPatchType:
-		doc, err = applyJSONPatch(doc, p.data)
-	case types.MergePatchType:
-		doc, err = applyMergePatch(doc, p.data)
-	case types.StrategicMergePatchType:
-		doc, err = applyStrategicPatch(doc, p.data, versioned)
-	default:
-		return nil, unsupportedPatch(supportedPatches)
-	}
-	if err != nil {
+	if err := op.checkNames(accessor(obj)); err != nil {
 		return nil, err
 	}
-	obj, err := op.decodePatched(doc, versioned, p)
-	if err != nil {
+	if obj, err = op.endpoint.toHub(obj); err != nil {
 		return nil, err
 	}
 	return op.trackFields(old, obj), nil
 }
 
-// decodePatched makes the hub object of a patched document.
-func (op *operation) decodePatched(doc []byte, like runtime.Object, p patchRequest) (runtime.Object, error) {
+// patchVersioned gives the patched state of an object of the kind.
+func (op *operation) patchVersioned(old runtime.Object, gvk schema.GroupVersionKind, p patchRequest) (runtime.Object, error) {
+	if p.kind == types.StrategicMergePatchType {
+		return op.strategicPatch(old, p)
+	}
+	raw, err := json.Marshal(old)
+	if err != nil {
+		return nil, err
+	}
+	doc := withTypeMeta(nil, gvk, raw)
+	switch p.kind {
+	case types.JSONPatchType:
+		doc, err = applyJSONPatch(doc, p.data)
+	case types.MergePatchType:
+		doc, err = applyMergePatch(doc, p.data)
+	default:
+		return nil, errUnsupportedPatch
+	}
+	if err != nil {
+		return nil, err
+	}
+	return op.decodePatched(doc, old, gvk, p)
+}
+
+// decodePatched makes an object of a patched document.
+func (op *operation) decodePatched(doc []byte, like runtime.Object, gvk schema.GroupVersionKind, p patchRequest) (runtime.Object, error) {
 	obj := newLike(like)
 	strict, err := kjson.UnmarshalStrict(doc, obj)
+	got := obj.GetObjectKind().GroupVersionKind()
+	if err == nil && got != gvk {
+		err = notRegistered(got)
+	}
+	if err == nil {
+		err = op.reportStrict(strict, p.validation)
+	}
 	if err != nil {
-		return nil, apierrors.NewInvalid(op.endpoint.gvk.GroupKind(), op.name, field.ErrorList{
-			field.Invalid(field.NewPath("patch"), string(p.data), err.Error())})
-	}
-	if len(strict) > 0 {
-		switch p.validation {
-		case metav1.FieldValidationStrict:
-			return nil, apierrors.NewInvalid(op.endpoint.gvk.GroupKind(), op.name, field.ErrorList{
-				field.Invalid(field.NewPath("patch"), string(p.data), runtime.NewStrictDecodingError(strict).Error())})
-		case metav1.FieldValidationIgnore:
-		default:
-			for _, w := range strict {
-				op.warn(w.Error())
-			}
-		}
-	}
-	if got := obj.GetObjectKind().GroupVersionKind(); got != op.endpoint.gvk {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: the patch changes apiVersion or kind", got.Kind, got.Version, op.endpoint.gvk.Kind))
+		return nil, invalidPatch(string(doc), err)
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	return op.endpoint.toHub(obj)
+	return obj, nil
+}
+
+// reportStrict tells of unknown and duplicate fields: as an error when validation is strict.
+func (op *operation) reportStrict(problems []error, validation string) error {
+	if len(problems) == 0 || validation == metav1.FieldValidationIgnore {
+		return nil
+	}
+	if validation == metav1.FieldValidationStrict {
+		return runtime.NewStrictDecodingError(problems)
+	}
+	for _, problem := range problems {
+		op.warn(problem.Error())
+	}
+	return nil
+}
+
+// invalidPatch names no object, as upstream's does not.
+func invalidPatch(value string, err error) error {
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), value, err.Error())})
 }
 
 func applyJSONPatch(doc, data []byte) ([]byte, error) {
-	// A single operation instead of a list is a common mistake; upstream's message is the library's.
+	var operations []json.RawMessage
+	if err := json.Unmarshal(data, &operations); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", strings.ReplaceAll(err.Error(), "json.RawMessage", "handlers.jsonPatchOp")))
+	}
+	if len(operations) > maxJSONPatchOperations {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxJSONPatchOperations, len(operations)))
+	}
 	patch, err := jsonpatch.DecodePatch(data)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	if len(patch) > maxJSONPatchOperations {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxJSONPatchOperations, len(patch)))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
 	out, err := patch.Apply(doc)
 	if err != nil {
-		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+		return nil, unprocessable(err)
 	}
 	return out, nil
+}
+
+func unprocessable(err error) error {
+	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 }
 
 func applyMergePatch(doc, data []byte) ([]byte, error) {
 	var v map[string]any
 	if err := json.Unmarshal(data, &v); err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
 	out, err := jsonpatch.MergePatch(doc, data)
 	if err != nil {
@@ -160,93 +169,44 @@ func applyMergePatch(doc, data []byte) ([]byte, error) {
 	return out, nil
 }
 
-func applyStrategicPatch(doc, data []byte, like runtime.Object) ([]byte, error) {
-	var v map[string]any
-	if err := json.Unmarshal(data, &v); err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+// strategicPatch merges by the patch strategies in the Go type's tags.
+func (op *operation) strategicPatch(old runtime.Object, p patchRequest) (runtime.Object, error) {
+	patch := map[string]any{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(p.data, &patch); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
-	out, err := strategicpatch.StrategicMergePatch(doc, data, like)
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(old)
+	if err != nil {
+		return nil, err
+	}
+	merged, err := strategicpatch.StrategicMergeMapPatch(fields, patch, old)
 	switch {
-	case err == nil:
-		return out, nil
 	case errors.Is(err, mergepatch.ErrBadJSONDoc), errors.Is(err, mergepatch.ErrBadPatchFormatForPrimitiveList),
 		errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList),
 		errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat):
 		return nil, apierrors.NewBadRequest(err.Error())
-	case errors.Is(err, mergepatch.ErrNoListOfLists), errors.Is(err, mergepatch.ErrBadPatchFormatForPrimitiveList):
-		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+	case err != nil:
+		return nil, unprocessable(err)
 	}
-	return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
-}
-
-// applyPatch is server-side apply: merge by the schema, with every field owned by who applied it.
-func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Object, error) {
-	applied := map[string]any{}
-	strictErr := yaml.UnmarshalStrict(p.data, &applied)
-	if strictErr != nil {
-		applied = map[string]any{}
-		if err := yaml.Unmarshal(p.data, &applied); err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
-		}
+	delete(merged, "apiVersion")
+	delete(merged, "kind")
+	obj := newLike(old)
+	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, obj, p.validation != metav1.FieldValidationIgnore)
+	if strict, ok := runtime.AsStrictDecodingError(err); ok {
+		err = op.reportStrict(strict.Errors(), p.validation)
 	}
-	u, err := op.checkApplied(applied, strictErr, p)
 	if err != nil {
-		return nil, err
+		return nil, invalidPatch(fmt.Sprintf("%+v", patch), err)
 	}
-	live := old
-	if live == nil {
-		live = op.endpoint.newObject()
-		meta := accessor(live)
-		meta.SetName(op.name)
-		meta.SetNamespace(op.namespace)
-	} else {
-		live = old.DeepCopyObject()
-	}
-	m, err := op.manager()
-	if err != nil {
-		return nil, err
-	}
-	obj, err := m.Apply(live, u, op.fieldManager, p.force)
-	if err != nil {
-		return nil, err
-	}
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	op.endpoint.applyDefaults(obj)
 	return obj, nil
 }
 
-func unsupportedPatch(supported []string) error {
-	return apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "", schema.GroupResource{}, "",
-		fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s", strings.Join(supported, ", ")), 0, false)
-}
-
-var supportedPatches = []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)}
+// errUnsupportedPatch is upstream's 415 of PATCH.
+var errUnsupportedPatch = apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "", schema.GroupResource{}, "",
+	"415: Unsupported Media Type", 0, false)
 
 // mediaOf is a Content-Type without its parameters.
 func mediaOf(header string) string {
 	media, _, _ := strings.Cut(header, ";")
 	return strings.TrimSpace(media)
-}
-
-// patchPlain patches an object that is not of the endpoint's own kind, without tracking fields.
-func (op *operation) patchPlain(old runtime.Object, p patchRequest) (runtime.Object, error) {
-	raw, err := json.Marshal(old)
-	if err != nil {
-		return nil, err
-	}
-	doc := withTypeMeta(nil, op.gvk, raw)
-	switch p.kind {
-	case types.JSONPatchType:
-		doc, err = applyJSONPatch(doc, p.data)
-	case types.MergePatchType:
-		doc, err = applyMergePatch(doc, p.data)
-	case types.StrategicMergePatchType:
-		doc, err = applyStrategicPatch(doc, p.data, old)
-	default:
-		return nil, unsupportedPatch(supportedPatches[:3])
-	}
-	if err != nil {
-		return nil, err
-	}
-	return decodeBody(mediaJSON, doc, op.gvk, p.validation, op.warn)
 }

@@ -18,19 +18,12 @@ import (
 )
 
 // streamOptions are an exec's or attach's options, for admission.
-func streamOptions(q url.Values, subresource string) (runtime.Object, error) {
+func streamOptions(q url.Values, subresource string) runtime.Object {
 	stdin, stdout, stderr, tty := isTrue(q.Get("stdin")), isTrue(q.Get("stdout")), isTrue(q.Get("stderr")), isTrue(q.Get("tty"))
 	if subresource == "attach" {
-		return &corev1.PodAttachOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr, TTY: tty, Container: q.Get("container")}, nil
+		return &corev1.PodAttachOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr, TTY: tty, Container: q.Get("container")}
 	}
-	opts := &corev1.PodExecOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr, TTY: tty, Container: q.Get("container"), Command: q["command"]}
-	if len(opts.Command) == 0 {
-		return nil, apierrors.NewBadRequest("you must specify at least one command for the container")
-	}
-	if !stdin && !stdout && !stderr {
-		return nil, apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
-	}
-	return opts, nil
+	return &corev1.PodExecOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr, TTY: tty, Container: q.Get("container"), Command: q["command"]}
 }
 
 // logOptions reads and checks the query of a log.
@@ -131,7 +124,7 @@ func (c *call) serveLog(ctx context.Context) error {
 		c.w.WriteHeader(http.StatusOK) // nothing has run, so there is nothing to show
 		return nil
 	}
-	location, err := c.server.kubeletAt(ctx, pod.Spec.NodeName)
+	location, err := c.kubeletOf(ctx, pod)
 	if err != nil {
 		return err
 	}

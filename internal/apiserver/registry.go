@@ -171,6 +171,16 @@ type endpoint struct {
 	*registry
 	gvk schema.GroupVersionKind
 	gvr schema.GroupVersionResource
+	// jsonForm and protobufForm are what entries keep the endpoint's encodings under.
+	jsonForm, protobufForm string
+}
+
+func newEndpoint(r *registry, version string) *endpoint {
+	gv := schema.GroupVersion{Group: r.kind.Kind.Group, Version: version}
+	return &endpoint{
+		registry: r, gvk: gv.WithKind(r.kind.Kind.Kind), gvr: gv.WithResource(r.kind.Resource),
+		jsonForm: gv.String() + "+json", protobufForm: gv.String() + "+protobuf",
+	}
 }
 
 // fromHub converts to the endpoint's version.

@@ -46,6 +46,9 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 	if !e.kind.Namespaced {
 		c.namespace = ""
 	}
+	if text, ok := deprecated[e.gvr]; ok {
+		c.warn(text)
+	}
 	if err := c.check(); err != nil {
 		respondError(w, jsonFormat, err)
 		return
@@ -77,6 +80,12 @@ func (c *call) check() error {
 		if e.kind.Namespaced && info.namespace == "" && info.name != "" && info.verb != "list" && info.verb != "watch" {
 			return errNoSuchPath
 		}
+		if info.verb == "create" && info.name != "" {
+			if e.kind.HasVerb("get") {
+				return errMethod
+			}
+			return errNoSuchPath
+		}
 		clusterWide := e.kind.Namespaced && info.namespace == ""
 		if e.kind.HasVerb(info.verb) && !(clusterWide && info.verb != "list" && info.verb != "watch") {
 			return nil
@@ -90,6 +99,12 @@ func (c *call) check() error {
 		return errMethod
 	}
 	return nil
+}
+
+// deprecated kinds warn whoever uses them.
+var deprecated = map[schema.GroupVersionResource]string{
+	{Version: "v1", Resource: "endpoints"}:         "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+	{Version: "v1", Resource: "componentstatuses"}: "v1 ComponentStatus is deprecated in v1.19+",
 }
 
 // errNoSuchPath is a 404 of the path, not of the object.
@@ -363,7 +378,7 @@ func patchType(r *http.Request) (types.PatchType, error) {
 	case types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType:
 		return kind, nil
 	}
-	return "", unsupportedPatch(supportedPatches)
+	return "", errUnsupportedPatch
 }
 
 func (c *call) serveDelete(ctx context.Context) error {
@@ -450,7 +465,7 @@ func (c *call) serveDeleteCollection(ctx context.Context) error {
 func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, error) {
 	want := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
 	if media != mediaProtobuf {
-		if gvk := findKind(data); gvk.Kind == "DeleteOptions" {
+		if gvk, _ := findKind(data); gvk.Kind == "DeleteOptions" {
 			want = gvk
 		} else if gvk.Kind == "" {
 			want = schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}

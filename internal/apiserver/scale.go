@@ -2,6 +2,8 @@ package apiserver
 
 import (
 	"context"
+	"fmt"
+	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -10,9 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/api"
 )
 
 // scaleOf is the Scale of a workload.
@@ -80,17 +88,62 @@ func (op *operation) replaceScale(ctx context.Context, obj runtime.Object) (runt
 	if err := op.checkNames(scale); err != nil {
 		return nil, err
 	}
-	return op.updateScale(ctx, func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error) { return scale, nil })
+	return op.updateScale(ctx, op.trackedScale(func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error) { return scale, nil }))
 }
 
 func (op *operation) patchScale(ctx context.Context, p patchRequest) (runtime.Object, error) {
-	return op.updateScale(ctx, func(old *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
-		obj, err := op.patchPlain(old, p)
+	if p.kind == types.ApplyYAMLPatchType {
+		return op.updateScale(ctx, func(old *autoscalingv1.Scale) (*autoscalingv1.Scale, error) { return op.applyScale(old, p) })
+	}
+	return op.updateScale(ctx, op.trackedScale(func(old *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+		obj, err := op.patchVersioned(old, op.gvk, p)
 		if err != nil {
 			return nil, err
 		}
-		return obj.(*autoscalingv1.Scale), nil
-	})
+		scale := obj.(*autoscalingv1.Scale)
+		return scale, op.checkNames(scale)
+	}))
+}
+
+func (op *operation) applyScale(old *autoscalingv1.Scale, p patchRequest) (*autoscalingv1.Scale, error) {
+	a, err := decodeApplied(p.data)
+	if err != nil {
+		return nil, err
+	}
+	if gvk := a.GroupVersionKind(); gvk != op.gvk {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid object type: %v", gvk))
+	}
+	m, err := scaleManager()
+	if err != nil {
+		return nil, err
+	}
+	obj, err := m.Apply(old.DeepCopy(), a.Unstructured, op.fieldManager, p.force)
+	if err != nil {
+		return nil, err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	scale, ok := obj.(*autoscalingv1.Scale)
+	if !ok {
+		return nil, fmt.Errorf("apply gave a %T where a Scale was expected", obj)
+	}
+	return scale, op.checkNames(scale)
+}
+
+// scaleManager tracks the fields of Scales; which of their owners are whose of the workload, managedfields.ScaleHandler knows.
+var scaleManager = sync.OnceValues(func() (fieldManager, error) {
+	gvk := autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+	return managedfields.NewDefaultFieldManager(managedfields.NewDeducedTypeConverter(), objectConvertor{hub: gvk}, noDefaults{}, api.Scheme, gvk, gvk.GroupVersion(), "scale", nil)
+})
+
+type noDefaults struct{}
+
+func (noDefaults) Default(runtime.Object) {}
+
+// scaleHandler translates ownership between a workload and its Scale.
+func (op *operation) scaleHandler(obj runtime.Object) *managedfields.ScaleHandler {
+	replicas := fieldpath.MakePathOrDie("spec", "replicas")
+	gv := op.endpoint.gvk.GroupVersion()
+	return managedfields.NewScaleHandler(accessor(obj).GetManagedFields(), gv, managedfields.ResourcePathMappings{gv.String(): replicas})
 }
 
 // updateScale sets a workload's replicas through its Scale.
@@ -98,6 +151,10 @@ func (op *operation) updateScale(ctx context.Context, fn func(old *autoscalingv1
 	out, _, err := op.update(ctx, false, func(ctx context.Context, old runtime.Object) (runtime.Object, error) {
 		before, err := scaleOf(old)
 		if err != nil {
+			return nil, err
+		}
+		handler := op.scaleHandler(old)
+		if before.ManagedFields, err = handler.ToSubresource(); err != nil {
 			return nil, err
 		}
 		scale, err := fn(before)
@@ -117,12 +174,39 @@ func (op *operation) updateScale(ctx context.Context, fn func(old *autoscalingv1
 		}
 		replicas := scale.Spec.Replicas
 		*replicasOf(obj) = &replicas
-		return op.trackFields(old, obj), nil
+		managed, err := handler.ToParent(scale.ManagedFields)
+		if err != nil {
+			return nil, err
+		}
+		meta.SetManagedFields(managed)
+		return obj, nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	return scaleOf(out)
+}
+
+// trackedScale also records who set the replicas; an apply does that by itself.
+func (op *operation) trackedScale(fn func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error)) func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+	return func(before *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+		scale, err := fn(before)
+		if err != nil {
+			return nil, err
+		}
+		scale = scale.DeepCopy()
+		if op.fieldManager == "" {
+			scale.ManagedFields = before.ManagedFields
+			return scale, nil
+		}
+		m, err := scaleManager()
+		if err != nil {
+			return nil, err
+		}
+		obj := m.UpdateNoErrors(before, scale, op.fieldManager)
+		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		return obj.(*autoscalingv1.Scale), nil
+	}
 }
 
 func (op *operation) checkScale(scale *autoscalingv1.Scale, old runtime.Object) error {

@@ -80,7 +80,7 @@ func (op *operation) createByUpdate(ctx context.Context, fn change) (runtime.Obj
 		return nil, err
 	}
 	meta := accessor(obj)
-	if meta.GetResourceVersion() != "" && meta.GetResourceVersion() != "0" {
+	if rv := meta.GetResourceVersion(); rv != "" && rv != "0" && op.verb == "patch" {
 		return nil, apierrors.NewConflict(op.endpoint.resource, op.name, errModified)
 	}
 	if meta.GetUID() != "" {
@@ -192,10 +192,14 @@ func (op *operation) prepareUpdate(ctx context.Context, obj runtime.Object, c cu
 	if meta.GetUID() == "" {
 		meta.SetUID(old.GetUID())
 	}
-	// What only the server sets is kept without complaint, as upstream does.
+	// What the server has set is kept without complaint, as upstream does.
 	meta.SetCreationTimestamp(old.GetCreationTimestamp())
-	meta.SetDeletionTimestamp(old.GetDeletionTimestamp())
-	meta.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+	if at := old.GetDeletionTimestamp(); at != nil {
+		meta.SetDeletionTimestamp(at)
+	}
+	if seconds := old.GetDeletionGracePeriodSeconds(); seconds != nil && meta.GetDeletionGracePeriodSeconds() == nil {
+		meta.SetDeletionGracePeriodSeconds(seconds)
+	}
 	errs := r.strategy.ValidateMetaUpdate(meta, old, r.kind.Namespaced)
 	if validate != nil {
 		errs = append(errs, validate(obj, c.obj)...)

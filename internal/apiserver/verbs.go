@@ -44,12 +44,12 @@ func (op *operation) replaceAny(ctx context.Context, obj runtime.Object) (runtim
 func (op *operation) checkNames(meta metav1.Object) error {
 	if name := meta.GetName(); name != op.name {
 		if name == "" {
-			return apierrors.NewBadRequest("metadata.name: Required value: name must be provided")
+			return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", op.name))
 		}
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", name, op.name))
 	}
 	if ns := meta.GetNamespace(); ns != "" && ns != op.namespace {
-		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the request (%s)", ns, op.namespace))
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
 	return nil
 }

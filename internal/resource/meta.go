@@ -1,6 +1,10 @@
 package resource
 
 import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -8,7 +12,21 @@ import (
 
 // ValidateMeta holds an object's metadata on creation to the rules common to all kinds.
 func (s *Strategy) ValidateMeta(obj metav1.Object, namespaced bool) field.ErrorList {
-	return apivalidation.ValidateObjectMetaAccessor(obj, namespaced, s.validateName(), field.NewPath("metadata"))
+	path := field.NewPath("metadata")
+	errs := apivalidation.ValidateObjectMetaAccessor(obj, namespaced, s.validateName(), path)
+	return append(errs, validateFinalizers(obj, path)...)
+}
+
+// standardFinalizers need no domain in front.
+var standardFinalizers = []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
+
+func validateFinalizers(obj metav1.Object, path *field.Path) (errs field.ErrorList) {
+	for i, name := range obj.GetFinalizers() {
+		if !strings.Contains(name, "/") && !slices.Contains(standardFinalizers, name) {
+			errs = append(errs, field.Invalid(path.Child("finalizers").Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
+		}
+	}
+	return errs
 }
 
 // ValidateMetaUpdate holds an object's metadata on update to the rules common to all kinds, old being the state before.
@@ -16,11 +34,12 @@ func (s *Strategy) ValidateMetaUpdate(obj, old metav1.Object, namespaced bool) f
 	path := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, path)
 	if len(errs) > 0 {
-		return errs
+		return append(errs, errs...) // upstream checks twice, and users see both causes
 	}
 	// The name was valid when the object was created; the rest is checked again.
 	anyName := func(string, bool) []string { return nil }
-	return apivalidation.ValidateObjectMetaAccessor(obj, namespaced, anyName, path)
+	errs = apivalidation.ValidateObjectMetaAccessor(obj, namespaced, anyName, path)
+	return append(errs, validateFinalizers(obj, path)...)
 }
 
 func (s *Strategy) validateName() apivalidation.ValidateNameFunc {
