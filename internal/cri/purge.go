@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,26 +13,34 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
 // Purge ends every pod of the included runtime and the runtime itself, and removes its folders under DataDir and RunDir. No
-// knarr may run on them. What cannot be removed is an error that names it; the rest is removed nevertheless.
+// knarr may run on them; the pod network is purged apart. What cannot be removed is an error that names it; the rest is removed
+// nevertheless.
 func Purge(ctx context.Context, config Config) error {
 	config, err := config.complete()
 	if err != nil {
 		return err
 	}
-	var problems []error
 	if _, err := os.Stat(config.root()); err == nil {
+		// What this does not end is killed below, so its errors need no answer. (The CNI plugin, for one, has nobody to talk to.)
 		if err := stopAllPods(ctx, config); err != nil {
-			problems = append(problems, err)
+			config.Logger.Debug("purge: not every pod ended in good order", "error", err)
 		}
 	}
+	killContainers(config)
 	killPrograms(config)
-	problems = append(problems, unmountBelow(config.RunDir), unmountBelow(config.root()))
+	var problems []error
 	for _, dir := range []string{config.root(), config.binDir(), config.RunDir, config.shimSocketDir()} {
-		problems = append(problems, os.RemoveAll(dir))
+		// Never remove what is still mounted: it may be somebody's data.
+		err := unmountBelow(dir)
+		if err == nil {
+			err = os.RemoveAll(dir)
+		}
+		problems = append(problems, err)
 	}
 	_ = os.Remove("/run/knarr") // when this was the last cluster of the machine
 	if err := errors.Join(problems...); err != nil {
@@ -40,7 +49,7 @@ func Purge(ctx context.Context, config Config) error {
 	return nil
 }
 
-// stopAllPods goes through CRI, so that the pod network is told.
+// stopAllPods lets containerd take its pods down, many at a time.
 func stopAllPods(ctx context.Context, config Config) error {
 	running, cancel := context.WithCancel(ctx)
 	runtime, err := Start(running, config)
@@ -54,17 +63,47 @@ func stopAllPods(ctx context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	var problems []error
+	var pods errgroup.Group
+	pods.SetLimit(16)
 	for _, sandbox := range sandboxes {
-		err := runtime.Runtime.StopPodSandbox(ctx, sandbox.Id)
-		if err == nil {
-			err = runtime.Runtime.RemovePodSandbox(ctx, sandbox.Id)
-		}
+		pods.Go(func() error {
+			err := runtime.Runtime.StopPodSandbox(ctx, sandbox.Id)
+			if err == nil {
+				err = runtime.Runtime.RemovePodSandbox(ctx, sandbox.Id)
+			}
+			if err != nil {
+				return fmt.Errorf("pod %s/%s: %w", sandbox.Metadata.Namespace, sandbox.Metadata.Name, err)
+			}
+			return nil
+		})
+	}
+	return pods.Wait()
+}
+
+// killContainers ends the first process of every container that runc still has a state of, and with it, for those with a PID
+// namespace of their own, all others.
+func killContainers(config Config) {
+	states, err := filepath.Glob(filepath.Join(config.RunDir, "runc", "*", "*", "state.json"))
+	if err != nil {
+		return
+	}
+	for _, file := range states {
+		content, err := os.ReadFile(file)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("pod %s/%s: %w", sandbox.Metadata.Namespace, sandbox.Metadata.Name, err))
+			continue
+		}
+		var state struct {
+			PID   int    `json:"init_process_pid"`
+			Start uint64 `json:"init_process_start"`
+		}
+		if json.Unmarshal(content, &state) != nil || state.PID == 0 {
+			continue
+		}
+		// The start time keeps a reused pid from being taken for it.
+		if started, err := startTime(state.PID); err == nil && strings.HasSuffix(started, " "+strconv.FormatUint(state.Start, 10)) {
+			_ = syscall.Kill(state.PID, syscall.SIGKILL)
 		}
 	}
-	return errors.Join(problems...)
 }
 
 // killPrograms ends what still runs one of our programs: shims whose pods could not be stopped.

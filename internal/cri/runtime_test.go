@@ -25,7 +25,7 @@ import (
 )
 
 // testConfig is a runtime in folders of its own, purged when the test ends, with a registry that has the pause image.
-func testConfig(t *testing.T) Config {
+func testConfig(t testing.TB) Config {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -55,7 +55,7 @@ func testConfig(t *testing.T) Config {
 	return config
 }
 
-func pushPause(t *testing.T, reference string, pause []byte) {
+func pushPause(t testing.TB, reference string, pause []byte) {
 	t.Helper()
 	var content bytes.Buffer
 	writer := tar.NewWriter(&content)
@@ -93,7 +93,7 @@ func pushPause(t *testing.T, reference string, pause []byte) {
 }
 
 // testPod is a pod in the host's network, so that it needs no CNI plugin.
-func testPod(t *testing.T) *runtimeapi.PodSandboxConfig {
+func testPod(t testing.TB) *runtimeapi.PodSandboxConfig {
 	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
 	return &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "pod", Namespace: "default", Uid: "uid-1"},
@@ -106,7 +106,7 @@ func testPod(t *testing.T) *runtimeapi.PodSandboxConfig {
 }
 
 // removeCgroups removes what runc made for the test's parent, in every hierarchy.
-func removeCgroups(t *testing.T, parent string) {
+func removeCgroups(t testing.TB, parent string) {
 	roots, _ := filepath.Glob("/sys/fs/cgroup/*")
 	for _, root := range append(roots, "/sys/fs/cgroup") {
 		for _, dir := range []string{parent, filepath.Dir(parent)} {
@@ -226,6 +226,55 @@ func TestARunningContainerdIsAdoptedUnlessItsConfigurationDiffers(t *testing.T) 
 	runtime.Wait()
 	if found, _, err := adopt(completed.RunDir, ""); found != nil || err != nil {
 		t.Errorf("after the stop adopt still finds %v, error %v", found, err)
+	}
+}
+
+func TestPurgeLeavesNothingOfPodsThatRun(t *testing.T) {
+	config := testConfig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	runtime, err := Start(ctx, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := testPod(t)
+	defer removeCgroups(t, pod.Linux.CgroupParent)
+	startPod(t, runtime.Services, pod)
+	cancel()
+	runtime.Wait()
+	completed, err := config.complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Without containerd's help, as when its data is damaged.
+	if err := os.RemoveAll(filepath.Join(completed.root(), "io.containerd.metadata.v1.bolt")); err != nil {
+		t.Fatal(err)
+	}
+	if err := Purge(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	if pids := programPIDs(completed.binDir()); len(pids) != 0 {
+		t.Errorf("programs still run: %v", pids)
+	}
+	for _, dir := range []string{completed.root(), completed.RunDir, completed.binDir()} {
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", dir, err)
+		}
+	}
+	// runc could not delete the containers, so their cgroups are left for the test.
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		left := 0
+		for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+			dirs, _ := filepath.Glob(filepath.Join(root, pod.Linux.CgroupParent, "*"))
+			for _, dir := range dirs {
+				if info, err := os.Stat(dir); err == nil && info.IsDir() && syscall.Rmdir(dir) != nil {
+					left++
+				}
+			}
+		}
+		if left == 0 {
+			break
+		}
 	}
 }
 
