@@ -76,33 +76,57 @@ func startNode(t *testing.T, name string) nettest.NS {
 	must(t, err)
 	d, err := dns.New(dns.Config{NodeName: name, Client: objects, ClusterIP: netip.MustParseAddr("10.43.0.10"), ResolvConf: filepath.Join(dir, "none")})
 	must(t, err)
+	run(t, n.Run, p.Run, d.Run)
+	for _, ready := range []<-chan struct{}{n.Ready(), p.Ready(), d.Ready()} {
+		<-ready
+	}
+	pod := attach(t, filepath.Join(dir, "cni.sock"), "pod on "+name)
+	serve(t, pod, "pod on "+name)
+	return pod
+}
+
+// run runs components until the test ends.
+func run(t *testing.T, components ...func(context.Context) error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 3)
-	for _, run := range []func(context.Context) error{n.Run, p.Run, d.Run} {
-		go func() { done <- run(ctx) }()
+	done := make(chan error, len(components))
+	for _, c := range components {
+		go func() { done <- c(ctx) }()
 	}
 	t.Cleanup(func() {
 		cancel()
-		for range 3 {
+		for range components {
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	for _, ready := range []<-chan struct{}{n.Ready(), p.Ready(), d.Ready()} {
-		<-ready
-	}
+}
+
+// attach makes a network namespace and attaches it as the CNI plugin does.
+func attach(t *testing.T, socket, id string) nettest.NS {
+	t.Helper()
 	pod := nettest.New(t)
-	conn, err := net.Dial("unix", filepath.Join(dir, "cni.sock"))
+	conn, err := net.Dial("unix", socket)
 	must(t, err)
 	defer conn.Close()
-	must(t, json.NewEncoder(conn).Encode(map[string]any{"command": "ADD", "containerID": "pod-on-" + name, "netns": pod.Path, "ifName": "eth0", "config": map[string]string{"cniVersion": "1.0.0"}}))
-	var reply struct{ Code int }
+	must(t, json.NewEncoder(conn).Encode(map[string]any{"command": "ADD", "containerID": id, "netns": pod.Path, "ifName": "eth0", "config": map[string]string{"cniVersion": "1.0.0"}}))
+	var reply struct {
+		Code   int
+		Stdout json.RawMessage
+	}
 	must(t, json.NewDecoder(conn).Decode(&reply))
 	if reply.Code != 0 {
-		t.Fatal("ADD failed")
+		t.Fatalf("ADD: %s", reply.Stdout)
 	}
+	return pod
+}
+
+// serve answers every connection with who serves and who asks.
+func serve(t *testing.T, pod nettest.NS, name string) {
+	t.Helper()
 	var l net.Listener
+	var err error
 	pod.In(t, func() { l, err = net.Listen("tcp", ":8080") })
 	must(t, err)
 	t.Cleanup(func() { l.Close() })
@@ -113,11 +137,10 @@ func startNode(t *testing.T, name string) nettest.NS {
 				return
 			}
 			host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
-			fmt.Fprintf(c, "pod on %s from %s", name, host)
+			fmt.Fprintf(c, "%s from %s", name, host)
 			c.Close()
 		}
 	}()
-	return pod
 }
 
 func must(t testing.TB, err error) {
@@ -254,6 +277,55 @@ func TestTwoNodes(t *testing.T) {
 		{"back: host to a Service", tell("host 10.43.0.80:80"), "pod on a from 10.42.1.1"},
 		{"a name, from here", resolved, "10.43.0.81"},
 		{"a name, from there", tell("resolve on-a.default.svc.cluster.local."), "10.43.0.80"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %q, want %q", c.what, c.got, c.want)
+		}
+	}
+}
+
+func TestDualStack(t *testing.T) {
+	nettest.Need(t)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{PodCIDR: "10.42.0.0/24", PodCIDRs: []string{"10.42.0.0/24", "fd42::/64"}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}}}
+	service := func(name, ip string, affinity corev1.ServiceAffinity) *corev1.Service {
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.ServiceSpec{ClusterIP: ip, ClusterIPs: []string{ip}, SessionAffinity: affinity,
+			Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080}}}}
+	}
+	slice := func(name string) *discoveryv1.EndpointSlice {
+		return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name + "-6", Labels: map[string]string{discoveryv1.LabelServiceName: name}}, AddressType: discoveryv1.AddressTypeIPv6,
+			Ports: []discoveryv1.EndpointPort{{Port: ptr(int32(8080))}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"fd42::2"}, NodeName: ptr("a")}}}
+	}
+	objects := nettest.NewObjects(node, service("plain", "fd43::80", corev1.ServiceAffinityNone), slice("plain"), service("sticky", "fd43::81", corev1.ServiceAffinityClientIP), slice("sticky"))
+	dir := t.TempDir()
+	cluster := []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd42::/56")}
+	services := []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16"), netip.MustParsePrefix("fd43::/112")}
+	cfg := network.Config{NodeName: "a", Client: objects, DataDir: dir, SocketPath: filepath.Join(dir, "cni.sock"), CNIConfDir: dir, ClusterCIDRs: cluster, ServiceCIDRs: services}
+	n, err := network.New(cfg)
+	must(t, err)
+	p, err := proxy.New(proxy.Config{NodeName: "a", Client: objects, ClusterCIDRs: cluster, ServiceCIDRs: services})
+	must(t, err)
+	run(t, n.Run, p.Run)
+	defer func() { must(t, network.Purge(cfg)) }()
+	<-n.Ready()
+	<-p.Ready()
+	first, second := attach(t, cfg.SocketPath, "first"), attach(t, cfg.SocketPath, "second")
+	serve(t, first, "first")
+	from := func(ns nettest.NS, addr string) (answer string) {
+		ns.In(t, func() { answer = askAddr(addr) })
+		return answer
+	}
+	for _, c := range []struct{ what, got, want string }{
+		{"pod to pod, IPv4", from(second, "10.42.0.2:8080"), "first from 10.42.0.3"},
+		{"pod to pod, IPv6", from(second, "[fd42::2]:8080"), "first from fd42::3"},
+		{"host to pod, IPv6", askAddr("[fd42::2]:8080"), "first from fd42::1"},
+		{"Service", from(second, "[fd43::80]:80"), "first from fd42::3"},
+		{"Service from the host", askAddr("[fd43::80]:80"), "first from fd42::1"},
+		{"Service with session affinity", from(second, "[fd43::81]:80"), "first from fd42::3"},
+		{"the same once more", from(second, "[fd43::81]:80"), "first from fd42::3"},
+		{"a pod reaches itself", from(first, "[fd43::80]:80"), "first from fd42::1"},
+		{"node port", from(second, "[fd42::1]:30080"), "first from fd42::1"},
+		{"no such Service", from(second, "[fd43::99]:80"), "dial tcp [fd43::99]:80: connect: connection refused"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %q, want %q", c.what, c.got, c.want)
