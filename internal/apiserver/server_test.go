@@ -86,7 +86,7 @@ func TestWritesInProcess(t *testing.T) {
 	if err != nil || patched.Data["e"] != "5" {
 		t.Fatalf("JSON patch: %v %v", err, patched)
 	}
-	applied, err := client.Patch[*corev1.ConfigMap](ctx, c, "default", "two", types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"ConfigMap","data":{"x":"y"}}`))
+	applied, err := client.Patch[*corev1.ConfigMap](ctx, c, "default", "two", types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"two"},"data":{"x":"y"}}`))
 	if err != nil || applied.Data["x"] != "y" || applied.ManagedFields[0].Operation != metav1.ManagedFieldsOperationApply {
 		t.Fatalf("apply: %v %v", err, applied)
 	}
