@@ -1,10 +1,13 @@
 //go:build tools
 
+// Package conformance pins what the harness builds: upstream's end-to-end suite and the programs of its images.
 package conformance
 
 import (
 	_ "github.com/onsi/ginkgo/v2/ginkgo"
+	_ "go.etcd.io/etcd/server/v3"
 	_ "k8s.io/kubernetes/cmd/kubectl"
 	_ "k8s.io/kubernetes/test/e2e"
 	_ "k8s.io/kubernetes/test/images/agnhost"
+	_ "k8s.io/sample-apiserver"
 )

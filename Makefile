@@ -1,0 +1,51 @@
+# make demo and make test are all that a newcomer needs; `make help` lists the rest.
+SHELL := /bin/bash
+GO ?= go
+BIN := $(CURDIR)/bin
+VERSION ?= v1.36.3+knarr0
+EMBED := internal/cri/embedded
+LDFLAGS := -s -w -X github.com/knarr-project/knarr/internal/version.Knarr=$(VERSION)
+export GOFLAGS := -buildvcs=false
+export CGO_ENABLED := 0
+
+.PHONY: help build runtime demo test lint unit e2e bench compare conformance clean
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
+
+build: runtime ## bin/knarr, with the container runtime inside
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/knarr ./cmd/knarr
+	@ls -lh $(BIN)/knarr | awk '{print "bin/knarr: " $$5}'
+
+runtime: $(EMBED)/.built ## containerd, its shim, runc, the CNI plugin and pause, packed for embedding
+RUNTIME_SOURCES := $(shell find runtime -type f -not -name '*_test.go' 2>/dev/null)
+$(EMBED)/.built: $(RUNTIME_SOURCES)
+	./hack/prerequisites.sh build
+	CGO_ENABLED=1 runtime/build.sh $(CURDIR)/.cache/runtime $(CURDIR)/$(EMBED)
+	@touch $@
+
+demo: build ## a cluster with the sample application; says how to go on
+	./hack/demo.sh
+
+test: ## everything that must pass; what CI runs
+	./hack/test.sh
+
+lint: ## format, vet, static checks
+	./hack/lint.sh
+
+unit: ## unit tests with the race detector
+	CGO_ENABLED=1 $(GO) test -race -timeout 10m ./internal/... ./cmd/... ./test/arch/... ./examples/...
+
+e2e: build ## real clusters, real containers
+	CGO_ENABLED=0 $(GO) test -count=1 -timeout 20m ./test/e2e/...
+
+bench: build ## knarr's side of the table of budgets
+	./test/compare/run.sh --only knarr
+
+compare: build ## the same load against upstream and knarr in turn
+	./test/compare/run.sh
+
+conformance: build ## the official suite: FOCUS=regexp SKIP=regexp PROCS=n
+	./test/conformance/run.sh
+
+clean: ## forget what was built
+	rm -rf $(BIN) .cache $(EMBED)/*.zst $(EMBED)/.built

@@ -1,0 +1,92 @@
+// Package cli is the commands: what users type, and what they are told while it happens. The work itself is elsewhere.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/knarr-project/knarr/internal/config"
+)
+
+// ExitStatus is an error that has been told already; the process ends with this status.
+type ExitStatus int
+
+func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// Execute runs the command of args. Called as kubectl (by a link of that name), it is kubectl.
+func Execute(ctx context.Context, args []string) error {
+	if filepath.Base(args[0]) == "kubectl" {
+		return kubectl(args[1:])
+	}
+	if len(args) > 1 && args[1] == "kubectl" {
+		return kubectl(args[2:])
+	}
+	root := &cobra.Command{
+		Use:           "knarr",
+		Short:         "A whole Kubernetes in one binary",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetArgs(args[1:])
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(
+		upCommand(), serverCommand(), nodeCommand(),
+		kubectlHelp(), tokenCommand(), imageCommand(),
+		doctorCommand(), versionCommand(), purgeCommand(),
+	)
+	root.AddCommand(componentCommands()...)
+	return root.ExecuteContext(ctx)
+}
+
+// settings is the part that commands share: the configuration file, flags over it, and the logger.
+type settings struct {
+	config.Config
+	file string
+}
+
+func newSettings() *settings { return &settings{Config: config.Default()} }
+
+func (s *settings) addFlags(cmd *cobra.Command, groups config.Groups) {
+	s.Config.AddFlags(cmd.Flags(), groups)
+	cmd.Flags().StringVar(&s.file, "config", "", "YAML file with the same settings; flags win over it")
+}
+
+// complete reads the file, then lets the flags that were given win over it.
+func (s *settings) complete(cmd *cobra.Command) (*slog.Logger, error) {
+	if s.file != "" {
+		given := map[string]string{}
+		cmd.Flags().Visit(func(f *pflag.Flag) { given[f.Name] = f.Value.String() })
+		if err := s.Load(s.file); err != nil {
+			return nil, err
+		}
+		for name, value := range given {
+			if err := cmd.Flags().Set(name, strings.Trim(value, "[]")); err != nil {
+				return nil, fmt.Errorf("--%s: %w", name, err)
+			}
+		}
+	}
+	if err := s.Complete(); err != nil {
+		return nil, err
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(s.LogLevel)); err != nil {
+		return nil, err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	slog.SetDefault(log)
+	return log, nil
+}
+
+func needRoot() error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("a node needs root: containers, mounts and network namespaces are made (sudo knarr …)")
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# run.sh: the official conformance suite against a cluster of its own, started here and removed afterwards.
+#
+#   FOCUS=regexp SKIP=regexp PROCS=n run.sh      part of the suite (default: all of it, 8 at a time, then the serial part)
+#   run.sh --list FILE                           the tests named in FILE, one name a line ('#' begins a comment)
+#   KEEP=1                                       leaves the cluster running
+#
+# Writes .cache/conformance/{results.md,junit.xml,e2e.log,knarr.log}; prints one line "conformance: N passed, M failed".
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+cache=$PWD/.cache/conformance
+bin=${CONFORMANCE_BIN:-$cache/bin}
+images=${CONFORMANCE_IMAGES:-$cache/images}
+knarr=$PWD/bin/knarr
+list=
+[ "${1:-}" = --list ] && list=$(realpath "$2")
+[ "$(id -u)" = 0 ] || { echo "run.sh: needs root" >&2; exit 1; }
+hack/prerequisites.sh conformance
+mkdir -p "$cache"
+test/conformance/build.sh "$bin"
+[ -e "$images/.done" ] || test/conformance/images/images.sh "$images" "$bin" "$knarr"
+
+state=$(mktemp -d "${TMPDIR:-/tmp}/knarr-conformance-XXXXXX")
+rm -rf "$cache/results" && mkdir -p "$cache/results"
+source test/conformance/cluster.sh
+trap 'cluster_stop' EXIT
+trap 'exit 130' INT TERM
+cluster_start
+
+export KUBECONFIG=$state/data/kubeconfig
+args=(--provider=skeleton --kubeconfig="$KUBECONFIG" --kubectl-path="$bin/kubectl" --report-dir="$cache/results" --node-os-distro=debian)
+status=0
+ginkgo() { # ginkgo PROCS FILTER EXTRA…
+  local procs=$1 filter=$2
+  shift 2
+  "$bin/ginkgo" --procs="$procs" --timeout="${TIMEOUT:-50m}" --no-color --label-filter="$filter" "$@" "$bin/e2e.test" -- "${args[@]}" --report-prefix="p$procs-" >>"$cache/e2e.log" 2>&1 || status=$?
+}
+: >"$cache/e2e.log"
+extra=()
+[ -z "${SKIP:-}" ] || extra+=(--skip="$SKIP")
+if [ -n "$list" ]; then
+  # Names may hold regular expression characters; the focus is an alternation of quoted names.
+  focus=$(grep -vE '^\s*(#|$)' "$list" | sed -E 's/[][().*+?{}|^$\\]/\\&/g' | paste -sd'|' -)
+  ginkgo "${PROCS:-8}" 'Conformance && !Serial' --focus="$focus" "${extra[@]}"
+else
+  [ -z "${FOCUS:-}" ] || extra+=(--focus="$FOCUS")
+  [ "${SERIAL:-}" = only ] || ginkgo "${PROCS:-8}" 'Conformance && !Serial' "${extra[@]}"
+  [ "${SERIAL:-}" = no ] || ginkgo 1 'Conformance && Serial' "${extra[@]}"
+fi
+(cd test/conformance && GOFLAGS=-mod=mod go run ./report "$cache/results" "$cache/results.md" ${list:+"$list"})
+exit $status
