@@ -52,48 +52,33 @@ busybox() {
 
 fresh() { rm -rf "${out:?}/$1"; mkdir -p "$out/$1"; }
 
-agnhost() {
-  fresh agnhost
-  cp -a "$work/base/." "$out/agnhost/"
-  cp "$bin/agnhost" "$out/agnhost/agnhost"
-  ln -sf agnhost "$out/agnhost/agnhost-2"
-  mkdir -p "$out/agnhost/uploads"
+# debian is the root of agnhost, nginx, nonewprivs and glibc-dns-testing: they differ in what they start only, and share their layer.
+debian() {
+  fresh debian
+  cp -a "$work/base/." "$out/debian/"
+  cp "$bin/agnhost" "$out/debian/agnhost"
+  ln -sf agnhost "$out/debian/agnhost-2"
+  mkdir -p "$out/debian/uploads" "$out/debian/usr/share/nginx/html"
   local module
   module=$(cd "$here/.." && GOFLAGS=-mod=mod go list -m -f '{{.Dir}}' k8s.io/kubernetes)
-  install -m 0644 "$module/test/images/agnhost/porter/localhost.crt" "$out/agnhost/localhost.crt"
-  install -m 0644 "$module/test/images/agnhost/porter/localhost.key" "$out/agnhost/localhost.key"
-  echo 'user-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh' >>"$out/agnhost/etc/passwd"
-  printf 'user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n' >>"$out/agnhost/etc/group"
+  install -m 0644 "$module/test/images/agnhost/porter/localhost.crt" "$out/debian/localhost.crt"
+  install -m 0644 "$module/test/images/agnhost/porter/localhost.key" "$out/debian/localhost.key"
+  echo 'user-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh' >>"$out/debian/etc/passwd"
+  printf 'user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n' >>"$out/debian/etc/group"
+  echo '<html><head><title>Welcome to nginx!</title></head><body><h1>Welcome to nginx!</h1></body></html>' >"$out/debian/usr/share/nginx/html/index.html"
+  cp "$here/nginx.conf" "$out/debian/etc/nginx/nginx.conf"
+  mkdir -p "$out/debian/etc/nginx/conf.d"
+  cp "$here/nginx-site.conf" "$out/debian/etc/nginx/conf.d/default.conf"
+  cat >"$work/nnp.c" <<'C'
+#include <stdio.h>
+#include <unistd.h>
+int main(void) { printf("Effective uid: %d\n", (int)geteuid()); return 0; }
+C
+  gcc -static -O1 -o "$out/debian/usr/local/bin/nnp" "$work/nnp.c"
+  chmod 4755 "$out/debian/usr/local/bin/nnp"
 }
 
-nginx() {
-  fresh nginx
-  cp -a "$work/base/." "$out/nginx/"
-  mkdir -p "$out/nginx/usr/share/nginx/html"
-  echo '<html><head><title>Welcome to nginx!</title></head><body><h1>Welcome to nginx!</h1></body></html>' >"$out/nginx/usr/share/nginx/html/index.html"
-  cat >"$out/nginx/etc/nginx/nginx.conf" <<'CONF'
-user www-data;
-worker_processes 1;
-pid /run/nginx.pid;
-error_log /dev/stderr notice;
-events { worker_connections 256; }
-http {
-  include /etc/nginx/mime.types;
-  default_type application/octet-stream;
-  access_log /dev/stdout;
-  include /etc/nginx/conf.d/*.conf;
-}
-CONF
-  cat >"$out/nginx/etc/nginx/conf.d/default.conf" <<'CONF'
-server {
-  listen 80;
-  listen [::]:80;
-  location / { root /usr/share/nginx/html; index index.html; }
-}
-CONF
-}
-
-webserver() { # webserver NAME COLOR: agnhost with a small page
+webserver() { # webserver NAME: agnhost with a small page
   fresh "$1"
   cp "$bin/agnhost" "$out/$1/agnhost"
   ln -sf agnhost "$out/$1/agnhost-2"
@@ -103,22 +88,15 @@ webserver() { # webserver NAME COLOR: agnhost with a small page
   printf 'not a picture\n' >"$out/$1/$1.jpg"
 }
 
-small() {
-  fresh busybox; cp -a "$work/busybox/." "$out/busybox/"
-  fresh nonroot; cp -a "$work/busybox/." "$out/nonroot/"
-  fresh nonewprivs; cp -a "$work/base/." "$out/nonewprivs/"
-  cat >"$work/nnp.c" <<'C'
-#include <stdio.h>
-#include <sys/types.h>
-#include <unistd.h>
-int main(void) { printf("Effective uid: %d\n", (int)geteuid()); return 0; }
-C
-  gcc -static -O1 -o "$out/nonewprivs/usr/local/bin/nnp" "$work/nnp.c"
-  chmod 4755 "$out/nonewprivs/usr/local/bin/nnp"
-  fresh glibc-dns-testing; cp -a "$work/base/." "$out/glibc-dns-testing/"
-  fresh sample-apiserver; [ ! -e "$bin/sample-apiserver" ] || cp "$bin/sample-apiserver" "$out/sample-apiserver/sample-apiserver"
-  fresh etcd; mkdir -p "$out/etcd/usr/local/bin" "$out/etcd/tmp"; [ ! -e "$bin/etcd" ] || cp "$bin/etcd" "$out/etcd/usr/local/bin/etcd"
+single() { # single ROOT PROGRAM PATH
+  fresh "$1"
+  mkdir -p "$out/$1/tmp" "$out/$1/$(dirname "$3")"
+  cp "$bin/$2" "$out/$1/$3"
 }
 
-base; busybox; agnhost; nginx; webserver nautilus; webserver kitten; small
-echo "roots.sh: $(du -sh "$out" | cut -f1) in $out"
+base; busybox
+fresh busybox; cp -a "$work/busybox/." "$out/busybox/"
+debian; webserver nautilus; webserver kitten
+single sample-apiserver sample-apiserver sample-apiserver
+single etcd etcd usr/local/bin/etcd
+echo "roots.sh: $(du -sh --exclude=.work "$out" | cut -f1) in $out"
