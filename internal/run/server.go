@@ -1,0 +1,217 @@
+package run
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/apiserver"
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/node"
+	"github.com/knarr-project/knarr/internal/auth/pki"
+	"github.com/knarr-project/knarr/internal/auth/rbac"
+	"github.com/knarr-project/knarr/internal/auth/token"
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/controller"
+	"github.com/knarr-project/knarr/internal/controllers"
+	"github.com/knarr-project/knarr/internal/scheduler"
+	"github.com/knarr-project/knarr/internal/store"
+	"github.com/knarr-project/knarr/internal/store/etcd"
+)
+
+// server holds the control plane's parts while they are put together. Each field is set by one component and read by
+// those of later phases.
+type server struct {
+	cfg  *config.Config
+	log  *slog.Logger
+	keys *pki.PKI
+	db   store.Store
+	api  *apiserver.Server
+}
+
+func (s *server) phases() []Phase {
+	return []Phase{
+		{{"keys", s.startKeys}, {"store", s.startStore}},
+		{{"API server", s.startAPI}},
+		{{"controllers", s.startControllers}, {"scheduler", s.startScheduler}},
+	}
+}
+
+func (s *server) startKeys(ctx context.Context) (wait func() error, err error) {
+	s.keys, err = pki.Open(pki.Config{
+		Dir:           s.cfg.Path("pki"),
+		ServiceIPs:    []net.IP{s.cfg.ServiceIP(1).AsSlice()},
+		ClusterDomain: s.cfg.ClusterDomain,
+		Names:         append([]string{s.cfg.NodeName, s.cfg.AdvertiseAddress}, s.cfg.TLSNames...),
+		NodeName:      s.cfg.NodeName,
+		NodeAddresses: []string{s.cfg.AdvertiseAddress, "127.0.0.1"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return Background(s.keys.Run)(ctx)
+}
+
+func (s *server) startStore(ctx context.Context) (func() error, error) {
+	var err error
+	if len(s.cfg.StoreEndpoints) > 0 {
+		s.db, err = connectStore(ctx, s.cfg)
+	} else {
+		s.db, err = etcd.Open(ctx, etcd.Options{DataDir: s.cfg.Path("etcd"), Log: s.log.With("component", "store")})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func() error { <-ctx.Done(); return s.db.Close() }, nil
+}
+
+func (s *server) startAPI(ctx context.Context) (func() error, error) {
+	listen, err := netip.ParseAddrPort(s.cfg.Listen)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", s.cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("%w (another cluster on this machine? choose another address with --listen)", err)
+	}
+	first, last, err := s.cfg.NodePorts()
+	if err != nil {
+		return nil, err
+	}
+	compact := s.cfg.CompactionInterval
+	if compact == 0 {
+		compact = -1
+	}
+	tokens, err := newTokens(s.cfg, s.keys)
+	if err != nil {
+		return nil, err
+	}
+	s.api, err = apiserver.New(apiserver.Config{
+		Store:        s.db,
+		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix(s.cfg.ServiceCIDR)},
+		NodePorts:    apiserver.PortRange{Base: first, Size: last - first + 1},
+		Advertise:    netip.AddrPortFrom(netip.MustParseAddr(s.cfg.AdvertiseAddress), listen.Port()),
+		KubeletTLS:   s.keys.ClientTLS(s.keys.KubeletClient),
+		CompactEvery: compact,
+		Tokens:       tokens,
+		Logger:       s.log.With("component", "apiserver"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	// The server's own client first: authenticators and authorizers read through it.
+	s.api.Use(nil, auth.Masters{}, nil)
+	policy, err := s.secure(ctx, tokens)
+	if err != nil {
+		s.api.Close()
+		return nil, err
+	}
+	url := "https://" + netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), listen.Port()).String()
+	if err := s.keys.WriteKubeconfig(s.cfg.AdminKubeconfig(), url, s.keys.Admin); err != nil {
+		s.api.Close()
+		return nil, err
+	}
+	return s.serve(ctx, listener, policy)
+}
+
+// newTokens makes the token service; its client is set when the server is there.
+func newTokens(cfg *config.Config, keys *pki.PKI) (*token.Service, error) {
+	issuer := "https://kubernetes.default.svc." + cfg.ClusterDomain
+	return token.New(token.Config{Issuer: issuer, Keys: keys.ServiceAccount})
+}
+
+// secure builds authentication, authorization and admission on the server's own client.
+func (s *server) secure(ctx context.Context, tokens *token.Service) (*rbac.Authorizer, error) {
+	own := s.api.Client(auth.Component(auth.UserAPIServer, auth.GroupMasters))
+	tokens.Client = own
+	policy, err := rbac.New(s.lifetime(ctx), own)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := node.New(s.lifetime(ctx), own)
+	if err != nil {
+		return nil, err
+	}
+	authorizer := auth.Authorizers{auth.Masters{}, nodes, policy}
+	bearer := auth.Bearer{
+		Tokens:    auth.TokenAuthenticators{tokens, token.Bootstrap{Client: own, Now: time.Now}},
+		Audiences: tokens.Audiences,
+	}
+	authenticator := auth.Requests{
+		Authenticators: auth.Authenticators{
+			auth.FrontProxy{Roots: s.keys.FrontProxyCA.Pool(), Names: []string{"front-proxy-client"}, Now: time.Now},
+			auth.NewCertificates(s.keys.CA.Pool(), time.Now),
+			bearer,
+		},
+		Anonymous: true,
+	}
+	chain, err := admission.Default(s.lifetime(ctx), admission.Config{Client: own, Authorizer: authorizer, Rules: policy, Disabled: s.cfg.DisableAdmission})
+	if err != nil {
+		return nil, err
+	}
+	s.api.Use(authenticator, authorizer, chain)
+	return policy, nil
+}
+
+// lifetime is a place to change what the Views of the server's own parts live with: the API server's component.
+func (s *server) lifetime(ctx context.Context) context.Context { return ctx }
+
+func (s *server) serve(ctx context.Context, listener net.Listener, policy *rbac.Authorizer) (func() error, error) {
+	done := make(chan error, 2)
+	go func() { done <- s.api.Run(ctx, listener, s.keys.ServerTLS()) }()
+	own := s.api.Client(auth.Component(auth.UserAPIServer, auth.GroupMasters))
+	go func() {
+		err := policy.Bootstrap(ctx, own)
+		if ctx.Err() != nil {
+			err = nil
+		}
+		done <- err
+	}()
+	return func() error {
+		first := <-done
+		if first != nil {
+			return first
+		}
+		return <-done
+	}, nil
+}
+
+func (s *server) startControllers(ctx context.Context) (func() error, error) {
+	ca := s.keys.CA
+	cfg := controller.Config{
+		ClusterName: "knarr", PodCIDR: s.cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: s.cfg.ServiceCIDR,
+		CACert: ca.CertPEM, CAKey: ca.KeyPEM, ClusterSigningTime: 365 * 24 * time.Hour,
+		NodeMonitorGrace: 40 * time.Second, TerminatedPodLimit: 12500,
+		LegacyToken: s.legacyToken,
+	}
+	return Background(func(ctx context.Context) error {
+		return runControllers(ctx, cfg, func(name string) client.Interface { return s.api.Client(auth.ServiceAccount("kube-system", name)) })
+	})(ctx)
+}
+
+func runControllers(ctx context.Context, cfg controller.Config, clientFor func(name string) client.Interface) error {
+	events := newRecorder(clientFor("controller-manager"), "kube-controller-manager")
+	return alongside(ctx, events.Run, func(ctx context.Context) error {
+		return controller.RunAll(ctx, controllers.All(), func(s controller.Starter) (controller.Env, error) {
+			return controller.Env{Client: clientFor(s.Name), Events: events.As(s.Name), Config: cfg}, nil
+		})
+	})
+}
+
+func (s *server) startScheduler(ctx context.Context) (func() error, error) {
+	return Background(func(ctx context.Context) error {
+		return runScheduler(ctx, s.api.Client(auth.Component(auth.UserScheduler)), s.log)
+	})(ctx)
+}
+
+func runScheduler(ctx context.Context, c client.Interface, log *slog.Logger) error {
+	events := newRecorder(c, "default-scheduler")
+	return alongside(ctx, events.Run, scheduler.New(scheduler.Config{Client: c, Events: events, Logger: log.With("component", "scheduler")}).Run)
+}
