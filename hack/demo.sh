@@ -29,7 +29,7 @@ fi
 echo "building and loading three images"
 for part in store api web; do
   CGO_ENABLED=0 GOFLAGS=-buildvcs=false go build -trimpath -ldflags '-s -w' -o "$cache/$part" "./examples/harbour/$part"
-  "$knarr" image build --tag "harbour/$part:v1" --load "$cache/$part"
+  "$knarr" image build --tag "harbour/$part:v1" "$cache/$part"
 done
 
 "$knarr" kubectl apply -f examples/harbour/harbour.yaml

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/knarr-project/knarr/internal/cli/image"
 	"github.com/knarr-project/knarr/internal/config"
 )
 
@@ -38,7 +39,7 @@ func Execute(ctx context.Context, args []string) error {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		upCommand(), serverCommand(), nodeCommand(),
-		kubectlHelp(), tokenCommand(), imageCommand(),
+		kubectlHelp(), tokenCommand(), image.Command(),
 		doctorCommand(), versionCommand(), purgeCommand(),
 	)
 	root.AddCommand(componentCommands()...)

@@ -21,8 +21,8 @@ import (
 type Config struct {
 	// DataDir holds everything that must survive: the store, keys, images, pods' folders. Default /var/lib/knarr.
 	DataDir string `json:"dataDir"`
-	// RunDir holds sockets and pid files. Default /run/knarr.
-	RunDir string `json:"runDir"`
+	// RunDir holds sockets and pid files. Default /run/knarr, or a folder below it for another data folder.
+	RunDir string `json:"runDir,omitempty"`
 	// Listen is the API server's address, host:port. Default 0.0.0.0:6443.
 	Listen string `json:"listen"`
 	// AdvertiseAddress is the address that others reach this machine at. Default: that of the default
@@ -82,7 +82,6 @@ type Config struct {
 func Default() Config {
 	return Config{
 		DataDir:            "/var/lib/knarr",
-		RunDir:             "/run/knarr",
 		Listen:             "0.0.0.0:6443",
 		PodCIDR:            "10.42.0.0/16",
 		ServiceCIDR:        "10.43.0.0/16",
@@ -110,7 +109,7 @@ const (
 func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 	if groups&Process != 0 {
 		f.StringVar(&c.DataDir, "data-dir", c.DataDir, "folder for everything that must survive")
-		f.StringVar(&c.RunDir, "run-dir", c.RunDir, "folder for sockets and pid files")
+		f.StringVar(&c.RunDir, "run-dir", c.RunDir, "folder for sockets and pid files (default: /run/knarr, or a folder below it for another data folder)")
 		f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
 		f.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "domain that ends every name of the cluster")
 		f.StringVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "range of pods' addresses")
@@ -157,6 +156,9 @@ func (c *Config) Load(path string) error {
 	return nil
 }
 
+// maxRunDir leaves room for the names of containerd's sockets.
+const maxRunDir = 60
+
 var dnsSubdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
 // Complete fills in what depends on the machine and on other fields.
@@ -168,12 +170,9 @@ func (c *Config) Complete() error {
 		}
 		c.NodeName = strings.ToLower(host)
 	}
-	for _, dir := range []*string{&c.DataDir, &c.RunDir} {
-		abs, err := filepath.Abs(*dir)
-		if err != nil {
-			return fmt.Errorf("config: %w", err)
-		}
-		*dir = abs
+	var err error
+	if c.DataDir, err = filepath.Abs(c.DataDir); err != nil {
+		return fmt.Errorf("config: data-dir: %w", err)
 	}
 	if c.StaticPods == "" {
 		c.StaticPods = filepath.Join(c.DataDir, "manifests")
@@ -232,8 +231,8 @@ func (c *Config) Validate() error {
 	default:
 		bad("log-level", c.LogLevel, "debug, info, warn or error")
 	}
-	if len(c.RunDir) > 60 {
-		bad("run-dir", c.RunDir, "at most 60 characters: unix sockets below it have a limit of 107")
+	if len(c.RunDir) > maxRunDir {
+		bad("run-dir", c.RunDir, fmt.Sprintf("at most %d characters: the runtime's sockets below it have a limit of 107", maxRunDir))
 	}
 	return errors.Join(errs...)
 }

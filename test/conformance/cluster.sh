@@ -18,7 +18,7 @@ wait_for() {
 
 cluster_start() {
   cluster_ports
-  "$knarr" up --data-dir "$state/data" --run-dir "$state/run" --cgroup-root "/knarr-conformance-$$" --node-name node-1 \
+  "$knarr" up --data-dir "$state/data" --cgroup-root "/knarr-conformance-$$" --node-name node-1 \
     --listen "0.0.0.0:$api_port" --kubelet-listen "0.0.0.0:$kubelet_port" \
     --pod-cidr "${CONFORMANCE_POD_CIDR:-10.44.0.0/16}" --service-cidr "${CONFORMANCE_SERVICE_CIDR:-10.45.0.0/16}" \
     --compaction-interval 1m --registry-hosts "$state/hosts" >"$cache/knarr.log" 2>&1 &
@@ -26,7 +26,7 @@ cluster_start() {
   wait_for 60 "knarr up" grep -q '^ready' "$cache/knarr.log"
   local archive
   for archive in "$images"/*.tar; do
-    "$knarr" image load --run-dir "$state/run" --data-dir "$state/data" "$archive" >/dev/null
+    "$knarr" image load --data-dir "$state/data" "$archive" >/dev/null
   done
 }
 
@@ -50,7 +50,7 @@ cluster_stop() {
   [ "${KEEP:-}" = 1 ] && { echo "the cluster stays: KUBECONFIG=$KUBECONFIG, state in $state"; exit $status; }
   for pid in "${cluster_pids[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
   for pid in "${cluster_pids[@]}"; do wait "$pid" 2>/dev/null || true; done
-  "$knarr" purge --yes --data-dir "$state/data" --run-dir "$state/run" --cgroup-root "/knarr-conformance-$$" >"$cache/purge.log" 2>&1 || cat "$cache/purge.log" >&2
+  "$knarr" purge --yes --data-dir "$state/data" --cgroup-root "/knarr-conformance-$$" >"$cache/purge.log" 2>&1 || cat "$cache/purge.log" >&2
   rm -rf "$state"
   exit $status
 }

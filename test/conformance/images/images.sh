@@ -14,14 +14,14 @@ image() { # image ARCHIVE ROOT FLAGS…
   "$knarr" image build --output "$out/$archive.tar" "$@" "$out/roots/$root"
 }
 
-image agnhost debian --tag $e2e/agnhost:2.63.0 --tag $e2e/agnhost:2.55 --entrypoint /agnhost --command pause
-image nginx debian --tag $e2e/nginx:1.15-4 --tag $e2e/nginx:1.27-0 --command nginx,-g,'daemon off;'
-image nonewprivs debian --tag $e2e/nonewprivs:1.4 --command nnp
-image glibc-dns-testing debian --tag $e2e/glibc-dns-testing:2.0.0 --command /bin/bash
-image busybox busybox --tag $e2e/busybox:1.37.0-1 --command sh
-image nonroot busybox --tag $e2e/nonroot:1.5 --command sh --user 1234
-image nautilus nautilus --tag $e2e/nautilus:1.8 --entrypoint /agnhost --command test-webserver
-image kitten kitten --tag $e2e/kitten:1.8 --entrypoint /agnhost --command test-webserver
+image agnhost debian --tag $e2e/agnhost:2.63.0 --tag $e2e/agnhost:2.55 --entrypoint /agnhost --cmd pause
+image nginx debian --tag $e2e/nginx:1.15-4 --tag $e2e/nginx:1.27-0 --cmd nginx --cmd -g --cmd 'daemon off;'
+image nonewprivs debian --tag $e2e/nonewprivs:1.4 --cmd nnp
+image glibc-dns-testing debian --tag $e2e/glibc-dns-testing:2.0.0 --cmd /bin/bash
+image busybox busybox --tag $e2e/busybox:1.37.0-1 --cmd sh
+image nonroot busybox --tag $e2e/nonroot:1.5 --cmd sh --user 1234
+image nautilus nautilus --tag $e2e/nautilus:1.8 --entrypoint /agnhost --cmd test-webserver
+image kitten kitten --tag $e2e/kitten:1.8 --entrypoint /agnhost --cmd test-webserver
 image sample-apiserver sample-apiserver --tag $e2e/sample-apiserver:1.29.2 --entrypoint /sample-apiserver
-image etcd etcd --tag registry.k8s.io/etcd:3.6.8-0 --command etcd
+image etcd etcd --tag registry.k8s.io/etcd:3.6.8-0 --cmd etcd
 touch "$out/.done"

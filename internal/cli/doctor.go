@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/run"
+)
+
+func doctorCommand() *cobra.Command {
+	s := newSettings()
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "What this machine lacks, with the remedy", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := s.complete(cmd); err != nil {
+				return err
+			}
+			worst := run.Fine
+			for _, f := range run.Doctor(&s.Config) {
+				fmt.Fprintf(cmd.OutOrStdout(), "%-8s %-22s %s\n", f.Level, f.What, f.Found)
+				if f.Remedy != "" {
+					fmt.Fprintf(cmd.OutOrStdout(), "%31s %s\n", "remedy:", f.Remedy)
+				}
+				worst = max(worst, f.Level)
+			}
+			if worst == run.Broken {
+				return ExitStatus(1)
+			}
+			return nil
+		},
+	}
+	s.addFlags(cmd, config.Process|config.Server|config.Node)
+	return cmd
+}

@@ -1,0 +1,95 @@
+// Compare runs the same load against upstream's Kubernetes and against knarr, in turn on this machine, and prints the
+// table of budgets with ratios. With -only it runs one side.
+//
+// Upstream's side is built by run.sh from the module k8s.io/kubernetes: etcd, kube-apiserver, kube-controller-manager,
+// kube-scheduler, kubelet; its containers run in the containerd that knarr includes, in an instance of its own.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+type options struct {
+	knarr    string // path of the binary
+	upstream string // folder of upstream's binaries
+	state    string // folder for data, removed afterwards
+	only     string
+	skip     map[string]bool
+	scale    float64
+	out      string
+}
+
+func main() {
+	var o options
+	var skip string
+	flag.StringVar(&o.knarr, "knarr", "bin/knarr", "knarr's binary")
+	flag.StringVar(&o.upstream, "upstream", "", "folder of upstream's binaries")
+	flag.StringVar(&o.state, "state", "", "folder for data")
+	flag.StringVar(&o.only, "only", "", "knarr or upstream: one side alone")
+	flag.StringVar(&skip, "skip", "", "measurements left out, by key, with commas")
+	flag.Float64Var(&o.scale, "scale", 1, "part of the usual length of each load")
+	flag.StringVar(&o.out, "out", "", "file for the table (Markdown)")
+	flag.Parse()
+	o.skip = map[string]bool{}
+	for _, key := range strings.Split(skip, ",") {
+		o.skip[key] = true
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, &o); err != nil {
+		fmt.Fprintln(os.Stderr, "compare:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o *options) error {
+	results := map[string]figures{}
+	var sides []side
+	if o.only != "knarr" {
+		sides = append(sides, &upstream{bin: o.upstream, knarr: o.knarr})
+	}
+	if o.only != "upstream" {
+		sides = append(sides, &knarr{bin: o.knarr})
+	}
+	for _, s := range sides {
+		f := figures{}
+		if err := measure(ctx, o, s, f); err != nil {
+			return fmt.Errorf("%s: %w", s.name(), err)
+		}
+		results[s.name()] = f
+	}
+	table := render(results)
+	fmt.Print(table)
+	if o.out == "" {
+		return nil
+	}
+	return os.WriteFile(o.out, []byte(table), 0o644)
+}
+
+// side is one of the two systems.
+type side interface {
+	name() string
+	// startControl starts the control plane on an empty folder and returns when /readyz says ok.
+	startControl(ctx context.Context, dir string) (*cluster, error)
+	// startNode adds a node to it and returns when the node is Ready.
+	startNode(ctx context.Context, c *cluster) error
+	// size is the bytes of all binaries.
+	size() (int64, error)
+}
+
+// cluster is a running system.
+type cluster struct {
+	kubeconfig string
+	dir        string
+	control    []*process // control plane's processes
+	node       []*process // the node's; for knarr the same process may be both
+	started    time.Duration
+	stop       func()
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// measure fills in one side's figures. A control plane of its own takes the requests; a second one, with a node, the pods.
+func measure(ctx context.Context, o *options, s side, f figures) error {
+	size, err := s.size()
+	if err != nil {
+		return err
+	}
+	f["size"] = figure{value: float64(size) / 1e6}
+	if err := measureControl(ctx, o, s, f); err != nil {
+		return fmt.Errorf("control plane: %w", err)
+	}
+	if o.skip["node"] {
+		return nil
+	}
+	if err := measureNode(ctx, o, s, f); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	return nil
+}
+
+func folder(o *options, name string) (string, error) {
+	dir := filepath.Join(o.state, name)
+	if err := os.RemoveAll(dir); err != nil {
+		return "", err
+	}
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+func measureControl(ctx context.Context, o *options, s side, f figures) error {
+	dir, err := folder(o, s.name()+"-control")
+	if err != nil {
+		return err
+	}
+	c, err := s.startControl(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	f["ready"] = figure{value: c.started.Seconds()}
+	progress("%s: ready after %.3f s", s.name(), c.started.Seconds())
+	if err := pause(ctx, 15*time.Second); err != nil {
+		return err
+	}
+	anon, rss := memory(c.control)
+	f["idle-anon"], f["idle-rss"] = figure{value: anon}, figure{value: rss}
+	load, err := connect(c.kubeconfig, 16)
+	if err != nil {
+		return err
+	}
+	if err := makeSpace(ctx, load); err != nil {
+		return err
+	}
+	steps := []struct {
+		key string
+		run func() error
+	}{
+		{"requests", func() error { return requests(ctx, load, o.scale, f) }},
+		{"watch", func() error { return watches(ctx, load, o.scale, f) }},
+		{"lists", func() error { return lists(ctx, load, o.scale, f) }},
+		{"schedule", func() error { return scheduling(ctx, load, o.scale, f, c.control) }},
+	}
+	for _, step := range steps {
+		if o.skip[step.key] {
+			continue
+		}
+		progress("%s: %s", s.name(), step.key)
+		if err := step.run(); err != nil {
+			return fmt.Errorf("%s: %w", step.key, err)
+		}
+	}
+	return nil
+}
+
+func makeSpace(ctx context.Context, c *clients) error {
+	_, err := c.set[0].CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	// Pods are admitted once the namespace has its service account.
+	return until(ctx, 30*time.Second, "service account default", func() bool {
+		_, err := c.set[0].CoreV1().ServiceAccounts(space).Get(ctx, "default", metav1.GetOptions{})
+		return err == nil
+	})
+}
+
+func measureNode(ctx context.Context, o *options, s side, f figures) error {
+	dir, err := folder(o, s.name()+"-node")
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	c, err := s.startControl(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	if err := s.startNode(ctx, c); err != nil {
+		return err
+	}
+	load, err := connect(c.kubeconfig, 4)
+	if err != nil {
+		return err
+	}
+	if err := makeSpace(ctx, load); err != nil {
+		return err
+	}
+	nodes, err := load.set[0].CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil || len(nodes.Items) == 0 {
+		return fmt.Errorf("no node: %w", err)
+	}
+	node := nodes.Items[0].Labels[corev1.LabelHostname]
+	if _, err := load.set[0].CoreV1().Pods(space).Create(ctx, runningPod(node, "first"), metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	if err := waitPod(ctx, load.set[0], "first", isReady); err != nil {
+		return err
+	}
+	if s.name() == "knarr" {
+		f["first-pod"] = figure{value: time.Since(began).Seconds()}
+	}
+	progress("%s: first pod after %.2f s", s.name(), time.Since(began).Seconds())
+	if err := pause(ctx, 30*time.Second); err != nil {
+		return err
+	}
+	all := append(append([]*process{}, c.control...), c.node...)
+	before, at := processor(all), time.Now()
+	if err := pause(ctx, 20*time.Second); err != nil {
+		return err
+	}
+	f["idle-cpu"] = figure{value: 100 * (processor(all) - before).Seconds() / time.Since(at).Seconds()}
+	// The pod's own processes are not the system's.
+	anon, rss := memory(all, "pause")
+	f["node-anon"], f["node-rss"] = figure{value: anon}, figure{value: rss}
+	return runningPods(ctx, load, node, f)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

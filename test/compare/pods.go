@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+)
+
+func quantity(s string) resource.Quantity { return resource.MustParse(s) }
+
+// scheduling measures 5,000 pods from the first create to the last bound, on 1,000 nodes that nobody runs.
+func scheduling(ctx context.Context, c *clients, scale float64, f figures, control []*process) error {
+	const nodes = 1000
+	pods := int(5000 * scale)
+	if _, err := c.each(ctx, nodes, 32, func(ctx context.Context, set *kubernetes.Clientset, i int) error {
+		name := fmt.Sprintf("hollow-%04d", i)
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelTopologyZone: fmt.Sprintf("z%d", i%3), "hollow": "yes"}}}
+		n, err := set.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: quantity("32"), corev1.ResourceMemory: quantity("64Gi"), corev1.ResourcePods: quantity("110")}
+		n.Status.Capacity = n.Status.Allocatable
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Hollow", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+		_, err = set.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
+		return err
+	}); err != nil {
+		return fmt.Errorf("nodes: %w", err)
+	}
+	// Taints for nodes not ready are taken off by the node lifecycle controller.
+	if err := until(ctx, 60*time.Second, "nodes without taints", func() bool {
+		list, err := c.set[0].CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "hollow"})
+		if err != nil {
+			return false
+		}
+		for _, n := range list.Items {
+			if len(n.Spec.Taints) > 0 {
+				return false
+			}
+		}
+		return true
+	}); err != nil {
+		return err
+	}
+	w, err := c.set[0].CoreV1().Pods(space).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	var bound atomic.Int64
+	seen := map[string]bool{}
+	go func() {
+		for e := range w.ResultChan() {
+			if p, ok := e.Object.(*corev1.Pod); ok && e.Type != watch.Deleted && p.Spec.NodeName != "" && !seen[p.Name] {
+				seen[p.Name] = true
+				bound.Add(1)
+			}
+		}
+	}()
+	began := time.Now()
+	if _, err := c.each(ctx, pods, 64, func(ctx context.Context, set *kubernetes.Clientset, i int) error {
+		p := schedulablePod(1000000 + i)
+		p.Spec.NodeSelector = map[string]string{"hollow": "yes"}
+		_, err := set.CoreV1().Pods(space).Create(ctx, p, metav1.CreateOptions{})
+		return err
+	}); err != nil {
+		return fmt.Errorf("pods: %w", err)
+	}
+	if err := until(ctx, 180*time.Second, "all pods bound", func() bool { return bound.Load() >= int64(pods) }); err != nil {
+		return fmt.Errorf("%w (%d of %d)", err, bound.Load(), pods)
+	}
+	f["schedule"] = figure{value: float64(pods) / time.Since(began).Seconds()}
+	_, rss := memory(control)
+	f["churn-rss"] = figure{value: rss}
+	return nil
+}
+
+// runningPods measures real pods: one at a time, then 50 at once.
+func runningPods(ctx context.Context, c *clients, node string, f figures) error {
+	set := c.set[0]
+	var ready, gone time.Duration
+	const rounds = 5
+	for i := range rounds {
+		r, g, err := onePod(ctx, set, node, fmt.Sprintf("one-%d", i))
+		if err != nil {
+			return err
+		}
+		ready, gone = ready+r, gone+g
+	}
+	f["pod-ready"] = figure{value: float64(ready.Milliseconds()) / rounds}
+	f["pod-gone"] = figure{value: float64(gone.Milliseconds()) / rounds}
+
+	began := time.Now()
+	var wg sync.WaitGroup
+	errs := make(chan error, 50)
+	for i := range 50 {
+		wg.Go(func() {
+			p := runningPod(node, fmt.Sprintf("fifty-%d", i))
+			if _, err := set.CoreV1().Pods(space).Create(ctx, p, metav1.CreateOptions{}); err != nil {
+				errs <- err
+				return
+			}
+			errs <- waitPod(ctx, set, p.Name, isReady)
+		})
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			return fmt.Errorf("fifty pods: %w", err)
+		}
+	}
+	f["fifty"] = figure{value: time.Since(began).Seconds()}
+	return nil
+}
+
+func runningPod(node, name string) *corev1.Pod {
+	p := schedulablePod(0)
+	p.Name = name
+	p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+	grace := int64(30)
+	p.Spec.TerminationGracePeriodSeconds = &grace
+	return p
+}
+
+func onePod(ctx context.Context, set *kubernetes.Clientset, node, name string) (ready, gone time.Duration, err error) {
+	began := time.Now()
+	if _, err := set.CoreV1().Pods(space).Create(ctx, runningPod(node, name), metav1.CreateOptions{}); err != nil {
+		return 0, 0, err
+	}
+	if err := waitPod(ctx, set, name, isReady); err != nil {
+		return 0, 0, err
+	}
+	ready = time.Since(began)
+	began = time.Now()
+	if err := set.CoreV1().Pods(space).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		return 0, 0, err
+	}
+	if err := waitPod(ctx, set, name, func(p *corev1.Pod) bool { return p == nil }); err != nil {
+		return 0, 0, err
+	}
+	return ready, time.Since(began), nil
+}
+
+func isReady(p *corev1.Pod) bool {
+	if p == nil {
+		return false
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	return false
+}
+
+// waitPod watches one pod until it is as wanted; nil stands for gone.
+func waitPod(ctx context.Context, set *kubernetes.Clientset, name string, wanted func(*corev1.Pod) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	defer cancel()
+	w, err := set.CoreV1().Pods(space).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	// Without a resourceVersion the watch begins with what is there; a pod that is gone already sends nothing.
+	if wanted(nil) {
+		if list, err := set.CoreV1().Pods(space).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name}); err == nil && len(list.Items) == 0 {
+			return nil
+		}
+	}
+	for e := range w.ResultChan() {
+		p, _ := e.Object.(*corev1.Pod)
+		if e.Type == watch.Deleted {
+			p = nil
+		}
+		if wanted(p) {
+			return nil
+		}
+	}
+	return fmt.Errorf("pod %s: not as wanted within 90 s", name)
+}

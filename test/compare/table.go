@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// figures are results by key. A figure that could not be measured says why.
+type figures map[string]figure
+
+type figure struct {
+	value float64
+	note  string
+}
+
+// rows is the table of budgets: ARCHITECTURE §7. better is +1 when more is better.
+var rows = []struct {
+	key, what, unit string
+	budget          float64
+	better          int
+}{
+	{"ready", "control plane: start to /readyz, empty data folder", "s", 0.4, -1},
+	{"first-pod", "up, empty data folder: first pod (image present) Ready", "s", 3, -1},
+	{"idle-anon", "control plane idle: RssAnon", "MB", 50, -1},
+	{"idle-rss", "control plane idle: RSS", "MB", 150, -1},
+	{"node-anon", "everything on one node idle: RssAnon", "MB", 90, -1},
+	{"node-rss", "everything on one node idle: RSS", "MB", 230, -1},
+	{"size", "size of the binaries", "MB", 120, -1},
+	{"idle-cpu", "idle CPU of everything on one node", "% of a core", 1, -1},
+	{"create", "create, 64 in flight", "/s", 6000, 1},
+	{"get", "get, 64 in flight", "/s", 15000, 1},
+	{"patch", "merge patch, 64 in flight", "/s", 4500, 1},
+	{"list-json", "list 5,000 pods, JSON, 8 in flight", "/s", 120, 1},
+	{"list-proto", "list 5,000 pods, protobuf, 8 in flight", "/s", 200, 1},
+	{"watch", "watch events delivered, 200 streams", "/s", 1000000, 1},
+	{"churn-rss", "RSS after 5,000 pods of churn", "MB", 300, -1},
+	{"schedule", "schedule 5,000 pods on 1,000 nodes, create to bound", "/s", 3500, 1},
+	{"pod-ready", "one pod (image present), create to Ready", "ms", 120, -1},
+	{"pod-gone", "one pod, delete to gone", "ms", 120, -1},
+	{"fifty", "50 pods at once, create to all Ready", "s", 1.5, -1},
+}
+
+func render(results map[string]figures) string {
+	var b strings.Builder
+	b.WriteString("| what | upstream | knarr | ratio | budget | held |\n|---|---:|---:|---:|---:|---|\n")
+	up, own := results["upstream"], results["knarr"]
+	for _, r := range rows {
+		u, k := up[r.key], own[r.key]
+		ratio, held := "", ""
+		if u.value > 0 && k.value > 0 {
+			if r.better > 0 {
+				ratio = fmt.Sprintf("%.1f ×", k.value/u.value)
+			} else {
+				ratio = fmt.Sprintf("1/%.1f", u.value/k.value)
+			}
+		}
+		if k.value > 0 {
+			held = "no"
+			if (k.value-r.budget)*float64(r.better) >= 0 {
+				held = "yes"
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.what, cell(u, r.unit), cell(k, r.unit), ratio, number(r.budget)+" "+r.unit, held)
+	}
+	return b.String()
+}
+
+func cell(f figure, unit string) string {
+	switch {
+	case f.value == 0 && f.note == "":
+		return "—"
+	case f.value == 0:
+		return f.note
+	case f.note != "":
+		return number(f.value) + " " + unit + " (" + f.note + ")"
+	}
+	return number(f.value) + " " + unit
+}
+
+func number(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
