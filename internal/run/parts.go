@@ -50,5 +50,5 @@ func connectStore(ctx context.Context, cfg *config.Config) (store.Store, error) 
 		}
 		tlsConfig.Certificates = []tls.Certificate{pair}
 	}
-	return etcd.Connect(ctx, cfg.StoreEndpoints, tlsConfig)
+	return etcd.Connect(ctx, etcd.RemoteOptions{Endpoints: cfg.StoreEndpoints, TLS: tlsConfig})
 }

@@ -143,8 +143,8 @@ localStorageCapacityIsolation: false
 	return waitNode(ctx, c.kubeconfig)
 }
 
-// startRuntime starts a containerd of its own with the bridge plugin as pod network. `knarr runtime-for-compare` is not a
-// thing: the binaries are those that knarr's build made, laid out by run.sh.
+// startRuntime starts a containerd of its own with the bridge plugin as pod network. The binaries are those that knarr
+// includes, laid out by run.sh.
 func (u *upstream) startRuntime(ctx context.Context, dir string) (stop func(), socket string, p *process, err error) {
 	state := filepath.Join(dir, "containerd")
 	for _, d := range []string{"root", "state", "net.d"} {
