@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const onePod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: store}
+spec:
+  terminationGracePeriodSeconds: 2
+  containers:
+  - name: store
+    image: harbour/store:v1
+    env: [{name: DATA_DIR, value: /data}]
+    readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, emptyDir: {}}]
+`
+
+// TestOnePodFromApplyToItsLog is the thinnest slice through everything: kubectl, API server, store, scheduler, kubelet,
+// container, probe, log, deletion.
+func TestOnePodFromApplyToItsLog(t *testing.T) {
+	c := newCluster(t)
+	c.up()
+	c.loadProgram("harbour/store:v1", "../../examples/harbour/store")
+	c.apply(onePod)
+	c.kubectl("wait", "--for=condition=Ready", "pod/store", "--timeout=30s")
+	if log := c.kubectl("logs", "store"); !strings.Contains(log, "listening on :8080") {
+		t.Errorf("the log is %q", log)
+	}
+	c.kubectl("delete", "pod", "store", "--timeout=30s")
+	if out, err := c.tryKubectl("", "get", "pod", "store"); err == nil || !strings.Contains(out, `pods "store" not found`) {
+		t.Errorf("after the deletion: %s", out)
+	}
+}
+
+// TestPodsSurviveARestart: kill -9 of knarr neither stops nor restarts containers; the next knarr adopts them.
+func TestPodsSurviveARestart(t *testing.T) {
+	c := newCluster(t)
+	c.up()
+	c.loadProgram("harbour/store:v1", "../../examples/harbour/store")
+	c.apply(onePod)
+	c.kubectl("wait", "--for=condition=Ready", "pod/store", "--timeout=30s")
+	id := func() string {
+		return c.kubectl("get", "pod", "store", "-o", "jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}")
+	}
+	before := id()
+	for i, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		c.stop(signal)
+		c.up()
+		c.kubectl("wait", "--for=condition=Ready", "pod/store", "--timeout=30s")
+		if after := id(); after != before {
+			t.Errorf("restart %d: the container was %q, is %q", i, before, after)
+		}
+	}
+	c.apply(strings.ReplaceAll(onePod, "name: store}", "name: second}"))
+	c.kubectl("wait", "--for=condition=Ready", "pod/second", "--timeout=30s")
+}
+
+// TestTheSampleAnswersThroughItsService deploys the harbour as its users would.
+func TestTheSampleAnswersThroughItsService(t *testing.T) {
+	c := newCluster(t)
+	c.up()
+	for _, part := range []string{"store", "api", "web"} {
+		c.loadProgram("harbour/"+part+":v1", "../../examples/harbour/"+part)
+	}
+	c.kubectl("apply", "-f", "../../examples/harbour/harbour.yaml")
+	for _, workload := range []string{"statefulset/store", "deployment/api", "deployment/web"} {
+		c.kubectl("-n", "harbour", "rollout", "status", workload, "--timeout=60s")
+	}
+	address := c.kubectl("-n", "harbour", "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
+	c.eventually(20*time.Second, "the sample answers", func() error { return post("http://"+address+"/arrivals", `{"ship":"Fram"}`) })
+	if body, err := get("http://" + address + "/arrivals"); err != nil || !strings.Contains(body, `"ship":"Fram"`) {
+		t.Errorf("read back: %q, %v", body, err)
+	}
+	if body, err := get(fmt.Sprintf("http://127.0.0.1:%d/", 30080)); err == nil && !strings.Contains(body, "Harbour") {
+		t.Errorf("the node port answers with %q", body)
+	}
+}
