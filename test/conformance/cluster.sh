@@ -1,5 +1,5 @@
-# cluster.sh: sourced by run.sh. cluster_start brings up a cluster of two nodes below $state, the second one in a
-# network namespace of its own, and loads the images; cluster_stop removes all of it.
+# cluster.sh: sourced by run.sh. cluster_start brings up a cluster of two nodes below $state, each in a network namespace
+# of its own, and loads the images; cluster_stop removes all of it. Nothing binds outside of the two namespaces.
 
 cluster_pids=()
 
@@ -16,41 +16,61 @@ wait_for() {
   return 1
 }
 
+# inside runs a command in the first node's network namespace.
+inside() { nsenter --net="/proc/$space/ns/net" -- "$@"; }
+
+cgroup=/knarr-conformance-$$
+
 cluster_start() {
-  cluster_ports
-  "$knarr" up --data-dir "$state/data" --cgroup-root "/knarr-conformance-$$" --node-name node-1 \
-    --listen "0.0.0.0:$api_port" --kubelet-listen "0.0.0.0:$kubelet_port" \
-    --pod-cidr "${CONFORMANCE_POD_CIDR:-10.44.0.0/16}" --service-cidr "${CONFORMANCE_SERVICE_CIDR:-10.45.0.0/16}" \
-    --compaction-interval 1m --registry-hosts "$state/hosts" >"$cache/knarr.log" 2>&1 &
+  unshare --net sleep infinity &
+  space=$!
+  unshare --net sleep infinity &
+  space2=$!
+  wait_for 5 "network namespaces" test -e "/proc/$space2/ns/net"
+  sleep 0.2
+  # The two nodes' cable.
+  inside ip link set lo up
+  inside ip link add cable type veth peer name cable netns "$space2"
+  inside ip addr add 192.168.77.1/24 dev cable
+  inside ip link set cable up
+  nsenter --net="/proc/$space2/ns/net" ip link set lo up
+  nsenter --net="/proc/$space2/ns/net" ip addr add 192.168.77.2/24 dev cable
+  nsenter --net="/proc/$space2/ns/net" ip link set cable up
+  inside ip route add default via 192.168.77.2
+
+  inside "$knarr" up --data-dir "$state/a" --cgroup-root "$cgroup-a" --node-name node-1 --advertise-address 192.168.77.1 \
+    --compaction-interval "${COMPACTION:-5m}" >"$cache/knarr.log" 2>&1 &
   cluster_pids+=($!)
   wait_for 60 "knarr up" grep -q '^ready' "$cache/knarr.log"
-  local archive
-  for archive in "$images"/*.tar; do
-    "$knarr" image load --data-dir "$state/data" "$archive" >/dev/null
+  if [ "${NODES:-2}" = 2 ]; then
+    local token
+    token=$(inside "$knarr" token create --data-dir "$state/a" --advertise-address 192.168.77.1 2>/dev/null)
+    nsenter --net="/proc/$space2/ns/net" -- "$knarr" node --data-dir "$state/b" --cgroup-root "$cgroup-b" --node-name node-2 --advertise-address 192.168.77.2 \
+      --join https://192.168.77.1:6443 --token "$token" >"$cache/knarr-2.log" 2>&1 &
+    cluster_pids+=($!)
+    wait_for 60 "knarr node" grep -q '^ready' "$cache/knarr-2.log"
+  fi
+  local archive node
+  for node in a b; do
+    [ -d "$state/$node" ] || continue
+    for archive in "$images"/*.tar; do
+      "$knarr" image load --data-dir "$state/$node" "$archive" >/dev/null
+    done
   done
-}
-
-# cluster_ports takes ports that are free now, so that another cluster on this machine does not matter.
-cluster_ports() {
-  api_port=$(free_port 16443)
-  kubelet_port=$(free_port 20250)
-}
-
-free_port() {
-  local p
-  for p in $(seq "$1" $(($1 + 500))); do
-    (exec 3<>"/dev/tcp/127.0.0.1/$p") 2>/dev/null || { echo "$p"; return; }
-  done
-  return 1
 }
 
 cluster_stop() {
   local status=$? pid
   trap - EXIT
-  [ "${KEEP:-}" = 1 ] && { echo "the cluster stays: KUBECONFIG=$KUBECONFIG, state in $state"; exit $status; }
+  if [ "${KEEP:-}" = 1 ]; then
+    echo "the cluster stays: nsenter --net=/proc/$space/ns/net env KUBECONFIG=$KUBECONFIG $knarr kubectl get nodes; state in $state"
+    exit $status
+  fi
   for pid in "${cluster_pids[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
   for pid in "${cluster_pids[@]}"; do wait "$pid" 2>/dev/null || true; done
-  "$knarr" purge --yes --data-dir "$state/data" --cgroup-root "/knarr-conformance-$$" >"$cache/purge.log" 2>&1 || cat "$cache/purge.log" >&2
+  inside "$knarr" purge --yes --data-dir "$state/a" --cgroup-root "$cgroup-a" >"$cache/purge.log" 2>&1 || cat "$cache/purge.log" >&2
+  [ ! -d "$state/b" ] || nsenter --net="/proc/$space2/ns/net" -- "$knarr" purge --yes --data-dir "$state/b" --cgroup-root "$cgroup-b" >>"$cache/purge.log" 2>&1 || cat "$cache/purge.log" >&2
+  kill "$space" "$space2" 2>/dev/null || true
   rm -rf "$state"
   exit $status
 }

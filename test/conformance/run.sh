@@ -20,20 +20,20 @@ mkdir -p "$cache"
 test/conformance/build.sh "$bin"
 [ -e "$images/.done" ] || test/conformance/images/images.sh "$images" "$bin" "$knarr"
 
-state=$(mktemp -d "${TMPDIR:-/tmp}/knarr-conformance-XXXXXX")
+state=$(mktemp -d "${TMPDIR:-/tmp}/kc-XXXXXX")
 rm -rf "$cache/results" && mkdir -p "$cache/results"
 source test/conformance/cluster.sh
 trap 'cluster_stop' EXIT
 trap 'exit 130' INT TERM
 cluster_start
 
-export KUBECONFIG=$state/data/kubeconfig
+export KUBECONFIG=$state/a/kubeconfig
 args=(--provider=skeleton --kubeconfig="$KUBECONFIG" --kubectl-path="$bin/kubectl" --report-dir="$cache/results" --node-os-distro=debian)
 status=0
 ginkgo() { # ginkgo PROCS FILTER EXTRA…
   local procs=$1 filter=$2
   shift 2
-  "$bin/ginkgo" --procs="$procs" --timeout="${TIMEOUT:-50m}" --no-color --label-filter="$filter" "$@" "$bin/e2e.test" -- "${args[@]}" --report-prefix="p$procs-" >>"$cache/e2e.log" 2>&1 || status=$?
+  inside "$bin/ginkgo" --procs="$procs" --timeout="${TIMEOUT:-50m}" --no-color --label-filter="$filter" "$@" "$bin/e2e.test" -- "${args[@]}" --report-prefix="p$procs-" >>"$cache/e2e.log" 2>&1 || status=$?
 }
 : >"$cache/e2e.log"
 extra=()

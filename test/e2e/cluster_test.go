@@ -4,14 +4,11 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -25,13 +22,11 @@ var binary = func() string {
 	return path
 }()
 
-// clusters counts clusters of this process, so that each gets ranges of its own.
-var clusters atomic.Int32
-
-// cluster is one knarr on this machine.
+// cluster is one knarr in a network namespace of its own, so that it meets no other cluster's ports, links and rules.
 type cluster struct {
 	t     *testing.T
-	dir   string // data folder
+	dir   string    // data folder
+	space *exec.Cmd // keeps the network namespace
 	flags []string
 	cmd   *exec.Cmd
 	log   *bytes.Buffer
@@ -51,11 +46,12 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := clusters.Add(1)
 	c := &cluster{t: t, dir: filepath.Join(dir, "data")}
-	c.flags = []string{
-		"--data-dir", c.dir, "--listen", "0.0.0.0:" + freePort(t), "--kubelet-listen", "0.0.0.0:" + freePort(t), "--node-name", "one",
-		"--cgroup-root", c.cgroup(), "--pod-cidr", fmt.Sprintf("10.%d.0.0/16", 100+2*n), "--service-cidr", fmt.Sprintf("10.%d.0.0/16", 101+2*n),
+	c.flags = []string{"--data-dir", c.dir, "--node-name", "one", "--cgroup-root", c.cgroup()}
+	c.space = exec.Command("unshare", "--net", "sleep", "infinity")
+	c.space.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := c.space.Start(); err != nil {
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		c.stop(syscall.SIGTERM)
@@ -63,18 +59,27 @@ func newCluster(t *testing.T) *cluster {
 		if t.Failed() && c.log != nil {
 			t.Logf("knarr's output:\n%s", tail(c.log.String(), 60))
 		}
+		_ = c.space.Process.Kill()
+		_ = c.space.Wait()
 		c.checkNothingLeft()
 		_ = os.RemoveAll(dir)
 	})
 	return c
 }
 
-func (c *cluster) cgroup() string { return fmt.Sprintf("/knarr-e2e-%d-%s", os.Getpid(), filepath.Base(filepath.Dir(c.dir))) }
+func (c *cluster) cgroup() string {
+	return fmt.Sprintf("/knarr-e2e-%d-%s", os.Getpid(), filepath.Base(filepath.Dir(c.dir)))
+}
+
+// inside makes a command that runs in the cluster's network namespace.
+func (c *cluster) inside(name string, args ...string) *exec.Cmd {
+	return exec.Command("nsenter", append([]string{"--net=/proc/" + fmt.Sprint(c.space.Process.Pid) + "/ns/net", "--", name}, args...)...)
+}
 
 // up runs `knarr up` and waits until it says ready.
 func (c *cluster) up() {
 	c.t.Helper()
-	c.cmd = exec.Command(binary, append([]string{"up"}, c.flags...)...)
+	c.cmd = c.inside(binary, append([]string{"up"}, c.flags...)...)
 	c.log, c.done = &bytes.Buffer{}, make(chan struct{})
 	c.cmd.Stderr = c.log
 	ready := make(chan struct{})
@@ -109,7 +114,7 @@ func (c *cluster) stop(signal syscall.Signal) {
 }
 
 func (c *cluster) purge() {
-	out, err := exec.Command(binary, "purge", "--yes", "--data-dir", c.dir, "--cgroup-root", c.cgroup()).CombinedOutput()
+	out, err := c.inside(binary, "purge", "--yes", "--data-dir", c.dir, "--cgroup-root", c.cgroup()).CombinedOutput()
 	if err != nil {
 		c.t.Errorf("purge: %v\n%s", err, out)
 	}
@@ -144,9 +149,7 @@ func (c *cluster) kubectl(args ...string) string {
 }
 
 func (c *cluster) tryKubectl(stdin string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, append([]string{"kubectl"}, args...)...)
+	cmd := c.inside(binary, append([]string{"kubectl"}, args...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig())
 	if stdin != "" {
 		cmd.Stdin = strings.NewReader(stdin)
@@ -210,17 +213,6 @@ func (w *watcher) Write(p []byte) (int, error) {
 		close(w.found)
 	}
 	return n, err
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
 }
 
 func tail(s string, lines int) string {

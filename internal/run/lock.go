@@ -1,0 +1,87 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockFile is held by the knarr that runs on a data folder; it holds the pid.
+const lockFile = "knarr.lock"
+
+// lock takes the data folder for this process; it is given back when the process ends, however it ends.
+func lock(dataDir string) (*os.File, error) {
+	if err := os.MkdirAll(dataDir, 0o755); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dataDir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another knarr (process %s) runs on %s: stop it, or choose another folder with --data-dir", holder(dataDir), dataDir)
+		}
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	if err := errors.Join(f.Truncate(0), writeAt(f, strconv.Itoa(os.Getpid()))); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func writeAt(f *os.File, s string) error {
+	_, err := f.WriteAt([]byte(s), 0)
+	return err
+}
+
+func holder(dataDir string) string {
+	data, err := os.ReadFile(filepath.Join(dataDir, lockFile))
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// stopHolder ends the knarr that runs on the data folder, if one does, and waits until it has.
+func stopHolder(ctx context.Context, dataDir string) error {
+	const patience = 30 * time.Second
+	path := filepath.Join(dataDir, lockFile)
+	f, err := os.OpenFile(path, os.O_RDWR, 0o600)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		return nil
+	}
+	pid, err := strconv.Atoi(holder(dataDir))
+	if err != nil || pid <= 1 {
+		return fmt.Errorf("%s is locked by a process that did not say which", path)
+	}
+	if err := unix.Kill(pid, unix.SIGTERM); err != nil {
+		return fmt.Errorf("stop process %d: %w", pid, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("process %d did not end within %s", pid, patience)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return nil
+}

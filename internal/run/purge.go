@@ -1,0 +1,132 @@
+package run
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/cri"
+	"github.com/knarr-project/knarr/internal/network"
+)
+
+// Purge stops the knarr of the data folder with its pods, and removes everything that they left: containers, mounts,
+// links, rules, cgroups, sockets, files. It goes on after an error, and tells all of them.
+func Purge(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
+	var errs []error
+	step := func(what string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+		log.Debug("purged", "what", what, "error", err)
+	}
+	step("knarr", stopHolder(ctx, cfg.DataDir))
+	if cfg.RunDir == "" {
+		cfg.RunDir = cri.DefaultRunDir(cfg.DataDir)
+	}
+	step("containers", cri.Purge(ctx, cri.Config{DataDir: cfg.DataDir, RunDir: cfg.RunDir, Logger: log}))
+	step("pod network", network.Purge(networkConfig(cfg, nil)))
+	step("mounts", unmountBelow(cfg.DataDir))
+	step("mounts", unmountBelow(cfg.RunDir))
+	step("cgroups", removeCgroups(ctx, cfg.CgroupRoot))
+	step("data folder", os.RemoveAll(cfg.DataDir))
+	step("run folder", os.RemoveAll(cfg.RunDir))
+	_ = os.Remove("/run/knarr") // the parent of other clusters' folders; only when it is empty
+	return errors.Join(errs...)
+}
+
+// unmountBelow unmounts everything below a folder, the deepest first.
+func unmountBelow(dir string) error {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var points []string
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) > 4 && strings.HasPrefix(unescape(fields[4]), dir+"/") {
+			points = append(points, unescape(fields[4]))
+		}
+	}
+	var errs []error
+	for _, point := range slices.Backward(points) {
+		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", point, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// unescape undoes what mountinfo does to blanks.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace
+
+// removeCgroups removes our cgroup of every controller, the deepest first. Processes that are still in one are ours: they
+// are killed.
+func removeCgroups(ctx context.Context, root string) error {
+	if root = strings.Trim(root, "/"); root == "" {
+		return nil // pods' cgroups at the top are named kubepods
+	}
+	tops, err := filepath.Glob("/sys/fs/cgroup/*/" + root)
+	if err != nil {
+		return err
+	}
+	tops = append(tops, "/sys/fs/cgroup/"+root)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var errs []error
+	for _, top := range tops {
+		errs = append(errs, removeCgroup(ctx, top))
+	}
+	return errors.Join(errs...)
+}
+
+func removeCgroup(ctx context.Context, top string) error {
+	var dirs []string
+	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	if err != nil || len(dirs) == 0 {
+		return err
+	}
+	for _, dir := range slices.Backward(dirs) {
+		for {
+			err := unix.Rmdir(dir)
+			if err == nil || errors.Is(err, unix.ENOENT) {
+				break
+			}
+			killAll(filepath.Join(dir, "cgroup.procs"))
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("remove cgroup %s: %w", dir, err)
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}
+	return nil
+}
+
+func killAll(procs string) {
+	data, err := os.ReadFile(procs)
+	if err != nil {
+		return
+	}
+	for _, line := range strings.Fields(string(data)) {
+		var pid int
+		if _, err := fmt.Sscan(line, &pid); err == nil && pid > 1 && pid != os.Getpid() {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+}
