@@ -75,7 +75,7 @@ func TestTheSampleAnswersThroughItsService(t *testing.T) {
 	}
 	address := c.kubectl("-n", "harbour", "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
 	c.eventually(20*time.Second, "the sample answers", func() error { return c.post("http://"+address+"/arrivals", `{"ship":"Fram"}`) })
-	if body, err := get("http://" + address + "/arrivals"); err != nil || !strings.Contains(body, `"ship":"Fram"`) {
+	if body, err := c.get("http://" + address + "/arrivals"); err != nil || !strings.Contains(body, `"ship":"Fram"`) {
 		t.Errorf("read back: %q, %v", body, err)
 	}
 	node := c.kubectl("get", "nodes", "-o", `jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}`)
