@@ -2,12 +2,11 @@ package run
 
 import (
 	"context"
-	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
-	"os"
 	"time"
 
 	"github.com/knarr-project/knarr/internal/admission"
@@ -29,11 +28,12 @@ import (
 // server holds the control plane's parts while they are put together. Each field is set by one component and read by
 // those of later phases.
 type server struct {
-	cfg  *config.Config
-	log  *slog.Logger
-	keys *pki.PKI
-	db   store.Store
-	api  *apiserver.Server
+	cfg    *config.Config
+	log    *slog.Logger
+	keys   *pki.PKI
+	db     store.Store
+	api    *apiserver.Server
+	tokens *token.Service
 }
 
 func (s *server) phases() []Phase {
@@ -89,10 +89,6 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 	if compact == 0 {
 		compact = -1
 	}
-	tokens, err := newTokens(s.cfg, s.keys)
-	if err != nil {
-		return nil, err
-	}
 	s.api, err = apiserver.New(apiserver.Config{
 		Store:        s.db,
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix(s.cfg.ServiceCIDR)},
@@ -100,15 +96,12 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		Advertise:    netip.AddrPortFrom(netip.MustParseAddr(s.cfg.AdvertiseAddress), listen.Port()),
 		KubeletTLS:   s.keys.ClientTLS(s.keys.KubeletClient),
 		CompactEvery: compact,
-		Tokens:       tokens,
 		Logger:       s.log.With("component", "apiserver"),
 	})
 	if err != nil {
 		return nil, err
 	}
-	// The server's own client first: authenticators and authorizers read through it.
-	s.api.Use(nil, auth.Masters{}, nil)
-	policy, err := s.secure(ctx, tokens)
+	policy, err := s.secure(ctx)
 	if err != nil {
 		s.api.Close()
 		return nil, err
@@ -121,66 +114,67 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 	return s.serve(ctx, listener, policy)
 }
 
-// newTokens makes the token service; its client is set when the server is there.
-func newTokens(cfg *config.Config, keys *pki.PKI) (*token.Service, error) {
-	issuer := "https://kubernetes.default.svc." + cfg.ClusterDomain
-	return token.New(token.Config{Issuer: issuer, Keys: keys.ServiceAccount})
+// own is the API server's client for its own needs.
+func (s *server) own() client.Interface {
+	return s.api.Client(auth.Component(auth.UserAPIServer, auth.GroupMasters))
 }
 
-// secure builds authentication, authorization and admission on the server's own client.
-func (s *server) secure(ctx context.Context, tokens *token.Service) (*rbac.Authorizer, error) {
-	own := s.api.Client(auth.Component(auth.UserAPIServer, auth.GroupMasters))
-	tokens.Client = own
-	policy, err := rbac.New(s.lifetime(ctx), own)
+// secure builds authentication, authorization and admission. They read through the server's own client, which needs no
+// more than the group of masters.
+func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
+	s.api.Use(apiserver.Security{Authorizer: auth.Masters{}})
+	policy, err := rbac.New(ctx, s.own())
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := node.New(s.lifetime(ctx), own)
+	nodes, err := node.New(ctx, s.own())
 	if err != nil {
 		return nil, err
 	}
+	tokens, err := token.New(ctx, token.Config{
+		Issuer: "https://kubernetes.default.svc." + s.cfg.ClusterDomain, Keys: s.keys.ServiceAccount, Client: s.own(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.tokens = tokens
 	authorizer := auth.Authorizers{auth.Masters{}, nodes, policy}
-	bearer := auth.Bearer{
-		Tokens:    auth.TokenAuthenticators{tokens, token.Bootstrap{Client: own, Now: time.Now}},
-		Audiences: tokens.Audiences,
-	}
-	authenticator := auth.Requests{
-		Authenticators: auth.Authenticators{
-			auth.FrontProxy{Roots: s.keys.FrontProxyCA.Pool(), Names: []string{"front-proxy-client"}, Now: time.Now},
-			auth.NewCertificates(s.keys.CA.Pool(), time.Now),
-			bearer,
-		},
-		Anonymous: true,
-	}
-	chain, err := admission.Default(s.lifetime(ctx), admission.Config{Client: own, Authorizer: authorizer, Rules: policy, Disabled: s.cfg.DisableAdmission})
+	chain, err := admission.Default(ctx, s.own(), admission.Config{Authorizer: authorizer, Roles: policy, Disable: s.cfg.DisableAdmission})
 	if err != nil {
 		return nil, err
 	}
-	s.api.Use(authenticator, authorizer, chain)
+	all := auth.TokenAuthenticators{tokens, token.NewBootstrap(ctx, s.own(), time.Now)}
+	s.api.Use(apiserver.Security{
+		Authenticator: auth.Requests{
+			Authenticators: auth.Authenticators{
+				auth.FrontProxy{Roots: s.keys.FrontProxyCA.Pool(), Names: []string{"front-proxy-client"}, Now: time.Now},
+				auth.NewCertificates(s.keys.CA.Pool(), time.Now),
+				auth.Bearer{Tokens: all, Audiences: tokens.Audiences},
+			},
+			Anonymous: true,
+		},
+		Authorizer: authorizer, Admission: chain, TokenIssuer: tokens, Tokens: all, Audiences: tokens.Audiences, Rules: policy,
+		Paths: map[string]http.Handler{
+			"/.well-known/openid-configuration": http.HandlerFunc(tokens.ServeConfiguration),
+			"/openid/v1/jwks":                   http.HandlerFunc(tokens.ServeKeys),
+		},
+	})
 	return policy, nil
 }
 
-// lifetime is a place to change what the Views of the server's own parts live with: the API server's component.
-func (s *server) lifetime(ctx context.Context) context.Context { return ctx }
-
 func (s *server) serve(ctx context.Context, listener net.Listener, policy *rbac.Authorizer) (func() error, error) {
-	done := make(chan error, 2)
-	go func() { done <- s.api.Run(ctx, listener, s.keys.ServerTLS()) }()
-	own := s.api.Client(auth.Component(auth.UserAPIServer, auth.GroupMasters))
+	done := make(chan error, 1)
 	go func() {
-		err := policy.Bootstrap(ctx, own)
-		if ctx.Err() != nil {
-			err = nil
-		}
-		done <- err
+		done <- alongside(ctx,
+			func(ctx context.Context) error { return s.api.Run(ctx, listener, s.keys.ServerTLS()) },
+			func(ctx context.Context) error {
+				if err := policy.Bootstrap(ctx, s.own()); err != nil && ctx.Err() == nil {
+					return fmt.Errorf("bootstrap policy: %w", err)
+				}
+				return nil
+			})
 	}()
-	return func() error {
-		first := <-done
-		if first != nil {
-			return first
-		}
-		return <-done
-	}, nil
+	return func() error { return <-done }, nil
 }
 
 func (s *server) startControllers(ctx context.Context) (func() error, error) {
@@ -189,7 +183,7 @@ func (s *server) startControllers(ctx context.Context) (func() error, error) {
 		ClusterName: "knarr", PodCIDR: s.cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: s.cfg.ServiceCIDR,
 		CACert: ca.CertPEM, CAKey: ca.KeyPEM, ClusterSigningTime: 365 * 24 * time.Hour,
 		NodeMonitorGrace: 40 * time.Second, TerminatedPodLimit: 12500,
-		LegacyToken: s.legacyToken,
+		LegacyToken: s.tokens.LegacyToken,
 	}
 	return Background(func(ctx context.Context) error {
 		return runControllers(ctx, cfg, func(name string) client.Interface { return s.api.Client(auth.ServiceAccount("kube-system", name)) })

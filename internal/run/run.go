@@ -1,0 +1,77 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/cri"
+)
+
+// Params is what a command hands over.
+type Params struct {
+	Config   *config.Config
+	Log      *slog.Logger
+	Progress Progress
+	// Ready is called once, when everything is usable.
+	Ready func()
+}
+
+// Up runs a server and a node in one process.
+func Up(ctx context.Context, p Params) error {
+	return p.locked(func() error {
+		s, n := p.server(), p.nodeHere()
+		n.server = s
+		return p.process(ctx, []Phase{
+			{{"keys", s.startKeys}, {"store", s.startStore}, {"container runtime", n.startRuntime}},
+			{{"API server", s.startAPI}},
+			{{"controllers", s.startControllers}, {"scheduler", s.startScheduler}, {"pod network", n.startNetwork}, {"service proxy", n.startProxy}, {"DNS", n.startDNS}, {"node agent", n.startKubelet}},
+		})
+	})
+}
+
+// Server runs the control plane alone.
+func Server(ctx context.Context, p Params) error {
+	if p.Config.Join != "" {
+		return fmt.Errorf("server --join: a control plane of several servers is not there yet; use an outside etcd (--store) with one server each")
+	}
+	return p.locked(func() error {
+		s := p.server()
+		return p.process(ctx, []Phase{
+			{{"keys", s.startKeys}, {"store", s.startStore}},
+			{{"API server", s.startAPI}},
+			{{"controllers", s.startControllers}, {"scheduler", s.startScheduler}},
+		})
+	})
+}
+
+// APIServer runs the API server and its store alone.
+func APIServer(ctx context.Context, p Params) error {
+	return p.locked(func() error {
+		s := p.server()
+		return p.process(ctx, []Phase{{{"keys", s.startKeys}, {"store", s.startStore}}, {{"API server", s.startAPI}}})
+	})
+}
+
+func (p Params) server() *server { return &server{cfg: p.Config, log: p.Log} }
+func (p Params) nodeHere() *worker {
+	if p.Config.RunDir == "" {
+		p.Config.RunDir = cri.DefaultRunDir(p.Config.DataDir)
+	}
+	return &worker{cfg: p.Config, log: p.Log}
+}
+
+func (p Params) process(ctx context.Context, phases []Phase) error {
+	return Process(ctx, phases, p.Progress, p.Ready, p.Log)
+}
+
+// locked runs fn while this process holds the data folder.
+func (p Params) locked(fn func() error) error {
+	f, err := lock(p.Config.DataDir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return fn()
+}
