@@ -166,7 +166,7 @@ func (p *PKI) Issue(spec Spec) (*Leaf, error) {
 func (p *PKI) ServerTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
-		GetCertificate: p.APIServer.GetCertificate,
+		GetCertificate: p.withCA(p.APIServer),
 		ClientAuth:     tls.RequestClientCert,
 		ClientCAs:      p.clientCAs(),
 		NextProtos:     []string{"h2", "http/1.1"},
@@ -238,4 +238,17 @@ func (p *PKI) clientCAs() *x509.CertPool {
 	pool := p.CA.Pool()
 	pool.AddCert(p.FrontProxyCA.Certificate)
 	return pool
+}
+
+// withCA presents the CA behind the leaf, so that a machine that joins can check it against its token's hash.
+func (p *PKI) withCA(leaf *Leaf) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		own, err := leaf.GetCertificate(hello)
+		if err != nil {
+			return nil, err
+		}
+		chain := *own
+		chain.Certificate = append(append([][]byte(nil), own.Certificate...), p.CA.Certificate.Raw)
+		return &chain, nil
+	}
 }
