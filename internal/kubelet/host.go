@@ -52,3 +52,6 @@ func (s objects) Secret(ctx context.Context, namespace, name string) (*corev1.Se
 func (s objects) Services(namespace string) []*corev1.Service {
 	return s.k.services.List(namespace, nil)
 }
+
+// Allocatable is what the node has for pods.
+func (k *Kubelet) Allocatable() corev1.ResourceList { return k.node.Allocatable() }

@@ -26,7 +26,8 @@ func Up(ctx context.Context, p Params) error {
 		return p.process(ctx, []Phase{
 			{{"keys", s.startKeys}, {"store", s.startStore}, {"container runtime", n.startRuntime}},
 			{{"API server", s.startAPI}},
-			{{"controllers", s.startControllers}, {"scheduler", s.startScheduler}, {"pod network", n.startNetwork}, {"service proxy", n.startProxy}, {"DNS", n.startDNS}, {"node agent", n.startKubelet}},
+			{{"controllers", s.startControllers}, {"scheduler", s.startScheduler}},
+			n.parts(),
 		})
 	})
 }

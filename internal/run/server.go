@@ -181,20 +181,22 @@ func (s *server) serve(ctx context.Context, listener net.Listener, policy *rbac.
 }
 
 func (s *server) startControllers(ctx context.Context) (func() error, error) {
-	ca := s.keys.CA
-	cfg := controller.Config{
-		ClusterName: "knarr", PodCIDR: s.cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: s.cfg.ServiceCIDR,
-		CACert: ca.CertPEM, CAKey: ca.KeyPEM, ClusterSigningTime: 365 * 24 * time.Hour,
-		NodeMonitorGrace: 40 * time.Second, TerminatedPodLimit: 12500,
-		LegacyToken: s.tokens.LegacyToken,
-	}
+	cfg := controllerConfig(s.cfg)
+	cfg.CACert, cfg.CAKey, cfg.LegacyToken = s.keys.CA.CertPEM, s.keys.CA.KeyPEM, s.tokens.LegacyToken
 	return Background(func(ctx context.Context) error {
 		return runControllers(ctx, cfg, func(name string) client.Interface { return s.api.Client(auth.ServiceAccount("kube-system", name)) })
 	})(ctx)
 }
 
+func controllerConfig(cfg *config.Config) controller.Config {
+	return controller.Config{
+		ClusterName: "knarr", PodCIDR: cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: cfg.ServiceCIDR,
+		ClusterSigningTime: 365 * 24 * time.Hour, NodeMonitorGrace: 40 * time.Second, TerminatedPodLimit: 12500,
+	}
+}
+
 func runControllers(ctx context.Context, cfg controller.Config, clientFor func(name string) client.Interface) error {
-	events := newRecorder(clientFor("controller-manager"), "kube-controller-manager")
+	events := newRecorder(clientFor("controller-manager"), "kube-controller-manager", "")
 	return alongside(ctx, events.Run, func(ctx context.Context) error {
 		return controller.RunAll(ctx, controllers.All(), func(s controller.Starter) (controller.Env, error) {
 			return controller.Env{Client: clientFor(s.Name), Events: events.As(s.Name), Config: cfg}, nil
@@ -209,6 +211,6 @@ func (s *server) startScheduler(ctx context.Context) (func() error, error) {
 }
 
 func runScheduler(ctx context.Context, c client.Interface, log *slog.Logger) error {
-	events := newRecorder(c, "default-scheduler")
+	events := newRecorder(c, "default-scheduler", "")
 	return alongside(ctx, events.Run, scheduler.New(scheduler.Config{Client: c, Events: events, Logger: log.With("component", "scheduler")}).Run)
 }

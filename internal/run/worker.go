@@ -2,18 +2,22 @@ package run
 
 import (
 	"context"
-	"fmt"
+	"crypto/tls"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/cri"
 	"github.com/knarr-project/knarr/internal/image"
+	"github.com/knarr-project/knarr/internal/kubelet"
 	"github.com/knarr-project/knarr/internal/network"
 	"github.com/knarr-project/knarr/internal/proxy"
+	"github.com/knarr-project/knarr/internal/volume"
 )
 
 // worker holds a node's parts while they are put together.
@@ -25,7 +29,13 @@ type worker struct {
 	// remote are clients by identity where server is nil.
 	remote func(user string) (client.Interface, error)
 
-	runtime *cri.Services
+	runtime    *cri.Services
+	kubeletTLS *tls.Config // where server is nil
+}
+
+// parts are what runs on every node, once there are a runtime and a way to the API.
+func (w *worker) parts() Phase {
+	return Phase{{"pod network", w.startNetwork}, {"service proxy", w.startProxy}, {"DNS", w.startDNS}, {"node agent", w.startKubelet}}
 }
 
 // client gives a part of the node its access: to the server in this process, or over HTTPS.
@@ -98,15 +108,45 @@ func (w *worker) startProxy(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	first, last, err := w.cfg.NodePorts()
+	own := networkConfig(w.cfg, c)
+	p, err := proxy.New(proxy.Config{NodeName: w.cfg.NodeName, Client: c, ClusterCIDRs: own.ClusterCIDRs, ServiceCIDRs: own.ServiceCIDRs})
 	if err != nil {
 		return nil, err
 	}
-	_ = first
-	_ = last
-	p, err := proxy.New(proxy.Config{NodeName: w.cfg.NodeName, Client: c})
-	if err != nil {
-		return nil, fmt.Errorf("service proxy: %w", err)
-	}
 	return Background(p.Run)(ctx)
+}
+
+func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
+	c, err := w.client(w.nodeUser())
+	if err != nil {
+		return nil, err
+	}
+	serving := w.kubeletTLS
+	if serving == nil {
+		serving = &tls.Config{
+			GetCertificate: w.server.keys.Kubelet.GetCertificate, ClientCAs: w.server.keys.CA.Pool(),
+			ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12,
+		}
+	}
+	events := newRecorder(c, "kubelet", w.cfg.NodeName)
+	var agent *kubelet.Kubelet
+	volumes := volume.New(volume.Options{Client: c, NodeName: w.cfg.NodeName, Log: w.log.With("component", "volumes"), Allocatable: func() corev1.ResourceList { return agent.Allocatable() }})
+	agent, err = kubelet.New(kubelet.Config{
+		NodeName: w.cfg.NodeName, RootDir: w.cfg.Path("kubelet"), Client: c, Events: events,
+		Runtime: w.runtime.Runtime, Images: w.runtime.Images, RuntimeEndpoint: w.runtime.Endpoint, Volumes: volumes,
+		ClusterDNS: []string{w.cfg.ServiceIP(10).String()}, ClusterDomain: w.cfg.ClusterDomain,
+		CgroupRoot: w.cfg.CgroupRoot, StaticPodPath: w.cfg.StaticPods, ManifestURL: w.cfg.ManifestURL,
+		Listen: w.cfg.KubeletListen, TLS: serving, MaxPods: w.cfg.MaxPods, NodeIPs: []string{w.cfg.AdvertiseAddress}, NodeLabels: w.cfg.NodeLabels,
+		Logger: w.log.With("component", "kubelet"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return Background(func(ctx context.Context) error {
+		return alongside(ctx, events.Run, func(ctx context.Context) error { volumes.Run(ctx); return nil }, agent.Run)
+	})(ctx)
+}
+
+func newRecorder(c client.Interface, component, host string) *client.EventRecorder {
+	return client.NewRecorder(c, component, host)
 }

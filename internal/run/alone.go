@@ -1,0 +1,166 @@
+package run
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/cert"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/controller"
+)
+
+// Node runs a worker of a cluster whose server is elsewhere.
+func Node(ctx context.Context, p Params) error {
+	if p.Config.Join == "" {
+		return errors.New("node: --join URL is missing: the server to join, with a --token made there by `knarr token create`")
+	}
+	return p.locked(func() error {
+		n := p.nodeHere()
+		return p.process(ctx, []Phase{
+			{{"membership", n.startMembership}, {"container runtime", n.startRuntime}},
+			n.parts(),
+		})
+	})
+}
+
+// startMembership joins, or takes up what an earlier join has left.
+func (w *worker) startMembership(ctx context.Context) (func() error, error) {
+	j, err := join(ctx, w.cfg)
+	if err != nil {
+		return nil, err
+	}
+	w.kubeletTLS = j.kubeletTLS()
+	return nil, w.reach(j.config())
+}
+
+// reach makes the node's only identity the one of the configuration.
+func (w *worker) reach(config *rest.Config) error {
+	c, err := client.Remote(config)
+	if err != nil {
+		return err
+	}
+	w.remote = func(string) (client.Interface, error) { return c, nil }
+	return nil
+}
+
+// kubeconfig reads the file that a component alone is given.
+func (p Params) kubeconfig() (*rest.Config, error) {
+	if p.Config.Kubeconfig == "" {
+		return nil, errors.New("--kubeconfig is missing: how to reach the API server")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", p.Config.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", p.Config.Kubeconfig, err)
+	}
+	return config, nil
+}
+
+// alone runs one component against an API server elsewhere.
+func (p Params) alone(ctx context.Context, name string, run func(ctx context.Context, c client.Interface, config *rest.Config) error) error {
+	config, err := p.kubeconfig()
+	if err != nil {
+		return err
+	}
+	c, err := client.Remote(config)
+	if err != nil {
+		return err
+	}
+	return p.process(ctx, []Phase{{{name, Background(func(ctx context.Context) error { return run(ctx, c, config) })}}})
+}
+
+// Scheduler runs the scheduler alone, where its lease makes it the leader.
+func Scheduler(ctx context.Context, p Params) error {
+	return p.alone(ctx, "scheduler", func(ctx context.Context, c client.Interface, _ *rest.Config) error {
+		return lead(ctx, c, "kube-scheduler", func(ctx context.Context) error { return runScheduler(ctx, c, p.Log) })
+	})
+}
+
+// Controllers runs the controllers alone, where their lease makes them the leader.
+func Controllers(ctx context.Context, p Params) error {
+	return p.alone(ctx, "controllers", func(ctx context.Context, c client.Interface, config *rest.Config) error {
+		ca := config.CAData
+		if len(ca) == 0 && config.CAFile != "" {
+			var err error
+			if ca, err = os.ReadFile(config.CAFile); err != nil {
+				return err
+			}
+		}
+		cfg := controllerConfig(p.Config)
+		cfg.CACert = ca
+		return lead(ctx, c, "kube-controller-manager", func(ctx context.Context) error {
+			return runControllers(ctx, cfg, func(string) client.Interface { return c })
+		})
+	})
+}
+
+// lead runs fn while this process holds the lease that upstream's component of the same name would hold.
+func lead(ctx context.Context, c client.Interface, name string, fn func(ctx context.Context) error) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	return controller.Election{
+		Client: c, Namespace: "kube-system", Name: name, Identity: fmt.Sprintf("%s_%d_%d", host, os.Getpid(), time.Now().UnixNano()),
+	}.Run(ctx, fn)
+}
+
+// Kubelet runs the node agent alone, with its runtime and network.
+func Kubelet(ctx context.Context, p Params) error {
+	return p.onNode(ctx, func(w *worker) Phase {
+		return Phase{{"pod network", w.startNetwork}, {"node agent", w.startKubelet}}
+	}, true)
+}
+
+// Proxy runs the service proxy alone.
+func Proxy(ctx context.Context, p Params) error {
+	return p.onNode(ctx, func(w *worker) Phase { return Phase{{"service proxy", w.startProxy}} }, false)
+}
+
+func (p Params) onNode(ctx context.Context, phase func(*worker) Phase, runtime bool) error {
+	config, err := p.kubeconfig()
+	if err != nil {
+		return err
+	}
+	w := p.nodeHere()
+	if err := w.reach(config); err != nil {
+		return err
+	}
+	w.kubeletTLS = &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert}
+	var phases []Phase
+	if runtime {
+		if w.kubeletTLS, err = selfSigned(p.Config, config); err != nil {
+			return err
+		}
+		phases = append(phases, Phase{{"container runtime", w.startRuntime}})
+	}
+	return p.process(ctx, append(phases, phase(w)))
+}
+
+// selfSigned serves the node's API with a certificate of its own making, as upstream's kubelet does without one; clients
+// are known by the cluster's CA.
+func selfSigned(cfg *config.Config, reach *rest.Config) (*tls.Config, error) {
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(cfg.NodeName, []net.IP{net.ParseIP(cfg.AdvertiseAddress)}, nil)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	ca := x509.NewCertPool()
+	if err := rest.LoadTLSFiles(reach); err != nil {
+		return nil, err
+	}
+	ca.AppendCertsFromPEM(reach.CAData)
+	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: ca, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}, nil
+}
