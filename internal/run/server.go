@@ -1,12 +1,14 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/knarr-project/knarr/internal/admission"
@@ -184,7 +186,12 @@ func (s *server) startControllers(ctx context.Context) (func() error, error) {
 	cfg := controllerConfig(s.cfg)
 	cfg.CACert, cfg.CAKey, cfg.LegacyToken = s.keys.CA.CertPEM, s.keys.CA.KeyPEM, s.tokens.LegacyToken
 	return Background(func(ctx context.Context) error {
-		return runControllers(ctx, cfg, func(name string) client.Interface { return s.api.Client(auth.ServiceAccount("kube-system", name)) })
+		return runControllers(ctx, cfg, func(account string) client.Interface {
+			if strings.HasPrefix(account, "system:") {
+				return s.api.Client(auth.Component(account))
+			}
+			return s.api.Client(auth.ServiceAccount("kube-system", account))
+		})
 	})(ctx)
 }
 
@@ -195,11 +202,11 @@ func controllerConfig(cfg *config.Config) controller.Config {
 	}
 }
 
-func runControllers(ctx context.Context, cfg controller.Config, clientFor func(name string) client.Interface) error {
-	events := newRecorder(clientFor("controller-manager"), "kube-controller-manager", "")
+func runControllers(ctx context.Context, cfg controller.Config, clientFor func(account string) client.Interface) error {
+	events := newRecorder(clientFor(auth.UserControllers), "kube-controller-manager", "")
 	return alongside(ctx, events.Run, func(ctx context.Context) error {
 		return controller.RunAll(ctx, controllers.All(), func(s controller.Starter) (controller.Env, error) {
-			return controller.Env{Client: clientFor(s.Name), Events: events.As(s.Name), Config: cfg}, nil
+			return controller.Env{Client: clientFor(cmp.Or(s.Account, s.Name)), Events: events.As(s.Name), Config: cfg}, nil
 		})
 	})
 }
