@@ -27,6 +27,11 @@ func alongside(ctx context.Context, parts ...func(context.Context) error) error 
 	return nil
 }
 
+// background makes a part of what only ends with its context.
+func background(run func(context.Context)) func(context.Context) error {
+	return func(ctx context.Context) error { run(ctx); return nil }
+}
+
 // connectStore reaches an outside etcd, with TLS when its URLs or the flags ask for it.
 func connectStore(ctx context.Context, cfg *config.Config) (store.Store, error) {
 	var tlsConfig *tls.Config

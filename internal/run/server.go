@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/knarr-project/knarr/internal/admission"
@@ -202,12 +203,17 @@ func controllerConfig(cfg *config.Config) controller.Config {
 	}
 }
 
+// runControllers runs every controller, each with a client and an event recorder of its own name.
 func runControllers(ctx context.Context, cfg controller.Config, clientFor func(account string) client.Interface) error {
-	events := newRecorder(clientFor(auth.UserControllers), "kube-controller-manager", "")
-	return alongside(ctx, events.Run, func(ctx context.Context) error {
-		return controller.RunAll(ctx, controllers.All(), func(s controller.Starter) (controller.Env, error) {
-			return controller.Env{Client: clientFor(cmp.Or(s.Account, s.Name)), Events: events.As(s.Name), Config: cfg}, nil
-		})
+	ctx, cancel := context.WithCancel(ctx)
+	var recorders sync.WaitGroup
+	defer recorders.Wait()
+	defer cancel()
+	return controller.RunAll(ctx, controllers.All(), func(s controller.Starter) (controller.Env, error) {
+		c := clientFor(cmp.Or(s.Account, s.Name))
+		events := client.NewRecorder(c, s.Name, "")
+		recorders.Go(func() { events.Run(ctx) })
+		return controller.Env{Client: c, Events: events, Config: cfg}, nil
 	})
 }
 
@@ -218,6 +224,6 @@ func (s *server) startScheduler(ctx context.Context) (func() error, error) {
 }
 
 func runScheduler(ctx context.Context, c client.Interface, log *slog.Logger) error {
-	events := newRecorder(c, "default-scheduler", "")
-	return alongside(ctx, events.Run, scheduler.New(scheduler.Config{Client: c, Events: events, Logger: log.With("component", "scheduler")}).Run)
+	events := client.NewRecorder(c, "default-scheduler", "")
+	return alongside(ctx, background(events.Run), scheduler.New(scheduler.Config{Client: c, Events: events, Logger: log.With("component", "scheduler")}).Run)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/cri"
+	"github.com/knarr-project/knarr/internal/dns"
 	"github.com/knarr-project/knarr/internal/image"
 	"github.com/knarr-project/knarr/internal/kubelet"
 	"github.com/knarr-project/knarr/internal/network"
@@ -128,7 +129,7 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 			ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12,
 		}
 	}
-	events := newRecorder(c, "kubelet", w.cfg.NodeName)
+	events := client.NewRecorder(c, "kubelet", w.cfg.NodeName)
 	var agent *kubelet.Kubelet
 	volumes := volume.New(volume.Options{Client: c, NodeName: w.cfg.NodeName, Log: w.log.With("component", "volumes"), Allocatable: func() corev1.ResourceList { return agent.Allocatable() }})
 	agent, err = kubelet.New(kubelet.Config{
@@ -143,10 +144,22 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	return Background(func(ctx context.Context) error {
-		return alongside(ctx, events.Run, func(ctx context.Context) error { volumes.Run(ctx); return nil }, agent.Run)
+		return alongside(ctx, background(events.Run), background(volumes.Run), agent.Run)
 	})(ctx)
 }
 
-func newRecorder(c client.Interface, component, host string) *client.EventRecorder {
-	return client.NewRecorder(c, component, host)
+func (w *worker) startDNS(ctx context.Context) (func() error, error) {
+	c, err := w.client(w.nodeUser())
+	if err != nil {
+		return nil, err
+	}
+	own := networkConfig(w.cfg, c)
+	server, err := dns.New(dns.Config{
+		NodeName: w.cfg.NodeName, Client: c, Domain: w.cfg.ClusterDomain, ClusterIP: w.cfg.ServiceIP(10),
+		ClusterCIDRs: own.ClusterCIDRs, ServiceCIDRs: own.ServiceCIDRs,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return Background(server.Run)(ctx)
 }

@@ -132,6 +132,7 @@ func clusterControllers() []controllerRole {
 			rule("delete get list watch", core, "namespaces"),
 			rule("update", core, "namespaces/finalize namespaces/status"),
 			rule("delete deletecollection get list", "*", "*"),
+			rule("watch", core, "pods"), // ours, besides upstream's: it learns from events that a namespace's pods are gone
 		}},
 		{account: "node-controller", rules: []rbacv1.PolicyRule{
 			rule("delete get list patch update", core, "nodes"),
