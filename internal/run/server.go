@@ -174,9 +174,6 @@ func (s *server) serve(ctx context.Context, listener net.Listener, policy *rbac.
 				if err := policy.Bootstrap(ctx, s.own()); err != nil && ctx.Err() == nil {
 					return fmt.Errorf("bootstrap policy: %w", err)
 				}
-				if err := allowJoining(ctx, s.own()); err != nil && ctx.Err() == nil {
-					return fmt.Errorf("bootstrap policy: %w", err)
-				}
 				return nil
 			})
 	}()

@@ -35,7 +35,7 @@ type Policy struct {
 	RoleBindings        []*rbacv1.RoleBinding
 }
 
-// Bootstrap is upstream's bootstrap policy.
+// Bootstrap is upstream's bootstrap policy, and what knarr adds for nodes (addMembership).
 func Bootstrap() *Policy {
 	p := &Policy{}
 	p.addUserRoles()
@@ -44,6 +44,7 @@ func Bootstrap() *Policy {
 	p.addCertificateRoles()
 	p.addControllerRoles()
 	p.addNamespacedRoles()
+	p.addMembership()
 	p.aggregate()
 	return p
 }

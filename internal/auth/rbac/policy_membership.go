@@ -1,0 +1,29 @@
+package rbac
+
+import rbacv1 "k8s.io/api/rbac/v1"
+
+// addMembership adds what lets machines join and lets a node's own network, proxy and DNS work; it is knarr's, besides
+// upstream's policy. Machines with a token may ask for a node's certificate, which is approved by itself (kubeadm binds the
+// same roles alike); nodes renew theirs, route to one another, and keep the Service kube-dns with their part of its endpoints.
+func (p *Policy) addMembership() {
+	p.clusterRole("knarr:node",
+		rule(read, core, "nodes namespaces pods endpoints"),
+		rule("get list watch create update patch", core, "services"),
+		rule("get list watch create update patch delete", "discovery.k8s.io", "endpointslices"),
+		rule(read, "networking.k8s.io", "servicecidrs networkpolicies"),
+		rule("create patch update", events, "events"),
+	)
+	const joining = "system:bootstrappers:kubeadm:default-node-token"
+	for _, b := range []struct{ name, role, group string }{
+		{"knarr:node", "knarr:node", "system:nodes"},
+		{"knarr:node-bootstrapper", "system:node-bootstrapper", joining},
+		{"knarr:node-autoapprove-bootstrap", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", joining},
+		{"knarr:node-autoapprove-renewal", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "system:nodes"},
+	} {
+		p.ClusterRoleBindings = append(p.ClusterRoleBindings, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: bootstrapMeta("", b.name),
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: b.group}},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: b.role},
+		})
+	}
+}
