@@ -13,11 +13,12 @@ import (
 
 // View shows the cache's own objects. Who may list and watch the scope is asked once, when it is opened.
 func (c *localClient) View(ctx context.Context, res schema.GroupVersionResource, scope client.Scope) (client.View, error) {
-	op, err := c.operation(ctx, "list", res, scope.Namespace, "", nil)
+	name := selectedName(scope.FieldSelector) // somebody who may only see one object opens a View of it by name
+	op, err := c.operation(ctx, "list", res, scope.Namespace, name, nil)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.operation(ctx, "watch", res, scope.Namespace, "", nil); err != nil {
+	if _, err := c.operation(ctx, "watch", res, scope.Namespace, name, nil); err != nil {
 		return nil, err
 	}
 	e := op.endpoint

@@ -111,17 +111,24 @@ func (i *requestInfo) takeVerb(method string) {
 
 // takeNameFromSelector lets somebody who may only see one object list or watch it by metadata.name.
 func (i *requestInfo) takeNameFromSelector() {
-	raw := i.query.Get("fieldSelector")
+	if name := selectedName(i.query.Get("fieldSelector")); name != "" {
+		i.name = name
+	}
+}
+
+// selectedName is the one object's name that a field selector asks for, or "".
+func selectedName(raw string) string {
 	if raw == "" {
-		return
+		return ""
 	}
 	sel, err := fields.ParseSelector(raw)
 	if err != nil {
-		return
+		return ""
 	}
 	if name, ok := sel.RequiresExactMatch("metadata.name"); ok && !strings.ContainsAny(name, "/%") {
-		i.name = name
+		return name
 	}
+	return ""
 }
 
 func splitPath(path string) []string {
