@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
@@ -129,7 +130,7 @@ func (k kubelet) reconcile(ctx context.Context, key controller.Key) (controller.
 		return controller.Result{}, ignoreNotFound(client.Delete[*corev1.Pod](ctx, k.c.Client, key.Namespace, key.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
 	}
 	if p.Spec.NodeName == "" {
-		binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: k.node}}
+		binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: k.nodeFor(p)}}
 		_, err := k.c.Client.CreateSub(ctx, corev1.SchemeGroupVersion.WithResource("pods"), p.Namespace, p.Name, "binding", binding, metav1.CreateOptions{})
 		return controller.Result{}, ignoreNotFound(err)
 	}
@@ -147,6 +148,18 @@ func (k kubelet) reconcile(ctx context.Context, key controller.Key) (controller.
 	}
 	_, err := client.UpdateStatus(ctx, k.c.Client, p)
 	return controller.Result{}, ignoreNotFound(err)
+}
+
+// nodeFor is the node that the pod is pinned to (a DaemonSet's), or else the only one.
+func (k kubelet) nodeFor(p *corev1.Pod) string {
+	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+			if len(term.MatchFields) == 1 {
+				return term.MatchFields[0].Values[0]
+			}
+		}
+	}
+	return k.node
 }
 
 func ignoreNotFound(err error) error {
@@ -213,6 +226,39 @@ func List[T client.Object](c *Cluster) []T {
 		c.t.Fatal(err)
 	}
 	return v.List("", nil)
+}
+
+// Node creates a node that is ready.
+func Node(c *Cluster, name string, labels map[string]string) *corev1.Node {
+	c.t.Helper()
+	n, err := client.Create(c.t.Context(), c.Client, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return Retry(c, n, func(n *corev1.Node) {
+		now := metav1.Now()
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: now, LastTransitionTime: now}}
+	}, "status")
+}
+
+// Retry changes the newest state of obj, again and again until nobody else wrote meanwhile.
+func Retry[T client.Object](c *Cluster, obj T, change func(T), subresource ...string) T {
+	c.t.Helper()
+	for {
+		fresh, err := client.Get[T](c.t.Context(), c.Client, obj.GetNamespace(), obj.GetName())
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		fresh = fresh.DeepCopyObject().(T)
+		change(fresh)
+		updated, err := c.Client.Update(c.t.Context(), api.ResourceOf(fresh), fresh, metav1.UpdateOptions{}, subresource...)
+		if err == nil {
+			return updated.(T)
+		}
+		if !apierrors.IsConflict(err) {
+			c.t.Fatal(err)
+		}
+	}
 }
 
 // Template is a pod template with the label app=NAME.

@@ -129,6 +129,9 @@ func TestOrphanedSetsAreAdoptedByANewDeployment(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Eventually("the set is orphaned", func() string {
+		if n := len(controllertest.List[*appsv1.Deployment](c)); n > 0 {
+			return "the deployment is there"
+		}
 		sets := controllertest.List[*appsv1.ReplicaSet](c)
 		if len(sets) != 1 || len(sets[0].OwnerReferences) != 0 {
 			return fmt.Sprintf("%d sets", len(sets))

@@ -38,7 +38,7 @@ func (r *round) note() []*corev1.Pod {
 	uncounted := r.job.Status.UncountedTerminatedPods
 	noted := r.noted()
 	var free []*corev1.Pod
-	for _, p := range r.pods {
+	for _, p := range r.counted {
 		if len(free) >= maxPodsPerSync {
 			break
 		}

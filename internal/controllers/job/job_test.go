@@ -90,9 +90,12 @@ func TestAJobCompletesAndCountsEachPodOnce(t *testing.T) {
 			t.Errorf("pod %s keeps finalizers %v", p.Name, p.Finalizers)
 		}
 	}
-	if !slices.Contains(c.Events.List(), "Normal Completed Job completed") {
-		t.Errorf("events %q", c.Events.List())
-	}
+	c.Eventually("it is said", func() string {
+		if !slices.Contains(c.Events.List(), "Normal Completed Job completed") {
+			return fmt.Sprintf("events %q", c.Events.List())
+		}
+		return ""
+	})
 }
 
 func TestAnIndexedJobRunsEachIndex(t *testing.T) {

@@ -19,6 +19,8 @@ type round struct {
 	start time.Time
 	old   batchv1.JobStatus // as it was read
 	pods  []*corev1.Pod
+	// counted are the pods as count saw them: only these may be accounted for. One that ended since has not been judged.
+	counted []*corev1.Pod
 
 	active            []*corev1.Pod
 	terminating       int32
@@ -134,6 +136,7 @@ func (r *round) countActive() {
 
 // count finds how many pods, or indexes, have succeeded and failed, those not accounted for yet included.
 func (r *round) count() {
+	r.counted = r.pods
 	r.countActive()
 	noted := r.noted()
 	status := &r.job.Status

@@ -81,10 +81,6 @@ func TestPodsGoBeforeEverythingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p = p.DeepCopy()
-	p.Finalizers = nil
-	if _, err := client.Update(t.Context(), c.Client, p); err != nil && !apierrors.IsConflict(err) {
-		t.Fatal(err)
-	}
+	controllertest.Retry(c, p, func(p *corev1.Pod) { p.Finalizers = nil })
 	c.Eventually("the namespace goes", gone(t, c, "ordered"))
 }

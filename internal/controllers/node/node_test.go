@@ -1,0 +1,176 @@
+package node_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/controller"
+	"github.com/knarr-project/knarr/internal/controller/controllertest"
+	"github.com/knarr-project/knarr/internal/controllers/node"
+)
+
+func get(t *testing.T, c *controllertest.Cluster, name string) *corev1.Node {
+	t.Helper()
+	n, err := client.Get[*corev1.Node](t.Context(), c.Client, "", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n.DeepCopy()
+}
+
+func tainted(n *corev1.Node, key string, effect corev1.TaintEffect) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == effect })
+}
+
+func TestEachNodeGetsAPartOfThePodRange(t *testing.T) {
+	c := controllertest.New(t)
+	c.Run(node.IPAM, node.TTL)
+	for i := range 5 {
+		controllertest.Node(c, fmt.Sprintf("n%d", i), nil)
+	}
+	c.Eventually("all different", func() string {
+		seen := map[string]bool{}
+		for _, n := range controllertest.List[*corev1.Node](c) {
+			if n.Spec.PodCIDR == "" || len(n.Spec.PodCIDRs) != 1 || seen[n.Spec.PodCIDR] || n.Annotations[corev1.ObjectTTLAnnotationKey] != "0" {
+				return fmt.Sprintf("%s: %q %v", n.Name, n.Spec.PodCIDR, n.Annotations)
+			}
+			seen[n.Spec.PodCIDR] = true
+		}
+		if !seen["10.42.0.0/24"] || !seen["10.42.4.0/24"] {
+			return fmt.Sprint(seen)
+		}
+		return ""
+	})
+}
+
+func TestASilentNodeBecomesUnknownAndIsEvictedFrom(t *testing.T) {
+	c := controllertest.New(t)
+	c.Config.NodeMonitorGrace = 500 * time.Millisecond
+	c.Run(node.Lifecycle, node.TaintEviction)
+	// The other one keeps posting, so that it is not everything that is down.
+	controllertest.Node(c, "alive", nil)
+	stop := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(100 * time.Millisecond):
+				n, err := client.Get[*corev1.Node](t.Context(), c.Client, "", "alive")
+				if err != nil {
+					continue
+				}
+				n = n.DeepCopy()
+				for i := range n.Status.Conditions {
+					if n.Status.Conditions[i].Type == corev1.NodeReady {
+						n.Status.Conditions[i].Status = corev1.ConditionTrue
+						n.Status.Conditions[i].LastHeartbeatTime = metav1.NewTime(n.Status.Conditions[i].LastHeartbeatTime.Add(time.Second))
+					}
+				}
+				_, _ = client.UpdateStatus(t.Context(), c.Client, n)
+			}
+		}
+	}()
+	defer func() { close(stop); <-ended }()
+	controllertest.Node(c, "silent", nil)
+	template := controllertest.Template("p")
+	none, later := int64(0), int64(3600)
+	pod := func(name string, seconds *int64) {
+		template.Spec.NodeName = "silent"
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: template.Spec}
+		p.Spec.TerminationGracePeriodSeconds = &none
+		p.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: seconds}}
+		controllertest.Create(c, p)
+	}
+	pod("patient", &later)
+	pod("hasty", &none)
+	c.Eventually("the node is unreachable", func() string {
+		n := get(t, c, "silent")
+		i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+		if n.Status.Conditions[i].Status != corev1.ConditionUnknown || n.Status.Conditions[i].Reason != "NodeStatusUnknown" ||
+			!tainted(n, corev1.TaintNodeUnreachable, corev1.TaintEffectNoSchedule) || !tainted(n, corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute) {
+			return fmt.Sprintf("%+v %+v", n.Status.Conditions, n.Spec.Taints)
+		}
+		return ""
+	})
+	c.Eventually("the hasty pod is deleted", func() string {
+		p, err := client.Get[*corev1.Pod](t.Context(), c.Client, "default", "hasty")
+		if apierrors.IsNotFound(err) || (err == nil && p.DeletionTimestamp != nil) {
+			return ""
+		}
+		return fmt.Sprint(err)
+	})
+	p, err := client.Get[*corev1.Pod](t.Context(), c.Client, "default", "patient")
+	if err != nil || p.DeletionTimestamp != nil {
+		t.Errorf("the patient pod is gone: %v", err)
+	}
+	controllertest.Retry(c, get(t, c, "silent"), func(n *corev1.Node) {
+		for i := range n.Status.Conditions {
+			n.Status.Conditions[i].Status = corev1.ConditionFalse
+			if n.Status.Conditions[i].Type == corev1.NodeReady {
+				n.Status.Conditions[i].Status = corev1.ConditionTrue
+				n.Status.Conditions[i].LastHeartbeatTime = metav1.Now()
+			}
+		}
+	}, "status")
+	c.Eventually("a sign of life takes the taints off", func() string {
+		if n := get(t, c, "silent"); tainted(n, corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute) {
+			return fmt.Sprint(n.Spec.Taints)
+		}
+		return ""
+	})
+}
+
+func TestCordoningTaints(t *testing.T) {
+	c := controllertest.New(t)
+	c.Run(node.Lifecycle)
+	controllertest.Node(c, "n", nil)
+	controllertest.Retry(c, get(t, c, "n"), func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	c.Eventually("it is tainted", func() string {
+		if !tainted(get(t, c, "n"), corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule) {
+			return "not yet"
+		}
+		return ""
+	})
+}
+
+func TestPodsThatNobodyElseDeletesAreCollected(t *testing.T) {
+	c := controllertest.New(t)
+	c.Config.TerminatedPodLimit = 2
+	c.Run(node.PodGC)
+	template := controllertest.Template("p")
+	for i := range 5 {
+		p := controllertest.Create(c, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("ended-%d", i)}, Spec: template.Spec}).DeepCopy()
+		p.Status.Phase = corev1.PodSucceeded
+		if _, err := client.UpdateStatus(t.Context(), c.Client, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Eventually("two ended pods are kept", func() string {
+		if n := len(controllertest.List[*corev1.Pod](c)); n != 2 {
+			return fmt.Sprint(n)
+		}
+		return ""
+	})
+	template.Spec.Containers[0].Image = "x"
+	controllertest.Create(c, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "unbound", Finalizers: []string{"example.com/hold"}}, Spec: template.Spec})
+	if err := client.Delete[*corev1.Pod](t.Context(), c.Client, "default", "unbound", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.Eventually("a deleted pod without node has failed", func() string {
+		p, err := client.Get[*corev1.Pod](t.Context(), c.Client, "default", "unbound")
+		if err != nil || !controller.PodEnded(p) {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
+}
