@@ -123,13 +123,8 @@ func (k *Kubelet) fits(pod *corev1.Pod) (reason, message string) {
 		left := have.DeepCopy()
 		left.Sub(sum)
 		if left.Cmp(q) < 0 {
-			amount := func(q resource.Quantity) int64 {
-				if name == corev1.ResourceCPU {
-					return q.MilliValue()
-				}
-				return q.Value()
-			}
-			return "OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, amount(q), amount(sum), amount(have))
+			return "OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+				name, amount(name, q), amount(name, sum), amount(name, have))
 		}
 	}
 	return "", ""
@@ -154,4 +149,28 @@ func (k *Kubelet) forbiddenSysctl(pod *corev1.Pod) string {
 		}
 	}
 	return ""
+}
+
+// resizeFits says whether the node has room for what a resize wants: reason and message of the pending condition, "" if it has.
+func (k *Kubelet) resizeFits(pod *corev1.Pod) (reason, message string) {
+	allocatable := k.node.Allocatable()
+	for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+		if have, ok := allocatable[name]; ok && q.Cmp(have) > 0 {
+			return corev1.PodReasonInfeasible, fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", name, amount(name, q), amount(name, have))
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if why, message := k.fits(pod); why != "" {
+		return corev1.PodReasonDeferred, message
+	}
+	return "", ""
+}
+
+// amount is a quantity as messages give it: CPU in thousandths.
+func amount(name corev1.ResourceName, q resource.Quantity) int64 {
+	if name == corev1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
 }

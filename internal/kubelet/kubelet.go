@@ -17,8 +17,10 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
+	"github.com/knarr-project/knarr/internal/kubelet/stats"
 	"github.com/knarr-project/knarr/internal/kubelet/status"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
+	"github.com/knarr-project/knarr/internal/volume"
 )
 
 // Kubelet is the node agent.
@@ -36,6 +38,8 @@ type Kubelet struct {
 	services client.ViewOf[*corev1.Service]
 	nodes    client.ViewOf[*corev1.Node]
 	static   *staticPods
+	stats    *stats.Collector
+	metrics  *metrics
 
 	ctx context.Context // of Run: workers of orphans start whenever the runtime tells of them
 	wg  sync.WaitGroup  // workers
@@ -73,6 +77,16 @@ func New(c Config) (*Kubelet, error) {
 	k.pleg = &pleg.Generator{Runtime: c.Runtime, Sink: k.observe, Known: k.digest, Pods: k.observedPods, Log: c.Logger}
 	k.images = images.NewManager(c.Images, c.MaxParallelPulls, objects{k}.Secret)
 	k.node = node.New(k.nodeConfig())
+	k.metrics = newMetrics(k)
+	measure := stats.Config{
+		NodeName: c.NodeName, Runtime: c.Runtime, Images: c.Images, RootDir: c.RootDir, LogsDir: c.LogsDir, Pods: k.statsPods, PIDs: c.PIDs, Now: c.Now,
+	}
+	if m, ok := c.Volumes.(interface {
+		Usage(pod *corev1.Pod, podDir string) ([]volume.Usage, error)
+	}); ok {
+		measure.VolumeUsage = m.Usage
+	}
+	k.stats = stats.New(measure)
 	return k, nil
 }
 
@@ -155,7 +169,7 @@ func (k *Kubelet) workerDeps() *worker.Deps {
 		Client: k.Client, Events: k.Events, Prober: &probe.Prober{Runtime: k.Runtime}, Sources: objects{k}, Host: host{k},
 		Users:   &worker.UserNamespaces{RootDir: k.RootDir, First: 65536 * 2, Count: 1024},
 		RootDir: k.RootDir, LogsDir: k.LogsDir, ClusterDomain: k.ClusterDomain, SeccompRoot: k.RootDir + "/seccomp", SeccompDefault: k.SeccompDefault,
-		Now: k.Now, Log: k.log, Gone: k.gone,
+		Now: k.Now, Log: k.log, Gone: k.gone, ProbeCount: k.metrics.probe, Fits: k.resizeFits, Admitted: k.admitAlways,
 	}
 }
 
@@ -262,6 +276,7 @@ func (k *Kubelet) gone(uid types.UID) {
 	k.mu.Lock()
 	delete(k.workers, uid)
 	delete(k.admitted, uid)
+	k.metrics.forget(string(uid))
 	k.mu.Unlock()
 	k.static.look()
 }

@@ -2,8 +2,15 @@ package kubelet
 
 import (
 	"context"
+	"net"
+	"strconv"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/knarr-project/knarr/internal/kubelet/server"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
@@ -14,11 +21,42 @@ func (k *Kubelet) serve(ctx context.Context) (run func(context.Context), err err
 	if k.Listen == "-" {
 		return func(context.Context) {}, nil
 	}
+	authn, authz := k.Authenticator, k.Authorizer
+	delegated := &server.Delegated{Client: k.Client, Now: k.Now}
+	if authn == nil {
+		authn = delegated
+	}
+	if authz == nil {
+		authz = delegated
+	}
 	run, _, err = server.Listen(ctx, server.Config{
-		Listen: k.Listen, TLS: k.TLS, Authenticator: k.Authenticator, Authorizer: k.Authorizer, NodeName: k.NodeName, Runtime: k.Runtime,
-		Images: k.Images, Pods: pods{k}, LogsDir: k.LogsDir, SystemLogs: "/var/log", Healthy: k.healthy, Log: k.log,
+		Listen: k.Listen, TLS: k.TLS, Authenticator: authn, Authorizer: authz, NodeName: k.NodeName, Runtime: k.Runtime,
+		Images: k.Config.Images, Pods: pods{k}, LogsDir: k.LogsDir, SystemLogs: "/var/log", Healthy: k.healthy, Log: k.log,
+		Stats: k.stats, Metrics: k.metrics.handler(), Probes: k.metrics.probeHandler(), Configz: k.configz(),
 	})
 	return run, err
+}
+
+// configz is the configuration in force, in the shape of upstream's KubeletConfiguration.
+func (k *Kubelet) configz() any {
+	_, port, _ := net.SplitHostPort(k.Listen)
+	number, _ := strconv.ParseInt(port, 10, 32)
+	yes, no := true, false
+	maxFiles, high, low := int32(k.LogMaxFiles), int32(k.ImageGCHigh), int32(k.ImageGCLow)
+	driver := "cgroupfs"
+	c := kubeletconfig.KubeletConfiguration{
+		StaticPodPath: k.StaticPodPath, StaticPodURL: k.ManifestURL, Port: int32(number), ClusterDomain: k.ClusterDomain, ClusterDNS: k.ClusterDNS,
+		MaxPods: int32(k.MaxPods), ContainerLogMaxFiles: &maxFiles, ContainerLogMaxSize: resource.NewQuantity(k.LogMaxSize, resource.BinarySI).String(),
+		ImageGCHighThresholdPercent: &high, ImageGCLowThresholdPercent: &low, EvictionHard: k.EvictionHard, EvictionSoft: k.EvictionSoft,
+		CgroupRoot: k.CgroupRoot, CgroupsPerQOS: &yes, CgroupDriver: driver, CPUCFSQuota: &yes, SeccompDefault: &k.SeccompDefault,
+		AllowedUnsafeSysctls: k.AllowedUnsafeSysctls, RegisterNode: &yes, FailSwapOn: &no, ContainerRuntimeEndpoint: k.RuntimeEndpoint,
+		SyncFrequency: metav1.Duration{Duration: time.Minute}, FileCheckFrequency: metav1.Duration{Duration: k.SourcePeriod},
+		HTTPCheckFrequency: metav1.Duration{Duration: k.SourcePeriod}, NodeLeaseDurationSeconds: 40, EnableServer: &yes, ResolverConfig: &k.ResolvConf,
+		PodLogsDir: k.LogsDir, RegisterWithTaints: k.RegisterWithTaints,
+	}
+	c.Authentication.Anonymous.Enabled, c.Authentication.Webhook.Enabled = &no, &yes
+	c.Authorization.Mode = "Webhook"
+	return c
 }
 
 func (k *Kubelet) healthy() error { return k.pleg.Healthy(k.Now()) }
@@ -46,6 +84,18 @@ func (p pods) Views() []worker.View {
 	var out []worker.View
 	for _, w := range p.k.Workers() {
 		out = append(out, w.View())
+	}
+	return out
+}
+
+// statsPods are the pods to measure.
+func (k *Kubelet) statsPods() []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, w := range k.Workers() {
+		v := w.View()
+		p := v.Pod.DeepCopy()
+		p.Status = v.Status
+		out = append(out, p)
 	}
 	return out
 }

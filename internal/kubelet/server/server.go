@@ -18,6 +18,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/kubelet/stats"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
 )
 
@@ -45,7 +46,7 @@ type Config struct {
 	Healthy func() error
 	// Configz is what /configz tells.
 	Configz any
-	Stats   *Stats
+	Stats   *stats.Collector
 	Metrics http.Handler
 	Probes  http.Handler
 	Log     *slog.Logger
@@ -107,9 +108,9 @@ func (s *Server) Handler() http.Handler {
 		mux.Handle("GET /logs/", http.StripPrefix("/logs/", http.FileServer(http.Dir(s.SystemLogs))))
 	}
 	if s.Stats != nil {
-		mux.HandleFunc("GET /stats/summary", s.Stats.serveSummary)
-		mux.HandleFunc("GET /metrics/resource", s.Stats.serveResource)
-		mux.HandleFunc("GET /metrics/cadvisor", s.Stats.serveCadvisor)
+		mux.HandleFunc("GET /stats/summary", s.Stats.ServeSummary)
+		mux.HandleFunc("GET /metrics/resource", s.Stats.ServeResource)
+		mux.HandleFunc("GET /metrics/cadvisor", s.Stats.ServeCadvisor)
 	}
 	if s.Metrics != nil {
 		mux.Handle("GET /metrics", s.Metrics)

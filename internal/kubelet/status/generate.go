@@ -27,6 +27,9 @@ func Generate(in Input) corev1.PodStatus {
 	s.QOSClass = spec.QOS(pod)
 	in.addresses(&s)
 	in.containers(&s)
+	if pod.Spec.Resources != nil {
+		s.AllocatedResources, s.Resources = pod.Spec.Resources.Requests.DeepCopy(), pod.Spec.Resources.DeepCopy()
+	}
 	s.Phase = in.phase(&s)
 	if in.Failed != "" {
 		s.Reason, s.Message = in.FailedReason, in.FailedMessage

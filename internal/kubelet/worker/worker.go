@@ -121,6 +121,7 @@ func New(d *Deps, pod *corev1.Pod, observed *pleg.Observed) *Worker {
 	w.probes = &probe.Set{
 		Prober: d.Prober, Changed: func() { w.post(func() {}) }, Unhealthy: w.unhealthy, Count: d.ProbeCount,
 	}
+	w.adoptResources()
 	w.see()
 	return w
 }
