@@ -23,7 +23,7 @@ func TestRowsFitTheColumnsOfRandomObjects(t *testing.T) {
 			t.Errorf("%s has no columns", gr)
 			continue
 		}
-		for seed := range int64(40) {
+		for seed := range int64(15) {
 			obj := k.New()
 			if seed > 0 {
 				newFiller(seed).Fill(obj)

@@ -50,7 +50,7 @@ func TestDefaultsAndPrepareOfRandomObjects(t *testing.T) {
 		k, _ := api.ByResource(gr)
 		k = hubOf(k)
 		t.Run(gr.String(), func(t *testing.T) {
-			for seed := range int64(60) {
+			for seed := range int64(25) {
 				obj, old := k.New(), k.New()
 				newFiller(seed).Fill(obj)
 				newFiller(seed + 1000).Fill(old)

@@ -33,15 +33,33 @@ func rbacStrategy() *Strategy {
 	return s
 }
 
+func roleStrategy() *Strategy {
+	s := rbacStrategy()
+	s.ValidateCreate = checks(validateRole)
+	s.ValidateUpdate = checksBoth(validateRoleUpdate)
+	return s
+}
+
+func clusterRoleStrategy() *Strategy {
+	s := rbacStrategy()
+	s.ValidateCreate = checks(validateClusterRole)
+	s.ValidateUpdate = checksBoth(validateClusterRoleUpdate)
+	return s
+}
+
 func roleBindingStrategy() *Strategy {
 	s := rbacStrategy()
 	s.Default = on(defaultRoleBinding)
+	s.ValidateCreate = checks(validateRoleBinding)
+	s.ValidateUpdate = checksBoth(validateRoleBindingUpdate)
 	return s
 }
 
 func clusterRoleBindingStrategy() *Strategy {
 	s := rbacStrategy()
 	s.Default = on(defaultClusterRoleBinding)
+	s.ValidateCreate = checks(validateClusterRoleBinding)
+	s.ValidateUpdate = checksBoth(validateClusterRoleBindingUpdate)
 	return s
 }
 
@@ -75,12 +93,16 @@ func endpointSliceStrategy() *Strategy {
 		setGeneration(e, old, e.AddressType != old.AddressType || !apiequality.Semantic.DeepEqual(e.Endpoints, old.Endpoints) ||
 			!apiequality.Semantic.DeepEqual(e.Ports, old.Ports) || !apiequality.Semantic.DeepEqual(e.Labels, old.Labels))
 	})
+	s.ValidateCreate = checks(validateEndpointSlice)
+	s.ValidateUpdate = checksBoth(validateEndpointSliceUpdate)
 	return s
 }
 
 func storageClassStrategy() *Strategy {
 	s := plain(true)
 	s.Default = on(defaultStorageClass)
+	s.ValidateCreate = checks(validateStorageClass)
+	s.ValidateUpdate = checksBoth(validateStorageClassUpdate)
 	return s
 }
 
@@ -91,16 +113,38 @@ func csiDriverStrategy() *Strategy {
 		setGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec.TokenRequests, old.Spec.TokenRequests) ||
 			!equalPointers(d.Spec.RequiresRepublish, old.Spec.RequiresRepublish) || !equalPointers(d.Spec.SELinuxMount, old.Spec.SELinuxMount))
 	})
+	s.ValidateCreate = checks(validateCSIDriver)
+	s.ValidateUpdate = checksBoth(validateCSIDriverUpdate)
 	return s
 }
 
-func csiNodeStrategy() *Strategy            { return plain(false) }
-func csiStorageCapacityStrategy() *Strategy { return plain(false) }
-func volumeAttributesStrategy() *Strategy   { return plain(true) }
+func csiNodeStrategy() *Strategy {
+	s := plain(false)
+	s.ValidateCreate = checks(validateCSINode)
+	s.ValidateUpdate = checksBoth(validateCSINodeUpdate)
+	return s
+}
+
+func csiStorageCapacityStrategy() *Strategy {
+	s := plain(false)
+	s.ValidateCreate = checks(validateCSIStorageCapacity)
+	s.ValidateUpdate = checksBoth(validateCSIStorageCapacityUpdate)
+	return s
+}
+
+func volumeAttributesStrategy() *Strategy {
+	s := plain(true)
+	s.ValidateCreate = checks(validateVolumeAttributes)
+	s.ValidateUpdate = checksBoth(validateVolumeAttributesUpdate)
+	return s
+}
 
 func volumeAttachmentStrategy() *Strategy {
 	s := withStatus(false)
 	s.Default = on(defaultVolumeAttachment)
+	s.ValidateCreate = checks(validateVolumeAttachment)
+	s.ValidateUpdate = checksBoth(validateVolumeAttachmentUpdate)
+	s.ValidateStatus = checksBoth(validateVolumeAttachmentStatus)
 	return s
 }
 
@@ -109,16 +153,25 @@ func priorityClassStrategy() *Strategy {
 	s.Default = on(defaultPriorityClass)
 	s.PrepareCreate = on(func(c *schedulingv1.PriorityClass) { c.Generation = 1 })
 	s.PrepareUpdate = onBoth(func(c, old *schedulingv1.PriorityClass) { c.Generation = old.Generation })
+	s.ValidateCreate = checks(validatePriorityClass)
+	s.ValidateUpdate = checksBoth(validatePriorityClassUpdate)
 	return s
 }
 
 func leaseStrategy() *Strategy {
 	s := plain(false)
 	s.AllowCreateOnUpdate = true
+	s.ValidateCreate = checks(validateLease)
+	s.ValidateUpdate = checksBoth(validateLeaseUpdate)
 	return s
 }
 
-func runtimeClassStrategy() *Strategy { return plain(false) }
+func runtimeClassStrategy() *Strategy {
+	s := plain(false)
+	s.ValidateCreate = checks(validateRuntimeClass)
+	s.ValidateUpdate = checksBoth(validateRuntimeClassUpdate)
+	return s
+}
 
 func certificateRequestStrategy() *Strategy {
 	s := withStatus(true)
@@ -134,8 +187,11 @@ func certificateRequestStrategy() *Strategy {
 		// Approval and denial have a subresource, and a permission, of their own.
 		c.Status.Conditions = keepVerdict(c.Status.Conditions, request.Status.Conditions)
 	})
+	s.ValidateCreate = checks(validateCertificateRequest)
+	s.ValidateUpdate = checksBoth(validateCertificateUpdate)
+	s.ValidateStatus = checksBoth(validateCertificateStatus)
 	s.Subresource = map[string]UpdateStrategy{
-		"approval": {Prepare: onBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
+		"approval": {Validate: checksBoth(validateCertificateUpdate), Prepare: onBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
 			conditions := c.Status.Conditions
 			request := old.DeepCopy()
 			c.Spec, c.Status = request.Spec, request.Status

@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,6 +26,9 @@ func deploymentStrategy() *Strategy {
 		spec := old.DeepCopy()
 		d.Spec, d.Labels = spec.Spec, spec.Labels
 	})
+	s.ValidateCreate = checks(validateDeployment)
+	s.ValidateUpdate = checksBoth(validateDeploymentUpdate)
+	s.ValidateStatus = checksBoth(validateDeploymentStatus)
 	return s
 }
 
@@ -45,6 +49,9 @@ func daemonSetStrategy() *Strategy {
 		setTemplateGeneration(d, generation)
 		setGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec, old.Spec))
 	})
+	s.ValidateCreate = checks(validateDaemonSet)
+	s.ValidateUpdate = checksBoth(validateDaemonSetUpdate)
+	s.ValidateStatus = checksBoth(validateDaemonSetStatus)
 	return s
 }
 
@@ -62,6 +69,10 @@ func setTemplateGeneration(d *appsv1.DaemonSet, generation int64) {
 func statefulSetStrategy() *Strategy {
 	s := withStatusAndGeneration(true)
 	s.Default = on(defaultStatefulSet)
+	s.ValidateCreate = checks(validateStatefulSet)
+	s.ValidateUpdate = checksBoth(validateStatefulSetUpdate)
+	s.ValidateStatus = checksBoth(validateStatefulSetStatus)
+	s.ValidateName = apivalidation.NameIsDNSLabel
 	return s
 }
 
@@ -72,10 +83,18 @@ func replicaSetStrategy() *Strategy {
 	s.Fields = func(obj runtime.Object) fields.Set {
 		return fields.Set{"status.replicas": strconv.Itoa(int(obj.(*appsv1.ReplicaSet).Status.Replicas))}
 	}
+	s.ValidateCreate = checks(validateReplicaSet)
+	s.ValidateUpdate = checksBoth(validateReplicaSetUpdate)
+	s.ValidateStatus = checksBoth(validateReplicaSetStatus)
 	return s
 }
 
-func controllerRevisionStrategy() *Strategy { return plain(true) }
+func controllerRevisionStrategy() *Strategy {
+	s := plain(true)
+	s.ValidateCreate = checks(validateControllerRevision)
+	s.ValidateUpdate = checksBoth(validateControllerRevisionUpdate)
+	return s
+}
 
 func jobStrategy() *Strategy {
 	s := withStatusAndGeneration(true)
@@ -86,6 +105,9 @@ func jobStrategy() *Strategy {
 	s.Fields = func(obj runtime.Object) fields.Set {
 		return fields.Set{"status.successful": strconv.Itoa(int(obj.(*batchv1.Job).Status.Succeeded))}
 	}
+	s.ValidateCreate = checks(validateJob)
+	s.ValidateUpdate = checksBoth(validateJobUpdate)
+	s.ValidateStatus = checksBoth(validateJobStatus)
 	return s
 }
 
@@ -132,12 +154,17 @@ func prepareJob(j *batchv1.Job) {
 func cronJobStrategy() *Strategy {
 	s := withStatusAndGeneration(true)
 	s.Default = on(defaultCronJob)
+	s.ValidateCreate = checks(validateCronJob)
+	s.ValidateUpdate = checksBoth(validateCronJobUpdate)
 	return s
 }
 
 func autoscalerStrategy() *Strategy {
 	s := withStatus(true)
 	s.Default = on(defaultAutoscaler)
+	s.ValidateCreate = checks(validateAutoscaler)
+	s.ValidateUpdate = checksBoth(validateAutoscalerUpdate)
+	s.ValidateStatus = checksBoth(validateAutoscalerStatus)
 	return s
 }
 

@@ -1,0 +1,388 @@
+package resource
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const mismatch = "`selector` does not match template `labels`"
+
+var specPath = field.NewPath("spec")
+
+// count is a number of a status with its field.
+type count struct {
+	name  string
+	value int32
+}
+
+func nonNegativeCounts(path *field.Path, counts ...count) field.ErrorList {
+	var errs field.ErrorList
+	for _, c := range counts {
+		errs = append(errs, validateNonNegative(int64(c.value), path.Child(c.name))...)
+	}
+	return errs
+}
+
+// atMost refuses counts above a limit.
+func atMost(path *field.Path, limit int32, message string, counts ...count) field.ErrorList {
+	var errs field.ErrorList
+	for _, c := range counts {
+		if c.value > limit {
+			errs = append(errs, field.Invalid(path.Child(c.name), c.value, message))
+		}
+	}
+	return errs
+}
+
+// optionalNonNegative checks a number that may be missing.
+func optionalNonNegative[T int32 | int64](value *T, path *field.Path) field.ErrorList {
+	if value == nil {
+		return nil
+	}
+	return validateNonNegative(int64(*value), path)
+}
+
+// notDecremented refuses a counter that goes back.
+func notDecremented(value, old *int32, path *field.Path) field.ErrorList {
+	if old == nil {
+		return nil
+	}
+	if value == nil || *value < *old {
+		return field.ErrorList{field.Invalid(path, value, "cannot be decremented")}
+	}
+	return nil
+}
+
+// requiredSelector checks the selector of a workload: there, valid and not empty.
+func requiredSelector(s *metav1.LabelSelector, path *field.Path, empty string) field.ErrorList {
+	if s == nil {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	errs := validateSelector(s, path)
+	if len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		errs = append(errs, field.Invalid(path, s, empty))
+	}
+	return errs
+}
+
+// selectsTemplate checks that pods made of the template are the workload's own.
+func selectsTemplate(selector labels.Selector, t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
+	if !selector.Empty() && !selector.Matches(labels.Set(t.Labels)) {
+		return field.ErrorList{field.Invalid(path.Child("metadata", "labels"), t.Labels, mismatch)}
+	}
+	return nil
+}
+
+// runsForever checks what the pods of a workload have that replaces them when they end.
+func runsForever(t *corev1.PodTemplateSpec, path *field.Path, workload string) field.ErrorList {
+	errs := notSupportedUnless(t.Spec.RestartPolicy, path.Child("spec", "restartPolicy"), corev1.RestartPolicyAlways)
+	if t.Spec.ActiveDeadlineSeconds != nil {
+		errs = append(errs, field.Forbidden(path.Child("spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in "+workload+" is not Supported"))
+	}
+	return errs
+}
+
+// replicatedTemplate checks the template of deployments and replica sets.
+func replicatedTemplate(s *metav1.LabelSelector, t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return field.ErrorList{field.Invalid(path.Child("selector"), s, "invalid label selector")}
+	}
+	path = path.Child("template")
+	errs := selectsTemplate(selector, t, path)
+	errs = append(errs, validatePodTemplate(t, path)...)
+	return append(errs, runsForever(t, path, "ReplicaSet")...)
+}
+
+func validateDeployment(d *appsv1.Deployment) field.ErrorList {
+	spec, path := &d.Spec, specPath
+	errs := optionalNonNegative(spec.Replicas, path.Child("replicas"))
+	errs = append(errs, requiredSelector(spec.Selector, path.Child("selector"), "empty selector is invalid for deployment")...)
+	errs = append(errs, replicatedTemplate(spec.Selector, &spec.Template, path)...)
+	errs = append(errs, validateDeploymentStrategy(&spec.Strategy, path.Child("strategy"))...)
+	errs = append(errs, validateNonNegative(int64(spec.MinReadySeconds), path.Child("minReadySeconds"))...)
+	errs = append(errs, optionalNonNegative(spec.RevisionHistoryLimit, path.Child("revisionHistoryLimit"))...)
+	if deadline := spec.ProgressDeadlineSeconds; deadline != nil {
+		errs = append(errs, validateNonNegative(int64(*deadline), path.Child("progressDeadlineSeconds"))...)
+		if *deadline <= spec.MinReadySeconds {
+			errs = append(errs, field.Invalid(path.Child("progressDeadlineSeconds"), deadline, "must be greater than minReadySeconds"))
+		}
+	}
+	return errs
+}
+
+func validateDeploymentUpdate(d, old *appsv1.Deployment) field.ErrorList {
+	return append(validateDeployment(d), validateImmutable(d.Spec.Selector, old.Spec.Selector, specPath.Child("selector"))...)
+}
+
+func validateDeploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.ErrorList {
+	switch s.Type {
+	case appsv1.RecreateDeploymentStrategyType:
+		if s.RollingUpdate != nil {
+			return field.ErrorList{field.Forbidden(path.Child("rollingUpdate"), "may not be specified when strategy `type` is '"+string(s.Type)+"'")}
+		}
+	case appsv1.RollingUpdateDeploymentStrategyType:
+		if s.RollingUpdate == nil {
+			return field.ErrorList{field.Required(path.Child("rollingUpdate"), "this should be defaulted and never be nil")}
+		}
+		return validateRollingDeployment(s.RollingUpdate, path.Child("rollingUpdate"))
+	default:
+		return field.ErrorList{field.NotSupported(path, s, []appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType})}
+	}
+	return nil
+}
+
+func validateRollingDeployment(r *appsv1.RollingUpdateDeployment, path *field.Path) field.ErrorList {
+	unavailable, surge := deref(r.MaxUnavailable), deref(r.MaxSurge)
+	errs := validatePositiveIntOrPercent(unavailable, path.Child("maxUnavailable"))
+	errs = append(errs, validatePositiveIntOrPercent(surge, path.Child("maxSurge"))...)
+	if amountOf(unavailable) == 0 && amountOf(surge) == 0 {
+		errs = append(errs, field.Invalid(path.Child("maxUnavailable"), r.MaxUnavailable, "may not be 0 when `maxSurge` is 0"))
+	}
+	return append(errs, validateAtMostHundredPercent(unavailable, path.Child("maxUnavailable"))...)
+}
+
+// amountOf is the number, or the number of the percentage.
+func amountOf(v intstr.IntOrString) int {
+	if percent, ok := percentOf(v); ok {
+		return percent
+	}
+	return v.IntValue()
+}
+
+func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
+	s, path := &d.Status, field.NewPath("status")
+	errs := validateNonNegative(s.ObservedGeneration, path.Child("observedGeneration"))
+	errs = append(errs, nonNegativeCounts(path, count{"replicas", s.Replicas}, count{"updatedReplicas", s.UpdatedReplicas},
+		count{"readyReplicas", s.ReadyReplicas}, count{"availableReplicas", s.AvailableReplicas}, count{"unavailableReplicas", s.UnavailableReplicas})...)
+	errs = append(errs, optionalNonNegative(s.TerminatingReplicas, path.Child("terminatingReplicas"))...)
+	errs = append(errs, optionalNonNegative(s.CollisionCount, path.Child("collisionCount"))...)
+	errs = append(errs, atMost(path, s.Replicas, aboveReplicas,
+		count{"updatedReplicas", s.UpdatedReplicas}, count{"readyReplicas", s.ReadyReplicas}, count{"availableReplicas", s.AvailableReplicas})...)
+	errs = append(errs, atMost(path, s.ReadyReplicas, aboveReady, count{"availableReplicas", s.AvailableReplicas})...)
+	return append(errs, notDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
+}
+
+const (
+	aboveReplicas = "cannot be greater than status.replicas"
+	aboveReady    = "cannot be greater than readyReplicas"
+)
+
+func validateReplicaSet(r *appsv1.ReplicaSet) field.ErrorList {
+	spec, path := &r.Spec, specPath
+	errs := optionalNonNegative(spec.Replicas, path.Child("replicas"))
+	errs = append(errs, validateNonNegative(int64(spec.MinReadySeconds), path.Child("minReadySeconds"))...)
+	errs = append(errs, requiredSelector(spec.Selector, path.Child("selector"), "empty selector is invalid for deployment")...)
+	return append(errs, replicatedTemplate(spec.Selector, &spec.Template, path)...)
+}
+
+func validateReplicaSetUpdate(r, old *appsv1.ReplicaSet) field.ErrorList {
+	return append(validateReplicaSet(r), validateImmutable(r.Spec.Selector, old.Spec.Selector, specPath.Child("selector"))...)
+}
+
+func validateReplicaSetStatus(r, _ *appsv1.ReplicaSet) field.ErrorList {
+	s, path := &r.Status, field.NewPath("status")
+	errs := nonNegativeCounts(path, count{"replicas", s.Replicas}, count{"fullyLabeledReplicas", s.FullyLabeledReplicas},
+		count{"readyReplicas", s.ReadyReplicas}, count{"availableReplicas", s.AvailableReplicas})
+	errs = append(errs, optionalNonNegative(s.TerminatingReplicas, path.Child("terminatingReplicas"))...)
+	errs = append(errs, validateNonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
+	errs = append(errs, atMost(path, s.Replicas, aboveReplicas,
+		count{"fullyLabeledReplicas", s.FullyLabeledReplicas}, count{"readyReplicas", s.ReadyReplicas}, count{"availableReplicas", s.AvailableReplicas})...)
+	return append(errs, atMost(path, s.ReadyReplicas, aboveReady, count{"availableReplicas", s.AvailableReplicas})...)
+}
+
+func validateDaemonSet(d *appsv1.DaemonSet) field.ErrorList {
+	spec, path := &d.Spec, specPath
+	template := path.Child("template")
+	errs := validateSelector(spec.Selector, path.Child("selector"))
+	if selector, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil && !selector.Matches(labels.Set(spec.Template.Labels)) {
+		errs = append(errs, field.Invalid(template.Child("metadata", "labels"), spec.Template.Labels, mismatch))
+	}
+	if s := spec.Selector; s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		errs = append(errs, field.Invalid(path.Child("selector"), s, "empty selector is invalid for daemonset"))
+	}
+	errs = append(errs, validatePodTemplate(&spec.Template, template)...)
+	errs = append(errs, runsForever(&spec.Template, template, "DaemonSet")...)
+	errs = append(errs, validateNonNegative(int64(spec.MinReadySeconds), path.Child("minReadySeconds"))...)
+	errs = append(errs, validateDaemonSetStrategy(&spec.UpdateStrategy, path.Child("updateStrategy"))...)
+	return append(errs, optionalNonNegative(spec.RevisionHistoryLimit, path.Child("revisionHistoryLimit"))...)
+}
+
+func validateDaemonSetUpdate(d, old *appsv1.DaemonSet) field.ErrorList {
+	return append(validateDaemonSet(d), validateImmutable(d.Spec.Selector, old.Spec.Selector, specPath.Child("selector"))...)
+}
+
+func validateDaemonSetStrategy(s *appsv1.DaemonSetUpdateStrategy, path *field.Path) field.ErrorList {
+	switch s.Type {
+	case appsv1.OnDeleteDaemonSetStrategyType:
+		return nil
+	case appsv1.RollingUpdateDaemonSetStrategyType:
+		if s.RollingUpdate == nil {
+			return field.ErrorList{field.Required(path.Child("rollingUpdate"), "")}
+		}
+		return validateRollingDaemonSet(s.RollingUpdate, path.Child("rollingUpdate"))
+	}
+	return field.ErrorList{field.NotSupported(path, s, []appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType})}
+}
+
+func validateRollingDaemonSet(r *appsv1.RollingUpdateDaemonSet, path *field.Path) field.ErrorList {
+	unavailable, surge := deref(r.MaxUnavailable), deref(r.MaxSurge)
+	errs := validatePositiveIntOrPercent(unavailable, path.Child("maxUnavailable"))
+	errs = append(errs, validatePositiveIntOrPercent(surge, path.Child("maxSurge"))...)
+	errs = append(errs, validateAtMostHundredPercent(unavailable, path.Child("maxUnavailable"))...)
+	errs = append(errs, validateAtMostHundredPercent(surge, path.Child("maxSurge"))...)
+	switch hasUnavailable, hasSurge := amountOf(unavailable) != 0, amountOf(surge) != 0; {
+	case hasUnavailable && hasSurge:
+		errs = append(errs, field.Invalid(path.Child("maxSurge"), r.MaxSurge, "may not be set when maxUnavailable is non-zero"))
+	case !hasUnavailable && !hasSurge:
+		errs = append(errs, field.Required(path.Child("maxUnavailable"), "cannot be 0 when maxSurge is 0"))
+	}
+	return errs
+}
+
+func validateDaemonSetStatus(d, old *appsv1.DaemonSet) field.ErrorList {
+	s, path := &d.Status, field.NewPath("status")
+	errs := nonNegativeCounts(path, count{"currentNumberScheduled", s.CurrentNumberScheduled}, count{"numberMisscheduled", s.NumberMisscheduled},
+		count{"desiredNumberScheduled", s.DesiredNumberScheduled}, count{"numberReady", s.NumberReady})
+	errs = append(errs, validateNonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
+	errs = append(errs, nonNegativeCounts(path, count{"updatedNumberScheduled", s.UpdatedNumberScheduled}, count{"numberAvailable", s.NumberAvailable},
+		count{"numberUnavailable", s.NumberUnavailable})...)
+	errs = append(errs, optionalNonNegative(s.CollisionCount, path.Child("collisionCount"))...)
+	return append(errs, notDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
+}
+
+func validateControllerRevision(r *appsv1.ControllerRevision) field.ErrorList {
+	var errs field.ErrorList
+	if r.Data.Raw == nil && r.Data.Object == nil {
+		errs = append(errs, field.Required(field.NewPath("data"), "data is mandatory"))
+	}
+	return append(errs, validateNonNegative(r.Revision, field.NewPath("revision"))...)
+}
+
+func validateControllerRevisionUpdate(r, old *appsv1.ControllerRevision) field.ErrorList {
+	errs := validateControllerRevision(r)
+	return append(errs, validateImmutable(r.Data, old.Data, field.NewPath("data"))...)
+}
+
+func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
+	errs := validateStatefulSetSpec(&s.Spec, specPath)
+	if name := s.Spec.ServiceName; name != "" {
+		errs = append(errs, invalids(specPath.Child("serviceName"), name, validation.IsDNS1123Label(name))...)
+	}
+	return errs
+}
+
+func validateStatefulSetSpec(spec *appsv1.StatefulSetSpec, path *field.Path) field.ErrorList {
+	errs := validateStatefulSetStrategies(spec, path)
+	errs = append(errs, validateRetention(spec.PersistentVolumeClaimRetentionPolicy, path.Child("persistentVolumeClaimRetentionPolicy"))...)
+	errs = append(errs, optionalNonNegative(spec.Replicas, path.Child("replicas"))...)
+	errs = append(errs, validateNonNegative(int64(spec.MinReadySeconds), path.Child("minReadySeconds"))...)
+	if spec.Ordinals != nil {
+		errs = append(errs, validateNonNegative(int64(spec.Ordinals.Start), path.Child("ordinals", "start"))...)
+	}
+	errs = append(errs, requiredSelector(spec.Selector, path.Child("selector"), "empty selector is invalid for statefulset")...)
+	template := path.Child("template")
+	selector, err := metav1.LabelSelectorAsSelector(spec.Selector)
+	if err != nil {
+		errs = append(errs, field.Invalid(path.Child("selector"), spec.Selector, ""))
+	} else {
+		// The pods' own rules are not checked here, as upstream: the claims' volumes come only with the pods.
+		errs = append(errs, selectsTemplate(selector, &spec.Template, template)...)
+		errs = append(errs, metavalidation.ValidateLabels(spec.Template.Labels, template.Child("labels"))...)
+		errs = append(errs, apivalidation.ValidateAnnotations(spec.Template.Annotations, template.Child("annotations"))...)
+	}
+	errs = append(errs, runsForever(&spec.Template, template, "StatefulSet")...)
+	return append(errs, optionalNonNegative(spec.RevisionHistoryLimit, path.Child("revisionHistoryLimit"))...)
+}
+
+func validateStatefulSetStrategies(spec *appsv1.StatefulSetSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch spec.PodManagementPolicy {
+	case "":
+		errs = append(errs, field.Required(path.Child("podManagementPolicy"), ""))
+	case appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
+	default:
+		errs = append(errs, field.Invalid(path.Child("podManagementPolicy"), spec.PodManagementPolicy,
+			fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement)))
+	}
+	strategy := path.Child("updateStrategy")
+	rolling := spec.UpdateStrategy.RollingUpdate
+	switch spec.UpdateStrategy.Type {
+	case "":
+		errs = append(errs, field.Required(strategy, ""))
+	case appsv1.OnDeleteStatefulSetStrategyType:
+		if rolling != nil {
+			errs = append(errs, field.Invalid(strategy.Child("rollingUpdate"), rolling,
+				fmt.Sprintf("only allowed for updateStrategy '%s'", appsv1.RollingUpdateStatefulSetStrategyType)))
+		}
+	case appsv1.RollingUpdateStatefulSetStrategyType:
+		if rolling != nil {
+			errs = append(errs, validateRollingStatefulSet(rolling, strategy.Child("rollingUpdate"))...)
+		}
+	default:
+		errs = append(errs, field.Invalid(strategy, spec.UpdateStrategy,
+			fmt.Sprintf("must be '%s' or '%s'", appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType)))
+	}
+	return errs
+}
+
+func validateRollingStatefulSet(r *appsv1.RollingUpdateStatefulSetStrategy, path *field.Path) field.ErrorList {
+	errs := optionalNonNegative(r.Partition, path.Child("partition"))
+	if r.MaxUnavailable != nil {
+		unavailable := path.Child("maxUnavailable")
+		errs = append(errs, validatePositiveIntOrPercent(*r.MaxUnavailable, unavailable)...)
+		if amountOf(*r.MaxUnavailable) == 0 {
+			errs = append(errs, field.Invalid(unavailable, *r.MaxUnavailable, "cannot be 0"))
+		}
+		errs = append(errs, validateAtMostHundredPercent(*r.MaxUnavailable, unavailable)...)
+	}
+	return errs
+}
+
+func validateRetention(p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy, path *field.Path) field.ErrorList {
+	if p == nil {
+		return nil
+	}
+	const keep, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+	return append(notSupportedUnless(p.WhenDeleted, path.Child("whenDeleted"), keep, remove),
+		notSupportedUnless(p.WhenScaled, path.Child("whenScaled"), keep, remove)...)
+}
+
+func validateStatefulSetUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
+	errs := validateStatefulSetSpec(&s.Spec, specPath)
+	// All but these fields is what the set is.
+	spec := s.DeepCopy().Spec
+	spec.Replicas = old.Spec.Replicas
+	spec.Template = old.Spec.Template
+	spec.UpdateStrategy = old.Spec.UpdateStrategy
+	spec.MinReadySeconds = old.Spec.MinReadySeconds
+	spec.Ordinals = old.Spec.Ordinals
+	spec.RevisionHistoryLimit = old.Spec.RevisionHistoryLimit
+	spec.PersistentVolumeClaimRetentionPolicy = old.Spec.PersistentVolumeClaimRetentionPolicy
+	if !equal(spec, old.Spec) {
+		errs = append(errs, field.Forbidden(specPath, "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "+
+			"'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"))
+	}
+	return errs
+}
+
+func validateStatefulSetStatus(set, old *appsv1.StatefulSet) field.ErrorList {
+	s, path := &set.Status, field.NewPath("status")
+	errs := nonNegativeCounts(path, count{"replicas", s.Replicas}, count{"readyReplicas", s.ReadyReplicas}, count{"currentReplicas", s.CurrentReplicas},
+		count{"updatedReplicas", s.UpdatedReplicas}, count{"availableReplicas", s.AvailableReplicas})
+	errs = append(errs, validateNonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
+	errs = append(errs, optionalNonNegative(s.CollisionCount, path.Child("collisionCount"))...)
+	errs = append(errs, atMost(path, s.Replicas, aboveReplicas, count{"readyReplicas", s.ReadyReplicas}, count{"currentReplicas", s.CurrentReplicas},
+		count{"updatedReplicas", s.UpdatedReplicas}, count{"availableReplicas", s.AvailableReplicas})...)
+	errs = append(errs, atMost(path, s.ReadyReplicas, aboveReady, count{"availableReplicas", s.AvailableReplicas})...)
+	return append(errs, notDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
+}

@@ -1,0 +1,186 @@
+package resource
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const (
+	minCertificateSeconds = 600
+	maxSignerNameLength   = validation.DNS1123SubdomainMaxLength + validation.DNS1123SubdomainMaxLength + 1 + validation.DNS1123LabelMaxLength
+	legacyUnknownSigner   = "kubernetes.io/legacy-unknown"
+	maxReasonLength       = 1024
+)
+
+// keyUsages are what a certificate may be asked for, sorted.
+var keyUsages = slices.Sorted(slices.Values([]certificatesv1.KeyUsage{
+	certificatesv1.UsageSigning, certificatesv1.UsageDigitalSignature, certificatesv1.UsageContentCommitment, certificatesv1.UsageKeyEncipherment,
+	certificatesv1.UsageKeyAgreement, certificatesv1.UsageDataEncipherment, certificatesv1.UsageCertSign, certificatesv1.UsageCRLSign,
+	certificatesv1.UsageEncipherOnly, certificatesv1.UsageDecipherOnly, certificatesv1.UsageAny, certificatesv1.UsageServerAuth,
+	certificatesv1.UsageClientAuth, certificatesv1.UsageCodeSigning, certificatesv1.UsageEmailProtection, certificatesv1.UsageSMIME,
+	certificatesv1.UsageIPsecEndSystem, certificatesv1.UsageIPsecTunnel, certificatesv1.UsageIPsecUser, certificatesv1.UsageTimestamping,
+	certificatesv1.UsageOCSPSigning, certificatesv1.UsageMicrosoftSGC, certificatesv1.UsageNetscapeSGC,
+}))
+
+func validateCertificateRequest(c *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	spec := &c.Spec
+	var errs field.ErrorList
+	if err := parseRequest(spec.Request); err != nil {
+		errs = append(errs, field.Invalid(specPath.Child("request"), spec.Request, fmt.Sprintf("%v", err)))
+	}
+	usages := specPath.Child("usages")
+	if len(spec.Usages) == 0 {
+		errs = append(errs, field.Required(usages, ""))
+	}
+	for i, u := range spec.Usages {
+		errs = append(errs, notSupportedUnless(u, usages.Index(i), keyUsages...)...)
+		if slices.Index(spec.Usages, u) < i {
+			errs = append(errs, field.Duplicate(usages.Index(i), u))
+		}
+	}
+	signer := specPath.Child("signerName")
+	if spec.SignerName == legacyUnknownSigner {
+		errs = append(errs, field.Invalid(signer, spec.SignerName, "the legacy signerName is not allowed via this API version"))
+	} else {
+		errs = append(errs, ValidateSignerName(signer, spec.SignerName)...)
+	}
+	if s := spec.ExpirationSeconds; s != nil && *s < minCertificateSeconds {
+		errs = append(errs, field.Invalid(specPath.Child("expirationSeconds"), *s, fmt.Sprintf("may not specify a duration less than %d seconds (10 minutes)", minCertificateSeconds)))
+	}
+	return append(errs, validateCertificateConditions(c, nil)...)
+}
+
+// parseRequest reads the PEM of a request and checks that its maker has the key.
+func parseRequest(data []byte) error {
+	block, _ := pem.Decode(data)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" {
+		return errors.New("PEM block type must be CERTIFICATE REQUEST")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return err
+	}
+	return request.CheckSignature()
+}
+
+// ValidateSignerName checks the name of a signer: "example.com/serving".
+func ValidateSignerName(at *field.Path, name string) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	parts := strings.Split(name, "/")
+	if len(parts) != 2 {
+		return field.ErrorList{field.Invalid(at, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
+	}
+	var errs field.ErrorList
+	domain, path := parts[0], parts[1]
+	labels := strings.Split(domain, ".")
+	if len(labels) < 2 {
+		errs = append(errs, field.Invalid(at, domain, "should be a domain with at least two segments separated by dots"))
+	}
+	for _, l := range labels {
+		for _, m := range validation.IsDNS1123Label(l) {
+			errs = append(errs, field.Invalid(at, domain, fmt.Sprintf("validating label %q: %s", l, m)))
+		}
+	}
+	for _, s := range strings.Split(path, ".") {
+		for _, m := range validation.IsDNS1123Subdomain(s) {
+			errs = append(errs, field.Invalid(at, path, fmt.Sprintf("validating label %q: %s", s, m)))
+		}
+	}
+	if len(name) > maxSignerNameLength {
+		errs = append(errs, field.TooLong(at, name, maxSignerNameLength))
+	}
+	return errs
+}
+
+// validateCertificateConditions: nobody is approved and denied, and no verdict is taken back.
+func validateCertificateConditions(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	at := field.NewPath("status", "conditions")
+	var errs field.ErrorList
+	seen := map[certificatesv1.RequestConditionType]bool{}
+	for i, condition := range c.Status.Conditions {
+		switch condition.Type {
+		case "":
+			errs = append(errs, field.Required(at.Index(i).Child("type"), ""))
+		case certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
+			if condition.Status != "True" {
+				errs = append(errs, field.NotSupported(at.Index(i).Child("status"), condition.Status, []string{"True"}))
+			}
+		default:
+			errs = append(errs, oneOf(condition.Status, at.Index(i).Child("status"), "True", "False", "Unknown")...)
+		}
+		if seen[condition.Type] {
+			errs = append(errs, field.Duplicate(at.Index(i).Child("type"), condition.Type))
+		}
+		seen[condition.Type] = true
+	}
+	if seen[certificatesv1.CertificateApproved] && seen[certificatesv1.CertificateDenied] {
+		errs = append(errs, field.Invalid(at, certificatesv1.CertificateApproved, "Approved and Denied conditions are mutually exclusive"))
+	}
+	if old == nil {
+		return errs
+	}
+	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
+		had := slices.IndexFunc(old.Status.Conditions, func(o certificatesv1.CertificateSigningRequestCondition) bool { return o.Type == kind })
+		if had < 0 {
+			continue
+		}
+		has := slices.IndexFunc(c.Status.Conditions, func(o certificatesv1.CertificateSigningRequestCondition) bool { return o.Type == kind })
+		if has < 0 {
+			errs = append(errs, field.Forbidden(at, fmt.Sprintf("updates may not remove a condition of type %q", kind)))
+		}
+	}
+	return errs
+}
+
+func validateCertificateUpdate(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	return validateCertificateConditions(c, old)
+}
+
+func validateCertificateStatus(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	errs := validateCertificateConditions(c, old)
+	at := field.NewPath("status", "certificate")
+	switch {
+	case len(old.Status.Certificate) > 0 && !slices.Equal(c.Status.Certificate, old.Status.Certificate):
+		errs = append(errs, field.Forbidden(at, "updates may not set certificate content if existing certificate content is not empty"))
+	case len(c.Status.Certificate) > 0:
+		if err := parseChain(c.Status.Certificate); err != nil {
+			errs = append(errs, field.Invalid(at, "<certificate data>", err.Error()))
+		}
+	}
+	return errs
+}
+
+// parseChain reads PEM blocks, all of them certificates and at least one.
+func parseChain(data []byte) error {
+	blocks := 0
+	for rest := data; len(rest) > 0; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return errors.New("only CERTIFICATE PEM blocks are allowed, found " + fmt.Sprintf("%q", block.Type))
+		}
+		if len(block.Headers) > 0 {
+			return errors.New("no PEM block headers are permitted")
+		}
+		if _, err := x509.ParseCertificates(block.Bytes); err != nil {
+			return err
+		}
+		blocks++
+	}
+	if blocks == 0 {
+		return errors.New("must contain at least one CERTIFICATE PEM block")
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package resource
+
+import (
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// maxCronJobName leaves room for the time that is added to the names of its jobs.
+const maxCronJobName = validation.DNS1035LabelMaxLength - 11
+
+func validateCronJob(c *batchv1.CronJob) field.ErrorList {
+	errs := validateCronJobSpec(&c.Spec, nil, specPath)
+	if len(c.Name) > maxCronJobName {
+		errs = append(errs, field.Invalid(field.NewPath("metadata").Child("name"), c.Name, "must be no more than 52 characters"))
+	}
+	return errs
+}
+
+// validateCronJobUpdate does not look at the name's length: the object exists by it.
+func validateCronJobUpdate(c, old *batchv1.CronJob) field.ErrorList {
+	return validateCronJobSpec(&c.Spec, &old.Spec, specPath)
+}
+
+func validateCronJobSpec(spec, old *batchv1.CronJobSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if spec.Schedule == "" {
+		errs = append(errs, field.Required(path.Child("schedule"), ""))
+	} else {
+		hadZone := old != nil && strings.Contains(old.Schedule, "TZ")
+		errs = append(errs, validateSchedule(spec, hadZone, path.Child("schedule"))...)
+	}
+	errs = append(errs, optionalNonNegative(spec.StartingDeadlineSeconds, path.Child("startingDeadlineSeconds"))...)
+	if old == nil || !equalPointers(spec.TimeZone, old.TimeZone) {
+		errs = append(errs, validateTimeZone(spec.TimeZone, path.Child("timeZone"))...)
+	}
+	errs = append(errs, oneOf(spec.ConcurrencyPolicy, path.Child("concurrencyPolicy"), batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)...)
+	errs = append(errs, validateJobOfCronJob(&spec.JobTemplate.Spec, path.Child("jobTemplate", "spec"))...)
+	errs = append(errs, optionalNonNegative(spec.SuccessfulJobsHistoryLimit, path.Child("successfulJobsHistoryLimit"))...)
+	return append(errs, optionalNonNegative(spec.FailedJobsHistoryLimit, path.Child("failedJobsHistoryLimit"))...)
+}
+
+func validateJobOfCronJob(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
+	errs := validateJobTemplateSpec(spec, path)
+	if spec.Selector != nil {
+		errs = append(errs, field.Invalid(path.Child("selector"), spec.Selector, "`selector` will be auto-generated"))
+	}
+	if deref(spec.ManualSelector) {
+		errs = append(errs, field.NotSupported(path.Child("manualSelector"), spec.ManualSelector, []string{"nil", "false"}))
+	}
+	return errs
+}
+
+func validateSchedule(spec *batchv1.CronJobSpec, allowZone bool, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if _, err := cron.ParseStandard(spec.Schedule); err != nil {
+		errs = append(errs, field.Invalid(path, spec.Schedule, err.Error()))
+	}
+	switch {
+	case strings.Contains(spec.Schedule, "TZ") && spec.TimeZone != nil:
+		errs = append(errs, field.Invalid(path, spec.Schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule"))
+	case strings.Contains(spec.Schedule, "TZ") && !allowZone:
+		errs = append(errs, field.Invalid(path, spec.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"))
+	}
+	return errs
+}
+
+var zoneName = regexp.MustCompile(`^[A-Za-z\.\-_0-9+]{1,14}$`)
+
+func validateTimeZone(zone *string, path *field.Path) field.ErrorList {
+	if zone == nil {
+		return nil
+	}
+	if *zone == "" {
+		return field.ErrorList{field.Invalid(path, zone, "must be nil or non-empty string")}
+	}
+	for _, part := range strings.Split(*zone, "/") {
+		if part == "." || part == ".." || strings.HasPrefix(part, "-") || !zoneName.MatchString(part) {
+			return field.ErrorList{field.Invalid(path, zone, "unknown time zone "+*zone)}
+		}
+	}
+	if strings.EqualFold(*zone, "Local") {
+		return field.ErrorList{field.Invalid(path, zone, "must be an explicit time zone as defined in https://www.iana.org/time-zones")}
+	}
+	if _, err := time.LoadLocation(*zone); err != nil {
+		return field.ErrorList{field.Invalid(path, zone, err.Error())}
+	}
+	return nil
+}

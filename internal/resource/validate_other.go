@@ -1,0 +1,315 @@
+package resource
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Limits of endpoint slices, as the API reference gives them; the number of ports is what the server accepts.
+const (
+	maxSliceAddresses = 100
+	maxSliceEndpoints = 1000
+	maxSlicePorts     = 20000
+	maxSliceTopology  = 16
+	maxZoneHints      = 8
+	maxNodeHints      = 8
+)
+
+func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
+	errs := oneOf(s.AddressType, field.NewPath("addressType"), discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
+	endpoints := field.NewPath("endpoints")
+	if n := len(s.Endpoints); n > maxSliceEndpoints {
+		return append(errs, field.TooMany(endpoints, n, maxSliceEndpoints))
+	}
+	for i := range s.Endpoints {
+		errs = append(errs, validateEndpoint(&s.Endpoints[i], s.AddressType, endpoints.Index(i))...)
+	}
+	return append(errs, validateSlicePorts(s.Ports, field.NewPath("ports"))...)
+}
+
+func validateEndpointSliceUpdate(s, old *discoveryv1.EndpointSlice) field.ErrorList {
+	errs := validateEndpointSlice(s)
+	return append(errs, validateImmutable(s.AddressType, old.AddressType, field.NewPath("addressType"))...)
+}
+
+func validateEndpoint(e *discoveryv1.Endpoint, kind discoveryv1.AddressType, at *field.Path) field.ErrorList {
+	addresses := at.Child("addresses")
+	var errs field.ErrorList
+	switch n := len(e.Addresses); {
+	case n == 0:
+		errs = append(errs, field.Required(addresses, "must contain at least 1 address"))
+	case n > maxSliceAddresses:
+		errs = append(errs, field.TooMany(addresses, n, maxSliceAddresses))
+	}
+	for i, a := range e.Addresses {
+		errs = append(errs, validateEndpointAddress(a, kind, addresses.Index(i))...)
+	}
+	if e.NodeName != nil {
+		errs = append(errs, invalids(at.Child("nodeName"), *e.NodeName, apivalidation.NameIsDNSSubdomain(*e.NodeName, false))...)
+	}
+	topology := at.Child("deprecatedTopology")
+	if n := len(e.DeprecatedTopology); n > maxSliceTopology {
+		errs = append(errs, field.TooMany(topology, n, maxSliceTopology))
+	}
+	errs = append(errs, metavalidation.ValidateLabels(e.DeprecatedTopology, topology)...)
+	if _, ok := e.DeprecatedTopology[corev1.LabelTopologyZone]; ok {
+		errs = append(errs, field.InternalError(topology.Key(corev1.LabelTopologyZone), fmt.Errorf("reserved key was not removed in conversion")))
+	}
+	if e.Hostname != nil {
+		errs = append(errs, validateLabel(*e.Hostname, at.Child("hostname"))...)
+	}
+	if h := e.Hints; h != nil {
+		zones, nodes := make([]string, len(h.ForZones)), make([]string, len(h.ForNodes))
+		for i := range h.ForZones {
+			zones[i] = h.ForZones[i].Name
+		}
+		for i := range h.ForNodes {
+			nodes[i] = h.ForNodes[i].Name
+		}
+		errs = append(errs, validateHints(zones, maxZoneHints, validation.IsValidLabelValue, at.Child("hints", "forZones"))...)
+		errs = append(errs, validateHints(nodes, maxNodeHints, validation.IsDNS1123Subdomain, at.Child("hints", "forNodes"))...)
+	}
+	return errs
+}
+
+func validateHints(names []string, limit int, check func(string) []string, at *field.Path) field.ErrorList {
+	if n := len(names); n > limit {
+		return field.ErrorList{field.TooMany(at, n, limit)}
+	}
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i, name := range names {
+		path := at.Index(i).Child("name")
+		if seen[name] {
+			errs = append(errs, field.Duplicate(path, name))
+		}
+		seen[name] = true
+		errs = append(errs, invalids(path, name, check(name))...)
+	}
+	return errs
+}
+
+func validateEndpointAddress(address string, kind discoveryv1.AddressType, at *field.Path) field.ErrorList {
+	switch kind {
+	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
+		errs := validation.IsValidIP(at, address)
+		if len(errs) > 0 {
+			return errs
+		}
+		if isV4 := net.ParseIP(address).To4() != nil; isV4 != (kind == discoveryv1.AddressTypeIPv4) {
+			return field.ErrorList{field.Invalid(at, address, fmt.Sprintf("must be an %s address", kind))}
+		}
+		return endpointIP(address, at)
+	case discoveryv1.AddressTypeFQDN:
+		return validation.IsFullyQualifiedDomainName(at, address)
+	}
+	return nil
+}
+
+// endpointIP refuses addresses that mean something else on every node.
+func endpointIP(address string, at *field.Path) field.ErrorList {
+	ip := net.ParseIP(address)
+	var errs field.ErrorList
+	if ip.IsUnspecified() {
+		errs = append(errs, field.Invalid(at, address, fmt.Sprintf("may not be unspecified (%v)", address)))
+	}
+	if ip.IsLoopback() {
+		errs = append(errs, field.Invalid(at, address, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
+	}
+	if ip.IsLinkLocalUnicast() {
+		errs = append(errs, field.Invalid(at, address, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"))
+	}
+	if ip.IsLinkLocalMulticast() {
+		errs = append(errs, field.Invalid(at, address, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"))
+	}
+	return errs
+}
+
+func validateSlicePorts(ports []discoveryv1.EndpointPort, at *field.Path) field.ErrorList {
+	if n := len(ports); n > maxSlicePorts {
+		return field.ErrorList{field.TooMany(at, n, maxSlicePorts)}
+	}
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i, p := range ports {
+		at := at.Index(i)
+		name := deref(p.Name)
+		if name != "" {
+			errs = append(errs, validateLabel(name, at.Child("name"))...)
+		}
+		if seen[name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), name))
+		}
+		seen[name] = true
+		errs = append(errs, oneOf(deref(p.Protocol), at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+		if p.Port != nil {
+			errs = append(errs, validatePort(*p.Port, at.Child("port"))...)
+		}
+		if p.AppProtocol != nil {
+			errs = append(errs, validateQualified(*p.AppProtocol, at.Child("appProtocol"))...)
+		}
+	}
+	return errs
+}
+
+func validateLease(l *coordinationv1.Lease) field.ErrorList {
+	spec := &l.Spec
+	var errs field.ErrorList
+	if n := spec.LeaseDurationSeconds; n != nil && *n <= 0 {
+		errs = append(errs, field.Invalid(specPath.Child("leaseDurationSeconds"), *n, "must be greater than 0"))
+	}
+	if n := spec.LeaseTransitions; n != nil && *n < 0 {
+		errs = append(errs, field.Invalid(specPath.Child("leaseTransitions"), *n, "must be greater than or equal to 0"))
+	}
+	if s := spec.Strategy; s != nil {
+		errs = append(errs, validateLeaseStrategy(*s, specPath.Child("strategy"))...)
+	}
+	if p := spec.PreferredHolder; p != nil && *p != "" && deref(spec.Strategy) == "" {
+		errs = append(errs, field.Forbidden(specPath.Child("preferredHolder"), "may only be specified when `strategy` is defined"))
+	}
+	return errs
+}
+
+func validateLeaseUpdate(l, _ *coordinationv1.Lease) field.ErrorList { return validateLease(l) }
+
+// validateLeaseStrategy accepts the one built-in strategy, and custom ones that say whose they are.
+func validateLeaseStrategy(s coordinationv1.CoordinatedLeaseStrategy, at *field.Path) field.ErrorList {
+	parts := strings.Split(string(s), "/")
+	switch len(parts) {
+	case 1:
+		return notSupportedUnless(s, at, coordinationv1.OldestEmulationVersion)
+	case 2:
+		errs := validateSubdomain(parts[0], at)
+		return append(errs, invalids(at, parts[1], validation.IsQualifiedName(parts[1]))...)
+	}
+	return field.ErrorList{field.Invalid(at, s, "must be a fully qualified domain and path of the form 'example.com/CustomStrategy'")}
+}
+
+const (
+	highestUserPriority  = int32(1000000000)
+	systemPriorityPrefix = "system-"
+)
+
+// systemPriorities are the classes that the server makes for itself.
+var systemPriorities = map[string]int32{
+	"system-node-critical":    2*highestUserPriority + 1000,
+	"system-cluster-critical": 2 * highestUserPriority,
+}
+
+func validatePriorityClass(c *schedulingv1.PriorityClass) field.ErrorList {
+	var errs field.ErrorList
+	if strings.HasPrefix(c.Name, systemPriorityPrefix) {
+		if why := notSystemClass(c); why != "" {
+			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"),
+				"priority class names with '"+systemPriorityPrefix+"' prefix are reserved for system use only. error: "+why))
+		}
+	} else if c.Value > highestUserPriority {
+		errs = append(errs, field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %v", highestUserPriority)))
+	}
+	if p := c.PreemptionPolicy; p != nil {
+		errs = append(errs, oneOf(*p, field.NewPath("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+	}
+	return errs
+}
+
+func notSystemClass(c *schedulingv1.PriorityClass) string {
+	value, ok := systemPriorities[c.Name]
+	switch {
+	case !ok:
+		return fmt.Sprintf("%v is not a known system priority class", c.Name)
+	case c.Value != value:
+		return fmt.Sprintf("value of %v PriorityClass must be %v", c.Name, value)
+	case c.GlobalDefault:
+		return fmt.Sprintf("globalDefault of %v PriorityClass must be %v", c.Name, false)
+	}
+	return ""
+}
+
+func validatePriorityClassUpdate(c, old *schedulingv1.PriorityClass) field.ErrorList {
+	var errs field.ErrorList
+	// The value was given to pods already.
+	if c.Value != old.Value {
+		errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
+	}
+	return append(errs, validateImmutable(c.PreemptionPolicy, old.PreemptionPolicy, field.NewPath("preemptionPolicy"))...)
+}
+
+func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
+	at := field.NewPath("handler")
+	var errs field.ErrorList
+	if c.Handler == "" {
+		errs = append(errs, field.Required(at, ""))
+	} else {
+		errs = append(errs, validateLabel(c.Handler, at)...)
+	}
+	if c.Overhead != nil {
+		for name, q := range c.Overhead.PodFixed {
+			at := field.NewPath("overhead", "podFixed").Key(string(name))
+			errs = append(errs, validateQualified(string(name), at)...)
+			errs = append(errs, validateQuantity(q, at)...)
+		}
+	}
+	if s := c.Scheduling; s != nil {
+		at := field.NewPath("scheduling")
+		errs = append(errs, metavalidation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector"))...)
+		errs = append(errs, validateClassTolerations(s.Tolerations, at.Child("tolerations"))...)
+	}
+	return errs
+}
+
+// validateClassTolerations checks tolerations that are added to pods: no two may be the same.
+func validateClassTolerations(tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, t := range tolerations {
+		errs = append(errs, validateOneToleration(&t, at.Index(i))...)
+		same := func(other corev1.Toleration) bool { return equal(t, other) }
+		if j := slices.IndexFunc(tolerations, same); j < i {
+			errs = append(errs, field.Duplicate(at.Index(i), t))
+		}
+	}
+	return errs
+}
+
+func validateOneToleration(t *corev1.Toleration, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if t.Key != "" {
+		errs = append(errs, metavalidation.ValidateLabelName(t.Key, at.Child("key"))...)
+	}
+	if t.Key == "" && t.Operator != corev1.TolerationOpExists {
+		errs = append(errs, field.Invalid(at.Child("operator"), t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
+	}
+	if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
+		errs = append(errs, field.Invalid(at.Child("effect"), t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"))
+	}
+	switch t.Operator {
+	case corev1.TolerationOpEqual, "":
+		errs = append(errs, invalids(at.Child("operator"), t.Value, validation.IsValidLabelValue(t.Value))...)
+	case corev1.TolerationOpExists:
+		if t.Value != "" {
+			errs = append(errs, field.Invalid(at.Child("operator"), *t, "value must be empty when `operator` is 'Exists'"))
+		}
+	default:
+		errs = append(errs, field.NotSupported(at.Child("operator"), t.Operator, []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
+	}
+	if t.Effect != "" {
+		errs = append(errs, notSupportedUnless(t.Effect, at.Child("effect"), corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)...)
+	}
+	return errs
+}
+
+func validateRuntimeClassUpdate(c, old *nodev1.RuntimeClass) field.ErrorList {
+	errs := validateRuntimeClass(c)
+	return append(errs, validateImmutable(c.Handler, old.Handler, field.NewPath("handler"))...)
+}

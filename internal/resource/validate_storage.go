@@ -1,0 +1,309 @@
+package resource
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const (
+	maxClassParameters      = 512
+	maxClassParametersSize  = 256 * (1 << 10)
+	maxAttachMetadataSize   = 256 * (1 << 10)
+	maxVolumeErrorSize      = 1024
+	maxCSINodeIDLength      = 192
+	maxCSIDriverNameLength  = 63
+	minTokenDurationSeconds = 600
+	maxTokenDurationSeconds = 1 << 32
+)
+
+func validateStorageClass(c *storagev1.StorageClass) field.ErrorList {
+	errs := validateProvisioner(c.Provisioner, field.NewPath("provisioner"))
+	errs = append(errs, validateParameters(c.Parameters, true, field.NewPath("parameters"))...)
+	if p := c.ReclaimPolicy; p != nil && *p != "" {
+		errs = append(errs, notSupportedUnless(*p, field.NewPath("reclaimPolicy"), corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)...)
+	}
+	if m := c.VolumeBindingMode; m == nil {
+		errs = append(errs, field.Required(field.NewPath("volumeBindingMode"), ""))
+	} else {
+		errs = append(errs, notSupportedUnless(*m, field.NewPath("volumeBindingMode"), storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)...)
+	}
+	return append(errs, validateTopologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
+}
+
+func validateStorageClassUpdate(c, old *storagev1.StorageClass) field.ErrorList {
+	var errs field.ErrorList
+	if len(c.Parameters)+len(old.Parameters) > 0 {
+		errs = append(errs, validateImmutable(c.Parameters, old.Parameters, field.NewPath("parameters"))...)
+	}
+	errs = append(errs, validateImmutable(c.Provisioner, old.Provisioner, field.NewPath("provisioner"))...)
+	errs = append(errs, validateImmutable(c.ReclaimPolicy, old.ReclaimPolicy, field.NewPath("reclaimPolicy"))...)
+	errs = append(errs, validateImmutable(c.VolumeBindingMode, old.VolumeBindingMode, field.NewPath("volumeBindingMode"))...)
+	return append(errs, validateTopologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
+}
+
+func validateProvisioner(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, name)}
+	}
+	return validateQualified(strings.ToLower(name), at)
+}
+
+func validateParameters(parameters map[string]string, allowEmpty bool, at *field.Path) field.ErrorList {
+	if !allowEmpty && len(parameters) == 0 {
+		return field.ErrorList{field.Required(at, "must contain at least one key/value pair")}
+	}
+	var errs field.ErrorList
+	if len(parameters) > maxClassParameters {
+		errs = append(errs, field.TooLong(at, "", maxClassParameters))
+	}
+	size := 0
+	for k, v := range parameters {
+		if k == "" {
+			errs = append(errs, field.Invalid(at, k, "field can not be empty."))
+		}
+		size += len(k) + len(v)
+	}
+	if size > maxClassParametersSize {
+		errs = append(errs, field.TooLong(at, "", maxClassParametersSize))
+	}
+	return errs
+}
+
+// validateTopologies checks terms that are or-ed, each of expressions that are and-ed; no two may say the same.
+func validateTopologies(terms []corev1.TopologySelectorTerm, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i, term := range terms {
+		expressions := at.Index(i).Child("matchLabelExpressions")
+		keys := map[string]bool{}
+		form := map[string][]string{}
+		for j, e := range term.MatchLabelExpressions {
+			at := expressions.Index(j)
+			values := sets.New[string]()
+			if len(e.Values) == 0 {
+				errs = append(errs, field.Required(at.Child("values"), ""))
+			}
+			for k, v := range e.Values {
+				if values.Has(v) {
+					errs = append(errs, field.Duplicate(at.Child("values").Index(k), v))
+				}
+				values.Insert(v)
+			}
+			errs = append(errs, invalids(at.Child("key"), e.Key, validation.IsQualifiedName(e.Key))...)
+			if keys[e.Key] {
+				errs = append(errs, field.Duplicate(at.Child("key"), e.Key))
+			}
+			keys[e.Key] = true
+			form[e.Key] = sets.List(values)
+		}
+		text := fmt.Sprint(form)
+		if seen[text] {
+			errs = append(errs, field.Duplicate(expressions, ""))
+		}
+		seen[text] = true
+	}
+	return errs
+}
+
+func validateDriverName(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	var errs field.ErrorList
+	if len(name) > maxCSIDriverNameLength {
+		errs = append(errs, field.TooLong(at, name, maxCSIDriverNameLength))
+	}
+	return append(errs, validateSubdomain(strings.ToLower(name), at)...)
+}
+
+func validateVolumeAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
+	errs := validateDriverName(a.Spec.Attacher, specPath.Child("attacher"))
+	source := specPath.Child("source")
+	inline, name := a.Spec.Source.InlineVolumeSpec, a.Spec.Source.PersistentVolumeName
+	const one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+	switch {
+	case inline == nil && name == nil:
+		errs = append(errs, field.Required(source, one))
+	case inline != nil && name != nil:
+		errs = append(errs, field.Forbidden(source, one))
+	case name != nil && *name == "":
+		errs = append(errs, field.Required(source.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
+	}
+	errs = append(errs, invalids(specPath.Child("nodeName"), a.Spec.NodeName, apivalidation.NameIsDNSSubdomain(a.Spec.NodeName, false))...)
+	return append(errs, validateVolumeAttachmentStatus(a, nil)...)
+}
+
+func validateVolumeAttachmentUpdate(a, old *storagev1.VolumeAttachment) field.ErrorList {
+	return append(validateVolumeAttachment(a), validateImmutable(a.Spec, old.Spec, specPath)...)
+}
+
+func validateVolumeAttachmentStatus(a, _ *storagev1.VolumeAttachment) field.ErrorList {
+	at := field.NewPath("status")
+	size := 0
+	for k, v := range a.Status.AttachmentMetadata {
+		size += len(k) + len(v)
+	}
+	var errs field.ErrorList
+	if size > maxAttachMetadataSize {
+		errs = append(errs, field.TooLong(at.Child("attachmentMetadata"), "", maxAttachMetadataSize))
+	}
+	for _, e := range []struct {
+		name string
+		err  *storagev1.VolumeError
+	}{{"attachError", a.Status.AttachError}, {"detachError", a.Status.DetachError}} {
+		if e.err == nil {
+			continue
+		}
+		if len(e.err.Message) > maxVolumeErrorSize {
+			errs = append(errs, field.TooLong(at.Child(e.name, "message"), "", maxVolumeErrorSize))
+		}
+		errs = append(errs, optionalNonNegative(e.err.ErrorCode, at.Child(e.name, "errorCode"))...)
+	}
+	return errs
+}
+
+func validateCSINode(n *storagev1.CSINode) field.ErrorList {
+	drivers := specPath.Child("drivers")
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i := range n.Spec.Drivers {
+		d, at := &n.Spec.Drivers[i], drivers.Index(i)
+		errs = append(errs, validateDriverName(d.Name, at.Child("name"))...)
+		switch {
+		case d.NodeID == "":
+			errs = append(errs, field.Required(at.Child("nodeID"), d.NodeID))
+		case len(d.NodeID) > maxCSINodeIDLength:
+			errs = append(errs, field.Invalid(at.Child("nodeID"), d.NodeID, fmt.Sprintf("must be %d characters or less", maxCSINodeIDLength)))
+		}
+		if d.Allocatable != nil {
+			errs = append(errs, optionalNonNegative(d.Allocatable.Count, at.Child("allocatable", "count"))...)
+		}
+		if seen[d.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), d.Name))
+		}
+		seen[d.Name] = true
+		keys := map[string]bool{}
+		for _, k := range d.TopologyKeys {
+			if k == "" || keys[k] {
+				errs = append(errs, field.Duplicate(at.Child("topologyKeys"), k))
+			}
+			keys[k] = true
+			errs = append(errs, validateQualified(k, at.Child("topologyKeys"))...)
+		}
+	}
+	return errs
+}
+
+// validateCSINodeUpdate: what a driver has said of itself stays, except for how many volumes it can take.
+func validateCSINodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
+	errs := validateCSINode(n)
+	before := map[string]storagev1.CSINodeDriver{}
+	for _, d := range old.Spec.Drivers {
+		before[d.Name] = d
+	}
+	for i, d := range n.Spec.Drivers {
+		was, ok := before[d.Name]
+		if !ok {
+			continue
+		}
+		d.Allocatable = was.Allocatable
+		if !equal(d, was) {
+			errs = append(errs, field.Invalid(specPath.Child("drivers").Index(i), d, apivalidation.FieldImmutableErrorMsg))
+		}
+	}
+	return errs
+}
+
+func validateCSIDriver(d *storagev1.CSIDriver) field.ErrorList {
+	errs := validateDriverName(d.Name, field.NewPath("name"))
+	spec := &d.Spec
+	for _, b := range []struct {
+		name  string
+		value *bool
+	}{{"attachRequired", spec.AttachRequired}, {"podInfoOnMount", spec.PodInfoOnMount}, {"storageCapacity", spec.StorageCapacity}} {
+		if b.value == nil {
+			errs = append(errs, field.Required(specPath.Child(b.name), ""))
+		}
+	}
+	if p := spec.FSGroupPolicy; p == nil {
+		errs = append(errs, field.Required(specPath.Child("fsGroupPolicy"), ""))
+	} else {
+		errs = append(errs, notSupportedUnless(*p, specPath.Child("fsGroupPolicy"),
+			storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)...)
+	}
+	audiences := map[string]bool{}
+	for i, t := range spec.TokenRequests {
+		at := specPath.Child("tokenRequests").Index(i)
+		if audiences[t.Audience] {
+			errs = append(errs, field.Duplicate(at.Child("audience"), t.Audience))
+		}
+		audiences[t.Audience] = true
+		if s := t.ExpirationSeconds; s != nil {
+			if *s < minTokenDurationSeconds {
+				errs = append(errs, field.Invalid(at.Child("expirationSeconds"), *s, "may not specify a duration less than 10 minutes"))
+			}
+			if *s > maxTokenDurationSeconds {
+				errs = append(errs, field.Invalid(at.Child("expirationSeconds"), *s, "may not specify a duration larger than 2^32 seconds"))
+			}
+		}
+	}
+	for i, m := range spec.VolumeLifecycleModes {
+		errs = append(errs, notSupportedUnless(m, specPath.Child("volumeLifecycleModes").Index(i), storagev1.VolumeLifecycleEphemeral, storagev1.VolumeLifecyclePersistent)...)
+	}
+	if spec.SELinuxMount == nil {
+		errs = append(errs, field.Required(specPath.Child("seLinuxMount"), ""))
+	}
+	if spec.ServiceAccountTokenInSecrets != nil && len(spec.TokenRequests) == 0 {
+		errs = append(errs, field.Invalid(specPath.Child("serviceAccountTokenInSecrets"), *spec.ServiceAccountTokenInSecrets, "may only be set when tokenRequests is specified"))
+	}
+	return errs
+}
+
+func validateCSIDriverUpdate(d, old *storagev1.CSIDriver) field.ErrorList {
+	errs := validateCSIDriver(d)
+	errs = append(errs, validateImmutable(d.Spec.AttachRequired, old.Spec.AttachRequired, specPath.Child("attachRequired"))...)
+	return append(errs, validateImmutable(d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes, specPath.Child("volumeLifecycleModes"))...)
+}
+
+func validateCSIStorageCapacity(c *storagev1.CSIStorageCapacity) field.ErrorList {
+	errs := invalids(field.NewPath("storageClassName"), c.StorageClassName, apivalidation.NameIsDNSSubdomain(c.StorageClassName, false))
+	if c.NodeTopology != nil {
+		errs = append(errs, validateSelector(c.NodeTopology, field.NewPath("nodeTopology"))...)
+	}
+	if c.Capacity != nil {
+		errs = append(errs, validateQuantity(*c.Capacity, field.NewPath("capacity"))...)
+	}
+	if c.MaximumVolumeSize != nil {
+		errs = append(errs, validateQuantity(*c.MaximumVolumeSize, field.NewPath("maximumVolumeSize"))...)
+	}
+	return errs
+}
+
+func validateCSIStorageCapacityUpdate(c, old *storagev1.CSIStorageCapacity) field.ErrorList {
+	errs := validateCSIStorageCapacity(c)
+	errs = append(errs, validateImmutable(c.NodeTopology, old.NodeTopology, field.NewPath("nodeTopology"))...)
+	return append(errs, validateImmutable(c.StorageClassName, old.StorageClassName, field.NewPath("storageClassName"))...)
+}
+
+func validateVolumeAttributes(c *storagev1.VolumeAttributesClass) field.ErrorList {
+	errs := validateProvisioner(c.DriverName, field.NewPath("driverName"))
+	return append(errs, validateParameters(c.Parameters, false, field.NewPath("parameters"))...)
+}
+
+func validateVolumeAttributesUpdate(c, old *storagev1.VolumeAttributesClass) field.ErrorList {
+	var errs field.ErrorList
+	if c.DriverName != old.DriverName {
+		errs = append(errs, field.Forbidden(field.NewPath("driverName"), "updates to driverName are forbidden."))
+	}
+	if !equal(c.Parameters, old.Parameters) {
+		errs = append(errs, field.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden."))
+	}
+	return errs
+}
