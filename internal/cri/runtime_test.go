@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -39,7 +40,7 @@ func testConfig(t testing.TB) Config {
 	}
 	server := httptest.NewServer(registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, 0))))
 	t.Cleanup(server.Close)
-	pushPause(t, strings.TrimPrefix(server.URL, "http://")+"/pause:3.10.2", pause)
+	pushImage(t, strings.TrimPrefix(server.URL, "http://")+"/pause:3.10.2", pause)
 	config := Config{
 		DataDir: t.TempDir(),
 		Mirrors: map[string][]string{"registry.k8s.io": {server.URL}},
@@ -55,14 +56,15 @@ func testConfig(t testing.TB) Config {
 	return config
 }
 
-func pushPause(t testing.TB, reference string, pause []byte) {
+// pushImage makes an image of one program.
+func pushImage(t testing.TB, reference string, program []byte) {
 	t.Helper()
 	var content bytes.Buffer
 	writer := tar.NewWriter(&content)
-	if err := writer.WriteHeader(&tar.Header{Name: "pause", Mode: 0o755, Size: int64(len(pause))}); err != nil {
+	if err := writer.WriteHeader(&tar.Header{Name: "program", Mode: 0o755, Size: int64(len(program))}); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = writer.Write(pause)
+	_, _ = writer.Write(program)
 	if err := writer.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +81,7 @@ func pushPause(t testing.TB, reference string, pause []byte) {
 		t.Fatal(err)
 	}
 	file.OS, file.Architecture = "linux", "amd64"
-	file.Config.Entrypoint = []string{"/pause"}
+	file.Config.Entrypoint = []string{"/program"}
 	if image, err = mutate.ConfigFile(image, file); err != nil {
 		t.Fatal(err)
 	}
@@ -227,6 +229,61 @@ func TestARunningContainerdIsAdoptedUnlessItsConfigurationDiffers(t *testing.T) 
 	if found, _, err := adopt(completed.RunDir, ""); found != nil || err != nil {
 		t.Errorf("after the stop adopt still finds %v, error %v", found, err)
 	}
+}
+
+func TestAContainerThatTakesTooMuchMemoryIsOOMKilled(t *testing.T) {
+	config := testConfig(t)
+	file := filepath.Join(t.TempDir(), "eater")
+	build := exec.Command("go", "build", "-o", file, "./testdata/eater")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	program, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pushImage(t, strings.TrimPrefix(config.Mirrors["registry.k8s.io"][0], "http://")+"/eater:1", program)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	runtime, err := Start(ctx, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := testPod(t)
+	defer removeCgroups(t, pod.Linux.CgroupParent)
+	sandbox, err := runtime.Runtime.RunPodSandbox(ctx, pod, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { stopPod(t, config, sandbox) }()
+	image := &runtimeapi.ImageSpec{Image: "registry.k8s.io/eater:1"}
+	if _, err := runtime.Images.PullImage(ctx, image, nil, pod); err != nil {
+		t.Fatal(err)
+	}
+	container, err := runtime.Runtime.CreateContainer(ctx, sandbox, &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "eater"}, Image: image, LogPath: "eater.log",
+		Linux: &runtimeapi.LinuxContainerConfig{
+			Resources:       &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 32 << 20, MemorySwapLimitInBytes: 32 << 20},
+			SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: pod.Linux.SecurityContext.NamespaceOptions},
+		},
+	}, pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := runtime.Runtime.StartContainer(ctx, container); err != nil {
+		t.Fatal(err)
+	}
+	var status *runtimeapi.ContainerStatusResponse
+	eventually(t, "the container has ended", func() bool {
+		status, err = runtime.Runtime.ContainerStatus(ctx, container, false)
+		return err == nil && status.Status.State == runtimeapi.ContainerState_CONTAINER_EXITED
+	})
+	if status.Status.ExitCode != 137 || status.Status.Reason != "OOMKilled" {
+		t.Errorf("it ended with code %d, reason %q", status.Status.ExitCode, status.Status.Reason)
+	}
+	cancel()
+	runtime.Wait()
 }
 
 func TestPurgeLeavesNothingOfPodsThatRun(t *testing.T) {
