@@ -94,11 +94,12 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
-func (c Config) binDir() string  { return filepath.Join(c.DataDir, "bin") }
-func (c Config) root() string    { return filepath.Join(c.DataDir, "containerd") }
-func (c Config) state() string   { return filepath.Join(c.RunDir, "containerd") }
-func (c Config) socket() string  { return filepath.Join(c.RunDir, "containerd.sock") }
-func (c Config) logFile() string { return filepath.Join(c.DataDir, "log", "containerd.log") }
+func (c Config) binDir() string    { return filepath.Join(c.DataDir, "bin") }
+func (c Config) root() string      { return filepath.Join(c.DataDir, "containerd") }
+func (c Config) state() string     { return filepath.Join(c.RunDir, "containerd") }
+func (c Config) runcState() string { return filepath.Join(c.RunDir, "runc") }
+func (c Config) socket() string    { return filepath.Join(c.RunDir, "containerd.sock") }
+func (c Config) logFile() string   { return filepath.Join(c.DataDir, "log", "containerd.log") }
 
 // shimSocketDir is where shims listen. A long RunDir moves it to a short path of the same meaning.
 func (c Config) shimSocketDir() string {
@@ -133,6 +134,8 @@ disable = true
 
 [plugins.'io.containerd.shim.v1.manager']
 socket_dir = %[5]q
+# Shims and runc are short or nearly idle: collecting their garbage as eagerly as containerd's own costs more than it gives.
+env = ["GOGC=100", "GOMEMLIMIT=off"]
 
 [plugins.'io.containerd.grpc.v1.cri']
 disable_tcp_service = true
@@ -172,7 +175,7 @@ config_path = %[8]q
 platform = 'linux'
 snapshotter = %[6]q
 `, c.root(), c.state(), c.socket(), c.socket()+".ttrpc", c.shimSocketDir(), snapshotter, c.SandboxImage,
-		c.RegistryDir, restrictOOMScore, strings.Join(quoted, ", "), c.CNIConfDir, filepath.Join(c.RunDir, "runc"))
+		c.RegistryDir, restrictOOMScore, strings.Join(quoted, ", "), c.CNIConfDir, c.runcState())
 }
 
 // writeMirrors puts one hosts.toml per mirrored registry into RegistryDir; files of other registries are the user's and stay.

@@ -83,7 +83,7 @@ func stopAllPods(ctx context.Context, config Config) error {
 // killContainers ends the first process of every container that runc still has a state of, and with it, for those with a PID
 // namespace of their own, all others.
 func killContainers(config Config) {
-	states, err := filepath.Glob(filepath.Join(config.RunDir, "runc", "*", "*", "state.json"))
+	states, err := filepath.Glob(filepath.Join(config.runcState(), "*", "*", "state.json"))
 	if err != nil {
 		return
 	}

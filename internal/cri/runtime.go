@@ -109,6 +109,15 @@ func prepare(ctx context.Context, config Config) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("another knarr uses %s: %w", config.RunDir, err)
 	}
+	for _, dir := range []string{config.state(), config.runcState()} {
+		err := os.MkdirAll(dir, 0o711)
+		if err == nil {
+			err = keepInMemory(dir)
+		}
+		if err != nil {
+			config.Logger.Warn("cannot keep the state of containers in memory; it lies on disk, which is slower", "dir", dir, "cause", err)
+		}
+	}
 	runtime := &Runtime{Socket: config.socket(), config: config, held: held, stopped: make(chan struct{})}
 	if err := runtime.writeFiles(); err != nil {
 		held.Close()
