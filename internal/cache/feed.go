@@ -86,10 +86,15 @@ func (f *Feed) Close() {
 }
 
 func (k *Kind) put(o *FedObject, revision int64) []*event {
-	if old, ok := k.work.Get(&Entry{Key: o.Key}); ok && old.Revision == o.Revision && old.UID == o.Header.UID {
-		return nil
+	var events []*event
+	if old, ok := k.work.Get(&Entry{Key: o.Key}); ok {
+		if old.UID != o.Header.UID { // another object of the same name: the deletion was missed
+			events = append(events, k.drop(o.Key, revision))
+		} else if old.Revision == o.Revision {
+			return nil
+		}
 	}
-	return []*event{k.set(o.entry(), revision)}
+	return append(events, k.set(o.entry(), revision))
 }
 
 func (f *Feed) apply(revision int64, change func(k *Kind, revision int64) []*event) {

@@ -1,0 +1,232 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// lossy is a store whose watches can be made to fail.
+type lossy struct {
+	store.Store
+	mu      sync.Mutex
+	streams []*lossyStream
+}
+
+type lossyStream struct {
+	store.Stream
+	fail chan error
+}
+
+func (l *lossy) Watch(ctx context.Context, prefix string, after int64) (store.Stream, error) {
+	s, err := l.Store.Watch(ctx, prefix, after)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ls := &lossyStream{Stream: s, fail: make(chan error, 1)}
+	l.streams = append(l.streams, ls)
+	return ls, nil
+}
+
+func (s *lossyStream) Next(ctx context.Context) (store.Batch, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case err := <-s.fail:
+			cancel(err)
+		case <-done:
+		}
+	}()
+	b, err := s.Stream.Next(ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return b, cause
+	}
+	return b, err
+}
+
+// lose makes the newest watch fail.
+func (l *lossy) lose(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.streams[len(l.streams)-1].fail <- err
+}
+
+func (l *lossy) watches() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.streams)
+}
+
+func (l *lossy) waitForWatch(t *testing.T, n int) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); l.watches() < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d watches were opened, want %d", l.watches(), n)
+		}
+	}
+}
+
+func TestAWatchThatBreaksGoesOnWhereItWas(t *testing.T) {
+	s := &lossy{Store: openStore(t)}
+	k := openKind(t, openCache(t, s), pods)
+	rev := write(t, s, pods, pod("a", "1", "", nil))
+	wait(t, k, rev)
+	c, err := k.Watch(rev, Interest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for i := range 3 {
+		s.lose(store.ErrUnavailable)
+		rev = write(t, s, pods, pod("a", fmt.Sprint("during", i), "", nil))
+		changes, _, err := c.Next(short(t))
+		if err != nil || len(changes) != 1 || changes[0].Revision != rev {
+			t.Fatalf("got %+v, %v; want the change of revision %d alone", changes, err, rev)
+		}
+	}
+}
+
+func TestAWatchLostToCompactionListsAgain(t *testing.T) {
+	s := &lossy{Store: openStore(t)}
+	c := openCache(t, s)
+	k := openKind(t, c, pods)
+	write(t, s, pods, pod("a", "1", "", nil))
+	wait(t, k, write(t, s, pods, pod("a", "2", "", nil)))
+	cur, err := k.Watch(k.Revision(), Interest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.lose(fmt.Errorf("test: %w", store.ErrCompacted))
+	remove(t, s, pods, "a", "1")
+	rev := write(t, s, pods, pod("a", "3", "", nil))
+	for {
+		_, _, err = cur.Next(short(t))
+		if err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, ErrTooOld) {
+		t.Errorf("a cursor over the gap got %v", err)
+	}
+	s.waitForWatch(t, 2)
+	if got := names(wait(t, k, rev), pods+"/", ""); got != "a/2 a/3" {
+		t.Errorf("got %q", got)
+	}
+	rev = write(t, s, pods, pod("a", "4", "", nil))
+	if got := names(wait(t, k, rev), pods+"/", ""); got != "a/2 a/3 a/4" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestReadersSeeEveryWriteWhileOthersWriteAndWatch(t *testing.T) {
+	const writers, writes = 4, 60
+	s := openStore(t)
+	k := openKind(t, openCache(t, s), pods)
+	start := k.Revision()
+	ctx, cancel := context.WithCancel(t.Context())
+	var watchers, writing sync.WaitGroup
+	counts := make([]int, 6)
+	for i := range counts {
+		interest := Interest{}
+		if i%2 == 1 {
+			interest.Namespace = fmt.Sprint("w", i%writers)
+		}
+		c, err := k.Watch(start, interest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		watchers.Go(func() {
+			defer c.Close()
+			for ctx.Err() == nil {
+				changes, _, err := c.Next(ctx)
+				if err != nil {
+					return
+				}
+				counts[i] += len(changes)
+			}
+		})
+	}
+	for w := range writers {
+		writing.Go(func() {
+			ns := fmt.Sprint("w", w)
+			for i := range writes {
+				rev := write(t, s, pods, pod(ns, fmt.Sprint(i%7), fmt.Sprint(i), nil))
+				snap := wait(t, k, rev)
+				e, ok := snap.Get(pods + "/" + ns + "/" + fmt.Sprint(i%7))
+				if !ok || e.Revision < rev {
+					t.Errorf("write %d of %s is not shown", i, ns)
+				}
+				if at := start + rand.Int64N(rev-start); at > start {
+					if old, err := k.At(ctx, at); err != nil || old.Revision() != at {
+						t.Errorf("at %d: %v", at, err)
+					}
+				}
+			}
+		})
+	}
+	writing.Wait()
+	time.Sleep(50 * time.Millisecond)
+	cancel()
+	watchers.Wait()
+	for i, n := range counts {
+		want := writers * writes
+		if i%2 == 1 {
+			want = writes
+		}
+		if n != want {
+			t.Errorf("watcher %d got %d changes, want %d", i, n, want)
+		}
+	}
+}
+
+func TestAFeedTellsWhatAListingChanged(t *testing.T) {
+	f := NewFeed()
+	defer f.Close()
+	fedPod := func(name, uid string, rev int64) FedObject {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		return FedObject{Key: "/a/" + name, Revision: rev, Object: p, Header: Header{Namespace: "a", Name: name, UID: uid}}
+	}
+	f.Replace([]FedObject{fedPod("1", "u1", 3), fedPod("2", "u2", 4), fedPod("3", "u3", 5)}, 10)
+	c, err := f.Watch(f.Revision(), Interest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	f.Put(fedPod("4", "u4", 11))
+	f.Delete("/a/1", 12)
+	f.Replace([]FedObject{fedPod("2", "u2", 4), fedPod("3", "u3b", 15), fedPod("5", "u5", 16)}, 20)
+	f.Replace([]FedObject{fedPod("2", "u2", 2)}, 9) // the server lost its data: the newest truth is older
+	got := ""
+	for {
+		changes, _, err := c.Poll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(changes) == 0 {
+			break
+		}
+		for _, ch := range changes {
+			got += fmt.Sprintf("%c%s@%d ", "AMD"[ch.Type], ch.Entry.Name, ch.Revision)
+		}
+	}
+	if want := "A4@11 D1@12 D3@20 A3@20 A5@20 D4@20 M2@20 D3@20 D5@20 "; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got := names(f.Snapshot(), "/", ""); got != "a/2" {
+		t.Errorf("in the end %q", got)
+	}
+}
