@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"time"
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,31 +17,22 @@ import (
 // newHandler is the way of every HTTP request: recover, authenticate, impersonate, (audit), authorize, serve.
 func (s *Server) newHandler() http.Handler {
 	mux := s.newMux()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w, info := &codeWriter{ResponseWriter: rw}, parseRequest(r)
+		defer s.metrics.begin(w, info)()
 		defer s.recoverPanic(w, r)
 		header := w.Header()
 		header.Set("Audit-Id", auditID(r))
 		header.Set("Cache-Control", "no-cache, private")
-		info := parseRequest(r)
-		user, err := s.authenticate(r)
+		user, err := s.identify(r, info)
 		if err != nil {
-			s.log.Debug("a request is not authenticated", "path", r.URL.Path, "err", err)
-			respondError(w, jsonFormat, apierrors.NewUnauthorized("Unauthorized"))
-			return
-		}
-		ctx := r.Context()
-		if user, err = s.impersonate(ctx, r, user); err != nil {
 			respondError(w, jsonFormat, err)
 			return
 		}
-		if err := s.authorize(ctx, requestAttributes(user, info)); err != nil {
-			respondError(w, jsonFormat, err)
-			return
-		}
-		ctx = auth.WithUser(ctx, user)
+		ctx := auth.WithUser(r.Context(), user)
 		if !info.longRunning() {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, s.cfg.RequestTimeout)
+			ctx, cancel = context.WithTimeout(ctx, s.timeout(info))
 			defer cancel()
 		}
 		r = r.WithContext(ctx)
@@ -50,6 +42,29 @@ func (s *Server) newHandler() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// identify finds out who the request is from, or is made in the name of, and whether they may make it.
+func (s *Server) identify(r *http.Request, info *requestInfo) (auth.User, error) {
+	user, err := s.authenticate(r)
+	if err != nil {
+		s.log.Debug("a request is not authenticated", "path", r.URL.Path, "err", err)
+		return user, apierrors.NewUnauthorized("Unauthorized")
+	}
+	if user, err = s.impersonate(r.Context(), r, user); err != nil {
+		return user, err
+	}
+	return user, s.authorize(r.Context(), requestAttributes(user, info))
+}
+
+// timeout is what the client asks for, but not more than the server allows.
+func (s *Server) timeout(info *requestInfo) time.Duration {
+	if text := info.query.Get("timeout"); text != "" {
+		if asked, err := time.ParseDuration(text); err == nil && asked > 0 && asked < s.cfg.RequestTimeout {
+			return asked
+		}
+	}
+	return s.cfg.RequestTimeout
 }
 
 func auditID(r *http.Request) string {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
 // streamOptions are an exec's or attach's options, for admission.
@@ -141,6 +142,12 @@ func (c *call) serveLog(ctx context.Context) error {
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
 		return c.kubeletError(response)
+	}
+	if wsstream.IsWebSocketRequest(c.r) {
+		if err := wsstream.NewReader(response.Body, true, wsstream.NewDefaultReaderProtocols()).Copy(c.w, c.r); err != nil {
+			c.server.log.Debug("a log over WebSocket ended early", "pod", c.name, "err", err)
+		}
+		return nil
 	}
 	c.w.WriteHeader(http.StatusOK)
 	copyFlushing(c.w, response.Body)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/knarr-project/knarr/internal/auth"
 )
@@ -254,6 +255,10 @@ func (c *call) serveWatch(ctx context.Context) error {
 	w, err := c.openWatch(ctx, req)
 	if err != nil {
 		return err
+	}
+	if wsstream.IsWebSocketRequest(c.r) {
+		c.server.serveWatchMessages(ctx, c.w, c.r, c.f, w)
+		return nil
 	}
 	c.server.serveWatch(ctx, c.w, c.f, w)
 	return nil

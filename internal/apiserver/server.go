@@ -67,6 +67,7 @@ type Server struct {
 	security  atomic.Pointer[Security]
 	handler   http.Handler
 	discovery *discovery.Handler
+	metrics   *metrics
 	leases    leases
 	out       transports
 
@@ -135,6 +136,7 @@ func New(cfg Config) (*Server, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.Use(cfg.Security)
 	s.endpoints = newEndpoints(s)
+	s.metrics = newMetrics()
 	s.discovery = discovery.New(nil, cfg.Advertise.String())
 	s.handler = s.newHandler()
 	return s, nil

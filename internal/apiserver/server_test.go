@@ -22,7 +22,7 @@ func (allowAll) Authorize(context.Context, auth.Attributes) (auth.Decision, stri
 }
 
 // newTestServer is a server on a store of its own, in which everybody may do everything.
-func newTestServer(t *testing.T, change ...func(*Config)) *Server {
+func newTestServer(t testing.TB, change ...func(*Config)) *Server {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	st, err := etcd.Open(t.Context(), etcd.Options{DataDir: t.TempDir(), UnsafeNoSync: true, Log: log})
