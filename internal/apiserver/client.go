@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -30,24 +31,43 @@ func (s *Server) Client(user auth.User) client.Interface { return &localClient{s
 
 // operation starts a request after asking whether the user may make it.
 func (c *localClient) operation(ctx context.Context, verb string, res schema.GroupVersionResource, namespace, name string, subresource []string) (*operation, error) {
+	op, a, err := c.request(verb, res, namespace, name, subresource)
+	if err != nil {
+		return nil, err
+	}
+	return op, c.server.authorize(ctx, a)
+}
+
+// selecting is operation for a list, watch or deletion of what selectors match. Who may see only one object, or only what a
+// selector matches, is let in by that.
+func (c *localClient) selecting(ctx context.Context, verb string, res schema.GroupVersionResource, namespace, fieldSelector, labelSelector string) (*operation, error) {
+	op, a, err := c.request(verb, res, namespace, selectedName(fieldSelector), nil)
+	if err != nil {
+		return nil, err
+	}
+	a.FieldSelector, a.LabelSelector = fieldSelector, labelSelector
+	return op, c.server.authorize(ctx, a)
+}
+
+func (c *localClient) request(verb string, res schema.GroupVersionResource, namespace, name string, subresource []string) (*operation, auth.Attributes, error) {
 	e, ok := c.server.endpoints.find(res)
 	if !ok {
-		return nil, apierrors.NewNotFound(res.GroupResource(), name)
+		return nil, auth.Attributes{}, apierrors.NewNotFound(res.GroupResource(), name)
 	}
 	op := &operation{
 		server: c.server, endpoint: e, user: c.user, verb: verb, namespace: namespace, name: name, gvk: e.gvk,
-		fieldManager: managerOrAgent("", c.user.Name), warn: func(string) {},
+		fieldManager: componentManager(c.user.Name), warn: func(string) {},
 	}
 	if len(subresource) > 0 {
 		op.subresource = subresource[0]
 		sub, ok := e.kind.Subresource(op.subresource)
 		if !ok {
-			return nil, errNoSuchPath
+			return nil, auth.Attributes{}, errNoSuchPath
 		}
 		op.gvk = sub.Kind
 	}
 	if !e.allows(verb, op.subresource) {
-		return nil, errMethod
+		return nil, auth.Attributes{}, errMethod
 	}
 	if !e.kind.Namespaced {
 		op.namespace = ""
@@ -57,7 +77,20 @@ func (c *localClient) operation(ctx context.Context, verb string, res schema.Gro
 	if res.Resource == "namespaces" && res.Group == "" {
 		a.Namespace = name // as a path says it: /api/v1/namespaces/NAME
 	}
-	return op, c.server.authorize(ctx, a)
+	return op, a, nil
+}
+
+// componentManager is who upstream's component of that user is as a field manager.
+func componentManager(user string) string {
+	switch {
+	case strings.HasPrefix(user, "system:node:"):
+		return "kubelet"
+	case strings.HasPrefix(user, "system:serviceaccount:kube-system:"):
+		return "kube-controller-manager"
+	case user == auth.UserAPIServer:
+		return "kube-apiserver"
+	}
+	return managerOrAgent("", strings.TrimPrefix(user, "system:"))
 }
 
 // managed sets who owns the fields that the operation writes.
@@ -96,7 +129,7 @@ func (op *operation) versioned(obj runtime.Object, err error) (runtime.Object, e
 }
 
 func (c *localClient) List(ctx context.Context, res schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
-	op, err := c.operation(ctx, "list", res, namespace, "", nil)
+	op, err := c.selecting(ctx, "list", res, namespace, opts.FieldSelector, opts.LabelSelector)
 	if err != nil {
 		return nil, err
 	}
@@ -245,7 +278,7 @@ func (c *localClient) Delete(ctx context.Context, res schema.GroupVersionResourc
 }
 
 func (c *localClient) DeleteCollection(ctx context.Context, res schema.GroupVersionResource, namespace string, opts metav1.DeleteOptions, list metav1.ListOptions) error {
-	op, err := c.operation(ctx, "deletecollection", res, namespace, "", nil)
+	op, err := c.selecting(ctx, "deletecollection", res, namespace, list.FieldSelector, list.LabelSelector)
 	if err != nil {
 		return err
 	}

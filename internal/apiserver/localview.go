@@ -13,12 +13,11 @@ import (
 
 // View shows the cache's own objects. Who may list and watch the scope is asked once, when it is opened.
 func (c *localClient) View(ctx context.Context, res schema.GroupVersionResource, scope client.Scope) (client.View, error) {
-	name := selectedName(scope.FieldSelector) // somebody who may only see one object opens a View of it by name
-	op, err := c.operation(ctx, "list", res, scope.Namespace, name, nil)
+	op, err := c.selecting(ctx, "list", res, scope.Namespace, scope.FieldSelector, scope.LabelSelector)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.operation(ctx, "watch", res, scope.Namespace, name, nil); err != nil {
+	if _, err := c.selecting(ctx, "watch", res, scope.Namespace, scope.FieldSelector, scope.LabelSelector); err != nil {
 		return nil, err
 	}
 	e := op.endpoint

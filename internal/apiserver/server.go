@@ -188,6 +188,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 // background starts what the server does by itself. The server is ready when the first objects are there.
 func (s *Server) background() {
 	s.goOn(s.compactor)
+	s.goOn(func(context.Context) { typeConverter() }) // parsed aside, so that the first write need not wait for it
 	s.goOn(func(ctx context.Context) {
 		for !s.start(ctx) {
 			select {

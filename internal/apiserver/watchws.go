@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"sync"
 
 	"golang.org/x/net/websocket"
 )
@@ -36,10 +37,12 @@ func (m *messages) flush() error { return nil }
 // serveWatchMessages answers a watch over a WebSocket.
 func (s *Server) serveWatchMessages(ctx context.Context, w http.ResponseWriter, r *http.Request, f format, wt *watcher) {
 	websocket.Handler(func(ws *websocket.Conn) {
-		defer func() { _ = ws.Close() }()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		s.goOn(func(context.Context) { // ends when the handler closes the connection
+		var reader sync.WaitGroup
+		defer reader.Wait()
+		defer func() { _ = ws.Close() }() // which ends the reader
+		reader.Go(func() {
 			defer cancel()
 			var ignored []byte
 			for websocket.Message.Receive(ws, &ignored) == nil {
