@@ -163,6 +163,9 @@ func replicationControllerStrategy() *Strategy {
 func claimStrategy() *Strategy {
 	s := withStatus(true)
 	s.Default = on(defaultClaim)
+	s.ValidateCreate = checks(validateClaim)
+	s.ValidateUpdate = checksBoth(validateClaimUpdate)
+	s.ValidateStatus = checksBoth(validateClaimStatus)
 	s.PrepareCreate = on(func(c *corev1.PersistentVolumeClaim) {
 		c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
 		pairDataSources(&c.Spec)
@@ -188,6 +191,9 @@ func pairDataSources(s *corev1.PersistentVolumeClaimSpec) {
 func persistentVolumeStrategy() *Strategy {
 	s := withStatus(true)
 	s.Default = on(defaultPersistentVolume)
+	s.ValidateCreate = checks(validatePersistentVolume)
+	s.ValidateUpdate = checksBoth(validatePersistentVolumeUpdate)
+	s.ValidateStatus = checksBoth(validatePersistentVolumeStatus)
 	s.PrepareCreate = on(func(v *corev1.PersistentVolume) {
 		v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending}
 		if created := v.CreationTimestamp; !created.IsZero() {

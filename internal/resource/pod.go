@@ -20,9 +20,12 @@ func podStrategy() *Strategy {
 		PrepareCreate:            on(preparePod),
 		PrepareUpdate:            onBoth(preparePodUpdate),
 		PrepareStatus:            onBoth(preparePodStatus),
+		ValidateCreate:           checks(validatePodCreate),
+		ValidateUpdate:           checksBoth(validatePodUpdate),
+		ValidateStatus:           checksBoth(validatePodStatus),
 		Subresource: map[string]UpdateStrategy{
-			"ephemeralcontainers": {Prepare: onBoth(prepareEphemeralContainers)},
-			"resize":              {Prepare: onBoth(prepareResize)},
+			"ephemeralcontainers": {Prepare: onBoth(prepareEphemeralContainers), Validate: checksBoth(validateEphemeralUpdate)},
+			"resize":              {Prepare: onBoth(prepareResize), Validate: checksBoth(validateResize)},
 		},
 		GracefulDelete: podGrace,
 		FieldNames: []string{

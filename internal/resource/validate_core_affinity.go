@@ -1,0 +1,265 @@
+package resource
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func validateAffinity(a *corev1.Affinity, at *field.Path) field.ErrorList {
+	if a == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if n := a.NodeAffinity; n != nil {
+		errs = append(errs, validateNodeAffinity(n, at.Child("nodeAffinity"))...)
+	}
+	if p := a.PodAffinity; p != nil {
+		errs = append(errs, validatePodTerms(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution, at.Child("podAffinity"))...)
+	}
+	if p := a.PodAntiAffinity; p != nil {
+		errs = append(errs, validatePodTerms(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution, at.Child("podAntiAffinity"))...)
+	}
+	return errs
+}
+
+const (
+	requiredTerms  = "requiredDuringSchedulingIgnoredDuringExecution"
+	preferredTerms = "preferredDuringSchedulingIgnoredDuringExecution"
+	errWeight      = "must be in the range 1-100"
+)
+
+func validateNodeAffinity(n *corev1.NodeAffinity, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if n.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		errs = append(errs, validateNodeSelector(n.RequiredDuringSchedulingIgnoredDuringExecution, at.Child(requiredTerms))...)
+	}
+	for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
+		term, at := &n.PreferredDuringSchedulingIgnoredDuringExecution[i], at.Child(preferredTerms).Index(i)
+		if term.Weight <= 0 || term.Weight > 100 {
+			errs = append(errs, field.Invalid(at.Child("weight"), term.Weight, errWeight))
+		}
+		errs = append(errs, validateNodeTerm(&term.Preference, at.Child("preference"))...)
+	}
+	return errs
+}
+
+func validateNodeSelector(s *corev1.NodeSelector, at *field.Path) field.ErrorList {
+	at = at.Child("nodeSelectorTerms")
+	if len(s.NodeSelectorTerms) == 0 {
+		return field.ErrorList{field.Required(at, "must have at least one node selector term")}
+	}
+	var errs field.ErrorList
+	for i := range s.NodeSelectorTerms {
+		errs = append(errs, validateNodeTerm(&s.NodeSelectorTerms[i], at.Index(i))...)
+	}
+	return errs
+}
+
+func validateNodeTerm(t *corev1.NodeSelectorTerm, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range t.MatchExpressions {
+		errs = append(errs, validateNodeExpression(&t.MatchExpressions[i], at.Child("matchExpressions").Index(i))...)
+	}
+	for i := range t.MatchFields {
+		errs = append(errs, validateNodeField(&t.MatchFields[i], at.Child("matchFields").Index(i))...)
+	}
+	return errs
+}
+
+func validateNodeExpression(r *corev1.NodeSelectorRequirement, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch r.Operator {
+	case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
+		if len(r.Values) == 0 {
+			errs = append(errs, field.Required(at.Child("values"), "must be specified when `operator` is 'In' or 'NotIn'"))
+		}
+	case corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist:
+		if len(r.Values) > 0 {
+			errs = append(errs, field.Forbidden(at.Child("values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
+		}
+	case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
+		if len(r.Values) != 1 {
+			errs = append(errs, field.Required(at.Child("values"), "must be specified single value when `operator` is 'Lt' or 'Gt'"))
+		}
+	default:
+		errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
+	}
+	errs = append(errs, metavalidation.ValidateLabelName(r.Key, at.Child("key"))...)
+	for i, value := range r.Values {
+		errs = append(errs, invalids(at.Child("values").Index(i), value, validation.IsValidLabelValue(value))...)
+	}
+	return errs
+}
+
+func validateNodeField(r *corev1.NodeSelectorRequirement, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch r.Operator {
+	case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
+		if len(r.Values) != 1 {
+			errs = append(errs, field.Required(at.Child("values"), "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
+		}
+	default:
+		errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
+	}
+	if r.Key != metav1.ObjectNameField {
+		return append(errs, field.Invalid(at.Child("key"), r.Key, "not a valid field selector key"))
+	}
+	for i, value := range r.Values {
+		errs = append(errs, invalids(at.Child("values").Index(i), value, validation.IsDNS1123Subdomain(value))...)
+	}
+	return errs
+}
+
+func validatePodTerms(requiredList []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range requiredList {
+		errs = append(errs, validatePodTerm(&requiredList[i], at.Child(requiredTerms).Index(i))...)
+	}
+	for i := range preferred {
+		at := at.Child(preferredTerms).Index(i)
+		if w := preferred[i].Weight; w <= 0 || w > 100 {
+			errs = append(errs, field.Invalid(at.Child("weight"), w, errWeight))
+		}
+		errs = append(errs, validatePodTerm(&preferred[i].PodAffinityTerm, at.Child("podAffinityTerm"))...)
+	}
+	return errs
+}
+
+func validatePodTerm(t *corev1.PodAffinityTerm, at *field.Path) field.ErrorList {
+	errs := validateSelector(t.LabelSelector, at.Child("labelSelector"))
+	errs = append(errs, validateSelector(t.NamespaceSelector, at.Child("namespaceSelector"))...)
+	for _, namespace := range t.Namespaces {
+		errs = append(errs, invalids(at.Child("namespace"), namespace, apivalidation.ValidateNamespaceName(namespace, false))...)
+	}
+	errs = append(errs, validateMatchKeys(t.MatchLabelKeys, t.LabelSelector, "matchLabelKeys", at)...)
+	errs = append(errs, validateMatchKeys(t.MismatchLabelKeys, t.LabelSelector, "mismatchLabelKeys", at)...)
+	for i, key := range t.MatchLabelKeys {
+		if slices.Contains(t.MismatchLabelKeys, key) {
+			errs = append(errs, field.Invalid(at.Child("matchLabelKeys").Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys"))
+		}
+	}
+	if t.TopologyKey == "" {
+		errs = append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
+	}
+	return append(errs, metavalidation.ValidateLabelName(t.TopologyKey, at.Child("topologyKey"))...)
+}
+
+// validateMatchKeys: keys whose values are taken from the pod. The selector that is stored holds what they were turned
+// into when the pod was created ("key in (value)"), which is no conflict.
+func validateMatchKeys(keys []string, s *metav1.LabelSelector, name string, at *field.Path) field.ErrorList {
+	if len(keys) == 0 {
+		return nil
+	}
+	if s == nil {
+		return field.ErrorList{field.Forbidden(at.Child(name), "must not be specified when labelSelector is not set")}
+	}
+	var errs field.ErrorList
+	for i, key := range keys {
+		errs = append(errs, metavalidation.ValidateLabelName(key, at.Child(name).Index(i))...)
+		_, labelled := s.MatchLabels[key]
+		count := 0
+		for _, e := range s.MatchExpressions {
+			if e.Key != key {
+				continue
+			}
+			merged := metav1.LabelSelectorOpIn
+			if name == "mismatchLabelKeys" {
+				merged = metav1.LabelSelectorOpNotIn
+			}
+			if e.Operator == merged && len(e.Values) == 1 {
+				count++
+			} else {
+				labelled = true
+			}
+		}
+		if labelled || count > 1 {
+			errs = append(errs, field.Invalid(at.Child(name).Index(i), key, fmt.Sprintf("exists in both %s and labelSelector", name)))
+		}
+	}
+	return errs
+}
+
+func validateTolerations(tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range tolerations {
+		t, at := &tolerations[i], at.Index(i)
+		if t.Key != "" {
+			errs = append(errs, metavalidation.ValidateLabelName(t.Key, at.Child("key"))...)
+		}
+		if t.Key == "" && t.Operator != corev1.TolerationOpExists {
+			errs = append(errs, field.Invalid(at.Child("operator"), t.Operator,
+				"operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
+		}
+		if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
+			errs = append(errs, field.Invalid(at.Child("effect"), t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"))
+		}
+		switch t.Operator {
+		case corev1.TolerationOpEqual, "":
+			if messages := validation.IsValidLabelValue(t.Value); len(messages) > 0 {
+				errs = append(errs, field.Invalid(at.Child("operator"), t.Value, strings.Join(messages, ";")))
+			}
+		case corev1.TolerationOpExists:
+			if t.Value != "" {
+				errs = append(errs, field.Invalid(at.Child("operator"), *t, "value must be empty when `operator` is 'Exists'"))
+			}
+		default:
+			errs = append(errs, notSupportedUnless(t.Operator, at.Child("operator"), corev1.TolerationOpEqual, corev1.TolerationOpExists)...)
+		}
+		if t.Effect != "" {
+			errs = append(errs, validateTaintEffect(t.Effect, at.Child("effect"))...)
+		}
+	}
+	return errs
+}
+
+func validateTaintEffect(effect corev1.TaintEffect, at *field.Path) field.ErrorList {
+	return oneOf(effect, at, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+}
+
+func validateSpread(constraints []corev1.TopologySpreadConstraint, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := sets.Set[string]{}
+	for i := range constraints {
+		c, at := &constraints[i], at.Index(i)
+		if c.MaxSkew <= 0 {
+			errs = append(errs, field.Invalid(at.Child("maxSkew"), c.MaxSkew, "must be greater than zero"))
+		}
+		if c.TopologyKey == "" {
+			errs = append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
+		} else {
+			errs = append(errs, metavalidation.ValidateLabelName(c.TopologyKey, at.Child("topologyKey"))...)
+		}
+		errs = append(errs, notSupportedUnless(c.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
+		pair := fmt.Sprintf("{%v, %v}", c.TopologyKey, c.WhenUnsatisfiable)
+		if seen.Has(pair) {
+			errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), pair))
+		}
+		seen.Insert(pair)
+		if c.MinDomains != nil {
+			if *c.MinDomains <= 0 {
+				errs = append(errs, field.Invalid(at.Child("minDomains"), c.MinDomains, "must be greater than zero"))
+			}
+			if c.WhenUnsatisfiable != corev1.DoNotSchedule {
+				errs = append(errs, field.Invalid(at.Child("minDomains"), c.MinDomains,
+					fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, c.WhenUnsatisfiable)))
+			}
+		}
+		for name, policy := range map[string]*corev1.NodeInclusionPolicy{"nodeAffinityPolicy": c.NodeAffinityPolicy, "nodeTaintsPolicy": c.NodeTaintsPolicy} {
+			if policy != nil {
+				errs = append(errs, notSupportedUnless(*policy, at.Child(name), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)...)
+			}
+		}
+		errs = append(errs, validateMatchKeys(c.MatchLabelKeys, c.LabelSelector, "matchLabelKeys", at)...)
+		errs = append(errs, validateSelector(c.LabelSelector, at.Child("labelSelector"))...)
+	}
+	return errs
+}

@@ -1,0 +1,487 @@
+package resource
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// podParts is what the checks of containers need to know of their pod.
+type podParts struct {
+	spec    *corev1.PodSpec
+	volumes map[string]*corev1.Volume
+}
+
+func partsOf(spec *corev1.PodSpec) podParts {
+	p := podParts{spec: spec, volumes: map[string]*corev1.Volume{}}
+	for i := range spec.Volumes {
+		p.volumes[spec.Volumes[i].Name] = &spec.Volumes[i]
+	}
+	return p
+}
+
+func (p podParts) windows() bool { return p.spec.OS != nil && p.spec.OS.Name == corev1.Windows }
+
+func (p podParts) validateContainers(at *field.Path) field.ErrorList {
+	if len(p.spec.Containers) == 0 {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	var errs field.ErrorList
+	names := sets.Set[string]{}
+	for i := range p.spec.Containers {
+		c, at := &p.spec.Containers[i], at.Index(i)
+		errs = append(errs, p.validateContainer(c, names, at)...)
+		errs = append(errs, validateLifecycle(c.Lifecycle, p.spec, at.Child("lifecycle"))...)
+		errs = append(errs, validateProbes(c, at)...)
+		errs = append(errs, p.validateRestart(c, at)...)
+	}
+	return append(errs, validateHostPorts(p.spec.Containers, at)...)
+}
+
+func (p podParts) validateInitContainers(at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names := sets.Set[string]{}
+	for i := range p.spec.Containers {
+		names.Insert(p.spec.Containers[i].Name)
+	}
+	for i := range p.spec.InitContainers {
+		c, at := &p.spec.InitContainers[i], at.Index(i)
+		errs = append(errs, p.validateContainer(c, names, at)...)
+		if isSidecar(c) {
+			errs = append(errs, validateLifecycle(c.Lifecycle, p.spec, at.Child("lifecycle"))...)
+			errs = append(errs, validateProbes(c, at)...)
+		} else {
+			const only = "may not be set for init containers without restartPolicy=Always"
+			for name, set := range map[string]bool{"lifecycle": c.Lifecycle != nil, "livenessProbe": c.LivenessProbe != nil, "readinessProbe": c.ReadinessProbe != nil, "startupProbe": c.StartupProbe != nil} {
+				if set {
+					errs = append(errs, field.Forbidden(at.Child(name), only))
+				}
+			}
+		}
+		errs = append(errs, p.validateRestart(c, at)...)
+		// Each init container runs alone: ports conflict within one only.
+		errs = append(errs, validateHostPorts(p.spec.InitContainers[i:i+1], at)...)
+	}
+	return errs
+}
+
+func isSidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// validateContainer checks what all kinds of containers share. names are those taken so far.
+func (p podParts) validateContainer(c *corev1.Container, names sets.Set[string], at *field.Path) field.ErrorList {
+	errs := validateContainerName(c.Name, names, at.Child("name"))
+	errs = append(errs, validateImage(c.Image, at.Child("image"))...)
+	errs = append(errs, oneOf(c.TerminationMessagePolicy, at.Child("terminationMessagePolicy"), corev1.TerminationMessageFallbackToLogsOnError, corev1.TerminationMessageReadFile)...)
+	errs = append(errs, validateContainerPorts(c.Ports, p.spec.HostNetwork, at.Child("ports"))...)
+	errs = append(errs, validateEnv(c.Env, at.Child("env"))...)
+	errs = append(errs, validateEnvFrom(c.EnvFrom, at.Child("envFrom"))...)
+	errs = append(errs, p.validateFileEnv(c.Env, at.Child("env"))...)
+	errs = append(errs, p.validateMounts(c, at.Child("volumeMounts"))...)
+	errs = append(errs, p.validateDevices(c, at.Child("volumeDevices"))...)
+	errs = append(errs, validatePullPolicyRequired(c.ImagePullPolicy, at.Child("imagePullPolicy"))...)
+	errs = append(errs, p.validateContainerResources(&c.Resources, at.Child("resources"))...)
+	errs = append(errs, validateResizePolicy(c.ResizePolicy, p.spec.RestartPolicy, at.Child("resizePolicy"))...)
+	return append(errs, p.validateSecurityContext(c.SecurityContext, at.Child("securityContext"))...)
+}
+
+func validateContainerName(name string, names sets.Set[string], at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	errs := validateLabel(name, at)
+	if names.Has(name) {
+		errs = append(errs, field.Duplicate(at, name))
+	}
+	names.Insert(name)
+	return errs
+}
+
+func validateImage(image string, at *field.Path) field.ErrorList {
+	switch {
+	case image == "":
+		return field.ErrorList{field.Required(at, "")}
+	case strings.TrimSpace(image) != image:
+		return field.ErrorList{field.Invalid(at, image, "must not have leading or trailing whitespace")}
+	}
+	return nil
+}
+
+func validatePullPolicyRequired(policy corev1.PullPolicy, at *field.Path) field.ErrorList {
+	return oneOf(policy, at, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+}
+
+// validatePullPolicy lets a policy be absent.
+func validatePullPolicy(policy corev1.PullPolicy, at *field.Path) field.ErrorList {
+	if policy == "" {
+		return nil
+	}
+	return validatePullPolicyRequired(policy, at)
+}
+
+func validateContainerPorts(ports []corev1.ContainerPort, hostNetwork bool, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names := sets.Set[string]{}
+	for i := range ports {
+		port, at := &ports[i], at.Index(i)
+		if port.Name != "" {
+			if messages := validation.IsValidPortName(port.Name); len(messages) > 0 {
+				errs = append(errs, invalids(at.Child("name"), port.Name, messages)...)
+			} else if names.Has(port.Name) {
+				errs = append(errs, field.Duplicate(at.Child("name"), port.Name))
+			} else {
+				names.Insert(port.Name)
+			}
+		}
+		if port.ContainerPort == 0 {
+			errs = append(errs, field.Required(at.Child("containerPort"), ""))
+		} else {
+			errs = append(errs, validatePort(port.ContainerPort, at.Child("containerPort"))...)
+		}
+		if port.HostPort != 0 {
+			errs = append(errs, validatePort(port.HostPort, at.Child("hostPort"))...)
+		}
+		if hostNetwork && port.HostPort != port.ContainerPort {
+			errs = append(errs, field.Invalid(at.Child("containerPort"), port.ContainerPort, "must match `hostPort` when `hostNetwork` is true"))
+		}
+		errs = append(errs, oneOf(port.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+	}
+	return errs
+}
+
+// validateHostPorts refuses a port of the node that two containers want.
+func validateHostPorts(containers []corev1.Container, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	taken := sets.Set[string]{}
+	for i := range containers {
+		for j, p := range containers[i].Ports {
+			if p.HostPort == 0 {
+				continue
+			}
+			port := fmt.Sprintf("%s/%s/%d", p.Protocol, p.HostIP, p.HostPort)
+			if taken.Has(port) {
+				errs = append(errs, field.Duplicate(at.Index(i).Child("ports").Index(j).Child("hostPort"), port))
+			}
+			taken.Insert(port)
+		}
+	}
+	return errs
+}
+
+// validateFileEnv: files with variables lie in an emptyDir of the pod.
+func (p podParts) validateFileEnv(vars []corev1.EnvVar, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range vars {
+		if vars[i].ValueFrom == nil || vars[i].ValueFrom.FileKeyRef == nil || vars[i].ValueFrom.FileKeyRef.VolumeName == "" {
+			continue
+		}
+		name, at := vars[i].ValueFrom.FileKeyRef.VolumeName, at.Index(i).Child("valueFrom", "fileKeyRef", "volumeName")
+		switch v := p.volumes[name]; {
+		case v == nil:
+			errs = append(errs, field.NotFound(at, name))
+		case v.EmptyDir == nil:
+			errs = append(errs, field.Invalid(at, name, "referenced volume must be of type emptyDir"))
+		}
+	}
+	return errs
+}
+
+func (p podParts) validateMounts(c *corev1.Container, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	paths := sets.Set[string]{}
+	devices := map[string]string{}
+	for _, d := range c.VolumeDevices {
+		devices[d.Name] = d.DevicePath
+	}
+	for i := range c.VolumeMounts {
+		m, at := &c.VolumeMounts[i], at.Index(i)
+		if m.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		} else if p.volumes[m.Name] == nil {
+			errs = append(errs, field.NotFound(at.Child("name"), m.Name))
+		}
+		if m.MountPath == "" {
+			errs = append(errs, field.Required(at.Child("mountPath"), ""))
+		}
+		if paths.Has(m.MountPath) {
+			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
+		}
+		paths.Insert(m.MountPath)
+		if _, both := devices[m.Name]; both {
+			errs = append(errs, field.Invalid(at.Child("name"), m.Name, "must not already exist in volumeDevices"))
+		}
+		for _, device := range devices {
+			if device == m.MountPath {
+				errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must not already exist as a path in volumeDevices"))
+			}
+		}
+		if m.SubPath != "" {
+			errs = append(errs, validateDescendingPath(m.SubPath, at.Child("subPath"))...)
+		}
+		if m.SubPathExpr != "" {
+			if m.SubPath != "" {
+				errs = append(errs, field.Invalid(at.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
+			}
+			errs = append(errs, validateDescendingPath(m.SubPathExpr, at.Child("subPathExpr"))...)
+		}
+		errs = append(errs, validatePropagation(m.MountPropagation, c.SecurityContext, at.Child("mountPropagation"))...)
+		errs = append(errs, validateRecursiveReadOnly(m, at.Child("recursiveReadOnly"))...)
+	}
+	return errs
+}
+
+func validatePropagation(mode *corev1.MountPropagationMode, s *corev1.SecurityContext, at *field.Path) field.ErrorList {
+	if mode == nil {
+		return nil
+	}
+	errs := notSupportedUnless(*mode, at, corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
+	if len(errs) > 0 {
+		return errs
+	}
+	if *mode == corev1.MountPropagationBidirectional && (s == nil || s.Privileged == nil || !*s.Privileged) {
+		return field.ErrorList{field.Forbidden(at, "Bidirectional mount propagation is available only to privileged containers")}
+	}
+	return nil
+}
+
+func validateRecursiveReadOnly(m *corev1.VolumeMount, at *field.Path) field.ErrorList {
+	if m.RecursiveReadOnly == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	switch *m.RecursiveReadOnly {
+	case corev1.RecursiveReadOnlyDisabled:
+	case corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible:
+		if !m.ReadOnly {
+			errs = append(errs, field.Forbidden(at, "may only be specified when readOnly is true"))
+		}
+		if m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone {
+			errs = append(errs, field.Forbidden(at, "may only be specified when mountPropagation is None or not specified"))
+		}
+	default:
+		errs = append(errs, notSupportedUnless(*m.RecursiveReadOnly, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)...)
+	}
+	return errs
+}
+
+func (p podParts) validateDevices(c *corev1.Container, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	paths, names := sets.Set[string]{}, sets.Set[string]{}
+	mounted := sets.Set[string]{}
+	for _, m := range c.VolumeMounts {
+		mounted.Insert(m.MountPath)
+	}
+	for i := range c.VolumeDevices {
+		d, at := &c.VolumeDevices[i], at.Index(i)
+		switch v := p.volumes[d.Name]; {
+		case d.Name == "":
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		case names.Has(d.Name):
+			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "must be unique"))
+		case v == nil:
+			errs = append(errs, field.NotFound(at.Child("name"), d.Name))
+		case v.PersistentVolumeClaim == nil && v.Ephemeral == nil:
+			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
+		}
+		names.Insert(d.Name)
+		if d.DevicePath == "" {
+			errs = append(errs, field.Required(at.Child("devicePath"), ""))
+			continue
+		}
+		if paths.Has(d.DevicePath) {
+			errs = append(errs, field.Invalid(at.Child("devicePath"), d.DevicePath, "must be unique"))
+		}
+		paths.Insert(d.DevicePath)
+		if slices.Contains(strings.Split(d.DevicePath, "/"), "..") {
+			errs = append(errs, field.Invalid(at.Child("devicePath"), d.DevicePath, "can not contain backsteps ('..')"))
+		}
+		if mounted.Has(d.DevicePath) {
+			errs = append(errs, field.Invalid(at.Child("devicePath"), d.DevicePath, "must not already exist as a path in volumeMounts"))
+		}
+	}
+	return errs
+}
+
+func validateResizePolicy(policies []corev1.ContainerResizePolicy, restart corev1.RestartPolicy, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := sets.Set[corev1.ResourceName]{}
+	for i, p := range policies {
+		if seen.Has(p.ResourceName) {
+			errs = append(errs, field.Duplicate(at.Index(i), p.ResourceName))
+		}
+		seen.Insert(p.ResourceName)
+		errs = append(errs, oneOf(p.ResourceName, at, corev1.ResourceCPU, corev1.ResourceMemory)...)
+		errs = append(errs, oneOf(p.RestartPolicy, at, corev1.NotRequired, corev1.RestartContainer)...)
+		if restart == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired && p.RestartPolicy != "" {
+			errs = append(errs, field.Invalid(at, p.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'"))
+		}
+	}
+	return errs
+}
+
+// validateRestart checks a container's own restart policy and its rules (KEP-5307).
+func (p podParts) validateRestart(c *corev1.Container, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if c.RestartPolicy != nil {
+		errs = append(errs, notSupportedUnless(*c.RestartPolicy, at.Child("restartPolicy"), corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)...)
+	}
+	if len(c.RestartPolicyRules) == 0 {
+		return errs
+	}
+	rules := at.Child("restartPolicyRules")
+	if c.RestartPolicy == nil {
+		errs = append(errs, field.Required(at.Child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
+	}
+	if len(c.RestartPolicyRules) > 20 {
+		errs = append(errs, field.TooMany(rules, len(c.RestartPolicyRules), 20))
+	}
+	for i, rule := range c.RestartPolicyRules {
+		at := rules.Index(i)
+		errs = append(errs, oneOf(rule.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)...)
+		if rule.ExitCodes == nil {
+			errs = append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
+			continue
+		}
+		errs = append(errs, oneOf(rule.ExitCodes.Operator, at.Child("exitCodes", "operator"), corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
+		if len(rule.ExitCodes.Values) > 255 {
+			errs = append(errs, field.TooMany(at.Child("exitCodes", "values"), len(rule.ExitCodes.Values), 255))
+		}
+	}
+	return errs
+}
+
+// validateProbes checks the probes of a container that runs on.
+func validateProbes(c *corev1.Container, at *field.Path) field.ErrorList {
+	errs := validateProbe(c.LivenessProbe, at.Child("livenessProbe"))
+	errs = append(errs, validateProbe(c.ReadinessProbe, at.Child("readinessProbe"))...)
+	errs = append(errs, validateProbe(c.StartupProbe, at.Child("startupProbe"))...)
+	for name, p := range map[string]*corev1.Probe{"livenessProbe": c.LivenessProbe, "startupProbe": c.StartupProbe} {
+		if p == nil {
+			continue
+		}
+		if p.SuccessThreshold != 1 {
+			errs = append(errs, field.Invalid(at.Child(name, "successThreshold"), p.SuccessThreshold, "must be 1"))
+		}
+		if s := p.TerminationGracePeriodSeconds; s != nil && *s <= 0 {
+			errs = append(errs, field.Invalid(at.Child(name, "terminationGracePeriodSeconds"), *s, "must be greater than 0"))
+		}
+	}
+	if p := c.ReadinessProbe; p != nil && p.TerminationGracePeriodSeconds != nil {
+		errs = append(errs, field.Invalid(at.Child("readinessProbe", "terminationGracePeriodSeconds"), p.TerminationGracePeriodSeconds, "must not be set for readinessProbes"))
+	}
+	return errs
+}
+
+func validateProbe(p *corev1.Probe, at *field.Path) field.ErrorList {
+	if p == nil {
+		return nil
+	}
+	errs := validateHandler(handler{p.Exec, p.HTTPGet, p.TCPSocket, p.GRPC, nil}, at)
+	for _, f := range []struct {
+		name  string
+		value int32
+	}{
+		{"initialDelaySeconds", p.InitialDelaySeconds}, {"timeoutSeconds", p.TimeoutSeconds}, {"periodSeconds", p.PeriodSeconds},
+		{"successThreshold", p.SuccessThreshold}, {"failureThreshold", p.FailureThreshold},
+	} {
+		errs = append(errs, validateNonNegative(int64(f.value), at.Child(f.name))...)
+	}
+	return errs
+}
+
+func validateLifecycle(l *corev1.Lifecycle, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+	if l == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if h := l.PostStart; h != nil {
+		errs = append(errs, validateHandler(handler{h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep}, at.Child("postStart"))...)
+		errs = append(errs, validateSleep(h.Sleep, spec, at.Child("postStart", "sleep"))...)
+	}
+	if h := l.PreStop; h != nil {
+		errs = append(errs, validateHandler(handler{h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep}, at.Child("preStop"))...)
+		errs = append(errs, validateSleep(h.Sleep, spec, at.Child("preStop", "sleep"))...)
+	}
+	if l.StopSignal != nil {
+		errs = append(errs, validateStopSignal(*l.StopSignal, spec.OS, at.Child("stopSignal"))...)
+	}
+	return errs
+}
+
+func validateSleep(s *corev1.SleepAction, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+	if s == nil || spec.TerminationGracePeriodSeconds == nil {
+		return nil
+	}
+	if grace := *spec.TerminationGracePeriodSeconds; s.Seconds < 0 || s.Seconds > grace {
+		return field.ErrorList{field.Invalid(at, s.Seconds, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", grace))}
+	}
+	return nil
+}
+
+func validateStopSignal(s corev1.Signal, os *corev1.PodOS, at *field.Path) field.ErrorList {
+	switch {
+	case os == nil || os.Name == "":
+		return field.ErrorList{field.Forbidden(at, "may not be set for containers with empty `spec.os.name`")}
+	case os.Name == corev1.Windows:
+		return notSupportedUnless(s, at, corev1.SIGTERM, corev1.SIGKILL)
+	case !strings.HasPrefix(string(s), "SIG"):
+		return field.ErrorList{field.Invalid(at, s, "must be the name of a signal")}
+	}
+	return nil
+}
+
+// handler is one action of a probe or a hook: exactly one of its fields is to be set.
+type handler struct {
+	exec  *corev1.ExecAction
+	http  *corev1.HTTPGetAction
+	tcp   *corev1.TCPSocketAction
+	grpc  *corev1.GRPCAction
+	sleep *corev1.SleepAction
+}
+
+func validateHandler(h handler, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	count := 0
+	check := func(name string, set bool, validate func(at *field.Path) field.ErrorList) {
+		if !set {
+			return
+		}
+		if count++; count > 1 {
+			errs = append(errs, field.Forbidden(at.Child(name), "may not specify more than 1 handler type"))
+			return
+		}
+		errs = append(errs, validate(at.Child(name))...)
+	}
+	check("exec", h.exec != nil, func(at *field.Path) field.ErrorList {
+		if len(h.exec.Command) == 0 {
+			return field.ErrorList{field.Required(at.Child("command"), "")}
+		}
+		return nil
+	})
+	check("httpGet", h.http != nil, func(at *field.Path) field.ErrorList { return validateHTTPGet(h.http, at) })
+	check("tcpSocket", h.tcp != nil, func(at *field.Path) field.ErrorList {
+		return validatePortNumOrName(h.tcp.Port, at.Child("port"))
+	})
+	check("grpc", h.grpc != nil, func(at *field.Path) field.ErrorList { return validatePort(h.grpc.Port, at.Child("port")) })
+	check("sleep", h.sleep != nil, func(*field.Path) field.ErrorList { return nil })
+	if count == 0 {
+		errs = append(errs, field.Required(at, "must specify a handler type"))
+	}
+	return errs
+}
+
+func validateHTTPGet(h *corev1.HTTPGetAction, at *field.Path) field.ErrorList {
+	errs := required(at, "path", h.Path)
+	errs = append(errs, validatePortNumOrName(h.Port, at.Child("port"))...)
+	errs = append(errs, notSupportedUnless(h.Scheme, at.Child("scheme"), corev1.URISchemeHTTP, corev1.URISchemeHTTPS)...)
+	for _, header := range h.HTTPHeaders {
+		errs = append(errs, invalids(at.Child("httpHeaders"), header.Name, validation.IsHTTPHeaderName(header.Name))...)
+	}
+	return errs
+}

@@ -1,0 +1,228 @@
+package resource
+
+import (
+	"math/rand"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/randfill"
+	"sigs.k8s.io/yaml"
+)
+
+const goodPod = `
+metadata: {name: p, namespace: ns, labels: {app: web}}
+spec:
+  serviceAccountName: default
+  containers:
+  - name: c
+    image: i
+    ports: [{name: http, containerPort: 80}]
+    env:
+    - {name: A, value: b}
+    - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+    - {name: LABEL, valueFrom: {fieldRef: {fieldPath: "metadata.labels['app']"}}}
+    - {name: CPU, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}
+    envFrom: [{configMapRef: {name: m}}]
+    resources: {requests: {cpu: 100m, memory: 1Mi}, limits: {memory: 2Mi, example.com/gpu: 1}}
+    volumeMounts: [{name: data, mountPath: /data, subPath: a/b}]
+    livenessProbe: {httpGet: {path: /, port: http}}
+    lifecycle: {preStop: {sleep: {seconds: 3}}}
+  initContainers:
+  - {name: init, image: i, command: [sh]}
+  - {name: side, image: i, restartPolicy: Always, readinessProbe: {tcpSocket: {port: 1}}}
+  volumes:
+  - {name: data, emptyDir: {}}
+  - {name: host, hostPath: {path: /tmp, type: Directory}}
+  - {name: all, projected: {sources: [{secret: {name: s}}, {downwardAPI: {items: [{path: l, fieldRef: {fieldPath: metadata.labels}}]}}, {serviceAccountToken: {path: t}}]}}
+  - {name: claim, persistentVolumeClaim: {claimName: c}}
+  - {name: eph, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}
+  affinity:
+    nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, values: [b]}], matchFields: [{key: metadata.name, operator: In, values: [n1]}]}]}}
+    podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: web}}}]}
+  topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}}]
+  tolerations: [{operator: Exists}, {key: k, value: v, effect: NoExecute, tolerationSeconds: 5}]
+  hostAliases: [{ip: 127.0.0.1, hostnames: [foo.local]}]
+  dnsConfig: {nameservers: [1.2.3.4], searches: [example.com.], options: [{name: ndots, value: "2"}]}
+  securityContext: {runAsUser: 1000, fsGroup: 2000, sysctls: [{name: kernel.shm_rmid_forced, value: "1"}], seccompProfile: {type: RuntimeDefault}}
+  readinessGates: [{conditionType: example.com/ready}]
+`
+
+func podFrom(t testing.TB, manifest string) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{}
+	if err := yaml.UnmarshalStrict([]byte(manifest), pod); err != nil {
+		t.Fatal(err)
+	}
+	strategies[schema.GroupResource{Resource: "pods"}].Default(pod)
+	return pod
+}
+
+// expect compares the errors with the texts wanted, in any order; each text is a part of one error.
+func expect(t *testing.T, errs field.ErrorList, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		found := false
+		for _, e := range errs {
+			found = found || strings.Contains(e.Error(), w)
+		}
+		if !found {
+			t.Errorf("missing: %s\ngot: %v", w, errs.ToAggregate())
+		}
+	}
+	if len(errs) != len(want) {
+		t.Errorf("%d errors, want %d: %v", len(errs), len(want), errs.ToAggregate())
+	}
+}
+
+func TestPodsAreValidatedFieldByField(t *testing.T) {
+	one, big, yes, no := int64(1), int64(1<<40), true, false
+	bidirectional, user := corev1.MountPropagationBidirectional, "someone"
+	cases := []struct {
+		name   string
+		change func(s *corev1.PodSpec)
+		want   []string
+	}{
+		{"a good pod", func(*corev1.PodSpec) {}, nil},
+		{"no containers", func(s *corev1.PodSpec) { s.Containers = nil }, []string{"spec.containers: Required value"}},
+		{"a bad name", func(s *corev1.PodSpec) { s.Containers[0].Name = "A_b" }, []string{`spec.containers[0].name: Invalid value: "A_b": a lowercase RFC 1123 label must consist of`}},
+		{"two of a name", func(s *corev1.PodSpec) { s.InitContainers[0].Name = "c" }, []string{`spec.initContainers[0].name: Duplicate value: "c"`}},
+		{"no image", func(s *corev1.PodSpec) { s.Containers[0].Image = "" }, []string{"spec.containers[0].image: Required value"}},
+		{"a padded image", func(s *corev1.PodSpec) { s.Containers[0].Image = " i" }, []string{"must not have leading or trailing whitespace"}},
+		{"a bad pull policy", func(s *corev1.PodSpec) { s.Containers[0].ImagePullPolicy = "x" }, []string{`spec.containers[0].imagePullPolicy: Unsupported value: "x": supported values: "Always", "IfNotPresent", "Never"`}},
+		{"a bad restart policy", func(s *corev1.PodSpec) { s.RestartPolicy = "x" }, []string{`spec.restartPolicy: Unsupported value: "x": supported values: "Always", "OnFailure", "Never"`}},
+		{"a request above its limit", func(s *corev1.PodSpec) { s.Containers[0].Resources.Requests["memory"] = resource.MustParse("3Mi") }, []string{`spec.containers[0].resources.requests: Invalid value: "3Mi": must be less than or equal to memory limit of 2Mi`}},
+		{"an unknown resource", func(s *corev1.PodSpec) { s.Containers[0].Resources.Limits["foo"] = resource.MustParse("1") }, []string{`spec.containers[0].resources.limits[foo]: Invalid value: "foo": must be a standard resource for containers`}},
+		{"a part of a device", func(s *corev1.PodSpec) {
+			s.Containers[0].Resources.Limits["example.com/gpu"] = resource.MustParse("1500m")
+		}, []string{`spec.containers[0].resources.limits[example.com/gpu]: Invalid value: "1500m": must be an integer`, `spec.containers[0].resources.requests: Invalid value: "1": must be equal to example.com/gpu limit of 1500m`}},
+		{"a negative quantity", func(s *corev1.PodSpec) { s.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1") }, []string{`spec.containers[0].resources.requests[cpu]: Invalid value: "-1": must be greater than or equal to 0`}},
+		{"an unknown volume", func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts[0].Name = "x" }, []string{`spec.containers[0].volumeMounts[0].name: Not found: "x"`}},
+		{"a subPath upwards", func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts[0].SubPath = "a/../b" }, []string{`spec.containers[0].volumeMounts[0].subPath: Invalid value: "a/../b": must not contain '..'`}},
+		{"an absolute subPath", func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts[0].SubPath = "/a" }, []string{`spec.containers[0].volumeMounts[0].subPath: Invalid value: "/a": must be a relative path`}},
+		{"propagation without privilege", func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts[0].MountPropagation = &bidirectional }, []string{"Bidirectional mount propagation is available only to privileged containers"}},
+		{"two volume types", func(s *corev1.PodSpec) { s.Volumes[0].HostPath = &corev1.HostPathVolumeSource{Path: "/"} }, []string{"spec.volumes[0].emptyDir: Forbidden: may not specify more than 1 volume type"}},
+		{"no volume type", func(s *corev1.PodSpec) { s.Volumes[0].EmptyDir = nil }, []string{"spec.volumes[0]: Required value: must specify a volume type"}},
+		{"two projections into one path", func(s *corev1.PodSpec) { s.Volumes[2].Projected.Sources[2].ServiceAccountToken.Path = "l" }, []string{`spec.volumes[2].projected: Invalid value: "l": conflicting duplicate paths`}},
+		{"a token for a second", func(s *corev1.PodSpec) {
+			s.Volumes[2].Projected.Sources[2].ServiceAccountToken.ExpirationSeconds = &one
+		}, []string{"may not specify a duration less than 10 minutes"}},
+		{"a bad field path", func(s *corev1.PodSpec) { s.Containers[0].Env[1].ValueFrom.FieldRef.FieldPath = "status.x" }, []string{`spec.containers[0].env[1].valueFrom.fieldRef.fieldPath: Invalid value: "status.x": error converting fieldPath: field label not supported: status.x`}},
+		{"a field path that environments lack", func(s *corev1.PodSpec) { s.Containers[0].Env[1].ValueFrom.FieldRef.FieldPath = "metadata.labels" }, []string{`spec.containers[0].env[1].valueFrom.fieldRef.fieldPath: Unsupported value: "metadata.labels": supported values: "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"`}},
+		{"a value and a source", func(s *corev1.PodSpec) { s.Containers[0].Env[1].Value = "x" }, []string{"spec.containers[0].env[1].valueFrom: Invalid value: \"\": may not be specified when `value` is not empty"}},
+		{"a probe without handler", func(s *corev1.PodSpec) { s.Containers[0].LivenessProbe.HTTPGet = nil }, []string{"spec.containers[0].livenessProbe: Required value: must specify a handler type"}},
+		{"a liveness threshold", func(s *corev1.PodSpec) { s.Containers[0].LivenessProbe.SuccessThreshold = 2 }, []string{"spec.containers[0].livenessProbe.successThreshold: Invalid value: 2: must be 1"}},
+		{"a port by a bad name", func(s *corev1.PodSpec) { s.Containers[0].LivenessProbe.HTTPGet.Port = intstr.FromString("x_") }, []string{"spec.containers[0].livenessProbe.httpGet.port: Invalid value: \"x_\": must contain only alpha-numeric"}},
+		{"a probe of an init container", func(s *corev1.PodSpec) { s.InitContainers[0].LivenessProbe = s.Containers[0].LivenessProbe }, []string{"spec.initContainers[0].livenessProbe: Forbidden: may not be set for init containers without restartPolicy=Always"}},
+		{"a port of the host's network", func(s *corev1.PodSpec) { s.HostNetwork = true; s.Containers[0].Ports[0].HostPort = 81 }, []string{"spec.containers[0].ports[0].containerPort: Invalid value: 80: must match `hostPort` when `hostNetwork` is true"}},
+		{"a host port taken twice", func(s *corev1.PodSpec) {
+			s.Containers[0].Ports = append(s.Containers[0].Ports, s.Containers[0].Ports[0])
+			s.Containers[0].Ports[1].Name = ""
+			s.Containers[0].Ports[0].HostPort, s.Containers[0].Ports[1].HostPort = 80, 80
+		}, []string{`spec.containers[0].ports[1].hostPort: Duplicate value: "TCP//80"`}},
+		{"a deadline out of range", func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = &big }, []string{"spec.activeDeadlineSeconds: Invalid value: 1099511627776: must be between 1 and 2147483647, inclusive"}},
+		{"a privileged container without escalation", func(s *corev1.PodSpec) {
+			s.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &yes, AllowPrivilegeEscalation: &no}
+		}, []string{"cannot set `allowPrivilegeEscalation` to false and `privileged` to true"}},
+		{"a network sysctl of the host", func(s *corev1.PodSpec) {
+			s.HostNetwork = true
+			s.Containers[0].Ports = nil
+			s.SecurityContext.Sysctls[0].Name = "net.core.somaxconn"
+		}, []string{"spec.securityContext.sysctls[0].name: Invalid value: \"net.core.somaxconn\": may not be specified when 'hostNetwork' is true"}},
+		{"a shared process namespace of the host", func(s *corev1.PodSpec) { s.HostPID, s.ShareProcessNamespace = true, &yes }, []string{"spec.shareProcessNamespace: Invalid value: true: ShareProcessNamespace and HostPID cannot both be enabled"}},
+		{"a toleration of nothing", func(s *corev1.PodSpec) { s.Tolerations[0].Operator = "" }, []string{`spec.tolerations[0].operator: Invalid value: "": operator must be Exists when ` + "`key`" + ` is empty`}},
+		{"seconds without NoExecute", func(s *corev1.PodSpec) { s.Tolerations[1].Effect = "" }, []string{"effect must be 'NoExecute' when `tolerationSeconds` is set"}},
+		{"a term without topology", func(s *corev1.PodSpec) {
+			s.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].TopologyKey = ""
+		}, []string{"topologyKey: Required value: can not be empty", "topologyKey: Invalid value: \"\": name part must be non-empty", "topologyKey: Invalid value: \"\": name part must consist of"}},
+		{"no skew", func(s *corev1.PodSpec) { s.TopologySpreadConstraints[0].MaxSkew = 0 }, []string{"spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero"}},
+		{"no DNS", func(s *corev1.PodSpec) { s.DNSPolicy, s.DNSConfig = "None", nil }, []string{"spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"}},
+		{"a bad alias", func(s *corev1.PodSpec) { s.HostAliases[0].IP = "x" }, []string{`spec.hostAliases[0].ip: Invalid value: "x": must be a valid IP address`}},
+		{"a volume claim without size", func(s *corev1.PodSpec) { s.Volumes[4].Ephemeral.VolumeClaimTemplate.Spec.Resources.Requests = nil }, []string{"spec.volumes[4].ephemeral.volumeClaimTemplate.spec.resources[storage]: Required value"}},
+		{"a linux pod with windows options", func(s *corev1.PodSpec) {
+			s.OS = &corev1.PodOS{Name: "linux"}
+			s.Containers[0].SecurityContext = &corev1.SecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{RunAsUserName: &user}}
+		}, []string{"spec.containers[0].securityContext.windowsOptions: Forbidden: windows options cannot be set for a linux pod"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			pod := podFrom(t, goodPod)
+			c.change(&pod.Spec)
+			expect(t, strategies[schema.GroupResource{Resource: "pods"}].ValidateCreate(pod), c.want...)
+		})
+	}
+}
+
+func TestOfAPodOnlyAFewFieldsChange(t *testing.T) {
+	five, three := int64(5), int64(3)
+	cases := []struct {
+		name        string
+		before, now func(p *corev1.Pod)
+		want        []string
+	}{
+		{"nothing", nil, func(*corev1.Pod) {}, nil},
+		{"an image", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Image = "other" }, nil},
+		{"a toleration more", nil, func(p *corev1.Pod) {
+			p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: "x", Operator: "Exists"})
+		}, nil},
+		{"a toleration less", nil, func(p *corev1.Pod) { p.Spec.Tolerations = nil }, []string{"spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"}},
+		{"a shorter deadline", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &five }, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &three }, nil},
+		{"a longer deadline", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &three }, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &five }, []string{"spec.activeDeadlineSeconds: Invalid value: 5: must be less than or equal to previous value"}},
+		{"a gate more", nil, func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} }, []string{"only deletion is allowed, but found new scheduling gate 'g'"}},
+		{"a gate less, and a narrower selector", func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} }, func(p *corev1.Pod) {
+			p.Spec.SchedulingGates = nil
+			p.Spec.NodeSelector = map[string]string{"a": "b"}
+		}, nil},
+		{"another node", func(p *corev1.Pod) { p.Spec.NodeName = "a" }, func(p *corev1.Pod) { p.Spec.NodeName = "b" },
+			[]string{"spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n"}},
+		{"a container less", nil, func(p *corev1.Pod) { p.Spec.InitContainers = p.Spec.InitContainers[:1] }, []string{"spec.initContainers: Forbidden: pod updates may not add or remove containers"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			old := podFrom(t, goodPod)
+			if c.before != nil {
+				c.before(old)
+			}
+			pod := old.DeepCopy()
+			c.now(pod)
+			expect(t, strategies[schema.GroupResource{Resource: "pods"}].ValidateUpdate(pod, old), c.want...)
+		})
+	}
+}
+
+func TestResizeKeepsTheQualityOfService(t *testing.T) {
+	resize := strategies[schema.GroupResource{Resource: "pods"}].Subresource["resize"].Validate
+	old := podFrom(t, goodPod)
+	pod := old.DeepCopy()
+	pod.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("200m")
+	expect(t, resize(pod, old))
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"example.com/gpu": resource.MustParse("1")}
+	expect(t, resize(pod, old), "resource limits cannot be removed")
+}
+
+// A pod of random content must be judged, not crash the judge.
+func TestRandomPodsNeverPanicTheValidator(t *testing.T) {
+	s := strategies[schema.GroupResource{Resource: "pods"}]
+	for seed := range int64(300) {
+		fill := randfill.New().RandSource(rand.NewSource(seed)).NilChance(0.3).NumElements(0, 3).MaxDepth(12).Funcs(
+			func(q *resource.Quantity, c randfill.Continue) {
+				*q = *resource.NewQuantity(c.Int63n(5)-1, resource.DecimalSI)
+			},
+			func(v *intstr.IntOrString, c randfill.Continue) { *v = intstr.FromInt32(c.Int31n(70000)) },
+		)
+		pod, old := &corev1.Pod{}, &corev1.Pod{}
+		fill.Fill(pod)
+		fill.Fill(old)
+		s.ValidateCreate(pod)
+		s.ValidateUpdate(pod, old)
+		s.ValidateUpdate(pod, pod.DeepCopy())
+		s.ValidateStatus(pod, old)
+		for _, sub := range s.Subresource {
+			sub.Validate(pod, pod.DeepCopy())
+		}
+	}
+}

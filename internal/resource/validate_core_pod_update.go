@@ -1,0 +1,355 @@
+package resource
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/diff"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// mutablePodFields is the part of upstream's message that says what may change.
+var mutablePodFields = strings.Join([]string{
+	"`spec.containers[*].image`", "`spec.initContainers[*].image`", "`spec.activeDeadlineSeconds`",
+	"`spec.tolerations` (only additions to existing tolerations)",
+	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+}, ",")
+
+var apiTypes = regexp.MustCompile(`\bv1\.([A-Z]\w*)`)
+
+// difference shows what differs, with the types named as upstream names its own ("core.PodSpec").
+func difference(was, is any) string {
+	return apiTypes.ReplaceAllStringFunc(diff.Diff(was, is), func(name string) string {
+		switch bare := strings.TrimPrefix(name, "v1."); bare {
+		case "LabelSelector", "LabelSelectorRequirement", "Time", "MicroTime":
+			return name
+		default:
+			return "core." + bare
+		}
+	})
+}
+
+// validatePodUpdate: of a pod's spec only images, the deadline, additional tolerations and removed gates may change; while
+// it is gated, its node selection may also be narrowed.
+func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := validatePod(p)
+	if len(p.Spec.Containers) != len(old.Spec.Containers) {
+		return append(errs, field.Forbidden(spec.Child("containers"), "pod updates may not add or remove containers"))
+	}
+	if len(p.Spec.InitContainers) != len(old.Spec.InitContainers) {
+		return append(errs, field.Forbidden(spec.Child("initContainers"), "pod updates may not add or remove containers"))
+	}
+	errs = append(errs, validateDeadlineUpdate(p, old, spec.Child("activeDeadlineSeconds"))...)
+	errs = append(errs, validateAddedTolerations(p.Spec.Tolerations, old.Spec.Tolerations, spec.Child("tolerations"))...)
+	for i, gate := range p.Spec.SchedulingGates {
+		if !slices.Contains(old.Spec.SchedulingGates, gate) {
+			errs = append(errs, field.Forbidden(spec.Child("schedulingGates").Index(i), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
+		}
+	}
+
+	// What may change is made as it was; what differs then may not.
+	munged := p.Spec.DeepCopy()
+	for i := range munged.Containers {
+		munged.Containers[i].Image = old.Spec.Containers[i].Image
+	}
+	for i := range munged.InitContainers {
+		munged.InitContainers[i].Image = old.Spec.InitContainers[i].Image
+	}
+	munged.ActiveDeadlineSeconds = old.Spec.ActiveDeadlineSeconds
+	munged.SchedulingGates = old.Spec.SchedulingGates
+	munged.Tolerations = old.Spec.Tolerations
+	if grace := old.Spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 && p.Spec.TerminationGracePeriodSeconds != nil && *p.Spec.TerminationGracePeriodSeconds == 1 {
+		munged.TerminationGracePeriodSeconds = grace
+	}
+	if len(old.Spec.SchedulingGates) > 0 {
+		errs = append(errs, narrowSelection(munged, &old.Spec, spec)...)
+	}
+	if !equal(munged, &old.Spec) {
+		errs = append(errs, field.Forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", mutablePodFields, difference(old.Spec, *munged))))
+	}
+	return errs
+}
+
+func validateDeadlineUpdate(p, old *corev1.Pod, at *field.Path) field.ErrorList {
+	is, was := p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds
+	switch {
+	case is != nil && (*is < 0 || *is > math.MaxInt32):
+		return field.ErrorList{field.Invalid(at, *is, validation.InclusiveRangeError(0, math.MaxInt32))}
+	case is != nil && was != nil && *was < *is:
+		return field.ErrorList{field.Invalid(at, *is, "must be less than or equal to previous value")}
+	case is == nil && was != nil:
+		return field.ErrorList{field.Invalid(at, is, "must not update from a positive integer to nil value")}
+	}
+	return nil
+}
+
+// validateAddedTolerations: those that were there stay, but for how long they tolerate.
+func validateAddedTolerations(is, was []corev1.Toleration, at *field.Path) field.ErrorList {
+	for _, t := range was {
+		t.TolerationSeconds = nil
+		found := slices.ContainsFunc(is, func(n corev1.Toleration) bool {
+			n.TolerationSeconds = nil
+			return n == t
+		})
+		if !found {
+			return field.ErrorList{field.Forbidden(at, "existing toleration can not be modified except its tolerationSeconds")}
+		}
+	}
+	return validateTolerations(is, at)
+}
+
+// narrowSelection checks changes of a gated pod's node selector and node affinity, and makes them as they were in munged.
+func narrowSelection(munged, old *corev1.PodSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for key, value := range old.NodeSelector {
+		if munged.NodeSelector[key] != value {
+			errs = append(errs, field.Invalid(at.Child("nodeSelector"), munged.NodeSelector, "only additions are allowed to spec.nodeSelector (no mutations or deletions)"))
+			break
+		}
+	}
+	munged.NodeSelector = old.NodeSelector
+	was, is := requiredNodes(old.Affinity), requiredNodes(munged.Affinity)
+	if was != nil {
+		at := at.Child("affinity", "nodeAffinity", requiredTerms, "nodeSelectorTerms")
+		errs = append(errs, narrowTerms(is, was, at)...)
+	}
+	// Preferences of nodes and new requirements are free; everything else of the affinity stays.
+	if munged.Affinity != nil {
+		munged.Affinity = munged.Affinity.DeepCopy()
+		munged.Affinity.NodeAffinity = nil
+		if old.Affinity != nil {
+			munged.Affinity.NodeAffinity = old.Affinity.NodeAffinity
+		} else if munged.Affinity.PodAffinity == nil && munged.Affinity.PodAntiAffinity == nil {
+			munged.Affinity = nil
+		}
+	} else if old.Affinity != nil && old.Affinity.PodAffinity == nil && old.Affinity.PodAntiAffinity == nil && was == nil {
+		munged.Affinity = old.Affinity
+	}
+	return errs
+}
+
+func requiredNodes(a *corev1.Affinity) *corev1.NodeSelector {
+	if a == nil || a.NodeAffinity == nil {
+		return nil
+	}
+	return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+}
+
+func narrowTerms(is, was *corev1.NodeSelector, at *field.Path) field.ErrorList {
+	if len(was.NodeSelectorTerms) > 0 && (is == nil || len(is.NodeSelectorTerms) != len(was.NodeSelectorTerms)) {
+		var terms []corev1.NodeSelectorTerm
+		if is != nil {
+			terms = is.NodeSelectorTerms
+		}
+		return field.ErrorList{field.Invalid(at, terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")}
+	}
+	var errs field.ErrorList
+	for i, term := range was.NodeSelectorTerms {
+		kept := func(old, now []corev1.NodeSelectorRequirement) bool {
+			return len(now) >= len(old) && equal(now[:len(old)], old)
+		}
+		if len(term.MatchExpressions)+len(term.MatchFields) == 0 && !equal(term, is.NodeSelectorTerms[i]) ||
+			!kept(term.MatchExpressions, is.NodeSelectorTerms[i].MatchExpressions) || !kept(term.MatchFields, is.NodeSelectorTerms[i].MatchFields) {
+			errs = append(errs, field.Invalid(at.Index(i), is.NodeSelectorTerms[i], "only additions are allowed (no mutations or deletions)"))
+		}
+	}
+	return errs
+}
+
+func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
+	status := field.NewPath("status")
+	var errs field.ErrorList
+	if p.Spec.NodeName != old.Spec.NodeName {
+		errs = append(errs, field.Forbidden(status.Child("nodeName"), "may not be changed directly"))
+	}
+	if name := p.Status.NominatedNodeName; name != "" {
+		errs = append(errs, invalids(status.Child("nominatedNodeName"), name, apivalidation.NameIsDNSSubdomain(name, false))...)
+	}
+	errs = append(errs, validateTransitions(p.Status.ContainerStatuses, old.Status.ContainerStatuses, &old.Spec, old.Spec.Containers, status.Child("containerStatuses"))...)
+	errs = append(errs, validateInitTransitions(p.Status.InitContainerStatuses, old.Status.InitContainerStatuses, &old.Spec, status.Child("initContainerStatuses"))...)
+	if was := old.Status.QOSClass; was != "" && p.Status.QOSClass != was {
+		errs = append(errs, field.Invalid(status.Child("qosClass"), p.Status.QOSClass, "Pod QoS is immutable"))
+	}
+	var podIPs, hostIPs []string
+	for _, ip := range p.Status.PodIPs {
+		podIPs = append(podIPs, ip.IP)
+	}
+	for _, ip := range p.Status.HostIPs {
+		hostIPs = append(hostIPs, ip.IP)
+	}
+	errs = append(errs, validateIPList(podIPs, status.Child("podIPs"), "may specify no more than one IP for each IP family")...)
+	errs = append(errs, validateIPList(hostIPs, status.Child("hostIPs"), "may specify no more than one IP for each IP family")...)
+	if len(hostIPs) > 0 && p.Status.HostIP != "" && hostIPs[0] != p.Status.HostIP {
+		errs = append(errs, field.Invalid(status.Child("hostIPs").Index(0).Child("ip"), hostIPs[0], "must be equal to `hostIP`"))
+	}
+	for i, c := range p.Status.Conditions {
+		errs = append(errs, notSupportedUnless(c.Status, status.Child("conditions").Index(i).Child("status"), corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown)...)
+		if c.ObservedGeneration < 0 {
+			errs = append(errs, field.Invalid(status.Child("conditions").Index(i).Child("observedGeneration"), c.ObservedGeneration, apivalidation.IsNegativeErrorMsg))
+		}
+	}
+	if p.Status.ObservedGeneration < 0 {
+		errs = append(errs, field.Invalid(status.Child("observedGeneration"), p.Status.ObservedGeneration, apivalidation.IsNegativeErrorMsg))
+	}
+	return append(errs, validateClaimStatuses(p, status)...)
+}
+
+func validateClaimStatuses(p *corev1.Pod, status *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	declared := sets.Set[string]{}
+	for _, c := range p.Spec.ResourceClaims {
+		declared.Insert(c.Name)
+	}
+	seen := sets.Set[string]{}
+	for i, s := range p.Status.ResourceClaimStatuses {
+		at := status.Child("resourceClaimStatuses").Index(i)
+		if !declared.Has(s.Name) {
+			errs = append(errs, field.Invalid(at.Child("name"), s.Name, "must match the name of an entry in `spec.resourceClaims`"))
+		}
+		if seen.Has(s.Name) {
+			errs = append(errs, field.Duplicate(at.Child("name"), s.Name))
+		}
+		seen.Insert(s.Name)
+		if s.ResourceClaimName != nil {
+			errs = append(errs, validateSubdomain(*s.ResourceClaimName, at.Child("name"))...)
+		}
+	}
+	return errs
+}
+
+// validateIPList checks addresses of a dual-stack list: valid, and at most one of each family.
+func validateIPList(ips []string, at *field.Path, tooMany string) field.ErrorList {
+	var errs field.ErrorList
+	families := map[bool]int{}
+	seen := sets.Set[string]{}
+	for i, ip := range ips {
+		at := at.Index(i)
+		errs = append(errs, validation.IsValidIPForLegacyField(at, ip, false, nil)...)
+		if seen.Has(ip) {
+			errs = append(errs, field.Duplicate(at, ip))
+		}
+		seen.Insert(ip)
+		families[strings.Contains(ip, ":")]++
+	}
+	if len(ips) > 1 && (len(ips) > 2 || families[true] > 1 || families[false] > 1) {
+		errs = append(errs, field.Invalid(at, ips, tooMany))
+	}
+	return errs
+}
+
+// validateTransitions: a container that has ended for good does not start again.
+func validateTransitions(is, was []corev1.ContainerStatus, spec *corev1.PodSpec, containers []corev1.Container, at *field.Path) field.ErrorList {
+	if spec.RestartPolicy == corev1.RestartPolicyAlways {
+		return nil
+	}
+	var errs field.ErrorList
+	for i, old := range was {
+		if old.State.Terminated == nil {
+			continue
+		}
+		if j := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == old.Name }); j >= 0 && (containers[j].RestartPolicy != nil || len(containers[j].RestartPolicyRules) > 0) {
+			continue // it has a policy of its own
+		}
+		if old.State.Terminated.ExitCode != 0 && spec.RestartPolicy == corev1.RestartPolicyOnFailure {
+			continue
+		}
+		for _, now := range is {
+			if now.Name == old.Name && now.State.Terminated == nil {
+				errs = append(errs, field.Forbidden(at.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
+			}
+		}
+	}
+	return errs
+}
+
+// validateInitTransitions is validateTransitions for init containers, of which sidecars restart by their own policy.
+func validateInitTransitions(is, was []corev1.ContainerStatus, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+	return validateTransitions(is, was, spec, spec.InitContainers, at)
+}
+
+func validateEphemeralUpdate(p, old *corev1.Pod) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := partsOf(&p.Spec).validateEphemeral(spec.Child("ephemeralContainers"))
+	errs = append(errs, podParts{spec: &p.Spec}.validateEphemeralTargets(spec.Child("ephemeralContainers"))...)
+	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return append(errs, field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers"))
+	}
+	for _, was := range old.Spec.EphemeralContainers {
+		at := spec.Child("ephemeralContainers")
+		i := slices.IndexFunc(p.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == was.Name })
+		switch {
+		case i < 0:
+			errs = append(errs, field.Forbidden(at, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name)))
+		case !equal(was, p.Spec.EphemeralContainers[i]):
+			errs = append(errs, field.Forbidden(at, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, difference(was, p.Spec.EphemeralContainers[i]))))
+		}
+	}
+	return errs
+}
+
+// validateResize: CPU and memory of containers may change, without changing the pod's quality of service.
+func validateResize(p, old *corev1.Pod) field.ErrorList {
+	spec := field.NewPath("spec")
+	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support in-place resize")}
+	}
+	errs := validatePod(p)
+	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
+		return append(errs, field.Forbidden(field.NewPath(""), "windows pods do not support in-place resize"))
+	}
+	if QOSClass(p) != QOSClass(old) {
+		errs = append(errs, field.Invalid(spec, old.Status.QOSClass, "Pod QOS Class may not change as a result of resizing"))
+	}
+	for i := range old.Spec.Containers {
+		errs = append(errs, validateResizedContainer(&p.Spec.Containers[i], &old.Spec.Containers[i], spec.Child("containers").Index(i))...)
+	}
+	for i := range old.Spec.InitContainers {
+		at := spec.Child("initContainers").Index(i)
+		if !isSidecar(&old.Spec.InitContainers[i]) && !equal(p.Spec.InitContainers[i].Resources, old.Spec.InitContainers[i].Resources) {
+			errs = append(errs, field.Forbidden(at.Child("resources"), "resources for non-sidecar init containers are immutable"))
+			continue
+		}
+		errs = append(errs, validateResizedContainer(&p.Spec.InitContainers[i], &old.Spec.InitContainers[i], at)...)
+	}
+	return errs
+}
+
+func validateResizedContainer(is, was *corev1.Container, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	at = at.Child("resources")
+	for _, list := range []struct {
+		name    string
+		is, was corev1.ResourceList
+	}{{"limits", is.Resources.Limits, was.Resources.Limits}, {"requests", is.Resources.Requests, was.Resources.Requests}} {
+		for _, name := range slices.Sorted(maps.Keys(list.was)) {
+			if _, ok := list.is[name]; !ok && (name == corev1.ResourceCPU || name == corev1.ResourceMemory) {
+				errs = append(errs, field.Forbidden(at.Child(list.name), "resource "+list.name+" cannot be removed"))
+				break
+			}
+		}
+		if !equal(others(list.is), others(list.was)) {
+			errs = append(errs, field.Forbidden(at, "only cpu and memory resources are mutable"))
+		}
+	}
+	return errs
+}
+
+// others is the list without what a resize may change.
+func others(list corev1.ResourceList) corev1.ResourceList {
+	rest := maps.Clone(list)
+	delete(rest, corev1.ResourceCPU)
+	delete(rest, corev1.ResourceMemory)
+	if len(rest) == 0 {
+		return nil
+	}
+	return rest
+}

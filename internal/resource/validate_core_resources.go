@@ -1,0 +1,193 @@
+package resource
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+const errNotInteger = "must be an integer"
+
+func isHugePages(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+// isNative: without a domain, or with one of Kubernetes' own.
+func isNative(name corev1.ResourceName) bool {
+	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
+}
+
+// isExtended: what a device plugin or an administrator offers, such as example.com/gpu.
+func isExtended(name corev1.ResourceName) bool {
+	return !isNative(name) && !strings.HasPrefix(string(name), "requests.") && len(validation.IsQualifiedName("requests."+string(name))) == 0
+}
+
+// mayOvercommit: limits of these may be above their requests.
+func mayOvercommit(name corev1.ResourceName) bool { return isNative(name) && !isHugePages(name) }
+
+func isStandardContainer(name corev1.ResourceName) bool {
+	switch name {
+	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+		return true
+	}
+	return isHugePages(name)
+}
+
+// validateContainerResourceName checks the name of something that a container may ask for.
+func validateContainerResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
+	errs := validateQualified(string(name), at)
+	if len(errs) > 0 {
+		return errs
+	}
+	if !strings.Contains(string(name), "/") {
+		if !isStandardContainer(name) {
+			return field.ErrorList{field.Invalid(at, name, "must be a standard resource for containers")}
+		}
+	} else if !isNative(name) && !isExtended(name) {
+		return field.ErrorList{field.Invalid(at, name, "doesn't follow extended resource name standard")}
+	}
+	return nil
+}
+
+// validateResourceValue: not negative, and whole where parts make no sense.
+func validateResourceValue(name corev1.ResourceName, value resource.Quantity, at *field.Path) field.ErrorList {
+	errs := validateQuantity(value, at)
+	whole := isExtended(name)
+	switch name {
+	case corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers, corev1.ResourceSecrets,
+		corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers:
+		whole = true
+	}
+	if whole && value.MilliValue()%1000 != 0 {
+		errs = append(errs, field.Invalid(at, value, errNotInteger))
+	}
+	return errs
+}
+
+func validateHugePages(name corev1.ResourceName, value resource.Quantity, at *field.Path) field.ErrorList {
+	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
+	if err != nil || size.Sign() <= 0 {
+		return field.ErrorList{field.Invalid(at, name, "must be the name of a huge page size")}
+	}
+	if value.Value()%size.Value() != 0 {
+		return field.ErrorList{field.Invalid(at, value.String(), fmt.Sprintf("%s is not positive integer multiple of %s", value.String(), size.String()))}
+	}
+	return nil
+}
+
+func (p podParts) validateContainerResources(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
+	names := sets.Set[string]{}
+	for _, c := range p.spec.ResourceClaims {
+		names.Insert(c.Name)
+	}
+	errs := validateRequirements(r, validateContainerResourceName, at)
+	seen := sets.Set[string]{}
+	for i, claim := range r.Claims {
+		at := at.Child("claims").Index(i)
+		if claim.Name == "" {
+			errs = append(errs, field.Required(at, ""))
+			continue
+		}
+		if !names.Has(claim.Name) {
+			errs = append(errs, field.NotFound(at, claim.Name))
+		}
+		key := claim.Name
+		if claim.Request != "" {
+			errs = append(errs, validateLabel(claim.Request, at.Child("request"))...)
+			key += "/" + claim.Request
+		}
+		if seen.Has(key) || seen.Has(claim.Name) {
+			errs = append(errs, field.Duplicate(at, key))
+		}
+		seen.Insert(key)
+	}
+	return errs
+}
+
+// validateRequirements checks limits, requests and their relation.
+func validateRequirements(r *corev1.ResourceRequirements, validName func(corev1.ResourceName, *field.Path) field.ErrorList, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	limits, requests := at.Child("limits"), at.Child("requests")
+	cpuOrMemory, hugePages := false, false
+	note := func(name corev1.ResourceName) {
+		cpuOrMemory = cpuOrMemory || name == corev1.ResourceCPU || name == corev1.ResourceMemory
+		hugePages = hugePages || isHugePages(name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
+		value, at := r.Limits[name], limits.Key(string(name))
+		errs = append(errs, validName(name, at)...)
+		errs = append(errs, validateResourceValue(name, value, at)...)
+		if isHugePages(name) {
+			errs = append(errs, validateHugePages(name, value, at)...)
+		}
+		note(name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
+		value, at := r.Requests[name], requests.Key(string(name))
+		errs = append(errs, validName(name, at)...)
+		errs = append(errs, validateResourceValue(name, value, at)...)
+		limit, limited := r.Limits[name]
+		switch {
+		case limited && value.Cmp(limit) != 0 && !mayOvercommit(name):
+			errs = append(errs, field.Invalid(requests, value.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
+		case limited && value.Cmp(limit) > 0:
+			errs = append(errs, field.Invalid(requests, value.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
+		case !limited && !mayOvercommit(name):
+			errs = append(errs, field.Required(limits, "Limit must be set for non overcommitable resources"))
+		}
+		if isHugePages(name) {
+			errs = append(errs, validateHugePages(name, value, at)...)
+		}
+		note(name)
+	}
+	if hugePages && !cpuOrMemory {
+		errs = append(errs, field.Forbidden(at, "HugePages require cpu or memory"))
+	}
+	return errs
+}
+
+// validatePodResources checks the resources of the pod as a whole (KEP-2837): only some names, and room for all containers.
+func (p podParts) validatePodResources(at, containers *field.Path) field.ErrorList {
+	r := p.spec.Resources
+	if r == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if len(r.Claims) > 0 {
+		errs = append(errs, field.Forbidden(at.Child("claims"), "claims may not be set for Resources at pod-level"))
+	}
+	errs = append(errs, validateRequirements(r, func(name corev1.ResourceName, at *field.Path) field.ErrorList {
+		if errs := validateQualified(string(name), at); len(errs) > 0 {
+			return errs
+		}
+		if !resourcehelper.IsSupportedPodLevelResource(name) {
+			supported := sets.List(sets.Set[corev1.ResourceName](resourcehelper.SupportedPodLevelResources()))
+			return field.ErrorList{field.NotSupported(at, name, supported)}
+		}
+		return nil
+	}, at)...)
+	pod := &corev1.Pod{Spec: *p.spec}
+	total := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
+		value, sum := r.Requests[name], total[name]
+		if sum.Cmp(value) > 0 {
+			errs = append(errs, field.Invalid(at.Child("requests").Key(string(name)), value.String(), fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", sum.String())))
+		}
+	}
+	for i := range p.spec.Containers {
+		for name, limit := range p.spec.Containers[i].Resources.Limits {
+			if podLimit, ok := r.Limits[name]; ok && limit.Cmp(podLimit) > 0 {
+				errs = append(errs, field.Invalid(containers.Index(i).Child("resources", "limits").Key(string(name)), limit.String(), fmt.Sprintf("must be less than or equal to pod limits of %s", podLimit.String())))
+			}
+		}
+	}
+	return errs
+}

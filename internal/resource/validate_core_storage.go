@@ -1,0 +1,340 @@
+package resource
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+var accessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod}
+
+func validateAccessModes(modes []corev1.PersistentVolumeAccessMode, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, mode := range modes {
+		errs = append(errs, notSupportedUnless(mode, at, accessModes...)...)
+	}
+	if slices.Contains(modes, corev1.ReadWriteOncePod) && slices.ContainsFunc(modes, func(m corev1.PersistentVolumeAccessMode) bool { return m != corev1.ReadWriteOncePod }) {
+		errs = append(errs, field.Forbidden(at, "may not use ReadWriteOncePod with other access modes"))
+	}
+	return errs
+}
+
+func validateVolumeMode(mode *corev1.PersistentVolumeMode, at *field.Path) field.ErrorList {
+	if mode == nil {
+		return nil
+	}
+	return notSupportedUnless(*mode, at, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
+}
+
+func validateClaim(c *corev1.PersistentVolumeClaim) field.ErrorList {
+	return validateClaimSpec(&c.Spec, field.NewPath("spec"))
+}
+
+func validateClaimSpec(s *corev1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(s.AccessModes) == 0 {
+		errs = append(errs, field.Required(at.Child("accessModes"), "at least 1 access mode is required"))
+	}
+	errs = append(errs, validateSelector(s.Selector, at.Child("selector"))...)
+	errs = append(errs, validateAccessModes(s.AccessModes, at.Child("accessModes"))...)
+	storage := at.Child("resources").Key(string(corev1.ResourceStorage))
+	if value, ok := s.Resources.Requests[corev1.ResourceStorage]; !ok {
+		errs = append(errs, field.Required(storage, ""))
+	} else if negative := validateResourceValue(corev1.ResourceStorage, value, storage); len(negative) > 0 {
+		errs = append(errs, negative...)
+	} else {
+		errs = append(errs, validatePositiveQuantity(value, storage)...)
+	}
+	if name := s.StorageClassName; name != nil && *name != "" {
+		errs = append(errs, invalids(at.Child("storageClassName"), *name, validation.IsDNS1123Subdomain(*name))...)
+	}
+	errs = append(errs, validateVolumeMode(s.VolumeMode, at.Child("volumeMode"))...)
+	errs = append(errs, validateDataSources(s, at)...)
+	if name := s.VolumeAttributesClassName; name != nil && *name != "" {
+		errs = append(errs, invalids(at.Child("volumeAttributesClassName"), *name, validation.IsDNS1123Subdomain(*name))...)
+	}
+	return errs
+}
+
+func validateDataSources(s *corev1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	one := func(group *string, kind, name string, at *field.Path) {
+		errs = append(errs, required(at, "name", name)...)
+		errs = append(errs, required(at, "kind", kind)...)
+		api := ""
+		if group != nil {
+			api = *group
+		}
+		if api == "" && kind != "PersistentVolumeClaim" {
+			errs = append(errs, field.Invalid(at, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
+		}
+		if api != "" {
+			errs = append(errs, invalids(at.Child("apiGroup"), api, validation.IsDNS1123Subdomain(api))...)
+		}
+	}
+	d, r := s.DataSource, s.DataSourceRef
+	if d != nil {
+		one(d.APIGroup, d.Kind, d.Name, at.Child("dataSource"))
+	}
+	if r == nil {
+		return errs
+	}
+	one(r.APIGroup, r.Kind, r.Name, at.Child("dataSourceRef"))
+	foreign := r.Namespace != nil && *r.Namespace != ""
+	if foreign {
+		errs = append(errs, invalids(at.Child("dataSourceRef", "namespace"), *r.Namespace, apivalidation.ValidateNamespaceName(*r.Namespace, false))...)
+		if d != nil {
+			errs = append(errs, field.Invalid(at, at.Child("dataSource"), "may not be specified when dataSourceRef.namespace is specified"))
+		}
+	} else if d != nil && (!equalPointers(d.APIGroup, r.APIGroup) || d.Kind != r.Kind || d.Name != r.Name) {
+		errs = append(errs, field.Invalid(at, at.Child("dataSource"), "must match dataSourceRef"))
+	}
+	return errs
+}
+
+// validateClaimUpdate: a claim's spec stays as it is, but it may be bound, grow, and change its attributes class.
+func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := validateClaim(c)
+	changed, was := c.Spec.DeepCopy(), old.Spec.DeepCopy()
+	bound := old.Status.Phase == corev1.ClaimBound
+	if was.VolumeName == "" && changed.VolumeName != "" {
+		changed.VolumeName = ""
+	}
+	// The old annotation may give way to the field, and a claim without a class may get the default one later.
+	if was.StorageClassName == nil && changed.StorageClassName != nil &&
+		(!bound && was.VolumeName == "" || old.Annotations[corev1.BetaStorageClassAnnotation] == *changed.StorageClassName) {
+		changed.StorageClassName = nil
+	}
+	if bound {
+		changed.Resources.Requests = was.Resources.Requests
+	}
+	if bound || was.VolumeAttributesClassName == nil {
+		changed.VolumeAttributesClassName = was.VolumeAttributesClassName
+	}
+	if !equal(changed, was) {
+		errs = append(errs, field.Forbidden(spec, "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"+difference(was, changed)))
+	}
+	before, after := old.Spec.Resources.Requests[corev1.ResourceStorage], c.Spec.Resources.Requests[corev1.ResourceStorage]
+	capacity := old.Status.Capacity[corev1.ResourceStorage]
+	if after.Cmp(before) < 0 && after.Cmp(capacity) <= 0 {
+		errs = append(errs, field.Forbidden(spec.Child("resources", "requests", "storage"), "field can not be less than status.capacity"))
+	}
+	if v := old.Spec.VolumeAttributesClassName; v != nil && *v != "" && (c.Spec.VolumeAttributesClassName == nil || *c.Spec.VolumeAttributesClassName == "") && old.Status.CurrentVolumeAttributesClassName != nil {
+		errs = append(errs, field.Forbidden(spec.Child("volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
+	}
+	return append(errs, validateImmutable(c.Spec.VolumeMode, old.Spec.VolumeMode, spec.Child("volumeMode"))...)
+}
+
+func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
+	status := field.NewPath("status")
+	var errs field.ErrorList
+	if c.ResourceVersion == "" {
+		errs = append(errs, field.Required(field.NewPath("resourceVersion"), ""))
+	}
+	errs = append(errs, validateAccessModes(c.Status.AccessModes, status.Child("accessModes"))...)
+	if len(c.Spec.AccessModes) == 0 {
+		errs = append(errs, field.Required(field.NewPath("Spec", "accessModes"), ""))
+	}
+	for name, list := range map[string]corev1.ResourceList{"capacity": c.Status.Capacity, "allocatedResources": c.Status.AllocatedResources} {
+		for _, r := range slices.Sorted(maps.Keys(list)) {
+			errs = append(errs, validateResourceValue(r, list[r], status.Child(name).Key(string(r)))...)
+		}
+	}
+	for _, r := range slices.Sorted(maps.Keys(c.Status.AllocatedResourceStatuses)) {
+		errs = append(errs, notSupportedUnless(c.Status.AllocatedResourceStatuses[r], status.Child("allocatedResourceStatuses").Key(string(r)),
+			corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
+			corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible)...)
+	}
+	return errs
+}
+
+var reclaimPolicies = []corev1.PersistentVolumeReclaimPolicy{corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain}
+
+func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
+	s, at := &v.Spec, field.NewPath("spec")
+	var errs field.ErrorList
+	if len(s.AccessModes) == 0 {
+		errs = append(errs, field.Required(at.Child("accessModes"), ""))
+	}
+	errs = append(errs, validateAccessModes(s.AccessModes, at.Child("accessModes"))...)
+	if len(s.Capacity) == 0 {
+		errs = append(errs, field.Required(at.Child("capacity"), ""))
+	}
+	if _, ok := s.Capacity[corev1.ResourceStorage]; !ok || len(s.Capacity) > 1 {
+		errs = append(errs, field.NotSupported(at.Child("capacity"), s.Capacity, []corev1.ResourceName{corev1.ResourceStorage}))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Capacity)) {
+		key := at.Child("capacity").Key(string(name))
+		if negative := validateQuantity(s.Capacity[name], key); len(negative) > 0 {
+			errs = append(errs, negative...)
+		} else {
+			errs = append(errs, validatePositiveQuantity(s.Capacity[name], key)...)
+		}
+	}
+	if s.PersistentVolumeReclaimPolicy != "" {
+		errs = append(errs, notSupportedUnless(s.PersistentVolumeReclaimPolicy, at.Child("persistentVolumeReclaimPolicy"), reclaimPolicies...)...)
+	}
+	if a := s.NodeAffinity; a != nil {
+		if a.Required == nil {
+			errs = append(errs, field.Required(at.Child("nodeAffinity", "required"), "must specify required node constraints"))
+		} else {
+			errs = append(errs, validateNodeSelector(a.Required, at.Child("nodeAffinity", "required"))...)
+		}
+	}
+	errs = append(errs, validatePersistentSource(s, at)...)
+	if s.HostPath != nil && cleanPath(s.HostPath.Path) == "/" && s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+		errs = append(errs, field.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'"))
+	}
+	if s.StorageClassName != "" {
+		errs = append(errs, invalids(at.Child("storageClassName"), s.StorageClassName, validation.IsDNS1123Subdomain(s.StorageClassName))...)
+	}
+	errs = append(errs, validateVolumeMode(s.VolumeMode, at.Child("volumeMode"))...)
+	if name := s.VolumeAttributesClassName; name != nil {
+		if *name == "" {
+			errs = append(errs, field.Required(at.Child("volumeAttributesClassName"), "an empty string is disallowed"))
+		} else {
+			errs = append(errs, invalids(at.Child("volumeAttributesClassName"), *name, validation.IsDNS1123Subdomain(*name))...)
+		}
+		if s.CSI == nil {
+			errs = append(errs, field.Required(at.Child("csi"), "has to be specified when using volumeAttributesClassName"))
+		}
+	}
+	return errs
+}
+
+func cleanPath(p string) string {
+	if trimmed := strings.TrimRight(p, "/"); trimmed != "" || p == "" {
+		return trimmed
+	}
+	return "/"
+}
+
+func validatePersistentSource(s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	found := false
+	value := reflect.ValueOf(s.PersistentVolumeSource)
+	for i := range value.NumField() {
+		if value.Field(i).IsNil() {
+			continue
+		}
+		name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
+		if found {
+			errs = append(errs, field.Forbidden(at.Child(name), errManySources))
+			continue
+		}
+		found = true
+		switch source := value.Field(i).Interface().(type) {
+		case *corev1.HostPathVolumeSource:
+			errs = append(errs, validateHostPath(source, at.Child(name))...)
+		case *corev1.LocalVolumeSource:
+			if source.Path == "" {
+				errs = append(errs, field.Required(at.Child(name, "path"), ""))
+			}
+			errs = append(errs, validateNoBacksteps(source.Path, at.Child(name, "path"))...)
+			if s.NodeAffinity == nil || s.NodeAffinity.Required == nil {
+				errs = append(errs, field.Required(field.NewPath("metadata", "annotations"), "Local volume requires node affinity"))
+			}
+		case *corev1.CSIPersistentVolumeSource:
+			errs = append(errs, validatePersistentCSI(source, at.Child(name))...)
+		default:
+			errs = append(errs, validateLegacySource(source, at.Child(name))...)
+		}
+	}
+	if !found {
+		errs = append(errs, field.Required(at, "must specify a volume type"))
+	}
+	return errs
+}
+
+func validatePersistentCSI(s *corev1.CSIPersistentVolumeSource, at *field.Path) field.ErrorList {
+	errs := validateDriverName(s.Driver, at.Child("driver"))
+	errs = append(errs, required(at, "volumeHandle", s.VolumeHandle)...)
+	for _, r := range []struct {
+		name string
+		ref  *corev1.SecretReference
+	}{
+		{"controllerPublishSecretRef", s.ControllerPublishSecretRef}, {"controllerExpandSecretRef", s.ControllerExpandSecretRef},
+		{"nodePublishSecretRef", s.NodePublishSecretRef}, {"nodeExpandSecretRef", s.NodeExpandSecretRef}, {"nodeStageSecretRef", s.NodeStageSecretRef},
+	} {
+		if r.ref == nil {
+			continue
+		}
+		errs = append(errs, required(at.Child(r.name), "name", r.ref.Name)...)
+		if r.ref.Namespace == "" {
+			errs = append(errs, field.Required(at.Child(r.name, "namespace"), ""))
+		} else {
+			errs = append(errs, validateLabel(r.ref.Namespace, at.Child(r.name, "namespace"))...)
+		}
+	}
+	return errs
+}
+
+func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := validatePersistentVolume(v)
+	was, is := old.Spec.PersistentVolumeSource, v.Spec.PersistentVolumeSource
+	if was.CSI != nil && is.CSI != nil {
+		// The secrets of expansion came later than many volumes.
+		csi := *is.CSI
+		if was.CSI.ControllerExpandSecretRef == nil {
+			csi.ControllerExpandSecretRef = nil
+		}
+		if was.CSI.NodeExpandSecretRef == nil {
+			csi.NodeExpandSecretRef = nil
+		}
+		is.CSI = &csi
+	}
+	if !equal(is, was) {
+		errs = append(errs, field.Forbidden(spec.Child("persistentvolumesource"), "spec.persistentvolumesource is immutable after creation\n"+difference(was, is)))
+	}
+	errs = append(errs, validateImmutable(v.Spec.VolumeMode, old.Spec.VolumeMode, spec.Child("volumeMode"))...)
+	if old.Spec.NodeAffinity != nil && !equal(v.Spec.NodeAffinity, old.Spec.NodeAffinity) {
+		errs = append(errs, validateVolumeAffinityUpdate(v.Spec.NodeAffinity, old.Spec.NodeAffinity, spec.Child("nodeAffinity"))...)
+	}
+	if a, b := old.Spec.VolumeAttributesClassName, v.Spec.VolumeAttributesClassName; a != nil && b == nil {
+		errs = append(errs, field.Forbidden(spec.Child("volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
+	}
+	return errs
+}
+
+// betaTopology are labels that may be renamed to the stable ones in a volume's node affinity.
+var betaTopology = map[string]string{
+	corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
+	corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
+	"beta.kubernetes.io/os":             corev1.LabelOSStable,
+	"beta.kubernetes.io/arch":           corev1.LabelArchStable,
+	corev1.LabelInstanceType:            corev1.LabelInstanceTypeStable,
+}
+
+func validateVolumeAffinityUpdate(a, old *corev1.VolumeNodeAffinity, at *field.Path) field.ErrorList {
+	renamed := old.DeepCopy()
+	if a != nil && a.Required != nil && renamed.Required != nil {
+		for i := range renamed.Required.NodeSelectorTerms {
+			if i >= len(a.Required.NodeSelectorTerms) {
+				break
+			}
+			now := a.Required.NodeSelectorTerms[i].MatchExpressions
+			for j := range renamed.Required.NodeSelectorTerms[i].MatchExpressions {
+				e := &renamed.Required.NodeSelectorTerms[i].MatchExpressions[j]
+				if stable := betaTopology[e.Key]; stable != "" && j < len(now) && now[j].Key == stable {
+					e.Key = stable
+				}
+			}
+		}
+	}
+	return validateImmutable(a, renamed, at)
+}
+
+func validatePersistentVolumeStatus(v, _ *corev1.PersistentVolume) field.ErrorList {
+	if v.ResourceVersion == "" {
+		return field.ErrorList{field.Required(field.NewPath("resourceVersion"), "")}
+	}
+	return nil
+}

@@ -1,0 +1,365 @@
+package resource
+
+import (
+	"fmt"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const (
+	errFileMode     = "must be a number between 0 and 0777 (octal), both inclusive"
+	errManySources  = "may not specify more than 1 volume type"
+	errBacksteps    = "must not contain '..'"
+	errRelativePath = "must be a relative path"
+	errAbsolutePath = "must be an absolute path"
+)
+
+// validateVolumes checks a pod's volumes. podName is "" for a template.
+func validateVolumes(volumes []corev1.Volume, podName string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names, made := map[string]bool{}, map[string]bool{}
+	for i := range volumes {
+		if v := &volumes[i]; v.Ephemeral != nil && podName != "" {
+			made[podName+"-"+v.Name] = true
+		}
+	}
+	for i := range volumes {
+		v, at := &volumes[i], at.Index(i)
+		name := at.Child("name")
+		switch {
+		case v.Name == "":
+			errs = append(errs, field.Required(name, ""))
+		case len(validation.IsDNS1123Label(v.Name)) > 0:
+			errs = append(errs, validateLabel(v.Name, name)...)
+		case names[v.Name]:
+			errs = append(errs, field.Duplicate(name, v.Name))
+		}
+		names[v.Name] = true
+		if v.PersistentVolumeClaim != nil && made[v.PersistentVolumeClaim.ClaimName] {
+			errs = append(errs, field.Invalid(at.Child("persistentVolumeClaim").Child("claimName"), v.PersistentVolumeClaim.ClaimName,
+				"must not reference a PVC that gets created for an ephemeral volume"))
+		}
+		errs = append(errs, validateVolumeSource(&v.VolumeSource, at)...)
+		if v.Ephemeral != nil && podName != "" {
+			claim := podName + "-" + v.Name
+			for _, m := range validation.IsDNS1123Subdomain(claim) {
+				errs = append(errs, field.Invalid(name, v.Name, fmt.Sprintf("PVC name %q: %s", claim, m)))
+			}
+		}
+	}
+	return errs
+}
+
+// validateVolumeSource wants exactly one source; the first one given counts, further ones are forbidden.
+func validateVolumeSource(s *corev1.VolumeSource, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	found := false
+	value := reflect.ValueOf(*s)
+	for i := range value.NumField() {
+		if value.Field(i).IsNil() {
+			continue
+		}
+		name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
+		if found {
+			errs = append(errs, field.Forbidden(at.Child(name), errManySources))
+			continue
+		}
+		found = true
+		errs = append(errs, validateOneVolumeSource(value.Field(i).Interface(), at.Child(name))...)
+	}
+	if !found {
+		errs = append(errs, field.Required(at, "must specify a volume type"))
+	}
+	return errs
+}
+
+func validateOneVolumeSource(source any, at *field.Path) field.ErrorList {
+	switch s := source.(type) {
+	case *corev1.EmptyDirVolumeSource:
+		if s.SizeLimit != nil && s.SizeLimit.Sign() < 0 {
+			return field.ErrorList{field.Forbidden(at.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity")}
+		}
+		return nil
+	case *corev1.HostPathVolumeSource:
+		return validateHostPath(s, at)
+	case *corev1.GitRepoVolumeSource:
+		errs := required(at, "repository", s.Repository)
+		return append(errs, validateDescendingPath(s.Directory, at.Child("directory"))...)
+	case *corev1.SecretVolumeSource:
+		errs := required(at, "secretName", s.SecretName)
+		errs = append(errs, validateFileMode(s.DefaultMode, at.Child("defaultMode"))...)
+		return append(errs, validateItems(s.Items, at.Child("items"))...)
+	case *corev1.ConfigMapVolumeSource:
+		errs := required(at, "name", s.Name)
+		errs = append(errs, validateFileMode(s.DefaultMode, at.Child("defaultMode"))...)
+		return append(errs, validateItems(s.Items, at.Child("items"))...)
+	case *corev1.DownwardAPIVolumeSource:
+		errs := validateFileMode(s.DefaultMode, at.Child("defaultMode"))
+		for i := range s.Items {
+			// Upstream names the volume, not the item.
+			errs = append(errs, validateDownwardFile(&s.Items[i], at)...)
+		}
+		return errs
+	case *corev1.ProjectedVolumeSource:
+		return validateProjected(s, at)
+	case *corev1.PersistentVolumeClaimVolumeSource:
+		return required(at, "claimName", s.ClaimName)
+	case *corev1.EphemeralVolumeSource:
+		return validateEphemeral(s, at)
+	case *corev1.CSIVolumeSource:
+		errs := validateDriverName(s.Driver, at.Child("driver"))
+		if s.NodePublishSecretRef != nil {
+			errs = append(errs, required(at.Child("nodePublishSecretRef"), "name", s.NodePublishSecretRef.Name)...)
+		}
+		return errs
+	case *corev1.ImageVolumeSource:
+		errs := required(at, "reference", s.Reference)
+		return append(errs, validatePullPolicy(s.PullPolicy, at.Child("pullPolicy"))...)
+	}
+	return validateLegacySource(source, at)
+}
+
+func required(at *field.Path, name, value string) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(at.Child(name), "")}
+	}
+	return nil
+}
+
+func validateFileMode(mode *int32, at *field.Path) field.ErrorList {
+	if mode != nil && (*mode < 0 || *mode > 0o777) {
+		return field.ErrorList{field.Invalid(at, *mode, errFileMode)}
+	}
+	return nil
+}
+
+func validateHostPath(s *corev1.HostPathVolumeSource, at *field.Path) field.ErrorList {
+	if s.Path == "" {
+		return field.ErrorList{field.Required(at.Child("path"), "")}
+	}
+	errs := validateNoBacksteps(s.Path, at.Child("path"))
+	if s.Type != nil {
+		errs = append(errs, notSupportedUnless(*s.Type, at.Child("type"), hostPathTypes...)...)
+	}
+	return errs
+}
+
+var hostPathTypes = []corev1.HostPathType{
+	corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathDirectory, corev1.HostPathFileOrCreate, corev1.HostPathFile,
+	corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev,
+}
+
+func validateItems(items []corev1.KeyToPath, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range items {
+		errs = append(errs, validateKeyToPath(&items[i], at.Index(i))...)
+	}
+	return errs
+}
+
+func validateKeyToPath(k *corev1.KeyToPath, at *field.Path) field.ErrorList {
+	errs := required(at, "key", k.Key)
+	if k.Path == "" {
+		errs = append(errs, field.Required(at.Child("path"), ""))
+	}
+	errs = append(errs, validateLocalPath(k.Path, at.Child("path"))...)
+	return append(errs, validateFileMode(k.Mode, at.Child("mode"))...)
+}
+
+// validateLocalPath: relative, without "..", and not starting with ".." either, which the kubelet keeps for itself.
+func validateLocalPath(p string, at *field.Path) field.ErrorList {
+	errs := validateDescendingPath(p, at)
+	if strings.HasPrefix(p, "..") && !strings.HasPrefix(p, "../") {
+		errs = append(errs, field.Invalid(at, p, "must not start with '..'"))
+	}
+	return errs
+}
+
+func validateDescendingPath(p string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if path.IsAbs(p) {
+		errs = append(errs, field.Invalid(at, p, errRelativePath))
+	}
+	return append(errs, validateNoBacksteps(p, at)...)
+}
+
+func validateNoBacksteps(p string, at *field.Path) field.ErrorList {
+	if slices.Contains(strings.Split(p, "/"), "..") {
+		return field.ErrorList{field.Invalid(at, p, errBacksteps)}
+	}
+	return nil
+}
+
+func validateDownwardFile(f *corev1.DownwardAPIVolumeFile, at *field.Path) field.ErrorList {
+	errs := required(at, "path", f.Path)
+	errs = append(errs, validateLocalPath(f.Path, at.Child("path"))...)
+	switch {
+	case f.FieldRef != nil:
+		errs = append(errs, validateFieldRef(f.FieldRef, volumeFields, at.Child("fieldRef"))...)
+		if f.ResourceFieldRef != nil {
+			errs = append(errs, field.Invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
+		}
+	case f.ResourceFieldRef != nil:
+		errs = append(errs, validateResourceRef(f.ResourceFieldRef, true, at.Child("resourceFieldRef"))...)
+	default:
+		errs = append(errs, field.Required(at, "one of fieldRef and resourceFieldRef is required"))
+	}
+	return append(errs, validateFileMode(f.Mode, at.Child("mode"))...)
+}
+
+func validateProjected(s *corev1.ProjectedVolumeSource, at *field.Path) field.ErrorList {
+	errs := validateFileMode(s.DefaultMode, at.Child("defaultMode"))
+	taken := map[string]bool{}
+	// take reports a path that two projections write.
+	take := func(p string, value any) {
+		if p == "" {
+			return
+		}
+		if taken[p] {
+			errs = append(errs, field.Invalid(at, value, "conflicting duplicate paths"))
+		}
+		taken[p] = true
+	}
+	for i := range s.Sources {
+		source, at := &s.Sources[i], at.Child("sources").Index(i)
+		count := 0
+		if p := source.Secret; p != nil {
+			count++
+			errs = append(errs, required(at.Child("secret"), "name", p.Name)...)
+			errs = append(errs, validateItems(p.Items, at.Child("secret", "items"))...)
+			for _, item := range p.Items {
+				take(item.Path, p.Name)
+			}
+		}
+		if p := source.ConfigMap; p != nil {
+			count++
+			errs = append(errs, required(at.Child("configMap"), "name", p.Name)...)
+			errs = append(errs, validateItems(p.Items, at.Child("configMap", "items"))...)
+			for _, item := range p.Items {
+				take(item.Path, p.Name)
+			}
+		}
+		if p := source.DownwardAPI; p != nil {
+			count++
+			for j := range p.Items {
+				errs = append(errs, validateDownwardFile(&p.Items[j], at.Child("downwardAPI"))...)
+				take(p.Items[j].Path, p.Items[j].Path)
+			}
+		}
+		if p := source.ServiceAccountToken; p != nil {
+			count++
+			errs = append(errs, validateTokenProjection(p, at.Child("serviceAccountToken"))...)
+			take(p.Path, p.Path)
+		}
+		if p := source.ClusterTrustBundle; p != nil {
+			count++
+			errs = append(errs, validateTrustBundle(p, at.Child("clusterTrustBundle"))...)
+			take(p.Path, p.Path)
+		}
+		if p := source.PodCertificate; p != nil {
+			count++
+			errs = append(errs, validatePodCertificate(p, at.Child("podCertificate"))...)
+			for _, p := range []string{p.CredentialBundlePath, p.KeyPath, p.CertificateChainPath} {
+				take(p, p)
+			}
+		}
+		if count > 1 {
+			errs = append(errs, field.Forbidden(at, errManySources))
+		}
+	}
+	return errs
+}
+
+func validateTokenProjection(p *corev1.ServiceAccountTokenProjection, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if seconds := p.ExpirationSeconds; seconds != nil {
+		if *seconds < 600 {
+			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), *seconds, "may not specify a duration less than 10 minutes"))
+		} else if *seconds > 1<<32 {
+			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), *seconds, "may not specify a duration larger than 2^32 seconds"))
+		}
+	}
+	if p.Path == "" {
+		return append(errs, field.Required(at.Child("path"), ""))
+	}
+	return append(errs, validateLocalPath(p.Path, at.Child("path"))...)
+}
+
+func validateTrustBundle(p *corev1.ClusterTrustBundleProjection, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	byName, bySigner := p.Name != nil, p.SignerName != nil
+	switch {
+	case byName && bySigner:
+		errs = append(errs, field.Invalid(at, p.Name, "only one of name and signerName may be used"))
+	case byName:
+		if *p.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), "must be a valid object name"))
+		}
+		if p.LabelSelector != nil {
+			errs = append(errs, field.Invalid(at.Child("labelSelector"), p.LabelSelector, "labelSelector must be unset if name is specified"))
+		}
+	case bySigner:
+		if *p.SignerName == "" {
+			errs = append(errs, field.Required(at.Child("signerName"), "must be a valid signer name"))
+		}
+		errs = append(errs, validateSelector(p.LabelSelector, at.Child("labelSelector"))...)
+	default:
+		errs = append(errs, field.Required(at, "either name or signerName must be specified"))
+	}
+	errs = append(errs, required(at, "path", p.Path)...)
+	return append(errs, validateLocalPath(p.Path, at.Child("path"))...)
+}
+
+func validatePodCertificate(p *corev1.PodCertificateProjection, at *field.Path) field.ErrorList {
+	errs := required(at, "signerName", p.SignerName)
+	errs = append(errs, notSupportedUnless(p.KeyType, at.Child("keyType"), "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")...)
+	if s := p.MaxExpirationSeconds; s != nil && (*s < 3600 || *s > 91*24*3600) {
+		errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *s, validation.InclusiveRangeError(3600, 91*24*3600)))
+	}
+	if p.CredentialBundlePath == "" && p.KeyPath == "" && p.CertificateChainPath == "" {
+		errs = append(errs, field.Required(at, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))
+	}
+	for name, value := range map[string]string{"credentialBundlePath": p.CredentialBundlePath, "keyPath": p.KeyPath, "certificateChainPath": p.CertificateChainPath} {
+		if value != "" {
+			errs = append(errs, validateLocalPath(value, at.Child(name))...)
+		}
+	}
+	return errs
+}
+
+func validateEphemeral(s *corev1.EphemeralVolumeSource, at *field.Path) field.ErrorList {
+	if s.VolumeClaimTemplate == nil {
+		return field.ErrorList{field.Required(at.Child("volumeClaimTemplate"), "")}
+	}
+	template := at.Child("volumeClaimTemplate")
+	errs := metav1validation.ValidateLabels(s.VolumeClaimTemplate.Labels, template.Child("metadata", "labels"))
+	errs = append(errs, apivalidation.ValidateAnnotations(s.VolumeClaimTemplate.Annotations, template.Child("metadata", "annotations"))...)
+	m := s.VolumeClaimTemplate.ObjectMeta
+	for name, set := range map[string]bool{"name": m.Name != "", "namespace": m.Namespace != "", "generateName": m.GenerateName != "", "finalizers": len(m.Finalizers) > 0, "ownerReferences": len(m.OwnerReferences) > 0} {
+		if set {
+			errs = append(errs, field.Forbidden(template.Child("metadata").Child(name), "cannot be set"))
+		}
+	}
+	errs = append(errs, validateClaimSpec(&s.VolumeClaimTemplate.Spec, template.Child("spec"))...)
+	return errs
+}
+
+// validateDriverName checks the name of a CSI driver.
+func validateDriverName(name string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if name == "" {
+		errs = append(errs, field.Required(at, ""))
+	}
+	if len(name) > 63 {
+		errs = append(errs, field.TooLong(at, name, 63))
+	}
+	return append(errs, invalids(at, name, validation.IsDNS1123Subdomain(strings.ToLower(name)))...)
+}

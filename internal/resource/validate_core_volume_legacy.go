@@ -1,0 +1,254 @@
+package resource
+
+import (
+	"path"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// validateLegacySource checks the volume sources that name a storage system, most of which CSI drivers have replaced. They
+// are the same in pods and persistent volumes but for the references to secrets.
+func validateLegacySource(source any, at *field.Path) field.ErrorList {
+	switch s := source.(type) {
+	case *corev1.GCEPersistentDiskVolumeSource:
+		return append(required(at, "pdName", s.PDName), validatePartition(s.Partition, at.Child("partition"))...)
+	case *corev1.AWSElasticBlockStoreVolumeSource:
+		return append(required(at, "volumeID", s.VolumeID), validatePartition(s.Partition, at.Child("partition"))...)
+	case *corev1.NFSVolumeSource:
+		errs := append(required(at, "server", s.Server), required(at, "path", s.Path)...)
+		if !path.IsAbs(s.Path) {
+			errs = append(errs, field.Invalid(at.Child("path"), s.Path, errAbsolutePath))
+		}
+		return errs
+	case *corev1.ISCSIVolumeSource:
+		secret := ""
+		if s.SecretRef != nil {
+			secret = s.SecretRef.Name
+		}
+		return validateISCSI(s.TargetPortal, s.IQN, s.Lun, s.DiscoveryCHAPAuth || s.SessionCHAPAuth, s.SecretRef != nil, secret, s.InitiatorName, at)
+	case *corev1.ISCSIPersistentVolumeSource:
+		secret := ""
+		if s.SecretRef != nil {
+			secret = s.SecretRef.Name
+		}
+		return validateISCSI(s.TargetPortal, s.IQN, s.Lun, s.DiscoveryCHAPAuth || s.SessionCHAPAuth, s.SecretRef != nil, secret, s.InitiatorName, at)
+	case *corev1.GlusterfsVolumeSource:
+		return append(required(at, "endpoints", s.EndpointsName), required(at, "path", s.Path)...)
+	case *corev1.GlusterfsPersistentVolumeSource:
+		errs := append(required(at, "endpoints", s.EndpointsName), required(at, "path", s.Path)...)
+		if s.EndpointsNamespace != nil {
+			errs = append(errs, invalids(at.Child("endpointsNamespace"), *s.EndpointsNamespace, validation.IsDNS1123Label(*s.EndpointsNamespace))...)
+		}
+		return errs
+	case *corev1.RBDVolumeSource:
+		return append(requiredList(at, "monitors", s.CephMonitors), required(at, "image", s.RBDImage)...)
+	case *corev1.RBDPersistentVolumeSource:
+		return append(requiredList(at, "monitors", s.CephMonitors), required(at, "image", s.RBDImage)...)
+	case *corev1.CephFSVolumeSource:
+		return requiredList(at, "monitors", s.Monitors)
+	case *corev1.CephFSPersistentVolumeSource:
+		return requiredList(at, "monitors", s.Monitors)
+	case *corev1.CinderVolumeSource:
+		errs := required(at, "volumeID", s.VolumeID)
+		if s.SecretRef != nil {
+			errs = append(errs, required(at.Child("secretRef"), "name", s.SecretRef.Name)...)
+		}
+		return errs
+	case *corev1.CinderPersistentVolumeSource:
+		errs := required(at, "volumeID", s.VolumeID)
+		if s.SecretRef != nil {
+			errs = append(errs, required(at.Child("secretRef"), "name", s.SecretRef.Name)...)
+			errs = append(errs, required(at.Child("secretRef"), "namespace", s.SecretRef.Namespace)...)
+		}
+		return errs
+	case *corev1.FlockerVolumeSource:
+		return validateFlocker(s, at)
+	case *corev1.FCVolumeSource:
+		return validateFibreChannel(s, at)
+	case *corev1.FlexVolumeSource:
+		return validateFlex(s.Driver, s.Options, at)
+	case *corev1.FlexPersistentVolumeSource:
+		return validateFlex(s.Driver, s.Options, at)
+	case *corev1.AzureFileVolumeSource:
+		return append(required(at, "secretName", s.SecretName), required(at, "shareName", s.ShareName)...)
+	case *corev1.AzureFilePersistentVolumeSource:
+		errs := append(required(at, "secretName", s.SecretName), required(at, "shareName", s.ShareName)...)
+		if s.SecretNamespace != nil && *s.SecretNamespace == "" {
+			errs = append(errs, field.Required(at.Child("secretNamespace"), ""))
+		}
+		return errs
+	case *corev1.AzureDiskVolumeSource:
+		return validateAzureDisk(s, at)
+	case *corev1.VsphereVirtualDiskVolumeSource:
+		return required(at, "volumePath", s.VolumePath)
+	case *corev1.PhotonPersistentDiskVolumeSource:
+		return required(at, "pdID", s.PdID)
+	case *corev1.PortworxVolumeSource:
+		return required(at, "volumeID", s.VolumeID)
+	case *corev1.QuobyteVolumeSource:
+		return validateQuobyte(s, at)
+	case *corev1.ScaleIOVolumeSource:
+		return append(append(required(at, "gateway", s.Gateway), required(at, "system", s.System)...), required(at, "volumeName", s.VolumeName)...)
+	case *corev1.ScaleIOPersistentVolumeSource:
+		return append(append(required(at, "gateway", s.Gateway), required(at, "system", s.System)...), required(at, "volumeName", s.VolumeName)...)
+	case *corev1.StorageOSVolumeSource:
+		return validateStorageOS(s.VolumeName, s.VolumeNamespace, s.SecretRef != nil && s.SecretRef.Name == "", at)
+	case *corev1.StorageOSPersistentVolumeSource:
+		return validateStorageOS(s.VolumeName, s.VolumeNamespace, s.SecretRef != nil && s.SecretRef.Name == "", at)
+	}
+	return nil
+}
+
+func requiredList(at *field.Path, name string, list []string) field.ErrorList {
+	if len(list) == 0 {
+		return field.ErrorList{field.Required(at.Child(name), "")}
+	}
+	return nil
+}
+
+func validatePartition(n int32, at *field.Path) field.ErrorList {
+	if n < 0 || n > 255 {
+		return field.ErrorList{field.Invalid(at, n, validation.InclusiveRangeError(0, 255))}
+	}
+	return nil
+}
+
+var (
+	iscsiIQN = regexp.MustCompile(`iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`)
+	iscsiEUI = regexp.MustCompile(`^eui.[[:alnum:]]{16}$`)
+	iscsiNAA = regexp.MustCompile(`^naa.[[:alnum:]]{32}$`)
+)
+
+// validISCSIName: a name of one of the three forms of RFC 3721; others pass as upstream lets them.
+func validISCSIName(name string) bool {
+	switch {
+	case strings.HasPrefix(name, "iqn"):
+		return iscsiIQN.MatchString(name)
+	case strings.HasPrefix(name, "eui"):
+		return iscsiEUI.MatchString(name)
+	case strings.HasPrefix(name, "naa"):
+		return iscsiNAA.MatchString(name)
+	}
+	return false
+}
+
+func validateISCSI(portal, iqn string, lun int32, chap, hasSecret bool, secret string, initiator *string, at *field.Path) field.ErrorList {
+	errs := required(at, "targetPortal", portal)
+	if iqn == "" {
+		errs = append(errs, field.Required(at.Child("iqn"), ""))
+	} else if !validISCSIName(iqn) {
+		errs = append(errs, field.Invalid(at.Child("iqn"), iqn, "must be valid format"))
+	}
+	if lun < 0 || lun > 255 {
+		errs = append(errs, field.Invalid(at.Child("lun"), lun, validation.InclusiveRangeError(0, 255)))
+	}
+	if chap && !hasSecret {
+		errs = append(errs, field.Required(at.Child("secretRef"), ""))
+	}
+	if hasSecret && chap {
+		errs = append(errs, required(at.Child("secretRef"), "name", secret)...)
+	}
+	if initiator != nil && !validISCSIName(*initiator) {
+		errs = append(errs, field.Invalid(at.Child("initiatorname"), *initiator, "must be valid format"))
+	}
+	return errs
+}
+
+func validateFlocker(s *corev1.FlockerVolumeSource, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch {
+	case s.DatasetName == "" && s.DatasetUUID == "":
+		errs = append(errs, field.Required(at, "one of datasetName and datasetUUID is required"))
+	case s.DatasetName != "" && s.DatasetUUID != "":
+		errs = append(errs, field.Invalid(at, "resource", "datasetName and datasetUUID can not be specified simultaneously"))
+	}
+	if strings.Contains(s.DatasetName, "/") {
+		errs = append(errs, field.Invalid(at.Child("datasetName"), s.DatasetName, "must not contain '/'"))
+	}
+	return errs
+}
+
+func validateFibreChannel(s *corev1.FCVolumeSource, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch {
+	case len(s.TargetWWNs) == 0 && len(s.WWIDs) == 0:
+		errs = append(errs, field.Required(at.Child("targetWWNs"), "must specify either targetWWNs or wwids, but not both"))
+	case len(s.TargetWWNs) > 0 && len(s.WWIDs) > 0:
+		errs = append(errs, field.Invalid(at.Child("targetWWNs"), s.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously"))
+	case len(s.TargetWWNs) > 0 && s.Lun == nil:
+		errs = append(errs, field.Required(at.Child("lun"), "lun is required if targetWWNs is specified"))
+	case len(s.TargetWWNs) > 0 && (*s.Lun < 0 || *s.Lun > 255):
+		errs = append(errs, field.Invalid(at.Child("lun"), *s.Lun, validation.InclusiveRangeError(0, 255)))
+	}
+	return errs
+}
+
+func validateFlex(driver string, options map[string]string, at *field.Path) field.ErrorList {
+	errs := required(at, "driver", driver)
+	for key := range options {
+		namespace, _, _ := strings.Cut(key, "/")
+		if !strings.Contains(key, "/") {
+			continue
+		}
+		normalized := "." + strings.ToLower(namespace)
+		if strings.HasSuffix(normalized, ".kubernetes.io") || strings.HasSuffix(normalized, ".k8s.io") {
+			errs = append(errs, field.Invalid(at.Child("options").Key(key), key, "kubernetes.io and k8s.io namespaces are reserved"))
+		}
+	}
+	return errs
+}
+
+func validateAzureDisk(s *corev1.AzureDiskVolumeSource, at *field.Path) field.ErrorList {
+	errs := append(required(at, "diskName", s.DiskName), required(at, "diskURI", s.DataDiskURI)...)
+	if s.CachingMode != nil {
+		errs = append(errs, notSupportedUnless(*s.CachingMode, at.Child("cachingMode"), corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)...)
+	}
+	if s.Kind != nil {
+		errs = append(errs, notSupportedUnless(*s.Kind, at.Child("kind"), corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk)...)
+		managed := strings.Index(s.DataDiskURI, "/subscriptions/") == 0
+		if *s.Kind == corev1.AzureManagedDisk && !managed {
+			errs = append(errs, field.NotSupported(at.Child("diskURI"), s.DataDiskURI, []string{"/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"}))
+		}
+		if *s.Kind != corev1.AzureManagedDisk && managed {
+			errs = append(errs, field.NotSupported(at.Child("diskURI"), s.DataDiskURI, []string{"https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"}))
+		}
+	}
+	return errs
+}
+
+func validateQuobyte(s *corev1.QuobyteVolumeSource, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if s.Registry == "" {
+		errs = append(errs, field.Required(at.Child("registry"), "must be a host:port pair or multiple pairs separated by commas"))
+	} else {
+		for pair := range strings.SplitSeq(s.Registry, ",") {
+			if !strings.Contains(pair, ":") {
+				errs = append(errs, field.Invalid(at.Child("registry"), s.Registry, "must be a host:port pair or multiple pairs separated by commas"))
+			}
+		}
+	}
+	if len(s.Tenant) >= 65 {
+		errs = append(errs, field.Required(at.Child("tenant"), "must be a UUID and may not exceed a length of 64 characters"))
+	}
+	return append(errs, required(at, "volume", s.Volume)...)
+}
+
+func validateStorageOS(name, namespace string, secretUnnamed bool, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if name == "" {
+		errs = append(errs, field.Required(at.Child("volumeName"), ""))
+	} else {
+		errs = append(errs, validateLabel(name, at.Child("volumeName"))...)
+	}
+	if namespace != "" {
+		errs = append(errs, validateLabel(namespace, at.Child("volumeNamespace"))...)
+	}
+	if secretUnnamed {
+		errs = append(errs, field.Required(at.Child("secretRef").Child("name"), ""))
+	}
+	return errs
+}
