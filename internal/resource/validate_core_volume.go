@@ -351,15 +351,3 @@ func validateEphemeral(s *corev1.EphemeralVolumeSource, at *field.Path) field.Er
 	errs = append(errs, validateClaimSpec(&s.VolumeClaimTemplate.Spec, template.Child("spec"))...)
 	return errs
 }
-
-// validateDriverName checks the name of a CSI driver.
-func validateDriverName(name string, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if name == "" {
-		errs = append(errs, field.Required(at, ""))
-	}
-	if len(name) > 63 {
-		errs = append(errs, field.TooLong(at, name, 63))
-	}
-	return append(errs, invalids(at, name, validation.IsDNS1123Subdomain(strings.ToLower(name)))...)
-}
