@@ -70,6 +70,11 @@ func main() {
 			code = notAvailable
 		}
 		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+			if os.Getenv("CNI_COMMAND") == "DEL" {
+				// A pod may end while no agent runs. The link goes with the pod's namespace; the agent takes back the address
+				// of an attachment whose namespace is gone when it starts.
+				return
+			}
 			err = fmt.Errorf("%w: the node agent (knarr) is not running", err)
 		}
 		fail(c.CNIVersion, code, err.Error())
