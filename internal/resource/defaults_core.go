@@ -97,7 +97,17 @@ func defaultEndpoints(e *corev1.Endpoints) {
 	}
 }
 
-func defaultSecret(s *corev1.Secret) { setDefault(&s.Type, corev1.SecretTypeOpaque) }
+// defaultSecret moves stringData, which is for writing only, into data, where it wins (API reference, Secret).
+func defaultSecret(s *corev1.Secret) {
+	setDefault(&s.Type, corev1.SecretTypeOpaque)
+	if len(s.StringData) > 0 && s.Data == nil {
+		s.Data = make(map[string][]byte, len(s.StringData))
+	}
+	for k, v := range s.StringData {
+		s.Data[k] = []byte(v)
+	}
+	s.StringData = nil
+}
 
 func defaultLimitRange(l *corev1.LimitRange) {
 	for i := range l.Spec.Limits {
