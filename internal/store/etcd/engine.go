@@ -17,8 +17,8 @@ import (
 // Why reads of this engine are linearizable without asking raft. The embedded server is the only voter of its cluster:
 // an entry is committed when its own log has it on disk, nobody else can commit, and the map changes only by applying
 // committed entries. A writer hears of its write after the entry was applied. So whatever was acknowledged before a read began,
-// the map shows to that read; whatever the map shows is on disk. Open waits until the log left by the
-// last run is applied. A server with voters beside it must ask for a read index instead.
+// the map shows to that read; whatever the map shows is on disk. Open waits until all that the
+// last run left in the log is applied. A server with voters beside it must ask for a read index instead.
 
 // Revision is the newest committed revision.
 func (e *Engine) Revision(context.Context) (int64, error) {

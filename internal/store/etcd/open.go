@@ -12,12 +12,14 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/server/v3/config"
 	"go.etcd.io/etcd/server/v3/etcdserver"
 	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
 	"go.etcd.io/etcd/server/v3/features"
 	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/knarr-project/knarr/internal/store"
@@ -121,15 +123,30 @@ func lead(ctx context.Context, server *etcdserver.EtcdServer) error {
 			return fmt.Errorf("campaign: %w", err)
 		}
 	}
+	return barrier(ctx, server)
+}
+
+// barrier returns when everything that the log held at start is applied. It proposes a transaction that changes nothing and waits for it to be applied
+// like any write. Asking for a read index does not do: a single leader answers with the commit index that its last run has left, which may be
+// behind what that run has acknowledged, since commit indexes are not synced to disk.
+func barrier(ctx context.Context, server *etcdserver.EtcdServer) error {
+	never := &pb.Compare{Result: pb.Compare_LESS, Target: pb.Compare_VERSION, Key: []byte{0}, TargetUnion: &pb.Compare_Version{Version: 0}}
+	put := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte{0}}}}
 	for {
-		err := server.LinearizableReadNotify(ctx)
-		if errors.Is(err, etcderrors.ErrLeaderChanged) {
-			continue // it became the leader while it was asked
-		}
-		if err != nil {
+		_, err := server.Txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{never}, Success: []*pb.RequestOp{put}})
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, etcderrors.ErrTooManyRequests), errors.Is(err, etcderrors.ErrLeaderChanged), errors.Is(err, raft.ErrProposalDropped):
+			// It is about to apply the log, or has just become the leader.
+		default:
 			return fmt.Errorf("apply the log: %w", err)
 		}
-		return nil
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
