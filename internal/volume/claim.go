@@ -61,7 +61,8 @@ func hasFinalizer(claim *corev1.PersistentVolumeClaim, name string) bool {
 }
 
 // mountClaim makes a persistent volume appear.
-func (m *Manager) mountClaim(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume, podDir string) (MountPoint, error) {
+func (m *Manager) mountClaim(ctx context.Context, known *mounted, volume *corev1.Volume) (MountPoint, error) {
+	pod, podDir := known.pod, known.dir
 	persistent, claim, err := m.claimed(ctx, pod, volume)
 	if err != nil {
 		return MountPoint{}, err
@@ -87,7 +88,7 @@ func (m *Manager) mountClaim(ctx context.Context, pod *corev1.Pod, volume *corev
 		}
 		return MountPoint{HostPath: dir, ReadOnly: readOnly, SELinuxRelabel: true}, nil
 	case source.CSI != nil:
-		return m.mountCSIPersistent(ctx, pod, volume, persistent, podDir, readOnly, block)
+		return m.mountCSIPersistent(ctx, known, volume, persistent, readOnly, block)
 	}
 	return MountPoint{}, fmt.Errorf("PV %s: this node mounts local, hostPath and CSI volumes; for others (NFS, iSCSI, cloud disks) install their CSI driver", persistent.Name)
 }

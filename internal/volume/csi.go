@@ -2,23 +2,94 @@ package volume
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+	csispec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/knarr-project/knarr/internal/client"
 )
 
-// CSI is the drivers of this node.
-type CSI struct{}
+// csiTimeout bounds one call to a driver; the next attempt of the pod repeats it, and drivers are idempotent.
+const csiTimeout = 2 * time.Minute
 
-var errNoCSI = errors.New("CSI volumes are not supported by this node yet")
-
-func (m *Manager) mountCSIPersistent(context.Context, *corev1.Pod, *corev1.Volume, *corev1.PersistentVolume, string, bool, bool) (MountPoint, error) {
-	return MountPoint{}, errNoCSI
+// CSIOptions are what the node's side of CSI works with.
+type CSIOptions struct {
+	Client   client.Interface
+	NodeName string
+	// RootDir is the node agent's folder: drivers register in RootDir/plugins_registry, volumes are staged in RootDir/plugins.
+	RootDir string
+	Log     *slog.Logger
 }
 
-func (m *Manager) mountCSIInline(context.Context, *corev1.Pod, *corev1.Volume, string) (MountPoint, error) {
-	return MountPoint{}, errNoCSI
+// CSI knows the drivers that have registered on this node. Safe for concurrent use.
+type CSI struct {
+	CSIOptions
+
+	mu      sync.Mutex            // guards drivers
+	drivers map[string]*csiDriver // by name
+
+	staging sync.Mutex // one stage or unstage at a time: whether a staged volume is still used must not change meanwhile
 }
 
-func (m *Manager) unmountCSI(context.Context, types.UID, string) error { return nil }
+// csiDriver is a registered driver.
+type csiDriver struct {
+	name         string
+	socket       string // of its registration
+	connection   *grpc.ClientConn
+	node         csispec.NodeClient
+	nodeID       string
+	capabilities map[csispec.NodeServiceCapability_RPC_Type]bool
+}
+
+// NewCSI makes the registry; drivers can register while Run runs.
+func NewCSI(options CSIOptions) *CSI {
+	if options.Log == nil {
+		options.Log = slog.Default()
+	}
+	return &CSI{CSIOptions: options, drivers: map[string]*csiDriver{}}
+}
+
+// RegistrationDir is where drivers put their registration sockets.
+func (c *CSI) RegistrationDir() string { return filepath.Join(c.RootDir, "plugins_registry") }
+
+// driver finds a registered driver.
+func (c *CSI) driver(name string) (*csiDriver, error) {
+	if c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if driver, found := c.drivers[name]; found {
+			return driver, nil
+		}
+	}
+	return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
+}
+
+// dialCSI connects to a driver's endpoint and asks who it is.
+func dialCSI(ctx context.Context, name, endpoint string) (*csiDriver, *csispec.NodeGetInfoResponse, error) {
+	connection, err := grpc.NewClient("unix://"+endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, nil, err
+	}
+	driver := &csiDriver{name: name, connection: connection, node: csispec.NewNodeClient(connection), capabilities: map[csispec.NodeServiceCapability_RPC_Type]bool{}}
+	info, err := driver.node.NodeGetInfo(ctx, &csispec.NodeGetInfoRequest{})
+	if err != nil {
+		connection.Close()
+		return nil, nil, fmt.Errorf("NodeGetInfo: %w", err)
+	}
+	driver.nodeID = info.NodeId
+	capabilities, err := driver.node.NodeGetCapabilities(ctx, &csispec.NodeGetCapabilitiesRequest{})
+	if err != nil {
+		connection.Close()
+		return nil, nil, fmt.Errorf("NodeGetCapabilities: %w", err)
+	}
+	for _, capability := range capabilities.Capabilities {
+		driver.capabilities[capability.GetRpc().GetType()] = true
+	}
+	return driver, info, nil
+}

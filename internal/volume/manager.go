@@ -54,6 +54,7 @@ type mounted struct {
 	pod   *corev1.Pod
 	dir   string
 	shown map[string]payload // by volume name: what projections show now
+	again map[string]bool    // by volume name: CSI volumes whose driver wants to be called again and again
 	gone  bool
 }
 
@@ -88,6 +89,7 @@ func (m *Manager) Run(ctx context.Context) {
 		case <-resync.C:
 			for _, uid := range m.allPods() {
 				m.refresh(ctx, uid)
+				m.republish(ctx, uid)
 			}
 		case <-m.wake:
 			for _, uid := range m.takePending() {
@@ -134,7 +136,7 @@ func (m *Manager) entry(pod *corev1.Pod, podDir string) *mounted {
 	defer m.mu.Unlock()
 	known := m.pods[pod.UID]
 	if known == nil {
-		known = &mounted{pod: pod, dir: podDir, shown: map[string]payload{}}
+		known = &mounted{pod: pod, dir: podDir, shown: map[string]payload{}, again: map[string]bool{}}
 		m.pods[pod.UID] = known
 	}
 	return known
@@ -213,9 +215,9 @@ func (m *Manager) mountOne(ctx context.Context, known *mounted, projector *proje
 	case source.HostPath != nil:
 		return MountPoint{HostPath: source.HostPath.Path}, hostPath(source.HostPath)
 	case source.PersistentVolumeClaim != nil, source.Ephemeral != nil:
-		return m.mountClaim(ctx, known.pod, volume, known.dir)
+		return m.mountClaim(ctx, known, volume)
 	case source.CSI != nil:
-		return m.mountCSIInline(ctx, known.pod, volume, known.dir)
+		return m.mountCSIInline(ctx, known, volume)
 	case source.NFS != nil, source.ISCSI != nil, source.FC != nil, source.GitRepo != nil:
 		return MountPoint{}, errors.New("this node does not mount NFS, iSCSI, FC and gitRepo volumes itself: install their CSI driver (for gitRepo, use an init container)")
 	}
@@ -302,6 +304,27 @@ func (m *Manager) refreshLocked(ctx context.Context, known *mounted) error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// republish mounts those CSI volumes again whose driver asked for it (CSIDriver.spec.requiresRepublish): tokens in them expire.
+func (m *Manager) republish(ctx context.Context, uid types.UID) {
+	m.mu.Lock()
+	known := m.pods[uid]
+	m.mu.Unlock()
+	if known == nil {
+		return
+	}
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	for i := range known.pod.Spec.Volumes {
+		volume := &known.pod.Spec.Volumes[i]
+		if known.gone || !known.again[volume.Name] {
+			continue
+		}
+		if _, err := m.mountOne(ctx, known, &projector{Manager: m, pod: known.pod}, volume); err != nil && ctx.Err() == nil {
+			m.Log.Warn("cannot publish a CSI volume again", "namespace", known.pod.Namespace, "pod", known.pod.Name, "volume", volume.Name, "error", err)
+		}
+	}
 }
 
 // Unmount takes all of the pod's volumes away. What it needs to know lies in the pod's folder, so it also works for pods that an

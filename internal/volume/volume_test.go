@@ -36,6 +36,7 @@ type cluster struct {
 	objects          map[string]runtime.Object // resource/namespace/name
 	views            []*view
 	tokens           int
+	patched          []string
 	life             time.Duration
 	now              func() time.Time
 }

@@ -1,0 +1,245 @@
+package volume
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	csispec "github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/fsnotify/fsnotify"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// nodeIDAnnotation holds the node's ids in the drivers' words, as JSON by driver.
+const nodeIDAnnotation = "csi.volume.kubernetes.io/nodeid"
+
+// Run registers drivers whose sockets appear in RegistrationDir and forgets those whose sockets go away, until ctx ends.
+func (c *CSI) Run(ctx context.Context) error {
+	dir := c.RegistrationDir()
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return fmt.Errorf("watch for CSI drivers: %w", err)
+	}
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch for CSI drivers: %w", err)
+	}
+	defer watcher.Close()
+	if err := watcher.Add(dir); err != nil {
+		return fmt.Errorf("watch for CSI drivers: %w", err)
+	}
+	defer c.closeAll()
+	const firstDelay = 100 * time.Millisecond // a socket can be seen a moment before its driver listens
+	var retry <-chan time.Time
+	for delay := firstDelay; ; {
+		if c.scan(ctx) {
+			retry, delay = nil, firstDelay
+		} else {
+			retry, delay = time.After(delay), min(2*delay, 10*time.Second)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-retry:
+		case <-watcher.Events:
+		case err := <-watcher.Errors:
+			c.Log.Warn("watching for CSI drivers", "error", err)
+		}
+	}
+}
+
+func (c *CSI) closeAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, driver := range c.drivers {
+		driver.connection.Close()
+	}
+	clear(c.drivers)
+}
+
+// scan compares the sockets that are there with the registered drivers; false means that something has to be tried again.
+func (c *CSI) scan(ctx context.Context) bool {
+	sockets, err := filepath.Glob(filepath.Join(c.RegistrationDir(), "*.sock"))
+	if err != nil {
+		return true
+	}
+	known := map[string]string{} // socket → driver
+	c.mu.Lock()
+	for name, driver := range c.drivers {
+		known[driver.socket] = name
+	}
+	c.mu.Unlock()
+	done := true
+	for socket, name := range known {
+		if !slices.Contains(sockets, socket) {
+			if err := c.deregister(ctx, name); err != nil {
+				c.Log.Warn("cannot deregister CSI driver", "driver", name, "error", err)
+				done = false
+			}
+		}
+	}
+	for _, socket := range sockets {
+		if _, registered := known[socket]; registered {
+			continue
+		}
+		if err := c.register(ctx, socket); err != nil && ctx.Err() == nil {
+			c.Log.Warn("cannot register plugin", "socket", socket, "error", err)
+			done = false
+		}
+	}
+	return done
+}
+
+// register speaks the plugin registration protocol. Plugins of other kinds than CSI are left to others.
+func (c *CSI) register(ctx context.Context, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	registration := registerapi.NewRegistrationClient(connection)
+	info, err := registration.GetInfo(ctx, &registerapi.InfoRequest{})
+	if err != nil {
+		return fmt.Errorf("GetInfo: %w", err)
+	}
+	if info.Type != registerapi.CSIPlugin {
+		return nil
+	}
+	result := &registerapi.RegistrationStatus{PluginRegistered: true}
+	if err = c.accept(ctx, socket, info); err != nil {
+		result = &registerapi.RegistrationStatus{Error: err.Error()}
+	}
+	_, notifyErr := registration.NotifyRegistrationStatus(ctx, result)
+	return errors.Join(err, notifyErr)
+}
+
+func (c *CSI) accept(ctx context.Context, socket string, info *registerapi.PluginInfo) error {
+	if !slices.ContainsFunc(info.SupportedVersions, func(version string) bool { return strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.") }) {
+		return fmt.Errorf("driver %s supports CSI versions %v, this node 1.x", info.Name, info.SupportedVersions)
+	}
+	endpoint := info.Endpoint
+	if endpoint == "" {
+		endpoint = socket
+	}
+	driver, node, err := dialCSI(ctx, info.Name, endpoint)
+	if err != nil {
+		return err
+	}
+	driver.socket = socket
+	if err := c.publish(ctx, driver, node); err != nil {
+		driver.connection.Close()
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if older := c.drivers[driver.name]; older != nil {
+		older.connection.Close()
+	}
+	c.drivers[driver.name] = driver
+	c.Log.Info("CSI driver registered", "driver", driver.name, "nodeID", driver.nodeID)
+	return nil
+}
+
+// deregister forgets a driver. Volumes that it mounted stay until it is back.
+func (c *CSI) deregister(ctx context.Context, name string) error {
+	c.mu.Lock()
+	if driver := c.drivers[name]; driver != nil {
+		driver.connection.Close()
+	}
+	delete(c.drivers, name)
+	c.mu.Unlock()
+	return c.updateCSINode(ctx, func(drivers []storagev1.CSINodeDriver) []storagev1.CSINodeDriver {
+		return slices.DeleteFunc(drivers, func(driver storagev1.CSINodeDriver) bool { return driver.Name == name })
+	})
+}
+
+// publish tells the cluster of the driver: its topology as labels and its node id as annotation of the Node, and both in the CSINode,
+// which schedulers and controllers read.
+func (c *CSI) publish(ctx context.Context, driver *csiDriver, info *csispec.NodeGetInfoResponse) error {
+	node, err := client.Get[*corev1.Node](ctx, c.Client, "", c.NodeName)
+	if err != nil {
+		return fmt.Errorf("read node: %w", err)
+	}
+	ids := map[string]string{}
+	_ = json.Unmarshal([]byte(node.Annotations[nodeIDAnnotation]), &ids) // whatever it was, it is replaced by what is right
+	ids[driver.name] = info.NodeId
+	annotation, err := json.Marshal(ids)
+	if err != nil {
+		return err
+	}
+	topology := info.AccessibleTopology.GetSegments()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{nodeIDAnnotation: string(annotation)}, "labels": topology}})
+	if err != nil {
+		return err
+	}
+	if _, err := client.Patch[*corev1.Node](ctx, c.Client, "", c.NodeName, types.MergePatchType, patch); err != nil {
+		return fmt.Errorf("update node: %w", err)
+	}
+	entry := storagev1.CSINodeDriver{Name: driver.name, NodeID: info.NodeId, TopologyKeys: slices.Sorted(maps.Keys(topology))}
+	if info.MaxVolumesPerNode > 0 {
+		count := int32(min(info.MaxVolumesPerNode, 1<<31-1))
+		entry.Allocatable = &storagev1.VolumeNodeResources{Count: &count}
+	}
+	return c.updateCSINode(ctx, func(drivers []storagev1.CSINodeDriver) []storagev1.CSINodeDriver {
+		for i := range drivers {
+			if drivers[i].Name == entry.Name {
+				drivers[i] = entry
+				return drivers
+			}
+		}
+		return append(drivers, entry)
+	})
+}
+
+// updateCSINode changes this node's CSINode, making it if need be.
+func (c *CSI) updateCSINode(ctx context.Context, change func([]storagev1.CSINodeDriver) []storagev1.CSINodeDriver) error {
+	for attempt := 0; ; attempt++ {
+		err := c.tryUpdateCSINode(ctx, change)
+		if err == nil || attempt == 5 || !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			if err != nil {
+				return fmt.Errorf("update CSINode: %w", err)
+			}
+			return nil
+		}
+	}
+}
+
+func (c *CSI) tryUpdateCSINode(ctx context.Context, change func([]storagev1.CSINodeDriver) []storagev1.CSINodeDriver) error {
+	current, err := client.Get[*storagev1.CSINode](ctx, c.Client, "", c.NodeName)
+	if err == nil {
+		current = current.DeepCopy()
+		current.Spec.Drivers = change(current.Spec.Drivers)
+		_, err = client.Update(ctx, c.Client, current)
+		return err
+	}
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	node, err := client.Get[*corev1.Node](ctx, c.Client, "", c.NodeName)
+	if err != nil {
+		return err
+	}
+	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
+	_, err = client.Create(ctx, c.Client, &storagev1.CSINode{
+		ObjectMeta: metav1.ObjectMeta{Name: c.NodeName, OwnerReferences: []metav1.OwnerReference{owner}},
+		Spec:       storagev1.CSINodeSpec{Drivers: change(nil)},
+	})
+	return err
+}
