@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/kubelet/server"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
 )
@@ -23,6 +24,9 @@ func (k *Kubelet) serve(ctx context.Context) (run func(context.Context), err err
 	}
 	authn, authz := k.Authenticator, k.Authorizer
 	delegated := &server.Delegated{Client: k.Client, Now: k.Now}
+	if k.TLS != nil && k.TLS.ClientCAs != nil {
+		delegated.Certificates = auth.NewCertificates(k.TLS.ClientCAs, k.Now)
+	}
 	if authn == nil {
 		authn = delegated
 	}

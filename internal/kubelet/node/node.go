@@ -8,6 +8,7 @@ import (
 	"os"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -32,6 +33,7 @@ const (
 	statusPeriod  = 5 * time.Minute
 	// checkPeriod is how often the node looks whether its status has changed.
 	checkPeriod = 10 * time.Second
+	eagerPeriod = 25 * time.Millisecond
 	maxImages   = 50
 )
 
@@ -66,7 +68,9 @@ type Pressure struct{ Memory, Disk, PID bool }
 // Manager keeps the node's object and lease. Safe for concurrent use.
 type Manager struct {
 	Config
-	kick chan struct{}
+	kick  chan struct{}
+	ready atomic.Bool
+	quiet bool // no events about conditions: the node's earlier ones are not known yet
 
 	mu       sync.Mutex
 	status   *corev1.NodeStatus // last written
@@ -190,16 +194,21 @@ func (m *Manager) Run(ctx context.Context) {
 		m.keepLease(ctx)
 	}()
 	defer wg.Wait()
-	tick := time.NewTicker(checkPeriod)
-	defer tick.Stop()
-	for {
+	for soon := eagerPeriod; ; {
 		if err := m.report(ctx); err != nil && ctx.Err() == nil {
 			m.Log.Warn("cannot write the node's status", "node", m.Name, "error", err)
+		}
+		wait := checkPeriod
+		if m.ready.Load() {
+			soon = eagerPeriod
+		} else {
+			// What is missing (the pod network, at first) usually comes in a moment.
+			wait, soon = soon, min(2*soon, checkPeriod)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(wait):
 		case <-m.kick:
 		}
 	}
@@ -211,7 +220,9 @@ func (m *Manager) register(ctx context.Context) error {
 		"volumes.kubernetes.io/controller-managed-attach-detach": "true",
 	}}}
 	node.Spec.Taints, node.Spec.Unschedulable = m.Taints, m.Unschedulable
+	m.quiet = true
 	node.Status = m.build(ctx, &corev1.NodeStatus{})
+	m.quiet = false
 	made, err := client.Create(ctx, m.Client, node)
 	if err == nil {
 		m.registered(made)

@@ -103,6 +103,7 @@ func (m *Manager) conditions(s *corev1.NodeStatus, runtimeErr, networkErr error)
 			problems = append(problems, err.Error())
 		}
 	}
+	m.ready.Store(len(problems) == 0)
 	m.set(s, corev1.NodeReady, len(problems) == 0, "KubeletReady", "kubelet is posting ready status",
 		"KubeletNotReady", strings.Join(problems, ", "))
 }
@@ -131,6 +132,9 @@ func (m *Manager) set(s *corev1.NodeStatus, t corev1.NodeConditionType, is bool,
 }
 
 func (m *Manager) changed(t corev1.NodeConditionType, is bool) {
+	if m.quiet {
+		return
+	}
 	reason := map[corev1.NodeConditionType][2]string{
 		corev1.NodeMemoryPressure: {"NodeHasSufficientMemory", "NodeHasInsufficientMemory"},
 		corev1.NodeDiskPressure:   {"NodeHasNoDiskPressure", "NodeHasDiskPressure"},

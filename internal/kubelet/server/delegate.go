@@ -24,11 +24,13 @@ const (
 	maxAnswers = 4096
 )
 
-// Delegated asks the API server who a bearer token is from, and what users may do. Client certificates are judged here, by
-// the CAs that the server's TLS configuration trusts. Safe for concurrent use.
+// Delegated asks the API server who a bearer token is from, and what users may do. Client certificates are judged here. Safe for
+// concurrent use.
 type Delegated struct {
 	Client client.Interface
-	Now    func() time.Time
+	// Certificates judges client certificates; nil accepts none.
+	Certificates auth.Authenticator
+	Now          func() time.Time
 
 	mu      sync.Mutex
 	tokens  map[[sha256.Size]byte]tokenAnswer
@@ -48,9 +50,9 @@ type answer struct {
 
 // Authenticate implements auth.Authenticator.
 func (d *Delegated) Authenticate(r *http.Request) (auth.User, bool, error) {
-	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-		leaf := r.TLS.VerifiedChains[0][0]
-		return auth.User{Name: leaf.Subject.CommonName, Groups: append(append([]string{}, leaf.Subject.Organization...), auth.GroupAuthenticated)}, true, nil
+	if d.Certificates != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		user, ok, err := d.Certificates.Authenticate(r)
+		return auth.WithAuthenticatedGroup(user), ok, err
 	}
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || token == "" {

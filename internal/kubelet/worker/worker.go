@@ -254,6 +254,9 @@ func (w *Worker) step(ctx context.Context) time.Time {
 		case Released:
 			look = w.forget(ctx)
 		}
+		if w.stage != before {
+			w.log.Debug("pod advances", "stage", w.stage, "deleting", w.pod.DeletionTimestamp != nil, "removed", w.removed, "failure", w.failure)
+		}
 		if w.stage == before || w.stage == Gone {
 			break
 		}
