@@ -98,7 +98,8 @@ func (r *rollout) refreshNew(ctx context.Context, next string) error {
 	}
 	stale := r.setRevision(r.newSet.Annotations[annotationRevision])
 	if stale {
-		updated, err := client.Update(ctx, r.env.Client, r.d)
+		// By the status subresource, as upstream: there annotations can change without raising the generation.
+		updated, err := client.UpdateStatus(ctx, r.env.Client, r.d)
 		if err != nil {
 			return err
 		}
@@ -241,7 +242,7 @@ func (r *rollout) createNew(ctx context.Context, next string) error {
 	r.newSet = created
 	r.all = append(r.all, created)
 	if r.setRevision(created.Annotations[annotationRevision]) {
-		updated, err := client.Update(ctx, r.env.Client, r.d)
+		updated, err := client.UpdateStatus(ctx, r.env.Client, r.d)
 		if err != nil {
 			return err
 		}
