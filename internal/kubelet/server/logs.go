@@ -45,14 +45,6 @@ func logOptions(r *http.Request) (o crilogs.LogOptions, previous bool, err error
 			err = fmt.Errorf("sinceTime: %w", err)
 		}
 	}
-	if o.TailLines == nil {
-		all := int64(-1)
-		o.TailLines = &all
-	}
-	if o.LimitBytes == nil {
-		all := int64(-1)
-		o.LimitBytes = &all
-	}
 	return o, previous, err
 }
 
