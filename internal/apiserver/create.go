@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/google/uuid"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,6 +15,7 @@ import (
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
@@ -175,6 +177,18 @@ func (op *operation) alreadyExists(name string, existing runtime.Object) error {
 	return err
 }
 
+// stampRequester says who asks for the certificate; what a request says of itself does not count (API reference,
+// CertificateSigningRequestSpec).
+func stampRequester(csr *certificatesv1.CertificateSigningRequest, user auth.User) {
+	csr.Spec.Username, csr.Spec.UID, csr.Spec.Groups, csr.Spec.Extra = user.Name, user.UID, user.Groups, nil
+	for key, values := range user.Extra {
+		if csr.Spec.Extra == nil {
+			csr.Spec.Extra = make(map[string]certificatesv1.ExtraValue, len(user.Extra))
+		}
+		csr.Spec.Extra[key] = values
+	}
+}
+
 // prepareCreate fills in what the server decides and holds the object to the rules.
 func (op *operation) prepareCreate(ctx context.Context, obj runtime.Object) error {
 	r, meta := op.endpoint.registry, accessor(obj)
@@ -186,6 +200,9 @@ func (op *operation) prepareCreate(ctx context.Context, obj runtime.Object) erro
 	meta.SetUID(types.UID(uuid.NewString()))
 	if r.strategy.PrepareCreate != nil {
 		r.strategy.PrepareCreate(obj)
+	}
+	if csr, ok := obj.(*certificatesv1.CertificateSigningRequest); ok {
+		stampRequester(csr, op.user)
 	}
 	errs := r.strategy.ValidateMeta(meta, r.kind.Namespaced)
 	if r.strategy.ValidateCreate != nil {

@@ -63,7 +63,7 @@ cluster_stop() {
   local status=$? pid
   trap - EXIT
   if [ "${KEEP:-}" = 1 ]; then
-    echo "the cluster stays: nsenter --net=/proc/$space/ns/net env KUBECONFIG=$KUBECONFIG $knarr kubectl get nodes; state in $state"
+    echo "the cluster stays: nsenter --net=/proc/$space/ns/net env KUBECONFIG=$state/a/kubeconfig $knarr kubectl get nodes; state in $state"
     exit $status
   fi
   for pid in "${cluster_pids[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
