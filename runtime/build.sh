@@ -42,16 +42,17 @@ int main(void) { return seccomp_api_get() == 0; }'
 }
 include='' library=''
 seccomp
-# runc asks pkg-config for libseccomp's flags; this answers in its place.
-cat >"$out/.pkg-config" <<EOF
+# runc asks pkg-config for libseccomp's flags; this answers in its place. Paths go by the environment: the go command's cache
+# does not notice when pkg-config's answer changes.
+cat >"$out/.pkg-config" <<'EOF'
 #!/bin/sh
-case "\$*" in *--cflags*) echo $include ;; *--libs*) echo $library -lseccomp ;; *) echo 2.5.0 ;; esac
+case "$*" in *--libs*) echo -lseccomp ;; *--cflags*) ;; *) echo 2.5.0 ;; esac
 EOF
 chmod +x "$out/.pkg-config"
 
 CGO_ENABLED=0 $go build -trimpath -ldflags "$plain" -o "$out/containerd" ./containerd
 CGO_ENABLED=0 $go build -trimpath -ldflags "$plain" -tags 'no_grpc' -o "$out/containerd-shim-runc-v2" $module/cmd/containerd-shim-runc-v2
-CGO_ENABLED=1 PKG_CONFIG="$out/.pkg-config" $go build -trimpath -tags 'seccomp netgo osusergo urfave_cli_no_docs' \
+CGO_ENABLED=1 PKG_CONFIG="$out/.pkg-config" CGO_CFLAGS="-O2 $include" CGO_LDFLAGS="-O2 $library" $go build -trimpath -tags 'seccomp netgo osusergo urfave_cli_no_docs' \
 	-ldflags '-s -w -linkmode external -extldflags "-static"' -o "$out/runc" github.com/opencontainers/runc
 names='containerd containerd-shim-runc-v2 runc pause'
 $cc -Os -static -s -o "$out/pause" pause/pause.c
