@@ -5,15 +5,20 @@ package controllers
 import (
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/controllers/accounts"
+	"github.com/knarr-project/knarr/internal/controllers/certificates"
 	"github.com/knarr-project/knarr/internal/controllers/daemonset"
 	"github.com/knarr-project/knarr/internal/controllers/deployment"
 	"github.com/knarr-project/knarr/internal/controllers/endpoint"
 	"github.com/knarr-project/knarr/internal/controllers/gc"
 	"github.com/knarr-project/knarr/internal/controllers/job"
 	"github.com/knarr-project/knarr/internal/controllers/namespace"
+	"github.com/knarr-project/knarr/internal/controllers/network"
 	"github.com/knarr-project/knarr/internal/controllers/node"
+	"github.com/knarr-project/knarr/internal/controllers/policy"
+	"github.com/knarr-project/knarr/internal/controllers/rbac"
 	"github.com/knarr-project/knarr/internal/controllers/replicaset"
 	"github.com/knarr-project/knarr/internal/controllers/statefulset"
+	"github.com/knarr-project/knarr/internal/controllers/volume"
 )
 
 // All is the one list of controllers, in the order in which they are started: what the others wait for comes first.
@@ -37,6 +42,19 @@ func All() []controller.Starter {
 		job.Job,
 		job.CronJob,
 		job.TTLAfterFinished,
+		policy.ResourceQuota,
+		policy.Disruption,
+		volume.Binder,
+		volume.ClaimProtection,
+		volume.VolumeProtection,
+		volume.Ephemeral,
+		rbac.Aggregation,
+		certificates.Approving,
+		certificates.Signing,
+		certificates.Cleaner,
+		accounts.BootstrapSigner,
+		accounts.TokenCleaner,
+		network.ServiceCIDR,
 		endpoint.Slice,
 		endpoint.Endpoints,
 		endpoint.Mirror,

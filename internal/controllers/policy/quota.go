@@ -1,0 +1,216 @@
+// Package policy keeps the status of what bounds others: ResourceQuotas (what a namespace uses) and PodDisruptionBudgets (how
+// many pods may be evicted now).
+package policy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/controller"
+	rules "github.com/knarr-project/knarr/internal/resource"
+)
+
+// ResourceQuota keeps status.used of ResourceQuotas. Admission adds what a write will use; this controller counts anew when
+// something goes away, ends, or changes, and from time to time. A kind is watched once a quota bounds it.
+var ResourceQuota = controller.Starter{Name: "resourcequota-controller", Run: runQuota}
+
+const recount = 5 * time.Minute
+
+var (
+	podResource     = schema.GroupResource{Resource: "pods"}
+	serviceResource = schema.GroupResource{Resource: "services"}
+	claimResource   = schema.GroupResource{Resource: "persistentvolumeclaims"}
+)
+
+type quotas struct {
+	env    controller.Env
+	quotas client.ViewOf[*corev1.ResourceQuota]
+	work   *controller.Work[controller.Key]
+	ctx    context.Context // of Run: the Views opened on demand live as long
+
+	mu    sync.Mutex // guards views and ended
+	views map[schema.GroupResource]client.View
+	ended []<-chan struct{}
+}
+
+func runQuota(ctx context.Context, env controller.Env) error {
+	view, err := client.Open[*corev1.ResourceQuota](ctx, env.Client, client.Scope{})
+	if err != nil {
+		return fmt.Errorf("open resource quotas: %w", err)
+	}
+	c := &quotas{env: env, quotas: view, ctx: ctx, views: map[schema.GroupResource]client.View{}}
+	c.work = controller.NewWork("resourcequota-controller", c.reconcile)
+	_, done := view.Subscribe(ctx, func(e client.TypedEvent[*corev1.ResourceQuota]) {
+		if e.Type != client.Deleted {
+			c.work.Add(controller.KeyOf(e.Object))
+		}
+	})
+	c.ended = append(c.ended, done)
+	c.work.Run(ctx, 2)
+	c.mu.Lock()
+	ended := c.ended
+	c.mu.Unlock()
+	for _, d := range ended {
+		<-d
+	}
+	return nil
+}
+
+// kindOf is the kind that a quota's resource counts or sums over; ok is false for names that mean nothing.
+func kindOf(name corev1.ResourceName) (gr schema.GroupResource, ok bool) {
+	text := string(name)
+	if counted, found := strings.CutPrefix(text, "count/"); found {
+		return schema.ParseGroupResource(counted), true
+	}
+	switch {
+	case slices.Contains([]string{"configmaps", "secrets", "replicationcontrollers", "resourcequotas"}, text):
+		return schema.GroupResource{Resource: text}, true
+	case strings.HasPrefix(text, "services"):
+		return serviceResource, true
+	case text == "persistentvolumeclaims" || text == "requests.storage" || strings.Contains(text, ".storageclass.storage.k8s.io/"):
+		return claimResource, true
+	case slices.Contains([]string{"pods", "cpu", "memory", "ephemeral-storage"}, text),
+		strings.HasPrefix(text, "requests."), strings.HasPrefix(text, "limits."), strings.HasPrefix(text, corev1.ResourceHugePagesPrefix):
+		return podResource, true
+	}
+	return gr, false
+}
+
+func (c *quotas) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
+	q, ok := c.quotas.Get(key.Namespace, key.Name)
+	if !ok {
+		return controller.Result{}, nil
+	}
+	used := corev1.ResourceList{}
+	byKind := map[schema.GroupResource][]corev1.ResourceName{}
+	for name := range q.Spec.Hard {
+		if gr, ok := kindOf(name); ok {
+			byKind[gr] = append(byKind[gr], name)
+		}
+	}
+	var failed error
+	for gr, names := range byKind {
+		view, err := c.view(gr)
+		if err != nil {
+			failed = fmt.Errorf("count %s for quota %s: %w", gr, key, err)
+			continue
+		}
+		for _, name := range names {
+			used[name] = *resource.NewQuantity(0, resource.DecimalSI)
+		}
+		c.sum(q, gr, view, used)
+	}
+	if equality.Semantic.DeepEqual(q.Status.Hard, q.Spec.Hard) && equality.Semantic.DeepEqual(q.Status.Used, used) {
+		return controller.Result{After: recount}, failed
+	}
+	q = q.DeepCopy()
+	q.Status.Hard = q.Spec.Hard.DeepCopy()
+	q.Status.Used = used
+	_, err := client.UpdateStatus(ctx, c.env.Client, q)
+	if apierrors.IsNotFound(err) {
+		return controller.Result{}, nil
+	}
+	if err == nil {
+		err = failed
+	}
+	return controller.Result{After: recount}, err
+}
+
+// sum adds what the namespace's objects of a kind use, as far as the quota bounds it.
+func (c *quotas) sum(q *corev1.ResourceQuota, gr schema.GroupResource, view client.View, used corev1.ResourceList) {
+	now := metav1.Now()
+	for _, obj := range view.List(q.Namespace, nil) {
+		if !rules.QuotaConcerns(q, obj) {
+			continue
+		}
+		for name, value := range rules.QuotaUsage(gr, obj, now) {
+			if have, bounded := used[name]; bounded {
+				have.Add(value)
+				used[name] = have
+			}
+		}
+	}
+}
+
+// view opens the View of a kind that some quota bounds. All but pods, Services and claims are only counted.
+func (c *quotas) view(gr schema.GroupResource) (client.View, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v, ok := c.views[gr]; ok {
+		return v, nil
+	}
+	gvr, err := c.resolve(gr)
+	if err != nil {
+		return nil, err
+	}
+	whole := gr == podResource || gr == serviceResource || gr == claimResource
+	v, err := c.env.Client.View(c.ctx, gvr, client.Scope{MetadataOnly: !whole})
+	if err != nil {
+		return nil, err
+	}
+	c.views[gr] = v
+	_, done := v.Subscribe(c.ctx, func(e client.Event) {
+		if e.Type == client.Added || (e.Type == client.Modified && !usageChanged(gr, e)) {
+			return
+		}
+		for _, q := range c.quotas.List(controller.KeyOf(e.Object).Namespace, nil) {
+			c.work.Add(controller.KeyOf(q))
+		}
+	})
+	c.ended = append(c.ended, done)
+	return v, nil
+}
+
+// usageChanged: the update may have changed what the object uses.
+func usageChanged(gr schema.GroupResource, e client.Event) bool {
+	now := metav1.Now()
+	switch e.Object.(type) {
+	case *corev1.Pod, *corev1.Service, *corev1.PersistentVolumeClaim:
+		return !equality.Semantic.DeepEqual(rules.QuotaUsage(gr, e.Old, now), rules.QuotaUsage(gr, e.Object, now)) || scopeChanged(e.Old, e.Object)
+	}
+	return false
+}
+
+// scopeChanged: the object may be in other scopes now.
+func scopeChanged(a, b runtime.Object) bool {
+	was, ok := a.(*corev1.Pod)
+	if !ok {
+		return false
+	}
+	is := b.(*corev1.Pod)
+	return (was.Spec.ActiveDeadlineSeconds == nil) != (is.Spec.ActiveDeadlineSeconds == nil) || was.Spec.PriorityClassName != is.Spec.PriorityClassName
+}
+
+// resolve finds the version to watch a kind in.
+func (c *quotas) resolve(gr schema.GroupResource) (schema.GroupVersionResource, error) {
+	lists, err := c.env.Client.Discovery(c.ctx)
+	if err != nil {
+		slog.Debug("discovery is incomplete", "error", err)
+	}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil || gv.Group != gr.Group {
+			continue
+		}
+		for _, r := range list.APIResources {
+			if r.Name == gr.Resource && r.Namespaced && slices.Contains(r.Verbs, "watch") {
+				return gv.WithResource(r.Name), nil
+			}
+		}
+	}
+	return schema.GroupVersionResource{}, fmt.Errorf("no kind %s is served", gr)
+}
