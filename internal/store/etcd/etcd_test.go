@@ -110,9 +110,6 @@ func TestAClosedEngineSaysSo(t *testing.T) {
 	}
 	e.Close()
 	e.Close()
-	if _, err := e.Revision(t.Context()); err == nil {
-		t.Error("Revision answers")
-	}
 	if _, _, err := e.Get(t.Context(), "/k", 0); err == nil {
 		t.Error("Get answers")
 	}

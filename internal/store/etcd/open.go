@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -62,6 +63,9 @@ type Options struct {
 type Engine struct {
 	server *etcdserver.EtcdServer
 
+	// told is the newest revision that anybody outside has been told of.
+	told atomic.Int64
+
 	// mu is held for reading by what reads the backend, for writing by Close, since reading a closed backend panics.
 	mu     sync.RWMutex
 	closed bool
@@ -96,7 +100,9 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 		server.HardStop()
 		return nil, fmt.Errorf("open store in %s: %w", opts.DataDir, err)
 	}
-	return &Engine{server: server}, nil
+	e := &Engine{server: server}
+	e.tell(server.KV().Rev())
+	return e, nil
 }
 
 // lead makes a single member leader now instead of after an election timeout, and returns when all of its log has been applied.

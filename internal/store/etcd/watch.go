@@ -73,7 +73,7 @@ func (s *stream) batch(r mvcc.WatchResponse) (store.Batch, bool, error) {
 		if r.Revision < s.last {
 			return store.Batch{}, false, nil
 		}
-		s.last = r.Revision
+		s.last = s.engine.tell(r.Revision)
 		return store.Batch{Revision: r.Revision}, true, nil
 	}
 	// The answer's revision is the store's when it was made; when catching up, more events up to it may follow.
@@ -82,7 +82,7 @@ func (s *stream) batch(r mvcc.WatchResponse) (store.Batch, bool, error) {
 		b.Events[i] = event(r.Events[i].Type, r.Events[i].Kv)
 	}
 	b.Revision = b.Events[len(b.Events)-1].KV.ModRevision
-	s.last = b.Revision
+	s.last = s.engine.tell(b.Revision)
 	return b, true, nil
 }
 

@@ -1,0 +1,109 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// Values are of the size of a small pod in protobuf.
+var benchValue = make([]byte, 1500)
+
+func benchEngine(b *testing.B, noSync bool) *Engine {
+	b.Helper()
+	e, err := Open(b.Context(), Options{DataDir: b.TempDir() + "/etcd", UnsafeNoSync: noSync})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { e.Close() })
+	return e
+}
+
+func BenchmarkCommit(b *testing.B) {
+	for name, noSync := range map[string]bool{"synced": false, "unsafe-no-sync": true} {
+		for _, inFlight := range []int{1, 64} {
+			b.Run(fmt.Sprintf("%s/%d-in-flight", name, inFlight), func(b *testing.B) {
+				e := benchEngine(b, noSync)
+				var n atomic.Int64
+				b.SetParallelism(max(1, inFlight/2)) // times GOMAXPROCS
+				if inFlight == 1 {
+					for b.Loop() {
+						put(b, e, n.Add(1))
+					}
+					return
+				}
+				b.ResetTimer()
+				b.RunParallel(func(p *testing.PB) {
+					for p.Next() {
+						put(b, e, n.Add(1))
+					}
+				})
+			})
+		}
+	}
+}
+
+func put(b *testing.B, e *Engine, n int64) {
+	key := fmt.Sprintf("/registry/pods/default/pod-%d", n)
+	r, err := e.Commit(context.Background(), []store.Condition{{Key: key}}, store.Op{Key: key, Value: benchValue})
+	if err != nil || !r.Succeeded {
+		b.Error(r, err)
+	}
+}
+
+func fill(b *testing.B, e *Engine, n int) {
+	b.Helper()
+	for i := range n {
+		put(b, e, int64(i))
+	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	e := benchEngine(b, true)
+	fill(b, e, 1000)
+	for b.Loop() {
+		if kv, _, err := e.Get(b.Context(), "/registry/pods/default/pod-500", 0); err != nil || kv == nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkRevision(b *testing.B) {
+	e := benchEngine(b, true)
+	for b.Loop() {
+		if _, err := e.Revision(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkRangeOf1000(b *testing.B) {
+	e := benchEngine(b, true)
+	fill(b, e, 1000)
+	for b.Loop() {
+		if r, err := e.Range(b.Context(), "/registry/pods/", store.RangeOptions{}); err != nil || len(r.KVs) != 1000 {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkWriteToWatch is from a write to its event.
+func BenchmarkWriteToWatch(b *testing.B) {
+	e := benchEngine(b, true)
+	w, err := e.Watch(b.Context(), "/registry/", 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.Close()
+	n := int64(0)
+	for b.Loop() {
+		n++
+		put(b, e, n)
+		if _, err := w.Next(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
