@@ -8,6 +8,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 func namespaceStrategy() *Strategy {
@@ -27,11 +28,15 @@ func namespaceStrategy() *Strategy {
 		}),
 		PrepareStatus: onBoth(func(ns, old *corev1.Namespace) { ns.Spec.Finalizers = slices.Clone(old.Spec.Finalizers) }),
 		Subresource: map[string]UpdateStrategy{
-			"finalize": {Prepare: onBoth(func(ns, old *corev1.Namespace) { ns.Status = *old.Status.DeepCopy() })},
+			"finalize": {
+				Prepare:  onBoth(func(ns, old *corev1.Namespace) { ns.Status = *old.Status.DeepCopy() }),
+				Validate: checksBoth(validateNamespaceFinalize),
+			},
 		},
-		ValidateName: apivalidation.ValidateNamespaceName,
-		FieldNames:   []string{"status.phase"},
-		FieldAliases: map[string]string{"name": "metadata.name"},
+		ValidateStatus: checksBoth(validateNamespaceStatus),
+		ValidateName:   apivalidation.ValidateNamespaceName,
+		FieldNames:     []string{"status.phase"},
+		FieldAliases:   map[string]string{"name": "metadata.name"},
 		Fields: func(obj runtime.Object) fields.Set {
 			return fields.Set{"status.phase": string(obj.(*corev1.Namespace).Status.Phase)}
 		},
@@ -43,9 +48,12 @@ func nodeStrategy() *Strategy {
 		AllowUnconditionalUpdate: true,
 		Default:                  on(defaultNode),
 		// A node registers itself with its status: create keeps it.
-		PrepareUpdate: onBoth(func(n, old *corev1.Node) { n.Status = *old.Status.DeepCopy() }),
-		PrepareStatus: onBoth(func(n, old *corev1.Node) { n.Spec = *old.Spec.DeepCopy() }),
-		FieldNames:    []string{"spec.unschedulable"},
+		PrepareUpdate:  onBoth(func(n, old *corev1.Node) { n.Status = *old.Status.DeepCopy() }),
+		PrepareStatus:  onBoth(func(n, old *corev1.Node) { n.Spec = *old.Spec.DeepCopy() }),
+		ValidateCreate: checks(validateNode),
+		ValidateUpdate: checksBoth(validateNodeUpdate),
+		ValidateStatus: checksBoth(validateNodeStatus),
+		FieldNames:     []string{"spec.unschedulable"},
 		Fields: func(obj runtime.Object) fields.Set {
 			return fields.Set{"spec.unschedulable": strconv.FormatBool(obj.(*corev1.Node).Spec.Unschedulable)}
 		},
@@ -55,6 +63,8 @@ func nodeStrategy() *Strategy {
 func eventStrategy() *Strategy {
 	s := plain(true)
 	s.AllowCreateOnUpdate = true
+	s.ValidateCreate = checks(validateEvent)
+	s.ValidateUpdate = checksBoth(validateEventUpdate)
 	s.FieldNames = []string{
 		"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion",
 		"involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type",
@@ -95,6 +105,8 @@ func newEventStrategy() *Strategy {
 func secretStrategy() *Strategy {
 	s := plain(true)
 	s.Default = on(defaultSecret)
+	s.ValidateCreate = checks(validateSecret)
+	s.ValidateUpdate = checksBoth(validateSecretUpdate)
 	s.FieldNames = []string{"type"}
 	s.Fields = func(obj runtime.Object) fields.Set {
 		return fields.Set{"type": string(obj.(*corev1.Secret).Type)}
@@ -102,7 +114,12 @@ func secretStrategy() *Strategy {
 	return s
 }
 
-func configMapStrategy() *Strategy { return plain(true) }
+func configMapStrategy() *Strategy {
+	s := plain(true)
+	s.ValidateCreate = checks(validateConfigMap)
+	s.ValidateUpdate = checksBoth(validateConfigMapUpdate)
+	return s
+}
 
 func serviceAccountStrategy() *Strategy {
 	s := plain(false)
@@ -124,6 +141,8 @@ func endpointsStrategy() *Strategy {
 	s := plain(true)
 	s.AllowCreateOnUpdate = true
 	s.Default = on(defaultEndpoints)
+	s.ValidateCreate = checks(validateEndpoints)
+	s.ValidateUpdate = checksBoth(func(e, _ *corev1.Endpoints) field.ErrorList { return validateEndpoints(e) })
 	return s
 }
 
@@ -131,18 +150,28 @@ func limitRangeStrategy() *Strategy {
 	s := plain(true)
 	s.AllowCreateOnUpdate = true
 	s.Default = on(defaultLimitRange)
+	s.ValidateCreate = checks(validateLimitRange)
+	s.ValidateUpdate = checksBoth(func(l, _ *corev1.LimitRange) field.ErrorList { return validateLimitRange(l) })
 	return s
 }
 
 func resourceQuotaStrategy() *Strategy {
 	s := withStatus(true)
 	s.Default = on(defaultResourceQuota)
+	s.ValidateCreate = checks(validateResourceQuota)
+	s.ValidateUpdate = checksBoth(validateResourceQuotaUpdate)
+	s.ValidateStatus = checksBoth(validateResourceQuotaStatus)
 	return s
 }
 
 func podTemplateStrategy() *Strategy {
 	s := plain(true)
 	s.Default = on(func(t *corev1.PodTemplate) { defaultTemplate(&t.Template) })
+	template := func(t *corev1.PodTemplate) field.ErrorList {
+		return validatePodTemplate(&t.Template, field.NewPath("template"))
+	}
+	s.ValidateCreate = checks(template)
+	s.ValidateUpdate = checksBoth(func(t, _ *corev1.PodTemplate) field.ErrorList { return template(t) })
 	s.PrepareCreate = on(func(t *corev1.PodTemplate) { t.Generation = 1 })
 	s.PrepareUpdate = onBoth(func(t, old *corev1.PodTemplate) { setGeneration(t, old, !same(t, old, "Template")) })
 	return s
@@ -151,6 +180,9 @@ func podTemplateStrategy() *Strategy {
 func replicationControllerStrategy() *Strategy {
 	s := withStatusAndGeneration(true)
 	s.Default = on(defaultReplicationController)
+	s.ValidateCreate = checks(validateReplicationController)
+	s.ValidateUpdate = checksBoth(validateReplicationControllerUpdate)
+	s.ValidateStatus = checksBoth(validateReplicationControllerStatus)
 	s.DefaultPropagation = orphan
 	s.FieldNames = []string{"status.replicas"}
 	s.FieldAliases = map[string]string{"name": "metadata.name"}

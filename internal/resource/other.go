@@ -63,27 +63,45 @@ func clusterRoleBindingStrategy() *Strategy {
 	return s
 }
 
-func ingressStrategy() *Strategy { return withStatusAndGeneration(true) }
+func ingressStrategy() *Strategy {
+	s := withStatusAndGeneration(true)
+	s.ValidateCreate = checks(validateIngressCreate)
+	s.ValidateUpdate = checksBoth(validateIngressUpdate)
+	s.ValidateStatus = checksBoth(validateIngressStatus)
+	return s
+}
 
 func ingressClassStrategy() *Strategy {
 	s := withGeneration(true)
 	s.Default = on(defaultIngressClass)
+	s.ValidateCreate = checks(validateIngressClass)
+	s.ValidateUpdate = checksBoth(validateIngressClassUpdate)
 	return s
 }
 
 func networkPolicyStrategy() *Strategy {
 	s := withGeneration(true)
 	s.Default = on(defaultNetworkPolicy)
+	s.ValidateCreate = checks(validateNetworkPolicy)
+	s.ValidateUpdate = checksBoth(validateNetworkPolicyUpdate)
 	return s
 }
 
 func ipAddressStrategy() *Strategy {
 	s := plain(true)
 	s.ValidateName = canonicalIP
+	s.ValidateCreate = checks(validateIPAddress)
+	s.ValidateUpdate = checksBoth(validateIPAddressUpdate)
 	return s
 }
 
-func serviceCIDRStrategy() *Strategy { return withStatus(true) }
+func serviceCIDRStrategy() *Strategy {
+	s := withStatus(true)
+	s.ValidateCreate = checks(validateServiceCIDR)
+	s.ValidateUpdate = checksBoth(validateServiceCIDRUpdate)
+	s.ValidateStatus = checksBoth(validateServiceCIDRStatus)
+	return s
+}
 
 func endpointSliceStrategy() *Strategy {
 	s := plain(true)

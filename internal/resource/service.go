@@ -18,10 +18,13 @@ func serviceStrategy() *Strategy {
 			s.Status = corev1.ServiceStatus{}
 			pairClusterIPs(s, nil)
 		}),
-		PrepareUpdate: onBoth(prepareServiceUpdate),
-		PrepareStatus: onBoth(func(s, old *corev1.Service) { s.Spec = *old.Spec.DeepCopy() }),
-		ValidateName:  apivalidation.NameIsDNSLabel,
-		FieldNames:    []string{"spec.clusterIP", "spec.type"},
+		PrepareUpdate:  onBoth(prepareServiceUpdate),
+		PrepareStatus:  onBoth(func(s, old *corev1.Service) { s.Spec = *old.Spec.DeepCopy() }),
+		ValidateCreate: checks(validateService),
+		ValidateUpdate: checksBoth(validateServiceUpdate),
+		ValidateStatus: checksBoth(validateServiceStatus),
+		ValidateName:   apivalidation.NameIsDNSLabel,
+		FieldNames:     []string{"spec.clusterIP", "spec.type"},
 		Fields: func(obj runtime.Object) fields.Set {
 			s := obj.(*corev1.Service)
 			return fields.Set{"spec.clusterIP": s.Spec.ClusterIP, "spec.type": string(s.Spec.Type)}

@@ -168,4 +168,10 @@ func autoscalerStrategy() *Strategy {
 	return s
 }
 
-func disruptionBudgetStrategy() *Strategy { return withStatusAndGeneration(false) }
+func disruptionBudgetStrategy() *Strategy {
+	s := withStatusAndGeneration(false)
+	s.ValidateCreate = checks(validateDisruptionBudget)
+	s.ValidateUpdate = checksBoth(validateDisruptionBudgetUpdate)
+	s.ValidateStatus = checksBoth(validateDisruptionBudgetStatus)
+	return s
+}

@@ -1,0 +1,380 @@
+package resource
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// maxDataSize bounds the data of a Secret or ConfigMap, in bytes.
+const maxDataSize = 1024 * 1024
+
+const whenImmutable = "field is immutable when `immutable` is set"
+
+func validateConfigMap(m *corev1.ConfigMap) field.ErrorList {
+	var errs field.ErrorList
+	size := 0
+	for _, key := range slices.Sorted(maps.Keys(m.Data)) {
+		at := field.NewPath("data").Key(key)
+		errs = append(errs, invalids(at, key, validation.IsConfigMapKey(key))...)
+		if _, both := m.BinaryData[key]; both {
+			errs = append(errs, field.Invalid(at, key, "duplicate of key present in binaryData"))
+		}
+		size += len(m.Data[key])
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.BinaryData)) {
+		errs = append(errs, invalids(field.NewPath("binaryData").Key(key), key, validation.IsConfigMapKey(key))...)
+		size += len(m.BinaryData[key])
+	}
+	if size > maxDataSize {
+		errs = append(errs, field.TooLong(field.NewPath(""), "", maxDataSize))
+	}
+	return errs
+}
+
+func validateConfigMapUpdate(m, old *corev1.ConfigMap) field.ErrorList {
+	var errs field.ErrorList
+	if old.Immutable != nil && *old.Immutable {
+		if m.Immutable == nil || !*m.Immutable {
+			errs = append(errs, field.Forbidden(field.NewPath("immutable"), whenImmutable))
+		}
+		if !equal(m.Data, old.Data) {
+			errs = append(errs, field.Forbidden(field.NewPath("data"), whenImmutable))
+		}
+		if !equal(m.BinaryData, old.BinaryData) {
+			errs = append(errs, field.Forbidden(field.NewPath("binaryData"), whenImmutable))
+		}
+	}
+	return append(errs, validateConfigMap(m)...)
+}
+
+func validateSecret(s *corev1.Secret) field.ErrorList {
+	var errs field.ErrorList
+	data, size := field.NewPath("data"), 0
+	for _, key := range slices.Sorted(maps.Keys(s.Data)) {
+		errs = append(errs, invalids(data.Key(key), key, validation.IsConfigMapKey(key))...)
+		size += len(s.Data[key])
+	}
+	if size > maxDataSize {
+		errs = append(errs, field.TooLong(data, "", maxDataSize))
+	}
+	// wants reports keys that the type needs and that are not there.
+	wants := func(keys ...string) {
+		for _, key := range keys {
+			if _, ok := s.Data[key]; !ok {
+				errs = append(errs, field.Required(data.Key(key), ""))
+			}
+		}
+	}
+	docker := func(key string) {
+		value, ok := s.Data[key]
+		if !ok {
+			errs = append(errs, field.Required(data.Key(key), ""))
+			return
+		}
+		if err := json.Unmarshal(value, &map[string]any{}); err != nil {
+			errs = append(errs, field.Invalid(data.Key(key), "<secret contents redacted>", err.Error()))
+		}
+	}
+	switch s.Type {
+	case corev1.SecretTypeServiceAccountToken:
+		if s.Annotations[corev1.ServiceAccountNameKey] == "" {
+			errs = append(errs, field.Required(field.NewPath("metadata", "annotations").Key(corev1.ServiceAccountNameKey), ""))
+		}
+	case corev1.SecretTypeDockercfg:
+		docker(corev1.DockerConfigKey)
+	case corev1.SecretTypeDockerConfigJson:
+		docker(corev1.DockerConfigJsonKey)
+	case corev1.SecretTypeBasicAuth:
+		_, user := s.Data[corev1.BasicAuthUsernameKey]
+		_, password := s.Data[corev1.BasicAuthPasswordKey]
+		if !user && !password {
+			wants(corev1.BasicAuthUsernameKey, corev1.BasicAuthPasswordKey)
+		}
+	case corev1.SecretTypeSSHAuth:
+		if len(s.Data[corev1.SSHAuthPrivateKey]) == 0 {
+			errs = append(errs, field.Required(data.Key(corev1.SSHAuthPrivateKey), ""))
+		}
+	case corev1.SecretTypeTLS:
+		wants(corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
+	}
+	return errs
+}
+
+func validateSecretUpdate(s, old *corev1.Secret) field.ErrorList {
+	errs := validateImmutable(s.Type, old.Type, field.NewPath("type"))
+	if old.Immutable != nil && *old.Immutable {
+		if s.Immutable == nil || !*s.Immutable {
+			errs = append(errs, field.Forbidden(field.NewPath("immutable"), whenImmutable))
+		}
+		if !equal(s.Data, old.Data) {
+			errs = append(errs, field.Forbidden(field.NewPath("data"), whenImmutable))
+		}
+	}
+	return append(errs, validateSecret(s)...)
+}
+
+func validateNamespaceStatus(n, _ *corev1.Namespace) field.ErrorList {
+	at := field.NewPath("status", "Phase")
+	switch {
+	case n.DeletionTimestamp.IsZero() && n.Status.Phase != corev1.NamespaceActive:
+		return field.ErrorList{field.Invalid(at, n.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty")}
+	case !n.DeletionTimestamp.IsZero() && n.Status.Phase != corev1.NamespaceTerminating:
+		return field.ErrorList{field.Invalid(at, n.Status.Phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")}
+	}
+	return nil
+}
+
+func validateNamespaceFinalize(n, _ *corev1.Namespace) field.ErrorList {
+	var errs field.ErrorList
+	for i, f := range n.Spec.Finalizers {
+		at := specPath.Child("finalizers").Index(i)
+		errs = append(errs, validateQualified(string(f), at)...)
+		if !strings.Contains(string(f), "/") && f != corev1.FinalizerKubernetes && !slices.Contains([]string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}, string(f)) {
+			errs = append(errs, field.Invalid(at, f, "name is neither a standard finalizer name nor is it fully qualified"))
+		}
+	}
+	return errs
+}
+
+func validateNode(n *corev1.Node) field.ErrorList {
+	errs := validateTaints(n.Spec.Taints, specPath.Child("taints"))
+	errs = append(errs, validatePodCIDRs(&n.Spec)...)
+	return append(errs, validateNodeResources(n)...)
+}
+
+func validateTaints(taints []corev1.Taint, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	type key struct {
+		key    string
+		effect corev1.TaintEffect
+	}
+	seen := map[key]bool{}
+	for i, t := range taints {
+		at := at.Index(i)
+		errs = append(errs, metavalidation.ValidateLabelName(t.Key, at.Child("key"))...)
+		if messages := validation.IsValidLabelValue(t.Value); len(messages) > 0 {
+			errs = append(errs, field.Invalid(at.Child("value"), t.Value, strings.Join(messages, ";")))
+		}
+		errs = append(errs, validateTaintEffect(t.Effect, at.Child("effect"))...)
+		if k := (key{t.Key, t.Effect}); seen[k] {
+			duplicate := field.Duplicate(at, t)
+			duplicate.Detail = "taints must be unique by key and effect pair"
+			errs = append(errs, duplicate)
+		} else {
+			seen[k] = true
+		}
+	}
+	return errs
+}
+
+func validatePodCIDRs(s *corev1.NodeSpec) field.ErrorList {
+	at := specPath.Child("podCIDRs")
+	var errs field.ErrorList
+	if len(s.PodCIDRs) > 0 && s.PodCIDR != "" && s.PodCIDRs[0] != s.PodCIDR {
+		errs = append(errs, field.Invalid(at.Index(0), s.PodCIDRs[0], "must match `podCIDR`"))
+	}
+	six := 0
+	for i, cidr := range s.PodCIDRs {
+		errs = append(errs, validation.IsValidCIDRForLegacyField(at.Index(i), cidr, false, nil)...)
+		if strings.Contains(cidr, ":") {
+			six++
+		}
+	}
+	if n := len(s.PodCIDRs); n > 1 && (n > 2 || six != 1) {
+		errs = append(errs, field.Invalid(at, s.PodCIDRs, "may specify no more than one CIDR for each IP family"))
+	}
+	return errs
+}
+
+func validateNodeResources(n *corev1.Node) field.ErrorList {
+	var errs field.ErrorList
+	status := field.NewPath("status")
+	for name, list := range map[string]corev1.ResourceList{"capacity": n.Status.Capacity, "allocatable": n.Status.Allocatable} {
+		for _, r := range slices.Sorted(maps.Keys(list)) {
+			errs = append(errs, validateResourceValue(r, list[r], status.Child(name).Key(string(r)))...)
+		}
+	}
+	return errs
+}
+
+// validateNodeUpdate: labels, annotations, taints and schedulability change; what ties a node to its network and its
+// machine is set once.
+func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
+	errs := validateNode(n)
+	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
+		errs = append(errs, field.Forbidden(specPath.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
+	}
+	if old.Spec.ProviderID != "" && n.Spec.ProviderID != old.Spec.ProviderID {
+		errs = append(errs, field.Forbidden(specPath.Child("providerID"), "node updates may not change providerID except from \"\" to valid"))
+	}
+	munged := n.Spec.DeepCopy()
+	munged.PodCIDR, munged.PodCIDRs, munged.ProviderID = old.Spec.PodCIDR, old.Spec.PodCIDRs, old.Spec.ProviderID
+	munged.Taints, munged.Unschedulable, munged.ConfigSource = old.Spec.Taints, old.Spec.Unschedulable, old.Spec.ConfigSource
+	if !equal(munged, &old.Spec) {
+		errs = append(errs, field.Forbidden(field.NewPath(""), "node updates may only change labels, taints, or capacity (or configSource, if the DynamicKubeletConfig feature gate is enabled)"))
+	}
+	return errs
+}
+
+func validateNodeStatus(n, _ *corev1.Node) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[corev1.NodeAddress]bool{}
+	for i, a := range n.Status.Addresses {
+		if seen[a] {
+			errs = append(errs, field.Duplicate(field.NewPath("status", "addresses").Index(i), a))
+		}
+		seen[a] = true
+	}
+	return append(errs, validateNodeResources(n)...)
+}
+
+func validateReplicationController(r *corev1.ReplicationController) field.ErrorList {
+	errs := validateNonNegativeReplicas(r.Spec.MinReadySeconds, r.Spec.Replicas)
+	if len(r.Spec.Selector) == 0 {
+		errs = append(errs, field.Required(specPath.Child("selector"), ""))
+	}
+	at := specPath.Child("template")
+	t := r.Spec.Template
+	if t == nil {
+		return append(errs, field.Required(at, ""))
+	}
+	if selector := labels.SelectorFromSet(r.Spec.Selector); !selector.Empty() && !selector.Matches(labels.Set(t.Labels)) {
+		errs = append(errs, field.Invalid(at.Child("metadata", "labels"), t.Labels, mismatch))
+	}
+	errs = append(errs, validatePodTemplate(t, at)...)
+	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
+		errs = append(errs, field.NotSupported(at.Child("spec", "restartPolicy"), t.Spec.RestartPolicy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
+	}
+	if t.Spec.ActiveDeadlineSeconds != nil {
+		errs = append(errs, field.Forbidden(at.Child("spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in ReplicationController is not Supported"))
+	}
+	return errs
+}
+
+func validateNonNegativeReplicas(minReady int32, replicas *int32) field.ErrorList {
+	errs := validateNonNegative(int64(minReady), specPath.Child("minReadySeconds"))
+	if replicas == nil {
+		return append(errs, field.Required(specPath.Child("replicas"), ""))
+	}
+	return append(errs, validateNonNegative(int64(*replicas), specPath.Child("replicas"))...)
+}
+
+func validateReplicationControllerUpdate(r, _ *corev1.ReplicationController) field.ErrorList {
+	return validateReplicationController(r)
+}
+
+func validateReplicationControllerStatus(r, _ *corev1.ReplicationController) field.ErrorList {
+	s, at := r.Status, field.NewPath("status")
+	var errs field.ErrorList
+	for _, c := range []struct {
+		name  string
+		value int64
+	}{
+		{"replicas", int64(s.Replicas)}, {"fullyLabeledReplicas", int64(s.FullyLabeledReplicas)}, {"readyReplicas", int64(s.ReadyReplicas)},
+		{"availableReplicas", int64(s.AvailableReplicas)}, {"observedGeneration", s.ObservedGeneration},
+	} {
+		errs = append(errs, validateNonNegative(c.value, at.Child(c.name))...)
+	}
+	for _, c := range []struct {
+		name  string
+		value int32
+	}{{"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas}} {
+		if c.value > s.Replicas {
+			errs = append(errs, field.Invalid(at.Child(c.name), c.value, "cannot be greater than status.replicas"))
+		}
+	}
+	if s.AvailableReplicas > s.ReadyReplicas {
+		errs = append(errs, field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
+	}
+	return errs
+}
+
+// Events. Those written through events.k8s.io must be whole; older clients leave fields out.
+const (
+	maxEventReason     = 128
+	maxEventNote       = 1024
+	maxEventController = 128
+)
+
+func validateEvent(e *corev1.Event) field.ErrorList {
+	errs := validateEventNamespace(e)
+	if e.EventTime.IsZero() {
+		return errs
+	}
+	// An eventTime marks an event of the new kind, whatever version wrote it.
+	if e.ReportingController == "" {
+		errs = append(errs, field.Required(field.NewPath("reportingController"), ""))
+	}
+	errs = append(errs, validateQualified(e.ReportingController, field.NewPath("reportingController"))...)
+	if e.ReportingInstance == "" {
+		errs = append(errs, field.Required(field.NewPath("reportingInstance"), ""))
+	}
+	if len(e.ReportingInstance) > maxEventController {
+		errs = append(errs, field.TooLong(field.NewPath("reportingInstance"), "", maxEventController))
+	}
+	if e.Action == "" {
+		errs = append(errs, field.Required(field.NewPath("action"), ""))
+	}
+	if len(e.Action) > maxEventReason {
+		errs = append(errs, field.TooLong(field.NewPath("action"), "", maxEventReason))
+	}
+	if e.Reason == "" {
+		errs = append(errs, field.Required(field.NewPath("reason"), ""))
+	}
+	if len(e.Reason) > maxEventReason {
+		errs = append(errs, field.TooLong(field.NewPath("reason"), "", maxEventReason))
+	}
+	if len(e.Message) > maxEventNote {
+		errs = append(errs, field.TooLong(field.NewPath("message"), "", maxEventNote))
+	}
+	return errs
+}
+
+// validateEventNamespace: an event lies in the namespace of what it is about; events about the cluster's objects in
+// default or kube-system.
+func validateEventNamespace(e *corev1.Event) field.ErrorList {
+	at := field.NewPath("involvedObject", "namespace")
+	if e.InvolvedObject.Namespace == "" {
+		if e.Namespace != metav1.NamespaceNone && e.Namespace != metav1.NamespaceDefault && e.Namespace != metav1.NamespaceSystem {
+			return field.ErrorList{field.Invalid(at, e.InvolvedObject.Namespace, "does not match event.namespace")}
+		}
+		return invalids(field.NewPath("namespace"), e.Namespace, apivalidation.ValidateNamespaceName(e.Namespace, false))
+	}
+	if e.Namespace != e.InvolvedObject.Namespace {
+		return field.ErrorList{field.Invalid(at, e.InvolvedObject.Namespace, "does not match event.namespace")}
+	}
+	return nil
+}
+
+func validateEventUpdate(e, old *corev1.Event) field.ErrorList {
+	errs := validateEvent(e)
+	if old.EventTime.IsZero() || e.EventTime.IsZero() {
+		return errs
+	}
+	// Of a new event only its series changes.
+	if e.EventTime.UnixNano()/1000 != old.EventTime.UnixNano()/1000 {
+		errs = append(errs, validateImmutable(e.EventTime, old.EventTime, field.NewPath("eventTime"))...)
+	}
+	for _, f := range []struct {
+		name    string
+		is, was any
+	}{
+		{"involvedObject", e.InvolvedObject, old.InvolvedObject}, {"reason", e.Reason, old.Reason}, {"message", e.Message, old.Message},
+		{"source", e.Source, old.Source}, {"firstTimestamp", e.FirstTimestamp, old.FirstTimestamp}, {"lastTimestamp", e.LastTimestamp, old.LastTimestamp},
+		{"count", e.Count, old.Count}, {"type", e.Type, old.Type}, {"action", e.Action, old.Action}, {"related", e.Related, old.Related},
+		{"reportingController", e.ReportingController, old.ReportingController}, {"reportingInstance", e.ReportingInstance, old.ReportingInstance},
+	} {
+		errs = append(errs, validateImmutable(f.is, f.was, field.NewPath(f.name))...)
+	}
+	return errs
+}

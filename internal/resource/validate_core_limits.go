@@ -1,0 +1,257 @@
+package resource
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func validateLimitRange(l *corev1.LimitRange) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[corev1.LimitType]bool{}
+	for i := range l.Spec.Limits {
+		item, at := &l.Spec.Limits[i], specPath.Child("limits").Index(i)
+		errs = append(errs, validateLimitType(item.Type, at.Child("type"))...)
+		if seen[item.Type] {
+			errs = append(errs, field.Duplicate(at.Child("type"), item.Type))
+		}
+		seen[item.Type] = true
+		for name, list := range map[string]corev1.ResourceList{"max": item.Max, "min": item.Min, "default": item.Default, "defaultRequest": item.DefaultRequest, "maxLimitRequestRatio": item.MaxLimitRequestRatio} {
+			for r := range list {
+				errs = append(errs, validateLimitedName(item.Type, r, at.Child(name).Key(string(r)))...)
+			}
+		}
+		if item.Type == corev1.LimitTypePod {
+			if len(item.Default) > 0 {
+				errs = append(errs, field.Forbidden(at.Child("default"), "may not be specified when `type` is 'Pod'"))
+			}
+			if len(item.DefaultRequest) > 0 {
+				errs = append(errs, field.Forbidden(at.Child("defaultRequest"), "may not be specified when `type` is 'Pod'"))
+			}
+		}
+		if item.Type == corev1.LimitTypePersistentVolumeClaim {
+			_, least := item.Min[corev1.ResourceStorage]
+			_, most := item.Max[corev1.ResourceStorage]
+			if !least && !most {
+				errs = append(errs, field.Required(at.Child("limits"), "either minimum or maximum storage value is required, but neither was provided"))
+			}
+		}
+		errs = append(errs, validateLimitValues(item, at)...)
+	}
+	return errs
+}
+
+func validateLimitType(t corev1.LimitType, at *field.Path) field.ErrorList {
+	errs := validateQualified(string(t), at)
+	switch t {
+	case corev1.LimitTypePod, corev1.LimitTypeContainer, corev1.LimitTypePersistentVolumeClaim:
+		return errs
+	}
+	if len(errs) == 0 && !strings.Contains(string(t), "/") {
+		errs = append(errs, field.Invalid(at, t, "must be a standard limit type or fully qualified"))
+	}
+	return errs
+}
+
+func validateLimitedName(t corev1.LimitType, name corev1.ResourceName, at *field.Path) field.ErrorList {
+	if t == corev1.LimitTypePod || t == corev1.LimitTypeContainer {
+		return validateContainerResourceName(name, at)
+	}
+	errs := validateQualified(string(name), at)
+	if len(errs) == 0 && !strings.Contains(string(name), "/") && !isStandardContainer(name) && name != corev1.ResourceStorage {
+		errs = append(errs, field.Invalid(at, name, "must be a standard resource type or fully qualified"))
+	}
+	return errs
+}
+
+// validateLimitValues: min <= defaultRequest <= default <= max, and a ratio that fits between min and max.
+func validateLimitValues(item *corev1.LimitRangeItem, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	all := map[corev1.ResourceName]bool{}
+	for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio} {
+		for name := range list {
+			all[name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		least, hasLeast := item.Min[name]
+		most, hasMost := item.Max[name]
+		limit, hasLimit := item.Default[name]
+		request, hasRequest := item.DefaultRequest[name]
+		ratio, hasRatio := item.MaxLimitRequestRatio[name]
+		wrong := func(bad bool, list string, value resource.Quantity, format string, args ...any) {
+			if bad {
+				errs = append(errs, field.Invalid(at.Child(list).Key(string(name)), value.String(), fmt.Sprintf(format, args...)))
+			}
+		}
+		wrong(hasLeast && hasMost && least.Cmp(most) > 0, "min", least, "min value %s is greater than max value %s", least.String(), most.String())
+		wrong(hasRequest && hasLeast && least.Cmp(request) > 0, "defaultRequest", request, "min value %s is greater than default request value %s", least.String(), request.String())
+		wrong(hasRequest && hasMost && request.Cmp(most) > 0, "defaultRequest", request, "default request value %s is greater than max value %s", request.String(), most.String())
+		wrong(hasRequest && hasLimit && request.Cmp(limit) > 0, "defaultRequest", request, "default request value %s is greater than default limit value %s", request.String(), limit.String())
+		wrong(hasLimit && hasLeast && least.Cmp(limit) > 0, "default", least, "min value %s is greater than default value %s", least.String(), limit.String())
+		wrong(hasLimit && hasMost && limit.Cmp(most) > 0, "default", most, "default value %s is greater than max value %s", limit.String(), most.String())
+		wrong(hasRatio && ratio.Cmp(resource.MustParse("1")) < 0, "maxLimitRequestRatio", ratio, "ratio %s is less than 1", ratio.String())
+		if hasRatio && hasLeast && hasMost && least.Sign() > 0 {
+			span := most.AsApproximateFloat64() / least.AsApproximateFloat64()
+			wrong(ratio.AsApproximateFloat64() > span, "maxLimitRequestRatio", ratio, "ratio %s is greater than max/min = %f", ratio.String(), span)
+		}
+		wrong(hasRequest && hasLimit && !mayOvercommit(name) && name != corev1.ResourceStorage && limit.Cmp(request) != 0, "defaultRequest", request,
+			"default value %s must equal to defaultRequest value %s in %s", limit.String(), request.String(), name)
+	}
+	return errs
+}
+
+func validateResourceQuota(q *corev1.ResourceQuota) field.ErrorList {
+	hard := specPath.Child("hard")
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(q.Spec.Hard)) {
+		errs = append(errs, validateQuotaName(name, hard.Key(string(name)))...)
+		errs = append(errs, validateQuotaValue(name, q.Spec.Hard[name], hard.Key(string(name)))...)
+	}
+	errs = append(errs, validateQuotaScopes(q)...)
+	errs = append(errs, validateQuotaSelector(q)...)
+	return append(errs, validateQuotaStatusValues(q)...)
+}
+
+var quotaNames = []corev1.ResourceName{
+	corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
+	corev1.ResourceRequestsStorage, corev1.ResourceRequestsEphemeralStorage, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
+	corev1.ResourceLimitsEphemeralStorage, corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices,
+	corev1.ResourceReplicationControllers, corev1.ResourceSecrets, corev1.ResourcePersistentVolumeClaims, corev1.ResourceConfigMaps,
+	corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
+}
+
+func validateQuotaName(name corev1.ResourceName, at *field.Path) field.ErrorList {
+	errs := validateQualified(string(name), at)
+	if len(errs) == 0 && !strings.Contains(string(name), "/") && !slices.Contains(quotaNames, name) &&
+		!isHugePages(name) && !strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) {
+		errs = append(errs, field.Invalid(at, name, "must be a standard resource type or fully qualified"))
+	}
+	return errs
+}
+
+func validateQuotaValue(name corev1.ResourceName, value resource.Quantity, at *field.Path) field.ErrorList {
+	errs := validateResourceValue(name, value, at)
+	if strings.HasPrefix(string(name), "count/") && value.MilliValue()%1000 != 0 {
+		errs = append(errs, field.Invalid(at, value, errNotInteger))
+	}
+	return errs
+}
+
+var quotaScopes = []corev1.ResourceQuotaScope{
+	corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort,
+	corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeCrossNamespacePodAffinity, corev1.ResourceQuotaScopeVolumeAttributesClass,
+}
+
+// scopeFits says whether a resource may be counted in a scope: best-effort pods have no compute resources to count.
+func scopeFits(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
+	kind, ok := QuotaKind(name)
+	pods := ok && kind.Resource == "pods" && kind.Group == ""
+	switch scope {
+	case corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
+		return name == corev1.ResourcePods || scope == corev1.ResourceQuotaScopeCrossNamespacePodAffinity && pods
+	case corev1.ResourceQuotaScopeVolumeAttributesClass:
+		return ok && kind.Resource == "persistentvolumeclaims"
+	}
+	return pods
+}
+
+func validateQuotaScopes(q *corev1.ResourceQuota) field.ErrorList {
+	at := specPath.Child("scopes")
+	var errs field.ErrorList
+	for _, scope := range q.Spec.Scopes {
+		if !slices.Contains(quotaScopes, scope) {
+			errs = append(errs, field.Invalid(at, q.Spec.Scopes, "unsupported scope"))
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(q.Spec.Hard)) {
+			if !scopeFits(scope, name) {
+				errs = append(errs, field.Invalid(at, q.Spec.Scopes, "unsupported scope applied to resource"))
+				break
+			}
+		}
+	}
+	for _, pair := range [][2]corev1.ResourceQuotaScope{
+		{corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort}, {corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating},
+	} {
+		if slices.Contains(q.Spec.Scopes, pair[0]) && slices.Contains(q.Spec.Scopes, pair[1]) {
+			errs = append(errs, field.Invalid(at, q.Spec.Scopes, "conflicting scopes"))
+		}
+	}
+	return errs
+}
+
+func validateQuotaSelector(q *corev1.ResourceQuota) field.ErrorList {
+	if q.Spec.ScopeSelector == nil {
+		return nil
+	}
+	at := specPath.Child("scopeSelector", "matchExpressions")
+	var errs field.ErrorList
+	for _, r := range q.Spec.ScopeSelector.MatchExpressions {
+		if !slices.Contains(quotaScopes, r.ScopeName) {
+			errs = append(errs, field.Invalid(at.Child("scopeName"), r.ScopeName, "unsupported scope"))
+		}
+		for _, name := range slices.Sorted(maps.Keys(q.Spec.Hard)) {
+			if slices.Contains(quotaScopes, r.ScopeName) && !scopeFits(r.ScopeName, name) {
+				errs = append(errs, field.Invalid(at, q.Spec.ScopeSelector, "unsupported scope applied to resource"))
+				break
+			}
+		}
+		valued := r.ScopeName == corev1.ResourceQuotaScopePriorityClass || r.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass
+		if !valued && r.Operator != corev1.ScopeSelectorOpExists {
+			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
+		}
+		switch r.Operator {
+		case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
+			if len(r.Values) == 0 {
+				errs = append(errs, field.Required(at.Child("values"), "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"))
+			}
+		case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
+			if len(r.Values) > 0 {
+				errs = append(errs, field.Invalid(at.Child("values"), r.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"))
+			}
+		default:
+			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
+		}
+	}
+	return errs
+}
+
+func validateQuotaStatusValues(q *corev1.ResourceQuota) field.ErrorList {
+	var errs field.ErrorList
+	for list, values := range map[string]corev1.ResourceList{"hard": q.Status.Hard, "used": q.Status.Used} {
+		at := field.NewPath("status", list)
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			errs = append(errs, validateQuotaName(name, at.Key(string(name)))...)
+			errs = append(errs, validateQuotaValue(name, values[name], at.Key(string(name)))...)
+		}
+	}
+	return errs
+}
+
+func validateResourceQuotaUpdate(q, old *corev1.ResourceQuota) field.ErrorList {
+	errs := validateResourceQuota(q)
+	is, was := slices.Clone(q.Spec.Scopes), slices.Clone(old.Spec.Scopes)
+	slices.Sort(is)
+	slices.Sort(was)
+	if !slices.Equal(is, was) {
+		errs = append(errs, field.Invalid(specPath.Child("scopes"), q.Spec.Scopes, "field is immutable"))
+	}
+	if !equal(q.Spec.ScopeSelector, old.Spec.ScopeSelector) {
+		errs = append(errs, field.Invalid(specPath.Child("scopeSelector"), q.Spec.ScopeSelector, "field is immutable"))
+	}
+	return errs
+}
+
+func validateResourceQuotaStatus(q, _ *corev1.ResourceQuota) field.ErrorList {
+	var errs field.ErrorList
+	if q.ResourceVersion == "" {
+		errs = append(errs, field.Required(field.NewPath("resourceVersion"), ""))
+	}
+	return append(errs, validateQuotaStatusValues(q)...)
+}

@@ -1,0 +1,391 @@
+package resource
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const (
+	kubeletPort         = 10250
+	maxAffinitySeconds  = 86400
+	onlyForLoadBalancer = "may only be used when `type` is 'LoadBalancer'"
+	notForExternalName  = "may not be set for ExternalName services"
+	onceSet             = "may not change once set"
+)
+
+var servicePortProtocols = []corev1.Protocol{corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP}
+
+func headless(s *corev1.Service) bool {
+	return len(s.Spec.ClusterIPs) == 1 && s.Spec.ClusterIPs[0] == corev1.ClusterIPNone || len(s.Spec.ClusterIPs) == 0 && s.Spec.ClusterIP == corev1.ClusterIPNone
+}
+
+func validateService(s *corev1.Service) field.ErrorList {
+	var errs field.ErrorList
+	if len(s.Spec.Ports) == 0 && !headless(s) && s.Spec.Type != corev1.ServiceTypeExternalName {
+		errs = append(errs, field.Required(specPath.Child("ports"), ""))
+	}
+	errs = append(errs, validateServiceType(s)...)
+	errs = append(errs, validateServicePorts(s, specPath.Child("ports"))...)
+	errs = append(errs, metavalidation.ValidateLabels(s.Spec.Selector, specPath.Child("selector"))...)
+	errs = append(errs, validateAffinityConfig(&s.Spec)...)
+	if s.Spec.Type != corev1.ServiceTypeExternalName {
+		errs = append(errs, validateClusterIPs(&s.Spec)...)
+	}
+	for i, ip := range s.Spec.ExternalIPs {
+		at := specPath.Child("externalIPs").Index(i)
+		if invalid := validation.IsValidIPForLegacyField(at, ip, false, nil); len(invalid) > 0 {
+			errs = append(errs, invalid...)
+		} else {
+			errs = append(errs, validateNonSpecialIP(ip, at)...)
+		}
+	}
+	errs = append(errs, validateLoadBalancerFields(s)...)
+	errs = append(errs, validateTrafficPolicies(s)...)
+	return errs
+}
+
+func validateServiceType(s *corev1.Service) field.ErrorList {
+	var errs field.ErrorList
+	switch s.Spec.Type {
+	case corev1.ServiceTypeLoadBalancer:
+		for i, p := range s.Spec.Ports {
+			if p.Port == kubeletPort {
+				errs = append(errs, field.Invalid(specPath.Child("ports").Index(i).Child("port"), p.Port, fmt.Sprintf("may not expose port %v externally since it is used by kubelet", kubeletPort)))
+			}
+		}
+		if headless(s) {
+			errs = append(errs, field.Invalid(specPath.Child("clusterIPs").Index(0), corev1.ClusterIPNone, "may not be set to 'None' for LoadBalancer services"))
+		}
+	case corev1.ServiceTypeNodePort:
+		if headless(s) {
+			errs = append(errs, field.Invalid(specPath.Child("clusterIPs").Index(0), corev1.ClusterIPNone, "may not be set to 'None' for NodePort services"))
+		}
+	case corev1.ServiceTypeExternalName:
+		if len(s.Spec.ClusterIPs) > 0 || s.Spec.ClusterIP != "" {
+			errs = append(errs, field.Forbidden(specPath.Child("clusterIPs"), notForExternalName))
+		}
+		if len(s.Spec.IPFamilies) > 0 {
+			errs = append(errs, field.Forbidden(specPath.Child("ipFamilies"), notForExternalName))
+		}
+		if s.Spec.IPFamilyPolicy != nil {
+			errs = append(errs, field.Forbidden(specPath.Child("ipFamilyPolicy"), notForExternalName))
+		}
+		if name := strings.TrimSuffix(s.Spec.ExternalName, "."); name == "" {
+			errs = append(errs, field.Required(specPath.Child("externalName"), ""))
+		} else {
+			errs = append(errs, validateSubdomain(name, specPath.Child("externalName"))...)
+		}
+	case corev1.ServiceTypeClusterIP:
+	default:
+		errs = append(errs, oneOf(s.Spec.Type, specPath.Child("type"), corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)...)
+	}
+	return errs
+}
+
+func validateServicePorts(s *corev1.Service, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	type key struct {
+		protocol corev1.Protocol
+		port     int32
+	}
+	names, ports, nodePorts := map[string]bool{}, map[key]bool{}, map[key]bool{}
+	exposes := s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
+	for i := range s.Spec.Ports {
+		p, at := &s.Spec.Ports[i], at.Index(i)
+		switch {
+		case p.Name == "" && len(s.Spec.Ports) > 1:
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		case p.Name != "":
+			errs = append(errs, validateLabel(p.Name, at.Child("name"))...)
+			if names[p.Name] {
+				errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
+			}
+			names[p.Name] = true
+		}
+		errs = append(errs, validatePort(p.Port, at.Child("port"))...)
+		errs = append(errs, oneOf(p.Protocol, at.Child("protocol"), servicePortProtocols...)...)
+		errs = append(errs, validatePortNumOrName(p.TargetPort, at.Child("targetPort"))...)
+		if p.AppProtocol != nil {
+			errs = append(errs, validateQualified(*p.AppProtocol, at.Child("appProtocol"))...)
+		}
+		if !exposes && p.NodePort != 0 {
+			errs = append(errs, field.Forbidden(at.Child("nodePort"), fmt.Sprintf("may not be used when `type` is '%s'", s.Spec.Type)))
+		}
+		if p.NodePort != 0 {
+			k := key{p.Protocol, p.NodePort}
+			if nodePorts[k] {
+				errs = append(errs, field.Duplicate(at.Child("nodePort"), p.NodePort))
+			}
+			nodePorts[k] = true
+		}
+		k := key{p.Protocol, p.Port}
+		if ports[k] {
+			errs = append(errs, field.Duplicate(at, corev1.ServicePort{Protocol: p.Protocol, Port: p.Port}))
+		}
+		ports[k] = true
+	}
+	return errs
+}
+
+func validateAffinityConfig(s *corev1.ServiceSpec) field.ErrorList {
+	errs := oneOf(s.SessionAffinity, specPath.Child("sessionAffinity"), corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
+	at, c := specPath.Child("sessionAffinityConfig"), s.SessionAffinityConfig
+	switch {
+	case s.SessionAffinity == corev1.ServiceAffinityNone && c != nil:
+		errs = append(errs, field.Forbidden(at, fmt.Sprintf("must not be set when session affinity is %s", corev1.ServiceAffinityNone)))
+	case s.SessionAffinity != corev1.ServiceAffinityClientIP:
+	case c == nil:
+		errs = append(errs, field.Required(at, fmt.Sprintf("when session affinity type is %s", corev1.ServiceAffinityClientIP)))
+	case c.ClientIP == nil:
+		errs = append(errs, field.Required(at.Child("clientIP"), fmt.Sprintf("when session affinity type is %s", corev1.ServiceAffinityClientIP)))
+	case c.ClientIP.TimeoutSeconds == nil:
+		errs = append(errs, field.Required(at.Child("clientIP", "timeoutSeconds"), fmt.Sprintf("when session affinity type is %s", corev1.ServiceAffinityClientIP)))
+	case *c.ClientIP.TimeoutSeconds <= 0 || *c.ClientIP.TimeoutSeconds > maxAffinitySeconds:
+		errs = append(errs, field.Invalid(at.Child("clientIP", "timeoutSeconds"), *c.ClientIP.TimeoutSeconds, fmt.Sprintf("must be greater than 0 and less than %d", maxAffinitySeconds)))
+	}
+	return errs
+}
+
+// validateClusterIPs checks addresses and families, and that they fit each other.
+func validateClusterIPs(s *corev1.ServiceSpec) field.ErrorList {
+	var errs field.ErrorList
+	ips, families := specPath.Child("clusterIPs"), specPath.Child("ipFamilies")
+	switch {
+	case s.ClusterIP != "" && len(s.ClusterIPs) == 0:
+		errs = append(errs, field.Required(ips, ""))
+	case len(s.ClusterIPs) > 0 && s.ClusterIPs[0] != s.ClusterIP:
+		errs = append(errs, field.Invalid(ips, s.ClusterIPs, "first value must match `clusterIP`"))
+	}
+	if len(s.IPFamilies) > 2 {
+		errs = append(errs, field.Invalid(families, s.IPFamilies, "may only hold up to 2 values"))
+	}
+	seen := map[corev1.IPFamily]bool{}
+	for i, family := range s.IPFamilies {
+		errs = append(errs, notSupportedUnless(family, families.Index(i), corev1.IPv4Protocol, corev1.IPv6Protocol)...)
+		if seen[family] {
+			errs = append(errs, field.Duplicate(families.Index(i), family))
+		}
+		seen[family] = true
+	}
+	if p := s.IPFamilyPolicy; p != nil {
+		errs = append(errs, notSupportedUnless(*p, specPath.Child("ipFamilyPolicy"), corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)...)
+	}
+	if len(s.ClusterIPs) > 2 {
+		errs = append(errs, field.Invalid(ips, s.ClusterIPs, "may only hold up to 2 values"))
+	}
+	for i, ip := range s.ClusterIPs {
+		if ip == corev1.ClusterIPNone {
+			if len(s.ClusterIPs) > 1 {
+				errs = append(errs, field.Invalid(ips, s.ClusterIPs, "'None' must be the first and only value"))
+			}
+			continue
+		}
+		if invalid := validation.IsValidIPForLegacyField(ips.Index(i), ip, false, nil); len(invalid) > 0 {
+			errs = append(errs, invalid...)
+			continue
+		}
+		if i < len(s.IPFamilies) {
+			six := strings.Contains(ip, ":")
+			if family := s.IPFamilies[i]; six != (family == corev1.IPv6Protocol) {
+				errs = append(errs, field.Invalid(ips.Index(i), ip, fmt.Sprintf("expected an %v value as indicated by `ipFamilies[%v]`", family, i)))
+			}
+		}
+	}
+	if len(s.ClusterIPs) == 2 && strings.Contains(s.ClusterIPs[0], ":") == strings.Contains(s.ClusterIPs[1], ":") {
+		errs = append(errs, field.Invalid(ips, s.ClusterIPs, "may specify no more than one IP for each IP family"))
+	}
+	return errs
+}
+
+// validateNonSpecialIP refuses addresses that traffic can not be sent to from elsewhere.
+func validateNonSpecialIP(ip string, at *field.Path) field.ErrorList {
+	a, err := netip.ParseAddr(ip)
+	if err != nil {
+		return field.ErrorList{field.Invalid(at, ip, "must be a valid IP address")}
+	}
+	var errs field.ErrorList
+	refuse := func(bad bool, why string) {
+		if bad {
+			errs = append(errs, field.Invalid(at, ip, why))
+		}
+	}
+	refuse(a.IsUnspecified(), fmt.Sprintf("may not be unspecified (%v)", ip))
+	refuse(a.IsLoopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)")
+	refuse(a.IsLinkLocalUnicast(), "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
+	refuse(a.IsLinkLocalMulticast(), "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+	return errs
+}
+
+func validateLoadBalancerFields(s *corev1.Service) field.ErrorList {
+	var errs field.ErrorList
+	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
+	if len(s.Spec.LoadBalancerSourceRanges) > 0 {
+		at := specPath.Child("loadBalancerSourceRanges")
+		if !balanced {
+			errs = append(errs, field.Forbidden(at, onlyForLoadBalancer))
+		}
+		for i, cidr := range s.Spec.LoadBalancerSourceRanges {
+			errs = append(errs, validation.IsValidCIDRForLegacyField(at.Index(i), strings.TrimSpace(cidr), false, nil)...)
+		}
+	}
+	if s.Spec.AllocateLoadBalancerNodePorts != nil && !balanced {
+		errs = append(errs, field.Forbidden(specPath.Child("allocateLoadBalancerNodePorts"), onlyForLoadBalancer))
+	}
+	if class := s.Spec.LoadBalancerClass; class != nil {
+		if !balanced {
+			errs = append(errs, field.Forbidden(specPath.Child("loadBalancerClass"), onlyForLoadBalancer))
+		}
+		errs = append(errs, validateQualified(*class, specPath.Child("loadBalancerClass"))...)
+	}
+	return errs
+}
+
+func validateTrafficPolicies(s *corev1.Service) field.ErrorList {
+	var errs field.ErrorList
+	external := specPath.Child("externalTrafficPolicy")
+	switch {
+	case !externallyAccessible(s) && s.Spec.ExternalTrafficPolicy != "":
+		errs = append(errs, field.Invalid(external, s.Spec.ExternalTrafficPolicy, "may only be set for externally-accessible services"))
+	case externallyAccessible(s):
+		errs = append(errs, oneOf(s.Spec.ExternalTrafficPolicy, external, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
+	}
+	health := specPath.Child("healthCheckNodePort")
+	if port := s.Spec.HealthCheckNodePort; port != 0 {
+		if !needsHealthCheckPort(s) {
+			errs = append(errs, field.Invalid(health, port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
+		} else {
+			errs = append(errs, validatePort(port, health)...)
+		}
+	}
+	if p := s.Spec.InternalTrafficPolicy; p != nil {
+		errs = append(errs, notSupportedUnless(*p, specPath.Child("internalTrafficPolicy"), corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
+	}
+	if d := s.Spec.TrafficDistribution; d != nil {
+		errs = append(errs, notSupportedUnless(*d, specPath.Child("trafficDistribution"), corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameNode, corev1.ServiceTrafficDistributionPreferSameZone)...)
+	}
+	return errs
+}
+
+func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
+	var errs field.ErrorList
+	if old.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.Type != corev1.ServiceTypeExternalName {
+		errs = append(errs, validateServiceAddressUpdate(&s.Spec, &old.Spec)...)
+	}
+	if old.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.Type == corev1.ServiceTypeLoadBalancer && !equalPointers(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
+		errs = append(errs, field.Invalid(specPath.Child("loadBalancerClass"), s.Spec.LoadBalancerClass, onceSet))
+	}
+	return append(errs, validateService(s)...)
+}
+
+// validateServiceAddressUpdate: the first address and family stay; a second one may come, and go with the policy SingleStack.
+func validateServiceAddressUpdate(s, old *corev1.ServiceSpec) field.ErrorList {
+	var errs field.ErrorList
+	ips, families := specPath.Child("clusterIPs"), specPath.Child("ipFamilies")
+	if len(old.ClusterIPs) > 0 {
+		switch {
+		case len(s.ClusterIPs) == 0:
+			errs = append(errs, field.Invalid(ips.Index(0), s.ClusterIPs, "primary clusterIP can not be unset"))
+		case s.ClusterIPs[0] != old.ClusterIPs[0]:
+			errs = append(errs, field.Invalid(ips.Index(0), s.ClusterIPs, onceSet))
+		}
+	}
+	single := s.IPFamilyPolicy != nil && *s.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack
+	if len(old.ClusterIPs) == 2 && len(s.ClusterIPs) > 0 {
+		switch {
+		case len(s.ClusterIPs) < 2 && !single:
+			errs = append(errs, field.Invalid(ips.Index(1), s.ClusterIPs, "secondary clusterIP can not be unset, when `ipFamilyPolicy` is not 'SingleStack'"))
+		case len(s.ClusterIPs) == 2 && s.ClusterIPs[1] != old.ClusterIPs[1]:
+			errs = append(errs, field.Invalid(ips.Index(1), s.ClusterIPs, onceSet))
+		}
+	}
+	if len(old.IPFamilies) > 0 && len(s.IPFamilies) > 0 && s.IPFamilies[0] != old.IPFamilies[0] {
+		errs = append(errs, field.Invalid(families.Index(0), s.IPFamilies, onceSet))
+	}
+	if len(old.IPFamilies) == 2 && len(s.IPFamilies) == 2 && s.IPFamilies[1] != old.IPFamilies[1] {
+		errs = append(errs, field.Invalid(families.Index(1), s.IPFamilies, onceSet))
+	}
+	return errs
+}
+
+func validateServiceStatus(s, _ *corev1.Service) field.ErrorList {
+	at := field.NewPath("status", "loadBalancer", "ingress")
+	var errs field.ErrorList
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) > 0 {
+		return field.ErrorList{field.Forbidden(at, "may only be used when `spec.type` is \"LoadBalancer\"")}
+	}
+	for i, ingress := range s.Status.LoadBalancer.Ingress {
+		at := at.Index(i)
+		if ingress.IP != "" {
+			errs = append(errs, validation.IsValidIPForLegacyField(at.Child("ip"), ingress.IP, false, nil)...)
+			if ingress.IPMode == nil {
+				errs = append(errs, field.Required(at.Child("ipMode"), "must be specified when `ip` is set"))
+			}
+		} else if ingress.IPMode != nil {
+			errs = append(errs, field.Forbidden(at.Child("ipMode"), "may not be specified when `ip` is not set"))
+		}
+		if ingress.IPMode != nil {
+			errs = append(errs, notSupportedUnless(*ingress.IPMode, at.Child("ipMode"), corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)...)
+		}
+		errs = append(errs, validateIngressHostname(ingress.Hostname, at.Child("hostname"))...)
+	}
+	return append(errs, metavalidation.ValidateConditions(s.Status.Conditions, field.NewPath("status", "conditions"))...)
+}
+
+// validateIngressHostname checks the name under which a load balancer is reached.
+func validateIngressHostname(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return nil
+	}
+	errs := validateSubdomain(name, at)
+	if _, err := netip.ParseAddr(name); err == nil {
+		errs = append(errs, field.Invalid(at, name, "must be a DNS name, not an IP address"))
+	}
+	return errs
+}
+
+func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
+	var errs field.ErrorList
+	for i := range e.Subsets {
+		s, at := &e.Subsets[i], field.NewPath("subsets").Index(i)
+		if len(s.Addresses) == 0 && len(s.NotReadyAddresses) == 0 {
+			errs = append(errs, field.Required(at, "must specify `addresses` or `notReadyAddresses`"))
+		}
+		for name, list := range map[string][]corev1.EndpointAddress{"addresses": s.Addresses, "notReadyAddresses": s.NotReadyAddresses} {
+			for j, a := range list {
+				at := at.Child(name).Index(j)
+				if invalid := validation.IsValidIPForLegacyField(at.Child("ip"), a.IP, false, nil); len(invalid) > 0 {
+					errs = append(errs, invalid...)
+				} else {
+					errs = append(errs, validateNonSpecialIP(a.IP, at.Child("ip"))...)
+				}
+				if a.Hostname != "" {
+					errs = append(errs, validateLabel(a.Hostname, at.Child("hostname"))...)
+				}
+				if a.NodeName != nil {
+					errs = append(errs, validateSubdomain(*a.NodeName, at.Child("nodeName"))...)
+				}
+			}
+		}
+		for j, p := range s.Ports {
+			at := at.Child("ports").Index(j)
+			switch {
+			case p.Name == "" && len(s.Ports) > 1:
+				errs = append(errs, field.Required(at.Child("name"), ""))
+			case p.Name != "":
+				errs = append(errs, validateLabel(p.Name, at.Child("name"))...)
+			}
+			errs = append(errs, validatePort(p.Port, at.Child("port"))...)
+			errs = append(errs, oneOf(p.Protocol, at.Child("protocol"), servicePortProtocols...)...)
+			if p.AppProtocol != nil {
+				errs = append(errs, validateQualified(*p.AppProtocol, at.Child("appProtocol"))...)
+			}
+		}
+	}
+	return errs
+}
