@@ -257,8 +257,8 @@ func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
 	if c.Overhead != nil {
 		for name, q := range c.Overhead.PodFixed {
 			at := field.NewPath("overhead", "podFixed").Key(string(name))
-			errs = append(errs, validateQualified(string(name), at)...)
-			errs = append(errs, validateQuantity(q, at)...)
+			errs = append(errs, validateContainerResourceName(name, at)...)
+			errs = append(errs, validateResourceValue(name, q, at)...)
 		}
 	}
 	if s := c.Scheduling; s != nil {
@@ -271,40 +271,12 @@ func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
 
 // validateClassTolerations checks tolerations that are added to pods: no two may be the same.
 func validateClassTolerations(tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
+	errs := validateTolerations(tolerations, at)
 	for i, t := range tolerations {
-		errs = append(errs, validateOneToleration(&t, at.Index(i))...)
 		same := func(other corev1.Toleration) bool { return equal(t, other) }
 		if j := slices.IndexFunc(tolerations, same); j < i {
 			errs = append(errs, field.Duplicate(at.Index(i), t))
 		}
-	}
-	return errs
-}
-
-func validateOneToleration(t *corev1.Toleration, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if t.Key != "" {
-		errs = append(errs, metavalidation.ValidateLabelName(t.Key, at.Child("key"))...)
-	}
-	if t.Key == "" && t.Operator != corev1.TolerationOpExists {
-		errs = append(errs, field.Invalid(at.Child("operator"), t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
-	}
-	if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
-		errs = append(errs, field.Invalid(at.Child("effect"), t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"))
-	}
-	switch t.Operator {
-	case corev1.TolerationOpEqual, "":
-		errs = append(errs, invalids(at.Child("operator"), t.Value, validation.IsValidLabelValue(t.Value))...)
-	case corev1.TolerationOpExists:
-		if t.Value != "" {
-			errs = append(errs, field.Invalid(at.Child("operator"), *t, "value must be empty when `operator` is 'Exists'"))
-		}
-	default:
-		errs = append(errs, field.NotSupported(at.Child("operator"), t.Operator, []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
-	}
-	if t.Effect != "" {
-		errs = append(errs, notSupportedUnless(t.Effect, at.Child("effect"), corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)...)
 	}
 	return errs
 }

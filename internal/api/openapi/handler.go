@@ -244,6 +244,10 @@ func (h *Handler) page(p page) (string, []byte, error) {
 		return "", nil, err
 	}
 	h.pages[p] = bytes.Clone(compressed.Bytes())
+	if p.path == rootV2 {
+		// What it took, some 80 MB, goes back at once: this happens once, and the next collection may be minutes away.
+		debug.FreeOSMemory()
+	}
 	return hash, h.pages[p], nil
 }
 
