@@ -165,9 +165,17 @@ func askAddr(addr string) string {
 }
 
 // resolve asks the cluster's DNS by its Service.
+// It asks again for a while: the node's DNS registers itself after it is ready.
 func resolve(name string) string {
-	c := mdns.Client{Timeout: 2 * time.Second}
-	m, _, err := c.Exchange(new(mdns.Msg).SetQuestion(name, mdns.TypeA), "10.43.0.10:53")
+	c := mdns.Client{Timeout: 300 * time.Millisecond}
+	var m *mdns.Msg
+	var err error
+	for range 15 {
+		if m, _, err = c.Exchange(new(mdns.Msg).SetQuestion(name, mdns.TypeA), "10.43.0.10:53"); err == nil {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 	switch {
 	case err != nil:
 		return err.Error()

@@ -98,8 +98,8 @@ func (f *firewall) install(podCIDRs, clusterCIDRs []netip.Prefix) error {
 	for _, fam := range nft.Families() {
 		sets := f.sets[fam.Name]
 		for _, s := range []*nftables.Set{sets.hostPorts, sets.hairpin} {
-			if err := c.AddSet(s, nil); err != nil {
-				return fmt.Errorf("nftables set %s: %w", s.Name, err)
+			if err := nft.AddSet(c, s); err != nil {
+				return err
 			}
 			c.FlushSet(s)
 		}

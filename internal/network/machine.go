@@ -103,7 +103,7 @@ func ensureGateway(cfg Config, p plumbing) error {
 
 // keepAddresses gives the link exactly these addresses (besides IPv6's own link-local one).
 func keepAddresses(link netlink.Link, want []netip.Addr) error {
-	have, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	have, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("addresses of %s: %w", link.Attrs().Name, err)
 	}

@@ -74,8 +74,12 @@ func (n *Network) Run(ctx context.Context) error {
 	})
 	defer func() { cancel(); <-done }()
 
+	socket, err := n.listen()
+	if err != nil {
+		return err
+	}
 	served := make(chan error, 1)
-	go func() { served <- n.serve(ctx) }()
+	go func() { served <- n.serve(ctx, socket) }()
 	defer func() { cancel(); <-served }()
 
 	reaped := make(chan struct{})

@@ -378,6 +378,33 @@ func TestAnotherPluginReplacesOurs(t *testing.T) {
 	}
 }
 
+// The kernel connects a veth's queue some time after its carrier; an ADD that returned before lost the pod's first answer,
+// and one connection in two took a second.
+func TestTheFirstConnectionOfAPodIsFast(t *testing.T) {
+	n := agent(t, nettest.NewObjects(node("a", "10.42.0.0/24", "127.0.0.1")), nil)
+	l, err := net.Listen("tcp", "10.42.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			c.Close()
+		}
+	}()
+	for i := range 20 {
+		p := addPod(t, n, fmt.Sprint("p", i), "")
+		p.In(t, func() {
+			c, err := net.DialTimeout("tcp", l.Addr().String(), 900*time.Millisecond) // a lost packet is sent again after 1 s
+			if err != nil {
+				t.Errorf("pod %d: %v", i, err)
+				return
+			}
+			c.Close()
+		})
+	}
+}
+
 func BenchmarkAddDel(b *testing.B) {
 	nettest.Need(b)
 	dir := b.TempDir()

@@ -194,7 +194,7 @@ func sameVXLAN(have netlink.Link, want *netlink.Vxlan) bool {
 
 // linkOf finds the link that has the address.
 func linkOf(addr netip.Addr) (netlink.Link, error) {
-	addrs, err := netlink.AddrList(nil, family(addr))
+	addrs, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, family(addr)) })
 	if err != nil {
 		return nil, fmt.Errorf("addresses of this machine: %w", err)
 	}
@@ -211,7 +211,7 @@ func (o *overlay) routes() (map[peer]bool, error) {
 	have := map[peer]bool{}
 	nodeOf := map[string]netip.Addr{}
 	if o.cfg.Mode == ModeVXLAN {
-		entries, err := netlink.NeighList(o.link.Attrs().Index, unix.AF_BRIDGE)
+		entries, err := dump(func() ([]netlink.Neigh, error) { return netlink.NeighList(o.link.Attrs().Index, unix.AF_BRIDGE) })
 		if err != nil {
 			return nil, fmt.Errorf("forwarding table of %s: %w", o.cfg.OverlayLink, err)
 		}
@@ -221,7 +221,10 @@ func (o *overlay) routes() (map[peer]bool, error) {
 			}
 		}
 	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{LinkIndex: o.link.Attrs().Index, Protocol: routeProtocol}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
+	filter := &netlink.Route{LinkIndex: o.link.Attrs().Index, Protocol: routeProtocol}
+	routes, err := dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("routes by %s: %w", o.link.Attrs().Name, err)
 	}

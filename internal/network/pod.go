@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
+	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -55,6 +56,16 @@ func family(ip netip.Addr) int {
 	return netlink.FAMILY_V6
 }
 
+// dump repeats a listing that the kernel says was disturbed by a change.
+func dump[T any](list func() ([]T, error)) (out []T, err error) {
+	for range 10 {
+		if out, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return out, err
+		}
+	}
+	return out, err
+}
+
 // gatewayFor is the gateway of the address's family; an attachment only has addresses of ranges with one.
 func (p plumbing) gatewayFor(ip netip.Addr) netip.Addr {
 	for _, g := range p.gateways {
@@ -95,7 +106,33 @@ func plug(a *attachment, p plumbing) (err error) {
 	if err := configurePodSide(a, p, ns); err != nil {
 		return err
 	}
-	return configureHostSide(a, p, veth.Index)
+	if err := configureHostSide(a, p, veth.Index); err != nil {
+		return err
+	}
+	return settleCarrier(a.HostLink)
+}
+
+// settleCarrier makes the kernel act on the link's carrier now. When the pod's end comes up, the host's end gets its carrier, but
+// a deferred work item (which may run up to a second later) connects its queue; until then, packets to the pod are dropped, and
+// the pod's first connection waits a second for its answer. Asking for the link's state (ETHTOOL_GLINK) runs that work.
+func settleCarrier(link string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("carrier of %s: %w", link, err)
+	}
+	defer unix.Close(fd)
+	value := struct{ cmd, data uint32 }{cmd: unix.ETHTOOL_GLINK}
+	var req struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte // the rest of struct ifreq
+	}
+	copy(req.name[:unix.IFNAMSIZ-1], link)
+	req.data = unsafe.Pointer(&value)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
+		return fmt.Errorf("carrier of %s: %w", link, errno)
+	}
+	return nil
 }
 
 func configurePodSide(a *attachment, p plumbing, ns netns.NsHandle) error {
@@ -194,7 +231,7 @@ func checkPlugged(a *attachment, p plumbing) error {
 	if err != nil {
 		return fmt.Errorf("link %s in %s: %w", a.IfName, a.NetNS, err)
 	}
-	addrs, err := h.AddrList(eth, netlink.FAMILY_ALL)
+	addrs, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(eth, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("addresses of %s in %s: %w", a.IfName, a.NetNS, err)
 	}
@@ -206,7 +243,9 @@ func checkPlugged(a *attachment, p plumbing) error {
 		if !found {
 			return fmt.Errorf("address %s is missing on %s in %s", ip, a.IfName, a.NetNS)
 		}
-		routes, err := netlink.RouteListFiltered(family(ip), &netlink.Route{LinkIndex: host.Attrs().Index, Dst: hostNet(ip)}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_DST)
+		routes, err := dump(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family(ip), &netlink.Route{LinkIndex: host.Attrs().Index, Dst: hostNet(ip)}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_DST)
+		})
 		if err != nil || len(routes) == 0 {
 			return fmt.Errorf("route to %s by %s is missing", ip, a.HostLink)
 		}

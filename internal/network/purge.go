@@ -18,7 +18,7 @@ import (
 func Purge(cfg Config) error {
 	cfg.setDefaults()
 	var errs []error
-	links, err := netlink.LinkList()
+	links, err := dump(netlink.LinkList)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("links: %w", err))
 	}
@@ -31,7 +31,9 @@ func Purge(cfg Config) error {
 			errs = append(errs, fmt.Errorf("link %s: %w", name, err))
 		}
 	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
+	routes, err := dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
+	})
 	if err != nil {
 		errs = append(errs, fmt.Errorf("routes: %w", err))
 	}

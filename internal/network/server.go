@@ -14,20 +14,25 @@ import (
 	"time"
 )
 
-// serve answers the CNI plugin on the socket until ctx ends, then waits for requests under way.
-func (n *Network) serve(ctx context.Context) error {
+// listen opens the socket: before the configuration file tells runtimes to use it.
+func (n *Network) listen() (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(n.cfg.SocketPath), 0o755); err != nil {
-		return fmt.Errorf("CNI socket: %w", err)
+		return nil, fmt.Errorf("CNI socket: %w", err)
 	}
 	_ = os.Remove(n.cfg.SocketPath) // of a process that was killed; a live one holds the data folder's lock
 	l, err := net.Listen("unix", n.cfg.SocketPath)
 	if err != nil {
-		return fmt.Errorf("CNI socket: %w", err)
+		return nil, fmt.Errorf("CNI socket: %w", err)
 	}
 	if err := os.Chmod(n.cfg.SocketPath, 0o600); err != nil {
 		l.Close()
-		return fmt.Errorf("CNI socket: %w", err)
+		return nil, fmt.Errorf("CNI socket: %w", err)
 	}
+	return l, nil
+}
+
+// serve answers the CNI plugin until ctx ends, then waits for requests under way.
+func (n *Network) serve(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	var running sync.WaitGroup

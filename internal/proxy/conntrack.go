@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -53,7 +54,13 @@ func (s staleFlows) forget(h *netlink.Handle) error {
 		if !needed {
 			continue
 		}
-		if _, err := h.ConntrackDeleteFilters(netlink.ConntrackTable, family, s); err != nil {
+		var err error
+		for range 5 {
+			if _, err = h.ConntrackDeleteFilters(netlink.ConntrackTable, family, s); !errors.Is(err, netlink.ErrDumpInterrupted) {
+				break
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("stale UDP flows: %w", err)
 		}
 	}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"os"
+	"reflect"
 
 	"github.com/google/nftables"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,16 +21,20 @@ func deleteTable() error {
 	return c.Flush()
 }
 
-// synced counts the endpoints of a default Service's largest group. Racy against the proxy's goroutine by
-// design of the caller, which asks until it is quiet.
-func synced(p *Proxy, name string) int {
+// upToDate tells whether the default Service's plan in the kernel is what its objects say now. The state's lock is
+// held from planning to the end of the commit.
+func upToDate(p *Proxy, name string) bool {
 	p.stateMu.Lock()
 	defer p.stateMu.Unlock()
-	n := 0
-	if svc := p.state.services[types.NamespacedName{Namespace: "default", Name: name}]; svc != nil {
-		for _, g := range svc.groups {
-			n = max(n, len(g.slots))
-		}
+	key := types.NamespacedName{Namespace: "default", Name: name}
+	if p.services.View == nil || !p.state.rules.ready {
+		return false
 	}
-	return n
+	svc, _ := p.services.Get("default", name)
+	want := plan(svc, p.slices.ByIndex(sliceIndex, key.String()), p.me)
+	have := p.state.services[key]
+	if have == nil {
+		return len(want.frontends) == 0
+	}
+	return reflect.DeepEqual(have.plan, want)
 }

@@ -86,6 +86,8 @@ func newMachine(t *testing.T, ip string) machine {
 		must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: all, Gw: gateway.IP, Flags: int(netlink.FLAG_ONLINK)}))
 	})
 	must(t, writeFile("/proc/sys/net/ipv4/ip_forward", "1"))
+	_, err := netlink.LinkByIndex(veth.Index) // makes the kernel act on the carrier now
+	must(t, err)
 	return m
 }
 
@@ -195,15 +197,11 @@ func ep(ip, node string) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{Addresses: []string{ip}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: ptr(true), Serving: ptr(true), Terminating: ptr(false)}}
 }
 
-// settled waits until the proxy has nothing to do.
-func settled(t *testing.T, p *Proxy, name string, endpoints int) {
+// settled waits until what the objects say of the Service is in the kernel.
+func settled(t *testing.T, p *Proxy, name string) {
 	t.Helper()
-	nettest.Eventually(t, fmt.Sprintf("%s has %d endpoints in the rules", name, endpoints), func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return len(p.dirty) == 0 && synced(p, name) == endpoints
-	})
-	time.Sleep(20 * time.Millisecond)
+	<-p.Ready()
+	nettest.Eventually(t, name+" is in the kernel", func() bool { return upToDate(p, name) })
 }
 
 func TestClusterIPsForPodsAndHost(t *testing.T) {
@@ -213,11 +211,11 @@ func TestClusterIPsForPodsAndHost(t *testing.T) {
 	one.serve(t, 8080)
 	two.serve(t, 8080)
 	objects.Put(serviceObject("web", "10.43.0.80", nil))
-	settled(t, p, "web", 0)
+	settled(t, p, "web")
 	client.refused(t, "a Service without endpoints", "10.43.0.80:80")
 	client.refused(t, "no Service", "10.43.0.99:80")
 	objects.Put(sliceObject("web", ep(one.ip, "here"), ep(two.ip, "here")))
-	settled(t, p, "web", 2)
+	settled(t, p, "web")
 	seen := map[string]bool{}
 	for range 40 {
 		got, err := client.ask(t, "10.43.0.80:80")
@@ -232,10 +230,10 @@ func TestClusterIPsForPodsAndHost(t *testing.T) {
 		t.Errorf("from the host: %q, %v", got, err)
 	}
 	objects.Put(sliceObject("web", ep(one.ip, "here")))
-	settled(t, p, "web", 1)
+	settled(t, p, "web")
 	one.wants(t, "a pod that reaches itself", "10.43.0.80:80", "10.42.0.11 from 10.42.0.1")
 	objects.Remove(serviceObject("web", "", nil))
-	settled(t, p, "web", 0)
+	settled(t, p, "web")
 	client.refused(t, "a deleted Service", "10.43.0.80:80")
 	if n := len(p.state.rules.content["endpoints4"]); n != 0 {
 		t.Errorf("%d endpoints are left in the map", n)
@@ -274,7 +272,7 @@ func TestNodePortsAndTrafficPolicies(t *testing.T) {
 	}
 	objects.Put(nodePort(corev1.ServiceExternalTrafficPolicyCluster))
 	objects.Put(sliceObject("web", ep(remote.ip, "there")))
-	settled(t, p, "web", 1)
+	settled(t, p, "web")
 	for _, addr := range []string{"10.42.0.1:30080", "198.51.100.1:80", "198.51.100.2:80"} {
 		outside.wants(t, "policy Cluster, from outside", addr, "10.42.1.12 from 10.42.0.1")
 	}
@@ -287,7 +285,7 @@ func TestNodePortsAndTrafficPolicies(t *testing.T) {
 	outside.wants(t, "cluster IP from outside is masqueraded", "10.43.0.80:80", "10.42.1.12 from 10.42.0.1")
 
 	objects.Put(nodePort(corev1.ServiceExternalTrafficPolicyLocal))
-	settled(t, p, "web", 1)
+	settled(t, p, "web")
 	outside.silent(t, "policy Local without local endpoints", "10.42.0.1:30080")
 	pod.wants(t, "policy Local, from a pod", "10.42.0.1:30080", "10.42.1.12 from 10.42.0.13")
 	health := func() int {
@@ -302,7 +300,7 @@ func TestNodePortsAndTrafficPolicies(t *testing.T) {
 		t.Errorf("health check without local endpoints: %d", got)
 	}
 	objects.Put(sliceObject("web", ep(remote.ip, "there"), ep(local.ip, "here")))
-	settled(t, p, "web", 2)
+	settled(t, p, "web")
 	for range 10 {
 		outside.wants(t, "policy Local keeps the client's address", "10.42.0.1:30080", "10.42.0.11 from 192.0.2.7")
 	}
@@ -312,7 +310,7 @@ func TestNodePortsAndTrafficPolicies(t *testing.T) {
 	objects.Put(serviceObject("web", "10.43.0.80", func(s *corev1.ServiceSpec) {
 		s.InternalTrafficPolicy = ptr(corev1.ServiceInternalTrafficPolicyLocal)
 	}))
-	settled(t, p, "web", 1)
+	settled(t, p, "web")
 	for range 10 {
 		pod.wants(t, "internalTrafficPolicy Local", "10.43.0.80:80", "10.42.0.11 from 10.42.0.13")
 	}
@@ -335,7 +333,7 @@ func TestSessionAffinity(t *testing.T) {
 		s.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr(int32(1))}}
 	}))
 	objects.Put(sliceObject("web", eps...))
-	settled(t, p, "web", 4)
+	settled(t, p, "web")
 	first, err := client.ask(t, "10.43.0.80:80")
 	must(t, err)
 	for range 20 {
@@ -349,7 +347,7 @@ func TestSessionAffinity(t *testing.T) {
 		}
 	}
 	objects.Put(sliceObject("web", rest...))
-	settled(t, p, "web", 3)
+	settled(t, p, "web")
 	second, err := client.ask(t, "10.43.0.80:80")
 	must(t, err)
 	if second == first {
@@ -383,7 +381,7 @@ func TestUDPFlowsFollowTheEndpoints(t *testing.T) {
 	objects.Put(svc)
 	for _, addr := range []string{"10.43.0.80:80", "10.42.0.1:30080"} {
 		objects.Put(sliceObject("web", ep(one.ip, "here")))
-		settled(t, p, "web", 1)
+		settled(t, p, "web")
 		var c net.Conn
 		client.In(t, func() {
 			var err error
@@ -392,8 +390,8 @@ func TestUDPFlowsFollowTheEndpoints(t *testing.T) {
 		})
 		defer c.Close()
 		say := func() string {
-			_, _ = c.Write([]byte("x"))
 			_ = c.SetDeadline(time.Now().Add(200 * time.Millisecond))
+			_, _ = c.Write([]byte("x"))
 			buf := make([]byte, 100)
 			n, _ := c.Read(buf)
 			return string(buf[:n])
@@ -409,7 +407,7 @@ func TestUDPFlowsFollowTheEndpoints(t *testing.T) {
 func TestRulesComeBackAfterAFlush(t *testing.T) {
 	objects := nettest.NewObjects(serviceObject("web", "10.43.0.80", nil), sliceObject("web", ep("10.42.0.11", "here")))
 	p := start(t, objects)
-	settled(t, p, "web", 1)
+	settled(t, p, "web")
 	if d, err := p.state.rules.verify(); err != nil || d != "" {
 		t.Fatalf("a difference without a cause: %q, %v", d, err)
 	}
@@ -423,7 +421,7 @@ func TestRulesComeBackAfterAFlush(t *testing.T) {
 	}
 	must(t, deleteTable()) // and a change right after, without a check between them
 	objects.Put(sliceObject("web", ep("10.42.0.11", "here"), ep("10.42.0.12", "here")))
-	settled(t, p, "web", 2)
+	settled(t, p, "web")
 	if d, err := p.state.rules.verify(); err != nil || d != "" {
 		t.Errorf("not repaired by a change: %q, %v", d, err)
 	}

@@ -203,9 +203,8 @@ func (r *ruleset) install() error {
 		return err
 	}
 	for _, s := range r.maps {
-		s.ID = 0
-		if err := conn.AddSet(s, nil); err != nil {
-			return fmt.Errorf("nftables: map %s: %w", s.Name, err)
+		if err := nft.AddSet(conn, s); err != nil {
+			return err
 		}
 	}
 	r.queueBase()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/google/nftables"
@@ -72,6 +73,17 @@ func Concat(types ...nftables.SetDatatype) nftables.SetDatatype {
 		panic(fmt.Sprintf("concatenated nftables type: %v", err)) // more than five parts: a mistake in the code
 	}
 	return t
+}
+
+var lastSetID atomic.Uint32
+
+// AddSet queues an empty set or map. The library numbers sets by a global variable without a lock, so they are numbered here.
+func AddSet(c *nftables.Conn, s *nftables.Set) error {
+	s.ID = lastSetID.Add(1)
+	if err := c.AddSet(s, nil); err != nil {
+		return fmt.Errorf("nftables: map %s: %w", s.Name, err)
+	}
+	return nil
 }
 
 // AddElements queues elements in messages of a size that netlink takes.
