@@ -37,7 +37,7 @@ type Network struct {
 	readyOnce sync.Once
 }
 
-// Ready is closed when pods can be attached for the first time.
+// Ready is closed when pods can be attached, and reach the nodes there are, for the first time.
 func (n *Network) Ready() <-chan struct{} { return n.ready }
 
 // New checks the configuration; nothing is touched before Run.
@@ -161,7 +161,11 @@ func (n *Network) sync(nodes []*corev1.Node, full bool) error {
 	if err := n.useRanges(self, ranges, full); err != nil {
 		return err
 	}
-	return n.overlay.sync(self, ranges, nodes, full)
+	if err := n.overlay.sync(self, ranges, nodes, full); err != nil {
+		return err
+	}
+	n.readyOnce.Do(func() { close(n.ready) })
+	return nil
 }
 
 // useRanges prepares the node for pods of its ranges and then lets the runtime know, by the configuration file.
@@ -205,11 +209,7 @@ func (n *Network) useRanges(self *corev1.Node, ranges []netip.Prefix, full bool)
 	n.plumbing = p
 	n.mu.Unlock()
 	n.sweep()
-	if err := n.writeConflist(); err != nil {
-		return err
-	}
-	n.readyOnce.Do(func() { close(n.ready) })
-	return nil
+	return n.writeConflist()
 }
 
 // reserve gives the attachment its addresses and writes its file.
