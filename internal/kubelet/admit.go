@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"context"
 	"fmt"
 	"path"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/knarr-project/knarr/internal/kubelet/eviction"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
 )
 
@@ -23,7 +23,7 @@ var safeSysctls = []string{
 
 // admit says whether the node can run the pod; if not, the pod fails with upstream's reason. A pod that is admitted takes its
 // resources from the node until it has ended.
-func (k *Kubelet) admit(ctx context.Context, pod *corev1.Pod) *worker.Failure {
+func (k *Kubelet) admit(pod *corev1.Pod) *worker.Failure {
 	refuse := func(reason, format string, args ...any) *worker.Failure {
 		message := fmt.Sprintf(format, args...)
 		k.Events.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, nil,
@@ -47,10 +47,8 @@ func (k *Kubelet) admit(ctx context.Context, pod *corev1.Pod) *worker.Failure {
 			}
 		}
 	}
-	if e := k.eviction(); e != nil {
-		if reason, message := e.Refuses(pod); reason != "" {
-			return refuse(reason, "%s", message)
-		}
+	if reason, message := k.evictions.Refuses(pod); reason != "" {
+		return refuse(reason, "%s", message)
 	}
 	k.mu.Lock()
 	reason, message := k.fits(pod)
@@ -58,10 +56,7 @@ func (k *Kubelet) admit(ctx context.Context, pod *corev1.Pod) *worker.Failure {
 		k.admitted[pod.UID] = pod
 	}
 	k.mu.Unlock()
-	if reason != "" && k.preempt(ctx, pod, reason) {
-		k.mu.Lock()
-		k.admitted[pod.UID] = pod
-		k.mu.Unlock()
+	if reason != "" && eviction.Critical(pod) && k.preempt(pod) {
 		return nil
 	}
 	if reason != "" {

@@ -21,8 +21,12 @@ import (
 // noLog is for helpers of upstream's that want a logger.
 var noLog = logr.Discard()
 
-// housekeepingPeriod is how often what should not be there is looked for.
-const housekeepingPeriod = 30 * time.Second
+const (
+	// housekeepingPeriod is how often what should not be there is looked for.
+	housekeepingPeriod = 30 * time.Second
+	imagePeriod        = 5 * time.Minute
+	logPeriod          = 10 * time.Second
+)
 
 // sourcesReady notes that all sources have told their pods: what else runs is an orphan.
 func (k *Kubelet) sourcesReady() {
@@ -43,11 +47,23 @@ func (k *Kubelet) sourcesReady() {
 func (k *Kubelet) housekeeping(ctx context.Context) {
 	tick := time.NewTicker(housekeepingPeriod)
 	defer tick.Stop()
+	images := time.NewTicker(imagePeriod)
+	defer images.Stop()
+	logs := time.NewTicker(logPeriod)
+	defer logs.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-images.C:
+			if err := k.imageGC.Collect(ctx); err != nil && ctx.Err() == nil {
+				k.Events.Eventf(k.node.Reference(), nil, corev1.EventTypeWarning, "FreeDiskSpaceFailed", "CollectingImages", "%v", err)
+			}
+			continue
+		case <-logs.C:
+			k.rotateLogs(ctx)
+			continue
 		}
 		k.mu.Lock()
 		ready := k.ready
@@ -119,16 +135,6 @@ func (k *Kubelet) nodeConfig() node.Config {
 	return node.Config{
 		Name: k.NodeName, Client: k.Client, Runtime: k.Runtime, Images: k.Config.Images, Machine: k.machine, MaxPods: k.MaxPods, Addresses: k.NodeIPs,
 		Labels: k.NodeLabels, Taints: k.RegisterWithTaints, Unschedulable: k.Unschedulable, Reserved: k.Reserved, Port: port,
-		Healthy: k.healthy, Events: k.Events, Now: k.Now, Log: k.log,
+		Healthy: k.healthy, Pressure: func() node.Pressure { return k.evictions.Pressure() }, Events: k.Events, Now: k.Now, Log: k.log,
 	}
 }
-
-// Eviction.
-
-type evictor interface {
-	Refuses(pod *corev1.Pod) (reason, message string)
-}
-
-func (k *Kubelet) eviction() evictor { return nil }
-
-func (k *Kubelet) preempt(context.Context, *corev1.Pod, string) bool { return false }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/kubelet/cgroup"
+	"github.com/knarr-project/knarr/internal/kubelet/eviction"
 	"github.com/knarr-project/knarr/internal/kubelet/images"
 	"github.com/knarr-project/knarr/internal/kubelet/node"
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
@@ -26,20 +27,22 @@ import (
 // Kubelet is the node agent.
 type Kubelet struct {
 	Config
-	log      *slog.Logger
-	node     *node.Manager
-	status   *status.Manager
-	pleg     *pleg.Generator
-	images   *images.Manager
-	deps     *worker.Deps
-	machine  node.Machine
-	hostDNS  spec.DNS
-	podView  client.ViewOf[*corev1.Pod]
-	services client.ViewOf[*corev1.Service]
-	nodes    client.ViewOf[*corev1.Node]
-	static   *staticPods
-	stats    *stats.Collector
-	metrics  *metrics
+	log       *slog.Logger
+	node      *node.Manager
+	status    *status.Manager
+	pleg      *pleg.Generator
+	images    *images.Manager
+	deps      *worker.Deps
+	machine   node.Machine
+	hostDNS   spec.DNS
+	podView   client.ViewOf[*corev1.Pod]
+	services  client.ViewOf[*corev1.Service]
+	nodes     client.ViewOf[*corev1.Node]
+	static    *staticPods
+	stats     *stats.Collector
+	metrics   *metrics
+	imageGC   *images.Collector
+	evictions *eviction.Manager
 
 	ctx context.Context // of Run: workers of orphans start whenever the runtime tells of them
 	wg  sync.WaitGroup  // workers
@@ -87,6 +90,10 @@ func New(c Config) (*Kubelet, error) {
 		measure.VolumeUsage = m.Usage
 	}
 	k.stats = stats.New(measure)
+	k.imageGC = &images.Collector{Images: c.Images, InUse: k.imagesInUse, High: c.ImageGCHigh, Low: c.ImageGCLow, Now: c.Now}
+	if k.evictions, err = k.newEvictions(); err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
+	}
 	return k, nil
 }
 
@@ -119,6 +126,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	start(k.watchStatic)
 	start(k.pleg.Run)
 	start(k.housekeeping)
+	start(k.evictions.Run)
 	<-ctx.Done()
 	<-podsDone
 	k.wg.Wait()
@@ -248,7 +256,7 @@ func (k *Kubelet) add(ctx context.Context, pod *corev1.Pod) {
 	}
 	w := worker.New(k.deps, pod, observed)
 	if !adopted && pod.DeletionTimestamp == nil && !status.Terminal(pod.Status.Phase) {
-		if refusal := k.admit(ctx, pod); refusal != nil {
+		if refusal := k.admit(pod); refusal != nil {
 			w.Fail(*refusal)
 		}
 	} else if !status.Terminal(pod.Status.Phase) {

@@ -91,6 +91,17 @@ func (c *Collector) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	return c.last, nil
 }
 
+// Node measures the node alone.
+func (c *Collector) Node(ctx context.Context) (*statsapi.Summary, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, err := c.node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &statsapi.Summary{Node: *n}, nil
+}
+
 func (c *Collector) pods(ctx context.Context) ([]statsapi.PodStats, error) {
 	sandboxes, err := c.Runtime.ListPodSandboxStats(ctx, &runtimeapi.PodSandboxStatsFilter{})
 	if err != nil {

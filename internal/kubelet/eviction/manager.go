@@ -1,0 +1,409 @@
+package eviction
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/knarr-project/knarr/internal/kubelet/node"
+	"github.com/knarr-project/knarr/internal/kubelet/spec"
+)
+
+// Periods, as upstream.
+const (
+	period     = 10 * time.Second
+	transition = 5 * time.Minute
+)
+
+// Manager watches the node's signals. Safe for concurrent use.
+type Manager struct {
+	Thresholds []Threshold
+	// Node measures the node alone, which is cheap; Summary its pods too.
+	Node, Summary func(ctx context.Context) (*statsapi.Summary, error)
+	// Pods lists the pods that run.
+	Pods func() []*corev1.Pod
+	// Evict ends a pod. grace is in seconds.
+	Evict func(pod *corev1.Pod, message string, grace int64)
+	// Reclaim gives back disk space that no pod needs; may be nil.
+	Reclaim func(ctx context.Context) error
+	// Changed is called when a pressure begins or ends.
+	Changed func()
+	Now     func() time.Time
+	Log     *slog.Logger
+
+	mu       sync.Mutex
+	lastSeen map[corev1.NodeConditionType]time.Time
+	pressure node.Pressure
+	since    map[string]time.Time // soft thresholds
+}
+
+// Pressure is what the node runs out of.
+func (m *Manager) Pressure() node.Pressure {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pressure
+}
+
+// Run looks every ten seconds until ctx ends.
+func (m *Manager) Run(ctx context.Context) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		measure := m.Node
+		if m.limited() {
+			measure = m.Summary
+		}
+		summary, err := measure(ctx)
+		if err == nil && len(summary.Pods) == 0 && m.short(summary) {
+			summary, err = m.Summary(ctx)
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				m.Log.Warn("cannot measure the node for evictions", "error", err)
+			}
+			continue
+		}
+		m.Look(ctx, summary)
+	}
+}
+
+// limited says whether any pod has limits of local storage, which only measuring the pods can tell.
+func (m *Manager) limited() bool {
+	for _, p := range m.Pods() {
+		for i := range p.Spec.Volumes {
+			if e := p.Spec.Volumes[i].EmptyDir; e != nil && e.SizeLimit != nil {
+				return true
+			}
+		}
+		for i := range p.Spec.Containers {
+			if _, ok := p.Spec.Containers[i].Resources.Limits[corev1.ResourceEphemeralStorage]; ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// short says whether any threshold is passed now.
+func (m *Manager) short(s *statsapi.Summary) bool {
+	seen := observe(s)
+	for _, t := range m.Thresholds {
+		if o, ok := seen[t.Signal]; ok && o.available < t.limit(o) {
+			return true
+		}
+	}
+	return false
+}
+
+// Look judges one measurement.
+func (m *Manager) Look(ctx context.Context, s *statsapi.Summary) {
+	pods := m.Pods()
+	for _, pod := range pods {
+		if message := overLimits(pod, podStats(s, pod)); message != "" {
+			m.Evict(pod, message, 1)
+		}
+	}
+	seen := observe(s)
+	passed := m.passed(seen)
+	m.conditions(passed)
+	if len(passed) == 0 {
+		return
+	}
+	worst := passed[0]
+	if isDisk(worst.Signal) && m.Reclaim != nil {
+		if err := m.Reclaim(ctx); err != nil {
+			m.Log.Warn("cannot give back disk space", "error", err)
+		}
+		if again, err := m.Summary(ctx); err == nil {
+			if o, ok := observe(again)[worst.Signal]; ok && o.available >= worst.limit(o) {
+				return
+			}
+		}
+	}
+	for _, pod := range rank(pods, s, worst.Signal) {
+		if Critical(pod) {
+			continue
+		}
+		grace := int64(1)
+		if worst.Grace > 0 && pod.Spec.TerminationGracePeriodSeconds != nil {
+			grace = *pod.Spec.TerminationGracePeriodSeconds
+		}
+		m.Evict(pod, message(pod, podStats(s, pod), worst, seen[worst.Signal]), grace)
+		return // one at a time: the next look tells whether it was enough
+	}
+}
+
+func isDisk(s Signal) bool { return s != MemoryAvailable && s != PIDAvailable }
+
+// observe reads the signals out of a measurement.
+func observe(s *statsapi.Summary) map[Signal]observation {
+	out := map[Signal]observation{}
+	if m := s.Node.Memory; m != nil && m.AvailableBytes != nil && m.WorkingSetBytes != nil {
+		out[MemoryAvailable] = observation{int64(*m.AvailableBytes), int64(*m.AvailableBytes + *m.WorkingSetBytes)}
+	}
+	fs := func(f *statsapi.FsStats, bytes, inodes Signal) {
+		if f == nil {
+			return
+		}
+		if f.AvailableBytes != nil && f.CapacityBytes != nil {
+			out[bytes] = observation{int64(*f.AvailableBytes), int64(*f.CapacityBytes)}
+		}
+		if f.InodesFree != nil && f.Inodes != nil && *f.Inodes > 0 {
+			out[inodes] = observation{int64(*f.InodesFree), int64(*f.Inodes)}
+		}
+	}
+	fs(s.Node.Fs, NodeFsAvailable, NodeFsInodesFree)
+	if s.Node.Runtime != nil {
+		fs(s.Node.Runtime.ImageFs, ImageFsAvailable, ImageFsInodesFree)
+	}
+	if r := s.Node.Rlimit; r != nil && r.MaxPID != nil && r.NumOfRunningProcesses != nil {
+		out[PIDAvailable] = observation{*r.MaxPID - *r.NumOfRunningProcesses, *r.MaxPID}
+	}
+	return out
+}
+
+// passed lists the thresholds that are passed for long enough, memory first: it is what kills a node fastest.
+func (m *Manager) passed(seen map[Signal]observation) []Threshold {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.since == nil {
+		m.since = map[string]time.Time{}
+	}
+	var out []Threshold
+	for _, t := range m.Thresholds {
+		o, ok := seen[t.Signal]
+		key := fmt.Sprintf("%s/%v/%v", t.Signal, t.limit(o), t.Grace)
+		if !ok || o.available >= t.limit(o) {
+			delete(m.since, key)
+			continue
+		}
+		if m.since[key].IsZero() {
+			m.since[key] = m.Now()
+		}
+		if m.Now().Sub(m.since[key]) >= t.Grace {
+			out = append(out, t)
+		}
+	}
+	sort.SliceStable(out, func(i, j int) bool { return out[i].Signal == MemoryAvailable && out[j].Signal != MemoryAvailable })
+	return out
+}
+
+// conditions keeps pressures for five minutes after they were last seen, so that they do not flap.
+func (m *Manager) conditions(passed []Threshold) {
+	m.mu.Lock()
+	if m.lastSeen == nil {
+		m.lastSeen = map[corev1.NodeConditionType]time.Time{}
+	}
+	now := m.Now()
+	for _, t := range passed {
+		switch {
+		case t.Signal == MemoryAvailable:
+			m.lastSeen[corev1.NodeMemoryPressure] = now
+		case t.Signal == PIDAvailable:
+			m.lastSeen[corev1.NodePIDPressure] = now
+		default:
+			m.lastSeen[corev1.NodeDiskPressure] = now
+		}
+	}
+	under := func(c corev1.NodeConditionType) bool {
+		at, ok := m.lastSeen[c]
+		return ok && now.Sub(at) < transition
+	}
+	p := node.Pressure{Memory: under(corev1.NodeMemoryPressure), Disk: under(corev1.NodeDiskPressure), PID: under(corev1.NodePIDPressure)}
+	changed := p != m.pressure
+	m.pressure = p
+	m.mu.Unlock()
+	if changed && m.Changed != nil {
+		m.Changed()
+	}
+}
+
+// Refuses says whether a new pod has to stay away because of the node's pressures.
+func (m *Manager) Refuses(pod *corev1.Pod) (reason, message string) {
+	p := m.Pressure()
+	if p == (node.Pressure{}) || Critical(pod) {
+		return "", ""
+	}
+	if p.Memory && !p.Disk && !p.PID {
+		if spec.QOS(pod) != corev1.PodQOSBestEffort {
+			return "", ""
+		}
+		for _, t := range pod.Spec.Tolerations {
+			if t.Key == corev1.TaintNodeMemoryPressure || t.Key == "" && t.Operator == corev1.TolerationOpExists {
+				return "", ""
+			}
+		}
+	}
+	var conditions []string
+	for _, c := range []struct {
+		is   bool
+		name corev1.NodeConditionType
+	}{{p.Memory, corev1.NodeMemoryPressure}, {p.Disk, corev1.NodeDiskPressure}, {p.PID, corev1.NodePIDPressure}} {
+		if c.is {
+			conditions = append(conditions, string(c.name))
+		}
+	}
+	return "Evicted", fmt.Sprintf("The node had condition: [%s]. ", strings.Join(conditions, " "))
+}
+
+// Critical says whether a pod must not be ended for others: static pods, and those of the system's priorities.
+func Critical(pod *corev1.Pod) bool {
+	if source, ok := pod.Annotations[spec.AnnotationConfigSource]; ok && source != "api" {
+		return true
+	}
+	return pod.Spec.Priority != nil && *pod.Spec.Priority >= 2000000000
+}
+
+func podStats(s *statsapi.Summary, pod *corev1.Pod) *statsapi.PodStats {
+	for i := range s.Pods {
+		if s.Pods[i].PodRef.UID == string(pod.UID) {
+			return &s.Pods[i]
+		}
+	}
+	return nil
+}
+
+// rank orders pods by who has to go first: those above their requests, then lower priority, then the most above.
+func rank(pods []*corev1.Pod, s *statsapi.Summary, signal Signal) []*corev1.Pod {
+	over := map[*corev1.Pod]int64{}
+	for _, p := range pods {
+		used, requested := use(p, podStats(s, p), signal)
+		over[p] = used - requested
+	}
+	out := append([]*corev1.Pod{}, pods...)
+	sort.SliceStable(out, func(i, j int) bool {
+		a, b := out[i], out[j]
+		if x, y := over[a] > 0, over[b] > 0; x != y {
+			return x
+		}
+		if x, y := priority(a), priority(b); x != y {
+			return x < y
+		}
+		return over[a] > over[b]
+	})
+	return out
+}
+
+func priority(p *corev1.Pod) int32 {
+	if p.Spec.Priority == nil {
+		return 0
+	}
+	return *p.Spec.Priority
+}
+
+// use is how much of what a signal is about the pod uses, and asked for.
+func use(pod *corev1.Pod, st *statsapi.PodStats, signal Signal) (used, requested int64) {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	if st == nil {
+		return 0, 0
+	}
+	switch signal {
+	case MemoryAvailable:
+		if st.Memory != nil && st.Memory.WorkingSetBytes != nil {
+			used = int64(*st.Memory.WorkingSetBytes)
+		}
+		return used, requests.Memory().Value()
+	case PIDAvailable:
+		if st.ProcessStats != nil && st.ProcessStats.ProcessCount != nil {
+			used = int64(*st.ProcessStats.ProcessCount)
+		}
+		return used, 0
+	case NodeFsInodesFree, ImageFsInodesFree:
+		if st.EphemeralStorage != nil && st.EphemeralStorage.InodesUsed != nil {
+			used = int64(*st.EphemeralStorage.InodesUsed)
+		}
+		return used, 0
+	}
+	if st.EphemeralStorage != nil && st.EphemeralStorage.UsedBytes != nil {
+		used = int64(*st.EphemeralStorage.UsedBytes)
+	}
+	return used, requests.StorageEphemeral().Value()
+}
+
+var resources = map[Signal]corev1.ResourceName{
+	MemoryAvailable: corev1.ResourceMemory, NodeFsAvailable: corev1.ResourceEphemeralStorage, ImageFsAvailable: corev1.ResourceEphemeralStorage,
+	NodeFsInodesFree: "inodes", ImageFsInodesFree: "inodes", PIDAvailable: "pids",
+}
+
+func message(pod *corev1.Pod, st *statsapi.PodStats, t Threshold, o observation) string {
+	name := resources[t.Signal]
+	quantity := func(v int64) string { return resource.NewQuantity(v, resource.BinarySI).String() }
+	m := fmt.Sprintf("The node was low on resource: %s. Threshold quantity: %s, available: %s. ", name, quantity(t.limit(o)), quantity(o.available))
+	if st == nil || t.Signal != MemoryAvailable {
+		return m
+	}
+	for _, c := range st.Containers {
+		container := spec.FindContainer(pod, c.Name)
+		if container == nil || c.Memory == nil || c.Memory.WorkingSetBytes == nil {
+			continue
+		}
+		request := container.Resources.Requests[name]
+		if used := int64(*c.Memory.WorkingSetBytes); used > request.Value() {
+			m += fmt.Sprintf("Container %s was using %s, request is %s, has larger consumption of %s. ", c.Name, quantity(used), request.String(), name)
+		}
+	}
+	return m
+}
+
+// overLimits says which of its own limits of local storage a pod exceeds.
+func overLimits(pod *corev1.Pod, st *statsapi.PodStats) string {
+	if st == nil {
+		return ""
+	}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() <= 0 {
+			continue
+		}
+		for _, u := range st.VolumeStats {
+			if u.Name == v.Name && u.UsedBytes != nil && int64(*u.UsedBytes) > v.EmptyDir.SizeLimit.Value() {
+				return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String())
+			}
+		}
+	}
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	if limit := limits[corev1.ResourceEphemeralStorage]; limit.Sign() > 0 && st.EphemeralStorage != nil && st.EphemeralStorage.UsedBytes != nil &&
+		allLimited(pod) && int64(*st.EphemeralStorage.UsedBytes) > limit.Value() {
+		return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
+	}
+	for _, c := range st.Containers {
+		container := spec.FindContainer(pod, c.Name)
+		if container == nil {
+			continue
+		}
+		limit := container.Resources.Limits[corev1.ResourceEphemeralStorage]
+		used := uint64(0)
+		for _, f := range []*statsapi.FsStats{c.Rootfs, c.Logs} {
+			if f != nil && f.UsedBytes != nil {
+				used += *f.UsedBytes
+			}
+		}
+		if limit.Sign() > 0 && int64(used) > limit.Value() {
+			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
+		}
+	}
+	return ""
+}
+
+func allLimited(pod *corev1.Pod) bool {
+	for i := range pod.Spec.Containers {
+		if _, ok := pod.Spec.Containers[i].Resources.Limits[corev1.ResourceEphemeralStorage]; !ok {
+			return false
+		}
+	}
+	return true
+}

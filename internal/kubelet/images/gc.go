@@ -1,0 +1,147 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// minAge is how long an image is left alone after it was first seen.
+const minAge = 2 * time.Minute
+
+// Collector removes images that no container uses, those first that have not been used for longest.
+type Collector struct {
+	Images internalapi.ImageManagerService
+	// InUse lists the images of all containers there are, by id or reference.
+	InUse func(ctx context.Context) (map[string]bool, error)
+	// High and Low are percentages of the image filesystem.
+	High, Low int
+	Now       func() time.Time
+
+	mu   sync.Mutex
+	seen map[string]seen
+}
+
+type seen struct{ first, used time.Time }
+
+// Collect removes images while the filesystem is too full. It must be called now and then, for the times of use.
+func (c *Collector) Collect(ctx context.Context) error {
+	free, err := c.candidates(ctx)
+	if err != nil {
+		return err
+	}
+	used, capacity, err := c.filesystem(ctx)
+	if err != nil {
+		return err
+	}
+	if capacity == 0 || used*100 < capacity*uint64(c.High) {
+		return nil
+	}
+	want := used - capacity*uint64(c.Low)/100
+	freed, err := c.remove(ctx, free, want)
+	if err == nil && freed < want {
+		err = fmt.Errorf("failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free", want, freed)
+	}
+	return err
+}
+
+// All removes every image that nothing uses.
+func (c *Collector) All(ctx context.Context) error {
+	free, err := c.candidates(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = c.remove(ctx, free, ^uint64(0))
+	return err
+}
+
+func (c *Collector) filesystem(ctx context.Context) (used, capacity uint64, err error) {
+	info, err := c.Images.ImageFsInfo(ctx)
+	if err != nil {
+		return 0, 0, fmt.Errorf("image filesystem: %w", err)
+	}
+	for _, f := range info.ImageFilesystems {
+		var s unix.Statfs_t
+		if err := unix.Statfs(f.GetFsId().GetMountpoint(), &s); err != nil {
+			return 0, 0, fmt.Errorf("image filesystem %s: %w", f.GetFsId().GetMountpoint(), err)
+		}
+		return (s.Blocks - s.Bavail) * uint64(s.Bsize), s.Blocks * uint64(s.Bsize), nil
+	}
+	return 0, 0, nil
+}
+
+// candidates are the images that may go, in the order in which they should.
+func (c *Collector) candidates(ctx context.Context) ([]*runtimeapi.Image, error) {
+	list, err := c.Images.ListImages(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	inUse, err := c.InUse(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := c.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen == nil {
+		c.seen = map[string]seen{}
+	}
+	there := map[string]bool{}
+	var free []*runtimeapi.Image
+	for _, i := range list {
+		there[i.Id] = true
+		s, known := c.seen[i.Id]
+		if !known {
+			s.first = now
+		}
+		busy := inUse[i.Id] || i.Pinned
+		for _, name := range append(append([]string{}, i.RepoTags...), i.RepoDigests...) {
+			busy = busy || inUse[name]
+		}
+		if busy {
+			s.used = now
+		} else if now.Sub(s.first) >= minAge {
+			free = append(free, i)
+		}
+		c.seen[i.Id] = s
+	}
+	for id := range c.seen {
+		if !there[id] {
+			delete(c.seen, id)
+		}
+	}
+	last := map[string]seen{}
+	for _, i := range free {
+		last[i.Id] = c.seen[i.Id]
+	}
+	sort.Slice(free, func(a, b int) bool {
+		x, y := last[free[a].Id], last[free[b].Id]
+		if !x.used.Equal(y.used) {
+			return x.used.Before(y.used)
+		}
+		return x.first.Before(y.first)
+	})
+	return free, nil
+}
+
+func (c *Collector) remove(ctx context.Context, images []*runtimeapi.Image, want uint64) (freed uint64, err error) {
+	var errs []error
+	for _, i := range images {
+		if freed >= want {
+			break
+		}
+		if err := c.Images.RemoveImage(ctx, &runtimeapi.ImageSpec{Image: i.Id}); err != nil {
+			errs = append(errs, fmt.Errorf("remove image %s: %w", i.Id, err))
+			continue
+		}
+		freed += i.Size
+	}
+	return freed, errors.Join(errs...)
+}
