@@ -183,12 +183,14 @@ func (s *server) serve(ctx context.Context, listener net.Listener, policy *rbac.
 func (s *server) startControllers(ctx context.Context) (func() error, error) {
 	cfg := controllerConfig(s.cfg)
 	cfg.CACert, cfg.CAKey, cfg.LegacyToken = s.keys.CA.CertPEM, s.keys.CA.KeyPEM, s.tokens.LegacyToken
+	// One View of each kind serves all controllers; each writes under its own name.
+	views := s.api.Client(auth.Component(auth.UserControllers))
 	return Background(func(ctx context.Context) error {
 		return runControllers(ctx, cfg, func(account string) client.Interface {
 			if strings.HasPrefix(account, "system:") {
-				return s.api.Client(auth.Component(account))
+				return controller.Split(views, s.api.Client(auth.Component(account)))
 			}
-			return s.api.Client(auth.ServiceAccount("kube-system", account))
+			return controller.Split(views, s.api.Client(auth.ServiceAccount("kube-system", account)))
 		})
 	})(ctx)
 }

@@ -55,7 +55,8 @@ func runQuota(ctx context.Context, env controller.Env) error {
 	c := &quotas{env: env, quotas: view, ctx: ctx, views: map[schema.GroupResource]client.View{}}
 	c.work = controller.NewWork("resourcequota-controller", c.reconcile)
 	_, done := view.Subscribe(ctx, func(e client.TypedEvent[*corev1.ResourceQuota]) {
-		if e.Type != client.Deleted {
+		// Admission writes the usage of objects that are not there yet: counting because of that would take it back.
+		if e.Type == client.Added || (e.Type == client.Modified && !equality.Semantic.DeepEqual(e.Old.Spec, e.Object.Spec)) {
 			c.work.Add(controller.KeyOf(e.Object))
 		}
 	})
