@@ -99,7 +99,6 @@ func serviceCIDRStrategy() *Strategy {
 	s := withStatus(true)
 	s.ValidateCreate = checks(validateServiceCIDR)
 	s.ValidateUpdate = checksBoth(validateServiceCIDRUpdate)
-	s.ValidateStatus = checksBoth(validateServiceCIDRStatus)
 	return s
 }
 

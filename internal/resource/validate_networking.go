@@ -370,10 +370,6 @@ func validateServiceCIDRUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList
 	return validateImmutable(c.Spec.CIDRs, old.Spec.CIDRs, at)
 }
 
-func validateServiceCIDRStatus(c, _ *networkingv1.ServiceCIDR) field.ErrorList {
-	return metavalidation.ValidateConditions(c.Status.Conditions, field.NewPath("status", "conditions"))
-}
-
 func validateDisruptionBudget(b *policyv1.PodDisruptionBudget) field.ErrorList {
 	return validateDisruptionBudgetWith(b, metavalidation.LabelSelectorValidationOptions{})
 }
