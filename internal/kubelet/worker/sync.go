@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"time"
 
@@ -35,6 +36,7 @@ func (w *Worker) sync(ctx context.Context) time.Time {
 		w.stop(ctx, k.container, k.message, k.grace, w.ownGrace(k.grace), nil)
 	}
 	ready := w.prepare(ctx, p)
+	w.refreshVolumes(ctx)
 	for _, st := range p.start {
 		w.ensureImage(ctx, st.container)
 	}
@@ -194,11 +196,38 @@ func (w *Worker) prepare(ctx context.Context, p *plan) bool {
 		}
 		return func() {
 			delete(w.podProblem, "prepare")
-			w.prepared, w.mounts, w.cgroupParent = true, mounts, parent
+			w.prepared, w.mounts, w.cgroupParent, w.shown = true, mounts, parent, pod
 			w.sandboxConfig.Linux.CgroupParent = parent
 		}
 	})
 	return false
+}
+
+// refreshVolumes makes the downward API's volumes show the pod as it is now; an added ephemeral container may want volumes that no
+// other one did.
+func (w *Worker) refreshVolumes(ctx context.Context) {
+	if !w.prepared || w.shown == w.pod || w.tasks["volumes"] != nil {
+		return
+	}
+	before, pod := w.shown, w.pod
+	w.shown = pod
+	for i := range pod.Spec.EphemeralContainers {
+		for _, mount := range pod.Spec.EphemeralContainers[i].VolumeMounts {
+			if _, mounted := w.mounts[mount.Name]; !mounted && len(before.Spec.EphemeralContainers) < len(pod.Spec.EphemeralContainers) {
+				w.prepared = false // mounting is idempotent
+				return
+			}
+		}
+	}
+	if before.Generation == pod.Generation && maps.Equal(before.Labels, pod.Labels) && maps.Equal(before.Annotations, pod.Annotations) {
+		return
+	}
+	w.run(ctx, "volumes", func(ctx context.Context) func() {
+		if err := w.Volumes.Refresh(ctx, pod); err != nil && ctx.Err() == nil {
+			w.Log.Warn("cannot update the pod's volumes; it is tried again within a minute", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+		}
+		return nil
+	})
 }
 
 func (w *Worker) dir() string { return spec.PodDir(w.RootDir, w.pod.UID) }

@@ -73,6 +73,7 @@ type Worker struct {
 	cgroupParent  string
 	prepared      bool
 	mounts        map[string]volume.MountPoint
+	shown         *corev1.Pod              // what the volumes show of the pod
 	images        map[string]*images.Image // ready for the next start, by container name
 	volumeImages  map[string]*runtimeapi.ImageSpec
 	crashes       map[string]crash
