@@ -53,6 +53,7 @@ func newCluster(t *testing.T) *cluster {
 	if err := c.space.Start(); err != nil {
 		t.Fatal(err)
 	}
+	c.plugIn()
 	t.Cleanup(func() {
 		c.stop(syscall.SIGTERM)
 		c.purge()
@@ -69,6 +70,26 @@ func newCluster(t *testing.T) *cluster {
 
 func (c *cluster) cgroup() string {
 	return fmt.Sprintf("/knarr-e2e-%d-%s", os.Getpid(), filepath.Base(filepath.Dir(c.dir)))
+}
+
+// plugIn gives the network namespace loopback and one address, as a machine has them.
+func (c *cluster) plugIn() {
+	c.t.Helper()
+	const own = "/proc/self/ns/net"
+	before, _ := os.Readlink(own)
+	for { // until unshare has made the namespace
+		if now, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", c.space.Process.Pid)); err == nil && now != before {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	for _, args := range []string{
+		"link set lo up", "link add uplink type veth peer name switch", "addr add 192.168.88.1/24 dev uplink", "link set uplink up", "link set switch up",
+	} {
+		if out, err := c.inside("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			c.t.Fatalf("ip %s: %v\n%s", args, err, out)
+		}
+	}
 }
 
 // inside makes a command that runs in the cluster's network namespace.
