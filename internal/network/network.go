@@ -33,6 +33,7 @@ type Network struct {
 	leaving     []*attachment   // forgotten, but their links may still be there
 	said        map[string]bool // remarks about the machine, each said once
 
+	left      chan struct{} // wakes reap
 	ready     chan struct{}
 	readyOnce sync.Once
 }
@@ -48,7 +49,7 @@ func New(cfg Config) (*Network, error) {
 	}
 	return &Network{
 		cfg: cfg, files: attachmentFiles{cfg.attachmentDir()}, firewall: newFirewall(), overlay: newOverlay(cfg),
-		attachments: map[string]*attachment{}, said: map[string]bool{}, ready: make(chan struct{}),
+		attachments: map[string]*attachment{}, said: map[string]bool{}, ready: make(chan struct{}), left: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -272,14 +273,30 @@ func (n *Network) forget(a *attachment) error {
 	defer n.mu.Unlock()
 	if n.attachments[a.key()] == a {
 		delete(n.attachments, a.key())
-		n.leaving = append(n.leaving, a)
+		n.leaveLocked(a)
 	}
 	return nil
 }
 
+func (n *Network) leaveLocked(a *attachment) {
+	n.leaving = append(n.leaving, a)
+	select {
+	case n.left <- struct{}{}:
+	default:
+	}
+}
+
 // reap finishes what forget began: it gives the runtime a moment to remove the network namespace, then removes the link itself.
 func (n *Network) reap(ctx context.Context) {
-	for sleep(ctx, reapDelay) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.left:
+		}
+		if !sleep(ctx, reapDelay) {
+			return
+		}
 		n.mu.Lock()
 		leaving := n.leaving
 		n.leaving = nil
@@ -288,7 +305,7 @@ func (n *Network) reap(ctx context.Context) {
 			if err := n.bury(a); err != nil {
 				slog.Warn("pod's link was not removed; trying again", "container", a.ContainerID, "error", err)
 				n.mu.Lock()
-				n.leaving = append(n.leaving, a)
+				n.leaveLocked(a)
 				n.mu.Unlock()
 			}
 		}
