@@ -2,6 +2,7 @@ package cache_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"sync"
@@ -264,6 +265,44 @@ func BenchmarkMemory(b *testing.B) {
 	b.ReportMetric(float64(watched-decoded)/watchers, "B/watcher")
 	runtime.KeepAlive(cursors)
 	runtime.KeepAlive(k)
+}
+
+// BenchmarkChurn reports the heap after 5,000 pods were made, changed five times and deleted, in front of a watcher that wants JSON.
+func BenchmarkChurn(b *testing.B) {
+	const n = 5000
+	s, c := bench(b, 0)
+	k := open(b, c)
+	cur, err := k.Watch(k.Revision(), cache.Interest{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer cur.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			changes, _, err := cur.Next(ctx)
+			if err != nil {
+				return
+			}
+			for i := range changes {
+				_, _ = changes[i].Entry.Encoded("json", func(o k8sruntime.Object) ([]byte, error) { return json.Marshal(o) })
+			}
+		}
+	})
+	before := heap()
+	for b.Loop() {
+		for i := range n {
+			for range 6 {
+				put(b, s, i)
+			}
+			_, _ = s.Commit(ctx, nil, store.Op{Key: fmt.Sprintf("%s/default/web-6d4cf56db6-%05d", prefix, i), Delete: true})
+		}
+	}
+	after := heap()
+	b.ReportMetric(float64(int64(after)-int64(before))/(1<<20), "MB-more-heap")
+	cancel()
+	wg.Wait()
 }
 
 func heap() uint64 {

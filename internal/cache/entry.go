@@ -91,15 +91,17 @@ func (e *Entry) Object() (runtime.Object, error) {
 		return d.object, d.err
 	}
 	obj, err := e.schema.Decode(e.Stored, e.Revision)
-	// Whoever decodes at the same time must get the same object.
-	if e.object.CompareAndSwap(nil, &decoded{object: obj, err: err}) {
-		if err == nil {
-			watchForMutation(e, obj)
+	// Whoever decodes at the same time gets the same object.
+	made := &decoded{object: obj, err: err}
+	for !e.object.CompareAndSwap(nil, made) {
+		if d := e.object.Load(); d != nil { // nil: it was dropped again
+			return d.object, d.err
 		}
-		return obj, err
 	}
-	d := e.object.Load()
-	return d.object, d.err
+	if err == nil {
+		watchForMutation(e, obj)
+	}
+	return obj, err
 }
 
 // Derived is another object made from the entry's object under a name chosen by the caller ("metadata", "v2"), made once and
@@ -171,6 +173,16 @@ func (e *Entry) encoding(format string) *encoding {
 			return made
 		}
 	}
+}
+
+// cool drops what was made of the stored bytes. Readers that have it keep it; others have it made again.
+func (e *Entry) cool() {
+	if e.schema == nil { // of a Feed: nothing can be made again
+		return
+	}
+	e.object.Store(nil)
+	e.encodings.Store(nil)
+	e.derived.Store(nil)
 }
 
 // restamp is the entry's last state as of the revision at which it went: what a watcher gets with Deleted.

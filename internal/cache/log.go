@@ -29,6 +29,10 @@ const (
 	maxEvents = 32 << 10
 	maxBytes  = 32 << 20
 	freshFor  = 75 * time.Second // as long as upstream keeps events
+
+	// hotEvents is how many of the newest events keep what was made of their old states. Decoded and encoded, a state is ten times its stored
+	// bytes; who still wants it later than that has it made again.
+	hotEvents = 256
 )
 
 // eventLog is a kind's recent changes, in order. Events are numbered from 0 since the process started; ring[n%len(ring)] is event n. Guarded by Kind.mu.
@@ -61,6 +65,19 @@ func (l *eventLog) append(e *event) {
 	l.ring[l.next%uint64(len(l.ring))] = e
 	l.next++
 	l.bytes += held(e)
+	if l.next-l.first > hotEvents {
+		l.at(l.next - 1 - hotEvents).cool()
+	}
+}
+
+// cool drops what can be made again from the stored bytes of states that only the log holds.
+func (e *event) cool() {
+	if e.old != nil {
+		e.old.cool()
+	}
+	if g := e.gone.Load(); g != nil {
+		g.cool()
+	}
 }
 
 // mayDrop says whether the oldest of n events has to make room for one more.
@@ -79,11 +96,14 @@ func (l *eventLog) drop() {
 	l.first++
 }
 
+// entryOverhead is about what an entry takes besides its stored bytes: itself, labels and fields (BenchmarkMemory).
+const entryOverhead = 1000
+
 func held(e *event) int {
 	if e.old == nil {
 		return 0
 	}
-	return len(e.old.Stored)
+	return len(e.old.Stored) + entryOverhead
 }
 
 func (l *eventLog) grow() {

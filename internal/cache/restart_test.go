@@ -230,3 +230,36 @@ func TestAFeedTellsWhatAListingChanged(t *testing.T) {
 		t.Errorf("in the end %q", got)
 	}
 }
+
+func TestOldStatesInTheLogAreMadeAgainFromWhatIsStored(t *testing.T) {
+	s := openStore(t)
+	k := openKind(t, openCache(t, s), pods)
+	start := k.Revision()
+	c, err := k.Watch(start, Interest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var rev int64
+	for i := range hotEvents + 10 {
+		rev = write(t, s, pods, pod("a", "1", fmt.Sprint(i), nil))
+	}
+	wait(t, k, rev)
+	k.mu.RLock()
+	first, newest := k.log.at(k.log.first), k.log.at(k.log.next-1)
+	k.mu.RUnlock()
+	if first.new.object.Load() != nil {
+		t.Error("the oldest state is still decoded")
+	}
+	if newest.old.object.Load() == nil || newest.new.object.Load() == nil {
+		t.Error("the newest states are not decoded")
+	}
+	changes, _, err := c.Poll()
+	if err != nil || len(changes) == 0 {
+		t.Fatal(changes, err)
+	}
+	obj, err := changes[0].Entry.Object()
+	if err != nil || obj.(*corev1.Pod).Spec.NodeName != "0" {
+		t.Errorf("the first change came as %v, %v", obj, err)
+	}
+}
