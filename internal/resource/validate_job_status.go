@@ -1,0 +1,74 @@
+package resource
+
+import (
+	"fmt"
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
+	s, path := &j.Status, field.NewPath("status")
+	errs := nonNegativeCounts(path, count{"active", s.Active}, count{"succeeded", s.Succeeded}, count{"failed", s.Failed})
+	errs = append(errs, optionalNonNegative(s.Ready, path.Child("ready"))...)
+	errs = append(errs, optionalNonNegative(s.Terminating, path.Child("terminating"))...)
+	if u := s.UncountedTerminatedPods; u != nil {
+		seen := map[string]bool{}
+		for _, list := range []struct {
+			name string
+			uids []string
+		}{{"succeeded", texts(u.Succeeded)}, {"failed", texts(u.Failed)}} {
+			for i, uid := range list.uids {
+				path := path.Child("uncountedTerminatedPods", list.name).Index(i)
+				switch {
+				case uid == "":
+					errs = append(errs, field.Invalid(path, uid, "must not be empty"))
+				case seen[uid]:
+					errs = append(errs, field.Duplicate(path, uid))
+				}
+				seen[uid] = true
+			}
+		}
+	}
+	return append(errs, validateJobProgress(s, &old.Status, path)...)
+}
+
+func texts[T ~string](list []T) []string {
+	out := make([]string, len(list))
+	for i, v := range list {
+		out[i] = string(v)
+	}
+	return out
+}
+
+// validateJobProgress: a job's end is final.
+func validateJobProgress(s, old *batchv1.JobStatus, path *field.Path) field.ErrorList {
+	has := func(s *batchv1.JobStatus, kind batchv1.JobConditionType) bool {
+		return slices.ContainsFunc(s.Conditions, func(c batchv1.JobCondition) bool { return c.Type == kind && c.Status == corev1.ConditionTrue })
+	}
+	var errs field.ErrorList
+	for _, kind := range []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed} {
+		if has(old, kind) && !has(s, kind) {
+			errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, fmt.Sprintf("cannot disable the terminal %s=True condition", kind)))
+		}
+	}
+	if has(s, batchv1.JobComplete) && has(s, batchv1.JobFailed) {
+		errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, "cannot set Complete=True and Failed=true conditions"))
+	}
+	finished := has(s, batchv1.JobComplete) || has(s, batchv1.JobFailed)
+	if finished && s.Active > 0 {
+		errs = append(errs, field.Invalid(path.Child("active"), s.Active, "active>0 is invalid for finished job"))
+	}
+	if s.CompletionTime != nil && !has(s, batchv1.JobComplete) {
+		errs = append(errs, field.Invalid(path.Child("completionTime"), s.CompletionTime, "cannot set completionTime when there is no Complete=True condition"))
+	}
+	if has(s, batchv1.JobComplete) && s.CompletionTime == nil {
+		errs = append(errs, field.Required(path.Child("completionTime"), "completionTime is required for Complete jobs"))
+	}
+	if finished && s.StartTime == nil && has(s, batchv1.JobComplete) {
+		errs = append(errs, field.Required(path.Child("startTime"), "startTime is required for finished job"))
+	}
+	return errs
+}
