@@ -20,7 +20,6 @@ import (
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/kubelet/fake"
-	"github.com/knarr-project/knarr/internal/kubelet/worker"
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
@@ -561,8 +560,6 @@ func TestEphemeralContainersAreStartedOnce(t *testing.T) {
 		t.Errorf("namespaces: %v", target)
 	}
 }
-
-var _ = worker.Syncing
 
 func TestStaticPodsRunHaveMirrorsAndFollowTheirFiles(t *testing.T) {
 	dir := t.TempDir()

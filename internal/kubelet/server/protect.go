@@ -25,8 +25,7 @@ func (s *Server) protect(next http.Handler) http.Handler {
 		}
 		var reason string
 		for _, sub := range subresources(r.URL.Path) {
-			a := auth.Attributes{User: user, Verb: verb(r.Method), Version: "v1", Resource: "nodes", Subresource: sub, Name: s.NodeName, Path: r.URL.Path}
-			a.Path = ""
+			a := auth.Attributes{User: user, Verb: verb(r.Method), Version: "v1", Resource: "nodes", Subresource: sub, Name: s.NodeName}
 			var d auth.Decision
 			if d, reason, err = s.Authorizer.Authorize(r.Context(), a); err != nil {
 				s.Log.Warn("cannot authorize a request to the node's API", "path", r.URL.Path, "error", err)
