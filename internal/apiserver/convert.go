@@ -18,7 +18,11 @@ func convert(obj runtime.Object, from, to schema.GroupVersionKind) (runtime.Obje
 }
 
 // objectConvertor gives the field manager what it wants of a scheme, with our conversions.
-type objectConvertor struct{ hub schema.GroupVersionKind }
+type objectConvertor struct {
+	hub schema.GroupVersionKind
+	// served is the kind in the version that fields are tracked in: of another group for events of events.k8s.io.
+	served schema.GroupVersionKind
+}
 
 var _ runtime.ObjectConvertor = objectConvertor{}
 
@@ -32,7 +36,7 @@ func (c objectConvertor) ConvertToVersion(in runtime.Object, target runtime.Grou
 	if from.Empty() {
 		from = c.hub
 	}
-	to, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{from})
+	to, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{from, c.served, c.hub})
 	if !ok {
 		return nil, fmt.Errorf("no conversion of %s to %v", from, target)
 	}

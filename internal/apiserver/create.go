@@ -146,6 +146,7 @@ func (op *operation) createOnce(ctx context.Context, obj runtime.Object) (runtim
 		return nil, op.createRefused(t, res, key)
 	}
 	meta.SetResourceVersion(strconv.FormatInt(res.Revision, 10))
+	r.applyDefaults(obj) // as whoever reads it will see it
 	r.settle(ctx, res.Revision)
 	return obj, nil
 }

@@ -26,6 +26,9 @@ func (op *operation) delete(ctx context.Context, opts *metav1.DeleteOptions) (ou
 		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
 	}
 	r := op.endpoint.registry
+	if r.resource == jobs && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
+		op.warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
+	}
 	key := r.key(op.namespace, op.name)
 	c, fresh, err := r.load(ctx, key, false)
 	if err != nil {
@@ -105,6 +108,9 @@ func (op *operation) checkPreconditions(p *metav1.Preconditions, meta metav1.Obj
 	}
 	return nil
 }
+
+// jobs keep their pods unless something else is asked for, and say so.
+var jobs = schema.GroupResource{Group: "batch", Resource: "jobs"}
 
 type deleteStep int
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/version"
@@ -86,4 +87,5 @@ func (s *Server) serveHealth(kind string) http.HandlerFunc {
 var Version = version.Info{
 	Major: "1", Minor: "36", EmulationMajor: "1", EmulationMinor: "36", MinCompatibilityMajor: "1", MinCompatibilityMinor: "35",
 	GitVersion: "v1.36.3+knarr", GitTreeState: "clean", BuildDate: "1970-01-01T00:00:00Z", Compiler: "gc",
+	GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 }

@@ -38,7 +38,7 @@ func (op *operation) manager() (fieldManager, error) {
 	if m, ok := e.managers[key]; ok {
 		return m, nil
 	}
-	m, err := managedfields.NewDefaultFieldManager(e.typeConverter(), objectConvertor{hub: e.hub}, defaulter{e.registry},
+	m, err := managedfields.NewDefaultFieldManager(e.typeConverter(), objectConvertor{hub: e.hub, served: e.gvk}, defaulter{e.registry},
 		api.Scheme, e.gvk, e.hub.GroupVersion(), op.subresource, e.resetFields(op.subresource))
 	if err != nil {
 		return nil, err

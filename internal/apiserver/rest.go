@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +27,9 @@ type call struct {
 	r    *http.Request
 	info *requestInfo
 	f    format
+
+	warned sync.Map   // texts of warnings already sent
+	mu     sync.Mutex // guards the header while a collection is deleted by several goroutines
 }
 
 // serveResource carries out an authorized request for a resource.
@@ -135,10 +139,15 @@ func (c *call) serve(ctx context.Context) error {
 
 // warnHeader tells the client something that is no error.
 func (c *call) warnHeader(text string) {
+	if _, again := c.warned.LoadOrStore(text, true); again {
+		return
+	}
 	header, err := utilnet.NewWarningHeader(299, "-", text)
 	if err != nil {
 		return // not printable as a header
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.w.Header().Add("Warning", header)
 }
 

@@ -132,7 +132,7 @@ func (op *operation) applyScale(old *autoscalingv1.Scale, p patchRequest) (*auto
 // scaleManager tracks the fields of Scales; which of their owners are whose of the workload, managedfields.ScaleHandler knows.
 var scaleManager = sync.OnceValues(func() (fieldManager, error) {
 	gvk := autoscalingv1.SchemeGroupVersion.WithKind("Scale")
-	return managedfields.NewDefaultFieldManager(managedfields.NewDeducedTypeConverter(), objectConvertor{hub: gvk}, noDefaults{}, api.Scheme, gvk, gvk.GroupVersion(), "scale", nil)
+	return managedfields.NewDefaultFieldManager(managedfields.NewDeducedTypeConverter(), objectConvertor{hub: gvk, served: gvk}, noDefaults{}, api.Scheme, gvk, gvk.GroupVersion(), "scale", nil)
 })
 
 type noDefaults struct{}

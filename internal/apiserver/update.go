@@ -151,6 +151,7 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fn c
 		return nil, next, err
 	}
 	meta.SetResourceVersion(strconv.FormatInt(res.Revision, 10))
+	r.applyDefaults(obj) // as whoever reads it will see it
 	r.settle(ctx, res.Revision)
 	return obj, nil, nil
 }
@@ -246,7 +247,9 @@ func (op *operation) checkVersion(meta, old metav1.Object) error {
 			meta.SetResourceVersion(old.GetResourceVersion())
 			return nil
 		}
-		return apierrors.NewInvalid(op.endpoint.gvk.GroupKind(), op.name, field.ErrorList{
+		kind := op.endpoint.gvk.GroupKind()
+		kind.Kind = op.endpoint.gvr.Resource // as upstream names it here
+		return apierrors.NewInvalid(kind, op.name, field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
 	case rv != old.GetResourceVersion():
 		return apierrors.NewConflict(op.endpoint.resource, op.name, errModified)
