@@ -36,11 +36,15 @@ func Purge(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	}
 	step("containers", cri.Purge(ctx, cri.Config{DataDir: cfg.DataDir, RunDir: cfg.RunDir, Logger: log}))
 	step("pod network", network.Purge(networkConfig(cfg, nil)))
-	step("mounts", unmountBelow(cfg.DataDir))
-	step("mounts", unmountBelow(cfg.RunDir))
 	step("cgroups", removeCgroups(ctx, cfg.CgroupRoot))
-	step("data folder", os.RemoveAll(cfg.DataDir))
-	step("run folder", os.RemoveAll(cfg.RunDir))
+	for what, dir := range map[string]string{"data folder": cfg.DataDir, "run folder": cfg.RunDir} {
+		// What is still mounted below may be somebody's data: a folder goes only when nothing is.
+		err := unmountBelow(dir)
+		if err == nil {
+			err = os.RemoveAll(dir)
+		}
+		step(what, err)
+	}
 	_ = os.Remove("/run/knarr") // the parent of other clusters' folders; only when it is empty
 	return errors.Join(errs...)
 }

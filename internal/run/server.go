@@ -39,14 +39,6 @@ type server struct {
 	tokens *token.Service
 }
 
-func (s *server) phases() []Phase {
-	return []Phase{
-		{{"keys", s.startKeys}, {"store", s.startStore}},
-		{{"API server", s.startAPI}},
-		{{"controllers", s.startControllers}, {"scheduler", s.startScheduler}},
-	}
-}
-
 func (s *server) startKeys(ctx context.Context) (wait func() error, err error) {
 	s.keys, err = pki.Open(pki.Config{
 		Dir:           s.cfg.Path("pki"),
