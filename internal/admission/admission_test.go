@@ -218,6 +218,7 @@ func TestDefaultsFromTheCluster(t *testing.T) {
 
 func TestQuotaIsChargedAndDryRunIsNot(t *testing.T) {
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/configmaps": resource.MustParse("2")}}}
+	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: corev1.ResourceList{"count/configmaps": resource.MustParse("0")}}
 	m := authtest.New(quota, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}})
 	create := func(dry bool) error {
 		return through(t, Attributes{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}, DryRun: dry}, m)

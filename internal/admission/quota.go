@@ -10,12 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/client"
 	rules "github.com/knarr-project/knarr/internal/resource"
 )
@@ -87,7 +83,7 @@ func (p resourceQuota) delta(a *Attributes) corev1.ResourceList {
 // charge adds the delta to one quota, or says why it does not fit.
 func (p resourceQuota) charge(ctx context.Context, a *Attributes, quota *corev1.ResourceQuota, delta corev1.ResourceList) error {
 	for range quotaAttempts {
-		next, err := p.next(ctx, a, quota, delta)
+		next, err := p.next(a, quota, delta)
 		if next == nil || err != nil || a.DryRun {
 			return err
 		}
@@ -109,7 +105,7 @@ func (p resourceQuota) charge(ctx context.Context, a *Attributes, quota *corev1.
 }
 
 // next is the quota with the delta added to its usage; nil when the quota does not bound what the write uses.
-func (p resourceQuota) next(ctx context.Context, a *Attributes, quota *corev1.ResourceQuota, delta corev1.ResourceList) (*corev1.ResourceQuota, error) {
+func (p resourceQuota) next(a *Attributes, quota *corev1.ResourceQuota, delta corev1.ResourceList) (*corev1.ResourceQuota, error) {
 	if !rules.QuotaConcerns(quota, a.Object) {
 		return nil, nil
 	}
@@ -131,12 +127,19 @@ func (p resourceQuota) next(ctx context.Context, a *Attributes, quota *corev1.Re
 	if len(requested) == 0 {
 		return nil, nil
 	}
-	used, err := p.used(ctx, quota, hard)
-	if err != nil {
-		return nil, a.forbid(err)
+	// What a quota a moment old already bounds is known once the quota controller has counted it.
+	used := quota.Status.Used
+	var unknown []string
+	for name := range requested {
+		if _, ok := used[name]; !ok {
+			unknown = append(unknown, string(name))
+		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		return nil, a.forbid(fmt.Errorf("status unknown for quota: %s, resources: %s", quota.Name, strings.Join(unknown, ",")))
 	}
 	next := quota.DeepCopy()
-	next.Status.Hard, next.Status.Used = hard.DeepCopy(), used.DeepCopy()
 	exceeded := corev1.ResourceList{}
 	for name, value := range requested {
 		sum := used[name].DeepCopy()
@@ -161,75 +164,4 @@ func listed(values, of corev1.ResourceList) string {
 		parts = append(parts, string(name)+"="+value.String())
 	}
 	return strings.Join(parts, ",")
-}
-
-// used is the quota's usage. Where its status does not tell yet (a quota a moment old), the objects are counted.
-func (p resourceQuota) used(ctx context.Context, quota *corev1.ResourceQuota, hard corev1.ResourceList) (corev1.ResourceList, error) {
-	known := true
-	for name := range hard {
-		if _, ok := quota.Status.Used[name]; !ok {
-			known = false
-		}
-	}
-	if known {
-		return quota.Status.Used, nil
-	}
-	return CountUsage(ctx, p.client, quota, hard, metav1.NewTime(p.now()))
-}
-
-// CountUsage counts what the objects of a quota's namespace use of the resources named in hard.
-func CountUsage(ctx context.Context, c client.Interface, quota *corev1.ResourceQuota, hard corev1.ResourceList, now metav1.Time) (corev1.ResourceList, error) {
-	used := corev1.ResourceList{}
-	byKind := map[schema.GroupResource][]corev1.ResourceName{}
-	for name := range hard {
-		used[name] = *resource.NewQuantity(0, resource.DecimalSI)
-		if gr, ok := rules.QuotaKind(name); ok {
-			byKind[gr] = append(byKind[gr], name)
-		}
-	}
-	for gr, resources := range byKind {
-		objects, err := objectsOf(ctx, c, gr, quota.Namespace)
-		if err != nil {
-			return nil, fmt.Errorf("count %s for quota %s: %w", gr, quota.Name, err)
-		}
-		for _, obj := range objects {
-			if !rules.QuotaConcerns(quota, obj) {
-				continue
-			}
-			usage := rules.QuotaUsage(gr, obj, now)
-			for _, name := range resources {
-				sum := used[name]
-				sum.Add(usage[name])
-				used[name] = sum
-			}
-		}
-	}
-	return used, nil
-}
-
-func objectsOf(ctx context.Context, c client.Interface, gr schema.GroupResource, namespace string) ([]runtime.Object, error) {
-	res := schema.GroupVersionResource{Group: gr.Group, Resource: gr.Resource}
-	if kind, ok := api.ByResource(gr); ok {
-		res = kind.GVR()
-	} else {
-		lists, err := c.Discovery(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, list := range lists {
-			gv, err := schema.ParseGroupVersion(list.GroupVersion)
-			if err == nil && gv.Group == gr.Group && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == gr.Resource }) {
-				res.Version = gv.Version
-			}
-		}
-		if res.Version == "" {
-			// A quota may name a kind that will be defined later.
-			return nil, nil
-		}
-	}
-	view, err := c.View(ctx, res, client.Scope{})
-	if err != nil {
-		return nil, err
-	}
-	return view.List(namespace, nil), nil
 }

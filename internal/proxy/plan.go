@@ -36,7 +36,8 @@ type frontend struct {
 type masquerading uint8
 
 const (
-	masqueradeNone masquerading = iota
+	// The zero value masquerades nobody.
+	_ masquerading = iota
 	// masqueradeStrangers is for those without a pod's address.
 	masqueradeStrangers
 	masqueradeAll

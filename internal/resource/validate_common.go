@@ -97,13 +97,6 @@ func validateSelector(s *metav1.LabelSelector, path *field.Path) field.ErrorList
 	return metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, path)
 }
 
-// validateSelectorUpdate lets a selector that was stored with an invalid value pass.
-func validateSelectorUpdate(s, old *metav1.LabelSelector, path *field.Path) field.ErrorList {
-	return metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{
-		AllowInvalidLabelValueInSelector: old != nil && metavalidation.LabelSelectorHasInvalidLabelValue(old),
-	}, path)
-}
-
 // validateQuantity refuses a negative quantity.
 func validateQuantity(q resource.Quantity, path *field.Path) field.ErrorList {
 	if q.Sign() < 0 {

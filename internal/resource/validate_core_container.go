@@ -25,8 +25,6 @@ func partsOf(spec *corev1.PodSpec) podParts {
 	return p
 }
 
-func (p podParts) windows() bool { return p.spec.OS != nil && p.spec.OS.Name == corev1.Windows }
-
 func (p podParts) validateContainers(at *field.Path) field.ErrorList {
 	if len(p.spec.Containers) == 0 {
 		return field.ErrorList{field.Required(at, "")}

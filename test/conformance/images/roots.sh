@@ -42,7 +42,8 @@ busybox() {
     make defconfig >/dev/null 2>&1 &&
     sed -i 's/^# CONFIG_STATIC is not set/CONFIG_STATIC=y/; s/^CONFIG_TC=y/# CONFIG_TC is not set/' .config &&
     (yes '' || true) | make oldconfig >/dev/null 2>&1 &&
-    make -j"$(nproc)" >../busybox.log 2>&1 && make CONFIG_PREFIX="$work/busybox" install >/dev/null 2>&1) || { tail -20 "$work/busybox.log" >&2; exit 1; }
+    make -j"$(nproc)" >../busybox.log 2>&1 && make CONFIG_PREFIX="$work/busybox" install >/dev/null 2>&1 &&
+    for applet in $(./busybox --list); do [ -e "$work/busybox/bin/$applet" ] || ln -s busybox "$work/busybox/bin/$applet"; done) || { tail -20 "$work/busybox.log" >&2; exit 1; }
   mkdir -p "$work"/busybox/{etc,tmp,root,home,var/tmp,dev,proc,sys}
   chmod 1777 "$work/busybox/tmp" "$work/busybox/var/tmp"
   printf 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n' >"$work/busybox/etc/passwd"
