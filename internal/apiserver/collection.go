@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,5 +53,3 @@ var returnsDeleted = map[schema.GroupResource]bool{
 	{Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}: true,
 	{Group: "resource.k8s.io", Resource: "resourceslices"}:         true,
 }
-
-var errNotImplemented = errors.New("not implemented")

@@ -26,9 +26,6 @@ type requestInfo struct {
 	query       url.Values
 }
 
-// watching tells whether it is a watch, by query or by legacy path.
-func (i *requestInfo) watching() bool { return i.verb == "watch" }
-
 // parseRequest understands /api/v1/... and /apis/GROUP/VERSION/...; everything else is a non-resource request.
 func parseRequest(r *http.Request) *requestInfo {
 	info := &requestInfo{path: r.URL.Path, verb: strings.ToLower(r.Method)}

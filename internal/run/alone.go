@@ -39,8 +39,19 @@ func (w *worker) startMembership(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.kubeletTLS = j.kubeletTLS()
-	return nil, w.reach(j.config())
+	if w.kubeletTLS, err = j.kubeletTLS(w.cfg); err != nil {
+		return nil, err
+	}
+	if err := w.reach(j.config()); err != nil {
+		return nil, err
+	}
+	return Background(func(ctx context.Context) error {
+		if err := j.serve(ctx, w.cfg); err != nil && ctx.Err() == nil {
+			w.log.Warn("logs, exec and port-forward do not work on this node yet", "error", err)
+		}
+		<-ctx.Done()
+		return nil
+	})(ctx)
 }
 
 // reach makes the node's only identity the one of the configuration.

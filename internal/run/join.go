@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -34,8 +35,7 @@ type joined struct {
 	server  string
 	ca      []byte
 	dir     string
-	client  tls.Certificate // system:node:NAME
-	serving tls.Certificate
+	serving atomic.Pointer[tls.Certificate]
 }
 
 // join makes this machine a member: it finds the server's CA by the hash in the token, asks for certificates with the
@@ -66,19 +66,33 @@ func join(ctx context.Context, cfg *config.Config) (*joined, error) {
 	if err := j.write("ca.crt", j.ca); err != nil {
 		return nil, err
 	}
-	// The serving certificate is asked for as the node that this machine is now.
-	if j.client, err = j.pair("node"); err != nil {
-		return nil, err
-	}
-	asNode, err := client.Remote(j.config())
-	if err != nil {
-		return nil, err
-	}
-	serving := &x509.CertificateRequest{Subject: node.Subject, DNSNames: []string{cfg.NodeName}, IPAddresses: []net.IP{net.ParseIP(cfg.AdvertiseAddress)}}
-	if err := j.request(ctx, asNode, "kubelet", certificatesv1.KubeletServingSignerName, serving, certificatesv1.UsageServerAuth); err != nil {
-		return nil, fmt.Errorf("serving certificate: %w", err)
-	}
 	return j, j.load()
+}
+
+// serve asks for the certificate that the node's API is served with, as the node: its addresses are approved once they stand
+// in the Node object. Until then the API is served with a certificate of its own making, which the server does not take.
+func (j *joined) serve(ctx context.Context, cfg *config.Config) error {
+	if pair, err := j.pair("kubelet"); err == nil {
+		j.serving.Store(&pair)
+		return nil
+	}
+	c, err := client.Remote(j.config())
+	if err != nil {
+		return err
+	}
+	template := &x509.CertificateRequest{
+		Subject:  pkix.Name{CommonName: "system:node:" + cfg.NodeName, Organization: []string{"system:nodes"}},
+		DNSNames: []string{cfg.NodeName}, IPAddresses: []net.IP{net.ParseIP(cfg.AdvertiseAddress)},
+	}
+	if err := j.request(ctx, c, "kubelet", certificatesv1.KubeletServingSignerName, template, certificatesv1.UsageServerAuth); err != nil {
+		return fmt.Errorf("serving certificate: %w", err)
+	}
+	pair, err := j.pair("kubelet")
+	if err != nil {
+		return err
+	}
+	j.serving.Store(&pair)
+	return nil
 }
 
 // config is how the node's agent reaches the server.
@@ -89,10 +103,15 @@ func (j *joined) config() *rest.Config {
 }
 
 // kubeletTLS serves the node's API, for clients that the cluster's CA has signed.
-func (j *joined) kubeletTLS() *tls.Config {
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(j.ca)
-	return &tls.Config{Certificates: []tls.Certificate{j.serving}, ClientCAs: pool, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+func (j *joined) kubeletTLS(cfg *config.Config) (*tls.Config, error) {
+	own, err := selfSigned(cfg, j.config())
+	if err != nil {
+		return nil, err
+	}
+	j.serving.Store(&own.Certificates[0])
+	own.Certificates = nil
+	own.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return j.serving.Load(), nil }
+	return own, nil
 }
 
 // load reads what an earlier join has left; an error means that there is none, or that it has expired.
@@ -100,10 +119,7 @@ func (j *joined) load() (err error) {
 	if j.ca, err = os.ReadFile(filepath.Join(j.dir, "ca.crt")); err != nil {
 		return err
 	}
-	if j.client, err = j.pair("node"); err != nil {
-		return err
-	}
-	j.serving, err = j.pair("kubelet")
+	_, err = j.pair("node")
 	return err
 }
 

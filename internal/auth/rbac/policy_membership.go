@@ -1,6 +1,9 @@
 package rbac
 
-import rbacv1 "k8s.io/api/rbac/v1"
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // addMembership adds what lets machines join and lets a node's own network, proxy and DNS work; it is knarr's, besides
 // upstream's policy. Machines with a token may ask for a node's certificate, which is approved by itself (kubeadm binds the
@@ -12,7 +15,17 @@ func (p *Policy) addMembership() {
 		rule("get list watch create update patch delete", "discovery.k8s.io", "endpointslices"),
 		rule(read, "networking.k8s.io", "servicecidrs networkpolicies"),
 		rule("create patch update", events, "events"),
+		rule("create", "certificates.k8s.io", "certificatesigningrequests/selfnodeserver"),
 	)
+	p.clusterRole("knarr:serving-approver",
+		rule("approve", "certificates.k8s.io", "signers", "kubernetes.io/kubelet-serving"),
+		rule("get", core, "nodes"),
+	)
+	p.ClusterRoleBindings = append(p.ClusterRoleBindings, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: bootstrapMeta("", "knarr:serving-approver"),
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: "certificate-controller"}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "knarr:serving-approver"},
+	})
 	const joining = "system:bootstrappers:kubeadm:default-node-token"
 	for _, b := range []struct{ name, role, group string }{
 		{"knarr:node", "knarr:node", "system:nodes"},

@@ -29,13 +29,17 @@ func runApproving(ctx context.Context, env controller.Env) error {
 		Inputs: []controller.Input{controller.Self(view)},
 		Reconcile: func(ctx context.Context, key controller.Key) (controller.Result, error) {
 			csr, ok := view.Get("", key.Name)
-			if !ok || csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName || len(csr.Status.Certificate) > 0 ||
+			serving := ok && csr.Spec.SignerName == certificatesv1.KubeletServingSignerName
+			if !ok || !serving && csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName || len(csr.Status.Certificate) > 0 ||
 				condition(csr, certificatesv1.CertificateApproved) != nil || condition(csr, certificatesv1.CertificateDenied) != nil {
 				return controller.Result{}, nil
 			}
 			request, err := parse(csr)
 			if err != nil {
 				return controller.Result{}, controller.Terminal(fmt.Errorf("certificate signing request %s: %w", key.Name, err))
+			}
+			if serving {
+				return approveServing(ctx, env, csr.DeepCopy(), request)
 			}
 			if validateKubeletClient(request, csr.Spec.Usages) != nil {
 				return controller.Result{}, nil // for a person to decide
@@ -59,16 +63,20 @@ func approve(ctx context.Context, env controller.Env, csr *certificatesv1.Certif
 		if !allowed {
 			continue
 		}
-		now := metav1.Now()
-		csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved", Message: k.message, LastUpdateTime: now, LastTransitionTime: now})
-		_, err = env.Client.Update(ctx, certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"), csr, metav1.UpdateOptions{}, "approval")
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
+		return markApproved(ctx, env, csr, k.message)
 	}
 	return nil
+}
+
+func markApproved(ctx context.Context, env controller.Env, csr *certificatesv1.CertificateSigningRequest, message string) error {
+	now := metav1.Now()
+	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved", Message: message, LastUpdateTime: now, LastTransitionTime: now})
+	_, err := env.Client.Update(ctx, certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"), csr, metav1.UpdateOptions{}, "approval")
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // mayHave asks whether the requester may create certificatesigningrequests/SUBRESOURCE.

@@ -232,7 +232,7 @@ func (v *view) covers(o client.Object) bool {
 }
 
 func (v *view) tell(old, now client.Object) {
-	e := client.Event{}
+	var e client.Event
 	switch {
 	case v.covers(old) && v.covers(now):
 		e = client.Event{Type: client.Modified, Old: old, Object: now}

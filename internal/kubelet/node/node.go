@@ -73,7 +73,6 @@ type Manager struct {
 	quiet bool // no events about conditions: the node's earlier ones are not known yet
 
 	mu       sync.Mutex
-	status   *corev1.NodeStatus // last written
 	written  time.Time
 	uid      string
 	runtime  *runtimeapi.VersionResponse

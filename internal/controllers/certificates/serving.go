@@ -1,0 +1,64 @@
+package certificates
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/controller"
+)
+
+// servingWait is how long a request may be ahead of the node's own address in the API.
+const servingWait = 2 * time.Second
+
+// approveServing approves the certificate that a node's agent serves with, if the node may have it (selfnodeserver, which is
+// knarr's; upstream leaves these to a person) and every name and address in it is one of the Node object's.
+func approveServing(ctx context.Context, env controller.Env, csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) (controller.Result, error) {
+	if validateKubeletServing(csr.Spec.Username, request, csr.Spec.Usages) != nil {
+		return controller.Result{}, nil // for a person to decide
+	}
+	allowed, err := mayHave(ctx, env.Client, csr, "selfnodeserver")
+	if err != nil || !allowed {
+		return controller.Result{}, err
+	}
+	node, err := client.Get[*corev1.Node](ctx, env.Client, "", strings.TrimPrefix(csr.Spec.Username, "system:node:"))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return controller.Result{}, fmt.Errorf("node of certificate signing request %s: %w", csr.Name, err)
+	}
+	if err != nil || !isOf(node, request) {
+		return controller.Result{After: servingWait}, nil
+	}
+	return controller.Result{}, markApproved(ctx, env, csr, "Auto approving kubelet serving certificate: its names are the node's.")
+}
+
+func isOf(node *corev1.Node, request *x509.CertificateRequest) bool {
+	names := []string{node.Name}
+	var addresses []net.IP
+	for _, a := range node.Status.Addresses {
+		if ip := net.ParseIP(a.Address); ip != nil {
+			addresses = append(addresses, ip)
+		} else {
+			names = append(names, a.Address)
+		}
+	}
+	for _, name := range request.DNSNames {
+		if !slices.Contains(names, name) {
+			return false
+		}
+	}
+	for _, ip := range request.IPAddresses {
+		if !slices.ContainsFunc(addresses, ip.Equal) {
+			return false
+		}
+	}
+	return true
+}
