@@ -117,8 +117,9 @@ func TestWhatIsRefused(t *testing.T) {
 			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: cpu(request), Limits: cpu(limit)}
 		})
 	}
-	quota := func(hard corev1.ResourceList) client.Object {
-		return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+	quota := func(hard, used corev1.ResourceList) client.Object {
+		return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
+			Status: corev1.ResourceQuotaStatus{Hard: hard, Used: used}}
 	}
 	one := int32(1)
 	cases := []struct {
@@ -147,9 +148,11 @@ func TestWhatIsRefused(t *testing.T) {
 			`pods "p" is forbidden: maximum cpu usage per Pod is 1, but limit is 2`},
 		{"too far apart", Attributes{Object: asking("1", "3")}, []client.Object{limits(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: cpu("2")})},
 			`pods "p" is forbidden: cpu max limit to request ratio per Container is 2, but provided ratio is 3.000000`},
-		{"above the quota", Attributes{Object: asking("2", "2")}, []client.Object{quota(corev1.ResourceList{"requests.cpu": resource.MustParse("3")}), asking("2", "2")},
+		{"above the quota", Attributes{Object: asking("2", "2")}, []client.Object{quota(corev1.ResourceList{"requests.cpu": resource.MustParse("3")}, corev1.ResourceList{"requests.cpu": resource.MustParse("2")}), asking("2", "2")},
 			`pods "p" is forbidden: exceeded quota: q, requested: requests.cpu=2, used: requests.cpu=2, limited: requests.cpu=3`},
-		{"without what the quota bounds", Attributes{Object: newPod()}, []client.Object{quota(corev1.ResourceList{"limits.cpu": resource.MustParse("3")})},
+		{"a quota that has not counted yet", Attributes{Object: asking("2", "2")}, []client.Object{quota(corev1.ResourceList{"requests.cpu": resource.MustParse("3")}, nil)},
+			`pods "p" is forbidden: status unknown for quota: q, resources: requests.cpu`},
+		{"without what the quota bounds", Attributes{Object: newPod()}, []client.Object{quota(corev1.ResourceList{"limits.cpu": resource.MustParse("3")}, nil)},
 			`pods "p" is forbidden: failed quota: q: must specify limits.cpu for: c`},
 		{"an unknown runtime class", Attributes{Object: newPod(func(p *corev1.Pod) { s := "x"; p.Spec.RuntimeClassName = &s })}, nil,
 			`pods "p" is forbidden: pod rejected: RuntimeClass "x" not found`},
