@@ -67,14 +67,16 @@ func (c *Collector) filesystem(ctx context.Context) (used, capacity uint64, err 
 	if err != nil {
 		return 0, 0, fmt.Errorf("image filesystem: %w", err)
 	}
-	for _, f := range info.ImageFilesystems {
-		var s unix.Statfs_t
-		if err := unix.Statfs(f.GetFsId().GetMountpoint(), &s); err != nil {
-			return 0, 0, fmt.Errorf("image filesystem %s: %w", f.GetFsId().GetMountpoint(), err)
-		}
-		return (s.Blocks - s.Bavail) * uint64(s.Bsize), s.Blocks * uint64(s.Bsize), nil
+	if len(info.ImageFilesystems) == 0 {
+		return 0, 0, nil
 	}
-	return 0, 0, nil
+	// A runtime with one snapshotter has one filesystem for its images.
+	path := info.ImageFilesystems[0].GetFsId().GetMountpoint()
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return 0, 0, fmt.Errorf("image filesystem %s: %w", path, err)
+	}
+	return (s.Blocks - s.Bavail) * uint64(s.Bsize), s.Blocks * uint64(s.Bsize), nil
 }
 
 // candidates are the images that may go, in the order in which they should.
