@@ -22,7 +22,11 @@ func Command() *cobra.Command {
 	command := &cobra.Command{Use: "image", Short: "Load, build, list, remove and push container images of this machine's node"}
 	dataDir := command.PersistentFlags().String("data-dir", "/var/lib/knarr", "the data folder of the knarr that runs here")
 	runDir := command.PersistentFlags().String("run-dir", "", "the folder of its sockets, if it was started with another one than the default")
+	socket := command.PersistentFlags().String("socket", "", "the socket of another containerd, instead of knarr's")
 	dial := func() (*images.Client, error) {
+		if *socket != "" {
+			return images.Dial(*socket)
+		}
 		dir := *runDir
 		if dir == "" {
 			absolute, err := filepath.Abs(*dataDir)
@@ -31,11 +35,11 @@ func Command() *cobra.Command {
 			}
 			dir = cri.DefaultRunDir(absolute)
 		}
-		socket := filepath.Join(dir, "containerd.sock")
-		if _, err := os.Stat(socket); err != nil {
+		own := filepath.Join(dir, "containerd.sock")
+		if _, err := os.Stat(own); err != nil {
 			return nil, fmt.Errorf("no container runtime of knarr runs here (is `knarr up` running with --data-dir %s?): %w", *dataDir, err)
 		}
-		return images.Dial(socket)
+		return images.Dial(own)
 	}
 	command.AddCommand(load(dial), build(dial), list(dial), remove(dial), push(dial))
 	return command
