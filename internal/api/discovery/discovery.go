@@ -40,9 +40,43 @@ const (
 
 // Provider adds group versions that are not in the table.
 type Provider interface {
-	// Revision changes whenever what GroupVersions gives changes.
+	// Revision grows whenever what GroupVersions gives changes.
 	Revision() uint64
 	GroupVersions() []GroupVersion
+}
+
+// Providers are several as one. Where two give the same group version, the later one counts, as it does against the table.
+type Providers []Provider
+
+// Revision implements Provider.
+func (all Providers) Revision() (sum uint64) {
+	for _, p := range all {
+		sum += p.Revision() // each only grows
+	}
+	return sum
+}
+
+// GroupVersions implements Provider.
+func (all Providers) GroupVersions() (list []GroupVersion) {
+	for _, p := range all {
+		list = append(list, p.GroupVersions()...)
+	}
+	return list
+}
+
+// lastOfEach drops group versions that a later one stands in for.
+func lastOfEach(all []GroupVersion) []GroupVersion {
+	at := make(map[schema.GroupVersion]int, len(all))
+	out := all[:0]
+	for _, gv := range all {
+		if i, ok := at[gv.GroupVersion]; ok {
+			out[i] = gv
+			continue
+		}
+		at[gv.GroupVersion] = len(out)
+		out = append(out, gv)
+	}
+	return out
 }
 
 // priorities of the built-in groups. apiregistration.k8s.io is served by the aggregation layer itself and leads.

@@ -189,3 +189,28 @@ func TestCustomGroupsFollowTheBuiltInOnes(t *testing.T) {
 		}
 	}
 }
+
+func TestALaterProviderStandsInForAnEarlierOneAndForTheTable(t *testing.T) {
+	of := func(version, resource string) GroupVersion {
+		return GroupVersion{GroupVersion: schema.GroupVersion{Group: "apps", Version: version}, Resources: []metav1.APIResource{{Name: resource}}}
+	}
+	first, second := &customs{revision: 1, list: []GroupVersion{of("v9", "first")}}, &customs{revision: 1}
+	h := New(Providers{first, second}, "")
+	names := func() string {
+		var names []string
+		for _, list := range h.Lists() {
+			if list.GroupVersion == "apps/v9" || list.GroupVersion == "apps/v1" && len(list.APIResources) == 1 {
+				names = append(names, list.GroupVersion+" "+list.APIResources[0].Name)
+			}
+		}
+		return strings.Join(names, ", ")
+	}
+	if got := names(); got != "apps/v9 first" {
+		t.Errorf("got %s", got)
+	}
+	second.list = []GroupVersion{of("v9", "second"), of("v1", "own")}
+	second.revision++
+	if got := names(); got != "apps/v9 second, apps/v1 own" {
+		t.Errorf("got %s", got)
+	}
+}

@@ -80,7 +80,7 @@ func (h *Handler) groupVersions() []GroupVersion {
 	}
 	all := BuiltIn()
 	if h.provider != nil {
-		all = append(all, h.provider.GroupVersions()...)
+		all = lastOfEach(append(all, h.provider.GroupVersions()...))
 	}
 	sortGroupVersions(all)
 	h.all, h.revision, h.pages = all, revision, map[page]*document{}

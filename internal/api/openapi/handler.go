@@ -30,7 +30,7 @@ import (
 // Provider adds documents of group versions that are not in the table: custom resources, aggregated APIs. Nothing of it is
 // called before a client asks for OpenAPI.
 type Provider interface {
-	// Revision changes whenever anything else here changes.
+	// Revision grows whenever anything else here changes.
 	Revision() uint64
 	// Hashes names the version 3 documents ("apis/GROUP/VERSION") with a hash of what they will say.
 	Hashes() map[string]string
