@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// podField reads what a downward API volume may show of its pod (API reference, DownwardAPIVolumeFile.fieldRef).
-func podField(pod *corev1.Pod, path string) (string, error) {
+// PodField reads what the downward API shows of a pod's metadata (API reference, DownwardAPIVolumeFile.fieldRef). The
+// environment of containers may name a few facts of the node besides (kubelet/spec).
+func PodField(pod *corev1.Pod, path string) (string, error) {
 	if base, key, found := strings.Cut(strings.TrimSuffix(path, "']"), "['"); found {
 		switch base {
 		case "metadata.annotations":
@@ -46,13 +47,18 @@ func lines(values map[string]string) string {
 	return strings.Join(text, "\n")
 }
 
-// containerResource reads a container's request or limit, in units of the divisor rounded up. Without a limit it is the node's
-// allocatable.
+// containerResource is ResourceField for a container named in a volume.
 func containerResource(pod *corev1.Pod, ref *corev1.ResourceFieldSelector, allocatable corev1.ResourceList) (string, error) {
 	resources, found := containerResources(pod, ref.ContainerName)
 	if !found {
 		return "", fmt.Errorf("container %s not found", ref.ContainerName)
 	}
+	return ResourceField(resources, ref, allocatable)
+}
+
+// ResourceField reads a container's request or limit, in units of the divisor rounded up. A limit that is not set is the
+// node's allocatable amount, a request that is not set is the limit (API reference, ResourceFieldSelector).
+func ResourceField(resources corev1.ResourceRequirements, ref *corev1.ResourceFieldSelector, allocatable corev1.ResourceList) (string, error) {
 	kind, resourceName, _ := strings.Cut(ref.Resource, ".")
 	name := corev1.ResourceName(resourceName)
 	var quantity resource.Quantity

@@ -177,7 +177,7 @@ func (p *projector) downwardAPI(items []corev1.DownwardAPIVolumeFile, defaultMod
 		var err error
 		switch {
 		case item.FieldRef != nil:
-			text, err = podField(p.pod, item.FieldRef.FieldPath)
+			text, err = PodField(p.pod, item.FieldRef.FieldPath)
 		case item.ResourceFieldRef != nil:
 			var allocatable corev1.ResourceList
 			if p.Allocatable != nil {

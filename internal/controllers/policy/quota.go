@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -40,7 +39,6 @@ type quotas struct {
 	env    controller.Env
 	quotas client.ViewOf[*corev1.ResourceQuota]
 	work   *controller.Work[controller.Key]
-	ctx    context.Context // of Run: the Views opened on demand live as long
 
 	mu    sync.Mutex // guards views and ended
 	views map[schema.GroupResource]client.View
@@ -52,7 +50,7 @@ func runQuota(ctx context.Context, env controller.Env) error {
 	if err != nil {
 		return fmt.Errorf("open resource quotas: %w", err)
 	}
-	c := &quotas{env: env, quotas: view, ctx: ctx, views: map[schema.GroupResource]client.View{}}
+	c := &quotas{env: env, quotas: view, views: map[schema.GroupResource]client.View{}}
 	c.work = controller.NewWork("resourcequota-controller", c.reconcile)
 	_, done := view.Subscribe(ctx, func(e client.TypedEvent[*corev1.ResourceQuota]) {
 		// Admission writes the usage of objects that are not there yet: counting because of that would take it back.
@@ -71,26 +69,6 @@ func runQuota(ctx context.Context, env controller.Env) error {
 	return nil
 }
 
-// kindOf is the kind that a quota's resource counts or sums over; ok is false for names that mean nothing.
-func kindOf(name corev1.ResourceName) (gr schema.GroupResource, ok bool) {
-	text := string(name)
-	if counted, found := strings.CutPrefix(text, "count/"); found {
-		return schema.ParseGroupResource(counted), true
-	}
-	switch {
-	case slices.Contains([]string{"configmaps", "secrets", "replicationcontrollers", "resourcequotas"}, text):
-		return schema.GroupResource{Resource: text}, true
-	case strings.HasPrefix(text, "services"):
-		return serviceResource, true
-	case text == "persistentvolumeclaims" || text == "requests.storage" || strings.Contains(text, ".storageclass.storage.k8s.io/"):
-		return claimResource, true
-	case slices.Contains([]string{"pods", "cpu", "memory", "ephemeral-storage"}, text),
-		strings.HasPrefix(text, "requests."), strings.HasPrefix(text, "limits."), strings.HasPrefix(text, corev1.ResourceHugePagesPrefix):
-		return podResource, true
-	}
-	return gr, false
-}
-
 func (c *quotas) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
 	q, ok := c.quotas.Get(key.Namespace, key.Name)
 	if !ok {
@@ -99,13 +77,13 @@ func (c *quotas) reconcile(ctx context.Context, key controller.Key) (controller.
 	used := corev1.ResourceList{}
 	byKind := map[schema.GroupResource][]corev1.ResourceName{}
 	for name := range q.Spec.Hard {
-		if gr, ok := kindOf(name); ok {
+		if gr, ok := rules.QuotaKind(name); ok {
 			byKind[gr] = append(byKind[gr], name)
 		}
 	}
 	var failed error
 	for gr, names := range byKind {
-		view, err := c.view(gr)
+		view, err := c.view(ctx, gr)
 		if err != nil {
 			failed = fmt.Errorf("count %s for quota %s: %w", gr, key, err)
 			continue
@@ -147,24 +125,25 @@ func (c *quotas) sum(q *corev1.ResourceQuota, gr schema.GroupResource, view clie
 	}
 }
 
-// view opens the View of a kind that some quota bounds. All but pods, Services and claims are only counted.
-func (c *quotas) view(gr schema.GroupResource) (client.View, error) {
+// view opens the View of a kind that some quota bounds, for as long as the controller runs (a reconcile's context is that of
+// Run). All but pods, Services and claims are only counted.
+func (c *quotas) view(ctx context.Context, gr schema.GroupResource) (client.View, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if v, ok := c.views[gr]; ok {
 		return v, nil
 	}
-	gvr, err := c.resolve(gr)
+	gvr, err := c.resolve(ctx, gr)
 	if err != nil {
 		return nil, err
 	}
 	whole := gr == podResource || gr == serviceResource || gr == claimResource
-	v, err := c.env.Client.View(c.ctx, gvr, client.Scope{MetadataOnly: !whole})
+	v, err := c.env.Client.View(ctx, gvr, client.Scope{MetadataOnly: !whole})
 	if err != nil {
 		return nil, err
 	}
 	c.views[gr] = v
-	_, done := v.Subscribe(c.ctx, func(e client.Event) {
+	_, done := v.Subscribe(ctx, func(e client.Event) {
 		if e.Type == client.Added || (e.Type == client.Modified && !usageChanged(gr, e)) {
 			return
 		}
@@ -197,8 +176,8 @@ func scopeChanged(a, b runtime.Object) bool {
 }
 
 // resolve finds the version to watch a kind in.
-func (c *quotas) resolve(gr schema.GroupResource) (schema.GroupVersionResource, error) {
-	lists, err := c.env.Client.Discovery(c.ctx)
+func (c *quotas) resolve(ctx context.Context, gr schema.GroupResource) (schema.GroupVersionResource, error) {
+	lists, err := c.env.Client.Discovery(ctx)
 	if err != nil {
 		slog.Debug("discovery is incomplete", "error", err)
 	}
