@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -54,8 +55,11 @@ type Config struct {
 	StoreCA        string   `json:"storeCA,omitempty"`
 	StoreCert      string   `json:"storeCert,omitempty"`
 	StoreKey       string   `json:"storeKey,omitempty"`
+	// NodeMonitorGrace is how long a node may be silent before it is not ready any more and its pods are replaced. Default 40s.
+	NodeMonitorGrace metav1.Duration `json:"nodeMonitorGracePeriod"`
+
 	// CompactionInterval is how often the API server forgets old revisions. Default 5m0s; 0 never does.
-	CompactionInterval time.Duration `json:"compactionInterval"`
+	CompactionInterval metav1.Duration `json:"compactionInterval"`
 
 	// RuntimeEndpoint uses another CRI runtime (unix:///…) instead of the included containerd.
 	RuntimeEndpoint string `json:"runtimeEndpoint,omitempty"`
@@ -67,6 +71,8 @@ type Config struct {
 	KubeletListen string `json:"kubeletListen"`
 	// MaxPods is the most pods on this node. Default 110.
 	MaxPods int `json:"maxPods"`
+	// NodeLeaseDuration is how long this node's lease lasts; it is renewed four times as often. Default 40s, whole seconds.
+	NodeLeaseDuration metav1.Duration `json:"nodeLeaseDuration"`
 	// StaticPods is a folder of manifests that this node runs. Default DIR/manifests.
 	StaticPods string `json:"staticPods,omitempty"`
 	// ManifestURL is a manifest that this node fetches and runs.
@@ -87,10 +93,12 @@ func Default() Config {
 		ServiceCIDR:        "10.43.0.0/16",
 		ClusterDomain:      "cluster.local",
 		NodePortRange:      "30000-32767",
-		CompactionInterval: 5 * time.Minute,
+		NodeMonitorGrace:   metav1.Duration{Duration: 40 * time.Second},
+		CompactionInterval: metav1.Duration{Duration: 5 * time.Minute},
 		CgroupRoot:         "/knarr",
 		KubeletListen:      "0.0.0.0:10250",
 		MaxPods:            110,
+		NodeLeaseDuration:  metav1.Duration{Duration: 40 * time.Second},
 		LogLevel:           "warn",
 	}
 }
@@ -99,10 +107,11 @@ func Default() Config {
 type Groups uint8
 
 const (
-	Process Groups = 1 << iota // data folder, logs
-	Server                     // store and API server
-	Node                       // node agent, runtime, network
-	Joining                    // how to reach a server that is already there
+	Process     Groups = 1 << iota // data folder, logs
+	Server                         // store and API server
+	Controllers                    // the controllers
+	Node                           // node agent, runtime, network
+	Joining                        // how to reach a server that is already there
 )
 
 // AddFlags offers the flags of the groups, with c's present values as defaults.
@@ -124,8 +133,11 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 		f.StringVar(&c.StoreCA, "store-ca", c.StoreCA, "CA of the outside etcd, PEM file")
 		f.StringVar(&c.StoreCert, "store-cert", c.StoreCert, "client certificate for the outside etcd, PEM file")
 		f.StringVar(&c.StoreKey, "store-key", c.StoreKey, "key of that certificate, PEM file")
-		f.DurationVar(&c.CompactionInterval, "compaction-interval", c.CompactionInterval, "how often old revisions are forgotten; 0 never")
+		f.DurationVar(&c.CompactionInterval.Duration, "compaction-interval", c.CompactionInterval.Duration, "how often old revisions are forgotten; 0 never")
 		f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", c.DisableAdmission, "admission plugins that are off")
+	}
+	if groups&Controllers != 0 {
+		f.DurationVar(&c.NodeMonitorGrace.Duration, "node-monitor-grace-period", c.NodeMonitorGrace.Duration, "how long a node may be silent before its pods are replaced; several times its lease's renewals")
 	}
 	if groups&Node != 0 {
 		f.StringVar(&c.NodeName, "node-name", c.NodeName, "name of the node (default: the host's name)")
@@ -135,6 +147,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 		f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "cgroup below which pods' cgroups are made")
 		f.StringVar(&c.KubeletListen, "kubelet-listen", c.KubeletListen, "address of the node's own HTTPS API")
 		f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "most pods on this node")
+		f.DurationVar(&c.NodeLeaseDuration.Duration, "node-lease-duration", c.NodeLeaseDuration.Duration, "how long this node's lease lasts; renewed four times as often")
 		f.StringVar(&c.StaticPods, "static-pods", c.StaticPods, "folder of manifests that this node runs (default: DATA-DIR/manifests)")
 		f.StringVar(&c.ManifestURL, "manifest-url", c.ManifestURL, "manifest that this node fetches and runs")
 	}
@@ -222,6 +235,12 @@ func (c *Config) Validate() error {
 		if u, err := url.Parse(value); value != "" && (err != nil || u.Host == "") {
 			bad(field, value, "a URL such as https://host:6443")
 		}
+	}
+	if c.NodeMonitorGrace.Duration <= 0 {
+		bad("node-monitor-grace-period", c.NodeMonitorGrace.Duration.String(), "more than 0, such as 40s")
+	}
+	if c.NodeLeaseDuration.Duration < time.Second || c.NodeLeaseDuration.Duration%time.Second != 0 {
+		bad("node-lease-duration", c.NodeLeaseDuration.Duration.String(), "whole seconds, such as 40s")
 	}
 	if c.MaxPods < 1 {
 		bad("max-pods", fmt.Sprint(c.MaxPods), "1 or more")

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestDefaultsAreValid(t *testing.T) {
@@ -33,6 +34,8 @@ func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
 		"join is not a URL":            {func(c *Config) { c.Join = "host:6443" }, `join: "host:6443"`},
 		"cluster domain with a blank":  {func(c *Config) { c.ClusterDomain = "a b" }, `cluster-domain: "a b"`},
 		"no pods allowed on this node": {func(c *Config) { c.MaxPods = 0 }, `max-pods: "0"`},
+		"lease of half a second":       {func(c *Config) { c.NodeLeaseDuration.Duration = time.Second / 2 }, `node-lease-duration: "500ms"`},
+		"no grace for silent nodes":    {func(c *Config) { c.NodeMonitorGrace.Duration = 0 }, `node-monitor-grace-period: "0s"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := Default()
@@ -54,5 +57,16 @@ func TestLoadRefusesUnknownFields(t *testing.T) {
 	c := Default()
 	if err := c.Load(path); err == nil || !strings.Contains(err.Error(), "nodeNmae") {
 		t.Errorf("got %v, want an error that names the field", err)
+	}
+}
+
+func TestDurationsInAFileAreWrittenAsForFlags(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(path, []byte("compactionInterval: 90s\nnodeMonitorGracePeriod: 1m\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := Default()
+	if err := c.Load(path); err != nil || c.CompactionInterval.Duration != 90*time.Second || c.NodeMonitorGrace.Duration != time.Minute {
+		t.Errorf("got %s and %s, %v", c.CompactionInterval.Duration, c.NodeMonitorGrace.Duration, err)
 	}
 }

@@ -67,6 +67,8 @@ type Config struct {
 	Authorizer    auth.Authorizer
 
 	MaxPods int // default 110
+	// LeaseDuration is how long the node's lease lasts, in whole seconds; it is renewed four times as often. Default 40 s.
+	LeaseDuration time.Duration
 	// NodeIPs are the node's addresses, the primary one first.
 	NodeIPs            []string
 	NodeLabels         map[string]string
@@ -124,6 +126,9 @@ func (c *Config) complete() error {
 	}
 	if c.MaxPods == 0 {
 		c.MaxPods = 110
+	}
+	if c.LeaseDuration == 0 {
+		c.LeaseDuration = 40 * time.Second
 	}
 	if c.ImageGCHigh == 0 {
 		c.ImageGCHigh = 85

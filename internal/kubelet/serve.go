@@ -55,7 +55,7 @@ func (k *Kubelet) configz() any {
 		CgroupRoot: k.CgroupRoot, CgroupsPerQOS: &yes, CgroupDriver: driver, CPUCFSQuota: &yes, SeccompDefault: &k.SeccompDefault,
 		AllowedUnsafeSysctls: k.AllowedUnsafeSysctls, RegisterNode: &yes, FailSwapOn: &no, ContainerRuntimeEndpoint: k.RuntimeEndpoint,
 		SyncFrequency: metav1.Duration{Duration: time.Minute}, FileCheckFrequency: metav1.Duration{Duration: k.SourcePeriod},
-		HTTPCheckFrequency: metav1.Duration{Duration: k.SourcePeriod}, NodeLeaseDurationSeconds: 40, EnableServer: &yes, ResolverConfig: &k.ResolvConf,
+		HTTPCheckFrequency: metav1.Duration{Duration: k.SourcePeriod}, NodeLeaseDurationSeconds: int32(k.LeaseDuration / time.Second), EnableServer: &yes, ResolverConfig: &k.ResolvConf,
 		PodLogsDir: k.LogsDir, RegisterWithTaints: k.RegisterWithTaints,
 	}
 	c.Authentication.Anonymous.Enabled, c.Authentication.Webhook.Enabled = &no, &yes

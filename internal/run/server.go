@@ -80,7 +80,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	compact := s.cfg.CompactionInterval
+	compact := s.cfg.CompactionInterval.Duration
 	if compact == 0 {
 		compact = -1
 	}
@@ -190,7 +190,7 @@ func (s *server) startControllers(ctx context.Context) (func() error, error) {
 func controllerConfig(cfg *config.Config) controller.Config {
 	return controller.Config{
 		ClusterName: "knarr", PodCIDR: cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: cfg.ServiceCIDR,
-		ClusterSigningTime: 365 * 24 * time.Hour, NodeMonitorGrace: 40 * time.Second, TerminatedPodLimit: 12500,
+		ClusterSigningTime: 365 * 24 * time.Hour, NodeMonitorGrace: cfg.NodeMonitorGrace.Duration, TerminatedPodLimit: 12500,
 	}
 }
 

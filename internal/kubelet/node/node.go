@@ -28,23 +28,25 @@ const Version = "v1.36.3"
 
 // Periods of heartbeats, as upstream.
 const (
-	leaseDuration = 40 * time.Second
-	leaseRenewal  = 10 * time.Second
-	statusPeriod  = 5 * time.Minute
+	statusPeriod = 5 * time.Minute
 	// checkPeriod is how often the node looks whether its status has changed.
 	checkPeriod = 10 * time.Second
-	eagerPeriod = 25 * time.Millisecond
-	maxImages   = 50
+	// leaseRenewals is how often the lease is renewed while it lasts.
+	leaseRenewals = 4
+	eagerPeriod   = 25 * time.Millisecond
+	maxImages     = 50
 )
 
 // Config is what the node's object is made of.
 type Config struct {
-	Name          string
-	Client        client.Interface
-	Runtime       internalapi.RuntimeService
-	Images        internalapi.ImageManagerService
-	Machine       Machine
-	MaxPods       int
+	Name    string
+	Client  client.Interface
+	Runtime internalapi.RuntimeService
+	Images  internalapi.ImageManagerService
+	Machine Machine
+	MaxPods int
+	// LeaseDuration is how long the lease lasts, in whole seconds.
+	LeaseDuration time.Duration
 	Addresses     []string
 	Labels        map[string]string
 	Taints        []corev1.Taint
@@ -318,7 +320,7 @@ func same(a, b *corev1.NodeStatus) bool {
 
 // keepLease renews the node's lease.
 func (m *Manager) keepLease(ctx context.Context) {
-	tick := time.NewTicker(leaseRenewal)
+	tick := time.NewTicker(m.LeaseDuration / leaseRenewals)
 	defer tick.Stop()
 	for {
 		if err := m.renew(ctx); err != nil && ctx.Err() == nil {
@@ -340,7 +342,7 @@ func (m *Manager) keepLease(ctx context.Context) {
 
 func (m *Manager) renew(ctx context.Context) error {
 	now := metav1.NewMicroTime(m.Now())
-	seconds := int32(leaseDuration / time.Second)
+	seconds := int32(m.LeaseDuration / time.Second)
 	lease, err := client.Get[*coordinationv1.Lease](ctx, m.Client, corev1.NamespaceNodeLease, m.Name)
 	if apierrors.IsNotFound(err) {
 		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: m.Name}}
