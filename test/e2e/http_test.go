@@ -12,7 +12,7 @@ func (c *cluster) post(url, body string) error {
 	return err
 }
 
-func (c *cluster) curl(args ...string) (string, error) {
-	out, err := c.inside("curl", append([]string{"-fsS", "-m", "3"}, args...)...).CombinedOutput()
+func (m *machine) curl(args ...string) (string, error) {
+	out, err := m.inside("curl", append([]string{"-fsS", "-m", "3"}, args...)...).CombinedOutput()
 	return strings.TrimSpace(string(out)), err
 }

@@ -1,0 +1,277 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// crew is spread over the nodes that can take pods, and leaves a silent node soon.
+const crew = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: crew}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: crew}}
+  template:
+    metadata: {labels: {app: crew}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      tolerations:
+      - {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 1}
+      - {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 1}
+      topologySpreadConstraints:
+      - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, nodeTaintsPolicy: Honor, labelSelector: {matchLabels: {app: crew}}}
+      containers:
+      - name: sailor
+        image: e2e/sailor:v1
+        env: [{name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+        readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: crew}
+spec:
+  type: NodePort
+  selector: {app: crew}
+  ports: [{port: 80, targetPort: 8080, nodePort: 30088}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: muster}
+spec: {clusterIP: None, selector: {app: crew}, ports: [{port: 8080}]}
+`
+
+// TestTwoWorkers: a server and two workers on one switch. Pods and Services work across nodes; the pods of a node that
+// dies are replaced elsewhere; a node that was cut off, or comes back after a power failure, takes its orders.
+func TestTwoWorkers(t *testing.T) {
+	f := newFleet(t)
+	f.sailor = f.loadProgram("e2e/sailor:v1", "./sailor", f.workers...)
+	f.apply(crew)
+	f.kubectl("rollout", "status", "deployment/crew", "--timeout=60s")
+	before := f.crew()
+	for _, w := range f.workers {
+		if n := len(before[w.name]); n != 2 {
+			t.Fatalf("node %s has %d pods of %v, wanted 2", w.name, n, before)
+		}
+	}
+	f.checkServices(before)
+	f.checkOverlay(before)
+
+	east, west := f.workers[0], f.workers[1]
+	t.Log("cut off", west.name)
+	west.ip("link set uplink down")
+	f.waitReady(west, "Unknown")
+	f.waitAllOn(east)
+	f.checkReachable(east)
+	west.ip("link set uplink up")
+	f.waitReady(west, "True")
+	f.eventually(30*time.Second, "the pods that left the node have ended there", func() error { return f.noneOf(west, before[west.name]) })
+	f.scale(8)
+	f.checkServices(f.crew())
+
+	t.Log("power failure of", east.name)
+	before = f.crew()
+	east.crash()
+	f.waitReady(east, "Unknown")
+	f.waitAllOn(west)
+	f.plug(east)
+	f.join(east)
+	f.waitReady(east, "True")
+	f.scale(4) // of the eight on the other node
+	f.scale(8)
+	f.checkServices(f.crew())
+	f.checkOverlay(f.crew())
+	if err := f.noneOf(east, before[east.name]); err != nil {
+		t.Error(err)
+	}
+}
+
+// fleet is a server without a node and two workers.
+type fleet struct {
+	*cluster
+	*lan
+	workers []*machine
+	sailor  string // the program
+	token   string
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{lan: newLAN(t), cluster: &cluster{newMachine(t, "server")}}
+	f.plug(f.machine)
+	f.start("server", "--advertise-address", f.address(f.machine), "--node-monitor-grace-period", "5s")
+	out, err := f.tool(binary, "token", "create", "--data-dir", f.dir, "--advertise-address", f.address(f.machine)).Output()
+	if err != nil {
+		t.Fatalf("token create: %v", err)
+	}
+	f.token = strings.TrimSpace(string(out))
+	for _, name := range []string{"east", "west"} {
+		w := newMachine(t, name)
+		f.workers = append(f.workers, w)
+		f.plug(w)
+		f.join(w)
+	}
+	return f
+}
+
+func (f *fleet) join(w *machine) {
+	f.t.Helper()
+	w.start("node", "--advertise-address", f.address(w), "--node-lease-duration", "4s", "--join", "https://"+f.address(f.machine)+":6443", "--token", f.token)
+	f.waitReady(w, "True")
+}
+
+func (f *fleet) waitReady(w *machine, status string) {
+	f.t.Helper()
+	f.kubectl("wait", "--for=condition=Ready="+status, "node/"+w.name, "--timeout=60s")
+}
+
+func (f *fleet) scale(n int) {
+	f.t.Helper()
+	f.kubectl("scale", "deployment/crew", fmt.Sprintf("--replicas=%d", n))
+	f.kubectl("rollout", "status", "deployment/crew", "--timeout=60s")
+}
+
+// member is a running pod of the crew.
+type member struct{ name, ip string }
+
+// crew gives the pods of the crew that run, by node.
+func (f *fleet) crew() map[string][]member {
+	f.t.Helper()
+	out := f.kubectl("get", "pods", "-l", "app=crew", "-o",
+		`jsonpath={range .items[?(@.status.phase=="Running")]}{.metadata.name} {.spec.nodeName} {.status.podIP} {.metadata.deletionTimestamp}{"\n"}{end}`)
+	byNode := map[string][]member{}
+	for line := range strings.Lines(out) {
+		if fields := strings.Fields(line); len(fields) == 3 { // the fourth: being deleted
+			byNode[fields[1]] = append(byNode[fields[1]], member{fields[0], fields[2]})
+		}
+	}
+	return byNode
+}
+
+// checkServices: every pod reaches every other one by name, and every node by node port, whatever node they are on.
+func (f *fleet) checkServices(crew map[string][]member) {
+	f.t.Helper()
+	var all []string
+	for _, members := range crew {
+		for _, m := range members {
+			all = append(all, m.name)
+		}
+	}
+	slices.Sort(all)
+	answers := func(what string, fetch func() ([]byte, error)) {
+		f.t.Helper()
+		f.eventually(60*time.Second, what+" reaches all of "+fmt.Sprint(all), func() error {
+			out, err := fetch()
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			for _, name := range all {
+				if !strings.Contains(string(out), name) {
+					return fmt.Errorf("%s has not answered", name)
+				}
+			}
+			return nil
+		})
+	}
+	const calls = "60" // Services choose at random
+	address := f.kubectl("get", "service", "crew", "-o", "jsonpath={.spec.clusterIP}")
+	for _, w := range f.workers {
+		answers("the Service's address from node "+w.name, func() ([]byte, error) { return w.inside(f.sailor, "fetch", "http://"+address, calls).CombinedOutput() })
+		answers("the node port of "+w.name+" from the server", func() ([]byte, error) {
+			return f.inside(f.sailor, "fetch", "http://"+f.address(w)+":30088", calls).CombinedOutput()
+		})
+		pod := crew[w.name][0].name
+		answers("the Service's name from a pod on "+w.name, func() ([]byte, error) {
+			out, err := f.tryKubectl("", "exec", pod, "--", "/sailor", "fetch", "http://crew.default.svc.cluster.local", calls)
+			return []byte(out), err
+		})
+		f.eventually(20*time.Second, "a headless Service's name gives all pods' addresses on "+w.name, func() error {
+			out, err := f.tryKubectl("", "exec", pod, "--", "/sailor", "lookup", "muster.default.svc.cluster.local")
+			if err == nil && len(strings.Fields(out)) != len(all) {
+				err = fmt.Errorf("got %q", out)
+			}
+			return err
+		})
+	}
+}
+
+// checkOverlay: what pods of different nodes say to each other crosses the VXLAN links of both.
+func (f *fleet) checkOverlay(crew map[string][]member) {
+	f.t.Helper()
+	east, west := f.workers[0], f.workers[1]
+	sent, received := f.overlayPackets(east)
+	const calls = 5
+	f.kubectl("exec", crew[east.name][0].name, "--", "/sailor", "fetch", "http://"+crew[west.name][0].ip+":8080", strconv.Itoa(calls))
+	sentNow, receivedNow := f.overlayPackets(east)
+	if sentNow-sent < calls || receivedNow-received < calls {
+		f.t.Errorf("%d calls to another node's pod took %d packets out and %d in on the overlay", calls, sentNow-sent, receivedNow-received)
+	}
+}
+
+func (f *fleet) overlayPackets(m *machine) (sent, received int) {
+	f.t.Helper()
+	out, err := m.inside("ip", "-j", "-s", "link", "show", "dev", "knarr.vxlan").Output()
+	if err != nil {
+		f.t.Fatalf("the overlay's link on %s: %v", m.name, err)
+	}
+	var links []struct {
+		Stats64 struct {
+			RX struct{ Packets int }
+			TX struct{ Packets int }
+		}
+	}
+	if err := json.Unmarshal(out, &links); err != nil || len(links) != 1 {
+		f.t.Fatalf("ip -j link: %v\n%s", err, out)
+	}
+	return links[0].Stats64.TX.Packets, links[0].Stats64.RX.Packets
+}
+
+// waitAllOn waits until all of the crew is ready on one node.
+func (f *fleet) waitAllOn(w *machine) {
+	f.t.Helper()
+	f.eventually(60*time.Second, "the crew is replaced on "+w.name, func() error {
+		if out := f.kubectl("get", "deployment", "crew", "-o", "jsonpath={.status.readyReplicas}/{.spec.replicas}"); out[:1] != out[2:] {
+			return fmt.Errorf("ready are %s", out)
+		}
+		if crew := f.crew(); len(crew) != 1 || len(crew[w.name]) == 0 {
+			return fmt.Errorf("the crew is on %v", crew)
+		}
+		return nil
+	})
+}
+
+// checkReachable: the Service answers from a node, every time, although other nodes are gone.
+func (f *fleet) checkReachable(w *machine) {
+	f.t.Helper()
+	address := f.kubectl("get", "service", "crew", "-o", "jsonpath={.spec.clusterIP}")
+	if out, err := w.inside(f.sailor, "fetch", "http://"+address, "20").CombinedOutput(); err != nil {
+		f.t.Errorf("the Service does not answer on %s: %v %s", w.name, err, out)
+	}
+}
+
+// noneOf looks whether any of these pods' servers still runs on the machine.
+func (f *fleet) noneOf(w *machine, members []member) error {
+	for _, m := range members {
+		if out, err := f.tryKubectl("", "get", "pod", m.name); err == nil {
+			return fmt.Errorf("the pod is still there: %s", out)
+		}
+	}
+	crew := f.crew()[w.name]
+	running := 0
+	for _, pid := range w.processes() {
+		if syscall.Kill(pid, 0) == nil && commandLine(pid) == "/sailor" {
+			running++
+		}
+	}
+	if running > len(crew) {
+		return fmt.Errorf("%d containers run on %s for %d pods", running, w.name, len(crew))
+	}
+	return nil
+}

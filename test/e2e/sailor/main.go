@@ -1,0 +1,119 @@
+// Sailor is the container of the tests: a server that says who it is, and a client to look around with.
+//
+//	sailor serve          HTTP on :8080: / answers with $POD_NAME (or the host's name)
+//	sailor fetch URL [N]  prints what the URL answers, asked N times over connections of their own
+//	sailor lookup NAME    prints the name's addresses, one a line
+//	sailor say WORDS…     prints the words; what begins with @ is a file whose text is printed
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "sailor:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		args = []string{"serve"}
+	}
+	switch args[0] {
+	case "serve":
+		return serve()
+	case "fetch":
+		return fetch(args[1:])
+	case "lookup":
+		return lookup(args[1])
+	case "say":
+		return say(args[1:])
+	}
+	return fmt.Errorf("no command %s", args[0])
+}
+
+func serve() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	name := os.Getenv("POD_NAME")
+	if name == "" {
+		name, _ = os.Hostname()
+	}
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, name) })
+	server := &http.Server{Addr: ":8080", Handler: hello, ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		<-ctx.Done()
+		_ = server.Close()
+	}()
+	fmt.Println("listening on :8080 as", name)
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func fetch(args []string) error {
+	times := 1
+	if len(args) > 1 {
+		var err error
+		if times, err = strconv.Atoi(args[1]); err != nil {
+			return err
+		}
+	}
+	for range times {
+		if err := get(args[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func get(url string) error {
+	client := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	_, err = io.Copy(os.Stdout, resp.Body)
+	return err
+}
+
+func lookup(name string) error {
+	addresses, err := net.LookupHost(name)
+	if err != nil {
+		return err
+	}
+	fmt.Println(strings.Join(addresses, "\n"))
+	return nil
+}
+
+func say(words []string) error {
+	for i, word := range words {
+		if path, ok := strings.CutPrefix(word, "@"); ok {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			words[i] = strings.TrimSpace(string(text))
+		}
+	}
+	fmt.Println(strings.Join(words, " "))
+	return nil
+}
