@@ -40,6 +40,9 @@ type Attributes struct {
 	Warn func(text string)
 	// Annotate adds an audit annotation; never nil.
 	Annotate func(key, value string)
+
+	// Rounds is what mutators know of each other; Chain.Admit sets it.
+	Rounds *Rounds
 }
 
 // Plugin is one link of the chain. It implements Mutator, Validator or both.
@@ -63,8 +66,43 @@ type Validator interface {
 // Chain runs plugins in order.
 type Chain []Plugin
 
-// Admit runs every mutator that handles the operation.
+// Rounds tells mutators whether they see an object for the first time. Webhooks and policies change it in ways that
+// the plugins before them, and other webhooks, may want to see: then all mutators run once more (API reference,
+// reinvocationPolicy).
+type Rounds struct {
+	// Number is 0, or 1 when the chain runs again.
+	Number int
+	again  bool
+	states map[string]any
+}
+
+// Repeat asks for another round. There are at most two.
+func (r *Rounds) Repeat() { r.again = true }
+
+// State is what a plugin remembers between the rounds, made on first use.
+func (r *Rounds) State(plugin string, initial func() any) any {
+	if s, ok := r.states[plugin]; ok {
+		return s
+	}
+	if r.states == nil {
+		r.states = map[string]any{}
+	}
+	s := initial()
+	r.states[plugin] = s
+	return s
+}
+
+// Admit runs every mutator that handles the operation, and once more when one of them asks for that.
 func (c Chain) Admit(ctx context.Context, a *Attributes) error {
+	a.Rounds = &Rounds{}
+	if err := c.admit(ctx, a); err != nil || !a.Rounds.again {
+		return err
+	}
+	a.Rounds.Number = 1
+	return c.admit(ctx, a)
+}
+
+func (c Chain) admit(ctx context.Context, a *Attributes) error {
 	for _, p := range c {
 		if m, ok := p.(Mutator); ok && p.Handles(a.Operation) {
 			if err := m.Admit(ctx, a); err != nil {

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/auth"
@@ -48,15 +50,38 @@ func (s *Server) internal(e *endpoint, namespace, name string) *operation {
 
 // attributes describes the operation to admission.
 func (op *operation) attributes(what admission.Operation, obj, old runtime.Object) *admission.Attributes {
-	return &admission.Attributes{
+	a := &admission.Attributes{
 		User: op.user, Operation: what, Kind: op.gvk, Resource: op.endpoint.gvr, Subresource: op.subresource,
 		Namespace: op.namespace, Name: op.name, Object: obj, OldObject: old, Options: op.options, DryRun: op.dryRun,
 		Warn: op.warn, Annotate: func(string, string) {},
 	}
+	if u, ok := op.options.(*metav1.UpdateOptions); ok && what == admission.Create {
+		a.Options = &metav1.CreateOptions{DryRun: u.DryRun, FieldManager: u.FieldManager, FieldValidation: u.FieldValidation}
+	}
+	if op.endpoint.resource == (schema.GroupResource{Resource: "namespaces"}) {
+		a.Namespace = op.name // as its path has it
+	}
+	return a
 }
 
+// admit runs the mutating plugins. What they leave of managedFields must still be readable.
 func (op *operation) admit(ctx context.Context, a *admission.Attributes) error {
-	return op.forbidden(op.server.admission().Admit(ctx, a))
+	if a.Object == nil || op.fieldManager == "" {
+		return op.forbidden(op.server.admission().Admit(ctx, a))
+	}
+	acc, err := meta.Accessor(a.Object)
+	if err != nil {
+		return op.forbidden(op.server.admission().Admit(ctx, a)) // options of a connection have none
+	}
+	before := acc.GetManagedFields()
+	if err := op.forbidden(op.server.admission().Admit(ctx, a)); err != nil {
+		return err
+	}
+	if err := managedfields.ValidateManagedFields(acc.GetManagedFields()); err != nil {
+		op.warn(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: " + err.Error())
+		acc.SetManagedFields(before)
+	}
+	return nil
 }
 
 func (op *operation) validateAdmission(ctx context.Context, a *admission.Attributes) error {

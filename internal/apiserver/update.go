@@ -208,7 +208,13 @@ func (op *operation) prepareUpdate(ctx context.Context, obj runtime.Object, c cu
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(op.endpoint.gvk.GroupKind(), op.name, errs)
 	}
-	if err := op.validateAdmission(ctx, op.attributes(admission.Update, obj, c.obj)); err != nil {
+	a := op.attributes(admission.Update, obj, c.obj)
+	if op.subresource == "scale" {
+		if err := showScales(a); err != nil {
+			return err
+		}
+	}
+	if err := op.validateAdmission(ctx, a); err != nil {
 		return err
 	}
 	if r.strategy.Warnings != nil && op.subresource == "" {

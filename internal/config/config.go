@@ -78,7 +78,8 @@ type Config struct {
 	// ManifestURL is a manifest that this node fetches and runs.
 	ManifestURL string `json:"manifestURL,omitempty"`
 
-	// Disable names admission plugins that are off.
+	// EnableAdmission names admission plugins that are on besides the default ones; DisableAdmission names those that are off.
+	EnableAdmission  []string `json:"enableAdmission,omitempty"`
 	DisableAdmission []string `json:"disableAdmission,omitempty"`
 	// LogLevel is debug, info, warn or error. Default warn for up, info for the rest.
 	LogLevel string `json:"logLevel"`
@@ -134,6 +135,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 		f.StringVar(&c.StoreCert, "store-cert", c.StoreCert, "client certificate for the outside etcd, PEM file")
 		f.StringVar(&c.StoreKey, "store-key", c.StoreKey, "key of that certificate, PEM file")
 		f.DurationVar(&c.CompactionInterval.Duration, "compaction-interval", c.CompactionInterval.Duration, "how often old revisions are forgotten; 0 never")
+		f.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", c.EnableAdmission, "admission plugins that are on besides the default ones")
 		f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", c.DisableAdmission, "admission plugins that are off")
 	}
 	if groups&Controllers != 0 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/admission/webhook"
 	"github.com/knarr-project/knarr/internal/apiserver"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/node"
@@ -134,7 +135,7 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 	}
 	s.tokens = tokens
 	authorizer := auth.Authorizers{auth.Masters{}, nodes, policy}
-	chain, err := admission.Default(ctx, s.own(), admission.Config{Authorizer: authorizer, Roles: policy, Disable: s.cfg.DisableAdmission})
+	chain, err := s.admission(ctx, authorizer, policy)
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +156,15 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 		},
 	})
 	return policy, nil
+}
+
+// admission is the chain with webhooks and policies in their places.
+func (s *server) admission(ctx context.Context, authorizer auth.Authorizer, roles *rbac.Authorizer) (admission.Chain, error) {
+	hooks := webhook.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer, Resolve: client.NewRoutes(ctx, s.own()).Resolve}
+	return admission.Default(ctx, s.own(), admission.Config{
+		Authorizer: authorizer, Roles: roles, Enable: s.cfg.EnableAdmission, Disable: s.cfg.DisableAdmission,
+		MutatingWebhook: webhook.NewMutating(ctx, hooks), ValidatingWebhook: webhook.NewValidating(ctx, hooks),
+	})
 }
 
 func (s *server) serve(ctx context.Context, listener net.Listener, policy *rbac.Authorizer) (func() error, error) {

@@ -1,0 +1,260 @@
+package cel
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"k8s.io/apimachinery/pkg/util/version"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/common"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/apiserver/pkg/cel/lazy"
+	"k8s.io/apiserver/pkg/cel/library"
+	"k8s.io/apiserver/pkg/cel/mutation"
+)
+
+// Scope says which variables expressions see besides object, oldObject, request and namespaceObject.
+type Scope struct {
+	// Params adds params, Authorizer adds authorizer and authorizer.requestResource.
+	Params, Authorizer bool
+	// Patches adds the types that mutations are made of: Object, JSONPatch and what helps to make them.
+	Patches bool
+	// Stored expressions have been accepted already, perhaps by a newer server: they may use all there is, new ones only
+	// what the version before understands as well.
+	Stored bool
+}
+
+// Typed narrows the types of variables for type checking.
+type Typed struct {
+	// Object and Params are dynamic when nil.
+	Object, Params *cel.Type
+	// Provider knows the types, and everything that the provider that it is given knows.
+	Provider func(types.Provider) types.Provider
+}
+
+// What expressions may return.
+var (
+	Bool        = []*cel.Type{cel.BoolType}
+	String      = []*cel.Type{cel.StringType}
+	StringOrNot = []*cel.Type{cel.StringType, cel.NullType}
+	Anything    = []*cel.Type{cel.AnyType}
+	Object      = []*cel.Type{types.NewObjectType(mutation.ObjectTypeName)}
+	JSONPatch   = []*cel.Type{types.NewListType(types.NewObjectType(mutation.JSONPatchTypeName))}
+)
+
+// Program is a compiled expression, or why it could not be compiled.
+type Program struct {
+	Expression string
+	Err        error
+	program    cel.Program
+	// Type is what the expression returns.
+	Type *cel.Type
+}
+
+// Compiler compiles expressions of one scope. Not safe for concurrent use until its variables are declared.
+type Compiler struct {
+	env       *cel.Env
+	variables *variables
+	programs  []namedProgram
+}
+
+type namedProgram struct {
+	name string
+	Program
+}
+
+var environments sync.Map // of Scope to *cel.Env
+
+// New prepares a compiler. The environments of the few scopes are made once, when first needed.
+func New(scope Scope) (*Compiler, error) {
+	if env, ok := environments.Load(scope); ok {
+		return &Compiler{env: env.(*cel.Env)}, nil
+	}
+	env, err := newEnvironment(scope, Typed{})
+	if err != nil {
+		return nil, err
+	}
+	environments.Store(scope, env)
+	return &Compiler{env: env}, nil
+}
+
+// NewTyped prepares a compiler that knows more about types than New's.
+func NewTyped(scope Scope, typed Typed) (*Compiler, error) {
+	env, err := newEnvironment(scope, typed)
+	return &Compiler{env: env}, err
+}
+
+func newEnvironment(scope Scope, typed Typed) (*cel.Env, error) {
+	any := func(t *cel.Type) *cel.Type {
+		if t == nil {
+			return cel.DynType
+		}
+		return t
+	}
+	request, namespace := requestType(), namespaceType()
+	options := []cel.EnvOption{
+		cel.Variable("object", any(typed.Object)), cel.Variable("oldObject", any(typed.Object)),
+		cel.Variable("request", request.CelType()), cel.Variable("namespaceObject", namespace.CelType()),
+	}
+	if scope.Params {
+		options = append(options, cel.Variable("params", any(typed.Params)))
+	}
+	if scope.Authorizer {
+		options = append(options, cel.Variable("authorizer", library.AuthorizerType), cel.Variable("authorizer.requestResource", library.ResourceCheckType))
+	}
+	if scope.Patches {
+		options = append(options, common.ResolverEnvOption(&mutation.DynamicTypeResolver{}), environment.UnversionedLib(library.JSONPatch))
+	}
+	set, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(environment.VersionedOptions{
+		IntroducedVersion: version.MajorMinor(1, 0), EnvOptions: options,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("CEL environment: %w", err)
+	}
+	env := set.NewExpressionsEnv()
+	if scope.Stored {
+		env = set.StoredExpressionsEnv()
+	}
+	env, err = env.Extend(cel.CustomTypeProvider(declared(env.CELTypeProvider(), request, namespace)))
+	if err == nil && typed.Provider != nil {
+		env, err = env.Extend(cel.CustomTypeProvider(typed.Provider(env.CELTypeProvider())))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("CEL environment: %w", err)
+	}
+	return env, nil
+}
+
+// Compile makes a program of an expression that returns one of the types.
+func (c *Compiler) Compile(expression string, returns []*cel.Type) Program {
+	p := Program{Expression: expression}
+	ast, issues := c.env.Compile(expression)
+	if err := issues.Err(); err != nil {
+		p.Err = fmt.Errorf("compilation failed: %w", err)
+		return p
+	}
+	p.Type = ast.OutputType()
+	if !returnsOne(p.Type, returns) {
+		p.Err = errors.New("must evaluate to " + typeNames(returns))
+		return p
+	}
+	program, err := c.env.Program(ast, cel.InterruptCheckFrequency(celconfig.CheckFrequency))
+	if err != nil {
+		p.Err = fmt.Errorf("program instantiation failed: %w", err)
+		return p
+	}
+	p.program = program
+	return p
+}
+
+func returnsOne(got *cel.Type, allowed []*cel.Type) bool {
+	for _, t := range allowed {
+		if t == cel.AnyType || got.IsExactType(t) {
+			return true
+		}
+	}
+	return false
+}
+
+func typeNames(of []*cel.Type) string {
+	names := make([]string, len(of))
+	for i, t := range of {
+		names[i] = t.String()
+	}
+	if len(names) == 1 {
+		return names[0]
+	}
+	return "one of " + fmt.Sprint(names)
+}
+
+// Declare compiles the composite variable variables.NAME, which expressions compiled afterwards see.
+func (c *Compiler) Declare(name, expression string) (Program, error) {
+	if c.variables == nil {
+		c.variables = &variables{Provider: c.env.CELTypeProvider(), fields: map[string]*cel.Type{}}
+		env, err := c.env.Extend(cel.CustomTypeProvider(c.variables), cel.Variable("variables", variablesType))
+		if err != nil {
+			return Program{}, fmt.Errorf("CEL environment: %w", err)
+		}
+		c.env = env
+	}
+	p := c.Compile(expression, Anything)
+	c.variables.fields[name] = cel.DynType
+	if p.Err == nil {
+		c.variables.fields[name] = p.Type
+	}
+	c.programs = append(c.programs, namedProgram{name, p})
+	return p, nil
+}
+
+const variablesTypeName = "kubernetes.variables"
+
+var variablesType = types.NewObjectType(variablesTypeName)
+
+// variables is the type of the composite variables that are declared so far.
+type variables struct {
+	types.Provider
+	fields map[string]*cel.Type
+}
+
+// FindStructType implements types.Provider.
+func (v *variables) FindStructType(name string) (*types.Type, bool) {
+	if name == variablesTypeName {
+		return types.NewTypeTypeWithParam(variablesType), true
+	}
+	return v.Provider.FindStructType(name)
+}
+
+// FindStructFieldNames implements types.Provider.
+func (v *variables) FindStructFieldNames(name string) ([]string, bool) {
+	if name != variablesTypeName {
+		return v.Provider.FindStructFieldNames(name)
+	}
+	var names []string
+	for field := range v.fields {
+		names = append(names, field)
+	}
+	return names, true
+}
+
+// FindStructFieldType implements types.Provider.
+func (v *variables) FindStructFieldType(name, field string) (*types.FieldType, bool) {
+	if name != variablesTypeName {
+		return v.Provider.FindStructFieldType(name, field)
+	}
+	t, ok := v.fields[field]
+	return &types.FieldType{Type: t}, ok
+}
+
+// lazyVariables are the composite variables of an evaluation.
+func (c *Compiler) lazyVariables(e *Evaluation) *lazy.MapValue {
+	m := lazy.NewMapValue(variablesType)
+	for _, p := range c.programs {
+		m.Append(p.name, func(*lazy.MapValue) ref.Val {
+			v, err := e.Eval(p.Program)
+			if err != nil {
+				return types.NewErr("composited variable %q fails to evaluate: %s", p.name, err)
+			}
+			return v
+		})
+	}
+	return m
+}
+
+// IsIdentifier says whether a name can be that of a composite variable.
+func IsIdentifier(name string) bool {
+	for i, r := range name {
+		letter := r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		if !letter && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+	}
+	return name != "" && !strings.Contains(reserved, " "+name+" ")
+}
+
+// reserved are the words that the language keeps for itself (CEL specification, syntax).
+const reserved = " true false null in as break const continue else for function if import let loop package namespace return var void while "

@@ -1,0 +1,65 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"github.com/knarr-project/knarr/internal/admission/cel"
+)
+
+// Conditions are the matchConditions of a webhook or policy, compiled when the first write gets that far.
+type Conditions struct {
+	prepare func() (*cel.Compiler, []cel.Program, error)
+}
+
+// NewConditions prepares conditions over the variables of the scope.
+func NewConditions(conditions []admissionregistrationv1.MatchCondition, scope cel.Scope) *Conditions {
+	return &Conditions{prepare: onceValues(func() (*cel.Compiler, []cel.Program, error) {
+		compiler, err := cel.New(scope)
+		if err != nil {
+			return nil, nil, err
+		}
+		programs := make([]cel.Program, len(conditions))
+		for i := range conditions {
+			programs[i] = compiler.Compile(conditions[i].Expression, cel.Bool)
+		}
+		return compiler, programs, nil
+	})}
+}
+
+func onceValues[A, B any](f func() (A, B, error)) func() (A, B, error) {
+	var once sync.Once
+	var a A
+	var b B
+	var err error
+	return func() (A, B, error) {
+		once.Do(func() { a, b, err = f() })
+		return a, b, err
+	}
+}
+
+// Match: the write is not wanted when any condition is false, else it is an error when any can not be evaluated.
+func (c *Conditions) Match(ctx context.Context, in cel.Input) (bool, error) {
+	compiler, programs, err := c.prepare()
+	if err != nil || len(programs) == 0 {
+		return err == nil, err
+	}
+	e := compiler.Evaluate(ctx, in, cel.BudgetMatchConditions)
+	var problems []error
+	for _, p := range programs {
+		value, err := e.Eval(p)
+		switch {
+		case errors.Is(err, cel.ErrBudget):
+			return false, errors.New("match conditions ran out of cost budget")
+		case err != nil:
+			problems = append(problems, err)
+		case value.Value() != true:
+			return false, nil
+		}
+	}
+	return len(problems) == 0, utilerrors.NewAggregate(problems)
+}

@@ -1,0 +1,202 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionv1beta1 "k8s.io/api/admission/v1beta1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+// caller sends reviews to one endpoint and keeps connections to it.
+type caller struct {
+	rest      rest.Interface
+	transport *http.Transport
+}
+
+const (
+	defaultServicePort = 443
+	// idleConnections are kept per endpoint: as many as commonly are in flight at once.
+	idleConnections = 25
+	// maxResponse bounds what a webhook may answer: an object with patches of all of it fits.
+	maxResponse = 16 << 20
+)
+
+var reviews = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{admissionv1.AddToScheme, admissionv1beta1.AddToScheme} {
+		if err := add(s); err != nil {
+			panic(err) // two published packages that do not fit together
+		}
+	}
+	metav1.AddToGroupVersion(s, metav1.Unversioned)
+	return s
+}()
+
+var codecs = serializer.NewCodecFactory(reviews)
+
+func sameEndpoint(a, b admissionregistrationv1.WebhookClientConfig) bool {
+	if !bytes.Equal(a.CABundle, b.CABundle) || (a.URL == nil) != (b.URL == nil) || (a.Service == nil) != (b.Service == nil) {
+		return false
+	}
+	if a.URL != nil && *a.URL != *b.URL {
+		return false
+	}
+	if a.Service == nil {
+		return true
+	}
+	path := func(p *string) string {
+		if p == nil {
+			return ""
+		}
+		return *p
+	}
+	return a.Service.Namespace == b.Service.Namespace && a.Service.Name == b.Service.Name && servicePort(a.Service) == servicePort(b.Service) && path(a.Service.Path) == path(b.Service.Path)
+}
+
+func servicePort(s *admissionregistrationv1.ServiceReference) int32 {
+	if s.Port == nil {
+		return defaultServicePort
+	}
+	return *s.Port
+}
+
+// newCaller prepares the client of an endpoint: a URL, or a Service, which is verified by the name NAME.NAMESPACE.svc.
+func newCaller(endpoint admissionregistrationv1.WebhookClientConfig, resolve func(ctx context.Context, namespace, name string, port int32) (string, error)) (*caller, error) {
+	secure := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	if len(endpoint.CABundle) > 0 {
+		secure.RootCAs = x509.NewCertPool()
+		if !secure.RootCAs.AppendCertsFromPEM(endpoint.CABundle) {
+			return nil, errors.New("unable to load root certificates: unable to parse bytes as PEM block")
+		}
+	}
+	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSClientConfig: secure, TLSHandshakeTimeout: 10 * time.Second,
+		// Without HTTP/2, connections spread over the endpoints of a Service.
+		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}, MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: 90 * time.Second,
+	}
+	config := &rest.Config{UserAgent: "kube-apiserver-admission", QPS: -1, ContentConfig: rest.ContentConfig{NegotiatedSerializer: codecs.WithoutConversion()}}
+	switch {
+	case endpoint.Service != nil:
+		s := endpoint.Service
+		secure.ServerName = s.Name + "." + s.Namespace + ".svc"
+		config.Host = "https://" + net.JoinHostPort(secure.ServerName, strconv.Itoa(int(servicePort(s))))
+		if s.Path != nil {
+			config.APIPath = *s.Path
+		}
+		transport.Proxy = nil
+		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			address, err := resolve(ctx, s.Namespace, s.Name, servicePort(s))
+			if err != nil {
+				return nil, err
+			}
+			return dialer.DialContext(ctx, network, address)
+		}
+	case endpoint.URL != nil:
+		u, err := url.Parse(*endpoint.URL)
+		if err != nil {
+			return nil, fmt.Errorf("unparsable URL: %w", err)
+		}
+		config.Host, config.APIPath = u.Scheme+"://"+u.Host, u.Path
+	default:
+		return nil, errors.New("webhook configuration must have either service or URL")
+	}
+	client, err := rest.UnversionedRESTClientForConfigAndClient(config, &http.Client{Transport: limited{transport}})
+	return &caller{rest: client, transport: transport}, err
+}
+
+// close ends idle connections; requests under way end as they would.
+func (c *caller) close() { c.transport.CloseIdleConnections() }
+
+// limited cuts answers off that are larger than any honest one.
+type limited struct{ http.RoundTripper }
+
+func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := l.RoundTripper.RoundTrip(r)
+	if err == nil {
+		response.Body = http.MaxBytesReader(nil, response.Body, maxResponse)
+	}
+	return response, err
+}
+
+// ask sends the review and gives the answer; a write that the hook allows or refuses is no error.
+func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error) {
+	c, err := h.client()
+	if err != nil {
+		return nil, fmt.Errorf("could not get REST client: %w", err)
+	}
+	if err := e.encode(); err != nil {
+		return nil, err
+	}
+	version, err := reviewVersion(h.versions)
+	if err != nil {
+		return nil, err
+	}
+	timeout := h.timeout
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if deadline, ok := ctx.Deadline(); ok {
+		// What the webhook is told is in whole seconds, and not less than one.
+		left := time.Duration(math.Ceil(time.Until(deadline).Seconds())) * time.Second
+		timeout = min(timeout, max(left, time.Second))
+	}
+	body, err := reviewBody(e, version, uid)
+	if err != nil {
+		return nil, err
+	}
+	result := c.rest.Post().Timeout(timeout).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx)
+	if err := result.Error(); err != nil {
+		return nil, fmt.Errorf("failed to call webhook: %w", err)
+	}
+	raw, err := result.Raw()
+	if err != nil {
+		return nil, fmt.Errorf("failed to call webhook: %w", err)
+	}
+	a, err := readAnswer(raw, version, uid)
+	if err != nil {
+		return nil, fmt.Errorf("received invalid webhook response: %w", err)
+	}
+	return a, nil
+}
+
+// reviewVersion is the first of the hook's versions that we speak.
+func reviewVersion(versions []string) (string, error) {
+	for _, v := range versions {
+		if v == "v1" || v == "v1beta1" {
+			return v, nil
+		}
+	}
+	if len(versions) == 0 {
+		return "v1beta1", nil
+	}
+	return "", fmt.Errorf("webhook does not accept known AdmissionReview versions (%s)", strings.Join([]string{"v1", "v1beta1"}, ", "))
+}
+
+// reviewBody is the AdmissionReview. Both versions have the same fields.
+func reviewBody(e *encoded, version, uid string) ([]byte, error) {
+	request := e.Request()
+	request.UID = types.UID(uid)
+	request.Object, request.OldObject = runtime.RawExtension{Raw: e.object}, runtime.RawExtension{Raw: e.oldObject}
+	review := admissionv1.AdmissionReview{Request: request}
+	review.APIVersion, review.Kind = admissionv1.GroupName+"/"+version, "AdmissionReview"
+	return json.Marshal(&review)
+}

@@ -1,0 +1,215 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/admission/cel"
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// Config of both plugins.
+type Config struct {
+	// Client reads configurations, namespaces and Services.
+	Client client.Interface
+	Served admission.Served
+	// Authorizer answers match conditions.
+	Authorizer auth.Authorizer
+	// Resolve finds where connections to a Service go: HOST:PORT.
+	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
+}
+
+// hook is one webhook. Everything but its client is fixed.
+type hook struct {
+	configuration string
+	index         int // in its configuration
+	position      int // among all of the plugin
+	name          string
+	endpoint      admissionregistrationv1.WebhookClientConfig
+	matcher       *admission.Matcher
+	conditions    *admission.Conditions
+	versions      []string
+	timeout       time.Duration
+	ignoreFailure bool
+	safeToTry     bool // has no side effects on dry run
+	again         bool // reinvocationPolicy IfNeeded
+	client        func() (*caller, error)
+}
+
+// id is the hook's among all of the plugin.
+func (h *hook) id() string { return fmt.Sprintf("%s/%d/%s", h.configuration, h.index, h.name) }
+
+const defaultTimeout = 10 * time.Second
+
+// newHook prepares a webhook; the two kinds differ in one field only.
+func newHook(configuration string, index int, w *admissionregistrationv1.MutatingWebhook, config *Config) *hook {
+	rules := make([]admissionregistrationv1.NamedRuleWithOperations, len(w.Rules))
+	for i := range w.Rules {
+		rules[i].RuleWithOperations = w.Rules[i]
+	}
+	h := &hook{
+		configuration: configuration, index: index, name: w.Name, endpoint: w.ClientConfig, versions: w.AdmissionReviewVersions, timeout: defaultTimeout,
+		matcher: admission.NewMatcher(admission.Criteria{Rules: rules, MatchPolicy: w.MatchPolicy,
+			NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector}),
+		conditions: admission.NewConditions(w.MatchConditions, cel.Scope{Authorizer: true, Stored: true}),
+	}
+	if w.TimeoutSeconds != nil {
+		h.timeout = time.Duration(*w.TimeoutSeconds) * time.Second
+	}
+	h.ignoreFailure = w.FailurePolicy != nil && *w.FailurePolicy == admissionregistrationv1.Ignore
+	h.safeToTry = w.SideEffects != nil && (*w.SideEffects == admissionregistrationv1.SideEffectClassNone || *w.SideEffects == admissionregistrationv1.SideEffectClassNoneOnDryRun)
+	h.again = w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy
+	h.client = sync.OnceValues(func() (*caller, error) { return newCaller(h.endpoint, config.Resolve) })
+	return h
+}
+
+// source keeps hooks prepared while their configurations stay the same.
+type source[T client.Object] struct {
+	view    *client.Lazy[T]
+	prepare func(T) []*hook
+
+	mu       sync.Mutex
+	seen     []T
+	prepared []*hook
+}
+
+// hooks of all configurations, by the configurations' names.
+func (s *source[T]) hooks() ([]*hook, error) {
+	view, err := s.view.View()
+	if err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("read webhook configurations: %w", err))
+	}
+	now := view.List("", nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.EqualFunc(now, s.seen, func(a, b T) bool { return any(a) == any(b) }) {
+		return s.prepared, nil
+	}
+	kept := map[string]*hook{}
+	for _, h := range s.prepared {
+		kept[h.id()] = h
+	}
+	slices.SortStableFunc(now, func(a, b T) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	var prepared []*hook
+	for _, configuration := range now {
+		for _, h := range s.prepare(configuration) {
+			if old := kept[h.id()]; old != nil && sameEndpoint(old.endpoint, h.endpoint) {
+				h.client = old.client
+				delete(kept, h.id())
+			}
+			h.position = len(prepared)
+			prepared = append(prepared, h)
+		}
+	}
+	for _, gone := range kept {
+		if c, err := gone.client(); err == nil {
+			c.close()
+		}
+	}
+	s.seen, s.prepared = now, prepared
+	return prepared, nil
+}
+
+// shown is a write in the forms that hooks want, each encoded once.
+type shown struct {
+	*admission.Attributes
+	config *Config
+	forms  map[admission.Form]*encoded
+	input  map[admission.Form]cel.Input
+}
+
+type encoded struct {
+	*admission.Versioned
+	object, oldObject []byte
+}
+
+func show(a *admission.Attributes, config *Config) *shown {
+	return &shown{Attributes: a, config: config, forms: map[admission.Form]*encoded{}, input: map[admission.Form]cel.Input{}}
+}
+
+// changed forgets the forms of an object that is another one now.
+func (s *shown) changed() {
+	clear(s.forms)
+	clear(s.input)
+}
+
+func (s *shown) in(form admission.Form) (*encoded, error) {
+	if e, ok := s.forms[form]; ok {
+		return e, nil
+	}
+	v, err := s.In(s.config.Served, form)
+	if err != nil {
+		return nil, err
+	}
+	e := &encoded{Versioned: v}
+	s.forms[form] = e
+	s.input[form] = v.Expressions(s.config.Authorizer, nil)
+	return e, nil
+}
+
+// encode makes the JSON of the objects.
+func (e *encoded) encode() (err error) {
+	if e.object == nil {
+		if e.object, err = encodeObject(e.Object); err != nil {
+			return err
+		}
+	}
+	if e.oldObject == nil {
+		e.oldObject, err = encodeObject(e.OldObject)
+	}
+	return err
+}
+
+// wants says whether the hook is to be asked, and about which form of the write.
+func (h *hook) wants(ctx context.Context, s *shown, namespaces admission.Namespaces) (*encoded, error) {
+	form, ok, err := h.matcher.Matches(ctx, s.Attributes, s.config.Served, namespaces)
+	if err != nil {
+		if isStatus(err) {
+			return nil, err
+		}
+		return nil, apierrors.NewInternalError(err)
+	}
+	if !ok {
+		return nil, nil
+	}
+	e, err := s.in(form)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	switch ok, err = h.conditions.Match(ctx, s.input[form]); {
+	case err != nil && h.ignoreFailure:
+		return nil, nil
+	case err != nil:
+		return nil, apierrors.NewForbidden(s.Resource.GroupResource(), s.Name, err)
+	case !ok:
+		return nil, nil
+	}
+	if s.DryRun && !h.safeToTry {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.name))
+	}
+	return e, nil
+}
+
+// failed is what becomes of a write about which the hook could not be asked.
+func (h *hook) failed(s *shown, kind string, round int, err error) error {
+	if h.ignoreFailure {
+		s.Annotate(fmt.Sprintf("failed-open.%s.webhook.admission.k8s.io/round_%d_index_%d", kind, round, h.position), h.name)
+		return nil
+	}
+	return apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: %w", h.name, err))
+}
+
+func isStatus(err error) bool {
+	var s apierrors.APIStatus
+	return errors.As(err, &s)
+}

@@ -1,0 +1,81 @@
+package webhook
+
+import (
+	"encoding/json"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/admission"
+)
+
+func TestAnswersAreHeldToTheirVersion(t *testing.T) {
+	for _, test := range []struct{ name, version, body, err string }{
+		{"allowed", "v1", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u","allowed":true}}`, ""},
+		{"no response", "v1", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`, "expected webhook response to have a response stanza"},
+		{"of another version", "v1", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","response":{"uid":"u"}}`,
+			"expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got admission.k8s.io/v1beta1, Kind=AdmissionReview"},
+		{"to another request", "v1", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"x"}}`, `expected response.uid="u", got "x"`},
+		{"a patch without type", "v1", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u","patch":"W10="}}`,
+			"webhook returned response.patch but not response.patchType"},
+		{"v1beta1 was not strict", "v1beta1", `{"response":{"allowed":true,"patch":"W10="}}`, ""},
+		{"v1beta1 without response", "v1beta1", `{}`, "webhook response was absent"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := readAnswer([]byte(test.body), test.version, "u")
+			if got := text(err); got != test.err {
+				t.Errorf("the error is %q, want %q", got, test.err)
+			}
+		})
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestRefusalsAreErrorsWhateverTheWebhookSays(t *testing.T) {
+	h := &hook{name: "a.b.c"}
+	for _, test := range []struct {
+		result *metav1.Status
+		text   string
+		code   int32
+	}{
+		{nil, `admission webhook "a.b.c" denied the request without explanation`, 400},
+		{&metav1.Status{Code: 200, Status: "Success", Message: "no"}, `admission webhook "a.b.c" denied the request: no`, 400},
+		{&metav1.Status{Code: 418, Reason: "Teapot"}, `admission webhook "a.b.c" denied the request: Teapot`, 418},
+	} {
+		err := h.refusal(test.result)
+		status := err.(interface{ Status() metav1.Status })
+		if s := status.Status(); s.Message != test.text || s.Code != test.code || s.Status != metav1.StatusFailure {
+			t.Errorf("%v gives %+v", test.result, s)
+		}
+	}
+}
+
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u","allowed":true,"patchType":"JSONPatch","patch":"W3sib3AiOiJyZW1vdmUiLCJwYXRoIjoiL2RhdGEifV0="}}`))
+	f.Add([]byte(`{"response":{"patch":"W3sib3AiOiJhZGQiLCJwYXRoIjoiL2RhdGEvYiIsInZhbHVlIjoxfV0="}}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, version := range []string{"v1", "v1beta1"} {
+			a, err := readAnswer(body, version, "u")
+			if err != nil {
+				continue
+			}
+			kind := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+			obj := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, Data: map[string]string{"a": "b"}}
+			raw, err := json.Marshal(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := &encoded{Versioned: &admission.Versioned{Attributes: &admission.Attributes{Operation: admission.Create}, Form: admission.Form{Kind: kind}, Object: obj}, object: raw}
+			if len(a.patch) > 0 {
+				_, _ = patched(e, a.patch)
+			}
+		}
+	})
+}

@@ -1,0 +1,101 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/google/uuid"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// Validating is the plugin ValidatingAdmissionWebhook.
+type Validating struct {
+	config     Config
+	namespaces admission.Namespaces
+	source     source[*admissionregistrationv1.ValidatingWebhookConfiguration]
+}
+
+var _ admission.Validator = (*Validating)(nil)
+
+// NewValidating makes the plugin; it reads configurations until ctx ends.
+func NewValidating(ctx context.Context, config Config) *Validating {
+	p := &Validating{config: config, namespaces: admission.NewNamespaces(ctx, config.Client)}
+	p.source.view = client.NewLazy[*admissionregistrationv1.ValidatingWebhookConfiguration](ctx, config.Client, nil)
+	p.source.prepare = func(c *admissionregistrationv1.ValidatingWebhookConfiguration) []*hook {
+		hooks := make([]*hook, len(c.Webhooks))
+		for i, w := range c.Webhooks {
+			hooks[i] = newHook(c.Name, i, &admissionregistrationv1.MutatingWebhook{
+				Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy,
+				NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector, SideEffects: w.SideEffects, TimeoutSeconds: w.TimeoutSeconds,
+				AdmissionReviewVersions: w.AdmissionReviewVersions, MatchConditions: w.MatchConditions,
+			}, &p.config)
+		}
+		return hooks
+	}
+	return p
+}
+
+// Name implements admission.Plugin.
+func (p *Validating) Name() string { return "ValidatingAdmissionWebhook" }
+
+// Handles implements admission.Plugin.
+func (p *Validating) Handles(admission.Operation) bool { return true }
+
+// Validate implements admission.Validator: all hooks that want to see the write are asked at once.
+func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) error {
+	if a.IsAdmissionConfiguration() {
+		return nil
+	}
+	hooks, err := p.source.hooks()
+	if err != nil || len(hooks) == 0 {
+		return err
+	}
+	s := show(a, &p.config)
+	var wanted []*hook
+	var reviews []*encoded
+	for _, h := range hooks {
+		e, err := h.wants(ctx, s, p.namespaces)
+		if err != nil {
+			return err
+		}
+		if e == nil {
+			continue
+		}
+		if err := e.encode(); err != nil { // before several goroutines read it
+			return err
+		}
+		wanted, reviews = append(wanted, h), append(reviews, e)
+	}
+	answers, errs := make([]*answer, len(wanted)), make([]error, len(wanted))
+	var all sync.WaitGroup
+	for i, h := range wanted {
+		all.Go(func() { answers[i], errs[i] = h.ask(ctx, reviews[i], uuid.NewString()) })
+	}
+	all.Wait()
+	var first error
+	for i, h := range wanted {
+		if err := h.judge(s, answers[i], errs[i]); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// judge is what one hook's answer means for the write.
+func (h *hook) judge(s *shown, a *answer, err error) error {
+	if err != nil {
+		return h.failed(s, "validating", 0, err)
+	}
+	h.report(a, s)
+	if len(a.patch) > 0 {
+		return h.failed(s, "validating", 0, fmt.Errorf("validating webhook returned a patch"))
+	}
+	if !a.allowed {
+		return h.refusal(a.result)
+	}
+	return nil
+}

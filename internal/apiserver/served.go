@@ -1,0 +1,125 @@
+package apiserver
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+
+	"github.com/knarr-project/knarr/internal/admission"
+)
+
+// served tells admission what the server serves.
+type served struct{ *Server }
+
+// Served is what admission needs to know about the kinds that there are.
+func (s *Server) Served() admission.Served { return served{s} }
+
+// Forms implements admission.Served.
+func (s served) Forms(res schema.GroupVersionResource, subresource string) (forms []admission.Form) {
+	e, ok := s.endpoints.find(res)
+	if !ok {
+		return nil
+	}
+	shown := []schema.GroupResource{e.resource}
+	shown = append(shown, e.shownBy...)
+	for _, gr := range shown {
+		r := e.registry
+		if gr != e.resource {
+			r = s.endpoints.registry(gr.Group, gr.Resource)
+		}
+		versions := r.kind.Served
+		if len(versions) == 0 {
+			versions = []string{r.kind.Kind.Version}
+		}
+		for _, version := range versions {
+			if form, ok := s.form(gr.WithVersion(version), subresource); ok {
+				forms = append(forms, form)
+			}
+		}
+	}
+	return forms
+}
+
+func (s served) form(res schema.GroupVersionResource, subresource string) (admission.Form, bool) {
+	e, ok := s.endpoints.find(res)
+	if !ok {
+		return admission.Form{}, false
+	}
+	form := admission.Form{Resource: res, Kind: e.gvk}
+	if subresource != "" {
+		sub, ok := e.kind.Subresource(subresource)
+		if !ok {
+			return form, false
+		}
+		if sub.Kind.GroupKind() != e.gvk.GroupKind() {
+			form.Kind = sub.Kind
+		}
+	}
+	return form, true
+}
+
+// own tells whether an object is of the kind that the endpoint serves, not of a subresource's.
+func (e *endpoint) own(obj runtime.Object) bool {
+	if _, ok := obj.(runtime.Unstructured); ok {
+		return obj.GetObjectKind().GroupVersionKind().Kind == e.gvk.Kind
+	}
+	kinds, err := kindOf(obj)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(kinds, func(k schema.GroupVersionKind) bool { return k.Kind == e.gvk.Kind })
+}
+
+// FromHub implements admission.Served.
+func (s served) FromHub(res schema.GroupVersionResource, obj runtime.Object) (runtime.Object, error) {
+	e, ok := s.endpoints.find(res)
+	if !ok {
+		return nil, fmt.Errorf("%s is not served", res)
+	}
+	if !e.own(obj) {
+		return obj, nil
+	}
+	return e.fromHub(obj)
+}
+
+// ToHub implements admission.Served.
+func (s served) ToHub(res schema.GroupVersionResource, obj runtime.Object) (runtime.Object, error) {
+	e, ok := s.endpoints.find(res)
+	if !ok {
+		return nil, fmt.Errorf("%s is not served", res)
+	}
+	if !e.own(obj) {
+		return obj, nil
+	}
+	return e.toHub(obj)
+}
+
+// ByKind implements admission.Served.
+func (s served) ByKind(kind schema.GroupVersionKind) (res schema.GroupVersionResource, namespaced, ok bool) {
+	for _, list := range s.discovery.Lists() {
+		if list.GroupVersion != kind.GroupVersion().String() {
+			continue
+		}
+		for i := range list.APIResources {
+			r := &list.APIResources[i]
+			if r.Kind == kind.Kind && !strings.Contains(r.Name, "/") {
+				return kind.GroupVersion().WithResource(r.Name), r.Namespaced, true
+			}
+		}
+	}
+	return schema.GroupVersionResource{}, false, false
+}
+
+// TypeConverter implements admission.Served.
+func (s served) TypeConverter(res schema.GroupVersionResource) (managedfields.TypeConverter, error) {
+	e, ok := s.endpoints.find(res)
+	if !ok {
+		return nil, &meta.NoResourceMatchError{PartialResource: res}
+	}
+	return e.typeConverter(), nil
+}

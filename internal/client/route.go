@@ -1,0 +1,91 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Routes finds where a Service's connections go, for the API server's own calls to Services: webhooks, aggregated
+// servers. It answers from Views, with an endpoint's address: neither the proxy's rules nor DNS need to be there yet.
+type Routes struct {
+	services *Lazy[*corev1.Service]
+	slices   *Lazy[*discoveryv1.EndpointSlice]
+}
+
+const sliceByService = "service"
+
+// NewRoutes reads Services and EndpointSlices through c, until ctx ends. Nothing is read before the first question.
+func NewRoutes(ctx context.Context, c Interface) *Routes {
+	return &Routes{
+		services: NewLazy[*corev1.Service](ctx, c, nil),
+		slices: NewLazy(ctx, c, func(v ViewOf[*discoveryv1.EndpointSlice]) {
+			v.AddIndex(sliceByService, func(s *discoveryv1.EndpointSlice) []string {
+				return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}
+			})
+		}),
+	}
+}
+
+// Resolve gives HOST:PORT of one of the ready endpoints behind a port of the Service, another one each time.
+func (r *Routes) Resolve(ctx context.Context, namespace, name string, port int32) (string, error) {
+	service, err := r.services.Find(ctx, namespace, name)
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			return "", fmt.Errorf("service %q not found", name)
+		}
+		return "", err
+	}
+	if service.Spec.Type == corev1.ServiceTypeExternalName {
+		return net.JoinHostPort(service.Spec.ExternalName, strconv.Itoa(int(port))), nil
+	}
+	portName, ok := portNamed(service, port)
+	if !ok {
+		return "", fmt.Errorf("no service port %d found for service %q", port, name)
+	}
+	slices, err := r.slices.View()
+	if err != nil {
+		return "", err
+	}
+	var ready []string
+	for _, slice := range slices.ByIndex(sliceByService, namespace+"/"+name) {
+		ready = append(ready, readyAddresses(slice, portName)...)
+	}
+	if len(ready) == 0 {
+		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
+	}
+	return ready[rand.IntN(len(ready))], nil
+}
+
+func portNamed(service *corev1.Service, port int32) (name string, ok bool) {
+	for i := range service.Spec.Ports {
+		if service.Spec.Ports[i].Port == port {
+			return service.Spec.Ports[i].Name, true
+		}
+	}
+	return "", false
+}
+
+func readyAddresses(slice *discoveryv1.EndpointSlice, portName string) (out []string) {
+	for _, p := range slice.Ports {
+		name := ""
+		if p.Name != nil {
+			name = *p.Name
+		}
+		if p.Port == nil || name != portName {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			if (e.Conditions.Ready == nil || *e.Conditions.Ready) && len(e.Addresses) > 0 {
+				out = append(out, net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*p.Port))))
+			}
+		}
+	}
+	return out
+}
