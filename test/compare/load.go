@@ -2,138 +2,88 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
 )
-
-// clients is how the load reaches a cluster: without client-side limits, over as many connections as asked for.
-type clients struct {
-	config *rest.Config
-	set    []*kubernetes.Clientset
-}
-
-func connect(kubeconfig string, connections int) (*clients, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	config.QPS, config.Burst = -1, -1
-	config.ContentType = "application/vnd.kubernetes.protobuf"
-	c := &clients{config: config}
-	for range connections {
-		// A transport of its own, hence a connection of its own: client-go caches transports by configuration.
-		own := rest.CopyConfig(config)
-		own.Dial = nil
-		tlsConfig, err := rest.TLSConfigFor(own)
-		if err != nil {
-			return nil, err
-		}
-		transport := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true, DisableCompression: true}
-		own.TLSClientConfig, own.Transport = rest.TLSClientConfig{}, transport
-		set, err := kubernetes.NewForConfig(own)
-		if err != nil {
-			return nil, err
-		}
-		c.set = append(c.set, set)
-	}
-	return c, nil
-}
-
-// each calls fn n times from inFlight goroutines, and returns calls per second.
-func (c *clients) each(ctx context.Context, n, inFlight int, fn func(ctx context.Context, set *kubernetes.Clientset, i int) error) (float64, error) {
-	var next atomic.Int64
-	var failed atomic.Pointer[error]
-	var wg sync.WaitGroup
-	began := time.Now()
-	for w := range inFlight {
-		wg.Go(func() {
-			set := c.set[w%len(c.set)]
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= n || failed.Load() != nil || ctx.Err() != nil {
-					return
-				}
-				if err := fn(ctx, set, i); err != nil {
-					failed.CompareAndSwap(nil, &err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if err := failed.Load(); err != nil {
-		return 0, *err
-	}
-	return float64(n) / time.Since(began).Seconds(), ctx.Err()
-}
 
 const space = "compare"
 
+const (
+	configMaps = "/api/v1/namespaces/" + space + "/configmaps"
+	podsPath   = "/api/v1/namespaces/" + space + "/pods"
+)
+
+func configMapName(i int) string { return fmt.Sprintf("c-%06d", i) }
+
 func configMap(i int) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c-%06d", i), Namespace: space, Labels: map[string]string{"app": "compare", "n": fmt.Sprint(i % 10)}},
+		ObjectMeta: metav1.ObjectMeta{Name: configMapName(i), Namespace: space, Labels: map[string]string{"app": "compare", "n": fmt.Sprint(i % 10)}},
 		Data:       map[string]string{"key": fmt.Sprintf("%0512d", i)},
 	}
+}
+
+var wireFormat = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
+
+// create posts an object in protobuf, as upstream's components do.
+func (w *wire) create(path string, obj runtime.Object, kind string) error {
+	obj.GetObjectKind().SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+	body, err := runtime.Encode(wireFormat, obj)
+	if err != nil {
+		return err
+	}
+	_, err = w.do("POST", path, protobufType, protobufType, body)
+	return err
+}
+
+func (w *wire) label(i int, value string) error {
+	patch := fmt.Sprintf(`{"metadata":{"labels":{"patched":"%s%d"}}}`, value, i)
+	_, err := w.do("PATCH", configMaps+"/"+configMapName(i), mergePatch, protobufType, []byte(patch))
+	return err
 }
 
 // requests measures create, get and merge patch with 64 in flight.
 func requests(ctx context.Context, c *clients, scale float64, f figures) error {
 	n := int(10000 * scale)
-	rate, err := c.each(ctx, n, 64, func(ctx context.Context, set *kubernetes.Clientset, i int) error {
-		_, err := set.CoreV1().ConfigMaps(space).Create(ctx, configMap(i), metav1.CreateOptions{})
-		return err
-	})
+	rate, err := c.each(ctx, n, 64, func(w *wire, i int) error { return w.create(configMaps, configMap(i), "ConfigMap") })
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
 	f["create"] = figure{value: rate}
-	if rate, err = c.each(ctx, 4*n, 64, func(ctx context.Context, set *kubernetes.Clientset, i int) error {
-		_, err := set.CoreV1().ConfigMaps(space).Get(ctx, fmt.Sprintf("c-%06d", i%n), metav1.GetOptions{})
+	if rate, err = c.each(ctx, 5*n, 64, func(w *wire, i int) error {
+		_, err := w.do("GET", configMaps+"/"+configMapName(i%n), "", protobufType, nil)
 		return err
 	}); err != nil {
 		return fmt.Errorf("get: %w", err)
 	}
 	f["get"] = figure{value: rate}
-	if rate, err = c.each(ctx, n, 64, func(ctx context.Context, set *kubernetes.Clientset, i int) error {
-		patch := fmt.Sprintf(`{"metadata":{"labels":{"patched":"%d"}}}`, i)
-		_, err := set.CoreV1().ConfigMaps(space).Patch(ctx, fmt.Sprintf("c-%06d", i), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-		return err
-	}); err != nil {
+	if rate, err = c.each(ctx, n, 64, func(w *wire, i int) error { return w.label(i, "p") }); err != nil {
 		return fmt.Errorf("patch: %w", err)
 	}
 	f["patch"] = figure{value: rate}
 	return nil
 }
 
-// lists measures whole lists of 5,000 pods, 8 in flight, read to the end but not decoded.
+// lists measures whole lists of 5,000 pods, 8 in flight, and removes the pods again.
 func lists(ctx context.Context, c *clients, scale float64, f figures) error {
 	const pods = 5000
-	if _, err := c.each(ctx, pods, 64, func(ctx context.Context, set *kubernetes.Clientset, i int) error {
-		_, err := set.CoreV1().Pods(space).Create(ctx, unscheduledPod(i), metav1.CreateOptions{})
-		return err
-	}); err != nil {
+	if _, err := c.each(ctx, pods, 64, func(w *wire, i int) error { return w.create(podsPath, unscheduledPod(i), "Pod") }); err != nil {
 		return fmt.Errorf("create pods: %w", err)
 	}
-	for key, accept := range map[string]string{"list-json": "application/json", "list-proto": "application/vnd.kubernetes.protobuf"} {
+	for key, accept := range map[string]string{"list-json": jsonType, "list-proto": protobufType} {
 		var bytes atomic.Int64
-		n := int(60*scale) + 8
-		rate, err := c.each(ctx, n, 8, func(ctx context.Context, set *kubernetes.Clientset, _ int) error {
-			body, err := set.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/"+space+"/pods").SetHeader("Accept", accept).Stream(ctx)
-			if err != nil {
-				return err
-			}
-			defer body.Close()
-			read, err := io.Copy(io.Discard, body)
+		n := int(200*scale) + 8
+		rate, err := c.each(ctx, n, 8, func(w *wire, _ int) error {
+			read, err := w.do("GET", podsPath, "", accept, nil)
 			bytes.Add(read)
 			return err
 		})
@@ -142,7 +92,8 @@ func lists(ctx context.Context, c *clients, scale float64, f figures) error {
 		}
 		f[key] = figure{value: rate, note: fmt.Sprintf("%.0f MB/s", rate*float64(bytes.Load())/float64(n)/1e6)}
 	}
-	return nil
+	now := int64(0)
+	return c.set.CoreV1().Pods(space).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{})
 }
 
 // unscheduledPod is of a typical size and for no scheduler, so that it stays as it is.
@@ -163,60 +114,90 @@ func schedulablePod(i int) *corev1.Pod {
 	return p
 }
 
-// watches measures events delivered to 200 streams of one namespace while ConfigMaps are patched with 64 in flight.
+// watches measures events delivered to 1,000 streams of one namespace while ConfigMaps are patched with 64 in flight: as many
+// as get through, from the first patch to the last event that came.
 func watches(ctx context.Context, c *clients, scale float64, f figures) error {
-	const streams = 200
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var got, dropped atomic.Int64
-	var wg sync.WaitGroup
+	const streams = 1000
 	n := int(3000 * scale)
-	var opened sync.WaitGroup
-	opened.Add(streams)
-	for w := range streams {
-		wg.Go(func() {
-			body, err := c.set[w%len(c.set)].CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/"+space+"/configmaps").
-				Param("watch", "1").Param("resourceVersion", "0").Param("labelSelector", "patched").SetHeader("Accept", "application/vnd.kubernetes.protobuf;stream=watch").Stream(ctx)
-			opened.Done()
-			if err != nil {
-				dropped.Add(1)
-				return
-			}
-			defer body.Close()
-			if err := frames(body, &got); err != nil && ctx.Err() == nil {
-				dropped.Add(1)
-			}
-		})
-	}
-	opened.Wait()
-	time.Sleep(2 * time.Second) // what was there before
-	began, before := time.Now(), got.Load()
-	if _, err := c.each(ctx, n, 64, func(ctx context.Context, set *kubernetes.Clientset, i int) error {
-		_, err := set.CoreV1().ConfigMaps(space).Patch(ctx, fmt.Sprintf("c-%06d", i), types.MergePatchType, []byte(fmt.Sprintf(`{"metadata":{"labels":{"patched":"w%d"}}}`, i)), metav1.PatchOptions{})
+	newest, err := c.set.CoreV1().ConfigMaps(space).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
 		return err
-	}); err != nil {
+	}
+	path := configMaps + "?watch=1&resourceVersion=" + newest.ResourceVersion
+	counter := &eventCounter{}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for range streams {
+		w, err := c.dial()
+		if err != nil {
+			return err
+		}
+		defer w.conn.Close()
+		if err := w.send("GET", path, "", protobufType+";stream=watch", nil); err != nil {
+			return err
+		}
+		if code, _, err := w.head(); err != nil || code != 200 {
+			return fmt.Errorf("watch: %d: %w", code, err)
+		}
+		wg.Go(func() { counter.count(&chunks{in: w.in}) })
+	}
+	began := time.Now()
+	written, err := c.each(ctx, n, 64, func(w *wire, i int) error { return w.label(i, "w") })
+	if err != nil {
 		return fmt.Errorf("watch load: %w", err)
 	}
-	want := before + int64(n*streams)
-	_ = until(ctx, 60*time.Second, "events", func() bool { return got.Load() >= want || dropped.Load() > 0 })
-	rate := float64(got.Load()-before) / time.Since(began).Seconds()
-	cancel()
-	wg.Wait()
-	f["watch"] = figure{value: rate, note: fmt.Sprintf("%d streams dropped, writes included", dropped.Load())}
+	counter.settle(ctx, int64(n*streams))
+	rate := float64(counter.events.Load()) / time.Unix(0, counter.last.Load()).Sub(began).Seconds()
+	f["watch"] = figure{value: rate, note: fmt.Sprintf("%d of %d streams dropped, %.0f writes/s", counter.dropped.Load(), streams, written)}
 	return nil
 }
 
-// frames counts length-prefixed frames.
-func frames(body io.Reader, count *atomic.Int64) error {
-	var head [4]byte
+// eventCounter counts what arrives on watch streams.
+type eventCounter struct {
+	events, dropped atomic.Int64
+	last            atomic.Int64 // when the last events came, Unix time in ns
+	ended           atomic.Bool
+}
+
+// count reads length-prefixed frames until the stream ends; an end before the measurement's is a stream dropped.
+func (c *eventCounter) count(body io.Reader) {
+	buf := make([]byte, 32<<10)
+	head, filled, skip := [4]byte{}, 0, 0
 	for {
-		if _, err := io.ReadFull(body, head[:]); err != nil {
-			return err
+		n, err := body.Read(buf)
+		events := int64(0)
+		for b := buf[:n]; len(b) > 0; {
+			if skip > 0 {
+				passed := min(skip, len(b))
+				b, skip = b[passed:], skip-passed
+				if skip == 0 {
+					events++
+				}
+				continue
+			}
+			got := copy(head[filled:], b)
+			b, filled = b[got:], filled+got
+			if filled == len(head) {
+				skip, filled = int(binary.BigEndian.Uint32(head[:])), 0
+			}
 		}
-		n := int64(head[0])<<24 | int64(head[1])<<16 | int64(head[2])<<8 | int64(head[3])
-		if _, err := io.CopyN(io.Discard, body, n); err != nil {
-			return err
+		if events > 0 {
+			c.events.Add(events)
+			c.last.Store(time.Now().UnixNano())
 		}
-		count.Add(1)
+		if err != nil {
+			if !c.ended.Load() {
+				c.dropped.Add(1)
+			}
+			return
+		}
 	}
+}
+
+// settle waits until all events have come, or none for five seconds.
+func (c *eventCounter) settle(ctx context.Context, want int64) {
+	for ctx.Err() == nil && c.events.Load() < want && time.Since(time.Unix(0, c.last.Load())) < 5*time.Second {
+		_ = pause(ctx, 5*time.Millisecond)
+	}
+	c.ended.Store(true)
 }

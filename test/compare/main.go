@@ -3,6 +3,8 @@
 //
 // Upstream's side is built by run.sh from the module k8s.io/kubernetes: etcd, kube-apiserver, kube-controller-manager,
 // kube-scheduler, kubelet; its containers run in the containerd that knarr includes, in an instance of its own.
+//
+// Everything runs in network, mount and process namespaces of its own (isolate.go), so that nothing is left behind.
 package main
 
 import (
@@ -24,6 +26,9 @@ type options struct {
 	skip     map[string]bool
 	scale    float64
 	out      string
+	keep     string // folder for the processes' logs
+	stage    string // which of the three processes this is: see isolate.go
+	cgroup   string // name that all cgroups begin with
 }
 
 func main() {
@@ -33,30 +38,46 @@ func main() {
 	flag.StringVar(&o.upstream, "upstream", "", "folder of upstream's binaries")
 	flag.StringVar(&o.state, "state", "", "folder for data")
 	flag.StringVar(&o.only, "only", "", "knarr or upstream: one side alone")
-	flag.StringVar(&skip, "skip", "", "measurements left out, by key, with commas")
+	flag.StringVar(&skip, "skip", "", "measurements left out, with commas: control, requests, watch, lists, schedule, node")
 	flag.Float64Var(&o.scale, "scale", 1, "part of the usual length of each load")
 	flag.StringVar(&o.out, "out", "", "file for the table (Markdown)")
+	flag.StringVar(&o.keep, "logs", "", "folder that the processes' logs are copied to")
+	flag.StringVar(&o.stage, "stage", "", "set by the program itself")
+	flag.StringVar(&o.cgroup, "cgroup", fmt.Sprintf("knarr-compare-%d", os.Getpid()), "set by the program itself")
 	flag.Parse()
 	o.skip = map[string]bool{}
 	for _, key := range strings.Split(skip, ",") {
 		o.skip[key] = true
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, &o); err != nil {
+	code, err := o.run()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "compare:", err)
-		os.Exit(1)
+		code = 1
 	}
+	os.Exit(code)
 }
 
-func run(ctx context.Context, o *options) error {
+func (o *options) run() (int, error) {
+	switch o.stage {
+	case stageInit:
+		return first()
+	case stageMeasure:
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		return 0, compare(ctx, o)
+	}
+	return isolate(o)
+}
+
+// compare measures the sides in turn and prints the table.
+func compare(ctx context.Context, o *options) error {
 	results := map[string]figures{}
 	var sides []side
 	if o.only != "knarr" {
-		sides = append(sides, &upstream{bin: o.upstream, knarr: o.knarr})
+		sides = append(sides, &upstream{bin: o.upstream, knarr: o.knarr, cgroup: "/" + o.cgroup + "-upstream"})
 	}
 	if o.only != "upstream" {
-		sides = append(sides, &knarr{bin: o.knarr})
+		sides = append(sides, &knarr{bin: o.knarr, cgroup: "/" + o.cgroup + "-knarr"})
 	}
 	for _, s := range sides {
 		f := figures{}
@@ -78,8 +99,8 @@ type side interface {
 	name() string
 	// startControl starts the control plane on an empty folder and returns when /readyz says ok.
 	startControl(ctx context.Context, dir string) (*cluster, error)
-	// startNode adds a node to it and returns when the node is Ready.
-	startNode(ctx context.Context, c *cluster) error
+	// startNode starts a control plane and a node on an empty folder and returns when /readyz says ok; the node comes when it comes.
+	startNode(ctx context.Context, dir string) (*cluster, error)
 	// size is the bytes of all binaries.
 	size() (int64, error)
 }
@@ -87,9 +108,11 @@ type side interface {
 // cluster is a running system.
 type cluster struct {
 	kubeconfig string
-	dir        string
-	control    []*process // control plane's processes
-	node       []*process // the node's; for knarr the same process may be both
-	started    time.Duration
+	control    []*process    // control plane's processes
+	began      time.Time     // when the first of them was started
+	started    time.Duration // until /readyz said ok
 	stop       func()
 }
+
+// nodeName is the node's on both sides.
+const nodeName = "compare"

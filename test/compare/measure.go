@@ -18,8 +18,13 @@ func measure(ctx context.Context, o *options, s side, f figures) error {
 		return err
 	}
 	f["size"] = figure{value: float64(size) / 1e6}
-	if err := measureControl(ctx, o, s, f); err != nil {
-		return fmt.Errorf("control plane: %w", err)
+	// What a side leaves running must not be there while the other one is measured.
+	defer sweep()
+	if !o.skip["control"] {
+		if err := measureControl(ctx, o, s, f); err != nil {
+			return fmt.Errorf("control plane: %w", err)
+		}
+		sweep()
 	}
 	if o.skip["node"] {
 		return nil
@@ -43,6 +48,7 @@ func measureControl(ctx context.Context, o *options, s side, f figures) error {
 	if err != nil {
 		return err
 	}
+	defer o.keepLogs(dir)
 	c, err := s.startControl(ctx, dir)
 	if err != nil {
 		return err
@@ -50,12 +56,12 @@ func measureControl(ctx context.Context, o *options, s side, f figures) error {
 	defer c.stop()
 	f["ready"] = figure{value: c.started.Seconds()}
 	progress("%s: ready after %.3f s", s.name(), c.started.Seconds())
-	if err := pause(ctx, 15*time.Second); err != nil {
+	if err := pause(ctx, 20*time.Second); err != nil {
 		return err
 	}
-	anon, rss := memory(c.control)
+	anon, rss := memory(tree(c.control))
 	f["idle-anon"], f["idle-rss"] = figure{value: anon}, figure{value: rss}
-	load, err := connect(c.kubeconfig, 16)
+	load, err := connect(c.kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -84,13 +90,13 @@ func measureControl(ctx context.Context, o *options, s side, f figures) error {
 }
 
 func makeSpace(ctx context.Context, c *clients) error {
-	_, err := c.set[0].CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{})
+	_, err := c.set.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
 	// Pods are admitted once the namespace has its service account.
 	return until(ctx, 30*time.Second, "service account default", func() bool {
-		_, err := c.set[0].CoreV1().ServiceAccounts(space).Get(ctx, "default", metav1.GetOptions{})
+		_, err := c.set.CoreV1().ServiceAccounts(space).Get(ctx, "default", metav1.GetOptions{})
 		return err == nil
 	})
 }
@@ -100,50 +106,50 @@ func measureNode(ctx context.Context, o *options, s side, f figures) error {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
-	c, err := s.startControl(ctx, dir)
+	defer o.keepLogs(dir)
+	c, err := s.startNode(ctx, dir)
 	if err != nil {
 		return err
 	}
 	defer c.stop()
-	if err := s.startNode(ctx, c); err != nil {
-		return err
-	}
-	load, err := connect(c.kubeconfig, 4)
+	load, err := connect(c.kubeconfig)
 	if err != nil {
 		return err
 	}
 	if err := makeSpace(ctx, load); err != nil {
 		return err
 	}
-	nodes, err := load.set[0].CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil || len(nodes.Items) == 0 {
-		return fmt.Errorf("no node: %w", err)
-	}
-	node := nodes.Items[0].Labels[corev1.LabelHostname]
-	if _, err := load.set[0].CoreV1().Pods(space).Create(ctx, runningPod(node, "first"), metav1.CreateOptions{}); err != nil {
+	if _, err := load.set.CoreV1().Pods(space).Create(ctx, runningPod("first"), metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	if err := waitPod(ctx, load.set[0], "first", isReady); err != nil {
+	if err := waitPod(ctx, load.set, "first", isReady); err != nil {
 		return err
 	}
-	if s.name() == "knarr" {
-		f["first-pod"] = figure{value: time.Since(began).Seconds()}
-	}
-	progress("%s: first pod after %.2f s", s.name(), time.Since(began).Seconds())
+	f["first-pod"] = figure{value: time.Since(c.began).Seconds()}
+	progress("%s: first pod after %.2f s", s.name(), time.Since(c.began).Seconds())
 	if err := pause(ctx, 30*time.Second); err != nil {
 		return err
 	}
-	all := append(append([]*process{}, c.control...), c.node...)
-	before, at := processor(all), time.Now()
+	before, at := processor(everything()), time.Now()
 	if err := pause(ctx, 20*time.Second); err != nil {
 		return err
 	}
-	f["idle-cpu"] = figure{value: 100 * (processor(all) - before).Seconds() / time.Since(at).Seconds()}
+	f["idle-cpu"] = figure{value: 100 * (processor(everything()) - before).Seconds() / time.Since(at).Seconds()}
 	// The pod's own processes are not the system's.
-	anon, rss := memory(all, "pause")
+	anon, rss := memory(everything(), "pause")
 	f["node-anon"], f["node-rss"] = figure{value: anon}, figure{value: rss}
-	return runningPods(ctx, load, node, f)
+	progress("%s: pods", s.name())
+	return runningPods(ctx, load, f)
+}
+
+// keepLogs copies the processes' logs out of a folder that is removed afterwards.
+func (o *options) keepLogs(dir string) {
+	logs, _ := filepath.Glob(filepath.Join(dir, "*.log"))
+	for _, path := range logs {
+		if text, err := os.ReadFile(path); err == nil && o.keep != "" {
+			_ = os.WriteFile(filepath.Join(o.keep, filepath.Base(dir)+"-"+filepath.Base(path)), text, 0o644)
+		}
+	}
 }
 
 func pause(ctx context.Context, d time.Duration) error {

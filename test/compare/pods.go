@@ -16,41 +16,18 @@ import (
 
 func quantity(s string) resource.Quantity { return resource.MustParse(s) }
 
-// scheduling measures 5,000 pods from the first create to the last bound, on 1,000 nodes that nobody runs.
+// hollowNodes is how many nodes that nobody runs pods are scheduled on.
+const hollowNodes = 1000
+
+func hollowName(i int) string { return fmt.Sprintf("hollow-%04d", i) }
+
+// scheduling measures 5,000 pods from the first create to the last bound.
 func scheduling(ctx context.Context, c *clients, scale float64, f figures, control []*process) error {
-	const nodes = 1000
 	pods := int(5000 * scale)
-	if _, err := c.each(ctx, nodes, 32, func(ctx context.Context, set *kubernetes.Clientset, i int) error {
-		name := fmt.Sprintf("hollow-%04d", i)
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelTopologyZone: fmt.Sprintf("z%d", i%3), "hollow": "yes"}}}
-		n, err := set.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
-		if err != nil {
-			return err
-		}
-		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: quantity("32"), corev1.ResourceMemory: quantity("64Gi"), corev1.ResourcePods: quantity("110")}
-		n.Status.Capacity = n.Status.Allocatable
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Hollow", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
-		_, err = set.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
-		return err
-	}); err != nil {
+	if err := makeNodes(ctx, c); err != nil {
 		return fmt.Errorf("nodes: %w", err)
 	}
-	// Taints for nodes not ready are taken off by the node lifecycle controller.
-	if err := until(ctx, 60*time.Second, "nodes without taints", func() bool {
-		list, err := c.set[0].CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "hollow"})
-		if err != nil {
-			return false
-		}
-		for _, n := range list.Items {
-			if len(n.Spec.Taints) > 0 {
-				return false
-			}
-		}
-		return true
-	}); err != nil {
-		return err
-	}
-	w, err := c.set[0].CoreV1().Pods(space).Watch(ctx, metav1.ListOptions{})
+	w, err := c.set.CoreV1().Pods(space).Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -66,11 +43,10 @@ func scheduling(ctx context.Context, c *clients, scale float64, f figures, contr
 		}
 	}()
 	began := time.Now()
-	if _, err := c.each(ctx, pods, 64, func(ctx context.Context, set *kubernetes.Clientset, i int) error {
+	if _, err := c.each(ctx, pods, 64, func(w *wire, i int) error {
 		p := schedulablePod(1000000 + i)
 		p.Spec.NodeSelector = map[string]string{"hollow": "yes"}
-		_, err := set.CoreV1().Pods(space).Create(ctx, p, metav1.CreateOptions{})
-		return err
+		return w.create(podsPath, p, "Pod")
 	}); err != nil {
 		return fmt.Errorf("pods: %w", err)
 	}
@@ -78,18 +54,45 @@ func scheduling(ctx context.Context, c *clients, scale float64, f figures, contr
 		return fmt.Errorf("%w (%d of %d)", err, bound.Load(), pods)
 	}
 	f["schedule"] = figure{value: float64(pods) / time.Since(began).Seconds()}
-	_, rss := memory(control)
+	_, rss := memory(tree(control))
 	f["churn-rss"] = figure{value: rss}
 	return nil
 }
 
+// makeNodes makes the nodes and waits until pods may go there: taints of nodes that were not ready are taken off by the node
+// lifecycle controller.
+func makeNodes(ctx context.Context, c *clients) error {
+	if _, err := c.each(ctx, hollowNodes, 32, func(w *wire, i int) error {
+		name := hollowName(i)
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelTopologyZone: fmt.Sprintf("z%d", i%3), "hollow": "yes"}}}
+		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: quantity("32"), corev1.ResourceMemory: quantity("64Gi"), corev1.ResourcePods: quantity("110")}
+		n.Status.Capacity = n.Status.Allocatable
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Hollow", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+		return w.create("/api/v1/nodes", n, "Node")
+	}); err != nil {
+		return err
+	}
+	return until(ctx, 60*time.Second, "nodes without taints", func() bool {
+		list, err := c.set.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "hollow"})
+		if err != nil {
+			return false
+		}
+		for _, n := range list.Items {
+			if len(n.Spec.Taints) > 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // runningPods measures real pods: one at a time, then 50 at once.
-func runningPods(ctx context.Context, c *clients, node string, f figures) error {
-	set := c.set[0]
+func runningPods(ctx context.Context, c *clients, f figures) error {
+	set := c.set
 	var ready, gone time.Duration
 	const rounds = 5
 	for i := range rounds {
-		r, g, err := onePod(ctx, set, node, fmt.Sprintf("one-%d", i))
+		r, g, err := onePod(ctx, set, fmt.Sprintf("one-%d", i))
 		if err != nil {
 			return err
 		}
@@ -103,7 +106,7 @@ func runningPods(ctx context.Context, c *clients, node string, f figures) error 
 	errs := make(chan error, 50)
 	for i := range 50 {
 		wg.Go(func() {
-			p := runningPod(node, fmt.Sprintf("fifty-%d", i))
+			p := runningPod(fmt.Sprintf("fifty-%d", i))
 			if _, err := set.CoreV1().Pods(space).Create(ctx, p, metav1.CreateOptions{}); err != nil {
 				errs <- err
 				return
@@ -122,18 +125,18 @@ func runningPods(ctx context.Context, c *clients, node string, f figures) error 
 	return nil
 }
 
-func runningPod(node, name string) *corev1.Pod {
+func runningPod(name string) *corev1.Pod {
 	p := schedulablePod(0)
 	p.Name = name
-	p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+	p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodeName}
 	grace := int64(30)
 	p.Spec.TerminationGracePeriodSeconds = &grace
 	return p
 }
 
-func onePod(ctx context.Context, set *kubernetes.Clientset, node, name string) (ready, gone time.Duration, err error) {
+func onePod(ctx context.Context, set *kubernetes.Clientset, name string) (ready, gone time.Duration, err error) {
 	began := time.Now()
-	if _, err := set.CoreV1().Pods(space).Create(ctx, runningPod(node, name), metav1.CreateOptions{}); err != nil {
+	if _, err := set.CoreV1().Pods(space).Create(ctx, runningPod(name), metav1.CreateOptions{}); err != nil {
 		return 0, 0, err
 	}
 	if err := waitPod(ctx, set, name, isReady); err != nil {

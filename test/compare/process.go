@@ -16,6 +16,7 @@ import (
 // process is a child in a process group of its own, its output in a file.
 type process struct {
 	name string
+	log  string
 	cmd  *exec.Cmd
 	done chan struct{}
 }
@@ -29,11 +30,11 @@ func start(dir, name, path string, env []string, args ...string) (*process, erro
 	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	p := &process{name: name, cmd: cmd, done: make(chan struct{})}
+	p := &process{name: name, log: log.Name(), cmd: cmd, done: make(chan struct{})}
 	go func() { _ = cmd.Wait(); close(p.done) }()
 	return p, nil
 }
@@ -48,9 +49,25 @@ func (p *process) stop() {
 	}
 }
 
-// memory sums RssAnon and RSS of processes and all their descendants, in MB, but not those named in without.
-func memory(ps []*process, without ...string) (anon, rss float64) {
-	for _, pid := range tree(ps) {
+// lastWords is the end of the process's log.
+func (p *process) lastWords() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(text[max(0, len(text)-2000):]))
+}
+
+// sweep ends what still runs; shims and containers outlive those who started them.
+func sweep() {
+	for _, pid := range everything() {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// memory sums RssAnon and RSS of processes, in MB, but not those named in without.
+func memory(pids []int, without ...string) (anon, rss float64) {
+	for _, pid := range pids {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		if err != nil || named(string(status), without) {
 			continue
@@ -61,20 +78,28 @@ func memory(ps []*process, without ...string) (anon, rss float64) {
 	return anon / 1e3, rss / 1e3
 }
 
-// processor is the CPU time that processes and all their descendants have used so far.
-func processor(ps []*process) time.Duration {
+// processor is the CPU time that processes have used so far, with that of their children that have ended.
+func processor(pids []int) time.Duration {
 	var ticks int64
-	for _, pid := range tree(ps) {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			continue
+	for _, pid := range pids {
+		fields := stat(pid)
+		for _, i := range []int{11, 12, 13, 14} { // utime, stime, cutime, cstime
+			if i < len(fields) {
+				n, _ := strconv.ParseInt(fields[i], 10, 64)
+				ticks += n
+			}
 		}
-		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-		user, _ := strconv.ParseInt(fields[11], 10, 64)
-		system, _ := strconv.ParseInt(fields[12], 10, 64)
-		ticks += user + system
 	}
 	return time.Duration(ticks) * time.Second / 100
+}
+
+// stat is a process's /proc/PID/stat after the name.
+func stat(pid int) []string {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
 }
 
 func named(status string, names []string) bool {
@@ -95,33 +120,34 @@ func kilobytes(status, field string) float64 {
 	return v * 1.024
 }
 
-// tree is the pids of processes and all their descendants.
-func tree(ps []*process) []int {
-	children := map[int][]int{}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		stat, err := os.ReadFile(path)
-		if err != nil {
-			continue
+// everything is the pids of all processes of the namespace but the harness's own two: shims, for one, have no parent.
+func everything() (pids []int) {
+	paths, _ := filepath.Glob("/proc/[0-9]*")
+	for _, path := range paths {
+		if pid, _ := strconv.Atoi(filepath.Base(path)); pid != 1 && pid != os.Getpid() {
+			pids = append(pids, pid)
 		}
-		pid, _ := strconv.Atoi(strings.Split(path, "/")[2])
-		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-		parent, _ := strconv.Atoi(fields[1])
-		children[parent] = append(children[parent], pid)
 	}
-	seen := map[int]bool{}
-	var out, todo []int
+	return pids
+}
+
+// tree is the pids of processes and all their descendants.
+func tree(ps []*process) (out []int) {
+	children := map[int][]int{}
+	for _, pid := range everything() {
+		if fields := stat(pid); len(fields) > 1 {
+			parent, _ := strconv.Atoi(fields[1])
+			children[parent] = append(children[parent], pid)
+		}
+	}
+	var todo []int
 	for _, p := range ps {
 		todo = append(todo, p.cmd.Process.Pid)
 	}
 	for len(todo) > 0 {
 		pid := todo[0]
-		todo = todo[1:]
-		if !seen[pid] {
-			seen[pid] = true
-			out = append(out, pid)
-			todo = append(todo, children[pid]...)
-		}
+		todo = append(todo[1:], children[pid]...)
+		out = append(out, pid)
 	}
 	return out
 }

@@ -1,27 +1,57 @@
 #!/usr/bin/env bash
 # run.sh [--only knarr|upstream] [--scale 0.2] [--skip KEYS]: builds upstream's binaries from their module, runs the same load
-# against upstream and knarr in turn, and prints the table of budgets. Writes .cache/compare/table.md. Needs root.
+# against upstream and knarr in turn, and prints the table of budgets. Needs root. Writes .cache/compare/table.md and logs/.
+#
+#   COMPARE_BIN=DIR     takes upstream's binaries that are there instead of building them
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=$PWD/.cache/compare
-mkdir -p "$cache/bin"
+runtime=$PWD/.cache/runtime
 [ "$(id -u)" = 0 ] || { echo "run.sh: needs root" >&2; exit 1; }
-state=$(mktemp -d "${TMPDIR:-/tmp}/kcmp-XXXXXX")
-trap 'rm -rf "$state"' EXIT
-cd test/compare
+rm -rf "$cache/logs" && mkdir -p "$cache/bin" "$cache/logs"
 export GOFLAGS="-mod=mod -buildvcs=false"
+
+# upstream_binaries lays out in $cache/bin all that upstream's side runs. What has been built for another version goes.
+upstream_binaries() {
+  local version name package missing=() stamp
+  version=$(cd test/compare && go list -m -f '{{.Version}}' k8s.io/kubernetes)
+  [ "$(cat "$cache/bin/.version" 2>/dev/null)" = "$version" ] || { rm -rf "$cache/bin" && mkdir -p "$cache/bin"; }
+  for package in k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubelet,kubectl} \
+    github.com/containernetworking/plugins/plugins/{main/bridge,ipam/host-local}; do
+    name=${package##*/}
+    if [ -n "${COMPARE_BIN:-}" ] && [ -x "$COMPARE_BIN/$name" ]; then
+      ln -sf "$(realpath "$COMPARE_BIN")/$name" "$cache/bin/$name"
+    elif [ ! -x "$cache/bin/$name" ]; then
+      missing+=("$package")
+    fi
+  done
+  stamp="-s -w -X k8s.io/component-base/version.gitVersion=$version"
+  if [ ${#missing[@]} -gt 0 ]; then
+    echo "run.sh: building ${missing[*]##*/}" >&2
+    (cd test/compare && CGO_ENABLED=0 go build -trimpath -ldflags "$stamp" -o "$cache/bin/" "${missing[@]}")
+  fi
+  if [ -n "${COMPARE_BIN:-}" ] && [ -x "$COMPARE_BIN/etcd" ]; then
+    ln -sf "$(realpath "$COMPARE_BIN")/etcd" "$cache/bin/etcd"
+  elif [ ! -x "$cache/bin/etcd" ]; then
+    (cd test/compare && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$cache/bin/etcd" go.etcd.io/etcd/server/v3)
+  fi
+  echo "$version" >"$cache/bin/.version"
+  [ -x "$runtime/containerd" ] || CGO_ENABLED=1 runtime/build.sh "$runtime"
+  ln -sf "$runtime"/{containerd,containerd-shim-runc-v2,runc,pause} "$cache/bin/"
+}
 case " $* " in
 *" --only knarr "*) ;;
-*)
-  if [ ! -e "$cache/bin/.done" ]; then
-    CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$cache/bin/etcd" go.etcd.io/etcd/server/v3
-    CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3" -o "$cache/bin/" \
-      k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-scheduler k8s.io/kubernetes/cmd/kubelet k8s.io/kubernetes/cmd/kubectl \
-      github.com/containernetworking/plugins/plugins/main/bridge github.com/containernetworking/plugins/plugins/ipam/host-local
-    touch "$cache/bin/.done"
-  fi
-  cp -u ../../.cache/runtime/{containerd,containerd-shim-runc-v2,runc,pause} "$cache/bin/"
-  ;;
+*) upstream_binaries ;;
 esac
-CGO_ENABLED=0 go build -o "$cache/compare" .
-"$cache/compare" --knarr ../../bin/knarr --upstream "$cache/bin" --state "$state" --out "$cache/table.md" "$@"
+(cd test/compare && CGO_ENABLED=0 go build -o "$cache/compare" .)
+
+# The harness leaves nothing outside of this folder; a signal goes to it, and it tidies up.
+state=$(mktemp -d "${TMPDIR:-/tmp}/kcmp-XXXXXX")
+trap 'rm -rf "$state"' EXIT
+trap 'kill -TERM "$harness" 2>/dev/null || true' INT TERM HUP
+"$cache/compare" --knarr "$PWD/bin/knarr" --upstream "$cache/bin" --state "$state" --out "$cache/table.md" --logs "$cache/logs" "$@" &
+harness=$!
+status=0
+wait "$harness" || status=$?
+while kill -0 "$harness" 2>/dev/null; do wait "$harness" || status=$?; done
+exit $status

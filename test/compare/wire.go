@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	protobufType = "application/vnd.kubernetes.protobuf"
+	jsonType     = "application/json"
+	mergePatch   = "application/merge-patch+json"
+)
+
+// clients is how the harness reaches a cluster: client-go without limits for what is not measured, and wires for the load.
+type clients struct {
+	set     *kubernetes.Clientset
+	address string
+	tls     *tls.Config
+}
+
+func connect(kubeconfig string) (*clients, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = -1, -1
+	config.ContentType = protobufType
+	server, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, err
+	}
+	c := &clients{address: server.Host}
+	if c.tls, err = rest.TLSConfigFor(config); err != nil {
+		return nil, err
+	}
+	c.tls.NextProtos = []string{"http/1.1"}
+	c.tls.ServerName = server.Hostname()
+	c.set, err = kubernetes.NewForConfig(config)
+	return c, err
+}
+
+// wire is one TLS connection that carries one HTTP/1.1 request at a time: about the cheapest client that there is, so that
+// on a machine shared by client and server the server is what is measured. Answers are read to their end and not decoded.
+type wire struct {
+	conn net.Conn
+	in   *bufio.Reader
+	out  []byte
+}
+
+func (c *clients) dial() (*wire, error) {
+	conn, err := tls.Dial("tcp", c.address, c.tls)
+	if err != nil {
+		return nil, err
+	}
+	return &wire{conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}, nil
+}
+
+// send writes a request.
+func (w *wire) send(method, path, contentType, accept string, body []byte) error {
+	b := append(w.out[:0], method...)
+	b = append(append(b, ' '), path...)
+	b = append(b, " HTTP/1.1\r\nHost: compare\r\nUser-Agent: compare/1\r\nAccept: "...)
+	b = append(append(b, accept...), "\r\n"...)
+	if body != nil {
+		b = append(append(b, "Content-Type: "...), contentType...)
+		b = strconv.AppendInt(append(b, "\r\nContent-Length: "...), int64(len(body)), 10)
+		b = append(b, "\r\n"...)
+	}
+	w.out = append(append(b, "\r\n"...), body...)
+	_, err := w.conn.Write(w.out)
+	return err
+}
+
+// head reads an answer up to its body. length is -1 for a body in chunks.
+func (w *wire) head() (code int, length int64, err error) {
+	line, err := w.in.ReadSlice('\n')
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(line) < 12 {
+		return 0, 0, fmt.Errorf("not an HTTP answer: %q", line)
+	}
+	if code, err = strconv.Atoi(string(line[9:12])); err != nil {
+		return 0, 0, err
+	}
+	for {
+		if line, err = w.in.ReadSlice('\n'); err != nil {
+			return 0, 0, err
+		}
+		name, value, ok := bytes.Cut(line, []byte(": "))
+		switch {
+		case !ok:
+			return code, length, nil
+		case bytes.EqualFold(name, []byte("Content-Length")):
+			if length, err = strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64); err != nil {
+				return 0, 0, err
+			}
+		case bytes.EqualFold(name, []byte("Transfer-Encoding")):
+			length = -1
+		}
+	}
+}
+
+// do sends a request and reads its answer; what is not a success is an error.
+func (w *wire) do(method, path, contentType, accept string, body []byte) (size int64, err error) {
+	if err := w.send(method, path, contentType, accept, body); err != nil {
+		return 0, err
+	}
+	code, length, err := w.head()
+	if err != nil {
+		return 0, err
+	}
+	var content io.Reader = io.LimitReader(w.in, length)
+	if length < 0 {
+		content = &chunks{in: w.in}
+	}
+	if code >= http.StatusMultipleChoices {
+		text, _ := io.ReadAll(content)
+		return 0, fmt.Errorf("%s %s: %d: %s", method, path, code, text)
+	}
+	if length >= 0 {
+		_, err := w.in.Discard(int(length))
+		return length, err
+	}
+	return io.Copy(io.Discard, content)
+}
+
+// chunks reads a chunked body.
+type chunks struct {
+	in   *bufio.Reader
+	left int64
+	end  bool
+}
+
+func (c *chunks) Read(p []byte) (int, error) {
+	if c.left == 0 {
+		if err := c.next(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := c.in.Read(p[:min(int64(len(p)), c.left)])
+	if c.left -= int64(n); c.left == 0 && err == nil {
+		_, err = c.in.Discard(2)
+	}
+	return n, err
+}
+
+func (c *chunks) next() error {
+	if c.end {
+		return io.EOF
+	}
+	line, err := c.in.ReadSlice('\n')
+	if err != nil {
+		return err
+	}
+	if c.left, err = strconv.ParseInt(string(bytes.TrimSpace(line)), 16, 64); err != nil {
+		return err
+	}
+	if c.left > 0 {
+		return nil
+	}
+	c.end = true
+	if _, err := c.in.Discard(2); err != nil {
+		return err
+	}
+	return io.EOF
+}
+
+// each calls fn n times from inFlight goroutines, each with a wire of its own, and returns calls per second.
+func (c *clients) each(ctx context.Context, n, inFlight int, fn func(w *wire, i int) error) (float64, error) {
+	wires := make([]*wire, inFlight)
+	for i := range wires {
+		w, err := c.dial()
+		if err != nil {
+			return 0, err
+		}
+		defer w.conn.Close()
+		wires[i] = w
+	}
+	var next atomic.Int64
+	var failed atomic.Pointer[error]
+	var wg sync.WaitGroup
+	began := time.Now()
+	for _, w := range wires {
+		wg.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n || failed.Load() != nil || ctx.Err() != nil {
+					return
+				}
+				if err := fn(w, i); err != nil {
+					failed.CompareAndSwap(nil, &err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return 0, *err
+	}
+	return float64(n) / time.Since(began).Seconds(), ctx.Err()
+}
