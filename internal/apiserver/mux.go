@@ -3,6 +3,7 @@ package apiserver
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/pprof"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,7 @@ func (s *Server) newMux() *http.ServeMux {
 	mux.Handle("/apis/", s.discovery)
 	mux.Handle("GET /metrics", s.metrics.handler())
 	mux.Handle("/openapi/", openapi.New(nil))
+	profiles(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if h, ok := s.security.Load().Paths[r.URL.Path]; ok {
 			h.ServeHTTP(w, r)
@@ -39,6 +41,19 @@ func (s *Server) newMux() *http.ServeMux {
 		notFoundPath(w)
 	})
 	return mux
+}
+
+// profiles serves the process's own profiles (CPU, heap, goroutines ...) where upstream does; like there, / does not list them.
+// Who may see them is a matter of authorization, as for every path.
+func profiles(mux *http.ServeMux) {
+	mux.HandleFunc("/debug/pprof", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, r.URL.Path+"/", http.StatusMovedPermanently)
+	})
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 }
 
 // notFoundPath is upstream's answer to a path that nobody serves: plain text, which clients know.
