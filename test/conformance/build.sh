@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# build.sh OUT: builds upstream's e2e.test, ginkgo, kubectl and what the suite's images hold into OUT, from their Go modules.
+# build.sh OUT [kubectl]: builds upstream's e2e.test, ginkgo, kubectl and what the suite's images hold into OUT, from their Go
+# modules; or kubectl alone.
 set -euo pipefail
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
@@ -8,9 +9,10 @@ export GOFLAGS="-mod=mod -buildvcs=false"
 version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
 [ "$(cat "$out/.version" 2>/dev/null)" = "$version" ] && exit 0
 stamp="-X k8s.io/component-base/version.gitVersion=$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36 -X k8s.io/component-base/version.gitTreeState=clean"
+CGO_ENABLED=0 go build -trimpath -ldflags "-s -w $stamp" -o "$out/" k8s.io/kubernetes/cmd/kubectl
+[ "${2:-}" != kubectl ] || exit 0
 go test -c -ldflags "-s -w $stamp" -o "$out/e2e.test" k8s.io/kubernetes/test/e2e
 export CGO_ENABLED=0
-go build -trimpath -ldflags "-s -w $stamp" -o "$out/" k8s.io/kubernetes/cmd/kubectl
 go build -trimpath -ldflags '-s -w' -o "$out/" github.com/onsi/ginkgo/v2/ginkgo k8s.io/kubernetes/test/images/agnhost k8s.io/sample-apiserver
 go build -trimpath -ldflags '-s -w' -o "$out/etcd" go.etcd.io/etcd/server/v3
 echo "$version" >"$out/.version"
