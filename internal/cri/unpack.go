@@ -21,7 +21,7 @@ import (
 var embedded embed.FS
 
 // ErrNoRuntime: this binary was built without the runtime programs.
-var ErrNoRuntime = errors.New("this knarr was built without the container runtime: build it with `make build`, or name another runtime's socket with --container-runtime-endpoint")
+var ErrNoRuntime = errors.New("this knarr was built without the container runtime: build it with `make build`, or name another runtime's socket with --runtime-endpoint")
 
 // program is one embedded file, as runtime/pack wrote it into the manifest.
 type program struct {
