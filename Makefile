@@ -8,7 +8,7 @@ LDFLAGS := -s -w -X github.com/knarr-project/knarr/internal/version.Knarr=$(VERS
 export GOFLAGS := -buildvcs=false
 export CGO_ENABLED := 0
 
-.PHONY: help build runtime demo test lint unit e2e bench compare conformance clean
+.PHONY: help build runtime demo test lint unit e2e bench compare compare-api conformance clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
@@ -43,6 +43,9 @@ bench: build ## knarr's side of the table of budgets
 
 compare: build ## the same load against upstream and knarr in turn
 	./test/compare/run.sh
+
+compare-api: build ## the same requests to upstream's API server and ours: N=number SEED=number; prints how answers differ
+	./test/compare/apidiff/run.sh --n $(or $(N),20000) --seed $(or $(SEED),1)
 
 conformance: build ## the official suite: FOCUS=regexp SKIP=regexp PROCS=n
 	./test/conformance/run.sh

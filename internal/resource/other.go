@@ -335,12 +335,18 @@ func apiServiceStrategy() *Strategy {
 func flowSchemaStrategy() *Strategy {
 	s := withStatusAndGeneration(true)
 	s.Default = on(defaultFlowSchema)
+	s.ValidateCreate = checks(validateFlowSchema)
+	s.ValidateUpdate = checksBoth(validateFlowSchemaUpdate)
+	s.ValidateStatus = checksBoth(validateFlowSchemaUpdate)
 	return s
 }
 
 func priorityLevelStrategy() *Strategy {
 	s := withStatusAndGeneration(true)
 	s.Default = on(defaultPriorityLevel)
+	s.ValidateCreate = checks(validatePriorityLevel)
+	s.ValidateUpdate = checksBoth(validatePriorityLevelUpdate)
+	s.ValidateStatus = checksBoth(validatePriorityLevelUpdate)
 	return s
 }
 

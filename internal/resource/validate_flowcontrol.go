@@ -1,0 +1,332 @@
+package resource
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/util/shufflesharding"
+)
+
+// Limits of flow control, as the API reference gives them; the most queues is what the server accepts.
+const (
+	maxMatchingPrecedence = 10000
+	maxQueues             = 10 * 1000 * 1000
+)
+
+// everything matches all verbs, groups, resources, namespaces or paths, and stands alone in its list.
+const everything = "*"
+
+func validateFlowSchema(s *flowcontrolv1.FlowSchema) field.ErrorList {
+	at := field.NewPath("spec")
+	var errs field.ErrorList
+	if s.Spec.MatchingPrecedence <= 0 {
+		errs = append(errs, field.Invalid(at.Child("matchingPrecedence"), s.Spec.MatchingPrecedence, "must be a positive value"))
+	}
+	if s.Spec.MatchingPrecedence > maxMatchingPrecedence {
+		errs = append(errs, field.Invalid(at.Child("matchingPrecedence"), s.Spec.MatchingPrecedence, fmt.Sprintf("must not be greater than %d", maxMatchingPrecedence)))
+	}
+	if s.Spec.MatchingPrecedence == 1 && s.Name != flowcontrolv1.FlowSchemaNameExempt {
+		errs = append(errs, field.Invalid(at.Child("matchingPrecedence"), s.Spec.MatchingPrecedence, "only the schema named 'exempt' may have matchingPrecedence 1"))
+	}
+	if d := s.Spec.DistinguisherMethod; d != nil {
+		errs = append(errs, notSupportedUnless(d.Type, at.Child("distinguisherMethod", "type"), flowcontrolv1.FlowDistinguisherMethodByNamespaceType, flowcontrolv1.FlowDistinguisherMethodByUserType)...)
+	}
+	level := at.Child("priorityLevelConfiguration", "name")
+	if name := s.Spec.PriorityLevelConfiguration.Name; name == "" {
+		errs = append(errs, field.Required(level, "must reference a priority level"))
+	} else {
+		errs = append(errs, invalids(level, name, apivalidation.NameIsDNSSubdomain(name, false))...)
+	}
+	for i := range s.Spec.Rules {
+		errs = append(errs, validateFlowRule(&s.Spec.Rules[i], at.Child("rules").Index(i))...)
+	}
+	return append(errs, validateFlowConditions(s.Status.Conditions)...)
+}
+
+func validateFlowSchemaUpdate(s, _ *flowcontrolv1.FlowSchema) field.ErrorList {
+	return validateFlowSchema(s)
+}
+
+func validateFlowConditions(conditions []flowcontrolv1.FlowSchemaCondition) field.ErrorList {
+	var errs field.ErrorList
+	at := field.NewPath("status", "conditions")
+	seen := map[flowcontrolv1.FlowSchemaConditionType]bool{}
+	for i, c := range conditions {
+		if seen[c.Type] {
+			errs = append(errs, field.Duplicate(at.Index(i).Child("type"), c.Type))
+		}
+		seen[c.Type] = true
+		if c.Type == "" {
+			errs = append(errs, field.Required(at.Index(i).Child("type"), "must not be empty"))
+		}
+	}
+	return errs
+}
+
+func validateFlowRule(r *flowcontrolv1.PolicyRulesWithSubjects, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(r.Subjects) == 0 {
+		errs = append(errs, field.Required(at.Child("subjects"), "subjects must contain at least one value"))
+	}
+	for i := range r.Subjects {
+		errs = append(errs, validateFlowSubject(&r.Subjects[i], at.Child("subjects").Index(i))...)
+	}
+	if len(r.ResourceRules) == 0 && len(r.NonResourceRules) == 0 {
+		errs = append(errs, field.Required(at, "at least one of resourceRules and nonResourceRules has to be non-empty"))
+	}
+	for i := range r.ResourceRules {
+		errs = append(errs, validateFlowResources(&r.ResourceRules[i], at.Child("resourceRules").Index(i))...)
+	}
+	for i := range r.NonResourceRules {
+		errs = append(errs, validateFlowPaths(&r.NonResourceRules[i], at.Child("nonResourceRules").Index(i))...)
+	}
+	return errs
+}
+
+// validateFlowSubject checks that exactly the part is there which the subject's kind names.
+func validateFlowSubject(s *flowcontrolv1.Subject, at *field.Path) field.ErrorList {
+	errs := notSupportedUnless(s.Kind, at.Child("kind"), flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount, flowcontrolv1.SubjectKindUser)
+	if len(errs) > 0 {
+		return errs
+	}
+	part := func(name string, kind flowcontrolv1.SubjectKind, there bool, check func(*field.Path) field.ErrorList) {
+		switch child := at.Child(name); {
+		case s.Kind == kind && !there:
+			errs = append(errs, field.Required(child, fmt.Sprintf("%s is required when subject kind is '%s'", name, kind)))
+		case s.Kind == kind:
+			errs = append(errs, check(child)...)
+		case there:
+			errs = append(errs, field.Forbidden(child, fmt.Sprintf("%s is forbidden when subject kind is not '%s'", name, kind)))
+		}
+	}
+	part("serviceAccount", flowcontrolv1.SubjectKindServiceAccount, s.ServiceAccount != nil, func(at *field.Path) field.ErrorList { return validateFlowAccount(s.ServiceAccount, at) })
+	part("user", flowcontrolv1.SubjectKindUser, s.User != nil, func(at *field.Path) field.ErrorList { return flowName(s.User.Name, at) })
+	part("group", flowcontrolv1.SubjectKindGroup, s.Group != nil, func(at *field.Path) field.ErrorList { return flowName(s.Group.Name, at) })
+	return errs
+}
+
+func flowName(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at.Child("name"), "")}
+	}
+	return nil
+}
+
+func validateFlowAccount(a *flowcontrolv1.ServiceAccountSubject, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch {
+	case a.Name == "":
+		errs = append(errs, field.Required(at.Child("name"), ""))
+	case a.Name != everything:
+		errs = append(errs, invalids(at.Child("name"), a.Name, apivalidation.ValidateServiceAccountName(a.Name, false))...)
+	}
+	if a.Namespace == "" {
+		return append(errs, field.Required(at.Child("namespace"), "must specify namespace for service account"))
+	}
+	return append(errs, invalids(at.Child("namespace"), a.Namespace, apivalidation.ValidateNamespaceName(a.Namespace, false))...)
+}
+
+// flowVerbs are the verbs that resources know.
+var flowVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"}
+
+func validateFlowResources(r *flowcontrolv1.ResourcePolicyRule, at *field.Path) field.ErrorList {
+	errs := validateFlowVerbs(r.Verbs, flowVerbs, at.Child("verbs"))
+	errs = append(errs, validateFlowList(r.APIGroups, "resource rules must supply at least one api group", at.Child("apiGroups"))...)
+	errs = append(errs, validateFlowList(r.Resources, "resource rules must supply at least one resource", at.Child("resources"))...)
+	namespaces := at.Child("namespaces")
+	if len(r.Namespaces) == 0 && !r.ClusterScope {
+		errs = append(errs, field.Required(namespaces, "resource rules that are not cluster scoped must supply at least one namespace"))
+	}
+	if slices.Contains(r.Namespaces, everything) && len(r.Namespaces) > 1 {
+		errs = append(errs, field.Invalid(namespaces, r.Namespaces, "if '*' is present, must not specify other namespaces"))
+	}
+	for i, n := range r.Namespaces {
+		if n != everything {
+			errs = append(errs, invalids(namespaces.Index(i), n, apivalidation.ValidateNamespaceName(n, false))...)
+		}
+	}
+	return errs
+}
+
+// validateFlowList checks a list that must not be empty, and in which "*" stands alone.
+func validateFlowList(list []string, missing string, at *field.Path) field.ErrorList {
+	switch {
+	case len(list) == 0:
+		return field.ErrorList{field.Required(at, missing)}
+	case len(list) > 1 && slices.Contains(list, everything):
+		what := map[string]string{"apiGroups": "api groups", "resources": "resources"}[at.String()[strings.LastIndexByte(at.String(), '.')+1:]]
+		return field.ErrorList{field.Invalid(at, list, "if '*' is present, must not specify other "+what)}
+	}
+	return nil
+}
+
+func validateFlowVerbs(verbs, known []string, at *field.Path) field.ErrorList {
+	if len(verbs) == 0 {
+		return field.ErrorList{field.Required(at, "verbs must contain at least one value")}
+	}
+	if slices.Contains(verbs, everything) {
+		if len(verbs) > 1 {
+			return field.ErrorList{field.Invalid(at, verbs, "if '*' is present, must not specify other verbs")}
+		}
+		return nil
+	}
+	for _, v := range verbs {
+		if !slices.Contains(known, v) {
+			return field.ErrorList{field.NotSupported(at, verbs, known)}
+		}
+	}
+	return nil
+}
+
+// pathVerbs are the HTTP methods that requests outside of resources may have.
+var pathVerbs = []string{"delete", "get", "head", "options", "patch", "post", "put"}
+
+func validateFlowPaths(r *flowcontrolv1.NonResourcePolicyRule, at *field.Path) field.ErrorList {
+	errs := validateFlowVerbs(r.Verbs, pathVerbs, at.Child("verbs"))
+	urls := at.Child("nonResourceURLs")
+	switch {
+	case len(r.NonResourceURLs) == 0:
+		return append(errs, field.Required(urls, "nonResourceURLs must contain at least one value"))
+	case len(r.NonResourceURLs) > 1 && slices.Contains(r.NonResourceURLs, everything):
+		return append(errs, field.Invalid(urls, r.NonResourceURLs, "if '*' is present, must not specify other non-resource URLs"))
+	case r.NonResourceURLs[0] == everything:
+		return errs
+	}
+	for i, url := range r.NonResourceURLs {
+		if err := flowPath(url, urls.Index(i)); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// flowPath checks one path, whose last segment may be "*".
+func flowPath(url string, at *field.Path) *field.Error {
+	switch {
+	case url == "":
+		return field.Invalid(at, url, "must not be empty")
+	case url == "/":
+		return nil
+	case !strings.HasPrefix(url, "/"):
+		return field.Invalid(at, url, "must start with slash")
+	case strings.Contains(url, " "):
+		return field.Invalid(at, url, "must not contain white-space")
+	case strings.Contains(url, "//"):
+		return field.Invalid(at, url, "must not contain double slash")
+	}
+	if i := strings.IndexByte(url, '*'); i >= 0 && (i != len(url)-1 || !strings.HasSuffix(url, "/*")) {
+		return field.Invalid(at, url, "wildcard can only do suffix matching")
+	}
+	return nil
+}
+
+func validatePriorityLevel(p *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+	at := field.NewPath("spec")
+	var errs field.ErrorList
+	if (p.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) != (p.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt) {
+		errs = append(errs, field.Invalid(at.Child("type"), p.Spec.Type, "must be 'Exempt' if and only if `name` is 'exempt'"))
+	}
+	switch p.Spec.Type {
+	case flowcontrolv1.PriorityLevelEnablementExempt:
+		if p.Spec.Limited != nil {
+			errs = append(errs, field.Forbidden(at.Child("limited"), "must be nil if the type is not Limited"))
+		}
+		if e := p.Spec.Exempt; e != nil {
+			errs = append(errs, validateShares(e.NominalConcurrencyShares, e.LendablePercent, at.Child("exempt"))...)
+		}
+	case flowcontrolv1.PriorityLevelEnablementLimited:
+		if p.Spec.Exempt != nil {
+			errs = append(errs, field.Forbidden(at.Child("exempt"), "must be nil if the type is Limited"))
+		}
+		if p.Spec.Limited == nil {
+			errs = append(errs, field.Required(at.Child("limited"), "must not be empty when type is Limited"))
+		} else {
+			errs = append(errs, validateLimited(p.Spec.Limited, at.Child("limited"))...)
+		}
+	default:
+		errs = append(errs, field.NotSupported(at.Child("type"), p.Spec.Type, []flowcontrolv1.PriorityLevelEnablement{
+			flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited}))
+	}
+	return append(errs, validateLevelConditions(p.Status.Conditions)...)
+}
+
+func validatePriorityLevelUpdate(p, _ *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+	return validatePriorityLevel(p)
+}
+
+func validateLevelConditions(conditions []flowcontrolv1.PriorityLevelConfigurationCondition) field.ErrorList {
+	var errs field.ErrorList
+	at := field.NewPath("status", "conditions")
+	seen := map[flowcontrolv1.PriorityLevelConfigurationConditionType]bool{}
+	for i, c := range conditions {
+		if seen[c.Type] {
+			errs = append(errs, field.Duplicate(at.Index(i).Child("type"), c.Type))
+		}
+		seen[c.Type] = true
+		if c.Type == "" {
+			errs = append(errs, field.Required(at.Index(i).Child("type"), "must not be empty"))
+		}
+	}
+	return errs
+}
+
+func validateShares(shares, lendable *int32, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if shares != nil && *shares < 0 {
+		errs = append(errs, field.Invalid(at.Child("nominalConcurrencyShares"), *shares, "must be a non-negative integer"))
+	}
+	if lendable != nil && (*lendable < 0 || *lendable > 100) {
+		errs = append(errs, field.Invalid(at.Child("lendablePercent"), *lendable, "must be between 0 and 100, inclusive"))
+	}
+	return errs
+}
+
+func validateLimited(l *flowcontrolv1.LimitedPriorityLevelConfiguration, at *field.Path) field.ErrorList {
+	errs := validateShares(l.NominalConcurrencyShares, l.LendablePercent, at)
+	if l.BorrowingLimitPercent != nil && *l.BorrowingLimitPercent < 0 {
+		errs = append(errs, field.Invalid(at.Child("borrowingLimitPercent"), *l.BorrowingLimitPercent, "if specified, must be a non-negative integer"))
+	}
+	response := at.Child("limitResponse")
+	switch queuing := l.LimitResponse.Queuing; l.LimitResponse.Type {
+	case flowcontrolv1.LimitResponseTypeReject:
+		if queuing != nil {
+			errs = append(errs, field.Forbidden(response.Child("queuing"), "must be nil if limited.limitResponse.type is not Limited"))
+		}
+	case flowcontrolv1.LimitResponseTypeQueue:
+		if queuing == nil {
+			errs = append(errs, field.Required(response.Child("queuing"), "must not be empty if limited.limitResponse.type is Limited"))
+		} else {
+			errs = append(errs, validateQueuing(queuing, response.Child("queuing"))...)
+		}
+	default:
+		errs = append(errs, field.NotSupported(response.Child("type"), l.LimitResponse.Type, []flowcontrolv1.LimitResponseType{flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject}))
+	}
+	return errs
+}
+
+// validateQueuing checks that a flow's hand of queues can be dealt: as many distinct hands as there are must fit into 60 bits.
+func validateQueuing(q *flowcontrolv1.QueuingConfiguration, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if q.QueueLengthLimit <= 0 {
+		errs = append(errs, field.Invalid(at.Child("queueLengthLimit"), q.QueueLengthLimit, "must be positive"))
+	}
+	if q.Queues <= 0 {
+		errs = append(errs, field.Invalid(at.Child("queues"), q.Queues, "must be positive"))
+	} else if q.Queues > maxQueues {
+		errs = append(errs, field.Invalid(at.Child("queues"), q.Queues, fmt.Sprintf("must not be greater than %d", maxQueues)))
+	}
+	hand := at.Child("handSize")
+	switch {
+	case q.HandSize <= 0:
+		errs = append(errs, field.Invalid(hand, q.HandSize, "must be positive"))
+	case q.HandSize > q.Queues:
+		errs = append(errs, field.Invalid(hand, q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues)))
+	case shufflesharding.RequiredEntropyBits(int(q.Queues), int(q.HandSize)) > shufflesharding.MaxHashBits:
+		errs = append(errs, field.Invalid(hand, q.HandSize, fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d", q.Queues, q.HandSize, shufflesharding.MaxHashBits)))
+	}
+	return errs
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+func TestAnEditChangesOnePlace(t *testing.T) {
+	cases := []struct {
+		name, in string
+		edit     edit
+		want     string
+		ok       bool
+	}{
+		{"a value", `{"a":{"b":1}}`, edit{path: []any{"a", "b"}, value: "x"}, `{"a":{"b":"x"}}`, true},
+		{"a new key", `{"a":{}}`, edit{path: []any{"a", "b"}, value: "x"}, `{"a":{"b":"x"}}`, true},
+		{"an element", `{"a":[1,2]}`, edit{path: []any{"a", 1}, value: json.Number("3")}, `{"a":[1,3]}`, true},
+		{"one element more", `{"a":[1]}`, edit{path: []any{"a", 1}, value: json.Number("3")}, `{"a":[1,3]}`, true},
+		{"one element less", `{"a":[1,2]}`, edit{path: []any{"a", 0}, remove: true}, `{"a":[2]}`, true},
+		{"a place that is not there", `{"a":{}}`, edit{path: []any{"b", "c"}, value: "x"}, `{"a":{}}`, false},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			out, ok := c.edit.apply(decode([]byte(c.in)))
+			if got := compact(out); got != c.want || ok != c.ok {
+				t.Errorf("%s, %v; want %s, %v", got, ok, c.want, c.ok)
+			}
+		})
+	}
+}
+
+func TestWhatMustDifferIsNoDifference(t *testing.T) {
+	body := func(uid, time, ip string) *answer {
+		return &answer{code: 200, object: decode([]byte(`{"metadata":{"uid":"` + uid + `","creationTimestamp":"` + time + `"},"spec":{"clusterIP":"` + ip + `"}}`))}
+	}
+	if d := compare(body("a", "2025-01-01T00:00:00Z", "10.47.0.9"), body("b", "2025-02-01T00:00:00Z", "10.47.3.1")); len(d) != 0 {
+		t.Errorf("%v", d)
+	}
+	if d := compare(body("a", "", "10.47.0.9"), body("a", "", "None")); len(d) != 1 || d[0].shape != `.spec.clusterIP: <ip>, ours None` {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestEveryObjectOfTheCorpusHasAKind(t *testing.T) {
+	list, err := readCorpus("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) < 60 {
+		t.Errorf("%d objects", len(list))
+	}
+	one, err := readCorpus("Pod,ConfigMap")
+	if err != nil || len(one) != 2 {
+		t.Errorf("%d objects of two kinds, %v", len(one), err)
+	}
+}

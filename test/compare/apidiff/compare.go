@@ -1,0 +1,170 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// difference is one way in which two answers differ: a shape, which is counted, and the values seen.
+type difference struct{ shape, upstream, knarr string }
+
+// compare lists the differences of two answers. Shapes have no indexes and no values of the request in them.
+func compare(a, b *answer) []difference {
+	if a.code != b.code {
+		return []difference{{fmt.Sprintf("code %d, ours %d: %s", a.code, b.code, brief(a, b)), a.text, b.text}}
+	}
+	var out []difference
+	if a.kind != b.kind {
+		out = append(out, difference{"content type " + a.kind + ", ours " + b.kind, a.kind, b.kind})
+	}
+	if wa, wb := text(strings.Join(a.warnings, "\n")), text(strings.Join(b.warnings, "\n")); wa != wb {
+		out = append(out, difference{"warnings: " + general(wa) + " | ours: " + general(wb), wa, wb})
+	}
+	if a.object == nil || b.object == nil {
+		if a.text != b.text {
+			out = append(out, difference{"text", a.text, b.text})
+		}
+		return out
+	}
+	x, y := normalize(clone(a.object), ""), normalize(clone(b.object), "")
+	if a.code >= 400 {
+		if causes := compareCauses(x, y); len(causes) > 0 {
+			return append(out, causes...)
+		}
+	}
+	return append(out, compareValues(x, y, "")...)
+}
+
+func brief(a, b *answer) string {
+	m := a
+	if b.code >= 400 {
+		m = b
+	}
+	if obj, ok := m.object.(map[string]any); ok {
+		if message, ok := obj["message"].(string); ok {
+			return fmt.Sprintf("%s says %.230s", map[bool]string{true: "upstream", false: "ours"}[m == a], general(text(message)))
+		}
+	}
+	return ""
+}
+
+// compareCauses compares what validation found as sets: the order is that of the fields and is compared with the message.
+func compareCauses(x, y any) []difference {
+	a, b := causes(x), causes(y)
+	var out []difference
+	for _, c := range slices.Sorted(maps.Keys(a)) {
+		if _, ok := b[c]; !ok {
+			out = append(out, difference{"missing cause: " + c, a[c], ""})
+		}
+	}
+	for _, c := range slices.Sorted(maps.Keys(b)) {
+		if _, ok := a[c]; !ok {
+			out = append(out, difference{"extra cause: " + c, "", b[c]})
+		}
+	}
+	return out
+}
+
+func causes(v any) map[string]string {
+	out := map[string]string{}
+	details, _ := dig(v, "details").(map[string]any)
+	list, _ := dig(details, "causes").([]any)
+	for _, c := range list {
+		data, _ := json.Marshal(c)
+		out[fmt.Sprintf("%s %v %s", general(fmt.Sprint(dig(c, "field"))), dig(c, "reason"), general(fmt.Sprint(dig(c, "message"))))] = string(data)
+	}
+	return out
+}
+
+func dig(v any, key string) any {
+	m, _ := v.(map[string]any)
+	return m[key]
+}
+
+// compareValues walks two documents and gives each place where they differ.
+func compareValues(a, b any, path string) []difference {
+	switch x := a.(type) {
+	case map[string]any:
+		y, ok := b.(map[string]any)
+		if !ok {
+			break
+		}
+		keys := maps.Clone(x)
+		maps.Copy(keys, y)
+		var out []difference
+		for _, k := range slices.Sorted(maps.Keys(keys)) {
+			xv, inX := x[k]
+			yv, inY := y[k]
+			at := path + "." + k
+			if strings.HasPrefix(k, "k:") || strings.HasPrefix(k, "v:") {
+				at = path + ".k:"
+			}
+			switch {
+			case !inX:
+				out = append(out, difference{"extra " + at + " " + short(yv), "", compact(yv)})
+			case !inY:
+				out = append(out, difference{"missing " + at + " " + short(xv), compact(xv), ""})
+			default:
+				out = append(out, compareValues(xv, yv, at)...)
+			}
+		}
+		return out
+	case []any:
+		y, ok := b.([]any)
+		if !ok || len(x) != len(y) {
+			break
+		}
+		var out []difference
+		for i := range x {
+			out = append(out, compareValues(x[i], y[i], path+"[]")...)
+		}
+		return out
+	}
+	if p, q := compact(a), compact(b); p != q {
+		return []difference{{path + ": " + short(a) + ", ours " + short(b), p, q}}
+	}
+	return nil
+}
+
+func compact(v any) string {
+	data, _ := json.Marshal(v)
+	return string(data)
+}
+
+// short is a value as it stands in a shape.
+func short(v any) string {
+	s := compact(v)
+	if t, ok := v.(string); ok {
+		s = general(t)
+	}
+	if len(s) > 160 {
+		s = s[:160] + "…"
+	}
+	return s
+}
+
+var (
+	inQuotes = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+	indexed  = regexp.MustCompile(`\[[^\]]*\]`)
+	digits   = regexp.MustCompile(`\d+`)
+	names    = regexp.MustCompile(`\b(gen|case)-[a-z0-9-]+`)
+)
+
+// general takes out of a message what belongs to one request.
+func general(s string) string {
+	s = names.ReplaceAllString(s, "NAME")
+	s = inQuotes.ReplaceAllString(s, "Q")
+	s = indexed.ReplaceAllString(s, "[]")
+	s = digits.ReplaceAllString(s, "0")
+	if i := strings.Index(s, ": Invalid value: "); i > 0 && strings.Contains(s[i:], "{") {
+		// A whole object stands in the message.
+		if j := strings.LastIndex(s, "}: "); j > i {
+			s = s[:i] + ": Invalid value: {}: " + s[j+3:]
+		}
+	}
+	return s
+}

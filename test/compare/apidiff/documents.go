@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// compareDocuments compares what clients learn about the API: groups, versions, resources with their verbs and names, and
+// the schemas. Each document counts as one request.
+func compareDocuments(ctx context.Context, sides pair, r *report) error {
+	paths := []string{"/api", "/apis", "/.well-known/openid-configuration", "/healthz", "/livez", "/readyz/ping", "/nowhere", "/apis/nowhere", "/apis/apps/v9", "/api/v2", "/api/v1/nowhere"}
+	a, err := sides[0].send(ctx, request{method: http.MethodGet, path: "/apis"})
+	if err != nil {
+		return err
+	}
+	groups, _ := dig(a.object, "groups").([]any)
+	documents := []string{"/api/v1"}
+	for _, g := range groups {
+		name, _ := dig(g, "name").(string)
+		paths = append(paths, "/apis/"+name)
+		list, _ := dig(g, "versions").([]any)
+		for _, v := range list {
+			at, _ := dig(v, "groupVersion").(string)
+			documents = append(documents, "/apis/"+at)
+		}
+	}
+	for _, path := range append(paths, documents...) {
+		if err := compareDocument(ctx, sides, r, path, ""); err != nil {
+			return err
+		}
+	}
+	aggregated := "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+	for _, path := range []string{"/api", "/apis"} {
+		if err := compareDocument(ctx, sides, r, path, aggregated); err != nil {
+			return err
+		}
+	}
+	for _, path := range documents {
+		if err := compareDocument(ctx, sides, r, "/openapi/v3"+path, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func compareDocument(ctx context.Context, sides pair, r *report, path, accept string) error {
+	var answers [2]*answer
+	for i, s := range sides {
+		a, err := s.send(ctx, request{method: http.MethodGet, path: path, accept: accept})
+		if err != nil {
+			return err
+		}
+		byName(a.object)
+		answers[i] = a
+	}
+	differences := compare(answers[0], answers[1])
+	if strings.HasPrefix(path, "/openapi/") {
+		path = "/openapi/v3/*"
+		for i := range differences {
+			differences[i].shape = schemaPlace.ReplaceAllString(differences[i].shape, "$1.*")
+		}
+	}
+	r.add("GET "+path, differences, func() string { return "  GET " + path + " " + accept })
+	return nil
+}
+
+// schemaPlace is what names one schema, field or path of an OpenAPI document.
+var schemaPlace = regexp.MustCompile(`(\.schemas|\.properties)\.[A-Za-z0-9._$-]*?[A-Za-z0-9$-]+\b|(\.paths)\./[^ .]*`)
+
+// byName makes lists of things with a name into maps, so that one more or less is one difference. It changes v.
+func byName(v any) any {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return v
+	}
+	for k, x := range m {
+		list, ok := x.([]any)
+		if !ok {
+			m[k] = byName(x)
+			continue
+		}
+		named := map[string]any{}
+		for _, item := range list {
+			for _, key := range []string{"name", "resource", "version", "subresource"} {
+				if name, ok := dig(item, key).(string); ok {
+					named[name] = byName(item)
+					break
+				}
+			}
+		}
+		if len(named) == len(list) && len(list) > 0 {
+			m[k] = named
+		} else if texts, ok := allText(list); ok && strings.HasSuffix(k, "s") {
+			slices.Sort(texts)
+			m[k] = texts
+		}
+	}
+	return m
+}
+
+func allText(list []any) ([]string, bool) {
+	var out []string
+	for _, x := range list {
+		s, ok := x.(string)
+		if !ok {
+			return nil, false
+		}
+		out = append(out, s)
+	}
+	return out, len(out) > 0
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// generator makes cases: one request, or the life of one object.
+type generator struct {
+	corpus  []*entry
+	schemas *schemas
+	report  *report
+	sides   pair
+}
+
+func (g *generator) run(ctx context.Context, o *options) error {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	errs := make(chan error, o.workers)
+	for w := range o.workers {
+		wg.Go(func() {
+			for g.sent() < o.n && ctx.Err() == nil {
+				i := next.Add(1)
+				c := &scenario{
+					generator: g, ctx: ctx, r: rand.New(rand.NewPCG(o.seed, uint64(i))),
+					namespace: space(w), name: fmt.Sprintf("case-%d-%d", o.seed, i), number: i,
+				}
+				c.play(g.corpus[int(i)%len(g.corpus)])
+				if c.err != nil {
+					errs <- c.err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	if err := <-errs; err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+func (g *generator) sent() int {
+	g.report.mu.Lock()
+	defer g.report.mu.Unlock()
+	return g.report.sent
+}
+
+func space(worker int) string { return fmt.Sprintf("diff-%d", worker) }
+
+// prepare makes what admission wants before it lets anything in: namespaces with their service account.
+func prepare(ctx context.Context, sides pair, workers int) error {
+	for _, s := range sides {
+		for w := range workers {
+			for path, body := range map[string]string{
+				"/api/v1/namespaces": fmt.Sprintf(`{"metadata":{"name":%q}}`, space(w)),
+			} {
+				if err := must(s.send(ctx, post(path, body))); err != nil {
+					return err
+				}
+			}
+			if err := must(s.send(ctx, post("/api/v1/namespaces/"+space(w)+"/serviceaccounts", `{"metadata":{"name":"default"}}`))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func post(path, body string) request {
+	return request{method: http.MethodPost, path: path, contentType: "application/json", body: []byte(body)}
+}
+
+func must(a *answer, err error) error {
+	if err == nil && a.code >= 300 {
+		err = fmt.Errorf("%d: %s", a.code, a.text)
+	}
+	return err
+}
+
+// scenario is one case under way. After the first step last holds each side's object.
+type scenario struct {
+	*generator
+	ctx       context.Context
+	r         *rand.Rand
+	namespace string
+	name      string
+	number    int64
+	entry     *entry
+	last      [2]map[string]any
+	err       error
+}
+
+// play is most often one dry run with a changed object, and sometimes the life of an object.
+func (c *scenario) play(e *entry) {
+	c.entry = e
+	obj := c.fresh()
+	if c.r.IntN(10) < 6 {
+		edits := c.edits(obj)
+		query := "dryRun=All" + c.fieldValidation()
+		c.both("create", edits, func(int) request {
+			return c.write(http.MethodPost, e.collection(e.version, c.namespace)+"?"+query, obj, "application/json")
+		})
+		return
+	}
+	c.live(obj)
+}
+
+// fresh is the corpus's object under a name of its own.
+func (c *scenario) fresh() map[string]any {
+	obj := clone(c.entry.object).(map[string]any)
+	meta := obj["metadata"].(map[string]any)
+	switch c.entry.kind {
+	case "IPAddress":
+		meta["name"] = fmt.Sprintf("192.168.%d.%d", c.number/250%250, c.number%250+1)
+	case "ServiceCIDR":
+		meta["name"] = c.name
+	default:
+		meta["name"] = c.name
+	}
+	labels, _ := meta["labels"].(map[string]any)
+	if labels == nil {
+		labels = map[string]any{}
+		meta["labels"] = labels
+	}
+	labels["case"] = c.name
+	c.name = meta["name"].(string)
+	return obj
+}
+
+func (c *scenario) fieldValidation() string {
+	return oneOf(c.r, []string{"", "&fieldValidation=Strict", "&fieldValidation=Warn", "&fieldValidation=Ignore", "&fieldValidation=Strict"})
+}
+
+// edits changes obj in one place or two, and says where.
+func (c *scenario) edits(obj map[string]any) string {
+	var said []string
+	for range 1 + c.r.IntN(5)/4 {
+		e := c.pick(obj, nil)
+		if _, ok := e.apply(obj); ok {
+			said = append(said, e.String())
+		}
+	}
+	return strings.Join(said, "; ")
+}
+
+// pick chooses an edit somewhere in obj; within limits it to one of the top fields.
+func (c *scenario) pick(obj map[string]any, within []string) edit {
+	list := c.schemas.places(obj, c.schemas.roots[c.entry.group+"/"+c.entry.version+"/"+c.entry.kind], nil, nil)
+	if len(within) > 0 {
+		var some []place
+		for _, p := range list {
+			if len(p.path) > 0 {
+				for _, w := range within {
+					if p.path[0] == w {
+						some = append(some, p)
+					}
+				}
+			}
+		}
+		if len(some) > 0 {
+			list = some
+		}
+	}
+	return c.schemas.editAt(c.r, oneOf(c.r, list))
+}
+
+func (c *scenario) write(method, path string, body any, contentType string) request {
+	data, err := json.Marshal(body)
+	if err != nil {
+		c.err = err
+	}
+	return request{method: method, path: path, contentType: contentType, body: data}
+}
+
+// both sends a request to each side and reports how the answers differ. It returns the code that both gave; 0 when
+// they don't agree.
+func (c *scenario) both(verb, how string, make func(side int) request) int {
+	if c.err != nil {
+		return 0
+	}
+	var requests [2]request
+	var answers [2]*answer
+	for i, s := range c.sides {
+		requests[i] = make(i)
+		if answers[i], c.err = s.send(c.ctx, requests[i]); c.err != nil {
+			return 0
+		}
+	}
+	a, b := answers[0], answers[1]
+	what := verb + " " + c.entry.kind
+	if c.entry.version != "v1" {
+		what += " " + c.entry.version
+	}
+	c.report.add(what, compare(a, b), func() string {
+		r := requests[1]
+		return fmt.Sprintf("  %s %s %s\n  %s\n  %.3000s", r.method, r.path, r.contentType, how, r.body)
+	})
+	for i, x := range answers {
+		if obj, ok := x.object.(map[string]any); ok && x.code < 300 && obj["kind"] == c.entry.kind && !strings.Contains(requests[i].path, "dryRun=All") {
+			c.last[i] = obj
+		}
+	}
+	if a.code != b.code {
+		return 0
+	}
+	return a.code
+}

@@ -1,0 +1,95 @@
+// Apidiff sends the same requests to upstream's kube-apiserver and to knarr's, and prints where the answers differ:
+// status code, reason, message, causes and body, with what must differ (uids, times, revisions, random names)
+// taken out. Differences of the same shape are counted together, the most frequent first.
+//
+// The requests are made from a small corpus of valid objects, one or more per kind, changed field by field with the
+// help of upstream's OpenAPI schemas: valid and broken bodies, all verbs, all patch types, selectors and versions.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+type options struct {
+	knarr    string
+	upstream string
+	state    string
+	out      string
+	n        int
+	seed     uint64
+	only     string
+	workers  int
+	examples int
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.knarr, "knarr", "bin/knarr", "knarr's binary")
+	flag.StringVar(&o.upstream, "upstream", "", "folder with upstream's kube-apiserver and etcd")
+	flag.StringVar(&o.state, "state", "", "folder for data")
+	flag.StringVar(&o.out, "out", "", "file for every difference with its request")
+	flag.IntVar(&o.n, "n", 2000, "number of requests")
+	flag.Uint64Var(&o.seed, "seed", 1, "what the requests are made from; the same seed makes the same ones")
+	flag.StringVar(&o.only, "only", "", "kinds to send, by name, with commas")
+	flag.IntVar(&o.workers, "workers", 4, "requests under way at once")
+	flag.IntVar(&o.examples, "examples", 1, "requests shown for each shape of difference in the file")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	differ, err := run(ctx, &o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "apidiff:", err)
+		os.Exit(2)
+	}
+	if differ {
+		os.Exit(1)
+	}
+}
+
+// run starts both servers, sends the requests and prints the report; differ tells whether something unexplained is in it.
+func run(ctx context.Context, o *options) (differ bool, err error) {
+	corpus, err := readCorpus(o.only)
+	if err != nil {
+		return false, err
+	}
+	var sides pair
+	for i, start := range []starter{startUpstream, startKnarr} {
+		s, err := start(ctx, o, filepath.Join(o.state, fmt.Sprint(i)))
+		if err != nil {
+			return false, err
+		}
+		defer s.stop()
+		sides[i] = s
+	}
+	report := newReport()
+	if err := prepare(ctx, sides, o.workers); err != nil {
+		return false, err
+	}
+	if o.only == "" {
+		if err := compareDocuments(ctx, sides, report); err != nil {
+			return false, err
+		}
+	}
+	schemas, err := readSchemas(ctx, sides[0], corpus)
+	if err != nil {
+		return false, err
+	}
+	g := &generator{corpus: corpus, schemas: schemas, report: report, sides: sides}
+	if err := g.run(ctx, o); err != nil {
+		return false, err
+	}
+	var out strings.Builder
+	differ = report.print(&out, o.examples)
+	fmt.Print(report.summary())
+	if o.out != "" {
+		return differ, os.WriteFile(o.out, []byte(out.String()), 0o644)
+	}
+	return differ, nil
+}

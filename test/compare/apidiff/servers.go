@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+)
+
+// server is one of the two API servers, running, with a client of its administrator.
+type server struct {
+	name   string
+	base   string
+	client *http.Client
+	token  string
+	stop   func()
+}
+
+// pair is upstream's server and ours, in this order.
+type pair [2]*server
+
+type starter func(ctx context.Context, o *options, dir string) (*server, error)
+
+// serviceRange is the same on both sides; addresses that are allocated out of it are taken out of the answers.
+const serviceRange = "10.47.0.0/16"
+
+func startUpstream(ctx context.Context, o *options, dir string) (*server, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	key := filepath.Join(dir, "sa.key")
+	if err := writeKey(key); err != nil {
+		return nil, err
+	}
+	const token = "apidiff"
+	tokens := filepath.Join(dir, "tokens")
+	if err := os.WriteFile(tokens, []byte(token+`,admin,admin,"system:masters"`+"\n"), 0o600); err != nil {
+		return nil, err
+	}
+	store, peer, port := freePort(), freePort(), freePort()
+	etcd, err := launch(dir, "etcd", filepath.Join(o.upstream, "etcd"), "--data-dir", filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level", "warn",
+		"--listen-client-urls", local(store), "--advertise-client-urls", local(store),
+		"--listen-peer-urls", local(peer), "--initial-advertise-peer-urls", local(peer), "--initial-cluster", "default="+local(peer))
+	if err != nil {
+		return nil, err
+	}
+	api, err := launch(dir, "kube-apiserver", filepath.Join(o.upstream, "kube-apiserver"), "--etcd-servers", local(store), "--secure-port", fmt.Sprint(port),
+		"--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1", "--cert-dir", dir, "--service-cluster-ip-range", serviceRange, "--token-auth-file", tokens,
+		"--service-account-issuer", "https://kubernetes.default.svc.cluster.local", "--service-account-key-file", key, "--service-account-signing-key-file", key,
+		"--authorization-mode", "Node,RBAC", "--endpoint-reconciler-type", "none")
+	if err != nil {
+		etcd()
+		return nil, err
+	}
+	s := &server{
+		name: "upstream", base: fmt.Sprintf("https://127.0.0.1:%d", port), token: token,
+		client: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, MaxIdleConnsPerHost: 16}},
+		stop:   func() { api(); etcd() },
+	}
+	return s, s.wait(ctx)
+}
+
+func startKnarr(ctx context.Context, o *options, dir string) (*server, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	port := freePort()
+	stop, err := launch(dir, "knarr", o.knarr, "apiserver", "--data-dir", filepath.Join(dir, "data"), "--run-dir", filepath.Join(dir, "run"),
+		"--listen", fmt.Sprintf("127.0.0.1:%d", port), "--advertise-address", "127.0.0.1", "--service-cidr", serviceRange)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{name: "knarr", base: fmt.Sprintf("https://127.0.0.1:%d", port), stop: stop}
+	kubeconfig := filepath.Join(dir, "data", "kubeconfig")
+	if err := until(ctx, "knarr's kubeconfig", func() bool {
+		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+		if err != nil {
+			return false
+		}
+		s.client, err = rest.HTTPClientFor(config)
+		return err == nil
+	}); err != nil {
+		stop()
+		return nil, err
+	}
+	return s, s.wait(ctx)
+}
+
+// wait returns when the server says that it is ready, and stops it when that does not come.
+func (s *server) wait(ctx context.Context) error {
+	err := until(ctx, s.name+" ready", func() bool {
+		a, err := s.send(ctx, request{method: http.MethodGet, path: "/readyz"})
+		return err == nil && a.code == http.StatusOK
+	})
+	if err != nil {
+		s.stop()
+	}
+	return err
+}
+
+// request is what both servers are sent; the body is each server's own where it must name a revision or uid.
+type request struct {
+	method, path string
+	accept       string
+	contentType  string
+	body         []byte
+}
+
+// answer is what came back: object when the body is JSON, text otherwise.
+type answer struct {
+	code     int
+	kind     string // media type
+	warnings []string
+	object   any
+	text     string
+}
+
+func (s *server) send(ctx context.Context, r request) (*answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, r.method, s.base+r.path, bytes.NewReader(r.body))
+	if err != nil {
+		return nil, err
+	}
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
+	}
+	req.Header.Set("Accept", "application/json")
+	if r.accept != "" {
+		req.Header.Set("Accept", r.accept)
+	}
+	req.Header.Set("User-Agent", "apidiff/1")
+	if r.contentType != "" {
+		req.Header.Set("Content-Type", r.contentType)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s %s: %w", s.name, r.method, r.path, err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	a := &answer{code: resp.StatusCode, warnings: resp.Header.Values("Warning"), text: string(data)}
+	a.kind, _, _ = strings.Cut(resp.Header.Get("Content-Type"), ";")
+	switch {
+	case json.Valid(data):
+		a.object = decode(data)
+	case a.kind == "application/yaml":
+		if text, err := yaml.YAMLToJSON(data); err == nil {
+			a.object = decode(text)
+		}
+	}
+	return a, nil
+}
+
+// decode reads JSON and keeps numbers as they are written.
+func decode(data []byte) any {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil {
+		return nil
+	}
+	return v
+}
+
+func writeKey(path string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
+}
+
+// launch starts a child whose output goes to a file; it ends with us.
+func launch(dir, name, path string, args ...string) (stop func(), err error) {
+	log, err := os.Create(filepath.Join(dir, name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(path, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	done := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(done) }()
+	return func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-done:
+		case <-time.After(3 * time.Second): // nothing in it is needed any more
+			_ = cmd.Process.Kill()
+			<-done
+		}
+	}, nil
+}
+
+func local(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }
+
+func freePort() int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func until(ctx context.Context, what string, done func() bool) error {
+	deadline := time.Now().Add(90 * time.Second)
+	for !done() {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s: not in time", what)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return nil
+}
