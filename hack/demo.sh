@@ -28,7 +28,7 @@ fi
 
 echo "building and loading three images"
 for part in store api web; do
-  CGO_ENABLED=0 GOFLAGS=-buildvcs=false go build -trimpath -ldflags '-s -w' -o "$cache/$part" "./examples/harbour/$part"
+  CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath" go build -ldflags '-s -w' -o "$cache/$part" "./examples/harbour/$part"
   "$knarr" image build --tag "harbour/$part:v1" "$cache/$part"
 done
 

@@ -5,7 +5,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 logs=.cache/test
 mkdir -p "$logs"
-export GOFLAGS=-buildvcs=false
+export GOFLAGS="-buildvcs=false -trimpath"
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] || steps=(prerequisites build lint unit e2e conformance)
 

@@ -5,14 +5,14 @@ set -euo pipefail
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 cd "$(dirname "$0")"
-export GOFLAGS="-mod=mod -buildvcs=false"
+# As the Makefile builds: what it has compiled of the same modules is found in the cache.
+export GOFLAGS="-mod=mod -buildvcs=false -trimpath" CGO_ENABLED=0
 version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
 [ "$(cat "$out/.version" 2>/dev/null)" = "$version" ] && exit 0
 stamp="-X k8s.io/component-base/version.gitVersion=$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36 -X k8s.io/component-base/version.gitTreeState=clean"
-CGO_ENABLED=0 go build -trimpath -ldflags "-s -w $stamp" -o "$out/" k8s.io/kubernetes/cmd/kubectl
+go build -ldflags "-s -w $stamp" -o "$out/" k8s.io/kubernetes/cmd/kubectl
 [ "${2:-}" != kubectl ] || exit 0
 go test -c -ldflags "-s -w $stamp" -o "$out/e2e.test" k8s.io/kubernetes/test/e2e
-export CGO_ENABLED=0
-go build -trimpath -ldflags '-s -w' -o "$out/" github.com/onsi/ginkgo/v2/ginkgo k8s.io/kubernetes/test/images/agnhost k8s.io/sample-apiserver
-go build -trimpath -ldflags '-s -w' -o "$out/etcd" go.etcd.io/etcd/server/v3
+go build -ldflags '-s -w' -o "$out/" github.com/onsi/ginkgo/v2/ginkgo k8s.io/kubernetes/test/images/agnhost k8s.io/sample-apiserver
+go build -ldflags '-s -w' -o "$out/etcd" go.etcd.io/etcd/server/v3
 echo "$version" >"$out/.version"
