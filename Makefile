@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X github.com/knarr-project/knarr/internal/version.Knarr=$(VERS
 export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0
 
-.PHONY: help build runtime demo test lint unit e2e bench compare compare-api conformance clean
+.PHONY: help build runtime demo test lint unit e2e chaos bench compare compare-api conformance clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
@@ -37,7 +37,10 @@ unit: ## unit tests with the race detector
 	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 10m ./internal/... ./cmd/... ./test/arch/... ./examples/...
 
 e2e: build ## real clusters, real containers
-	CGO_ENABLED=0 $(GO) test -count=1 -timeout 20m ./test/e2e/...
+	CGO_ENABLED=0 $(GO) test -count=1 -timeout 20m ./test/e2e/... ./test/chaos/...
+
+chaos: build ## thousands of histories against killed, restarted and compacted servers: HISTORIES=n SEED=n
+	KNARR_CHAOS_HISTORIES=$(or $(HISTORIES),2000) KNARR_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run Histories ./test/chaos/
 
 bench: build ## knarr's side of the table of budgets
 	./test/compare/run.sh --only knarr

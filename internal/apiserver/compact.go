@@ -2,7 +2,10 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/knarr-project/knarr/internal/store"
 )
 
 // compactor forgets, at every tick, the revisions older than the tick before. Continue tokens and watches from before
@@ -13,16 +16,19 @@ func (s *Server) compactor(ctx context.Context) {
 	}
 	ticker := time.NewTicker(s.cfg.CompactEvery)
 	defer ticker.Stop()
-	var last int64
+	var last, compacted int64
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		if last > 0 {
-			if err := s.store.Compact(ctx, last); err != nil && ctx.Err() == nil {
+		if last > compacted {
+			// Somebody else may have been there: another server of the same store.
+			if err := s.store.Compact(ctx, last); err != nil && !errors.Is(err, store.ErrCompacted) && ctx.Err() == nil {
 				s.log.Error("compact the store", "revision", last, "err", err)
+			} else {
+				compacted = last
 			}
 		}
 		revision, err := s.store.Revision(ctx)
