@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -70,7 +69,7 @@ func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Obj
 	if err != nil {
 		return nil, err
 	}
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	clearKind(obj)
 	if err := op.checkNames(accessor(obj)); err != nil {
 		return nil, err
 	}
@@ -87,6 +86,9 @@ func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Obj
 
 // unknownFields of an applied configuration; those that the schema does not have either, the field manager has refused.
 func (op *operation) unknownFields(a applied) []error {
+	if op.endpoint.custom != nil {
+		return op.unknownCustomFields(a)
+	}
 	obj, err := api.Scheme.New(op.endpoint.gvk)
 	if err != nil {
 		return nil

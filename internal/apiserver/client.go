@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 )
@@ -113,7 +112,7 @@ func (c *localClient) Get(ctx context.Context, res schema.GroupVersionResource, 
 	if err != nil {
 		return nil, asStatusError(err)
 	}
-	obj, err := op.versioned(entry.Object())
+	obj, err := op.versioned(op.endpoint.objectOf(entry))
 	if err != nil {
 		return nil, asStatusError(err)
 	}
@@ -149,13 +148,13 @@ func (c *localClient) List(ctx context.Context, res schema.GroupVersionResource,
 
 // listObject is a page as the kind's list object. Its items are copies.
 func (e *endpoint) listObject(p *page) (runtime.Object, error) {
-	list, err := api.Scheme.New(e.listKind())
+	list, err := e.newList()
 	if err != nil {
 		return nil, err
 	}
 	objs := make([]runtime.Object, len(p.entries))
 	for i, entry := range p.entries {
-		obj, err := entry.Object()
+		obj, err := e.objectOf(entry)
 		if err != nil {
 			return nil, err
 		}
@@ -210,6 +209,9 @@ func (c *localClient) create(ctx context.Context, res schema.GroupVersionResourc
 // take copies a caller's object and checks that it is of the operation's kind.
 func (op *operation) take(obj runtime.Object) (runtime.Object, error) {
 	obj = obj.DeepCopyObject()
+	if op.takesCustom() {
+		return op.takeCustom(obj)
+	}
 	if u, ok := obj.(runtime.Unstructured); ok {
 		typed, err := objectConvertor{}.typed(u, op.gvk)
 		if err != nil {
@@ -217,7 +219,7 @@ func (op *operation) take(obj runtime.Object) (runtime.Object, error) {
 		}
 		obj = typed
 	}
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	clearKind(obj)
 	got, err := kindOf(obj)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())

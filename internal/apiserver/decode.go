@@ -80,16 +80,9 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 	if media == mediaProtobuf {
 		return decodeProtobuf(data, want)
 	}
-	var strict []error
-	if media == mediaYAML {
-		if err := yaml.UnmarshalStrict(data, &map[string]any{}); err != nil {
-			strict = append(strict, err)
-		}
-		converted, err := yaml.YAMLToJSON(data)
-		if err != nil {
-			return nil, unrecognized(want, data, err)
-		}
-		data = converted
+	data, strict, err := asJSON(media, data)
+	if err != nil {
+		return nil, unrecognized(want, data, err)
 	}
 	obj, err := api.Scheme.New(want)
 	if err != nil {
@@ -112,8 +105,23 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 	if err := reportFields(append(strict, problems...), want, validation, warn); err != nil {
 		return nil, err
 	}
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	clearKind(obj)
 	return obj, nil
+}
+
+// asJSON gives a YAML body as JSON, with what is double in it.
+func asJSON(media string, data []byte) (doc []byte, duplicates []error, err error) {
+	if media != mediaYAML {
+		return data, nil, nil
+	}
+	if err := yaml.UnmarshalStrict(data, &map[string]any{}); err != nil {
+		duplicates = append(duplicates, err)
+	}
+	doc, err = yaml.YAMLToJSON(data)
+	if err != nil {
+		return data, nil, err
+	}
+	return doc, duplicates, nil
 }
 
 // reportFields tells of unknown and duplicate fields as the request asked.
@@ -189,7 +197,7 @@ func decodeProtobuf(data []byte, want schema.GroupVersionKind) (runtime.Object, 
 	if err := matchKind(*got, want); err != nil {
 		return nil, err
 	}
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	clearKind(obj)
 	return obj, nil
 }
 

@@ -75,6 +75,9 @@ func (op *operation) deleteOnce(ctx context.Context, key string, c current, opts
 		return nil, false, nil, err
 	}
 	obj := c.obj.DeepCopyObject()
+	if hook := op.endpoint.hooks.deleting; hook != nil && accessor(obj).GetDeletionTimestamp() == nil {
+		hook(obj, op.server.now())
+	}
 	switch op.markDeleted(obj, opts) {
 	case deletePending:
 		return obj, false, nil, nil

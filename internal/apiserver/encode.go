@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
@@ -17,6 +19,9 @@ import (
 
 // jsonOf is the entry's JSON in the endpoint's version, without TypeMeta; made once and shared.
 func (e *endpoint) jsonOf(entry *cache.Entry) ([]byte, error) {
+	if e.custom != nil {
+		return e.customJSONOf(entry)
+	}
 	return entry.Encoded(e.jsonForm, e.marshalJSON)
 }
 
@@ -30,7 +35,7 @@ func (e *endpoint) marshalJSON(obj runtime.Object) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(obj)
+	return marshal(obj)
 }
 
 func (e *endpoint) marshalProtobuf(obj runtime.Object) ([]byte, error) {
@@ -44,7 +49,7 @@ func (e *endpoint) marshalProtobuf(obj runtime.Object) ([]byte, error) {
 // encodeEntry is one cached object on the wire.
 func (e *endpoint) encodeEntry(entry *cache.Entry, f format) ([]byte, error) {
 	if f.as != "" {
-		obj, err := entry.Object()
+		obj, err := e.objectOf(entry)
 		if err != nil {
 			return nil, err
 		}
@@ -61,7 +66,15 @@ func (e *endpoint) encodeEntry(entry *cache.Entry, f format) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return finishJSON(withTypeMeta(make([]byte, 0, len(raw)+len(e.gvk.Kind)+len(e.gvk.Group)+48), e.gvk, raw), f)
+	return finishJSON(e.document(raw), f)
+}
+
+// document is a complete document made of what jsonOf gives.
+func (e *endpoint) document(raw []byte) []byte {
+	if e.custom != nil {
+		return slices.Clip(raw)
+	}
+	return withTypeMeta(make([]byte, 0, len(raw)+len(e.gvk.Kind)+len(e.gvk.Group)+48), e.gvk, raw)
 }
 
 // encodeObject is one hub object on the wire.
@@ -94,7 +107,7 @@ func encodeAs(obj runtime.Object, gvk schema.GroupVersionKind, f format) ([]byte
 		}
 		return envelope(gvk, raw), nil
 	}
-	raw, err := json.Marshal(obj)
+	raw, err := marshal(obj)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", gvk.Kind, err)
 	}
@@ -102,6 +115,14 @@ func encodeAs(obj runtime.Object, gvk schema.GroupVersionKind, f format) ([]byte
 		raw = withTypeMeta(make([]byte, 0, len(raw)+len(gvk.Kind)+len(gvk.Group)+48), gvk, raw)
 	}
 	return finishJSON(raw, f)
+}
+
+// marshal is json.Marshal; custom objects are marshalled as the maps that they are.
+func marshal(obj runtime.Object) ([]byte, error) {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return json.Marshal(u.Object)
+	}
+	return json.Marshal(obj)
 }
 
 // finishJSON makes a complete JSON document what the client accepts: YAML, or indented, or as it is with a newline.

@@ -15,6 +15,9 @@ import (
 
 // listKind is the kind of the endpoint's list object.
 func (e *endpoint) listKind() schema.GroupVersionKind {
+	if e.custom != nil {
+		return e.custom.ListKind()
+	}
 	return e.gvk.GroupVersion().WithKind(e.gvk.Kind + "List")
 }
 
@@ -22,7 +25,7 @@ func (e *endpoint) listKind() schema.GroupVersionKind {
 func (e *endpoint) encodePage(p *page, f format) ([]byte, error) {
 	switch {
 	case f.table():
-		objs, err := objectsOf(p.entries)
+		objs, err := e.objectsOf(p.entries)
 		if err != nil {
 			return nil, err
 		}
@@ -43,6 +46,9 @@ func (e *endpoint) encodeJSONList(p *page, f format) ([]byte, error) {
 	listMeta, err := json.Marshal(p.meta())
 	if err != nil {
 		return nil, err
+	}
+	if e.custom != nil {
+		return e.encodeCustomList(p, f)
 	}
 	size := 128 + len(listMeta)
 	parts := make([][]byte, len(p.entries))
@@ -101,7 +107,7 @@ func (e *endpoint) encodeMetadataList(p *page, f format) ([]byte, error) {
 	list := &metav1.PartialObjectMetadataList{ListMeta: p.meta()}
 	kind := schema.GroupVersionKind{Group: metav1.GroupName, Version: f.asVersion, Kind: "PartialObjectMetadata"}
 	for _, entry := range p.entries {
-		obj, err := entry.Object()
+		obj, err := e.objectOf(entry)
 		if err != nil {
 			return nil, err
 		}
@@ -136,10 +142,10 @@ func objectMetaOf(acc metav1.Object) *metav1.ObjectMeta {
 	}
 }
 
-func objectsOf(entries []*cache.Entry) ([]runtime.Object, error) {
+func (e *endpoint) objectsOf(entries []*cache.Entry) ([]runtime.Object, error) {
 	objs := make([]runtime.Object, len(entries))
 	for i, entry := range entries {
-		obj, err := entry.Object()
+		obj, err := e.objectOf(entry)
 		if err != nil {
 			return nil, err
 		}

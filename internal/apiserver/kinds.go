@@ -4,9 +4,13 @@ import (
 	"slices"
 	"sync"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/apiserver/custom"
 )
 
 // kindProvider adds kinds while the server runs (custom resources). It finds an endpoint by what a path names.
@@ -48,6 +52,14 @@ func newEndpoints(s *Server) *endpoints {
 	}
 	if r := es.registry("", "services"); r != nil {
 		r.hooks = s.serviceHooks()
+	}
+	if r := es.registry(apiextensionsv1.GroupName, "customresourcedefinitions"); r != nil {
+		r.hooks.deleting = func(obj runtime.Object, now metav1.Time) {
+			custom.MarkDeleted(obj.(*apiextensionsv1.CustomResourceDefinition), now)
+		}
+	}
+	if s.custom != nil {
+		es.dynamic = append(es.dynamic, s.custom)
 	}
 	return es
 }

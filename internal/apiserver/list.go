@@ -23,6 +23,8 @@ type listRequest struct {
 	opts   metav1.ListOptions
 	labels labels.Selector
 	fields fields.Selector
+	// fieldsOf is set when the fields are such as the entries' headers do not have: of custom resources in the request's version.
+	fieldsOf func(*cache.Entry) (fields.Set, error)
 }
 
 // newListRequest parses the selectors and holds the options to upstream's rules.
@@ -43,6 +45,9 @@ func (op *operation) newListRequest(opts metav1.ListOptions) (*listRequest, erro
 			return nil, err
 		}
 	}
+	if op.endpoint.custom != nil {
+		req.fieldsOf = op.endpoint.customFields(req.fields)
+	}
 	internal := &internalversion.ListOptions{
 		LabelSelector: req.labels, FieldSelector: req.fields, Watch: opts.Watch, AllowWatchBookmarks: opts.AllowWatchBookmarks,
 		ResourceVersion: opts.ResourceVersion, ResourceVersionMatch: opts.ResourceVersionMatch, TimeoutSeconds: opts.TimeoutSeconds,
@@ -62,6 +67,7 @@ func (op *operation) selectable(name, value string) (string, string, error) {
 		return name, value, nil
 	case strategy.FieldAliases[name] != "":
 		return strategy.FieldAliases[name], value, nil
+	case op.endpoint.custom != nil:
 	case len(strategy.FieldNames) == 0:
 		return "", "", apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", name))
 	}
@@ -69,7 +75,18 @@ func (op *operation) selectable(name, value string) (string, string, error) {
 }
 
 func (r *listRequest) matches(e *cache.Entry) bool {
-	return (r.labels.Empty() || r.labels.Matches(e.Labels)) && (r.fields.Empty() || r.fields.Matches(e.Fields))
+	return (r.labels.Empty() || r.labels.Matches(e.Labels)) && r.matchesFields(e)
+}
+
+func (r *listRequest) matchesFields(e *cache.Entry) bool {
+	if r.fields.Empty() {
+		return true
+	}
+	if r.fieldsOf == nil {
+		return r.fields.Matches(e.Fields)
+	}
+	set, err := r.fieldsOf(e)
+	return err == nil && r.fields.Matches(set)
 }
 
 // page is one answer to a list.

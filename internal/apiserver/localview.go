@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -23,6 +24,10 @@ func (c *localClient) View(ctx context.Context, res schema.GroupVersionResource,
 	e := op.endpoint
 	source := client.LocalSource{
 		Kind: func(ctx context.Context) (*cache.Kind, error) {
+			e, ok := c.server.endpoints.find(res) // anew: of a custom kind there may be a new definition
+			if !ok {
+				return nil, apierrors.NewNotFound(res.GroupResource(), "")
+			}
 			reader, err := e.cache(ctx)
 			if err != nil {
 				return nil, err
@@ -35,7 +40,10 @@ func (c *localClient) View(ctx context.Context, res schema.GroupVersionResource,
 		},
 		Prefix: e.kind.Prefix, Namespaced: e.kind.Namespaced,
 	}
-	if e.gvk != e.hub {
+	if e.custom != nil {
+		source.Version = e.custom.name
+		source.Convert = e.custom.FromStored
+	} else if e.gvk != e.hub {
 		source.Version = e.gvk.GroupVersion().String()
 		source.Convert = func(obj runtime.Object) (runtime.Object, error) { return e.fromHub(obj) }
 	}

@@ -38,6 +38,13 @@ func (op *operation) manager() (fieldManager, error) {
 	if m, ok := e.managers[key]; ok {
 		return m, nil
 	}
+	if e.custom != nil {
+		m, err := e.customManager(op.subresource)
+		if err == nil {
+			e.managers[key] = m
+		}
+		return m, err
+	}
 	m, err := managedfields.NewDefaultFieldManager(e.typeConverter(), objectConvertor{hub: e.hub, served: e.gvk}, defaulter{e.registry},
 		api.Scheme, e.gvk, e.hub.GroupVersion(), op.subresource, e.resetFields(op.subresource))
 	if err != nil {
@@ -95,7 +102,7 @@ func (op *operation) trackFields(live, obj runtime.Object) runtime.Object {
 		return obj
 	}
 	obj = m.UpdateNoErrors(live, obj, op.fieldManager)
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	clearKind(obj)
 	return obj
 }
 

@@ -27,7 +27,7 @@ func (s *Server) newMux() *http.ServeMux {
 	mux.Handle("/apis", s.discovery)
 	mux.Handle("/apis/", s.discovery)
 	mux.Handle("GET /metrics", s.metrics.handler())
-	mux.Handle("/openapi/", openapi.New(nil))
+	mux.Handle("/openapi/", openapi.New(openapi.Providers{s.customDocs}))
 	profiles(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if h, ok := s.security.Load().Paths[r.URL.Path]; ok {

@@ -151,7 +151,7 @@ func (r *registry) load(ctx context.Context, key string, fresh bool) (c current,
 	if !fresh {
 		if reader := r.started(); reader != nil {
 			if e, ok := reader.Snapshot().Get(key); ok && len(e.Stored) > 0 {
-				obj, err := e.Object()
+				obj, err := r.objectOf(e)
 				if err != nil {
 					return current{}, false, fmt.Errorf("%s: %w", key, err)
 				}

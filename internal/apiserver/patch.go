@@ -75,14 +75,20 @@ func (op *operation) patched(old runtime.Object, p patchRequest) (runtime.Object
 
 // patchVersioned gives the patched state of an object of the kind.
 func (op *operation) patchVersioned(old runtime.Object, gvk schema.GroupVersionKind, p patchRequest) (runtime.Object, error) {
+	isCustom := op.takesCustom()
 	if p.kind == types.StrategicMergePatchType {
+		if isCustom {
+			return nil, errUnsupportedCustomPatch
+		}
 		return op.strategicPatch(old, p)
 	}
-	raw, err := json.Marshal(old)
+	doc, err := marshal(old)
 	if err != nil {
 		return nil, err
 	}
-	doc := withTypeMeta(nil, gvk, raw)
+	if !isCustom {
+		doc = withTypeMeta(nil, gvk, doc)
+	}
 	switch p.kind {
 	case types.JSONPatchType:
 		doc, err = applyJSONPatch(doc, p.data)
@@ -93,6 +99,9 @@ func (op *operation) patchVersioned(old runtime.Object, gvk schema.GroupVersionK
 	}
 	if err != nil {
 		return nil, err
+	}
+	if isCustom {
+		return op.decodePatchedCustom(doc, p)
 	}
 	return op.decodePatched(doc, old, gvk, p)
 }
@@ -111,7 +120,7 @@ func (op *operation) decodePatched(doc []byte, like runtime.Object, gvk schema.G
 	if err != nil {
 		return nil, invalidPatch(string(doc), err)
 	}
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	clearKind(obj)
 	return obj, nil
 }
 

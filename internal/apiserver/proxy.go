@@ -118,7 +118,7 @@ func (c *call) serviceProxy(ctx context.Context, scheme, port string) (target, e
 	if err != nil {
 		return target{}, err
 	}
-	candidates, err := c.readyEndpoints(ctx, service, portName)
+	candidates, err := c.server.readyEndpoints(ctx, service, portName)
 	if err != nil {
 		return target{}, err
 	}
@@ -146,12 +146,12 @@ func servicePort(service *corev1.Service, port string) (string, error) {
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, service.Name))
 }
 
-func (c *call) readyEndpoints(ctx context.Context, service *corev1.Service, portName string) ([]netip.AddrPort, error) {
-	slices, ok := c.server.endpoints.hub("discovery.k8s.io", "endpointslices")
+func (s *Server) readyEndpoints(ctx context.Context, service *corev1.Service, portName string) ([]netip.AddrPort, error) {
+	slices, ok := s.endpoints.hub("discovery.k8s.io", "endpointslices")
 	if !ok {
 		return nil, errNoSuchPath
 	}
-	op := c.server.internal(slices, service.Namespace, "")
+	op := s.internal(slices, service.Namespace, "")
 	req, err := op.newListRequest(metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service.Name})
 	if err != nil {
 		return nil, err

@@ -26,7 +26,9 @@ type registry struct {
 	// hub is the kind of the objects in memory: the row's own, or that of the kind whose objects it shows.
 	hub      schema.GroupVersionKind
 	strategy *resource.Strategy
-	codec    *storedCodec
+	codec    objectCodec
+	// custom is set for custom resources: one registry per version of a definition, in whose version the objects in memory are.
+	custom   *customVersion
 	resource schema.GroupResource
 	// shownBy are all kinds that show the same stored objects (events of two groups), which name fields differently.
 	shownBy []schema.GroupResource
@@ -43,6 +45,8 @@ type hooks struct {
 	create func(ctx context.Context, t *txn, obj runtime.Object) error
 	update func(ctx context.Context, t *txn, obj, old runtime.Object) error
 	remove func(ctx context.Context, t *txn, old runtime.Object) error
+	// deleting may change what is about to be marked as being deleted, or removed.
+	deleting func(obj runtime.Object, now metav1.Time)
 }
 
 // storedAsJSON are the groups whose objects upstream stores as JSON.
@@ -86,6 +90,12 @@ func (r *registry) names(key string) (namespace, name string) {
 	}
 	namespace, name, _ = strings.Cut(rest, "/")
 	return namespace, name
+}
+
+// objectCodec turns a kind's objects to the bytes that lie in the store and back.
+type objectCodec interface {
+	encode(obj runtime.Object) ([]byte, error)
+	decode(data []byte, revision int64) (runtime.Object, error)
 }
 
 // decode makes a hub object with defaults from stored bytes.
@@ -136,12 +146,28 @@ func (r *registry) cache(ctx context.Context) (cache.Reader, error) {
 	if r.reader != nil {
 		return r.reader, nil
 	}
-	reader, err := r.server.openCache(ctx, cache.Schema{Prefix: r.kind.Prefix, Decode: r.decode, Header: r.header})
+	reader, err := r.server.openCache(ctx, r.schema())
 	if err != nil {
 		return nil, fmt.Errorf("open the cache of %s: %w", r.resource, err)
 	}
 	r.reader = reader
 	return reader, nil
+}
+
+// schema is how the cache reads the kind. Objects of a custom kind are kept as they are stored, for all versions.
+func (r *registry) schema() cache.Schema {
+	if r.custom != nil {
+		return customSchema(r.kind)
+	}
+	return cache.Schema{Prefix: r.kind.Prefix, Decode: r.decode, Header: r.header}
+}
+
+// objectOf is the entry's object in the hub version, shared and read-only.
+func (r *registry) objectOf(entry *cache.Entry) (runtime.Object, error) {
+	if r.custom != nil {
+		return entry.Derived(r.custom.name, r.custom.FromStored)
+	}
+	return entry.Object()
 }
 
 // started is the kind's cache if anybody uses it, else nil.
@@ -153,6 +179,9 @@ func (r *registry) started() cache.Reader {
 
 // newObject is an empty object of the hub type.
 func (r *registry) newObject() runtime.Object {
+	if r.custom != nil {
+		return r.custom.New()
+	}
 	obj, err := api.Scheme.New(r.hub)
 	if err != nil {
 		panic(err) // the scheme knows every kind of the table
@@ -205,6 +234,13 @@ func accessor(obj runtime.Object) metav1.Object {
 		panic(fmt.Sprintf("%T has no metadata", obj))
 	}
 	return acc
+}
+
+// clearKind empties the TypeMeta, as built-in objects in memory have it. Custom objects keep theirs: it is part of their content.
+func clearKind(obj runtime.Object) {
+	if _, custom := obj.(runtime.Unstructured); !custom {
+		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	}
 }
 
 // shallowCopy copies the outermost struct only.

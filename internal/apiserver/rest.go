@@ -54,6 +54,11 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 	if text, ok := deprecated[e.gvr]; ok {
 		c.warn(text)
 	}
+	if e.custom != nil {
+		if text := e.custom.DeprecationWarning(); text != "" {
+			c.warn(text)
+		}
+	}
 	if err := c.check(); err != nil {
 		respondError(w, jsonFormat, err)
 		return
@@ -66,7 +71,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		}
 	}
 	var err error
-	if c.f, err = negotiate(r, e.kind.Object != nil, info.verb == "watch"); err != nil {
+	if c.f, err = negotiate(r, e.kind.Object != nil || e.custom != nil, info.verb == "watch"); err != nil {
 		respondError(w, jsonFormat, err)
 		return
 	}
@@ -78,6 +83,9 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 // check tells whether the endpoint has what the path asks for.
 func (c *call) check() error {
 	e, info := c.endpoint, c.info
+	if e.custom != nil && e.custom.Definition().Terminating() && info.verb == "create" {
+		return errTerminating(e.resource, info.verb)
+	}
 	if info.subresource == "" {
 		if !e.kind.Namespaced && info.namespace != "" && e.gvr.Resource != "namespaces" {
 			return errNoSuchPath
@@ -285,6 +293,9 @@ func (c *call) body(validation string) (runtime.Object, error) {
 	data, err := readBody(c.r)
 	if err != nil {
 		return nil, err
+	}
+	if c.takesCustom() {
+		return c.decodeCustom(media, data, validation)
 	}
 	return decodeBody(media, data, c.gvk, validation, c.warn)
 }

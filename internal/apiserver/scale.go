@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -22,6 +22,15 @@ import (
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/api"
 )
+
+// scaleOf is the Scale of an object of the endpoint's kind.
+func (e *endpoint) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
+	if e.custom == nil {
+		return scaleOf(obj)
+	}
+	s, _, err := e.custom.Scale(obj.(*unstructured.Unstructured))
+	return s, err
+}
 
 // scaleOf is the Scale of a workload.
 func scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
@@ -73,11 +82,30 @@ func (op *operation) getScale(ctx context.Context, opts *metav1.GetOptions) (run
 	if err != nil {
 		return nil, err
 	}
-	obj, err := entry.Object()
+	obj, err := op.endpoint.objectOf(entry)
 	if err != nil {
 		return nil, err
 	}
+	if custom := op.endpoint.custom; custom != nil {
+		scale, found, err := custom.Scale(obj.(*unstructured.Unstructured))
+		if err == nil && !found {
+			err = custom.ErrNoReplicas()
+		}
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		return scale, nil
+	}
 	return scaleOf(obj)
+}
+
+// setReplicas sets how many replicas the object wants.
+func (e *endpoint) setReplicas(obj runtime.Object, n int32) error {
+	if e.custom != nil {
+		return e.custom.SetReplicas(obj.(*unstructured.Unstructured), n)
+	}
+	*replicasOf(obj) = &n
+	return nil
 }
 
 func (op *operation) replaceScale(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
@@ -121,7 +149,7 @@ func (op *operation) applyScale(old *autoscalingv1.Scale, p patchRequest) (*auto
 	if err != nil {
 		return nil, err
 	}
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	clearKind(obj)
 	scale, ok := obj.(*autoscalingv1.Scale)
 	if !ok {
 		return nil, fmt.Errorf("apply gave a %T where a Scale was expected", obj)
@@ -141,15 +169,18 @@ func (noDefaults) Default(runtime.Object) {}
 
 // scaleHandler translates ownership between a workload and its Scale.
 func (op *operation) scaleHandler(obj runtime.Object) *managedfields.ScaleHandler {
-	replicas := fieldpath.MakePathOrDie("spec", "replicas")
 	gv := op.endpoint.gvk.GroupVersion()
+	if op.endpoint.custom != nil {
+		return managedfields.NewScaleHandler(accessor(obj).GetManagedFields(), gv, op.endpoint.custom.Definition().ReplicasPaths())
+	}
+	replicas := fieldpath.MakePathOrDie("spec", "replicas")
 	return managedfields.NewScaleHandler(accessor(obj).GetManagedFields(), gv, managedfields.ResourcePathMappings{gv.String(): replicas})
 }
 
 // updateScale sets a workload's replicas through its Scale.
 func (op *operation) updateScale(ctx context.Context, fn func(old *autoscalingv1.Scale) (*autoscalingv1.Scale, error)) (runtime.Object, error) {
 	out, _, err := op.update(ctx, false, func(ctx context.Context, old runtime.Object) (runtime.Object, error) {
-		before, err := scaleOf(old)
+		before, err := op.endpoint.scaleOf(old)
 		if err != nil {
 			return nil, err
 		}
@@ -172,8 +203,9 @@ func (op *operation) updateScale(ctx context.Context, fn func(old *autoscalingv1
 		if scale.ResourceVersion != "" {
 			meta.SetResourceVersion(scale.ResourceVersion)
 		}
-		replicas := scale.Spec.Replicas
-		*replicasOf(obj) = &replicas
+		if err := op.endpoint.setReplicas(obj, scale.Spec.Replicas); err != nil {
+			return nil, err
+		}
 		managed, err := handler.ToParent(scale.ManagedFields)
 		if err != nil {
 			return nil, err
@@ -184,7 +216,7 @@ func (op *operation) updateScale(ctx context.Context, fn func(old *autoscalingv1
 	if err != nil {
 		return nil, err
 	}
-	return scaleOf(out)
+	return op.endpoint.scaleOf(out)
 }
 
 // trackedScale also records who set the replicas; an apply does that by itself.
@@ -204,7 +236,7 @@ func (op *operation) trackedScale(fn func(*autoscalingv1.Scale) (*autoscalingv1.
 			return nil, err
 		}
 		obj := m.UpdateNoErrors(before, scale, op.fieldManager)
-		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		clearKind(obj)
 		return obj.(*autoscalingv1.Scale), nil
 	}
 }

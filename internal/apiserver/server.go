@@ -15,6 +15,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/api/discovery"
@@ -67,9 +68,12 @@ type Server struct {
 	security  atomic.Pointer[Security]
 	handler   http.Handler
 	discovery *discovery.Handler
-	metrics   *metrics
-	leases    leases
-	out       transports
+	custom    *customKinds
+	// customDocs tells discovery and OpenAPI of custom kinds.
+	customDocs *customDocuments
+	metrics    *metrics
+	leases     leases
+	out        transports
 
 	// ctx ends when the server is closed: caches and other things that live as long as it does.
 	ctx    context.Context
@@ -135,9 +139,11 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, store: cfg.Store, cache: cache.New(cfg.Store), log: cfg.Logger, clock: cfg.Clock}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.Use(cfg.Security)
+	s.custom = &customKinds{server: s, served: map[schema.GroupResource]*customKind{}}
+	s.customDocs = &customDocuments{kinds: s.custom}
 	s.endpoints = newEndpoints(s)
 	s.metrics = newMetrics()
-	s.discovery = discovery.New(nil, cfg.Advertise.String())
+	s.discovery = discovery.New(discovery.Providers{s.customDocs}, cfg.Advertise.String())
 	s.handler = s.newHandler()
 	return s, nil
 }
@@ -188,6 +194,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 // background starts what the server does by itself. The server is ready when the first objects are there.
 func (s *Server) background() {
 	s.goOn(s.compactor)
+	s.goOn(s.custom.run)
 	s.goOn(func(context.Context) { typeConverter() }) // parsed aside, so that the first write need not wait for it
 	s.goOn(func(ctx context.Context) {
 		for !s.start(ctx) {

@@ -36,7 +36,7 @@ func (e *endpoint) fillRowObject(row *metav1.TableRow, obj runtime.Object, f for
 		if err != nil {
 			return err
 		}
-		row.Object.Raw = withTypeMeta(nil, e.gvk, raw)
+		row.Object.Raw = e.document(raw)
 		return nil
 	}
 	raw, err := json.Marshal(e.partialMetadata(obj))

@@ -81,6 +81,9 @@ func (op *operation) openWatch(ctx context.Context, req *listRequest) (*watcher,
 	if name, ok := req.fields.RequiresExactMatch("metadata.name"); ok {
 		interest.Name = name
 	}
+	if req.fieldsOf != nil {
+		interest.Fields = nil // looked at by the watcher itself
+	}
 	if w.cursor, err = reader.Watch(w.revision, interest); err != nil {
 		if errors.Is(err, cache.ErrTooOld) {
 			return w, nil // told in the stream, as upstream does
@@ -142,6 +145,11 @@ func (w *watcher) next(ctx context.Context, end time.Time, sink eventSink) error
 	}
 	if revision > w.revision {
 		w.revision = revision
+	}
+	if len(changes) > 0 && w.req.fieldsOf != nil {
+		if changes = w.req.narrow(changes); len(changes) == 0 {
+			return nil
+		}
 	}
 	if len(changes) == 0 {
 		if !w.req.opts.AllowWatchBookmarks || ctx.Err() != nil {

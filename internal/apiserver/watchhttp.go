@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"net/http"
 	"time"
 
@@ -54,6 +53,9 @@ func (fr *frames) put(ev watchEvent) error {
 		if err != nil {
 			return err
 		}
+		if fr.e.custom != nil {
+			return fr.jsonFrame(ev.what, raw)
+		}
 		return fr.jsonFrame(ev.what, fr.head, raw[1:])
 	}
 	body, err := fr.encode(ev)
@@ -74,7 +76,7 @@ func (fr *frames) encode(ev watchEvent) ([]byte, error) {
 	obj := ev.obj
 	if ev.entry != nil {
 		var err error
-		if obj, err = ev.entry.Object(); err != nil {
+		if obj, err = fr.e.objectOf(ev.entry); err != nil {
 			return nil, err
 		}
 	}
@@ -101,9 +103,9 @@ func encodeObjectAs(obj runtime.Object, gvk schema.GroupVersionKind, media strin
 	if media == mediaProtobuf {
 		return encodeAs(obj, gvk, format{media: media})
 	}
-	raw, err := json.Marshal(obj)
-	if err != nil {
-		return nil, err
+	raw, err := marshal(obj)
+	if err != nil || !obj.GetObjectKind().GroupVersionKind().Empty() {
+		return raw, err
 	}
 	return withTypeMeta(nil, gvk, raw), nil
 }

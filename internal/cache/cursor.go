@@ -40,6 +40,11 @@ func (k *Kind) Watch(after int64, interest Interest) (*Cursor, error) {
 	return k.watch(&Cursor{kind: k, interest: interest.normal(), after: after})
 }
 
+// WatchLight is Watch for a reader that does not look at the objects themselves, so that they need not be kept.
+func (k *Kind) WatchLight(after int64, interest Interest) (*Cursor, error) {
+	return k.watch(&Cursor{kind: k, interest: interest.normal(), after: after, light: true})
+}
+
 func (k *Kind) watch(c *Cursor) (*Cursor, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -28,7 +28,6 @@ type derivation struct {
 	name   string
 	next   *derivation
 	object runtime.Object
-	err    error
 }
 
 type decoded struct {
@@ -40,9 +39,8 @@ type decoded struct {
 type encoding struct {
 	format string
 	next   *encoding
-	once   sync.Once
-	bytes  []byte
-	err    error
+	making sync.Mutex
+	made   atomic.Pointer[[]byte]
 }
 
 // newEntry makes the entry of a stored key and reads its header. keep says whether the object that was decoded for
@@ -105,36 +103,37 @@ func (e *Entry) Object() (runtime.Object, error) {
 }
 
 // Derived is another object made from the entry's object under a name chosen by the caller ("metadata", "v2"), made once and
-// kept, shared and read-only. The entry's own object is not kept for it.
+// kept, shared and read-only. The entry's own object is not kept for it. An error is not kept: what derive needs (a conversion webhook)
+// may be there the next time.
 func (e *Entry) Derived(name string, derive func(runtime.Object) (runtime.Object, error)) (runtime.Object, error) {
 	var made *derivation
 	for {
 		head := e.derived.Load()
 		for d := head; d != nil; d = d.next {
 			if d.name == name {
-				return d.object, d.err
+				return d.object, nil
 			}
 		}
 		if made == nil {
-			made = &derivation{name: name}
-			obj, err := e.peek()
+			obj, err := e.Peek()
 			if err == nil {
 				obj, err = derive(obj)
 			}
-			made.object, made.err = obj, err
-			if err == nil {
-				watchForMutation(e, obj)
+			if err != nil {
+				return nil, err
 			}
+			made = &derivation{name: name, object: obj}
+			watchForMutation(e, obj)
 		}
 		made.next = head
 		if e.derived.CompareAndSwap(head, made) {
-			return made.object, made.err
+			return made.object, nil
 		}
 	}
 }
 
-// peek is the object if it is kept, else one decoded for the caller alone.
-func (e *Entry) peek() (runtime.Object, error) {
+// Peek is the object if it is kept, else one decoded for the caller alone. It may be shared: read-only.
+func (e *Entry) Peek() (runtime.Object, error) {
 	if d := e.object.Load(); d != nil {
 		return d.object, d.err
 	}
@@ -144,16 +143,32 @@ func (e *Entry) peek() (runtime.Object, error) {
 // Encoded is the object's encoding under a name chosen by the caller ("v1+json"), made once by encode and kept.
 // The bytes are shared: never modify them.
 func (e *Entry) Encoded(format string, encode func(runtime.Object) ([]byte, error)) ([]byte, error) {
-	enc := e.encoding(format)
-	enc.once.Do(func() {
+	return e.EncodedBy(format, func() ([]byte, error) {
 		obj, err := e.Object()
 		if err != nil {
-			enc.err = err
-			return
+			return nil, err
 		}
-		enc.bytes, enc.err = encode(obj)
+		return encode(obj)
 	})
-	return enc.bytes, enc.err
+}
+
+// EncodedBy is Encoded for an encoding of something else than the entry's own object (of a derived one). An error is not kept.
+func (e *Entry) EncodedBy(format string, encode func() ([]byte, error)) ([]byte, error) {
+	enc := e.encoding(format)
+	if made := enc.made.Load(); made != nil {
+		return *made, nil
+	}
+	enc.making.Lock()
+	defer enc.making.Unlock()
+	if made := enc.made.Load(); made != nil {
+		return *made, nil
+	}
+	data, err := encode()
+	if err != nil {
+		return nil, err
+	}
+	enc.made.Store(&data)
+	return data, nil
 }
 
 func (e *Entry) encoding(format string) *encoding {
@@ -185,8 +200,8 @@ func (e *Entry) cool() {
 	e.derived.Store(nil)
 }
 
-// restamp is the entry's last state as of the revision at which it went: what a watcher gets with Deleted.
-func (e *Entry) restamp(revision int64) *Entry {
+// Restamp is the entry's last state as of the revision at which it went: what a watcher gets with Deleted.
+func (e *Entry) Restamp(revision int64) *Entry {
 	g := &Entry{Header: e.Header, Key: e.Key, Revision: revision, Stored: e.Stored, schema: e.schema}
 	if e.schema == nil { // of a Feed: there are no bytes to decode again
 		g.object.Store(e.object.Load())

@@ -18,7 +18,7 @@ func (e *event) deleted() *Entry {
 	if g := e.gone.Load(); g != nil {
 		return g
 	}
-	e.gone.CompareAndSwap(nil, e.old.restamp(e.revision))
+	e.gone.CompareAndSwap(nil, e.old.Restamp(e.revision))
 	return e.gone.Load()
 }
 

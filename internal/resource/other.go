@@ -3,7 +3,6 @@ package resource
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -11,7 +10,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -283,36 +281,6 @@ func mutatingPolicyBindingStrategy() *Strategy {
 	s := withGeneration(false)
 	s.Default = on(defaultMutatingPolicyBinding)
 	return s
-}
-
-func customResourceDefinitionStrategy() *Strategy {
-	s := withStatusAndGeneration(false)
-	s.Default = on(defaultCustomResourceDefinition)
-	s.PrepareCreate = on(func(c *apiextensionsv1.CustomResourceDefinition) {
-		c.Status = apiextensionsv1.CustomResourceDefinitionStatus{StoredVersions: []string{}}
-		c.Generation = 1
-		noteStorageVersion(c)
-	})
-	s.PrepareUpdate = onBoth(func(c, old *apiextensionsv1.CustomResourceDefinition) {
-		c.Status = *old.Status.DeepCopy()
-		setGeneration(c, old, !apiequality.Semantic.DeepEqual(c.Spec, old.Spec))
-		noteStorageVersion(c)
-	})
-	s.PrepareStatus = onBoth(func(c, old *apiextensionsv1.CustomResourceDefinition) {
-		status, version, managed := c.Status, c.ResourceVersion, c.ManagedFields
-		old.DeepCopyInto(c)
-		c.Status, c.ResourceVersion, c.ManagedFields = status, version, managed
-	})
-	return s
-}
-
-// noteStorageVersion adds the storage version to the versions in which objects may lie in the store.
-func noteStorageVersion(c *apiextensionsv1.CustomResourceDefinition) {
-	for _, v := range c.Spec.Versions {
-		if v.Storage && !slices.Contains(c.Status.StoredVersions, v.Name) {
-			c.Status.StoredVersions = append(c.Status.StoredVersions, v.Name)
-		}
-	}
 }
 
 func apiServiceStrategy() *Strategy {

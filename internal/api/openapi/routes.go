@@ -105,6 +105,16 @@ type groupNames struct {
 	root  string // "/apis/apps/v1"
 	title string // "AppsV1"
 	tag   string // "apps_v1"
+	// types are what stands for kinds without a Go type.
+	types map[schema.GroupVersionKind]any
+}
+
+// typeOf is what stands for a kind in operations: a value of its Go type, or the name of its definition.
+func (g groupNames) typeOf(gvk schema.GroupVersionKind) any {
+	if t, ok := g.types[gvk]; ok {
+		return t
+	}
+	return zero(gvk)
 }
 
 func newGroupNames(gv schema.GroupVersion) groupNames {
@@ -129,7 +139,7 @@ func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 // kindRoutes are the paths of a kind and its subresources.
 func (g groupNames) kindRoutes(k *api.Kind) []route {
 	gvk := g.gv.WithKind(k.Kind.Kind)
-	object := zero(gvk)
+	object := g.typeOf(gvk)
 	scope, base := "", g.root
 	var outer []parameter
 	if k.Namespaced {
@@ -149,7 +159,7 @@ func (g groupNames) kindRoutes(k *api.Kind) []route {
 		if !k.HasVerb("watch") {
 			o.description = "list objects of kind " + gvk.Kind
 		}
-		o.answer, o.produces, o.params = zero(g.gv.WithKind(gvk.Kind+"List")), watchTypes, append(slices.Clone(listParams), pretty)
+		o.answer, o.produces, o.params = g.typeOf(g.gv.WithKind(gvk.Kind+"List")), watchTypes, append(slices.Clone(listParams), pretty)
 		collection.ops = append(collection.ops, o)
 		if k.Namespaced {
 			o.id = "list" + g.title + gvk.Kind + "ForAllNamespaces"
@@ -258,7 +268,7 @@ func (g groupNames) subresourceRoutes(k *api.Kind, s api.Subresource, one route,
 		r.params[len(r.params)-1].description = "name of the " + kind.Kind
 		return []route{r}
 	}
-	r.ops = g.objectOperations(s.Verbs, subID, kind, zero(kind), s.Name)
+	r.ops = g.objectOperations(s.Verbs, subID, kind, g.typeOf(kind), s.Name)
 	for i := range r.ops {
 		r.ops[i].description = strings.Replace(r.ops[i].description, "specified "+kind.Kind, "specified "+k.Kind.Kind, 1)
 	}

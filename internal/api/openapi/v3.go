@@ -115,5 +115,8 @@ func (s *schemas) schemaOf(value any) *spec.Schema {
 	if value == nil {
 		return spec.StringProperty()
 	}
+	if name, ok := value.(definition); ok {
+		return &spec.Schema{SchemaProps: spec.SchemaProps{Ref: s.ref(string(name))}}
+	}
 	return &spec.Schema{SchemaProps: spec.SchemaProps{Ref: s.ref(s.addType(value))}}
 }

@@ -1,0 +1,220 @@
+package openapi
+
+import (
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	builderutil "k8s.io/kube-openapi/pkg/builder3/util"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/util"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/knarr-project/knarr/internal/api"
+)
+
+// CustomKind is one version of a kind without a Go type. Schemas describe what an object has besides its own metadata, apiVersion and kind, whose
+// descriptions are the same for all.
+type CustomKind struct {
+	Kind     *api.Kind // in this version
+	ListKind string
+	// V2 and V3 are the schemas for the two documents; nil publishes an object of anything. They are taken over.
+	V2, V3 *spec.Schema
+}
+
+// definition is the name of a schema that is in the collection already; it stands where other routes have a Go type.
+type definition string
+
+// CustomDocument is the version 3 document of a group version of custom kinds.
+func CustomDocument(gv schema.GroupVersion, kinds []CustomKind) (*spec3.OpenAPI, error) {
+	s, err := newSchemas(v3, gv)
+	if err != nil {
+		return nil, err
+	}
+	return document3(s, s.customRoutes(gv, kinds), Version), nil
+}
+
+// ExtendCustom adds the paths and definitions of a group version of custom kinds to the version 2 document.
+func ExtendCustom(doc *spec.Swagger, gv schema.GroupVersion, kinds []CustomKind) error {
+	s, err := newSchemas(v2, gv)
+	if err != nil {
+		return err
+	}
+	extra := document2(s, s.customRoutes(gv, kinds), Version)
+	for name, value := range extra.Definitions {
+		if _, ok := doc.Definitions[name]; !ok {
+			doc.Definitions[name] = value
+		}
+	}
+	maps.Copy(doc.Paths.Paths, extra.Paths.Paths)
+	return nil
+}
+
+// CustomModels are the definitions that server-side apply needs for one custom kind.
+func CustomModels(k CustomKind) (map[string]*spec.Schema, error) {
+	meta, err := metaModels()
+	if err != nil {
+		return nil, err
+	}
+	models := maps.Clone(meta)
+	gvk := k.Kind.Kind
+	value := customSchema(v3, gvk, k.V3)
+	models[customName(gvk)] = builderutil.WrapRefs(&value)
+	return models, nil
+}
+
+// metaModels are ObjectMeta and what it refers to; made once, shared.
+var metaModels = sync.OnceValues(func() (map[string]*spec.Schema, error) {
+	s, err := newSchemas(v3)
+	if err != nil {
+		return nil, err
+	}
+	s.addType(metav1.ObjectMeta{})
+	models := map[string]*spec.Schema{}
+	for name, value := range s.done {
+		models[name] = &value
+	}
+	return models, nil
+})
+
+// customName is what the definition of a custom kind is called: the group's parts in reverse, version, kind.
+func customName(gvk schema.GroupVersionKind) string {
+	return util.ToRESTFriendlyName(gvk.Group + "/" + gvk.Version + "." + gvk.Kind)
+}
+
+var (
+	metaName     = modelName(reflect.TypeFor[metav1.ObjectMeta]())
+	listMetaName = modelName(reflect.TypeFor[metav1.ListMeta]())
+	typeDocs     = metav1.TypeMeta{}.SwaggerDoc()
+	partialDocs  = metav1.PartialObjectMetadata{}.SwaggerDoc()
+	partialLists = metav1.PartialObjectMetadataList{}.SwaggerDoc()
+)
+
+func refTo(d dialect, name, description string) spec.Schema {
+	prefix := v2DefinitionPrefix
+	if d == v3 {
+		prefix = v3DefinitionPrefix
+	}
+	return *spec.RefSchema(prefix + name).WithDescription(description)
+}
+
+// customSchema completes a kind's schema: metadata, apiVersion and kind at the root and of embedded objects.
+func customSchema(d dialect, gvk schema.GroupVersionKind, from *spec.Schema) spec.Schema {
+	out := spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}
+	if from != nil {
+		out = *from
+		addTypeMeta(&out)
+		out.SetProperty("metadata", refTo(d, metaName, partialDocs["metadata"]))
+		completeEmbedded(d, &out)
+	}
+	out.AddExtension(extensionGVK, []any{map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}})
+	return out
+}
+
+func addTypeMeta(s *spec.Schema) {
+	s.SetProperty("apiVersion", *spec.StringProperty().WithDescription(typeDocs["apiVersion"]))
+	s.SetProperty("kind", *spec.StringProperty().WithDescription(typeDocs["kind"]))
+}
+
+// completeEmbedded does the same for x-kubernetes-embedded-resource anywhere below.
+func completeEmbedded(d dialect, s *spec.Schema) {
+	for name, p := range s.Properties {
+		completeEmbedded(d, &p)
+		if embedded, _ := p.Extensions.GetBool("x-kubernetes-embedded-resource"); embedded {
+			addTypeMeta(&p)
+			p.SetProperty("metadata", refTo(d, metaName, partialDocs["metadata"]))
+		}
+		s.Properties[name] = p
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		completeEmbeddedIn(d, s.Items.Schema)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		completeEmbeddedIn(d, s.AdditionalProperties.Schema)
+	}
+}
+
+func completeEmbeddedIn(d dialect, s *spec.Schema) {
+	completeEmbedded(d, s)
+	if embedded, _ := s.Extensions.GetBool("x-kubernetes-embedded-resource"); embedded {
+		addTypeMeta(s)
+		s.SetProperty("metadata", refTo(d, metaName, partialDocs["metadata"]))
+	}
+}
+
+func (s *schemas) customList(gvk, list schema.GroupVersionKind) spec.Schema {
+	s.addType(metav1.ListMeta{})
+	item := refTo(s.dialect, customName(gvk), "")
+	items := spec.ArrayProperty(&item).WithDescription("List of " + s.plurals[gvk] + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md")
+	out := spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}, Required: []string{"items"},
+		Description: list.Kind + " is a list of " + gvk.Kind}}
+	addTypeMeta(&out)
+	out.SetProperty("items", *items)
+	out.SetProperty("metadata", refTo(s.dialect, listMetaName, partialLists["metadata"]))
+	out.AddExtension(extensionGVK, []any{map[string]any{"group": list.Group, "version": list.Version, "kind": list.Kind}})
+	return out
+}
+
+// customRoutes adds the definitions of the kinds and gives their paths.
+func (s *schemas) customRoutes(gv schema.GroupVersion, kinds []CustomKind) []route {
+	g := newGroupNames(gv)
+	g.types = map[schema.GroupVersionKind]any{}
+	s.addType(metav1.ObjectMeta{})
+	var routes []route
+	for i := range kinds {
+		k := &kinds[i]
+		gvk, list := k.Kind.Kind, gv.WithKind(k.ListKind)
+		from := k.V3
+		if s.dialect == v2 {
+			from = k.V2
+		}
+		s.plurals[gvk] = k.Kind.Resource
+		s.put(customName(gvk), customSchema(s.dialect, gvk, from))
+		s.put(customName(list), s.customList(gvk, list))
+		g.types[gvk], g.types[gv.WithKind(gvk.Kind+"List")] = definition(customName(gvk)), definition(customName(list))
+		for _, r := range g.kindRoutes(k.Kind) {
+			if strings.Contains(r.path, "/watch/") {
+				continue // upstream publishes none for custom kinds
+			}
+			routes = append(routes, r)
+		}
+	}
+	for i := range routes {
+		routes[i].tag = g.tag
+		for j := range routes[i].ops {
+			customOperation(&routes[i].ops[j])
+		}
+	}
+	return liftParameters(routes)
+}
+
+var (
+	customTypes   = []string{"application/json", "application/yaml"}
+	customPatches = []string{"application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"}
+)
+
+// customOperation narrows an operation to the forms that custom resources have.
+func customOperation(o *operation) {
+	o.produces = customTypes
+	if o.method == http.MethodPatch {
+		o.consumes = customPatches
+	} else {
+		o.consumes = customTypes
+	}
+	o.codes = slices.DeleteFunc(slices.Clone(o.codes), func(code int) bool {
+		return o.method == http.MethodPatch && code == http.StatusCreated
+	})
+}
+
+// put adds a finished definition in the collection's dialect.
+func (s *schemas) put(name string, value spec.Schema) {
+	if s.dialect == v3 {
+		value = *builderutil.WrapRefs(&value)
+	}
+	s.done[name] = value
+}

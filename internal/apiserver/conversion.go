@@ -1,0 +1,163 @@
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+)
+
+const (
+	// conversionTimeout is what the webhook is told that it has, as upstream.
+	conversionTimeout = "30s"
+	// maxConverted bounds a webhook's answer.
+	maxConverted = 16 << 20
+	// webhookPort is that of a Service that names none.
+	webhookPort = 443
+)
+
+// converter asks the conversion webhook of one definition and keeps connections to it.
+type converter struct {
+	server *Server
+	once   sync.Once
+	client *http.Client
+	err    error
+}
+
+func (c *converter) call(ctx context.Context, config *apiextensionsv1.WebhookClientConfig, request []byte) ([]byte, error) {
+	c.once.Do(func() { c.client, c.err = c.server.webhookClient(config) })
+	if c.err != nil {
+		return nil, fmt.Errorf("could not get REST client: %w", c.err)
+	}
+	target, err := webhookURL(config)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(request))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", mediaJSON)
+	r.Header.Set("Accept", mediaJSON)
+	response, err := c.client.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxConverted))
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		return nil, fmt.Errorf("the server responded with %d: %s", response.StatusCode, strings.TrimSpace(string(body[:min(len(body), 256)])))
+	}
+	return body, nil
+}
+
+// close ends idle connections; conversions under way end as they would.
+func (c *converter) close() {
+	c.once.Do(func() { c.err = errors.New("the definition has changed") })
+	if c.client != nil {
+		c.client.CloseIdleConnections()
+	}
+}
+
+// webhookURL is where a webhook listens: its URL, or NAME.NAMESPACE.svc, which is also the name that its certificate has.
+func webhookURL(config *apiextensionsv1.WebhookClientConfig) (string, error) {
+	var u *url.URL
+	switch s := config.Service; {
+	case s != nil:
+		port := int32(webhookPort)
+		if s.Port != nil {
+			port = *s.Port
+		}
+		u = &url.URL{Scheme: "https", Host: net.JoinHostPort(s.Name+"."+s.Namespace+".svc", strconv.Itoa(int(port)))}
+		if s.Path != nil {
+			u.Path = *s.Path
+		}
+	case config.URL != nil:
+		var err error
+		if u, err = url.Parse(*config.URL); err != nil {
+			return "", err
+		}
+	default:
+		return "", errors.New("webhook configuration must have either service or URL")
+	}
+	u.RawQuery = url.Values{"timeout": {conversionTimeout}}.Encode()
+	return u.String(), nil
+}
+
+// webhookClient trusts the configuration's certificate authority, and finds Services by itself.
+func (s *Server) webhookClient(config *apiextensionsv1.WebhookClientConfig) (*http.Client, error) {
+	secure := &tls.Config{MinVersion: tls.VersionTLS12}
+	if len(config.CABundle) > 0 {
+		secure.RootCAs = x509.NewCertPool()
+		if !secure.RootCAs.AppendCertsFromPEM(config.CABundle) {
+			return nil, errors.New("unable to load root certificates: unable to parse bytes as PEM block")
+		}
+	}
+	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+	transport := &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: secure, TLSHandshakeTimeout: 10 * time.Second,
+		IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 8, Proxy: http.ProxyFromEnvironment}
+	if service := config.Service; service != nil {
+		port := int32(webhookPort)
+		if service.Port != nil {
+			port = *service.Port
+		}
+		secure.ServerName = service.Name + "." + service.Namespace + ".svc"
+		transport.Proxy = nil
+		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			address, err := s.serviceAddress(ctx, service.Namespace, service.Name, port)
+			if err != nil {
+				return nil, err
+			}
+			return dialer.DialContext(ctx, network, address)
+		}
+	}
+	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
+}
+
+// serviceAddress is one of the ready endpoints of a Service's port.
+func (s *Server) serviceAddress(ctx context.Context, namespace, name string, port int32) (string, error) {
+	services, ok := s.endpoints.hub("", "services")
+	if !ok {
+		return "", errNoSuchPath
+	}
+	entry, err := s.internal(services, namespace, name).get(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	service, err := objectOf[*corev1.Service](entry)
+	if err != nil {
+		return "", err
+	}
+	if service.Spec.Type == corev1.ServiceTypeExternalName {
+		return net.JoinHostPort(service.Spec.ExternalName, strconv.Itoa(int(port))), nil
+	}
+	portName, err := servicePort(service, strconv.Itoa(int(port)))
+	if err != nil {
+		return "", err
+	}
+	ready, err := s.readyEndpoints(ctx, service, portName)
+	if err != nil {
+		return "", err
+	}
+	if len(ready) == 0 {
+		return "", fmt.Errorf("no endpoints available for service %q", name)
+	}
+	return ready[rand.IntN(len(ready))].String(), nil
+}

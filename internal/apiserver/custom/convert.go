@@ -1,0 +1,59 @@
+package custom
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// webhookTimeout is how long a conversion may take, as upstream.
+const webhookTimeout = 30 * time.Second
+
+// Convert gives the object in another version. The object itself comes back when it is in that version; it may be changed.
+func (d *Definition) Convert(u *unstructured.Unstructured, version string) (*unstructured.Unstructured, error) {
+	from := u.GroupVersionKind()
+	if from.Version == version {
+		return u, nil
+	}
+	to := schema.GroupVersion{Group: d.CRD.Spec.Group, Version: version}
+	if _, ok := d.Any(version); !ok {
+		return nil, fmt.Errorf("convert %s to %s: %w", from, version, errNoVersion)
+	}
+	if c := d.CRD.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
+		ctx, cancel := context.WithTimeout(context.Background(), webhookTimeout)
+		defer cancel()
+		return d.convertByWebhook(ctx, u, to)
+	}
+	out := &unstructured.Unstructured{Object: shallow(u.Object)}
+	out.SetAPIVersion(to.String())
+	return out, nil
+}
+
+// convertByWebhook asks the definition's webhook.
+func (d *Definition) convertByWebhook(ctx context.Context, u *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error) {
+	from := u.GroupVersionKind()
+	hook := d.CRD.Spec.Conversion.Webhook
+	if hook == nil || hook.ClientConfig == nil {
+		return nil, fmt.Errorf("conversion of %s to %s: the definition names no webhook", from, to)
+	}
+	request, uid, err := conversionRequest(hook.ConversionReviewVersions, u, to)
+	if err != nil {
+		return nil, err
+	}
+	response, err := d.call(ctx, hook.ClientConfig, request)
+	if err != nil {
+		return nil, fmt.Errorf("conversion webhook for %s failed: %w", from, err)
+	}
+	out, err := conversionResponse(response, uid)
+	if err != nil {
+		return nil, fmt.Errorf("conversion webhook for %s failed: %w", from, err)
+	}
+	if err := checkConverted(u, out, to); err != nil {
+		return nil, fmt.Errorf("conversion webhook for %s returned invalid converted object at index 0: %w", from, err)
+	}
+	return out, nil
+}

@@ -1,0 +1,154 @@
+package custom
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/api"
+)
+
+// Definition is a CustomResourceDefinition and its versions. Immutable.
+type Definition struct {
+	CRD      *apiextensionsv1.CustomResourceDefinition // an Outline; shared, read-only
+	whole    func() (*apiextensionsv1.CustomResourceDefinition, error)
+	versions []*Version
+	storage  string
+	call     Caller
+}
+
+// Outline is the CustomResourceDefinition without its schemas, which are most of it, and without managed fields.
+func Outline(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+	out := *crd
+	out.ManagedFields = nil
+	out.Spec.Versions = slices.Clone(crd.Spec.Versions)
+	for i := range out.Spec.Versions {
+		out.Spec.Versions[i].Schema = nil
+	}
+	return &out
+}
+
+// Caller asks a conversion webhook: it sends the request's JSON and gives the response's.
+type Caller func(ctx context.Context, config *apiextensionsv1.WebhookClientConfig, request []byte) ([]byte, error)
+
+// NewDefinition takes over the outline of a CustomResourceDefinition, which may be shared but must not change. whole reads the same state of
+// the definition with its schemas, when they are first needed; call is used for webhook conversion.
+func NewDefinition(crd *apiextensionsv1.CustomResourceDefinition, whole func() (*apiextensionsv1.CustomResourceDefinition, error), call Caller) *Definition {
+	d := &Definition{CRD: crd, whole: whole, call: call}
+	for i := range crd.Spec.Versions {
+		v := &crd.Spec.Versions[i]
+		if v.Storage {
+			d.storage = v.Name
+		}
+		d.versions = append(d.versions, newVersion(d, v))
+	}
+	return d
+}
+
+// Serves tells whether another state of the CustomResourceDefinition serves the same, so that caches and compiled schemas may stay. Every
+// change of the spec makes a new generation.
+func (d *Definition) Serves(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return d.CRD.UID == crd.UID && d.CRD.Generation == crd.Generation && established(d.CRD) == established(crd) &&
+		terminating(d.CRD) == terminating(crd) && apiequality.Semantic.DeepEqual(d.CRD.Status.AcceptedNames, crd.Status.AcceptedNames)
+}
+
+// Version finds a served version. Before the definition is established it serves none.
+func (d *Definition) Version(name string) (*Version, bool) {
+	if !established(d.CRD) {
+		return nil, false
+	}
+	for _, v := range d.versions {
+		if v.spec.Name == name && v.spec.Served {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+// Versions are all versions, served or not.
+func (d *Definition) Versions() []*Version { return d.versions }
+
+// Any finds a version, served or not: objects may still lie in the store in one that is not.
+func (d *Definition) Any(name string) (*Version, bool) {
+	i := slices.IndexFunc(d.versions, func(v *Version) bool { return v.spec.Name == name })
+	if i < 0 {
+		return nil, false
+	}
+	return d.versions[i], true
+}
+
+// StorageKind is the kind in the version in which objects are stored.
+func (d *Definition) StorageKind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: d.CRD.Spec.Group, Version: d.storage, Kind: d.kind()}
+}
+
+// kind is the accepted one; the wanted one until there is any.
+func (d *Definition) kind() string {
+	if k := d.CRD.Status.AcceptedNames.Kind; k != "" {
+		return k
+	}
+	return d.CRD.Spec.Names.Kind
+}
+
+func (d *Definition) listKind() string {
+	if k := d.CRD.Status.AcceptedNames.ListKind; k != "" {
+		return k
+	}
+	return d.kind() + "List"
+}
+
+// Prefix is where a definition's objects lie in the store.
+func (d *Definition) Prefix() string { return Prefix(d.CRD) }
+
+// Prefix is where the objects of a CustomResourceDefinition lie in the store, as upstream has them.
+func Prefix(crd *apiextensionsv1.CustomResourceDefinition) string {
+	return "/registry/" + crd.Spec.Group + "/" + crd.Spec.Names.Plural
+}
+
+// Terminating says that the definition is being deleted: nothing new is created.
+func (d *Definition) Terminating() bool { return terminating(d.CRD) }
+
+func terminating(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating)
+}
+
+func established(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
+}
+
+// Kind is the row of the table of kinds that the definition would have if it were built in, as one of its versions is served.
+func (v *Version) Kind() *api.Kind {
+	crd, names := v.def.CRD, v.def.CRD.Status.AcceptedNames
+	k := &api.Kind{
+		Kind: v.GVK(), Resource: crd.Spec.Names.Plural, Singular: names.Singular, ShortNames: names.ShortNames, Categories: names.Categories,
+		Namespaced: v.def.namespaced(), Served: []string{v.spec.Name}, Prefix: v.def.Prefix(),
+	}
+	if v.def.storage != v.spec.Name {
+		k.StorageVersion = v.def.storage
+	}
+	if sub := v.spec.Subresources; sub != nil {
+		if sub.Status != nil {
+			k.Subresources = append(k.Subresources, api.Subresource{Name: "status", Kind: k.Kind, Verbs: subresourceVerbs})
+		}
+		if sub.Scale != nil {
+			k.Subresources = append(k.Subresources, api.Subresource{Name: "scale", Kind: scaleKind, Verbs: subresourceVerbs})
+		}
+	}
+	return k
+}
+
+var scaleKind = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
+
+func (d *Definition) namespaced() bool { return d.CRD.Spec.Scope == apiextensionsv1.NamespaceScoped }
+
+// errNoVersion is for objects in a version that the definition does not have any more.
+var errNoVersion = errors.New("the definition has no such version")
+
+// SplitName gives plural and group of a CustomResourceDefinition's name.
+func SplitName(name string) (plural, group string, ok bool) { return strings.Cut(name, ".") }

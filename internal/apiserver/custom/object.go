@@ -1,0 +1,134 @@
+package custom
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	kjson "sigs.k8s.io/json"
+)
+
+// DecodeStored reads the bytes of the store, in whatever version they are, and sets the resourceVersion. It is pure; nothing is
+// converted, pruned or filled in: that is FromStored.
+func DecodeStored(data []byte, revision int64) (runtime.Object, error) {
+	u := &unstructured.Unstructured{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &u.Object); err != nil {
+		return nil, fmt.Errorf("decode stored object: %w", err)
+	}
+	if u.Object == nil {
+		return nil, fmt.Errorf("decode stored object: the value is null")
+	}
+	// Only what is read as metadata must be well formed; what is not is dropped, so that the object can be mended or deleted.
+	if err := coerce(u, nil, true); err != nil {
+		return nil, err
+	}
+	u.SetResourceVersion(strconv.FormatInt(revision, 10))
+	return u, nil
+}
+
+// EncodeStored gives the bytes for the store, in the storage version.
+func (v *Version) EncodeStored(obj *unstructured.Unstructured) ([]byte, error) {
+	stored, err := v.def.Convert(obj, v.def.storage)
+	if err != nil {
+		return nil, err
+	}
+	content := stored.Object
+	if meta, ok := content["metadata"].(map[string]any); ok && meta["resourceVersion"] != nil {
+		content = shallow(content)
+		meta = shallow(meta)
+		delete(meta, "resourceVersion")
+		content["metadata"] = meta
+	}
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(content); err != nil {
+		return nil, fmt.Errorf("encode %s: %w", v.GVK(), err)
+	}
+	return buf.Bytes(), nil
+}
+
+func shallow(m map[string]any) map[string]any {
+	out := make(map[string]any, len(m))
+	for k, value := range m {
+		out[k] = value
+	}
+	return out
+}
+
+// FromStored makes the object of this version from what DecodeStored gave, which is not changed.
+func (v *Version) FromStored(stored runtime.Object) (runtime.Object, error) {
+	u, ok := stored.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("a stored %s is a %T", v.def.kind(), stored)
+	}
+	out, err := v.def.Convert(u.DeepCopy(), v.spec.Name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := v.structure()
+	if err != nil {
+		return nil, err
+	}
+	if err := coerce(out, s, true); err != nil {
+		return nil, err
+	}
+	v.prune(out, s, false)
+	if out.GetGeneration() == 0 {
+		out.SetGeneration(1)
+	}
+	v.Default(out)
+	return out, nil
+}
+
+// Take makes a client's document an object of this version: metadata must be well formed, fields that the schema does not have are
+// removed and told, defaults are filled in.
+func (v *Version) Take(u *unstructured.Unstructured) (unknown []error, err error) {
+	s, err := v.structure()
+	if err != nil {
+		return nil, err
+	}
+	bad, paths := objectmeta.CoerceWithOptions(nil, u.Object, s, true, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
+	if bad != nil {
+		return nil, bad
+	}
+	paths = append(paths, v.prune(u, s, true)...)
+	for _, path := range paths {
+		unknown = append(unknown, fmt.Errorf("unknown field %q", path))
+	}
+	v.Default(u)
+	return unknown, nil
+}
+
+// coerce checks metadata, at the root and of embedded objects; repair drops what is malformed instead of refusing it.
+func coerce(u *unstructured.Unstructured, s *structuralschema.Structural, repair bool) error {
+	if bad, _ := objectmeta.CoerceWithOptions(nil, u.Object, s, true, objectmeta.CoerceOptions{DropInvalidFields: repair}); bad != nil {
+		return bad
+	}
+	return nil
+}
+
+func (v *Version) prune(u *unstructured.Unstructured, s *structuralschema.Structural, track bool) []string {
+	if v.preserves() {
+		return nil
+	}
+	if s == nil {
+		s = &structuralschema.Structural{} // nothing is known: nothing but metadata stays
+	}
+	return pruning.PruneWithOptions(u.Object, s, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: track})
+}
+
+// Default fills in the schema's defaults and removes nulls where there may be none. Idempotent.
+func (v *Version) Default(u *unstructured.Unstructured) {
+	s, err := v.structure()
+	if err != nil || s == nil {
+		return
+	}
+	defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s)
+	defaulting.Default(u.Object, s)
+}

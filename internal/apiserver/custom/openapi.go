@@ -1,0 +1,50 @@
+package custom
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	kubespec "k8s.io/kube-openapi/pkg/validation/spec"
+
+	structuralv2 "k8s.io/apiextensions-apiserver/pkg/controller/openapi/v2"
+
+	"github.com/knarr-project/knarr/internal/api/openapi"
+)
+
+// OpenAPI describes the version to package openapi. The schemas are new ones.
+func (v *Version) OpenAPI() openapi.CustomKind {
+	k := openapi.CustomKind{Kind: v.Kind(), ListKind: v.def.listKind()}
+	s, err := v.structure()
+	if err != nil || s == nil {
+		return k
+	}
+	k.V3 = s.ToKubeOpenAPI()
+	// Clients of version 2 would take what is not named for forbidden.
+	if !s.XPreserveUnknownFields && !v.preserves() {
+		k.V2 = structuralv2.ToStructuralOpenAPIV2(s).ToKubeOpenAPI()
+	}
+	return k
+}
+
+func (v *Version) makeModels() (map[string]*kubespec.Schema, error) {
+	return openapi.CustomModels(v.OpenAPI())
+}
+
+// TypeConverter knows how the fields of every version of the kind merge.
+func (d *Definition) TypeConverter() (managedfields.TypeConverter, error) {
+	all := map[string]*kubespec.Schema{}
+	for _, v := range d.versions {
+		models, err := v.models()
+		if err != nil {
+			return nil, err
+		}
+		for name, model := range models {
+			all[name] = model
+		}
+	}
+	c, err := managedfields.NewTypeConverter(all, d.CRD.Spec.PreserveUnknownFields)
+	if err != nil {
+		return nil, fmt.Errorf("schemas of %s: %w", d.CRD.Name, err)
+	}
+	return c, nil
+}

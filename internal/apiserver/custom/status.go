@@ -1,0 +1,182 @@
+package custom
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+type (
+	crd       = apiextensionsv1.CustomResourceDefinition
+	condition = apiextensionsv1.CustomResourceDefinitionCondition
+)
+
+// MarkDeleted is what becomes of a definition that somebody deletes: it waits for its objects to be removed.
+func MarkDeleted(c *crd, now metav1.Time) {
+	if !apihelpers.CRDHasFinalizer(c, apiextensionsv1.CustomResourceCleanupFinalizer) {
+		c.Finalizers = append(c.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
+	}
+	set(c, now, apiextensionsv1.Terminating, apiextensionsv1.ConditionTrue, "InstanceDeletionPending",
+		"CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon")
+}
+
+// Deleting sets how far the removal of a definition's objects is.
+func Deleting(c *crd, now metav1.Time, status apiextensionsv1.ConditionStatus, reason, message string) {
+	set(c, now, apiextensionsv1.Terminating, status, reason, message)
+}
+
+// Deleted takes away what kept the definition.
+func Deleted(c *crd) {
+	apihelpers.CRDRemoveFinalizer(c, apiextensionsv1.CustomResourceCleanupFinalizer)
+}
+
+// Cleans tells whether the definition waits for its objects to be removed.
+func Cleans(c *crd) bool {
+	return c.DeletionTimestamp != nil && apihelpers.CRDHasFinalizer(c, apiextensionsv1.CustomResourceCleanupFinalizer)
+}
+
+// Established tells whether the definition is served, or has been.
+func Established(c *crd) bool { return established(c) }
+
+// Reconcile sets the names that the definition gets and the conditions that follow from it. others are (outlines of) the definitions of the
+// same group; the definition itself may be among them.
+func Reconcile(c *crd, others []*crd, now metav1.Time) {
+	if c.DeletionTimestamp == nil {
+		acceptNames(c, others, now)
+	}
+	checkStructure(c, now)
+	checkApproval(c, now)
+}
+
+func set(c *crd, now metav1.Time, what apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus, reason, message string) {
+	apihelpers.SetCRDCondition(c, condition{Type: what, Status: status, Reason: reason, Message: message, LastTransitionTime: now})
+}
+
+// names that other definitions of the group have been given.
+type names struct{ resources, kinds map[string]bool }
+
+func takenNames(c *crd, others []*crd) names {
+	n := names{resources: map[string]bool{}, kinds: map[string]bool{}}
+	for _, o := range others {
+		if o.Name == c.Name || o.Spec.Group != c.Spec.Group {
+			continue
+		}
+		a := &o.Status.AcceptedNames
+		for _, name := range append([]string{a.Plural, a.Singular}, a.ShortNames...) {
+			n.resources[name] = true
+		}
+		n.kinds[a.Kind], n.kinds[a.ListKind] = true, true
+	}
+	delete(n.resources, "")
+	delete(n.kinds, "")
+	return n
+}
+
+// acceptNames gives the definition the names that it wants as far as nobody of its group has them. A definition that has once had all
+// of them stays established.
+func acceptNames(c *crd, others []*crd, now metav1.Time) {
+	taken, wanted, got := takenNames(c, others), &c.Spec.Names, &c.Status.AcceptedNames
+	reason, message := "", ""
+	take := func(into *string, name, conflict string, in map[string]bool) {
+		if in[name] {
+			reason, message = conflict, fmt.Sprintf("%q is already in use", name)
+			return
+		}
+		*into = name
+	}
+	take(&got.Plural, wanted.Plural, "PluralConflict", taken.resources)
+	take(&got.Singular, wanted.Singular, "SingularConflict", taken.resources)
+	if inUse := slices.DeleteFunc(slices.Clone(wanted.ShortNames), func(name string) bool { return !taken.resources[name] }); len(inUse) > 0 {
+		var all []string
+		for _, name := range inUse {
+			all = append(all, fmt.Sprintf("%q is already in use", name))
+		}
+		reason, message = "ShortNamesConflict", strings.Join(all, ", ")
+		if len(all) > 1 {
+			message = "[" + message + "]"
+		}
+	} else {
+		got.ShortNames = slices.Clone(wanted.ShortNames)
+	}
+	take(&got.Kind, wanted.Kind, "KindConflict", taken.kinds)
+	take(&got.ListKind, wanted.ListKind, "ListKindConflict", taken.kinds)
+	got.Categories = slices.Clone(wanted.Categories)
+	if reason != "" {
+		set(c, now, apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionFalse, reason, message)
+		if !established(c) {
+			set(c, now, apiextensionsv1.Established, apiextensionsv1.ConditionFalse, "NotAccepted", "not all names are accepted")
+		}
+		return
+	}
+	set(c, now, apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionTrue, "NoConflicts", "no conflicts found")
+	if !established(c) {
+		set(c, now, apiextensionsv1.Established, apiextensionsv1.ConditionTrue, "InitialNamesAccepted", "the initial names have been accepted")
+	}
+}
+
+// checkStructure tells of schemas that are not structural. The API takes none any more, but an older store may hold some.
+func checkStructure(c *crd, now metav1.Time) {
+	if !c.Spec.PreserveUnknownFields && !apihelpers.IsCRDConditionTrue(c, apiextensionsv1.NonStructuralSchema) {
+		return // validation has seen to it
+	}
+	var errs field.ErrorList
+	path := field.NewPath("spec")
+	if c.Spec.PreserveUnknownFields {
+		errs = append(errs, field.Invalid(path.Child("preserveUnknownFields"), true, "must be false"))
+	}
+	for i := range c.Spec.Versions {
+		props, err := schemaOf(c, c.Spec.Versions[i].Name)
+		at := path.Child("versions").Index(i).Child("schema", "openAPIV3Schema")
+		switch {
+		case err != nil:
+			errs = append(errs, field.InternalError(at, err))
+			continue
+		case props == nil:
+			errs = append(errs, field.Required(at, "schemas are required"))
+			continue
+		}
+		s, err := structuralschema.NewStructural(props)
+		if err != nil {
+			errs = append(errs, field.Invalid(at, "", err.Error()))
+			continue
+		}
+		errs = append(errs, structuralschema.ValidateStructural(at, s)...)
+	}
+	if len(errs) == 0 {
+		apihelpers.RemoveCRDCondition(c, apiextensionsv1.NonStructuralSchema)
+		return
+	}
+	set(c, now, apiextensionsv1.NonStructuralSchema, apiextensionsv1.ConditionTrue, "Violations", errs.ToAggregate().Error())
+}
+
+// checkApproval tells whether a definition in a group of the community has been reviewed by it.
+func checkApproval(c *crd, now metav1.Time) {
+	if !apihelpers.IsProtectedCommunityGroup(c.Spec.Group) {
+		apihelpers.RemoveCRDCondition(c, apiextensionsv1.KubernetesAPIApprovalPolicyConformant)
+		return
+	}
+	status, reason := apiextensionsv1.ConditionFalse, ""
+	state, why := apihelpers.GetAPIApprovalState(c.Annotations)
+	switch state {
+	case apihelpers.APIApproved:
+		status, reason = apiextensionsv1.ConditionTrue, "ApprovedAnnotation"
+	case apihelpers.APIApprovalBypassed:
+		reason = "UnapprovedAnnotation"
+	case apihelpers.APIApprovalMissing:
+		reason = "MissingAnnotation"
+	default:
+		reason = "InvalidAnnotation"
+	}
+	set(c, now, apiextensionsv1.KubernetesAPIApprovalPolicyConformant, status, reason, why)
+}
+
+// WaitsForNames tells whether the definition did not get all the names that it wants.
+func WaitsForNames(c *crd) bool {
+	return apihelpers.IsCRDConditionFalse(c, apiextensionsv1.NamesAccepted)
+}

@@ -1,0 +1,129 @@
+package custom
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/common"
+)
+
+// validate holds a new object to its schema; its own metadata is held to the common rules by whoever calls.
+func (v *Version) validate(u *unstructured.Unstructured) field.ErrorList {
+	errs := v.validateType(u)
+	s, err := v.structure()
+	if err != nil {
+		return append(errs, field.InternalError(nil, err))
+	}
+	schema, err := v.schema()
+	if err != nil {
+		return append(errs, field.InternalError(nil, err))
+	}
+	errs = append(errs, validation.ValidateCustomResource(nil, u.Object, schema)...)
+	errs = append(errs, v.validateScale(u)...)
+	if s == nil {
+		return errs
+	}
+	errs = append(errs, objectmeta.Validate(nil, u.Object, s, false)...)
+	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s, u.Object)...)
+	return append(errs, v.validateRules(u, nil, errs)...)
+}
+
+// validateUpdate holds a changed object to its schema. What was wrong before and has not changed may stay so (ratcheting, KEP-4008).
+func (v *Version) validateUpdate(u, old *unstructured.Unstructured) field.ErrorList {
+	errs := v.validateType(u)
+	s, err := v.structure()
+	if err != nil {
+		return append(errs, field.InternalError(nil, err))
+	}
+	schema, err := v.schema()
+	if err != nil {
+		return append(errs, field.InternalError(nil, err))
+	}
+	if s == nil {
+		errs = append(errs, validation.ValidateCustomResourceUpdate(nil, u.Object, old.Object, schema)...)
+		return append(errs, v.validateScale(u)...)
+	}
+	both := common.NewCorrelatedObject(u.Object, old.Object, &model.Structural{Structural: s})
+	errs = append(errs, validation.ValidateCustomResourceUpdate(nil, u.Object, old.Object, schema, validation.WithRatcheting(both))...)
+	errs = append(errs, v.validateScale(u)...)
+	errs = append(errs, objectmeta.Validate(nil, u.Object, s, false)...)
+	if len(listtype.ValidateListSetsAndMaps(nil, s, old.Object)) == 0 {
+		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s, u.Object)...)
+	}
+	return append(errs, v.validateRules(u, old, errs, cel.WithRatcheting(both))...)
+}
+
+func (v *Version) validateType(u *unstructured.Unstructured) (errs field.ErrorList) {
+	want := v.GVK()
+	if kind := u.GetKind(); kind != want.Kind {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), kind, "must be "+want.Kind))
+	}
+	if version := u.GetAPIVersion(); version != want.GroupVersion().String() {
+		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), version, "must be "+want.GroupVersion().String()))
+	}
+	return errs
+}
+
+// blocking errors mean that a value is not what expressions may expect it to be.
+var blocking = []field.ErrorType{
+	field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid,
+}
+
+// validateRules evaluates the x-kubernetes-validations, unless the schema was violated in a way that they may not expect.
+func (v *Version) validateRules(u, old *unstructured.Unstructured, found field.ErrorList, opts ...cel.Option) field.ErrorList {
+	rules, err := v.rules()
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	if rules == nil {
+		return nil
+	}
+	if slices.ContainsFunc(found, func(e *field.Error) bool { return slices.Contains(blocking, e.Type) }) {
+		return field.ErrorList{field.Invalid(nil, nil,
+			"some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")}
+	}
+	s, _ := v.structure() // there are rules: it is there
+	var before any
+	if old != nil {
+		before = old.Object
+	}
+	errs, _ := rules.Validate(context.Background(), nil, s, u.Object, before, celconfig.RuntimeCELCostBudget, opts...)
+	return errs
+}
+
+// validateScale holds what the scale subresource shows to what a Scale can say.
+func (v *Version) validateScale(u *unstructured.Unstructured) (errs field.ErrorList) {
+	if v.spec.Subresources == nil || v.spec.Subresources.Scale == nil {
+		return nil
+	}
+	scale := v.spec.Subresources.Scale
+	for _, path := range []string{scale.SpecReplicasPath, scale.StatusReplicasPath} {
+		name := field.NewPath(path)
+		replicas, _, err := unstructured.NestedInt64(u.Object, pathParts(path)...)
+		switch {
+		case err != nil:
+			errs = append(errs, field.Invalid(name, replicas, err.Error()))
+		case replicas < 0:
+			errs = append(errs, field.Invalid(name, replicas, apivalidation.IsNegativeErrorMsg))
+		case replicas > math.MaxInt32:
+			errs = append(errs, field.Invalid(name, replicas, "should be less than or equal to 2147483647"))
+		}
+	}
+	if path := scale.LabelSelectorPath; path != nil && *path != "" {
+		if selector, _, err := unstructured.NestedString(u.Object, pathParts(*path)...); err != nil {
+			errs = append(errs, field.Invalid(field.NewPath(*path), selector, err.Error()))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,139 @@
+package custom
+
+import (
+	"fmt"
+	"sync"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	kubespec "k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// Version is one version of a custom kind. Safe for concurrent use; what it needs is made on first use and kept.
+type Version struct {
+	def  *Definition
+	spec *apiextensionsv1.CustomResourceDefinitionVersion
+
+	structure func() (*structuralschema.Structural, error)
+	schema    func() (validation.SchemaValidator, error)
+	rules     func() (*cel.Validator, error)
+	columns   func() *table
+	models    func() (map[string]*kubespec.Schema, error)
+}
+
+func newVersion(d *Definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *Version {
+	v := &Version{def: d, spec: spec}
+	v.structure = sync.OnceValues(v.makeStructure)
+	v.schema = sync.OnceValues(v.makeSchema)
+	v.rules = sync.OnceValues(v.makeRules)
+	v.columns = sync.OnceValue(v.makeTable)
+	v.models = sync.OnceValues(v.makeModels)
+	return v
+}
+
+// GVK is the kind in this version.
+func (v *Version) GVK() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: v.def.CRD.Spec.Group, Version: v.spec.Name, Kind: v.def.kind()}
+}
+
+// ListKind is the kind of lists in this version.
+func (v *Version) ListKind() schema.GroupVersionKind {
+	return v.GVK().GroupVersion().WithKind(v.def.listKind())
+}
+
+// Definition is what the version belongs to.
+func (v *Version) Definition() *Definition { return v.def }
+
+// New is an empty object.
+func (v *Version) New() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetGroupVersionKind(v.GVK())
+	return u
+}
+
+// DeprecationWarning is what users of a deprecated version are told, else "".
+func (v *Version) DeprecationWarning() string {
+	switch {
+	case !v.spec.Deprecated:
+		return ""
+	case v.spec.DeprecationWarning != nil:
+		return *v.spec.DeprecationWarning
+	}
+	return fmt.Sprintf("%s/%s %s is deprecated", v.def.CRD.Spec.Group, v.spec.Name, v.def.kind())
+}
+
+// preserves tells whether unknown fields are kept everywhere (CustomResourceDefinitions that were made by the API before v1).
+func (v *Version) preserves() bool { return v.def.CRD.Spec.PreserveUnknownFields }
+
+// HasStatus tells whether the version has the status subresource.
+func (v *Version) HasStatus() bool {
+	return v.spec.Subresources != nil && v.spec.Subresources.Status != nil
+}
+
+// internalSchema is the schema in the form that the library of schemas works on; nil when there is none.
+func (v *Version) internalSchema() (*apiextensions.JSONSchemaProps, error) {
+	crd, err := v.def.whole()
+	if err != nil {
+		return nil, fmt.Errorf("schema of %s: %w", v.GVK(), err)
+	}
+	return schemaOf(crd, v.spec.Name)
+}
+
+func schemaOf(crd *apiextensionsv1.CustomResourceDefinition, version string) (*apiextensions.JSONSchemaProps, error) {
+	for i := range crd.Spec.Versions {
+		spec := &crd.Spec.Versions[i]
+		if spec.Name != version || spec.Schema == nil || spec.Schema.OpenAPIV3Schema == nil {
+			continue
+		}
+		out := &apiextensions.JSONSchemaProps{}
+		err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(spec.Schema.OpenAPIV3Schema, out, nil)
+		if err != nil {
+			return nil, fmt.Errorf("schema of %s %s: %w", crd.Name, version, err)
+		}
+		return out, nil
+	}
+	return nil, nil
+}
+
+// makeStructure gives nil for a version without a structural schema that may go without one.
+func (v *Version) makeStructure() (*structuralschema.Structural, error) {
+	props, err := v.internalSchema()
+	if err != nil || props == nil {
+		return nil, err
+	}
+	s, err := structuralschema.NewStructural(props)
+	switch {
+	case err != nil && v.preserves():
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("the schema of %s is not structural: %w", v.GVK(), err)
+	}
+	return s, nil
+}
+
+func (v *Version) makeSchema() (validation.SchemaValidator, error) {
+	props, err := v.internalSchema()
+	if err != nil {
+		return nil, err
+	}
+	validator, _, err := validation.NewSchemaValidator(props)
+	if err != nil {
+		return nil, fmt.Errorf("schema of %s: %w", v.GVK(), err)
+	}
+	return validator, nil
+}
+
+// makeRules compiles the x-kubernetes-validations; nil when there are none.
+func (v *Version) makeRules() (*cel.Validator, error) {
+	s, err := v.structure()
+	if err != nil || s == nil {
+		return nil, err
+	}
+	return cel.NewValidator(s, true, celconfig.PerCallLimit), nil
+}

@@ -1,0 +1,142 @@
+package apiserver
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/knarr-project/knarr/internal/api/discovery"
+	"github.com/knarr-project/knarr/internal/api/openapi"
+	"github.com/knarr-project/knarr/internal/apiserver/custom"
+	"github.com/knarr-project/knarr/internal/cache"
+)
+
+// customDocuments tells discovery and OpenAPI what custom kinds there are. It looks at the cached definitions whenever it is asked, so what is
+// established is in the documents at once.
+type customDocuments struct {
+	kinds *customKinds
+
+	mu       sync.Mutex
+	revision uint64
+	newest   int64 // of the definitions when revision was counted
+	count    int
+}
+
+var (
+	_ discovery.Provider = (*customDocuments)(nil)
+	_ openapi.Provider   = (*customDocuments)(nil)
+)
+
+// Revision grows with every change of a definition: one that is made or changed is the newest; if only some have gone there are less.
+func (d *customDocuments) Revision() uint64 {
+	var newest int64
+	count := 0
+	d.each(func(e *cache.Entry) { newest, count = max(newest, e.Revision), count+1 })
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if newest != d.newest || count != d.count {
+		d.newest, d.count = newest, count
+		d.revision++
+	}
+	return d.revision
+}
+
+func (d *customDocuments) each(fn func(*cache.Entry)) {
+	reader, err := d.kinds.definitions(d.kinds.server.ctx)
+	if err != nil {
+		return // the store is away: what was known stays known until it is back
+	}
+	reader.Snapshot().Ascend("", "", func(e *cache.Entry) bool { fn(e); return true })
+}
+
+// established are (outlines of) all definitions that are served, with their entries.
+func (d *customDocuments) established(fn func(crd *apiextensionsv1.CustomResourceDefinition, e *cache.Entry)) {
+	d.each(func(e *cache.Entry) {
+		crd, err := outline(e)
+		if err == nil && custom.Established(crd) {
+			fn(crd, e)
+		}
+	})
+}
+
+// GroupVersions implements discovery.Provider.
+func (d *customDocuments) GroupVersions() []discovery.GroupVersion {
+	var all []*apiextensionsv1.CustomResourceDefinition
+	d.established(func(crd *apiextensionsv1.CustomResourceDefinition, _ *cache.Entry) { all = append(all, crd) })
+	return custom.Discovery(all)
+}
+
+// Hashes implements openapi.Provider: a document changes with the definitions that are in it.
+func (d *customDocuments) Hashes() map[string]string {
+	parts := map[string][]string{}
+	d.established(func(crd *apiextensionsv1.CustomResourceDefinition, _ *cache.Entry) {
+		for i := range crd.Spec.Versions {
+			if v := &crd.Spec.Versions[i]; v.Served {
+				path := "apis/" + crd.Spec.Group + "/" + v.Name
+				parts[path] = append(parts[path], fmt.Sprintf("%s %s %d", crd.Name, crd.UID, crd.Generation))
+			}
+		}
+	})
+	hashes := make(map[string]string, len(parts))
+	for path, list := range parts {
+		sum := sha256.Sum256([]byte(path + "\n" + strings.Join(list, "\n")))
+		hashes[path] = strings.ToUpper(hex.EncodeToString(sum[:]))
+	}
+	return hashes
+}
+
+// versions describes the served kinds of a group version, or of all for the zero one.
+func (d *customDocuments) versions(only schema.GroupVersion) map[schema.GroupVersion][]openapi.CustomKind {
+	all := map[schema.GroupVersion][]openapi.CustomKind{}
+	d.established(func(crd *apiextensionsv1.CustomResourceDefinition, e *cache.Entry) {
+		if !only.Empty() && crd.Spec.Group != only.Group {
+			return
+		}
+		for i := range crd.Spec.Versions {
+			gv := schema.GroupVersion{Group: crd.Spec.Group, Version: crd.Spec.Versions[i].Name}
+			if !crd.Spec.Versions[i].Served || !only.Empty() && gv != only {
+				continue
+			}
+			def := custom.NewDefinition(crd, wholeOf(e), nil) // of its own: what is made for a document need not stay
+			if v, ok := def.Version(gv.Version); ok {
+				all[gv] = append(all[gv], v.OpenAPI())
+			}
+		}
+	})
+	return all
+}
+
+// Document implements openapi.Provider.
+func (d *customDocuments) Document(path string) (*spec3.OpenAPI, error) {
+	gv, err := schema.ParseGroupVersion(strings.TrimPrefix(path, "apis/"))
+	if err != nil {
+		return nil, fs.ErrNotExist
+	}
+	kinds, ok := d.versions(gv)[gv]
+	if !ok {
+		return nil, fs.ErrNotExist
+	}
+	return openapi.CustomDocument(gv, kinds)
+}
+
+// Extend implements openapi.Provider.
+func (d *customDocuments) Extend(doc *spec.Swagger) error {
+	all := d.versions(schema.GroupVersion{})
+	order := slices.SortedFunc(maps.Keys(all), func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) })
+	for _, gv := range order {
+		if err := openapi.ExtendCustom(doc, gv, all[gv]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package apiserver
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/knarr-project/knarr/internal/cache"
+)
+
+// customFields gives the selectable fields of entries, if the selector asks for others than the names that every entry's header has.
+// They are those of the request's version, which conversion and defaults may make other than what is stored.
+func (e *endpoint) customFields(selector fields.Selector) func(*cache.Entry) (fields.Set, error) {
+	inHeader := true
+	for _, r := range selector.Requirements() {
+		inHeader = inHeader && strings.HasPrefix(r.Field, "metadata.")
+	}
+	if inHeader {
+		return nil
+	}
+	return func(entry *cache.Entry) (fields.Set, error) {
+		obj, err := e.objectOf(entry)
+		if err != nil {
+			return nil, err
+		}
+		return e.custom.Fields(obj.(*unstructured.Unstructured)), nil
+	}
+}
+
+// narrow leaves the changes that a watcher with the request's field selector sees: an object that begins to match is added, one that
+// does not match any more is deleted.
+func (r *listRequest) narrow(changes []cache.Change) []cache.Change {
+	out := changes[:0]
+	for _, c := range changes {
+		before := c.Type != cache.Added && c.Old != nil && r.matchesFields(c.Old)
+		after := c.Type != cache.Deleted && r.matchesFields(c.Entry)
+		switch {
+		case before && after:
+		case after:
+			c.Type = cache.Added
+		case before && c.Type == cache.Modified:
+			c.Type, c.Entry = cache.Deleted, c.Old.Restamp(c.Revision)
+		case before:
+		default:
+			continue
+		}
+		out = append(out, c)
+	}
+	return out
+}

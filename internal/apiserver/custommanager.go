@@ -1,0 +1,90 @@
+package apiserver
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/knarr-project/knarr/internal/apiserver/custom"
+)
+
+// customManager tracks who owns which field of a custom kind, by its schema.
+func (e *endpoint) customManager(subresource string) (fieldManager, error) {
+	converter, err := e.custom.Definition().TypeConverter()
+	if err != nil {
+		e.server.log.Warn("fields of a custom kind are tracked without its schema", "kind", e.gvk.String(), "err", err)
+		converter = managedfields.NewDeducedTypeConverter()
+	}
+	c := customScheme{def: e.custom.Definition()}
+	return managedfields.NewDefaultCRDFieldManager(converter, c, c, c, e.gvk, e.gvk.GroupVersion(), subresource, e.resetCustomFields(subresource))
+}
+
+// resetCustomFields is resetFields for every version of a custom kind.
+func (e *endpoint) resetCustomFields(subresource string) map[fieldpath.APIVersion]fieldpath.Filter {
+	out := map[fieldpath.APIVersion]fieldpath.Filter{}
+	for _, v := range e.custom.Definition().Versions() {
+		var reset *fieldpath.Set
+		switch {
+		case subresource == "status":
+			reset = fieldpath.NewSet(fieldpath.MakePathOrDie("spec"))
+		case subresource == "" && v.HasStatus():
+			reset = fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
+		default:
+			continue
+		}
+		out[fieldpath.APIVersion(v.GVK().GroupVersion().String())] = fieldpath.NewExcludeSetFilter(reset)
+	}
+	return out
+}
+
+// customScheme gives the field manager what it wants of a scheme.
+type customScheme struct{ def *custom.Definition }
+
+var _ runtime.ObjectConvertor = customScheme{}
+
+func (customScheme) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetGroupVersionKind(gvk)
+	return u, nil
+}
+
+func (c customScheme) Default(in runtime.Object) {
+	u, ok := in.(*unstructured.Unstructured)
+	if !ok {
+		return
+	}
+	if v, ok := c.def.Any(u.GroupVersionKind().Version); ok {
+		v.Default(u)
+	}
+}
+
+func (c customScheme) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
+	u, ok := in.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("a %T is no custom resource", in)
+	}
+	from := u.GroupVersionKind()
+	to, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{from})
+	if !ok {
+		return nil, fmt.Errorf("no conversion of %s to %v", from, target)
+	}
+	return c.def.Convert(u, to.Version)
+}
+
+func (customScheme) Convert(in, out, _ any) error {
+	from, ok := in.(*unstructured.Unstructured)
+	to, same := out.(*unstructured.Unstructured)
+	if !ok || !same {
+		return fmt.Errorf("no conversion of a %T to a %T", in, out)
+	}
+	to.Object = from.DeepCopy().Object
+	return nil
+}
+
+func (customScheme) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
+	return label, value, nil
+}

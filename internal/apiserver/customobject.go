@@ -1,0 +1,178 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/cache"
+)
+
+// takesCustom tells whether the operation's body is a custom resource (and not a Scale of one).
+func (op *operation) takesCustom() bool {
+	return op.endpoint.custom != nil && op.gvk == op.endpoint.gvk
+}
+
+// decodeCustom makes a custom resource of a request's body.
+func (op *operation) decodeCustom(media string, data []byte, validation string) (runtime.Object, error) {
+	if media == mediaProtobuf {
+		return nil, unrecognized(op.gvk, data, errors.New("custom resources have no protobuf form"))
+	}
+	doc, strict, err := asJSON(media, data)
+	if err != nil {
+		return nil, unrecognized(op.gvk, data, err)
+	}
+	u := &unstructured.Unstructured{}
+	duplicates, err := kjson.UnmarshalStrict(doc, &u.Object)
+	if err != nil || u.Object == nil {
+		if err == nil {
+			err = errors.New("the body is no object")
+		}
+		return nil, unrecognized(op.gvk, data, fmt.Errorf("couldn't get version/kind; json parse error: %w", err))
+	}
+	if u.GetKind() == "" {
+		return nil, op.notHandled(runtime.NewMissingKindErr(string(doc)))
+	}
+	if got := u.GroupVersionKind().GroupVersion(); got != op.gvk.GroupVersion() {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", got, op.gvk.GroupVersion()))
+	}
+	unknown, err := op.endpoint.custom.Take(u)
+	if err != nil {
+		return nil, op.notHandled(err)
+	}
+	return u, reportFields(append(append(strict, duplicates...), unknown...), op.gvk, validation, op.warn)
+}
+
+// notHandled is upstream's answer to a body that is not what it should be.
+func (op *operation) notHandled(err error) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", op.gvk.Kind, op.gvk.Version, op.gvk.Kind, err))
+}
+
+// takeCustom is take for a custom resource, which a caller in the process may hold as a Go type of its own.
+func (op *operation) takeCustom(obj runtime.Object) (runtime.Object, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		u = &unstructured.Unstructured{Object: fields}
+	}
+	if u.GroupVersionKind().Empty() {
+		u.SetGroupVersionKind(op.gvk)
+	}
+	if got := u.GroupVersionKind(); got != op.gvk {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("a %s where a %s was expected", got, op.gvk))
+	}
+	_, err := op.endpoint.custom.Take(u)
+	if err != nil {
+		return nil, op.notHandled(err)
+	}
+	return u, nil
+}
+
+// decodePatchedCustom makes an object of a patched document.
+func (op *operation) decodePatchedCustom(doc []byte, p patchRequest) (runtime.Object, error) {
+	u := &unstructured.Unstructured{}
+	strict, err := kjson.UnmarshalStrict(doc, &u.Object)
+	if err == nil && u.Object == nil {
+		err = errors.New("the patched document is null")
+	}
+	if err == nil && u.GetKind() == "" {
+		err = runtime.NewMissingKindErr(string(doc))
+	}
+	if err == nil {
+		var unknown []error
+		unknown, err = op.endpoint.custom.Take(u)
+		strict = append(strict, unknown...)
+	}
+	if err == nil {
+		err = op.reportStrict(strict, p.validation)
+	}
+	if err != nil {
+		return nil, invalidPatch(string(doc), err)
+	}
+	return u, nil
+}
+
+// unknownCustomFields are those of an applied configuration that the schema does not have.
+func (op *operation) unknownCustomFields(a applied) []error {
+	unknown, err := op.endpoint.custom.Take(a.DeepCopy())
+	if err != nil {
+		return nil // the merge has told, or the validation will
+	}
+	return unknown
+}
+
+// errUnsupportedCustomPatch: there are no patch strategies for custom resources.
+var errUnsupportedCustomPatch = apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "", schema.GroupResource{}, "",
+	"the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml", 0, false)
+
+// errTerminating refuses new objects of a kind that is being removed.
+func errTerminating(resource schema.GroupResource, verb string) error {
+	err := apierrors.NewMethodNotSupported(resource, verb)
+	err.ErrStatus.Message = verb + " not allowed while custom resource definition is terminating"
+	return err
+}
+
+// customJSONOf is jsonOf for custom resources: a complete document.
+func (e *endpoint) customJSONOf(entry *cache.Entry) ([]byte, error) {
+	return entry.EncodedBy(e.jsonForm, func() ([]byte, error) {
+		obj, err := e.objectOf(entry)
+		if err != nil {
+			return nil, err
+		}
+		return marshal(obj)
+	})
+}
+
+// encodeCustomList is encodeJSONList with the fields in upstream's order for custom resources, by name.
+func (e *endpoint) encodeCustomList(p *page, f format) ([]byte, error) {
+	meta := p.meta()
+	listMeta := map[string]any{"continue": meta.Continue, "resourceVersion": meta.ResourceVersion}
+	if meta.RemainingItemCount != nil {
+		listMeta["remainingItemCount"] = *meta.RemainingItemCount
+	}
+	head, err := json.Marshal(listMeta)
+	if err != nil {
+		return nil, err
+	}
+	kind := e.listKind()
+	size := 128 + len(head)
+	parts := make([][]byte, len(p.entries))
+	for i, entry := range p.entries {
+		if parts[i], err = e.jsonOf(entry); err != nil {
+			return nil, err
+		}
+		size += len(parts[i]) + 1
+	}
+	out := make([]byte, 0, size)
+	out = append(out, `{"apiVersion":"`+kind.GroupVersion().String()+`","items":[`...)
+	for i, part := range parts {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, part...)
+	}
+	out = append(out, `],"kind":"`+kind.Kind+`","metadata":`...)
+	out = append(out, head...)
+	return finishJSON(append(out, '}'), f)
+}
+
+// newList is an empty list object of the endpoint's version.
+func (e *endpoint) newList() (runtime.Object, error) {
+	if e.custom != nil {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(e.listKind())
+		return list, nil
+	}
+	return api.Scheme.New(e.listKind())
+}
