@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
 
 	"github.com/knarr-project/knarr/internal/cli/image"
 	"github.com/knarr-project/knarr/internal/config"
@@ -82,6 +83,7 @@ func (s *settings) complete(cmd *cobra.Command) (*slog.Logger, error) {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	slog.SetDefault(log)
+	klog.SetSlogLogger(log) // what Kubernetes' libraries have to say, under the same level
 	return log, nil
 }
 

@@ -63,7 +63,7 @@ type Config struct {
 
 	// RuntimeEndpoint uses another CRI runtime (unix:///…) instead of the included containerd.
 	RuntimeEndpoint string `json:"runtimeEndpoint,omitempty"`
-	// RegistryHosts is a folder of hosts.toml files, one folder a registry, as containerd's.
+	// RegistryHosts is a folder of hosts.toml files, one folder a registry, as containerd's. Default DIR/registries.
 	RegistryHosts string `json:"registryHosts,omitempty"`
 	// CgroupRoot is where pods' cgroups are made. Default /knarr.
 	CgroupRoot string `json:"cgroupRoot"`
@@ -145,7 +145,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 		f.StringVar(&c.NodeName, "node-name", c.NodeName, "name of the node (default: the host's name)")
 		f.StringToStringVar(&c.NodeLabels, "node-labels", c.NodeLabels, "further labels of the node")
 		f.StringVar(&c.RuntimeEndpoint, "runtime-endpoint", c.RuntimeEndpoint, "another CRI runtime, unix:///… (default: the included containerd)")
-		f.StringVar(&c.RegistryHosts, "registry-hosts", c.RegistryHosts, "folder of hosts.toml files for mirrors")
+		f.StringVar(&c.RegistryHosts, "registry-hosts", c.RegistryHosts, "folder of REGISTRY/hosts.toml files that name mirrors (default: DATA-DIR/registries)")
 		f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "cgroup below which pods' cgroups are made")
 		f.StringVar(&c.KubeletListen, "kubelet-listen", c.KubeletListen, "address of the node's own HTTPS API")
 		f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "most pods on this node")

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/kubelet/cgroup"
@@ -99,7 +100,8 @@ func New(c Config) (*Kubelet, error) {
 
 // Run works until ctx ends. Containers keep running then.
 func (k *Kubelet) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+	// The CRI client logs each error that it also returns; returning is enough.
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	defer cancel()
 	if err := k.open(ctx); err != nil {
 		return fmt.Errorf("kubelet: %w", err)

@@ -21,10 +21,12 @@ test/conformance/build.sh "$bin"
 [ -e "$images/.done" ] || test/conformance/images/images.sh "$images" "$bin" "$knarr"
 
 state=$(mktemp -d "${TMPDIR:-/tmp}/kc-XXXXXX")
+cgroup=/knarr-conformance-$$
 rm -rf "$cache/results" && mkdir -p "$cache/results"
 source test/conformance/cluster.sh
+cluster_sweep
 trap 'cluster_stop' EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' INT TERM HUP
 cluster_start
 
 export KUBECONFIG=$state/a/kubeconfig
@@ -33,9 +35,16 @@ status=0
 ginkgo() { # ginkgo PROCS FILTER EXTRA…
   local procs=$1 filter=$2
   shift 2
-  inside "$bin/ginkgo" --procs="$procs" --timeout="${TIMEOUT:-50m}" --no-color --label-filter="$filter" "$@" "$bin/e2e.test" -- "${args[@]}" --report-prefix="p$procs-" >>"$cache/e2e.log" 2>&1 || status=$?
+  # In the background, since the shell handles a signal only between its own commands, or while it waits; and as a group of
+  # processes, which cluster_stop ends whole.
+  TMPDIR=$state/tmp setsid nsenter --net="/proc/$space/ns/net" -- "$bin/ginkgo" --procs="$procs" --timeout="${TIMEOUT:-50m}" --no-color --label-filter="$filter" "$@" \
+    "$bin/e2e.test" -- "${args[@]}" --report-prefix="p$procs-" >>"$cache/e2e.log" 2>&1 &
+  suite=$!
+  wait "$suite" || status=$?
+  suite=
 }
 : >"$cache/e2e.log"
+mkdir "$state/tmp"
 extra=()
 [ -z "${SKIP:-}" ] || extra+=(--skip="$SKIP")
 if [ -n "$list" ]; then

@@ -19,7 +19,7 @@ import (
 
 // Command makes `knarr image` with its subcommands.
 func Command() *cobra.Command {
-	command := &cobra.Command{Use: "image", Short: "Load, build, list, remove and push container images of this machine's node"}
+	command := &cobra.Command{Use: "image", Short: "Load, build, list, remove, push and serve container images of this machine's node"}
 	dataDir := command.PersistentFlags().String("data-dir", "/var/lib/knarr", "the data folder of the knarr that runs here")
 	runDir := command.PersistentFlags().String("run-dir", "", "the folder of its sockets, if it was started with another one than the default")
 	socket := command.PersistentFlags().String("socket", "", "the socket of another containerd, instead of knarr's")
@@ -41,7 +41,7 @@ func Command() *cobra.Command {
 		}
 		return images.Dial(own)
 	}
-	command.AddCommand(load(dial), build(dial), list(dial), remove(dial), push(dial))
+	command.AddCommand(load(dial), build(dial), list(dial), remove(dial), push(dial), serve())
 	return command
 }
 
