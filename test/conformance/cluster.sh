@@ -103,7 +103,7 @@ cluster_remove() {
   rm -rf "$1"
   local left
   left=$(grep -F "$1/" /proc/self/mountinfo | head -n 5; find /sys/fs/cgroup -maxdepth 2 -path "*$2-*" | head -n 5
-    grep -laF "$1/" /proc/[0-9]*/cmdline 2>/dev/null | head -n 5)
+    grep -la "[/]${1#/}/" /proc/[0-9]*/cmdline 2>/dev/null | head -n 5)
   [ -z "$left" ] || { echo "cluster.sh: left behind: $left" >&2; status=1; }
   return $status
 }
