@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,6 +51,8 @@ type Manager struct {
 
 // mounted is what the Manager knows of one pod.
 type mounted struct {
+	frozen atomic.Bool // the API has the pod no more: nothing is brought up to date
+
 	mu    sync.Mutex // held while the pod's volumes are changed; guards what follows
 	pod   *corev1.Pod
 	dir   string
@@ -273,12 +276,24 @@ func (m *Manager) Refresh(ctx context.Context, pod *corev1.Pod) error {
 	return m.refreshLocked(ctx, known)
 }
 
+// Freeze leaves the pod's projections as they are. For a pod that the API has no more but that has not ended yet: the objects that it
+// shows may go with its namespace, and tokens are not issued to it any longer.
+func (m *Manager) Freeze(uid types.UID) {
+	m.mu.Lock()
+	known := m.pods[uid]
+	m.mu.Unlock()
+	if known != nil {
+		known.frozen.Store(true)
+	}
+	m.objects.release(uid)
+}
+
 // refresh is Refresh by the Manager itself: problems are logged; what is shown stays.
 func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	m.mu.Lock()
 	known := m.pods[uid]
 	m.mu.Unlock()
-	if known == nil {
+	if known == nil || known.frozen.Load() {
 		return
 	}
 	known.mu.Lock()
@@ -286,7 +301,7 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	if known.gone {
 		return
 	}
-	if err := m.refreshLocked(ctx, known); err != nil && ctx.Err() == nil {
+	if err := m.refreshLocked(ctx, known); err != nil && ctx.Err() == nil && !known.frozen.Load() {
 		m.Log.Warn("cannot update projected volumes; they keep showing what they show", "namespace", known.pod.Namespace, "pod", known.pod.Name, "error", err)
 	}
 }
@@ -311,7 +326,7 @@ func (m *Manager) republish(ctx context.Context, uid types.UID) {
 	m.mu.Lock()
 	known := m.pods[uid]
 	m.mu.Unlock()
-	if known == nil {
+	if known == nil || known.frozen.Load() {
 		return
 	}
 	known.mu.Lock()

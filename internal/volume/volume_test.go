@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -267,6 +268,27 @@ func TestAConfigMapVolumeFollowsItsObject(t *testing.T) {
 	}
 	if len(b.objects.watched) != 0 {
 		t.Errorf("still followed: %v", b.objects.watched)
+	}
+}
+
+func TestAFrozenPodFollowsNothing(t *testing.T) {
+	var log bytes.Buffer
+	b := newBench(t)
+	b.Log = slog.New(slog.NewTextHandler(&log, nil))
+	b.cluster.put("configmaps", "cm", configMap(map[string]string{"a": "1"}))
+	p := pod(volume("cfg", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}))
+	point := b.mount(p)["cfg"]
+	b.Freeze(p.UID)
+	if len(b.objects.watched) != 0 {
+		t.Errorf("still followed: %v", b.objects.watched)
+	}
+	b.cluster.put("configmaps", "cm", nil)
+	b.refresh(t.Context(), p.UID)
+	if got := content(t, point.HostPath); !maps.Equal(got, map[string]string{"a": "1"}) || log.Len() > 0 {
+		t.Errorf("content is %v, log: %s", got, log.String())
+	}
+	if err := b.Unmount(t.Context(), p.UID, b.dir); err != nil {
+		t.Fatal(err)
 	}
 }
 

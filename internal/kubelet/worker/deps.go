@@ -24,6 +24,8 @@ type Volumes interface {
 	Mount(ctx context.Context, pod *corev1.Pod, podDir string) (map[string]volume.MountPoint, error)
 	// Refresh brings projections up to date.
 	Refresh(ctx context.Context, pod *corev1.Pod) error
+	// Freeze leaves the projections of a pod that the API has no more as they are.
+	Freeze(podUID types.UID)
 	// Unmount takes all of the pod's volumes away. It works for pods that an earlier process mounted.
 	Unmount(ctx context.Context, podUID types.UID, podDir string) error
 }

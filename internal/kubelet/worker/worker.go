@@ -131,7 +131,12 @@ func New(d *Deps, pod *corev1.Pod, observed *pleg.Observed) *Worker {
 func (w *Worker) Update(pod *corev1.Pod) { w.post(func() { w.updated(pod) }) }
 
 // Removed tells the worker that its source has the pod no more.
-func (w *Worker) Removed() { w.post(func() { w.removed = true }) }
+func (w *Worker) Removed() {
+	w.post(func() {
+		w.removed = true
+		w.Volumes.Freeze(w.pod.UID)
+	})
+}
 
 // Observe hands the worker news from the runtime.
 func (w *Worker) Observe(u pleg.Update) { w.post(func() { w.observed.Merge(u) }) }
