@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"fmt"
+	"iter"
 	"path"
 	"strings"
 
@@ -51,6 +52,10 @@ func (k *Kubelet) admit(pod *corev1.Pod) *worker.Failure {
 		return refuse(reason, "%s", message)
 	}
 	k.mu.Lock()
+	if k.portsTaken(pod) {
+		k.mu.Unlock()
+		return refuse("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports")
+	}
 	reason, message := k.fits(pod)
 	if reason == "" {
 		k.admitted[pod.UID] = pod
@@ -81,18 +86,26 @@ func (k *Kubelet) admitAlways(pod *corev1.Pod) {
 	k.admitted[pod.UID] = pod
 }
 
+// others are the pods that hold something of the node, but the one given. k.mu is held.
+func (k *Kubelet) others(pod *corev1.Pod) iter.Seq[*corev1.Pod] {
+	return func(yield func(*corev1.Pod) bool) {
+		for uid, p := range k.admitted {
+			if w := k.workers[uid]; uid == pod.UID || w != nil && w.View().Stage >= worker.Terminated {
+				continue
+			}
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}
+
 // fits says what the node has too little of for the pod, if anything. k.mu is held.
 func (k *Kubelet) fits(pod *corev1.Pod) (reason, message string) {
 	allocatable := k.node.Allocatable()
 	used := corev1.ResourceList{}
 	count := int64(0)
-	for uid, p := range k.admitted {
-		if uid == pod.UID {
-			continue
-		}
-		if w := k.workers[uid]; w != nil && w.View().Stage >= worker.Terminated {
-			continue // holds nothing any more
-		}
+	for p := range k.others(pod) {
 		count++
 		for name, q := range resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{}) {
 			sum := used[name]
