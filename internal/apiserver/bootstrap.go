@@ -59,8 +59,7 @@ func (s *Server) kubernetesService() *corev1.Service {
 }
 
 // bootstrap creates what is missing, all of it in one transaction: one write to disk on the first start, none later.
-func (s *Server) bootstrap(ctx context.Context) error {
-	objs := s.bootstrapObjects()
+func (s *Server) bootstrap(ctx context.Context, objs []runtime.Object) error {
 	for {
 		missing, err := s.missing(ctx, objs)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	clientdiscovery "k8s.io/client-go/discovery"
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
@@ -24,9 +25,6 @@ type localClient struct {
 	user   auth.User
 	views  client.Views
 }
-
-// Client gives a component access under an identity of its own.
-func (s *Server) Client(user auth.User) client.Interface { return &localClient{server: s, user: user} }
 
 // operation starts a request after asking whether the user may make it.
 func (c *localClient) operation(ctx context.Context, verb string, res schema.GroupVersionResource, namespace, name string, subresource []string) (*operation, error) {
@@ -293,7 +291,15 @@ func (c *localClient) DeleteCollection(ctx context.Context, res schema.GroupVers
 	return asStatusError(err)
 }
 
-// Discovery lists what the server serves.
+// Discovery lists what the server serves, and fails for the group versions whose servers do not answer.
 func (c *localClient) Discovery(context.Context) ([]*metav1.APIResourceList, error) {
-	return c.server.discovery.Lists(), nil
+	lists, stale := c.server.discovery.Lists()
+	if len(stale) == 0 {
+		return lists, nil
+	}
+	failed := &clientdiscovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{}}
+	for _, gv := range stale {
+		failed.Groups[gv] = fmt.Errorf("stale GroupVersion discovery: %v", gv)
+	}
+	return lists, failed
 }

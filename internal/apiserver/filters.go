@@ -36,6 +36,10 @@ func (s *Server) newHandler() http.Handler {
 			defer cancel()
 		}
 		r = r.WithContext(ctx)
+		if remote, ok := s.remotes.Find(info.path); ok {
+			remote.Serve(w, r, user)
+			return
+		}
 		if info.isResource {
 			s.serveResource(w, r, info, user)
 			return
@@ -134,7 +138,7 @@ func requestAttributes(user auth.User, info *requestInfo) auth.Attributes {
 
 // longRunning requests have no deadline.
 func (i *requestInfo) longRunning() bool {
-	if i.verb == "watch" {
+	if i.verb == "watch" || i.upgrade {
 		return true
 	}
 	switch i.subresource {

@@ -183,7 +183,7 @@ func TestFinalizersHoldADeletionUp(t *testing.T) {
 
 func TestServicesGetAddressesAndGiveThemBack(t *testing.T) {
 	s := newTestServer(t, withServices)
-	if err := s.bootstrap(t.Context()); err != nil {
+	if err := s.bootstrap(t.Context(), s.bootstrapObjects()); err != nil {
 		t.Fatal(err)
 	}
 	_, c := overHTTP(t, s, "application/json")

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/api/openapi"
+	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
 )
 
 // newMux serves what is not a resource.
@@ -27,7 +28,7 @@ func (s *Server) newMux() *http.ServeMux {
 	mux.Handle("/apis", s.discovery)
 	mux.Handle("/apis/", s.discovery)
 	mux.Handle("GET /metrics", s.metrics.handler())
-	mux.Handle("/openapi/", openapi.New(openapi.Providers{s.customDocs}))
+	mux.Handle("/openapi/", openapi.New(openapi.Providers{s.customDocs, aggregation.OpenAPI{Aggregator: s.remotes}}))
 	profiles(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if h, ok := s.security.Load().Paths[r.URL.Path]; ok {

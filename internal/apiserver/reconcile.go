@@ -34,7 +34,10 @@ func (s *Server) keepKubernetesService(ctx context.Context) {
 }
 
 func (s *Server) reconcileKubernetes(ctx context.Context) error {
-	if err := s.bootstrap(ctx); err != nil {
+	if err := s.bootstrap(ctx, s.bootstrapObjects()); err != nil {
+		return err
+	}
+	if err := s.publishTrust(ctx); err != nil {
 		return err
 	}
 	if !s.cfg.Advertise.IsValid() || len(s.cfg.ServiceCIDRs) == 0 {

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/httpstream"
 )
 
 // requestInfo is what a request's path, method and query say.
@@ -23,12 +24,14 @@ type requestInfo struct {
 	hasRest     bool
 	// legacyWatch is set for paths below .../watch/.
 	legacyWatch bool
-	query       url.Values
+	// upgrade is set for a connection that is to change its protocol: how long it lives is for its ends to decide.
+	upgrade bool
+	query   url.Values
 }
 
 // parseRequest understands /api/v1/... and /apis/GROUP/VERSION/...; everything else is a non-resource request.
 func parseRequest(r *http.Request) *requestInfo {
-	info := &requestInfo{path: r.URL.Path, verb: strings.ToLower(r.Method)}
+	info := &requestInfo{path: r.URL.Path, verb: strings.ToLower(r.Method), upgrade: httpstream.IsUpgradeRequest(r)}
 	parts := splitPath(r.URL.Path)
 	switch {
 	case len(parts) >= 3 && parts[0] == "api":

@@ -101,7 +101,8 @@ func (s served) ToHub(res schema.GroupVersionResource, obj runtime.Object) (runt
 
 // ByKind implements admission.Served.
 func (s served) ByKind(kind schema.GroupVersionKind) (res schema.GroupVersionResource, namespaced, ok bool) {
-	for _, list := range s.discovery.Lists() {
+	lists, _ := s.discovery.Lists()
+	for _, list := range lists {
 		if list.GroupVersion != kind.GroupVersion().String() {
 			continue
 		}

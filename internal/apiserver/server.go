@@ -19,6 +19,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/api/discovery"
+	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/store"
@@ -39,6 +40,10 @@ type Config struct {
 
 	// KubeletTLS is used to reach the nodes' HTTPS servers: logs, exec, port-forward, proxy.
 	KubeletTLS *tls.Config
+	// ProxyCertificate is the front proxy's: extension servers (APIServices) know this server by it.
+	ProxyCertificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
+	// Trust is what extension servers are told about who authenticates clients.
+	Trust Trust
 
 	// EventTTL is how long Events are kept; 0 is one hour.
 	EventTTL time.Duration
@@ -71,6 +76,7 @@ type Server struct {
 	custom    *customKinds
 	// customDocs tells discovery and OpenAPI of custom kinds.
 	customDocs *customDocuments
+	remotes    *aggregation.Aggregator
 	metrics    *metrics
 	leases     leases
 	out        transports
@@ -143,7 +149,9 @@ func New(cfg Config) (*Server, error) {
 	s.customDocs = &customDocuments{kinds: s.custom}
 	s.endpoints = newEndpoints(s)
 	s.metrics = newMetrics()
-	s.discovery = discovery.New(discovery.Providers{s.customDocs}, cfg.Advertise.String())
+	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Certificate: cfg.ProxyCertificate, Logger: cfg.Logger, Clock: cfg.Clock})
+	s.metrics.registry.MustRegister(s.remotes.Collectors()...)
+	s.discovery = discovery.New(discovery.Providers{s.customDocs, s.remotes}, cfg.Advertise.String())
 	s.handler = s.newHandler()
 	return s, nil
 }
@@ -204,14 +212,19 @@ func (s *Server) background() {
 			case <-time.After(time.Second):
 			}
 		}
-		s.ready.Store(true)
+		s.goOn(s.aggregate)
+		select {
+		case <-s.remotes.Synced():
+			s.ready.Store(true)
+		case <-ctx.Done():
+		}
 		s.keepKubernetesService(ctx)
 	})
 }
 
 // start makes what every cluster has from the beginning.
 func (s *Server) start(ctx context.Context) bool {
-	if err := s.bootstrap(ctx); err != nil {
+	if err := s.bootstrap(ctx, append(s.bootstrapObjects(), localServices()...)); err != nil {
 		if ctx.Err() == nil {
 			s.log.Error("the first objects could not be made; trying again", "err", err)
 		}

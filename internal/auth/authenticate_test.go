@@ -34,7 +34,7 @@ func TestRequestsAreAuthenticatedAsUpstreamDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := Requests{Anonymous: true, Authenticators: Authenticators{
-		FrontProxy{Roots: known.FrontProxyCA.Pool(), Names: []string{"front-proxy-client"}, Now: time.Now},
+		FrontProxy{Roots: known.FrontProxyCA.Pool(), Names: []string{"front-proxy-client"}, Headers: RemoteHeaders, Now: time.Now},
 		NewCertificates(known.CA.Pool(), time.Now),
 		Bearer{Tokens: tokens{"good": {Name: "bob"}}},
 	}}

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -103,62 +102,4 @@ func hexColons(b []byte) string {
 		parts = append(parts, fmt.Sprintf("%02X", x))
 	}
 	return strings.Join(parts, ":")
-}
-
-// FrontProxy authenticates requests that a trusted proxy forwards: the proxy shows a certificate of its own authority,
-// and names the user in X-Remote-User, X-Remote-Uid, X-Remote-Group and X-Remote-Extra- headers.
-type FrontProxy struct {
-	Roots *x509.CertPool
-	// Names are the common names allowed; none means any that the authority signed.
-	Names []string
-	Now   func() time.Time
-}
-
-// Authenticate implements Authenticator.
-func (p FrontProxy) Authenticate(r *http.Request) (User, bool, error) {
-	name := strings.TrimSpace(r.Header.Get("X-Remote-User"))
-	if name == "" || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return User{}, false, nil
-	}
-	if _, err := verifyClient(r.TLS.PeerCertificates, p.Roots, p.Now()); err != nil {
-		// The certificate is for another authenticator to judge; the headers count for nothing.
-		return User{}, false, nil
-	}
-	if common := r.TLS.PeerCertificates[0].Subject.CommonName; len(p.Names) > 0 && !slices.Contains(p.Names, common) {
-		return User{}, false, fmt.Errorf("x509: subject with cn=%s is not in the allowed list", common)
-	}
-	user := User{Name: name, UID: r.Header.Get("X-Remote-Uid"), Groups: slices.Clone(r.Header.Values("X-Remote-Group"))}
-	user.Extra = extraHeaders(r.Header, "X-Remote-Extra-")
-	for _, h := range []string{"X-Remote-User", "X-Remote-Uid", "X-Remote-Group"} {
-		r.Header.Del(h)
-	}
-	deletePrefix(r.Header, "X-Remote-Extra-")
-	return user, true, nil
-}
-
-// extraHeaders reads PREFIXkey headers; keys are lower case and percent encoded.
-func extraHeaders(header http.Header, prefix string) map[string][]string {
-	var extra map[string][]string
-	for h, values := range header {
-		if len(h) <= len(prefix) || !strings.EqualFold(h[:len(prefix)], prefix) {
-			continue
-		}
-		key := strings.ToLower(h[len(prefix):])
-		if decoded, err := url.PathUnescape(key); err == nil {
-			key = decoded
-		}
-		if extra == nil {
-			extra = map[string][]string{}
-		}
-		extra[key] = append(extra[key], values...)
-	}
-	return extra
-}
-
-func deletePrefix(header http.Header, prefix string) {
-	for h := range header {
-		if len(h) >= len(prefix) && strings.EqualFold(h[:len(prefix)], prefix) {
-			delete(header, h)
-		}
-	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
@@ -297,6 +298,9 @@ func apiServiceStrategy() *Strategy {
 		}
 	})
 	s.ValidateName = pathSegment
+	s.ValidateCreate = checks(validateAPIService)
+	s.ValidateUpdate = checksBoth(func(a, _ *apiregistrationv1.APIService) field.ErrorList { return validateAPIService(a) })
+	s.ValidateStatus = checksBoth(func(a, _ *apiregistrationv1.APIService) field.ErrorList { return validateAPIServiceStatus(a) })
 	return s
 }
 

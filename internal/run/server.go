@@ -91,6 +91,12 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		NodePorts:    apiserver.PortRange{Base: first, Size: last - first + 1},
 		Advertise:    netip.AddrPortFrom(netip.MustParseAddr(s.cfg.AdvertiseAddress), listen.Port()),
 		KubeletTLS:   s.keys.ClientTLS(s.keys.KubeletClient),
+
+		ProxyCertificate: s.keys.FrontProxyClient.GetClientCertificate,
+		Trust: apiserver.Trust{
+			ClientCA: s.keys.CA.CertPEM, FrontProxyCA: s.keys.FrontProxyCA.CertPEM,
+			FrontProxyNames: []string{"front-proxy-client"}, Headers: auth.RemoteHeaders,
+		},
 		CompactEvery: compact,
 		Logger:       s.log.With("component", "apiserver"),
 	})
@@ -143,7 +149,7 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 	s.api.Use(apiserver.Security{
 		Authenticator: auth.Requests{
 			Authenticators: auth.Authenticators{
-				auth.FrontProxy{Roots: s.keys.FrontProxyCA.Pool(), Names: []string{"front-proxy-client"}, Now: time.Now},
+				auth.FrontProxy{Roots: s.keys.FrontProxyCA.Pool(), Names: []string{"front-proxy-client"}, Headers: auth.RemoteHeaders, Now: time.Now},
 				auth.NewCertificates(s.keys.CA.Pool(), time.Now),
 				auth.Bearer{Tokens: all, Audiences: tokens.Audiences},
 			},

@@ -6,6 +6,7 @@
 package discovery
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"slices"
@@ -104,7 +105,10 @@ var priorities = map[string]int32{
 	"flowcontrol.apiserver.k8s.io": 16100,
 }
 
+// builtinVersionPriority is that of a group's last version; those before it have multiples. A few groups have one of their own.
 const builtinVersionPriority = 15
+
+var versionPriorities = map[string]int32{"": 1, "resource.k8s.io": 21, "flowcontrol.apiserver.k8s.io": 21}
 
 // BuiltIn is what discovery says of the kinds in the table, unordered. The core group is the one with an empty name.
 func BuiltIn() []GroupVersion {
@@ -121,7 +125,7 @@ func BuiltIn() []GroupVersion {
 				at[gv] = n
 				all = append(all, GroupVersion{
 					GroupVersion: gv, GroupPriority: priorities[gv.Group],
-					VersionPriority: builtinVersionPriority * int32(len(k.Served)-rank),
+					VersionPriority: cmp.Or(versionPriorities[gv.Group], builtinVersionPriority) * int32(len(k.Served)-rank),
 				})
 			}
 			all[n].Resources = append(all[n].Resources, resources(k, gv)...)

@@ -198,7 +198,8 @@ func TestALaterProviderStandsInForAnEarlierOneAndForTheTable(t *testing.T) {
 	h := New(Providers{first, second}, "")
 	names := func() string {
 		var names []string
-		for _, list := range h.Lists() {
+		lists, _ := h.Lists()
+		for _, list := range lists {
 			if list.GroupVersion == "apps/v9" || list.GroupVersion == "apps/v1" && len(list.APIResources) == 1 {
 				names = append(names, list.GroupVersion+" "+list.APIResources[0].Name)
 			}

@@ -58,15 +58,18 @@ func Handles(path string) bool {
 	return false
 }
 
-// Lists is what is served, one list per group version, in order of preference.
-func (h *Handler) Lists() []*metav1.APIResourceList {
+// Lists is what is served, one list per group version, in order of preference. Of the stale ones nothing certain is known.
+func (h *Handler) Lists() (lists []*metav1.APIResourceList, stale []schema.GroupVersion) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var lists []*metav1.APIResourceList
 	for _, gv := range h.groupVersions() {
+		if gv.Stale {
+			stale = append(stale, gv.GroupVersion)
+			continue
+		}
 		lists = append(lists, resourceList(gv))
 	}
-	return lists
+	return lists, stale
 }
 
 // groupVersions is everything served, sorted. h.mu is held.

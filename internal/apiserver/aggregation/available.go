@@ -1,0 +1,233 @@
+package aggregation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// verdict is the condition Available with its reason.
+type verdict struct {
+	status          apiregistrationv1.ConditionStatus
+	reason, message string
+}
+
+var passed = verdict{apiregistrationv1.ConditionTrue, "Passed", "all checks passed"}
+
+func unavailable(reason, format string, args ...any) verdict {
+	return verdict{apiregistrationv1.ConditionFalse, reason, fmt.Sprintf(format, args...)}
+}
+
+// judgeService tells what is wrong with the way to the server, as far as its Service and the endpoints say.
+func judgeService(ref *apiregistrationv1.ServiceReference, service *corev1.Service, slices []*discoveryv1.EndpointSlice) verdict {
+	if service == nil {
+		return unavailable("ServiceNotFound", "service/%s in %q is not present", ref.Name, ref.Namespace)
+	}
+	if service.Spec.Type != corev1.ServiceTypeClusterIP && service.Spec.Type != "" {
+		return passed // where its endpoints are is its own affair
+	}
+	name, ok := portName(service, *ref.Port)
+	if !ok {
+		return unavailable("ServicePortError", "service/%s in %q is not listening on port %d", ref.Name, ref.Namespace, *ref.Port)
+	}
+	if len(slices) == 0 {
+		return unavailable("EndpointsNotFound", "cannot find endpointslices for service/%s in %q", ref.Name, ref.Namespace)
+	}
+	if len(readyAddresses(service, *ref.Port, slices)) == 0 {
+		return unavailable("MissingEndpoints", "endpointslices for service/%s in %q have no addresses with port name %q", ref.Name, ref.Namespace, name)
+	}
+	return passed
+}
+
+// lookAgain has the server checked now.
+func (r *Remote) lookAgain() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// slowest is the longest that a server which does not answer is left alone.
+const slowest = 30 * time.Second
+
+// watchOver checks the server whenever something about it has changed, and from time to time, until the remote is closed.
+func (r *Remote) watchOver(process context.Context) {
+	ctx, cancel := context.WithCancel(process)
+	defer cancel()
+	defer context.AfterFunc(r.context, cancel)()
+	retry := time.Duration(0)
+	for ctx.Err() == nil {
+		// The Views serve all remotes: they live as long as the process does.
+		v := r.check(ctx, r.aggregator.openNetwork(process))
+		if ctx.Err() != nil {
+			return
+		}
+		r.conclude(ctx, v)
+		wait := r.aggregator.cfg.CheckEvery
+		if v != passed {
+			retry = min(max(2*retry, 250*time.Millisecond), slowest)
+			wait = retry
+		} else {
+			retry = 0
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-r.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// check finds out whether the server is available and, by the way, what it serves. err is why Services can not be read, if so.
+func (r *Remote) check(ctx context.Context, err error) verdict {
+	var service *corev1.Service
+	var slices []*discoveryv1.EndpointSlice
+	if err == nil {
+		service, slices, err = r.service()
+	}
+	if err != nil {
+		return unavailable("ServiceAccessError", "service/%s in %q cannot be checked due to: %v", r.spec.Service.Name, r.spec.Service.Namespace, err)
+	}
+	if v := judgeService(r.spec.Service, service, slices); v != passed {
+		return v
+	}
+	location, err := r.location()
+	if err != nil {
+		return unavailable("FailedDiscoveryCheck", "%v", err)
+	}
+	location.Path = "/apis/" + r.gv.String()
+	if err := r.discover(ctx, location.String()); err != nil {
+		return unavailable("FailedDiscoveryCheck", "failing or missing response from %s: %v", location, err)
+	}
+	return passed
+}
+
+// discoveryTimeout is how long a server may take to say what it serves; maxDocument how much it may say.
+const (
+	discoveryTimeout = 5 * time.Second
+	maxDocument      = 64 << 20
+)
+
+// ask fetches a document as the aggregator itself.
+func (r *Remote) ask(ctx context.Context, url, accept string) (*http.Response, error) {
+	if r.transportErr != nil {
+		return nil, r.transportErr
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", accept)
+	setUser(req, auth.User{Name: "system:kube-aggregator", Groups: []string{auth.GroupMasters}})
+	return (&http.Client{Transport: r.plain}).Do(req)
+}
+
+func (r *Remote) discover(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
+	defer cancel()
+	resp, err := r.ask(ctx, url, "application/json")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return fmt.Errorf("bad status from %s: %d", url, resp.StatusCode)
+	}
+	var list metav1.APIResourceList
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxDocument)).Decode(&list); err != nil {
+		r.learn(served{stale: true}) // it answers, if not in our language
+		return nil
+	}
+	r.learn(served{resources: list.APIResources})
+	return nil
+}
+
+// learn publishes what the server serves.
+func (r *Remote) learn(now served) {
+	before := r.found.Load()
+	if now.stale && before != nil && now.resources == nil {
+		now.resources = before.resources
+	}
+	if before != nil && before.stale == now.stale && equality.Semantic.DeepEqual(before.resources, now.resources) {
+		return
+	}
+	r.found.Store(&now)
+	r.aggregator.revision.Add(1)
+}
+
+// conclude makes the verdict known: to requests, to discovery and in the APIService's status.
+func (r *Remote) conclude(ctx context.Context, v verdict) {
+	ok := v == passed
+	if !ok {
+		r.learn(served{stale: true})
+	}
+	if r.available.Swap(ok) != ok && ok {
+		r.aggregator.specs.refetch(r.aggregator)
+	}
+	r.aggregator.metrics.observe(r.name, v)
+	if err := r.writeCondition(ctx, v); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+		r.aggregator.cfg.Logger.Warn("the condition of an APIService was not written", "apiservice", r.name, "err", err)
+	}
+}
+
+// writeCondition sets the condition Available where it is not what it should be.
+func (r *Remote) writeCondition(ctx context.Context, v verdict) error {
+	for attempt := 0; ; attempt++ {
+		object, err := client.Get[*apiregistrationv1.APIService](ctx, r.aggregator.cfg.Client, "", r.name)
+		if err != nil || object.UID != r.uid {
+			return err
+		}
+		if !setCondition(object, v, metav1.NewTime(r.aggregator.cfg.Clock())) {
+			return nil
+		}
+		_, err = client.UpdateStatus(ctx, r.aggregator.cfg.Client, object)
+		if !apierrors.IsConflict(err) || attempt == 3 {
+			return err
+		}
+	}
+}
+
+// setCondition tells whether there was anything to change.
+func setCondition(object *apiregistrationv1.APIService, v verdict, now metav1.Time) bool {
+	want := apiregistrationv1.APIServiceCondition{
+		Type: apiregistrationv1.Available, Status: v.status, Reason: v.reason, Message: v.message, LastTransitionTime: now,
+	}
+	for i := range object.Status.Conditions {
+		have := &object.Status.Conditions[i]
+		if have.Type != apiregistrationv1.Available {
+			continue
+		}
+		if have.Status == want.Status {
+			want.LastTransitionTime = have.LastTransitionTime
+		}
+		changed := *have != want
+		*have = want
+		return changed
+	}
+	object.Status.Conditions = append(object.Status.Conditions, want)
+	return true
+}
+
+func available(object *apiregistrationv1.APIService) bool {
+	for _, c := range object.Status.Conditions {
+		if c.Type == apiregistrationv1.Available {
+			return c.Status == apiregistrationv1.ConditionTrue
+		}
+	}
+	return false
+}

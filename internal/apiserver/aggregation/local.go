@@ -1,0 +1,177 @@
+package aggregation
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/knarr-project/knarr/internal/api/discovery"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// The label that upstream's registration writes: objects of the table's groups are made and corrected when the server starts, those
+// of custom resources whenever they are not as they should be. What does not carry it belongs to its user.
+const (
+	managedLabel  = "kube-aggregator.kubernetes.io/automanaged"
+	managedStart  = "onstart"
+	managedAlways = "true"
+)
+
+// Local are the APIServices of the table's group versions.
+func Local() []*apiregistrationv1.APIService {
+	var list []*apiregistrationv1.APIService
+	for _, gv := range discovery.BuiltIn() {
+		if gv.Group == apiregistrationv1.GroupName {
+			continue // the aggregation layer itself, which nobody registers
+		}
+		list = append(list, local(gv.Group, gv.Version, gv.GroupPriority, gv.VersionPriority, managedStart))
+	}
+	return list
+}
+
+func local(group, version string, groupPriority, versionPriority int32, managed string) *apiregistrationv1.APIService {
+	return &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: version + "." + group, Labels: map[string]string{managedLabel: managed}},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group: group, Version: version, GroupPriorityMinimum: groupPriority, VersionPriority: versionPriority,
+		},
+	}
+}
+
+// registrar keeps the local APIServices: at its start those of the table, all the time those of custom resources.
+type registrar struct {
+	client   client.Interface
+	services client.ViewOf[*apiregistrationv1.APIService]
+	log      *slog.Logger
+	changed  chan struct{}
+}
+
+func newRegistrar(c client.Interface, services client.ViewOf[*apiregistrationv1.APIService], log *slog.Logger) *registrar {
+	return &registrar{client: c, services: services, log: log, changed: make(chan struct{}, 1)}
+}
+
+func (g *registrar) wake() {
+	select {
+	case g.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (g *registrar) run(ctx context.Context) {
+	definitions, err := client.Open[*apiextensionsv1.CustomResourceDefinition](ctx, g.client, client.Scope{})
+	if err != nil {
+		if ctx.Err() == nil {
+			g.log.Error("custom resources will have no APIServices", "err", err)
+		}
+		return
+	}
+	synced, done := definitions.Subscribe(ctx, func(client.TypedEvent[*apiextensionsv1.CustomResourceDefinition]) { g.wake() })
+	defer func() { <-done }()
+	select {
+	case <-synced:
+	case <-ctx.Done():
+		return
+	}
+	starting := true
+	for {
+		wanted := custom(definitions.List("", nil))
+		if starting {
+			wanted = append(wanted, Local()...)
+		}
+		retry := make(<-chan time.Time)
+		if err := g.apply(ctx, plan(g.services.List("", nil), wanted, starting)); err != nil {
+			if ctx.Err() == nil {
+				g.log.Warn("APIServices were not registered, trying again", "err", err)
+			}
+			retry = time.After(time.Second)
+		} else {
+			starting = false
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.changed:
+		case <-retry:
+		}
+	}
+}
+
+// custom are the APIServices of custom resources' served versions.
+func custom(definitions []*apiextensionsv1.CustomResourceDefinition) []*apiregistrationv1.APIService {
+	var list []*apiregistrationv1.APIService
+	seen := map[string]bool{}
+	for _, d := range definitions {
+		for i := range d.Spec.Versions {
+			s := local(d.Spec.Group, d.Spec.Versions[i].Name, discovery.CustomGroupPriority, discovery.CustomVersionPriority, managedAlways)
+			if d.Spec.Versions[i].Served && !seen[s.Name] {
+				seen[s.Name] = true
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
+
+// steps are what is to be written.
+type steps struct {
+	create, update, remove []*apiregistrationv1.APIService
+}
+
+// plan compares what there is with what is wanted. Objects without the label are left alone, and those of the table are after the start.
+func plan(have, wanted []*apiregistrationv1.APIService, starting bool) (s steps) {
+	missing := make(map[string]*apiregistrationv1.APIService, len(wanted))
+	for _, w := range wanted {
+		missing[w.Name] = w
+	}
+	for _, h := range have {
+		w := missing[h.Name]
+		delete(missing, h.Name)
+		managed := h.Labels[managedLabel]
+		if managed != managedAlways && !(managed == managedStart && starting) {
+			continue
+		}
+		if w == nil {
+			s.remove = append(s.remove, h)
+			continue
+		}
+		if managed == w.Labels[managedLabel] && equality.Semantic.DeepEqual(h.Spec, w.Spec) {
+			continue
+		}
+		next := h.DeepCopy()
+		next.Labels[managedLabel], next.Spec = w.Labels[managedLabel], w.Spec
+		s.update = append(s.update, next)
+	}
+	for _, w := range wanted {
+		if missing[w.Name] != nil {
+			s.create = append(s.create, w)
+		}
+	}
+	return s
+}
+
+func (g *registrar) apply(ctx context.Context, s steps) error {
+	for _, o := range s.create {
+		if _, err := client.Create(ctx, g.client, o); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	for _, o := range s.update {
+		if _, err := client.Update(ctx, g.client, o); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	for _, o := range s.remove {
+		uid := o.UID
+		err := client.Delete[*apiregistrationv1.APIService](ctx, g.client, "", o.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return nil
+}

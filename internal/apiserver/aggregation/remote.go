@@ -1,0 +1,253 @@
+package aggregation
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	utilproxy "k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/client-go/transport"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
+)
+
+// Remote is an APIService that names a Service. It is replaced when its spec changes.
+type Remote struct {
+	aggregator *Aggregator
+	name       string
+	uid        types.UID
+	gv         schema.GroupVersion
+	spec       apiregistrationv1.APIServiceSpec
+
+	// plain speaks whatever the server prefers, stream only HTTP/1.1, for connections that change their protocol.
+	plain, stream *http.Transport
+	transportErr  error
+
+	available atomic.Bool
+	found     atomic.Pointer[served]
+	wake      chan struct{}
+	end       context.CancelFunc
+	context   context.Context
+}
+
+// served is what a remote's discovery document says.
+type served struct {
+	resources []metav1.APIResource
+	stale     bool
+}
+
+func newRemote(a *Aggregator, object *apiregistrationv1.APIService) *Remote {
+	r := &Remote{
+		aggregator: a, name: object.Name, uid: object.UID, spec: *object.Spec.DeepCopy(),
+		gv:   schema.GroupVersion{Group: object.Spec.Group, Version: object.Spec.Version},
+		wake: make(chan struct{}, 1),
+	}
+	r.context, r.end = context.WithCancel(context.Background())
+	// What another server, or this one before it was started again, has found out counts until the first check has ended.
+	r.available.Store(available(object))
+	config, err := r.tlsConfig()
+	r.transportErr = err
+	r.stream = &http.Transport{
+		DialContext: r.dial, TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second, DisableCompression: true,
+		IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16,
+	}
+	r.plain = r.stream.Clone()
+	r.plain.ForceAttemptHTTP2 = true
+	return r
+}
+
+// close ends the checks and the connections that nobody uses.
+func (r *Remote) close() {
+	r.end()
+	r.plain.CloseIdleConnections()
+	r.stream.CloseIdleConnections()
+}
+
+func (r *Remote) tlsConfig() (*tls.Config, error) {
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: r.spec.Service.Name + "." + r.spec.Service.Namespace + ".svc",
+		InsecureSkipVerify: r.spec.InsecureSkipTLSVerify, GetClientCertificate: r.aggregator.cfg.Certificate,
+	}
+	if len(r.spec.CABundle) > 0 {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(r.spec.CABundle) {
+			return nil, fmt.Errorf("APIService %s: spec.caBundle holds no certificate", r.name)
+		}
+	}
+	return config, nil
+}
+
+// Available tells whether the server answers.
+func (r *Remote) Available() bool { return r.available.Load() }
+
+// Serve forwards an authorized request.
+func (r *Remote) Serve(w http.ResponseWriter, req *http.Request, user auth.User) {
+	if r.transportErr != nil {
+		http.Error(w, r.transportErr.Error(), http.StatusInternalServerError)
+		return
+	}
+	if !r.available.Load() {
+		http.Error(w, "service unavailable", http.StatusServiceUnavailable)
+		return
+	}
+	location, err := r.location()
+	if err != nil {
+		r.aggregator.cfg.Logger.Debug("an extension server can not be reached", "apiservice", r.name, "err", err)
+		http.Error(w, "service unavailable", http.StatusServiceUnavailable)
+		return
+	}
+	location.Path, location.RawPath, location.RawQuery = req.URL.Path, req.URL.RawPath, req.URL.RawQuery
+	out := req.Clone(req.Context())
+	out.Host = location.Host
+	setUser(out, user)
+	upgrade := httpstream.IsUpgradeRequest(req)
+	handler := utilproxy.NewUpgradeAwareHandler(location, r.plain, true, upgrade, failed{r})
+	if upgrade {
+		handler.Transport = r.stream
+	}
+	handler.UseLocationHost = true
+	handler.ServeHTTP(w, out)
+}
+
+// failed answers when the server can not be reached.
+type failed struct{ r *Remote }
+
+func (f failed) Error(w http.ResponseWriter, req *http.Request, err error) {
+	f.r.aggregator.cfg.Logger.Debug("a request to an extension server failed", "apiservice", f.r.name, "path", req.URL.Path, "err", err)
+	f.r.lookAgain()
+	http.Error(w, err.Error(), http.StatusServiceUnavailable)
+}
+
+// setUser says in headers who the request is from, and nothing else about that.
+func setUser(req *http.Request, user auth.User) {
+	req.Header.Del("Authorization")
+	transport.SetAuthProxyHeaders(req, user.Name, user.UID, user.Groups, user.Extra)
+}
+
+// Send makes an authorized request of a client in this process.
+func (r *Remote) Send(req *http.Request, user auth.User) (*http.Response, error) {
+	if r.transportErr != nil {
+		return nil, r.transportErr
+	}
+	location, err := r.location()
+	if err != nil {
+		return nil, err
+	}
+	out := req.Clone(req.Context())
+	out.URL.Scheme, out.URL.Host, out.Host = location.Scheme, location.Host, ""
+	setUser(out, user)
+	return r.plain.RoundTrip(out)
+}
+
+var errNotOpen = errors.New("the Services are not known yet")
+
+// service is the Service that the spec names, with its endpoints.
+func (r *Remote) service() (*corev1.Service, []*discoveryv1.EndpointSlice, error) {
+	n := r.aggregator.network.Load()
+	if n == nil {
+		return nil, nil, errNotOpen
+	}
+	ref := r.spec.Service
+	service, ok := n.services.Get(ref.Namespace, ref.Name)
+	if !ok {
+		return nil, nil, nil
+	}
+	return service, n.slices.ByIndex(byService, ref.Namespace+"/"+ref.Name), nil
+}
+
+// location is the server's URL as clients of the Service know it. Where connections really go is for dial to decide.
+func (r *Remote) location() (*url.URL, error) {
+	service, _, err := r.service()
+	if err != nil {
+		return nil, err
+	}
+	if service == nil {
+		return nil, fmt.Errorf("service %q not found", r.spec.Service.Name)
+	}
+	host, port := service.Spec.ClusterIP, strconv.Itoa(int(*r.spec.Service.Port))
+	switch {
+	case service.Spec.Type == corev1.ServiceTypeExternalName:
+		host = service.Spec.ExternalName
+	case host == "" || host == corev1.ClusterIPNone:
+		host = r.spec.Service.Name + "." + r.spec.Service.Namespace + ".svc"
+	}
+	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, port)}, nil
+}
+
+// attempts is how many endpoints a new connection tries.
+const attempts = 3
+
+// dial connects to a ready endpoint of the Service, to another one when that does not answer, and at last to the address itself.
+func (r *Remote) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	service, slices, err := r.service()
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	if service != nil && service.Spec.Type != corev1.ServiceTypeExternalName {
+		targets := readyAddresses(service, *r.spec.Service.Port, slices)
+		rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
+		for _, target := range targets[:min(attempts, len(targets))] {
+			conn, err := dialer.DialContext(ctx, network, target)
+			if err == nil {
+				return conn, nil
+			}
+			errs = append(errs, err)
+		}
+		if service.Spec.ClusterIP == "" || service.Spec.ClusterIP == corev1.ClusterIPNone {
+			return nil, errors.Join(append(errs, fmt.Errorf("service %s/%s has no cluster IP", service.Namespace, service.Name))...)
+		}
+	}
+	conn, err := dialer.DialContext(ctx, network, address)
+	if err != nil && len(errs) > 0 {
+		return nil, errs[0] // the endpoints' own answer says more
+	}
+	return conn, err
+}
+
+// portName is the name of a Service's port by its number.
+func portName(service *corev1.Service, port int32) (string, bool) {
+	for i := range service.Spec.Ports {
+		if service.Spec.Ports[i].Port == port {
+			return service.Spec.Ports[i].Name, true
+		}
+	}
+	return "", false
+}
+
+// readyAddresses are the endpoints behind a port of a Service that are ready.
+func readyAddresses(service *corev1.Service, port int32, slices []*discoveryv1.EndpointSlice) (targets []string) {
+	name, ok := portName(service, port)
+	if !ok {
+		return nil
+	}
+	for _, slice := range slices {
+		for _, p := range slice.Ports {
+			if p.Port == nil || (p.Name == nil && name != "") || (p.Name != nil && *p.Name != name) {
+				continue
+			}
+			for _, e := range slice.Endpoints {
+				if len(e.Addresses) > 0 && (e.Conditions.Ready == nil || *e.Conditions.Ready) {
+					targets = append(targets, net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*p.Port))))
+				}
+			}
+		}
+	}
+	return targets
+}

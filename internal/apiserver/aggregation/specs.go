@@ -1,0 +1,283 @@
+package aggregation
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	openapiaggregator "k8s.io/kube-openapi/pkg/aggregator"
+	"k8s.io/kube-openapi/pkg/openapiconv"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// specs remembers which OpenAPI documents the remotes have. Nothing is fetched before somebody asks; from then on the list is
+// renewed in the background when it is older than specsAge, or when a server comes back.
+type specs struct {
+	mu       sync.Mutex
+	asked    bool
+	fetched  time.Time
+	fetching bool
+	known    map[schema.GroupVersion]specOf
+	revision atomic.Uint64
+	wanted   chan struct{}
+}
+
+// specOf is where a remote's document of version 3 lies; without one, it is made from version 2.
+type specOf struct{ path, query, hash string }
+
+// How long a list of documents is good for, and how long a server may take to send one.
+const (
+	specsAge     = time.Minute
+	specsTimeout = 5 * time.Second
+)
+
+// OpenAPI is the aggregator as openapi.Provider.
+type OpenAPI struct{ *Aggregator }
+
+// Revision implements openapi.Provider.
+func (o OpenAPI) Revision() uint64 {
+	o.specs.refresh(o.Aggregator)
+	return o.specs.revision.Load() + o.Aggregator.revision.Load()
+}
+
+// Hashes implements openapi.Provider.
+func (o OpenAPI) Hashes() map[string]string {
+	o.specs.refresh(o.Aggregator)
+	o.specs.mu.Lock()
+	defer o.specs.mu.Unlock()
+	hashes := map[string]string{}
+	for gv, s := range o.specs.known {
+		if _, ok := o.Serves(gv); ok {
+			hashes["apis/"+gv.String()] = s.hash
+		}
+	}
+	return hashes
+}
+
+// refresh fetches the list: the first time at once, later behind the back of who asks.
+func (s *specs) refresh(a *Aggregator) {
+	if len(*a.remotes.Load()) == 0 {
+		return
+	}
+	s.mu.Lock()
+	first := !s.asked
+	due := first || time.Since(s.fetched) > specsAge
+	if !due || s.fetching {
+		s.mu.Unlock()
+		return
+	}
+	s.asked, s.fetching = true, true
+	s.mu.Unlock()
+	if first {
+		s.fetch(a)
+		return
+	}
+	s.want()
+}
+
+// refetch is for a server that has come back: whoever has used OpenAPI before wants its documents soon.
+func (s *specs) refetch(a *Aggregator) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asked && !s.fetching {
+		s.fetching = true
+		s.want()
+	}
+}
+
+func (s *specs) want() {
+	select {
+	case s.wanted <- struct{}{}:
+	default:
+	}
+}
+
+// run fetches what is wanted in the background.
+func (s *specs) run(ctx context.Context, a *Aggregator) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wanted:
+			s.fetch(a)
+		}
+	}
+}
+
+func (s *specs) fetch(a *Aggregator) {
+	ctx, cancel := context.WithTimeout(context.Background(), specsTimeout)
+	defer cancel()
+	type answer struct {
+		gv schema.GroupVersion
+		specOf
+		err error
+	}
+	remotes := *a.remotes.Load()
+	answers := make(chan answer, len(remotes))
+	asked := 0
+	for gv, r := range remotes {
+		if r.available.Load() {
+			asked++
+			go func() { at, err := r.findSpec(ctx); answers <- answer{gv, at, err} }()
+		}
+	}
+	found := map[schema.GroupVersion]specOf{}
+	for range asked {
+		got := <-answers
+		if got.err != nil {
+			a.cfg.Logger.Debug("an extension server gives no OpenAPI", "groupVersion", got.gv.String(), "err", got.err)
+			continue
+		}
+		found[got.gv] = got.specOf
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := len(found) != len(s.known)
+	for gv, at := range found {
+		changed = changed || s.known[gv] != at
+	}
+	s.known, s.fetched, s.fetching = found, time.Now(), false
+	if changed {
+		s.revision.Add(1)
+	}
+}
+
+// fetchJSON asks the server for a document below /openapi.
+func (r *Remote) fetchJSON(ctx context.Context, path, query string) (body []byte, etag string, err error) {
+	location, err := r.location()
+	if err != nil {
+		return nil, "", err
+	}
+	location.Path, location.RawQuery = path, query
+	resp, err := r.ask(ctx, location.String(), "application/json")
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound:
+		return nil, "", fs.ErrNotExist
+	default:
+		return nil, "", fmt.Errorf("%s: %s", location, resp.Status)
+	}
+	body, err = io.ReadAll(io.LimitReader(resp.Body, maxDocument))
+	return body, resp.Header.Get("Etag"), err
+}
+
+// findSpec looks the group version's document up in the server's index of version 3; servers without one have version 2.
+func (r *Remote) findSpec(ctx context.Context) (specOf, error) {
+	body, _, err := r.fetchJSON(ctx, "/openapi/v3", "")
+	if errors.Is(err, fs.ErrNotExist) {
+		body, _, err = r.fetchJSON(ctx, "/openapi/v2", "")
+		return specOf{hash: hashOf(body)}, err
+	}
+	if err != nil {
+		return specOf{}, err
+	}
+	var index struct {
+		Paths map[string]struct {
+			ServerRelativeURL string `json:"serverRelativeURL"`
+		} `json:"paths"`
+	}
+	if err := json.Unmarshal(body, &index); err != nil {
+		return specOf{}, err
+	}
+	entry, ok := index.Paths["apis/"+r.gv.String()]
+	if !ok {
+		return specOf{}, fs.ErrNotExist
+	}
+	at, err := url.Parse(entry.ServerRelativeURL)
+	if err != nil {
+		return specOf{}, err
+	}
+	hash := at.Query().Get("hash")
+	if hash == "" {
+		hash = hashOf([]byte(entry.ServerRelativeURL))
+	}
+	return specOf{path: at.Path, query: at.RawQuery, hash: hash}, nil
+}
+
+func hashOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return strings.ToUpper(hex.EncodeToString(sum[:]))
+}
+
+// Document implements openapi.Provider.
+func (o OpenAPI) Document(path string) (*spec3.OpenAPI, error) {
+	gv, err := schema.ParseGroupVersion(strings.TrimPrefix(path, "apis/"))
+	if err != nil {
+		return nil, err
+	}
+	r, ok := o.Serves(gv)
+	o.specs.mu.Lock()
+	at, known := o.specs.known[gv]
+	o.specs.mu.Unlock()
+	if !ok || !known {
+		return nil, fs.ErrNotExist
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), specsTimeout)
+	defer cancel()
+	if at.path == "" {
+		doc, err := r.version2(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return openapiconv.ConvertV2ToV3(doc), nil
+	}
+	body, _, err := r.fetchJSON(ctx, at.path, at.query)
+	if err != nil {
+		return nil, err
+	}
+	doc := &spec3.OpenAPI{}
+	return doc, json.Unmarshal(body, doc)
+}
+
+// version2 is the server's document of version 2, cut down to the remote's own paths and what these need.
+func (r *Remote) version2(ctx context.Context) (*spec.Swagger, error) {
+	body, _, err := r.fetchJSON(ctx, "/openapi/v2", "")
+	if err != nil {
+		return nil, err
+	}
+	doc := &spec.Swagger{}
+	if err := json.Unmarshal(body, doc); err != nil {
+		return nil, err
+	}
+	return openapiaggregator.FilterSpecByPathsWithoutSideEffects(doc, []string{"/apis/" + r.gv.String() + "/"}), nil
+}
+
+// Extend implements openapi.Provider. A server that does not answer leaves its part out.
+func (o OpenAPI) Extend(doc *spec.Swagger) error {
+	for gv, r := range *o.remotes.Load() {
+		if !r.available.Load() {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), specsTimeout)
+		part, err := r.version2(ctx)
+		cancel()
+		if err != nil {
+			o.cfg.Logger.Debug("an extension server gives no OpenAPI", "groupVersion", gv.String(), "err", err)
+			continue
+		}
+		if part.Paths == nil {
+			continue
+		}
+		if err := openapiaggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(doc, part); err != nil {
+			return fmt.Errorf("merge the OpenAPI of %s: %w", gv, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package resource
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// Limits of priorities (API reference, APIServiceSpec).
+const (
+	maxGroupPriority   = 20000
+	maxVersionPriority = 1000
+)
+
+func validateAPIService(a *apiregistrationv1.APIService) field.ErrorList {
+	var errs field.ErrorList
+	spec := field.NewPath("spec")
+	// The name says what is served, so that nothing is served twice.
+	if a.Name != a.Spec.Version+"."+a.Spec.Group {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), a.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", a.Spec.Version+"."+a.Spec.Group)))
+	}
+	switch {
+	case a.Spec.Group != "":
+		errs = append(errs, validateSubdomain(a.Spec.Group, spec.Child("group"))...)
+	case a.Spec.Version != "v1": // the core group has no name, and one version
+		errs = append(errs, field.Required(spec.Child("group"), "only v1 may have an empty group and it better be legacy kube"))
+	}
+	errs = append(errs, invalids(spec.Child("version"), a.Spec.Version, validation.IsDNS1035Label(a.Spec.Version))...)
+	if p := a.Spec.GroupPriorityMinimum; p <= 0 || p > maxGroupPriority {
+		errs = append(errs, field.Invalid(spec.Child("groupPriorityMinimum"), p, "must be positive and less than 20000"))
+	}
+	if p := a.Spec.VersionPriority; p <= 0 || p > maxVersionPriority {
+		errs = append(errs, field.Invalid(spec.Child("versionPriority"), p, "must be positive and less than 1000"))
+	}
+	if a.Spec.Service == nil {
+		if n := len(a.Spec.CABundle); n != 0 {
+			errs = append(errs, field.Invalid(spec.Child("caBundle"), fmt.Sprintf("%d bytes", n), "local APIServices may not have a caBundle"))
+		}
+		if a.Spec.InsecureSkipTLSVerify {
+			errs = append(errs, field.Invalid(spec.Child("insecureSkipTLSVerify"), true, "local APIServices may not have insecureSkipTLSVerify"))
+		}
+		return errs
+	}
+	return append(errs, validateAPIServiceReference(&a.Spec, spec)...)
+}
+
+func validateAPIServiceReference(s *apiregistrationv1.APIServiceSpec, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	at := spec.Child("service")
+	if s.Service.Namespace == "" {
+		errs = append(errs, field.Required(at.Child("namespace"), ""))
+	}
+	if s.Service.Name == "" {
+		errs = append(errs, field.Required(at.Child("name"), ""))
+	}
+	if port := s.Service.Port; port != nil {
+		for _, text := range validation.IsValidPortNum(int(*port)) {
+			errs = append(errs, field.Invalid(at.Child("port"), *port, "port is not valid: "+text))
+		}
+	}
+	if s.InsecureSkipTLSVerify && len(s.CABundle) > 0 {
+		errs = append(errs, field.Invalid(spec.Child("insecureSkipTLSVerify"), true, "may not be true if caBundle is present"))
+	}
+	return errs
+}
+
+func validateAPIServiceStatus(a *apiregistrationv1.APIService) field.ErrorList {
+	var errs field.ErrorList
+	conditions := field.NewPath("status", "conditions")
+	for i, c := range a.Status.Conditions {
+		switch c.Status {
+		case apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse, apiregistrationv1.ConditionUnknown:
+		default:
+			errs = append(errs, field.NotSupported(conditions.Index(i).Child("status"), c.Status,
+				[]apiregistrationv1.ConditionStatus{apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse, apiregistrationv1.ConditionUnknown}))
+		}
+	}
+	return errs
+}
