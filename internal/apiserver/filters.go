@@ -30,11 +30,8 @@ func (s *Server) newHandler() http.Handler {
 			return
 		}
 		ctx := auth.WithUser(r.Context(), user)
-		if !info.longRunning() {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, s.timeout(info))
-			defer cancel()
-		}
+		ctx, cancel := s.bound(ctx, info)
+		defer cancel()
 		r = r.WithContext(ctx)
 		if remote, ok := s.remotes.Find(info.path); ok {
 			remote.Serve(w, r, user)
@@ -48,11 +45,22 @@ func (s *Server) newHandler() http.Handler {
 	})
 }
 
+// bound gives a request its end: a deadline or, where it lives as long as its ends want, that of the server.
+func (s *Server) bound(ctx context.Context, info *requestInfo) (context.Context, context.CancelFunc) {
+	if !info.longRunning() {
+		return context.WithTimeout(ctx, s.timeout(info))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
 // identify finds out who the request is from, or is made in the name of, and whether they may make it.
 func (s *Server) identify(r *http.Request, info *requestInfo) (auth.User, error) {
 	user, err := s.authenticate(r)
 	if err != nil {
 		s.log.Debug("a request is not authenticated", "path", r.URL.Path, "err", err)
+		s.metrics.authentication.WithLabelValues("failure").Inc()
 		return user, apierrors.NewUnauthorized("Unauthorized")
 	}
 	if user, err = s.impersonate(r.Context(), r, user); err != nil {

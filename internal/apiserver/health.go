@@ -2,9 +2,11 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/version"
@@ -16,47 +18,71 @@ type check struct {
 	run  func(ctx context.Context) error
 }
 
+var errNotFinished = errors.New("not finished")
+
+// finished is a check of something that happens once.
+func finished(name string, done <-chan struct{}) check {
+	return check{name, func(context.Context) error {
+		select {
+		case <-done:
+			return nil
+		default:
+			return errNotFinished
+		}
+	}}
+}
+
+// checks have upstream's names where they tell of the same things.
 func (s *Server) checks(kind string) []check {
-	ping := check{"ping", func(context.Context) error { return nil }}
-	etcd := check{"etcd", func(ctx context.Context) error {
+	fine := func(context.Context) error { return nil }
+	etcd := func(ctx context.Context) error {
 		_, err := s.store.Revision(ctx)
 		return err
-	}}
-	started := check{"poststarthook/start", func(context.Context) error {
-		if !s.ready.Load() {
-			return fmt.Errorf("not finished")
-		}
-		return nil
-	}}
-	shutdown := check{"shutdown", func(context.Context) error { return s.ctx.Err() }}
-	switch kind {
-	case "livez":
-		return []check{ping, etcd}
-	case "readyz":
-		return []check{ping, etcd, started, shutdown}
 	}
-	return []check{ping, etcd, started}
+	checks := []check{{"ping", fine}, {"log", fine}, {"etcd", etcd}}
+	if kind == "readyz" {
+		checks = append(checks, check{"etcd-readiness", etcd}, finished("informer-sync", s.remotes.Synced()))
+	}
+	checks = append(checks,
+		finished("poststarthook/start-system-namespaces-controller", s.started),
+		finished("poststarthook/start-cluster-authentication-info-controller", s.started),
+		finished("poststarthook/scheduling/bootstrap-system-priority-classes", s.started),
+		finished("poststarthook/priority-and-fairness-config-producer", s.started),
+		finished("poststarthook/bootstrap-controller", s.started),
+		finished("poststarthook/start-kubernetes-service-cidr-controller", s.started),
+		finished("poststarthook/apiservice-registration-controller", s.remotes.Synced()),
+		finished("poststarthook/kube-apiserver-autoregistration", s.remotes.Synced()),
+		finished("autoregister-completion", s.remotes.Synced()),
+	)
+	if kind == "readyz" {
+		checks = append(checks, check{"shutdown", func(context.Context) error {
+			if s.stopping.Load() {
+				return errors.New("process is shutting down")
+			}
+			return nil
+		}})
+	}
+	return checks
 }
 
 // serveHealth answers "ok" when all checks pass; each of them is a path of its own, and ?verbose shows them all.
 func (s *Server) serveHealth(kind string) http.HandlerFunc {
 	checks := s.checks(kind)
 	return func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
 		one := strings.Trim(strings.TrimPrefix(r.URL.Path, "/"+kind), "/")
-		excluded := map[string]bool{}
-		for _, name := range r.URL.Query()["exclude"] {
-			excluded[name] = true
+		if one != "" {
+			s.serveCheck(w, r, kind, one, checks)
+			return
 		}
+		query := r.URL.Query()
+		excluded := query["exclude"]
+		unknown := slices.DeleteFunc(slices.Clone(excluded), func(name string) bool {
+			return slices.ContainsFunc(checks, func(c check) bool { return c.name == name })
+		})
 		var out strings.Builder
-		failed, found := false, one == ""
+		failed := false
 		for _, c := range checks {
-			if one != "" && c.name != one {
-				continue
-			}
-			found = true
-			if excluded[c.name] {
+			if slices.Contains(excluded, c.name) {
 				fmt.Fprintf(&out, "[+]%s excluded: ok\n", c.name)
 				continue
 			}
@@ -68,19 +94,49 @@ func (s *Server) serveHealth(kind string) http.HandlerFunc {
 			}
 			fmt.Fprintf(&out, "[+]%s ok\n", c.name)
 		}
-		_, verbose := r.URL.Query()["verbose"]
+		if len(unknown) > 0 {
+			fmt.Fprintf(&out, "warn: some health checks cannot be excluded: no matches for %s\n", quoted(unknown))
+		}
+		plainText(w)
 		switch {
-		case !found:
-			http.NotFound(w, r)
 		case failed:
 			w.WriteHeader(http.StatusInternalServerError)
-			fmt.Fprintf(w, "%s%s check failed\n", out.String(), kind)
-		case verbose && one == "":
-			fmt.Fprintf(w, "%s%s check passed\n", out.String(), kind)
+			_, _ = fmt.Fprintf(w, "%s%s check failed\n", out.String(), kind) // the client may be gone, here and below
+		case query.Has("verbose"):
+			_, _ = fmt.Fprintf(w, "%s%s check passed\n", out.String(), kind)
 		default:
-			fmt.Fprint(w, "ok")
+			_, _ = fmt.Fprint(w, "ok")
 		}
 	}
+}
+
+// serveCheck answers for one check.
+func (s *Server) serveCheck(w http.ResponseWriter, r *http.Request, kind, name string, checks []check) {
+	i := slices.IndexFunc(checks, func(c check) bool { return c.name == name })
+	if i < 0 {
+		notFoundPath(w)
+		return
+	}
+	plainText(w)
+	if err := checks[i].run(r.Context()); err != nil {
+		s.log.Debug("a health check fails", "kind", kind, "check", name, "err", err)
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = fmt.Fprintf(w, "internal server error: %v\n", err)
+		return
+	}
+	_, _ = fmt.Fprint(w, "ok")
+}
+
+func plainText(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+}
+
+func quoted(names []string) string {
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%q", name)
+	}
+	return strings.Join(names, ", ")
 }
 
 // Version is what /version says: the API that is spoken.

@@ -2,8 +2,10 @@ package apiserver
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,7 +38,7 @@ func (s *Server) newMux() *http.ServeMux {
 			return
 		}
 		if r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-			serveRoot(w)
+			s.serveRoot(w)
 			return
 		}
 		notFoundPath(w)
@@ -74,10 +76,26 @@ func serveVersion(w http.ResponseWriter, r *http.Request) {
 	respond(w, http.StatusOK, jsonFormat, body)
 }
 
-func serveRoot(w http.ResponseWriter) {
-	paths := metav1.RootPaths{Paths: []string{"/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/healthz",
-		"/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version"}}
-	body, err := json.MarshalIndent(paths, "", "  ")
+// serveRoot lists the paths there are.
+func (s *Server) serveRoot(w http.ResponseWriter) {
+	found := map[string]bool{}
+	for _, path := range []string{"/.well-known/openid-configuration", "/api", "/apis", "/apis/", "/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/openid/v1/jwks", "/version"} {
+		found[path] = true
+	}
+	for _, kind := range []string{"healthz", "livez", "readyz"} {
+		found["/"+kind] = true
+		for _, c := range s.checks(kind) {
+			found["/"+kind+"/"+c.name] = true
+		}
+	}
+	for _, gv := range s.discovery.GroupVersions() {
+		if gv.Group == "" {
+			found["/api/"+gv.Version] = true
+			continue
+		}
+		found["/apis/"+gv.Group], found["/apis/"+gv.String()] = true, true
+	}
+	body, err := json.MarshalIndent(metav1.RootPaths{Paths: slices.Sorted(maps.Keys(found))}, "", "  ")
 	if err != nil {
 		respondError(w, jsonFormat, err)
 		return

@@ -53,6 +53,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 	}
 	if text, ok := deprecated[e.gvr]; ok {
 		c.warn(text)
+		s.metrics.deprecated.WithLabelValues(e.gvr.Group, e.gvr.Version, e.gvr.Resource, info.subresource, "").Set(1)
 	}
 	if e.custom != nil {
 		if text := e.custom.DeprecationWarning(); text != "" {

@@ -51,7 +51,9 @@ type Config struct {
 	CompactEvery time.Duration
 	// RequestTimeout bounds requests other than watches and streams; 0 is one minute.
 	RequestTimeout time.Duration
-	// ShutdownTimeout is how long requests may take to end when the server stops; 0 is five seconds.
+	// ShutdownDelay is how long the server goes on after it has said that it is not ready any more; 0 by default.
+	ShutdownDelay time.Duration
+	// ShutdownTimeout is how long requests may take to end when the server stops; 0 is RequestTimeout.
 	ShutdownTimeout time.Duration
 
 	Logger *slog.Logger
@@ -85,7 +87,9 @@ type Server struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	ready  atomic.Bool
+	// started is closed when the objects that every cluster has are there; stopping is set when the server takes leave.
+	started  chan struct{}
+	stopping atomic.Bool
 }
 
 // Security is who may come in, what they may do, and what answers the API's questions about that.
@@ -134,7 +138,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.RequestTimeout = time.Minute
 	}
 	if cfg.ShutdownTimeout == 0 {
-		cfg.ShutdownTimeout = 5 * time.Second
+		cfg.ShutdownTimeout = cfg.RequestTimeout
 	}
 	if cfg.CompactEvery == 0 {
 		cfg.CompactEvery = 5 * time.Minute
@@ -142,7 +146,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.NodePorts == (PortRange{}) {
 		cfg.NodePorts = PortRange{Base: 30000, Size: 2768}
 	}
-	s := &Server{cfg: cfg, store: cfg.Store, cache: cache.New(cfg.Store), log: cfg.Logger, clock: cfg.Clock}
+	s := &Server{cfg: cfg, store: cfg.Store, cache: cache.New(cfg.Store), log: cfg.Logger, clock: cfg.Clock, started: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.Use(cfg.Security)
 	s.custom = &customKinds{server: s, served: map[schema.GroupResource]*customKind{}}
@@ -150,7 +154,7 @@ func New(cfg Config) (*Server, error) {
 	s.endpoints = newEndpoints(s)
 	s.metrics = newMetrics()
 	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Certificate: cfg.ProxyCertificate, Logger: cfg.Logger, Clock: cfg.Clock})
-	s.metrics.registry.MustRegister(s.remotes.Collectors()...)
+	s.metrics.registry.MustRegister(append(s.remotes.Collectors(), objectCounts{s.endpoints})...)
 	s.discovery = discovery.New(discovery.Providers{s.customDocs, s.remotes}, cfg.Advertise.String())
 	s.handler = s.newHandler()
 	return s, nil
@@ -167,13 +171,9 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // Run serves on the listener until ctx ends, then lets requests end and closes the server. A nil tlsConfig serves without TLS.
 func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.Config) error {
 	defer s.Close()
-	stop := context.AfterFunc(ctx, s.cancel)
-	defer stop()
 	server := &http.Server{
 		Handler: s.handler, TLSConfig: tlsConfig, ReadHeaderTimeout: 32 * time.Second, IdleTimeout: 90 * time.Second,
 		MaxHeaderBytes: 1 << 20, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		// Requests see the server's end: watches return at once instead of holding up the shutdown.
-		BaseContext: func(net.Listener) context.Context { return s.ctx },
 	}
 	s.background()
 	failed := make(chan error, 1)
@@ -189,14 +189,26 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 		return fmt.Errorf("apiserver: serve %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
-	s.ready.Store(false)
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
-	defer cancel()
-	if err := server.Shutdown(bounded); err != nil {
-		_ = server.Close() // what is left now are streams that do not end by themselves
-	}
+	s.takeLeave(server)
 	<-failed
 	return nil
+}
+
+// takeLeave ends the server without losing a request: first it says that it is not ready any more, so that whoever spreads
+// requests goes elsewhere; then it takes no new connections, ends watches and streams, and lets all other requests come to their end.
+func (s *Server) takeLeave(server *http.Server) {
+	s.stopping.Store(true)
+	if s.cfg.ShutdownDelay > 0 {
+		time.Sleep(s.cfg.ShutdownDelay)
+	}
+	bounded, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownTimeout)
+	defer cancel()
+	// Streams are told once no new ones can come.
+	server.RegisterOnShutdown(s.cancel)
+	if err := server.Shutdown(bounded); err != nil {
+		s.log.Warn("requests are broken off: they did not end in time", "timeout", s.cfg.ShutdownTimeout)
+		_ = server.Close()
+	}
 }
 
 // background starts what the server does by itself. The server is ready when the first objects are there.
@@ -212,12 +224,8 @@ func (s *Server) background() {
 			case <-time.After(time.Second):
 			}
 		}
+		close(s.started)
 		s.goOn(s.aggregate)
-		select {
-		case <-s.remotes.Synced():
-			s.ready.Store(true)
-		case <-ctx.Done():
-		}
 		s.keepKubernetesService(ctx)
 	})
 }

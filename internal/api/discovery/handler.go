@@ -72,6 +72,16 @@ func (h *Handler) Lists() (lists []*metav1.APIResourceList, stale []schema.Group
 	return lists, stale
 }
 
+// GroupVersions is all that is served, in order of preference.
+func (h *Handler) GroupVersions() (list []schema.GroupVersion) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, gv := range h.groupVersions() {
+		list = append(list, gv.GroupVersion)
+	}
+	return list
+}
+
 // groupVersions is everything served, sorted. h.mu is held.
 func (h *Handler) groupVersions() []GroupVersion {
 	var revision uint64

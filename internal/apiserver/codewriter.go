@@ -1,0 +1,52 @@
+package apiserver
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+	"time"
+)
+
+// codeWriter remembers what metrics and audit want to know of a response.
+type codeWriter struct {
+	http.ResponseWriter
+	code    int
+	written int64
+	// waited is how long the request stood in a queue.
+	waited time.Duration
+	// began is called before the first byte of a response to a request that lives long.
+	began func(code int)
+}
+
+func (w *codeWriter) WriteHeader(code int) {
+	w.begin(code)
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *codeWriter) begin(code int) {
+	if w.code != 0 {
+		return
+	}
+	w.code = code
+	if w.began != nil {
+		w.began(code)
+	}
+}
+
+func (w *codeWriter) Write(b []byte) (int, error) {
+	w.begin(http.StatusOK)
+	n, err := w.ResponseWriter.Write(b)
+	w.written += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController find what the connection can do.
+func (w *codeWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack and Flush are for libraries that look for them themselves.
+func (w *codeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.begin(http.StatusSwitchingProtocols)
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+func (w *codeWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
