@@ -81,6 +81,13 @@ func (c *cluster) loadProgram(image, pkg string, machines ...*machine) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		c.t.Fatalf("build %s: %v\n%s", pkg, err, out)
 	}
+	c.loadImage(image, program, machines...)
+	return program
+}
+
+// loadImage makes an image of a program, on the cluster's machine or on those given.
+func (c *cluster) loadImage(image, program string, machines ...*machine) {
+	c.t.Helper()
 	if len(machines) == 0 {
 		machines = []*machine{c.machine}
 	}
@@ -89,7 +96,6 @@ func (c *cluster) loadProgram(image, pkg string, machines ...*machine) string {
 			c.t.Fatalf("image build: %v\n%s", err, out)
 		}
 	}
-	return program
 }
 
 // eventually waits until fn returns nil.

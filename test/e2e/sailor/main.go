@@ -4,6 +4,7 @@
 //	sailor fetch URL [N]  prints what the URL answers, asked N times over connections of their own
 //	sailor lookup NAME    prints the name's addresses, one a line
 //	sailor say WORDS…     prints the words; what begins with @ is a file whose text is printed
+//	sailor env NAME       prints an environment variable
 package main
 
 import (
@@ -39,6 +40,9 @@ func run(args []string) error {
 		return fetch(args[1:])
 	case "lookup":
 		return lookup(args[1])
+	case "env":
+		fmt.Println(os.Getenv(args[1]))
+		return nil
 	case "say":
 		return say(args[1:])
 	}
