@@ -40,7 +40,7 @@ func Execute(ctx context.Context, args []string) error {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		upCommand(), serverCommand(), nodeCommand(),
-		kubectlHelp(), tokenCommand(), image.Command(),
+		kubectlHelp(), tokenCommand(), image.Command(), snapshotCommand(),
 		doctorCommand(), versionCommand(), purgeCommand(),
 	)
 	root.AddCommand(componentCommands()...)

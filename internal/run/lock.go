@@ -16,6 +16,9 @@ import (
 // lockFile is held by the knarr that runs on a data folder; it holds the pid.
 const lockFile = "knarr.lock"
 
+// errLocked: a knarr runs on the data folder.
+var errLocked = errors.New("another knarr")
+
 // lock takes the data folder for this process; it is given back when the process ends, however it ends.
 func lock(dataDir string) (*os.File, error) {
 	if err := os.MkdirAll(dataDir, 0o755); err != nil {
@@ -28,7 +31,7 @@ func lock(dataDir string) (*os.File, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another knarr (process %s) runs on %s: stop it, or choose another folder with --data-dir", holder(dataDir), dataDir)
+			return nil, fmt.Errorf("%w (process %s) runs on %s: stop it, or choose another folder with --data-dir", errLocked, holder(dataDir), dataDir)
 		}
 		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 	}

@@ -159,6 +159,7 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 		Paths: map[string]http.Handler{
 			"/.well-known/openid-configuration": http.HandlerFunc(tokens.ServeConfiguration),
 			"/openid/v1/jwks":                   http.HandlerFunc(tokens.ServeKeys),
+			snapshotPath:                        serveSnapshot(s.db, s.log),
 		},
 	})
 	return policy, nil

@@ -11,6 +11,7 @@ package store
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 )
 
@@ -145,4 +146,10 @@ type Store interface {
 	// Size is the bytes of storage in use.
 	Size(ctx context.Context) (int64, error)
 	Close() error
+}
+
+// Snapshotter is a Store that copies itself, as both engines do.
+type Snapshotter interface {
+	// Snapshot writes everything at one moment to w, as a file in etcd's format with a hash at its end. Reads and writes go on meanwhile.
+	Snapshot(ctx context.Context, w io.Writer) error
 }

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"time"
 
@@ -138,21 +137,6 @@ func (e *Engine) Size(context.Context) (int64, error) {
 	}
 	defer done()
 	return e.server.Backend().SizeInUse(), nil
-}
-
-// Snapshot writes a copy of the database at one moment to w: a file that etcdutl can restore.
-func (e *Engine) Snapshot(_ context.Context, w io.Writer) error {
-	done, err := e.read()
-	if err != nil {
-		return fmt.Errorf("take a snapshot: %w", err)
-	}
-	defer done()
-	s := e.server.Backend().Snapshot()
-	defer s.Close()
-	if _, err := s.WriteTo(w); err != nil {
-		return fmt.Errorf("take a snapshot: %w", err)
-	}
-	return nil
 }
 
 // Defragment gives the space of forgotten revisions back to the file system. Writes wait for it.

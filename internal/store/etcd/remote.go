@@ -207,7 +207,7 @@ func (r *Remote) Size(ctx context.Context) (int64, error) {
 	return s.DbSizeInUse, nil
 }
 
-// Snapshot writes a copy of the database to w.
+// Snapshot writes a copy of the database at one moment to w, as a snapshot file.
 func (r *Remote) Snapshot(ctx context.Context, w io.Writer) error {
 	rc, err := r.client.Snapshot(ctx)
 	if err != nil {

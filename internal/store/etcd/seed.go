@@ -48,12 +48,7 @@ func seed(cfg config.ServerConfig) error {
 	if err := os.Remove(aside.DataDir); err != nil {
 		return err
 	}
-	dir, err := os.Open(cfg.DataDir)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return syncFolder(cfg.DataDir)
 }
 
 func writeSeed(cfg config.ServerConfig) error {

@@ -1,0 +1,148 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/store"
+	"github.com/knarr-project/knarr/internal/store/etcd"
+)
+
+// snapshotPath is where the API server serves a snapshot of its store, to those who may get this path (the admin).
+const snapshotPath = "/knarr/snapshot"
+
+// serveSnapshot streams the store. A failure after the first byte breaks the connection off.
+func serveSnapshot(db store.Store, log *slog.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, ok := db.(store.Snapshotter)
+		if !ok || r.Method != http.MethodGet {
+			http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+			return
+		}
+		w.Header().Set("Content-Type", "application/octet-stream")
+		// However long it takes; when the client goes away, writing to it fails.
+		if err := s.Snapshot(context.WithoutCancel(r.Context()), w); err != nil {
+			log.Warn("a snapshot was not finished", "error", err)
+			panic(http.ErrAbortHandler)
+		}
+	})
+}
+
+// SaveSnapshot writes a snapshot of the store to path: from the server, if one runs on the data folder or a kubeconfig leads to one; else from
+// the folder itself.
+func SaveSnapshot(ctx context.Context, cfg *config.Config, path string, log *slog.Logger) (etcd.SnapshotInfo, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return etcd.SnapshotInfo{}, fmt.Errorf("snapshot: %w", err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".part-")
+	if err != nil {
+		return etcd.SnapshotInfo{}, fmt.Errorf("snapshot: %w", err)
+	}
+	defer os.Remove(f.Name()) // gone already when all went well
+	defer f.Close()
+	if cfg.Kubeconfig != "" {
+		err = fetchSnapshot(ctx, cfg.Kubeconfig, f)
+	} else if err = copyStore(ctx, cfg, f, log); errors.Is(err, errLocked) {
+		err = fetchSnapshot(ctx, cfg.AdminKubeconfig(), f)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return etcd.SnapshotInfo{}, fmt.Errorf("snapshot: %w", err)
+	}
+	info, err := etcd.InspectSnapshot(f.Name())
+	if err != nil {
+		return info, err
+	}
+	return info, os.Rename(f.Name(), path)
+}
+
+// copyStore takes the snapshot from the data folder: the engine is started on it without the rest, so that what its log holds is in it.
+func copyStore(ctx context.Context, cfg *config.Config, w io.Writer, log *slog.Logger) error {
+	if _, err := os.Stat(cfg.DataDir); err != nil {
+		return fmt.Errorf("there is no cluster: %w", err)
+	}
+	l, err := lock(cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	dir := cfg.Path("etcd")
+	if _, err := os.Stat(dir); err != nil {
+		return fmt.Errorf("there is no store here: %w", err)
+	}
+	db, err := etcd.Open(ctx, etcd.Options{DataDir: dir, Log: log})
+	if err != nil {
+		return err
+	}
+	return errors.Join(db.Snapshot(ctx, w), db.Close())
+}
+
+func fetchSnapshot(ctx context.Context, kubeconfig string, w io.Writer) error {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	cfg.Timeout = 0
+	c, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(cfg.Host, "/")+snapshotPath, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return fmt.Errorf("%s answers %s: %s", cfg.Host, resp.Status, strings.TrimSpace(string(text)))
+	}
+	_, err = io.Copy(w, resp.Body)
+	return err
+}
+
+// RestoreSnapshot puts a snapshot's state into the data folder, whose server must not run. A store that is there already is an error,
+// or moved aside if replace says so; kept is where to.
+func RestoreSnapshot(cfg *config.Config, path string, bump uint64, replace bool, now time.Time, log *slog.Logger) (kept string, err error) {
+	l, err := lock(cfg.DataDir)
+	if err != nil {
+		return "", fmt.Errorf("restore: %w", err)
+	}
+	defer l.Close()
+	opts := etcd.RestoreOptions{Path: path, DataDir: cfg.Path("etcd"), Bump: bump, Log: log}
+	if _, err := os.Stat(opts.DataDir); err == nil {
+		if !replace {
+			return "", fmt.Errorf("restore: there is a store in %s already: --force puts it aside", opts.DataDir)
+		}
+		opts.KeepAs = opts.DataDir + ".before-" + now.UTC().Format(snapshotTime)
+	}
+	return opts.KeepAs, etcd.Restore(opts)
+}
+
+// snapshotTime is how files' names tell when they were made, UTC.
+const snapshotTime = "20060102T150405Z"
+
+// NewSnapshotPath is where a snapshot goes that was given no name.
+func NewSnapshotPath(cfg *config.Config, now time.Time) string {
+	return filepath.Join(SnapshotFolder(cfg), "knarr-"+now.UTC().Format(snapshotTime)+".db")
+}
+
+// SnapshotFolder is where snapshots lie that were given no name.
+func SnapshotFolder(cfg *config.Config) string { return cfg.Path("snapshots") }

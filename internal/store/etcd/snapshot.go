@@ -1,0 +1,152 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+)
+
+// A snapshot file is what `etcdctl snapshot save` writes: the database, then the SHA-256 of it. Etcd's own tools read it.
+
+// RevisionBump is how far a restore moves the revision on: farther than a cluster can have gotten since the snapshot was taken.
+const RevisionBump = 1_000_000_000
+
+// ErrDamaged: a snapshot file is not what was written.
+var ErrDamaged = errors.New("the snapshot is damaged")
+
+// Snapshot writes a copy of the database at one moment to w, as a snapshot file.
+func (e *Engine) Snapshot(_ context.Context, w io.Writer) error {
+	done, err := e.read()
+	if err != nil {
+		return fmt.Errorf("take a snapshot: %w", err)
+	}
+	defer done()
+	s := e.server.Backend().Snapshot()
+	defer s.Close()
+	sum := sha256.New()
+	if _, err := s.WriteTo(io.MultiWriter(w, sum)); err != nil {
+		return fmt.Errorf("take a snapshot: %w", err)
+	}
+	if _, err := w.Write(sum.Sum(nil)); err != nil {
+		return fmt.Errorf("take a snapshot: %w", err)
+	}
+	return nil
+}
+
+// SnapshotInfo is what a snapshot file holds.
+type SnapshotInfo struct {
+	Revision int64     // the newest in it
+	Keys     int       // at that revision
+	Size     int64     // of the file, bytes
+	Time     time.Time // of the file
+}
+
+// InspectSnapshot verifies a snapshot file by its hash and tells what it holds. ErrDamaged says that the hash is another one.
+func InspectSnapshot(path string) (SnapshotInfo, error) {
+	info, err := verifySnapshot(path)
+	if err != nil {
+		return info, err
+	}
+	status, err := snapshot.NewV3(zapToSlog(nil)).Status(path)
+	if err != nil {
+		return info, fmt.Errorf("snapshot %s: %w: %w", path, ErrDamaged, err)
+	}
+	info.Revision, info.Keys = status.Revision, status.TotalKey
+	return info, nil
+}
+
+func verifySnapshot(path string) (SnapshotInfo, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return SnapshotInfo{}, fmt.Errorf("snapshot: %w", err)
+	}
+	defer f.Close()
+	stat, err := f.Stat()
+	if err != nil {
+		return SnapshotInfo{}, fmt.Errorf("snapshot: %w", err)
+	}
+	info := SnapshotInfo{Size: stat.Size(), Time: stat.ModTime()}
+	sum, want := sha256.New(), make([]byte, sha256.Size)
+	if stat.Size() < sha256.Size {
+		return info, fmt.Errorf("snapshot %s: %w: it has %d bytes", path, ErrDamaged, stat.Size())
+	}
+	if _, err := io.CopyN(sum, f, stat.Size()-sha256.Size); err != nil {
+		return info, fmt.Errorf("snapshot %s: %w", path, err)
+	}
+	if _, err := io.ReadFull(f, want); err != nil {
+		return info, fmt.Errorf("snapshot %s: %w", path, err)
+	}
+	if !bytes.Equal(sum.Sum(nil), want) {
+		return info, fmt.Errorf("snapshot %s: %w: its hash is another one", path, ErrDamaged)
+	}
+	return info, nil
+}
+
+// RestoreOptions say what is restored where.
+type RestoreOptions struct {
+	Path    string // of the snapshot file
+	DataDir string // that is made; nobody may use it
+	// KeepAs is where a store that DataDir holds already is moved to; without it, that is an error.
+	KeepAs string
+	// Bump is added to the snapshot's revision, and all that was before counts as compacted: who watches from a revision of the time after the
+	// snapshot was taken is told to list again, instead of being shown another history under the same numbers. 0 does neither.
+	Bump uint64
+	Log  *slog.Logger
+}
+
+// Restore makes a data folder from a snapshot file, after its hash has been verified.
+func Restore(opts RestoreOptions) error {
+	if _, err := verifySnapshot(opts.Path); err != nil {
+		return err
+	}
+	_, err := os.Stat(opts.DataDir)
+	exists := !errors.Is(err, fs.ErrNotExist)
+	if exists && opts.KeepAs == "" {
+		return fmt.Errorf("restore: there is a store in %s", opts.DataDir)
+	}
+	// Made aside and renamed, so that neither an error nor a crash leaves half of it.
+	aside := opts.DataDir + ".new"
+	if err := restore(opts, aside); err != nil {
+		return fmt.Errorf("restore %s: %w", opts.DataDir, errors.Join(err, os.RemoveAll(aside)))
+	}
+	if exists {
+		if err := os.Rename(opts.DataDir, opts.KeepAs); err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+	}
+	if err := os.Rename(aside, opts.DataDir); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	return syncFolder(filepath.Dir(opts.DataDir))
+}
+
+func restore(opts RestoreOptions, to string) error {
+	setWALSegment()
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	return snapshot.NewV3(zapToSlog(opts.Log)).Restore(snapshot.RestoreConfig{
+		SnapshotPath: opts.Path, OutputDataDir: to, Name: memberName, PeerURLs: []string{memberURL},
+		InitialCluster: memberName + "=" + memberURL, InitialClusterToken: memberName,
+		RevisionBump: opts.Bump, MarkCompacted: opts.Bump > 0,
+	})
+}
+
+func syncFolder(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
