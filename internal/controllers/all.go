@@ -47,6 +47,7 @@ func All() []controller.Starter {
 		volume.Binder,
 		volume.ClaimProtection,
 		volume.VolumeProtection,
+		volume.ClassProtection,
 		volume.Ephemeral,
 		rbac.Aggregation,
 		certificates.Approving,

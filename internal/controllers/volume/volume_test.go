@@ -18,7 +18,7 @@ import (
 
 func start(t *testing.T) *controllertest.Cluster {
 	c := controllertest.New(t)
-	c.Run(volume.Binder, volume.ClaimProtection, volume.VolumeProtection, volume.Ephemeral, gc.Controller)
+	c.Run(volume.Binder, volume.ClaimProtection, volume.VolumeProtection, volume.ClassProtection, volume.Ephemeral, gc.Controller)
 	return c
 }
 
@@ -167,4 +167,52 @@ func TestAnEphemeralVolumeHasAClaimThatGoesWithItsPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Eventually("no claim", claims(0))
+}
+
+func TestAnAttributesClassStaysUntilNoVolumeHasIt(t *testing.T) {
+	c := start(t)
+	for _, name := range []string{"used", "free"} {
+		class := &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: "csi.example.com", Parameters: map[string]string{"iops": "100"}}
+		if _, err := client.Create(t.Context(), c.Client, class); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used := "used"
+	newVolume(t, c, "disk", "1Gi", func(v *corev1.PersistentVolume) {
+		v.Spec.VolumeAttributesClassName = &used
+		v.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.example.com", VolumeHandle: "disk"}}
+	})
+	class := func(name string) (*storagev1.VolumeAttributesClass, error) {
+		return client.Get[*storagev1.VolumeAttributesClass](t.Context(), c.Client, "", name)
+	}
+	isProtected := func(name string) func() string {
+		return func() string {
+			if got, err := class(name); err != nil || len(got.Finalizers) != 1 {
+				return fmt.Sprint(err)
+			}
+			return ""
+		}
+	}
+	isGone := func(name string) func() string {
+		return func() string {
+			if _, err := class(name); !apierrors.IsNotFound(err) {
+				return fmt.Sprint(err)
+			}
+			return ""
+		}
+	}
+	for _, name := range []string{"used", "free"} {
+		c.Eventually("protected", isProtected(name))
+		if err := client.Delete[*storagev1.VolumeAttributesClass](t.Context(), c.Client, "", name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Eventually("the free one goes", isGone("free"))
+	if got, err := class("used"); err != nil || got.DeletionTimestamp == nil {
+		t.Fatalf("the used one: %+v, %v; want it there, being deleted", got, err)
+	}
+	if err := client.Delete[*corev1.PersistentVolume](t.Context(), c.Client, "", "disk", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.Eventually("the used one goes with its volume", isGone("used"))
 }
