@@ -16,10 +16,12 @@ import (
 )
 
 // Cleaner deletes requests that nobody needs any more: decided ones after an hour, undecided ones after a day, and those
-// whose certificate has expired.
+// whose certificate has expired. Upstream looks once an hour, so that every request can be seen for a while; here none is deleted
+// in its first hour.
 var Cleaner = controller.Starter{Name: "certificatesigningrequest-cleaner-controller", Account: account, Run: runCleaner}
 
 const (
+	keepAtLeast   = time.Hour
 	keepDecided   = time.Hour
 	keepUndecided = 24 * time.Hour
 )
@@ -37,7 +39,7 @@ func runCleaner(ctx context.Context, env controller.Env) error {
 			if !ok {
 				return controller.Result{}, nil
 			}
-			if rest := time.Until(until(csr)); rest > 0 {
+			if rest := time.Until(keepUntil(csr)); rest > 0 {
 				return controller.Result{After: rest}, nil
 			}
 			err := client.Delete[*certificatesv1.CertificateSigningRequest](ctx, env.Client, "", key.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &csr.UID}})
@@ -50,8 +52,8 @@ func runCleaner(ctx context.Context, env controller.Env) error {
 	return loop.Run(ctx)
 }
 
-// until is how long a request is kept.
-func until(csr *certificatesv1.CertificateSigningRequest) time.Time {
+// keepUntil is how long a request is kept.
+func keepUntil(csr *certificatesv1.CertificateSigningRequest) time.Time {
 	end := csr.CreationTimestamp.Add(keepUndecided)
 	for _, c := range csr.Status.Conditions {
 		switch c.Type {
@@ -63,6 +65,9 @@ func until(csr *certificatesv1.CertificateSigningRequest) time.Time {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && cert.NotAfter.Before(end) {
 			end = cert.NotAfter
 		}
+	}
+	if least := csr.CreationTimestamp.Add(keepAtLeast); end.Before(least) {
+		end = least
 	}
 	return end
 }
