@@ -36,9 +36,21 @@ func (f format) contentType() string {
 
 var jsonFormat = format{media: mediaJSON}
 
-// negotiate picks the first of the accepted media types that the server has. transforms tells whether tables and
-// metadata may be asked for, stream whether it is for a watch.
-func negotiate(r *http.Request, transforms, stream bool) (format, error) {
+// transforms are the forms that an object may be asked for in.
+type transforms struct{ metadata, table bool }
+
+func (t transforms) has(as string) bool {
+	switch as {
+	case "Table":
+		return t.table
+	case "PartialObjectMetadata", "PartialObjectMetadataList":
+		return t.metadata
+	}
+	return false
+}
+
+// negotiate picks the first of the accepted media types that the server has; stream is for a watch.
+func negotiate(r *http.Request, transforms transforms, stream bool) (format, error) {
 	accept := r.Header.Get("Accept")
 	f := jsonFormat
 	f.stream = stream
@@ -73,7 +85,7 @@ func negotiate(r *http.Request, transforms, stream bool) (format, error) {
 	return f, nil
 }
 
-func accepted(media string, params map[string]string, transforms, stream bool) (format, bool) {
+func accepted(media string, params map[string]string, transforms transforms, stream bool) (format, bool) {
 	f := format{stream: stream}
 	switch media {
 	case mediaJSON, "*/*", "application/*":
@@ -87,12 +99,7 @@ func accepted(media string, params map[string]string, transforms, stream bool) (
 	}
 	if as := params["as"]; as != "" {
 		version := params["v"]
-		if !transforms || params["g"] != metav1.GroupName || version != "v1" && version != "v1beta1" {
-			return f, false
-		}
-		switch as {
-		case "Table", "PartialObjectMetadata", "PartialObjectMetadataList":
-		default:
+		if !transforms.has(as) || params["g"] != metav1.GroupName || version != "v1" && version != "v1beta1" {
 			return f, false
 		}
 		if as == "Table" && f.media == mediaProtobuf {

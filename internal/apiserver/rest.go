@@ -72,13 +72,20 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		}
 	}
 	var err error
-	if c.f, err = negotiate(r, e.kind.Object != nil || e.custom != nil, info.verb == "watch"); err != nil {
+	if c.f, err = negotiate(r, c.transforms(), info.verb == "watch"); err != nil {
 		respondError(w, jsonFormat, err)
 		return
 	}
 	if err := c.serve(r.Context()); err != nil {
 		respondError(w, c.f, err)
 	}
+}
+
+// transforms: what is posted to be answered, not kept (reviews, bindings, evictions, tokens), has no rows.
+func (c *call) transforms() transforms {
+	objects := c.endpoint.kind.Object != nil || c.endpoint.custom != nil
+	answered := c.info.verb == "create" && (c.subresource != "" || c.endpoint.kind.Virtual)
+	return transforms{metadata: objects, table: objects && !answered}
 }
 
 // check tells whether the endpoint has what the path asks for.
