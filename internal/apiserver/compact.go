@@ -24,11 +24,13 @@ func (s *Server) compactor(ctx context.Context) {
 		case <-ticker.C:
 		}
 		if last > compacted {
-			// Somebody else may have been there: another server of the same store.
-			if err := s.store.Compact(ctx, last); err != nil && !errors.Is(err, store.ErrCompacted) && ctx.Err() == nil {
-				s.log.Error("compact the store", "revision", last, "err", err)
-			} else {
+			err := s.store.Compact(ctx, last)
+			switch {
+			case err == nil, errors.Is(err, store.ErrCompacted): // somebody else may have been there: another server of the same store
 				compacted = last
+				s.cache.Compacted(last)
+			case ctx.Err() == nil:
+				s.log.Error("compact the store", "revision", last, "err", err)
 			}
 		}
 		revision, err := s.store.Revision(ctx)

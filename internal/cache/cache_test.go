@@ -401,6 +401,33 @@ func TestAtShowsExactRevisions(t *testing.T) {
 	}
 }
 
+func TestWhatTheStoreHasForgottenIsNotShownFromMemory(t *testing.T) {
+	s := openStore(t)
+	c := openCache(t, s)
+	k, quiet := openKind(t, c, pods), openKind(t, c, "/registry/quiet")
+	only := write(t, s, "/registry/quiet", pod("a", "1", "", nil))
+	one := write(t, s, pods, pod("a", "1", "", nil))
+	two := write(t, s, pods, pod("a", "2", "", nil))
+	for _, rev := range []int64{one, two} {
+		if _, err := k.At(short(t), rev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Compact(t.Context(), two); err != nil {
+		t.Fatal(err)
+	}
+	c.Compacted(two)
+	if _, err := k.At(short(t), one); !errors.Is(err, ErrTooOld) {
+		t.Errorf("a revision in the log: %v", err)
+	}
+	if _, err := quiet.At(short(t), only); !errors.Is(err, ErrTooOld) {
+		t.Errorf("an old revision of a kind that has not changed since: %v", err)
+	}
+	if snap, err := k.At(short(t), two); err != nil || names(snap, pods+"/", "") != "a/1 a/2" {
+		t.Errorf("the oldest revision that is left: %v", err)
+	}
+}
+
 func TestIndexesAreConsistentWithTheirSnapshot(t *testing.T) {
 	s := openStore(t)
 	write(t, s, pods, pod("a", "1", "n1", nil))

@@ -14,6 +14,8 @@ import (
 type clock struct {
 	// reached is the revision up to which all changes are in the states and logs of the stream's kinds.
 	reached atomic.Int64
+	// compacted is the revision before which nothing is read any more.
+	compacted atomic.Int64
 
 	// progress asks the stream to bring reached to the newest revision; nil when nothing can be asked.
 	progress func(context.Context)

@@ -324,6 +324,9 @@ type exactSnapshots struct {
 
 // At is the snapshot at exactly this revision.
 func (k *Kind) At(ctx context.Context, revision int64) (*Snapshot, error) {
+	if k.clock.compacted.Load() > revision {
+		return nil, ErrTooOld
+	}
 	if revision > k.Revision() {
 		if err := k.WaitFor(ctx, revision); err != nil {
 			return nil, err
@@ -346,6 +349,17 @@ func (k *Kind) At(ctx context.Context, revision int64) (*Snapshot, error) {
 	k.exact.last[k.exact.next%len(k.exact.last)] = s
 	k.exact.next++
 	return s, nil
+}
+
+// forget lets go of snapshots older than the revision.
+func (e *exactSnapshots) forget(before int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, s := range e.last {
+		if s != nil && s.revision < before {
+			e.last[i] = nil
+		}
+	}
 }
 
 // past makes an older snapshot: by taking back the changes in the log, or from the store. Indexes are not kept for those.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,6 +105,18 @@ func (c *Cache) register(schema Schema) (k *Kind, first bool) {
 	k = &Kind{clock: &c.clock, store: c.store, schema: schema, opening: true, opened: make(chan struct{})}
 	c.kinds[schema.Prefix] = k
 	return k, true
+}
+
+// Compacted says that the store has forgotten what was before the revision. So does the cache then, though its log may know: pages of a
+// list end at the same time for everybody, however old the newest change of the kind is.
+func (c *Cache) Compacted(revision int64) {
+	c.clock.compacted.Store(revision)
+	c.mu.Lock()
+	kinds := slices.Collect(maps.Values(c.kinds))
+	c.mu.Unlock()
+	for _, k := range kinds {
+		k.exact.forget(revision)
+	}
 }
 
 // Forget closes the kind of a prefix: a custom resource that is no longer served, or whose schema has changed. Its cursors end with ErrTooOld.
