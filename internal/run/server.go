@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/admission/policy"
 	"github.com/knarr-project/knarr/internal/admission/webhook"
 	"github.com/knarr-project/knarr/internal/apiserver"
 	"github.com/knarr-project/knarr/internal/auth"
@@ -167,9 +168,11 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 
 // admission is the chain with webhooks and policies in their places.
 func (s *server) admission(ctx context.Context, authorizer auth.Authorizer, roles *rbac.Authorizer) (admission.Chain, error) {
+	policies := policy.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer}
 	hooks := webhook.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer, Resolve: client.NewRoutes(ctx, s.own()).Resolve}
 	return admission.Default(ctx, s.own(), admission.Config{
 		Authorizer: authorizer, Roles: roles, Enable: s.cfg.EnableAdmission, Disable: s.cfg.DisableAdmission,
+		MutatingPolicy: policy.NewMutating(ctx, policies), ValidatingPolicy: policy.NewValidating(ctx, policies),
 		MutatingWebhook: webhook.NewMutating(ctx, hooks), ValidatingWebhook: webhook.NewValidating(ctx, hooks),
 	})
 }

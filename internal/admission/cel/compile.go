@@ -1,7 +1,6 @@
 package cel
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -140,7 +139,7 @@ func (c *Compiler) Compile(expression string, returns []*cel.Type) Program {
 	}
 	p.Type = ast.OutputType()
 	if !returnsOne(p.Type, returns) {
-		p.Err = errors.New("must evaluate to " + typeNames(returns))
+		p.Err = fmt.Errorf("must evaluate to %s but got %s", typeNames(returns), p.Type)
 		return p
 	}
 	program, err := c.env.Program(ast, cel.InterruptCheckFrequency(celconfig.CheckFrequency))

@@ -177,11 +177,20 @@ func (e *Evaluation) Eval(p Program) (ref.Val, error) {
 	return value, nil
 }
 
+// Left is what further programs may cost.
+func (e *Evaluation) Left() int64 { return e.left }
+
 // Native gives a value as JSON knows it.
 func Native(v ref.Val) (any, error) {
 	out, err := v.ConvertToNative(reflect.TypeFor[*structpb.Value]())
 	if err != nil {
 		return nil, err
 	}
-	return out.(*structpb.Value).AsInterface(), nil
+	switch o := out.(type) {
+	case *structpb.Value:
+		return o.AsInterface(), nil
+	case *structpb.Struct: // what values of the types Object... make of themselves
+		return o.AsMap(), nil
+	}
+	return nil, fmt.Errorf("a %s has no JSON form", v.Type().TypeName())
 }

@@ -1,0 +1,238 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/admission/cel"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// Mutating is the plugin MutatingAdmissionPolicy.
+type Mutating struct {
+	config     Config
+	namespaces admission.Namespaces
+	params     *params
+	source     source[*admissionregistrationv1.MutatingAdmissionPolicy, *admissionregistrationv1.MutatingAdmissionPolicyBinding, *mutatingRule]
+}
+
+var _ admission.Mutator = (*Mutating)(nil)
+
+type mutatingRule struct {
+	rule
+	again    bool // reinvocationPolicy IfNeeded
+	compiled func() (*mutations, error)
+}
+
+type mutations struct {
+	compiler *cel.Compiler
+	steps    []step
+}
+
+type step struct {
+	cel.Program
+	apply bool // an apply configuration, else a JSON patch
+}
+
+// NewMutating makes the plugin; it reads policies until ctx ends.
+func NewMutating(ctx context.Context, config Config) *Mutating {
+	p := &Mutating{config: config, namespaces: admission.NewNamespaces(ctx, config.Client)}
+	p.params = newParams(ctx, &p.config)
+	s := &p.source
+	s.params = p.params
+	s.policies = client.NewLazy[*admissionregistrationv1.MutatingAdmissionPolicy](ctx, config.Client, nil)
+	s.bindings = client.NewLazy[*admissionregistrationv1.MutatingAdmissionPolicyBinding](ctx, config.Client, nil)
+	s.prepare = func(m *admissionregistrationv1.MutatingAdmissionPolicy) *mutatingRule {
+		return &mutatingRule{
+			rule:     newRule(m.Name, m.Spec.ParamKind, m.Spec.MatchConstraints, m.Spec.MatchConditions, m.Spec.FailurePolicy),
+			again:    m.Spec.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy,
+			compiled: onceCompiled(func() (*mutations, error) { return compileMutations(&m.Spec) }),
+		}
+	}
+	s.kinds = func(r *mutatingRule) *admissionregistrationv1.ParamKind { return r.paramKind }
+	s.bind = func(r *mutatingRule, of []*binding) *mutatingRule {
+		bound := *r
+		bound.bindings = of
+		return &bound
+	}
+	s.bound = func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) (string, *binding) {
+		return b.Spec.PolicyName, &binding{name: b.Name, params: b.Spec.ParamRef, matcher: bindingMatcher(b.Spec.MatchResources)}
+	}
+	return p
+}
+
+func compileMutations(spec *admissionregistrationv1.MutatingAdmissionPolicySpec) (*mutations, error) {
+	compiler, err := newCompiler(cel.Scope{Params: spec.ParamKind != nil, Authorizer: true, Patches: true, Stored: true}, spec.Variables)
+	if err != nil {
+		return nil, err
+	}
+	m := &mutations{compiler: compiler}
+	for _, s := range spec.Mutations {
+		switch {
+		case s.PatchType == admissionregistrationv1.PatchTypeApplyConfiguration && s.ApplyConfiguration != nil:
+			m.steps = append(m.steps, step{compiler.Compile(s.ApplyConfiguration.Expression, cel.Object), true})
+		case s.PatchType == admissionregistrationv1.PatchTypeJSONPatch && s.JSONPatch != nil:
+			m.steps = append(m.steps, step{compiler.Compile(s.JSONPatch.Expression, cel.JSONPatch), false})
+		}
+	}
+	return m, nil
+}
+
+// Name implements admission.Plugin.
+func (p *Mutating) Name() string { return "MutatingAdmissionPolicy" }
+
+// Handles implements admission.Plugin: what is being deleted can not be changed.
+func (p *Mutating) Handles(o admission.Operation) bool { return o != admission.Delete }
+
+// again decides which policies see an object a second time; see the API reference, reinvocationPolicy.
+type again struct {
+	invoked, due map[string]bool
+	left         runtime.Object
+}
+
+func newAgain() any { return &again{invoked: map[string]bool{}, due: map[string]bool{}} }
+
+func (r *again) changed() {
+	for key := range r.invoked {
+		r.due[key] = true
+	}
+	clear(r.invoked)
+}
+
+// Admit implements admission.Mutator: policies change the object one after the other, in the order of their names.
+func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
+	if excluded(a) || a.Object == nil {
+		return nil
+	}
+	rules, err := p.source.current()
+	if err != nil || len(rules) == 0 {
+		return err
+	}
+	state := a.Rounds.State(p.Name(), newAgain).(*again)
+	if a.Rounds.Number > 0 && !equality.Semantic.DeepEqual(state.left, a.Object) {
+		state.changed()
+	}
+	for _, r := range rules {
+		if err := p.apply(ctx, r, a, state); err != nil {
+			return err
+		}
+	}
+	if a.Rounds.Number == 0 && len(state.due)+len(state.invoked) > 0 {
+		state.left = a.Object.DeepCopyObject()
+	}
+	return nil
+}
+
+func (p *Mutating) apply(ctx context.Context, r *mutatingRule, a *admission.Attributes, state *again) error {
+	for _, b := range r.bindings {
+		key := r.name + "/" + b.name
+		if a.Rounds.Number > 0 && !state.due[key] {
+			continue
+		}
+		w := newWrite(ctx, a, &p.config, p.namespaces)
+		params, err := p.paramsFor(ctx, r, b, w)
+		if err != nil {
+			if r.failOpen {
+				continue
+			}
+			return refuse(a, r.name, b.name, fmt.Errorf("failed to configure binding: %w", err))
+		}
+		for _, param := range params {
+			before := a.Object.DeepCopyObject()
+			// The object may be another one after each step, so that it is shown anew.
+			invoked, err := p.mutate(ctx, r, a, param)
+			if err != nil {
+				var internal *apierrors.StatusError
+				if errors.As(err, &internal) {
+					return err
+				}
+				if r.failOpen {
+					continue
+				}
+				return refuse(a, r.name, b.name, err)
+			}
+			if !reflect.DeepEqual(before, a.Object) {
+				state.changed()
+				a.Rounds.Repeat()
+			}
+			if invoked && r.again {
+				state.invoked[key] = true
+			}
+		}
+	}
+	return nil
+}
+
+// paramsFor gives the parameters of a binding that wants the write.
+func (p *Mutating) paramsFor(ctx context.Context, r *mutatingRule, b *binding, w *write) ([]runtime.Object, error) {
+	v, err := r.wants(ctx, w)
+	if err != nil || v == nil {
+		return nil, err
+	}
+	if ok, err := b.wants(ctx, w); err != nil || !ok {
+		return nil, err
+	}
+	return p.params.of(ctx, &r.rule, b, w.Namespace)
+}
+
+// mutate carries out the policy's mutations with one parameter.
+func (p *Mutating) mutate(ctx context.Context, r *mutatingRule, a *admission.Attributes, param runtime.Object) (invoked bool, err error) {
+	compiled, err := r.compiled()
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	budget := cel.Budget
+	for i, s := range compiled.steps {
+		w := newWrite(ctx, a, &p.config, p.namespaces)
+		v, err := r.wants(ctx, w)
+		if err != nil || v == nil {
+			return invoked, err
+		}
+		in := v.input
+		if r.paramKind != nil {
+			in.Params = cel.OfObject(param)
+		}
+		if i == 0 {
+			if ok, err := r.conditions.Match(ctx, in); err != nil || !ok {
+				return false, err
+			}
+			invoked = true
+		}
+		e := compiled.compiler.Evaluate(ctx, in, budget)
+		value, err := e.Eval(s.Program)
+		if err != nil {
+			return true, err
+		}
+		budget = e.Left()
+		changed, err := s.change(value, v.Versioned, p.config.Served)
+		if err != nil {
+			return true, err
+		}
+		if changed == nil {
+			continue
+		}
+		if err := a.Replace(p.config.Served, v.Form, changed); err != nil {
+			return true, apierrors.NewInternalError(err)
+		}
+	}
+	return invoked, nil
+}
+
+// refuse is the error when a policy can not be carried out.
+func refuse(a *admission.Attributes, policy, binding string, err error) error {
+	text := fmt.Sprintf("policy '%s' with binding '%s' denied request: %s", policy, binding, err)
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonInvalid, Message: text,
+		Details: &metav1.StatusDetails{Group: a.Resource.Group, Kind: a.Resource.Resource, Name: a.Name, Causes: []metav1.StatusCause{{Message: text}}},
+	}}
+}

@@ -1,0 +1,157 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// params watches the kinds that policies take parameters of.
+type params struct {
+	ctx    context.Context
+	config *Config
+
+	mu    sync.Mutex
+	views map[admissionregistrationv1.ParamKind]*paramView
+}
+
+type paramView struct {
+	client.View
+	resource   schema.GroupVersionResource
+	namespaced bool
+	cancel     context.CancelFunc
+}
+
+func newParams(ctx context.Context, config *Config) *params {
+	return &params{ctx: ctx, config: config, views: map[admissionregistrationv1.ParamKind]*paramView{}}
+}
+
+// keep ends the watches of kinds that no policy names any more.
+func (p *params) keep(used []admissionregistrationv1.ParamKind) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for kind, v := range p.views {
+		if !slices.Contains(used, kind) {
+			v.cancel()
+			delete(p.views, kind)
+		}
+	}
+}
+
+// view opens the kind's View. A kind that is gone (a custom resource definition was deleted) is looked up anew.
+func (p *params) view(kind admissionregistrationv1.ParamKind) (*paramView, error) {
+	gvk := schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind)
+	resource, namespaced, ok := p.config.Served.ByKind(gvk)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	have := p.views[kind]
+	if have != nil && ok && have.resource == resource && have.namespaced == namespaced {
+		return have, nil
+	}
+	if have != nil {
+		have.cancel()
+		delete(p.views, kind)
+	}
+	if !ok {
+		return nil, fmt.Errorf("failed to find resource referenced by paramKind: '%s'", gvk)
+	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	v, err := p.config.Client.View(ctx, resource, client.Scope{})
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("failed to watch paramKind '%s': %w", gvk, err)
+	}
+	p.views[kind] = &paramView{View: v, resource: resource, namespaced: namespaced, cancel: cancel}
+	return p.views[kind], nil
+}
+
+// errNoParams: there is nothing to hold the write against, and the binding says that this is wrong.
+var errNoParams = errors.New("no params found for policy binding with `Deny` parameterNotFoundAction")
+
+// of gives the parameters of a binding for a write in a namespace: one nil for a policy without, none when there are
+// none and the binding allows that.
+func (p *params) of(ctx context.Context, r *rule, b *binding, namespace string) ([]runtime.Object, error) {
+	if r.paramKind == nil || b.params == nil {
+		return []runtime.Object{nil}, nil
+	}
+	v, err := p.view(*r.paramKind)
+	if err != nil {
+		return nil, err
+	}
+	ref := b.params
+	switch {
+	case !v.namespaced && ref.Namespace != "":
+		return nil, errors.New("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
+	case !v.namespaced:
+		namespace = ""
+	case ref.Namespace != "":
+		namespace = ref.Namespace
+	case namespace == "":
+		return nil, errors.New("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
+	}
+	found, err := p.find(ctx, v, ref, namespace)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 && (ref.ParameterNotFoundAction == nil || *ref.ParameterNotFoundAction == admissionregistrationv1.DenyAction) {
+		return nil, errNoParams
+	}
+	for i := range found {
+		if found[i], err = p.shown(v, found[i], *r.paramKind); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+func (p *params) find(ctx context.Context, v *paramView, ref *admissionregistrationv1.ParamRef, namespace string) ([]runtime.Object, error) {
+	if ref.Name != "" {
+		if obj, ok := v.Get(namespace, ref.Name); ok {
+			return []runtime.Object{obj}, nil
+		}
+		// The answer "not there" must not be a stale one.
+		obj, err := p.config.Client.Get(ctx, v.resource, namespace, ref.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		return []runtime.Object{obj}, nil
+	}
+	if ref.Selector == nil {
+		return nil, errors.New("paramRef must have either name or selector")
+	}
+	selector, err := metav1.LabelSelectorAsSelector(ref.Selector)
+	if err != nil {
+		return nil, err
+	}
+	return v.List(namespace, selector), nil
+}
+
+// shown gives a parameter in the version that the policy names, with its TypeMeta.
+func (p *params) shown(v *paramView, obj runtime.Object, kind admissionregistrationv1.ParamKind) (runtime.Object, error) {
+	out, err := p.config.Served.FromHub(v.resource, obj)
+	if err != nil {
+		return nil, err
+	}
+	gvk := schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind)
+	if out.GetObjectKind().GroupVersionKind() == gvk {
+		return out, nil
+	}
+	if out == obj {
+		out = obj.DeepCopyObject()
+	}
+	out.GetObjectKind().SetGroupVersionKind(gvk)
+	return out, nil
+}
