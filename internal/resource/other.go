@@ -243,6 +243,7 @@ func keepVerdict(wanted, old []certificatesv1.CertificateSigningRequestCondition
 func validatingWebhooksStrategy() *Strategy {
 	s := plain(false)
 	s.Default = on(defaultValidatingWebhooks)
+	s.ValidateCreate, s.ValidateUpdate = checks(validateValidatingWebhooks), checksBoth(validateValidatingWebhooksUpdate)
 	s.PrepareCreate = on(func(c *admissionregistrationv1.ValidatingWebhookConfiguration) { c.Generation = 1 })
 	s.PrepareUpdate = onBoth(func(c, old *admissionregistrationv1.ValidatingWebhookConfiguration) {
 		setGeneration(c, old, !same(c, old, "Webhooks"))
@@ -253,6 +254,7 @@ func validatingWebhooksStrategy() *Strategy {
 func mutatingWebhooksStrategy() *Strategy {
 	s := plain(false)
 	s.Default = on(defaultMutatingWebhooks)
+	s.ValidateCreate, s.ValidateUpdate = checks(validateMutatingWebhooks), checksBoth(validateMutatingWebhooksUpdate)
 	s.PrepareCreate = on(func(c *admissionregistrationv1.MutatingWebhookConfiguration) { c.Generation = 1 })
 	s.PrepareUpdate = onBoth(func(c, old *admissionregistrationv1.MutatingWebhookConfiguration) {
 		setGeneration(c, old, !same(c, old, "Webhooks"))
@@ -263,24 +265,29 @@ func mutatingWebhooksStrategy() *Strategy {
 func validatingPolicyStrategy() *Strategy {
 	s := withStatusAndGeneration(false)
 	s.Default = on(defaultValidatingPolicy)
+	s.ValidateCreate, s.ValidateUpdate = checks(validateValidatingPolicy), checksBoth(validateValidatingPolicyUpdate)
+	s.ValidateStatus = checksBoth(validateValidatingPolicyStatus)
 	return s
 }
 
 func validatingPolicyBindingStrategy() *Strategy {
 	s := withGeneration(false)
 	s.Default = on(defaultValidatingPolicyBinding)
+	s.ValidateCreate, s.ValidateUpdate = checks(validateValidatingPolicyBinding), checksBoth(validateValidatingPolicyBindingUpdate)
 	return s
 }
 
 func mutatingPolicyStrategy() *Strategy {
 	s := withGeneration(false)
 	s.Default = on(defaultMutatingPolicy)
+	s.ValidateCreate, s.ValidateUpdate = checks(validateMutatingPolicy), checksBoth(validateMutatingPolicyUpdate)
 	return s
 }
 
 func mutatingPolicyBindingStrategy() *Strategy {
 	s := withGeneration(false)
 	s.Default = on(defaultMutatingPolicyBinding)
+	s.ValidateCreate, s.ValidateUpdate = checks(validateMutatingPolicyBinding), checksBoth(validateMutatingPolicyBindingUpdate)
 	return s
 }
 

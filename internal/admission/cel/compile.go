@@ -36,14 +36,17 @@ type Typed struct {
 	Provider func(types.Provider) types.Provider
 }
 
-// What expressions may return.
+// Types are what an expression may return: one of them.
+type Types []*cel.Type
+
+// What the expressions of the API return.
 var (
-	Bool        = []*cel.Type{cel.BoolType}
-	String      = []*cel.Type{cel.StringType}
-	StringOrNot = []*cel.Type{cel.StringType, cel.NullType}
-	Anything    = []*cel.Type{cel.AnyType}
-	Object      = []*cel.Type{types.NewObjectType(mutation.ObjectTypeName)}
-	JSONPatch   = []*cel.Type{types.NewListType(types.NewObjectType(mutation.JSONPatchTypeName))}
+	Bool        = Types{cel.BoolType}
+	String      = Types{cel.StringType}
+	StringOrNot = Types{cel.StringType, cel.NullType}
+	Anything    = Types{cel.AnyType}
+	Object      = Types{types.NewObjectType(mutation.ObjectTypeName)}
+	JSONPatch   = Types{types.NewListType(types.NewObjectType(mutation.JSONPatchTypeName))}
 )
 
 // Program is a compiled expression, or why it could not be compiled.
@@ -130,7 +133,7 @@ func newEnvironment(scope Scope, typed Typed) (*cel.Env, error) {
 }
 
 // Compile makes a program of an expression that returns one of the types.
-func (c *Compiler) Compile(expression string, returns []*cel.Type) Program {
+func (c *Compiler) Compile(expression string, returns Types) Program {
 	p := Program{Expression: expression}
 	ast, issues := c.env.Compile(expression)
 	if err := issues.Err(); err != nil {
@@ -173,21 +176,43 @@ func typeNames(of []*cel.Type) string {
 
 // Declare compiles the composite variable variables.NAME, which expressions compiled afterwards see.
 func (c *Compiler) Declare(name, expression string) (Program, error) {
-	if c.variables == nil {
-		c.variables = &variables{Provider: c.env.CELTypeProvider(), fields: map[string]*cel.Type{}}
-		env, err := c.env.Extend(cel.CustomTypeProvider(c.variables), cel.Variable("variables", variablesType))
-		if err != nil {
-			return Program{}, fmt.Errorf("CEL environment: %w", err)
-		}
-		c.env = env
+	if err := c.share(map[string]*cel.Type{}); err != nil {
+		return Program{}, err
 	}
 	p := c.Compile(expression, Anything)
-	c.variables.fields[name] = cel.DynType
 	if p.Err == nil {
 		c.variables.fields[name] = p.Type
 	}
 	c.programs = append(c.programs, namedProgram{name, p})
 	return p, nil
+}
+
+// share gives the compiler composite variables, unless it has them.
+func (c *Compiler) share(fields map[string]*cel.Type) error {
+	if c.variables != nil {
+		return nil
+	}
+	v := &variables{Provider: c.env.CELTypeProvider(), fields: fields}
+	env, err := c.env.Extend(cel.CustomTypeProvider(v), cel.Variable("variables", variablesType))
+	if err != nil {
+		return fmt.Errorf("CEL environment: %w", err)
+	}
+	c.variables, c.env = v, env
+	return nil
+}
+
+// In is a compiler of another scope that knows the same composite variables.
+func (c *Compiler) In(scope Scope) (*Compiler, error) {
+	other, err := New(scope)
+	if err != nil {
+		return nil, err
+	}
+	fields := map[string]*cel.Type{}
+	if c.variables != nil {
+		fields = c.variables.fields
+	}
+	other.programs = c.programs
+	return other, other.share(fields)
 }
 
 const variablesTypeName = "kubernetes.variables"
