@@ -61,7 +61,9 @@ func (c *localClient) request(verb string, res schema.GroupVersionResource, name
 		if !ok {
 			return nil, auth.Attributes{}, errNoSuchPath
 		}
-		op.gvk = sub.Kind
+		if sub.Kind.GroupKind() != e.gvk.GroupKind() {
+			op.gvk = sub.Kind
+		}
 	}
 	if !e.allows(verb, op.subresource) {
 		return nil, auth.Attributes{}, errMethod

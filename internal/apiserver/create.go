@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 
@@ -36,6 +37,9 @@ func (op *operation) create(ctx context.Context, obj runtime.Object) (runtime.Ob
 	if op.name == "" {
 		op.name = meta.GetName()
 	}
+	// What only the server sets is nobody's field.
+	meta.SetDeletionTimestamp(nil)
+	meta.SetDeletionGracePeriodSeconds(nil)
 	obj = op.trackFields(op.endpoint.newObject(), obj)
 	if err := op.admit(ctx, op.attributes(admission.Create, obj, nil)); err != nil {
 		return nil, err
@@ -69,9 +73,7 @@ func (op *operation) takeNamespace(meta metav1.Object) error {
 		if op.endpoint.resource.Resource == "namespaces" && op.endpoint.resource.Group == "" {
 			return nil // the validation of metadata says what is wrong
 		}
-		if meta.GetNamespace() != "" && op.namespace == "" {
-			return nil
-		}
+		meta.SetNamespace("")
 		return nil
 	}
 	switch {
@@ -190,11 +192,18 @@ func stampRequester(csr *certificatesv1.CertificateSigningRequest, user auth.Use
 	}
 }
 
+// invalidKind is what an answer calls an invalid object; events are those of the core group, whichever version wrote them.
+func (op *operation) invalidKind() schema.GroupKind {
+	kind := op.endpoint.gvk.GroupKind()
+	if alias := op.endpoint.kind.Alias; alias != (schema.GroupResource{}) {
+		kind.Group = alias.Group
+	}
+	return kind
+}
+
 // prepareCreate fills in what the server decides and holds the object to the rules.
 func (op *operation) prepareCreate(ctx context.Context, obj runtime.Object) error {
 	r, meta := op.endpoint.registry, accessor(obj)
-	meta.SetDeletionTimestamp(nil)
-	meta.SetDeletionGracePeriodSeconds(nil)
 	meta.SetSelfLink("")
 	meta.SetResourceVersion("")
 	meta.SetCreationTimestamp(r.server.now())
@@ -210,7 +219,7 @@ func (op *operation) prepareCreate(ctx context.Context, obj runtime.Object) erro
 		errs = append(errs, r.strategy.ValidateCreate(obj)...)
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(op.endpoint.gvk.GroupKind(), meta.GetName(), errs)
+		return apierrors.NewInvalid(op.invalidKind(), meta.GetName(), errs)
 	}
 	a := op.attributes(admission.Create, obj, nil)
 	a.Name = meta.GetName()

@@ -96,6 +96,11 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 			return nil, unrecognized(want, data, fmt.Errorf("couldn't get version/kind; json parse error: %w", syntax))
 		}
 	}
+	if got.Version == "" {
+		if err := brokenVersion(data); err != nil {
+			return nil, unrecognized(want, data, err)
+		}
+	}
 	if err := matchKind(got, want); err != nil {
 		return nil, err
 	}
@@ -182,6 +187,18 @@ func findKind(data []byte) (schema.GroupVersionKind, error) {
 		return schema.GroupVersionKind{}, err
 	}
 	return schema.FromAPIVersionAndKind(t.APIVersion, t.Kind), nil
+}
+
+// brokenVersion is what is wrong with an apiVersion that is there and can't be read.
+func brokenVersion(data []byte) error {
+	var t struct {
+		APIVersion string `json:"apiVersion"`
+	}
+	if json.Unmarshal(data, &t) != nil {
+		return nil
+	}
+	_, err := schema.ParseGroupVersion(t.APIVersion)
+	return err
 }
 
 func decodeProtobuf(data []byte, want schema.GroupVersionKind) (runtime.Object, error) {

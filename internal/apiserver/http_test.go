@@ -339,6 +339,10 @@ func TestErrorsAreUpstreams(t *testing.T) {
 			message: `Pod in version "v1" cannot be handled as a ConfigMap: converting (v1.Pod) to (core.ConfigMap): unknown conversion`},
 		{name: "a namespace other than the path's", method: "POST", path: maps, body: `{"metadata":{"name":"b","namespace":"x"}}`, code: 400, reason: "BadRequest",
 			message: "the namespace of the provided object does not match the namespace sent on the request"},
+		{name: "a version that is none", method: "POST", path: maps, body: `{"apiVersion":"a/b/c"}`, code: 400, reason: "BadRequest",
+			message: `the object provided is unrecognized (must be of type ConfigMap): unexpected GroupVersion string: a/b/c ({"apiVersion":"a/b/c"})`},
+		{name: "an event of the newer group", method: "POST", path: "/apis/events.k8s.io/v1/namespaces/default/events", body: `{"metadata":{"name":"e"},"type":"Normal"}`, code: 422, reason: "Invalid",
+			message: `Event "e" is invalid: eventTime: Required value`},
 		{name: "no name", method: "POST", path: maps, body: `{}`, code: 422, reason: "Invalid",
 			message: `ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required`},
 		{name: "an unknown field when strict", method: "POST", path: maps + "?fieldValidation=Strict", body: `{"metadata":{"name":"b"},"foo":1}`, code: 400, reason: "BadRequest",
@@ -369,6 +373,29 @@ func TestErrorsAreUpstreams(t *testing.T) {
 				t.Fatalf("got %d %s\n%s", code, status.Reason, body)
 			}
 		})
+	}
+}
+
+func TestTheStatusIsWrittenInTheVersionOfThePath(t *testing.T) {
+	s := newTestServer(t)
+	const path = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
+	body := func(status string) string {
+		return `{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"a"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"Deployment","name":"d","apiVersion":"apps/v1"}}` + status + `}`
+	}
+	if code, _, answer := do(t, s, "POST", path, body("")); code != 201 {
+		t.Fatal(answer)
+	}
+	code, _, answer := do(t, s, "PUT", path+"/a/status", body(`,"status":{"currentReplicas":2,"desiredReplicas":3}`))
+	if code != 200 || !strings.Contains(answer, `"desiredReplicas":3`) || !strings.Contains(answer, `"apiVersion":"autoscaling/v1"`) {
+		t.Fatal(code, answer)
+	}
+}
+
+func TestANamespaceInAnObjectWithoutOneIsLeftOut(t *testing.T) {
+	s := newTestServer(t)
+	code, _, answer := do(t, s, "POST", "/apis/node.k8s.io/v1/runtimeclasses", `{"metadata":{"name":"a","namespace":"x"},"handler":"h"}`)
+	if code != 201 || strings.Contains(answer, `"namespace"`) {
+		t.Fatal(code, answer)
 	}
 }
 

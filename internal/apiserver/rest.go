@@ -65,7 +65,9 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		return
 	}
 	if sub, ok := e.kind.Subresource(info.subresource); ok {
-		c.gvk = sub.Kind
+		if sub.Kind.GroupKind() != e.gvk.GroupKind() { // else the subresource shows the object, in the version asked for
+			c.gvk = sub.Kind
+		}
 		if sub.Connect {
 			s.connect(c)
 			return

@@ -2,6 +2,8 @@ package resource
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,12 +21,17 @@ const (
 
 var metaDocs = metav1.ObjectMeta{}.SwaggerDoc()
 
-// columns reads column definitions from a short form: "Ready", "Desired:integer"; a "+" before the name is for a wide table only.
+// columns reads column definitions from a short form: "Ready", "Desired:integer"; a "+" before the name is for a wide table only. What
+// the column means is the text after "=", or the API reference's words about the field after "@".
 func columns(specs ...string) []metav1.TableColumnDefinition {
 	list := make([]metav1.TableColumnDefinition, 0, len(specs))
 	for _, spec := range specs {
-		name, kind, typed := strings.Cut(spec, ":")
-		c := metav1.TableColumnDefinition{Name: name, Type: "string"}
+		head, meaning := spec, ""
+		if i := strings.IndexAny(spec, "=@"); i > 0 {
+			head, meaning = spec[:i], strings.TrimPrefix(spec[i:], "=")
+		}
+		name, kind, typed := strings.Cut(head, ":")
+		c := metav1.TableColumnDefinition{Name: name, Type: "string", Description: meaning}
 		if typed {
 			c.Type = kind
 		}
@@ -33,20 +40,50 @@ func columns(specs ...string) []metav1.TableColumnDefinition {
 		}
 		switch c.Name {
 		case "Name":
-			c.Format, c.Description = "name", metaDocs["name"]
+			c.Description = metaDocs["name"]
+			if c.Priority == 0 {
+				c.Format = "name"
+			}
 		case "Age", "Created At":
 			c.Description = metaDocs["creationTimestamp"]
-		default:
-			c.Description = c.Name
 		}
 		list = append(list, c)
 	}
 	return list
 }
 
+// explained puts the API reference's words where columns name a field of t.
+func explained(list []metav1.TableColumnDefinition, t reflect.Type) []metav1.TableColumnDefinition {
+	list = slices.Clone(list)
+	for i := range list {
+		if path, ok := strings.CutPrefix(list[i].Description, "@"); ok {
+			list[i].Description = fieldDoc(t, strings.Split(path, "."))
+		}
+	}
+	return list
+}
+
+// fieldDoc is what the API reference says about a field. A path that leads nowhere is a programming error: panic.
+func fieldDoc(t reflect.Type, path []string) string {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == path[0] && len(path) > 1:
+			return fieldDoc(f.Type, path[1:])
+		case name == path[0]:
+			return reflect.New(t).Interface().(interface{ SwaggerDoc() map[string]string }).SwaggerDoc()[name]
+		}
+	}
+	panic(fmt.Sprintf("resource: %s has no field %s", t, strings.Join(path, ".")))
+}
+
 // show sets the columns of a strategy and the function that fills them.
 func show[T runtime.Object](s *Strategy, specs []metav1.TableColumnDefinition, row func(obj T, now metav1.Time) []any) *Strategy {
-	s.Columns = specs
+	s.Columns = explained(specs, reflect.TypeFor[T]())
 	s.Row = func(obj runtime.Object, now metav1.Time) []any { return row(obj.(T), now) }
 	return s
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-var serviceColumns = columns("Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "+Selector")
+var serviceColumns = columns("Name", "Type@spec.type", "Cluster-IP@spec.clusterIP", "External-IP@spec.externalIPs", "Port(s)@spec.ports", "Age", "+Selector@spec.selector")
 
 func serviceRow(s *corev1.Service, now metav1.Time) []any {
 	ip := none
@@ -63,7 +63,9 @@ func loadBalancerAddresses(ingress []corev1.LoadBalancerIngress) []string {
 	return slices.Compact(all)
 }
 
-var nodeColumns = columns("Name", "Status", "Roles", "Age", "Version", "+Internal-IP", "+External-IP", "+OS-Image", "+Kernel-Version", "+Container-Runtime")
+var nodeColumns = columns("Name", "Status=The status of the node", "Roles=The roles of the node", "Age", "Version@status.nodeInfo.kubeletVersion",
+	"+Internal-IP@status.addresses", "+External-IP@status.addresses", "+OS-Image@status.nodeInfo.osImage", "+Kernel-Version@status.nodeInfo.kernelVersion",
+	"+Container-Runtime@status.nodeInfo.containerRuntimeVersion")
 
 func nodeRow(n *corev1.Node, now metav1.Time) []any {
 	status := "Unknown"
@@ -112,7 +114,8 @@ func nodeRoles(n *corev1.Node) []string {
 	return slices.Compact(roles)
 }
 
-var eventColumns = columns("Last Seen", "Type", "Reason", "Object", "+Subobject", "+Source", "Message", "+First Seen", "+Count:integer", "+Name")
+var eventColumns = columns("Last Seen@lastTimestamp", "Type@type", "Reason@reason", "Object@involvedObject", "+Subobject@involvedObject.fieldPath", "+Source@source", "Message@message",
+	"+First Seen@firstTimestamp", "+Count@count", "+Name")
 
 func eventRow(e *corev1.Event, now metav1.Time) []any {
 	first := Age(e.FirstTimestamp, now)
@@ -143,31 +146,31 @@ func eventRow(e *corev1.Event, now metav1.Time) []any {
 	return []any{last, e.Type, e.Reason, object, e.InvolvedObject.FieldPath, source, strings.TrimSpace(e.Message), first, int64(count), e.Name}
 }
 
-var namespaceColumns = columns("Name", "Status", "Age")
+var namespaceColumns = columns("Name", "Status=The status of the namespace", "Age")
 
 func namespaceRow(n *corev1.Namespace, now metav1.Time) []any {
 	return []any{n.Name, string(n.Status.Phase), ageOf(n, now)}
 }
 
-var secretColumns = columns("Name", "Type", "Data:integer", "Age")
+var secretColumns = columns("Name", "Type@type", "Data@data", "Age")
 
 func secretRow(s *corev1.Secret, now metav1.Time) []any {
 	return []any{s.Name, string(s.Type), int64(len(s.Data)), ageOf(s, now)}
 }
 
-var configMapColumns = columns("Name", "Data:integer", "Age")
+var configMapColumns = columns("Name", "Data@data", "Age")
 
 func configMapRow(c *corev1.ConfigMap, now metav1.Time) []any {
 	return []any{c.Name, int64(len(c.Data) + len(c.BinaryData)), ageOf(c, now)}
 }
 
-var serviceAccountColumns = columns("Name", "Secrets:integer", "Age")
+var serviceAccountColumns = columns("Name", "Age")
 
 func serviceAccountRow(a *corev1.ServiceAccount, now metav1.Time) []any {
-	return []any{a.Name, int64(len(a.Secrets)), ageOf(a, now)}
+	return []any{a.Name, ageOf(a, now)}
 }
 
-var endpointsColumns = columns("Name", "Endpoints", "Age")
+var endpointsColumns = columns("Name", "Endpoints@subsets", "Age")
 
 func endpointsRow(e *corev1.Endpoints, now metav1.Time) []any {
 	const limit = 3
@@ -185,7 +188,8 @@ func endpointsRow(e *corev1.Endpoints, now metav1.Time) []any {
 	return []any{e.Name, firstFew(list, limit, none), ageOf(e, now)}
 }
 
-var resourceQuotaColumns = columns("Name", "Request", "Limit", "Age")
+var resourceQuotaColumns = columns("Name", "Request=Request represents a minimum amount of cpu/memory that a container may consume.",
+	"Limit=Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.", "Age")
 
 func resourceQuotaRow(q *corev1.ResourceQuota, now metav1.Time) []any {
 	var names []string
@@ -206,13 +210,14 @@ func resourceQuotaRow(q *corev1.ResourceQuota, now metav1.Time) []any {
 	return []any{q.Name, strings.Join(requests, ", "), strings.Join(limits, ", "), ageOf(q, now)}
 }
 
-var podTemplateColumns = columns("Name", "Containers", "Images", "Pod Labels")
+var podTemplateColumns = columns("Name", "Containers=Names of each container in the template.", "Images=Images referenced by each container in the template.", "Pod Labels=The labels for the pod template.")
 
 func podTemplateRow(t *corev1.PodTemplate, _ metav1.Time) []any {
 	return []any{t.Name, containerNames(&t.Template.Spec), containerImages(&t.Template.Spec), labels.FormatLabels(t.Template.Labels)}
 }
 
-var persistentVolumeColumns = columns("Name", "Capacity", "Access Modes", "Reclaim Policy", "Status", "Claim", "StorageClass", "VolumeAttributesClass", "Reason", "Age", "+VolumeMode")
+var persistentVolumeColumns = columns("Name", "Capacity@spec.capacity", "Access Modes@spec.accessModes", "Reclaim Policy@spec.persistentVolumeReclaimPolicy", "Status@status.phase", "Claim@spec.claimRef",
+	"StorageClass=StorageClass of the pv", "VolumeAttributesClass=VolumeAttributesClass of the pv", "Reason@status.reason", "Age", "+VolumeMode@spec.volumeMode")
 
 func persistentVolumeRow(v *corev1.PersistentVolume, now metav1.Time) []any {
 	phase := string(v.Status.Phase)
@@ -241,7 +246,8 @@ func orUnset(text *string) string {
 	return *text
 }
 
-var claimColumns = columns("Name", "Status", "Volume", "Capacity", "Access Modes", "StorageClass", "VolumeAttributesClass", "Age", "+VolumeMode")
+var claimColumns = columns("Name", "Status@status.phase", "Volume@spec.volumeName", "Capacity@status.capacity", "Access Modes@status.accessModes",
+	"StorageClass=StorageClass of the pvc", "VolumeAttributesClass=VolumeAttributesClass of the pvc", "Age", "+VolumeMode@spec.volumeMode")
 
 func claimRow(c *corev1.PersistentVolumeClaim, now metav1.Time) []any {
 	phase := string(c.Status.Phase)
@@ -262,7 +268,8 @@ func claimRow(c *corev1.PersistentVolumeClaim, now metav1.Time) []any {
 	}
 }
 
-var replicationControllerColumns = columns("Name", "Desired:integer", "Current:integer", "Ready:integer", "Age", "+Containers", "+Images", "+Selector")
+var replicationControllerColumns = columns("Name", "Desired:integer@spec.replicas", "Current:integer@status.replicas", "Ready:integer@status.readyReplicas", "Age",
+	"+Containers=Names of each container in the template.", "+Images=Images referenced by each container in the template.", "+Selector@spec.selector")
 
 func replicationControllerRow(r *corev1.ReplicationController, now metav1.Time) []any {
 	names, images := "", ""

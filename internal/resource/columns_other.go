@@ -8,6 +8,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -42,7 +43,8 @@ func showAny(s *Strategy, specs []metav1.TableColumnDefinition, row func(obj met
 	return s
 }
 
-var ingressColumns = columns("Name", "Class", "Hosts", "Address", "Ports", "Age")
+var ingressColumns = columns("Name", "Class=The name of the IngressClass resource that should be used for additional configuration", "Hosts=Hosts that incoming requests are matched against before the ingress rule",
+	"Address=Address is a list containing ingress points for the load-balancer", "Ports=Ports of TLS configurations that open", "Age")
 
 func ingressRow(i *networkingv1.Ingress, now metav1.Time) []any {
 	class := none
@@ -70,7 +72,7 @@ func ingressRow(i *networkingv1.Ingress, now metav1.Time) []any {
 	return []any{i.Name, class, firstFew(hosts, 3, "*"), strings.Join(addresses, ","), ports, ageOf(i, now)}
 }
 
-var ingressClassColumns = columns("Name", "Controller", "Parameters", "Age")
+var ingressClassColumns = columns("Name", "Controller=Controller that is responsible for handling this class", "Parameters=A reference to a resource with additional parameters", "Age")
 
 func ingressClassRow(c *networkingv1.IngressClass, now metav1.Time) []any {
 	parameters := none
@@ -84,15 +86,16 @@ func ingressClassRow(c *networkingv1.IngressClass, now metav1.Time) []any {
 	return []any{c.Name, c.Spec.Controller, parameters, ageOf(c, now)}
 }
 
-var networkPolicyColumns = columns("Name", "Pod-Selector", "Age")
+var networkPolicyColumns = columns("Name", "Pod-Selector@spec.podSelector", "Age")
 
 func networkPolicyRow(p *networkingv1.NetworkPolicy, now metav1.Time) []any {
 	return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), ageOf(p, now)}
 }
 
-var ipAddressColumns = columns("Name", "ParentRef")
+var ipAddressColumns = columns("Name", "ParentRef@spec.parentRef")
 
-func ipAddressRow(a *networkingv1.IPAddress, _ metav1.Time) []any {
+// ipAddressRow has one cell more than there are columns, as upstream.
+func ipAddressRow(a *networkingv1.IPAddress, now metav1.Time) []any {
 	parent := none
 	if ref := a.Spec.ParentRef; ref != nil {
 		parent = ref.Resource
@@ -104,16 +107,16 @@ func ipAddressRow(a *networkingv1.IPAddress, _ metav1.Time) []any {
 		}
 		parent += "/" + ref.Name
 	}
-	return []any{a.Name, parent}
+	return []any{a.Name, parent, ageOf(a, now)}
 }
 
-var serviceCIDRColumns = columns("Name", "CIDRs", "Age")
+var serviceCIDRColumns = columns("Name", "CIDRs@spec.cidrs", "Age")
 
 func serviceCIDRRow(c *networkingv1.ServiceCIDR, now metav1.Time) []any {
 	return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), ageOf(c, now)}
 }
 
-var endpointSliceColumns = columns("Name", "AddressType", "Ports", "Endpoints", "Age")
+var endpointSliceColumns = columns("Name", "AddressType@addressType", "Ports@ports", "Endpoints@endpoints", "Age")
 
 func endpointSliceRow(s *discoveryv1.EndpointSlice, now metav1.Time) []any {
 	var ports, addresses []string
@@ -133,7 +136,11 @@ func endpointSliceRow(s *discoveryv1.EndpointSlice, now metav1.Time) []any {
 	return []any{s.Name, string(s.AddressType), firstFew(ports, 3, unset), firstFew(addresses, 3, unset), ageOf(s, now)}
 }
 
-var bindingColumns = columns("Name", "Role", "Age", "+Users", "+Groups", "+ServiceAccounts")
+var roleBindingColumns = columns("Name", "Role=RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",
+	"Age", "+Users=Users in the roleBinding", "+Groups=Groups in the roleBinding", "+ServiceAccounts=ServiceAccounts in the roleBinding")
+
+var clusterRoleBindingColumns = columns("Name", "Role=RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",
+	"Age", "+Users=Users in the clusterRoleBinding", "+Groups=Groups in the clusterRoleBinding", "+ServiceAccounts=ServiceAccounts in the clusterRoleBinding")
 
 func roleBindingRow(b *rbacv1.RoleBinding, now metav1.Time) []any {
 	return bindingRow(b, b.RoleRef, b.Subjects, now)
@@ -167,7 +174,7 @@ const (
 	defaultVACAnnotation       = "volumeattributesclass.alpha.kubernetes.io/is-default-class"
 )
 
-var storageClassColumns = columns("Name", "Provisioner", "ReclaimPolicy", "VolumeBindingMode", "AllowVolumeExpansion:boolean", "Age")
+var storageClassColumns = columns("Name", "Provisioner@provisioner", "ReclaimPolicy@reclaimPolicy", "VolumeBindingMode@volumeBindingMode", "AllowVolumeExpansion@allowVolumeExpansion", "Age")
 
 func storageClassRow(c *storagev1.StorageClass, now metav1.Time) []any {
 	name := c.Name
@@ -184,7 +191,7 @@ func storageClassRow(c *storagev1.StorageClass, now metav1.Time) []any {
 	return []any{name, c.Provisioner, policy, mode, deref(c.AllowVolumeExpansion), ageOf(c, now)}
 }
 
-var volumeAttributesColumns = columns("Name", "DriverName", "Age")
+var volumeAttributesColumns = columns("Name", "DriverName@driverName", "Age")
 
 func volumeAttributesRow(c *storagev1.VolumeAttributesClass, now metav1.Time) []any {
 	name := c.Name
@@ -194,7 +201,8 @@ func volumeAttributesRow(c *storagev1.VolumeAttributesClass, now metav1.Time) []
 	return []any{name, c.DriverName, ageOf(c, now)}
 }
 
-var csiDriverColumns = columns("Name", "AttachRequired:boolean", "PodInfoOnMount:boolean", "StorageCapacity:boolean", "TokenRequests", "RequiresRepublish:boolean", "Modes", "Age")
+var csiDriverColumns = columns("Name", "AttachRequired:boolean@spec.attachRequired", "PodInfoOnMount:boolean@spec.podInfoOnMount", "StorageCapacity:boolean@spec.storageCapacity",
+	"TokenRequests@spec.tokenRequests", "RequiresRepublish:boolean@spec.requiresRepublish", "Modes@spec.volumeLifecycleModes", "Age")
 
 func csiDriverRow(d *storagev1.CSIDriver, now metav1.Time) []any {
 	var modes, tokens []string
@@ -215,37 +223,38 @@ func csiDriverRow(d *storagev1.CSIDriver, now metav1.Time) []any {
 	}
 }
 
-var csiNodeColumns = columns("Name", "Drivers:integer", "Age")
+var csiNodeColumns = columns("Name", "Drivers:integer=Drivers indicates the number of CSI drivers registered on the node", "Age")
 
 func csiNodeRow(n *storagev1.CSINode, now metav1.Time) []any {
 	return []any{n.Name, int64(len(n.Spec.Drivers)), ageOf(n, now)}
 }
 
-var volumeAttachmentColumns = columns("Name", "Attacher", "PV", "Node", "Attached:boolean", "Age")
+var volumeAttachmentColumns = columns("Name", "Attacher@spec.attacher", "PV@spec.source.persistentVolumeName", "Node@spec.nodeName", "Attached:boolean@status.attached", "Age")
 
 func volumeAttachmentRow(a *storagev1.VolumeAttachment, now metav1.Time) []any {
 	return []any{a.Name, a.Spec.Attacher, deref(a.Spec.Source.PersistentVolumeName), a.Spec.NodeName, a.Status.Attached, ageOf(a, now)}
 }
 
-var priorityClassColumns = columns("Name", "Value:integer", "Global-Default:boolean", "Age", "PreemptionPolicy")
+var priorityClassColumns = columns("Name", "Value:integer@value", "Global-Default:boolean@globalDefault", "Age", "PreemptionPolicy@preemptionPolicy")
 
 func priorityClassRow(c *schedulingv1.PriorityClass, now metav1.Time) []any {
 	return []any{c.Name, int64(c.Value), c.GlobalDefault, ageOf(c, now), string(deref(c.PreemptionPolicy))}
 }
 
-var leaseColumns = columns("Name", "Holder", "Age")
+var leaseColumns = columns("Name", "Holder@spec.holderIdentity", "Age")
 
 func leaseRow(l *coordinationv1.Lease, now metav1.Time) []any {
 	return []any{l.Name, deref(l.Spec.HolderIdentity), ageOf(l, now)}
 }
 
-var runtimeClassColumns = columns("Name", "Handler", "Age")
+var runtimeClassColumns = columns("Name", "Handler=", "Age")
 
 func runtimeClassRow(c *nodev1.RuntimeClass, now metav1.Time) []any {
 	return []any{c.Name, c.Handler, ageOf(c, now)}
 }
 
-var certificateRequestColumns = columns("Name", "Age", "SignerName", "Requestor", "RequestedDuration", "Condition")
+var certificateRequestColumns = columns("Name", "Age", "SignerName="+certificatesv1beta1.CertificateSigningRequestSpec{}.SwaggerDoc()["signerName"], "Requestor=Base64-encoded PKCS#10 CSR data",
+	"RequestedDuration@spec.expirationSeconds", "Condition=Conditions applied to the request, such as approval or denial.")
 
 func certificateRequestRow(c *certificatesv1.CertificateSigningRequest, now metav1.Time) []any {
 	wanted := none
@@ -283,7 +292,7 @@ func certificateCondition(c *certificatesv1.CertificateSigningRequest) string {
 	return text
 }
 
-var webhooksColumns = columns("Name", "Webhooks:integer", "Age")
+var webhooksColumns = columns("Name", "Webhooks:integer=Webhooks indicates the number of webhooks registered in this configuration", "Age")
 
 func validatingWebhooksRow(c *admissionregistrationv1.ValidatingWebhookConfiguration, now metav1.Time) []any {
 	return []any{c.Name, int64(len(c.Webhooks)), ageOf(c, now)}
@@ -293,13 +302,15 @@ func mutatingWebhooksRow(c *admissionregistrationv1.MutatingWebhookConfiguration
 	return []any{c.Name, int64(len(c.Webhooks)), ageOf(c, now)}
 }
 
-var validatingPolicyColumns = columns("Name", "Validations:integer", "ParamKind", "Age")
+var validatingPolicyColumns = columns("Name", "Validations:integer=Validations indicates the number of validation rules defined in this configuration",
+	"ParamKind=ParamKind specifies the kind of resources used to parameterize this policy", "Age")
 
 func validatingPolicyRow(p *admissionregistrationv1.ValidatingAdmissionPolicy, now metav1.Time) []any {
 	return []any{p.Name, int64(len(p.Spec.Validations)), paramKind(p.Spec.ParamKind), ageOf(p, now)}
 }
 
-var mutatingPolicyColumns = columns("Name", "Mutations:integer", "ParamKind", "Age")
+var mutatingPolicyColumns = columns("Name", "Mutations:integer=Mutation indicates the number of mutations rules defined in this configuration",
+	"ParamKind=ParamKind specifies the kind of resources used to parameterize this policy", "Age")
 
 func mutatingPolicyRow(p *admissionregistrationv1.MutatingAdmissionPolicy, now metav1.Time) []any {
 	return []any{p.Name, int64(len(p.Spec.Mutations)), paramKind(p.Spec.ParamKind), ageOf(p, now)}
@@ -312,7 +323,8 @@ func paramKind(k *admissionregistrationv1.ParamKind) string {
 	return k.APIVersion + "/" + k.Kind
 }
 
-var policyBindingColumns = columns("Name", "PolicyName", "ParamRef", "Age")
+var policyBindingColumns = columns("Name", "PolicyName=PolicyName indicates the policy definition which the policy binding binded to",
+	"ParamRef=ParamRef indicates the param resource which sets the configuration param", "Age")
 
 func validatingPolicyBindingRow(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding, now metav1.Time) []any {
 	return []any{b.Name, b.Spec.PolicyName, paramRef(b.Spec.ParamRef), ageOf(b, now)}
@@ -334,7 +346,8 @@ func paramRef(r *admissionregistrationv1.ParamRef) string {
 	return r.Namespace + "/" + r.Name
 }
 
-var flowSchemaColumns = columns("Name", "PriorityLevel", "MatchingPrecedence:integer", "DistinguisherMethod", "Age", "MissingPL")
+var flowSchemaColumns = columns("Name", "PriorityLevel@spec.priorityLevelConfiguration.name", "MatchingPrecedence@spec.matchingPrecedence", "DistinguisherMethod@spec.distinguisherMethod", "Age",
+	"MissingPL=references a broken or non-existent PriorityLevelConfiguration")
 
 func flowSchemaRow(f *flowcontrolv1.FlowSchema, now metav1.Time) []any {
 	method, missing := none, "?"
@@ -349,23 +362,24 @@ func flowSchemaRow(f *flowcontrolv1.FlowSchema, now metav1.Time) []any {
 	return []any{f.Name, f.Spec.PriorityLevelConfiguration.Name, int64(f.Spec.MatchingPrecedence), method, ageOf(f, now), missing}
 }
 
-var priorityLevelColumns = columns("Name", "Type", "NominalConcurrencyShares", "Queues", "HandSize", "QueueLengthLimit", "Age")
+var priorityLevelColumns = columns("Name", "Type@spec.type", "NominalConcurrencyShares@spec.limited.nominalConcurrencyShares", "Queues@spec.limited.limitResponse.queuing.queues",
+	"HandSize@spec.limited.limitResponse.queuing.handSize", "QueueLengthLimit@spec.limited.limitResponse.queuing.queueLengthLimit", "Age")
 
 func priorityLevelRow(p *flowcontrolv1.PriorityLevelConfiguration, now metav1.Time) []any {
 	var shares, queues, hand, length any = none, none, none, none
 	if l := p.Spec.Limited; l != nil {
-		shares = strconv.Itoa(int(deref(l.NominalConcurrencyShares)))
+		shares = int64(deref(l.NominalConcurrencyShares))
 		if q := l.LimitResponse.Queuing; q != nil {
-			queues, hand, length = strconv.Itoa(int(q.Queues)), strconv.Itoa(int(q.HandSize)), strconv.Itoa(int(q.QueueLengthLimit))
+			queues, hand, length = int64(q.Queues), int64(q.HandSize), int64(q.QueueLengthLimit)
 		}
 	}
 	if e := p.Spec.Exempt; e != nil && e.NominalConcurrencyShares != nil {
-		shares = strconv.Itoa(int(*e.NominalConcurrencyShares))
+		shares = int64(*e.NominalConcurrencyShares)
 	}
 	return []any{p.Name, string(p.Spec.Type), shares, queues, hand, length, ageOf(p, now)}
 }
 
-var apiServiceColumns = columns("Name", "Service", "Available", "Age")
+var apiServiceColumns = columns("Name", "Service=The reference to the service that hosts this API endpoint.", "Available=Whether this service is available.", "Age")
 
 func apiServiceRow(a *apiregistrationv1.APIService, now metav1.Time) []any {
 	service, available := "Local", string(apiregistrationv1.ConditionUnknown)
@@ -383,7 +397,7 @@ func apiServiceRow(a *apiregistrationv1.APIService, now metav1.Time) []any {
 	return []any{a.Name, service, available, ageOf(a, now)}
 }
 
-var resourceClaimColumns = columns("Name", "State", "Age")
+var resourceClaimColumns = columns("Name", "State=A summary of the current state (allocated, pending, reserved, etc.).", "Age")
 
 func resourceClaimRow(c *resourcev1.ResourceClaim, now metav1.Time) []any {
 	var states []string
@@ -403,7 +417,7 @@ func resourceClaimRow(c *resourcev1.ResourceClaim, now metav1.Time) []any {
 	return []any{c.Name, strings.Join(states, ","), ageOf(c, now)}
 }
 
-var resourceSliceColumns = columns("Name", "Node", "Driver", "Pool", "Age")
+var resourceSliceColumns = columns("Name", "Node@spec.nodeName", "Driver@spec.driver", "Pool@spec.pool.name", "Age")
 
 func resourceSliceRow(s *resourcev1.ResourceSlice, now metav1.Time) []any {
 	return []any{s.Name, deref(s.Spec.NodeName), s.Spec.Driver, s.Spec.Pool.Name, ageOf(s, now)}

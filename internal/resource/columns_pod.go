@@ -8,7 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var podColumns = columns("Name", "Ready", "Status", "Restarts", "Age", "+IP", "+Node", "+Nominated Node", "+Readiness Gates")
+var podColumns = columns("Name", "Ready=The aggregate readiness state of this pod for accepting traffic.", "Status=The aggregate status of the containers in this pod.",
+	"Restarts=The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.", "Age",
+	"+IP@status.podIP", "+Node@spec.nodeName", "+Nominated Node@status.nominatedNodeName", "+Readiness Gates@spec.readinessGates")
 
 func podRow(p *corev1.Pod, now metav1.Time) []any {
 	s := summarizePod(p)

@@ -27,7 +27,8 @@ func selectorText(s *metav1.LabelSelector) string {
 	return selector.String()
 }
 
-var deploymentColumns = columns("Name", "Ready", "Up-to-date:integer", "Available:integer", "Age", "+Containers", "+Images", "+Selector")
+var deploymentColumns = columns("Name", "Ready=Number of the pod with ready state", "Up-to-date@status.updatedReplicas", "Available@status.availableReplicas", "Age",
+	"+Containers=Names of each container in the template.", "+Images=Images referenced by each container in the template.", "+Selector@spec.selector")
 
 func deploymentRow(d *appsv1.Deployment, now metav1.Time) []any {
 	return []any{
@@ -36,7 +37,8 @@ func deploymentRow(d *appsv1.Deployment, now metav1.Time) []any {
 	}
 }
 
-var replicaSetColumns = columns("Name", "Desired:integer", "Current:integer", "Ready:integer", "Age", "+Containers", "+Images", "+Selector")
+var replicaSetColumns = columns("Name", "Desired:integer@spec.replicas", "Current:integer@status.replicas", "Ready:integer@status.readyReplicas", "Age",
+	"+Containers=Names of each container in the template.", "+Images=Images referenced by each container in the template.", "+Selector@spec.selector")
 
 func replicaSetRow(r *appsv1.ReplicaSet, now metav1.Time) []any {
 	return []any{
@@ -45,7 +47,9 @@ func replicaSetRow(r *appsv1.ReplicaSet, now metav1.Time) []any {
 	}
 }
 
-var daemonSetColumns = columns("Name", "Desired:integer", "Current:integer", "Ready:integer", "Up-to-date:integer", "Available:integer", "Node Selector", "Age", "+Containers", "+Images", "+Selector")
+var daemonSetColumns = columns("Name", "Desired:integer@status.desiredNumberScheduled", "Current:integer@status.currentNumberScheduled", "Ready:integer@status.numberReady",
+	"Up-to-date:integer@status.updatedNumberScheduled", "Available:integer@status.numberAvailable", "Node Selector@spec.template.spec.nodeSelector", "Age",
+	"+Containers=Names of each container in the template.", "+Images=Images referenced by each container in the template.", "+Selector@spec.selector")
 
 func daemonSetRow(d *appsv1.DaemonSet, now metav1.Time) []any {
 	s := &d.Status
@@ -56,7 +60,7 @@ func daemonSetRow(d *appsv1.DaemonSet, now metav1.Time) []any {
 	}
 }
 
-var statefulSetColumns = columns("Name", "Ready", "Age", "+Containers", "+Images")
+var statefulSetColumns = columns("Name", "Ready=Number of the pod with ready state", "Age", "+Containers=Names of each container in the template.", "+Images=Images referenced by each container in the template.")
 
 func statefulSetRow(s *appsv1.StatefulSet, now metav1.Time) []any {
 	return []any{
@@ -65,7 +69,7 @@ func statefulSetRow(s *appsv1.StatefulSet, now metav1.Time) []any {
 	}
 }
 
-var controllerRevisionColumns = columns("Name", "Controller", "Revision:integer", "Age")
+var controllerRevisionColumns = columns("Name", "Controller=Controller of the object", "Revision@revision", "Age")
 
 func controllerRevisionRow(r *appsv1.ControllerRevision, now metav1.Time) []any {
 	controller := none
@@ -80,7 +84,8 @@ func controllerRevisionRow(r *appsv1.ControllerRevision, now metav1.Time) []any 
 	return []any{r.Name, controller, r.Revision, ageOf(r, now)}
 }
 
-var jobColumns = columns("Name", "Status", "Completions", "Duration", "Age", "+Containers", "+Images", "+Selector")
+var jobColumns = columns("Name", "Status=Status of the job.", "Completions@status.succeeded", "Duration=Time required to complete the job.", "Age",
+	"+Containers=Names of each container in the template.", "+Images=Images referenced by each container in the template.", "+Selector@spec.selector")
 
 func jobRow(j *batchv1.Job, now metav1.Time) []any {
 	var completions string
@@ -133,7 +138,8 @@ func jobStatus(j *batchv1.Job) string {
 	return "Running"
 }
 
-var cronJobColumns = columns("Name", "Schedule", "Timezone", "Suspend:boolean", "Active:integer", "Last Schedule", "Age", "+Containers", "+Images", "+Selector")
+var cronJobColumns = columns("Name", "Schedule@spec.schedule", "Timezone@spec.timeZone", "Suspend:boolean@spec.suspend", "Active:integer@status.active", "Last Schedule@status.lastScheduleTime", "Age",
+	"+Containers=Names of each container in the template.", "+Images=Images referenced by each container in the template.", "+Selector@spec.jobTemplate.spec.selector")
 
 func cronJobRow(c *batchv1.CronJob, now metav1.Time) []any {
 	last := none
@@ -155,7 +161,8 @@ func title(b bool) string {
 	return "False"
 }
 
-var disruptionBudgetColumns = columns("Name", "Min Available", "Max Unavailable", "Allowed Disruptions:integer", "Age")
+var disruptionBudgetColumns = columns("Name", "Min Available=The minimum number of pods that must be available.", "Max Unavailable=The maximum number of pods that may be unavailable.",
+	"Allowed Disruptions:integer=Calculated number of pods that may be disrupted at this time.", "Age")
 
 func disruptionBudgetRow(p *policyv1.PodDisruptionBudget, now metav1.Time) []any {
 	least, most := "N/A", "N/A"
@@ -168,7 +175,7 @@ func disruptionBudgetRow(p *policyv1.PodDisruptionBudget, now metav1.Time) []any
 	return []any{p.Name, least, most, int64(p.Status.DisruptionsAllowed), ageOf(p, now)}
 }
 
-var autoscalerColumns = columns("Name", "Reference", "Targets", "MinPods", "MaxPods:integer", "Replicas:integer", "Age")
+var autoscalerColumns = columns("Name", "Reference@spec.scaleTargetRef", "Targets@spec.metrics", "MinPods@spec.minReplicas", "MaxPods@spec.maxReplicas", "Replicas@status.currentReplicas", "Age")
 
 func autoscalerRow(h *autoscalingv2.HorizontalPodAutoscaler, now metav1.Time) []any {
 	least := unset

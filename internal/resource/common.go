@@ -85,6 +85,24 @@ func withStatusAndGeneration(unconditional bool) *Strategy {
 	return s
 }
 
+// dropping takes fields away that belong to features which are off, unless the old object has them: before anything else that
+// happens to a new state. old is nil on create.
+func (s *Strategy) dropping(drop func(obj, old runtime.Object)) {
+	create, update := s.PrepareCreate, s.PrepareUpdate
+	s.PrepareCreate = func(obj runtime.Object) {
+		drop(obj, nil)
+		if create != nil {
+			create(obj)
+		}
+	}
+	s.PrepareUpdate = func(obj, old runtime.Object) {
+		drop(obj, old)
+		if update != nil {
+			update(obj, old)
+		}
+	}
+}
+
 // setDefault writes value where the pointer is nil or holds the zero value.
 func setDefault[T comparable](field *T, value T) {
 	var zero T

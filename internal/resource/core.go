@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"crypto/tls"
 	"slices"
 	"strconv"
 
@@ -33,6 +34,7 @@ func namespaceStrategy() *Strategy {
 				Validate: checksBoth(validateNamespaceFinalize),
 			},
 		},
+		ValidateCreate: checks(validateNamespace),
 		ValidateStatus: checksBoth(validateNamespaceStatus),
 		ValidateName:   apivalidation.ValidateNamespaceName,
 		FieldNames:     []string{"status.phase"},
@@ -95,6 +97,8 @@ func eventStrategy() *Strategy {
 // newEventStrategy is for events as events.k8s.io shows them.
 func newEventStrategy() *Strategy {
 	s := eventStrategy()
+	s.ValidateCreate = checks(validateEventsEvent)
+	s.ValidateUpdate = checksBoth(validateEventsEventUpdate)
 	s.FieldAliases = map[string]string{"reportingController": "reportingComponent"}
 	for _, name := range []string{"kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"} {
 		s.FieldAliases["regarding."+name] = "involvedObject." + name
@@ -107,6 +111,16 @@ func secretStrategy() *Strategy {
 	s.Default = on(defaultSecret)
 	s.ValidateCreate = checks(validateSecret)
 	s.ValidateUpdate = checksBoth(validateSecretUpdate)
+	s.Warnings = func(obj, _ runtime.Object) []string {
+		secret := obj.(*corev1.Secret)
+		if secret.Type != corev1.SecretTypeTLS {
+			return nil
+		}
+		if _, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]); err != nil {
+			return []string{err.Error()}
+		}
+		return nil
+	}
 	s.FieldNames = []string{"type"}
 	s.Fields = func(obj runtime.Object) fields.Set {
 		return fields.Set{"type": string(obj.(*corev1.Secret).Type)}

@@ -34,6 +34,9 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 	}
 	setPointer(&spec.RevisionHistoryLimit, 10)
 	defaultTemplate(&spec.Template)
+	if d.Annotations[appsv1.DeprecatedTemplateGeneration] == "" {
+		setTemplateGeneration(d, 0) // whoever writes the object writes this as well
+	}
 }
 
 func defaultStatefulSet(s *appsv1.StatefulSet) {

@@ -6,6 +6,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -126,9 +127,21 @@ func csiDriverStrategy() *Strategy {
 	s := plain(false)
 	s.Default = on(defaultCSIDriver)
 	s.PrepareUpdate = onBoth(func(d, old *storagev1.CSIDriver) {
-		setGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec.TokenRequests, old.Spec.TokenRequests) ||
-			!equalPointers(d.Spec.RequiresRepublish, old.Spec.RequiresRepublish) || !equalPointers(d.Spec.SELinuxMount, old.Spec.SELinuxMount))
+		setGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec, old.Spec))
 	})
+	s.dropping(func(obj, old runtime.Object) {
+		// CSIDriver's way to keep pods off nodes without it is off (KEP-5030).
+		if old == nil || old.(*storagev1.CSIDriver).Spec.PreventPodSchedulingIfMissing == nil {
+			obj.(*storagev1.CSIDriver).Spec.PreventPodSchedulingIfMissing = nil
+		}
+	})
+	s.Warnings = func(obj, _ runtime.Object) []string {
+		d := obj.(*storagev1.CSIDriver)
+		if len(d.Spec.TokenRequests) > 0 && d.Spec.ServiceAccountTokenInSecrets == nil {
+			return []string{"spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes"}
+		}
+		return nil
+	}
 	s.ValidateCreate = checks(validateCSIDriver)
 	s.ValidateUpdate = checksBoth(validateCSIDriverUpdate)
 	return s
@@ -177,6 +190,16 @@ func priorityClassStrategy() *Strategy {
 func leaseStrategy() *Strategy {
 	s := plain(false)
 	s.AllowCreateOnUpdate = true
+	s.dropping(func(obj, old runtime.Object) {
+		// CoordinatedLeaderElection is off.
+		spec := &obj.(*coordinationv1.Lease).Spec
+		if old == nil || old.(*coordinationv1.Lease).Spec.Strategy == nil {
+			spec.Strategy = nil
+		}
+		if old == nil || old.(*coordinationv1.Lease).Spec.PreferredHolder == nil {
+			spec.PreferredHolder = nil
+		}
+	})
 	s.ValidateCreate = checks(validateLease)
 	s.ValidateUpdate = checksBoth(validateLeaseUpdate)
 	return s

@@ -24,12 +24,25 @@ func serviceStrategy() *Strategy {
 		ValidateUpdate: checksBoth(validateServiceUpdate),
 		ValidateStatus: checksBoth(validateServiceStatus),
 		ValidateName:   apivalidation.NameIsDNSLabel,
+		Warnings:       serviceWarnings,
 		FieldNames:     []string{"spec.clusterIP", "spec.type"},
 		Fields: func(obj runtime.Object) fields.Set {
 			s := obj.(*corev1.Service)
 			return fields.Set{"spec.clusterIP": s.Spec.ClusterIP, "spec.type": string(s.Spec.Type)}
 		},
 	}
+}
+
+func serviceWarnings(obj, _ runtime.Object) []string {
+	s := obj.(*corev1.Service)
+	var out []string
+	if len(s.Spec.ExternalIPs) > 0 {
+		out = append(out, "spec.externalIPs is deprecated and may no longer be implemented in some clusters")
+	}
+	if d := s.Spec.TrafficDistribution; d != nil && *d == corev1.ServiceTrafficDistributionPreferClose {
+		out = append(out, `spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"`)
+	}
+	return out
 }
 
 func prepareServiceUpdate(s, old *corev1.Service) {

@@ -2,12 +2,11 @@ package resource
 
 import (
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -295,13 +294,28 @@ func validateStatefulSetSpec(spec *appsv1.StatefulSetSpec, path *field.Path) fie
 	if err != nil {
 		errs = append(errs, field.Invalid(path.Child("selector"), spec.Selector, ""))
 	} else {
-		// The pods' own rules are not checked here, as upstream: the claims' volumes come only with the pods.
 		errs = append(errs, selectsTemplate(selector, &spec.Template, template)...)
-		errs = append(errs, metavalidation.ValidateLabels(spec.Template.Labels, template.Child("labels"))...)
-		errs = append(errs, apivalidation.ValidateAnnotations(spec.Template.Annotations, template.Child("annotations"))...)
+		errs = append(errs, validatePodTemplate(withClaims(&spec.Template, spec.VolumeClaimTemplates), template)...)
 	}
 	errs = append(errs, runsForever(&spec.Template, template, "StatefulSet")...)
 	return append(errs, optionalNonNegative(spec.RevisionHistoryLimit, path.Child("revisionHistoryLimit"))...)
+}
+
+// withClaims is the template with the volumes that the claims bring: they come first, and in place of others of their name.
+func withClaims(t *corev1.PodTemplateSpec, claims []corev1.PersistentVolumeClaim) *corev1.PodTemplateSpec {
+	t = t.DeepCopy()
+	var volumes []corev1.Volume
+	for _, c := range claims {
+		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.Name}}
+		volumes = append(volumes, corev1.Volume{Name: c.Name, VolumeSource: source})
+	}
+	for _, v := range t.Spec.Volumes {
+		if !slices.ContainsFunc(claims, func(c corev1.PersistentVolumeClaim) bool { return c.Name == v.Name }) {
+			volumes = append(volumes, v)
+		}
+	}
+	t.Spec.Volumes = volumes
+	return t
 }
 
 func validateStatefulSetStrategies(spec *appsv1.StatefulSetSpec, path *field.Path) field.ErrorList {
@@ -383,6 +397,6 @@ func validateStatefulSetStatus(set, old *appsv1.StatefulSet) field.ErrorList {
 	errs = append(errs, optionalNonNegative(s.CollisionCount, path.Child("collisionCount"))...)
 	errs = append(errs, atMost(path, s.Replicas, aboveReplicas, count{"readyReplicas", s.ReadyReplicas}, count{"currentReplicas", s.CurrentReplicas},
 		count{"updatedReplicas", s.UpdatedReplicas}, count{"availableReplicas", s.AvailableReplicas})...)
-	errs = append(errs, atMost(path, s.ReadyReplicas, aboveReady, count{"availableReplicas", s.AvailableReplicas})...)
+	errs = append(errs, atMost(path, s.ReadyReplicas, "cannot be greater than status.readyReplicas", count{"availableReplicas", s.AvailableReplicas})...)
 	return append(errs, notDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }

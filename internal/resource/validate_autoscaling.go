@@ -152,7 +152,7 @@ func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList
 		})
 	}
 	expected := fields[m.Type]
-	if !slices.Contains(present, expected) {
+	if expected != "" && !slices.Contains(present, expected) {
 		errs = append(errs, field.Required(at.Child(expected), "must populate information for the given metric source"))
 	}
 	if len(present) != 1 {

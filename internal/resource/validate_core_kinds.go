@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
@@ -134,10 +133,12 @@ func validateNamespaceStatus(n, _ *corev1.Namespace) field.ErrorList {
 	return nil
 }
 
-func validateNamespaceFinalize(n, _ *corev1.Namespace) field.ErrorList {
+func validateNamespaceFinalize(n, _ *corev1.Namespace) field.ErrorList { return validateNamespace(n) }
+
+func validateNamespace(n *corev1.Namespace) field.ErrorList {
 	var errs field.ErrorList
-	for i, f := range n.Spec.Finalizers {
-		at := specPath.Child("finalizers").Index(i)
+	at := specPath.Child("finalizers")
+	for _, f := range n.Spec.Finalizers {
 		errs = append(errs, validateQualified(string(f), at)...)
 		if !strings.Contains(string(f), "/") && f != corev1.FinalizerKubernetes && !slices.Contains([]string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}, string(f)) {
 			errs = append(errs, field.Invalid(at, f, "name is neither a standard finalizer name nor is it fully qualified"))
@@ -147,7 +148,7 @@ func validateNamespaceFinalize(n, _ *corev1.Namespace) field.ErrorList {
 }
 
 func validateNode(n *corev1.Node) field.ErrorList {
-	errs := validateTaints(n.Spec.Taints, specPath.Child("taints"))
+	errs := validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints")) // upstream's path
 	errs = append(errs, validatePodCIDRs(&n.Spec)...)
 	return append(errs, validateNodeResources(n)...)
 }
@@ -295,86 +296,6 @@ func validateReplicationControllerStatus(r, _ *corev1.ReplicationController) fie
 	}
 	if s.AvailableReplicas > s.ReadyReplicas {
 		errs = append(errs, field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
-	}
-	return errs
-}
-
-// Events. Those written through events.k8s.io must be whole; older clients leave fields out.
-const (
-	maxEventReason     = 128
-	maxEventNote       = 1024
-	maxEventController = 128
-)
-
-func validateEvent(e *corev1.Event) field.ErrorList {
-	errs := validateEventNamespace(e)
-	if e.EventTime.IsZero() {
-		return errs
-	}
-	// An eventTime marks an event of the new kind, whatever version wrote it.
-	if e.ReportingController == "" {
-		errs = append(errs, field.Required(field.NewPath("reportingController"), ""))
-	}
-	errs = append(errs, validateQualified(e.ReportingController, field.NewPath("reportingController"))...)
-	if e.ReportingInstance == "" {
-		errs = append(errs, field.Required(field.NewPath("reportingInstance"), ""))
-	}
-	if len(e.ReportingInstance) > maxEventController {
-		errs = append(errs, field.TooLong(field.NewPath("reportingInstance"), "", maxEventController))
-	}
-	if e.Action == "" {
-		errs = append(errs, field.Required(field.NewPath("action"), ""))
-	}
-	if len(e.Action) > maxEventReason {
-		errs = append(errs, field.TooLong(field.NewPath("action"), "", maxEventReason))
-	}
-	if e.Reason == "" {
-		errs = append(errs, field.Required(field.NewPath("reason"), ""))
-	}
-	if len(e.Reason) > maxEventReason {
-		errs = append(errs, field.TooLong(field.NewPath("reason"), "", maxEventReason))
-	}
-	if len(e.Message) > maxEventNote {
-		errs = append(errs, field.TooLong(field.NewPath("message"), "", maxEventNote))
-	}
-	return errs
-}
-
-// validateEventNamespace: an event lies in the namespace of what it is about; events about the cluster's objects in
-// default or kube-system.
-func validateEventNamespace(e *corev1.Event) field.ErrorList {
-	at := field.NewPath("involvedObject", "namespace")
-	if e.InvolvedObject.Namespace == "" {
-		if e.Namespace != metav1.NamespaceNone && e.Namespace != metav1.NamespaceDefault && e.Namespace != metav1.NamespaceSystem {
-			return field.ErrorList{field.Invalid(at, e.InvolvedObject.Namespace, "does not match event.namespace")}
-		}
-		return invalids(field.NewPath("namespace"), e.Namespace, apivalidation.ValidateNamespaceName(e.Namespace, false))
-	}
-	if e.Namespace != e.InvolvedObject.Namespace {
-		return field.ErrorList{field.Invalid(at, e.InvolvedObject.Namespace, "does not match event.namespace")}
-	}
-	return nil
-}
-
-func validateEventUpdate(e, old *corev1.Event) field.ErrorList {
-	errs := validateEvent(e)
-	if old.EventTime.IsZero() || e.EventTime.IsZero() {
-		return errs
-	}
-	// Of a new event only its series changes.
-	if e.EventTime.UnixNano()/1000 != old.EventTime.UnixNano()/1000 {
-		errs = append(errs, validateImmutable(e.EventTime, old.EventTime, field.NewPath("eventTime"))...)
-	}
-	for _, f := range []struct {
-		name    string
-		is, was any
-	}{
-		{"involvedObject", e.InvolvedObject, old.InvolvedObject}, {"reason", e.Reason, old.Reason}, {"message", e.Message, old.Message},
-		{"source", e.Source, old.Source}, {"firstTimestamp", e.FirstTimestamp, old.FirstTimestamp}, {"lastTimestamp", e.LastTimestamp, old.LastTimestamp},
-		{"count", e.Count, old.Count}, {"type", e.Type, old.Type}, {"action", e.Action, old.Action}, {"related", e.Related, old.Related},
-		{"reportingController", e.ReportingController, old.ReportingController}, {"reportingInstance", e.ReportingInstance, old.ReportingInstance},
-	} {
-		errs = append(errs, validateImmutable(f.is, f.was, field.NewPath(f.name))...)
 	}
 	return errs
 }

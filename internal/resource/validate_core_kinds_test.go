@@ -26,7 +26,7 @@ func TestCoreNetworkingAndPolicyKindsAreValidated(t *testing.T) {
 		{"a name", "Service", "spec: {type: ExternalName}", []string{"spec.externalName: Required value"}},
 		{"an unknown type", "Service", "spec: {type: X, ports: [{port: 80}]}", []string{`spec.type: Unsupported value: "X"`}},
 		{"a loopback address", "Service", "spec: {externalIPs: [127.0.0.1], ports: [{port: 80}]}", []string{`spec.externalIPs[0]: Invalid value: "127.0.0.1": may not be in the loopback range (127.0.0.0/8, ::1/128)`}},
-		{"ranges without balancer", "Service", "spec: {loadBalancerSourceRanges: [1.2.3.0/24], ports: [{port: 80}]}", []string{"spec.loadBalancerSourceRanges: Forbidden: may only be used when `type` is 'LoadBalancer'"}},
+		{"ranges without balancer", "Service", "spec: {loadBalancerSourceRanges: [1.2.3.0/24], ports: [{port: 80}]}", []string{"spec.LoadBalancerSourceRanges: Forbidden: may only be used when `type` is 'LoadBalancer'"}},
 		{"a ConfigMap with a bad key", "ConfigMap", "data: {'a/b': c}", []string{`data[a/b]: Invalid value: "a/b": a valid config key must consist of`}},
 		{"a key in both", "ConfigMap", "data: {a: b}\nbinaryData: {a: YQ==}", []string{`data[a]: Invalid value: "a": duplicate of key present in binaryData`}},
 		{"a TLS Secret without key", "Secret", "type: kubernetes.io/tls\ndata: {tls.crt: YQ==}", []string{"data[tls.key]: Required value"}},

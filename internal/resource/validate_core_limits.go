@@ -148,17 +148,25 @@ var quotaScopes = []corev1.ResourceQuotaScope{
 	corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeCrossNamespacePodAffinity, corev1.ResourceQuotaScopeVolumeAttributesClass,
 }
 
-// scopeFits says whether a resource may be counted in a scope: best-effort pods have no compute resources to count.
+// podQuotas are the standard resources that are counted of pods and can be narrowed to some of them.
+var podQuotas = []corev1.ResourceName{
+	corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
+	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
+}
+
+// scopeFits says whether a resource may be counted in a scope: best-effort pods have no compute resources to count. Resources
+// with a domain or group in their name are counted in any.
 func scopeFits(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
-	kind, ok := QuotaKind(name)
-	pods := ok && kind.Resource == "pods" && kind.Group == ""
-	switch scope {
-	case corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
-		return name == corev1.ResourcePods || scope == corev1.ResourceQuotaScopeCrossNamespacePodAffinity && pods
-	case corev1.ResourceQuotaScopeVolumeAttributesClass:
-		return ok && kind.Resource == "persistentvolumeclaims"
+	if strings.Contains(string(name), "/") {
+		return true
 	}
-	return pods
+	switch scope {
+	case corev1.ResourceQuotaScopeBestEffort:
+		return name == corev1.ResourcePods
+	case corev1.ResourceQuotaScopeVolumeAttributesClass:
+		return name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceRequestsStorage
+	}
+	return slices.Contains(podQuotas, name)
 }
 
 func validateQuotaScopes(q *corev1.ResourceQuota) field.ErrorList {
@@ -172,7 +180,6 @@ func validateQuotaScopes(q *corev1.ResourceQuota) field.ErrorList {
 		for _, name := range slices.Sorted(maps.Keys(q.Spec.Hard)) {
 			if !scopeFits(scope, name) {
 				errs = append(errs, field.Invalid(at, q.Spec.Scopes, "unsupported scope applied to resource"))
-				break
 			}
 		}
 	}
@@ -199,12 +206,11 @@ func validateQuotaSelector(q *corev1.ResourceQuota) field.ErrorList {
 		for _, name := range slices.Sorted(maps.Keys(q.Spec.Hard)) {
 			if slices.Contains(quotaScopes, r.ScopeName) && !scopeFits(r.ScopeName, name) {
 				errs = append(errs, field.Invalid(at, q.Spec.ScopeSelector, "unsupported scope applied to resource"))
-				break
 			}
 		}
 		valued := r.ScopeName == corev1.ResourceQuotaScopePriorityClass || r.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass
 		if !valued && r.Operator != corev1.ScopeSelectorOpExists {
-			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
+			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
 		}
 		switch r.Operator {
 		case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:

@@ -226,7 +226,7 @@ func validateLoadBalancerFields(s *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if len(s.Spec.LoadBalancerSourceRanges) > 0 {
-		at := specPath.Child("loadBalancerSourceRanges")
+		at := specPath.Child("LoadBalancerSourceRanges")
 		if !balanced {
 			errs = append(errs, field.Forbidden(at, onlyForLoadBalancer))
 		}
@@ -267,7 +267,7 @@ func validateTrafficPolicies(s *corev1.Service) field.ErrorList {
 		errs = append(errs, notSupportedUnless(*p, specPath.Child("internalTrafficPolicy"), corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
 	}
 	if d := s.Spec.TrafficDistribution; d != nil {
-		errs = append(errs, notSupportedUnless(*d, specPath.Child("trafficDistribution"), corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameNode, corev1.ServiceTrafficDistributionPreferSameZone)...)
+		errs = append(errs, notSupportedUnless(*d, specPath.Child("trafficDistribution"), corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)...)
 	}
 	return errs
 }

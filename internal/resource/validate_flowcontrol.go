@@ -61,7 +61,7 @@ func validateFlowConditions(conditions []flowcontrolv1.FlowSchemaCondition) fiel
 		}
 		seen[c.Type] = true
 		if c.Type == "" {
-			errs = append(errs, field.Required(at.Index(i).Child("type"), "must not be empty"))
+			errs = append(errs, field.Required(at.Index(i).Child("type"), ""))
 		}
 	}
 	return errs
@@ -268,7 +268,7 @@ func validateLevelConditions(conditions []flowcontrolv1.PriorityLevelConfigurati
 		}
 		seen[c.Type] = true
 		if c.Type == "" {
-			errs = append(errs, field.Required(at.Index(i).Child("type"), "must not be empty"))
+			errs = append(errs, field.Required(at.Index(i).Child("type"), ""))
 		}
 	}
 	return errs
@@ -302,6 +302,8 @@ func validateLimited(l *flowcontrolv1.LimitedPriorityLevelConfiguration, at *fie
 		} else {
 			errs = append(errs, validateQueuing(queuing, response.Child("queuing"))...)
 		}
+	case "":
+		errs = append(errs, field.Required(response.Child("type"), ""))
 	default:
 		errs = append(errs, field.NotSupported(response.Child("type"), l.LimitResponse.Type, []flowcontrolv1.LimitResponseType{flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject}))
 	}

@@ -340,6 +340,11 @@ func validateIPAddressUpdate(a, old *networkingv1.IPAddress) field.ErrorList {
 	return validateImmutable(a.Spec.ParentRef, old.Spec.ParentRef, specPath.Child("parentRef"))
 }
 
+func isCIDR(text string) bool {
+	_, err := netip.ParsePrefix(text)
+	return err == nil
+}
+
 func validateServiceCIDR(c *networkingv1.ServiceCIDR) field.ErrorList {
 	at, cidrs := specPath.Child("cidrs"), c.Spec.CIDRs
 	if len(cidrs) == 0 {
@@ -349,7 +354,7 @@ func validateServiceCIDR(c *networkingv1.ServiceCIDR) field.ErrorList {
 		return field.ErrorList{field.Invalid(at, c.Spec, "may only hold up to 2 values")}
 	}
 	var errs field.ErrorList
-	if len(cidrs) == 2 && strings.Contains(cidrs[0], ":") == strings.Contains(cidrs[1], ":") {
+	if len(cidrs) == 2 && isCIDR(cidrs[0]) && isCIDR(cidrs[1]) && strings.Contains(cidrs[0], ":") == strings.Contains(cidrs[1], ":") {
 		errs = append(errs, field.Invalid(at, c.Spec, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/96"))
 	}
 	for i, cidr := range cidrs {

@@ -254,8 +254,10 @@ func validateCSIDriver(d *storagev1.CSIDriver) field.ErrorList {
 			}
 		}
 	}
-	for i, m := range spec.VolumeLifecycleModes {
-		errs = append(errs, notSupportedUnless(m, specPath.Child("volumeLifecycleModes").Index(i), storagev1.VolumeLifecycleEphemeral, storagev1.VolumeLifecyclePersistent)...)
+	for _, m := range spec.VolumeLifecycleModes {
+		if m != storagev1.VolumeLifecyclePersistent && m != storagev1.VolumeLifecycleEphemeral {
+			errs = append(errs, field.NotSupported(specPath.Child("volumeLifecycleModes"), m, []string{"Persistent", "Ephemeral"}))
+		}
 	}
 	if spec.SELinuxMount == nil {
 		errs = append(errs, field.Required(specPath.Child("seLinuxMount"), ""))

@@ -69,6 +69,14 @@ func setTemplateGeneration(d *appsv1.DaemonSet, generation int64) {
 func statefulSetStrategy() *Strategy {
 	s := withStatusAndGeneration(true)
 	s.Default = on(defaultStatefulSet)
+	s.dropping(func(obj, old runtime.Object) {
+		// MaxUnavailableStatefulSet is off.
+		if r := obj.(*appsv1.StatefulSet).Spec.UpdateStrategy.RollingUpdate; r != nil {
+			if old == nil || old.(*appsv1.StatefulSet).Spec.UpdateStrategy.RollingUpdate == nil || old.(*appsv1.StatefulSet).Spec.UpdateStrategy.RollingUpdate.MaxUnavailable == nil {
+				r.MaxUnavailable = nil
+			}
+		}
+	})
 	s.ValidateCreate = checks(validateStatefulSet)
 	s.ValidateUpdate = checksBoth(validateStatefulSetUpdate)
 	s.ValidateStatus = checksBoth(validateStatefulSetStatus)

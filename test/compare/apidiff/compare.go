@@ -35,6 +35,8 @@ func compare(a, b *answer) []difference {
 		if causes := compareCauses(x, y); len(causes) > 0 {
 			return append(out, causes...)
 		}
+		sortCauses(x)
+		sortCauses(y)
 	}
 	return append(out, compareValues(x, y, "")...)
 }
@@ -75,9 +77,46 @@ func causes(v any) map[string]string {
 	list, _ := dig(details, "causes").([]any)
 	for _, c := range list {
 		data, _ := json.Marshal(c)
-		out[fmt.Sprintf("%s %v %s", general(fmt.Sprint(dig(c, "field"))), dig(c, "reason"), general(fmt.Sprint(dig(c, "message"))))] = string(data)
+		out[fmt.Sprintf("%s %v %s", general(fmt.Sprint(dig(c, "field"))), dig(c, "reason"), general(maskObjects(fmt.Sprint(dig(c, "message")))))] = string(data)
 	}
 	return out
+}
+
+// sortCauses takes the order out of what validation found, where it found several things: upstream walks maps in random order. What
+// the message says then is the same list.
+func sortCauses(v any) {
+	details, _ := dig(v, "details").(map[string]any)
+	list, _ := dig(details, "causes").([]any)
+	for _, c := range list {
+		if m, ok := c.(map[string]any); ok {
+			m["message"] = maskObjects(fmt.Sprint(m["message"]))
+		}
+	}
+	slices.SortFunc(list, func(a, b any) int { return strings.Compare(compact(a), compact(b)) })
+	m, ok := v.(map[string]any)
+	if !ok {
+		return
+	}
+	if message, ok := m["message"].(string); ok {
+		if m["message"] = maskObjects(message); len(list) > 1 {
+			m["message"] = "<causes>"
+		}
+	}
+}
+
+// maskObjects takes whole objects out of a message: upstream shows its internal types, which have no names but Go's.
+func maskObjects(s string) string {
+	for _, open := range []string{"{", "[", `"{`} {
+		start := strings.Index(s, "alid value: "+open)
+		if start < 0 {
+			continue
+		}
+		closing := map[string]string{"{": "}", "[": "]", `"{`: `}"`}[open]
+		if end := strings.LastIndex(s, closing+": "); end > start {
+			s = s[:start] + "alid value: {}" + s[end+len(closing):]
+		}
+	}
+	return s
 }
 
 func dig(v any, key string) any {
@@ -160,11 +199,5 @@ func general(s string) string {
 	s = inQuotes.ReplaceAllString(s, "Q")
 	s = indexed.ReplaceAllString(s, "[]")
 	s = digits.ReplaceAllString(s, "0")
-	if i := strings.Index(s, ": Invalid value: "); i > 0 && strings.Contains(s[i:], "{") {
-		// A whole object stands in the message.
-		if j := strings.LastIndex(s, "}: "); j > i {
-			s = s[:i] + ": Invalid value: {}: " + s[j+3:]
-		}
-	}
 	return s
 }

@@ -135,7 +135,7 @@ type answer struct {
 }
 
 func (s *server) send(ctx context.Context, r request) (*answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 120*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, r.method, s.base+r.path, bytes.NewReader(r.body))
 	if err != nil {
@@ -235,7 +235,7 @@ func freePort() int {
 }
 
 func until(ctx context.Context, what string, done func() bool) error {
-	deadline := time.Now().Add(90 * time.Second)
+	deadline := time.Now().Add(240 * time.Second)
 	for !done() {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%s: not in time", what)

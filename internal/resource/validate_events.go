@@ -1,0 +1,135 @@
+package resource
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Limits of events, as the API reference gives them.
+const (
+	maxEventText = 128
+	maxEventNote = 1024
+	minSeries    = 2
+)
+
+// validateEvent checks an event of the core group. An eventTime marks one that is written as events.k8s.io wants it.
+func validateEvent(e *corev1.Event) field.ErrorList {
+	if e.EventTime.IsZero() {
+		return validateEventNamespace(e)
+	}
+	return validateNewEvent(e, "reportingComponent")
+}
+
+func validateEventUpdate(e, _ *corev1.Event) field.ErrorList { return validateEvent(e) }
+
+// validateEventsEvent checks an event that was written through events.k8s.io: whole, and without what is deprecated there.
+func validateEventsEvent(e *corev1.Event) field.ErrorList {
+	var errs field.ErrorList
+	if e.EventTime.IsZero() {
+		errs = append(errs, validateEventNamespace(e)...)
+		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
+	} else {
+		errs = append(errs, validateNewEvent(e, "reportingController")...)
+	}
+	if e.Type != corev1.EventTypeNormal && e.Type != corev1.EventTypeWarning {
+		errs = append(errs, field.Invalid(field.NewPath("type"), "", "has invalid value: "+e.Type))
+	}
+	for _, old := range []struct {
+		name string
+		set  bool
+	}{
+		{"firstTimestamp", !e.FirstTimestamp.IsZero()}, {"lastTimestamp", !e.LastTimestamp.IsZero()}, {"count", e.Count != 0}, {"source", e.Source != corev1.EventSource{}},
+	} {
+		if old.set {
+			errs = append(errs, field.Invalid(field.NewPath(old.name), "", "needs to be unset"))
+		}
+	}
+	return append(errs, validateSeries(e.Series)...)
+}
+
+// validateEventsEventUpdate: of an event of the new kind only its series changes.
+func validateEventsEventUpdate(e, old *corev1.Event) field.ErrorList {
+	var errs field.ErrorList
+	if e.EventTime.IsZero() {
+		errs = append(errs, validateEventNamespace(e)...)
+	} else {
+		errs = append(errs, validateNewEvent(e, "reportingController")...)
+	}
+	errs = append(errs, validateSeries(e.Series)...)
+	if e.EventTime.UnixNano()/1000 != old.EventTime.UnixNano()/1000 {
+		errs = append(errs, validateImmutable(e.EventTime, old.EventTime, field.NewPath("eventTime"))...)
+	}
+	for _, f := range []struct {
+		name    string
+		is, was any
+	}{
+		{"involvedObject", e.InvolvedObject, old.InvolvedObject}, {"reason", e.Reason, old.Reason}, {"message", e.Message, old.Message},
+		{"source", e.Source, old.Source}, {"firstTimestamp", e.FirstTimestamp, old.FirstTimestamp}, {"lastTimestamp", e.LastTimestamp, old.LastTimestamp},
+		{"count", e.Count, old.Count}, {"type", e.Type, old.Type}, {"action", e.Action, old.Action}, {"related", e.Related, old.Related},
+		{"reportingController", e.ReportingController, old.ReportingController}, {"reportingInstance", e.ReportingInstance, old.ReportingInstance},
+	} {
+		errs = append(errs, validateImmutable(f.is, f.was, field.NewPath(f.name))...)
+	}
+	return errs
+}
+
+func validateSeries(s *corev1.EventSeries) field.ErrorList {
+	var errs field.ErrorList
+	if s != nil && s.Count < minSeries {
+		errs = append(errs, field.Invalid(field.NewPath("series", "count"), "", fmt.Sprintf("should be at least %d", minSeries)))
+	}
+	if s != nil && s.LastObservedTime.IsZero() {
+		errs = append(errs, field.Required(field.NewPath("series", "lastObservedTime"), ""))
+	}
+	return errs
+}
+
+// validateNewEvent checks what makes an event of the new kind; reporter is what the version calls who reports.
+func validateNewEvent(e *corev1.Event, reporter string) field.ErrorList {
+	var errs field.ErrorList
+	if e.InvolvedObject.Namespace == "" && !clusterEvents(e.Namespace) {
+		errs = append(errs, field.Invalid(field.NewPath("involvedObject", "namespace"), "", "does not match event.namespace"))
+	}
+	if e.ReportingController == "" {
+		errs = append(errs, field.Required(field.NewPath(reporter), ""))
+	}
+	errs = append(errs, validateQualified(e.ReportingController, field.NewPath(reporter))...)
+	for _, text := range []struct{ name, value string }{{"reportingInstance", e.ReportingInstance}, {"action", e.Action}, {"reason", e.Reason}} {
+		if text.value == "" {
+			errs = append(errs, field.Required(field.NewPath(text.name), ""))
+		}
+		errs = append(errs, eventText(text.value, maxEventText, field.NewPath(text.name))...)
+	}
+	return append(errs, eventText(e.Message, maxEventNote, field.NewPath("message"))...)
+}
+
+func eventText(text string, most int, at *field.Path) field.ErrorList {
+	if len(text) <= most {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, "", fmt.Sprintf("can have at most %d characters", most))}
+}
+
+// clusterEvents: events about what has no namespace lie there.
+func clusterEvents(namespace string) bool {
+	return namespace == metav1.NamespaceNone || namespace == metav1.NamespaceDefault || namespace == metav1.NamespaceSystem
+}
+
+// validateEventNamespace: an event lies in the namespace of what it is about.
+func validateEventNamespace(e *corev1.Event) field.ErrorList {
+	at := field.NewPath("involvedObject", "namespace")
+	if e.InvolvedObject.Namespace == "" {
+		if !clusterEvents(e.Namespace) {
+			return field.ErrorList{field.Invalid(at, e.InvolvedObject.Namespace, "does not match event.namespace")}
+		}
+		return invalids(field.NewPath("namespace"), e.Namespace, apivalidation.ValidateNamespaceName(e.Namespace, false))
+	}
+	if e.Namespace != e.InvolvedObject.Namespace {
+		return field.ErrorList{field.Invalid(at, e.InvolvedObject.Namespace, "does not match event.namespace")}
+	}
+	return nil
+}
