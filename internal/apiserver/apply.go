@@ -20,19 +20,24 @@ import (
 type applied struct {
 	*unstructured.Unstructured
 	duplicates []error // fields that the document sets twice
+	strict     error   // the same as one error
 }
 
 // decodeApplied reads the YAML (or JSON) of an apply.
 func decodeApplied(data []byte) (applied, error) {
 	a := applied{Unstructured: &unstructured.Unstructured{Object: map[string]any{}}}
-	strictErr := yaml.UnmarshalStrict(data, &a.Object)
+	doc, err := yaml.YAMLToJSON(data)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &a.Object)
+	}
+	if err != nil {
+		return a, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+	}
+	strictErr := yaml.UnmarshalStrict(data, &map[string]any{})
 	if strictErr == nil {
 		return a, nil
 	}
-	a.Object = map[string]any{}
-	if err := yaml.Unmarshal(data, &a.Object); err != nil {
-		return a, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
-	}
+	a.strict = strictErr
 	for line := range strings.SplitSeq(strictErr.Error(), "\n") {
 		if strings.Contains(line, "already set in map") {
 			a.duplicates = append(a.duplicates, errors.New(strings.TrimSpace(line)))
@@ -54,6 +59,9 @@ func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Obj
 	if a.GetManagedFields() != nil {
 		return nil, apierrors.NewBadRequest("metadata.managedFields must be nil")
 	}
+	if p.validation == metav1.FieldValidationStrict && len(a.duplicates) > 0 {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", a.strict))
+	}
 	if p.validation != metav1.FieldValidationStrict {
 		_ = op.reportStrict(a.duplicates, p.validation) // a warning, whatever comes after
 	}
@@ -74,9 +82,6 @@ func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Obj
 		return nil, err
 	}
 	unknown := op.unknownFields(a)
-	if p.validation == metav1.FieldValidationStrict {
-		unknown = append(a.duplicates, unknown...)
-	}
 	if err := op.reportStrict(unknown, p.validation); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", err))
 	}

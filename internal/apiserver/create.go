@@ -193,7 +193,10 @@ func stampRequester(csr *certificatesv1.CertificateSigningRequest, user auth.Use
 }
 
 // invalidKind is what an answer calls an invalid object; events are those of the core group, whichever version wrote them.
-func (op *operation) invalidKind() schema.GroupKind {
+func (op *operation) invalidKind(obj runtime.Object) schema.GroupKind {
+	if op.endpoint.custom != nil {
+		return obj.GetObjectKind().GroupVersionKind().GroupKind() // as it calls itself
+	}
 	kind := op.endpoint.gvk.GroupKind()
 	if alias := op.endpoint.kind.Alias; alias != (schema.GroupResource{}) {
 		kind.Group = alias.Group
@@ -219,7 +222,7 @@ func (op *operation) prepareCreate(ctx context.Context, obj runtime.Object) erro
 		errs = append(errs, r.strategy.ValidateCreate(obj)...)
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(op.invalidKind(), meta.GetName(), errs)
+		return apierrors.NewInvalid(op.invalidKind(obj), meta.GetName(), errs)
 	}
 	a := op.attributes(admission.Create, obj, nil)
 	a.Name = meta.GetName()

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,23 +33,26 @@ func (op *operation) decodeCustom(media string, data []byte, validation string) 
 	}
 	u := &unstructured.Unstructured{}
 	duplicates, err := kjson.UnmarshalStrict(doc, &u.Object)
-	if err != nil || u.Object == nil {
-		if err == nil {
-			err = errors.New("the body is no object")
+	if err != nil {
+		if _, noObject := findKind(doc); noObject != nil {
+			err = noObject
 		}
 		return nil, unrecognized(op.gvk, data, fmt.Errorf("couldn't get version/kind; json parse error: %w", err))
 	}
 	if u.GetKind() == "" {
-		return nil, op.notHandled(runtime.NewMissingKindErr(string(doc)))
-	}
-	if got := u.GroupVersionKind().GroupVersion(); got != op.gvk.GroupVersion() {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", got, op.gvk.GroupVersion()))
+		return nil, unrecognized(op.gvk, data, runtime.NewMissingKindErr(string(doc)))
 	}
 	unknown, err := op.endpoint.custom.Take(u)
 	if err != nil {
 		return nil, op.notHandled(err)
 	}
-	return u, reportFields(append(append(strict, duplicates...), unknown...), op.gvk, validation, op.warn)
+	if err := reportFields(append(append(strict, duplicates...), unknown...), op.gvk, validation, op.warn); err != nil {
+		return nil, err
+	}
+	if got := u.GroupVersionKind().GroupVersion(); got != op.gvk.GroupVersion() {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", got, op.gvk.GroupVersion()))
+	}
+	return u, nil
 }
 
 // notHandled is upstream's answer to a body that is not what it should be.
@@ -83,9 +87,6 @@ func (op *operation) takeCustom(obj runtime.Object) (runtime.Object, error) {
 func (op *operation) decodePatchedCustom(doc []byte, p patchRequest) (runtime.Object, error) {
 	u := &unstructured.Unstructured{}
 	strict, err := kjson.UnmarshalStrict(doc, &u.Object)
-	if err == nil && u.Object == nil {
-		err = errors.New("the patched document is null")
-	}
 	if err == nil && u.GetKind() == "" {
 		err = runtime.NewMissingKindErr(string(doc))
 	}
@@ -95,7 +96,7 @@ func (op *operation) decodePatchedCustom(doc []byte, p patchRequest) (runtime.Ob
 		strict = append(strict, unknown...)
 	}
 	if err == nil {
-		err = op.reportStrict(strict, p.validation)
+		err = op.reportStrict(append(p.double, strict...), p.validation)
 	}
 	if err != nil {
 		return nil, invalidPatch(string(doc), err)
@@ -113,8 +114,36 @@ func (op *operation) unknownCustomFields(a applied) []error {
 }
 
 // errUnsupportedCustomPatch: there are no patch strategies for custom resources.
-var errUnsupportedCustomPatch = apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "", schema.GroupResource{}, "",
-	"the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml", 0, false)
+var errUnsupportedCustomPatch = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType,
+	Reason:  metav1.StatusReasonUnsupportedMediaType,
+	Message: "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"}}
+
+// checkCustom is check for a custom kind, whose refusals say which kind it is.
+func (c *call) checkCustom() error {
+	e, info := c.endpoint, c.info
+	if e.custom.Definition().Terminating() && info.verb == "create" {
+		return errTerminating(e.resource, info.verb)
+	}
+	if info.subresource == "" {
+		return nil
+	}
+	if !e.hasSubresource(info.subresource) || info.hasRest {
+		return apierrors.NewNotFound(e.resource, info.name)
+	}
+	if !e.allows(info.verb, info.subresource) {
+		return apierrors.NewMethodNotSupported(e.resource, info.verb)
+	}
+	return nil
+}
+
+// reaches tells whether a path leads to a custom kind: with a namespace to a namespaced one, unless all of them are listed or watched.
+func (c *call) reaches() bool {
+	e, info := c.endpoint, c.info
+	if !e.kind.Namespaced {
+		return info.namespace == ""
+	}
+	return info.namespace != "" || info.verb == "list" || info.verb == "watch"
+}
 
 // errTerminating refuses new objects of a kind that is being removed.
 func errTerminating(resource schema.GroupResource, verb string) error {

@@ -195,11 +195,11 @@ func (c *customKinds) updateDefinition(ctx context.Context, name string, change 
 		return nil, errNoSuchPath
 	}
 	op := c.server.internal(e, "", name)
-	op.raw = true
+	op.raw, op.subresource, op.fieldManager = true, "status", componentManager(op.user.Name)
 	out, _, err := op.update(ctx, false, func(_ context.Context, old runtime.Object) (runtime.Object, error) {
 		crd := old.DeepCopyObject().(*apiextensionsv1.CustomResourceDefinition)
 		change(crd)
-		return crd, nil
+		return op.trackFields(old, crd), nil
 	})
 	if apierrors.IsNotFound(err) {
 		return nil, nil

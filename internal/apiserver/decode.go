@@ -3,6 +3,7 @@ package apiserver
 import (
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -120,7 +121,7 @@ func asJSON(media string, data []byte) (doc []byte, duplicates []error, err erro
 		return data, nil, nil
 	}
 	if err := yaml.UnmarshalStrict(data, &map[string]any{}); err != nil {
-		duplicates = append(duplicates, err)
+		duplicates = append(duplicates, errors.New(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")))
 	}
 	doc, err = yaml.YAMLToJSON(data)
 	if err != nil {
@@ -138,7 +139,9 @@ func reportFields(problems []error, want schema.GroupVersionKind, validation str
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", want.Kind, want.Version, want.Kind, runtime.NewStrictDecodingError(problems)))
 	}
 	for _, p := range problems {
-		warn(p.Error())
+		for line := range strings.SplitSeq(strings.TrimPrefix(p.Error(), "yaml: unmarshal errors:\n"), "\n") {
+			warn(strings.TrimSpace(line))
+		}
 	}
 	return nil
 }
@@ -180,8 +183,8 @@ func internalPackage(group string) string {
 // findKind reads the kind that a body says it is; an error means that it is no JSON object.
 func findKind(data []byte) (schema.GroupVersionKind, error) {
 	var t struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
+		APIVersion string `json:"apiVersion,omitempty"`
+		Kind       string `json:"kind,omitempty"`
 	}
 	if err := json.Unmarshal(data, &t); err != nil {
 		return schema.GroupVersionKind{}, err

@@ -77,6 +77,8 @@ func (op *operation) deleteOnce(ctx context.Context, key string, c current, opts
 	obj := c.obj.DeepCopyObject()
 	if hook := op.endpoint.hooks.deleting; hook != nil && accessor(obj).GetDeletionTimestamp() == nil {
 		hook(obj, op.server.now())
+		next, err := op.commitMark(ctx, key, c, obj)
+		return obj, false, next, err
 	}
 	switch op.markDeleted(obj, opts) {
 	case deletePending:

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/api/openapi"
 )
 
 // managerKey names a field manager: fields are owned per version, and per subresource.
@@ -54,17 +55,29 @@ func (op *operation) manager() (fieldManager, error) {
 	return m, nil
 }
 
-// typeConverter is the one that knows the kind; kinds without an apply configuration have one that looks at the values alone.
+// typeConverter is the one that knows the kind. Kinds without an apply configuration (definitions of custom resources, API services) have one
+// made of their published schema or, failing that, one that looks at the values alone.
 func (e *endpoint) typeConverter() managedfields.TypeConverter {
 	obj, err := api.Scheme.New(e.gvk)
 	if err != nil {
 		return managedfields.NewDeducedTypeConverter()
 	}
 	obj.GetObjectKind().SetGroupVersionKind(e.gvk)
-	if _, err := typeConverter().ObjectToTyped(obj); err != nil {
+	if _, err := typeConverter().ObjectToTyped(obj); err == nil {
+		return typeConverter()
+	}
+	models, err := openapi.Models(obj)
+	if err != nil {
 		return managedfields.NewDeducedTypeConverter()
 	}
-	return typeConverter()
+	converter, err := managedfields.NewTypeConverter(models, false)
+	if err != nil {
+		return managedfields.NewDeducedTypeConverter()
+	}
+	if _, err := converter.ObjectToTyped(obj); err != nil {
+		return managedfields.NewDeducedTypeConverter()
+	}
+	return converter
 }
 
 // resetFields are those that a write to this (sub)resource has no effect on, so that it does not come to own them.

@@ -76,7 +76,7 @@ func negotiate(r *http.Request, transforms transforms, stream bool) (format, err
 		}
 	}
 	if !found {
-		return f, notAcceptable(strings.Contains(accept, "as="))
+		return jsonFormat, notAcceptable(strings.Contains(accept, "as="))
 	}
 	f.pretty = f.media == mediaJSON && pretty(r)
 	if f.table() && r.URL.RawQuery != "" {
@@ -108,6 +108,32 @@ func accepted(media string, params map[string]string, transforms transforms, str
 		f.as, f.asVersion = as, version
 	}
 	return f, true
+}
+
+// negotiateCustom is for custom resources: they have no protobuf form, but their tables and metadata have.
+func negotiateCustom(r *http.Request, may transforms, stream bool) (format, error) {
+	f, err := negotiate(r, may, stream)
+	if err != nil {
+		return jsonFormat, notAcceptable(true)
+	}
+	if f.media != mediaProtobuf || f.as != "" {
+		return f, nil
+	}
+	var others []string
+	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
+		if media, params, err := mime.ParseMediaType(part); err != nil || media != mediaProtobuf || params["as"] != "" {
+			others = append(others, part)
+		}
+	}
+	if len(others) == 0 {
+		return format{media: mediaProtobuf}, notAcceptable(true)
+	}
+	narrowed := r.Clone(r.Context())
+	narrowed.Header.Set("Accept", strings.Join(others, ","))
+	if f, err = negotiate(narrowed, may, stream); err != nil {
+		return jsonFormat, notAcceptable(true)
+	}
+	return f, nil
 }
 
 // notAcceptable is upstream's 406, which comes in two forms: for whole media types, and for transformations.

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -64,8 +65,19 @@ func (op *operation) attributes(what admission.Operation, obj, old runtime.Objec
 	return a
 }
 
-// admit runs the mutating plugins. What they leave of managedFields must still be readable.
+// admit runs the mutating plugins. What they have put into a custom object need not fit its schema: it is pruned again.
 func (op *operation) admit(ctx context.Context, a *admission.Attributes) error {
+	if err := op.mutate(ctx, a); err != nil {
+		return err
+	}
+	if u, ok := a.Object.(*unstructured.Unstructured); ok && op.takesCustom() {
+		return op.endpoint.custom.Prune(u)
+	}
+	return nil
+}
+
+// mutate runs the mutating plugins. What they leave of managedFields must still be readable.
+func (op *operation) mutate(ctx context.Context, a *admission.Attributes) error {
 	if a.Object == nil || op.fieldManager == "" {
 		return op.forbidden(op.server.admission().Admit(ctx, a))
 	}
@@ -153,7 +165,7 @@ func (r *registry) load(ctx context.Context, key string, fresh bool) (c current,
 			if e, ok := reader.Snapshot().Get(key); ok && len(e.Stored) > 0 {
 				obj, err := r.objectOf(e)
 				if err != nil {
-					return current{}, false, fmt.Errorf("%s: %w", key, err)
+					return current{}, false, r.unreadable(key, err)
 				}
 				return current{obj: obj, stored: e.Stored, revision: e.Revision}, false, nil
 			}
@@ -174,9 +186,17 @@ func (r *registry) fromStore(kv *store.KeyValue) (current, error) {
 	}
 	obj, err := r.decode(kv.Value, kv.ModRevision)
 	if err != nil {
-		return current{}, fmt.Errorf("%s: %w", kv.Key, err)
+		return current{}, r.unreadable(kv.Key, err)
 	}
 	return current{obj: obj, stored: kv.Value, revision: kv.ModRevision}, nil
+}
+
+// unreadable names the object that can not be decoded. A conversion webhook's error says all itself.
+func (r *registry) unreadable(key string, err error) error {
+	if r.custom != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", key, err)
 }
 
 // settle makes the write visible to everybody who reads from the kind's cache.

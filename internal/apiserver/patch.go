@@ -30,7 +30,20 @@ type patchRequest struct {
 	kind       types.PatchType
 	data       []byte
 	force      bool
-	validation string // Strict, Warn or Ignore
+	validation string  // Strict, Warn or Ignore
+	double     []error // fields that the patch itself has twice
+}
+
+// doubleFields are those that a merge patch has twice; the patched document does not show them any more.
+func doubleFields(p patchRequest) []error {
+	if p.validation == metav1.FieldValidationIgnore {
+		return nil
+	}
+	strict, err := kjson.UnmarshalStrict(p.data, &map[string]any{})
+	if err != nil {
+		return nil // told by whoever applies it
+	}
+	return strict
 }
 
 // patch applies the patch to the named object. created tells that an apply made it.
@@ -93,6 +106,7 @@ func (op *operation) patchVersioned(old runtime.Object, gvk schema.GroupVersionK
 	case types.JSONPatchType:
 		doc, err = applyJSONPatch(doc, p.data)
 	case types.MergePatchType:
+		p.double = doubleFields(p)
 		doc, err = applyMergePatch(doc, p.data)
 	default:
 		return nil, errUnsupportedPatch
@@ -115,7 +129,7 @@ func (op *operation) decodePatched(doc []byte, like runtime.Object, gvk schema.G
 		err = notRegistered(got)
 	}
 	if err == nil {
-		err = op.reportStrict(strict, p.validation)
+		err = op.reportStrict(append(p.double, strict...), p.validation)
 	}
 	if err != nil {
 		return nil, invalidPatch(string(doc), err)

@@ -45,7 +45,7 @@ type hooks struct {
 	create func(ctx context.Context, t *txn, obj runtime.Object) error
 	update func(ctx context.Context, t *txn, obj, old runtime.Object) error
 	remove func(ctx context.Context, t *txn, old runtime.Object) error
-	// deleting may change what is about to be marked as being deleted, or removed.
+	// deleting marks an object that is not being deleted yet in the kind's own way, instead of the usual one.
 	deleting func(obj runtime.Object, now metav1.Time)
 }
 

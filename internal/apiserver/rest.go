@@ -56,6 +56,10 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		s.metrics.deprecated.WithLabelValues(e.gvr.Group, e.gvr.Version, e.gvr.Resource, info.subresource, "").Set(1)
 	}
 	if e.custom != nil {
+		if !c.reaches() {
+			notFoundPath(w)
+			return
+		}
 		if text := e.custom.DeprecationWarning(); text != "" {
 			c.warn(text)
 		}
@@ -74,8 +78,13 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		}
 	}
 	var err error
-	if c.f, err = negotiate(r, c.transforms(), info.verb == "watch"); err != nil {
-		respondError(w, jsonFormat, err)
+	if e.custom != nil {
+		c.f, err = negotiateCustom(r, c.transforms(), info.verb == "watch")
+	} else {
+		c.f, err = negotiate(r, c.transforms(), info.verb == "watch")
+	}
+	if err != nil {
+		respondError(w, c.f, err)
 		return
 	}
 	if err := c.serve(r.Context()); err != nil {
@@ -93,8 +102,10 @@ func (c *call) transforms() transforms {
 // check tells whether the endpoint has what the path asks for.
 func (c *call) check() error {
 	e, info := c.endpoint, c.info
-	if e.custom != nil && e.custom.Definition().Terminating() && info.verb == "create" {
-		return errTerminating(e.resource, info.verb)
+	if e.custom != nil {
+		if err := c.checkCustom(); err != nil {
+			return err
+		}
 	}
 	if info.subresource == "" {
 		if !e.kind.Namespaced && info.namespace != "" && e.gvr.Resource != "namespaces" {
@@ -386,6 +397,9 @@ func (c *call) servePatch(ctx context.Context) error {
 		return err
 	}
 	kind, err := patchType(c.r)
+	if c.endpoint.custom != nil && (err != nil || kind == types.StrategicMergePatchType) {
+		return errUnsupportedCustomPatch
+	}
 	if err != nil {
 		return err
 	}

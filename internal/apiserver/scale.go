@@ -259,7 +259,7 @@ func (op *operation) checkScale(scale *autoscalingv1.Scale, old runtime.Object) 
 	if err := op.checkUID(scale, accessor(old)); err != nil {
 		return err
 	}
-	if scale.Spec.Replicas < 0 {
+	if scale.Spec.Replicas < 0 && op.endpoint.custom == nil { // a custom object is validated as a whole
 		return apierrors.NewInvalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), scale.Name, field.ErrorList{
 			field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0")})
 	}

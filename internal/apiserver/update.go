@@ -206,7 +206,7 @@ func (op *operation) prepareUpdate(ctx context.Context, obj runtime.Object, c cu
 		errs = append(errs, validate(obj, c.obj)...)
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(op.invalidKind(), op.name, errs)
+		return apierrors.NewInvalid(op.invalidKind(obj), op.name, errs)
 	}
 	a := op.attributes(admission.Update, obj, c.obj)
 	if op.subresource == "scale" {

@@ -25,6 +25,25 @@ type CustomKind struct {
 	ListKind string
 	// V2 and V3 are the schemas for the two documents; nil publishes an object of anything. They are taken over.
 	V2, V3 *spec.Schema
+	// SelectableFields are the paths that field selectors may name besides those of metadata.
+	SelectableFields []string
+}
+
+// What the documents of custom kinds call themselves, as upstream's.
+const (
+	customTitle   = "Kubernetes CRD Swagger"
+	customVersion = "v0.1.0"
+)
+
+// optionGroups are the group versions whose DeleteOptions the documents of custom kinds name: all but those of extension itself, as upstream.
+func optionGroups() []schema.GroupVersion {
+	var list []schema.GroupVersion
+	for gvk := range api.Scheme.AllKnownTypes() {
+		if gvk.Kind == "DeleteOptions" && gvk.Group != "apiextensions.k8s.io" && gvk.Group != "apiregistration.k8s.io" {
+			list = append(list, gvk.GroupVersion())
+		}
+	}
+	return list
 }
 
 // definition is the name of a schema that is in the collection already; it stands where other routes have a Go type.
@@ -32,16 +51,19 @@ type definition string
 
 // CustomDocument is the version 3 document of a group version of custom kinds.
 func CustomDocument(gv schema.GroupVersion, kinds []CustomKind) (*spec3.OpenAPI, error) {
-	s, err := newSchemas(v3, gv)
+	s, err := newSchemas(v3, optionGroups()...)
 	if err != nil {
 		return nil, err
 	}
-	return document3(s, s.customRoutes(gv, kinds), Version), nil
+	doc := document3(s, s.customRoutes(gv, kinds), customVersion)
+	doc.Info.Title = customTitle
+	doc.Components.SecuritySchemes = nil
+	return doc, nil
 }
 
 // ExtendCustom adds the paths and definitions of a group version of custom kinds to the version 2 document.
 func ExtendCustom(doc *spec.Swagger, gv schema.GroupVersion, kinds []CustomKind) error {
-	s, err := newSchemas(v2, gv)
+	s, err := newSchemas(v2, optionGroups()...)
 	if err != nil {
 		return err
 	}
@@ -63,24 +85,27 @@ func CustomModels(k CustomKind) (map[string]*spec.Schema, error) {
 	}
 	models := maps.Clone(meta)
 	gvk := k.Kind.Kind
-	value := customSchema(v3, gvk, k.V3)
+	value := customSchema(v3, &k, k.V3)
 	models[customName(gvk)] = builderutil.WrapRefs(&value)
 	return models, nil
 }
 
 // metaModels are ObjectMeta and what it refers to; made once, shared.
-var metaModels = sync.OnceValues(func() (map[string]*spec.Schema, error) {
+var metaModels = sync.OnceValues(func() (map[string]*spec.Schema, error) { return Models(metav1.ObjectMeta{}) })
+
+// Models are the definitions of an API type and of all that it refers to, for server-side apply.
+func Models(obj any) (map[string]*spec.Schema, error) {
 	s, err := newSchemas(v3)
 	if err != nil {
 		return nil, err
 	}
-	s.addType(metav1.ObjectMeta{})
+	s.addType(obj)
 	models := map[string]*spec.Schema{}
 	for name, value := range s.done {
 		models[name] = &value
 	}
 	return models, nil
-})
+}
 
 // customName is what the definition of a custom kind is called: the group's parts in reverse, version, kind.
 func customName(gvk schema.GroupVersionKind) string {
@@ -104,7 +129,8 @@ func refTo(d dialect, name, description string) spec.Schema {
 }
 
 // customSchema completes a kind's schema: metadata, apiVersion and kind at the root and of embedded objects.
-func customSchema(d dialect, gvk schema.GroupVersionKind, from *spec.Schema) spec.Schema {
+func customSchema(d dialect, k *CustomKind, from *spec.Schema) spec.Schema {
+	gvk := k.Kind.Kind
 	out := spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}
 	if from != nil {
 		out = *from
@@ -113,7 +139,19 @@ func customSchema(d dialect, gvk schema.GroupVersionKind, from *spec.Schema) spe
 		completeEmbedded(d, &out)
 	}
 	out.AddExtension(extensionGVK, []any{map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}})
+	k.addSelectable(&out)
 	return out
+}
+
+func (k *CustomKind) addSelectable(s *spec.Schema) {
+	if len(k.SelectableFields) == 0 {
+		return
+	}
+	var list []any
+	for _, path := range k.SelectableFields {
+		list = append(list, map[string]any{"fieldPath": path})
+	}
+	s.AddExtension("x-kubernetes-selectable-fields", list)
 }
 
 func addTypeMeta(s *spec.Schema) {
@@ -121,42 +159,55 @@ func addTypeMeta(s *spec.Schema) {
 	s.SetProperty("kind", *spec.StringProperty().WithDescription(typeDocs["kind"]))
 }
 
+// completeEmbeddedRoot does for an embedded object what customSchema does for the whole one.
+func completeEmbeddedRoot(d dialect, s *spec.Schema) {
+	embedded, _ := s.Extensions.GetBool("x-kubernetes-embedded-resource")
+	preserves, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields")
+	if !embedded || preserves && d == v2 {
+		return
+	}
+	const conventions = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+	s.SetProperty("apiVersion", *spec.StringProperty().WithDescription(
+		"apiVersion defines the versioned schema of this representation of an object. More info: " + conventions + "#resources"))
+	s.SetProperty("kind", *spec.StringProperty().WithDescription(
+		"kind is a string value representing the type of this object. In CamelCase. More info: " + conventions + "#types-kinds"))
+	s.SetProperty("metadata", refTo(d, metaName, partialDocs["metadata"]))
+	for _, name := range []string{"kind", "apiVersion"} {
+		if !slices.Contains(s.Required, name) {
+			s.Required = append(s.Required, name)
+		}
+	}
+}
+
 // completeEmbedded does the same for x-kubernetes-embedded-resource anywhere below.
 func completeEmbedded(d dialect, s *spec.Schema) {
 	for name, p := range s.Properties {
 		completeEmbedded(d, &p)
-		if embedded, _ := p.Extensions.GetBool("x-kubernetes-embedded-resource"); embedded {
-			addTypeMeta(&p)
-			p.SetProperty("metadata", refTo(d, metaName, partialDocs["metadata"]))
-		}
+		completeEmbeddedRoot(d, &p)
 		s.Properties[name] = p
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		completeEmbeddedIn(d, s.Items.Schema)
+		completeEmbedded(d, s.Items.Schema)
+		completeEmbeddedRoot(d, s.Items.Schema)
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
-		completeEmbeddedIn(d, s.AdditionalProperties.Schema)
+		completeEmbedded(d, s.AdditionalProperties.Schema)
+		completeEmbeddedRoot(d, s.AdditionalProperties.Schema)
 	}
 }
 
-func completeEmbeddedIn(d dialect, s *spec.Schema) {
-	completeEmbedded(d, s)
-	if embedded, _ := s.Extensions.GetBool("x-kubernetes-embedded-resource"); embedded {
-		addTypeMeta(s)
-		s.SetProperty("metadata", refTo(d, metaName, partialDocs["metadata"]))
-	}
-}
-
-func (s *schemas) customList(gvk, list schema.GroupVersionKind) spec.Schema {
+func (s *schemas) customList(k *CustomKind, list schema.GroupVersionKind) spec.Schema {
+	gvk := k.Kind.Kind
 	s.addType(metav1.ListMeta{})
 	item := refTo(s.dialect, customName(gvk), "")
-	items := spec.ArrayProperty(&item).WithDescription("List of " + s.plurals[gvk] + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md")
+	items := spec.ArrayProperty(&item).WithDescription("List of " + k.Kind.Resource + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md")
 	out := spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}, Required: []string{"items"},
 		Description: list.Kind + " is a list of " + gvk.Kind}}
 	addTypeMeta(&out)
 	out.SetProperty("items", *items)
 	out.SetProperty("metadata", refTo(s.dialect, listMetaName, partialLists["metadata"]))
 	out.AddExtension(extensionGVK, []any{map[string]any{"group": list.Group, "version": list.Version, "kind": list.Kind}})
+	k.addSelectable(&out)
 	return out
 }
 
@@ -173,21 +224,24 @@ func (s *schemas) customRoutes(gv schema.GroupVersion, kinds []CustomKind) []rou
 		if s.dialect == v2 {
 			from = k.V2
 		}
-		s.plurals[gvk] = k.Kind.Resource
-		s.put(customName(gvk), customSchema(s.dialect, gvk, from))
-		s.put(customName(list), s.customList(gvk, list))
+		s.put(customName(gvk), customSchema(s.dialect, k, from))
+		s.put(customName(list), s.customList(k, list))
 		g.types[gvk], g.types[gv.WithKind(gvk.Kind+"List")] = definition(customName(gvk)), definition(customName(list))
 		for _, r := range g.kindRoutes(k.Kind) {
 			if strings.Contains(r.path, "/watch/") {
 				continue // upstream publishes none for custom kinds
 			}
+			r.tag = g.tag
+			r.params = slices.Clone(r.params)
+			for j := range r.params {
+				if r.params[j].name == "name" {
+					r.params[j].description = "name of the " + gvk.Kind
+				}
+			}
+			for j := range r.ops {
+				customOperation(&r.ops[j], gvk)
+			}
 			routes = append(routes, r)
-		}
-	}
-	for i := range routes {
-		routes[i].tag = g.tag
-		for j := range routes[i].ops {
-			customOperation(&routes[i].ops[j])
 		}
 	}
 	return liftParameters(routes)
@@ -198,8 +252,20 @@ var (
 	customPatches = []string{"application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"}
 )
 
-// customOperation narrows an operation to the forms that custom resources have.
-func customOperation(o *operation) {
+// atRevision is the parameter of reads.
+var atRevision = listParams[slices.IndexFunc(listParams, func(p parameter) bool { return p.name == "resourceVersion" })]
+
+// customOperation makes an operation what it is for custom resources.
+func customOperation(o *operation, gvk schema.GroupVersionKind) {
+	o.gvk = gvk
+	switch o.action {
+	case "list":
+		o.description = "list objects of kind " + gvk.Kind
+	case "get":
+		o.params = append(slices.Clone(o.params), atRevision)
+	case "deletecollection":
+		o.body, o.params = nil, append(slices.Clone(listParams), pretty)
+	}
 	o.produces = customTypes
 	if o.method == http.MethodPatch {
 		o.consumes = customPatches
@@ -215,6 +281,8 @@ func customOperation(o *operation) {
 func (s *schemas) put(name string, value spec.Schema) {
 	if s.dialect == v3 {
 		value = *builderutil.WrapRefs(&value)
+	} else {
+		value = withoutDefaults(value)
 	}
 	s.done[name] = value
 }

@@ -52,13 +52,11 @@ type schemas struct {
 	library map[string]common.OpenAPIDefinition
 	merge   map[string]*smdschema.Map
 	done    map[string]spec.Schema
-	// plurals are the resource names of custom kinds.
-	plurals map[schema.GroupVersionKind]string
 }
 
 // newSchemas is for one document. gvs nil means all group versions.
 func newSchemas(d dialect, gvs ...schema.GroupVersion) (*schemas, error) {
-	s := &schemas{dialect: d, library: map[string]common.OpenAPIDefinition{}, merge: map[string]*smdschema.Map{}, done: map[string]spec.Schema{}, plurals: map[schema.GroupVersionKind]string{}}
+	s := &schemas{dialect: d, library: map[string]common.OpenAPIDefinition{}, merge: map[string]*smdschema.Map{}, done: map[string]spec.Schema{}}
 	if gvs != nil {
 		s.gvks = map[schema.GroupVersion]bool{}
 		for _, gv := range gvs {

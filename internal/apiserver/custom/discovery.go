@@ -20,6 +20,7 @@ var (
 
 // Discovery is what discovery says of the kinds of established definitions.
 func Discovery(all []*apiextensionsv1.CustomResourceDefinition) []discovery.GroupVersion {
+	all = slices.SortedFunc(slices.Values(all), func(a, b *crd) int { return cmp.Compare(a.Name, b.Name) })
 	at := map[schema.GroupVersion]int{}
 	var list []discovery.GroupVersion
 	for _, c := range all {
@@ -37,9 +38,6 @@ func Discovery(all []*apiextensionsv1.CustomResourceDefinition) []discovery.Grou
 			}
 			list[n].Resources = append(list[n].Resources, resourcesOf(c, v)...)
 		}
-	}
-	for i := range list {
-		slices.SortFunc(list[i].Resources, func(a, b metav1.APIResource) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	return list
 }

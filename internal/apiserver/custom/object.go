@@ -89,20 +89,56 @@ func (v *Version) FromStored(stored runtime.Object) (runtime.Object, error) {
 // Take makes a client's document an object of this version: metadata must be well formed, fields that the schema does not have are
 // removed and told, defaults are filled in.
 func (v *Version) Take(u *unstructured.Unstructured) (unknown []error, err error) {
+	if gv := u.GroupVersionKind().GroupVersion(); gv != v.GVK().GroupVersion() {
+		return v.takeForeign(u)
+	}
 	s, err := v.structure()
 	if err != nil {
 		return nil, err
 	}
-	bad, paths := objectmeta.CoerceWithOptions(nil, u.Object, s, true, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
+	meta, found, paths, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{ReturnUnknownFieldPaths: true})
+	if err != nil {
+		return nil, err
+	}
+	bad, embedded := objectmeta.CoerceWithOptions(nil, u.Object, s, false, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
 	if bad != nil {
 		return nil, bad
 	}
-	paths = append(paths, v.prune(u, s, true)...)
+	if found {
+		if err := objectmeta.SetObjectMeta(u.Object, meta); err != nil {
+			return nil, err
+		}
+	}
+	paths = append(append(paths, embedded...), v.prune(u, s, true)...)
 	for _, path := range paths {
 		unknown = append(unknown, fmt.Errorf("unknown field %q", path))
 	}
 	v.Default(u)
 	return unknown, nil
+}
+
+// takeForeign tells what is wrong with an object of another version, which is refused later.
+func (v *Version) takeForeign(u *unstructured.Unstructured) (unknown []error, err error) {
+	gvk := u.GroupVersionKind()
+	if gvk.Group != v.GVK().Group {
+		return nil, nil
+	}
+	var s *structuralschema.Structural
+	if own, ok := v.def.Any(gvk.Version); ok {
+		if s, err = own.structure(); err != nil {
+			return nil, err
+		}
+	}
+	for _, path := range v.prune(u.DeepCopy(), s, true) {
+		unknown = append(unknown, fmt.Errorf("unknown field %q", path))
+	}
+	return unknown, nil
+}
+
+// Prune removes fields that the schema does not have from an object that an admission plugin has changed, and fills in defaults.
+func (v *Version) Prune(u *unstructured.Unstructured) error {
+	_, err := v.Take(u)
+	return err
 }
 
 // coerce checks metadata, at the root and of embedded objects; repair drops what is malformed instead of refusing it.

@@ -14,11 +14,14 @@ import (
 // OpenAPI describes the version to package openapi. The schemas are new ones.
 func (v *Version) OpenAPI() openapi.CustomKind {
 	k := openapi.CustomKind{Kind: v.Kind(), ListKind: v.def.listKind()}
+	for _, f := range v.spec.SelectableFields {
+		k.SelectableFields = append(k.SelectableFields, fieldName(f.JSONPath))
+	}
 	s, err := v.structure()
 	if err != nil || s == nil {
 		return k
 	}
-	k.V3 = s.ToKubeOpenAPI()
+	k.V3 = s.Unfold().ToKubeOpenAPI()
 	// Clients of version 2 would take what is not named for forbidden.
 	if !s.XPreserveUnknownFields && !v.preserves() {
 		k.V2 = structuralv2.ToStructuralOpenAPIV2(s).ToKubeOpenAPI()

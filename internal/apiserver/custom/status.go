@@ -19,6 +19,7 @@ type (
 
 // MarkDeleted is what becomes of a definition that somebody deletes: it waits for its objects to be removed.
 func MarkDeleted(c *crd, now metav1.Time) {
+	c.DeletionTimestamp = &now
 	if !apihelpers.CRDHasFinalizer(c, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		c.Finalizers = append(c.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
 	}

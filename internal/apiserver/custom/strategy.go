@@ -21,7 +21,7 @@ func (v *Version) Strategy() *resource.Strategy {
 		PrepareStatus:  func(obj, old runtime.Object) { prepareStatus(content(obj), content(old)) },
 		ValidateCreate: func(obj runtime.Object) field.ErrorList { return v.validate(content(obj)) },
 		ValidateUpdate: func(obj, old runtime.Object) field.ErrorList { return v.validateUpdate(content(obj), content(old)) },
-		ValidateStatus: func(obj, old runtime.Object) field.ErrorList { return v.validateUpdate(content(obj), content(old)) },
+		ValidateStatus: func(obj, old runtime.Object) field.ErrorList { return v.validateStatus(content(obj), content(old)) },
 	}
 	for _, f := range v.spec.SelectableFields {
 		s.FieldNames = append(s.FieldNames, fieldName(f.JSONPath))

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
@@ -36,7 +37,8 @@ func (v *Version) validate(u *unstructured.Unstructured) field.ErrorList {
 	}
 	errs = append(errs, objectmeta.Validate(nil, u.Object, s, false)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s, u.Object)...)
-	return append(errs, v.validateRules(u, nil, errs)...)
+	name := apivalidation.ValidateObjectMetaAccessor(u, v.def.namespaced(), apivalidation.NameIsDNSSubdomain, field.NewPath("metadata")) // told by who calls
+	return append(errs, v.validateRules(u, nil, append(name, errs...))...)
 }
 
 // validateUpdate holds a changed object to its schema. What was wrong before and has not changed may stay so (ratcheting, KEP-4008).
@@ -54,14 +56,49 @@ func (v *Version) validateUpdate(u, old *unstructured.Unstructured) field.ErrorL
 		errs = append(errs, validation.ValidateCustomResourceUpdate(nil, u.Object, old.Object, schema)...)
 		return append(errs, v.validateScale(u)...)
 	}
-	both := common.NewCorrelatedObject(u.Object, old.Object, &model.Structural{Structural: s})
+	both := correlated(u, old, s)
 	errs = append(errs, validation.ValidateCustomResourceUpdate(nil, u.Object, old.Object, schema, validation.WithRatcheting(both))...)
-	errs = append(errs, v.validateScale(u)...)
+	return append(errs, v.validateRest(u, old, s, errs, both)...)
+}
+
+func correlated(u, old *unstructured.Unstructured, s *structuralschema.Structural) *common.CorrelatedObject {
+	return common.NewCorrelatedObject(u.Object, old.Object, &model.Structural{Structural: s})
+}
+
+// validateStatus is validateUpdate for a change through the status subresource: only the status itself is held to its schema.
+func (v *Version) validateStatus(u, old *unstructured.Unstructured) field.ErrorList {
+	errs := v.validateType(u)
+	s, err := v.structure()
+	if err != nil {
+		return append(errs, field.InternalError(nil, err))
+	}
+	schema, err := v.status()
+	if err != nil {
+		return append(errs, field.InternalError(nil, err))
+	}
+	if status, ok := u.Object["status"]; ok && schema != nil {
+		var opts []validation.ValidationOption
+		if s != nil {
+			if both := correlated(u, old, s).Key("status"); both != nil {
+				opts = append(opts, validation.WithRatcheting(both))
+			}
+		}
+		errs = append(errs, validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, old.Object["status"], schema, opts...)...)
+	}
+	if s == nil {
+		return append(errs, v.validateScale(u)...)
+	}
+	return append(errs, v.validateRest(u, old, s, errs, correlated(u, old, s))...)
+}
+
+// validateRest is what the schema does not say by itself. found are the errors so far.
+func (v *Version) validateRest(u, old *unstructured.Unstructured, s *structuralschema.Structural, found field.ErrorList, both *common.CorrelatedObject) field.ErrorList {
+	errs := v.validateScale(u)
 	errs = append(errs, objectmeta.Validate(nil, u.Object, s, false)...)
 	if len(listtype.ValidateListSetsAndMaps(nil, s, old.Object)) == 0 {
 		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s, u.Object)...)
 	}
-	return append(errs, v.validateRules(u, old, errs, cel.WithRatcheting(both))...)
+	return append(errs, v.validateRules(u, old, append(found, errs...), cel.WithRatcheting(both))...)
 }
 
 func (v *Version) validateType(u *unstructured.Unstructured) (errs field.ErrorList) {
@@ -115,7 +152,7 @@ func (v *Version) validateScale(u *unstructured.Unstructured) (errs field.ErrorL
 		case err != nil:
 			errs = append(errs, field.Invalid(name, replicas, err.Error()))
 		case replicas < 0:
-			errs = append(errs, field.Invalid(name, replicas, apivalidation.IsNegativeErrorMsg))
+			errs = append(errs, field.Invalid(name, replicas, "should be a non-negative integer"))
 		case replicas > math.MaxInt32:
 			errs = append(errs, field.Invalid(name, replicas, "should be less than or equal to 2147483647"))
 		}

@@ -22,6 +22,7 @@ type Version struct {
 
 	structure func() (*structuralschema.Structural, error)
 	schema    func() (validation.SchemaValidator, error)
+	status    func() (validation.SchemaValidator, error) // of the status alone; nil when there is no schema for it
 	rules     func() (*cel.Validator, error)
 	columns   func() *table
 	models    func() (map[string]*kubespec.Schema, error)
@@ -31,6 +32,7 @@ func newVersion(d *Definition, spec *apiextensionsv1.CustomResourceDefinitionVer
 	v := &Version{def: d, spec: spec}
 	v.structure = sync.OnceValues(v.makeStructure)
 	v.schema = sync.OnceValues(v.makeSchema)
+	v.status = sync.OnceValues(v.makeStatusSchema)
 	v.rules = sync.OnceValues(v.makeRules)
 	v.columns = sync.OnceValue(v.makeTable)
 	v.models = sync.OnceValues(v.makeModels)
@@ -127,6 +129,19 @@ func (v *Version) makeSchema() (validation.SchemaValidator, error) {
 		return nil, fmt.Errorf("schema of %s: %w", v.GVK(), err)
 	}
 	return validator, nil
+}
+
+func (v *Version) makeStatusSchema() (validation.SchemaValidator, error) {
+	props, err := v.internalSchema()
+	if err != nil || props == nil {
+		return nil, err
+	}
+	status, ok := props.Properties["status"]
+	if !ok {
+		return nil, nil
+	}
+	validator, _, err := validation.NewSchemaValidator(&status)
+	return validator, err
 }
 
 // makeRules compiles the x-kubernetes-validations; nil when there are none.
