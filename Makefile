@@ -35,6 +35,7 @@ lint: ## format, vet, static checks
 
 unit: ## unit tests with the race detector
 	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 10m ./internal/... ./cmd/... ./test/arch/... ./examples/...
+	cd runtime && CGO_ENABLED=1 $(GO) test -tags inprocess ./shim github.com/containerd/go-runc
 
 e2e: build ## real clusters, real containers
 	CGO_ENABLED=0 $(GO) test -count=1 -timeout 20m ./test/e2e/... ./test/chaos/...

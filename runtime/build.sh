@@ -51,9 +51,14 @@ EOF
 chmod +x "$out/.pkg-config"
 
 CGO_ENABLED=0 $go build -trimpath -ldflags "$plain" -o "$out/containerd" ./containerd
-CGO_ENABLED=0 $go build -trimpath -ldflags "$plain" -tags 'no_grpc' -o "$out/containerd-shim-runc-v2" $module/cmd/containerd-shim-runc-v2
-CGO_ENABLED=1 PKG_CONFIG="$out/.pkg-config" CGO_CFLAGS="-O2 $include" CGO_LDFLAGS="-O2 $library" $go build -trimpath -tags 'seccomp netgo osusergo urfave_cli_no_docs' \
-	-ldflags '-s -w -linkmode external -extldflags "-static"' -o "$out/runc" github.com/opencontainers/runc
+
+# static TAGS OUTPUT PACKAGE: builds what contains runc's C code.
+static() {
+	CGO_ENABLED=1 PKG_CONFIG="$out/.pkg-config" CGO_CFLAGS="-O2 $include" CGO_LDFLAGS="-O2 $library" $go build -trimpath -tags "seccomp netgo osusergo $1" \
+		-ldflags "$plain -linkmode external -extldflags '-static'" -o "$out/$2" "$3"
+}
+static 'inprocess no_grpc runc_nocriu' containerd-shim-runc-v2 ./shim
+static 'urfave_cli_no_docs' runc github.com/opencontainers/runc
 names='containerd containerd-shim-runc-v2 runc pause'
 $cc -Os -static -s -o "$out/pause" pause/pause.c
 if [ -f cni/main.go ]; then

@@ -1,0 +1,3 @@
+module github.com/containerd/go-runc
+
+go 1.26.6

@@ -1,0 +1,54 @@
+// Command containerd-shim-runc-v2 is the parent of a pod's containers. Its services are containerd's own (the packages of the shim of
+// that name); what differs is the way to a container. runc's work is done in this process (../gorunc), and asking for a
+// shim costs one program start, not two: before Go begins, the process forks and the second half goes on as the shim (detach.c).
+//
+// Decision record: docs/adr/0015-runc-inside-the-shim.md.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+
+	"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2/manager"
+	_ "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2/task/plugin"
+	"github.com/containerd/containerd/v2/pkg/shim"
+	"github.com/containerd/containerd/v2/pkg/sys/reaper"
+	runc "github.com/containerd/go-runc"
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+)
+
+const name = "io.containerd.runc.v2"
+
+// libcontainer gives threads that enter a container's mount namespace back to the kernel. It cannot do so with the process's first
+// thread, by which /proc/self names the process: that one is kept for main.
+func init() { runtime.LockOSThread() }
+
+func main() {
+	if os.Args[len(os.Args)-1] == "start" {
+		serving, err := start(os.Args[1:], os.Stdin, os.Stdout)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v", name, err)
+			os.Exit(1)
+		}
+		if !serving {
+			return // another process serves this pod
+		}
+	}
+	go reap()
+	shim.RunShim(context.Background(), manager.NewShimManager(name), func(c *shim.Config) { c.NoReaper = true })
+}
+
+// reap takes the exit statuses of the pod's processes.
+func reap() {
+	died := make(chan os.Signal, 32)
+	signal.Notify(died, unix.SIGCHLD)
+	for range died {
+		if err := runc.Reap(reaper.Reap); err != nil {
+			log.L.WithError(err).Error("reap exit status")
+		}
+	}
+}
