@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,7 @@ type worker struct {
 	remote func(user string) (client.Interface, error)
 
 	runtime    *cri.Services
+	runtimePID func() int  // of the included runtime; nil where another one is used
 	kubeletTLS *tls.Config // where server is nil
 }
 
@@ -74,7 +76,7 @@ func (w *worker) startRuntime(ctx context.Context) (func() error, error) {
 	if err := images.EnsurePause(ctx, cri.DefaultSandboxImage, func() ([]byte, error) { return cri.Program("pause") }); err != nil {
 		return nil, err
 	}
-	w.runtime = r.Services
+	w.runtime, w.runtimePID = r.Services, r.PID
 	return func() error { r.Wait(); return nil }, nil
 }
 
@@ -138,7 +140,7 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 		ClusterDNS: []string{w.cfg.ServiceIP(10).String()}, ClusterDomain: w.cfg.ClusterDomain,
 		CgroupRoot: w.cfg.CgroupRoot, StaticPodPath: w.cfg.StaticPods, ManifestURL: w.cfg.ManifestURL,
 		Listen: w.cfg.KubeletListen, TLS: serving, MaxPods: w.cfg.MaxPods, LeaseDuration: w.cfg.NodeLeaseDuration.Duration, NodeIPs: []string{w.cfg.AdvertiseAddress}, NodeLabels: w.cfg.NodeLabels,
-		Logger: w.log.With("component", "kubelet"),
+		PIDs: w.pids(), Logger: w.log.With("component", "kubelet"),
 	})
 	if err != nil {
 		return nil, err
@@ -146,6 +148,15 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	return Background(func(ctx context.Context) error {
 		return alongside(ctx, background(events.Run), background(volumes.Run), agent.Run)
 	})(ctx)
+}
+
+// pids are the processes whose use of the machine /stats/summary tells.
+func (w *worker) pids() map[string]func() int {
+	pids := map[string]func() int{"kubelet": os.Getpid}
+	if w.runtimePID != nil {
+		pids["runtime"] = w.runtimePID
+	}
+	return pids
 }
 
 func (w *worker) startDNS(ctx context.Context) (func() error, error) {

@@ -33,6 +33,12 @@ func TestOnePodFromApplyToItsLog(t *testing.T) {
 	if log := c.kubectl("logs", "store"); !strings.Contains(log, "listening on :8080") {
 		t.Errorf("the log is %q", log)
 	}
+	summary := c.kubectl("get", "--raw", "/api/v1/nodes/one/proxy/stats/summary")
+	for _, name := range []string{"kubelet", "runtime"} {
+		if !strings.Contains(summary, `"name": "`+name+`"`) && !strings.Contains(summary, `"name":"`+name+`"`) {
+			t.Errorf("the node's summary does not tell of the process %s: %s", name, summary)
+		}
+	}
 	c.kubectl("delete", "pod", "store", "--timeout=30s")
 	if out, err := c.tryKubectl("", "get", "pod", "store"); err == nil || !strings.Contains(out, `pods "store" not found`) {
 		t.Errorf("after the deletion: %s", out)
