@@ -5,6 +5,7 @@ package controllers
 import (
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/controllers/accounts"
+	"github.com/knarr-project/knarr/internal/controllers/autoscale"
 	"github.com/knarr-project/knarr/internal/controllers/certificates"
 	"github.com/knarr-project/knarr/internal/controllers/daemonset"
 	"github.com/knarr-project/knarr/internal/controllers/deployment"
@@ -42,6 +43,7 @@ func All() []controller.Starter {
 		job.Job,
 		job.CronJob,
 		job.TTLAfterFinished,
+		autoscale.Horizontal,
 		policy.ResourceQuota,
 		policy.Disruption,
 		volume.Binder,
