@@ -211,7 +211,7 @@ func (c *scenario) list() {
 	case 1:
 		query.Set("limit", oneOf(c.r, []string{"1", "0", "-1", "x"}))
 	case 2:
-		query.Set(oneOf(c.r, []string{"resourceVersion", "resourceVersionMatch", "continue", "timeoutSeconds", "watch", "sendInitialEvents", "allowWatchBookmarks", "unknown"}), oneOf(c.r, []string{"0", "x", "-1", "", "Exact", "NotOlderThan", "false"}))
+		query.Set(oneOf(c.r, []string{"resourceVersion", "resourceVersionMatch", "continue", "timeoutSeconds", "sendInitialEvents", "allowWatchBookmarks", "unknown"}), oneOf(c.r, []string{"0", "x", "-1", "", "Exact", "NotOlderThan", "false"}))
 	}
 	if s := query.Get("labelSelector"); s == "case" || s == "!case" || s == "case!="+c.name {
 		query.Set("labelSelector", "case="+c.name) // others come and go
