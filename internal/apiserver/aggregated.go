@@ -4,18 +4,12 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
-	"net/http"
 	"slices"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
@@ -40,121 +34,6 @@ func (s *Server) aggregate(ctx context.Context) {
 	if err := s.remotes.Run(ctx); err != nil && ctx.Err() == nil {
 		s.log.Error("API services are not served", "err", err)
 	}
-}
-
-// Client gives a component access under an identity of its own.
-func (s *Server) Client(user auth.User) client.Interface {
-	local := &localClient{server: s, user: user}
-	return &routedClient{localClient: local, extension: sync.OnceValues(func() (client.Interface, error) {
-		return client.Remote(&rest.Config{Host: "https://extension.invalid", QPS: -1, Transport: extensionTransport{s, user}})
-	})}
-}
-
-// routedClient adds to the kinds of this server those that extension servers serve: for the garbage collector, namespaces' ends and
-// whoever else follows discovery.
-type routedClient struct {
-	*localClient
-	extension func() (client.Interface, error)
-}
-
-// of is the client for a group version.
-func (c *routedClient) of(res schema.GroupVersionResource) (client.Interface, error) {
-	if _, remote := c.server.remotes.Serves(res.GroupVersion()); remote {
-		return c.extension()
-	}
-	return c.localClient, nil
-}
-
-// extensionTransport sends requests of this process to extension servers, authorized like all others.
-type extensionTransport struct {
-	server *Server
-	user   auth.User
-}
-
-func (t extensionTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	remote, ok := t.server.remotes.Find(req.URL.Path)
-	if !ok {
-		return nil, errNoSuchPath
-	}
-	if err := t.server.authorize(req.Context(), requestAttributes(t.user, parseRequest(req))); err != nil {
-		return nil, err
-	}
-	if !remote.Available() {
-		return nil, apierrors.NewServiceUnavailable("service unavailable")
-	}
-	return remote.Send(req, t.user)
-}
-
-func (c *routedClient) Get(ctx context.Context, res schema.GroupVersionResource, namespace, name string, opts metav1.GetOptions, subresource ...string) (runtime.Object, error) {
-	to, err := c.of(res)
-	if err != nil {
-		return nil, err
-	}
-	return to.Get(ctx, res, namespace, name, opts, subresource...)
-}
-
-func (c *routedClient) List(ctx context.Context, res schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
-	to, err := c.of(res)
-	if err != nil {
-		return nil, err
-	}
-	return to.List(ctx, res, namespace, opts)
-}
-
-func (c *routedClient) Create(ctx context.Context, res schema.GroupVersionResource, namespace string, obj runtime.Object, opts metav1.CreateOptions, subresource ...string) (runtime.Object, error) {
-	to, err := c.of(res)
-	if err != nil {
-		return nil, err
-	}
-	return to.Create(ctx, res, namespace, obj, opts, subresource...)
-}
-
-func (c *routedClient) CreateSub(ctx context.Context, res schema.GroupVersionResource, namespace, name, subresource string, obj runtime.Object, opts metav1.CreateOptions) (runtime.Object, error) {
-	to, err := c.of(res)
-	if err != nil {
-		return nil, err
-	}
-	return to.CreateSub(ctx, res, namespace, name, subresource, obj, opts)
-}
-
-func (c *routedClient) Update(ctx context.Context, res schema.GroupVersionResource, obj runtime.Object, opts metav1.UpdateOptions, subresource ...string) (runtime.Object, error) {
-	to, err := c.of(res)
-	if err != nil {
-		return nil, err
-	}
-	return to.Update(ctx, res, obj, opts, subresource...)
-}
-
-func (c *routedClient) Patch(ctx context.Context, res schema.GroupVersionResource, namespace, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresource ...string) (runtime.Object, error) {
-	to, err := c.of(res)
-	if err != nil {
-		return nil, err
-	}
-	return to.Patch(ctx, res, namespace, name, pt, data, opts, subresource...)
-}
-
-func (c *routedClient) Delete(ctx context.Context, res schema.GroupVersionResource, namespace, name string, opts metav1.DeleteOptions) error {
-	to, err := c.of(res)
-	if err != nil {
-		return err
-	}
-	return to.Delete(ctx, res, namespace, name, opts)
-}
-
-func (c *routedClient) DeleteCollection(ctx context.Context, res schema.GroupVersionResource, namespace string, opts metav1.DeleteOptions, list metav1.ListOptions) error {
-	to, err := c.of(res)
-	if err != nil {
-		return err
-	}
-	return to.DeleteCollection(ctx, res, namespace, opts, list)
-}
-
-func (c *routedClient) View(ctx context.Context, res schema.GroupVersionResource, scope client.Scope) (client.View, error) {
-	to, err := c.of(res)
-	if err != nil {
-		return nil, err
-	}
-	return to.View(ctx, res, scope)
 }
 
 // Trust is what extension servers must know to believe who a request is from; they read it from the ConfigMap

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/knarr-project/knarr/internal/apiserver/audit"
 )
 
 // codeWriter remembers what metrics and audit want to know of a response.
@@ -14,6 +16,8 @@ type codeWriter struct {
 	written int64
 	// waited is how long the request stood in a queue.
 	waited time.Duration
+	// audit is the request's record.
+	audit *audit.Record
 	// began is called before the first byte of a response to a request that lives long.
 	began func(code int)
 }
@@ -50,3 +54,11 @@ func (w *codeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 func (w *codeWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+
+// recordOf is the audit record of the request that w answers; nil when there is none.
+func recordOf(w http.ResponseWriter) *audit.Record {
+	if cw, ok := w.(*codeWriter); ok {
+		return cw.audit
+	}
+	return nil
+}

@@ -10,39 +10,73 @@ import (
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
+	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// newHandler is the way of every HTTP request: recover, authenticate, impersonate, (audit), authorize, serve.
+// newHandler is the way of every HTTP request: recover, authenticate, begin the audit record, impersonate, authorize, serve.
 func (s *Server) newHandler() http.Handler {
 	mux := s.newMux()
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w, info := &codeWriter{ResponseWriter: rw}, parseRequest(r)
 		defer s.metrics.begin(w, info)()
-		defer s.recoverPanic(w, r)
+		defer s.finish(w, r)
 		header := w.Header()
-		header.Set("Audit-Id", auditID(r))
+		id := auditID(r)
+		header.Set("Audit-Id", id)
 		header.Set("Cache-Control", "no-cache, private")
-		user, err := s.identify(r, info)
+		user, err := s.authenticate(r)
 		if err != nil {
+			s.refuse(w, r, info, id, err)
+			return
+		}
+		ctx, cancel := s.bound(s.record(w, r, info, id, user), info)
+		defer cancel()
+		if user, err = s.admitUser(ctx, r, info, user); err != nil {
 			respondError(w, jsonFormat, err)
 			return
 		}
-		ctx := auth.WithUser(r.Context(), user)
-		ctx, cancel := s.bound(ctx, info)
-		defer cancel()
-		r = r.WithContext(ctx)
-		if remote, ok := s.remotes.Find(info.path); ok {
-			remote.Serve(w, r, user)
-			return
-		}
-		if info.isResource {
-			s.serveResource(w, r, info, user)
-			return
-		}
-		mux.ServeHTTP(w, r)
+		s.route(mux, w, r.WithContext(auth.WithUser(ctx, user)), info, user)
 	})
+}
+
+// route hands an authorized request to whoever serves its path.
+func (s *Server) route(mux *http.ServeMux, w http.ResponseWriter, r *http.Request, info *requestInfo, user auth.User) {
+	if remote, ok := s.remotes.Find(info.path); ok {
+		remote.Serve(w, r, user)
+		return
+	}
+	if info.isResource {
+		s.serveResource(w, r, info, user)
+		return
+	}
+	mux.ServeHTTP(w, r)
+}
+
+// record begins the request's audit record, if there is to be one.
+func (s *Server) record(w *codeWriter, r *http.Request, info *requestInfo, id string, user auth.User) context.Context {
+	if s.cfg.Audit == nil {
+		return r.Context()
+	}
+	a := requestAttributes(user, info)
+	rec := s.cfg.Audit.Begin(id, &a, r)
+	rec.Stage(auditv1.StageRequestReceived, 0)
+	w.audit = rec
+	if rec != nil && info.longRunning() {
+		w.began = func(code int) { rec.Stage(auditv1.StageResponseStarted, code) }
+	}
+	return audit.With(r.Context(), rec)
+}
+
+// refuse answers a request whose credentials are bad.
+func (s *Server) refuse(w *codeWriter, r *http.Request, info *requestInfo, id string, err error) {
+	s.log.Debug("a request is not authenticated", "path", r.URL.Path, "err", err)
+	s.metrics.authentication.WithLabelValues("failure").Inc()
+	a := requestAttributes(auth.User{}, info)
+	w.audit = s.cfg.Audit.Begin(id, &a, r)
+	respondError(w, jsonFormat, apierrors.NewUnauthorized("Unauthorized"))
 }
 
 // bound gives a request its end: a deadline or, where it lives as long as its ends want, that of the server.
@@ -55,18 +89,43 @@ func (s *Server) bound(ctx context.Context, info *requestInfo) (context.Context,
 	return ctx, func() { stop(); cancel() }
 }
 
-// identify finds out who the request is from, or is made in the name of, and whether they may make it.
-func (s *Server) identify(r *http.Request, info *requestInfo) (auth.User, error) {
-	user, err := s.authenticate(r)
+// admitUser finds out in whose name the request is made, and whether they may make it.
+func (s *Server) admitUser(ctx context.Context, r *http.Request, info *requestInfo, user auth.User) (auth.User, error) {
+	asked := r.Header.Get(impersonateUser) != ""
+	as, err := s.impersonate(ctx, r, user)
 	if err != nil {
-		s.log.Debug("a request is not authenticated", "path", r.URL.Path, "err", err)
-		s.metrics.authentication.WithLabelValues("failure").Inc()
-		return user, apierrors.NewUnauthorized("Unauthorized")
-	}
-	if user, err = s.impersonate(r.Context(), r, user); err != nil {
 		return user, err
 	}
-	return user, s.authorize(r.Context(), requestAttributes(user, info))
+	if asked {
+		audit.From(ctx).Impersonate(as)
+	}
+	return as, s.authorizeRequest(ctx, requestAttributes(as, info))
+}
+
+// authorizeRequest is authorize for requests, whose outcome is counted and recorded.
+func (s *Server) authorizeRequest(ctx context.Context, a auth.Attributes) error {
+	decision, reason, err := s.authorizer().Authorize(ctx, a)
+	rec := audit.From(ctx)
+	if decision == auth.Allow {
+		s.metrics.allowed.Inc()
+		rec.Annotate("authorization.k8s.io/decision", "allow")
+		rec.Annotate("authorization.k8s.io/reason", reason)
+		return nil
+	}
+	result := "no-opinion"
+	switch {
+	case err != nil:
+		result = "error"
+	case decision == auth.Deny:
+		result = "denied"
+	}
+	s.metrics.authorization.WithLabelValues(result).Inc()
+	if err != nil && reason == "" {
+		reason = err.Error()
+	}
+	rec.Annotate("authorization.k8s.io/decision", "forbid")
+	rec.Annotate("authorization.k8s.io/reason", reason)
+	return auth.Forbidden(a, reason)
 }
 
 // timeout is what the client asks for, but not more than the server allows.
@@ -86,17 +145,19 @@ func auditID(r *http.Request) string {
 	return uuid.NewString()
 }
 
-// recoverPanic answers 500 and logs; http.ErrAbortHandler passes, it is how a proxy breaks off.
-func (s *Server) recoverPanic(w http.ResponseWriter, r *http.Request) {
+// finish ends the request's record. A panic is answered with 500 and logged; http.ErrAbortHandler passes, it is how a proxy breaks off.
+func (s *Server) finish(w *codeWriter, r *http.Request) {
 	v := recover()
-	if v == nil {
+	if v == nil || v == http.ErrAbortHandler {
+		w.audit.Stage(auditv1.StageResponseComplete, max(w.code, http.StatusOK))
+		if v != nil {
+			panic(v)
+		}
 		return
-	}
-	if v == http.ErrAbortHandler {
-		panic(v)
 	}
 	s.log.Error("panic while serving", "method", r.Method, "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
 	respondError(w, jsonFormat, apierrors.NewInternalError(fmt.Errorf("this request caused apiserver to panic. Look in the logs for details")))
+	w.audit.Stage(auditv1.StagePanic, http.StatusInternalServerError)
 }
 
 func (s *Server) authenticate(r *http.Request) (auth.User, error) {

@@ -24,6 +24,7 @@ type metrics struct {
 	terminations   *prometheus.CounterVec
 	authentication *prometheus.CounterVec
 	authorization  *prometheus.CounterVec
+	allowed        prometheus.Counter // of authorization
 	auditEvents    prometheus.Counter
 
 	// series are the metrics of requests of one shape, so that a request looks labels up once. Names of objects are no part of a
@@ -98,6 +99,7 @@ func newMetrics() *metrics {
 	m.registry.MustRegister(m.requests, m.durations, m.serviceTimes, m.responseSizes, m.inflight, m.longRunning, m.deprecated, m.terminations,
 		m.authentication, m.authorization, m.auditEvents, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.allowed = m.authorization.WithLabelValues("allowed")
 	m.others = m.newSeries(shape{verb: "other"})
 	return m
 }

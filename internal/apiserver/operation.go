@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/store"
 )
@@ -79,10 +80,12 @@ func (op *operation) admit(ctx context.Context, a *admission.Attributes) error {
 // mutate runs the mutating plugins. What they leave of managedFields must still be readable.
 func (op *operation) mutate(ctx context.Context, a *admission.Attributes) error {
 	if a.Object == nil || op.fieldManager == "" {
+		a.Annotate = audit.From(ctx).Annotate
 		return op.forbidden(op.server.admission().Admit(ctx, a))
 	}
 	acc, err := meta.Accessor(a.Object)
 	if err != nil {
+		a.Annotate = audit.From(ctx).Annotate
 		return op.forbidden(op.server.admission().Admit(ctx, a)) // options of a connection have none
 	}
 	before := acc.GetManagedFields()
@@ -97,6 +100,7 @@ func (op *operation) mutate(ctx context.Context, a *admission.Attributes) error 
 }
 
 func (op *operation) validateAdmission(ctx context.Context, a *admission.Attributes) error {
+	a.Annotate = audit.From(ctx).Annotate
 	return op.forbidden(op.server.admission().Validate(ctx, a))
 }
 

@@ -222,6 +222,7 @@ func (c *call) serveGet(ctx context.Context) error {
 
 // respond writes the body, compressed if it is large and the client takes that.
 func (c *call) respond(code int, body []byte) {
+	c.recordAnswer(body)
 	if zipped, ok := compress(c.r, body); ok {
 		c.w.Header().Set("Content-Encoding", "gzip")
 		c.w.Header().Set("Vary", "Accept-Encoding")
@@ -315,10 +316,16 @@ func (c *call) body(validation string) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	var obj runtime.Object
 	if c.takesCustom() {
-		return c.decodeCustom(media, data, validation)
+		obj, err = c.decodeCustom(media, data, validation)
+	} else {
+		obj, err = decodeBody(media, data, c.gvk, validation, c.warn)
 	}
-	return decodeBody(media, data, c.gvk, validation, c.warn)
+	if err == nil {
+		recordRequest(recordOf(c.w), obj, c.gvk)
+	}
+	return obj, err
 }
 
 func (c *call) serveCreate(ctx context.Context) error {
@@ -411,6 +418,7 @@ func (c *call) servePatch(ctx context.Context) error {
 		return invalidOptions("PatchOptions", errs)
 	}
 	c.setOptions(patchAsUpdate(opts), opts.DryRun, opts.FieldManager)
+	recordPatch(recordOf(c.w), data)
 	p := patchRequest{kind: kind, data: data, force: opts.Force != nil && *opts.Force, validation: opts.FieldValidation}
 	out, created, err := c.patchAny(ctx, p)
 	if err != nil {

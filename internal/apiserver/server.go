@@ -20,6 +20,7 @@ import (
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/api/discovery"
 	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
+	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/store"
@@ -44,6 +45,8 @@ type Config struct {
 	ProxyCertificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 	// Trust is what extension servers are told about who authenticates clients.
 	Trust Trust
+	// Audit records requests; nil records none. The server closes it.
+	Audit *audit.Log
 
 	// EventTTL is how long Events are kept; 0 is one hour.
 	EventTTL time.Duration
@@ -153,6 +156,9 @@ func New(cfg Config) (*Server, error) {
 	s.customDocs = &customDocuments{kinds: s.custom}
 	s.endpoints = newEndpoints(s)
 	s.metrics = newMetrics()
+	if cfg.Audit != nil {
+		cfg.Audit.Count = s.metrics.auditEvents.Inc
+	}
 	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Certificate: cfg.ProxyCertificate, Logger: cfg.Logger, Clock: cfg.Clock})
 	s.metrics.registry.MustRegister(append(s.remotes.Collectors(), objectCounts{s.endpoints})...)
 	s.discovery = discovery.New(discovery.Providers{s.customDocs, s.remotes}, cfg.Advertise.String())
@@ -251,6 +257,7 @@ func (s *Server) Close() {
 	s.cancel()
 	s.wg.Wait()
 	s.cache.Close()
+	s.cfg.Audit.Close()
 }
 
 // openCache starts the cache of one kind.

@@ -81,6 +81,8 @@ type Config struct {
 	// EnableAdmission names admission plugins that are on besides the default ones; DisableAdmission names those that are off.
 	EnableAdmission  []string `json:"enableAdmission,omitempty"`
 	DisableAdmission []string `json:"disableAdmission,omitempty"`
+	// APIServer are settings of the API server that have upstream's names.
+	APIServer APIServer `json:"apiServer,omitzero"`
 	// LogLevel is debug, info, warn or error. Default warn for up, info for the rest.
 	LogLevel string `json:"logLevel"`
 }
@@ -100,6 +102,7 @@ func Default() Config {
 		KubeletListen:      "0.0.0.0:10250",
 		MaxPods:            110,
 		NodeLeaseDuration:  metav1.Duration{Duration: 40 * time.Second},
+		APIServer:          defaultAPIServer(),
 		LogLevel:           "warn",
 	}
 }
@@ -137,6 +140,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 		f.DurationVar(&c.CompactionInterval.Duration, "compaction-interval", c.CompactionInterval.Duration, "how often old revisions are forgotten; 0 never")
 		f.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", c.EnableAdmission, "admission plugins that are on besides the default ones")
 		f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", c.DisableAdmission, "admission plugins that are off")
+		c.APIServer.addFlags(f)
 	}
 	if groups&Controllers != 0 {
 		f.DurationVar(&c.NodeMonitorGrace.Duration, "node-monitor-grace-period", c.NodeMonitorGrace.Duration, "how long a node may be silent before its pods are replaced; several times its lease's renewals")
@@ -244,6 +248,7 @@ func (c *Config) Validate() error {
 	if c.NodeLeaseDuration.Duration < time.Second || c.NodeLeaseDuration.Duration%time.Second != 0 {
 		bad("node-lease-duration", c.NodeLeaseDuration.Duration.String(), "whole seconds, such as 40s")
 	}
+	c.APIServer.validate(bad)
 	if c.MaxPods < 1 {
 		bad("max-pods", fmt.Sprint(c.MaxPods), "1 or more")
 	}

@@ -86,6 +86,10 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 	if compact == 0 {
 		compact = -1
 	}
+	auditLog, err := openAudit(&s.cfg.APIServer.Audit, s.log.With("component", "audit"))
+	if err != nil {
+		return nil, err
+	}
 	s.api, err = apiserver.New(apiserver.Config{
 		Store:        s.db,
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix(s.cfg.ServiceCIDR)},
@@ -98,6 +102,10 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 			ClientCA: s.keys.CA.CertPEM, FrontProxyCA: s.keys.FrontProxyCA.CertPEM,
 			FrontProxyNames: []string{"front-proxy-client"}, Headers: auth.RemoteHeaders,
 		},
+		Audit:          auditLog,
+		RequestTimeout: s.cfg.APIServer.RequestTimeout.Duration,
+		ShutdownDelay:  s.cfg.APIServer.ShutdownDelay.Duration,
+
 		CompactEvery: compact,
 		Logger:       s.log.With("component", "apiserver"),
 	})

@@ -1,0 +1,205 @@
+package audit
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
+)
+
+const policyText = `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  users: ["system:kube-proxy"]
+  verbs: [watch]
+- level: None
+  nonResourceURLs: ["/healthz*", "/version"]
+- level: Request
+  userGroups: [ops]
+  resources: [{group: "", resources: [pods/log, "*/status"]}]
+- level: RequestResponse
+  resources: [{group: "", resources: [configmaps], resourceNames: [ours]}, {group: apps}]
+  namespaces: [default]
+  omitStages: [ResponseStarted]
+  omitManagedFields: true
+- level: Metadata
+  resources: [{group: "", resources: [secrets]}]
+`
+
+func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
+	policy, err := ParsePolicy([]byte(policyText))
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := func(name string, groups ...string) auth.User { return auth.User{Name: name, Groups: groups} }
+	for name, tc := range map[string]struct {
+		a    auth.Attributes
+		want auditv1.Level
+	}{
+		"a watch of the proxy":         {auth.Attributes{User: user("system:kube-proxy"), Verb: "watch", Resource: "secrets"}, auditv1.LevelNone},
+		"another one's watch":          {auth.Attributes{User: user("alice"), Verb: "watch", Resource: "secrets"}, auditv1.LevelMetadata},
+		"a path below a pattern":       {auth.Attributes{Path: "/healthz/etcd"}, auditv1.LevelNone},
+		"another path":                 {auth.Attributes{Path: "/metrics"}, auditv1.LevelNone},
+		"a subresource":                {auth.Attributes{User: user("bob", "ops"), Resource: "pods", Subresource: "log"}, auditv1.LevelRequest},
+		"the resource itself":          {auth.Attributes{User: user("bob", "ops"), Resource: "pods"}, auditv1.LevelNone},
+		"a subresource of every kind":  {auth.Attributes{User: user("bob", "ops"), Resource: "nodes", Subresource: "status"}, auditv1.LevelRequest},
+		"by somebody else":             {auth.Attributes{User: user("bob"), Resource: "nodes", Subresource: "status"}, auditv1.LevelNone},
+		"an object by its name":        {auth.Attributes{Resource: "configmaps", Name: "ours", Namespace: "default"}, auditv1.LevelRequestResponse},
+		"another object":               {auth.Attributes{Resource: "configmaps", Name: "theirs", Namespace: "default"}, auditv1.LevelNone},
+		"a whole group":                {auth.Attributes{Group: "apps", Resource: "deployments", Namespace: "default"}, auditv1.LevelRequestResponse},
+		"the group in another place":   {auth.Attributes{Group: "apps", Resource: "deployments", Namespace: "other"}, auditv1.LevelNone},
+		"a rule for resources, a path": {auth.Attributes{User: user("x", "ops"), Path: "/x"}, auditv1.LevelNone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := policy.decide(&tc.a)
+			if d.level != tc.want {
+				t.Errorf("got %s, want %s", d.level, tc.want)
+			}
+			if d.level == auditv1.LevelRequestResponse && (len(d.omit) != 2 || !d.omitManagedFields) {
+				t.Errorf("got %+v", d)
+			}
+		})
+	}
+}
+
+func TestPoliciesThatCanNotBeMeantAreRefused(t *testing.T) {
+	const head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
+	for text, want := range map[string]string{
+		head:                         "no rules",
+		head + "rules: [{level: X}]": "rules[0].level",
+		head + "rules: [{level: Metadata, nonResourceURLs: ['/a*b']}]": "nonResourceURLs",
+		head + "rules: [{level: Metadata}]\nrulez: []":                 "rulez",
+		"apiVersion: audit.k8s.io/v1\nkind: Event\n":                   "expected Policy",
+	} {
+		if _, err := ParsePolicy([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %s", text, err, want)
+		}
+	}
+}
+
+func FuzzParsePolicy(f *testing.F) {
+	f.Add([]byte(policyText))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if policy, err := ParsePolicy(data); err == nil {
+			policy.decide(&auth.Attributes{Verb: "get", Resource: "pods"})
+		}
+	})
+}
+
+func newLog(t *testing.T, sinks ...Sink) *Log {
+	t.Helper()
+	policy, err := ParsePolicy([]byte(policyText))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Log{Policy: policy, Sinks: sinks, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: func() time.Time { return time.Unix(1, 0) }}
+}
+
+func TestAFileHasOneLineAnEvent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	sink, err := OpenFile(File{Path: path, Format: "json"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := newLog(t, sink)
+	r := httptest.NewRequest("PATCH", "/api/v1/namespaces/default/configmaps/ours?x=1", nil)
+	r.RemoteAddr = "192.0.2.1:1234"
+	r.Header.Set("X-Forwarded-For", "10.0.0.1, junk")
+	rec := log.Begin("id", &auth.Attributes{User: auth.User{Name: "alice"}, Verb: "patch", Resource: "configmaps", Name: "ours", Namespace: "default", Version: "v1"}, r)
+	rec.Stage(auditv1.StageRequestReceived, 0)
+	rec.Annotate("a", "1")
+	rec.Annotate("a", "2")
+	rec.Request([]byte(`{"metadata":{"managedFields":[{}],"name":"ours"}}`))
+	rec.Response([]byte(`{"items":[{"metadata":{"managedFields":[{}]}}]}`))
+	rec.Stage(auditv1.StageResponseComplete, 200)
+	rec.Stage(auditv1.StagePanic, 500)
+	log.Close()
+	data, err := os.ReadFile(path)
+	if err != nil || strings.Count(string(data), "\n") != 1 {
+		t.Fatalf("%q, %v", data, err)
+	}
+	for _, want := range []string{`{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"RequestResponse","auditID":"id","stage":"ResponseComplete"`,
+		`"requestURI":"/api/v1/namespaces/default/configmaps/ours?x=1"`, `"sourceIPs":["10.0.0.1","192.0.2.1"]`, `"responseStatus":{"metadata":{},"code":200}`,
+		`"requestObject":{"metadata":{"name":"ours"}}`, `"responseObject":{"items":[{"metadata":{}}]}`, `"annotations":{"a":"1"}`,
+		`"objectRef":{"resource":"configmaps","namespace":"default","name":"ours","apiVersion":"v1"}`} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("lacks %s: %s", want, data)
+		}
+	}
+}
+
+func TestANilRecordDoesNothing(t *testing.T) {
+	var log *Log
+	rec := log.Begin("", nil, nil)
+	rec.Stage(auditv1.StageResponseComplete, 200)
+	rec.Annotate("a", "b")
+	rec.Request(nil)
+	rec.Response(nil)
+	rec.Failed(nil)
+	rec.Impersonate(auth.User{})
+	rec.Identify(&metav1.ObjectMeta{})
+	log.Close()
+}
+
+func TestAWebhookGetsBatchesAndIsTriedAgain(t *testing.T) {
+	var mu sync.Mutex
+	var sizes []int
+	fail := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if fail {
+			fail = false
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		var list auditv1.EventList
+		if err := json.Unmarshal(body, &list); err != nil || list.Kind != "EventList" {
+			t.Errorf("%s: %v", body, err)
+		}
+		sizes = append(sizes, len(list.Items))
+	}))
+	defer server.Close()
+	kubeconfig := filepath.Join(t.TempDir(), "config")
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a}}]\nclusters: [{name: a, cluster: {server: '" + server.URL + "/hook'}}]\n"
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sink, err := OpenWebhook(kubeconfig, time.Millisecond, &Batching{Buffer: 100, MaxSize: 2, MaxWait: time.Hour}, slog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if err := sink.Put(&auditv1.Event{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sink.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sum := 0
+	for _, n := range sizes {
+		if sum += n; n > 2 {
+			t.Errorf("a batch of %d", n)
+		}
+	}
+	if sum != 5 {
+		t.Errorf("%d events arrived: %v", sum, sizes)
+	}
+}

@@ -1,0 +1,280 @@
+package audit
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
+)
+
+// Sink takes events. Put does not keep the request waiting longer than its mode says; Close writes what has been taken.
+type Sink interface {
+	Put(event *auditv1.Event) error
+	Close() error
+}
+
+// Log is the policy and the sinks of one server.
+type Log struct {
+	Policy *Policy
+	Sinks  []Sink
+	// Count is called for every event.
+	Count  func()
+	Logger *slog.Logger
+	Now    func() time.Time
+}
+
+// Record is one request on its way. Safe for concurrent use; a nil Record does nothing.
+type Record struct {
+	log *Log
+	decision
+
+	mu    sync.Mutex
+	event auditv1.Event
+	ended bool
+}
+
+// Begin starts the record of a request; nil when it is not to be recorded. r is nil for a request by function call.
+func (l *Log) Begin(id string, a *auth.Attributes, r *http.Request) *Record {
+	if l == nil {
+		return nil
+	}
+	d := l.Policy.decide(a)
+	if d.level == auditv1.LevelNone {
+		return nil
+	}
+	rec := &Record{log: l, decision: d, event: auditv1.Event{
+		TypeMeta: metav1.TypeMeta{Kind: "Event", APIVersion: auditv1.SchemeGroupVersion.String()},
+		Level:    d.level, AuditID: types.UID(id), Verb: a.Verb, User: auth.UserInfo(a.User), RequestURI: a.Path,
+		RequestReceivedTimestamp: metav1.NewMicroTime(l.Now()), Annotations: map[string]string{},
+	}}
+	if a.IsResource() {
+		rec.event.ObjectRef = &auditv1.ObjectReference{
+			Resource: a.Resource, Namespace: a.Namespace, Name: a.Name, APIGroup: a.Group, APIVersion: a.Version, Subresource: a.Subresource,
+		}
+	}
+	if r == nil {
+		rec.event.RequestURI, rec.event.UserAgent = pathOf(a), "knarr"
+	} else {
+		rec.event.RequestURI, rec.event.UserAgent, rec.event.SourceIPs = r.URL.RequestURI(), r.UserAgent(), sources(r)
+	}
+	return rec
+}
+
+// pathOf is the path that a request by function call would have had.
+func pathOf(a *auth.Attributes) string {
+	path := "/apis/" + a.Group + "/" + a.Version
+	if a.Group == "" {
+		path = "/api/" + a.Version
+	}
+	if a.Namespace != "" && a.Resource != "namespaces" {
+		path += "/namespaces/" + a.Namespace
+	}
+	for _, part := range []string{a.Resource, a.Name, a.Subresource} {
+		if part != "" {
+			path += "/" + part
+		}
+	}
+	return path
+}
+
+const maxUserAgent = 1024
+
+// sources are the addresses that a request came from, those that proxies name first.
+func sources(r *http.Request) (ips []string) {
+	add := func(text string) {
+		if ip := net.ParseIP(strings.TrimSpace(text)); ip != nil && !slices.Contains(ips, ip.String()) {
+			ips = append(ips, ip.String())
+		}
+	}
+	for part := range strings.SplitSeq(r.Header.Get("X-Forwarded-For"), ",") {
+		add(part)
+	}
+	add(r.Header.Get("X-Real-Ip"))
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		add(host)
+	}
+	return ips
+}
+
+// Stage makes an event of what is known now.
+func (rec *Record) Stage(stage auditv1.Stage, code int) {
+	if rec == nil {
+		return
+	}
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	if rec.ended {
+		return
+	}
+	rec.ended = stage == auditv1.StageResponseComplete || stage == auditv1.StagePanic
+	if slices.Contains(rec.omit, stage) {
+		return
+	}
+	event := rec.event.DeepCopy()
+	event.Stage, event.StageTimestamp = stage, metav1.NewMicroTime(rec.log.Now())
+	if len(event.UserAgent) > maxUserAgent {
+		event.UserAgent = event.UserAgent[:maxUserAgent-len("...TRUNCATED")] + "...TRUNCATED"
+	}
+	if event.ResponseStatus == nil && stage != auditv1.StageRequestReceived {
+		event.ResponseStatus = &metav1.Status{Code: int32(code)}
+	}
+	if rec.log.Count != nil {
+		rec.log.Count()
+	}
+	for _, sink := range rec.log.Sinks {
+		if err := sink.Put(event); err != nil {
+			rec.log.Logger.Error("an audit event is lost", "auditID", event.AuditID, "stage", stage, "err", err)
+		}
+	}
+}
+
+// Annotate adds what a stage of the server has to say of the request. The first value of a key counts.
+func (rec *Record) Annotate(key, value string) {
+	if rec == nil {
+		return
+	}
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	if _, ok := rec.event.Annotations[key]; !ok {
+		rec.event.Annotations[key] = value
+	}
+}
+
+// Impersonate notes in whose name the request is made.
+func (rec *Record) Impersonate(user auth.User) {
+	if rec == nil {
+		return
+	}
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	info := auth.UserInfo(user)
+	rec.event.ImpersonatedUser = &info
+}
+
+// Identify says which object it is about, as far as the path does not: its name when it was created, its UID and version.
+func (rec *Record) Identify(object metav1.Object) {
+	if rec == nil {
+		return
+	}
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	ref := rec.event.ObjectRef
+	if ref == nil {
+		return
+	}
+	ref.Name = cmp.Or(ref.Name, object.GetName())
+	ref.UID, ref.ResourceVersion = object.GetUID(), object.GetResourceVersion()
+}
+
+// Failed notes why the request has failed.
+func (rec *Record) Failed(status *metav1.Status) {
+	if rec == nil {
+		return
+	}
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	rec.event.ResponseStatus = status.DeepCopy()
+	rec.event.ResponseStatus.TypeMeta = metav1.TypeMeta{}
+}
+
+// WantsRequest and WantsResponse tell whether the objects are to be given, as JSON.
+func (rec *Record) WantsRequest() bool {
+	return rec != nil && (rec.level == auditv1.LevelRequest || rec.level == auditv1.LevelRequestResponse)
+}
+
+// WantsResponse tells whether the object of the answer is to be given.
+func (rec *Record) WantsResponse() bool {
+	return rec != nil && rec.level == auditv1.LevelRequestResponse
+}
+
+// Request is the request's object, as JSON.
+func (rec *Record) Request(object []byte) {
+	if rec.WantsRequest() {
+		rec.mu.Lock()
+		defer rec.mu.Unlock()
+		rec.event.RequestObject = rec.unknown(object)
+	}
+}
+
+// Response is the answer's object, as JSON.
+func (rec *Record) Response(object []byte) {
+	if rec.WantsResponse() {
+		rec.mu.Lock()
+		defer rec.mu.Unlock()
+		rec.event.ResponseObject = rec.unknown(object)
+	}
+}
+
+func (rec *Record) unknown(object []byte) *runtime.Unknown {
+	if rec.omitManagedFields {
+		object = withoutManagedFields(object)
+	}
+	return &runtime.Unknown{Raw: slices.Clone(object), ContentType: runtime.ContentTypeJSON}
+}
+
+// withoutManagedFields leaves metadata.managedFields out of an object, or of each of a list.
+func withoutManagedFields(object []byte) []byte {
+	var fields map[string]any
+	if json.Unmarshal(object, &fields) != nil {
+		return object
+	}
+	strip := func(of any) {
+		if m, ok := of.(map[string]any); ok {
+			if metadata, ok := m["metadata"].(map[string]any); ok {
+				delete(metadata, "managedFields")
+			}
+		}
+	}
+	strip(fields)
+	if items, ok := fields["items"].([]any); ok {
+		for _, item := range items {
+			strip(item)
+		}
+	}
+	out, err := json.Marshal(fields)
+	if err != nil {
+		return object
+	}
+	return out
+}
+
+// Close writes what the sinks still hold.
+func (l *Log) Close() {
+	if l == nil {
+		return
+	}
+	for _, sink := range l.Sinks {
+		if err := sink.Close(); err != nil {
+			l.Logger.Error("audit events may be lost", "err", err)
+		}
+	}
+}
+
+type recordKey struct{}
+
+// With and From carry the request's record in its context.
+func With(ctx context.Context, rec *Record) context.Context {
+	if rec == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, recordKey{}, rec)
+}
+
+// From returns the request's record, or nil.
+func From(ctx context.Context) *Record {
+	rec, _ := ctx.Value(recordKey{}).(*Record)
+	return rec
+}

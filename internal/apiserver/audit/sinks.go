@@ -1,0 +1,320 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"gopkg.in/natefinch/lumberjack.v2"
+)
+
+// File says how the audit log on disk is kept.
+type File struct {
+	Path string // "-" is the standard output
+	// MaxAge in days, MaxBackups, MaxSize in megabytes: when the file is put aside and how long that is kept. 0 is without limit.
+	MaxAge, MaxBackups, MaxSize int
+	Compress                    bool
+	Format                      string // "json" or "legacy"
+}
+
+// file writes one line an event.
+type file struct {
+	mu     sync.Mutex
+	to     io.Writer
+	legacy bool
+}
+
+// OpenFile makes the Sink of a file.
+func OpenFile(f File) (Sink, error) {
+	if f.Path == "-" {
+		return &file{to: os.Stdout, legacy: f.Format == "legacy"}, nil
+	}
+	// A path that can not be written is an error now, not at the first event.
+	probe, err := os.OpenFile(f.Path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	if err := probe.Close(); err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	return &file{legacy: f.Format == "legacy", to: &lumberjack.Logger{
+		Filename: f.Path, MaxAge: f.MaxAge, MaxBackups: f.MaxBackups, MaxSize: f.MaxSize, Compress: f.Compress,
+	}}, nil
+}
+
+func (f *file) Put(event *auditv1.Event) error {
+	line, err := json.Marshal(event)
+	if err != nil {
+		return err
+	}
+	if f.legacy {
+		line = []byte(legacyLine(event))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, err = f.to.Write(append(line, '\n'))
+	return err
+}
+
+func (f *file) Close() error {
+	if c, ok := f.to.(*lumberjack.Logger); ok {
+		return c.Close()
+	}
+	return nil
+}
+
+// legacyLine is upstream's format for people.
+func legacyLine(e *auditv1.Event) string {
+	ip, user, groups, as, asGroups, namespace, response := "<unknown>", "<none>", "<none>", "<self>", "<lookup>", "<none>", "<deferred>"
+	if len(e.SourceIPs) > 0 {
+		ip = e.SourceIPs[0]
+	}
+	if e.User.Username != "" {
+		user = e.User.Username
+	}
+	if len(e.User.Groups) > 0 {
+		groups = quoteAll(e.User.Groups)
+	}
+	if e.ImpersonatedUser != nil {
+		as = e.ImpersonatedUser.Username
+		if len(e.ImpersonatedUser.Groups) > 0 {
+			asGroups = quoteAll(e.ImpersonatedUser.Groups)
+		}
+	}
+	if e.ObjectRef != nil && e.ObjectRef.Namespace != "" {
+		namespace = e.ObjectRef.Namespace
+	}
+	if e.ResponseStatus != nil {
+		response = fmt.Sprint(e.ResponseStatus.Code)
+	}
+	return fmt.Sprintf("%s AUDIT: id=%q stage=%q ip=%q method=%q user=%q groups=%q as=%q asgroups=%q user-agent=%q namespace=%q uri=%q response=%q",
+		e.RequestReceivedTimestamp.Format(time.RFC3339Nano), e.AuditID, e.Stage, ip, e.Verb, user, groups, as, asGroups, e.UserAgent, namespace, e.RequestURI, response)
+}
+
+func quoteAll(list []string) string {
+	var out bytes.Buffer
+	for i, s := range list {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		fmt.Fprintf(&out, "%q", s)
+	}
+	return out.String()
+}
+
+// Batching says how events are gathered.
+type Batching struct {
+	// Buffer is how many events may wait; more are lost. MaxSize and MaxWait end a batch.
+	Buffer, MaxSize int
+	MaxWait         time.Duration
+	// QPS and Burst bound how many batches go out; a QPS of 0 does not.
+	QPS   float32
+	Burst int
+}
+
+// batches gathers events for a slow destination.
+type batches struct {
+	Batching
+	events  chan *auditv1.Event
+	send    func(ctx context.Context, events []*auditv1.Event) error
+	closing chan struct{}
+	done    chan struct{}
+	once    sync.Once
+	log     *slog.Logger
+}
+
+func newBatches(b Batching, log *slog.Logger, send func(ctx context.Context, events []*auditv1.Event) error) *batches {
+	out := &batches{Batching: b, events: make(chan *auditv1.Event, b.Buffer), send: send, closing: make(chan struct{}), done: make(chan struct{}), log: log}
+	go func() { defer close(out.done); out.run() }()
+	return out
+}
+
+var errFull = errors.New("the buffer of audit events is full")
+
+func (b *batches) Put(event *auditv1.Event) error {
+	select {
+	case b.events <- event:
+		return nil
+	default:
+		return errFull
+	}
+}
+
+// closeTimeout is how long the last batches may take.
+const closeTimeout = 10 * time.Second
+
+func (b *batches) Close() error {
+	b.once.Do(func() { close(b.closing) })
+	select {
+	case <-b.done:
+		return nil
+	case <-time.After(closeTimeout):
+		return errors.New("the last audit events were not taken in time")
+	}
+}
+
+func (b *batches) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var limit flowcontrol.RateLimiter = flowcontrol.NewFakeAlwaysRateLimiter()
+	if b.QPS > 0 {
+		limit = flowcontrol.NewTokenBucketRateLimiter(b.QPS, max(b.Burst, 1))
+	}
+	for last := false; !last; {
+		var batch []*auditv1.Event
+		batch, last = b.collect()
+		if len(batch) == 0 {
+			continue
+		}
+		if !last {
+			limit.Accept()
+		}
+		if err := b.send(ctx, batch); err != nil {
+			b.log.Error("audit events are lost", "events", len(batch), "err", err)
+		}
+	}
+}
+
+// collect waits for a first event, and then for more until the batch is full or old enough. last: nothing will come after it.
+func (b *batches) collect() (batch []*auditv1.Event, last bool) {
+	select {
+	case event := <-b.events:
+		batch = append(batch, event)
+	case <-b.closing:
+		return b.drain(nil), len(b.events) == 0
+	}
+	timer := time.NewTimer(b.MaxWait)
+	defer timer.Stop()
+	for len(batch) < b.MaxSize {
+		select {
+		case event := <-b.events:
+			batch = append(batch, event)
+		case <-timer.C:
+			return batch, false
+		case <-b.closing:
+			return b.drain(batch), len(b.events) == 0
+		}
+	}
+	return batch, false
+}
+
+func (b *batches) drain(batch []*auditv1.Event) []*auditv1.Event {
+	for len(batch) < b.MaxSize {
+		select {
+		case event := <-b.events:
+			batch = append(batch, event)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// Batched is a Sink that gathers events for one that takes them singly.
+func Batched(sink Sink, b Batching, log *slog.Logger) Sink {
+	return &batchedSink{batches: newBatches(b, log, func(_ context.Context, events []*auditv1.Event) error {
+		var errs []error
+		for _, e := range events {
+			errs = append(errs, sink.Put(e))
+		}
+		return errors.Join(errs...)
+	}), under: sink}
+}
+
+type batchedSink struct {
+	*batches
+	under Sink
+}
+
+func (b *batchedSink) Close() error { return errors.Join(b.batches.Close(), b.under.Close()) }
+
+// webhook posts lists of events.
+type webhook struct {
+	url     string
+	http    *http.Client
+	backoff time.Duration
+}
+
+// webhookAttempts is how often a batch is sent that is not taken.
+const webhookAttempts = 5
+
+// OpenWebhook makes the Sink that posts to the server of a kubeconfig file. Without batching each event is waited for.
+func OpenWebhook(kubeconfig string, backoff time.Duration, batch *Batching, log *slog.Logger) (Sink, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("audit webhook %s: %w", kubeconfig, err)
+	}
+	config.Timeout = 30 * time.Second
+	c, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("audit webhook %s: %w", kubeconfig, err)
+	}
+	w := &webhook{url: config.Host, http: c, backoff: backoff}
+	if batch == nil {
+		return w, nil
+	}
+	return newBatches(*batch, log, w.post), nil
+}
+
+// Put implements Sink for the blocking modes.
+func (w *webhook) Put(event *auditv1.Event) error {
+	return w.post(context.Background(), []*auditv1.Event{event})
+}
+
+func (w *webhook) Close() error { return nil }
+
+func (w *webhook) post(ctx context.Context, events []*auditv1.Event) error {
+	list := auditv1.EventList{TypeMeta: metav1.TypeMeta{Kind: "EventList", APIVersion: auditv1.SchemeGroupVersion.String()}}
+	for _, e := range events {
+		list.Items = append(list.Items, *e)
+	}
+	body, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	wait := w.backoff
+	for attempt := 1; ; attempt++ {
+		again, err := w.once(ctx, body)
+		if err == nil || !again || attempt == webhookAttempts {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+			wait = wait * 3 / 2
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func (w *webhook) once(ctx context.Context, body []byte) (again bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := w.http.Do(req)
+	if err != nil {
+		return true, err
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20)) // so that the connection is used again
+	_ = resp.Body.Close()
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		return false, nil
+	}
+	return resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests, fmt.Errorf("the audit webhook answers %s", resp.Status)
+}

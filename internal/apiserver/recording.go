@@ -1,0 +1,121 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/knarr-project/knarr/internal/apiserver/audit"
+	"github.com/knarr-project/knarr/internal/auth"
+)
+
+// recordRequest gives the audit record the object of a request, as it was sent.
+func recordRequest(rec *audit.Record, obj runtime.Object, gvk schema.GroupVersionKind) {
+	if rec == nil || obj == nil {
+		return
+	}
+	if acc, err := meta.Accessor(obj); err == nil {
+		rec.Identify(acc)
+	}
+	if !rec.WantsRequest() {
+		return
+	}
+	if doc, err := encodeAs(obj, gvk, jsonFormat); err == nil {
+		rec.Request(doc)
+	}
+}
+
+// recordPatch gives the audit record a patch; apply sends YAML, which is written down as JSON.
+func recordPatch(rec *audit.Record, patch []byte) {
+	if !rec.WantsRequest() {
+		return
+	}
+	if !json.Valid(patch) {
+		var err error
+		if patch, err = yaml.YAMLToJSON(patch); err != nil {
+			return // the request will be refused
+		}
+	}
+	rec.Request(patch)
+}
+
+// recordAnswer gives the audit record the body of the answer.
+func (c *call) recordAnswer(body []byte) {
+	rec := recordOf(c.w)
+	if !rec.WantsResponse() {
+		return
+	}
+	switch c.f.media {
+	case mediaYAML:
+		if doc, err := yaml.YAMLToJSON(body); err == nil {
+			rec.Response(doc)
+		}
+	case mediaProtobuf:
+		obj, gvk, err := wireSerializer.Decode(body, nil, nil)
+		if err != nil {
+			return // tables and metadata have their own types, which the scheme does not know
+		}
+		if doc, err := encodeAs(obj, *gvk, jsonFormat); err == nil {
+			rec.Response(doc)
+		}
+	default:
+		rec.Response(body)
+	}
+}
+
+// record begins the audit record of a request by function call: components of this process are recorded like all others.
+func (c *routedClient) record(ctx context.Context, verb string, res schema.GroupVersionResource, namespace, name string, subresource []string, obj runtime.Object) (context.Context, *audit.Record) {
+	if c.server.cfg.Audit == nil {
+		return ctx, nil
+	}
+	a := auth.Attributes{User: c.user, Verb: verb, Namespace: namespace, Group: res.Group, Version: res.Version, Resource: res.Resource, Name: name}
+	if len(subresource) > 0 {
+		a.Subresource = subresource[0]
+	}
+	rec := c.server.cfg.Audit.Begin(uuid.NewString(), &a, nil)
+	rec.Stage(auditv1.StageRequestReceived, 0)
+	if e, ok := c.server.endpoints.find(res); ok {
+		recordRequest(rec, obj, e.gvk)
+	}
+	return audit.With(ctx, rec), rec
+}
+
+// recordResult ends such a record.
+func recordResult(rec *audit.Record, out runtime.Object, err error) {
+	if rec == nil {
+		return
+	}
+	if err != nil {
+		status := statusOf(err)
+		rec.Failed(status)
+		rec.Stage(auditv1.StageResponseComplete, int(status.Code))
+		return
+	}
+	if out != nil && rec.WantsResponse() {
+		if doc, err := json.Marshal(out); err == nil {
+			rec.Response(doc)
+		}
+	}
+	rec.Stage(auditv1.StageResponseComplete, http.StatusOK)
+}
+
+func nameOf(obj runtime.Object) string {
+	if acc, err := meta.Accessor(obj); err == nil {
+		return acc.GetName()
+	}
+	return ""
+}
+
+func namespaceOf(obj runtime.Object) string {
+	if acc, err := meta.Accessor(obj); err == nil {
+		return acc.GetNamespace()
+	}
+	return ""
+}

@@ -1,0 +1,119 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/knarr-project/knarr/internal/apiserver/audit"
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+type events struct {
+	mu   sync.Mutex
+	list []*auditv1.Event
+}
+
+func (e *events) Put(event *auditv1.Event) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.list = append(e.list, event)
+	return nil
+}
+
+func (e *events) Close() error { return nil }
+
+func (e *events) take() []*auditv1.Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := e.list
+	e.list = nil
+	return list
+}
+
+func recorded(t *testing.T) (*Server, *events) {
+	policy, err := audit.ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse, resources: [{group: '', resources: [configmaps]}]}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := &events{}
+	return newTestServer(t, func(c *Config) {
+		c.Audit = &audit.Log{Policy: policy, Sinks: []audit.Sink{sink}, Logger: c.Logger, Now: time.Now}
+	}), sink
+}
+
+func TestRequestsAreRecorded(t *testing.T) {
+	s, sink := recorded(t)
+	for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
+		t.Run(contentType, func(t *testing.T) {
+			cfg, c := overHTTP(t, s, contentType)
+			name := strings.NewReplacer("/", "-", ".", "-").Replace(contentType)
+			if _, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), configMap(name), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			list := sink.take()
+			if len(list) != 2 || list[0].Stage != auditv1.StageRequestReceived || list[1].Stage != auditv1.StageResponseComplete || list[0].AuditID != list[1].AuditID {
+				t.Fatalf("got %+v", list)
+			}
+			e := list[1]
+			if e.ResponseStatus.Code != 201 || e.Verb != "create" || e.ObjectRef.Name != name || e.User.Username != auth.UserAnonymous || e.Annotations["authorization.k8s.io/decision"] != "allow" {
+				t.Errorf("got %+v %+v", e, e.ObjectRef)
+			}
+			var asked, got corev1.ConfigMap
+			if json.Unmarshal(e.RequestObject.Raw, &asked) != nil || json.Unmarshal(e.ResponseObject.Raw, &got) != nil || asked.Kind != "ConfigMap" || asked.UID != "" || got.UID == "" || got.Data["a"] != "1" {
+				t.Errorf("objects: %s, %s", e.RequestObject.Raw, e.ResponseObject.Raw)
+			}
+			if resp, _ := fetch(t, cfg.Host+"/api/v1/namespaces/default/configmaps/none", "Impersonate-User", "bob"); resp.Header.Get("Audit-Id") == "" {
+				t.Error("the answer has no audit ID")
+			}
+			list = sink.take()
+			if e = list[1]; e.ResponseStatus.Code != 404 || e.ResponseStatus.Reason != metav1.StatusReasonNotFound || e.ImpersonatedUser.Username != "bob" {
+				t.Errorf("got %+v", e)
+			}
+		})
+	}
+}
+
+func TestAWatchIsRecordedWhenItBegins(t *testing.T) {
+	s, sink := recorded(t)
+	cfg, _ := overHTTP(t, s, "application/json")
+	resp, err := http.Get(cfg.Host + "/api/v1/configmaps?watch=1&timeoutSeconds=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if list := sink.take(); len(list) != 2 || list[1].Stage != auditv1.StageResponseStarted || list[1].ResponseStatus.Code != 200 {
+		t.Errorf("got %+v", list)
+	}
+}
+
+func TestComponentsOfThisProcessAreRecorded(t *testing.T) {
+	s, sink := recorded(t)
+	if _, err := client.Create(t.Context(), s.Client(auth.Component("system:x")), configMap("one")); err != nil {
+		t.Fatal(err)
+	}
+	list := sink.take()
+	if len(list) != 2 || list[1].User.Username != "system:x" || list[1].RequestURI != "/api/v1/namespaces/default/configmaps" || !strings.Contains(string(list[1].RequestObject.Raw), `"kind":"ConfigMap"`) {
+		t.Errorf("got %+v", list)
+	}
+}
+
+func TestBadCredentialsAreRecorded(t *testing.T) {
+	s, sink := recorded(t)
+	security := *s.security.Load()
+	security.Authenticator = auth.Requests{}
+	s.Use(security)
+	cfg, _ := overHTTP(t, s, "application/json")
+	fetch(t, cfg.Host+"/api/v1/namespaces/default/configmaps")
+	if list := sink.take(); len(list) != 1 || list[0].ResponseStatus.Code != 401 || list[0].ResponseStatus.Reason != metav1.StatusReasonUnauthorized {
+		t.Errorf("got %+v", list)
+	}
+}

@@ -1,0 +1,103 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// APIServer are settings of the API server that have upstream's names, meanings and defaults.
+type APIServer struct {
+	Audit Audit `json:"audit,omitzero"`
+
+	// RequestTimeout bounds requests other than watches and streams.
+	RequestTimeout metav1.Duration `json:"requestTimeout,omitzero"`
+	// ShutdownDelay is how long the server goes on after it has said that it is not ready any more.
+	ShutdownDelay metav1.Duration `json:"shutdownDelay,omitzero"`
+}
+
+// Audit is what is recorded of requests, and where that goes.
+type Audit struct {
+	PolicyFile string `json:"policyFile,omitempty"`
+	// Log is the file; "-" is the standard output.
+	LogPath       string        `json:"logPath,omitempty"`
+	LogFormat     string        `json:"logFormat,omitempty"`
+	LogMaxAge     int           `json:"logMaxAge,omitempty"`     // days
+	LogMaxBackups int           `json:"logMaxBackups,omitempty"` // files
+	LogMaxSize    int           `json:"logMaxSize,omitempty"`    // megabytes
+	LogCompress   bool          `json:"logCompress,omitempty"`
+	LogBatch      AuditBatching `json:"logBatch,omitzero"`
+	// WebhookConfig is a kubeconfig file that names the webhook.
+	WebhookConfig  string          `json:"webhookConfig,omitempty"`
+	WebhookBackoff metav1.Duration `json:"webhookBackoff,omitzero"`
+	WebhookBatch   AuditBatching   `json:"webhookBatch,omitzero"`
+}
+
+// AuditBatching says whether requests wait for their events to be written, or how many of them are gathered.
+type AuditBatching struct {
+	Mode       string          `json:"mode,omitempty"` // batch or blocking
+	BufferSize int             `json:"bufferSize,omitempty"`
+	MaxSize    int             `json:"maxSize,omitempty"`
+	MaxWait    metav1.Duration `json:"maxWait,omitzero"`
+	Throttle   bool            `json:"throttle,omitempty"`
+	QPS        float32         `json:"qps,omitempty"`
+	Burst      int             `json:"burst,omitempty"`
+}
+
+func defaultAPIServer() APIServer {
+	return APIServer{
+		RequestTimeout: metav1.Duration{Duration: time.Minute},
+		Audit: Audit{
+			LogFormat:      "json",
+			LogBatch:       AuditBatching{Mode: "blocking", BufferSize: 10000, MaxSize: 1},
+			WebhookBackoff: metav1.Duration{Duration: 10 * time.Second},
+			WebhookBatch:   AuditBatching{Mode: "batch", BufferSize: 10000, MaxSize: 400, MaxWait: metav1.Duration{Duration: 30 * time.Second}, Throttle: true, QPS: 10, Burst: 15},
+		},
+	}
+}
+
+func (c *APIServer) addFlags(f *pflag.FlagSet) {
+	f.DurationVar(&c.RequestTimeout.Duration, "request-timeout", c.RequestTimeout.Duration, "how long a request other than watches and streams may take")
+	f.DurationVar(&c.ShutdownDelay.Duration, "shutdown-delay-duration", c.ShutdownDelay.Duration, "how long requests are still served after /readyz has begun to fail on the server's end")
+	a := &c.Audit
+	f.StringVar(&a.PolicyFile, "audit-policy-file", a.PolicyFile, "file with the audit policy (audit.k8s.io/v1); without it nothing is recorded")
+	f.StringVar(&a.LogPath, "audit-log-path", a.LogPath, "file that audit events are written to; '-' is the standard output")
+	f.StringVar(&a.LogFormat, "audit-log-format", a.LogFormat, "format of that file: json or legacy")
+	f.IntVar(&a.LogMaxAge, "audit-log-maxage", a.LogMaxAge, "days that old audit files are kept; 0 without limit")
+	f.IntVar(&a.LogMaxBackups, "audit-log-maxbackup", a.LogMaxBackups, "old audit files that are kept; 0 without limit")
+	f.IntVar(&a.LogMaxSize, "audit-log-maxsize", a.LogMaxSize, "megabytes after which an audit file is put aside; 0 is 100")
+	f.BoolVar(&a.LogCompress, "audit-log-compress", a.LogCompress, "compress old audit files")
+	a.LogBatch.addFlags(f, "audit-log-")
+	f.StringVar(&a.WebhookConfig, "audit-webhook-config-file", a.WebhookConfig, "kubeconfig file of the webhook that gets audit events")
+	f.DurationVar(&a.WebhookBackoff.Duration, "audit-webhook-initial-backoff", a.WebhookBackoff.Duration, "pause before the first retry of a request to the webhook")
+	a.WebhookBatch.addFlags(f, "audit-webhook-")
+}
+
+func (b *AuditBatching) addFlags(f *pflag.FlagSet, prefix string) {
+	f.StringVar(&b.Mode, prefix+"mode", b.Mode, "batch: requests do not wait for their events to be written; blocking: they do")
+	f.IntVar(&b.BufferSize, prefix+"batch-buffer-size", b.BufferSize, "events that may wait for a batch; more are lost")
+	f.IntVar(&b.MaxSize, prefix+"batch-max-size", b.MaxSize, "most events of a batch")
+	f.DurationVar(&b.MaxWait.Duration, prefix+"batch-max-wait", b.MaxWait.Duration, "longest that a batch waits for more events")
+	f.BoolVar(&b.Throttle, prefix+"batch-throttle-enable", b.Throttle, "bound how many batches are sent")
+	f.Float32Var(&b.QPS, prefix+"batch-throttle-qps", b.QPS, "batches sent in a second")
+	f.IntVar(&b.Burst, prefix+"batch-throttle-burst", b.Burst, "batches sent at once")
+}
+
+func (c *APIServer) validate(bad func(field, value, allowed string)) {
+	a := &c.Audit
+	for prefix, b := range map[string]*AuditBatching{"audit-log-": &a.LogBatch, "audit-webhook-": &a.WebhookBatch} {
+		switch b.Mode {
+		case "batch", "blocking", "":
+		default:
+			bad(prefix+"mode", b.Mode, "batch or blocking")
+		}
+		if b.Mode == "batch" && (b.BufferSize < 1 || b.MaxSize < 1) {
+			bad(prefix+"batch-buffer-size", fmt.Sprint(b.BufferSize), "1 or more, as "+prefix+"batch-max-size")
+		}
+	}
+	if a.LogFormat != "json" && a.LogFormat != "legacy" && a.LogFormat != "" {
+		bad("audit-log-format", a.LogFormat, "json or legacy")
+	}
+}

@@ -1,0 +1,53 @@
+package run
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/knarr-project/knarr/internal/apiserver/audit"
+	"github.com/knarr-project/knarr/internal/config"
+)
+
+// openAudit makes what records requests; nil where no policy is configured.
+func openAudit(cfg *config.Audit, log *slog.Logger) (*audit.Log, error) {
+	if cfg.PolicyFile == "" {
+		return nil, nil
+	}
+	policy, err := audit.LoadPolicy(cfg.PolicyFile)
+	if err != nil {
+		return nil, err
+	}
+	out := &audit.Log{Policy: policy, Logger: log, Now: time.Now}
+	if cfg.LogPath != "" {
+		sink, err := audit.OpenFile(audit.File{
+			Path: cfg.LogPath, MaxAge: cfg.LogMaxAge, MaxBackups: cfg.LogMaxBackups, MaxSize: cfg.LogMaxSize, Compress: cfg.LogCompress, Format: cfg.LogFormat,
+		})
+		if err != nil {
+			return nil, err
+		}
+		if b := batching(&cfg.LogBatch); b != nil {
+			sink = audit.Batched(sink, *b, log)
+		}
+		out.Sinks = append(out.Sinks, sink)
+	}
+	if cfg.WebhookConfig != "" {
+		sink, err := audit.OpenWebhook(cfg.WebhookConfig, cfg.WebhookBackoff.Duration, batching(&cfg.WebhookBatch), log)
+		if err != nil {
+			return nil, err
+		}
+		out.Sinks = append(out.Sinks, sink)
+	}
+	return out, nil
+}
+
+// batching is nil where requests wait for their events.
+func batching(b *config.AuditBatching) *audit.Batching {
+	if b.Mode != "batch" {
+		return nil
+	}
+	out := &audit.Batching{Buffer: b.BufferSize, MaxSize: b.MaxSize, MaxWait: b.MaxWait.Duration}
+	if b.Throttle {
+		out.QPS, out.Burst = b.QPS, b.Burst
+	}
+	return out
+}
