@@ -231,15 +231,12 @@ func validateWebhookService(s *admissionregistrationv1.ServiceReference, at *fie
 			errs = append(errs, field.Invalid(at.Child("port"), *s.Port, "port is not valid: "+text))
 		}
 	}
-	if s.Path == nil || *s.Path == "/" {
+	if s.Path == nil || *s.Path == "" || *s.Path == "/" {
 		return errs
 	}
 	path, at := *s.Path, at.Child("path")
 	if !strings.HasPrefix(path, "/") {
 		errs = append(errs, field.Invalid(at, path, "must start with a '/'"))
-	}
-	if path == "" {
-		return errs
 	}
 	for i, segment := range strings.Split(strings.TrimSuffix(path[1:], "/"), "/") {
 		if segment == "" {
