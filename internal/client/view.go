@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -309,7 +310,11 @@ func (v *view) current() *cache.Kind {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := v.reopen(ctx); err != nil {
-		slog.Warn("a view shows an old state", "component", "client", "kind", v.source.Prefix, "error", err)
+		level := slog.LevelWarn
+		if apierrors.IsNotFound(err) {
+			level = slog.LevelDebug // the custom resource is not served any more, and whoever reads it is about to hear that
+		}
+		slog.Log(ctx, level, "a view shows an old state", "component", "client", "kind", v.source.Prefix, "error", err)
 	}
 	return v.kind.Load()
 }

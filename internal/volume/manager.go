@@ -59,6 +59,8 @@ type mounted struct {
 	shown map[string]payload // by volume name: what projections show now
 	again map[string]bool    // by volume name: CSI volumes whose driver wants to be called again and again
 	gone  bool
+
+	failing bool // the last refresh failed
 }
 
 // New makes a Manager; updates flow while Run runs.
@@ -301,7 +303,11 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	if known.gone {
 		return
 	}
-	if err := m.refreshLocked(ctx, known); err != nil && ctx.Err() == nil && !known.frozen.Load() {
+	err := m.refreshLocked(ctx, known)
+	again := known.failing
+	known.failing = err != nil
+	// What the pod shows often goes a moment before the pod itself: once is no trouble, still a minute later it is.
+	if err != nil && again && ctx.Err() == nil && !known.frozen.Load() {
 		m.Log.Warn("cannot update projected volumes; they keep showing what they show", "namespace", known.pod.Namespace, "pod", known.pod.Name, "error", err)
 	}
 }

@@ -271,6 +271,34 @@ func TestAConfigMapVolumeFollowsItsObject(t *testing.T) {
 	}
 }
 
+func TestAMissingObjectIsToldWhenItStaysMissing(t *testing.T) {
+	var log bytes.Buffer
+	b := newBench(t)
+	b.Log = slog.New(slog.NewTextHandler(&log, nil))
+	b.cluster.put("configmaps", "cm", configMap(map[string]string{"a": "1"}))
+	p := pod(volume("cfg", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}))
+	point := b.mount(p)["cfg"]
+	eventually(t, "a View is open", func() bool { b.cluster.mu.Lock(); defer b.cluster.mu.Unlock(); return len(b.cluster.views) == 1 })
+	b.cluster.put("configmaps", "cm", nil)
+	failed := func() bool {
+		known := b.pods[p.UID]
+		known.mu.Lock()
+		defer known.mu.Unlock()
+		return known.failing
+	}
+	eventually(t, "the deletion is seen", failed)
+	if log.Len() > 0 {
+		t.Errorf("told at once: %s", log.String())
+	}
+	b.refresh(t.Context(), p.UID) // as every minute
+	if !strings.Contains(log.String(), `not found`) {
+		t.Errorf("not told: %s", log.String())
+	}
+	if got := content(t, point.HostPath); !maps.Equal(got, map[string]string{"a": "1"}) {
+		t.Errorf("content is %v", got)
+	}
+}
+
 func TestAFrozenPodFollowsNothing(t *testing.T) {
 	var log bytes.Buffer
 	b := newBench(t)
