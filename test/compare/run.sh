@@ -9,7 +9,7 @@ cache=$PWD/.cache/compare
 runtime=$PWD/.cache/runtime
 [ "$(id -u)" = 0 ] || { echo "run.sh: needs root" >&2; exit 1; }
 rm -rf "$cache/logs" && mkdir -p "$cache/bin" "$cache/logs"
-export GOFLAGS="-mod=mod -buildvcs=false"
+export GOFLAGS="-mod=mod -trimpath -buildvcs=false" CGO_ENABLED=0
 
 # upstream_binaries lays out in $cache/bin all that upstream's side runs. What has been built for another version goes.
 upstream_binaries() {
@@ -28,22 +28,22 @@ upstream_binaries() {
   stamp="-s -w -X k8s.io/component-base/version.gitVersion=$version"
   if [ ${#missing[@]} -gt 0 ]; then
     echo "run.sh: building ${missing[*]##*/}" >&2
-    (cd test/compare && CGO_ENABLED=0 go build -trimpath -ldflags "$stamp" -o "$cache/bin/" "${missing[@]}")
+    (cd test/compare && go build -ldflags "$stamp" -o "$cache/bin/" "${missing[@]}")
   fi
   if [ -n "${COMPARE_BIN:-}" ] && [ -x "$COMPARE_BIN/etcd" ]; then
     ln -sf "$(realpath "$COMPARE_BIN")/etcd" "$cache/bin/etcd"
   elif [ ! -x "$cache/bin/etcd" ]; then
-    (cd test/compare && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$cache/bin/etcd" go.etcd.io/etcd/server/v3)
+    (cd test/compare && go build -ldflags '-s -w' -o "$cache/bin/etcd" go.etcd.io/etcd/server/v3)
   fi
   echo "$version" >"$cache/bin/.version"
   [ -x "$runtime/containerd" ] || CGO_ENABLED=1 runtime/build.sh "$runtime"
-  ln -sf "$runtime"/{containerd,containerd-shim-runc-v2,runc,pause} "$cache/bin/"
+  cp -u "$runtime"/{containerd,containerd-shim-runc-v2,runc,pause} "$cache/bin/"
 }
 case " $* " in
 *" --only knarr "*) ;;
 *) upstream_binaries ;;
 esac
-(cd test/compare && CGO_ENABLED=0 go build -o "$cache/compare" .)
+(cd test/compare && go build -o "$cache/compare" .)
 
 # The harness leaves nothing outside of this folder; a signal goes to it, and it tidies up.
 state=$(mktemp -d "${TMPDIR:-/tmp}/kcmp-XXXXXX")

@@ -53,7 +53,8 @@ func (u *upstream) ready(ctx context.Context, c *cluster) error {
 	return nil
 }
 
-// launchControl starts the control plane's programs side by side.
+// launchControl starts the control plane's programs side by side. The limits that they set themselves as clients (20 and 50
+// requests a second) are raised, else the limits would be measured; nodes that nobody runs are not to be given up meanwhile.
 func (u *upstream) launchControl(dir string) (c *cluster, err error) {
 	keys, err := makeKeys(dir)
 	if err != nil {
@@ -94,8 +95,9 @@ func (u *upstream) launchControl(dir string) (c *cluster, err error) {
 		"--service-account-issuer", "https://kubernetes.default.svc.cluster.local", "--service-account-key-file", keys.path("server.key"), "--service-account-signing-key-file", keys.path("server.key"),
 		"--kubelet-client-certificate", keys.path("admin.crt"), "--kubelet-client-key", keys.path("admin.key"), "--authorization-mode", "Node,RBAC", "--endpoint-reconciler-type", "none")
 	launch("kube-controller-manager", "--kubeconfig", c.kubeconfig, "--secure-port", "0", "--leader-elect=false", "--use-service-account-credentials",
-		"--cluster-cidr", podRange, "--allocate-node-cidrs", "--root-ca-file", keys.path("ca.crt"), "--service-account-private-key-file", keys.path("server.key"))
-	launch("kube-scheduler", "--kubeconfig", c.kubeconfig, "--secure-port", "0", "--leader-elect=false")
+		"--cluster-cidr", podRange, "--allocate-node-cidrs", "--root-ca-file", keys.path("ca.crt"), "--service-account-private-key-file", keys.path("server.key"),
+		"--flex-volume-plugin-dir", filepath.Join(dir, "plugins"), "--node-monitor-grace-period", "10m", "--kube-api-qps", "5000", "--kube-api-burst", "5000")
+	launch("kube-scheduler", "--kubeconfig", c.kubeconfig, "--secure-port", "0", "--leader-elect=false", "--kube-api-qps", "5000", "--kube-api-burst", "5000")
 	return c, err
 }
 
@@ -177,6 +179,7 @@ restrict_oom_score_adj = true
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = [%q]
 conf_dir = %q
+use_internal_loopback = true
 [plugins."io.containerd.cri.v1.images".pinned_images]
 sandbox = "registry.k8s.io/pause:3.10.2"
 `, filepath.Join(state, "root"), filepath.Join(state, "state"), socket, u.bin, filepath.Join(state, "net.d"))
