@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/api/openapi"
+	"github.com/knarr-project/knarr/internal/apiserver/ownership"
 )
 
 // managerKey names a field manager: fields are owned per version, and per subresource.
@@ -80,6 +82,47 @@ func (e *endpoint) typeConverter() managedfields.TypeConverter {
 	return converter
 }
 
+// plans are the trackers' knowledge of Go types.
+var plans ownership.Plans
+
+// tracker does the field manager's work for updates of kinds that it knows in their storage version; nil for others.
+func (op *operation) tracker() *ownership.Tracker {
+	e := op.endpoint
+	if e.custom != nil || e.gvk != e.hub {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	whole, ok := e.trackers[""]
+	if !ok {
+		whole = e.newTracker()
+		e.trackers[""] = whole
+	}
+	if op.subresource == "" || whole == nil {
+		return whole
+	}
+	t, ok := e.trackers[op.subresource]
+	if !ok {
+		t = whole.For(op.subresource, e.resetFilter(op.subresource))
+		e.trackers[op.subresource] = t
+	}
+	return t
+}
+
+func (e *endpoint) newTracker() *ownership.Tracker {
+	obj := e.newObject()
+	obj.GetObjectKind().SetGroupVersionKind(e.gvk)
+	kind, err := typeConverter().ObjectToTyped(obj)
+	if err != nil {
+		return nil // a kind without a schema
+	}
+	return plans.New(e.gvk.GroupVersion(), kind, obj, e.resetFilter(""))
+}
+
+func (e *endpoint) resetFilter(subresource string) fieldpath.Filter {
+	return e.resetFields(subresource)[fieldpath.APIVersion(e.gvk.GroupVersion().String())]
+}
+
 // resetFields are those that a write to this (sub)resource has no effect on, so that it does not come to own them.
 func (e *endpoint) resetFields(subresource string) map[fieldpath.APIVersion]fieldpath.Filter {
 	var reset *fieldpath.Set
@@ -107,6 +150,9 @@ func (e *endpoint) resetFields(subresource string) map[fieldpath.APIVersion]fiel
 // trackFields records in the new object's managedFields what the operation's manager has set.
 func (op *operation) trackFields(live, obj runtime.Object) runtime.Object {
 	if op.fieldManager == "" {
+		return obj
+	}
+	if t := op.tracker(); t != nil && t.Update(live, obj, op.fieldManager, time.Now()) {
 		return obj
 	}
 	m, err := op.manager()

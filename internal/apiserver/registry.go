@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/apiserver/ownership"
 	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/resource"
 )
@@ -37,6 +38,7 @@ type registry struct {
 	mu       sync.Mutex
 	reader   cache.Reader
 	managers map[managerKey]fieldManager
+	trackers map[string]*ownership.Tracker // by subresource
 }
 
 // hooks are what a few kinds do besides, within the write (cluster IPs of Services).
@@ -53,7 +55,7 @@ type hooks struct {
 var storedAsJSON = map[string]bool{"apiextensions.k8s.io": true, "apiregistration.k8s.io": true}
 
 func newRegistry(s *Server, kind *api.Kind) *registry {
-	r := &registry{server: s, kind: kind, hub: kind.Kind, resource: kind.GroupResource(), managers: map[managerKey]fieldManager{}}
+	r := &registry{server: s, kind: kind, hub: kind.Kind, resource: kind.GroupResource(), managers: map[managerKey]fieldManager{}, trackers: map[string]*ownership.Tracker{}}
 	if target, ok := api.ByResource(kind.Alias); ok && kind.Alias.Resource != "" {
 		r.hub = target.Kind
 	}

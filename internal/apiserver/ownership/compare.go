@@ -1,0 +1,97 @@
+package ownership
+
+import (
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
+)
+
+// changes are the fields that a write sets and those that it removes.
+func (t *Tracker) changes(live, obj runtime.Object, isNew bool) (set, removed *fieldpath.Set, ok bool) {
+	if isNew && zeroButKind(live) {
+		set = fieldpath.NewSet()
+		l := lister{}
+		l.always(set, t.plan, reflect.ValueOf(obj).Elem())
+		if l.unknown {
+			return nil, nil, false
+		}
+		return t.filter(set), nil, true
+	}
+	before, after := differing(live, obj)
+	c, err := t.compare(before, after)
+	if err != nil {
+		return nil, nil, false
+	}
+	return t.filter(c.Modified.Union(c.Added)), t.filter(c.Removed), true
+}
+
+func (t *Tracker) filter(set *fieldpath.Set) *fieldpath.Set {
+	if t.reset == nil || set.Empty() {
+		return set
+	}
+	return t.reset.Filter(set)
+}
+
+func (t *Tracker) compare(before, after any) (*typed.Comparison, error) {
+	old, err := t.typed(before)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := t.typed(after)
+	if err != nil {
+		return nil, err
+	}
+	return old.Compare(changed)
+}
+
+func (t *Tracker) typed(obj any) (*typed.TypedValue, error) {
+	v, err := value.NewValueReflect(obj)
+	if err != nil {
+		return nil, err
+	}
+	return typed.AsTyped(v, t.kind.Schema(), t.kind.TypeRef(), typed.AllowDuplicates)
+}
+
+// zeroButKind tells whether obj is as the scheme makes it.
+func zeroButKind(obj runtime.Object) bool {
+	v := reflect.ValueOf(obj).Elem()
+	for i := range v.NumField() {
+		if v.Type().Field(i).Type != typeMetaType && !v.Field(i).IsZero() {
+			return false
+		}
+	}
+	return true
+}
+
+var (
+	managedType    = reflect.TypeFor[[]metav1.ManagedFieldsEntry]()
+	typeMetaType   = reflect.TypeFor[metav1.TypeMeta]()
+	objectMetaType = reflect.TypeFor[metav1.ObjectMeta]()
+)
+
+// differing are copies of two objects without what is the same in both: whole top-level fields and whole fields of the metadata.
+// What is missing on both sides is neither set nor removed. The managed fields themselves have no owner.
+func differing(live, obj runtime.Object) (before, after any) {
+	old, changed := reflect.ValueOf(live).Elem(), reflect.ValueOf(obj).Elem()
+	l, r := reflect.New(old.Type()), reflect.New(old.Type())
+	copyDiffering(l.Elem(), r.Elem(), old, changed, true)
+	return l.Interface(), r.Interface()
+}
+
+func copyDiffering(l, r, old, changed reflect.Value, descend bool) {
+	for i := range old.NumField() {
+		a, b := old.Field(i), changed.Field(i)
+		switch {
+		case a.Type() == typeMetaType, a.Type() == managedType:
+		case descend && a.Type() == objectMetaType:
+			copyDiffering(l.Field(i), r.Field(i), a, b, false)
+		case !reflect.DeepEqual(a.Interface(), b.Interface()):
+			l.Field(i).Set(a)
+			r.Field(i).Set(b)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package ownership
+
+import (
+	"reflect"
+
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
+)
+
+// lister lists the fields that an object has and an empty one of its type has not, or not so.
+type lister struct {
+	// unknown: something was met that there is no plan for; what has been listed is not to be used.
+	unknown bool
+}
+
+// always lists below a value that is there in an empty object too, as the zero value of its type.
+func (l *lister) always(set *fieldpath.Set, n *node, v reflect.Value) {
+	for i := range n.fields {
+		f := &n.fields[i]
+		child := f.GetFrom(v)
+		switch {
+		case l.unknown:
+			return
+		case f.CanOmit(child):
+		case !f.always:
+			l.added(set, f.element, f.node, child)
+		case child.IsZero():
+		case child.Kind() != reflect.Struct:
+			l.fromZero(set, f.element, f.node, child)
+		case f.node.shape == object:
+			var below fieldpath.Set
+			l.always(&below, f.node, child)
+			if !below.Empty() {
+				*set.Children.Descend(f.element) = below
+			}
+		case f.node.shape == leaf:
+			if l.differsFromZero(child) {
+				set.Members.Insert(f.element)
+			}
+		default:
+			l.unknown = true
+		}
+	}
+	l.unknown = l.unknown || n.shape != object
+}
+
+// differsFromZero tells whether a struct that is owned as one is something else than an empty one.
+func (l *lister) differsFromZero(v reflect.Value) bool {
+	if !v.CanAddr() {
+		l.unknown = true
+		return false
+	}
+	mine, err := value.NewValueReflect(v.Addr().Interface())
+	if err != nil {
+		l.unknown = true
+		return false
+	}
+	zero, err := value.NewValueReflect(reflect.New(v.Type()).Interface())
+	if err != nil {
+		l.unknown = true
+		return false
+	}
+	return !value.Equals(mine, zero)
+}
+
+// fromZero lists a value that is no struct and not zero where an empty object has null, zero or an empty string: its parts are
+// new, it itself is not.
+func (l *lister) fromZero(set *fieldpath.Set, pe fieldpath.PathElement, n *node, v reflect.Value) {
+	if n.custom {
+		l.unknown = true
+		return
+	}
+	var below fieldpath.Set
+	if n.shape == leaf || !l.below(&below, n, v) {
+		set.Members.Insert(pe)
+		return
+	}
+	*set.Children.Descend(pe) = below
+}
+
+// added lists a value that an empty object does not have.
+func (l *lister) added(set *fieldpath.Set, pe fieldpath.PathElement, n *node, v reflect.Value) {
+	set.Members.Insert(pe)
+	if n.shape == leaf {
+		return
+	}
+	var below fieldpath.Set
+	if l.below(&below, n, v) && !below.Empty() {
+		*set.Children.Descend(pe) = below
+	}
+}
+
+// below lists the parts of a value. It is false when there are none: the value is then owned as one.
+func (l *lister) below(set *fieldpath.Set, n *node, v reflect.Value) bool {
+	for v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return false
+		}
+		v = v.Elem()
+	}
+	switch n.shape {
+	case object:
+		some := false
+		for i := range n.fields {
+			f := &n.fields[i]
+			if child := f.GetFrom(v); !f.CanOmit(child) {
+				some = true
+				l.added(set, f.element, f.node, child)
+			}
+		}
+		return some
+	case mapping:
+		for it := v.MapRange(); it.Next(); {
+			l.added(set, fieldpath.FieldNameElement(it.Key().String()), n.item, it.Value())
+		}
+		return v.Len() > 0
+	case keyed, setlike:
+		for i := range v.Len() {
+			l.item(set, n, v.Index(i))
+		}
+		return v.Len() > 0
+	}
+	l.unknown = true
+	return false
+}
+
+// item lists an item of a list.
+func (l *lister) item(set *fieldpath.Set, n *node, v reflect.Value) {
+	var pe fieldpath.PathElement
+	if n.shape == setlike {
+		scalar, ok := scalarOf(v)
+		if !ok || n.item.custom {
+			l.unknown = true
+			return
+		}
+		of := value.NewValueInterface(scalar)
+		pe.Value = &of
+	} else {
+		fields := make(value.FieldList, 0, len(n.keys))
+		for i := range n.keys {
+			k := &n.keys[i]
+			found := k.fallback
+			if part := k.entry.GetFrom(v); !k.entry.CanOmit(part) {
+				var ok bool
+				if found, ok = scalarOf(part); !ok {
+					l.unknown = true
+					return
+				}
+			}
+			if found != nil {
+				fields = append(fields, value.Field{Name: k.name, Value: value.NewValueInterface(found)})
+			}
+		}
+		if len(fields) == 0 {
+			l.unknown = true
+			return
+		}
+		pe.Key = &fields
+	}
+	if set.Members.Has(pe) {
+		l.unknown = true // doubled items are owned in a way of their own
+		return
+	}
+	l.added(set, pe, n.item, v)
+}
+
+// scalarOf is a string, number or boolean as the schema's values are.
+func scalarOf(v reflect.Value) (any, bool) {
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	switch {
+	case v.Kind() == reflect.String:
+		return v.String(), true
+	case v.CanInt():
+		return v.Int(), true
+	case v.Kind() == reflect.Bool:
+		return v.Bool(), true
+	}
+	return nil, false
+}

@@ -1,0 +1,87 @@
+package ownership
+
+import (
+	"strings"
+	"sync"
+
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+)
+
+// parsed is a manager's field set; it is shared and must not be changed.
+type parsed struct {
+	set     *fieldpath.Set
+	encoded []byte // as it is written, which may differ from how a client wrote it
+}
+
+// Bounds of what the process keeps parsed.
+const (
+	memoEntries = 256 // in each of two generations
+	memoLongest = 8 << 10
+)
+
+// memory keeps the sets parsed last. There are two generations: when the new one is full it becomes the old one, and what is
+// used again moves over.
+type memory struct {
+	mu       sync.Mutex
+	new, old map[memoKey]parsed
+}
+
+// memoKey: what a set becomes depends on the kind's schema.
+type memoKey struct {
+	kind *typed.TypedValue
+	raw  string
+}
+
+var memo memory
+
+func (m *memory) get(key memoKey) (parsed, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.new[key]; ok {
+		return p, true
+	}
+	p, ok := m.old[key]
+	if ok {
+		m.put(key, p)
+	}
+	return p, ok
+}
+
+// put is called with mu held.
+func (m *memory) put(key memoKey, p parsed) {
+	if m.new == nil || len(m.new) >= memoEntries {
+		m.new, m.old = make(map[memoKey]parsed, memoEntries), m.new
+	}
+	m.new[key] = p
+}
+
+// parse reads a manager's FieldsV1, and brings them up to what has become atomic in the schema since they were written.
+func (t *Tracker) parse(raw string) (parsed, bool) {
+	key := memoKey{t.kind, raw}
+	if p, ok := memo.get(key); ok {
+		return p, true
+	}
+	var set fieldpath.Set
+	if err := set.FromJSON(strings.NewReader(raw)); err != nil {
+		return parsed{}, false
+	}
+	p := parsed{set: &set}
+	reconciled, err := typed.ReconcileFieldSetWithSchema(p.set, t.kind)
+	if err != nil {
+		return parsed{}, false
+	}
+	if reconciled != nil {
+		p.set = reconciled
+	}
+	if p.encoded, err = p.set.ToJSON(); err != nil {
+		return parsed{}, false
+	}
+	if len(raw) <= memoLongest {
+		key.raw = strings.Clone(raw) // not the object that it is part of
+		memo.mu.Lock()
+		memo.put(key, p)
+		memo.mu.Unlock()
+	}
+	return p, true
+}

@@ -1,0 +1,199 @@
+package ownership
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+)
+
+// maxUpdaters is how many managers may have updated an object before the oldest are merged, which is left to the field manager.
+const maxUpdaters = 10
+
+// Tracker follows the fields of one kind in one version, written by one subresource or (empty) as a whole. It may be used by many
+// goroutines.
+type Tracker struct {
+	version     string
+	subresource string
+	kind        *typed.TypedValue // an empty object, for schema and type
+	reset       fieldpath.Filter  // takes out what a write has no effect on; may be nil
+	plan        *node
+}
+
+// New makes a tracker of a kind's objects as a whole. kind is any object of the kind as the type converter gives it, empty the
+// same as a Go value. reset takes out what a write has no effect on, and may be nil.
+func (p *Plans) New(gv schema.GroupVersion, kind *typed.TypedValue, empty runtime.Object, reset fieldpath.Filter) *Tracker {
+	return &Tracker{version: gv.String(), kind: kind, reset: reset, plan: p.build(kind, reflect.TypeOf(empty))}
+}
+
+// For is the tracker of the same kind written by a subresource.
+func (t *Tracker) For(subresource string, reset fieldpath.Filter) *Tracker {
+	sub := *t
+	sub.subresource, sub.reset = subresource, reset
+	return &sub
+}
+
+// stripped are the fields that nobody owns.
+var stripped = fieldpath.NewSet(
+	fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"),
+	fieldpath.MakePathOrDie("metadata", "name"), fieldpath.MakePathOrDie("metadata", "namespace"),
+	fieldpath.MakePathOrDie("metadata", "creationTimestamp"), fieldpath.MakePathOrDie("metadata", "selfLink"),
+	fieldpath.MakePathOrDie("metadata", "uid"), fieldpath.MakePathOrDie("metadata", "clusterName"),
+	fieldpath.MakePathOrDie("metadata", "generation"), fieldpath.MakePathOrDie("metadata", "managedFields"),
+	fieldpath.MakePathOrDie("metadata", "resourceVersion"),
+)
+
+var managedFieldsPath = fieldpath.MakePathOrDie("metadata", "managedFields")
+
+// entry is one manager's with its fields.
+type entry struct {
+	metav1.ManagedFieldsEntry
+	set *fieldpath.Set
+	// encoded is set's FieldsV1, nil when it must be made anew.
+	encoded []byte
+}
+
+// Update sets obj's managedFields after manager has turned live into obj; live is empty for a new object. It reports
+// whether it did; if not, obj is as it was.
+func (t *Tracker) Update(live, obj runtime.Object, manager string, now time.Time) bool {
+	oldMeta, err := meta.Accessor(live)
+	if err != nil {
+		return false
+	}
+	newMeta, err := meta.Accessor(obj)
+	if err != nil || !utf8.ValidString(manager) {
+		return false
+	}
+	brought := newMeta.GetManagedFields()
+	entries, ok := t.entries(oldMeta.GetManagedFields(), brought)
+	if !ok {
+		return false
+	}
+	isNew := oldMeta.GetUID() == ""
+	if len(entries) == 0 && !isNew {
+		newMeta.SetManagedFields(nil) // what was never tracked is not tracked from now on
+		return true
+	}
+	newMeta.SetManagedFields(nil)
+	set, removed, ok := t.changes(live, obj, isNew && len(entries) == 0)
+	if !ok {
+		newMeta.SetManagedFields(brought)
+		return false
+	}
+	entries = take(entries, set, removed)
+	entries = t.give(entries, set, manager, now)
+	encoded, err := encode(entries)
+	if err != nil || len(entries) > maxUpdaters {
+		newMeta.SetManagedFields(brought)
+		return false
+	}
+	newMeta.SetManagedFields(encoded)
+	return true
+}
+
+// entries are the managers so far: those that a write brings along, else the stored ones; a subresource's write can bring none.
+func (t *Tracker) entries(stored, brought []metav1.ManagedFieldsEntry) ([]entry, bool) {
+	from := stored
+	if t.subresource == "" && brought != nil {
+		if len(brought) == 0 || len(brought) == 1 && reflect.DeepEqual(brought[0], metav1.ManagedFieldsEntry{}) {
+			return nil, false // the writer wants them reset
+		}
+		from = brought
+	}
+	out := make([]entry, 0, len(from)+1)
+	for i := range from {
+		e := &from[i]
+		update := e.Operation == metav1.ManagedFieldsOperationUpdate
+		if e.APIVersion != t.version || e.FieldsType != "FieldsV1" || e.FieldsV1 == nil || !utf8.ValidString(e.Manager) ||
+			!update && e.Operation != metav1.ManagedFieldsOperationApply || slices.ContainsFunc(out, func(o entry) bool { return same(&o, e) }) {
+			return nil, false
+		}
+		known, ok := t.parse(e.FieldsV1.GetRawString())
+		if !ok || known.set.Has(managedFieldsPath) {
+			return nil, false
+		}
+		out = append(out, entry{ManagedFieldsEntry: *e, set: known.set, encoded: known.encoded})
+	}
+	return out, true
+}
+
+// same tells whether an entry is of that manager.
+func same(e *entry, other *metav1.ManagedFieldsEntry) bool {
+	return e.Manager == other.Manager && e.Operation == other.Operation && e.Subresource == other.Subresource
+}
+
+// take takes the fields that were set or removed from those who had them.
+func take(entries []entry, set, removed *fieldpath.Set) []entry {
+	left := entries[:0]
+	for _, e := range entries {
+		if taken := e.set.Intersection(set); !taken.Empty() {
+			e.set, e.encoded = e.set.Difference(taken), nil
+		}
+		if removed != nil && !removed.Empty() {
+			e.set, e.encoded = e.set.Difference(removed), nil
+		}
+		if !e.set.Empty() {
+			left = append(left, e)
+		}
+	}
+	return left
+}
+
+// give gives the fields that were set to the manager.
+func (t *Tracker) give(entries []entry, set *fieldpath.Set, manager string, now time.Time) []entry {
+	if set = set.Difference(stripped); set.Empty() {
+		return entries
+	}
+	if manager == "" {
+		manager = "unknown"
+	}
+	mine := entry{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
+		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: t.version, Subresource: t.subresource,
+		FieldsType: "FieldsV1", Time: &metav1.Time{Time: now.UTC()},
+	}, set: set}
+	if i := slices.IndexFunc(entries, func(e entry) bool { return same(&e, &mine.ManagedFieldsEntry) }); i >= 0 {
+		mine.set = set.Union(entries[i].set)
+		entries[i] = mine
+		return entries
+	}
+	return append(entries, mine)
+}
+
+// encode makes the API's form, in its order.
+func encode(entries []entry) ([]metav1.ManagedFieldsEntry, error) {
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	out := make([]metav1.ManagedFieldsEntry, len(entries))
+	for i, e := range entries {
+		if e.encoded == nil {
+			var err error
+			if e.encoded, err = e.set.ToJSON(); err != nil {
+				return nil, err
+			}
+		}
+		out[i] = e.ManagedFieldsEntry
+		out[i].FieldsV1 = &metav1.FieldsV1{}
+		out[i].FieldsV1.SetRawBytes(e.encoded)
+	}
+	slices.SortFunc(out, func(p, q metav1.ManagedFieldsEntry) int {
+		return cmp.Or(cmp.Compare(p.Operation, q.Operation), cmp.Compare(seconds(p.Time), seconds(q.Time)),
+			cmp.Compare(p.Manager, q.Manager), cmp.Compare(p.APIVersion, q.APIVersion), cmp.Compare(p.Subresource, q.Subresource))
+	})
+	return out, nil
+}
+
+func seconds(t *metav1.Time) int64 {
+	if t == nil {
+		return 0
+	}
+	return t.Unix()
+}

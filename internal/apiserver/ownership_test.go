@@ -1,0 +1,152 @@
+package apiserver
+
+import (
+	"fmt"
+	"math/rand"
+	"reflect"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/randfill"
+
+	"github.com/knarr-project/knarr/internal/api"
+)
+
+// tracked are the managed fields that the tracker and the field manager make of the same write; ok is false when the tracker
+// leaves it to the field manager.
+func tracked(t *testing.T, op *operation, live, obj runtime.Object) (own, reference runtime.Object, ok bool) {
+	t.Helper()
+	m, err := op.manager()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, reference = obj.DeepCopyObject(), obj.DeepCopyObject()
+	before, untouched := live.DeepCopyObject(), own.DeepCopyObject()
+	reference = m.UpdateNoErrors(live.DeepCopyObject(), reference, op.fieldManager)
+	clearKind(reference)
+	ok = op.tracker().Update(live, own, op.fieldManager, time.Now())
+	if !equality.Semantic.DeepEqual(before, live) {
+		t.Error("the stored object was changed")
+	}
+	if !ok && !reflect.DeepEqual(own, untouched) {
+		t.Error("what was left to the field manager was changed")
+	}
+	return own, reference, ok
+}
+
+// sameTimes gives all entries one time: the two computations do not run at the same moment.
+func sameTimes(obj runtime.Object) []metav1.ManagedFieldsEntry {
+	entries := accessor(obj).GetManagedFields()
+	for i := range entries {
+		if entries[i].Time != nil && time.Since(entries[i].Time.Time) < time.Hour {
+			entries[i].Time = &metav1.Time{}
+		}
+	}
+	return entries
+}
+
+func show(entries []metav1.ManagedFieldsEntry) (out string) {
+	for _, e := range entries {
+		out += fmt.Sprintf("\n%s %s %s %q %v: %s", e.Manager, e.Operation, e.APIVersion, e.Subresource, e.Time, e.FieldsV1.GetRawString())
+	}
+	return out
+}
+
+// randomObject fills an object at random, as users could: without managed fields.
+func randomObject(e *endpoint, fill *randfill.Filler) runtime.Object {
+	obj := e.newObject()
+	fill.Fill(obj)
+	clearKind(obj)
+	accessor(obj).SetManagedFields(nil)
+	return obj
+}
+
+// mixed is an object with some of its parts from another one.
+func mixed(a, b runtime.Object, random *rand.Rand) runtime.Object {
+	out := a.DeepCopyObject()
+	to, from := reflect.ValueOf(out).Elem(), reflect.ValueOf(b.DeepCopyObject()).Elem()
+	var mix func(to, from reflect.Value, depth int)
+	mix = func(to, from reflect.Value, depth int) {
+		for i := range to.NumField() {
+			switch f := to.Field(i); {
+			case !f.CanSet():
+			case f.Kind() == reflect.Struct && depth < 3 && random.Intn(4) > 0:
+				mix(f, from.Field(i), depth+1)
+			case random.Intn(4) == 0:
+				f.Set(from.Field(i))
+			}
+		}
+	}
+	mix(to, from, 0)
+	return out
+}
+
+func TestManagedFieldsAreTheFieldManagersForEveryKind(t *testing.T) {
+	s := newTestServer(t)
+	const rounds = 12
+	done, left := 0, 0
+	for _, kind := range api.Kinds() {
+		e, ok := s.endpoints.find(kind.GroupResource().WithVersion(kind.Kind.Version))
+		if !ok || kind.Virtual || e.gvk != e.hub {
+			continue
+		}
+		for _, subresource := range []string{"", "status"} {
+			if subresource != "" && !e.hasSubresource(subresource) {
+				continue
+			}
+			t.Run(kind.Kind.String()+" "+subresource, func(t *testing.T) {
+				random := rand.New(rand.NewSource(int64(len(kind.Resource))))
+				fill := fuzzer.FuzzerFor(metafuzzer.Funcs, random, serializer.NewCodecFactory(api.Scheme))
+				op := s.internal(e, "default", "x")
+				op.fieldManager = "one"
+				if op.tracker() == nil {
+					t.Skip("without a schema, left to the field manager")
+				}
+				for round := range rounds {
+					obj := randomObject(e, fill)
+					accessor(obj).SetUID("")
+					own, reference, ok := tracked(t, op, e.newObject(), obj)
+					if count(ok, &done, &left); ok && !reflect.DeepEqual(sameTimes(own), sameTimes(reference)) {
+						t.Fatalf("a new object, round %d:%s\nwant%s", round, show(sameTimes(own)), show(sameTimes(reference)))
+					}
+					live := reference
+					for step, manager := range []string{"two", "one", "three", "two"} {
+						op.subresource, op.fieldManager = subresource, manager
+						accessor(live).SetUID("uid")
+						obj := mixed(live, randomObject(e, fill), random)
+						accessor(obj).SetUID("uid")
+						if step%2 == 0 {
+							accessor(obj).SetManagedFields(accessor(live).GetManagedFields())
+						} else {
+							accessor(obj).SetManagedFields(nil)
+						}
+						own, reference, ok := tracked(t, op, live, obj)
+						if count(ok, &done, &left); ok && !reflect.DeepEqual(sameTimes(own), sameTimes(reference)) {
+							t.Fatalf("round %d, change %d:%s\nwant%s", round, step, show(sameTimes(own)), show(sameTimes(reference)))
+						}
+						live = reference
+					}
+					op.subresource, op.fieldManager = "", "one"
+				}
+			})
+		}
+	}
+	t.Logf("%d writes tracked, %d left to the field manager", done, left)
+	if left > done/4 {
+		t.Errorf("%d writes of %d were left to the field manager: the short way is hardly taken", left, done+left)
+	}
+}
+
+func count(ok bool, done, left *int) {
+	if ok {
+		*done++
+	} else {
+		*left++
+	}
+}
