@@ -43,6 +43,7 @@ require (
 	k8s.io/kube-openapi v0.0.0-20260317180543-43fb72c5454a
 	k8s.io/kubectl v0.36.3
 	k8s.io/kubelet v0.36.3
+	k8s.io/metrics v0.36.3
 	k8s.io/pod-security-admission v0.36.3
 	k8s.io/streaming v0.36.3
 	k8s.io/utils v0.0.0-20260210185600-b8788abfbbc2
@@ -54,7 +55,6 @@ require (
 require (
 	github.com/gorilla/websocket v1.5.4-0.20250319132907-e064f32e3674 // indirect
 	golang.org/x/crypto v0.54.0 // indirect
-	k8s.io/metrics v0.36.3 // indirect
 )
 
 require (

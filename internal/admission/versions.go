@@ -94,7 +94,7 @@ func shallowCopy(obj runtime.Object) runtime.Object {
 		for k, v := range fields {
 			shallow[k] = v
 		}
-		out.(runtime.Unstructured).SetUnstructuredContent(shallow)
+		out.SetUnstructuredContent(shallow)
 		return out
 	}
 	v := reflect.ValueOf(obj).Elem()
