@@ -3,6 +3,9 @@
 #
 #   FOCUS=regexp SKIP=regexp PROCS=n run.sh      part of the suite (default: all of it, 8 at a time, then the serial part)
 #   run.sh --list FILE                           the tests named in FILE, one name a line ('#' begins a comment)
+#   SERIAL=no|only                               leaves the serial part out, or runs nothing else
+#   NODES=1                                      one node instead of two; two tests need two
+#   COMPACTION=5m                                how often the API server forgets old revisions (default: 30s)
 #   KEEP=1                                       leaves the cluster running
 #
 # Writes .cache/conformance/{results.md,junit.xml,e2e.log,knarr.log}; prints one line "conformance: N passed, M failed".
@@ -37,9 +40,10 @@ ginkgo() { # ginkgo PROCS FILTER EXTRA…
   shift 2
   # In the background, since the shell handles a signal only between its own commands, or while it waits; and as a group of
   # processes, which cluster_stop ends whole.
-  TMPDIR=$state/tmp setsid nsenter --net="/proc/$space/ns/net" -- "$bin/ginkgo" --procs="$procs" --timeout="${TIMEOUT:-50m}" --no-color --label-filter="$filter" "$@" \
+  TMPDIR=$state/tmp setsid "${enter_a[@]}" "$bin/ginkgo" --procs="$procs" --timeout="${TIMEOUT:-50m}" --no-color --label-filter="$filter" "$@" \
     "$bin/e2e.test" -- "${args[@]}" --report-prefix="p$procs-" >>"$cache/e2e.log" 2>&1 &
   suite=$!
+  started suite "$suite"
   wait "$suite" || status=$?
   suite=
 }
