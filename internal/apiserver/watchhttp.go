@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"net/http"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,16 +18,21 @@ import (
 type frames struct {
 	e         *endpoint
 	f         format
-	w         *bufio.Writer
+	out       http.ResponseWriter
 	flushHTTP func() error
+	// w is there from the first event to the next flush: most watches are idle most of the time.
+	w *bufio.Writer
 	// head is what an object's JSON begins with: kind and apiVersion.
 	head []byte
 	// rows: the table's columns have been sent.
 	rows bool
 }
 
+// frameBuffers are for the watches that are just sending.
+var frameBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 32*1024) }}
+
 func newFrames(e *endpoint, f format, w http.ResponseWriter) *frames {
-	fr := &frames{e: e, f: f, w: bufio.NewWriterSize(w, 32*1024)}
+	fr := &frames{e: e, f: f, out: w}
 	fr.flushHTTP = http.NewResponseController(w).Flush
 	head := withTypeMeta(nil, e.gvk, []byte("{}"))
 	fr.head = append(head[:len(head)-1], ',')
@@ -34,38 +40,87 @@ func newFrames(e *endpoint, f format, w http.ResponseWriter) *frames {
 }
 
 func (fr *frames) flush() error {
-	if err := fr.w.Flush(); err != nil {
-		return err
+	if fr.w != nil {
+		err := fr.w.Flush()
+		fr.w.Reset(nil)
+		frameBuffers.Put(fr.w)
+		fr.w = nil
+		if err != nil {
+			return err
+		}
 	}
 	return fr.flushHTTP()
 }
 
 func (fr *frames) put(ev watchEvent) error {
-	if ev.entry != nil && fr.f.as == "" {
-		if fr.f.media == mediaProtobuf {
-			raw, err := fr.e.protobufOf(ev.entry)
-			if err != nil {
-				return err
-			}
-			return fr.protobufFrame(ev.what, envelope(fr.e.gvk, raw))
-		}
-		raw, err := fr.e.jsonOf(ev.entry)
-		if err != nil {
-			return err
-		}
-		if fr.e.custom != nil {
-			return fr.jsonFrame(ev.what, raw)
-		}
-		return fr.jsonFrame(ev.what, fr.head, raw[1:])
-	}
-	body, err := fr.encode(ev)
+	frame, err := fr.frame(ev)
 	if err != nil {
 		return err
 	}
-	if fr.f.media == mediaProtobuf {
-		return fr.protobufFrame(ev.what, body)
+	if fr.w == nil {
+		fr.w = frameBuffers.Get().(*bufio.Writer)
+		fr.w.Reset(fr.out)
 	}
-	return fr.jsonFrame(ev.what, body, nil)
+	_, err = fr.w.Write(frame)
+	return err
+}
+
+// frame is an event as it goes over the wire; shared, not to be modified.
+func (fr *frames) frame(ev watchEvent) ([]byte, error) {
+	if ev.entry == nil || fr.f.as != "" {
+		return fr.frameAlone(ev)
+	}
+	form, makeFrame := fr.e.jsonForm, fr.jsonEvent
+	switch fr.f.media {
+	case mediaYAML:
+		return fr.yamlEvent(ev)
+	case mediaProtobuf:
+		form, makeFrame = fr.e.protobufForm, fr.protobufEvent
+	}
+	// All who watch get the same bytes at about the same time.
+	return ev.entry.Passing(form+string(ev.what), func() ([]byte, error) { return makeFrame(ev) })
+}
+
+func (fr *frames) yamlEvent(ev watchEvent) ([]byte, error) {
+	doc, err := fr.jsonEvent(ev)
+	if err != nil {
+		return nil, err
+	}
+	return yamlFrame(doc)
+}
+
+func (fr *frames) jsonEvent(ev watchEvent) ([]byte, error) {
+	raw, err := fr.e.jsonOf(ev.entry)
+	if err != nil {
+		return nil, err
+	}
+	if fr.e.custom != nil {
+		return jsonFrame(ev.what, raw), nil
+	}
+	return jsonFrame(ev.what, fr.head, raw[1:]), nil
+}
+
+func (fr *frames) protobufEvent(ev watchEvent) ([]byte, error) {
+	raw, err := fr.e.protobufOf(ev.entry)
+	if err != nil {
+		return nil, err
+	}
+	return protobufFrame(ev.what, envelope(fr.e.gvk, raw))
+}
+
+// frameAlone is for events whose encoding is not shared.
+func (fr *frames) frameAlone(ev watchEvent) ([]byte, error) {
+	body, err := fr.encode(ev)
+	if err != nil {
+		return nil, err
+	}
+	switch fr.f.media {
+	case mediaProtobuf:
+		return protobufFrame(ev.what, body)
+	case mediaYAML:
+		return yamlFrame(jsonFrame(ev.what, body))
+	}
+	return jsonFrame(ev.what, body), nil
 }
 
 // encode is for events that have no shared encoding: bookmarks, errors, tables and metadata.
@@ -110,46 +165,38 @@ func encodeObjectAs(obj runtime.Object, gvk schema.GroupVersionKind, media strin
 	return withTypeMeta(nil, gvk, raw), nil
 }
 
-func (fr *frames) jsonFrame(what watch.EventType, parts ...[]byte) error {
-	if fr.f.media == mediaYAML {
-		return fr.yamlFrame(what, parts...)
-	}
-	_, _ = fr.w.WriteString(`{"type":"`)
-	_, _ = fr.w.WriteString(string(what))
-	_, _ = fr.w.WriteString(`","object":`)
+// jsonFrame is a line of JSON; the object comes in parts.
+func jsonFrame(what watch.EventType, parts ...[]byte) []byte {
+	size := len(`{"type":"","object":}`) + len(what) + 1
 	for _, part := range parts {
-		_, _ = fr.w.Write(part)
+		size += len(part)
 	}
-	_, err := fr.w.WriteString("}\n") // a bufio.Writer keeps its first error
-	return err
+	out := make([]byte, 0, size)
+	out = append(out, `{"type":"`...)
+	out = append(out, what...)
+	out = append(out, `","object":`...)
+	for _, part := range parts {
+		out = append(out, part...)
+	}
+	return append(out, "}\n"...)
 }
 
-func (fr *frames) yamlFrame(what watch.EventType, parts ...[]byte) error {
-	doc := append([]byte(`{"type":"`+string(what)+`","object":`), parts[0]...)
-	for _, part := range parts[1:] {
-		doc = append(doc, part...)
-	}
-	out, err := finishJSON(append(doc, '}'), format{media: mediaYAML})
+func yamlFrame(doc []byte) ([]byte, error) {
+	out, err := finishJSON(doc, format{media: mediaYAML})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, _ = fr.w.Write(out)
-	_, err = fr.w.WriteString("---\n")
-	return err
+	return append(out, "---\n"...), nil
 }
 
 // protobufFrame is a bare metav1.WatchEvent{type, object{raw}} after its length in four bytes.
-func (fr *frames) protobufFrame(what watch.EventType, object []byte) error {
+func protobufFrame(what watch.EventType, object []byte) ([]byte, error) {
 	event := metav1.WatchEvent{Type: string(what), Object: runtime.RawExtension{Raw: object}}
-	raw, err := event.Marshal()
-	if err != nil {
-		return err
-	}
-	var size [4]byte
-	binary.BigEndian.PutUint32(size[:], uint32(len(raw)))
-	_, _ = fr.w.Write(size[:])
-	_, err = fr.w.Write(raw)
-	return err
+	size := event.Size()
+	out := make([]byte, 4+size)
+	binary.BigEndian.PutUint32(out, uint32(size))
+	_, err := event.MarshalTo(out[4:])
+	return out, err
 }
 
 // serveWatch answers a watch request over plain HTTP.

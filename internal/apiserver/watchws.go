@@ -1,8 +1,6 @@
 package apiserver
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"net/http"
 	"sync"
@@ -12,24 +10,20 @@ import (
 
 // messages sends each watch event as a WebSocket message of its own: text for JSON and YAML, binary for protobuf.
 type messages struct {
-	ws  *websocket.Conn
-	fr  *frames
-	buf *bytes.Buffer
+	ws *websocket.Conn
+	fr *frames
 }
 
 func (m *messages) put(ev watchEvent) error {
-	if err := m.fr.put(ev); err != nil {
+	frame, err := m.fr.frame(ev)
+	if err != nil {
 		return err
 	}
-	if err := m.fr.w.Flush(); err != nil {
-		return err
-	}
-	defer m.buf.Reset()
 	if m.fr.f.media == mediaProtobuf {
 		const length = 4 // messages have borders of their own
-		return websocket.Message.Send(m.ws, m.buf.Bytes()[length:])
+		return websocket.Message.Send(m.ws, frame[length:])
 	}
-	return websocket.Message.Send(m.ws, m.buf.String())
+	return websocket.Message.Send(m.ws, string(frame))
 }
 
 func (m *messages) flush() error { return nil }
@@ -48,10 +42,7 @@ func (s *Server) serveWatchMessages(ctx context.Context, w http.ResponseWriter, 
 			for websocket.Message.Receive(ws, &ignored) == nil {
 			}
 		})
-		var buf bytes.Buffer
-		fr := newFrames(wt.op.endpoint, f, w)
-		fr.w = bufio.NewWriter(&buf)
-		if err := wt.run(ctx, &messages{ws: ws, fr: fr, buf: &buf}); err != nil {
+		if err := wt.run(ctx, &messages{ws: ws, fr: newFrames(wt.op.endpoint, f, w)}); err != nil {
 			s.log.Debug("a watch ended early", "resource", wt.op.endpoint.gvr.String(), "err", err)
 		}
 	}).ServeHTTP(w, r)

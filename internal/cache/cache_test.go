@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -185,6 +187,30 @@ func TestAnEntryIsDecodedAndEncodedOnce(t *testing.T) {
 		if o != objs[0] {
 			t.Error("two readers got different objects")
 		}
+	}
+}
+
+func TestAPassingEncodingIsSharedByThoseWhoWantItAtTheSameTime(t *testing.T) {
+	s := openStore(t)
+	write(t, s, pods, pod("a", "one", "", nil))
+	e, _ := openKind(t, openCache(t, s), pods).Snapshot().Get(pods + "/a/one")
+	made := 0
+	encode := func() ([]byte, error) { made++; return []byte(fmt.Sprint("frame ", made)), nil }
+	if _, err := e.Passing("frame", func() ([]byte, error) { return nil, io.ErrUnexpectedEOF }); err == nil {
+		t.Error("the encoder's error is lost")
+	}
+	first, err := e.Passing("frame", encode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The collector may come by in between; then, and only then, it is made again.
+	if second, err := e.Passing("frame", encode); err != nil || made == 1 && &second[0] != &first[0] {
+		t.Errorf("%q and %q, %v: a copy", first, second, err)
+	}
+	goruntime.GC()
+	goruntime.GC()
+	if _, err := e.Passing("frame", encode); err != nil || made < 2 {
+		t.Errorf("made %d times, %v: it is kept although nobody wants it any more", made, err)
 	}
 }
 

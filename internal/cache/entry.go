@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"weak"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -41,6 +42,8 @@ type encoding struct {
 	next   *encoding
 	making sync.Mutex
 	made   atomic.Pointer[[]byte]
+	// passing is guarded by making.
+	passing weak.Pointer[[]byte]
 }
 
 // newEntry makes the entry of a stored key and reads its header. keep says whether the object that was decoded for
@@ -168,6 +171,23 @@ func (e *Entry) EncodedBy(format string, encode func() ([]byte, error)) ([]byte,
 		return nil, err
 	}
 	enc.made.Store(&data)
+	return data, nil
+}
+
+// Passing is EncodedBy for what many want at the same moment and nobody later (the frame of a watch event): it is kept only until the
+// garbage collector comes by.
+func (e *Entry) Passing(format string, encode func() ([]byte, error)) ([]byte, error) {
+	enc := e.encoding(format)
+	enc.making.Lock()
+	defer enc.making.Unlock()
+	if made := enc.passing.Value(); made != nil {
+		return *made, nil
+	}
+	data, err := encode()
+	if err != nil {
+		return nil, err
+	}
+	enc.passing = weak.Make(&data)
 	return data, nil
 }
 
