@@ -148,9 +148,8 @@ func (op *operation) createOnce(ctx context.Context, obj runtime.Object) (runtim
 		return nil, op.createRefused(t, res, key)
 	}
 	meta.SetResourceVersion(strconv.FormatInt(res.Revision, 10))
-	r.applyDefaults(obj) // as whoever reads it will see it
 	r.settle(ctx, res.Revision)
-	return obj, nil
+	return r.asRead(obj, stored, res.Revision)
 }
 
 // createRefused says why a create's conditions did not hold: the object exists, or what a hook wanted is taken.

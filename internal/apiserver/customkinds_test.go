@@ -255,6 +255,14 @@ func TestVersionsWithoutConversion(t *testing.T) {
 	if out = a.want(http.StatusOK, "GET", hostsIn("v1")+"/h", ""); out["hostPort"] != "a:1" || out["old"] != "x" {
 		t.Errorf("%v", out)
 	}
+	// What the storage version does not have is lost, and its defaults are those that count.
+	out = a.want(http.StatusCreated, "POST", hostsIn("v2"), "{apiVersion: two.example.com/v2, kind: Host, metadata: {name: i}, host: b}")
+	if out["host"] != nil {
+		t.Errorf("the answer is not what was stored: %v", out)
+	}
+	if out = a.want(http.StatusOK, "GET", hostsIn("v1")+"/i", ""); out["old"] != "x" || out["host"] != nil {
+		t.Errorf("%v", out)
+	}
 }
 
 // convertHosts is a conversion webhook between v1's hostPort and v2's host and port.
@@ -410,6 +418,14 @@ func TestWhatWasWrongBeforeMayStay(t *testing.T) {
 	code, out, _ := a.do("PATCH", crontabsPath+"/one", `[{"op":"replace","path":"/spec/cronSpec","value":"`+long+`y"}]`, merge...)
 	if message, _ := out["message"].(string); code != http.StatusUnprocessableEntity || !strings.Contains(message, "spec.cronSpec: Too long: may not be more than 30 bytes") {
 		t.Errorf("%d %v", code, message)
+	}
+}
+
+func TestUnknownFormatsAreToldOf(t *testing.T) {
+	a := newAPI(t)
+	code, out, header := a.do("POST", definitionsPath, strings.Replace(crontabs, "maxLength: 30", "format: odd", 1))
+	if code != http.StatusCreated || header.Get("Warning") != `299 - "unrecognized format \"odd\""` {
+		t.Errorf("%d %v %v", code, out["message"], header)
 	}
 }
 

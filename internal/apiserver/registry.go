@@ -106,8 +106,19 @@ func (r *registry) decode(stored []byte, revision int64) (runtime.Object, error)
 	if err != nil {
 		return nil, err
 	}
-	r.applyDefaults(obj)
+	if r.custom == nil { // those of custom objects are of the version in which they are stored
+		r.applyDefaults(obj)
+	}
 	return obj, nil
+}
+
+// asRead is a written object as whoever reads it will see it.
+func (r *registry) asRead(obj runtime.Object, stored []byte, revision int64) (runtime.Object, error) {
+	if r.custom == nil || r.kind.StorageVersion == "" {
+		r.applyDefaults(obj)
+		return obj, nil
+	}
+	return r.decode(stored, revision) // conversion may have lost something
 }
 
 func (r *registry) applyDefaults(obj runtime.Object) {

@@ -151,9 +151,9 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fn c
 		return nil, next, err
 	}
 	meta.SetResourceVersion(strconv.FormatInt(res.Revision, 10))
-	r.applyDefaults(obj) // as whoever reads it will see it
 	r.settle(ctx, res.Revision)
-	return obj, nil, nil
+	out, err = r.asRead(obj, stored, res.Revision)
+	return out, nil, err
 }
 
 // refused gives the state that stood in the way of a transaction.

@@ -2,15 +2,19 @@ package resource
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
 func customResourceDefinitionStrategy() *Strategy {
@@ -27,9 +31,7 @@ func customResourceDefinitionStrategy() *Strategy {
 		noteStorageVersion(c)
 	})
 	s.PrepareStatus = onBoth(func(c, old *apiextensionsv1.CustomResourceDefinition) {
-		status, version, managed := c.Status, c.ResourceVersion, c.ManagedFields
-		old.DeepCopyInto(c)
-		c.Status, c.ResourceVersion, c.ManagedFields = status, version, managed
+		c.Spec = *old.Spec.DeepCopy() // metadata may be changed along with the status
 	})
 	s.ValidateName = func(string, bool) []string { return nil } // the library knows: it is PLURAL.GROUP
 	s.ValidateCreate = func(obj runtime.Object) field.ErrorList {
@@ -44,6 +46,9 @@ func customResourceDefinitionStrategy() *Strategy {
 	}
 	s.ValidateStatus = func(obj, old runtime.Object) field.ErrorList {
 		return withInternal(obj, old, validation.ValidateUpdateCustomResourceDefinitionStatus)
+	}
+	s.Warnings = func(obj, _ runtime.Object) []string {
+		return unknownFormats(obj.(*apiextensionsv1.CustomResourceDefinition))
 	}
 	return s
 }
@@ -70,15 +75,62 @@ func internalDefinition(obj runtime.Object) (*apiextensions.CustomResourceDefini
 		return nil, nil
 	}
 	out := &apiextensions.CustomResourceDefinition{}
+	if c = c.DeepCopy(); len(c.Status.StoredVersions) == 0 {
+		c.Status.StoredVersions = nil // as messages show it
+	}
 	// The conversion may share what it is given, and fills in.
-	return out, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(c.DeepCopy(), out, nil)
+	return out, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(c, out, nil)
+}
+
+// unknownFormats warns of formats in schemas that mean nothing to us: values are not held to them.
+func unknownFormats(c *apiextensionsv1.CustomResourceDefinition) (warnings []string) {
+	seen := map[string]bool{}
+	for i := range c.Spec.Versions {
+		s := c.Spec.Versions[i].Schema
+		if s == nil || s.OpenAPIV3Schema == nil {
+			continue
+		}
+		props, converted := &apiextensions.JSONSchemaProps{}, &spec.Schema{}
+		if apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(s.OpenAPIV3Schema.DeepCopy(), props, nil) != nil ||
+			schemavalidation.ConvertJSONSchemaProps(props, converted) != nil {
+			continue // validation has told
+		}
+		eachSchema(converted, func(s *spec.Schema) {
+			for _, format := range schemavalidation.GetUnrecognizedFormats(s, environment.DefaultCompatibilityVersion()) {
+				if !seen[format] {
+					seen[format] = true
+					warnings = append(warnings, fmt.Sprintf("unrecognized format %q", format))
+				}
+			}
+		})
+	}
+	slices.Sort(warnings)
+	return warnings
+}
+
+// eachSchema calls fn for a schema and for those of everything below.
+func eachSchema(s *spec.Schema, fn func(*spec.Schema)) {
+	fn(s)
+	for _, p := range s.Properties {
+		eachSchema(&p, fn)
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		eachSchema(s.Items.Schema, fn)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		eachSchema(s.AdditionalProperties.Schema, fn)
+	}
 }
 
 // noteStorageVersion adds the storage version to the versions in which objects may lie in the store.
 func noteStorageVersion(c *apiextensionsv1.CustomResourceDefinition) {
 	for _, v := range c.Spec.Versions {
-		if v.Storage && !slices.Contains(c.Status.StoredVersions, v.Name) {
+		if !v.Storage {
+			continue
+		}
+		if !slices.Contains(c.Status.StoredVersions, v.Name) {
 			c.Status.StoredVersions = append(c.Status.StoredVersions, v.Name)
 		}
+		return // there is only one; validation tells if not
 	}
 }

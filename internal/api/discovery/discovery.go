@@ -29,6 +29,9 @@ type GroupVersion struct {
 	// versions first. Custom resources have CustomGroupPriority and CustomVersionPriority, as upstream.
 	GroupPriority   int32
 	VersionPriority int32
+	// Explicit: the aggregated document says of every kind in which group and version it is. Upstream does for custom resources, and not for
+	// the built-in kinds.
+	Explicit bool
 	// Stale: its server does not answer; Resources are the last known, or none.
 	Stale bool
 }
@@ -207,7 +210,7 @@ func aggregate(all []GroupVersion) *apidiscoveryv2.APIGroupDiscoveryList {
 		Items:    []apidiscoveryv2.APIGroupDiscovery{},
 	}
 	for _, gv := range all {
-		v := apidiscoveryv2.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: foldResources(gv.Resources)}
+		v := apidiscoveryv2.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: foldResources(gv)}
 		if gv.Stale {
 			v.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
 		}
@@ -223,7 +226,7 @@ func aggregate(all []GroupVersion) *apidiscoveryv2.APIGroupDiscoveryList {
 }
 
 // foldResources puts subresources below their resource.
-func foldResources(resources []metav1.APIResource) []apidiscoveryv2.APIResourceDiscovery {
+func foldResources(gv GroupVersion) []apidiscoveryv2.APIResourceDiscovery {
 	var list []apidiscoveryv2.APIResourceDiscovery
 	find := func(name string) *apidiscoveryv2.APIResourceDiscovery {
 		for i := range list {
@@ -234,12 +237,15 @@ func foldResources(resources []metav1.APIResource) []apidiscoveryv2.APIResourceD
 		list = append(list, apidiscoveryv2.APIResourceDiscovery{Resource: name})
 		return &list[len(list)-1]
 	}
-	for _, r := range resources {
+	for _, r := range gv.Resources {
 		scope := apidiscoveryv2.ScopeCluster
 		if r.Namespaced {
 			scope = apidiscoveryv2.ScopeNamespace
 		}
 		kind := &metav1.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
+		if gv.Explicit && r.Version == "" {
+			kind.Group, kind.Version = gv.Group, gv.Version
+		}
 		parent, sub, isSub := strings.Cut(r.Name, "/")
 		d := find(parent)
 		d.Scope = scope

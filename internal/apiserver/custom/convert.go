@@ -13,24 +13,30 @@ import (
 // webhookTimeout is how long a conversion may take, as upstream.
 const webhookTimeout = 30 * time.Second
 
-// Convert gives the object in another version. The object itself comes back when it is in that version; it may be changed.
+// Convert gives the object in another version, without what that version's schema does not have. The object itself comes back when it is in
+// that version; otherwise it is not changed.
 func (d *Definition) Convert(u *unstructured.Unstructured, version string) (*unstructured.Unstructured, error) {
 	from := u.GroupVersionKind()
 	if from.Version == version {
 		return u, nil
 	}
 	to := schema.GroupVersion{Group: d.CRD.Spec.Group, Version: version}
-	if _, ok := d.Any(version); !ok {
+	target, ok := d.Any(version)
+	if !ok {
 		return nil, fmt.Errorf("convert %s to %s: %w", from, version, errNoVersion)
 	}
 	if c := d.CRD.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
 		ctx, cancel := context.WithTimeout(context.Background(), webhookTimeout)
 		defer cancel()
-		return d.convertByWebhook(ctx, u, to)
+		out, err := d.convertByWebhook(ctx, u, to)
+		if err != nil {
+			return nil, err
+		}
+		return out, target.repair(out)
 	}
-	out := &unstructured.Unstructured{Object: shallow(u.Object)}
+	out := u.DeepCopy()
 	out.SetAPIVersion(to.String())
-	return out, nil
+	return out, target.repair(out)
 }
 
 // convertByWebhook asks the definition's webhook.

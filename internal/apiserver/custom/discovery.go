@@ -34,7 +34,8 @@ func Discovery(all []*apiextensionsv1.CustomResourceDefinition) []discovery.Grou
 			if !ok {
 				n = len(list)
 				at[gv] = n
-				list = append(list, discovery.GroupVersion{GroupVersion: gv, GroupPriority: discovery.CustomGroupPriority, VersionPriority: discovery.CustomVersionPriority})
+				list = append(list, discovery.GroupVersion{GroupVersion: gv, GroupPriority: discovery.CustomGroupPriority, VersionPriority: discovery.CustomVersionPriority,
+					Explicit: true})
 			}
 			list[n].Resources = append(list[n].Resources, resourcesOf(c, v)...)
 		}

@@ -61,29 +61,41 @@ func shallow(m map[string]any) map[string]any {
 	return out
 }
 
-// FromStored makes the object of this version from what DecodeStored gave, which is not changed.
+// FromStored makes the object of this version from what DecodeStored gave, which is not changed. Defaults are those of the version in which the
+// object is stored; conversion makes of them what it can.
 func (v *Version) FromStored(stored runtime.Object) (runtime.Object, error) {
 	u, ok := stored.(*unstructured.Unstructured)
 	if !ok {
 		return nil, fmt.Errorf("a stored %s is a %T", v.def.kind(), stored)
 	}
-	out, err := v.def.Convert(u.DeepCopy(), v.spec.Name)
+	u = u.DeepCopy()
+	if own, ok := v.def.Any(u.GroupVersionKind().Version); ok {
+		if err := own.repair(u); err != nil {
+			return nil, err
+		}
+		own.Default(u)
+	}
+	out, err := v.def.Convert(u, v.spec.Name)
 	if err != nil {
 		return nil, err
 	}
-	s, err := v.structure()
-	if err != nil {
-		return nil, err
-	}
-	if err := coerce(out, s, true); err != nil {
-		return nil, err
-	}
-	v.prune(out, s, false)
 	if out.GetGeneration() == 0 {
 		out.SetGeneration(1)
 	}
-	v.Default(out)
 	return out, nil
+}
+
+// repair leaves of an object what its version's schema has.
+func (v *Version) repair(u *unstructured.Unstructured) error {
+	s, err := v.structure()
+	if err != nil {
+		return err
+	}
+	if err := coerce(u, s, true); err != nil {
+		return err
+	}
+	v.prune(u, s, false)
+	return nil
 }
 
 // Take makes a client's document an object of this version: metadata must be well formed, fields that the schema does not have are

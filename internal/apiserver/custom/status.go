@@ -48,11 +48,11 @@ func Established(c *crd) bool { return established(c) }
 // Reconcile sets the names that the definition gets and the conditions that follow from it. others are (outlines of) the definitions of the
 // same group; the definition itself may be among them.
 func Reconcile(c *crd, others []*crd, now metav1.Time) {
+	checkApproval(c, now)
 	if c.DeletionTimestamp == nil {
 		acceptNames(c, others, now)
 	}
 	checkStructure(c, now)
-	checkApproval(c, now)
 }
 
 func set(c *crd, now metav1.Time, what apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus, reason, message string) {
