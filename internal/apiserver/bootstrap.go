@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,6 +112,9 @@ func (s *Server) addCreation(ctx context.Context, t *txn, obj runtime.Object) er
 	}
 	if cidr, ok := obj.(*networkingv1.ServiceCIDR); ok {
 		cidr.Status = wanted.(*networkingv1.ServiceCIDR).Status // ready from the start, as it is in use from the start
+	}
+	if schema, ok := obj.(*flowcontrolv1.FlowSchema); ok {
+		setDangling(schema, false, s.now()) // its level is made with it
 	}
 	if e.hooks.create != nil {
 		if err := e.hooks.create(ctx, t, obj); err != nil {

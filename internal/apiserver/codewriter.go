@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
+	"github.com/knarr-project/knarr/internal/apiserver/flow"
 )
 
 // codeWriter remembers what metrics and audit want to know of a response.
@@ -14,6 +15,8 @@ type codeWriter struct {
 	http.ResponseWriter
 	code    int
 	written int64
+	// seats are what the request occupies.
+	seats flow.Ticket
 	// waited is how long the request stood in a queue.
 	waited time.Duration
 	// audit is the request's record.

@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// newHandler is the way of every HTTP request: recover, authenticate, begin the audit record, impersonate, authorize, serve.
+// newHandler is the way of every HTTP request: recover, authenticate, begin the audit record, impersonate, wait for seats, authorize, serve.
 func (s *Server) newHandler() http.Handler {
 	mux := s.newMux()
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -34,7 +34,14 @@ func (s *Server) newHandler() http.Handler {
 		}
 		ctx, cancel := s.bound(s.record(w, r, info, id, user), info)
 		defer cancel()
-		if user, err = s.admitUser(ctx, r, info, user); err != nil {
+		if user, err = s.inTheNameOf(ctx, r, user); err != nil {
+			respondError(w, jsonFormat, err)
+			return
+		}
+		if !s.enterFlow(ctx, w, info, user) {
+			return
+		}
+		if err := s.authorizeRequest(ctx, requestAttributes(user, info)); err != nil {
 			respondError(w, jsonFormat, err)
 			return
 		}
@@ -89,8 +96,8 @@ func (s *Server) bound(ctx context.Context, info *requestInfo) (context.Context,
 	return ctx, func() { stop(); cancel() }
 }
 
-// admitUser finds out in whose name the request is made, and whether they may make it.
-func (s *Server) admitUser(ctx context.Context, r *http.Request, info *requestInfo, user auth.User) (auth.User, error) {
+// inTheNameOf finds out in whose name the request is made.
+func (s *Server) inTheNameOf(ctx context.Context, r *http.Request, user auth.User) (auth.User, error) {
 	asked := r.Header.Get(impersonateUser) != ""
 	as, err := s.impersonate(ctx, r, user)
 	if err != nil {
@@ -99,7 +106,7 @@ func (s *Server) admitUser(ctx context.Context, r *http.Request, info *requestIn
 	if asked {
 		audit.From(ctx).Impersonate(as)
 	}
-	return as, s.authorizeRequest(ctx, requestAttributes(as, info))
+	return as, nil
 }
 
 // authorizeRequest is authorize for requests, whose outcome is counted and recorded.
@@ -148,6 +155,7 @@ func auditID(r *http.Request) string {
 // finish ends the request's record. A panic is answered with 500 and logged; http.ErrAbortHandler passes, it is how a proxy breaks off.
 func (s *Server) finish(w *codeWriter, r *http.Request) {
 	v := recover()
+	w.seats.Done()
 	if v == nil || v == http.ErrAbortHandler {
 		w.audit.Stage(auditv1.StageResponseComplete, max(w.code, http.StatusOK))
 		if v != nil {

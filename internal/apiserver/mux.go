@@ -29,6 +29,7 @@ func (s *Server) newMux() *http.ServeMux {
 	mux.Handle("/api/", s.discovery)
 	mux.Handle("/apis", s.discovery)
 	mux.Handle("/apis/", s.discovery)
+	mux.HandleFunc("GET "+flowControlPath, s.serveFlowControl)
 	mux.Handle("GET /metrics", s.metrics.handler())
 	mux.Handle("/openapi/", openapi.New(openapi.Providers{s.customDocs, aggregation.OpenAPI{Aggregator: s.remotes}}))
 	profiles(mux)

@@ -298,6 +298,9 @@ func (c *call) serveWatch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if cw, ok := c.w.(*codeWriter); ok {
+		w.begun = cw.seats.Done
+	}
 	if wsstream.IsWebSocketRequest(c.r) {
 		c.server.serveWatchMessages(ctx, c.w, c.r, c.f, w)
 		return nil

@@ -21,6 +21,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api/discovery"
 	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
+	"github.com/knarr-project/knarr/internal/apiserver/flow"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/store"
@@ -54,6 +55,8 @@ type Config struct {
 	CompactEvery time.Duration
 	// RequestTimeout bounds requests other than watches and streams; 0 is one minute.
 	RequestTimeout time.Duration
+	// MaxRequests is how many seats there are for requests at one time (FlowSchemas divide them); 0 is 600, negative does not limit.
+	MaxRequests int
 	// ShutdownDelay is how long the server goes on after it has said that it is not ready any more; 0 by default.
 	ShutdownDelay time.Duration
 	// ShutdownTimeout is how long requests may take to end when the server stops; 0 is RequestTimeout.
@@ -82,6 +85,7 @@ type Server struct {
 	// customDocs tells discovery and OpenAPI of custom kinds.
 	customDocs *customDocuments
 	remotes    *aggregation.Aggregator
+	flow       *flow.Gate
 	metrics    *metrics
 	leases     leases
 	out        transports
@@ -161,6 +165,10 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Certificate: cfg.ProxyCertificate, Logger: cfg.Logger, Clock: cfg.Clock})
 	s.metrics.registry.MustRegister(append(s.remotes.Collectors(), objectCounts{s.endpoints})...)
+	if cfg.MaxRequests >= 0 {
+		s.flow = flow.New(flow.Config{Seats: cfg.MaxRequests, Patience: cfg.RequestTimeout / 4, Logger: cfg.Logger})
+		s.metrics.registry.MustRegister(s.flow)
+	}
 	s.discovery = discovery.New(discovery.Providers{s.customDocs, s.remotes}, cfg.Advertise.String())
 	s.handler = s.newHandler()
 	return s, nil
@@ -232,6 +240,10 @@ func (s *Server) background() {
 		}
 		close(s.started)
 		s.goOn(s.aggregate)
+		if s.flow != nil {
+			s.goOn(s.followFlowControl)
+			s.goOn(s.flow.Run)
+		}
 		s.keepKubernetesService(ctx)
 	})
 }

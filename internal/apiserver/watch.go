@@ -48,6 +48,8 @@ type watcher struct {
 	bookmark bool
 	revision int64
 	cursor   *cache.Cursor
+	// begun is called when the initial events are sent; from there on a watch costs little.
+	begun func()
 }
 
 // openWatch finds where the watch starts. An error is the request's answer.
@@ -112,6 +114,9 @@ func (w *watcher) run(ctx context.Context, sink eventSink) error {
 	}
 	if err := sink.flush(); err != nil {
 		return err
+	}
+	if w.begun != nil {
+		w.begun()
 	}
 	end := time.Now().Add(w.duration())
 	ctx, cancel := context.WithDeadline(ctx, end)

@@ -12,6 +12,11 @@ import (
 type APIServer struct {
 	Audit Audit `json:"audit,omitzero"`
 
+	// MaxRequests and MaxMutatingRequests together are the seats that flow control divides. 0 for both does not limit.
+	MaxRequests         int `json:"maxRequestsInFlight,omitempty"`
+	MaxMutatingRequests int `json:"maxMutatingRequestsInFlight,omitempty"`
+	// FlowControl divides the seats by FlowSchemas; without it nothing is limited.
+	FlowControl bool `json:"enablePriorityAndFairness"`
 	// RequestTimeout bounds requests other than watches and streams.
 	RequestTimeout metav1.Duration `json:"requestTimeout,omitzero"`
 	// ShutdownDelay is how long the server goes on after it has said that it is not ready any more.
@@ -48,6 +53,7 @@ type AuditBatching struct {
 
 func defaultAPIServer() APIServer {
 	return APIServer{
+		MaxRequests: 400, MaxMutatingRequests: 200, FlowControl: true,
 		RequestTimeout: metav1.Duration{Duration: time.Minute},
 		Audit: Audit{
 			LogFormat:      "json",
@@ -58,7 +64,18 @@ func defaultAPIServer() APIServer {
 	}
 }
 
+// Seats are what flow control divides; negative when nothing is limited.
+func (c *APIServer) Seats() int {
+	if seats := c.MaxRequests + c.MaxMutatingRequests; c.FlowControl && seats > 0 {
+		return seats
+	}
+	return -1
+}
+
 func (c *APIServer) addFlags(f *pflag.FlagSet) {
+	f.IntVar(&c.MaxRequests, "max-requests-inflight", c.MaxRequests, "seats for requests at one time, together with --max-mutating-requests-inflight; FlowSchemas divide them")
+	f.IntVar(&c.MaxMutatingRequests, "max-mutating-requests-inflight", c.MaxMutatingRequests, "see --max-requests-inflight; 0 for both does not limit")
+	f.BoolVar(&c.FlowControl, "enable-priority-and-fairness", c.FlowControl, "limit requests at one time by FlowSchemas and PriorityLevelConfigurations")
 	f.DurationVar(&c.RequestTimeout.Duration, "request-timeout", c.RequestTimeout.Duration, "how long a request other than watches and streams may take")
 	f.DurationVar(&c.ShutdownDelay.Duration, "shutdown-delay-duration", c.ShutdownDelay.Duration, "how long requests are still served after /readyz has begun to fail on the server's end")
 	a := &c.Audit

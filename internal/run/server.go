@@ -103,6 +103,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 			FrontProxyNames: []string{"front-proxy-client"}, Headers: auth.RemoteHeaders,
 		},
 		Audit:          auditLog,
+		MaxRequests:    s.cfg.APIServer.Seats(),
 		RequestTimeout: s.cfg.APIServer.RequestTimeout.Duration,
 		ShutdownDelay:  s.cfg.APIServer.ShutdownDelay.Duration,
 

@@ -1,0 +1,228 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Config says how much a server takes on.
+type Config struct {
+	// Seats are all there are: upstream's --max-requests-inflight and --max-mutating-requests-inflight together, 400 + 200 by default.
+	Seats int
+	// Patience is the longest that a request waits; 0 is 15 s.
+	Patience time.Duration
+	Logger   *slog.Logger
+	Now      func() time.Time
+}
+
+// Gate is where requests get seats. Until Configure was called, everything passes. Safe for concurrent use.
+type Gate struct {
+	cfg   Config
+	table atomic.Pointer[table]
+	waits waitMetrics
+
+	mu     sync.Mutex // guards levels against two reconfigurations at once
+	levels map[string]*level
+}
+
+// New makes a Gate.
+func New(cfg Config) *Gate {
+	if cfg.Seats == 0 {
+		cfg.Seats = 600
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = 15 * time.Second
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return &Gate{cfg: cfg, levels: map[string]*level{}, waits: newWaitMetrics()}
+}
+
+// Ticket is a request's seats. The zero Ticket has none.
+type Ticket struct {
+	gate   *Gate
+	schema *schema
+	level  *level
+	seats  seats
+	start  time.Time
+	// Waited is how long the request stood in a queue.
+	Waited time.Duration
+}
+
+// SchemaUID and LevelUID are what the request was sorted by, for the response's headers.
+func (t *Ticket) SchemaUID() types.UID {
+	if t.schema == nil {
+		return ""
+	}
+	return t.schema.uid
+}
+
+// LevelUID is the UID of the priority level.
+func (t *Ticket) LevelUID() types.UID {
+	if t.schema == nil {
+		return ""
+	}
+	return t.schema.levelUID
+}
+
+// Done gives the seats back. Only the first call counts.
+func (t *Ticket) Done() {
+	if t.gate == nil {
+		return
+	}
+	t.level.exit(t.seats, t.gate.cfg.Now().Sub(t.start))
+	t.gate = nil
+}
+
+// ErrTooMany refuses a request: the client is to come back later.
+var ErrTooMany = errors.New("Too many requests, please try again later.") //nolint:staticcheck // upstream's words
+
+// Enter waits until there are seats for the request, width of them. The ticket says how the request was sorted even when it is refused.
+func (g *Gate) Enter(ctx context.Context, r *Request, width func(most int) int) (Ticket, error) {
+	t := g.table.Load()
+	if t == nil {
+		return Ticket{}, nil
+	}
+	s := t.find(r)
+	if s == nil {
+		return Ticket{}, nil
+	}
+	l, now := s.level, g.cfg.Now()
+	ticket := Ticket{schema: s, level: l, start: now}
+	wide := 1
+	if !s.shape.exempt {
+		wide = width(max(1, s.shape.nominal))
+	}
+	outcome, got, w, reason := l.enter(wide, s.flowOf(r), now, func() (Request, string) { return *r, s.name })
+	switch outcome {
+	case Refused:
+		s.refused(reason)
+		return ticket, ErrTooMany
+	case Waiting:
+		reason := g.wait(ctx, l, w)
+		ticket.Waited = g.cfg.Now().Sub(now)
+		g.waits.observe(l.name, s.name, reason == "", ticket.Waited)
+		if reason != "" {
+			s.refused(reason)
+			return ticket, ErrTooMany
+		}
+		got = w.seats()
+		ticket.start = g.cfg.Now()
+	}
+	s.served.Add(1)
+	ticket.gate, ticket.seats = g, got
+	return ticket, nil
+}
+
+// wait gives "" when the request has got its seats, else the reason why it will not.
+func (g *Gate) wait(ctx context.Context, l *level, w *waiter) string {
+	timer := time.NewTimer(g.cfg.Patience)
+	defer timer.Stop()
+	reason := reasonTimeout
+	select {
+	case <-w.served:
+		return ""
+	case <-timer.C:
+	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.Canceled) {
+			reason = reasonCancelled
+		}
+	}
+	if l.withdraw(w, reason) {
+		return reason
+	}
+	return ""
+}
+
+// Configure takes the objects that there are. Levels keep their requests; those without object go when they are empty.
+func (g *Gate) Configure(schemas []*flowcontrolv1.FlowSchema, levels []*flowcontrolv1.PriorityLevelConfiguration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	next := &table{levels: map[string]*level{}}
+	shape := shapes(levels, g.cfg.Seats)
+	for _, o := range levels {
+		l := g.levels[o.Name]
+		if l == nil {
+			l = &level{name: o.Name}
+			g.levels[o.Name] = l
+		}
+		l.configure(o.UID, shape[o.Name])
+		next.levels[o.Name] = l
+	}
+	for name := range g.levels {
+		if next.levels[name] == nil {
+			delete(g.levels, name) // requests under way hold on to it
+		}
+	}
+	before := map[types.UID]*schema{}
+	if t := g.table.Load(); t != nil {
+		for _, s := range t.schemas {
+			before[s.uid] = s
+		}
+	}
+	sorted := slices.Clone(schemas)
+	sortSchemas(sorted)
+	for _, o := range sorted {
+		l := next.levels[o.Spec.PriorityLevelConfiguration.Name]
+		if l == nil {
+			continue // dangling: it is as if it was not there
+		}
+		s := &schema{name: o.Name, uid: o.UID, spec: o.Spec, level: l, levelUID: l.uid, shape: shape[l.name]}
+		if old := before[o.UID]; old != nil {
+			s.served.Store(old.served.Load())
+			for i := range s.refusedBy {
+				s.refusedBy[i].Store(old.refusedBy[i].Load())
+			}
+		}
+		next.schemas = append(next.schemas, s)
+	}
+	g.table.Store(next)
+}
+
+// adjustEvery is how often seats are lent and given back (KEP-1040).
+const adjustEvery = 10 * time.Second
+
+// Run adjusts the levels' seats to their demand until ctx ends.
+func (g *Gate) Run(ctx context.Context) {
+	ticker := time.NewTicker(adjustEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			g.adjust()
+		}
+	}
+}
+
+func (g *Gate) adjust() {
+	t := g.table.Load()
+	if t == nil {
+		return
+	}
+	levels := make([]*level, 0, len(t.levels))
+	want := make([]wants, 0, len(t.levels))
+	for _, l := range t.levels {
+		highest, smoothed := l.demand()
+		l.mu.Lock()
+		shape := l.shape
+		l.mu.Unlock()
+		levels, want = append(levels, l), append(want, wants{shape, highest, smoothed})
+	}
+	for i, limit := range divide(want, g.cfg.Seats) {
+		levels[i].setLimit(limit)
+	}
+}

@@ -1,0 +1,305 @@
+package flow
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Outcome is what becomes of a request that comes in.
+type Outcome int
+
+// A request is served at once, waits, or is refused.
+const (
+	Served Outcome = iota
+	Waiting
+	Refused
+)
+
+// Reasons for a refusal, as metrics call them.
+const (
+	reasonConcurrency = "concurrency-limit"
+	reasonQueueFull   = "queue-full"
+	reasonTimeout     = "time-out"
+	reasonCancelled   = "cancelled"
+)
+
+// shapeOf is a level's configuration.
+type shapeOf struct {
+	exempt                        bool
+	queues, handSize, queueLength int // queues is 0 where requests do not wait
+	nominal, lower, upper         int
+}
+
+// level is one priority level. It is kept when its configuration changes.
+type level struct {
+	name string
+	uid  types.UID
+
+	mu        sync.Mutex // guards all below
+	shape     shapeOf
+	limit     int // seats at present: nominal, less what is lent, plus what is borrowed
+	executing int // requests
+	inUse     int // seats
+	waiting   int // requests
+	waitSeats int
+	queues    []queue
+	virtual   float64 // the time at which the request served last was due
+	typical   float64 // seconds that a request takes, smoothed
+	most      int     // the highest demand for seats since limits were adjusted last
+	smoothed  float64 // demand over a longer time
+	counts    counts
+}
+
+type counts struct{ dispatched, refused, timedOut, cancelled uint64 }
+
+// queue is a first-in-first-out list of waiting requests.
+type queue struct {
+	waiters   []*waiter
+	due       float64 // virtual time of the first
+	seats     int
+	executing int
+}
+
+// waiter is a request that waits.
+type waiter struct {
+	width  int
+	queue  int
+	since  time.Time
+	served chan struct{} // closed when it gets its seats
+	done   bool          // it has them, or does not want them any more
+	about  Request
+	schema string
+	// expected is how long it was thought to take when it got its seats.
+	expected float64
+}
+
+// noQueue marks a request that found a free seat.
+const noQueue = -1
+
+// seats are what a request occupies.
+type seats struct {
+	width, queue int
+	expected     float64
+}
+
+// firstGuess is how long a request is expected to take before any has ended.
+const firstGuess = 0.003
+
+// enter gives the request seats, a place in a queue, or a reason why not. hash tells flows apart.
+func (l *level) enter(width int, hash uint64, now time.Time, about func() (Request, string)) (Outcome, seats, *waiter, string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.most = max(l.most, l.inUse+l.waitSeats+width)
+	if l.shape.exempt || l.waiting == 0 && l.fits(width) {
+		l.take(width)
+		return Served, seats{width: width, queue: noQueue}, nil, ""
+	}
+	if l.shape.queues == 0 {
+		l.counts.refused++
+		return Refused, seats{}, nil, reasonConcurrency
+	}
+	at := l.choose(hash)
+	q := &l.queues[at]
+	if len(q.waiters) >= l.shape.queueLength {
+		l.counts.refused++
+		return Refused, seats{}, nil, reasonQueueFull
+	}
+	if len(q.waiters) == 0 {
+		q.due = max(q.due, l.virtual) // what a queue did not use in the past is not owed to it
+	}
+	w := &waiter{width: width, queue: at, since: now, served: make(chan struct{})}
+	w.about, w.schema = about()
+	q.waiters = append(q.waiters, w)
+	q.seats += width
+	l.waiting++
+	l.waitSeats += width
+	l.dispatch()
+	return Waiting, seats{}, w, ""
+}
+
+// fits: a request wider than the whole level is served when it is alone.
+func (l *level) fits(width int) bool { return l.inUse+width <= l.limit || l.inUse == 0 && l.limit > 0 }
+
+func (l *level) take(width int) {
+	l.inUse += width
+	l.executing++
+	l.counts.dispatched++
+}
+
+// choose deals a hand of queues from the hash and takes the one with the fewest seats in front.
+func (l *level) choose(hash uint64) int {
+	best, least := -1, math.MaxInt
+	hand := deal(hash, len(l.queues), l.shape.handSize)
+	for _, i := range hand[:l.shape.handSize] {
+		if load := l.queues[i].seats + l.queues[i].executing; load < least {
+			best, least = i, load
+		}
+	}
+	return best
+}
+
+// maxHand bounds the hand: the API allows only such sizes as the hash has bits for.
+const maxHand = 10
+
+// deal gives size different numbers below n, each hand as likely as the others.
+func deal(hash uint64, n, size int) (hand [maxHand]int) {
+	for i := range size {
+		card := int(hash % uint64(n-i))
+		hash /= uint64(n - i)
+		// The numbers dealt so far, in ascending order, push the card past them.
+		at := 0
+		for ; at < i && hand[at] <= card; at++ {
+			card++
+		}
+		copy(hand[at+1:i+1], hand[at:i])
+		hand[at] = card
+	}
+	return hand
+}
+
+// dispatch serves who is due first, as long as there is room.
+func (l *level) dispatch() {
+	for l.waiting > 0 {
+		best := -1
+		for i := range l.queues {
+			if len(l.queues[i].waiters) > 0 && (best < 0 || l.queues[i].due < l.queues[best].due) {
+				best = i
+			}
+		}
+		q := &l.queues[best]
+		w := q.waiters[0]
+		if !l.fits(w.width) {
+			return
+		}
+		l.leave(q, 0)
+		l.take(w.width)
+		q.executing += w.width
+		l.virtual = q.due
+		w.expected = l.expected()
+		q.due += w.expected * float64(w.width)
+		w.done = true
+		close(w.served)
+	}
+}
+
+func (l *level) expected() float64 {
+	if l.typical == 0 {
+		return firstGuess
+	}
+	return l.typical
+}
+
+// leave takes a waiter out of its queue.
+func (l *level) leave(q *queue, i int) {
+	w := q.waiters[i]
+	copy(q.waiters[i:], q.waiters[i+1:])
+	q.waiters[len(q.waiters)-1] = nil
+	q.waiters = q.waiters[:len(q.waiters)-1]
+	q.seats -= w.width
+	l.waiting--
+	l.waitSeats -= w.width
+}
+
+// withdraw takes back a request that waits no longer. It is too late when it has just got its seats.
+func (l *level) withdraw(w *waiter, reason string) (withdrawn bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.done {
+		return false
+	}
+	q := &l.queues[w.queue]
+	for i := range q.waiters {
+		if q.waiters[i] == w {
+			l.leave(q, i)
+			break
+		}
+	}
+	if reason == reasonTimeout {
+		l.counts.timedOut++
+	} else {
+		l.counts.cancelled++
+	}
+	w.done = true
+	return true
+}
+
+// seats are what a waiter got; they are settled once served is closed.
+func (w *waiter) seats() seats { return seats{width: w.width, queue: w.queue, expected: w.expected} }
+
+// exit gives the seats back after the request has taken that long.
+func (l *level) exit(s seats, took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inUse -= s.width
+	l.executing--
+	if l.typical == 0 {
+		l.typical = took.Seconds()
+	} else {
+		l.typical += (took.Seconds() - l.typical) / 16
+	}
+	if s.queue != noQueue && s.queue < len(l.queues) {
+		q := &l.queues[s.queue]
+		q.executing = max(0, q.executing-s.width)
+		q.due += (took.Seconds() - s.expected) * float64(s.width)
+	}
+	if l.waiting > 0 {
+		l.dispatch()
+	}
+}
+
+// configure changes the level's shape. Queues that are no more in use are emptied into what is left of them.
+func (l *level) configure(uid types.UID, s shapeOf) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.uid, l.shape = uid, s
+	if len(l.queues) != s.queues {
+		old := l.queues
+		l.queues = make([]queue, s.queues)
+		for i := range old {
+			for _, w := range old[i].waiters {
+				if s.queues == 0 {
+					// Nobody waits here any more: who does is served.
+					l.waiting--
+					l.waitSeats -= w.width
+					w.queue, w.done = noQueue, true
+					l.take(w.width)
+					close(w.served)
+					continue
+				}
+				w.queue = i % s.queues
+				q := &l.queues[w.queue]
+				q.waiters = append(q.waiters, w)
+				q.seats += w.width
+				q.due = max(q.due, old[i].due)
+			}
+		}
+	}
+	if l.limit == 0 {
+		l.limit = s.nominal
+	}
+	l.limit = min(max(l.limit, s.lower), s.upper)
+	l.dispatch()
+}
+
+// setLimit changes how many seats there are at present.
+func (l *level) setLimit(limit int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.limit = limit
+	l.dispatch()
+}
+
+// demand is the highest demand since it was asked last, and its course over a longer time.
+func (l *level) demand() (highest int, smoothed float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	highest = l.most
+	l.most = l.inUse + l.waitSeats
+	// A rise counts at once, a fall slowly: half of it is forgotten after five minutes.
+	const keep = 0.977
+	l.smoothed = max(float64(highest), keep*l.smoothed+(1-keep)*float64(highest))
+	return highest, l.smoothed
+}

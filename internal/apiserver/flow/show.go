@@ -1,0 +1,147 @@
+package flow
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// waitMetrics are of requests that had to wait; those that did not are not worth a sample.
+type waitMetrics struct{ durations *prometheus.HistogramVec }
+
+func newWaitMetrics() waitMetrics {
+	return waitMetrics{prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_flowcontrol_request_wait_duration_seconds",
+		Help:    "Length of time a request spent waiting in its queue",
+		Buckets: []float64{0, 0.005, 0.02, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30}}, []string{"priority_level", "flow_schema", "execute"})}
+}
+
+func (m waitMetrics) observe(level, schema string, executed bool, waited time.Duration) {
+	m.durations.WithLabelValues(level, schema, fmt.Sprint(executed)).Observe(waited.Seconds())
+}
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("apiserver_flowcontrol_"+name, help, labels, nil)
+}
+
+var (
+	descExecuting  = describe("current_executing_requests", "Number of requests in initial (for a WATCH) or any (for a non-WATCH) execution stage in the API Priority and Fairness subsystem", "priority_level")
+	descInUse      = describe("current_executing_seats", "Concurrency (number of seats) occupied by the currently executing (initial stage for a WATCH, any stage otherwise) requests in the API Priority and Fairness subsystem", "priority_level")
+	descWaiting    = describe("current_inqueue_requests", "Number of requests currently pending in queues of the API Priority and Fairness subsystem", "priority_level")
+	descLimit      = describe("current_limit_seats", "current derived number of execution seats available to each priority level", "priority_level")
+	descNominal    = describe("nominal_limit_seats", "Nominal number of execution seats configured for each priority level", "priority_level")
+	descLower      = describe("lower_limit_seats", "Configured lower bound on number of execution seats available to each priority level", "priority_level")
+	descUpper      = describe("upper_limit_seats", "Configured upper bound on number of execution seats available to each priority level", "priority_level")
+	descSmoothed   = describe("demand_seats_smoothed", "Smoothed seat demands", "priority_level")
+	descDispatched = describe("dispatched_requests_total", "Number of requests executed by API Priority and Fairness subsystem", "priority_level", "flow_schema")
+	descRejected   = describe("rejected_requests_total", "Number of requests rejected by API Priority and Fairness subsystem", "priority_level", "flow_schema", "reason")
+)
+
+// Describe implements prometheus.Collector.
+func (g *Gate) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descExecuting, descInUse, descWaiting, descLimit, descNominal, descLower, descUpper, descSmoothed, descDispatched, descRejected} {
+		ch <- d
+	}
+	g.waits.durations.Describe(ch)
+}
+
+// Collect implements prometheus.Collector: the figures are read when somebody asks.
+func (g *Gate) Collect(ch chan<- prometheus.Metric) {
+	t := g.table.Load()
+	if t == nil {
+		return
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	for _, l := range t.levels {
+		l.mu.Lock()
+		shape, executing, inUse, waiting, limit, smoothed := l.shape, l.executing, l.inUse, l.waiting, l.limit, l.smoothed
+		l.mu.Unlock()
+		gauge(descExecuting, float64(executing), l.name)
+		gauge(descInUse, float64(inUse), l.name)
+		gauge(descWaiting, float64(waiting), l.name)
+		gauge(descLimit, float64(limit), l.name)
+		gauge(descNominal, float64(shape.nominal), l.name)
+		gauge(descLower, float64(shape.lower), l.name)
+		gauge(descUpper, float64(shape.upper), l.name)
+		gauge(descSmoothed, smoothed, l.name)
+	}
+	for _, s := range t.schemas {
+		if n := s.served.Load(); n > 0 {
+			ch <- prometheus.MustNewConstMetric(descDispatched, prometheus.CounterValue, float64(n), s.level.name, s.name)
+		}
+		for i, reason := range refusals {
+			if n := s.refusedBy[i].Load(); n > 0 {
+				ch <- prometheus.MustNewConstMetric(descRejected, prometheus.CounterValue, float64(n), s.level.name, s.name, reason)
+			}
+		}
+	}
+	g.waits.durations.Collect(ch)
+}
+
+// eachLevel calls fn for every level, in the order of names, with its lock held.
+func (g *Gate) eachLevel(fn func(*level)) {
+	t := g.table.Load()
+	if t == nil {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.levels)) {
+		l := t.levels[name]
+		l.mu.Lock()
+		fn(l)
+		l.mu.Unlock()
+	}
+}
+
+// Show writes one of upstream's pages for people: dump_priority_levels, dump_queues or dump_requests (those that wait).
+func (g *Gate) Show(w io.Writer, page string) (found bool, err error) {
+	tw := tabwriter.NewWriter(w, 8, 0, 1, ' ', 0)
+	row := func(cells ...any) {
+		for i, c := range cells {
+			if i > 0 {
+				_, _ = fmt.Fprint(tw, ",\t") // a tabwriter tells its error at Flush
+			}
+			_, _ = fmt.Fprint(tw, c)
+		}
+		_, _ = fmt.Fprintln(tw)
+	}
+	switch page {
+	case "dump_priority_levels":
+		row("PriorityLevelName", "ActiveQueues", "IsIdle", "IsQuiescing", "WaitingRequests", "ExecutingRequests", "DispatchedRequests", "RejectedRequests", "TimedoutRequests", "CancelledRequests")
+		g.eachLevel(func(l *level) {
+			active := 0
+			for i := range l.queues {
+				if len(l.queues[i].waiters) > 0 {
+					active++
+				}
+			}
+			row(l.name, active, l.executing == 0 && l.waiting == 0, false, l.waiting, l.executing, l.counts.dispatched, l.counts.refused, l.counts.timedOut, l.counts.cancelled)
+		})
+	case "dump_queues":
+		row("PriorityLevelName", "Index", "PendingRequests", "ExecutingRequests", "SeatsInUse", "NextDispatchR", "InitialSeatsSum")
+		g.eachLevel(func(l *level) {
+			for i := range l.queues {
+				q := &l.queues[i]
+				row(l.name, i, len(q.waiters), q.executing, q.executing, fmt.Sprintf("%.8fss", q.due), q.seats)
+			}
+		})
+	case "dump_requests":
+		row("PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "ArriveTime", "InitialSeats", "UserName", "Verb", "Path", "Namespace", "Name", "APIVersion", "Resource", "SubResource")
+		g.eachLevel(func(l *level) {
+			for i := range l.queues {
+				for n, w := range l.queues[i].waiters {
+					r := &w.about
+					row(l.name, w.schema, i, n, w.since.UTC().Format(time.RFC3339Nano), w.width, r.User.Name, r.Verb, r.Path, r.Namespace, r.Name, r.Version, r.Resource, r.Subresource)
+				}
+			}
+		})
+	default:
+		return false, nil
+	}
+	return true, tw.Flush()
+}

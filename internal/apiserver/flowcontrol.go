@@ -1,0 +1,255 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/cache"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// enterFlow waits for the request's seats. Streams other than watches have none: how long they live is for their ends to decide.
+func (s *Server) enterFlow(ctx context.Context, w *codeWriter, info *requestInfo, user auth.User) bool {
+	if s.flow == nil || info.longRunning() && info.verb != "watch" {
+		return true
+	}
+	a := requestAttributes(user, info)
+	var err error
+	w.seats, err = s.flow.Enter(ctx, &a, func(most int) int { return s.width(ctx, info, most) })
+	w.waited = w.seats.Waited
+	if uid := w.seats.SchemaUID(); uid != "" {
+		w.Header().Set("X-Kubernetes-Pf-Flowschema-Uid", string(uid))
+		w.Header().Set("X-Kubernetes-Pf-Prioritylevel-Uid", string(w.seats.LevelUID()))
+	}
+	if err == nil {
+		return true
+	}
+	series := s.metrics.of(info)
+	s.metrics.terminations.WithLabelValues(series.verb, series.group, series.version, series.resource, series.subresource, series.scope, component, "429").Inc()
+	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+	recordOf(w).Failed(statusOf(apierrors.NewTooManyRequests(err.Error(), retryAfter)))
+	http.Error(w, err.Error(), http.StatusTooManyRequests)
+	return false
+}
+
+// retryAfter is in seconds.
+const retryAfter = 1
+
+// A list takes a seat for every hundred objects that it may have to look at, ten at most.
+const (
+	objectsPerSeat = 100
+	mostSeats      = 10
+)
+
+func (s *Server) width(ctx context.Context, info *requestInfo, most int) int {
+	if info.verb != "list" {
+		return 1
+	}
+	e, ok := s.endpoints.find(info.gvr)
+	if !ok || e.kind.Virtual {
+		return 1
+	}
+	reader := e.started()
+	if reader == nil {
+		return 1
+	}
+	n := countUpTo(reader.Snapshot(), e.prefix(info.namespace), info.namespace != "", objectsPerSeat*mostSeats)
+	if limit, err := strconv.Atoi(info.query.Get("limit")); err == nil && limit > 0 {
+		n = min(n, limit)
+	}
+	return min(max((n+objectsPerSeat-1)/objectsPerSeat, 1), mostSeats, most)
+}
+
+// countUpTo counts the objects of a namespace, or all of a kind.
+func countUpTo(snapshot *cache.Snapshot, prefix string, some bool, most int) int {
+	if !some {
+		return min(snapshot.Len(), most)
+	}
+	n := 0
+	snapshot.Ascend(prefix, "", func(*cache.Entry) bool {
+		n++
+		return n < most
+	})
+	return n
+}
+
+// followFlowControl keeps the gate, the conditions of FlowSchemas and the objects that every cluster has as they should be.
+func (s *Server) followFlowControl(ctx context.Context) {
+	changed := make(chan struct{}, 1)
+	wake := func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	schemas, err := client.Open[*flowcontrolv1.FlowSchema](ctx, s.own(), client.Scope{})
+	if err != nil {
+		s.log.Error("requests are not limited", "err", err)
+		return
+	}
+	levels, err := client.Open[*flowcontrolv1.PriorityLevelConfiguration](ctx, s.own(), client.Scope{})
+	if err != nil {
+		s.log.Error("requests are not limited", "err", err)
+		return
+	}
+	_, schemasDone := schemas.Subscribe(ctx, func(client.TypedEvent[*flowcontrolv1.FlowSchema]) { wake() })
+	_, levelsDone := levels.Subscribe(ctx, func(client.TypedEvent[*flowcontrolv1.PriorityLevelConfiguration]) { wake() })
+	defer func() { <-schemasDone; <-levelsDone }()
+	for {
+		s.flow.Configure(withMandatory(schemas.List("", nil), levels.List("", nil)))
+		retry := make(<-chan time.Time)
+		if err := s.keepFlowControl(ctx, schemas, levels); err != nil && ctx.Err() == nil {
+			s.log.Debug("objects of flow control were not written, trying again", "err", err)
+			retry = time.After(time.Second)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-retry:
+		}
+	}
+}
+
+// withMandatory adds the objects without which some requests would belong nowhere, if they are missing just now.
+func withMandatory(schemas []*flowcontrolv1.FlowSchema, levels []*flowcontrolv1.PriorityLevelConfiguration) ([]*flowcontrolv1.FlowSchema, []*flowcontrolv1.PriorityLevelConfiguration) {
+	have := map[string]bool{}
+	for _, o := range schemas {
+		have["schema "+o.Name] = true
+	}
+	for _, o := range levels {
+		have["level "+o.Name] = true
+	}
+	for _, obj := range flowControlObjects() {
+		switch o := obj.(type) {
+		case *flowcontrolv1.FlowSchema:
+			if mandatory(o.Name) && !have["schema "+o.Name] {
+				schemas = append(schemas, o)
+			}
+		case *flowcontrolv1.PriorityLevelConfiguration:
+			if mandatory(o.Name) && !have["level "+o.Name] {
+				levels = append(levels, o)
+			}
+		}
+	}
+	return schemas, levels
+}
+
+func mandatory(name string) bool { return name == "exempt" || name == "catch-all" }
+
+// keepFlowControl corrects the objects that every cluster has: the mandatory ones always, the suggested ones unless their user has
+// taken them over. Missing ones are made by bootstrap. Conditions say which schemas lead nowhere.
+func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flowcontrolv1.FlowSchema], levels client.ViewOf[*flowcontrolv1.PriorityLevelConfiguration]) error {
+	for _, obj := range flowControlObjects() {
+		var err error
+		switch want := obj.(type) {
+		case *flowcontrolv1.FlowSchema:
+			have, ok := schemas.Get("", want.Name)
+			s.applyDefaultsOf(want)
+			if ok && (mandatory(want.Name) || ours(have)) && !equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+				next := have.DeepCopy()
+				next.Spec = want.Spec
+				_, err = client.Update(ctx, s.own(), next)
+			}
+		case *flowcontrolv1.PriorityLevelConfiguration:
+			have, ok := levels.Get("", want.Name)
+			s.applyDefaultsOf(want)
+			if ok && (mandatory(want.Name) || ours(have)) && !equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+				next := have.DeepCopy()
+				next.Spec = want.Spec
+				_, err = client.Update(ctx, s.own(), next)
+			}
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	for _, schema := range schemas.List("", nil) {
+		_, found := levels.Get("", schema.Spec.PriorityLevelConfiguration.Name)
+		next := schema.DeepCopy()
+		if !setDangling(next, !found, s.now()) {
+			continue
+		}
+		if _, err := client.UpdateStatus(ctx, s.own(), next); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) applyDefaultsOf(obj client.Object) {
+	switch obj.(type) {
+	case *flowcontrolv1.FlowSchema:
+		s.endpoints.registry(flowcontrolv1.GroupName, "flowschemas").applyDefaults(obj)
+	case *flowcontrolv1.PriorityLevelConfiguration:
+		s.endpoints.registry(flowcontrolv1.GroupName, "prioritylevelconfigurations").applyDefaults(obj)
+	}
+}
+
+// ours: the annotation says so or, where there is none, nobody has changed the spec.
+func ours(obj metav1.Object) bool {
+	value, ok := obj.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey]
+	if !ok {
+		return obj.GetGeneration() <= 1
+	}
+	auto, err := strconv.ParseBool(value)
+	return err == nil && auto
+}
+
+// setDangling tells whether there was anything to change.
+func setDangling(schema *flowcontrolv1.FlowSchema, dangling bool, now metav1.Time) bool {
+	level := schema.Spec.PriorityLevelConfiguration.Name
+	want := flowcontrolv1.FlowSchemaCondition{
+		Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found", LastTransitionTime: now,
+		Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q and it exists", level),
+	}
+	if dangling {
+		want.Status, want.Reason = flowcontrolv1.ConditionTrue, "NotFound"
+		want.Message = fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q but there is no such object", level)
+	}
+	for i := range schema.Status.Conditions {
+		have := &schema.Status.Conditions[i]
+		if have.Type != want.Type {
+			continue
+		}
+		if have.Status == want.Status {
+			want.LastTransitionTime = have.LastTransitionTime
+		}
+		changed := *have != want
+		*have = want
+		return changed
+	}
+	schema.Status.Conditions = append(schema.Status.Conditions, want)
+	return true
+}
+
+// serveFlowControl shows what waits and why, on upstream's pages.
+func (s *Server) serveFlowControl(w http.ResponseWriter, r *http.Request) {
+	if s.flow == nil {
+		notFoundPath(w)
+		return
+	}
+	var page strings.Builder
+	found, err := s.flow.Show(&page, strings.TrimPrefix(r.URL.Path, flowControlPath))
+	switch {
+	case err != nil:
+		respondError(w, jsonFormat, err)
+	case !found:
+		notFoundPath(w)
+	default:
+		plainText(w)
+		_, _ = w.Write([]byte(page.String())) // the client may be gone
+	}
+}
+
+const flowControlPath = "/debug/api_priority_and_fairness/"

@@ -1,0 +1,112 @@
+package apiserver
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// gated is a server with few seats, whose levels are known.
+func gated(t *testing.T) (*Server, string) {
+	s := newTestServer(t, func(c *Config) { c.MaxRequests = 8 })
+	url, _, _ := running(t, s)
+	eventually(t, func() error {
+		if resp, _ := fetch(t, url+"/api/v1/nodes"); resp.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") == "" {
+			return fmt.Errorf("requests are not sorted yet")
+		}
+		return nil
+	})
+	return s, url
+}
+
+func TestMoreThanTheSeatsIsRefusedOrWaits(t *testing.T) {
+	s, url := gated(t)
+	// Anonymous requests are of the schema global-default; give it one seat and no queue.
+	level, err := client.Get[*flowcontrolv1.PriorityLevelConfiguration](t.Context(), s.own(), "", "global-default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := int32(0)
+	level.Annotations[flowcontrolv1.AutoUpdateAnnotationKey] = "false"
+	level.Spec.Limited.LimitResponse = flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject}
+	level.Spec.Limited.BorrowingLimitPercent, level.Spec.Limited.LendablePercent = &none, &none
+	if _, err = client.Update(t.Context(), s.own(), level); err != nil {
+		t.Fatal(err)
+	}
+	body, send := io.Pipe()
+	defer func() { _ = send.Close() }()
+	go func() {
+		if resp, err := http.Post(url+"/api/v1/namespaces/default/configmaps", "application/json", body); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	_, _ = io.WriteString(send, "{") // it has its seat for as long as it sends
+	var resp *http.Response
+	var text string
+	eventually(t, func() error {
+		if resp, text = fetch(t, url+"/api/v1/nodes"); resp.StatusCode != http.StatusTooManyRequests {
+			return fmt.Errorf("got %s", resp.Status)
+		}
+		return nil
+	})
+	if resp.Header.Get("Retry-After") != "1" || text != "Too many requests, please try again later.\n" || resp.Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") != string(level.UID) {
+		t.Errorf("%v %q", resp.Header, text)
+	}
+	_, text = fetch(t, url+"/livez") // is of another level, as are the cluster's own
+	if text != "ok" {
+		t.Errorf("health says %q", text)
+	}
+	eventually(t, func() error {
+		var page strings.Builder
+		if _, err := s.flow.Show(&page, "dump_priority_levels"); err != nil || !strings.Contains(page.String(), "global-default") {
+			return fmt.Errorf("%v %s", err, page.String())
+		}
+		return nil
+	})
+}
+
+func TestSchemasThatLeadNowhereSaySoAndMandatoryOnesComeBack(t *testing.T) {
+	s, _ := gated(t)
+	c := s.Client(auth.Component("admin"))
+	reason := func(name, want string) func() error {
+		return func() error {
+			o, err := client.Get[*flowcontrolv1.FlowSchema](t.Context(), c, "", name)
+			if err != nil {
+				return err
+			}
+			if len(o.Status.Conditions) != 1 || o.Status.Conditions[0].Reason != want {
+				return fmt.Errorf("conditions of %s: %+v", name, o.Status.Conditions)
+			}
+			return nil
+		}
+	}
+	eventually(t, reason("service-accounts", "Found"))
+	lost := &flowcontrolv1.FlowSchema{Spec: flowcontrolv1.FlowSchemaSpec{MatchingPrecedence: 5, PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "none"}}}
+	lost.Name = "lost"
+	if _, err := client.Create(t.Context(), c, lost); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, reason("lost", "NotFound"))
+	suggested, err := client.Get[*flowcontrolv1.FlowSchema](t.Context(), c, "", "service-accounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	suggested.Spec.MatchingPrecedence = 77
+	if _, err := client.Update(t.Context(), c, suggested); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		o, err := client.Get[*flowcontrolv1.FlowSchema](t.Context(), c, "", "service-accounts")
+		if err != nil || o.Spec.MatchingPrecedence != 9000 {
+			return fmt.Errorf("precedence %d, %v", o.Spec.MatchingPrecedence, err)
+		}
+		return nil
+	})
+}
