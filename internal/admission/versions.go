@@ -19,10 +19,10 @@ type Form struct {
 type Served interface {
 	// Forms are all ways in which the objects of a resource are served, or its subresource is: other versions, other groups.
 	Forms(resource schema.GroupVersionResource, subresource string) []Form
-	// FromHub gives an object in the version of a resource; ToHub is the way back and applies defaults. Objects of a
-	// subresource's own kind stay as they are.
+	// FromHub gives an object in the version of a resource. ToHub gives an object that was made in the version of one
+	// resource as a write to another one has it in memory, with defaults. Objects of a subresource's own kind stay as they are.
 	FromHub(resource schema.GroupVersionResource, obj runtime.Object) (runtime.Object, error)
-	ToHub(resource schema.GroupVersionResource, obj runtime.Object) (runtime.Object, error)
+	ToHub(from, to schema.GroupVersionResource, obj runtime.Object) (runtime.Object, error)
 	// ByKind finds the resource that serves a kind.
 	ByKind(kind schema.GroupVersionKind) (resource schema.GroupVersionResource, namespaced, ok bool)
 	// TypeConverter knows the schema of a resource's kind, for merging as server-side apply does.
@@ -71,7 +71,7 @@ func (a *Attributes) versioned(served Served, form Form, obj runtime.Object) (ru
 
 // Replace gives the write another object, in one of its forms. The Object stays the same variable: callers hold it.
 func (a *Attributes) Replace(served Served, form Form, obj runtime.Object) error {
-	hub, err := served.ToHub(form.Resource, obj)
+	hub, err := served.ToHub(form.Resource, a.Resource, obj)
 	if err != nil {
 		return fmt.Errorf("take %s as %s: %w", form.Kind, a.Kind, err)
 	}

@@ -25,6 +25,14 @@ func (s served) Forms(res schema.GroupVersionResource, subresource string) (form
 	if !ok {
 		return nil
 	}
+	if e.custom != nil {
+		for _, v := range e.custom.Definition().Versions() {
+			if form, ok := s.form(res.GroupResource().WithVersion(v.GVK().Version), subresource); ok {
+				forms = append(forms, form)
+			}
+		}
+		return forms
+	}
 	shown := []schema.GroupResource{e.resource}
 	shown = append(shown, e.shownBy...)
 	for _, gr := range shown {
@@ -78,25 +86,36 @@ func (e *endpoint) own(obj runtime.Object) bool {
 // FromHub implements admission.Served.
 func (s served) FromHub(res schema.GroupVersionResource, obj runtime.Object) (runtime.Object, error) {
 	e, ok := s.endpoints.find(res)
-	if !ok {
+	switch {
+	case !ok:
 		return nil, fmt.Errorf("%s is not served", res)
-	}
-	if !e.own(obj) {
+	case !e.own(obj):
+		return obj, nil
+	case e.custom == nil:
+		return e.fromHub(obj)
+	case obj.GetObjectKind().GroupVersionKind() == e.gvk:
 		return obj, nil
 	}
-	return e.fromHub(obj)
+	return e.custom.FromStored(obj)
 }
 
-// ToHub implements admission.Served.
-func (s served) ToHub(res schema.GroupVersionResource, obj runtime.Object) (runtime.Object, error) {
-	e, ok := s.endpoints.find(res)
+// ToHub implements admission.Served. In memory, a custom resource is in the version of its request; made anew, it is
+// pruned as if a client had sent it.
+func (s served) ToHub(from, to schema.GroupVersionResource, obj runtime.Object) (runtime.Object, error) {
+	e, ok := s.endpoints.find(from)
 	if !ok {
-		return nil, fmt.Errorf("%s is not served", res)
+		return nil, fmt.Errorf("%s is not served", from)
 	}
 	if !e.own(obj) {
 		return obj, nil
 	}
-	return e.toHub(obj)
+	if e.custom == nil {
+		return e.toHub(obj)
+	}
+	if e, ok = s.endpoints.find(to); !ok || e.custom == nil {
+		return nil, fmt.Errorf("%s is not served", to)
+	}
+	return e.custom.FromStored(obj)
 }
 
 // ByKind implements admission.Served.
@@ -121,6 +140,9 @@ func (s served) TypeConverter(res schema.GroupVersionResource) (managedfields.Ty
 	e, ok := s.endpoints.find(res)
 	if !ok {
 		return nil, &meta.NoResourceMatchError{PartialResource: res}
+	}
+	if e.custom != nil {
+		return e.custom.Definition().TypeConverter()
 	}
 	return e.typeConverter(), nil
 }

@@ -232,7 +232,6 @@ func TestAWebhookThatFails(t *testing.T) {
 }
 
 func TestWebhooksAreOnlyAskedAboutWhatTheyMatch(t *testing.T) {
-	some := admissionregistrationv1.SideEffectClassSome
 	for name, test := range map[string]struct {
 		hook admissionregistrationv1.ValidatingWebhook
 		asks bool
@@ -253,7 +252,6 @@ func TestWebhooksAreOnlyAskedAboutWhatTheyMatch(t *testing.T) {
 			{Name: "yes", Expression: "request.userInfo.username == 'tester' && authorizer.group('').resource('pods').check('get').allowed()"}}}, asks: true},
 		"a condition can not be evaluated": {hook: admissionregistrationv1.ValidatingWebhook{MatchConditions: []admissionregistrationv1.MatchCondition{
 			{Name: "broken", Expression: "object.nothing.there == 1"}}}, err: "resulted in error: no such key: nothing"},
-		"side effects": {hook: admissionregistrationv1.ValidatingWebhook{SideEffects: &some}, err: `admission webhook "check.example.com" does not support dry run`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, c := newHookedServer(t)

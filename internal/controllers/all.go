@@ -46,6 +46,7 @@ func All() []controller.Starter {
 		autoscale.Horizontal,
 		policy.ResourceQuota,
 		policy.Disruption,
+		policy.TypeChecking,
 		volume.Binder,
 		volume.ClaimProtection,
 		volume.VolumeProtection,

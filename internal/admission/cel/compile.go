@@ -10,6 +10,7 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"k8s.io/apimachinery/pkg/util/version"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/common"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/apiserver/pkg/cel/lazy"
@@ -28,12 +29,9 @@ type Scope struct {
 	Stored bool
 }
 
-// Typed narrows the types of variables for type checking.
+// Typed narrows the types of object and params for type checking: dynamic when nil.
 type Typed struct {
-	// Object and Params are dynamic when nil.
-	Object, Params *cel.Type
-	// Provider knows the types, and everything that the provider that it is given knows.
-	Provider func(types.Provider) types.Provider
+	Object, Params *apiservercel.DeclType
 }
 
 // Types are what an expression may return: one of them.
@@ -92,19 +90,22 @@ func NewTyped(scope Scope, typed Typed) (*Compiler, error) {
 }
 
 func newEnvironment(scope Scope, typed Typed) (*cel.Env, error) {
-	any := func(t *cel.Type) *cel.Type {
+	request, namespace := requestType(), namespaceType()
+	roots := []*apiservercel.DeclType{request, namespace}
+	declare := func(t *apiservercel.DeclType) *cel.Type {
 		if t == nil {
 			return cel.DynType
 		}
-		return t
+		roots = append(roots, t)
+		return t.CelType()
 	}
-	request, namespace := requestType(), namespaceType()
+	object := declare(typed.Object)
 	options := []cel.EnvOption{
-		cel.Variable("object", any(typed.Object)), cel.Variable("oldObject", any(typed.Object)),
+		cel.Variable("object", object), cel.Variable("oldObject", object),
 		cel.Variable("request", request.CelType()), cel.Variable("namespaceObject", namespace.CelType()),
 	}
 	if scope.Params {
-		options = append(options, cel.Variable("params", any(typed.Params)))
+		options = append(options, cel.Variable("params", declare(typed.Params)))
 	}
 	if scope.Authorizer {
 		options = append(options, cel.Variable("authorizer", library.AuthorizerType), cel.Variable("authorizer.requestResource", library.ResourceCheckType))
@@ -122,9 +123,9 @@ func newEnvironment(scope Scope, typed Typed) (*cel.Env, error) {
 	if scope.Stored {
 		env = set.StoredExpressionsEnv()
 	}
-	env, err = env.Extend(cel.CustomTypeProvider(declared(env.CELTypeProvider(), request, namespace)))
-	if err == nil && typed.Provider != nil {
-		env, err = env.Extend(cel.CustomTypeProvider(typed.Provider(env.CELTypeProvider())))
+	provider, err := apiservercel.NewDeclTypeProvider(roots...).WithTypeProvider(env.CELTypeProvider())
+	if err == nil {
+		env, err = env.Extend(cel.CustomTypeProvider(provider))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("CEL environment: %w", err)
@@ -186,6 +187,9 @@ func (c *Compiler) Declare(name, expression string) (Program, error) {
 	c.programs = append(c.programs, namedProgram{name, p})
 	return p, nil
 }
+
+// Assume declares a composite variable of any type.
+func (c *Compiler) Assume(name string) { c.variables.fields[name] = cel.DynType }
 
 // share gives the compiler composite variables, unless it has them.
 func (c *Compiler) share(fields map[string]*cel.Type) error {

@@ -1,7 +1,6 @@
 package cel
 
 import (
-	"github.com/google/cel-go/common/types"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 )
 
@@ -45,13 +44,4 @@ func namespaceType() *apiservercel.DeclType {
 		"spec":   object("kubernetes.NamespaceSpec", fields{"finalizers": listOf(text)}),
 		"status": object("kubernetes.NamespaceStatus", fields{"phase": text}),
 	})
-}
-
-// declared adds types to a provider. Declared types are structures to the checker and maps to the interpreter.
-func declared(base types.Provider, roots ...*apiservercel.DeclType) types.Provider {
-	p, err := apiservercel.NewDeclTypeProvider(roots...).WithTypeProvider(base)
-	if err != nil {
-		panic("cel: " + err.Error()) // a name is declared twice: a programming error
-	}
-	return p
 }

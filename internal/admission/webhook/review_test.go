@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -53,6 +54,18 @@ func TestRefusalsAreErrorsWhateverTheWebhookSays(t *testing.T) {
 		status := err.(interface{ Status() metav1.Status })
 		if s := status.Status(); s.Message != test.text || s.Code != test.code || s.Status != metav1.StatusFailure {
 			t.Errorf("%v gives %+v", test.result, s)
+		}
+	}
+}
+
+func TestAWebhookWithSideEffectsRefusesDryRuns(t *testing.T) {
+	some := admissionregistrationv1.SideEffectClassSome
+	h := newHook("c", 0, &admissionregistrationv1.MutatingWebhook{Name: "a.b.c", SideEffects: &some, Rules: []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{"*"}, Rule: admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}}}}}, &Config{})
+	for dryRun, want := range map[bool]string{true: `admission webhook "a.b.c" does not support dry run`, false: ""} {
+		a := &admission.Attributes{Operation: admission.Delete, DryRun: dryRun}
+		if _, err := h.wants(t.Context(), show(a, &Config{}), admission.Namespaces{}); text(err) != want {
+			t.Errorf("dry run %v gives %v", dryRun, err)
 		}
 	}
 }
