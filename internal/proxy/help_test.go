@@ -3,6 +3,7 @@ package proxy
 import (
 	"os"
 	"reflect"
+	"testing"
 
 	"github.com/google/nftables"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,4 +38,11 @@ func upToDate(p *Proxy, name string) bool {
 		return len(want.frontends) == 0
 	}
 	return reflect.DeepEqual(have.plan, want)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

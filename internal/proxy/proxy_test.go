@@ -3,12 +3,10 @@ package proxy
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -44,131 +42,6 @@ func start(t *testing.T, objects *nettest.Objects) *Proxy {
 		}
 	})
 	return p
-}
-
-// machine is a namespace beside the test's own one, reached by a veth link: a pod, or a client from elsewhere.
-type machine struct {
-	nettest.NS
-	ip string
-}
-
-var links struct {
-	sync.Mutex
-	n int
-}
-
-func newMachine(t *testing.T, ip string) machine {
-	t.Helper()
-	m := machine{nettest.New(t), ip}
-	links.Lock()
-	links.n++
-	name := fmt.Sprintf("m%d", links.n)
-	links.Unlock()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.Flags = name, net.FlagUp
-	veth := netlink.NewVeth(attrs)
-	veth.PeerName, veth.PeerNamespace = "eth0", netlink.NsFd(int(m.Handle))
-	must(t, netlink.LinkAdd(veth))
-	t.Cleanup(func() { _ = netlink.LinkDel(veth) })
-	addr, _ := netlink.ParseAddr(ip + "/32")
-	gateway, _ := netlink.ParseAddr("10.42.0.1/32")
-	must(t, netlink.AddrReplace(veth, gateway))
-	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: veth.Index, Dst: addr.IPNet, Scope: netlink.SCOPE_LINK, Src: gateway.IP}))
-	m.In(t, func() {
-		eth, err := netlink.LinkByName("eth0")
-		must(t, err)
-		must(t, netlink.AddrAdd(eth, addr))
-		must(t, netlink.LinkSetUp(eth))
-		lo, err := netlink.LinkByName("lo")
-		must(t, err)
-		must(t, netlink.LinkSetUp(lo))
-		_, all, _ := net.ParseCIDR("0.0.0.0/0")
-		must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: all, Gw: gateway.IP, Flags: int(netlink.FLAG_ONLINK)}))
-	})
-	must(t, writeFile("/proc/sys/net/ipv4/ip_forward", "1"))
-	_, err := netlink.LinkByIndex(veth.Index) // makes the kernel act on the carrier now
-	must(t, err)
-	return m
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// serve answers TCP and UDP on the port with "IP from CLIENT".
-func (m machine) serve(t *testing.T, port int) {
-	t.Helper()
-	var l net.Listener
-	var u net.PacketConn
-	m.In(t, func() {
-		var err error
-		l, err = net.Listen("tcp4", fmt.Sprintf(":%d", port))
-		must(t, err)
-		u, err = net.ListenPacket("udp4", fmt.Sprintf(":%d", port))
-		must(t, err)
-	})
-	t.Cleanup(func() { l.Close(); u.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
-			fmt.Fprintf(c, "%s from %s", m.ip, host)
-			c.Close()
-		}
-	}()
-	go func() {
-		buf := make([]byte, 100)
-		for {
-			_, from, err := u.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			_, _ = u.WriteTo([]byte(m.ip), from)
-		}
-	}()
-}
-
-func ask(addr string) (string, error) {
-	c, err := net.DialTimeout("tcp", addr, time.Second)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(time.Second))
-	b, err := io.ReadAll(c)
-	return string(b), err
-}
-
-func (m machine) ask(t *testing.T, addr string) (answer string, err error) {
-	m.In(t, func() { answer, err = ask(addr) })
-	return answer, err
-}
-
-func (m machine) wants(t *testing.T, what, addr, want string) {
-	t.Helper()
-	if got, err := m.ask(t, addr); err != nil || got != want {
-		t.Errorf("%s: %q, %v; want %q", what, got, err, want)
-	}
-}
-
-func (m machine) refused(t *testing.T, what, addr string) {
-	t.Helper()
-	if got, err := m.ask(t, addr); err == nil || !strings.Contains(err.Error(), "refused") {
-		t.Errorf("%s: %q, %v; want connection refused", what, got, err)
-	}
-}
-
-func (m machine) silent(t *testing.T, what, addr string) {
-	t.Helper()
-	if got, err := m.ask(t, addr); err == nil || !strings.Contains(err.Error(), "timeout") {
-		t.Errorf("%s: %q, %v; want no answer", what, got, err)
-	}
 }
 
 func serviceObject(name, ip string, change func(*corev1.ServiceSpec)) *corev1.Service {
@@ -207,34 +80,34 @@ func settled(t *testing.T, p *Proxy, name string) {
 func TestClusterIPsForPodsAndHost(t *testing.T) {
 	objects := nettest.NewObjects()
 	p := start(t, objects)
-	one, two, client := newMachine(t, "10.42.0.11"), newMachine(t, "10.42.0.12"), newMachine(t, "10.42.0.13")
-	one.serve(t, 8080)
-	two.serve(t, 8080)
+	one, two, client := nettest.NewMachine(t, "10.42.0.11"), nettest.NewMachine(t, "10.42.0.12"), nettest.NewMachine(t, "10.42.0.13")
+	one.Serve(t, 8080)
+	two.Serve(t, 8080)
 	objects.Put(serviceObject("web", "10.43.0.80", nil))
 	settled(t, p, "web")
-	client.refused(t, "a Service without endpoints", "10.43.0.80:80")
-	client.refused(t, "no Service", "10.43.0.99:80")
-	objects.Put(sliceObject("web", ep(one.ip, "here"), ep(two.ip, "here")))
+	client.Refused(t, "a Service without endpoints", "10.43.0.80:80")
+	client.Refused(t, "no Service", "10.43.0.99:80")
+	objects.Put(sliceObject("web", ep(one.IP, "here"), ep(two.IP, "here")))
 	settled(t, p, "web")
 	seen := map[string]bool{}
 	for range 40 {
-		got, err := client.ask(t, "10.43.0.80:80")
+		got, err := client.Ask(t, "10.43.0.80:80")
 		must(t, err)
 		seen[got] = true
 	}
 	if !seen["10.42.0.11 from 10.42.0.13"] || !seen["10.42.0.12 from 10.42.0.13"] || len(seen) != 2 {
 		t.Errorf("answers of a Service with two endpoints: %v", seen)
 	}
-	client.refused(t, "a port that the Service does not have", "10.43.0.80:81")
+	client.Refused(t, "a port that the Service does not have", "10.43.0.80:81")
 	if got, err := askFromHost(t, "10.43.0.80:80"); err != nil || !strings.HasSuffix(got, "from 10.42.0.1") {
 		t.Errorf("from the host: %q, %v", got, err)
 	}
-	objects.Put(sliceObject("web", ep(one.ip, "here")))
+	objects.Put(sliceObject("web", ep(one.IP, "here")))
 	settled(t, p, "web")
-	one.wants(t, "a pod that reaches itself", "10.43.0.80:80", "10.42.0.11 from 10.42.0.1")
+	one.Wants(t, "a pod that reaches itself", "10.43.0.80:80", "10.42.0.11 from 10.42.0.1")
 	objects.Remove(serviceObject("web", "", nil))
 	settled(t, p, "web")
-	client.refused(t, "a deleted Service", "10.43.0.80:80")
+	client.Refused(t, "a deleted Service", "10.43.0.80:80")
 	if n := len(p.state.rules.content["endpoints4"]); n != 0 {
 		t.Errorf("%d endpoints are left in the map", n)
 	}
@@ -248,16 +121,16 @@ func askFromHost(t *testing.T, addr string) (string, error) {
 	route := &netlink.Route{LinkIndex: lo.Attrs().Index, Dst: services, Src: net.ParseIP("10.42.0.1"), Scope: netlink.SCOPE_LINK}
 	must(t, netlink.RouteReplace(route))
 	defer func() { _ = netlink.RouteDel(route) }()
-	return ask(addr)
+	return nettest.Ask(addr)
 }
 
 func TestNodePortsAndTrafficPolicies(t *testing.T) {
 	objects := nettest.NewObjects()
 	p := start(t, objects)
-	local, remote := newMachine(t, "10.42.0.11"), newMachine(t, "10.42.1.12")
-	pod, outside := newMachine(t, "10.42.0.13"), newMachine(t, "192.0.2.7")
-	local.serve(t, 8080)
-	remote.serve(t, 8080)
+	local, remote := nettest.NewMachine(t, "10.42.0.11"), nettest.NewMachine(t, "10.42.1.12")
+	pod, outside := nettest.NewMachine(t, "10.42.0.13"), nettest.NewMachine(t, "192.0.2.7")
+	local.Serve(t, 8080)
+	remote.Serve(t, 8080)
 	nodePort := func(policy corev1.ServiceExternalTrafficPolicy) *corev1.Service {
 		s := serviceObject("web", "10.43.0.80", func(s *corev1.ServiceSpec) {
 			s.Type, s.Ports[0].NodePort, s.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, 30080, policy
@@ -271,23 +144,23 @@ func TestNodePortsAndTrafficPolicies(t *testing.T) {
 		return s
 	}
 	objects.Put(nodePort(corev1.ServiceExternalTrafficPolicyCluster))
-	objects.Put(sliceObject("web", ep(remote.ip, "there")))
+	objects.Put(sliceObject("web", ep(remote.IP, "there")))
 	settled(t, p, "web")
 	for _, addr := range []string{"10.42.0.1:30080", "198.51.100.1:80", "198.51.100.2:80"} {
-		outside.wants(t, "policy Cluster, from outside", addr, "10.42.1.12 from 10.42.0.1")
+		outside.Wants(t, "policy Cluster, from outside", addr, "10.42.1.12 from 10.42.0.1")
 	}
-	if got, err := ask("10.42.0.1:30080"); err != nil || got != "10.42.1.12 from 10.42.0.1" {
+	if got, err := nettest.Ask("10.42.0.1:30080"); err != nil || got != "10.42.1.12 from 10.42.0.1" {
 		t.Errorf("node port from the host: %q, %v", got, err)
 	}
-	stranger := newMachine(t, "192.0.2.200")
-	stranger.wants(t, "a node port has no source ranges", "10.42.0.1:30080", "10.42.1.12 from 10.42.0.1")
-	stranger.silent(t, "outside of loadBalancerSourceRanges", "198.51.100.2:80")
-	outside.wants(t, "cluster IP from outside is masqueraded", "10.43.0.80:80", "10.42.1.12 from 10.42.0.1")
+	stranger := nettest.NewMachine(t, "192.0.2.200")
+	stranger.Wants(t, "a node port has no source ranges", "10.42.0.1:30080", "10.42.1.12 from 10.42.0.1")
+	stranger.Silent(t, "outside of loadBalancerSourceRanges", "198.51.100.2:80")
+	outside.Wants(t, "cluster IP from outside is masqueraded", "10.43.0.80:80", "10.42.1.12 from 10.42.0.1")
 
 	objects.Put(nodePort(corev1.ServiceExternalTrafficPolicyLocal))
 	settled(t, p, "web")
-	outside.silent(t, "policy Local without local endpoints", "10.42.0.1:30080")
-	pod.wants(t, "policy Local, from a pod", "10.42.0.1:30080", "10.42.1.12 from 10.42.0.13")
+	outside.Silent(t, "policy Local without local endpoints", "10.42.0.1:30080")
+	pod.Wants(t, "policy Local, from a pod", "10.42.0.1:30080", "10.42.1.12 from 10.42.0.13")
 	health := func() int {
 		r, err := http.Get("http://127.0.0.1:32099/")
 		if err != nil {
@@ -299,10 +172,10 @@ func TestNodePortsAndTrafficPolicies(t *testing.T) {
 	if got := health(); got != http.StatusServiceUnavailable {
 		t.Errorf("health check without local endpoints: %d", got)
 	}
-	objects.Put(sliceObject("web", ep(remote.ip, "there"), ep(local.ip, "here")))
+	objects.Put(sliceObject("web", ep(remote.IP, "there"), ep(local.IP, "here")))
 	settled(t, p, "web")
 	for range 10 {
-		outside.wants(t, "policy Local keeps the client's address", "10.42.0.1:30080", "10.42.0.11 from 192.0.2.7")
+		outside.Wants(t, "policy Local keeps the client's address", "10.42.0.1:30080", "10.42.0.11 from 192.0.2.7")
 	}
 	if got := health(); got != http.StatusOK {
 		t.Errorf("health check with a local endpoint: %d", got)
@@ -312,21 +185,21 @@ func TestNodePortsAndTrafficPolicies(t *testing.T) {
 	}))
 	settled(t, p, "web")
 	for range 10 {
-		pod.wants(t, "internalTrafficPolicy Local", "10.43.0.80:80", "10.42.0.11 from 10.42.0.13")
+		pod.Wants(t, "internalTrafficPolicy Local", "10.43.0.80:80", "10.42.0.11 from 10.42.0.13")
 	}
-	outside.refused(t, "a node port that is gone", "10.42.0.1:30080")
+	outside.Refused(t, "a node port that is gone", "10.42.0.1:30080")
 }
 
 func TestSessionAffinity(t *testing.T) {
 	objects := nettest.NewObjects()
 	p := start(t, objects)
-	client := newMachine(t, "10.42.0.10")
-	var servers []machine
+	client := nettest.NewMachine(t, "10.42.0.10")
+	var servers []nettest.Machine
 	var eps []discoveryv1.Endpoint
 	for i := range 4 {
-		m := newMachine(t, fmt.Sprintf("10.42.0.%d", 20+i))
-		m.serve(t, 8080)
-		servers, eps = append(servers, m), append(eps, ep(m.ip, "here"))
+		m := nettest.NewMachine(t, fmt.Sprintf("10.42.0.%d", 20+i))
+		m.Serve(t, 8080)
+		servers, eps = append(servers, m), append(eps, ep(m.IP, "here"))
 	}
 	objects.Put(serviceObject("web", "10.43.0.80", func(s *corev1.ServiceSpec) {
 		s.SessionAffinity = corev1.ServiceAffinityClientIP
@@ -334,32 +207,32 @@ func TestSessionAffinity(t *testing.T) {
 	}))
 	objects.Put(sliceObject("web", eps...))
 	settled(t, p, "web")
-	first, err := client.ask(t, "10.43.0.80:80")
+	first, err := client.Ask(t, "10.43.0.80:80")
 	must(t, err)
 	for range 20 {
-		client.wants(t, "the same client", "10.43.0.80:80", first)
+		client.Wants(t, "the same client", "10.43.0.80:80", first)
 	}
 	// Its endpoint goes: another one is chosen and kept.
 	var rest []discoveryv1.Endpoint
 	for i, m := range servers {
-		if !strings.HasPrefix(first, m.ip+" ") {
+		if !strings.HasPrefix(first, m.IP+" ") {
 			rest = append(rest, eps[i])
 		}
 	}
 	objects.Put(sliceObject("web", rest...))
 	settled(t, p, "web")
-	second, err := client.ask(t, "10.43.0.80:80")
+	second, err := client.Ask(t, "10.43.0.80:80")
 	must(t, err)
 	if second == first {
 		t.Errorf("still %q after its endpoint went", second)
 	}
 	for range 20 {
-		client.wants(t, "the same client with its new endpoint", "10.43.0.80:80", second)
+		client.Wants(t, "the same client with its new endpoint", "10.43.0.80:80", second)
 	}
 	seen := map[string]bool{}
 	for range 8 {
 		time.Sleep(1100 * time.Millisecond)
-		got, err := client.ask(t, "10.43.0.80:80")
+		got, err := client.Ask(t, "10.43.0.80:80")
 		must(t, err)
 		if seen[got] = true; len(seen) > 1 {
 			return
@@ -371,16 +244,16 @@ func TestSessionAffinity(t *testing.T) {
 func TestUDPFlowsFollowTheEndpoints(t *testing.T) {
 	objects := nettest.NewObjects()
 	p := start(t, objects)
-	one, two, client := newMachine(t, "10.42.0.11"), newMachine(t, "10.42.0.12"), newMachine(t, "10.42.0.13")
-	one.serve(t, 8080)
-	two.serve(t, 8080)
+	one, two, client := nettest.NewMachine(t, "10.42.0.11"), nettest.NewMachine(t, "10.42.0.12"), nettest.NewMachine(t, "10.42.0.13")
+	one.Serve(t, 8080)
+	two.Serve(t, 8080)
 	svc := serviceObject("web", "10.43.0.80", func(s *corev1.ServiceSpec) {
 		s.Type = corev1.ServiceTypeNodePort
 		s.Ports = []corev1.ServicePort{{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, NodePort: 30080}}
 	})
 	objects.Put(svc)
 	for _, addr := range []string{"10.43.0.80:80", "10.42.0.1:30080"} {
-		objects.Put(sliceObject("web", ep(one.ip, "here")))
+		objects.Put(sliceObject("web", ep(one.IP, "here")))
 		settled(t, p, "web")
 		var c net.Conn
 		client.In(t, func() {
@@ -396,11 +269,11 @@ func TestUDPFlowsFollowTheEndpoints(t *testing.T) {
 			n, _ := c.Read(buf)
 			return string(buf[:n])
 		}
-		if got := say(); got != one.ip {
+		if got := say(); got != one.IP {
 			t.Errorf("%s: %q", addr, got)
 		}
-		objects.Put(sliceObject("web", ep(two.ip, "here")))
-		nettest.Eventually(t, "the same socket reaches the new endpoint", func() bool { return say() == two.ip })
+		objects.Put(sliceObject("web", ep(two.IP, "here")))
+		nettest.Eventually(t, "the same socket reaches the new endpoint", func() bool { return say() == two.IP })
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/image"
 	"github.com/knarr-project/knarr/internal/kubelet"
 	"github.com/knarr-project/knarr/internal/network"
+	"github.com/knarr-project/knarr/internal/network/policy"
 	"github.com/knarr-project/knarr/internal/proxy"
 	"github.com/knarr-project/knarr/internal/volume"
 )
@@ -38,7 +39,7 @@ type worker struct {
 
 // parts are what runs on every node, once there are a runtime and a way to the API.
 func (w *worker) parts() Phase {
-	return Phase{{"pod network", w.startNetwork}, {"service proxy", w.startProxy}, {"DNS", w.startDNS}, {"node agent", w.startKubelet}}
+	return Phase{{"pod network", w.startNetwork}, {"service proxy", w.startProxy}, {"network policies", w.startPolicies}, {"DNS", w.startDNS}, {"node agent", w.startKubelet}}
 }
 
 // client gives a part of the node its access: to the server in this process, or over HTTPS.
@@ -117,6 +118,18 @@ func (w *worker) startProxy(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	return Background(p.Run)(ctx)
+}
+
+func (w *worker) startPolicies(ctx context.Context) (func() error, error) {
+	c, err := w.client(w.nodeUser())
+	if err != nil {
+		return nil, err
+	}
+	agent, err := policy.New(policy.Config{NodeName: w.cfg.NodeName, Client: c})
+	if err != nil {
+		return nil, err
+	}
+	return Background(agent.Run)(ctx)
 }
 
 func (w *worker) startKubelet(ctx context.Context) (func() error, error) {

@@ -1,0 +1,146 @@
+package nettest
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Machine is a namespace beside the test's own one, reached by a veth link: a pod, or a client from elsewhere.
+type Machine struct {
+	NS
+	IP string
+}
+
+var links struct {
+	sync.Mutex
+	n int
+}
+
+// NewMachine makes one with this address; all pods' gateway is 10.42.0.1.
+func NewMachine(t *testing.T, ip string) Machine {
+	t.Helper()
+	m := Machine{New(t), ip}
+	links.Lock()
+	links.n++
+	name := fmt.Sprintf("m%d", links.n)
+	links.Unlock()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Flags = name, net.FlagUp
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerNamespace = "eth0", netlink.NsFd(int(m.Handle))
+	must(t, netlink.LinkAdd(veth))
+	t.Cleanup(func() { _ = netlink.LinkDel(veth) })
+	addr, _ := netlink.ParseAddr(ip + "/32")
+	gateway, _ := netlink.ParseAddr("10.42.0.1/32")
+	must(t, netlink.AddrReplace(veth, gateway))
+	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: veth.Index, Dst: addr.IPNet, Scope: netlink.SCOPE_LINK, Src: gateway.IP}))
+	m.In(t, func() {
+		eth, err := netlink.LinkByName("eth0")
+		must(t, err)
+		must(t, netlink.AddrAdd(eth, addr))
+		must(t, netlink.LinkSetUp(eth))
+		lo, err := netlink.LinkByName("lo")
+		must(t, err)
+		must(t, netlink.LinkSetUp(lo))
+		_, all, _ := net.ParseCIDR("0.0.0.0/0")
+		must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: all, Gw: gateway.IP, Flags: int(netlink.FLAG_ONLINK)}))
+	})
+	must(t, os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0))
+	_, err := netlink.LinkByIndex(veth.Index) // makes the kernel act on the carrier now
+	must(t, err)
+	return m
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Serve answers TCP and UDP on the port with "IP from CLIENT".
+func (m Machine) Serve(t *testing.T, port int) {
+	t.Helper()
+	var l net.Listener
+	var u net.PacketConn
+	m.In(t, func() {
+		var err error
+		l, err = net.Listen("tcp4", fmt.Sprintf(":%d", port))
+		must(t, err)
+		u, err = net.ListenPacket("udp4", fmt.Sprintf(":%d", port))
+		must(t, err)
+	})
+	t.Cleanup(func() { l.Close(); u.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+			fmt.Fprintf(c, "%s from %s", m.IP, host)
+			c.Close()
+		}
+	}()
+	go func() {
+		buf := make([]byte, 100)
+		for {
+			_, from, err := u.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = u.WriteTo([]byte(m.IP), from)
+		}
+	}()
+}
+
+// Ask reads what a server says at once.
+func Ask(addr string) (string, error) {
+	c, err := net.DialTimeout("tcp", addr, askPatience)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(askPatience))
+	b, err := io.ReadAll(c)
+	return string(b), err
+}
+
+// Ask asks from the machine.
+func (m Machine) Ask(t *testing.T, addr string) (answer string, err error) {
+	m.In(t, func() { answer, err = Ask(addr) })
+	return answer, err
+}
+
+// Wants wants an answer, Refused a refusal, and Silent neither.
+func (m Machine) Wants(t *testing.T, what, addr, want string) {
+	t.Helper()
+	if got, err := m.Ask(t, addr); err != nil || got != want {
+		t.Errorf("%s: %q, %v; want %q", what, got, err, want)
+	}
+}
+
+func (m Machine) Refused(t *testing.T, what, addr string) {
+	t.Helper()
+	if got, err := m.Ask(t, addr); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("%s: %q, %v; want connection refused", what, got, err)
+	}
+}
+
+func (m Machine) Silent(t *testing.T, what, addr string) {
+	t.Helper()
+	if got, err := m.Ask(t, addr); err == nil || !strings.Contains(err.Error(), "timeout") {
+		t.Errorf("%s: %q, %v; want no answer", what, got, err)
+	}
+}
+
+// askPatience is how long an answer may take.
+const askPatience = time.Second

@@ -1,0 +1,330 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+
+	"github.com/knarr-project/knarr/internal/network/nft"
+)
+
+const (
+	prefix    = "pol-"
+	baseChain = prefix + "forward"
+)
+
+// kernel is what has been put into the kernel. Not safe for concurrent use.
+type kernel struct {
+	conn   *nftables.Conn // kept open: see nft.Generations
+	sets   map[string]*nftables.Set
+	chains map[string]int // how many rules each has
+	ways   map[string]*nftables.Set
+	self   map[string]*nftables.Set
+	// round makes names new when everything is put in afresh: nobody knows what is under the old ones.
+	round int
+}
+
+func (k *kernel) open() (err error) {
+	if k.conn == nil {
+		if k.conn, err = nft.Open(); err != nil {
+			return fmt.Errorf("nftables: %w", err)
+		}
+	}
+	return nil
+}
+
+func (k *kernel) close() {
+	if k.conn != nil {
+		_ = k.conn.CloseLasting()
+		k.conn = nil
+	}
+}
+
+// apply makes the kernel have what the plan says, in one transaction; afresh also puts in what should be there already.
+func (k *kernel) apply(p plan, afresh bool) error {
+	if err := k.open(); err != nil {
+		return err
+	}
+	old := *k
+	var foreign leftovers
+	if afresh {
+		var err error
+		if foreign, err = k.leftovers(); err != nil {
+			return err
+		}
+		k.round++
+		k.sets, k.chains = nil, nil
+	}
+	now := kernel{conn: k.conn, round: k.round, sets: map[string]*nftables.Set{}, chains: map[string]int{}, ways: map[string]*nftables.Set{}, self: map[string]*nftables.Set{}}
+	if err := now.queue(p, k); err != nil {
+		*k = old
+		return err
+	}
+	now.remove(k, foreign)
+	if err := now.conn.Flush(); err != nil {
+		*k = old
+		return fmt.Errorf("nftables: network policies: %w", err)
+	}
+	*k = now
+	return nil
+}
+
+// name is a planned name in this round.
+func (k *kernel) name(planned string) string { return fmt.Sprintf("%s-%d", planned, k.round) }
+
+// queue queues what the plan has and old has not, and what leads to it.
+func (k *kernel) queue(p plan, old *kernel) error {
+	c := k.conn
+	c.AddTable(nft.Table())
+	for _, planned := range slices.Sorted(maps.Keys(p.sets)) {
+		name := k.name(planned)
+		if s, ok := old.sets[name]; ok {
+			k.sets[name] = s
+			continue
+		}
+		s, elements := p.sets[planned].elements(name)
+		if err := nft.AddSet(c, s); err != nil {
+			return err
+		}
+		if err := nft.AddElements(c, s, elements); err != nil {
+			return err
+		}
+		k.sets[name] = s
+	}
+	rule := k.adder()
+	for _, planned := range slices.Sorted(maps.Keys(p.chains)) {
+		name := k.name(planned)
+		if n, ok := old.chains[name]; ok {
+			k.chains[name] = n
+			continue
+		}
+		k.chains[name] = 0
+		chain := c.AddChain(&nftables.Chain{Name: name, Table: nft.Table()})
+		d := ingress
+		if strings.HasPrefix(planned, prefix+string(egress)) {
+			d = egress
+		}
+		for _, r := range p.chains[planned] {
+			rule(chain, k.match(d, r), nft.Return())
+		}
+		rule(chain, nft.Drop())
+	}
+	return k.queueWays(p, rule)
+}
+
+func (k *kernel) adder() func(*nftables.Chain, ...[]expr.Any) {
+	add := nft.Adder(k.conn)
+	return func(chain *nftables.Chain, parts ...[]expr.Any) {
+		k.chains[chain.Name]++
+		add(chain, parts...)
+	}
+}
+
+// queueWays queues the base chain: what belongs to a connection or to a pod alone goes through; all else has to pass the sender's
+// chain and the receiver's.
+func (k *kernel) queueWays(p plan, rule func(*nftables.Chain, ...[]expr.Any)) error {
+	base := nft.Base(baseChain, nftables.ChainTypeFilter, nftables.ChainHookForward, *nftables.ChainPriorityFilter)
+	k.chains[baseChain] = 0
+	k.conn.AddChain(base)
+	k.conn.FlushChain(base)
+	rule(base, established(), []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}})
+	for _, f := range nft.Families() {
+		self := &nftables.Set{Table: nft.Table(), Name: prefix + "self" + f.Name, Concatenation: true, KeyType: nft.Concat(f.AddrType, f.AddrType)}
+		k.self[f.Name] = self
+		var pairs []nftables.SetElement
+		for _, a := range sorted(p.self, f) {
+			pairs = append(pairs, nftables.SetElement{Key: nft.Key(a.AsSlice(), a.AsSlice())})
+		}
+		if err := k.fill(self, pairs); err != nil {
+			return err
+		}
+		rule(base, f.Only(), f.SourceAddr(nft.R0), f.DestAddr(nft.R0+f.AddrRegs), nft.In(self, nft.R0), []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}})
+		for _, d := range []direction{egress, ingress} {
+			way := &nftables.Set{Table: nft.Table(), Name: prefix + string(d) + f.Name, IsMap: true, KeyType: f.AddrType, DataType: nftables.TypeVerdict}
+			k.ways[string(d)+f.Name] = way
+			var elements []nftables.SetElement
+			for _, a := range sorted(p.ways[d], f) {
+				elements = append(elements, nftables.SetElement{Key: a.AsSlice(), VerdictData: &expr.Verdict{Kind: expr.VerdictJump, Chain: k.name(p.ways[d][a])}})
+			}
+			if err := k.fill(way, elements); err != nil {
+				return err
+			}
+			end := f.SourceAddr(1)
+			if d == ingress {
+				end = f.DestAddr(1)
+			}
+			rule(base, f.Only(), end, nft.VMap(way, 1))
+		}
+	}
+	return nil
+}
+
+// fill queues a set that holds exactly these elements.
+func (k *kernel) fill(s *nftables.Set, elements []nftables.SetElement) error {
+	if err := nft.AddSet(k.conn, s); err != nil {
+		return err
+	}
+	k.conn.FlushSet(s)
+	return nft.AddElements(k.conn, s, elements)
+}
+
+func sorted[V any](m map[netip.Addr]V, f nft.Family) []netip.Addr {
+	var out []netip.Addr
+	for a := range m {
+		if nft.Of(a).Name == f.Name {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+func familyOf(v4 bool) nft.Family {
+	if v4 {
+		return nft.IPv4
+	}
+	return nft.IPv6
+}
+
+// established is ct state established,related.
+func established() []expr.Any {
+	return []expr.Any{
+		&expr.Ct{Register: 1, Key: expr.CtKeySTATE},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: nft.Number(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED), Xor: nft.Number(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: nft.Number(0)},
+	}
+}
+
+// elements is a set with what it holds.
+func (s set) elements(name string) (*nftables.Set, []nftables.SetElement) {
+	f := familyOf(s.v4)
+	var list []nftables.SetElement
+	if s.destinations != nil {
+		for _, d := range s.destinations {
+			list = append(list, nftables.SetElement{Key: nft.Key(d.addr.AsSlice(), []byte{d.proto}, nft.Port(d.port))})
+		}
+		return &nftables.Set{Table: nft.Table(), Name: name, Concatenation: true, KeyType: nft.Concat(f.AddrType, nftables.TypeInetProto, nftables.TypeInetService)}, list
+	}
+	for _, a := range s.addresses {
+		list = append(list, nftables.SetElement{Key: a.AsSlice()})
+	}
+	return &nftables.Set{Table: nft.Table(), Name: name, KeyType: f.AddrType}, list
+}
+
+// match is the expressions of a rule.
+func (k *kernel) match(d direction, r rule) []expr.Any {
+	f := familyOf(r.v4)
+	load, in, notIn := f.SourceAddr(1), f.SourceIn, f.SourceNotIn
+	if d == egress {
+		load, in, notIn = f.DestAddr(1), f.DestIn, f.DestNotIn
+	}
+	out := f.Only()
+	if r.peers != "" {
+		out = nft.Rule(out, load, nft.In(k.sets[k.name(r.peers)], 1))
+	}
+	if r.block.IsValid() {
+		out = nft.Rule(out, in(r.block))
+		for _, e := range r.except {
+			out = nft.Rule(out, notIn(e))
+		}
+	}
+	if r.proto != 0 {
+		out = nft.Rule(out, nft.L4ProtoIs(r.proto))
+	}
+	if r.named != "" {
+		out = nft.Rule(out, f.DestAddr(nft.R0), nft.L4Proto(nft.R0+f.AddrRegs), nft.DestPort(nft.R0+f.AddrRegs+1), nft.In(k.sets[k.name(r.named)], nft.R0))
+	}
+	if r.from != 0 {
+		from, to := binaryutil.BigEndian.PutUint16(r.from), binaryutil.BigEndian.PutUint16(r.to)
+		out = nft.Rule(out, nft.DestPort(1), []expr.Any{&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: from, ToData: to}})
+	}
+	return out
+}
+
+// leftovers are chains and sets under our prefix that a round before this one has made.
+type leftovers struct {
+	chains []*nftables.Chain
+	sets   []*nftables.Set
+}
+
+// kept names are the same in every round.
+func kept(name string) bool {
+	for _, f := range nft.Families() {
+		if name == prefix+"self"+f.Name || name == prefix+string(ingress)+f.Name || name == prefix+string(egress)+f.Name {
+			return true
+		}
+	}
+	return name == baseChain
+}
+
+func (k *kernel) leftovers() (l leftovers, err error) {
+	tables, err := k.conn.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return l, fmt.Errorf("nftables: tables: %w", err)
+	}
+	if !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == nft.TableName }) {
+		return l, nil
+	}
+	chains, err := k.conn.ListChainsOfTableFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return l, fmt.Errorf("nftables: chains: %w", err)
+	}
+	for _, c := range chains {
+		if c.Table.Name == nft.TableName && strings.HasPrefix(c.Name, prefix) && !kept(c.Name) {
+			l.chains = append(l.chains, &nftables.Chain{Name: c.Name, Table: nft.Table()})
+		}
+	}
+	sets, err := k.conn.GetSets(nft.Table())
+	if err != nil {
+		return l, fmt.Errorf("nftables: sets: %w", err)
+	}
+	for _, s := range sets {
+		if strings.HasPrefix(s.Name, prefix) && !kept(s.Name) {
+			l.sets = append(l.sets, &nftables.Set{Name: s.Name, Table: nft.Table()})
+		}
+	}
+	return l, nil
+}
+
+// remove queues the deletion of what nothing leads to any more.
+func (k *kernel) remove(old *kernel, l leftovers) {
+	for name := range old.chains {
+		if _, ok := k.chains[name]; !ok {
+			l.chains = append(l.chains, &nftables.Chain{Name: name, Table: nft.Table()})
+		}
+	}
+	for name, s := range old.sets {
+		if _, ok := k.sets[name]; !ok {
+			l.sets = append(l.sets, s)
+		}
+	}
+	for _, c := range l.chains {
+		k.conn.FlushChain(c)
+	}
+	for _, c := range l.chains {
+		k.conn.DelChain(c)
+	}
+	for _, s := range l.sets {
+		k.conn.DelSet(s)
+	}
+}
+
+// intact tells whether the kernel still has as many rules in each chain as were put there.
+func (k *kernel) intact() bool {
+	if k.open() != nil {
+		return false
+	}
+	for name, want := range k.chains {
+		rules, err := k.conn.GetRules(nft.Table(), &nftables.Chain{Name: name, Table: nft.Table()})
+		if err != nil || len(rules) != want {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,347 @@
+package policy
+
+import (
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// plan is what the kernel should have.
+type plan struct {
+	sets   map[string]set      // by name
+	chains map[string][]rule   // by name
+	ways   map[direction]ways  // from a pod's address to its chain
+	self   map[netip.Addr]bool // isolated pods
+}
+
+type ways map[netip.Addr]string
+
+type direction string
+
+const (
+	ingress direction = "ingress"
+	egress  direction = "egress"
+)
+
+// set holds addresses or, for named ports, destinations: an address, a protocol and a port.
+type set struct {
+	v4           bool
+	addresses    []netip.Addr
+	destinations []destination
+}
+
+type destination struct {
+	addr  netip.Addr
+	proto uint8
+	port  uint16
+}
+
+// rule lets through what matches all that is set in it.
+type rule struct {
+	v4     bool
+	peers  string         // set of addresses of the other end; empty is any
+	block  netip.Prefix   // of the other end; not valid is any
+	except []netip.Prefix // of block
+	proto  uint8          // 0 is any
+	from   uint16         // 0 is any port
+	to     uint16
+	named  string // set of destinations
+}
+
+var protocols = map[corev1.Protocol]uint8{corev1.ProtocolTCP: unix.IPPROTO_TCP, corev1.ProtocolUDP: unix.IPPROTO_UDP, corev1.ProtocolSCTP: unix.IPPROTO_SCTP}
+
+// picture is what a plan is made from.
+type picture struct {
+	node       string
+	policies   []*networkingv1.NetworkPolicy
+	pods       []*corev1.Pod
+	namespaces []*corev1.Namespace
+}
+
+// planner makes one plan.
+type planner struct {
+	picture
+	byNamespace map[string][]*corev1.Pod
+	out         plan
+}
+
+// plan is pure: the same picture gives the same plan.
+func (p picture) plan() plan {
+	m := planner{picture: p, byNamespace: map[string][]*corev1.Pod{}, out: plan{
+		sets: map[string]set{}, chains: map[string][]rule{}, ways: map[direction]ways{ingress: {}, egress: {}}, self: map[netip.Addr]bool{}}}
+	for _, pod := range p.pods {
+		if len(addresses(pod)) > 0 {
+			m.byNamespace[pod.Namespace] = append(m.byNamespace[pod.Namespace], pod)
+		}
+	}
+	for _, d := range []direction{ingress, egress} {
+		for _, g := range m.groups(d) {
+			m.chain(d, g)
+		}
+	}
+	return m.out
+}
+
+// addresses are those of a pod that has its own.
+func addresses(p *corev1.Pod) (out []netip.Addr) {
+	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return nil
+	}
+	for _, ip := range p.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil {
+			out = append(out, a.Unmap())
+		}
+	}
+	return out
+}
+
+// group is the pods of this node that the same policies isolate in a direction.
+type group struct {
+	policies []*networkingv1.NetworkPolicy
+	pods     []*corev1.Pod
+}
+
+func (m *planner) groups(d direction) []group {
+	chosen := map[*corev1.Pod][]*networkingv1.NetworkPolicy{}
+	var order []*corev1.Pod
+	for _, policy := range m.policies {
+		if !slices.Contains(policy.Spec.PolicyTypes, map[direction]networkingv1.PolicyType{ingress: networkingv1.PolicyTypeIngress, egress: networkingv1.PolicyTypeEgress}[d]) {
+			continue
+		}
+		selector := selectorOf(&policy.Spec.PodSelector)
+		for _, pod := range m.byNamespace[policy.Namespace] {
+			if pod.Spec.NodeName == m.node && selector.Matches(labels.Set(pod.Labels)) {
+				if chosen[pod] == nil {
+					order = append(order, pod)
+				}
+				chosen[pod] = append(chosen[pod], policy)
+			}
+		}
+	}
+	byKey := map[string]*group{}
+	for _, pod := range order {
+		key := ""
+		for _, policy := range chosen[pod] {
+			key += policy.Namespace + "/" + policy.Name + " "
+		}
+		if byKey[key] == nil {
+			byKey[key] = &group{policies: chosen[pod]}
+		}
+		byKey[key].pods = append(byKey[key].pods, pod)
+	}
+	var out []group
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		out = append(out, *byKey[key])
+	}
+	return out
+}
+
+func selectorOf(s *metav1.LabelSelector) labels.Selector {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return selector
+}
+
+// chain adds the group's chain and the ways to it.
+func (m *planner) chain(d direction, g group) {
+	var rules []rule
+	for _, policy := range g.policies {
+		if d == ingress {
+			for _, r := range policy.Spec.Ingress {
+				rules = append(rules, m.rules(d, g, policy.Namespace, r.From, r.Ports)...)
+			}
+			continue
+		}
+		for _, r := range policy.Spec.Egress {
+			rules = append(rules, m.rules(d, g, policy.Namespace, r.To, r.Ports)...)
+		}
+	}
+	name := "pol-" + string(d) + "-" + digest(rules)
+	m.out.chains[name] = rules
+	for _, pod := range g.pods {
+		for _, a := range addresses(pod) {
+			m.out.ways[d][a] = name
+			m.out.self[a] = true
+		}
+	}
+}
+
+// rules are those of one entry of a policy: each kind of peer with each port.
+func (m *planner) rules(d direction, g group, namespace string, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) []rule {
+	pods, blocks := m.peers(namespace, peers)
+	if len(peers) == 0 {
+		pods = m.pods // where a named port leads is asked of all
+	}
+	// Named ports are those of the receiving end.
+	receivers := pods
+	if d == ingress {
+		receivers = g.pods
+	}
+	var out []rule
+	for _, v4 := range []bool{true, false} {
+		var ends []rule
+		switch set := m.addressSet(v4, pods); {
+		case len(peers) == 0:
+			ends = append(ends, rule{v4: v4})
+		case set != "":
+			ends = append(ends, rule{v4: v4, peers: set})
+		}
+		for _, b := range blocks {
+			if b.block.Addr().Is4() == v4 {
+				ends = append(ends, b)
+			}
+		}
+		for _, end := range ends {
+			out = append(out, m.withPorts(end, ports, receivers)...)
+		}
+	}
+	return out
+}
+
+// peers are the pods and blocks that a list of peers means.
+func (m *planner) peers(namespace string, peers []networkingv1.NetworkPolicyPeer) (pods []*corev1.Pod, blocks []rule) {
+	for _, peer := range peers {
+		if peer.IPBlock != nil {
+			if b, ok := blockRule(peer.IPBlock); ok {
+				blocks = append(blocks, b)
+			}
+			continue
+		}
+		in := []string{namespace}
+		if peer.NamespaceSelector != nil {
+			in = nil
+			selector := selectorOf(peer.NamespaceSelector)
+			for _, ns := range m.namespaces {
+				if selector.Matches(labels.Set(ns.Labels)) {
+					in = append(in, ns.Name)
+				}
+			}
+		}
+		selector := labels.Everything()
+		if peer.PodSelector != nil {
+			selector = selectorOf(peer.PodSelector)
+		}
+		for _, ns := range in {
+			for _, pod := range m.byNamespace[ns] {
+				if selector.Matches(labels.Set(pod.Labels)) {
+					pods = append(pods, pod)
+				}
+			}
+		}
+	}
+	return pods, blocks
+}
+
+func blockRule(b *networkingv1.IPBlock) (rule, bool) {
+	prefix, err := netip.ParsePrefix(b.CIDR)
+	if err != nil {
+		return rule{}, false
+	}
+	r := rule{v4: prefix.Addr().Is4(), block: prefix.Masked()}
+	for _, text := range b.Except {
+		if e, err := netip.ParsePrefix(text); err == nil {
+			r.except = append(r.except, e.Masked())
+		}
+	}
+	return r, true
+}
+
+// withPorts is one rule for each port, or one for all.
+func (m *planner) withPorts(end rule, ports []networkingv1.NetworkPolicyPort, receivers []*corev1.Pod) []rule {
+	if len(ports) == 0 {
+		return []rule{end}
+	}
+	var out []rule
+	for _, p := range ports {
+		r, proto := end, corev1.ProtocolTCP
+		if p.Protocol != nil {
+			proto = *p.Protocol
+		}
+		r.proto = protocols[proto]
+		switch {
+		case r.proto == 0:
+			continue // none that the API knows
+		case p.Port == nil:
+		case p.Port.Type == intstr.String:
+			if r.named = m.destinationSet(end.v4, receivers, p.Port.StrVal, proto); r.named == "" {
+				continue // nobody has a port of the name
+			}
+		default:
+			r.from, r.to = uint16(p.Port.IntVal), uint16(p.Port.IntVal)
+			if p.EndPort != nil {
+				r.to = uint16(*p.EndPort)
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// addressSet is the name of the set of the pods' addresses of a family; empty when there are none.
+func (m *planner) addressSet(v4 bool, pods []*corev1.Pod) string {
+	s := set{v4: v4}
+	for _, pod := range pods {
+		for _, a := range addresses(pod) {
+			if a.Is4() == v4 {
+				s.addresses = append(s.addresses, a)
+			}
+		}
+	}
+	slices.SortFunc(s.addresses, netip.Addr.Compare)
+	s.addresses = slices.Compact(s.addresses)
+	return m.addSet("peers", s, len(s.addresses))
+}
+
+// destinationSet is the name of the set of where a named port of these pods leads.
+func (m *planner) destinationSet(v4 bool, pods []*corev1.Pod, name string, proto corev1.Protocol) string {
+	s := set{v4: v4}
+	for _, pod := range pods {
+		for _, c := range append(slices.Clone(pod.Spec.InitContainers), pod.Spec.Containers...) {
+			for _, port := range c.Ports {
+				given := port.Protocol
+				if given == "" {
+					given = corev1.ProtocolTCP
+				}
+				if port.Name != name || given != proto {
+					continue
+				}
+				for _, a := range addresses(pod) {
+					if a.Is4() == v4 {
+						s.destinations = append(s.destinations, destination{a, protocols[proto], uint16(port.ContainerPort)})
+					}
+				}
+			}
+		}
+	}
+	slices.SortFunc(s.destinations, func(a, b destination) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	s.destinations = slices.Compact(s.destinations)
+	return m.addSet("ports", s, len(s.destinations))
+}
+
+func (m *planner) addSet(kind string, s set, size int) string {
+	if size == 0 {
+		return ""
+	}
+	name := "pol-" + kind + "-" + digest(s)
+	m.out.sets[name] = s
+	return name
+}
+
+// digest names content.
+func digest(content any) string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%+v", content)
+	return fmt.Sprintf("%016x", h.Sum64())
+}

@@ -1,0 +1,185 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/network/nft"
+)
+
+// Config says whose policies are enforced.
+type Config struct {
+	NodeName string
+	Client   client.Interface
+	// Debounce is the least time between two changes of the rules; the first change goes at once. Default 20 ms.
+	Debounce time.Duration
+	// Glance is how often the kernel is asked whether somebody else has changed rules. Default 10 s.
+	Glance time.Duration
+}
+
+// Agent enforces the policies on one node. Make it with New.
+type Agent struct {
+	cfg        Config
+	policies   client.ViewOf[*networkingv1.NetworkPolicy]
+	pods       client.ViewOf[*corev1.Pod]
+	namespaces client.ViewOf[*corev1.Namespace]
+	wake       chan struct{}
+	// The rest belongs to the loop's goroutine.
+	kernel   kernel
+	have     plan
+	enforces bool // there is something in the kernel
+	watching bool // pods and namespaces are watched
+	ended    []<-chan struct{}
+}
+
+// New checks the configuration; nothing is touched before Run.
+func New(cfg Config) (*Agent, error) {
+	if cfg.NodeName == "" {
+		return nil, errors.New("network policies: the node's name is missing")
+	}
+	if cfg.Debounce == 0 {
+		cfg.Debounce = 20 * time.Millisecond
+	}
+	if cfg.Glance == 0 {
+		cfg.Glance = 10 * time.Second
+	}
+	return &Agent{cfg: cfg, wake: make(chan struct{}, 1)}, nil
+}
+
+// Run enforces until ctx ends. The rules stay: pods outlive their agents.
+func (a *Agent) Run(ctx context.Context) (err error) {
+	defer a.kernel.close()
+	if a.policies, err = client.Open[*networkingv1.NetworkPolicy](ctx, a.cfg.Client, client.Scope{}); err != nil {
+		return fmt.Errorf("open network policies: %w", err)
+	}
+	synced, done := a.policies.Subscribe(ctx, func(client.TypedEvent[*networkingv1.NetworkPolicy]) { a.poke() })
+	a.ended = append(a.ended, done)
+	defer func() {
+		for _, d := range a.ended {
+			<-d
+		}
+	}()
+	select {
+	case <-synced:
+	case <-ctx.Done():
+	}
+	// What an agent before this one has left is looked at once, whether or not there are policies now.
+	a.enforces = true
+	generations := nft.Generations{}
+	defer generations.Close()
+	seen := uint32(0)
+	ticker := time.NewTicker(a.cfg.Glance)
+	defer ticker.Stop()
+	a.poke()
+	first := true
+	for {
+		afresh := first
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.wake:
+		case <-ticker.C:
+			now, err := generations.Now()
+			if !a.enforces || (err == nil && now == seen) || a.kernel.intact() {
+				seen = now
+				continue
+			}
+			slog.Warn("the nftables rules of network policies were changed by somebody else; they are put back")
+			afresh = true
+		}
+		if err := a.sync(ctx, afresh); err != nil {
+			slog.Error("network policies could not be enforced; trying again", "error", err)
+			a.later(ctx, time.Second)
+			continue
+		}
+		first = false
+		a.later(ctx, a.cfg.Debounce)
+	}
+}
+
+func (a *Agent) poke() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// later waits, so that what happens meanwhile is done together; after a failure it leads to the next try.
+func (a *Agent) later(ctx context.Context, wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+		if wait >= time.Second {
+			a.poke()
+		}
+	}
+}
+
+// sync plans and applies. Where there are no policies nothing is watched but them.
+func (a *Agent) sync(ctx context.Context, afresh bool) error {
+	policies := a.policies.List("", nil)
+	if len(policies) == 0 && !a.enforces {
+		return nil
+	}
+	if len(policies) > 0 {
+		if err := a.watch(ctx); err != nil {
+			return err
+		}
+	}
+	p := picture{node: a.cfg.NodeName, policies: policies}
+	if a.watching {
+		p.pods, p.namespaces = a.pods.List("", nil), a.namespaces.List("", nil)
+	}
+	want := p.plan()
+	if !afresh && reflect.DeepEqual(want, a.have) {
+		return nil
+	}
+	if err := a.kernel.apply(want, afresh); err != nil {
+		return err
+	}
+	a.have, a.enforces = want, len(policies) > 0
+	return nil
+}
+
+// watch opens the Views of what policies select, once there is a policy.
+func (a *Agent) watch(ctx context.Context) (err error) {
+	if a.watching {
+		return nil
+	}
+	if a.namespaces, err = client.Open[*corev1.Namespace](ctx, a.cfg.Client, client.Scope{}); err != nil {
+		return fmt.Errorf("open namespaces: %w", err)
+	}
+	if a.pods, err = client.Open[*corev1.Pod](ctx, a.cfg.Client, client.Scope{}); err != nil {
+		return fmt.Errorf("open pods: %w", err)
+	}
+	_, done := a.namespaces.Subscribe(ctx, func(e client.TypedEvent[*corev1.Namespace]) {
+		if e.Type != client.Modified || !maps.Equal(e.Old.Labels, e.Object.Labels) {
+			a.poke()
+		}
+	})
+	a.ended = append(a.ended, done)
+	_, done = a.pods.Subscribe(ctx, func(e client.TypedEvent[*corev1.Pod]) {
+		if e.Type != client.Modified || !sameForPolicies(e.Old, e.Object) {
+			a.poke()
+		}
+	})
+	a.ended = append(a.ended, done)
+	a.watching = true
+	return nil
+}
+
+func sameForPolicies(a, b *corev1.Pod) bool {
+	return maps.Equal(a.Labels, b.Labels) && a.Spec.NodeName == b.Spec.NodeName && slices.Equal(addresses(a), addresses(b))
+}

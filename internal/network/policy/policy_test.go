@@ -1,0 +1,205 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/knarr-project/knarr/internal/network/nettest"
+	"github.com/knarr-project/knarr/internal/network/nft"
+)
+
+func TestMain(m *testing.M) { nettest.Main(m) }
+
+func podObject(namespace, name, node, ip string, labels map[string]string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 80}}}}},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: ip}}},
+	}
+}
+
+func namespace(name string, labels map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+}
+
+// policyOf reads a policy's spec from YAML; it has the types that the API server would fill in.
+func policyOf(t testing.TB, name, spec string) *networkingv1.NetworkPolicy {
+	t.Helper()
+	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Spec.PolicyTypes) == 0 {
+		p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+		if len(p.Spec.Egress) > 0 {
+			p.Spec.PolicyTypes = append(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
+		}
+	}
+	return p
+}
+
+func start(t *testing.T, objects *nettest.Objects) *Agent {
+	t.Helper()
+	nettest.Need(t)
+	a, err := New(Config{NodeName: "here", Client: objects, Debounce: time.Millisecond, Glance: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+// reaches asks from one machine to another; no answer within a moment is false.
+func reaches(t *testing.T, from nettest.Machine, addr string) bool {
+	t.Helper()
+	ok := false
+	from.In(t, func() {
+		c, err := net.DialTimeout("tcp", addr, 200*time.Millisecond)
+		if ok = err == nil; ok {
+			c.Close()
+		}
+	})
+	return ok
+}
+
+func TestWhoReachesWhom(t *testing.T) {
+	nettest.Need(t)
+	web, friend, stranger := nettest.NewMachine(t, "10.42.0.2"), nettest.NewMachine(t, "10.42.0.3"), nettest.NewMachine(t, "10.42.0.4")
+	for _, port := range []int{80, 81} {
+		web.Serve(t, port)
+	}
+	objects := nettest.NewObjects(namespace("default", map[string]string{"team": "a"}), namespace("other", map[string]string{"team": "b"}),
+		podObject("default", "web", "here", "10.42.0.2", map[string]string{"app": "web"}),
+		podObject("default", "friend", "here", "10.42.0.3", map[string]string{"app": "friend"}),
+		podObject("other", "stranger", "elsewhere", "10.42.0.4", map[string]string{"app": "stranger"}))
+	start(t, objects)
+	// f and s: what friend and stranger reach, of the ports 80 and 81.
+	cases := []struct{ name, spec, f, s string }{
+		{"nobody comes in", "{podSelector: {matchLabels: {app: web}}}", "", ""},
+		{"everybody comes in", "{podSelector: {matchLabels: {app: web}}, ingress: [{}]}", "80 81", "80 81"},
+		{"pods by label, of the own namespace", "{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: friend}}}, {podSelector: {matchLabels: {app: stranger}}}]}]}", "80 81", ""},
+		{"pods of namespaces by label", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: b}}}]}]}", "", "80 81"},
+		{"pods by label of namespaces by label", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{namespaceSelector: {}, podSelector: {matchLabels: {app: friend}}}]}]}", "80 81", ""},
+		{"a block with an exception", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{ipBlock: {cidr: 10.42.0.0/24, except: [10.42.0.4/32]}}]}]}", "80 81", ""},
+		{"one port", "{podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: 81}]}]}", "81", "81"},
+		{"a range of ports", "{podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: 79, endPort: 80}]}]}", "80", "80"},
+		{"a named port", "{podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: http}], from: [{podSelector: {}}]}]}", "80", ""},
+		{"another protocol", "{podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: 80, protocol: UDP}]}]}", "", ""},
+		{"a policy for others", "{podSelector: {matchLabels: {app: friend}}}", "80 81", "80 81"},
+		{"nothing goes out of friend", "{podSelector: {matchLabels: {app: friend}}, policyTypes: [Egress]}", "", "80 81"},
+		{"out to a port of web", "{podSelector: {matchLabels: {app: friend}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 80}]}]}", "80", "80 81"},
+		{"out to a named port", "{podSelector: {matchLabels: {app: friend}}, policyTypes: [Egress], egress: [{ports: [{port: http}]}]}", "80", "80 81"},
+		{"out to a block without web", "{podSelector: {matchLabels: {app: friend}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.42.0.0/16, except: [10.42.0.2/32]}}]}]}", "", "80 81"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			p := policyOf(t, "p", c.spec)
+			objects.Put(p)
+			defer objects.Remove(p)
+			var f, s string
+			nettest.Eventually(t, fmt.Sprintf("friend reaches %q and stranger %q", c.f, c.s), func() bool {
+				f, s = reached(t, friend), reached(t, stranger)
+				return f == c.f && s == c.s
+			})
+			if _, err := nettest.Ask("10.42.0.2:80"); err != nil {
+				t.Errorf("the node does not reach its pod: %v", err)
+			}
+		})
+	}
+	nettest.Eventually(t, "everybody is reached without policies", func() bool { return reaches(t, friend, "10.42.0.2:80") && reaches(t, stranger, "10.42.0.2:81") })
+}
+
+// reached is those of the two ports that answer.
+func reached(t *testing.T, from nettest.Machine) string {
+	t.Helper()
+	out := ""
+	for _, port := range []string{"80", "81"} {
+		if reaches(t, from, "10.42.0.2:"+port) {
+			out += " " + port
+		}
+	}
+	if out != "" {
+		out = out[1:]
+	}
+	return out
+}
+
+func TestSeveralPoliciesAllowTogether(t *testing.T) {
+	a := policyOf(t, "a", "{podSelector: {}, ingress: [{ports: [{port: 80}]}]}")
+	b := policyOf(t, "b", "{podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: 81}]}]}")
+	p := picture{node: "here", policies: []*networkingv1.NetworkPolicy{a, b}, pods: []*corev1.Pod{
+		podObject("default", "web", "here", "10.42.0.2", map[string]string{"app": "web"}), podObject("default", "x", "here", "10.42.0.3", nil), podObject("default", "far", "there", "10.42.1.3", nil)}}.plan()
+	if len(p.chains) != 2 || len(p.ways[ingress]) != 2 || len(p.ways[egress]) != 0 {
+		t.Fatalf("%+v", p)
+	}
+	for addr, chain := range p.ways[ingress] {
+		want := map[string]int{"10.42.0.2": 4, "10.42.0.3": 2}[addr.String()] // a rule of each family for each port
+		if len(p.chains[chain]) != want {
+			t.Errorf("%s has %d rules, want %d", addr, len(p.chains[chain]), want)
+		}
+	}
+}
+
+func TestANamedPortIsTheReceivers(t *testing.T) {
+	named := []networkingv1.NetworkPolicyPort{{Port: ptr.To(intstr.FromString("http"))}}
+	p := policyOf(t, "p", "{podSelector: {matchLabels: {app: a}}}")
+	p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
+	p.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{Ports: named, To: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "b"}}}}}}
+	other := podObject("default", "b", "there", "10.42.1.3", map[string]string{"app": "b"})
+	other.Spec.Containers[0].Ports[0].ContainerPort = 8080
+	got := picture{node: "here", policies: []*networkingv1.NetworkPolicy{p}, pods: []*corev1.Pod{podObject("default", "a", "here", "10.42.0.2", map[string]string{"app": "a"}), other}}.plan()
+	for _, s := range got.sets {
+		for _, d := range s.destinations {
+			if d.addr.String() != "10.42.1.3" || d.port != 8080 {
+				t.Errorf("leads to %+v", d)
+			}
+		}
+	}
+	if len(got.sets) != 2 {
+		t.Errorf("%d sets, want the peers and where the port leads", len(got.sets))
+	}
+}
+
+func TestRulesComeBack(t *testing.T) {
+	nettest.Need(t)
+	web, friend := nettest.NewMachine(t, "10.42.0.2"), nettest.NewMachine(t, "10.42.0.3")
+	web.Serve(t, 80)
+	p := policyOf(t, "p", "{podSelector: {matchLabels: {app: web}}}")
+	objects := nettest.NewObjects(namespace("default", nil), p, podObject("default", "web", "here", "10.42.0.2", map[string]string{"app": "web"}))
+	start(t, objects)
+	isolated := func() bool { return !reaches(t, friend, "10.42.0.2:80") }
+	nettest.Eventually(t, "web is isolated", isolated)
+	c, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.FlushTable(nft.Table())
+	if err := c.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	nettest.Eventually(t, "web is isolated again after a flush", isolated)
+	objects.Remove(p)
+	nettest.Eventually(t, "nothing is left of it", func() bool {
+		chains, err := c.ListChainsOfTableFamily(nftables.TableFamilyINet)
+		return err == nil && len(chains) == 1 && chains[0].Name == baseChain && reaches(t, friend, "10.42.0.2:80")
+	})
+}
