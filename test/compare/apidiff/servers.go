@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -153,6 +154,9 @@ func (s *server) send(ctx context.Context, r request) (*answer, error) {
 		req.Header.Set("Content-Type", r.contentType)
 	}
 	resp, err := s.client.Do(req)
+	if errors.Is(err, io.EOF) {
+		return &answer{text: "the connection was closed"}, nil // its handler panicked
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s %s: %w", s.name, r.method, r.path, err)
 	}
