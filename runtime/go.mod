@@ -7,6 +7,7 @@ require (
 	github.com/containerd/containerd/v2 v2.4.2
 	github.com/containerd/go-runc v1.2.1
 	github.com/containerd/log v0.2.0
+	github.com/containerd/plugin v1.1.0
 	github.com/klauspost/compress v1.20.0
 	github.com/knarr-project/knarr/runtime/go-runc v1.2.1
 	golang.org/x/sys v0.48.0
@@ -47,7 +48,6 @@ require (
 	github.com/containerd/nri v0.12.3 // indirect
 	github.com/containerd/otelttrpc v0.1.0 // indirect
 	github.com/containerd/platforms v1.0.0-rc.5 // indirect
-	github.com/containerd/plugin v1.1.0 // indirect
 	github.com/containerd/ttrpc v1.2.9 // indirect
 	github.com/containerd/typeurl/v2 v2.3.0 // indirect
 	github.com/containernetworking/cni v1.3.1 // indirect

@@ -77,7 +77,20 @@ func (r *Runc) create(id, bundle string, opts *CreateOpts) error {
 	if err := run(container, process, spec.Process.Terminal, opts.IO, opts.ConsoleSocket, opts.PidFile); err != nil {
 		return errors.Join(err, container.Destroy())
 	}
+	created.Store(filepath.Join(r.Root, id), container)
 	return nil
+}
+
+// created are the containers that this process has made, *libcontainer.Container by folder of their state: reading the state again costs
+// a millisecond. What may run at the same time as other things in a container (exec) reads it all the same.
+var created sync.Map
+
+// find is a container that this process made, or one that another process did.
+func (r *Runc) find(id string) (*libcontainer.Container, error) {
+	if container, ok := created.Load(filepath.Join(r.Root, id)); ok {
+		return container.(*libcontainer.Container), nil
+	}
+	return libcontainer.Load(r.Root, id)
 }
 
 // Exec runs a further process in a container.
@@ -93,7 +106,11 @@ func (r *Runc) Exec(ctx context.Context, id string, spec specs.Process, opts *Ex
 }
 
 func (r *Runc) exec(id string, spec *specs.Process, opts *ExecOpts) error {
-	container, status, err := r.load(id)
+	container, err := libcontainer.Load(r.Root, id)
+	if err != nil {
+		return err
+	}
+	status, err := container.Status()
 	if err != nil {
 		return err
 	}
@@ -166,7 +183,7 @@ func writePid(path string, process *libcontainer.Process) error {
 
 // Start lets a created container's first process execute the container's program.
 func (r *Runc) Start(_ context.Context, id string) error {
-	container, status, err := r.load(id)
+	container, status, err := r.status(id)
 	switch {
 	case err != nil:
 	case status == libcontainer.Created:
@@ -182,7 +199,7 @@ func (r *Runc) Kill(ctx context.Context, id string, signal int, opts *KillOpts) 
 	if opts != nil && len(opts.ExtraArgs) > 0 {
 		return r.program().Kill(ctx, id, signal, opts)
 	}
-	container, err := libcontainer.Load(r.Root, id)
+	container, err := r.find(id)
 	if err == nil {
 		err = container.Signal(unix.Signal(signal))
 		if opts != nil && opts.All && errors.Is(err, libcontainer.ErrNotRunning) {
@@ -197,11 +214,19 @@ func (r *Runc) Delete(ctx context.Context, id string, opts *DeleteOpts) error {
 	if opts != nil && len(opts.ExtraArgs) > 0 {
 		return r.program().Delete(ctx, id, opts)
 	}
-	return r.told(r.delete(id, opts != nil && opts.Force))
+	err := r.delete(id, opts != nil && opts.Force)
+	if err == nil {
+		created.Delete(filepath.Join(r.Root, id))
+		Deleted(filepath.Dir(r.Log))
+	}
+	return r.told(err)
 }
 
+// Deleted is called with the bundle of a container that has just been deleted.
+var Deleted = func(bundle string) {}
+
 func (r *Runc) delete(id string, force bool) error {
-	container, status, err := r.load(id)
+	container, status, err := r.status(id)
 	if errors.Is(err, libcontainer.ErrNotExist) {
 		// A create that was cut off may have left a folder without a state.
 		if e := os.RemoveAll(filepath.Join(r.Root, id)); e != nil {
@@ -240,8 +265,8 @@ func end(container *libcontainer.Container) error {
 	return errors.New("container init still running")
 }
 
-func (r *Runc) load(id string) (*libcontainer.Container, libcontainer.Status, error) {
-	container, err := libcontainer.Load(r.Root, id)
+func (r *Runc) status(id string) (*libcontainer.Container, libcontainer.Status, error) {
+	container, err := r.find(id)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,23 +12,47 @@
 
 int detached; // whether this process is the second half
 
-// starting says whether the last argument is "start".
-static int starting(void) {
+// action says whether the last argument is this one.
+static int action(const char *wanted) {
 	static char line[16384];
-	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	static ssize_t length = 0;
+	if (length == 0) {
+		int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+		if (fd < 0)
+			return 0;
+		ssize_t n;
+		while (length < (ssize_t)sizeof line && (n = read(fd, line + length, sizeof line - length)) > 0)
+			length += n;
+		close(fd);
+	}
+	ssize_t size = strlen(wanted) + 1;
+	return length > size && line[length - size - 1] == 0 && memcmp(line + length - size, wanted, size) == 0;
+}
+
+// forget answers containerd's request to clean up after a container whose deletion the shim has done: with what it left in the
+// bundle (delete.go), which is the working directory. If there is anything left to do, Go does it.
+static void forget(void) {
+	struct stat bundle, rootfs;
+	char answer[256];
+	int fd = open("deleted", O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return 0;
-	ssize_t length = 0, n;
-	while (length < (ssize_t)sizeof line && (n = read(fd, line + length, sizeof line - length)) > 0)
-		length += n;
+		return;
+	ssize_t length = read(fd, answer, sizeof answer);
 	close(fd);
-	return length > 7 && memcmp(line + length - 7, "\0start", 7) == 0;
+	if (length <= 0 || length == sizeof answer || stat(".", &bundle) < 0)
+		return;
+	if (stat("rootfs", &rootfs) == 0 && rootfs.st_dev != bundle.st_dev)
+		return; // still mounted
+	if (write(STDOUT_FILENO, answer, length) == length)
+		_exit(0);
 }
 
 // detach forks before Go begins: whoever asked for a shim waits for the first process; the second one goes on as the shim.
 __attribute__((constructor)) static void detach(void) {
 	int ready[2];
-	if (!starting() || pipe2(ready, O_CLOEXEC) < 0)
+	if (action("delete"))
+		forget();
+	if (!action("start") || pipe2(ready, O_CLOEXEC) < 0)
 		return;
 	pid_t child = fork();
 	if (child < 0)
