@@ -22,7 +22,7 @@ import (
 type Config struct {
 	// DataDir holds everything that must survive: the store, keys, images, pods' folders. Default /var/lib/knarr.
 	DataDir string `json:"dataDir"`
-	// RunDir holds sockets and pid files. Default /run/knarr, or a folder below it for another data folder.
+	// RunDir holds sockets and pid files. Default /run/knarr/default, or another folder below /run/knarr for another data folder.
 	RunDir string `json:"runDir,omitempty"`
 	// Listen is the API server's address, host:port. Default 0.0.0.0:6443.
 	Listen string `json:"listen"`
@@ -122,7 +122,7 @@ const (
 func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 	if groups&Process != 0 {
 		f.StringVar(&c.DataDir, "data-dir", c.DataDir, "folder for everything that must survive")
-		f.StringVar(&c.RunDir, "run-dir", c.RunDir, "folder for sockets and pid files (default: /run/knarr, or a folder below it for another data folder)")
+		f.StringVar(&c.RunDir, "run-dir", c.RunDir, "folder for sockets and pid files (default: /run/knarr/default, or another one below /run/knarr for another data folder)")
 		f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
 		f.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "domain that ends every name of the cluster")
 		f.StringVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "range of pods' addresses")

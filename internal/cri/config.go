@@ -43,12 +43,12 @@ type Config struct {
 	Logger      *slog.Logger
 }
 
-// DefaultRunDir is /run/knarr for the default data folder and a folder below it, named by a hash, for every other one, so that
-// several clusters on one machine keep apart.
+// DefaultRunDir is /run/knarr/default for the default data folder and one beside it, named by a hash, for every other one, so that
+// several clusters on one machine keep apart: none is below another's, which a purge removes.
 func DefaultRunDir(dataDir string) string {
 	dataDir = filepath.Clean(dataDir)
 	if dataDir == "/var/lib/knarr" {
-		return "/run/knarr"
+		return "/run/knarr/default"
 	}
 	return filepath.Join("/run/knarr", shortHash(dataDir))
 }

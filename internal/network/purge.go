@@ -13,7 +13,7 @@ import (
 )
 
 // Purge removes everything that the pod network and the proxy leave on a machine: pods' links, gateway, overlay, routes,
-// the nftables table, the attachments' files, the socket and the CNI configuration. What is gone already is no error.
+// the nftables table, the attachments' files and what libcni remembers of them, the socket and the CNI configuration. What is gone already is no error.
 // Settings (net.ipv4.ip_forward) stay: others may have come to rely on them.
 func Purge(cfg Config) error {
 	cfg.setDefaults()
@@ -42,7 +42,7 @@ func Purge(cfg Config) error {
 			errs = append(errs, fmt.Errorf("route %s: %w", r.Dst, err))
 		}
 	}
-	errs = append(errs, purgeTable())
+	errs = append(errs, purgeTable(), purgeResults(cniFolder, cfg.SocketPath))
 	errs = append(errs, os.RemoveAll(cfg.attachmentDir()))
 	for _, path := range []string{cfg.SocketPath, filepath.Join(cfg.CNIConfDir, conflistName)} {
 		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
