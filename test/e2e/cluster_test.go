@@ -75,13 +75,19 @@ func (c *cluster) apply(manifest string) {
 // and returns the program.
 func (c *cluster) loadProgram(image, pkg string, machines ...*machine) string {
 	c.t.Helper()
+	program := c.buildProgram(pkg)
+	c.loadImage(image, program, machines...)
+	return program
+}
+
+func (c *cluster) buildProgram(pkg string) string {
+	c.t.Helper()
 	program := filepath.Join(c.t.TempDir(), filepath.Base(pkg))
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, pkg)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false")
 	if out, err := build.CombinedOutput(); err != nil {
 		c.t.Fatalf("build %s: %v\n%s", pkg, err, out)
 	}
-	c.loadImage(image, program, machines...)
 	return program
 }
 
@@ -92,7 +98,7 @@ func (c *cluster) loadImage(image, program string, machines ...*machine) {
 		machines = []*machine{c.machine}
 	}
 	for _, m := range machines {
-		if out, err := exec.Command(binary, "image", "build", "--data-dir", m.dir, "--tag", image, program).CombinedOutput(); err != nil {
+		if out, err := m.inside(binary, "image", "build", "--data-dir", m.dir, "--tag", image, program).CombinedOutput(); err != nil {
 			c.t.Fatalf("image build: %v\n%s", err, out)
 		}
 	}

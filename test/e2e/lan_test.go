@@ -2,24 +2,23 @@ package e2e
 
 import (
 	"fmt"
-	"os/exec"
 	"testing"
 )
 
 // lan is a switch in a network namespace of its own, which machines are plugged into.
 type lan struct {
 	t      *testing.T
-	space  *exec.Cmd
+	space  *space
 	hosts  map[string]int // the last byte of the address, by machine
 	serial int
 }
 
 func newLAN(t *testing.T) *lan {
 	t.Helper()
-	l := &lan{t: t, space: namespace(t), hosts: map[string]int{}}
-	ip(t, l.space, "link add lan type bridge")
-	ip(t, l.space, "link set lan up")
-	t.Cleanup(func() { _ = l.space.Process.Kill(); _ = l.space.Wait() })
+	l := &lan{t: t, space: newSpace(t, "--net"), hosts: map[string]int{}}
+	t.Cleanup(l.space.end)
+	l.space.ip(t, "link add lan type bridge")
+	l.space.ip(t, "link set lan up")
 	return l
 }
 
@@ -31,8 +30,8 @@ func (l *lan) plug(m *machine) {
 	}
 	l.serial++
 	port := fmt.Sprintf("port%d", l.serial) // the cable of a machine that crashed goes away in its own time
-	m.ip(fmt.Sprintf("link add uplink type veth peer name %s netns %d", port, l.space.Process.Pid))
-	ip(l.t, l.space, "link set "+port+" master lan up")
+	m.ip(fmt.Sprintf("link add uplink type veth peer name %s netns %d", port, l.space.pid))
+	l.space.ip(l.t, "link set "+port+" master lan up")
 	m.ip("addr add " + l.address(m) + "/24 dev uplink")
 	m.ip("link set uplink up")
 }

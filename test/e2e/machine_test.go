@@ -23,7 +23,7 @@ type machine struct {
 	t     *testing.T
 	name  string    // of its node
 	dir   string    // data folder
-	space *exec.Cmd // keeps the network namespace
+	space *space    // its network
 	cmd   *exec.Cmd // knarr
 	log   *output
 	done  chan struct{}
@@ -31,12 +31,7 @@ type machine struct {
 
 func newMachine(t *testing.T, name string) *machine {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
-	if _, err := os.Stat(binary); err != nil {
-		t.Skip("needs make build: ", err)
-	}
+	needs(t)
 	dir, err := os.MkdirTemp("", "knarr-e2e-")
 	if err != nil {
 		t.Fatal(err)
@@ -56,25 +51,31 @@ func newMachine(t *testing.T, name string) *machine {
 	return m
 }
 
+// needs skips the test on a machine that cannot run it.
+func needs(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	if _, err := os.Stat(binary); err != nil {
+		t.Skip("needs make build: ", err)
+	}
+}
+
 // boot gives the machine an empty network.
 func (m *machine) boot() {
 	m.t.Helper()
-	m.space = namespace(m.t)
+	m.space = newSpace(m.t, "--net")
 	m.ip("link set lo up")
 }
 
 // unplug takes the machine's network away.
-func (m *machine) unplug() {
-	_ = m.space.Process.Kill()
-	_ = m.space.Wait()
-}
+func (m *machine) unplug() { m.space.end() }
 
 // crash ends everything that runs on the machine at once, as a power failure does, and boots it again.
 func (m *machine) crash() {
 	m.t.Helper()
-	_ = m.cmd.Process.Kill()
-	<-m.done
-	m.cmd = nil
+	m.stop(syscall.SIGKILL)
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		pids := m.processes()
 		if len(pids) == 0 {
@@ -157,11 +158,11 @@ func (m *machine) stop(signal syscall.Signal) {
 	if m.cmd == nil {
 		return
 	}
-	_ = m.cmd.Process.Signal(signal)
+	m.space.signal(m.cmd, signal)
 	select {
 	case <-m.done:
 	case <-time.After(30 * time.Second):
-		_ = m.cmd.Process.Kill()
+		m.space.signal(m.cmd, syscall.SIGKILL)
 		<-m.done
 		m.t.Error("knarr did not stop within 30 s of a signal")
 	}
@@ -195,41 +196,13 @@ func (m *machine) checkNothingLeft() {
 	}
 }
 
-// inside makes a command that runs in the machine's network namespace.
+// inside makes a command that runs on the machine.
 func (m *machine) inside(name string, args ...string) *exec.Cmd {
-	return within(m.space, name, args...)
+	return m.space.command(name, args...)
 }
 
-// ip runs the ip command in the machine's network namespace.
-func (m *machine) ip(args string) { m.t.Helper(); ip(m.t, m.space, args) }
-
-// namespace keeps a new network namespace until its process is killed.
-func namespace(t *testing.T) *exec.Cmd {
-	t.Helper()
-	cmd := exec.Command("unshare", "--net", "sleep", "infinity")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	before, _ := os.Readlink("/proc/self/ns/net")
-	for { // until unshare has made it
-		if now, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)); err == nil && now != before {
-			return cmd
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
-func within(space *exec.Cmd, name string, args ...string) *exec.Cmd {
-	return exec.Command("nsenter", append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", space.Process.Pid), "--", name}, args...)...)
-}
-
-func ip(t *testing.T, space *exec.Cmd, args string) {
-	t.Helper()
-	if out, err := within(space, "ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-		t.Fatalf("ip %s: %v\n%s", args, err, out)
-	}
-}
+// ip runs the ip command on the machine.
+func (m *machine) ip(args string) { m.t.Helper(); m.space.ip(m.t, args) }
 
 // output is what a program has printed. Safe for concurrent use.
 type output struct {

@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+)
+
+const allSorts = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: sorts}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: sorts}}
+  template:
+    metadata: {labels: {app: sorts}}
+    spec:
+      initContainers: [{name: before, image: "e2e/sailor:v1", command: [/sailor, say, ready], volumeMounts: [{name: disk, mountPath: /d/e, subPath: e}]}]
+      containers:
+      - name: sailor
+        image: e2e/sailor:v1
+        readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+        resources: {limits: {cpu: 100m, memory: 64Mi}}
+        volumeMounts: [{name: disk, mountPath: /disk}, {name: memory, mountPath: /memory}, {name: map, mountPath: /map}, {name: host, mountPath: /host}]
+      volumes:
+      - {name: disk, emptyDir: {}}
+      - {name: memory, emptyDir: {medium: Memory}}
+      - {name: map, configMap: {name: kube-root-ca.crt}}
+      - {name: host, hostPath: {path: /run}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: sorts}
+spec: {type: NodePort, selector: {app: sorts}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: port}
+spec: {containers: [{name: sailor, image: "e2e/sailor:v1", ports: [{containerPort: 8080, hostPort: 8088}]}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: host}
+spec: {hostNetwork: true, containers: [{name: sailor, image: "e2e/sailor:v1"}]}
+`
+
+// TestPurgeLeavesNothing: on a machine whose file system is read-only but for the places that knarr may use, a cluster with all sorts of
+// pods is started and purged, twice: while it runs, and after it was killed. Processes, mounts, links, routes, rules, cgroups and
+// files are then as they were before.
+func TestPurgeLeavesNothing(t *testing.T) {
+	c := newIsland(t)
+	sailor := c.buildProgram("./sailor")
+	before := c.traces()
+	for _, signal := range []syscall.Signal{0, syscall.SIGKILL} {
+		c.up()
+		c.loadImage("e2e/sailor:v1", sailor)
+		c.apply(allSorts)
+		c.kubectl("rollout", "status", "deployment/sorts", "--timeout=60s")
+		c.kubectl("wait", "--for=condition=Ready", "pods", "--all", "--timeout=60s")
+		if signal != 0 {
+			c.stop(signal)
+		}
+		c.purge()
+		c.stop(syscall.SIGTERM)                                       // it has ended; this is for the test's own bookkeeping
+		c.eventually(5*time.Second, "nothing is left", func() error { // a process that was killed is there until init has buried it
+			var left []error
+			for trace, n := range c.traces() {
+				if n > before[trace] {
+					left = append(left, errors.New(trace))
+				}
+			}
+			return errors.Join(left...)
+		})
+	}
+	c.purge() // nothing
+}
+
+// newIsland is a cluster on a machine that shares nothing with this one but the kernel and, to be read, its files.
+func newIsland(t *testing.T) *cluster {
+	t.Helper()
+	needs(t)
+	m := &machine{t: t, name: "island", dir: "/var/lib/knarr", log: &output{}}
+	m.space = newSpace(t, "--net", "--mount", "--pid", "--mount-proc")
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("output of knarr:\n%s", tail(m.log.String(), 60))
+			m.purge()
+		}
+		m.unplug()
+	})
+	for _, line := range []string{
+		"mount -t tmpfs tmpfs /var/lib", "mount -t tmpfs tmpfs /run", "mount -o remount,bind,ro /",
+		"ip link set lo up", "ip link add uplink type veth peer name switch", "ip addr add 192.168.88.1/24 dev uplink", "ip link set uplink up", "ip link set switch up",
+	} {
+		args := strings.Fields(line)
+		if out, err := m.inside(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+	}
+	return &cluster{m}
+}
+
+// traces is everything that knarr could leave, a line each.
+func (c *cluster) traces() map[string]int {
+	c.t.Helper()
+	found := map[string]int{}
+	for what, command := range map[string][]string{
+		"process": {"ps", "-e", "-o", "args="},
+		"mount":   {"cut", "-d ", "-f4-", "/proc/self/mountinfo"},
+		"link":    {"ip", "-o", "link"},
+		"address": {"ip", "-4", "-o", "address"},
+		"route":   {"ip", "-4", "route", "show", "table", "all"},
+		"rule":    {"ip", "rule"},
+		"file":    {"find", "/var/lib", "/run"},
+	} {
+		out, err := c.inside(command[0], command[1:]...).CombinedOutput()
+		if err != nil {
+			c.t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+		for line := range strings.Lines(string(out)) {
+			found[what+" "+strings.TrimSpace(line)]++
+		}
+	}
+	for _, table := range c.nftables() {
+		found["nftables table "+table]++
+	}
+	for _, cgroup := range c.cgroups() {
+		found["cgroup "+cgroup]++
+	}
+	return found
+}
+
+// nftables are the tables of the machine's network.
+func (c *cluster) nftables() []string {
+	c.t.Helper()
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", c.space.pid))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer ns.Close()
+	conn, err := nftables.New(nftables.WithNetNSFd(int(ns.Fd())))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	tables, err := conn.ListTables()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var names []string
+	for _, table := range tables {
+		names = append(names, table.Name)
+	}
+	return names
+}

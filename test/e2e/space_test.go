@@ -1,0 +1,76 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// space is a set of new namespaces, kept until it is ended.
+type space struct {
+	cmd   *exec.Cmd // unshare
+	pid   int       // of a process inside, as seen from here
+	kinds []string
+}
+
+// newSpace makes namespaces of these kinds (--net, --mount, --pid). Where processes get a namespace, all of them end with it.
+func newSpace(t *testing.T, kinds ...string) *space {
+	t.Helper()
+	s := &space{kinds: kinds}
+	// The shell collects the processes that lose their parents, as init does.
+	args := append([]string{"--fork", "--kill-child"}, kinds...)
+	s.cmd = exec.Command("unshare", append(args, "bash", "-c", "while :; do sleep 1000 & wait; done")...)
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		child, _ := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", s.cmd.Process.Pid))
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(child))); err == nil {
+			s.pid = pid
+			return s
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("unshare has started nothing")
+		}
+	}
+}
+
+func (s *space) end() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+// signal reaches a command that was started with a process group of its own. With a PID namespace, nsenter is only its parent.
+func (s *space) signal(cmd *exec.Cmd, sig syscall.Signal) {
+	pid := cmd.Process.Pid
+	if slices.Contains(s.kinds, "--pid") {
+		pid = -pid
+	}
+	_ = syscall.Kill(pid, sig)
+}
+
+// command makes a command that runs in the namespaces.
+func (s *space) command(name string, args ...string) *exec.Cmd {
+	enter := []string{"--target", strconv.Itoa(s.pid)}
+	for _, kind := range s.kinds {
+		if kind != "--mount-proc" {
+			enter = append(enter, kind)
+		}
+	}
+	return exec.Command("nsenter", append(append(enter, "--", name), args...)...)
+}
+
+// ip runs the ip command in the namespaces.
+func (s *space) ip(t *testing.T, args string) {
+	t.Helper()
+	if out, err := s.command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v\n%s", args, err, out)
+	}
+}
