@@ -55,6 +55,7 @@ require (
 require (
 	github.com/gorilla/websocket v1.5.4-0.20250319132907-e064f32e3674 // indirect
 	golang.org/x/crypto v0.54.0 // indirect
+	k8s.io/kms v0.36.3 // indirect
 )
 
 require (

@@ -234,3 +234,16 @@ func storeError(err error) error {
 func (s *Server) now() metav1.Time {
 	return metav1.NewTime(s.clock().Truncate(time.Second))
 }
+
+// stale tells whether an object that has not changed is to be written all the same, because the store would keep it differently now
+// (encrypted with another key).
+func (s *Server) stale(ctx context.Context, key string) bool {
+	sealed, ok := s.store.(interface {
+		Stale(ctx context.Context, key string) (bool, error)
+	})
+	if !ok {
+		return false
+	}
+	stale, err := sealed.Stale(ctx, key)
+	return stale && err == nil
+}

@@ -117,7 +117,7 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fn c
 	if err != nil {
 		return nil, nil, err
 	}
-	if bytes.Equal(stored, c.stored) {
+	if bytes.Equal(stored, c.stored) && !r.server.stale(ctx, key) {
 		meta.SetResourceVersion(old.GetResourceVersion())
 		return obj, nil, nil
 	}

@@ -17,6 +17,9 @@ type APIServer struct {
 	MaxMutatingRequests int `json:"maxMutatingRequestsInFlight,omitempty"`
 	// FlowControl divides the seats by FlowSchemas; without it nothing is limited.
 	FlowControl bool `json:"enablePriorityAndFairness"`
+	// EncryptionConfig is a file that says which objects lie encrypted in the store.
+	EncryptionConfig string `json:"encryptionConfig,omitempty"`
+	EncryptionReload bool   `json:"encryptionReload,omitempty"`
 	// RequestTimeout bounds requests other than watches and streams.
 	RequestTimeout metav1.Duration `json:"requestTimeout,omitzero"`
 	// ShutdownDelay is how long the server goes on after it has said that it is not ready any more.
@@ -76,6 +79,8 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&c.MaxRequests, "max-requests-inflight", c.MaxRequests, "seats for requests at one time, together with --max-mutating-requests-inflight; FlowSchemas divide them")
 	f.IntVar(&c.MaxMutatingRequests, "max-mutating-requests-inflight", c.MaxMutatingRequests, "see --max-requests-inflight; 0 for both does not limit")
 	f.BoolVar(&c.FlowControl, "enable-priority-and-fairness", c.FlowControl, "limit requests at one time by FlowSchemas and PriorityLevelConfigurations")
+	f.StringVar(&c.EncryptionConfig, "encryption-provider-config", c.EncryptionConfig, "file that says which objects lie encrypted in the store (EncryptionConfiguration)")
+	f.BoolVar(&c.EncryptionReload, "encryption-provider-config-automatic-reload", c.EncryptionReload, "changes of that file count without a restart")
 	f.DurationVar(&c.RequestTimeout.Duration, "request-timeout", c.RequestTimeout.Duration, "how long a request other than watches and streams may take")
 	f.DurationVar(&c.ShutdownDelay.Duration, "shutdown-delay-duration", c.ShutdownDelay.Duration, "how long requests are still served after /readyz has begun to fail on the server's end")
 	a := &c.Audit

@@ -16,6 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/admission/policy"
 	"github.com/knarr-project/knarr/internal/admission/webhook"
 	"github.com/knarr-project/knarr/internal/apiserver"
+	"github.com/knarr-project/knarr/internal/apiserver/encryption"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/node"
 	"github.com/knarr-project/knarr/internal/auth/pki"
@@ -65,6 +66,14 @@ func (s *server) startStore(ctx context.Context) (func() error, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if file := s.cfg.APIServer.EncryptionConfig; file != "" {
+		sealed, err := encryption.Wrap(ctx, s.db, file, s.cfg.APIServer.EncryptionReload, s.log.With("component", "encryption"))
+		if err != nil {
+			_ = s.db.Close() // the first error says why
+			return nil, err
+		}
+		s.db = sealed
 	}
 	return func() error { <-ctx.Done(); return s.db.Close() }, nil
 }

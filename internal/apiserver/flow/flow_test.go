@@ -16,8 +16,6 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 func limited(name string, shares int32, queuing *flowcontrolv1.QueuingConfiguration) *flowcontrolv1.PriorityLevelConfiguration {
 	response := flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject}
 	if queuing != nil {

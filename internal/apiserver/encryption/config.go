@@ -1,0 +1,166 @@
+package encryption
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	apiserverconfig "k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/apis/apiserver/install"
+	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
+	"k8s.io/apiserver/pkg/apis/apiserver/validation"
+	"k8s.io/apiserver/pkg/storage/value"
+	aestransformer "k8s.io/apiserver/pkg/storage/value/encrypt/aes"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/secretbox"
+)
+
+// rule is the providers of some resources.
+type rule struct {
+	resources []schema.GroupResource // "*" stands for all
+	value.Transformer
+}
+
+// rules are tried in order.
+type rules struct {
+	list []rule
+	// kms are the plugins, by name: those that are the same after a reload are kept.
+	kms map[string]*plugin
+}
+
+var errNoProvider = errors.New("no provider of the encryption configuration can read it")
+
+// Load reads a configuration file. Plugins of an earlier configuration are used again where nothing has changed for them.
+func load(ctx context.Context, path string, before *rules) (*rules, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("encryption configuration: %w", err)
+	}
+	config, err := parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("encryption configuration %s: %w", path, err)
+	}
+	r, err := build(ctx, config, before)
+	if err != nil {
+		return nil, fmt.Errorf("encryption configuration %s: %w", path, err)
+	}
+	return r, nil
+}
+
+func parse(data []byte) (*apiserverconfig.EncryptionConfiguration, error) {
+	scheme := runtime.NewScheme()
+	install.Install(scheme)
+	codecs := serializer.NewCodecFactory(scheme, serializer.EnableStrict)
+	obj, _, err := codecs.UniversalDecoder(apiserverconfig.SchemeGroupVersion).Decode(data, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	config, ok := obj.(*apiserverconfig.EncryptionConfiguration)
+	if !ok {
+		return nil, fmt.Errorf("kind %T, expected EncryptionConfiguration of %s", obj, apiserverv1.SchemeGroupVersion)
+	}
+	return config, validation.ValidateEncryptionConfiguration(config, true).ToAggregate()
+}
+
+func build(ctx context.Context, config *apiserverconfig.EncryptionConfiguration, before *rules) (*rules, error) {
+	out := &rules{kms: map[string]*plugin{}}
+	for i := range config.Resources {
+		c := &config.Resources[i]
+		var all []value.PrefixTransformer
+		for j := range c.Providers {
+			made, err := out.provider(ctx, &c.Providers[j], before)
+			if err != nil {
+				return nil, fmt.Errorf("resources[%d].providers[%d]: %w", i, j, err)
+			}
+			all = append(all, made...)
+		}
+		r := rule{Transformer: value.NewPrefixTransformers(errNoProvider, all...)}
+		for _, name := range c.Resources {
+			r.resources = append(r.resources, parseResource(name))
+		}
+		out.list = append(out.list, r)
+	}
+	return out, nil
+}
+
+// parseResource: "*.apps" is all of a group, "*." all of the core group, "*.*" everything.
+func parseResource(name string) schema.GroupResource {
+	if name == "*." {
+		return schema.GroupResource{Resource: "*"}
+	}
+	return schema.ParseGroupResource(name)
+}
+
+func (r *rules) provider(ctx context.Context, p *apiserverconfig.ProviderConfiguration, before *rules) ([]value.PrefixTransformer, error) {
+	switch {
+	case p.AESGCM != nil:
+		return blocks("aesgcm", p.AESGCM.Keys, aestransformer.NewGCMTransformer)
+	case p.AESCBC != nil:
+		return blocks("aescbc", p.AESCBC.Keys, func(b cipher.Block) (value.Transformer, error) { return aestransformer.NewCBCTransformer(b), nil })
+	case p.Secretbox != nil:
+		return keyed("secretbox", p.Secretbox.Keys, func(key []byte) (value.Transformer, error) {
+			if len(key) != 32 {
+				return nil, fmt.Errorf("a key of %d bytes, expected 32", len(key))
+			}
+			return secretbox.NewSecretboxTransformer([32]byte(key)), nil
+		})
+	case p.Identity != nil:
+		return []value.PrefixTransformer{{Transformer: identity.NewEncryptCheckTransformer()}}, nil
+	case p.KMS != nil:
+		return r.addPlugin(ctx, p.KMS, before)
+	}
+	return nil, errors.New("names no provider")
+}
+
+func blocks(kind string, keys []apiserverconfig.Key, make func(cipher.Block) (value.Transformer, error)) ([]value.PrefixTransformer, error) {
+	return keyed(kind, keys, func(key []byte) (value.Transformer, error) {
+		block, err := aes.NewCipher(key)
+		if err != nil {
+			return nil, err
+		}
+		return make(block)
+	})
+}
+
+// keyed makes one transformer a key; the first of them writes.
+func keyed(kind string, keys []apiserverconfig.Key, make func(key []byte) (value.Transformer, error)) ([]value.PrefixTransformer, error) {
+	var all []value.PrefixTransformer
+	for _, k := range keys {
+		key, err := base64.StdEncoding.DecodeString(k.Secret)
+		if err != nil {
+			return nil, fmt.Errorf("%s key %s: the secret is not base64", kind, k.Name)
+		}
+		t, err := make(key)
+		if err != nil {
+			return nil, fmt.Errorf("%s key %s: %w", kind, k.Name, err)
+		}
+		all = append(all, value.PrefixTransformer{Prefix: []byte("k8s:enc:" + kind + ":v1:" + k.Name + ":"), Transformer: t})
+	}
+	return all, nil
+}
+
+// find is the rule of a key of the store; nil when it is not to be encrypted.
+func (r *rules) find(gr schema.GroupResource) *rule {
+	for i := range r.list {
+		for _, pattern := range r.list[i].resources {
+			group := pattern.Group == gr.Group || pattern.Group == "*"
+			if group && (pattern.Resource == gr.Resource || pattern.Resource == "*") {
+				return &r.list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// encrypted tells whether a stored value is.
+func encrypted(stored []byte) bool {
+	return strings.HasPrefix(string(stored[:min(len(stored), 8)]), "k8s:enc:")
+}

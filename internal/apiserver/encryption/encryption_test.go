@@ -1,0 +1,190 @@
+package encryption
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/knarr-project/knarr/internal/store"
+	"github.com/knarr-project/knarr/internal/store/etcd"
+	"github.com/knarr-project/knarr/internal/store/storetest"
+)
+
+const (
+	keyA = "c2VjcmV0IGlzIHNlY3VyZSwgb3IgaXMgaXQ/AAAAAAA=" // 32 bytes
+	keyB = "dGhpcyBpcyBhbm90aGVyIHNlY3JldCBvZiAzMiBieXQ="
+	head = "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n"
+)
+
+func engine(t *testing.T) store.Store {
+	t.Helper()
+	db, err := etcd.Open(t.Context(), etcd.Options{DataDir: t.TempDir(), UnsafeNoSync: true, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(head+text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wrap(t *testing.T, db store.Store, text string) *Store {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config")
+	write(t, path, text)
+	s, err := Wrap(t.Context(), db, path, false, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func provider(kind, name, key string) string {
+	return fmt.Sprintf("  - %s: {keys: [{name: %s, secret: %s}]}\n", kind, name, key)
+}
+
+func TestTheContractHoldsWithEncryption(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) store.Store {
+		return wrap(t, engine(t), "- resources: ['*.*']\n  providers:\n"+provider("secretbox", "a", keyA))
+	})
+}
+
+func TestValuesLieEncryptedAndAreRotated(t *testing.T) {
+	for _, kind := range []string{"aescbc", "aesgcm", "secretbox"} {
+		t.Run(kind, func(t *testing.T) {
+			db := engine(t)
+			defer func() { _ = db.Close() }()
+			ctx := t.Context()
+			const key = "/registry/secrets/default/one"
+			put := func(s store.Store, key, value string) {
+				t.Helper()
+				kv, _, err := s.Get(ctx, key, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c := store.Condition{Key: key}
+				if kv != nil {
+					c.ModRevision = kv.ModRevision
+				}
+				if res, err := s.Commit(ctx, []store.Condition{c}, store.Op{Key: key, Value: []byte(value)}); err != nil || !res.Succeeded {
+					t.Fatal(res, err)
+				}
+			}
+			raw := func(key string) string {
+				kv, _, err := db.Get(ctx, key, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return string(kv.Value)
+			}
+			read := func(s store.Store, key string) string {
+				kv, _, err := s.Get(ctx, key, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return string(kv.Value)
+			}
+			put(db, key, "from before")
+			first := wrap(t, db, "- resources: [secrets]\n  providers:\n"+provider(kind, "a", keyA)+"  - identity: {}\n")
+			if got := read(first, key); got != "from before" {
+				t.Errorf("what was there before: %q", got)
+			}
+			if stale, err := first.Stale(ctx, key); !stale || err != nil {
+				t.Errorf("a plain value is not stale: %v", err)
+			}
+			put(first, key, "hidden")
+			put(first, "/registry/configmaps/default/one", "plain")
+			if got := raw(key); !strings.HasPrefix(got, "k8s:enc:"+kind+":v1:a:") || strings.Contains(got, "hidden") {
+				t.Errorf("in the store: %q", got)
+			}
+			if got := raw("/registry/configmaps/default/one"); got != "plain" {
+				t.Errorf("another resource: %q", got)
+			}
+			second := wrap(t, db, "- resources: [secrets]\n  providers:\n"+provider(kind, "b", keyB)+provider(kind, "a", keyA))
+			if stale, err := second.Stale(ctx, key); !stale || err != nil || read(second, key) != "hidden" {
+				t.Errorf("after the rotation: stale %v, %q, %v", stale, read(second, key), err)
+			}
+			put(second, key, "hidden")
+			if stale, err := second.Stale(ctx, key); stale || err != nil || !strings.HasPrefix(raw(key), "k8s:enc:"+kind+":v1:b:") {
+				t.Errorf("written again: stale %v, %q, %v", stale, raw(key), err)
+			}
+			// Moved to another key, a value is no more what it was.
+			moved := raw(key)
+			put(db, "/registry/secrets/default/two", moved)
+			if got := read(second, "/registry/secrets/default/two"); kind == "aesgcm" && got != moved {
+				t.Errorf("a value of another object is believed: %q", got)
+			}
+		})
+	}
+}
+
+func TestAChangedFileCountsAndABadOneDoesNot(t *testing.T) {
+	db := engine(t)
+	s := wrap(t, db, "- resources: [secrets]\n  providers:\n  - identity: {}\n")
+	defer func() { _ = s.Close() }()
+	write(t, s.path, "- resources: [secrets]\n  providers:\n"+provider("aescbc", "a", keyA))
+	s.reload(t.Context())
+	write(t, s.path, "- resources: [secrets]\n  providers: []\n")
+	s.reload(t.Context())
+	if _, err := s.Commit(t.Context(), nil, store.Op{Key: "/registry/secrets/a/b", Value: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	if kv, _, err := db.Get(t.Context(), "/registry/secrets/a/b", 0); err != nil || !encrypted(kv.Value) {
+		t.Errorf("%s %v", kv.Value, err)
+	}
+}
+
+func TestAnAttemptMayBeRepeated(t *testing.T) {
+	s := wrap(t, engine(t), "- resources: [secrets]\n  providers:\n"+provider("aescbc", "a", keyA))
+	defer func() { _ = s.Close() }()
+	ops := []store.Op{{Key: "/registry/secrets/a/b", Value: []byte("x")}}
+	for range 2 {
+		if _, err := s.Commit(t.Context(), nil, ops...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kv, _, err := s.Get(t.Context(), ops[0].Key, 0); err != nil || string(kv.Value) != "x" {
+		t.Errorf("%q %v", kv.Value, err)
+	}
+}
+
+func TestResourcesAreFoundByTheirKeys(t *testing.T) {
+	s := wrap(t, engine(t), "- resources: [secrets, 'widgets.example.com', '*.apps']\n  providers:\n"+provider("aescbc", "a", keyA)+"- resources: ['*.']\n  providers:\n  - identity: {}\n")
+	defer func() { _ = s.Close() }()
+	for key, want := range map[string]int{
+		"/registry/secrets/a/b": 0, "/registry/example.com/widgets/a/b": 0, "/registry/deployments/a/b": 0, "/registry/pods/a/b": 1,
+		"/registry/example.com/others/a/b": -1, "/registry/ranges/x": -1, "x": -1,
+	} {
+		got := -1
+		if r := s.ruleOf(key); r != nil {
+			got = 0
+			if r == &s.rules.Load().list[1] {
+				got = 1
+			}
+		}
+		if got != want {
+			t.Errorf("%s is of rule %d, want %d", key, got, want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(head + "- resources: [secrets]\n  providers:\n" + provider("aescbc", "a", keyA)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if config, err := parse(data); err == nil {
+			for i := range config.Resources {
+				for j := range config.Resources[i].Providers {
+					config.Resources[i].Providers[j].KMS = nil // no connections from here
+				}
+			}
+			_, _ = build(t.Context(), config, nil)
+		}
+	})
+}

@@ -1,0 +1,28 @@
+package apiserver
+
+import (
+	"context"
+	"testing"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// rotating is a store whose values are all to be written again.
+type rotating struct{ store.Store }
+
+func (rotating) Stale(context.Context, string) (bool, error) { return true, nil }
+
+func TestAnUnchangedObjectIsWrittenAgainWhenItsKeyWasRotated(t *testing.T) {
+	s := newTestServer(t, func(c *Config) { c.Store = rotating{c.Store} })
+	c := s.Client(auth.Component("tester"))
+	made, err := client.Create(t.Context(), c, configMap("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, err := client.Update(t.Context(), c, made.DeepCopy())
+	if err != nil || same.ResourceVersion == made.ResourceVersion {
+		t.Errorf("it was not written: %v", err)
+	}
+}
