@@ -134,7 +134,7 @@ disable = true
 
 [plugins.'io.containerd.shim.v1.manager']
 socket_dir = %[5]q
-# Shims and runc are short or nearly idle: collecting their garbage as eagerly as containerd's own costs more than it gives.
+# For runc; the shim sets its own. It is short: collecting its garbage as eagerly as containerd's own costs more than it gives.
 env = ["GOGC=100", "GOMEMLIMIT=off"]
 
 [plugins.'io.containerd.grpc.v1.cri']
