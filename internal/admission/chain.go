@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -22,6 +23,8 @@ import (
 type Config struct {
 	// Enable turns on plugins that are off by default; Disable turns plugins off. Both by name.
 	Enable, Disable []string
+	// Files are the settings of plugins that have any.
+	Files Files
 	// Authorizer decides on the permissions that plugins ask for.
 	Authorizer auth.Authorizer
 	// Roles is needed for the check that nobody grants more than they have; nil leaves the check out.
@@ -74,19 +77,35 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		ingressClasses:  client.NewLazy[*networkingv1.IngressClass](ctx, c, nil),
 		runtimeClasses:  client.NewLazy[*nodev1.RuntimeClass](ctx, c, nil),
 	}
-	security, err := newPodSecurity(k)
+	security, err := newPodSecurity(k, config.Files.PodSecurity)
 	if err != nil {
 		return nil, err
 	}
+	events, err := newEventRateLimit(config.Files.EventLimits)
+	if err != nil {
+		return nil, err
+	}
+	if events == nil && slices.Contains(config.Enable, "EventRateLimit") {
+		return nil, errors.New("admission plugin EventRateLimit needs limits: name them in the file of --admission-control-config-file")
+	}
 	all := Chain{
+		newAlways("AlwaysAdmit", false),
+		newAutoProvision(c, k.namespaces),
 		newNamespaceLifecycle(k.namespaces),
+		newNamespaceExists(k.namespaces),
+		newLimitAntiAffinity(),
 		newLimitRanger(k.limitRanges),
 		newServiceAccount(k.accounts, config.Suffix),
 		newNodeRestriction(k, config.Authorizer),
 		newTaintNodesByCondition(),
+		newAlwaysPullImages(),
 		security,
+		newPodNodeSelector(k.namespaces),
 		newPriority(k.priorityClasses),
 		newDefaultTolerationSeconds(),
+		newPodTolerations(k.namespaces),
+		events,
+		newExtendedResourceToleration(),
 		newDefaultStorageClass(k.storageClasses),
 		newStorageInUse(),
 		newOwnerReferences(config.Authorizer),
@@ -94,20 +113,27 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		newRuntimeClass(k.runtimeClasses),
 		newCertificateApproval(config.Authorizer),
 		newCertificateSigning(config.Authorizer),
+		newTrustBundleAttest(config.Authorizer),
 		newCertificateSubject(),
 		newDefaultIngressClass(k.ingressClasses),
+		newDenyExternalIPs(),
+		newPodTopologyLabels(k.nodes),
 		config.MutatingPolicy,
 		config.MutatingWebhook,
 		config.ValidatingPolicy,
 		config.ValidatingWebhook,
 		newGrants(config.Roles, config.Authorizer),
 		newResourceQuota(c, k.quotas, config.Now),
+		newAlways("AlwaysDeny", true),
 	}
 	return choose(all, config)
 }
 
 // offByDefault are plugins that only run when they are enabled.
-var offByDefault = []string{"OwnerReferencesPermissionEnforcement"}
+var offByDefault = []string{
+	"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "DenyServiceExternalIPs", "EventRateLimit", "ExtendedResourceToleration", "LimitPodHardAntiAffinityTopology",
+	"NamespaceAutoProvision", "NamespaceExists", "OwnerReferencesPermissionEnforcement", "PodNodeSelector", "PodTolerationRestriction",
+}
 
 // choose drops what is not given or turned off. Names that no plugin has are errors: a misspelt name must not
 // silently leave a protection off.

@@ -23,16 +23,19 @@ type podSecurity struct {
 	library *psadmission.Admission
 }
 
-func newPodSecurity(k kinds) (Plugin, error) {
+func newPodSecurity(k kinds, settings *psconfig.PodSecurityConfiguration) (Plugin, error) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("pod security: %w", err)
 	}
-	privileged := string(psapi.LevelPrivileged)
-	library := &psadmission.Admission{
-		Configuration: &psconfig.PodSecurityConfiguration{Defaults: psconfig.PodSecurityDefaults{
+	if settings == nil {
+		privileged := string(psapi.LevelPrivileged)
+		settings = &psconfig.PodSecurityConfiguration{Defaults: psconfig.PodSecurityDefaults{
 			Enforce: privileged, EnforceVersion: psapi.VersionLatest, Audit: privileged, AuditVersion: psapi.VersionLatest, Warn: privileged, WarnVersion: psapi.VersionLatest,
-		}},
+		}}
+	}
+	library := &psadmission.Admission{
+		Configuration:   settings,
 		Evaluator:       evaluator,
 		Metrics:         noMetrics{},
 		NamespaceGetter: namespaceGetter{k.namespaces},

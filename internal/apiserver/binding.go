@@ -72,11 +72,7 @@ func assign(pod *corev1.Pod, b *corev1.Binding, now metav1.Time) error {
 	}
 	pod.Spec.NodeName = b.Target.Name
 	pod.Annotations = merged(pod.Annotations, b.Annotations)
-	for key, value := range b.Labels { // topology labels; the pod's own win
-		if _, ok := pod.Labels[key]; !ok {
-			pod.Labels = merged(pod.Labels, map[string]string{key: value})
-		}
-	}
+	pod.Labels = merged(pod.Labels, b.Labels) // where the pod runs, by admission
 	setPodCondition(pod, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now})
 	return nil
 }

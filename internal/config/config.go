@@ -78,6 +78,8 @@ type Config struct {
 	// ManifestURL is a manifest that this node fetches and runs.
 	ManifestURL string `json:"manifestURL,omitempty"`
 
+	// AdmissionConfig is a file of settings for admission plugins (AdmissionConfiguration of apiserver.config.k8s.io/v1).
+	AdmissionConfig string `json:"admissionConfig,omitempty"`
 	// EnableAdmission names admission plugins that are on besides the default ones; DisableAdmission names those that are off.
 	EnableAdmission  []string `json:"enableAdmission,omitempty"`
 	DisableAdmission []string `json:"disableAdmission,omitempty"`
@@ -138,6 +140,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 		f.StringVar(&c.StoreCert, "store-cert", c.StoreCert, "client certificate for the outside etcd, PEM file")
 		f.StringVar(&c.StoreKey, "store-key", c.StoreKey, "key of that certificate, PEM file")
 		f.DurationVar(&c.CompactionInterval.Duration, "compaction-interval", c.CompactionInterval.Duration, "how often old revisions are forgotten; 0 never")
+		f.StringVar(&c.AdmissionConfig, "admission-control-config-file", c.AdmissionConfig, "settings of admission plugins, a file of an AdmissionConfiguration")
 		f.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", c.EnableAdmission, "admission plugins that are on besides the default ones")
 		f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", c.DisableAdmission, "admission plugins that are off")
 		c.APIServer.addFlags(f)

@@ -186,10 +186,14 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 
 // admission is the chain with webhooks and policies in their places.
 func (s *server) admission(ctx context.Context, authorizer auth.Authorizer, roles *rbac.Authorizer) (admission.Chain, error) {
+	files, err := admission.LoadFiles(s.cfg.AdmissionConfig)
+	if err != nil {
+		return nil, err
+	}
 	policies := policy.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer}
 	hooks := webhook.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer, Resolve: client.NewRoutes(ctx, s.own()).Resolve}
 	return admission.Default(ctx, s.own(), admission.Config{
-		Authorizer: authorizer, Roles: roles, Enable: s.cfg.EnableAdmission, Disable: s.cfg.DisableAdmission,
+		Authorizer: authorizer, Roles: roles, Files: files, Enable: s.cfg.EnableAdmission, Disable: s.cfg.DisableAdmission,
 		MutatingPolicy: policy.NewMutating(ctx, policies), ValidatingPolicy: policy.NewValidating(ctx, policies),
 		MutatingWebhook: webhook.NewMutating(ctx, hooks), ValidatingWebhook: webhook.NewValidating(ctx, hooks),
 	})

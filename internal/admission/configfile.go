@@ -1,0 +1,82 @@
+package admission
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	psconfig "k8s.io/pod-security-admission/admission/api"
+	psload "k8s.io/pod-security-admission/admission/api/load"
+	"sigs.k8s.io/yaml"
+)
+
+// Files are the settings of plugins that have any.
+type Files struct {
+	PodSecurity *psconfig.PodSecurityConfiguration
+	EventLimits []EventLimit
+}
+
+// LoadFiles reads an AdmissionConfiguration (apiserver.config.k8s.io/v1), which holds each plugin's settings or names a
+// file of them, relative to its own folder.
+func LoadFiles(path string) (files Files, err error) {
+	if path == "" {
+		return files, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return files, fmt.Errorf("admission configuration: %w", err)
+	}
+	var all struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Plugins    []struct {
+			Name          string                `json:"name"`
+			Path          string                `json:"path"`
+			Configuration *runtime.RawExtension `json:"configuration"`
+		} `json:"plugins"`
+	}
+	if err := yaml.UnmarshalStrict(data, &all); err != nil {
+		return files, fmt.Errorf("admission configuration %s: %w", path, err)
+	}
+	if all.Kind != "AdmissionConfiguration" {
+		return files, fmt.Errorf("admission configuration %s: the kind is %q, not AdmissionConfiguration", path, all.Kind)
+	}
+	for _, p := range all.Plugins {
+		var raw []byte
+		switch {
+		case p.Configuration != nil:
+			raw = p.Configuration.Raw
+		case p.Path != "":
+			file := p.Path
+			if !filepath.IsAbs(file) {
+				file = filepath.Join(filepath.Dir(path), file)
+			}
+			if raw, err = os.ReadFile(file); err != nil {
+				return files, fmt.Errorf("admission configuration of %s: %w", p.Name, err)
+			}
+		}
+		if err := files.take(p.Name, raw); err != nil {
+			return files, fmt.Errorf("admission configuration of %s: %w", p.Name, err)
+		}
+	}
+	return files, nil
+}
+
+func (f *Files) take(name string, raw []byte) (err error) {
+	switch name {
+	case "PodSecurity":
+		f.PodSecurity, err = psload.LoadFromData(raw)
+	case "EventRateLimit":
+		var limits struct {
+			APIVersion string       `json:"apiVersion"`
+			Kind       string       `json:"kind"`
+			Limits     []EventLimit `json:"limits"`
+		}
+		err = yaml.UnmarshalStrict(raw, &limits)
+		f.EventLimits = limits.Limits
+	default:
+		err = fmt.Errorf("the plugin has no settings here")
+	}
+	return err
+}

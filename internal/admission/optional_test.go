@@ -1,0 +1,173 @@
+package admission
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/auth/authtest"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// passes runs a create of the object through a chain with the named plugins besides the default ones.
+func passes(t *testing.T, obj client.Object, config Config, cluster ...client.Object) error {
+	t.Helper()
+	config.Disable = append(config.Disable, "ServiceAccount")
+	chain, err := Default(t.Context(), authtest.New(cluster...), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := attributesOf(obj)
+	if err := chain.Admit(t.Context(), a); err != nil {
+		return err
+	}
+	return chain.Validate(t.Context(), a)
+}
+
+func attributesOf(obj client.Object) *Attributes {
+	a := &Attributes{Operation: Create, Object: obj, Namespace: obj.GetNamespace(), Name: obj.GetName(), Warn: func(string) {}, Annotate: func(string, string) {}}
+	switch obj.(type) {
+	case *corev1.Pod:
+		a.Kind, a.Resource = corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithResource("pods")
+	case *corev1.Service:
+		a.Kind, a.Resource = corev1.SchemeGroupVersion.WithKind("Service"), corev1.SchemeGroupVersion.WithResource("services")
+	case *corev1.Event:
+		a.Kind, a.Resource = corev1.SchemeGroupVersion.WithKind("Event"), corev1.SchemeGroupVersion.WithResource("events")
+	case *corev1.Binding:
+		a.Kind, a.Resource, a.Subresource = corev1.SchemeGroupVersion.WithKind("Binding"), corev1.SchemeGroupVersion.WithResource("pods"), "binding"
+	}
+	return a
+}
+
+func enable(names ...string) Config { return Config{Enable: names} }
+
+func testPod() *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", ImagePullPolicy: corev1.PullIfNotPresent}}}}
+}
+
+func namespaceWith(annotations map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Annotations: annotations}}
+}
+
+func wantRefusal(t *testing.T, err error, want string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error is %v, want %s", err, want)
+	}
+}
+
+func TestPodsGetTheTopologyOfTheirNode(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{corev1.LabelTopologyZone: "z", corev1.LabelTopologyRegion: "r", "other": "x"}}}
+	want := map[string]string{corev1.LabelTopologyZone: "z", corev1.LabelTopologyRegion: "r"}
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Target: corev1.ObjectReference{Kind: "Node", Name: "n"}}
+	if err := passes(t, binding, Config{}, node, namespaceWith(nil)); err != nil || !maps.Equal(binding.Labels, want) {
+		t.Errorf("a binding has the labels %v (%v)", binding.Labels, err)
+	}
+	pod := testPod()
+	pod.Spec.NodeName, pod.Labels = "n", map[string]string{corev1.LabelTopologyZone: "mine"}
+	if err := passes(t, pod, Config{}, node, namespaceWith(nil)); err != nil || !maps.Equal(pod.Labels, want) {
+		t.Errorf("a pod that names its node has the labels %v (%v)", pod.Labels, err)
+	}
+}
+
+func TestOptionalPluginsForPods(t *testing.T) {
+	pod := testPod()
+	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "x:1", PullPolicy: corev1.PullNever}}}}
+	if err := passes(t, pod, enable("AlwaysPullImages"), namespaceWith(nil)); err != nil || pod.Spec.Containers[0].ImagePullPolicy != corev1.PullAlways || pod.Spec.Volumes[0].Image.PullPolicy != corev1.PullAlways {
+		t.Errorf("images are not always pulled: %v %v", pod.Spec, err)
+	}
+	pod = testPod()
+	pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "zone"}}}}
+	wantRefusal(t, passes(t, pod, enable("LimitPodHardAntiAffinityTopology"), namespaceWith(nil)),
+		`pods "p" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey zone but only key kubernetes.io/hostname is allowed`)
+	selects := namespaceWith(map[string]string{annotationNodeSelector: "a=b"})
+	pod = testPod()
+	pod.Spec.NodeSelector = map[string]string{"x": "c"}
+	if err := passes(t, pod, enable("PodNodeSelector"), selects); err != nil || !maps.Equal(pod.Spec.NodeSelector, map[string]string{"a": "b", "x": "c"}) {
+		t.Errorf("the node selector is %v (%v)", pod.Spec.NodeSelector, err)
+	}
+	pod.Spec.NodeSelector["a"] = "c"
+	wantRefusal(t, passes(t, pod, enable("PodNodeSelector"), selects), "pod node label selector conflicts with its namespace node label selector")
+	pod = testPod()
+	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"x.com/gpu": resource.MustParse("1"), "cpu": resource.MustParse("1")}
+	if err := passes(t, pod, enable("ExtendedResourceToleration"), namespaceWith(nil)); err != nil || pod.Spec.Tolerations[len(pod.Spec.Tolerations)-1].Key != "x.com/gpu" || len(pod.Spec.Tolerations) != 3 {
+		t.Errorf("the tolerations are %v (%v)", pod.Spec.Tolerations, err)
+	}
+}
+
+func TestNamespacesRestrictTolerations(t *testing.T) {
+	namespace := namespaceWith(map[string]string{annotationDefaultTolerations: `[{"key":"d","operator":"Exists"}]`,
+		annotationAllowedTolerations: `[{"key":"d","operator":"Exists"},{"key":"node.kubernetes.io/not-ready","operator":"Exists"},{"key":"node.kubernetes.io/unreachable","operator":"Exists"}]`})
+	pod := testPod()
+	if err := passes(t, pod, enable("PodTolerationRestriction"), namespace); err != nil || pod.Spec.Tolerations[len(pod.Spec.Tolerations)-1].Key != "d" {
+		t.Errorf("the tolerations are %v (%v)", pod.Spec.Tolerations, err)
+	}
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: "bad", Operator: corev1.TolerationOpExists})
+	wantRefusal(t, passes(t, pod, enable("PodTolerationRestriction"), namespace), "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist")
+}
+
+func TestOptionalPluginsForOtherKinds(t *testing.T) {
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Spec: corev1.ServiceSpec{ExternalIPs: []string{"192.0.2.1"}}}
+	wantRefusal(t, passes(t, service, enable("DenyServiceExternalIPs"), namespaceWith(nil)), `services "s" is forbidden: Use of external IPs is denied by admission control`)
+	wantRefusal(t, passes(t, service, enable("AlwaysDeny"), namespaceWith(nil)), "admission control is denying all modifications")
+	if err := passes(t, service, enable("NamespaceAutoProvision", "AlwaysAdmit")); err != nil {
+		t.Errorf("the namespace is not made: %v", err)
+	}
+}
+
+func TestEventsAreBounded(t *testing.T) {
+	config := enable("EventRateLimit")
+	if _, err := Default(t.Context(), authtest.New(), config); err == nil {
+		t.Error("the plugin runs without limits")
+	}
+	config.Files.EventLimits = []EventLimit{{Type: "Namespace", QPS: 1, Burst: 2}}
+	chain, err := Default(t.Context(), authtest.New(namespaceWith(nil)), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < 100000 && err == nil; i++ {
+		err = chain.Validate(t.Context(), attributesOf(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "e"}}))
+		if i < 2 && err != nil {
+			t.Error(err)
+		}
+	}
+	wantRefusal(t, err, "limit reached on type Namespace for key ns")
+}
+
+func TestPluginsTakeTheirSettingsFromFiles(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("events.yaml", "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 5, burst: 10}]}")
+	files, err := LoadFiles(write("all.yaml", `
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: EventRateLimit
+  path: events.yaml
+- name: PodSecurity
+  configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: restricted}, exemptions: {namespaces: [free]}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files.EventLimits) != 1 || files.EventLimits[0].Burst != 10 || files.PodSecurity.Defaults.Enforce != "restricted" {
+		t.Errorf("the settings are %+v", files)
+	}
+	wantRefusal(t, passes(t, testPod(), Config{Files: files}, namespaceWith(nil)), `violates PodSecurity "restricted:latest"`)
+	if _, err := LoadFiles(write("bad.yaml", "{kind: AdmissionConfiguration, plugins: [{name: None}]}")); err == nil {
+		t.Error("settings of an unknown plugin are taken")
+	}
+}
