@@ -61,8 +61,8 @@ func TestVersion2IsUpstreams(t *testing.T) {
 func TestClientGoReadsTheDocuments(t *testing.T) {
 	server := httptest.NewServer(New(nil))
 	defer server.Close()
-	c := discovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL})
-	doc, err := c.OpenAPISchema() // version 2, in protobuf
+	c := discovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL, Timeout: 10 * time.Minute}) // machines that test may be slow
+	doc, err := c.OpenAPISchema()                                                                              // version 2, in protobuf
 	if err != nil {
 		t.Fatal(err)
 	}
