@@ -17,6 +17,17 @@ type APIServer struct {
 	MaxMutatingRequests int `json:"maxMutatingRequestsInFlight,omitempty"`
 	// FlowControl divides the seats by FlowSchemas; without it nothing is limited.
 	FlowControl bool `json:"enablePriorityAndFairness"`
+	// AnonymousAuth lets requests without credentials in, as system:anonymous.
+	AnonymousAuth bool `json:"anonymousAuth"`
+	// TokenWebhook is a kubeconfig file of the server that knows whose bearer tokens are.
+	TokenWebhook    string          `json:"tokenWebhook,omitempty"`
+	TokenWebhookTTL metav1.Duration `json:"tokenWebhookTTL,omitzero"`
+	// AuthorizationModes are the authorizers in order; AuthorizationConfig is a file that says more of them, and stands in for the rest here.
+	AuthorizationModes      []string        `json:"authorizationModes,omitempty"`
+	AuthorizationConfig     string          `json:"authorizationConfig,omitempty"`
+	AuthorizationWebhook    string          `json:"authorizationWebhook,omitempty"`
+	AuthorizationAllowedTTL metav1.Duration `json:"authorizationAllowedTTL,omitzero"`
+	AuthorizationRefusedTTL metav1.Duration `json:"authorizationRefusedTTL,omitzero"`
 	// EncryptionConfig is a file that says which objects lie encrypted in the store.
 	EncryptionConfig string `json:"encryptionConfig,omitempty"`
 	EncryptionReload bool   `json:"encryptionReload,omitempty"`
@@ -56,6 +67,9 @@ type AuditBatching struct {
 
 func defaultAPIServer() APIServer {
 	return APIServer{
+		AnonymousAuth: true, TokenWebhookTTL: metav1.Duration{Duration: 2 * time.Minute},
+		AuthorizationModes:      []string{"Node", "RBAC"},
+		AuthorizationAllowedTTL: metav1.Duration{Duration: 5 * time.Minute}, AuthorizationRefusedTTL: metav1.Duration{Duration: 30 * time.Second},
 		MaxRequests: 400, MaxMutatingRequests: 200, FlowControl: true,
 		RequestTimeout: metav1.Duration{Duration: time.Minute},
 		Audit: Audit{
@@ -79,6 +93,14 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&c.MaxRequests, "max-requests-inflight", c.MaxRequests, "seats for requests at one time, together with --max-mutating-requests-inflight; FlowSchemas divide them")
 	f.IntVar(&c.MaxMutatingRequests, "max-mutating-requests-inflight", c.MaxMutatingRequests, "see --max-requests-inflight; 0 for both does not limit")
 	f.BoolVar(&c.FlowControl, "enable-priority-and-fairness", c.FlowControl, "limit requests at one time by FlowSchemas and PriorityLevelConfigurations")
+	f.BoolVar(&c.AnonymousAuth, "anonymous-auth", c.AnonymousAuth, "let requests without credentials in, as system:anonymous")
+	f.StringVar(&c.TokenWebhook, "authentication-token-webhook-config-file", c.TokenWebhook, "kubeconfig file of the server that knows whose bearer tokens are (TokenReview v1)")
+	f.DurationVar(&c.TokenWebhookTTL.Duration, "authentication-token-webhook-cache-ttl", c.TokenWebhookTTL.Duration, "how long its answers are remembered")
+	f.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes, "authorizers in order: AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook")
+	f.StringVar(&c.AuthorizationConfig, "authorization-config", c.AuthorizationConfig, "file with the authorizers in order (AuthorizationConfiguration); stands in for the other authorization flags")
+	f.StringVar(&c.AuthorizationWebhook, "authorization-webhook-config-file", c.AuthorizationWebhook, "kubeconfig file of the server that --authorization-mode=Webhook asks (SubjectAccessReview v1)")
+	f.DurationVar(&c.AuthorizationAllowedTTL.Duration, "authorization-webhook-cache-authorized-ttl", c.AuthorizationAllowedTTL.Duration, "how long it is remembered that it has allowed something")
+	f.DurationVar(&c.AuthorizationRefusedTTL.Duration, "authorization-webhook-cache-unauthorized-ttl", c.AuthorizationRefusedTTL.Duration, "how long it is remembered that it has not")
 	f.StringVar(&c.EncryptionConfig, "encryption-provider-config", c.EncryptionConfig, "file that says which objects lie encrypted in the store (EncryptionConfiguration)")
 	f.BoolVar(&c.EncryptionReload, "encryption-provider-config-automatic-reload", c.EncryptionReload, "changes of that file count without a restart")
 	f.DurationVar(&c.RequestTimeout.Duration, "request-timeout", c.RequestTimeout.Duration, "how long a request other than watches and streams may take")

@@ -22,6 +22,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/auth/rbac"
 	"github.com/knarr-project/knarr/internal/auth/token"
+	authwebhook "github.com/knarr-project/knarr/internal/auth/webhook"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controller"
@@ -159,12 +160,22 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 		return nil, err
 	}
 	s.tokens = tokens
-	authorizer := auth.Authorizers{auth.Masters{}, nodes, policy}
+	authorizer, err := s.authorizers(nodes, policy)
+	if err != nil {
+		return nil, err
+	}
 	chain, err := s.admission(ctx, authorizer, policy)
 	if err != nil {
 		return nil, err
 	}
 	all := auth.TokenAuthenticators{tokens, token.NewBootstrap(ctx, s.own(), time.Now)}
+	if file := s.cfg.APIServer.TokenWebhook; file != "" {
+		asked, err := authwebhook.NewTokens(file, s.cfg.APIServer.TokenWebhookTTL.Duration)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, asked)
+	}
 	s.api.Use(apiserver.Security{
 		Authenticator: auth.Requests{
 			Authenticators: auth.Authenticators{
@@ -172,7 +183,7 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 				auth.NewCertificates(s.keys.CA.Pool(), time.Now),
 				auth.Bearer{Tokens: all, Audiences: tokens.Audiences},
 			},
-			Anonymous: true,
+			Anonymous: s.cfg.APIServer.AnonymousAuth,
 		},
 		Authorizer: authorizer, Admission: chain, TokenIssuer: tokens, Tokens: all, Audiences: tokens.Audiences, Rules: policy,
 		Paths: map[string]http.Handler{
@@ -197,6 +208,20 @@ func (s *server) admission(ctx context.Context, authorizer auth.Authorizer, role
 		MutatingPolicy: policy.NewMutating(ctx, policies), ValidatingPolicy: policy.NewValidating(ctx, policies),
 		MutatingWebhook: webhook.NewMutating(ctx, hooks), ValidatingWebhook: webhook.NewValidating(ctx, hooks),
 	})
+}
+
+// authorizers are asked in the order of the configuration.
+func (s *server) authorizers(nodes, policy auth.Authorizer) (auth.Authorizers, error) {
+	c := &s.cfg.APIServer
+	known := authwebhook.Authorizers{"Node": nodes, "RBAC": policy, "AlwaysAllow": authwebhook.Always(auth.Allow), "AlwaysDeny": authwebhook.Always(auth.NoOpinion)}
+	if c.AuthorizationConfig != "" {
+		delete(known, "AlwaysAllow")
+		delete(known, "AlwaysDeny")
+		return authwebhook.Load(c.AuthorizationConfig, known)
+	}
+	return authwebhook.FromFlags(authwebhook.Flags{
+		Modes: c.AuthorizationModes, WebhookConfig: c.AuthorizationWebhook, AllowedTTL: c.AuthorizationAllowedTTL.Duration, RefusedTTL: c.AuthorizationRefusedTTL.Duration,
+	}, known)
 }
 
 func (s *server) serve(ctx context.Context, listener net.Listener, policy *rbac.Authorizer) (func() error, error) {

@@ -1,0 +1,184 @@
+package webhook
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
+)
+
+// hook serves reviews and names itself in a kubeconfig file.
+func hook(t *testing.T, answer func(w http.ResponseWriter, r *http.Request)) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(answer))
+	t.Cleanup(server.Close)
+	return file(t, "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a}}]\nclusters: [{name: a, cluster: {server: '"+server.URL+"/review'}}]\n")
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func configuration(kubeconfig, failure, conditions string) string {
+	return `apiVersion: apiserver.config.k8s.io/v1
+kind: AuthorizationConfiguration
+authorizers:
+- type: Webhook
+  name: hook
+  webhook:
+    timeout: 3s
+    authorizedTTL: 1h
+    unauthorizedTTL: 1h
+    subjectAccessReviewVersion: v1
+    matchConditionSubjectAccessReviewVersion: v1
+    failurePolicy: ` + failure + `
+    connectionInfo: {type: KubeConfigFile, kubeConfigFile: "` + kubeconfig + `"}
+` + conditions + `- type: RBAC
+  name: rbac
+`
+}
+
+func TestAWebhookIsAskedAndItsAnswersAreRemembered(t *testing.T) {
+	asked := 0
+	kubeconfig := hook(t, func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		var review authorizationv1.SubjectAccessReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			t.Error(err)
+		}
+		switch s := review.Spec; {
+		case s.ResourceAttributes != nil && s.ResourceAttributes.Verb == "list":
+			if f := s.ResourceAttributes.FieldSelector; f == nil || f.Requirements[0].Key != "spec.nodeName" || f.Requirements[0].Values[0] != "n1" {
+				t.Errorf("selector %+v", f)
+			}
+			review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "listed"}
+		case s.User == "mallory":
+			review.Status = authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "no"}
+		}
+		_ = json.NewEncoder(w).Encode(review)
+	})
+	all, err := Load(file(t, configuration(kubeconfig, "NoOpinion", "")), Authorizers{"RBAC": Always(auth.NoOpinion)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		a      auth.Attributes
+		want   auth.Decision
+		reason string
+	}{
+		"allowed":                 {auth.Attributes{User: auth.User{Name: "alice"}, Verb: "list", Resource: "pods", FieldSelector: "spec.nodeName=n1"}, auth.Allow, "listed"},
+		"denied":                  {auth.Attributes{User: auth.User{Name: "mallory"}, Verb: "get", Path: "/x"}, auth.Deny, "no"},
+		"left to the next":        {auth.Attributes{User: auth.User{Name: "alice"}, Verb: "get", Path: "/x"}, auth.NoOpinion, "Everything is forbidden."},
+		"masters are never asked": {auth.Attributes{User: auth.User{Name: "mallory", Groups: []string{auth.GroupMasters}}, Verb: "get", Path: "/x"}, auth.Allow, ""},
+	} {
+		for range 2 {
+			if d, reason, err := all.Authorize(t.Context(), tc.a); d != tc.want || reason != tc.reason || err != nil {
+				t.Errorf("%s: %v %q %v", name, d, reason, err)
+			}
+		}
+	}
+	if asked != 3 {
+		t.Errorf("asked %d times, want once for each of three", asked)
+	}
+}
+
+func TestConditionsSpareAWebhookAndFailuresFollowThePolicy(t *testing.T) {
+	asked := 0
+	kubeconfig := hook(t, func(w http.ResponseWriter, _ *http.Request) { asked++; w.WriteHeader(http.StatusBadRequest) })
+	conditions := "    matchConditions:\n    - expression: has(request.resourceAttributes)\n    - expression: \"request.user != 'system:kube-proxy'\"\n"
+	for failure, want := range map[string]auth.Decision{"Deny": auth.Deny, "NoOpinion": auth.NoOpinion} {
+		all, err := Load(file(t, configuration(kubeconfig, failure, conditions)), Authorizers{"RBAC": Always(auth.NoOpinion)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked = 0
+		for _, a := range []auth.Attributes{{User: auth.User{Name: "alice"}, Verb: "get", Path: "/x"}, {User: auth.User{Name: "system:kube-proxy"}, Verb: "get", Resource: "pods"}} {
+			if d, _, err := all.Authorize(t.Context(), a); d != auth.NoOpinion || err != nil {
+				t.Errorf("%v %v", d, err)
+			}
+		}
+		if asked != 0 {
+			t.Error("it is asked about what it is not for")
+		}
+		if d, _, err := all.Authorize(t.Context(), auth.Attributes{User: auth.User{Name: "alice"}, Verb: "get", Resource: "pods"}); d != want || err == nil || asked != 1 {
+			t.Errorf("%s: %v %v, asked %d times", failure, d, err, asked)
+		}
+	}
+}
+
+func TestConfigurationsThatCanNotBeMeantAreRefused(t *testing.T) {
+	kubeconfig := hook(t, func(http.ResponseWriter, *http.Request) {})
+	for text, want := range map[string]string{
+		configuration(kubeconfig, "Sometimes", ""):                                                     "failurePolicy",
+		configuration(kubeconfig, "Deny", "    matchConditions:\n    - expression: request.nothing\n"): "matchConditions",
+		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n":                   "authorizers",
+		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nx: y\n":             "x",
+	} {
+		if _, err := Load(file(t, text), Authorizers{"RBAC": Always(auth.NoOpinion)}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if _, err := FromFlags(Flags{Modes: []string{"Webhook"}}, nil); err == nil {
+		t.Error("a webhook without file")
+	}
+	if _, err := FromFlags(Flags{Modes: []string{"ABAC"}}, nil); err == nil {
+		t.Error("a mode that there is not")
+	}
+}
+
+func TestTokensAreReviewed(t *testing.T) {
+	asked := 0
+	kubeconfig := hook(t, func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		if asked == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		var review authenticationv1.TokenReview
+		_ = json.NewDecoder(r.Body).Decode(&review)
+		switch review.Spec.Token {
+		case "alice":
+			review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{"api", "other"},
+				User: authenticationv1.UserInfo{Username: "alice", Groups: []string{"dev"}, Extra: map[string]authenticationv1.ExtraValue{"a": {"b"}}}}
+		case "elsewhere":
+			review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: []string{"other"}}
+		case "bad":
+			review.Status.Error = "revoked"
+		}
+		_ = json.NewEncoder(w).Encode(review)
+	})
+	tokens, err := NewTokens(kubeconfig, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens.server.backoff = time.Millisecond
+	for range 2 {
+		user, accepted, ok, err := tokens.AuthenticateToken(t.Context(), "alice", []string{"api"})
+		if !ok || err != nil || user.Name != "alice" || user.Groups[0] != "dev" || user.Extra["a"][0] != "b" || len(accepted) != 1 {
+			t.Fatalf("%+v %v %v %v", user, accepted, ok, err)
+		}
+	}
+	if asked != 2 {
+		t.Errorf("asked %d times, want a retry and nothing more", asked)
+	}
+	if _, _, ok, err := tokens.AuthenticateToken(t.Context(), "elsewhere", []string{"api"}); ok || err != nil {
+		t.Errorf("a token for another audience: %v %v", ok, err)
+	}
+	if _, _, ok, err := tokens.AuthenticateToken(t.Context(), "bad", []string{"api"}); ok || err == nil || err.Error() != "revoked" {
+		t.Errorf("%v %v", ok, err)
+	}
+}
