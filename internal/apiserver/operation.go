@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -91,6 +92,9 @@ func (op *operation) mutate(ctx context.Context, a *admission.Attributes) error 
 	before := acc.GetManagedFields()
 	if err := op.forbidden(op.server.admission().Admit(ctx, a)); err != nil {
 		return err
+	}
+	if slices.Equal(before, acc.GetManagedFields()) {
+		return nil // the same entries, not ones like them: nothing has touched them
 	}
 	if err := managedfields.ValidateManagedFields(acc.GetManagedFields()); err != nil {
 		op.warn(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: " + err.Error())

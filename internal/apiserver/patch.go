@@ -95,6 +95,11 @@ func (op *operation) patchVersioned(old runtime.Object, gvk schema.GroupVersionK
 		}
 		return op.strategicPatch(old, p)
 	}
+	if p.kind == types.MergePatchType && !isCustom {
+		if obj, ok := mergePart(old, gvk, p); ok {
+			return obj, nil
+		}
+	}
 	doc, err := marshal(old)
 	if err != nil {
 		return nil, err

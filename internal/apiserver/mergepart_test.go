@@ -1,0 +1,100 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"math/rand"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/api"
+)
+
+// TestMergingAPartIsMergingTheWhole holds the short way of a merge patch to the long one.
+func TestMergingAPartIsMergingTheWhole(t *testing.T) {
+	patches := []struct {
+		patch string
+		part  bool // the short way takes it
+	}{
+		{`{}`, true},
+		{`{"metadata":{"labels":{"a":"b"}}}`, true},
+		{`{"metadata":{"labels":null,"annotations":{"x":null,"y":"z"}}}`, true},
+		{`{"metadata":null}`, true},
+		{`{"metadata":{"managedFields":[]}}`, true},
+		{`{"metadata":{"managedFields":[{}]},"spec":{"nodeName":"n"}}`, true},
+		{`{"spec":{"containers":[{"name":"c","image":"i","resources":{"requests":{"cpu":"100m"}}}]}}`, true},
+		{`{"spec":null,"status":{"phase":"Running"}}`, true},
+		{`{"status":{"startTime":"2026-01-02T03:04:05Z","podIP":null}}`, true},
+		{`{"kind":"Pod","metadata":{"labels":{"a":"b"}}}`, false},
+		{`{"kind":"Other"}`, false},
+		{`{"unknown":1}`, false},
+		{`{"Metadata":{"labels":{"a":"b"}}}`, false},
+		{`{"metadata":{"unknown":1}}`, false},
+		{`{"metadata":{"labels":{"a":"b"},"labels":{"c":"d"}}}`, false},
+		{`{"metadata":{"labels":[]}}`, false},
+		{`{"spec":"text"}`, false},
+		{`null`, false},
+		{`[]`, false},
+		{`text`, false},
+	}
+	s := newTestServer(t)
+	e, _ := s.endpoints.find(corev1.SchemeGroupVersion.WithResource("pods"))
+	op := s.internal(e, "default", "x")
+	fill := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.New(rand.NewSource(1)), serializer.NewCodecFactory(api.Scheme))
+	for range 20 {
+		var filled corev1.Pod
+		fill.Fill(&filled)
+		clearKind(&filled)
+		stored, err := e.codec.encode(&filled)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old, err := e.codec.decode(stored, 1) // as it is found in the cache
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := old.DeepCopyObject()
+		for _, c := range patches {
+			p := patchRequest{kind: types.MergePatchType, data: []byte(c.patch), validation: metav1.FieldValidationStrict}
+			got, ok := mergePart(old, e.gvk, p)
+			if ok != c.part {
+				t.Errorf("%s: taken: %v, want %v", c.patch, ok, c.part)
+			}
+			if !ok {
+				continue
+			}
+			whole, err := json.Marshal(old)
+			if err != nil {
+				t.Fatal(err)
+			}
+			doc, err := applyMergePatch(withTypeMeta(nil, e.gvk, whole), p.data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := op.decodePatched(doc, old, e.gvk, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mine, _ := json.Marshal(got)
+			reference, _ := json.Marshal(want)
+			if string(mine) != string(reference) {
+				t.Errorf("%s:\n%s\nwant\n%s", c.patch, mine, reference)
+			}
+			mineStored, _ := e.codec.encode(got)
+			wantStored, _ := e.codec.encode(want)
+			if string(mineStored) != string(wantStored) {
+				t.Errorf("%s: it is stored in another way", c.patch)
+			}
+		}
+		beforeJSON, _ := json.Marshal(before)
+		oldJSON, _ := json.Marshal(old)
+		if string(beforeJSON) != string(oldJSON) {
+			t.Error("the stored object was changed")
+		}
+	}
+}
