@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/api"
 )
 
 // served tells admission what the server serves.
@@ -120,6 +121,11 @@ func (s served) ToHub(from, to schema.GroupVersionResource, obj runtime.Object) 
 
 // ByKind implements admission.Served.
 func (s served) ByKind(kind schema.GroupVersionKind) (res schema.GroupVersionResource, namespaced, ok bool) {
+	if k, builtIn := api.ByKind(kind.GroupKind()); builtIn {
+		res = kind.GroupVersion().WithResource(k.Resource)
+		_, ok = s.endpoints.find(res)
+		return res, k.Namespaced, ok
+	}
 	lists, _ := s.discovery.Lists()
 	for _, list := range lists {
 		if list.GroupVersion != kind.GroupVersion().String() {
