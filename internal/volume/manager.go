@@ -60,7 +60,7 @@ type mounted struct {
 	again map[string]bool    // by volume name: CSI volumes whose driver wants to be called again and again
 	gone  bool
 
-	failing bool // the last refresh failed
+	failing time.Time // since when refreshing fails; zero while it does not
 }
 
 // New makes a Manager; updates flow while Run runs.
@@ -304,10 +304,15 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 		return
 	}
 	err := m.refreshLocked(ctx, known)
-	again := known.failing
-	known.failing = err != nil
-	// What the pod shows often goes a moment before the pod itself: once is no trouble, still a minute later it is.
-	if err != nil && again && ctx.Err() == nil && !known.frozen.Load() {
+	if err == nil {
+		known.failing = time.Time{}
+		return
+	}
+	if known.failing.IsZero() {
+		known.failing = m.Now()
+	}
+	// What the pod shows often goes a moment before the pod itself; at the next resync it is trouble.
+	if m.Now().Sub(known.failing) >= resyncPeriod/2 && ctx.Err() == nil && !known.frozen.Load() {
 		m.Log.Warn("cannot update projected volumes; they keep showing what they show", "namespace", known.pod.Namespace, "pod", known.pod.Name, "error", err)
 	}
 }
