@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	utilproxy "k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/klog/v2"
 
 	"github.com/knarr-project/knarr/internal/admission"
 )
@@ -67,7 +68,8 @@ func (c *call) serveStream(ctx context.Context, find func(context.Context) (targ
 // proxyTo hands the request on, upgrades included.
 func (c *call) proxyTo(t target) {
 	handler := utilproxy.NewUpgradeAwareHandler(t.location, t.transport, !t.upgrade, t.upgrade, proxyErrors{c})
-	handler.ServeHTTP(c.w, c.r)
+	// The library tells each stream that either side hangs up on as an error; what goes wrong before comes to proxyErrors.
+	handler.ServeHTTP(c.w, c.r.WithContext(klog.NewContext(c.r.Context(), klog.Logger{})))
 }
 
 // proxyErrors answers when the other side can not be reached.

@@ -65,6 +65,8 @@ func Listen(ctx context.Context, c Config) (run func(context.Context), port int,
 	h := &http.Server{
 		Handler: s.Handler(), TLSConfig: c.TLS, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second,
 		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
+		// Requests keep the values of ctx, the libraries' silent logger among them, and end by themselves.
+		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
 	port = l.Addr().(*net.TCPAddr).Port
 	return func(ctx context.Context) {
