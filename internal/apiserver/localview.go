@@ -41,8 +41,15 @@ func (c *localClient) View(ctx context.Context, res schema.GroupVersionResource,
 		Prefix: e.kind.Prefix, Namespaced: e.kind.Namespaced,
 	}
 	if e.custom != nil {
-		source.Version = e.custom.name
-		source.Convert = e.custom.FromStored
+		// By the definition as it then is: when it changes, the cache is another one.
+		source.Version = "view of " + e.gvk.Version
+		source.Convert = func(obj runtime.Object) (runtime.Object, error) {
+			e, ok := c.server.endpoints.find(res)
+			if !ok || e.custom == nil {
+				return nil, apierrors.NewNotFound(res.GroupResource(), "")
+			}
+			return e.custom.FromStored(obj)
+		}
 	} else if e.gvk != e.hub {
 		source.Version = e.gvk.GroupVersion().String()
 		source.Convert = func(obj runtime.Object) (runtime.Object, error) { return e.fromHub(obj) }

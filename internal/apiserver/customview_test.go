@@ -1,0 +1,70 @@
+package apiserver
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+func TestComponentsSeeCustomKinds(t *testing.T) {
+	s := newTestServer(t)
+	s.goOn(s.custom.run)
+	h := httptest.NewServer(s.Handler())
+	t.Cleanup(h.Close)
+	a := wire{t, h}
+	a.define(crontabs)
+	c, ctx := s.Client(auth.Component("tester")), t.Context()
+	gvr := schema.GroupVersionResource{Group: "stable.example.com", Version: "v1", Resource: "crontabs"}
+	whole, err := c.View(ctx, gvr, client.Scope{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	light, err := c.View(ctx, gvr, client.Scope{MetadataOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "stable.example.com/v1", "kind": "CronTab",
+		"metadata": map[string]any{"name": "one"}, "spec": map[string]any{"cronSpec": "a", "odd": true}}}
+	if _, err := c.Create(ctx, gvr, "default", u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	replicas := func() any {
+		obj, ok := whole.Get("default", "one")
+		if !ok {
+			return nil
+		}
+		n, _, _ := unstructured.NestedFieldNoCopy(obj.(*unstructured.Unstructured).Object, "spec", "replicas")
+		return n
+	}
+	if replicas() != int64(1) {
+		t.Errorf("a view shows what was written, with defaults: %v", replicas())
+	}
+	if obj, ok := light.Get("default", "one"); !ok || obj.(*metav1.PartialObjectMetadata).UID == "" {
+		t.Errorf("metadata alone: %v", obj)
+	}
+	list, err := c.List(ctx, gvr, "", metav1.ListOptions{})
+	if err != nil || len(list.(*unstructured.UnstructuredList).Items) != 1 {
+		t.Errorf("list: %v %v", list, err)
+	}
+	a.want(http.StatusOK, "PATCH", definitionsPath+"/crontabs.stable.example.com",
+		`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/more","value":{"type":"string","default":"x"}}]`, "Content-Type", "application/json-patch+json")
+	if _, err := c.Patch(ctx, gvr, "default", "one", types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.eventually("the view follows after the definition has changed", func() bool { return replicas() == int64(2) })
+	if obj, ok := whole.Get("default", "one"); !ok || obj.(*unstructured.Unstructured).Object["more"] != "x" {
+		t.Errorf("objects have the new definition's defaults: %v", obj)
+	}
+	if err := c.Delete(ctx, gvr, "default", "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.eventually("it is gone from the view", func() bool { _, ok := whole.Get("default", "one"); return !ok })
+}
