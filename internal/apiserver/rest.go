@@ -527,12 +527,20 @@ func (c *call) serveDeleteCollection(ctx context.Context) error {
 // decodeDeleteOptions takes DeleteOptions of any group version, as clients send them.
 func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, error) {
 	want := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
-	if media != mediaProtobuf {
-		if gvk, _ := findKind(data); gvk.Kind == "DeleteOptions" {
-			want = gvk
-		} else if gvk.Kind == "" {
+	if media == mediaJSON {
+		gvk, err := findKind(data)
+		switch {
+		case err != nil:
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("couldn't get version/kind; json parse error: %v", err))
+		case gvk.Kind == "":
 			want = schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
+		case gvk.Kind != "DeleteOptions":
+			return nil, apierrors.NewBadRequest(notRegistered(gvk).Error())
+		default:
+			want = gvk
 		}
+	} else if media == mediaYAML {
+		want = schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
 	} else if gvk, _, err := openEnvelope(data); err == nil && gvk.Kind == "DeleteOptions" {
 		want = gvk
 	}

@@ -246,6 +246,12 @@ func persistentVolumeStrategy() *Strategy {
 			v.Status.LastPhaseTransitionTime = &created
 		}
 	})
+	s.PrepareStatus = onBoth(func(v, old *corev1.PersistentVolume) {
+		v.Spec = *old.Spec.DeepCopy()
+		if v.Status.LastPhaseTransitionTime == nil {
+			v.Status.LastPhaseTransitionTime = old.Status.LastPhaseTransitionTime.DeepCopy()
+		}
+	})
 	s.FieldAliases = map[string]string{"name": "metadata.name"}
 	return s
 }

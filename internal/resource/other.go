@@ -135,9 +135,9 @@ func csiDriverStrategy() *Strategy {
 			obj.(*storagev1.CSIDriver).Spec.PreventPodSchedulingIfMissing = nil
 		}
 	})
-	s.Warnings = func(obj, _ runtime.Object) []string {
+	s.Warnings = func(obj, old runtime.Object) []string {
 		d := obj.(*storagev1.CSIDriver)
-		if len(d.Spec.TokenRequests) > 0 && d.Spec.ServiceAccountTokenInSecrets == nil {
+		if old == nil && len(d.Spec.TokenRequests) > 0 && d.Spec.ServiceAccountTokenInSecrets == nil {
 			return []string{"spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes"}
 		}
 		return nil
@@ -352,10 +352,18 @@ func priorityLevelStrategy() *Strategy {
 	return s
 }
 
-func deviceClassStrategy() *Strategy { return withGeneration(true) }
+func deviceClassStrategy() *Strategy {
+	s := withGeneration(true)
+	s.ValidateCreate = checks(validateDeviceClass)
+	s.ValidateUpdate = checksBoth(validateDeviceClassUpdate)
+	return s
+}
 
 func resourceSliceStrategy() *Strategy {
 	s := withGeneration(true)
+	s.ValidateCreate = checks(validateResourceSlice)
+	s.ValidateUpdate = checksBoth(validateResourceSliceUpdate)
+	s.dropping(func(obj, _ runtime.Object) { dropDeviceLists(obj.(*resourcev1.ResourceSlice)) })
 	s.FieldNames = []string{resourcev1.ResourceSliceSelectorNodeName, resourcev1.ResourceSliceSelectorDriver}
 	s.Fields = func(obj runtime.Object) fields.Set {
 		r := obj.(*resourcev1.ResourceSlice)
@@ -368,15 +376,31 @@ func resourceSliceStrategy() *Strategy {
 	return s
 }
 
+// dropDeviceLists: DRAListTypeAttributes and DRANodeAllocatableResources are off.
+func dropDeviceLists(s *resourcev1.ResourceSlice) {
+	for i := range s.Spec.Devices {
+		d := &s.Spec.Devices[i]
+		d.NodeAllocatableResourceMappings = nil
+		for name, a := range d.Attributes {
+			a.IntValues, a.BoolValues, a.StringValues, a.VersionValues = nil, nil, nil, nil
+			d.Attributes[name] = a
+		}
+	}
+}
+
 func resourceClaimStrategy() *Strategy {
 	s := withStatus(true)
 	s.Default = on(defaultResourceClaim)
+	s.ValidateCreate = checks(validateResourceClaim)
+	s.ValidateUpdate = checksBoth(validateResourceClaimUpdate)
 	return s
 }
 
 func resourceClaimTemplateStrategy() *Strategy {
 	s := plain(true)
 	s.Default = on(defaultResourceClaimTemplate)
+	s.ValidateCreate = checks(validateResourceClaimTemplate)
+	s.ValidateUpdate = checksBoth(validateResourceClaimTemplateUpdate)
 	return s
 }
 

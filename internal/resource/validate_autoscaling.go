@@ -23,14 +23,14 @@ func validateAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorLis
 	}
 	switch {
 	case spec.MaxReplicas == 0:
-		errs = append(errs, field.Required(at.Child("maxReplicas"), ""))
+		errs = append(errs, field.Required(at.Child("maxReplicas"), "must be set and greater than 0"))
 	case spec.MaxReplicas < 1:
 		errs = append(errs, field.Invalid(at.Child("maxReplicas"), spec.MaxReplicas, "must be greater than or equal to 1"))
 	}
 	if n := spec.MinReplicas; n != nil && spec.MaxReplicas < *n {
 		errs = append(errs, field.Invalid(at.Child("maxReplicas"), spec.MaxReplicas, "must be greater than or equal to `minReplicas`"))
 	}
-	errs = append(errs, validateScaleReference(spec.ScaleTargetRef, at.Child("scaleTargetRef"))...)
+	errs = append(errs, validateScaleTarget(spec.ScaleTargetRef, at.Child("scaleTargetRef"))...)
 	for i := range spec.Metrics {
 		errs = append(errs, validateMetric(&spec.Metrics[i], at.Child("metrics").Index(i))...)
 	}
@@ -62,6 +62,15 @@ func validateScaleReference(ref autoscalingv2.CrossVersionObjectReference, at *f
 	errs = append(errs, requiredSegment(ref.Name, at.Child("name"))...)
 	if _, err := schema.ParseGroupVersion(ref.APIVersion); err != nil {
 		errs = append(errs, field.Invalid(at.Child("apiVersion"), ref.APIVersion, err.Error()))
+	}
+	return errs
+}
+
+// validateScaleTarget: of the core group, only ReplicationControllers can be scaled.
+func validateScaleTarget(ref autoscalingv2.CrossVersionObjectReference, at *field.Path) field.ErrorList {
+	errs := validateScaleReference(ref, at)
+	if gv, err := schema.ParseGroupVersion(ref.APIVersion); err == nil && gv.Group == "" && ref.Kind != "ReplicationController" {
+		errs = append(errs, field.Invalid(at.Child("apiVersion"), ref.APIVersion, "apiVersion must specify API group"))
 	}
 	return errs
 }
@@ -147,6 +156,8 @@ func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList
 			errs := validateResourceMetric(string(m.ContainerResource.Name), m.ContainerResource.Target, at)
 			if m.ContainerResource.Container == "" {
 				errs = append(errs, field.Required(at.Child("container"), "must specify a container"))
+			} else {
+				errs = append(errs, validateLabel(m.ContainerResource.Container, at.Child("container"))...)
 			}
 			return errs
 		})

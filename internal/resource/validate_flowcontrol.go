@@ -247,6 +247,8 @@ func validatePriorityLevel(p *flowcontrolv1.PriorityLevelConfiguration) field.Er
 		} else {
 			errs = append(errs, validateLimited(p.Spec.Limited, at.Child("limited"))...)
 		}
+	case "":
+		errs = append(errs, field.Required(at.Child("type"), ""))
 	default:
 		errs = append(errs, field.NotSupported(at.Child("type"), p.Spec.Type, []flowcontrolv1.PriorityLevelEnablement{
 			flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited}))

@@ -138,7 +138,7 @@ func validateJobRestart(spec *batchv1.JobSpec, path *field.Path) field.ErrorList
 	switch policy {
 	case corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever:
 	case corev1.RestartPolicyAlways, "": // Always is what it defaults to
-		errs = append(errs, field.Required(path, fmt.Sprintf("valid values: %q, %q", corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)))
+		return field.ErrorList{field.Required(path, fmt.Sprintf("valid values: %q, %q", corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever))}
 	default:
 		errs = append(errs, field.NotSupported(path, policy, []corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}))
 	}

@@ -122,7 +122,7 @@ func validateIngressBackend(b *networkingv1.IngressBackend, at *field.Path) fiel
 	case b.Resource != nil:
 		return validateLocalReference(b.Resource, at.Child("resource"))
 	case b.Service == nil:
-		return field.ErrorList{field.Required(at.Child("service"), "")}
+		return field.ErrorList{field.Invalid(at, "", "resource or service backend is required")}
 	}
 	service := at.Child("service")
 	if b.Service.Name == "" {
@@ -151,7 +151,7 @@ func validateLocalReference(r *corev1.TypedLocalObjectReference, at *field.Path)
 	}
 	for name, value := range map[string]string{"kind": r.Kind, "name": r.Name} {
 		if value == "" {
-			errs = append(errs, field.Required(at.Child(name), name+" is required"))
+			errs = append(errs, field.Required(at.Child(name), ""))
 		} else {
 			errs = append(errs, invalids(at.Child(name), value, path.IsValidPathSegmentName(value))...)
 		}
