@@ -41,12 +41,21 @@ func Purge(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 		// What is still mounted below may be somebody's data: a folder goes only when nothing is.
 		err := unmountBelow(dir)
 		if err == nil {
-			err = os.RemoveAll(dir)
+			err = removeFolder(dir)
 		}
 		step(what, err)
 	}
 	_ = os.Remove("/run/knarr") // the parent of other clusters' folders; only when it is empty
 	return errors.Join(errs...)
+}
+
+// removeFolder removes a folder with all that is in it. One that is a mount point stays, empty: whoever mounted it there may want it.
+func removeFolder(dir string) error {
+	err := os.RemoveAll(dir)
+	if left, _ := os.ReadDir(dir); errors.Is(err, unix.EBUSY) && len(left) == 0 {
+		return nil
+	}
+	return err
 }
 
 // unmountBelow unmounts everything below a folder, the deepest first.
