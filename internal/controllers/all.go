@@ -51,6 +51,7 @@ func All() []controller.Starter {
 		volume.ClaimProtection,
 		volume.VolumeProtection,
 		volume.ClassProtection,
+		volume.AttachDetach,
 		volume.Ephemeral,
 		rbac.Aggregation,
 		certificates.Approving,

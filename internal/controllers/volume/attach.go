@@ -1,0 +1,270 @@
+package volume
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/controller"
+)
+
+// AttachDetach asks drivers to attach volumes to the nodes whose pods use them, and to detach them when no pod does any more: by
+// VolumeAttachments, which the driver's own attacher acts on. Volumes of CSI drivers only; others need no attaching.
+var AttachDetach = controller.Starter{Name: "persistentvolume-attach-detach-controller", Account: "attachdetach-controller", Run: runAttachDetach}
+
+const (
+	byNode = "volume-node"
+	// attachRetry is how soon a node is looked at again while something stands in the way that no event ends.
+	attachRetry = 5 * time.Second
+)
+
+type attacher struct {
+	env         controller.Env
+	pods        client.ViewOf[*corev1.Pod]
+	claims      client.ViewOf[*corev1.PersistentVolumeClaim]
+	volumes     client.ViewOf[*corev1.PersistentVolume]
+	nodes       client.ViewOf[*corev1.Node]
+	drivers     client.ViewOf[*storagev1.CSIDriver]
+	attachments client.ViewOf[*storagev1.VolumeAttachment]
+}
+
+func runAttachDetach(ctx context.Context, env controller.Env) (err error) {
+	c := &attacher{env: env}
+	if c.attachments, err = client.Open[*storagev1.VolumeAttachment](ctx, env.Client, client.Scope{}); err != nil {
+		return fmt.Errorf("open volume attachments: %w", err)
+	}
+	if c.pods, err = client.Open[*corev1.Pod](ctx, env.Client, client.Scope{}); err != nil {
+		return fmt.Errorf("open pods: %w", err)
+	}
+	if c.claims, err = client.Open[*corev1.PersistentVolumeClaim](ctx, env.Client, client.Scope{}); err != nil {
+		return fmt.Errorf("open persistent volume claims: %w", err)
+	}
+	if c.volumes, err = client.Open[*corev1.PersistentVolume](ctx, env.Client, client.Scope{}); err != nil {
+		return fmt.Errorf("open persistent volumes: %w", err)
+	}
+	if c.nodes, err = client.Open[*corev1.Node](ctx, env.Client, client.Scope{}); err != nil {
+		return fmt.Errorf("open nodes: %w", err)
+	}
+	if c.drivers, err = client.Open[*storagev1.CSIDriver](ctx, env.Client, client.Scope{}); err != nil {
+		return fmt.Errorf("open CSI drivers: %w", err)
+	}
+	c.pods.AddIndex(byNode, func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })
+	c.pods.AddIndex(byClaim, claimsOf)
+	c.attachments.AddIndex(byNode, func(a *storagev1.VolumeAttachment) []string { return []string{a.Spec.NodeName} })
+	// A key is a node.
+	loop := controller.Loop{
+		Name: "persistentvolume-attach-detach-controller",
+		Inputs: []controller.Input{
+			controller.On(c.nodes, func(e client.TypedEvent[*corev1.Node]) []controller.Key {
+				if e.Type == client.Modified && slices.Equal(e.Old.Status.VolumesInUse, e.Object.Status.VolumesInUse) && len(e.Old.Spec.Taints) == len(e.Object.Spec.Taints) {
+					return nil
+				}
+				return []controller.Key{{Name: e.Object.Name}}
+			}),
+			controller.On(c.pods, func(e client.TypedEvent[*corev1.Pod]) []controller.Key {
+				settled := e.Type == client.Modified && e.Old.Spec.NodeName == e.Object.Spec.NodeName && controller.PodEnded(e.Old) == controller.PodEnded(e.Object)
+				if settled || e.Object.Spec.NodeName == "" || len(claimsOf(e.Object)) == 0 {
+					return nil
+				}
+				return []controller.Key{{Name: e.Object.Spec.NodeName}}
+			}),
+			controller.On(c.claims, func(e client.TypedEvent[*corev1.PersistentVolumeClaim]) []controller.Key {
+				var keys []controller.Key
+				for _, p := range c.pods.ByIndex(byClaim, e.Object.Namespace+"/"+e.Object.Name) {
+					if p.Spec.NodeName != "" {
+						keys = append(keys, controller.Key{Name: p.Spec.NodeName})
+					}
+				}
+				return keys
+			}),
+			controller.On(c.attachments, func(e client.TypedEvent[*storagev1.VolumeAttachment]) []controller.Key {
+				return []controller.Key{{Name: e.Object.Spec.NodeName}}
+			}),
+		},
+		Reconcile: c.reconcile,
+	}
+	return loop.Run(ctx)
+}
+
+// wish is a volume that pods of a node use.
+type wish struct {
+	volume *corev1.PersistentVolume
+	pod    *corev1.Pod
+}
+
+// attachmentName is what upstream calls the attachment of a volume to a node; the node's agent looks for this name.
+func attachmentName(csi *corev1.CSIPersistentVolumeSource, node string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(csi.VolumeHandle+csi.Driver+node)))
+}
+
+// uniqueName is how the volume is called in a node's status.
+func uniqueName(csi *corev1.CSIPersistentVolumeSource) corev1.UniqueVolumeName {
+	return corev1.UniqueVolumeName("kubernetes.io/csi/" + csi.Driver + "^" + csi.VolumeHandle)
+}
+
+func (c *attacher) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
+	wanted := c.wanted(key.Name)
+	again := false
+	have := map[string]*storagev1.VolumeAttachment{}
+	for _, a := range c.attachments.ByIndex(byNode, key.Name) {
+		have[a.Name] = a
+	}
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if have[name] != nil {
+			continue
+		}
+		blocked, err := c.attach(ctx, name, key.Name, wanted[name])
+		if err != nil {
+			return controller.Result{}, err
+		}
+		again = again || blocked
+	}
+	node, _ := c.nodes.Get("", key.Name)
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		if _, ok := wanted[name]; ok || have[name].DeletionTimestamp != nil {
+			continue
+		}
+		if !c.ours(have[name]) || c.inUse(node, have[name]) {
+			continue // the node's status leads to the next look
+		}
+		if err := client.Delete[*storagev1.VolumeAttachment](ctx, c.env.Client, "", name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return controller.Result{}, fmt.Errorf("detach %s: %w", name, err)
+		}
+	}
+	if err := c.report(ctx, node); err != nil {
+		return controller.Result{}, err
+	}
+	if again {
+		return controller.Result{After: attachRetry}, nil
+	}
+	return controller.Result{}, nil
+}
+
+// wanted are the volumes that have to be attached to a node, by the names of their attachments.
+func (c *attacher) wanted(node string) map[string]wish {
+	out := map[string]wish{}
+	for _, p := range c.pods.ByIndex(byNode, node) {
+		if controller.PodEnded(p) {
+			continue
+		}
+		for _, key := range claimsOf(p) {
+			namespace, name, _ := strings.Cut(key, "/")
+			claim, ok := c.claims.Get(namespace, name)
+			if !ok || claim.Status.Phase != corev1.ClaimBound {
+				continue
+			}
+			v, ok := c.volumes.Get("", claim.Spec.VolumeName)
+			if ok && v.Spec.CSI != nil && c.attachable(v.Spec.CSI.Driver) {
+				out[attachmentName(v.Spec.CSI, node)] = wish{v, p}
+			}
+		}
+	}
+	return out
+}
+
+// attachable: drivers that don't say otherwise want their volumes attached.
+func (c *attacher) attachable(driver string) bool {
+	d, ok := c.drivers.Get("", driver)
+	return !ok || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
+}
+
+// attach asks for a volume to be attached; blocked is true while another node has it that must have it alone.
+func (c *attacher) attach(ctx context.Context, name, node string, w wish) (blocked bool, err error) {
+	if other := c.elsewhere(w.volume, node); other != "" {
+		c.env.Events.Eventf(w.pod, nil, corev1.EventTypeWarning, "FailedAttachVolume", "Attach",
+			"Multi-Attach error for volume %q Volume is already exclusively attached to one node and can't be attached to another", w.volume.Name)
+		return true, nil
+	}
+	_, err = client.Create(ctx, c.env.Client, &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: w.volume.Spec.CSI.Driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &w.volume.Name}},
+	})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		c.env.Events.Eventf(w.pod, nil, corev1.EventTypeWarning, "FailedAttachVolume", "Attach", "AttachVolume.Attach failed for volume %q : %v", w.volume.Name, err)
+		return false, fmt.Errorf("attach %s to %s: %w", w.volume.Name, node, err)
+	}
+	return false, nil
+}
+
+// elsewhere is another node that has the volume, where only one may.
+func (c *attacher) elsewhere(v *corev1.PersistentVolume, node string) string {
+	for _, mode := range v.Spec.AccessModes {
+		if mode == corev1.ReadWriteMany || mode == corev1.ReadOnlyMany {
+			return ""
+		}
+	}
+	for _, a := range c.attachments.List("", nil) {
+		if source := a.Spec.Source.PersistentVolumeName; source != nil && *source == v.Name && a.Spec.NodeName != node {
+			return a.Spec.NodeName
+		}
+	}
+	return ""
+}
+
+// ours: the attachment has the name that this controller gives; others belong to whoever made them.
+func (c *attacher) ours(a *storagev1.VolumeAttachment) bool {
+	v := c.volumeOf(a)
+	if v == nil {
+		return a.Spec.Source.PersistentVolumeName != nil && strings.HasPrefix(a.Name, "csi-") // its volume is gone
+	}
+	return a.Name == attachmentName(v.Spec.CSI, a.Spec.NodeName)
+}
+
+func (c *attacher) volumeOf(a *storagev1.VolumeAttachment) *corev1.PersistentVolume {
+	if a.Spec.Source.PersistentVolumeName == nil {
+		return nil
+	}
+	v, ok := c.volumes.Get("", *a.Spec.Source.PersistentVolumeName)
+	if !ok || v.Spec.CSI == nil {
+		return nil
+	}
+	return v
+}
+
+// inUse: the node says that the volume is still mounted. A node that is gone, or that an administrator has declared out of
+// service, says nothing any more.
+func (c *attacher) inUse(node *corev1.Node, a *storagev1.VolumeAttachment) bool {
+	v := c.volumeOf(a)
+	if node == nil || v == nil || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService }) {
+		return false
+	}
+	return slices.Contains(node.Status.VolumesInUse, uniqueName(v.Spec.CSI))
+}
+
+// report writes which volumes are attached into the node's status, where upstream's node agents look for them.
+func (c *attacher) report(ctx context.Context, node *corev1.Node) error {
+	if node == nil {
+		return nil
+	}
+	var attached []corev1.AttachedVolume
+	for _, a := range c.attachments.ByIndex(byNode, node.Name) {
+		if v := c.volumeOf(a); v != nil && a.Status.Attached {
+			attached = append(attached, corev1.AttachedVolume{Name: uniqueName(v.Spec.CSI)})
+		}
+	}
+	slices.SortFunc(attached, func(a, b corev1.AttachedVolume) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	if slices.Equal(attached, node.Status.VolumesAttached) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"volumesAttached": attached}})
+	if err != nil {
+		return err
+	}
+	_, err = client.Patch[*corev1.Node](ctx, c.env.Client, "", node.Name, types.MergePatchType, patch, "status")
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
