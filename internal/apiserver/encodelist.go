@@ -37,9 +37,11 @@ func (e *endpoint) encodePage(p *page, f format) ([]byte, error) {
 	case f.metadata():
 		return e.encodeMetadataList(p, f)
 	case f.media == mediaProtobuf:
-		return e.encodeProtobufList(p)
+		return e.sharedLists.body(e.protobufForm, p, func() ([]byte, error) { return e.encodeProtobufList(p) })
+	case f.media == mediaYAML, f.pretty, e.custom != nil:
+		return e.encodeJSONList(p, f)
 	}
-	return e.encodeJSONList(p, f)
+	return e.sharedLists.body(e.jsonForm, p, func() ([]byte, error) { return e.encodeJSONList(p, f) })
 }
 
 func (e *endpoint) encodeJSONList(p *page, f format) ([]byte, error) {

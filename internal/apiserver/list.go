@@ -95,6 +95,8 @@ type page struct {
 	revision  int64
 	next      string // continue token
 	remaining *int64
+	// whole is the prefix that all objects below are in the page of; empty when some may be left out.
+	whole string
 }
 
 func (p *page) meta() metav1.ListMeta {
@@ -139,6 +141,9 @@ func (op *operation) list(ctx context.Context, req *listRequest) (*page, error) 
 func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from string, limit int64) *page {
 	p := &page{revision: s.Revision()}
 	everything := req.labels.Empty() && req.fields.Empty()
+	if everything && limit == 0 && from == prefix {
+		p.whole = prefix
+	}
 	if everything && limit == 0 && op.namespace == "" {
 		p.entries = make([]*cache.Entry, 0, s.Len())
 	}

@@ -39,6 +39,8 @@ type registry struct {
 	reader   cache.Reader
 	managers map[managerKey]fieldManager
 	trackers map[string]*ownership.Tracker // by subresource
+
+	sharedLists sharedLists
 }
 
 // hooks are what a few kinds do besides, within the write (cluster IPs of Services).
