@@ -1,0 +1,125 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func (c *call) serveDelete(ctx context.Context) error {
+	opts, err := c.deleteOptions()
+	if err != nil {
+		return err
+	}
+	out, gone, err := c.delete(ctx, opts)
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	if !gone && opts.OrphanDependents != nil && !*opts.OrphanDependents {
+		code = http.StatusAccepted
+	}
+	if gone && !returnsDeleted[c.endpoint.resource] {
+		respondAs(c.w, code, c.f, deletedStatus(c.endpoint, out), statusKind)
+		return nil
+	}
+	return c.answer(code, out)
+}
+
+// deletedStatus is the answer for kinds that do not give back the deleted object.
+func deletedStatus(e *endpoint, obj runtime.Object) *metav1.Status {
+	meta := accessor(obj)
+	return &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
+		Name: meta.GetName(), Group: e.gvr.Group, Kind: e.gvr.Resource, UID: meta.GetUID()}}
+}
+
+// deleteOptions come in the body or, without one, in the query.
+func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
+	opts := &metav1.DeleteOptions{}
+	data, err := readBody(c.r)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > 0 {
+		media, err := contentType(c.r)
+		if err != nil {
+			return nil, err
+		}
+		if opts, err = decodeDeleteOptions(media, data); err != nil {
+			return nil, err
+		}
+	} else if err := query(c, opts, func(v *url.Values, o *metav1.DeleteOptions) error {
+		return metav1.Convert_url_Values_To_v1_DeleteOptions(v, o, nil)
+	}); err != nil {
+		return nil, err
+	}
+	if errs := metav1validation.ValidateDeleteOptions(opts); len(errs) > 0 {
+		return nil, invalidOptions("DeleteOptions", errs)
+	}
+	c.options, c.dryRun = opts, len(opts.DryRun) > 0
+	return opts, nil
+}
+
+func (c *call) serveDeleteCollection(ctx context.Context) error {
+	opts, err := c.deleteOptions()
+	if err != nil {
+		return err
+	}
+	c.info.query.Del("watch")
+	req, err := c.listRequest()
+	if err != nil {
+		return err
+	}
+	p, err := c.deleteCollection(ctx, opts, req)
+	if err != nil {
+		return err
+	}
+	f := c.f
+	if f.as != "" {
+		f.as = ""
+	}
+	body, err := c.endpoint.encodePage(p, f)
+	if err != nil {
+		return err
+	}
+	c.respond(http.StatusOK, body)
+	return nil
+}
+
+// decodeDeleteOptions takes DeleteOptions of any group version, as clients send them.
+func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, error) {
+	want := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
+	if media == mediaJSON {
+		gvk, err := findKind(data)
+		switch {
+		case err != nil:
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("couldn't get version/kind; json parse error: %v", err))
+		case gvk.Kind == "":
+			want = schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
+		case gvk.Kind != "DeleteOptions":
+			return nil, apierrors.NewBadRequest(notRegistered(gvk).Error())
+		default:
+			want = gvk
+		}
+	} else if media == mediaYAML {
+		want = schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
+	} else if gvk, _, err := openEnvelope(data); err == nil && gvk.Kind == "DeleteOptions" {
+		want = gvk
+	}
+	obj, err := decodeBody(media, data, want, metav1.FieldValidationIgnore, func(string) {})
+	if err != nil {
+		return nil, err
+	}
+	opts, ok := obj.(*metav1.DeleteOptions)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the body is a %T where DeleteOptions were expected", obj))
+	}
+	return opts, nil
+}

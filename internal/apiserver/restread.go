@@ -1,0 +1,97 @@
+package apiserver
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+)
+
+func (c *call) serveGet(ctx context.Context) error {
+	var opts metav1.GetOptions
+	err := query(c, &opts, func(v *url.Values, o *metav1.GetOptions) error {
+		return metav1.Convert_url_Values_To_v1_GetOptions(v, o, nil)
+	})
+	if err != nil {
+		return err
+	}
+	if obj, handled, err := c.virtualGet(ctx, &opts); handled {
+		if err != nil {
+			return err
+		}
+		return c.answer(http.StatusOK, obj)
+	}
+	entry, err := c.get(ctx, opts.ResourceVersion)
+	if err != nil {
+		return err
+	}
+	body, err := c.endpoint.encodeEntry(entry, c.f)
+	if err != nil {
+		return err
+	}
+	c.respond(http.StatusOK, body)
+	return nil
+}
+
+func (c *call) listRequest() (*listRequest, error) {
+	var opts metav1.ListOptions
+	err := query(c, &opts, func(v *url.Values, o *metav1.ListOptions) error {
+		return metav1.Convert_url_Values_To_v1_ListOptions(v, o, nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if c.info.legacyWatch {
+		opts.Watch = true
+		if c.info.name != "" {
+			opts.FieldSelector = "metadata.name=" + c.info.name
+		}
+	}
+	return c.newListRequest(opts)
+}
+
+func (c *call) serveList(ctx context.Context) error {
+	req, err := c.listRequest()
+	if err != nil {
+		return err
+	}
+	if obj, handled, err := c.virtualList(ctx); handled {
+		if err != nil {
+			return err
+		}
+		respondAs(c.w, http.StatusOK, c.f, obj, c.endpoint.listKind())
+		return nil
+	}
+	p, err := c.list(ctx, req)
+	if err != nil {
+		return err
+	}
+	body, err := c.endpoint.encodePage(p, c.f)
+	if err != nil {
+		return err
+	}
+	c.respond(http.StatusOK, body)
+	return nil
+}
+
+func (c *call) serveWatch(ctx context.Context) error {
+	req, err := c.listRequest()
+	if err != nil {
+		return err
+	}
+	w, err := c.openWatch(ctx, req)
+	if err != nil {
+		return err
+	}
+	if cw, ok := c.w.(*codeWriter); ok {
+		w.begun = cw.seats.Done
+	}
+	if wsstream.IsWebSocketRequest(c.r) {
+		c.server.serveWatchMessages(ctx, c.w, c.r, c.f, w)
+		return nil
+	}
+	c.server.serveWatch(ctx, c.w, c.f, w)
+	return nil
+}
