@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -17,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
@@ -121,7 +119,7 @@ func (s *Server) webhookClient(config *apiextensionsv1.WebhookClientConfig) (*ht
 		secure.ServerName = service.Name + "." + service.Namespace + ".svc"
 		transport.Proxy = nil
 		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			address, err := s.serviceAddress(ctx, service.Namespace, service.Name, port)
+			address, err := s.routes.Resolve(ctx, service.Namespace, service.Name, port)
 			if err != nil {
 				return nil, err
 			}
@@ -129,35 +127,4 @@ func (s *Server) webhookClient(config *apiextensionsv1.WebhookClientConfig) (*ht
 		}
 	}
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
-}
-
-// serviceAddress is one of the ready endpoints of a Service's port.
-func (s *Server) serviceAddress(ctx context.Context, namespace, name string, port int32) (string, error) {
-	services, ok := s.endpoints.hub("", "services")
-	if !ok {
-		return "", errNoSuchPath
-	}
-	entry, err := s.internal(services, namespace, name).get(ctx, "")
-	if err != nil {
-		return "", err
-	}
-	service, err := objectOf[*corev1.Service](entry)
-	if err != nil {
-		return "", err
-	}
-	if service.Spec.Type == corev1.ServiceTypeExternalName {
-		return net.JoinHostPort(service.Spec.ExternalName, strconv.Itoa(int(port))), nil
-	}
-	portName, err := servicePort(service, strconv.Itoa(int(port)))
-	if err != nil {
-		return "", err
-	}
-	ready, err := s.readyEndpoints(ctx, service, portName)
-	if err != nil {
-		return "", err
-	}
-	if len(ready) == 0 {
-		return "", fmt.Errorf("no endpoints available for service %q", name)
-	}
-	return ready[rand.IntN(len(ready))].String(), nil
 }

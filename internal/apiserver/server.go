@@ -24,6 +24,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/flow"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/cache"
+	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
@@ -85,6 +86,7 @@ type Server struct {
 	// customDocs tells discovery and OpenAPI of custom kinds.
 	customDocs *customDocuments
 	remotes    *aggregation.Aggregator
+	routes     *client.Routes // to Services that convert custom resources
 	flow       *flow.Gate
 	metrics    *metrics
 	leases     leases
@@ -163,6 +165,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Audit != nil {
 		cfg.Audit.Count = s.metrics.auditEvents.Inc
 	}
+	s.routes = client.NewRoutes(s.ctx, s.own())
 	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Certificate: cfg.ProxyCertificate, Logger: cfg.Logger, Clock: cfg.Clock})
 	s.metrics.registry.MustRegister(append(s.remotes.Collectors(), objectCounts{s.endpoints})...)
 	if cfg.MaxRequests >= 0 {
