@@ -65,3 +65,8 @@ func respondError(w http.ResponseWriter, f format, err error) {
 	}
 	respond(w, int(status.Code), f, body)
 }
+
+// unnamed is an error that upstream has no reason for and answers as it comes.
+func unnamed(err error) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}}
+}

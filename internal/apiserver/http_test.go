@@ -347,6 +347,8 @@ func TestErrorsAreUpstreams(t *testing.T) {
 			message: `no kind "Pod" is registered for version "v1" in scheme "pkg/runtime/scheme.go:111"`},
 		{name: "deleting with half a body", method: "DELETE", path: maps + "/a", body: `[`, code: 400, reason: "BadRequest",
 			message: "couldn't get version/kind; json parse error: unexpected end of JSON input"},
+		{name: "a revision that is none", method: "PUT", path: maps + "/a", body: `{"metadata":{"name":"a","resourceVersion":"x"}}`, code: 500,
+			message: `strconv.ParseUint: parsing "x": invalid syntax`},
 		{name: "no name", method: "POST", path: maps, body: `{}`, code: 422, reason: "Invalid",
 			message: `ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required`},
 		{name: "an unknown field when strict", method: "POST", path: maps + "?fieldValidation=Strict", body: `{"metadata":{"name":"b"},"foo":1}`, code: 400, reason: "BadRequest",

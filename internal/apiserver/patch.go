@@ -213,8 +213,10 @@ func (op *operation) strategicPatch(old runtime.Object, p patchRequest) (runtime
 		errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList),
 		errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat):
 		return nil, apierrors.NewBadRequest(err.Error())
-	case err != nil:
+	case errors.Is(err, mergepatch.ErrNoListOfLists):
 		return nil, unprocessable(err)
+	case err != nil:
+		return nil, unnamed(err)
 	}
 	delete(merged, "apiVersion")
 	delete(merged, "kind")

@@ -258,6 +258,9 @@ func (op *operation) checkVersion(meta, old metav1.Object) error {
 		return apierrors.NewInvalid(kind, op.name, field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
 	case rv != old.GetResourceVersion():
+		if _, err := strconv.ParseUint(rv, 10, 64); err != nil {
+			return unnamed(err)
+		}
 		return apierrors.NewConflict(op.endpoint.resource, op.name, errModified)
 	}
 	return nil

@@ -40,10 +40,7 @@ func columns(specs ...string) []metav1.TableColumnDefinition {
 		}
 		switch c.Name {
 		case "Name":
-			c.Description = metaDocs["name"]
-			if c.Priority == 0 {
-				c.Format = "name"
-			}
+			c.Format, c.Description = "name", metaDocs["name"]
 		case "Age", "Created At":
 			c.Description = metaDocs["creationTimestamp"]
 		}

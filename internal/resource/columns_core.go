@@ -67,6 +67,17 @@ var nodeColumns = columns("Name", "Status=The status of the node", "Roles=The ro
 	"+Internal-IP@status.addresses", "+External-IP@status.addresses", "+OS-Image@status.nodeInfo.osImage", "+Kernel-Version@status.nodeInfo.kernelVersion",
 	"+Container-Runtime@status.nodeInfo.containerRuntimeVersion")
 
+// kernel is the kernel's version and what it runs on.
+func kernel(info *corev1.NodeSystemInfo) string {
+	switch {
+	case info.KernelVersion == "":
+		return unknown
+	case info.Architecture == "":
+		return info.KernelVersion
+	}
+	return info.KernelVersion + " (" + info.Architecture + ")"
+}
+
 func nodeRow(n *corev1.Node, now metav1.Time) []any {
 	status := "Unknown"
 	for _, c := range n.Status.Conditions {
@@ -97,7 +108,7 @@ func nodeRow(n *corev1.Node, now metav1.Time) []any {
 	info := &n.Status.NodeInfo
 	return []any{
 		n.Name, status, orNone(strings.Join(nodeRoles(n), ",")), ageOf(n, now), info.KubeletVersion,
-		address(corev1.NodeInternalIP), address(corev1.NodeExternalIP), known(info.OSImage), known(info.KernelVersion), known(info.ContainerRuntimeVersion),
+		address(corev1.NodeInternalIP), address(corev1.NodeExternalIP), known(info.OSImage), kernel(info), known(info.ContainerRuntimeVersion),
 	}
 }
 

@@ -141,13 +141,6 @@ func jobStatus(j *batchv1.Job) string {
 var cronJobColumns = columns("Name", "Schedule@spec.schedule", "Timezone@spec.timeZone", "Suspend:boolean@spec.suspend", "Active:integer@status.active", "Last Schedule@status.lastScheduleTime", "Age",
 	"+Containers=Names of each container in the template.", "+Images=Images referenced by each container in the template.", "+Selector@spec.jobTemplate.spec.selector")
 
-func timeZone(c *batchv1.CronJob) string {
-	if c.Spec.TimeZone == nil {
-		return none
-	}
-	return *c.Spec.TimeZone
-}
-
 func cronJobRow(c *batchv1.CronJob, now metav1.Time) []any {
 	last := none
 	if t := c.Status.LastScheduleTime; t != nil {
@@ -155,8 +148,8 @@ func cronJobRow(c *batchv1.CronJob, now metav1.Time) []any {
 	}
 	job := &c.Spec.JobTemplate.Spec
 	return []any{
-		c.Name, c.Spec.Schedule, timeZone(c), title(deref(c.Spec.Suspend)), int64(len(c.Status.Active)), last, ageOf(c, now),
-		containerNames(&job.Template.Spec), containerImages(&job.Template.Spec), selectorText(job.Selector),
+		c.Name, c.Spec.Schedule, orNone(deref(c.Spec.TimeZone)), title(deref(c.Spec.Suspend)), int64(len(c.Status.Active)), last, ageOf(c, now),
+		containerNames(&job.Template.Spec), containerImages(&job.Template.Spec), orNone(selectorText(job.Selector)),
 	}
 }
 

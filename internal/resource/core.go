@@ -164,6 +164,11 @@ func limitRangeStrategy() *Strategy {
 	s := plain(true)
 	s.AllowCreateOnUpdate = true
 	s.Default = on(defaultLimitRange)
+	s.PrepareCreate = on(func(l *corev1.LimitRange) {
+		if l.Name == "" && l.GenerateName == "" {
+			l.Name = string(l.UID) // the one kind that needs no name
+		}
+	})
 	s.ValidateCreate = checks(validateLimitRange)
 	s.ValidateUpdate = checksBoth(func(l, _ *corev1.LimitRange) field.ErrorList { return validateLimitRange(l) })
 	return s

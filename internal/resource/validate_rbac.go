@@ -3,6 +3,7 @@ package resource
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -20,7 +21,11 @@ func validateClusterRole(r *rbacv1.ClusterRole) field.ErrorList {
 			errs = append(errs, field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
 		}
 		for i := range a.ClusterRoleSelectors {
-			errs = append(errs, validateSelector(&a.ClusterRoleSelectors[i], at.Index(i))...)
+			wrong := validateSelector(&a.ClusterRoleSelectors[i], at.Index(i))
+			errs = append(errs, wrong...)
+			if _, err := metav1.LabelSelectorAsSelector(&a.ClusterRoleSelectors[i]); err != nil {
+				errs = append(errs, field.Invalid(at.Index(i), nil, "invalid label selector."))
+			}
 		}
 	}
 	return errs
