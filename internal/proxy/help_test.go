@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"os"
 	"reflect"
 	"testing"
 
@@ -10,8 +9,6 @@ import (
 
 	"github.com/knarr-project/knarr/internal/network/nft"
 )
-
-func writeFile(path, text string) error { return os.WriteFile(path, []byte(text), 0) }
 
 func deleteTable() error {
 	c, err := nftables.New()
