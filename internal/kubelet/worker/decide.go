@@ -74,6 +74,9 @@ type kill struct {
 	grace *int64
 }
 
+// killChanged is the reason of a kill whose container is to run again as the spec says now.
+const killChanged = "Changed"
+
 // plan is what is to be done next.
 type plan struct {
 	sandbox  bool // make a new one
@@ -269,7 +272,7 @@ func (s *state) main(p *plan, c *corev1.Container, sandboxID string) {
 // condemned plans the end of a running container that its probes or a change of its spec condemn.
 func (s *state) condemned(p *plan, c *corev1.Container, l *pleg.Container) bool {
 	if hash := l.Annotations[spec.AnnotationHash]; hash != "" && hash != spec.Hash(c) {
-		p.kill = append(p.kill, kill{container: l, reason: "Changed", message: fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)})
+		p.kill = append(p.kill, kill{container: l, reason: killChanged, message: fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)})
 		return true
 	}
 	switch kind := s.failed(l.Id); kind {

@@ -26,9 +26,13 @@ const (
 // publishDelay is how long a change that will be followed by another one at once may wait for it.
 const publishDelay = 150 * time.Millisecond
 
+// replaceDelay is the same for a container that is replaced because its definition changed: readers see one container, then
+// the other, unless the new one takes longer than that to run.
+const replaceDelay = time.Second
+
 // publish makes the pod's status and hands it to the status manager when it has changed. Of the states that a pod only passes
-// through on its way (its sandbox is up, its container made), those that last shorter than publishDelay are not worth a write. It
-// says when to publish what was held back; zero is nothing.
+// through on its way (its sandbox is up, its container made), those that last a moment are not worth a write. It says when to
+// publish what was held back; zero is nothing.
 func (w *Worker) publish() (again time.Time) {
 	s := w.generate()
 	if equality.Semantic.DeepEqual(&s, &w.old) {
@@ -36,12 +40,12 @@ func (w *Worker) publish() (again time.Time) {
 		w.see()
 		return time.Time{}
 	}
-	if w.passing(&s) {
+	if delay := w.passing(&s); delay > 0 {
 		now := w.Now()
 		if w.unpublished.IsZero() {
 			w.unpublished = now
 		}
-		if at := w.unpublished.Add(publishDelay); now.Before(at) {
+		if at := w.unpublished.Add(delay); now.Before(at) {
 			w.see()
 			return at
 		}
@@ -55,16 +59,39 @@ func (w *Worker) publish() (again time.Time) {
 	return time.Time{}
 }
 
-// passing says whether the status is one of those that the pod is about to leave.
-func (w *Worker) passing(s *corev1.PodStatus) bool {
+// passing says how long the status may wait, because it is one of those that the pod is about to leave; zero is not at all.
+func (w *Worker) passing(s *corev1.PodStatus) time.Duration {
 	if len(w.old.ContainerStatuses) == 0 || s.Phase != w.old.Phase {
-		return false
+		return 0
 	}
 	starting := w.anyTask("container:") || w.tasks["sandbox"] != nil || w.anyTask("image:")
-	if starting && s.Phase == corev1.PodPending {
-		return reasons(s) == reasons(&w.old)
+	switch {
+	case starting && s.Phase == corev1.PodPending:
+		if reasons(s) == reasons(&w.old) {
+			return publishDelay
+		}
+	case w.stage == Syncing && w.replacing():
+		return replaceDelay
+	case w.stage == Terminating && !w.observed.AnyRunning():
+		return publishDelay
 	}
-	return w.stage == Terminating && !w.observed.AnyRunning()
+	return 0
+}
+
+// replacing says whether a container that was stopped for its changed definition has ended and its successor does not run yet.
+func (w *Worker) replacing() bool {
+	found := false
+	for name, id := range w.replaced {
+		latest := w.observed.Latest(name)
+		_, troubled := w.problems[name]
+		switch {
+		case latest == nil || troubled || latest.Id != id && latest.Running():
+			delete(w.replaced, name)
+		case !latest.Running():
+			found = true
+		}
+	}
+	return found
 }
 
 // reasons are what containers wait for.

@@ -33,6 +33,9 @@ func (w *Worker) sync(ctx context.Context) time.Time {
 	}
 	w.deadline(p)
 	for _, k := range p.kill {
+		if k.reason == killChanged {
+			w.replaced[k.container.Name()] = k.container.Id
+		}
 		w.stop(ctx, k.container, k.message, k.grace, w.ownGrace(k.grace), nil)
 	}
 	ready := w.prepare(ctx, p)

@@ -80,6 +80,7 @@ type Worker struct {
 	problems      map[string]problem
 	podProblem    map[string]problem // of "prepare", "sandbox", ... : when to try again
 	hidden        map[string]bool
+	replaced      map[string]string // containers stopped because their definition changed: name → id
 	lastWords     map[string]string
 	resources     map[string]*corev1.ResourceRequirements
 	resize        resizeState
@@ -113,7 +114,7 @@ func New(d *Deps, pod *corev1.Pod, observed *pleg.Observed) *Worker {
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 		pod: pod, static: status.IsStatic(pod), old: *pod.Status.DeepCopy(), observed: observed, tasks: map[string]*task{},
 		images: map[string]*images.Image{}, volumeImages: map[string]*runtimeapi.ImageSpec{}, crashes: map[string]crash{},
-		problems: map[string]problem{}, podProblem: map[string]problem{}, hidden: map[string]bool{}, lastWords: map[string]string{},
+		problems: map[string]problem{}, podProblem: map[string]problem{}, hidden: map[string]bool{}, replaced: map[string]string{}, lastWords: map[string]string{},
 		resources: map[string]*corev1.ResourceRequirements{}, startTime: metav1.NewTime(d.Now()).Rfc3339Copy(), plan: &plan{},
 	}
 	if pod.Status.StartTime != nil {
