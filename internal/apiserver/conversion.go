@@ -56,9 +56,12 @@ func (c *converter) call(ctx context.Context, config *apiextensionsv1.WebhookCli
 		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxConverted))
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxConverted+1))
 	if err != nil {
 		return nil, err
+	}
+	if len(body) > maxConverted {
+		return nil, fmt.Errorf("the answer is larger than %d bytes", maxConverted)
 	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
 		return nil, fmt.Errorf("the server responded with %d: %s", response.StatusCode, strings.TrimSpace(string(body[:min(len(body), 256)])))

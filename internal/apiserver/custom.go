@@ -3,7 +3,6 @@ package apiserver
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -213,7 +212,7 @@ func customSchema(kind *api.Kind) cache.Schema {
 func (c *customKinds) followDefinitions(ctx context.Context, changed func(name string)) {
 	for ctx.Err() == nil {
 		if err := c.follow(ctx, changed); err != nil && ctx.Err() == nil {
-			slog.Debug("the custom resource definitions are followed again", "err", err)
+			c.server.log.Debug("the custom resource definitions are followed again", "err", err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Second):

@@ -41,22 +41,24 @@ var (
 func (d *customDocuments) Revision() uint64 {
 	var newest int64
 	count := 0
-	d.each(func(e *cache.Entry) { newest, count = max(newest, e.Revision), count+1 })
+	known := d.each(func(e *cache.Entry) { newest, count = max(newest, e.Revision), count+1 })
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if newest != d.newest || count != d.count {
+	if known && (newest != d.newest || count != d.count) {
 		d.newest, d.count = newest, count
 		d.revision++
 	}
 	return d.revision
 }
 
-func (d *customDocuments) each(fn func(*cache.Entry)) {
+// each visits all definitions; false when they can not be read. What was known stays known until they can.
+func (d *customDocuments) each(fn func(*cache.Entry)) bool {
 	reader, err := d.kinds.definitions(d.kinds.server.ctx)
 	if err != nil {
-		return // the store is away: what was known stays known until it is back
+		return false
 	}
 	reader.Snapshot().Ascend("", "", func(e *cache.Entry) bool { fn(e); return true })
+	return true
 }
 
 // established are (outlines of) all definitions that are served, with their entries.

@@ -80,13 +80,12 @@ func (op *operation) admit(ctx context.Context, a *admission.Attributes) error {
 
 // mutate runs the mutating plugins. What they leave of managedFields must still be readable.
 func (op *operation) mutate(ctx context.Context, a *admission.Attributes) error {
+	a.Annotate = audit.From(ctx).Annotate
 	if a.Object == nil || op.fieldManager == "" {
-		a.Annotate = audit.From(ctx).Annotate
 		return op.forbidden(op.server.admission().Admit(ctx, a))
 	}
 	acc, err := meta.Accessor(a.Object)
 	if err != nil {
-		a.Annotate = audit.From(ctx).Annotate
 		return op.forbidden(op.server.admission().Admit(ctx, a)) // options of a connection have none
 	}
 	before := acc.GetManagedFields()
@@ -249,5 +248,8 @@ func (s *Server) stale(ctx context.Context, key string) bool {
 		return false
 	}
 	stale, err := sealed.Stale(ctx, key)
+	if err != nil {
+		s.log.Warn("whether an object is encrypted as it should be is not known; it stays as it is", "key", key, "err", err)
+	}
 	return stale && err == nil
 }

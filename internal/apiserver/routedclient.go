@@ -45,7 +45,12 @@ type extensionTransport struct {
 	user   auth.User
 }
 
-func (t extensionTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t extensionTransport) RoundTrip(req *http.Request) (resp *http.Response, err error) {
+	defer func() {
+		if err != nil && req.Body != nil {
+			_ = req.Body.Close() // as whoever hands over a request may expect
+		}
+	}()
 	remote, ok := t.server.remotes.Find(req.URL.Path)
 	if !ok {
 		return nil, errNoSuchPath

@@ -6,7 +6,7 @@ import (
 )
 
 // sharedLists lets those who list all objects at the same revision at about the same time (a thousand clients after a restart)
-// share one body. Bodies are kept weakly: only as long as somebody is sending one, or until the garbage collector comes by.
+// share one body. Bodies are kept weakly: until the garbage collector comes by.
 // The zero value is ready.
 type sharedLists struct {
 	mu    sync.Mutex

@@ -45,7 +45,7 @@ func (r *Routes) Resolve(ctx context.Context, namespace, name string, port int32
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
 		return net.JoinHostPort(service.Spec.ExternalName, strconv.Itoa(int(port))), nil
 	}
-	portName, ok := portNamed(service, port)
+	portName, ok := PortName(service, port)
 	if !ok {
 		return "", fmt.Errorf("no service port %d found for service %q", port, name)
 	}
@@ -53,17 +53,15 @@ func (r *Routes) Resolve(ctx context.Context, namespace, name string, port int32
 	if err != nil {
 		return "", err
 	}
-	var ready []string
-	for _, slice := range slices.ByIndex(sliceByService, namespace+"/"+name) {
-		ready = append(ready, readyAddresses(slice, portName)...)
-	}
+	ready := ReadyAddresses(slices.ByIndex(sliceByService, namespace+"/"+name), portName)
 	if len(ready) == 0 {
 		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
 	}
 	return ready[rand.IntN(len(ready))], nil
 }
 
-func portNamed(service *corev1.Service, port int32) (name string, ok bool) {
+// PortName is the name of a Service's port by its number.
+func PortName(service *corev1.Service, port int32) (name string, ok bool) {
 	for i := range service.Spec.Ports {
 		if service.Spec.Ports[i].Port == port {
 			return service.Spec.Ports[i].Name, true
@@ -72,18 +70,21 @@ func portNamed(service *corev1.Service, port int32) (name string, ok bool) {
 	return "", false
 }
 
-func readyAddresses(slice *discoveryv1.EndpointSlice, portName string) (out []string) {
-	for _, p := range slice.Ports {
-		name := ""
-		if p.Name != nil {
-			name = *p.Name
-		}
-		if p.Port == nil || name != portName {
-			continue
-		}
-		for _, e := range slice.Endpoints {
-			if (e.Conditions.Ready == nil || *e.Conditions.Ready) && len(e.Addresses) > 0 {
-				out = append(out, net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*p.Port))))
+// ReadyAddresses are HOST:PORT of the ready endpoints behind a named port of a Service, whose slices these are.
+func ReadyAddresses(slices []*discoveryv1.EndpointSlice, portName string) (out []string) {
+	for _, slice := range slices {
+		for _, p := range slice.Ports {
+			name := ""
+			if p.Name != nil {
+				name = *p.Name
+			}
+			if p.Port == nil || name != portName {
+				continue
+			}
+			for _, e := range slice.Endpoints {
+				if (e.Conditions.Ready == nil || *e.Conditions.Ready) && len(e.Addresses) > 0 {
+					out = append(out, net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*p.Port))))
+				}
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"errors"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -95,7 +96,7 @@ func (c *policyChecker) declare(v *admissionregistrationv1.Variable, at *field.P
 	}
 	program, err := c.fresh.Declare(v.Name, v.Expression)
 	stored, storedErr := c.stored.Declare(v.Name, v.Expression)
-	if err != nil || storedErr != nil {
+	if err := errors.Join(err, storedErr); err != nil {
 		return append(errs, field.InternalError(at, err))
 	}
 	if c.known[v.Expression] {

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -243,7 +244,7 @@ func (r deviceRequest) validate(at *field.Path) field.ErrorList {
 		errs = append(errs, validateDeviceToleration(&r.tolerations[i], at.Child("tolerations").Index(i))...)
 	}
 	if r.capacity != nil {
-		for name := range r.capacity.Requests {
+		for _, name := range slices.Sorted(maps.Keys(r.capacity.Requests)) {
 			errs = append(errs, validateDeviceName(string(name), at.Child("capacity", "requests").Key(string(name)))...)
 		}
 	}

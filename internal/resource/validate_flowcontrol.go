@@ -44,24 +44,27 @@ func validateFlowSchema(s *flowcontrolv1.FlowSchema) field.ErrorList {
 	for i := range s.Spec.Rules {
 		errs = append(errs, validateFlowRule(&s.Spec.Rules[i], at.Child("rules").Index(i))...)
 	}
-	return append(errs, validateFlowConditions(s.Status.Conditions)...)
+	return append(errs, validateConditionTypes(s.Status.Conditions,
+		func(c *flowcontrolv1.FlowSchemaCondition) flowcontrolv1.FlowSchemaConditionType { return c.Type })...)
 }
 
 func validateFlowSchemaUpdate(s, _ *flowcontrolv1.FlowSchema) field.ErrorList {
 	return validateFlowSchema(s)
 }
 
-func validateFlowConditions(conditions []flowcontrolv1.FlowSchemaCondition) field.ErrorList {
+// validateConditionTypes: each condition has a type, and none stands twice.
+func validateConditionTypes[C any, T ~string](conditions []C, typeOf func(*C) T) field.ErrorList {
 	var errs field.ErrorList
 	at := field.NewPath("status", "conditions")
-	seen := map[flowcontrolv1.FlowSchemaConditionType]bool{}
-	for i, c := range conditions {
-		if seen[c.Type] {
-			errs = append(errs, field.Duplicate(at.Index(i).Child("type"), c.Type))
+	seen := map[T]bool{}
+	for i := range conditions {
+		kind, at := typeOf(&conditions[i]), at.Index(i).Child("type")
+		if seen[kind] {
+			errs = append(errs, field.Duplicate(at, kind))
 		}
-		seen[c.Type] = true
-		if c.Type == "" {
-			errs = append(errs, field.Required(at.Index(i).Child("type"), ""))
+		seen[kind] = true
+		if kind == "" {
+			errs = append(errs, field.Required(at, ""))
 		}
 	}
 	return errs
@@ -253,27 +256,14 @@ func validatePriorityLevel(p *flowcontrolv1.PriorityLevelConfiguration) field.Er
 		errs = append(errs, field.NotSupported(at.Child("type"), p.Spec.Type, []flowcontrolv1.PriorityLevelEnablement{
 			flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited}))
 	}
-	return append(errs, validateLevelConditions(p.Status.Conditions)...)
+	return append(errs, validateConditionTypes(p.Status.Conditions,
+		func(c *flowcontrolv1.PriorityLevelConfigurationCondition) flowcontrolv1.PriorityLevelConfigurationConditionType {
+			return c.Type
+		})...)
 }
 
 func validatePriorityLevelUpdate(p, _ *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 	return validatePriorityLevel(p)
-}
-
-func validateLevelConditions(conditions []flowcontrolv1.PriorityLevelConfigurationCondition) field.ErrorList {
-	var errs field.ErrorList
-	at := field.NewPath("status", "conditions")
-	seen := map[flowcontrolv1.PriorityLevelConfigurationConditionType]bool{}
-	for i, c := range conditions {
-		if seen[c.Type] {
-			errs = append(errs, field.Duplicate(at.Index(i).Child("type"), c.Type))
-		}
-		seen[c.Type] = true
-		if c.Type == "" {
-			errs = append(errs, field.Required(at.Index(i).Child("type"), ""))
-		}
-	}
-	return errs
 }
 
 func validateShares(shares, lendable *int32, at *field.Path) field.ErrorList {

@@ -5,7 +5,7 @@ package runc
 import (
 	"os"
 
-	//nolint:revive // device rules of cgroups register themselves
+	// Device rules of cgroups and the C code that enters namespaces register themselves.
 	_ "github.com/opencontainers/cgroups/devices"
 	"github.com/opencontainers/runc/libcontainer"
 	_ "github.com/opencontainers/runc/libcontainer/nsenter"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -56,7 +57,7 @@ func NewMutating(ctx context.Context, config Config) *Mutating {
 		return &mutatingRule{
 			rule:     newRule(m.Name, m.Spec.ParamKind, m.Spec.MatchConstraints, m.Spec.MatchConditions, m.Spec.FailurePolicy),
 			again:    m.Spec.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy,
-			compiled: onceCompiled(func() (*mutations, error) { return compileMutations(&m.Spec) }),
+			compiled: sync.OnceValues(func() (*mutations, error) { return compileMutations(&m.Spec) }),
 		}
 	}
 	s.kinds = func(r *mutatingRule) *admissionregistrationv1.ParamKind { return r.paramKind }

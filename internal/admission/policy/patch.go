@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"sync"
 
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
@@ -24,8 +23,6 @@ import (
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/admission/cel"
 )
-
-func onceCompiled[T any](f func() (T, error)) func() (T, error) { return sync.OnceValues(f) }
 
 // change makes the object that a mutation asks for; nil when it asks for nothing.
 func (s *step) change(value ref.Val, v *admission.Versioned, served admission.Served) (runtime.Object, error) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	celtypes "github.com/google/cel-go/common/types"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -48,7 +49,7 @@ func NewValidating(ctx context.Context, config Config) *Validating {
 	s.prepare = func(v *admissionregistrationv1.ValidatingAdmissionPolicy) *validatingRule {
 		return &validatingRule{
 			rule:     newRule(v.Name, v.Spec.ParamKind, v.Spec.MatchConstraints, v.Spec.MatchConditions, v.Spec.FailurePolicy),
-			compiled: onceCompiled(func() (*validations, error) { return compileValidations(&v.Spec) }),
+			compiled: sync.OnceValues(func() (*validations, error) { return compileValidations(&v.Spec) }),
 		}
 	}
 	s.kinds = func(r *validatingRule) *admissionregistrationv1.ParamKind { return r.paramKind }

@@ -159,12 +159,12 @@ func (s *shown) in(form admission.Form) (*encoded, error) {
 
 // encode makes the JSON of the objects.
 func (e *encoded) encode() (err error) {
-	if e.object == nil {
+	if e.object == nil && e.Object != nil {
 		if e.object, err = encodeObject(e.Object); err != nil {
 			return err
 		}
 	}
-	if e.oldObject == nil {
+	if e.oldObject == nil && e.OldObject != nil {
 		e.oldObject, err = encodeObject(e.OldObject)
 	}
 	return err

@@ -39,14 +39,14 @@ func judgeService(ref *apiregistrationv1.ServiceReference, service *corev1.Servi
 	if service.Spec.Type != corev1.ServiceTypeClusterIP && service.Spec.Type != "" {
 		return passed // where its endpoints are is its own affair
 	}
-	name, ok := portName(service, *ref.Port)
+	name, ok := client.PortName(service, *ref.Port)
 	if !ok {
 		return unavailable("ServicePortError", "service/%s in %q is not listening on port %d", ref.Name, ref.Namespace, *ref.Port)
 	}
 	if len(slices) == 0 {
 		return unavailable("EndpointsNotFound", "cannot find endpointslices for service/%s in %q", ref.Name, ref.Namespace)
 	}
-	if len(readyAddresses(service, *ref.Port, slices)) == 0 {
+	if len(client.ReadyAddresses(slices, name)) == 0 {
 		return unavailable("MissingEndpoints", "endpointslices for service/%s in %q have no addresses with port name %q", ref.Name, ref.Namespace, name)
 	}
 	return passed
@@ -134,7 +134,9 @@ func (r *Remote) ask(ctx context.Context, url, accept string) (*http.Response, e
 	}
 	req.Header.Set("Accept", accept)
 	setUser(req, auth.User{Name: "system:kube-aggregator", Groups: []string{auth.GroupMasters}})
-	return (&http.Client{Transport: r.plain}).Do(req)
+	// Who is asked answers itself: the user's name is for nobody that it points at.
+	ownAnswer := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return (&http.Client{Transport: r.plain, CheckRedirect: ownAnswer}).Do(req)
 }
 
 func (r *Remote) discover(ctx context.Context, url string) error {

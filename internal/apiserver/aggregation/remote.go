@@ -25,6 +25,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/client"
 )
 
 // Remote is an APIService that names a Service. It is replaced when its spec changes.
@@ -201,7 +202,10 @@ func (r *Remote) dial(ctx context.Context, network, address string) (net.Conn, e
 	}
 	var errs []error
 	if service != nil && service.Spec.Type != corev1.ServiceTypeExternalName {
-		targets := readyAddresses(service, *r.spec.Service.Port, slices)
+		var targets []string
+		if name, ok := client.PortName(service, *r.spec.Service.Port); ok {
+			targets = client.ReadyAddresses(slices, name)
+		}
 		rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
 		for _, target := range targets[:min(attempts, len(targets))] {
 			conn, err := dialer.DialContext(ctx, network, target)
@@ -219,35 +223,4 @@ func (r *Remote) dial(ctx context.Context, network, address string) (net.Conn, e
 		return nil, errs[0] // the endpoints' own answer says more
 	}
 	return conn, err
-}
-
-// portName is the name of a Service's port by its number.
-func portName(service *corev1.Service, port int32) (string, bool) {
-	for i := range service.Spec.Ports {
-		if service.Spec.Ports[i].Port == port {
-			return service.Spec.Ports[i].Name, true
-		}
-	}
-	return "", false
-}
-
-// readyAddresses are the endpoints behind a port of a Service that are ready.
-func readyAddresses(service *corev1.Service, port int32, slices []*discoveryv1.EndpointSlice) (targets []string) {
-	name, ok := portName(service, port)
-	if !ok {
-		return nil
-	}
-	for _, slice := range slices {
-		for _, p := range slice.Ports {
-			if p.Port == nil || (p.Name == nil && name != "") || (p.Name != nil && *p.Name != name) {
-				continue
-			}
-			for _, e := range slice.Endpoints {
-				if len(e.Addresses) > 0 && (e.Conditions.Ready == nil || *e.Conditions.Ready) {
-					targets = append(targets, net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*p.Port))))
-				}
-			}
-		}
-	}
-	return targets
 }

@@ -125,7 +125,7 @@ func TestAFileHasOneLineAnEvent(t *testing.T) {
 	rec.Annotate("a", "1")
 	rec.Annotate("a", "2")
 	rec.Request([]byte(`{"metadata":{"managedFields":[{}],"name":"ours"}}`))
-	rec.Response([]byte(`{"items":[{"metadata":{"managedFields":[{}]}}]}`))
+	rec.Response([]byte(`{"items":[{"metadata":{"managedFields":[{}],"generation":9007199254740993}}]}`))
 	rec.Stage(auditv1.StageResponseComplete, 200)
 	rec.Stage(auditv1.StagePanic, 500)
 	log.Close()
@@ -135,7 +135,7 @@ func TestAFileHasOneLineAnEvent(t *testing.T) {
 	}
 	for _, want := range []string{`{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"RequestResponse","auditID":"id","stage":"ResponseComplete"`,
 		`"requestURI":"/api/v1/namespaces/default/configmaps/ours?x=1"`, `"sourceIPs":["10.0.0.1","192.0.2.1"]`, `"responseStatus":{"metadata":{},"code":200}`,
-		`"requestObject":{"metadata":{"name":"ours"}}`, `"responseObject":{"items":[{"metadata":{}}]}`, `"annotations":{"a":"1"}`,
+		`"requestObject":{"metadata":{"name":"ours"}}`, `"responseObject":{"items":[{"metadata":{"generation":9007199254740993}}]}`, `"annotations":{"a":"1"}`,
 		`"objectRef":{"resource":"configmaps","namespace":"default","name":"ours","apiVersion":"v1"}`} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("lacks %s: %s", want, data)

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -228,7 +229,9 @@ func (rec *Record) unknown(object []byte) *runtime.Unknown {
 // withoutManagedFields leaves metadata.managedFields out of an object, or of each of a list.
 func withoutManagedFields(object []byte) []byte {
 	var fields map[string]any
-	if json.Unmarshal(object, &fields) != nil {
+	numbers := json.NewDecoder(bytes.NewReader(object))
+	numbers.UseNumber() // or large ones come out rounded
+	if numbers.Decode(&fields) != nil {
 		return object
 	}
 	strip := func(of any) {

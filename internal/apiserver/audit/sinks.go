@@ -25,7 +25,8 @@ import (
 // File says how the audit log on disk is kept.
 type File struct {
 	Path string // "-" is the standard output
-	// MaxAge in days, MaxBackups, MaxSize in megabytes: when the file is put aside and how long that is kept. 0 is without limit.
+	// MaxAge in days, MaxBackups, MaxSize in megabytes: when the file is put aside and how long that is kept. 0 is without limit, but 100
+	// for MaxSize.
 	MaxAge, MaxBackups, MaxSize int
 	Compress                    bool
 	Format                      string // "json" or "legacy"
@@ -57,12 +58,12 @@ func OpenFile(f File) (Sink, error) {
 }
 
 func (f *file) Put(event *auditv1.Event) error {
-	line, err := json.Marshal(event)
-	if err != nil {
-		return err
-	}
+	var line []byte
+	var err error
 	if f.legacy {
 		line = []byte(legacyLine(event))
+	} else if line, err = json.Marshal(event); err != nil {
+		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -192,6 +192,9 @@ func (s *Store) Stale(ctx context.Context, key string) (bool, error) {
 		return false, err
 	}
 	_, stale, err := r.TransformFromStorage(ctx, kv.Value, value.DefaultContext(key))
+	if errors.Is(err, errNoProvider) && !encrypted(kv.Value) {
+		return true, nil // from the time before encryption, which no provider speaks of any more
+	}
 	return stale, err
 }
 

@@ -3,6 +3,7 @@ package flow
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -77,6 +78,14 @@ func TestAHandHasDifferentQueues(t *testing.T) {
 			seen[card] = true
 		}
 	})
+}
+
+func TestEveryHandThatTheAPIAllowsCanBeDealt(t *testing.T) {
+	for size := 1; size <= 64; size++ { // the fewest queues make the largest hands
+		if bits := math.Ceil(math.Log2(float64(size)) * float64(size)); bits <= 60 && size > maxHand {
+			t.Errorf("a hand of %d takes %v bits of the hash, and is too large", size, bits)
+		}
+	}
 }
 
 func TestAFloodDoesNotKeepOthersWaiting(t *testing.T) {

@@ -141,8 +141,9 @@ func (l *level) choose(hash uint64) int {
 	return best
 }
 
-// maxHand bounds the hand: the API allows only such sizes as the hash has bits for.
-const maxHand = 10
+// maxHand is the largest hand that the API allows: it must fit into 60 bits of the hash, ceil(log2(queues) × hand), with at
+// least as many queues.
+const maxHand = 15
 
 // deal gives size different numbers below n, each hand as likely as the others.
 func deal(hash uint64, n, size int) (hand [maxHand]int) {

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -156,8 +158,8 @@ func labelSelector(raw string) *authorizationv1.LabelSelectorAttributes {
 		return nil
 	}
 	out := &authorizationv1.LabelSelectorAttributes{Requirements: selector.MatchExpressions}
-	for k, v := range selector.MatchLabels {
-		out.Requirements = append(out.Requirements, metav1.LabelSelectorRequirement{Key: k, Operator: metav1.LabelSelectorOpIn, Values: []string{v}})
+	for _, k := range slices.Sorted(maps.Keys(selector.MatchLabels)) { // in one order: the request is the key of what is remembered
+		out.Requirements = append(out.Requirements, metav1.LabelSelectorRequirement{Key: k, Operator: metav1.LabelSelectorOpIn, Values: []string{selector.MatchLabels[k]}})
 	}
 	return out
 }

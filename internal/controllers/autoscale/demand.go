@@ -88,7 +88,7 @@ func stillStarting(p *corev1.Pod, s sample, now time.Time) bool {
 	return ready.Status == corev1.ConditionFalse && p.Status.StartTime.Add(initialReadiness).After(ready.LastTransitionTime.Time)
 }
 
-// measure gives the ratio of what a crowd uses to what it should, and both averages.
+// measure gives the ratio of what a crowd uses to what it should.
 type measure func(map[string]sample) (ratio float64, err error)
 
 // replicasFor is how many pods bring the ratio to one. What is not known is taken to speak against a change: pods without a

@@ -57,8 +57,7 @@ func runTypeChecking(ctx context.Context, env controller.Env) error {
 			return controller.Result{}, err
 		},
 	}
-	loop.Run(ctx)
-	return nil
+	return loop.Run(ctx)
 }
 
 func typeWarnings(ctx context.Context, c client.Interface, p *admissionregistrationv1.ValidatingAdmissionPolicy) ([]admissionregistrationv1.ExpressionWarning, error) {

@@ -68,7 +68,7 @@ func runAttachDetach(ctx context.Context, env controller.Env) (err error) {
 		Name: "persistentvolume-attach-detach-controller",
 		Inputs: []controller.Input{
 			controller.On(c.nodes, func(e client.TypedEvent[*corev1.Node]) []controller.Key {
-				if e.Type == client.Modified && slices.Equal(e.Old.Status.VolumesInUse, e.Object.Status.VolumesInUse) && len(e.Old.Spec.Taints) == len(e.Object.Spec.Taints) {
+				if e.Type == client.Modified && slices.Equal(e.Old.Status.VolumesInUse, e.Object.Status.VolumesInUse) && slices.EqualFunc(e.Old.Spec.Taints, e.Object.Spec.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) }) {
 					return nil
 				}
 				return []controller.Key{{Name: e.Object.Name}}
@@ -81,13 +81,13 @@ func runAttachDetach(ctx context.Context, env controller.Env) (err error) {
 				return []controller.Key{{Name: e.Object.Spec.NodeName}}
 			}),
 			controller.On(c.claims, func(e client.TypedEvent[*corev1.PersistentVolumeClaim]) []controller.Key {
-				var keys []controller.Key
-				for _, p := range c.pods.ByIndex(byClaim, e.Object.Namespace+"/"+e.Object.Name) {
-					if p.Spec.NodeName != "" {
-						keys = append(keys, controller.Key{Name: p.Spec.NodeName})
-					}
+				return c.nodesUsing(e.Object.Namespace, e.Object.Name)
+			}),
+			controller.On(c.volumes, func(e client.TypedEvent[*corev1.PersistentVolume]) []controller.Key {
+				if claim := e.Object.Spec.ClaimRef; claim != nil {
+					return c.nodesUsing(claim.Namespace, claim.Name)
 				}
-				return keys
+				return nil
 			}),
 			controller.On(c.attachments, func(e client.TypedEvent[*storagev1.VolumeAttachment]) []controller.Key {
 				return []controller.Key{{Name: e.Object.Spec.NodeName}}
@@ -96,6 +96,17 @@ func runAttachDetach(ctx context.Context, env controller.Env) (err error) {
 		Reconcile: c.reconcile,
 	}
 	return loop.Run(ctx)
+}
+
+// nodesUsing are the nodes whose pods use a claim.
+func (c *attacher) nodesUsing(namespace, claim string) []controller.Key {
+	var keys []controller.Key
+	for _, p := range c.pods.ByIndex(byClaim, namespace+"/"+claim) {
+		if p.Spec.NodeName != "" {
+			keys = append(keys, controller.Key{Name: p.Spec.NodeName})
+		}
+	}
+	return keys
 }
 
 // wish is a volume that pods of a node use.

@@ -114,7 +114,8 @@ func Restore(opts RestoreOptions) error {
 	if exists && opts.KeepAs == "" {
 		return fmt.Errorf("restore: there is a store in %s", opts.DataDir)
 	}
-	// Made aside and renamed, so that neither an error nor a crash leaves half of it.
+	// Made aside and renamed, so that nothing leaves half of it. A crash between the two renames leaves none at all, and both under their
+	// other names.
 	aside := opts.DataDir + ".new"
 	if err := restore(opts, aside); err != nil {
 		return fmt.Errorf("restore %s: %w", opts.DataDir, errors.Join(err, os.RemoveAll(aside)))
@@ -125,6 +126,9 @@ func Restore(opts RestoreOptions) error {
 		}
 	}
 	if err := os.Rename(aside, opts.DataDir); err != nil {
+		if exists {
+			err = errors.Join(err, os.Rename(opts.KeepAs, opts.DataDir))
+		}
 		return fmt.Errorf("restore: %w", err)
 	}
 	return syncFolder(filepath.Dir(opts.DataDir))
