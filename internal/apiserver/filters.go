@@ -32,7 +32,12 @@ func (s *Server) newHandler() http.Handler {
 			s.refuse(w, r, info, id, err)
 			return
 		}
-		ctx, cancel := s.bound(s.record(w, r, info, id, user), info)
+		ctx, err := s.record(w, r, info, id, user)
+		if err != nil {
+			http.Error(w, fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err), http.StatusInternalServerError)
+			return
+		}
+		ctx, cancel := s.bound(ctx, info)
 		defer cancel()
 		if user, err = s.inTheNameOf(ctx, r, user); err != nil {
 			respondError(w, jsonFormat, err)
@@ -62,19 +67,21 @@ func (s *Server) route(mux *http.ServeMux, w http.ResponseWriter, r *http.Reques
 	mux.ServeHTTP(w, r)
 }
 
-// record begins the request's audit record, if there is to be one.
-func (s *Server) record(w *codeWriter, r *http.Request, info *requestInfo, id string, user auth.User) context.Context {
+// record begins the request's audit record, if there is to be one. A request that can not be recorded as it has to be is refused.
+func (s *Server) record(w *codeWriter, r *http.Request, info *requestInfo, id string, user auth.User) (context.Context, error) {
 	if s.cfg.Audit == nil {
-		return r.Context()
+		return r.Context(), nil
 	}
 	a := requestAttributes(user, info)
 	rec := s.cfg.Audit.Begin(id, &a, r)
-	rec.Stage(auditv1.StageRequestReceived, 0)
+	if err := rec.Received(); err != nil {
+		return nil, err
+	}
 	w.audit = rec
 	if rec != nil && info.longRunning() {
 		w.began = func(code int) { rec.Stage(auditv1.StageResponseStarted, code) }
 	}
-	return audit.With(r.Context(), rec)
+	return audit.With(r.Context(), rec), nil
 }
 
 // refuse answers a request whose credentials are bad.

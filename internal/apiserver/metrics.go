@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/knarr-project/knarr/internal/apiserver/audit"
 )
 
 // metrics are the server's own, under upstream's names.
@@ -25,7 +27,7 @@ type metrics struct {
 	authentication *prometheus.CounterVec
 	authorization  *prometheus.CounterVec
 	allowed        prometheus.Counter // of authorization
-	auditEvents    prometheus.Counter
+	audit          *audit.Metrics
 
 	// series are the metrics of requests of one shape, so that a request looks labels up once. Names of objects are no part of a
 	// shape, but resources that do not exist are: maxSeries bounds what strangers can make of them.
@@ -89,16 +91,16 @@ func newMetrics() *metrics {
 		authentication: counter("authentication_attempts", "Counter of authenticated attempts.", "result"),
 		authorization: counter("authorization_attempts_total",
 			"Counter of authorization attempts broken down by result. It can be either 'allowed', 'denied', 'no-opinion' or 'error'.", "result"),
-		auditEvents: prometheus.NewCounter(prometheus.CounterOpts{Name: "apiserver_audit_event_total",
-			Help: "Counter of audit events generated and sent to the audit backend."}),
+		audit: audit.NewMetrics(),
 	}
 	build := gauge("kubernetes_build_info",
 		"A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
 		"major", "minor", "git_version", "git_tree_state", "go_version", "platform")
 	build.WithLabelValues(Version.Major, Version.Minor, Version.GitVersion, Version.GitTreeState, Version.GoVersion, Version.Platform).Set(1)
 	m.registry.MustRegister(m.requests, m.durations, m.serviceTimes, m.responseSizes, m.inflight, m.longRunning, m.deprecated, m.terminations,
-		m.authentication, m.authorization, m.auditEvents, build,
+		m.authentication, m.authorization, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.audit.Collectors()...)
 	m.allowed = m.authorization.WithLabelValues("allowed")
 	m.others = m.newSeries(shape{verb: "other"})
 	return m

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/google/uuid"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -71,20 +72,22 @@ func (c *call) recordAnswer(body []byte) {
 }
 
 // record begins the audit record of a request by function call: components of this process are recorded like all others.
-func (c *routedClient) record(ctx context.Context, verb string, res schema.GroupVersionResource, namespace, name string, subresource []string, obj runtime.Object) (context.Context, *audit.Record) {
+func (c *routedClient) record(ctx context.Context, verb string, res schema.GroupVersionResource, namespace, name string, subresource []string, obj runtime.Object) (context.Context, *audit.Record, error) {
 	if c.server.cfg.Audit == nil {
-		return ctx, nil
+		return ctx, nil, nil
 	}
 	a := auth.Attributes{User: c.user, Verb: verb, Namespace: namespace, Group: res.Group, Version: res.Version, Resource: res.Resource, Name: name}
 	if len(subresource) > 0 {
 		a.Subresource = subresource[0]
 	}
 	rec := c.server.cfg.Audit.Begin(uuid.NewString(), &a, nil)
-	rec.Stage(auditv1.StageRequestReceived, 0)
+	if err := rec.Received(); err != nil {
+		return ctx, nil, apierrors.NewInternalError(err)
+	}
 	if e, ok := c.server.endpoints.find(res); ok {
 		recordRequest(rec, obj, e.gvk)
 	}
-	return audit.With(ctx, rec), rec
+	return audit.With(ctx, rec), rec, nil
 }
 
 // recordResult ends such a record.

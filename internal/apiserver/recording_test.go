@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
@@ -46,7 +48,7 @@ func recorded(t *testing.T) (*Server, *events) {
 	}
 	sink := &events{}
 	return newTestServer(t, func(c *Config) {
-		c.Audit = &audit.Log{Policy: policy, Sinks: []audit.Sink{sink}, Logger: c.Logger, Now: time.Now}
+		c.Audit = &audit.Log{Policy: policy, Sinks: []audit.Destination{{Sink: sink}}, Logger: c.Logger, Now: time.Now}
 	}), sink
 }
 
@@ -117,3 +119,26 @@ func TestBadCredentialsAreRecorded(t *testing.T) {
 		t.Errorf("got %+v", list)
 	}
 }
+
+func TestARequestThatCanNotBeRecordedIsRefused(t *testing.T) {
+	s, _ := recorded(t)
+	s.cfg.Audit.Sinks = append(s.cfg.Audit.Sinks, audit.Destination{Sink: full{}, Name: "webhook", Strict: true})
+	cfg, _ := overHTTP(t, s, "application/json")
+	resp, body := fetch(t, cfg.Host+"/api/v1/namespaces/default/configmaps")
+	want := "Internal Server Error: \"/api/v1/namespaces/default/configmaps\": failed to store audit event\n"
+	if resp.StatusCode != http.StatusInternalServerError || string(body) != want {
+		t.Errorf("got %d %q, want 500 %q", resp.StatusCode, body, want)
+	}
+	if _, err := client.Create(t.Context(), s.Client(auth.Component("system:x")), configMap("one")); !apierrors.IsInternalError(err) {
+		t.Errorf("a component of this process got %v", err)
+	}
+	if resp, _ := fetch(t, cfg.Host+"/api/v1/namespaces/default/secrets"); resp.StatusCode != http.StatusOK {
+		t.Errorf("what is not recorded got %d", resp.StatusCode)
+	}
+}
+
+// full takes no event.
+type full struct{}
+
+func (full) Put(*auditv1.Event) error { return errors.New("full") }
+func (full) Close() error             { return nil }

@@ -69,7 +69,10 @@ func (c *routedClient) Get(ctx context.Context, res schema.GroupVersionResource,
 	if err != nil {
 		return nil, err
 	}
-	ctx, rec := c.record(ctx, "get", res, namespace, name, subresource, nil)
+	ctx, rec, err := c.record(ctx, "get", res, namespace, name, subresource, nil)
+	if err != nil {
+		return nil, err
+	}
 	out, err := to.Get(ctx, res, namespace, name, opts, subresource...)
 	recordResult(rec, out, err)
 	return out, err
@@ -80,7 +83,10 @@ func (c *routedClient) List(ctx context.Context, res schema.GroupVersionResource
 	if err != nil {
 		return nil, err
 	}
-	ctx, rec := c.record(ctx, "list", res, namespace, "", nil, nil)
+	ctx, rec, err := c.record(ctx, "list", res, namespace, "", nil, nil)
+	if err != nil {
+		return nil, err
+	}
 	out, err := to.List(ctx, res, namespace, opts)
 	recordResult(rec, out, err)
 	return out, err
@@ -91,7 +97,10 @@ func (c *routedClient) Create(ctx context.Context, res schema.GroupVersionResour
 	if err != nil {
 		return nil, err
 	}
-	ctx, rec := c.record(ctx, "create", res, namespace, "", subresource, obj)
+	ctx, rec, err := c.record(ctx, "create", res, namespace, "", subresource, obj)
+	if err != nil {
+		return nil, err
+	}
 	out, err := to.Create(ctx, res, namespace, obj, opts, subresource...)
 	recordResult(rec, out, err)
 	return out, err
@@ -102,7 +111,10 @@ func (c *routedClient) CreateSub(ctx context.Context, res schema.GroupVersionRes
 	if err != nil {
 		return nil, err
 	}
-	ctx, rec := c.record(ctx, "create", res, namespace, name, []string{subresource}, obj)
+	ctx, rec, err := c.record(ctx, "create", res, namespace, name, []string{subresource}, obj)
+	if err != nil {
+		return nil, err
+	}
 	out, err := to.CreateSub(ctx, res, namespace, name, subresource, obj, opts)
 	recordResult(rec, out, err)
 	return out, err
@@ -113,7 +125,10 @@ func (c *routedClient) Update(ctx context.Context, res schema.GroupVersionResour
 	if err != nil {
 		return nil, err
 	}
-	ctx, rec := c.record(ctx, "update", res, namespaceOf(obj), nameOf(obj), subresource, obj)
+	ctx, rec, err := c.record(ctx, "update", res, namespaceOf(obj), nameOf(obj), subresource, obj)
+	if err != nil {
+		return nil, err
+	}
 	out, err := to.Update(ctx, res, obj, opts, subresource...)
 	recordResult(rec, out, err)
 	return out, err
@@ -124,7 +139,10 @@ func (c *routedClient) Patch(ctx context.Context, res schema.GroupVersionResourc
 	if err != nil {
 		return nil, err
 	}
-	ctx, rec := c.record(ctx, "patch", res, namespace, name, subresource, nil)
+	ctx, rec, err := c.record(ctx, "patch", res, namespace, name, subresource, nil)
+	if err != nil {
+		return nil, err
+	}
 	recordPatch(rec, data)
 	out, err := to.Patch(ctx, res, namespace, name, pt, data, opts, subresource...)
 	recordResult(rec, out, err)
@@ -136,7 +154,10 @@ func (c *routedClient) Delete(ctx context.Context, res schema.GroupVersionResour
 	if err != nil {
 		return err
 	}
-	ctx, rec := c.record(ctx, "delete", res, namespace, name, nil, nil)
+	ctx, rec, err := c.record(ctx, "delete", res, namespace, name, nil, nil)
+	if err != nil {
+		return err
+	}
 	err = to.Delete(ctx, res, namespace, name, opts)
 	recordResult(rec, nil, err)
 	return err
@@ -147,7 +168,10 @@ func (c *routedClient) DeleteCollection(ctx context.Context, res schema.GroupVer
 	if err != nil {
 		return err
 	}
-	ctx, rec := c.record(ctx, "deletecollection", res, namespace, "", nil, nil)
+	ctx, rec, err := c.record(ctx, "deletecollection", res, namespace, "", nil, nil)
+	if err != nil {
+		return err
+	}
 	err = to.DeleteCollection(ctx, res, namespace, opts, list)
 	recordResult(rec, nil, err)
 	return err

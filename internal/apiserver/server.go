@@ -163,7 +163,7 @@ func New(cfg Config) (*Server, error) {
 	s.endpoints = newEndpoints(s)
 	s.metrics = newMetrics()
 	if cfg.Audit != nil {
-		cfg.Audit.Count = s.metrics.auditEvents.Inc
+		cfg.Audit.Metrics = s.metrics.audit
 	}
 	s.routes = client.NewRoutes(s.ctx, s.own())
 	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Certificate: cfg.ProxyCertificate, Logger: cfg.Logger, Clock: cfg.Clock})

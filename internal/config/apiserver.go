@@ -48,15 +48,25 @@ type Audit struct {
 	LogMaxSize    int           `json:"logMaxSize,omitempty"`    // megabytes
 	LogCompress   bool          `json:"logCompress,omitempty"`
 	LogBatch      AuditBatching `json:"logBatch,omitzero"`
+	LogTruncate   AuditTruncate `json:"logTruncate,omitzero"`
 	// WebhookConfig is a kubeconfig file that names the webhook.
-	WebhookConfig  string          `json:"webhookConfig,omitempty"`
-	WebhookBackoff metav1.Duration `json:"webhookBackoff,omitzero"`
-	WebhookBatch   AuditBatching   `json:"webhookBatch,omitzero"`
+	WebhookConfig   string          `json:"webhookConfig,omitempty"`
+	WebhookBackoff  metav1.Duration `json:"webhookBackoff,omitzero"`
+	WebhookBatch    AuditBatching   `json:"webhookBatch,omitzero"`
+	WebhookTruncate AuditTruncate   `json:"webhookTruncate,omitzero"`
+}
+
+// AuditTruncate bounds events and batches for a destination that does not take large ones; sizes are in bytes of JSON.
+type AuditTruncate struct {
+	Enabled  bool   `json:"enabled,omitempty"`
+	MaxBatch int    `json:"maxBatch,omitempty"`
+	MaxEvent int    `json:"maxEvent,omitempty"`
+	Version  string `json:"version,omitempty"` // of the events: audit.k8s.io/v1
 }
 
 // AuditBatching says whether requests wait for their events to be written, or how many of them are gathered.
 type AuditBatching struct {
-	Mode       string          `json:"mode,omitempty"` // batch or blocking
+	Mode       string          `json:"mode,omitempty"` // batch, blocking or blocking-strict
 	BufferSize int             `json:"bufferSize,omitempty"`
 	MaxSize    int             `json:"maxSize,omitempty"`
 	MaxWait    metav1.Duration `json:"maxWait,omitzero"`
@@ -66,6 +76,7 @@ type AuditBatching struct {
 }
 
 func defaultAPIServer() APIServer {
+	truncate := AuditTruncate{MaxBatch: 10 << 20, MaxEvent: 100 << 10, Version: auditVersion}
 	return APIServer{
 		AnonymousAuth: true, TokenWebhookTTL: metav1.Duration{Duration: 2 * time.Minute},
 		AuthorizationModes:      []string{"Node", "RBAC"},
@@ -73,13 +84,16 @@ func defaultAPIServer() APIServer {
 		MaxRequests: 400, MaxMutatingRequests: 200, FlowControl: true,
 		RequestTimeout: metav1.Duration{Duration: time.Minute},
 		Audit: Audit{
-			LogFormat:      "json",
+			LogFormat: "json", LogMaxAge: 366, LogMaxBackups: 100, LogMaxSize: 100, LogTruncate: truncate, WebhookTruncate: truncate,
 			LogBatch:       AuditBatching{Mode: "blocking", BufferSize: 10000, MaxSize: 1},
 			WebhookBackoff: metav1.Duration{Duration: 10 * time.Second},
 			WebhookBatch:   AuditBatching{Mode: "batch", BufferSize: 10000, MaxSize: 400, MaxWait: metav1.Duration{Duration: 30 * time.Second}, Throttle: true, QPS: 10, Burst: 15},
 		},
 	}
 }
+
+// auditVersion is the only one that there is any more.
+const auditVersion = "audit.k8s.io/v1"
 
 // Seats are what flow control divides; negative when nothing is limited.
 func (c *APIServer) Seats() int {
@@ -111,16 +125,25 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&a.LogFormat, "audit-log-format", a.LogFormat, "format of that file: json or legacy")
 	f.IntVar(&a.LogMaxAge, "audit-log-maxage", a.LogMaxAge, "days that old audit files are kept; 0 without limit")
 	f.IntVar(&a.LogMaxBackups, "audit-log-maxbackup", a.LogMaxBackups, "old audit files that are kept; 0 without limit")
-	f.IntVar(&a.LogMaxSize, "audit-log-maxsize", a.LogMaxSize, "megabytes after which an audit file is put aside; 0 is 100")
+	f.IntVar(&a.LogMaxSize, "audit-log-maxsize", a.LogMaxSize, "megabytes after which an audit file is put aside; 0 never does")
 	f.BoolVar(&a.LogCompress, "audit-log-compress", a.LogCompress, "compress old audit files")
 	a.LogBatch.addFlags(f, "audit-log-")
+	a.LogTruncate.addFlags(f, "audit-log-")
 	f.StringVar(&a.WebhookConfig, "audit-webhook-config-file", a.WebhookConfig, "kubeconfig file of the webhook that gets audit events")
 	f.DurationVar(&a.WebhookBackoff.Duration, "audit-webhook-initial-backoff", a.WebhookBackoff.Duration, "pause before the first retry of a request to the webhook")
 	a.WebhookBatch.addFlags(f, "audit-webhook-")
+	a.WebhookTruncate.addFlags(f, "audit-webhook-")
+}
+
+func (t *AuditTruncate) addFlags(f *pflag.FlagSet, prefix string) {
+	f.BoolVar(&t.Enabled, prefix+"truncate-enabled", t.Enabled, "bound the size of events and batches")
+	f.IntVar(&t.MaxBatch, prefix+"truncate-max-batch-size", t.MaxBatch, "bytes of a batch; a larger one is split")
+	f.IntVar(&t.MaxEvent, prefix+"truncate-max-event-size", t.MaxEvent, "bytes of an event; a larger one goes without the objects of request and answer, and is lost if it is still larger")
+	f.StringVar(&t.Version, prefix+"version", t.Version, "API group and version of the events")
 }
 
 func (b *AuditBatching) addFlags(f *pflag.FlagSet, prefix string) {
-	f.StringVar(&b.Mode, prefix+"mode", b.Mode, "batch: requests do not wait for their events to be written; blocking: they do")
+	f.StringVar(&b.Mode, prefix+"mode", b.Mode, "batch: requests do not wait for their events to be written; blocking: they do; blocking-strict: a request whose first event can not be written is refused")
 	f.IntVar(&b.BufferSize, prefix+"batch-buffer-size", b.BufferSize, "events that may wait for a batch; more are lost")
 	f.IntVar(&b.MaxSize, prefix+"batch-max-size", b.MaxSize, "most events of a batch")
 	f.DurationVar(&b.MaxWait.Duration, prefix+"batch-max-wait", b.MaxWait.Duration, "longest that a batch waits for more events")
@@ -133,12 +156,20 @@ func (c *APIServer) validate(bad func(field, value, allowed string)) {
 	a := &c.Audit
 	for prefix, b := range map[string]*AuditBatching{"audit-log-": &a.LogBatch, "audit-webhook-": &a.WebhookBatch} {
 		switch b.Mode {
-		case "batch", "blocking", "":
+		case "batch", "blocking", "blocking-strict", "":
 		default:
-			bad(prefix+"mode", b.Mode, "batch or blocking")
+			bad(prefix+"mode", b.Mode, "batch, blocking or blocking-strict")
 		}
 		if b.Mode == "batch" && (b.BufferSize < 1 || b.MaxSize < 1) {
 			bad(prefix+"batch-buffer-size", fmt.Sprint(b.BufferSize), "1 or more, as "+prefix+"batch-max-size")
+		}
+	}
+	for prefix, t := range map[string]*AuditTruncate{"audit-log-": &a.LogTruncate, "audit-webhook-": &a.WebhookTruncate} {
+		if t.Version != auditVersion && t.Version != "" {
+			bad(prefix+"version", t.Version, auditVersion)
+		}
+		if t.Enabled && (t.MaxEvent < 1 || t.MaxBatch < t.MaxEvent) {
+			bad(prefix+"truncate-max-event-size", fmt.Sprint(t.MaxEvent), "1 or more, and not more than "+prefix+"truncate-max-batch-size")
 		}
 	}
 	if a.LogFormat != "json" && a.LogFormat != "legacy" && a.LogFormat != "" {

@@ -25,29 +25,39 @@ func openAudit(cfg *config.Audit, log *slog.Logger) (*audit.Log, error) {
 		if err != nil {
 			return nil, err
 		}
-		if b := batching(&cfg.LogBatch); b != nil {
-			sink = audit.Batched(sink, *b, log)
+		if b := batching(&cfg.LogBatch, &cfg.LogTruncate); b != nil {
+			sink = audit.Batched(sink, *b, out.Lost("log"))
 		}
-		out.Sinks = append(out.Sinks, sink)
+		add(out, "log", sink, &cfg.LogBatch, &cfg.LogTruncate)
 	}
 	if cfg.WebhookConfig != "" {
-		sink, err := audit.OpenWebhook(cfg.WebhookConfig, cfg.WebhookBackoff.Duration, batching(&cfg.WebhookBatch), log)
+		sink, err := audit.OpenWebhook(cfg.WebhookConfig, cfg.WebhookBackoff.Duration, batching(&cfg.WebhookBatch, &cfg.WebhookTruncate), out.Lost("webhook"))
 		if err != nil {
 			return nil, err
 		}
-		out.Sinks = append(out.Sinks, sink)
+		add(out, "webhook", sink, &cfg.WebhookBatch, &cfg.WebhookTruncate)
 	}
 	return out, nil
 }
 
+func add(to *audit.Log, name string, sink audit.Sink, b *config.AuditBatching, t *config.AuditTruncate) {
+	if t.Enabled {
+		sink = audit.Truncating(sink, t.MaxEvent)
+	}
+	to.Sinks = append(to.Sinks, audit.Destination{Sink: sink, Name: name, Strict: b.Mode == "blocking-strict"})
+}
+
 // batching is nil where requests wait for their events.
-func batching(b *config.AuditBatching) *audit.Batching {
+func batching(b *config.AuditBatching, t *config.AuditTruncate) *audit.Batching {
 	if b.Mode != "batch" {
 		return nil
 	}
 	out := &audit.Batching{Buffer: b.BufferSize, MaxSize: b.MaxSize, MaxWait: b.MaxWait.Duration}
 	if b.Throttle {
 		out.QPS, out.Burst = b.QPS, b.Burst
+	}
+	if t.Enabled {
+		out.MaxBytes = t.MaxBatch
 	}
 	return out
 }

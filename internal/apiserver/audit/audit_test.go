@@ -1,19 +1,24 @@
 package audit
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/knarr-project/knarr/internal/auth"
@@ -107,7 +112,11 @@ func newLog(t *testing.T, sinks ...Sink) *Log {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Log{Policy: policy, Sinks: sinks, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: func() time.Time { return time.Unix(1, 0) }}
+	var to []Destination
+	for _, sink := range sinks {
+		to = append(to, Destination{Sink: sink, Name: "log"})
+	}
+	return &Log{Policy: policy, Sinks: to, Metrics: NewMetrics(), Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: func() time.Time { return time.Unix(1, 0) }}
 }
 
 func TestAFileHasOneLineAnEvent(t *testing.T) {
@@ -181,7 +190,7 @@ func TestAWebhookGetsBatchesAndIsTriedAgain(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sink, err := OpenWebhook(kubeconfig, time.Millisecond, &Batching{Buffer: 100, MaxSize: 2, MaxWait: time.Hour}, slog.Default())
+	sink, err := OpenWebhook(kubeconfig, time.Millisecond, &Batching{Buffer: 100, MaxSize: 2, MaxWait: time.Hour}, func(int, error) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,5 +210,97 @@ func TestAWebhookGetsBatchesAndIsTriedAgain(t *testing.T) {
 	}
 	if sum != 5 {
 		t.Errorf("%d events arrived: %v", sum, sizes)
+	}
+}
+
+// kept remembers events.
+type kept struct{ events []*auditv1.Event }
+
+func (k *kept) Put(event *auditv1.Event) error { k.events = append(k.events, event); return nil }
+func (k *kept) Close() error                   { return nil }
+
+func TestLargeEventsAreTruncated(t *testing.T) {
+	object := &runtime.Unknown{Raw: []byte(`"` + strings.Repeat("x", 500) + `"`)}
+	for name, tc := range map[string]struct {
+		event             auditv1.Event
+		truncated, refuse bool
+	}{
+		"a small event passes as it is":                   {event: auditv1.Event{Verb: "get"}},
+		"a large object is left out":                      {event: auditv1.Event{Verb: "create", RequestObject: object, ResponseObject: object}, truncated: true},
+		"an event that is large without it is not stored": {event: auditv1.Event{RequestURI: strings.Repeat("u", 500), RequestObject: object}, refuse: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			to := &kept{}
+			err := Truncating(to, 400).Put(&tc.event)
+			if (err != nil) != tc.refuse {
+				t.Fatalf("got %v", err)
+			}
+			if tc.refuse {
+				return
+			}
+			got := to.events[0]
+			if marked := got.Annotations["audit.k8s.io/truncated"] == "true"; marked != tc.truncated || tc.truncated && (got.RequestObject != nil || got.ResponseObject != nil) {
+				t.Errorf("got %+v", got)
+			}
+			if tc.truncated && tc.event.RequestObject == nil {
+				t.Error("the event of other destinations was changed")
+			}
+		})
+	}
+}
+
+func TestBatchesAreSplitBySize(t *testing.T) {
+	var sizes []int
+	b := newBatches(Batching{Buffer: 10, MaxSize: 10, MaxWait: time.Hour, MaxBytes: 2*sizeOf(&auditv1.Event{Verb: "get"}) + 1}, func(int, error) {},
+		func(_ context.Context, events []*auditv1.Event) error { sizes = append(sizes, len(events)); return nil })
+	for range 5 {
+		if err := b.Put(&auditv1.Event{Verb: "get"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Close(); err != nil || !slices.Equal(sizes, []int{2, 2, 1}) {
+		t.Errorf("got batches of %v, %v", sizes, err)
+	}
+}
+
+func TestAnEventAfterTheEndIsNotLostSilently(t *testing.T) {
+	taken := 0
+	b := newBatches(Batching{Buffer: 1000, MaxSize: 10}, func(int, error) {}, func(_ context.Context, events []*auditv1.Event) error { taken += len(events); return nil })
+	var accepted atomic.Int64
+	var writers sync.WaitGroup
+	for range 4 {
+		writers.Go(func() {
+			for range 100 {
+				if b.Put(&auditv1.Event{}) == nil {
+					accepted.Add(1)
+				}
+			}
+		})
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	writers.Wait()
+	if int64(taken) != accepted.Load() {
+		t.Errorf("%d events were accepted, %d written", accepted.Load(), taken)
+	}
+	if err := b.Put(&auditv1.Event{}); err == nil {
+		t.Error("an event after the end was accepted")
+	}
+}
+
+func TestOnlyStrictDestinationsRefuseRequests(t *testing.T) {
+	broken := newBatches(Batching{Buffer: 1}, func(int, error) {}, nil)
+	if err := broken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for strict, want := range map[bool]error{true: ErrNotStored, false: nil} {
+		log := newLog(t, broken)
+		log.Sinks[0].Strict = strict
+		log.Policy.spec.OmitStages = nil
+		rec := log.Begin("id", &auth.Attributes{Verb: "get", Resource: "secrets"}, httptest.NewRequest("GET", "/api/v1/secrets", nil))
+		if err := rec.Received(); !errors.Is(err, want) {
+			t.Errorf("strict %v: got %v", strict, err)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -27,14 +28,30 @@ type Sink interface {
 	Close() error
 }
 
-// Log is the policy and the sinks of one server.
+// Destination is a Sink with its place in the log.
+type Destination struct {
+	Sink
+	// Name tells destinations apart in metrics: "log" or "webhook".
+	Name string
+	// Strict refuses a request whose first event is not taken.
+	Strict bool
+}
+
+// Log is the policy and the destinations of one server.
 type Log struct {
-	Policy *Policy
-	Sinks  []Sink
-	// Count is called for every event.
-	Count  func()
-	Logger *slog.Logger
-	Now    func() time.Time
+	Policy  *Policy
+	Sinks   []Destination
+	Metrics *Metrics
+	Logger  *slog.Logger
+	Now     func() time.Time
+}
+
+// Lost is to be told of what a destination has taken and could not write.
+func (l *Log) Lost(destination string) Lost {
+	return func(events int, err error) {
+		l.Metrics.lost(destination, events)
+		l.Logger.Error("audit events are lost", "to", destination, "events", events, "err", err)
+	}
 }
 
 // Record is one request on its way. Safe for concurrent use; a nil Record does nothing.
@@ -53,6 +70,7 @@ func (l *Log) Begin(id string, a *auth.Attributes, r *http.Request) *Record {
 		return nil
 	}
 	d := l.Policy.decide(a)
+	l.Metrics.level(d.level)
 	if d.level == auditv1.LevelNone {
 		return nil
 	}
@@ -110,19 +128,34 @@ func sources(r *http.Request) (ips []string) {
 	return ips
 }
 
+// ErrNotStored: a destination that has to have every request has not taken this one.
+var ErrNotStored = errors.New("failed to store audit event")
+
+// Received is the stage at which a request has come in. It is to be refused with the error if there is one.
+func (rec *Record) Received() error {
+	if rec.stage(auditv1.StageRequestReceived, 0) {
+		return nil
+	}
+	rec.log.Metrics.reject()
+	return ErrNotStored
+}
+
 // Stage makes an event of what is known now.
-func (rec *Record) Stage(stage auditv1.Stage, code int) {
+func (rec *Record) Stage(stage auditv1.Stage, code int) { rec.stage(stage, code) }
+
+// stage tells whether all strict destinations have the event.
+func (rec *Record) stage(stage auditv1.Stage, code int) (ok bool) {
 	if rec == nil {
-		return
+		return true
 	}
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	if rec.ended {
-		return
+		return true
 	}
 	rec.ended = stage == auditv1.StageResponseComplete || stage == auditv1.StagePanic
 	if slices.Contains(rec.omit, stage) {
-		return
+		return true
 	}
 	event := rec.event.DeepCopy()
 	event.Stage, event.StageTimestamp = stage, metav1.NewMicroTime(rec.log.Now())
@@ -132,14 +165,16 @@ func (rec *Record) Stage(stage auditv1.Stage, code int) {
 	if event.ResponseStatus == nil && stage != auditv1.StageRequestReceived {
 		event.ResponseStatus = &metav1.Status{Code: int32(code)}
 	}
-	if rec.log.Count != nil {
-		rec.log.Count()
-	}
-	for _, sink := range rec.log.Sinks {
-		if err := sink.Put(event); err != nil {
-			rec.log.Logger.Error("an audit event is lost", "auditID", event.AuditID, "stage", stage, "err", err)
+	rec.log.Metrics.event()
+	ok = true
+	for _, to := range rec.log.Sinks {
+		if err := to.Put(event); err != nil {
+			rec.log.Metrics.lost(to.Name, 1)
+			rec.log.Logger.Error("an audit event is lost", "to", to.Name, "auditID", event.AuditID, "stage", stage, "err", err)
+			ok = ok && !to.Strict
 		}
 	}
+	return ok
 }
 
 // Annotate adds what a stage of the server has to say of the request. The first value of a key counts.

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"sync"
@@ -17,7 +15,6 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/util/flowcontrol"
 
 	"gopkg.in/natefinch/lumberjack.v2"
 )
@@ -25,8 +22,7 @@ import (
 // File says how the audit log on disk is kept.
 type File struct {
 	Path string // "-" is the standard output
-	// MaxAge in days, MaxBackups, MaxSize in megabytes: when the file is put aside and how long that is kept. 0 is without limit, but 100
-	// for MaxSize.
+	// MaxAge in days, MaxBackups, MaxSize in megabytes: when the file is put aside and how long that is kept. 0 is without limit.
 	MaxAge, MaxBackups, MaxSize int
 	Compress                    bool
 	Format                      string // "json" or "legacy"
@@ -51,6 +47,9 @@ func OpenFile(f File) (Sink, error) {
 	}
 	if err := probe.Close(); err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	if f.MaxSize == 0 {
+		f.MaxSize = 1 << 40 // to the library 0 is 100
 	}
 	return &file{legacy: f.Format == "legacy", to: &lumberjack.Logger{
 		Filename: f.Path, MaxAge: f.MaxAge, MaxBackups: f.MaxBackups, MaxSize: f.MaxSize, Compress: f.Compress,
@@ -117,132 +116,6 @@ func quoteAll(list []string) string {
 	return out.String()
 }
 
-// Batching says how events are gathered.
-type Batching struct {
-	// Buffer is how many events may wait; more are lost. MaxSize and MaxWait end a batch.
-	Buffer, MaxSize int
-	MaxWait         time.Duration
-	// QPS and Burst bound how many batches go out; a QPS of 0 does not.
-	QPS   float32
-	Burst int
-}
-
-// batches gathers events for a slow destination.
-type batches struct {
-	Batching
-	events  chan *auditv1.Event
-	send    func(ctx context.Context, events []*auditv1.Event) error
-	closing chan struct{}
-	done    chan struct{}
-	once    sync.Once
-	log     *slog.Logger
-}
-
-func newBatches(b Batching, log *slog.Logger, send func(ctx context.Context, events []*auditv1.Event) error) *batches {
-	out := &batches{Batching: b, events: make(chan *auditv1.Event, b.Buffer), send: send, closing: make(chan struct{}), done: make(chan struct{}), log: log}
-	go func() { defer close(out.done); out.run() }()
-	return out
-}
-
-var errFull = errors.New("the buffer of audit events is full")
-
-func (b *batches) Put(event *auditv1.Event) error {
-	select {
-	case b.events <- event:
-		return nil
-	default:
-		return errFull
-	}
-}
-
-// closeTimeout is how long the last batches may take.
-const closeTimeout = 10 * time.Second
-
-func (b *batches) Close() error {
-	b.once.Do(func() { close(b.closing) })
-	select {
-	case <-b.done:
-		return nil
-	case <-time.After(closeTimeout):
-		return errors.New("the last audit events were not taken in time")
-	}
-}
-
-func (b *batches) run() {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	var limit flowcontrol.RateLimiter = flowcontrol.NewFakeAlwaysRateLimiter()
-	if b.QPS > 0 {
-		limit = flowcontrol.NewTokenBucketRateLimiter(b.QPS, max(b.Burst, 1))
-	}
-	for last := false; !last; {
-		var batch []*auditv1.Event
-		batch, last = b.collect()
-		if len(batch) == 0 {
-			continue
-		}
-		if !last {
-			limit.Accept()
-		}
-		if err := b.send(ctx, batch); err != nil {
-			b.log.Error("audit events are lost", "events", len(batch), "err", err)
-		}
-	}
-}
-
-// collect waits for a first event, and then for more until the batch is full or old enough. last: nothing will come after it.
-func (b *batches) collect() (batch []*auditv1.Event, last bool) {
-	select {
-	case event := <-b.events:
-		batch = append(batch, event)
-	case <-b.closing:
-		return b.drain(nil), len(b.events) == 0
-	}
-	timer := time.NewTimer(b.MaxWait)
-	defer timer.Stop()
-	for len(batch) < b.MaxSize {
-		select {
-		case event := <-b.events:
-			batch = append(batch, event)
-		case <-timer.C:
-			return batch, false
-		case <-b.closing:
-			return b.drain(batch), len(b.events) == 0
-		}
-	}
-	return batch, false
-}
-
-func (b *batches) drain(batch []*auditv1.Event) []*auditv1.Event {
-	for len(batch) < b.MaxSize {
-		select {
-		case event := <-b.events:
-			batch = append(batch, event)
-		default:
-			return batch
-		}
-	}
-	return batch
-}
-
-// Batched is a Sink that gathers events for one that takes them singly.
-func Batched(sink Sink, b Batching, log *slog.Logger) Sink {
-	return &batchedSink{batches: newBatches(b, log, func(_ context.Context, events []*auditv1.Event) error {
-		var errs []error
-		for _, e := range events {
-			errs = append(errs, sink.Put(e))
-		}
-		return errors.Join(errs...)
-	}), under: sink}
-}
-
-type batchedSink struct {
-	*batches
-	under Sink
-}
-
-func (b *batchedSink) Close() error { return errors.Join(b.batches.Close(), b.under.Close()) }
-
 // webhook posts lists of events.
 type webhook struct {
 	url     string
@@ -254,7 +127,7 @@ type webhook struct {
 const webhookAttempts = 5
 
 // OpenWebhook makes the Sink that posts to the server of a kubeconfig file. Without batching each event is waited for.
-func OpenWebhook(kubeconfig string, backoff time.Duration, batch *Batching, log *slog.Logger) (Sink, error) {
+func OpenWebhook(kubeconfig string, backoff time.Duration, batch *Batching, lost Lost) (Sink, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook %s: %w", kubeconfig, err)
@@ -268,7 +141,7 @@ func OpenWebhook(kubeconfig string, backoff time.Duration, batch *Batching, log 
 	if batch == nil {
 		return w, nil
 	}
-	return newBatches(*batch, log, w.post), nil
+	return newBatches(*batch, lost, w.post), nil
 }
 
 // Put implements Sink for the blocking modes.
