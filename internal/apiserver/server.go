@@ -90,6 +90,7 @@ type Server struct {
 	flow       *flow.Gate
 	metrics    *metrics
 	leases     leases
+	pace       *pace
 	out        transports
 
 	// ctx ends when the server is closed: caches and other things that live as long as it does.
@@ -155,7 +156,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.NodePorts == (PortRange{}) {
 		cfg.NodePorts = PortRange{Base: 30000, Size: 2768}
 	}
-	s := &Server{cfg: cfg, store: cfg.Store, cache: cache.New(cfg.Store), log: cfg.Logger, clock: cfg.Clock, started: make(chan struct{})}
+	s := &Server{cfg: cfg, store: cfg.Store, cache: cache.New(cfg.Store), log: cfg.Logger, clock: cfg.Clock, started: make(chan struct{}), pace: newPace()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.Use(cfg.Security)
 	s.custom = &customKinds{server: s, served: map[schema.GroupResource]*customKind{}}
@@ -188,6 +189,11 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // Run serves on the listener until ctx ends, then lets requests end and closes the server. A nil tlsConfig serves without TLS.
 func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.Config) error {
 	defer s.Close()
+	if tlsConfig != nil {
+		tlsConfig = tlsConfig.Clone()
+		// Full records from the start: small ones, which are for a page's first bytes, would take a system call for each event.
+		tlsConfig.DynamicRecordSizingDisabled = true
+	}
 	server := &http.Server{
 		Handler: s.handler, TLSConfig: tlsConfig, ReadHeaderTimeout: 32 * time.Second, IdleTimeout: 90 * time.Second,
 		MaxHeaderBytes: 1 << 20, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),

@@ -50,6 +50,7 @@ type watcher struct {
 	cursor   *cache.Cursor
 	// begun is called when the initial events are sent; from there on a watch costs little.
 	begun func()
+	pace  paced
 }
 
 // openWatch finds where the watch starts. An error is the request's answer.
@@ -170,7 +171,25 @@ func (w *watcher) next(ctx context.Context, end time.Time, sink eventSink) error
 			return err
 		}
 	}
-	return sink.flush()
+	if err := sink.flush(); err != nil {
+		return err
+	}
+	w.gather(ctx)
+	return nil
+}
+
+// gather waits for more events to write at once, if there are so many watches and events that it pays.
+func (w *watcher) gather(ctx context.Context) {
+	gap := w.op.server.pace.flushed(&w.pace)
+	if gap == 0 {
+		return
+	}
+	timer := time.NewTimer(gap)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 func eventType(t cache.ChangeType) watch.EventType {

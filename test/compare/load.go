@@ -116,7 +116,7 @@ func schedulablePod(i int) *corev1.Pod {
 
 // watches measures events delivered to 1,000 streams of one namespace while ConfigMaps are patched with 64 in flight: as many
 // as get through, from the first patch to the last event that came.
-func watches(ctx context.Context, c *clients, scale float64, f figures) error {
+func watches(ctx context.Context, c *clients, scale float64, f figures, server []*process) error {
 	const streams = 1000
 	n := int(3000 * scale)
 	newest, err := c.set.CoreV1().ConfigMaps(space).List(ctx, metav1.ListOptions{Limit: 1})
@@ -141,14 +141,18 @@ func watches(ctx context.Context, c *clients, scale float64, f figures) error {
 		}
 		wg.Go(func() { counter.count(&chunks{in: w.in}) })
 	}
+	spent := stopwatch(server)
 	began := time.Now()
 	written, err := c.each(ctx, n, 64, func(w *wire, i int) error { return w.label(i, "w") })
 	if err != nil {
 		return fmt.Errorf("watch load: %w", err)
 	}
 	counter.settle(ctx, int64(n*streams))
-	rate := float64(counter.events.Load()) / time.Unix(0, counter.last.Load()).Sub(began).Seconds()
-	f["watch"] = figure{value: rate, note: fmt.Sprintf("%d of %d streams dropped, %.0f writes/s", counter.dropped.Load(), streams, written)}
+	events := float64(counter.events.Load())
+	rate := events / time.Unix(0, counter.last.Load()).Sub(began).Seconds()
+	serving, loading := spent()
+	f["watch"] = figure{value: rate, note: fmt.Sprintf("%d of %d streams dropped, %.0f writes/s, CPU per event: server %.2f µs, load %.2f µs",
+		counter.dropped.Load(), streams, written, serving.Seconds()*1e6/events, loading.Seconds()*1e6/events)}
 	return nil
 }
 

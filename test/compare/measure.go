@@ -73,7 +73,7 @@ func measureControl(ctx context.Context, o *options, s side, f figures) error {
 		run func() error
 	}{
 		{"requests", func() error { return requests(ctx, load, o.scale, f) }},
-		{"watch", func() error { return watches(ctx, load, o.scale, f) }},
+		{"watch", func() error { return watches(ctx, load, o.scale, f, c.control) }},
 		{"lists", func() error { return lists(ctx, load, o.scale, f) }},
 		{"schedule", func() error { return scheduling(ctx, load, o.scale, f, c.control) }},
 	}

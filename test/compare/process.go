@@ -93,6 +93,15 @@ func processor(pids []int) time.Duration {
 	return time.Duration(ticks) * time.Second / 100
 }
 
+// stopwatch gives a function that tells the CPU time that the server's processes, and this one, have used since.
+func stopwatch(server []*process) func() (serving, loading time.Duration) {
+	pids, self := tree(server), []int{os.Getpid()}
+	servedBefore, loadedBefore := processor(pids), processor(self)
+	return func() (time.Duration, time.Duration) {
+		return processor(pids) - servedBefore, processor(self) - loadedBefore
+	}
+}
+
 // stat is a process's /proc/PID/stat after the name.
 func stat(pid int) []string {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
