@@ -43,6 +43,9 @@ func (s *Server) checks(kind string) []check {
 	if kind == "readyz" {
 		checks = append(checks, check{"etcd-readiness", etcd}, finished("informer-sync", s.remotes.Synced()))
 	}
+	if sealed, ok := s.store.(sealedStore); ok && kind != "livez" {
+		checks = append(checks, check{"kms-providers", sealed.Health})
+	}
 	checks = append(checks,
 		finished("poststarthook/start-system-namespaces-controller", s.started),
 		finished("poststarthook/start-cluster-authentication-info-controller", s.started),

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -241,9 +242,7 @@ func (s *Server) now() metav1.Time {
 // stale tells whether an object that has not changed is to be written all the same, because the store would keep it differently now
 // (encrypted with another key).
 func (s *Server) stale(ctx context.Context, key string) bool {
-	sealed, ok := s.store.(interface {
-		Stale(ctx context.Context, key string) (bool, error)
-	})
+	sealed, ok := s.store.(sealedStore)
 	if !ok {
 		return false
 	}
@@ -252,4 +251,14 @@ func (s *Server) stale(ctx context.Context, key string) bool {
 		s.log.Warn("whether an object is encrypted as it should be is not known; it stays as it is", "key", key, "err", err)
 	}
 	return stale && err == nil
+}
+
+// sealedStore is a store that keeps some objects encrypted (package encryption).
+type sealedStore interface {
+	Stale(ctx context.Context, key string) (bool, error)
+	// Health says whether the key management services work.
+	Health(ctx context.Context) error
+	// OnRepair sets who is told that what lies below a prefix can be read again.
+	OnRepair(again func(ctx context.Context, prefix string) error)
+	Collectors() []prometheus.Collector
 }

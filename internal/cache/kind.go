@@ -292,16 +292,28 @@ func (k *Kind) reset(ctx context.Context) error {
 	}
 	k.opening = true
 	k.mu.Unlock()
-	entries, revision, err := k.list(ctx, 0)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err != nil {
-		k.opening = false
-		return err
+	for {
+		entries, revision, err := k.list(ctx, 0)
+		k.mu.Lock()
+		if err != nil {
+			// The old state goes on, with what has arrived meanwhile.
+			pending := k.pending
+			k.opening, k.pending = false, nil
+			wake := k.apply(pending, time.Now())
+			k.mu.Unlock()
+			wakeAll(wake)
+			return err
+		}
+		if k.stale {
+			k.stale = false
+			k.mu.Unlock()
+			continue
+		}
+		k.cursors.fail(ErrTooOld)
+		k.begin(entries, revision)
+		k.mu.Unlock()
+		return nil
 	}
-	k.cursors.fail(ErrTooOld)
-	k.begin(entries, revision)
-	return nil
 }
 
 // close ends the kind: cursors fail with err.

@@ -130,6 +130,17 @@ func (c *Cache) Forget(prefix string) {
 	}
 }
 
+// Relist lists the kind of a prefix again, because the store told something of it that could not be read then. Its cursors end with ErrTooOld.
+func (c *Cache) Relist(ctx context.Context, prefix string) error {
+	c.mu.Lock()
+	k := c.kinds[prefix]
+	c.mu.Unlock()
+	if k == nil {
+		return nil
+	}
+	return k.reset(ctx)
+}
+
 // begin opens the watch and starts the writer, unless that was done.
 func (c *Cache) begin(ctx context.Context) error {
 	c.mu.Lock()

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,27 +31,19 @@ type rule struct {
 // rules are tried in order.
 type rules struct {
 	list []rule
-	// kms are the plugins, by name: those that are the same after a reload are kept.
-	kms map[string]*plugin
+	// kms are the plugins in the order of the file: those that are the same after a reload are kept.
+	kms []*plugin
 }
 
 var errNoProvider = errors.New("no provider of the encryption configuration can read it")
 
-// Load reads a configuration file. Plugins of an earlier configuration are used again where nothing has changed for them.
-func load(ctx context.Context, path string, before *rules) (*rules, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("encryption configuration: %w", err)
-	}
+// load makes the rules of a configuration. Plugins of an earlier configuration are used again where nothing has changed for them.
+func load(ctx context.Context, data []byte, before *rules) (*rules, error) {
 	config, err := parse(data)
 	if err != nil {
-		return nil, fmt.Errorf("encryption configuration %s: %w", path, err)
+		return nil, err
 	}
-	r, err := build(ctx, config, before)
-	if err != nil {
-		return nil, fmt.Errorf("encryption configuration %s: %w", path, err)
-	}
-	return r, nil
+	return build(ctx, config, before)
 }
 
 func parse(data []byte) (*apiserverconfig.EncryptionConfiguration, error) {
@@ -71,13 +62,14 @@ func parse(data []byte) (*apiserverconfig.EncryptionConfiguration, error) {
 }
 
 func build(ctx context.Context, config *apiserverconfig.EncryptionConfiguration, before *rules) (*rules, error) {
-	out := &rules{kms: map[string]*plugin{}}
+	out := &rules{}
 	for i := range config.Resources {
 		c := &config.Resources[i]
 		var all []value.PrefixTransformer
 		for j := range c.Providers {
 			made, err := out.provider(ctx, &c.Providers[j], before)
 			if err != nil {
+				out.endAllBut(before)
 				return nil, fmt.Errorf("resources[%d].providers[%d]: %w", i, j, err)
 			}
 			all = append(all, made...)

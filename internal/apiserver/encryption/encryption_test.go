@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/etcd"
@@ -130,9 +131,9 @@ func TestAChangedFileCountsAndABadOneDoesNot(t *testing.T) {
 	s := wrap(t, db, "- resources: [secrets]\n  providers:\n  - identity: {}\n")
 	defer func() { _ = s.Close() }()
 	write(t, s.path, "- resources: [secrets]\n  providers:\n"+provider("aescbc", "a", keyA))
-	s.reload(t.Context())
+	s.reload(time.Now())
 	write(t, s.path, "- resources: [secrets]\n  providers: []\n")
-	s.reload(t.Context())
+	s.reload(time.Now())
 	if _, err := s.Commit(t.Context(), nil, store.Op{Key: "/registry/secrets/a/b", Value: []byte("x")}); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package encryption
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -29,14 +29,36 @@ type Store struct {
 	// builtin says which resource lies below a prefix.
 	builtin map[string]schema.GroupResource
 
+	// ctx ends with the store: connections to plugins live in it.
+	ctx  context.Context
 	end  context.CancelFunc
 	done sync.WaitGroup
+
+	metrics reloadMetrics
+	// These belong to whoever calls step: the goroutine that follows.
+	loaded  [sha256.Size]byte // of the file's content that counts
+	refused string            // why the present content does not, when it does not
+	retired []retired
+
+	repair
 }
 
 // Wrap encrypts what the configuration file names. With reload, changes of the file count without a restart.
 func Wrap(ctx context.Context, under store.Store, path string, reload bool, log *slog.Logger) (*Store, error) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Store{Store: under, path: path, log: log, builtin: map[string]schema.GroupResource{}, end: cancel}
+	s, err := open(ctx, under, path, log)
+	if err != nil {
+		return nil, err
+	}
+	if r := s.rules.Load(); reload || len(r.kms) > 0 {
+		s.done.Go(func() { s.follow(reload) })
+	}
+	return s, nil
+}
+
+// open is Wrap without a goroutine that follows the file and the plugins.
+func open(ctx context.Context, under store.Store, path string, log *slog.Logger) (*Store, error) {
+	s := &Store{Store: under, path: path, log: log, builtin: map[string]schema.GroupResource{}, metrics: newReloadMetrics()}
+	s.broken, s.wake = map[string]string{}, make(chan struct{}, 1)
 	for _, k := range api.Kinds() {
 		if !k.Virtual {
 			if _, ok := s.builtin[k.Prefix]; !ok {
@@ -44,89 +66,31 @@ func Wrap(ctx context.Context, under store.Store, path string, reload bool, log 
 			}
 		}
 	}
-	r, err := load(ctx, path, nil)
+	data, err := os.ReadFile(path)
 	if err != nil {
-		cancel()
-		return nil, err
+		return nil, fmt.Errorf("encryption configuration: %w", err)
+	}
+	s.ctx, s.end = context.WithCancel(context.WithoutCancel(ctx))
+	r, err := load(s.ctx, data, nil)
+	if err != nil {
+		s.end()
+		return nil, fmt.Errorf("encryption configuration %s: %w", path, err)
 	}
 	s.rules.Store(r)
-	for name, p := range r.kms {
+	s.loaded = sha256.Sum256(data)
+	s.metrics.loaded(s.loaded)
+	for _, p := range r.kms {
 		if err := p.refresh(ctx); err != nil {
-			log.Warn("a key management service does not answer; nothing can be encrypted until it does", "kms", name, "err", err)
+			log.Warn("a key management service does not answer; nothing can be encrypted until it does", "kms", p.config.Name, "err", err)
 		}
-	}
-	if reload || len(r.kms) > 0 {
-		s.done.Go(func() { s.follow(ctx, reload) })
 	}
 	return s, nil
-}
-
-// followEvery is how often the file and the plugins are looked at.
-const followEvery = 10 * time.Second
-
-func (s *Store) follow(ctx context.Context, reload bool) {
-	ticker := time.NewTicker(followEvery)
-	defer ticker.Stop()
-	seen, asked := modified(s.path), time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		if now := modified(s.path); reload && now != seen {
-			seen = now
-			s.reload(ctx)
-			asked = time.Time{}
-		}
-		if time.Since(asked) < pluginAskEvery {
-			continue
-		}
-		asked = time.Now()
-		for name, p := range s.rules.Load().kms {
-			if err := p.refresh(ctx); err != nil && ctx.Err() == nil {
-				s.log.Warn("a key management service does not answer", "kms", name, "err", err)
-			}
-		}
-	}
-}
-
-func modified(path string) time.Time {
-	if info, err := os.Stat(path); err == nil {
-		return info.ModTime()
-	}
-	return time.Time{}
-}
-
-// reload takes the changed file. A file that can not be used changes nothing.
-func (s *Store) reload(ctx context.Context) {
-	before := s.rules.Load()
-	next, err := load(ctx, s.path, before)
-	if err != nil {
-		s.log.Error("the changed encryption configuration is not used", "err", err)
-		return
-	}
-	for name, p := range next.kms {
-		if before.kms[name] == p {
-			continue
-		}
-		if err := p.refresh(ctx); err != nil {
-			s.log.Error("the changed encryption configuration is not used: a key management service does not answer", "kms", name, "err", err)
-			p.end()
-			return
-		}
-	}
-	s.rules.Store(next)
-	s.log.Info("encryption configuration reloaded")
 }
 
 // Close implements store.Store.
 func (s *Store) Close() error {
 	s.end()
 	s.done.Wait()
-	for _, p := range s.rules.Load().kms {
-		p.end()
-	}
 	return s.Store.Close()
 }
 
@@ -141,44 +105,52 @@ func (s *Store) Snapshot(ctx context.Context, w io.Writer) error {
 // ruleOf is the rule for a key: /registry/RESOURCE/..., /registry/GROUP/RESOURCE/... of custom resources.
 func (s *Store) ruleOf(key string) *rule {
 	r := s.rules.Load()
-	if gr, ok := s.resourceOf(key); ok {
+	if gr, _, ok := s.resourceOf(key); ok {
 		return r.find(gr)
 	}
 	return nil
 }
 
-func (s *Store) resourceOf(key string) (schema.GroupResource, bool) {
+// resourceOf is the resource that lies at a key, and the prefix that all its objects have.
+func (s *Store) resourceOf(key string) (gr schema.GroupResource, prefix string, ok bool) {
 	rest, ok := strings.CutPrefix(key, "/registry/")
 	if !ok {
-		return schema.GroupResource{}, false
+		return gr, "", false
 	}
 	first, rest, _ := strings.Cut(rest, "/")
-	if gr, ok := s.builtin["/registry/"+first]; ok {
-		return gr, true
+	prefix = "/registry/" + first
+	if gr, ok := s.builtin[prefix]; ok {
+		return gr, prefix, true
 	}
 	second, _, ok := strings.Cut(rest, "/")
-	if gr, found := s.builtin["/registry/"+first+"/"+second]; found {
-		return gr, true
+	prefix += "/" + second
+	if gr, found := s.builtin[prefix]; found {
+		return gr, prefix, true
 	}
-	return schema.GroupResource{Group: first, Resource: second}, ok
+	return schema.GroupResource{Group: first, Resource: second}, prefix, ok
 }
 
-func (s *Store) decrypt(ctx context.Context, kv *store.KeyValue) {
+// decrypt makes the value readable. An error is one that may be gone the next time; what can never be decrypted stays as it is.
+func (s *Store) decrypt(ctx context.Context, kv *store.KeyValue) error {
 	if !encrypted(kv.Value) {
-		return
+		return nil
 	}
 	r := s.ruleOf(kv.Key)
 	if r == nil {
 		s.log.Error("an encrypted object has no provider in the configuration", "key", kv.Key)
-		return
+		return nil
 	}
 	plain, _, err := r.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
-	if err != nil {
+	switch {
+	case err == nil:
+		kv.Value = plain
+	case passing(err) || ctx.Err() != nil:
+		return fmt.Errorf("decrypt %s: %w: %w", kv.Key, store.ErrUnavailable, err)
+	default:
 		// The object can not be decoded, which whoever asks for it is told; all others are served.
 		s.log.Error("an object can not be decrypted", "key", kv.Key, "err", err)
-		return
 	}
-	kv.Value = plain
+	return nil
 }
 
 // Stale tells whether the key's value would be stored differently if it was written now.
@@ -201,8 +173,8 @@ func (s *Store) Stale(ctx context.Context, key string) (bool, error) {
 // Get implements store.Store.
 func (s *Store) Get(ctx context.Context, key string, revision int64) (*store.KeyValue, int64, error) {
 	kv, at, err := s.Store.Get(ctx, key, revision)
-	if kv != nil {
-		s.decrypt(ctx, kv)
+	if err == nil && kv != nil {
+		err = s.decrypt(ctx, kv)
 	}
 	return kv, at, err
 }
@@ -211,7 +183,9 @@ func (s *Store) Get(ctx context.Context, key string, revision int64) (*store.Key
 func (s *Store) Range(ctx context.Context, prefix string, opts store.RangeOptions) (store.RangeResult, error) {
 	res, err := s.Store.Range(ctx, prefix, opts)
 	for i := range res.KVs {
-		s.decrypt(ctx, &res.KVs[i])
+		if err := s.decrypt(ctx, &res.KVs[i]); err != nil {
+			return store.RangeResult{}, err
+		}
 	}
 	return res, err
 }
@@ -235,8 +209,8 @@ func (s *Store) Commit(ctx context.Context, conditions []store.Condition, ops ..
 	}
 	res, err := s.Store.Commit(ctx, conditions, ops...)
 	for _, kv := range res.Current {
-		if kv != nil {
-			s.decrypt(ctx, kv)
+		if kv != nil && err == nil {
+			err = s.decrypt(ctx, kv)
 		}
 	}
 	return res, err
@@ -259,7 +233,10 @@ type decrypting struct {
 func (d *decrypting) Next(ctx context.Context) (store.Batch, error) {
 	batch, err := d.Stream.Next(ctx)
 	for i := range batch.Events {
-		d.store.decrypt(ctx, &batch.Events[i].KV)
+		// The stream has the changes of everything: it does not wait for a plugin. The value is told again once it can be read.
+		if err := d.store.decrypt(ctx, &batch.Events[i].KV); err != nil && ctx.Err() == nil {
+			d.store.noteBroken(batch.Events[i].KV.Key, err)
+		}
 	}
 	return batch, err
 }
