@@ -2,9 +2,9 @@
 # prerequisites.sh WHAT: installs what is missing on a Debian-like machine for WHAT: build, test or conformance.
 set -euo pipefail
 case "${1:-}" in
-build) packages=(libseccomp-dev) ;;
-test) packages=(libseccomp-dev curl iproute2) ;;
-conformance) packages=(libseccomp-dev curl iproute2 debootstrap make bzip2 xz-utils dpkg-dev) ;;
+build) packages=(libseccomp-dev zstd) ;;
+test) packages=(libseccomp-dev zstd curl iproute2) ;;
+conformance) packages=(libseccomp-dev zstd curl iproute2 debootstrap make bzip2 xz-utils dpkg-dev) ;;
 *) echo "usage: prerequisites.sh build|test|conformance" >&2; exit 2 ;;
 esac
 command -v "${GO:-go}" >/dev/null || { echo "prerequisites.sh: Go is missing: install Go 1.26 or newer and put it on the PATH" >&2; exit 1; }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # build.sh OUTDIR [EMBEDDIR]: builds the programs that knarr carries along into OUTDIR, static and stripped, and packs them
-# for embedding into EMBEDDIR. Needs Go and a C compiler; libseccomp's static library is taken from the system or, on Debian
+# for embedding into EMBEDDIR. Needs Go, a C compiler and zstd; libseccomp's static library is taken from the system or, on Debian
 # without it, unpacked from its package into OUTDIR without installing anything.
 set -eu
 cd "$(dirname "$0")"

@@ -35,6 +35,7 @@ type Runtime struct {
 	Snapshotter string
 
 	config      Config
+	programs    string // the folder of the unpacked ones
 	program     string
 	configFile  string
 	fingerprint string
@@ -135,6 +136,7 @@ func (r *Runtime) writeFiles() error {
 	if err != nil {
 		return err
 	}
+	r.programs = programs
 	r.program = filepath.Join(programs, "containerd")
 	r.Snapshotter = r.config.Snapshotter
 	if r.Snapshotter == "" {
@@ -250,6 +252,11 @@ func (r *Runtime) supervise(ctx context.Context) {
 			r.config.Logger.Error("cannot start containerd", "error", err)
 		}
 	}
+}
+
+// Program returns the content of one of the included programs.
+func (r *Runtime) Program(name string) ([]byte, error) {
+	return os.ReadFile(filepath.Join(r.programs, name))
 }
 
 func (r *Runtime) current() *process {

@@ -31,10 +31,14 @@ func testConfig(t testing.TB) Config {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	pause, err := Program("pause")
+	programs, err := Unpack(t.TempDir())
 	if errors.Is(err, ErrNoRuntime) {
 		t.Skip("built without the runtime programs")
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	pause, err := os.ReadFile(filepath.Join(programs, "pause"))
 	if err != nil {
 		t.Fatal(err)
 	}

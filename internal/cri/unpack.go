@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 )
 
 //go:embed embedded
@@ -34,20 +34,6 @@ type program struct {
 // It returns dir/current, a path that stays valid when a newer knarr unpacks newer programs: running shims find runc through it.
 func Unpack(dir string) (string, error) {
 	return unpack(embedded, dir)
-}
-
-// Program returns the content of one embedded program.
-func Program(name string) ([]byte, error) {
-	programs, _, err := manifest(embedded)
-	if err != nil {
-		return nil, err
-	}
-	for _, program := range programs {
-		if program.Name == name {
-			return expand(embedded, program)
-		}
-	}
-	return nil, fmt.Errorf("embedded program %q: %w", name, fs.ErrNotExist)
 }
 
 func unpack(from fs.FS, dir string) (string, error) {
@@ -89,11 +75,7 @@ func unpackInto(from fs.FS, dir, target string, programs []program) error {
 	if err := os.Chmod(temporary, 0o755); err != nil {
 		return err
 	}
-	var group errgroup.Group
-	for _, program := range programs {
-		group.Go(func() error { return expandTo(from, program, filepath.Join(temporary, program.Name)) })
-	}
-	if err := group.Wait(); err != nil {
+	if err := expandInto(from, temporary, programs); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(target); err != nil {
@@ -104,7 +86,7 @@ func unpackInto(from fs.FS, dir, target string, programs []program) error {
 
 // manifest lists the embedded programs; version is a name for exactly these.
 func manifest(from fs.FS) (programs []program, version string, err error) {
-	content, err := fs.ReadFile(from, "embedded/manifest.json")
+	content, err := fs.ReadFile(from, "embedded/programs.json")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", ErrNoRuntime
 	}
@@ -112,7 +94,7 @@ func manifest(from fs.FS) (programs []program, version string, err error) {
 		return nil, "", err
 	}
 	if err := json.Unmarshal(content, &programs); err != nil {
-		return nil, "", fmt.Errorf("embedded manifest.json: %w", err)
+		return nil, "", fmt.Errorf("embedded programs.json: %w", err)
 	}
 	sum := sha256.Sum256(content)
 	return programs, hex.EncodeToString(sum[:])[:16], nil
@@ -130,59 +112,55 @@ func complete(dir string, programs []program) bool {
 	return true
 }
 
-func expandTo(from fs.FS, program program, path string) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+// expandInto decompresses the archive, which is all programs one after another, into files. The archive's window is as large as
+// itself, so it is decompressed in one piece, in memory that goes back to the system at once: the collector would keep it.
+func expandInto(from fs.FS, dir string, programs []program) error {
+	archive, err := from.Open("embedded/programs.zst")
 	if err != nil {
 		return err
 	}
-	sum := sha256.New()
-	err = decompress(from, program, io.MultiWriter(file, sum))
-	if closeErr := file.Close(); err == nil {
-		err = closeErr
-	}
+	defer archive.Close()
+	info, err := archive.Stat()
 	if err != nil {
 		return err
 	}
-	return verify(program, sum)
-}
-
-func expand(from fs.FS, program program) ([]byte, error) {
-	sum := sha256.New()
-	content := &sliceWriter{buffer: make([]byte, 0, program.Size)}
-	if err := decompress(from, program, io.MultiWriter(content, sum)); err != nil {
-		return nil, err
+	size := int64(0)
+	for _, program := range programs {
+		size += program.Size
 	}
-	return content.buffer, verify(program, sum)
-}
-
-func decompress(from fs.FS, program program, to io.Writer) error {
-	packed, err := from.Open("embedded/" + program.Name + ".zst")
+	memory, err := unix.Mmap(-1, 0, int(size+info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		return err
 	}
-	defer packed.Close()
-	reader, err := zstd.NewReader(packed, zstd.WithDecoderLowmem(true), zstd.WithDecoderConcurrency(1))
+	defer func() { _ = unix.Munmap(memory) }()
+	packed, content := memory[size:], memory[:0:size]
+	if _, err := io.ReadFull(archive, packed); err != nil {
+		return err
+	}
+	reader, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
-		return fmt.Errorf("%s: %w", program.Name, err)
+		return err
 	}
 	defer reader.Close()
-	if _, err := reader.WriteTo(to); err != nil {
-		return fmt.Errorf("%s: %w", program.Name, err)
+	if content, err = reader.DecodeAll(packed, content); err != nil {
+		return fmt.Errorf("programs.zst: %w", err)
 	}
-	return nil
+	if int64(len(content)) != size {
+		return fmt.Errorf("programs.zst: %d bytes, the manifest says %d", len(content), size)
+	}
+	var group errgroup.Group
+	for _, program := range programs {
+		own := content[:program.Size]
+		content = content[program.Size:]
+		group.Go(func() error { return write(filepath.Join(dir, program.Name), own, program) })
+	}
+	return group.Wait()
 }
 
-func verify(program program, sum hash.Hash) error {
-	if got := hex.EncodeToString(sum.Sum(nil)); got != program.SHA256 {
+func write(path string, content []byte, program program) error {
+	sum := sha256.Sum256(content)
+	if got := hex.EncodeToString(sum[:]); got != program.SHA256 {
 		return fmt.Errorf("%s: SHA-256 is %s, the manifest says %s", program.Name, got, program.SHA256)
 	}
-	return nil
-}
-
-// sliceWriter appends to a slice of known capacity.
-type sliceWriter struct{ buffer []byte }
-
-func (w *sliceWriter) Write(content []byte) (int, error) {
-	w.buffer = append(w.buffer, content...)
-	return len(content), nil
+	return os.WriteFile(path, content, 0o755)
 }

@@ -32,9 +32,6 @@ func startRuntime(t *testing.T, mirrors map[string][]string) (*Client, *cri.Runt
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	if _, err := cri.Program("pause"); errors.Is(err, cri.ErrNoRuntime) {
-		t.Skip("built without the runtime programs")
-	}
 	config := cri.Config{DataDir: t.TempDir(), Mirrors: mirrors, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() {
@@ -47,6 +44,9 @@ func startRuntime(t *testing.T, mirrors map[string][]string) (*Client, *cri.Runt
 	runtime, err := cri.Start(ctx, config)
 	if err != nil {
 		cancel()
+		if errors.Is(err, cri.ErrNoRuntime) {
+			t.Skip("built without the runtime programs")
+		}
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cancel(); runtime.Wait() })
@@ -190,12 +190,12 @@ func TestABuiltImageRunsAndCanBeABaseAndIsPushedAndPulled(t *testing.T) {
 	}
 	t.Cleanup(func() { cancel(); registry.Wait() })
 	client, runtime := startRuntime(t, map[string][]string{"mirrored.example.com": {"http://" + registry.Address}})
-	if err := client.EnsurePause(ctx, cri.DefaultSandboxImage, func() ([]byte, error) { return cri.Program("pause") }); err != nil {
+	if err := client.EnsurePause(ctx, cri.DefaultSandboxImage, func() ([]byte, error) { return runtime.Program("pause") }); err != nil {
 		t.Fatal(err)
 	}
 
 	folder := t.TempDir()
-	pause, err := cri.Program("pause")
+	pause, err := runtime.Program("pause")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // EnsurePause puts the sandbox image, made of the embedded pause program, into containerd, unless an image of that name is
-// there. program is cri.Program("pause").
+// there. program is Runtime.Program("pause") of package cri.
 func (c *Client) EnsurePause(ctx context.Context, name string, program func() ([]byte, error)) error {
 	if _, err := c.images.Get(inNamespace(ctx), &imagesapi.GetImageRequest{Name: name}); err == nil {
 		return nil

@@ -74,7 +74,7 @@ func (w *worker) startRuntime(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	defer images.Close()
-	if err := images.EnsurePause(ctx, cri.DefaultSandboxImage, func() ([]byte, error) { return cri.Program("pause") }); err != nil {
+	if err := images.EnsurePause(ctx, cri.DefaultSandboxImage, func() ([]byte, error) { return r.Program("pause") }); err != nil {
 		return nil, err
 	}
 	w.runtime, w.runtimePID = r.Services, r.PID

@@ -1,5 +1,6 @@
-// Command pack compresses files for embedding: pack OUTDIR FILE... writes OUTDIR/NAME.zst for each, skipping what is newer
-// than its source, and OUTDIR/manifest.json with the size and SHA-256 of every uncompressed file.
+// Command pack compresses files for embedding: pack OUTDIR FILE... writes them, one after another, into OUTDIR/programs.zst, and
+// OUTDIR/programs.json with the size and SHA-256 of each. In one archive the libraries that the programs share are stored
+// once. It executes zstd: the encoders that are libraries of Go don't reach its higher levels.
 package main
 
 import (
@@ -7,10 +8,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
-
-	"github.com/klauspost/compress/zstd"
 )
 
 // entry is one program in the manifest; internal/cri reads it.
@@ -32,56 +33,81 @@ func main() {
 }
 
 func run(outDir string, files []string) error {
-	if err := os.MkdirAll(outDir, 0o755); err != nil {
+	scratch, err := os.MkdirTemp("", "knarr-pack-")
+	if err != nil {
 		return err
 	}
-	var manifest []entry
-	var plain, packed int64
-	for _, file := range files {
-		packedEntry, size, err := pack(outDir, file)
-		if err != nil {
-			return err
-		}
-		manifest = append(manifest, packedEntry)
-		plain, packed = plain+packedEntry.Size, packed+size
+	defer os.RemoveAll(scratch)
+	plain := filepath.Join(scratch, "programs")
+	manifest, size, err := join(plain, files)
+	if err != nil {
+		return err
 	}
 	content, err := json.MarshalIndent(manifest, "", "\t")
 	if err != nil {
 		return err
 	}
-	fmt.Printf("runtime: %d programs, %.1f MB, %.1f MB compressed\n", len(files), float64(plain)/1e6, float64(packed)/1e6)
-	return replace(filepath.Join(outDir, "manifest.json"), append(content, '\n'))
-}
-
-// pack compresses one file and returns its manifest entry and its compressed size.
-func pack(outDir, file string) (entry, int64, error) {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return entry{}, 0, err
-	}
-	source, err := os.Stat(file)
-	if err != nil {
-		return entry{}, 0, err
-	}
-	sum := sha256.Sum256(content)
-	made := entry{Name: filepath.Base(file), Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}
-	target := filepath.Join(outDir, made.Name+".zst")
-	if done, err := os.Stat(target); err == nil && !done.ModTime().Before(source.ModTime()) {
-		return made, done.Size(), nil
-	}
-	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithWindowSize(8<<20))
-	if err != nil {
-		return entry{}, 0, err
-	}
-	compressed := encoder.EncodeAll(content, nil)
-	return made, int64(len(compressed)), replace(target, compressed)
-}
-
-// replace writes the file whole or not at all.
-func replace(path string, content []byte) error {
-	temporary := path + ".tmp"
-	if err := os.WriteFile(temporary, content, 0o644); err != nil {
+	if err := clear(outDir); err != nil {
 		return err
 	}
-	return os.Rename(temporary, path)
+	archive := filepath.Join(outDir, "programs.zst")
+	// --long: the window is all of it (2^26 bytes), so that one program's copy of a library is found from another's.
+	command := exec.Command("zstd", "-q", "-f", "-19", "--long=26", plain, "-o", archive)
+	command.Stdout, command.Stderr = os.Stdout, os.Stderr
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("%s: %w", command, err)
+	}
+	packed, err := os.Stat(archive)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("runtime: %d programs, %.1f MB, %.1f MB compressed\n", len(files), float64(size)/1e6, float64(packed.Size())/1e6)
+	return os.WriteFile(filepath.Join(outDir, "programs.json"), append(content, '\n'), 0o644)
+}
+
+// clear takes away what was packed before: everything in the folder that is ours is embedded.
+func clear(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, pattern := range []string{"*.zst", "*.json"} {
+		old, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return err
+		}
+		for _, path := range old {
+			if err := os.Remove(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// join writes the files into one, and returns what is where, in order, and the size of all.
+func join(path string, files []string) (manifest []entry, size int64, err error) {
+	joined, err := os.Create(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer joined.Close()
+	for _, file := range files {
+		made, err := appendTo(joined, file)
+		if err != nil {
+			return nil, 0, err
+		}
+		manifest, size = append(manifest, made), size+made.Size
+	}
+	return manifest, size, joined.Close()
+}
+
+func appendTo(joined io.Writer, file string) (entry, error) {
+	source, err := os.Open(file)
+	if err != nil {
+		return entry{}, err
+	}
+	defer source.Close()
+	sum := sha256.New()
+	size, err := io.Copy(io.MultiWriter(joined, sum), source)
+	return entry{Name: filepath.Base(file), Size: size, SHA256: hex.EncodeToString(sum.Sum(nil))}, err
 }
