@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X github.com/knarr-project/knarr/internal/version.Knarr=$(VERS
 export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0
 
-.PHONY: help build runtime demo test lint unit e2e chaos bench compare compare-api conformance clean
+.PHONY: help build runtime demo test lint unit e2e chaos bench compare compare-api interchange conformance clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
@@ -51,6 +51,9 @@ compare: build ## the same load against upstream and knarr in turn
 
 compare-api: build ## the same requests to upstream's API server and ours: N=number SEED=number; prints how answers differ
 	./test/compare/apidiff/run.sh --n $(or $(N),20000) --seed $(or $(SEED),1)
+
+interchange: build ## parts of upstream's Kubernetes in ours and ours in upstream's: LAYOUTS=names; prints what held
+	./test/compare/run.sh --interchange --layouts '$(LAYOUTS)'
 
 conformance: build ## the official suite: FOCUS=regexp SKIP=regexp PROCS=n
 	./test/conformance/run.sh

@@ -17,11 +17,11 @@ func upCommand() *cobra.Command {
 	return runCommand("up", "A whole cluster here: server and node; stays in the foreground",
 		"Starts a server and a node on this machine and stays in the foreground. Ctrl-C stops knarr; pods keep running and are adopted by\n"+
 			"the next `knarr up`. `knarr purge` stops them and removes everything.",
-		config.Process|config.Server|config.Controllers|config.Node, true, run.Up)
+		config.Process|config.Server|config.Controlling|config.Node, true, run.Up)
 }
 
 func serverCommand() *cobra.Command {
-	return runCommand("server", "The control plane only", "", config.Process|config.Server|config.Controllers|config.Joining, false, run.Server)
+	return runCommand("server", "The control plane only", "", config.Process|config.Server|config.Controlling|config.Joining, false, run.Server)
 }
 
 func nodeCommand() *cobra.Command {
@@ -32,7 +32,7 @@ func nodeCommand() *cobra.Command {
 func componentCommands() []*cobra.Command {
 	list := []*cobra.Command{
 		runCommand("apiserver", "The API server and its store alone", "", config.Process|config.Server, false, run.APIServer),
-		runCommand("controllers", "The controllers alone (needs --kubeconfig)", "", config.Process|config.Controllers, false, run.Controllers),
+		runCommand("controllers", "The controllers alone (needs --kubeconfig)", "", config.Process|config.Controlling|config.ControllersAlone, false, run.Controllers),
 		runCommand("scheduler", "The scheduler alone (needs --kubeconfig)", "", config.Process, false, run.Scheduler),
 		runCommand("kubelet", "The node agent alone (needs --kubeconfig)", "", config.Process|config.Node, true, run.Kubelet),
 		runCommand("proxy", "The service proxy alone (needs --kubeconfig)", "", config.Process|config.Node, true, run.Proxy),

@@ -27,7 +27,8 @@ type remote struct {
 	http     *http.Client
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
-	views    Views
+	views    *Views
+	viewer   *remote // opens Views; this one itself, or the one whose Views it shares
 
 	mu    sync.Mutex
 	typed map[schema.GroupVersion]*rest.RESTClient
@@ -53,13 +54,31 @@ func Remote(config *rest.Config) (Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", config.Host, err)
 	}
-	r := &remote{config: config, http: httpClient, typed: map[schema.GroupVersion]*rest.RESTClient{}}
+	r := &remote{config: config, http: httpClient, views: &Views{}, typed: map[schema.GroupVersion]*rest.RESTClient{}}
+	r.viewer = r
 	if r.dynamic, err = dynamic.NewForConfigAndClient(config, httpClient); err != nil {
 		return nil, fmt.Errorf("client of %s: %w", config.Host, err)
 	}
 	if r.metadata, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), httpClient); err != nil {
 		return nil, fmt.Errorf("client of %s: %w", config.Host, err)
 	}
+	return r, nil
+}
+
+// RemoteSharing is Remote with the Views of another: its identity writes, and reads single objects; the other's opens Views and asks for
+// discovery. They show this one's writes when these return. It is how upstream's controllers are set up (shared informers of
+// system:kube-controller-manager), so the bootstrap roles fit.
+func RemoteSharing(views Interface, config *rest.Config) (Interface, error) {
+	viewer, ok := views.(*remote)
+	if !ok {
+		return nil, fmt.Errorf("views of a %T can't be shared with a client of %s", views, config.Host)
+	}
+	c, err := Remote(config)
+	if err != nil {
+		return nil, err
+	}
+	r := c.(*remote)
+	r.views, r.viewer = viewer.views, viewer.viewer
 	return r, nil
 }
 
@@ -264,7 +283,7 @@ func (r *remote) DeleteCollection(ctx context.Context, res schema.GroupVersionRe
 
 // Discovery lists what the server serves. Groups that do not answer (aggregated ones) are left out.
 func (r *remote) Discovery(ctx context.Context) ([]*metav1.APIResourceList, error) {
-	d, err := discovery.NewDiscoveryClientForConfigAndClient(r.config, r.http)
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(r.viewer.config, r.viewer.http)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func (r *remote) View(ctx context.Context, res schema.GroupVersionResource, scop
 	if _, err := scope.interest(); err != nil {
 		return nil, err
 	}
-	view, err := r.views.Get(ctx, res, scope, func(ctx context.Context) (View, error) { return r.open(ctx, res, scope) })
+	view, err := r.views.Get(ctx, res, scope, func(ctx context.Context) (View, error) { return r.viewer.open(ctx, res, scope) })
 	if err != nil {
 		return nil, fmt.Errorf("view of %s: %w", res, err)
 	}

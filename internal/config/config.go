@@ -85,6 +85,8 @@ type Config struct {
 	DisableAdmission []string `json:"disableAdmission,omitempty"`
 	// APIServer are settings of the API server that have upstream's names.
 	APIServer APIServer `json:"apiServer,omitzero"`
+	// Controllers are settings of controllers that run alone.
+	Controllers Controllers `json:"controllers,omitzero"`
 	// LogLevel is debug, info, warn or error. Default warn for up, info for the rest.
 	LogLevel string `json:"logLevel"`
 }
@@ -105,6 +107,7 @@ func Default() Config {
 		MaxPods:            110,
 		NodeLeaseDuration:  metav1.Duration{Duration: 40 * time.Second},
 		APIServer:          defaultAPIServer(),
+		Controllers:        defaultControllers(),
 		LogLevel:           "warn",
 	}
 }
@@ -113,11 +116,12 @@ func Default() Config {
 type Groups uint8
 
 const (
-	Process     Groups = 1 << iota // data folder, logs
-	Server                         // store and API server
-	Controllers                    // the controllers
-	Node                           // node agent, runtime, network
-	Joining                        // how to reach a server that is already there
+	Process          Groups = 1 << iota // data folder, logs
+	Server                              // store and API server
+	Controlling                         // the controllers
+	ControllersAlone                    // the controllers in a process of their own
+	Node                                // node agent, runtime, network
+	Joining                             // how to reach a server that is already there
 )
 
 // AddFlags offers the flags of the groups, with c's present values as defaults.
@@ -145,8 +149,11 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 		f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", c.DisableAdmission, "admission plugins that are off")
 		c.APIServer.addFlags(f)
 	}
-	if groups&Controllers != 0 {
+	if groups&Controlling != 0 {
 		f.DurationVar(&c.NodeMonitorGrace.Duration, "node-monitor-grace-period", c.NodeMonitorGrace.Duration, "how long a node may be silent before its pods are replaced; several times its lease's renewals")
+	}
+	if groups&ControllersAlone != 0 {
+		c.Controllers.addFlags(f)
 	}
 	if groups&Node != 0 {
 		f.StringVar(&c.NodeName, "node-name", c.NodeName, "name of the node (default: the host's name)")
@@ -252,6 +259,7 @@ func (c *Config) Validate() error {
 		bad("node-lease-duration", c.NodeLeaseDuration.Duration.String(), "whole seconds, such as 40s")
 	}
 	c.APIServer.validate(bad)
+	c.Controllers.validate(bad)
 	if c.MaxPods < 1 {
 		bad("max-pods", fmt.Sprint(c.MaxPods), "1 or more")
 	}

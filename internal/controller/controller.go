@@ -84,8 +84,9 @@ type Config struct {
 	PodCIDR            string // 10.42.0.0/16; each node gets a NodeCIDRMaskSize part of it
 	NodeCIDRMaskSize   int    // 24
 	ServiceCIDR        string
-	CACert             []byte // PEM, for root-ca-cert-publisher and the signers
-	CAKey              []byte // PEM; nil where the signers do not run
+	CACert             []byte // PEM, for root-ca-cert-publisher
+	SigningCert        []byte // PEM, the signers' CA
+	SigningKey         []byte // PEM; nil where the signers do not run
 	ClusterSigningTime time.Duration
 	NodeMonitorGrace   time.Duration // 40 s (upstream --node-monitor-grace-period)
 	TerminatedPodLimit int           // 12500

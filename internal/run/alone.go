@@ -96,24 +96,6 @@ func Scheduler(ctx context.Context, p Params) error {
 	})
 }
 
-// Controllers runs the controllers alone, where their lease makes them the leader.
-func Controllers(ctx context.Context, p Params) error {
-	return p.alone(ctx, "controllers", func(ctx context.Context, c client.Interface, config *rest.Config) error {
-		ca := config.CAData
-		if len(ca) == 0 && config.CAFile != "" {
-			var err error
-			if ca, err = os.ReadFile(config.CAFile); err != nil {
-				return err
-			}
-		}
-		cfg := controllerConfig(p.Config)
-		cfg.CACert = ca
-		return lead(ctx, c, "kube-controller-manager", func(ctx context.Context) error {
-			return runControllers(ctx, cfg, func(string) client.Interface { return c })
-		})
-	})
-}
-
 // lead runs fn while this process holds the lease that upstream's component of the same name would hold.
 func lead(ctx context.Context, c client.Interface, name string, fn func(ctx context.Context) error) error {
 	host, err := os.Hostname()

@@ -241,15 +241,15 @@ func (s *server) serve(ctx context.Context, listener net.Listener, policy *rbac.
 
 func (s *server) startControllers(ctx context.Context) (func() error, error) {
 	cfg := controllerConfig(s.cfg)
-	cfg.CACert, cfg.CAKey, cfg.LegacyToken = s.keys.CA.CertPEM, s.keys.CA.KeyPEM, s.tokens.LegacyToken
+	cfg.CACert, cfg.SigningCert, cfg.SigningKey, cfg.LegacyToken = s.keys.CA.CertPEM, s.keys.CA.CertPEM, s.keys.CA.KeyPEM, s.tokens.LegacyToken
 	// One View of each kind serves all controllers; each writes under its own name.
 	views := s.api.Client(auth.Component(auth.UserControllers))
 	return Background(func(ctx context.Context) error {
-		return runControllers(ctx, cfg, func(account string) client.Interface {
+		return runControllers(ctx, cfg, func(account string) (client.Interface, error) {
 			if strings.HasPrefix(account, "system:") {
-				return controller.Split(views, s.api.Client(auth.Component(account)))
+				return controller.Split(views, s.api.Client(auth.Component(account))), nil
 			}
-			return controller.Split(views, s.api.Client(auth.ServiceAccount("kube-system", account)))
+			return controller.Split(views, s.api.Client(auth.ServiceAccount("kube-system", account))), nil
 		})
 	})(ctx)
 }
@@ -262,13 +262,16 @@ func controllerConfig(cfg *config.Config) controller.Config {
 }
 
 // runControllers runs every controller, each with a client and an event recorder of its own name.
-func runControllers(ctx context.Context, cfg controller.Config, clientFor func(account string) client.Interface) error {
+func runControllers(ctx context.Context, cfg controller.Config, clientFor func(account string) (client.Interface, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var recorders sync.WaitGroup
 	defer recorders.Wait()
 	defer cancel()
 	return controller.RunAll(ctx, controllers.All(), func(s controller.Starter) (controller.Env, error) {
-		c := clientFor(cmp.Or(s.Account, s.Name))
+		c, err := clientFor(cmp.Or(s.Account, s.Name))
+		if err != nil {
+			return controller.Env{}, err
+		}
 		events := client.NewRecorder(c, s.Name, "")
 		recorders.Go(func() { events.Run(ctx) })
 		return controller.Env{Client: c, Events: events, Config: cfg}, nil

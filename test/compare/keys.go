@@ -17,7 +17,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// keys are just enough for upstream's components: one CA, one serving certificate, one administrator.
+// keys are just enough for upstream's components: one CA, one serving certificate, one administrator; issue makes more.
 type keys struct {
 	dir  string
 	ca   *x509.Certificate
@@ -37,7 +37,7 @@ func makeKeys(dir string) (*keys, error) {
 	if err := k.write("ca", k.ca, k.sign); err != nil {
 		return nil, err
 	}
-	server := &x509.Certificate{Subject: pkix.Name{CommonName: "kube-apiserver"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 47, 0, 1)}, DNSNames: []string{"localhost", "kubernetes.default.svc"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	server := &x509.Certificate{Subject: pkix.Name{CommonName: "kube-apiserver"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 47, 0, 1), net.ParseIP(address)}, DNSNames: []string{"localhost", "kubernetes.default.svc"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	if err := k.issue("server", server); err != nil {
 		return nil, err
 	}

@@ -29,6 +29,10 @@ type options struct {
 	keep     string // folder for the processes' logs
 	stage    string // which of the three processes this is: see isolate.go
 	cgroup   string // name that all cgroups begin with
+
+	interchange bool   // prove that parts can stand in for each other, instead of measuring
+	layouts     string // of interchange: only these
+	sailor      string // the program of interchange's containers
 }
 
 func main() {
@@ -44,6 +48,9 @@ func main() {
 	flag.StringVar(&o.keep, "logs", "", "folder that the processes' logs are copied to")
 	flag.StringVar(&o.stage, "stage", "", "set by the program itself")
 	flag.StringVar(&o.cgroup, "cgroup", fmt.Sprintf("knarr-compare-%d", os.Getpid()), "set by the program itself")
+	flag.BoolVar(&o.interchange, "interchange", false, "do not measure: try parts of each side in the other's place")
+	flag.StringVar(&o.layouts, "layouts", "", "interchange's layouts to try, with commas: all of them without it")
+	flag.StringVar(&o.sailor, "sailor", "", "interchange's program for containers")
 	flag.Parse()
 	o.skip = map[string]bool{}
 	for _, key := range strings.Split(skip, ",") {
@@ -64,6 +71,9 @@ func (o *options) run() (int, error) {
 	case stageMeasure:
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
+		if o.interchange {
+			return 0, interchange(ctx, o)
+		}
 		return 0, compare(ctx, o)
 	}
 	return isolate(o)

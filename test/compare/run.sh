@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # run.sh [--only knarr|upstream] [--scale 0.2] [--skip KEYS]: builds upstream's binaries from their module, runs the same load
 # against upstream and knarr in turn, and prints the table of budgets. Needs root. Writes .cache/compare/table.md and logs/.
+# run.sh --interchange [--layouts NAMES]: tries parts of each side in the other's place instead, and prints what held; the
+# table is .cache/compare/interchange.md.
 #
 #   COMPARE_BIN=DIR     takes upstream's binaries that are there instead of building them
 set -euo pipefail
@@ -44,12 +46,19 @@ case " $* " in
 *) upstream_binaries ;;
 esac
 (cd test/compare && go build -o "$cache/compare" .)
+table=$cache/table.md
+case " $* " in
+*" --interchange "*)
+  table=$cache/interchange.md
+  go build -ldflags '-s -w' -o "$cache/sailor" ./test/e2e/sailor
+  ;;
+esac
 
 # The harness leaves nothing outside of this folder; a signal goes to it, and it tidies up.
 state=$(mktemp -d "${TMPDIR:-/tmp}/kcmp-XXXXXX")
 trap 'rm -rf "$state"' EXIT
 trap 'kill -TERM "$harness" 2>/dev/null || true' INT TERM HUP
-"$cache/compare" --knarr "$PWD/bin/knarr" --upstream "$cache/bin" --state "$state" --out "$cache/table.md" --logs "$cache/logs" "$@" &
+"$cache/compare" --knarr "$PWD/bin/knarr" --upstream "$cache/bin" --state "$state" --out "$table" --logs "$cache/logs" --sailor "$cache/sailor" "$@" &
 harness=$!
 status=0
 wait "$harness" || status=$?

@@ -112,7 +112,9 @@ func (u *upstream) startNode(ctx context.Context, dir string) (*cluster, error) 
 		containerd.stop()
 		return nil, err
 	}
-	kubelet, err := u.startKubelet(c, dir, socket)
+	kubelet, err := u.startKubelet(kubelet{dir: dir, socket: socket, kubeconfig: c.kubeconfig, log: "kubelet", extra: `authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+`})
 	if err != nil {
 		c.stop()
 		containerd.stop()
@@ -127,11 +129,16 @@ func (u *upstream) startNode(ctx context.Context, dir string) (*cluster, error) 
 	return c, u.ready(ctx, c)
 }
 
-func (u *upstream) startKubelet(c *cluster, dir, socket string) (*process, error) {
+// kubelet is what upstream's kubelet is started with.
+type kubelet struct {
+	dir, socket, kubeconfig string
+	log                     string // name of its log
+	extra                   string // further lines of its configuration
+}
+
+func (u *upstream) startKubelet(k kubelet) (*process, error) {
 	config := fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
-authorization: {mode: AlwaysAllow}
 address: %s
 port: %d
 healthzPort: 0
@@ -147,16 +154,16 @@ resolvConf: ""
 maxPods: 110
 podLogsDir: %s
 localStorageCapacityIsolation: false
-`, address, freePort(), u.cgroup, filepath.Join(dir, "plugins"), socket, filepath.Join(dir, "logs"))
-	path := filepath.Join(dir, "kubelet.yaml")
+`, address, freePort(), u.cgroup, filepath.Join(k.dir, "plugins"), k.socket, filepath.Join(k.dir, "logs")) + k.extra
+	path := filepath.Join(k.dir, "kubelet.yaml")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return nil, err
 	}
 	if err := makeCgroup(u.cgroup); err != nil {
 		return nil, err
 	}
-	return start(dir, "kubelet", filepath.Join(u.bin, "kubelet"), nil, "--config", path, "--kubeconfig", c.kubeconfig, "--hostname-override", nodeName,
-		"--root-dir", filepath.Join(dir, "kubelet"), "--node-ip", address)
+	return start(k.dir, k.log, filepath.Join(u.bin, "kubelet"), nil, "--config", path, "--kubeconfig", k.kubeconfig, "--hostname-override", nodeName,
+		"--root-dir", filepath.Join(k.dir, "kubelet"), "--cert-dir", filepath.Join(k.dir, "kubelet", "pki"), "--node-ip", address)
 }
 
 // startRuntime starts a containerd of its own with the bridge plugin as pod network. The binaries are those that knarr

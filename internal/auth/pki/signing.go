@@ -20,6 +20,19 @@ type SigningKeys struct {
 	Verifiers []crypto.PublicKey
 }
 
+// ReadSigningKey reads a key in PEM that signs tokens.
+func ReadSigningKey(path string) (*SigningKeys, error) {
+	keyPEM, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := parseSigner(keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &SigningKeys{Signer: signer, Verifiers: []crypto.PublicKey{signer.Public()}}, nil
+}
+
 func openSigningKeys(dir string) (*SigningKeys, error) {
 	keyFile, pubFile := filepath.Join(dir, "sa.key"), filepath.Join(dir, "sa.pub")
 	keyPEM, err := os.ReadFile(keyFile)

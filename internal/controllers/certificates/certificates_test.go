@@ -69,7 +69,7 @@ func create(t *testing.T, c *controllertest.Cluster, name, signer string, subjec
 
 func TestApprovedRequestsAreSignedOrFail(t *testing.T) {
 	c := controllertest.New(t)
-	c.Config.CACert, c.Config.CAKey = authority(t)
+	c.Config.SigningCert, c.Config.SigningKey = authority(t)
 	c.Run(certificates.Signing, certificates.Approving, certificates.Cleaner)
 	create(t, c, "good", certificatesv1.KubeAPIServerClientSignerName, pkix.Name{CommonName: "ann", Organization: []string{"team"}}, certificatesv1.UsageClientAuth)
 	create(t, c, "bad", certificatesv1.KubeAPIServerClientKubeletSignerName, pkix.Name{CommonName: "ann"}, certificatesv1.UsageClientAuth)
@@ -87,7 +87,7 @@ func TestApprovedRequestsAreSignedOrFail(t *testing.T) {
 			return err.Error()
 		}
 		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(c.Config.CACert)
+		pool.AppendCertsFromPEM(c.Config.SigningCert)
 		if _, err := cert.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 			return err.Error()
 		}

@@ -32,11 +32,11 @@ const (
 )
 
 func runSigning(ctx context.Context, env controller.Env) error {
-	if len(env.Config.CAKey) == 0 {
+	if len(env.Config.SigningKey) == 0 {
 		<-ctx.Done()
 		return nil
 	}
-	pair, err := tls.X509KeyPair(env.Config.CACert, env.Config.CAKey)
+	pair, err := tls.X509KeyPair(env.Config.SigningCert, env.Config.SigningKey)
 	if err != nil {
 		return fmt.Errorf("the cluster's CA: %w", err)
 	}

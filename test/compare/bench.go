@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// bench is where the workloads of interchange are tried: a cluster, seen by its administrator.
+type bench struct {
+	*mixed
+	set *kubernetes.Clientset
+}
+
+// check is one thing that must come to pass. Checks run side by side, each in a namespace of its own.
+type check struct {
+	name string
+	run  func(ctx context.Context, b *bench, namespace string) error
+	// node: the check needs pods that run.
+	node bool
+}
+
+// patience is how long anything that a check waits for may take.
+const patience = 100 * time.Second
+
+func newBench(ctx context.Context, m *mixed) (*bench, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", m.admin())
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	set, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return &bench{mixed: m, set: set}, ctx.Err()
+}
+
+// run tries everything that the layout has the parts for. The node is awaited first: nothing runs before it is there.
+func (b *bench) run(ctx context.Context) []result {
+	var results []result
+	if b.node != "" {
+		err := nodeReady(ctx, b)
+		results = append(results, result{b.name, "the node becomes ready, with addresses for pods and a lease", err})
+	}
+	list := append(append([]check{}, controllerChecks...), nodeChecks...)
+	errs := make([]error, len(list))
+	limit := make(chan struct{}, 8)
+	var group sync.WaitGroup
+	for i, c := range list {
+		if c.node && b.node == "" {
+			continue
+		}
+		group.Go(func() {
+			limit <- struct{}{}
+			defer func() { <-limit }()
+			errs[i] = b.check(ctx, c, fmt.Sprintf("check-%d", i))
+		})
+	}
+	group.Wait()
+	for i, c := range list {
+		if !c.node || b.node != "" {
+			results = append(results, result{b.name, c.name, errs[i]})
+		}
+	}
+	return append(results, result{b.name, "namespaces end with all that is in them", b.namespacesEnd(ctx, len(list))})
+}
+
+func (b *bench) check(ctx context.Context, c check, namespace string) error {
+	began := time.Now()
+	if err := b.apply(ctx, "", fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", namespace)); err != nil {
+		return err
+	}
+	err := b.eventually(ctx, func() error { return accountReady(ctx, b, namespace) })
+	if err == nil {
+		err = c.run(ctx, b, namespace)
+	}
+	word := "held"
+	if err != nil {
+		word = "NOT held: " + err.Error()
+	}
+	progress("%s: %s: %s (%.1f s)", b.layout.name, c.name, word, time.Since(began).Seconds())
+	return err
+}
+
+// eventually asks again until there is no error, and gives the last one when time is up.
+func (b *bench) eventually(ctx context.Context, done func() error) error {
+	deadline := time.Now().Add(patience)
+	for {
+		err := done()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		if err := pause(ctx, 250*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// kubectl runs upstream's kubectl as the administrator and gives what it prints.
+func (b *bench) kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(b.o.upstream, "kubectl"), append([]string{"--kubeconfig", b.admin(), "--cache-dir", filepath.Join(b.dir, "kubectl")}, args...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errs.String()))
+	}
+	return out.String(), nil
+}
+
+func (b *bench) apply(ctx context.Context, namespace, manifest string) error {
+	args := []string{"apply", "-f", "-"}
+	if namespace != "" {
+		args = append(args, "-n", namespace)
+	}
+	_, err := b.kubectl(ctx, manifest, args...)
+	return err
+}
+
+// field is what a JSONPath finds in an object.
+func (b *bench) field(ctx context.Context, namespace, object, path string) (string, error) {
+	out, err := b.kubectl(ctx, "", "get", "-n", namespace, object, "-o", "jsonpath="+path)
+	return strings.TrimSpace(out), err
+}
+
+// becomes waits until a JSONPath finds what is wanted.
+func (b *bench) becomes(ctx context.Context, namespace, object, path, wanted string) error {
+	return b.eventually(ctx, func() error {
+		got, err := b.field(ctx, namespace, object, path)
+		if err == nil && got != wanted {
+			err = fmt.Errorf("%s: %s is %q, wanted %q", object, path, got, wanted)
+		}
+		return err
+	})
+}
+
+var errNotYet = errors.New("not yet")

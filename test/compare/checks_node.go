@@ -1,0 +1,465 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// nodeChecks need pods that run.
+var nodeChecks = []check{
+	{name: "a Deployment rolls out, back, and scales", run: rollout, node: true},
+	{name: "a StatefulSet's pods come in order, with their claims", run: ordered, node: true},
+	{name: "a DaemonSet has a pod on the node", run: daemon, node: true},
+	{name: "a Job is completed, and forgotten in time", run: jobDone, node: true},
+	{name: "a CronJob runs", run: cron, node: true},
+	{name: "a Service has EndpointSlices and answers at its address", run: service, node: true},
+	{name: "an autoscaler holds its Deployment within bounds", run: autoscaler, node: true},
+	{name: "an eviction is let through where the budget allows it", run: evicted, node: true},
+	{name: "a pod sees its token, settings and itself", run: volumesSeen, node: true},
+	{name: "logs, exec and port-forward pass through the API server", run: streams, node: true},
+	{name: "events tell a pod's life", run: events, node: true},
+	{name: "a more important pod takes the place of another", run: preempted, node: true},
+	{name: "a container that fails is started again", run: restarted, node: true},
+	{name: "owners are deleted in the foreground", run: foreground, node: true},
+	{name: "an ephemeral volume has a claim of the pod's", run: ephemeral, node: true},
+}
+
+// nodeReady waits for the node, and approves the request for its serving certificate as an administrator would.
+func nodeReady(ctx context.Context, b *bench) error {
+	return b.eventually(ctx, func() error {
+		if err := b.alive(); err != nil {
+			return err
+		}
+		requests, err := b.kubectl(ctx, "", "get", "csr", "-o", `jsonpath={range .items[?(@.spec.signerName=="kubernetes.io/kubelet-serving")]}{.metadata.name} {end}`)
+		if err != nil {
+			return err
+		}
+		if names := strings.Fields(requests); len(names) > 0 {
+			if _, err := b.kubectl(ctx, "", append([]string{"certificate", "approve"}, names...)...); err != nil {
+				return err
+			}
+		} else if b.node == theirs {
+			return errors.New("the kubelet has not asked for its serving certificate")
+		}
+		node, err := b.set.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		ready := false
+		for _, c := range node.Status.Conditions {
+			ready = ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		}
+		if !ready || node.Spec.PodCIDR == "" || len(node.Spec.Taints) > 0 {
+			return fmt.Errorf("node: podCIDR %q, taints %v, conditions %v", node.Spec.PodCIDR, node.Spec.Taints, node.Status.Conditions)
+		}
+		_, err = b.set.CoordinationV1().Leases("kube-node-lease").Get(ctx, nodeName, metav1.GetOptions{})
+		return err
+	})
+}
+
+// deployment is that of a server.
+func deployment(name string, replicas int) string {
+	return strings.NewReplacer("NAME", name, "REPLICAS", fmt.Sprint(replicas), "IMAGE", podImage).Replace(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: NAME}
+spec:
+  replicas: REPLICAS
+  selector: {matchLabels: {app: NAME}}
+  template:
+    metadata: {labels: {app: NAME}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - {name: a, image: "IMAGE", imagePullPolicy: Never, ports: [{name: http, containerPort: 8080}], readinessProbe: {httpGet: {path: /, port: http}, periodSeconds: 1}}
+`)
+}
+
+// podWith is a pod of the image with a command.
+func podWith(name, spec string, args ...string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, labels: {app: %s}}
+spec: {terminationGracePeriodSeconds: 1, %s containers: [{name: a, image: "%s", imagePullPolicy: Never, args: ["%s"]}]}
+`, name, name, spec, podImage, strings.Join(args, `", "`))
+}
+
+func rollout(ctx context.Context, b *bench, namespace string) error {
+	if err := b.apply(ctx, namespace, deployment("web", 2)); err != nil {
+		return err
+	}
+	wait := func() error {
+		_, err := b.kubectl(ctx, "", "rollout", "status", "-n", namespace, "deployment/web", "--timeout", patience.String())
+		return err
+	}
+	steps := [][]string{{"set", "env", "deployment/web", "ROUND=2"}, {"rollout", "undo", "deployment/web"}, {"scale", "deployment/web", "--replicas=1"}}
+	err := wait()
+	for _, step := range steps {
+		if err != nil {
+			return err
+		}
+		if _, err = b.kubectl(ctx, "", append(step, "-n", namespace)...); err == nil {
+			err = wait()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return b.eventually(ctx, func() error {
+		sets, err := b.kubectl(ctx, "", "get", "rs", "-n", namespace, "-o", `jsonpath={range .items[*]}{.metadata.annotations.deployment\.kubernetes\.io/revision}:{.status.replicas} {end}`)
+		if err == nil && sets != "2:0 3:1 " && sets != "3:1 2:0 " {
+			err = fmt.Errorf("ReplicaSets by revision: %q, wanted 2:0 and 3:1", sets)
+		}
+		return err
+	})
+}
+
+func ordered(ctx context.Context, b *bench, namespace string) error {
+	if err := b.apply(ctx, namespace, volumes(namespace, 2)+strings.NewReplacer("NS", namespace, "IMAGE", podImage).Replace(`
+apiVersion: v1
+kind: Service
+metadata: {name: db}
+spec: {clusterIP: None, selector: {app: db}, ports: [{port: 8080}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 2
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], storageClassName: NS, resources: {requests: {storage: 1Mi}}}}]
+  template:
+    metadata: {labels: {app: db}}
+    spec: {terminationGracePeriodSeconds: 1, containers: [{name: a, image: "IMAGE", imagePullPolicy: Never, volumeMounts: [{name: d, mountPath: /d}]}]}
+`)); err != nil {
+		return err
+	}
+	if err := b.becomes(ctx, namespace, "statefulset/db", "{.status.readyReplicas} {.status.availableReplicas}", "2 2"); err != nil {
+		return err
+	}
+	return b.becomes(ctx, namespace, "pvc/d-db-1", "{.status.phase}", "Bound")
+}
+
+func daemon(ctx context.Context, b *bench, namespace string) error {
+	if err := b.apply(ctx, namespace, strings.NewReplacer("IMAGE", podImage).Replace(`
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: d}
+spec: {selector: {matchLabels: {app: d}}, template: {metadata: {labels: {app: d}}, spec: {terminationGracePeriodSeconds: 1, containers: [{name: a, image: "IMAGE", imagePullPolicy: Never}]}}}
+`)); err != nil {
+		return err
+	}
+	return b.becomes(ctx, namespace, "daemonset/d", "{.status.desiredNumberScheduled} {.status.numberAvailable}", "1 1")
+}
+
+func jobDone(ctx context.Context, b *bench, namespace string) error {
+	if err := b.apply(ctx, namespace, strings.NewReplacer("IMAGE", podImage).Replace(`
+apiVersion: batch/v1
+kind: Job
+metadata: {name: kept}
+spec: {completions: 2, completionMode: Indexed, template: {spec: {restartPolicy: Never, containers: [{name: a, image: "IMAGE", imagePullPolicy: Never, args: [say, done]}]}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: short}
+spec: {ttlSecondsAfterFinished: 1, template: {spec: {restartPolicy: Never, containers: [{name: a, image: "IMAGE", imagePullPolicy: Never, args: [say, done]}]}}}
+`)); err != nil {
+		return err
+	}
+	if err := b.becomes(ctx, namespace, "job/kept", `{.status.completedIndexes} {.status.succeeded} {.status.conditions[?(@.type=="Complete")].status}`, "0,1 2 True"); err != nil {
+		return err
+	}
+	return b.gone(ctx, namespace, "job/short")
+}
+
+func cron(ctx context.Context, b *bench, namespace string) error {
+	if err := b.apply(ctx, namespace, strings.NewReplacer("IMAGE", podImage).Replace(`
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: c}
+spec: {schedule: "* * * * *", jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: "IMAGE", imagePullPolicy: Never, args: [say, done]}]}}}}}
+`)); err != nil {
+		return err
+	}
+	return b.eventually(ctx, func() error {
+		last, err := b.field(ctx, namespace, "cronjob/c", "{.status.lastSuccessfulTime}")
+		if err == nil && last == "" {
+			err = errors.New("no job has succeeded")
+		}
+		return err
+	})
+}
+
+func service(ctx context.Context, b *bench, namespace string) error {
+	if err := b.apply(ctx, namespace, deployment("web", 2)+`---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: http}]}
+`); err != nil {
+		return err
+	}
+	if err := b.eventually(ctx, func() error {
+		ready, err := b.kubectl(ctx, "", "get", "endpointslices", "-n", namespace, "-l", "kubernetes.io/service-name=web", "-o", "jsonpath={.items[*].endpoints[*].conditions.ready}")
+		if err == nil && ready != "true true" {
+			err = fmt.Errorf("endpoints that are ready: %q", ready)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	ip, err := b.field(ctx, namespace, "service/web", "{.spec.clusterIP}")
+	if err != nil {
+		return err
+	}
+	return b.eventually(ctx, func() error { return answers(ctx, "http://"+ip+"/", "web-") })
+}
+
+// answers asks an URL and wants the text in what it says.
+func answers(ctx context.Context, url, text string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && !strings.Contains(string(body), text) {
+		err = fmt.Errorf("%s answered %d %q", url, resp.StatusCode, body)
+	}
+	return err
+}
+
+func autoscaler(ctx context.Context, b *bench, namespace string) error {
+	if err := b.apply(ctx, namespace, deployment("web", 1)+`---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec: {minReplicas: 2, maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}, metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}]}
+`); err != nil {
+		return err
+	}
+	if err := b.becomes(ctx, namespace, "deployment/web", "{.spec.replicas} {.status.availableReplicas}", "2 2"); err != nil {
+		return err
+	}
+	return b.becomes(ctx, namespace, "hpa/web", `{.status.conditions[?(@.type=="AbleToScale")].status}`, "True")
+}
+
+func evicted(ctx context.Context, b *bench, namespace string) error {
+	if err := b.apply(ctx, namespace, deployment("web", 2)+`---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}
+`); err != nil {
+		return err
+	}
+	if err := b.becomes(ctx, namespace, "pdb/web", "{.status.currentHealthy} {.status.disruptionsAllowed}", "2 1"); err != nil {
+		return err
+	}
+	pods, err := b.kubectl(ctx, "", "get", "pods", "-n", namespace, "-o", "jsonpath={.items[*].metadata.name}")
+	if err != nil {
+		return err
+	}
+	victim := strings.Fields(pods)[0]
+	body := fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":%q}}`, victim)
+	if _, err := b.kubectl(ctx, body, "create", "--raw", "/api/v1/namespaces/"+namespace+"/pods/"+victim+"/eviction", "-f", "-"); err != nil {
+		return err
+	}
+	if err := b.gone(ctx, namespace, "pod/"+victim); err != nil {
+		return err
+	}
+	return b.becomes(ctx, namespace, "pdb/web", "{.status.currentHealthy} {.status.disruptionsAllowed}", "2 1")
+}
+
+func volumesSeen(ctx context.Context, b *bench, namespace string) error {
+	if err := b.apply(ctx, namespace, strings.NewReplacer("IMAGE", podImage).Replace(`
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {colour: red}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: word}
+stringData: {open: sesame}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: a
+    image: "IMAGE"
+    imagePullPolicy: Never
+    args: [say, "@/var/run/secrets/kubernetes.io/serviceaccount/namespace", "@/settings/colour", "@/word/open", "@/self/name", "$(NODE)", "@/var/run/secrets/kubernetes.io/serviceaccount/token"]
+    env: [{name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
+    volumeMounts: [{name: settings, mountPath: /settings}, {name: word, mountPath: /word}, {name: self, mountPath: /self}]
+  volumes: [{name: settings, configMap: {name: settings}}, {name: word, secret: {secretName: word}}, {name: self, downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}]
+`)); err != nil {
+		return err
+	}
+	if err := b.becomes(ctx, namespace, "pod/p", "{.status.phase}", "Succeeded"); err != nil {
+		return err
+	}
+	said, err := b.kubectl(ctx, "", "logs", "-n", namespace, "p")
+	if err != nil {
+		return err
+	}
+	for _, wanted := range []string{namespace, "red", "sesame", "p", nodeName, "ey"} {
+		if !strings.Contains(said, wanted) {
+			return fmt.Errorf("the pod has said %q, without %q", said, wanted)
+		}
+	}
+	return nil
+}
+
+func streams(ctx context.Context, b *bench, namespace string) error {
+	if err := b.apply(ctx, namespace, podWith("p", "", "serve")); err != nil {
+		return err
+	}
+	if err := b.becomes(ctx, namespace, "pod/p", "{.status.phase}", "Running"); err != nil {
+		return err
+	}
+	for _, try := range []struct {
+		args []string
+		text string
+	}{
+		{[]string{"logs", "p"}, "listening"},
+		{[]string{"exec", "p", "--", "/sailor", "say", "ahoy"}, "ahoy"},
+		{[]string{"exec", "p", "--", "/sailor", "env", "HOSTNAME"}, "p"},
+		{[]string{"get", "--raw", "/api/v1/namespaces/" + namespace + "/pods/p:8080/proxy/"}, "p"},
+		{[]string{"get", "--raw", "/api/v1/nodes/" + nodeName + "/proxy/healthz"}, "ok"},
+	} {
+		if err := b.eventually(ctx, func() error {
+			out, err := b.kubectl(ctx, "", append([]string{"-n", namespace}, try.args...)...)
+			if err == nil && !strings.Contains(out, try.text) {
+				err = fmt.Errorf("kubectl %s: %q", strings.Join(try.args, " "), out)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	forwarding, stop := context.WithCancel(ctx)
+	port := freePort()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := b.kubectl(forwarding, "", "port-forward", "-n", namespace, "p", fmt.Sprintf("%d:8080", port))
+		ended <- err
+	}()
+	err := b.eventually(ctx, func() error { return answers(ctx, fmt.Sprintf("http://127.0.0.1:%d/", port), "p") })
+	stop()
+	if ended := <-ended; err != nil {
+		err = errors.Join(err, ended)
+	}
+	return err
+}
+
+func events(ctx context.Context, b *bench, namespace string) error {
+	if err := b.apply(ctx, namespace, podWith("p", "restartPolicy: Never,", "say", "done")); err != nil {
+		return err
+	}
+	return b.eventually(ctx, func() error {
+		told, err := b.kubectl(ctx, "", "get", "events", "-n", namespace, "-o", "jsonpath={.items[*].reason}")
+		for _, reason := range []string{"Scheduled", "Pulled", "Created", "Started"} {
+			if err == nil && !strings.Contains(told, reason) {
+				err = fmt.Errorf("events: %q, without %s", told, reason)
+			}
+		}
+		return err
+	})
+}
+
+// preempted fills most of the node's processors with a pod, and sends a more important one after it.
+func preempted(ctx context.Context, b *bench, namespace string) error {
+	node, err := b.set.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	most := fmt.Sprintf("%dm", node.Status.Allocatable.Cpu().MilliValue()*6/10)
+	big := func(name, class string) string {
+		return strings.Replace(podWith(name, class, "serve"), "imagePullPolicy", "resources: {requests: {cpu: "+most+"}}, imagePullPolicy", 1)
+	}
+	if err := b.apply(ctx, namespace, `
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: `+namespace+`}
+value: 1000
+---`+big("low", "")); err != nil {
+		return err
+	}
+	if err := b.becomes(ctx, namespace, "pod/low", "{.status.phase}", "Running"); err != nil {
+		return err
+	}
+	if err := b.apply(ctx, namespace, big("high", "priorityClassName: "+namespace+",")); err != nil {
+		return err
+	}
+	if err := b.becomes(ctx, namespace, "pod/high", "{.status.phase}", "Running"); err != nil {
+		return err
+	}
+	return b.gone(ctx, namespace, "pod/low")
+}
+
+func restarted(ctx context.Context, b *bench, namespace string) error {
+	if err := b.apply(ctx, namespace, podWith("p", "", "no-such-command")); err != nil {
+		return err
+	}
+	return b.eventually(ctx, func() error {
+		got, err := b.field(ctx, namespace, "pod/p", "{.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].state.waiting.reason}")
+		if err == nil && (strings.HasPrefix(got, "0") || !strings.HasSuffix(got, "CrashLoopBackOff")) {
+			err = fmt.Errorf("restarts and reason: %q", got)
+		}
+		return err
+	})
+}
+
+func foreground(ctx context.Context, b *bench, namespace string) error {
+	if err := b.apply(ctx, namespace, deployment("web", 1)); err != nil {
+		return err
+	}
+	if err := b.becomes(ctx, namespace, "deployment/web", "{.status.availableReplicas}", "1"); err != nil {
+		return err
+	}
+	if _, err := b.kubectl(ctx, "", "delete", "-n", namespace, "deployment/web", "--cascade=foreground", "--wait=false"); err != nil {
+		return err
+	}
+	if err := b.gone(ctx, namespace, "deployment/web"); err != nil {
+		return err
+	}
+	left, err := b.kubectl(ctx, "", "get", "rs,pods", "-n", namespace, "-o", "name")
+	if err == nil && left != "" {
+		err = fmt.Errorf("left behind: %s", left)
+	}
+	return err
+}
+
+func ephemeral(ctx context.Context, b *bench, namespace string) error {
+	volume := "volumes: [{name: e, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: " + namespace + ", resources: {requests: {storage: 1Mi}}}}}}],"
+	if err := b.apply(ctx, namespace, volumes(namespace, 1)+podWith("p", volume, "serve")); err != nil {
+		return err
+	}
+	if err := b.becomes(ctx, namespace, "pod/p", "{.status.phase}", "Running"); err != nil {
+		return err
+	}
+	if _, err := b.kubectl(ctx, "", "delete", "-n", namespace, "pod/p"); err != nil {
+		return err
+	}
+	return b.gone(ctx, namespace, "pvc/p-e")
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Interchange proves that parts of upstream's Kubernetes and knarr can stand in for each other. Each layout is a cluster whose parts
+// come from both; the same workloads must reach what they should on all of them. What upstream's own parts complain about
+// among themselves (the layout of only theirs) is what the complaints of the others are measured by.
+
+// layouts in the order in which they are tried. The first one is the measure.
+var layouts = []layout{
+	{name: "reference", api: theirs, controllers: theirs, scheduler: theirs, node: theirs},
+	{name: "their-parts", api: ours, controllers: theirs, scheduler: theirs, node: theirs},
+	{name: "our-parts", api: theirs, controllers: ours, scheduler: ours, node: ours},
+	{name: "our-controllers", api: theirs, controllers: ours, scheduler: theirs, node: theirs},
+	{name: "our-scheduler", api: theirs, controllers: theirs, scheduler: ours, node: theirs},
+	{name: "our-node", api: theirs, controllers: theirs, scheduler: theirs, node: ours},
+}
+
+// result is a line of the table.
+type result struct {
+	layout, what string
+	err          error // nil: it held
+}
+
+func interchange(ctx context.Context, o *options) error {
+	wanted := func(name string) bool {
+		return o.layouts == "" || slices.Contains(strings.Split(o.layouts, ","), name)
+	}
+	var results []result
+	var reference complaints // nil without the measure
+	for i, l := range layouts {
+		if !wanted(l.name) {
+			continue
+		}
+		progress("%s: API server %s, controllers %s, scheduler %s, node %s", l.name, l.api, l.controllers, l.scheduler, l.node)
+		found, lines, err := try(ctx, o, l)
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.name, err)
+		}
+		if i == 0 {
+			reference = found
+		} else if reference != nil {
+			lines = append(lines, result{l.name, "complaints that upstream alone would not cause", found.without(reference).error()})
+		}
+		results = append(results, lines...)
+	}
+	table, failed := renderResults(results)
+	fmt.Print(table)
+	if o.out != "" {
+		if err := os.WriteFile(o.out, []byte(table), 0o644); err != nil {
+			return err
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d did not hold", failed, len(results))
+	}
+	return ctx.Err()
+}
+
+// try runs all workloads on one layout. The error is for a cluster that does not come up.
+func try(ctx context.Context, o *options, l layout) (complaints, []result, error) {
+	dir := filepath.Join(o.state, l.name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, err
+	}
+	defer sweep()
+	m, err := startMixed(ctx, o, l, dir)
+	if err != nil {
+		return nil, []result{{l.name, "the cluster starts", err}}, ctx.Err()
+	}
+	defer m.stop()
+	b, err := newBench(ctx, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	results := b.run(ctx)
+	results = append(results, result{l.name, "no part ends by itself", m.alive()})
+	found, err := m.complaints()
+	return found, results, errors.Join(err, ctx.Err())
+}
+
+func renderResults(results []result) (table string, failed int) {
+	var b strings.Builder
+	b.WriteString("| layout | what | held | cause |\n|---|---|---|---|\n")
+	for _, r := range results {
+		held, cause := "yes", ""
+		if r.err != nil {
+			failed++
+			held, cause = "**no**", strings.NewReplacer("\n", "<br>", "|", "\\|").Replace(r.err.Error())
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.layout, r.what, held, cause)
+	}
+	return b.String(), failed
+}
