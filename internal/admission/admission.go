@@ -70,32 +70,16 @@ type Chain []Plugin
 // the plugins before them, and other webhooks, may want to see: then all mutators run once more (API reference,
 // reinvocationPolicy).
 type Rounds struct {
-	// Number is 0, or 1 when the chain runs again.
+	// Number is 0, or 1 when the chain runs again. There are at most two rounds.
 	Number int
-	again  bool
-	states map[string]any
-}
-
-// Repeat asks for another round. There are at most two.
-func (r *Rounds) Repeat() { r.again = true }
-
-// State is what a plugin remembers between the rounds, made on first use.
-func (r *Rounds) State(plugin string, initial func() any) any {
-	if s, ok := r.states[plugin]; ok {
-		return s
-	}
-	if r.states == nil {
-		r.states = map[string]any{}
-	}
-	s := initial()
-	r.states[plugin] = s
-	return s
+	repeat bool
+	again  map[string]*Again // by plugin
 }
 
 // Admit runs every mutator that handles the operation, and once more when one of them asks for that.
 func (c Chain) Admit(ctx context.Context, a *Attributes) error {
 	a.Rounds = &Rounds{}
-	if err := c.admit(ctx, a); err != nil || !a.Rounds.again {
+	if err := c.admit(ctx, a); err != nil || !a.Rounds.repeat {
 		return err
 	}
 	a.Rounds.Number = 1

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -287,7 +288,51 @@ func TestPluginsAreTurnedOffByNameAndUnknownNamesAreErrors(t *testing.T) {
 			t.Error("a plugin that is off by default is on")
 		}
 	}
-	if _, err := Default(context.Background(), m, Config{Disable: []string{"ServiceAcount"}}); err == nil {
-		t.Error("a misspelt name was accepted")
+	for name, config := range map[string]Config{
+		"a misspelt name":        {Disable: []string{"ServiceAcount"}},
+		"one that is ours alone": {Disable: []string{"RoleEscalation"}},
+		"one that is on and off": {Enable: []string{"PodSecurity"}, Disable: []string{"PodSecurity"}},
+		"one without its server": {Enable: []string{"ImagePolicyWebhook"}},
+		"one without its limits": {Enable: []string{"EventRateLimit"}},
+	} {
+		if _, err := Default(context.Background(), m, config); err == nil {
+			t.Errorf("%s was accepted", name)
+		}
+	}
+}
+
+// TestEveryPluginHasASwitch: upstream's kube-apiserver --help names the plugins, and those that are on by default.
+func TestEveryPluginHasASwitch(t *testing.T) {
+	limits := Files{EventLimits: []EventLimit{{Type: "Server", QPS: 1, Burst: 1}}}
+	placed := Config{Files: limits}
+	for _, name := range []string{"MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"} {
+		for _, at := range []*Plugin{&placed.MutatingPolicy, &placed.MutatingWebhook, &placed.ValidatingPolicy, &placed.ValidatingWebhook} {
+			if *at == nil {
+				*at = newIdle(name)
+				break
+			}
+		}
+	}
+	chain, err := Default(t.Context(), authtest.New(), placed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := map[string]bool{}
+	for _, p := range chain {
+		on[p.Name()] = true
+	}
+	for _, name := range Names {
+		off := slices.Contains(offByDefault, name)
+		if on[name] == off {
+			t.Errorf("%s: it is on: %v", name, on[name])
+		}
+		delete(on, name)
+	}
+	if len(on) > 0 {
+		t.Errorf("these have no switch: %v", on)
+	}
+	// Upstream has NodeRestriction off, and every installer turns it on.
+	if len(Names) != 41 || len(offByDefault) != 13 {
+		t.Errorf("%d plugins, %d of them off; upstream has 41 and 14, NodeRestriction among them", len(Names), len(offByDefault))
 	}
 }

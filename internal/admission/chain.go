@@ -88,6 +88,13 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 	if events == nil && slices.Contains(config.Enable, "EventRateLimit") {
 		return nil, errors.New("admission plugin EventRateLimit needs limits: name them in the file of --admission-control-config-file")
 	}
+	images, err := newImagePolicy(config.Files.ImagePolicy, config.Now)
+	if err != nil {
+		return nil, err
+	}
+	if config.Files.ImagePolicy == nil && slices.Contains(config.Enable, "ImagePolicyWebhook") {
+		return nil, errors.New("admission plugin ImagePolicyWebhook needs a server: name it in the file of --admission-control-config-file")
+	}
 	all := Chain{
 		newAlways("AlwaysAdmit", false),
 		newAutoProvision(c, k.namespaces),
@@ -99,6 +106,7 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		newNodeRestriction(k, config.Authorizer),
 		newTaintNodesByCondition(),
 		newAlwaysPullImages(),
+		images,
 		security,
 		newPodNodeSelector(k.namespaces),
 		newPriority(k.priorityClasses),
@@ -108,6 +116,7 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		newExtendedResourceToleration(),
 		newDefaultStorageClass(k.storageClasses),
 		newStorageInUse(),
+		newIdle("PodGroupProtection"),
 		newOwnerReferences(config.Authorizer),
 		newClaimResize(k.storageClasses),
 		newRuntimeClass(k.runtimeClasses),
@@ -118,6 +127,10 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		newDefaultIngressClass(k.ingressClasses),
 		newDenyExternalIPs(),
 		newPodTopologyLabels(k.nodes),
+		newIdle("PodGroupWorkloadExists"),
+		newNodeFeatures(k.nodes),
+		newIdle("JobValidation"),
+		newPodResize(k.nodes),
 		config.MutatingPolicy,
 		config.MutatingWebhook,
 		config.ValidatingPolicy,
@@ -129,30 +142,43 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 	return choose(all, config)
 }
 
+// Names are upstream's plugins, each of which can be turned on or off.
+var Names = []string{
+	"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction",
+	"ClusterTrustBundleAttest", "DefaultIngressClass", "DefaultStorageClass", "DefaultTolerationSeconds", "DenyServiceExternalIPs",
+	"EventRateLimit", "ExtendedResourceToleration", "ImagePolicyWebhook", "JobValidation", "LimitPodHardAntiAffinityTopology", "LimitRanger",
+	"MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "NamespaceAutoProvision", "NamespaceExists", "NamespaceLifecycle",
+	"NodeDeclaredFeatureValidator", "NodeRestriction", "OwnerReferencesPermissionEnforcement", "PersistentVolumeClaimResize",
+	"PodGroupProtection", "PodGroupWorkloadExists", "PodNodeSelector", "PodResizeValidator", "PodSecurity", "PodTolerationRestriction",
+	"PodTopologyLabels", "Priority", "ResourceQuota", "RuntimeClass", "ServiceAccount", "StorageObjectInUseProtection",
+	"TaintNodesByCondition", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook",
+}
+
 // offByDefault are plugins that only run when they are enabled.
 var offByDefault = []string{
-	"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "DenyServiceExternalIPs", "EventRateLimit", "ExtendedResourceToleration", "LimitPodHardAntiAffinityTopology",
-	"NamespaceAutoProvision", "NamespaceExists", "OwnerReferencesPermissionEnforcement", "PodNodeSelector", "PodTolerationRestriction",
+	"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "DenyServiceExternalIPs", "EventRateLimit", "ExtendedResourceToleration", "ImagePolicyWebhook",
+	"LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision", "NamespaceExists", "OwnerReferencesPermissionEnforcement", "PodNodeSelector", "PodTolerationRestriction",
 }
 
 // choose drops what is not given or turned off. Names that no plugin has are errors: a misspelt name must not
 // silently leave a protection off.
 func choose(all Chain, config Config) (Chain, error) {
+	for _, name := range slices.Concat(config.Enable, config.Disable) {
+		if !slices.Contains(Names, name) {
+			return nil, fmt.Errorf("admission plugin %q is unknown", name)
+		}
+		if slices.Contains(config.Enable, name) && slices.Contains(config.Disable, name) {
+			return nil, fmt.Errorf("admission plugin %q is both enabled and disabled", name)
+		}
+	}
 	var chain Chain
-	known := map[string]bool{}
 	for _, p := range all {
 		if p == nil {
 			continue
 		}
-		known[p.Name()] = true
 		on := !slices.Contains(offByDefault, p.Name()) || slices.Contains(config.Enable, p.Name())
 		if on && !slices.Contains(config.Disable, p.Name()) {
 			chain = append(chain, p)
-		}
-	}
-	for _, name := range slices.Concat(config.Enable, config.Disable) {
-		if !known[name] {
-			return nil, fmt.Errorf("admission plugin %q is unknown", name)
 		}
 	}
 	return chain, nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	psconfig "k8s.io/pod-security-admission/admission/api"
@@ -15,7 +16,11 @@ import (
 type Files struct {
 	PodSecurity *psconfig.PodSecurityConfiguration
 	EventLimits []EventLimit
+	ImagePolicy *ImagePolicy
 }
+
+// configVersions are those that upstream reads.
+var configVersions = []string{"apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"}
 
 // LoadFiles reads an AdmissionConfiguration (apiserver.config.k8s.io/v1), which holds each plugin's settings or names a
 // file of them, relative to its own folder.
@@ -39,8 +44,8 @@ func LoadFiles(path string) (files Files, err error) {
 	if err := yaml.UnmarshalStrict(data, &all); err != nil {
 		return files, fmt.Errorf("admission configuration %s: %w", path, err)
 	}
-	if all.Kind != "AdmissionConfiguration" {
-		return files, fmt.Errorf("admission configuration %s: the kind is %q, not AdmissionConfiguration", path, all.Kind)
+	if !slices.Contains(configVersions, all.APIVersion) || all.Kind != "AdmissionConfiguration" {
+		return files, fmt.Errorf("admission configuration %s: it is a %q of %q, not an AdmissionConfiguration of %s", path, all.Kind, all.APIVersion, configVersions[0])
 	}
 	for _, p := range all.Plugins {
 		var raw []byte
@@ -56,15 +61,30 @@ func LoadFiles(path string) (files Files, err error) {
 				return files, fmt.Errorf("admission configuration of %s: %w", p.Name, err)
 			}
 		}
-		if err := files.take(p.Name, raw); err != nil {
+		if err := files.take(p.Name, raw, filepath.Dir(path)); err != nil {
 			return files, fmt.Errorf("admission configuration of %s: %w", p.Name, err)
 		}
 	}
 	return files, nil
 }
 
-func (f *Files) take(name string, raw []byte) (err error) {
+// take reads one plugin's settings; names of files in them are relative to a folder.
+func (f *Files) take(name string, raw []byte, folder string) (err error) {
 	switch name {
+	case "ImagePolicyWebhook":
+		var settings struct {
+			ImagePolicy ImagePolicy `json:"imagePolicy"`
+		}
+		if err := yaml.UnmarshalStrict(raw, &settings); err != nil {
+			return err
+		}
+		f.ImagePolicy = &settings.ImagePolicy
+		if err := f.ImagePolicy.normal(); err != nil {
+			return err
+		}
+		if !filepath.IsAbs(f.ImagePolicy.KubeConfigFile) {
+			f.ImagePolicy.KubeConfigFile = filepath.Join(folder, f.ImagePolicy.KubeConfigFile)
+		}
 	case "PodSecurity":
 		f.PodSecurity, err = psload.LoadFromData(raw)
 	case "EventRateLimit":

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -38,22 +39,28 @@ func (p defaultStorageClass) Admit(_ context.Context, a *Attributes) error {
 	if !ok || !a.is("", "persistentvolumeclaims", "") || volumehelper.PersistentVolumeClaimHasClass(claim) {
 		return nil
 	}
-	view, err := p.classes.View()
+	var err error
+	claim.Spec.StorageClassName, err = defaultClass(p.classes, annotationDefaultStorageClass, annotationBetaDefaultStorageClass)
+	return err
+}
+
+// defaultClass is the name of the newest class that one of the annotations marks as default; nil when there is none.
+func defaultClass[T client.Object](classes *client.Lazy[T], marks ...string) (*string, error) {
+	view, err := classes.View()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var newest *storagev1.StorageClass
+	var name *string
+	var since metav1.Time
 	for _, class := range view.List("", nil) {
-		marked := class.Annotations[annotationDefaultStorageClass] == "true" || class.Annotations[annotationBetaDefaultStorageClass] == "true"
-		if marked && (newest == nil || newest.CreationTimestamp.Before(&class.CreationTimestamp)) {
-			newest = class
+		created := class.GetCreationTimestamp()
+		marked := slices.ContainsFunc(marks, func(mark string) bool { return class.GetAnnotations()[mark] == "true" })
+		if marked && (name == nil || since.Before(&created)) {
+			found := class.GetName()
+			name, since = &found, created
 		}
 	}
-	if newest != nil {
-		name := newest.Name
-		claim.Spec.StorageClassName = &name
-	}
-	return nil
+	return name, nil
 }
 
 // defaultIngressClass gives new Ingresses without a class the default one.
@@ -75,24 +82,9 @@ func (p defaultIngressClass) Admit(_ context.Context, a *Attributes) error {
 	if _, old := ingress.Annotations[annotationIngressClass]; old {
 		return nil
 	}
-	view, err := p.classes.View()
-	if err != nil {
-		return err
-	}
-	var newest *networkingv1.IngressClass
-	for _, class := range view.List("", nil) {
-		if class.Annotations[networkingv1.AnnotationIsDefaultIngressClass] != "true" {
-			continue
-		}
-		if newest == nil || newest.CreationTimestamp.Before(&class.CreationTimestamp) {
-			newest = class
-		}
-	}
-	if newest != nil {
-		name := newest.Name
-		ingress.Spec.IngressClassName = &name
-	}
-	return nil
+	var err error
+	ingress.Spec.IngressClassName, err = defaultClass(p.classes, networkingv1.AnnotationIsDefaultIngressClass)
+	return err
 }
 
 // runtimeClass adds a RuntimeClass's overhead and scheduling constraints to its pods.

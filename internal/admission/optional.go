@@ -38,6 +38,10 @@ func (p always) Validate(_ context.Context, a *Attributes) error {
 	return nil
 }
 
+// newIdle is a plugin for kinds and fields that are behind feature gates which are off by default (PodGroups and Workloads, and gang
+// scheduling of Jobs): they are not served, so that there is nothing for it to do. Its name can be given all the same.
+func newIdle(name string) Plugin { return base{name: name} }
+
 // alwaysPullImages makes every node ask the registry, so that nobody uses an image that only others may pull.
 type alwaysPullImages struct{ base }
 

@@ -170,4 +170,7 @@ plugins:
 	if _, err := LoadFiles(write("bad.yaml", "{kind: AdmissionConfiguration, plugins: [{name: None}]}")); err == nil {
 		t.Error("settings of an unknown plugin are taken")
 	}
+	if _, err := LoadFiles(write("version.yaml", "{apiVersion: apiserver.config.k8s.io/v2, kind: AdmissionConfiguration}")); err == nil {
+		t.Error("a version that nobody knows is taken")
+	}
 }

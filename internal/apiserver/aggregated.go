@@ -103,20 +103,28 @@ func mergeCertificates(have, want string, now int64) string {
 	if err != nil {
 		return want
 	}
-	for _, c := range present {
-		known := slices.ContainsFunc(wanted, c.Equal)
-		if !known && c.NotAfter.Unix() > now {
-			wanted = append(wanted, c)
+	var merged []*x509.Certificate
+	add := func(c *x509.Certificate) {
+		if !slices.ContainsFunc(merged, c.Equal) {
+			merged = append(merged, c)
 		}
 	}
-	if len(wanted) == len(present) && !slices.ContainsFunc(present, func(c *x509.Certificate) bool { return c.NotAfter.Unix() <= now }) {
+	for _, c := range present {
+		if c.NotAfter.Unix() > now || slices.ContainsFunc(wanted, c.Equal) {
+			add(c)
+		}
+	}
+	for _, c := range wanted {
+		add(c)
+	}
+	if slices.EqualFunc(merged, present, (*x509.Certificate).Equal) {
 		return have
 	}
-	merged, err := cert.EncodeCertificates(wanted...)
+	out, err := cert.EncodeCertificates(merged...)
 	if err != nil {
 		return want
 	}
-	return string(merged)
+	return string(out)
 }
 
 // mergeList is the union of two lists in JSON.

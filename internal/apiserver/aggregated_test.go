@@ -243,6 +243,20 @@ func TestAServerThatIsGoneIsToldAndLeftOutOfWhatIsCertain(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func() error { return reasonIs(t.Context(), s, "ServiceNotFound") })
+	series := func(of string) string {
+		_, page := fetch(t, ts.URL+"/metrics")
+		for line := range strings.Lines(page) {
+			if strings.HasPrefix(line, of) {
+				return strings.TrimSpace(line)
+			}
+		}
+		return ""
+	}
+	const gauge = `aggregator_unavailable_apiservice{name="v1.wardle.example.com"}`
+	const counter = `aggregator_unavailable_apiservice_total{name="v1.wardle.example.com",reason="ServiceNotFound"}`
+	if series(gauge) != gauge+" 1" || series(counter) == "" {
+		t.Errorf("metrics say %q and %q", series(gauge), series(counter))
+	}
 	resp, body := fetch(t, ts.URL+flunders+"/echo")
 	if resp.StatusCode != http.StatusServiceUnavailable || body != "service unavailable\n" {
 		t.Errorf("%s: %q", resp.Status, body)
@@ -256,6 +270,9 @@ func TestAServerThatIsGoneIsToldAndLeftOutOfWhatIsCertain(t *testing.T) {
 	eventually(t, func() error {
 		if resp, _ := fetch(t, ts.URL+flunders+"/echo"); resp.StatusCode != http.StatusNotFound {
 			return fmt.Errorf("%s after the APIService is gone", resp.Status)
+		}
+		if series(gauge) != "" || series(counter) != "" {
+			return fmt.Errorf("its metrics are still there: %q, %q", series(gauge), series(counter))
 		}
 		return nil
 	})
@@ -298,6 +315,13 @@ func TestExtensionServersLearnWhomToTrust(t *testing.T) {
 	}
 	if again := read(); again.ResourceVersion != m.ResourceVersion {
 		t.Error("it is written although nothing has changed")
+	}
+	m.Data["client-ca-file"] += string(ca)
+	if _, err := client.Update(t.Context(), s.own(), m); err != nil {
+		t.Fatal(err)
+	}
+	if m = read(); m.Data["client-ca-file"] != string(ca) {
+		t.Error("a certificate that is there twice stays so")
 	}
 	if _, err := client.Get[*corev1.ConfigMap](t.Context(), s.own(), "kube-system", "none"); !apierrors.IsNotFound(err) {
 		t.Error(err)

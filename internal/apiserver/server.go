@@ -168,7 +168,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.routes = client.NewRoutes(s.ctx, s.own())
 	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Certificate: cfg.ProxyCertificate, Logger: cfg.Logger, Clock: cfg.Clock})
-	s.metrics.registry.MustRegister(append(s.remotes.Collectors(), objectCounts{s.endpoints})...)
+	s.metrics.registry.MustRegister(s.remotes, objectCounts{s.endpoints})
 	if sealed, ok := cfg.Store.(sealedStore); ok {
 		s.metrics.registry.MustRegister(sealed.Collectors()...)
 		sealed.OnRepair(s.cache.Relist)

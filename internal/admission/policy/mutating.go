@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -95,21 +94,6 @@ func (p *Mutating) Name() string { return "MutatingAdmissionPolicy" }
 // Handles implements admission.Plugin: what is being deleted can not be changed.
 func (p *Mutating) Handles(o admission.Operation) bool { return o != admission.Delete }
 
-// again decides which policies see an object a second time; see the API reference, reinvocationPolicy.
-type again struct {
-	invoked, due map[string]bool
-	left         runtime.Object
-}
-
-func newAgain() any { return &again{invoked: map[string]bool{}, due: map[string]bool{}} }
-
-func (r *again) changed() {
-	for key := range r.invoked {
-		r.due[key] = true
-	}
-	clear(r.invoked)
-}
-
 // Admit implements admission.Mutator: policies change the object one after the other, in the order of their names.
 func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 	if excluded(a) || a.Object == nil {
@@ -119,29 +103,26 @@ func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 	if err != nil || len(rules) == 0 {
 		return err
 	}
-	state := a.Rounds.State(p.Name(), newAgain).(*again)
-	if a.Rounds.Number > 0 && !equality.Semantic.DeepEqual(state.left, a.Object) {
-		state.changed()
-	}
+	again := a.Rounds.Again(p.Name())
+	again.Enter(a)
+	w := newWrite(ctx, a, &p.config, p.namespaces)
 	for _, r := range rules {
-		if err := p.apply(ctx, r, a, state); err != nil {
+		if err := p.apply(ctx, r, w, again); err != nil {
 			return err
 		}
 	}
-	if a.Rounds.Number == 0 && len(state.due)+len(state.invoked) > 0 {
-		state.left = a.Object.DeepCopyObject()
-	}
+	again.Leave(a)
 	return nil
 }
 
-func (p *Mutating) apply(ctx context.Context, r *mutatingRule, a *admission.Attributes, state *again) error {
+func (p *Mutating) apply(ctx context.Context, r *mutatingRule, w *write, again *admission.Again) error {
+	a := w.Attributes
 	for _, b := range r.bindings {
 		key := r.name + "/" + b.name
-		if a.Rounds.Number > 0 && !state.due[key] {
+		if again.Skips(a, key) {
 			continue
 		}
-		w := newWrite(ctx, a, &p.config, p.namespaces)
-		params, err := p.paramsFor(ctx, r, b, w)
+		v, params, err := p.paramsFor(ctx, r, b, w)
 		if err != nil {
 			if r.failOpen {
 				continue
@@ -150,8 +131,7 @@ func (p *Mutating) apply(ctx context.Context, r *mutatingRule, a *admission.Attr
 		}
 		for _, param := range params {
 			before := a.Object.DeepCopyObject()
-			// The object may be another one after each step, so that it is shown anew.
-			invoked, err := p.mutate(ctx, r, a, param)
+			invoked, err := p.mutate(ctx, r, w, v.Form, param)
 			if err != nil {
 				var internal *apierrors.StatusError
 				if errors.As(err, &internal) {
@@ -163,40 +143,40 @@ func (p *Mutating) apply(ctx context.Context, r *mutatingRule, a *admission.Attr
 				return refuse(a, r.name, b.name, err)
 			}
 			if !reflect.DeepEqual(before, a.Object) {
-				state.changed()
-				a.Rounds.Repeat()
+				again.Changed(a)
 			}
 			if invoked && r.again {
-				state.invoked[key] = true
+				again.Invoked(key)
 			}
 		}
 	}
 	return nil
 }
 
-// paramsFor gives the parameters of a binding that wants the write.
-func (p *Mutating) paramsFor(ctx context.Context, r *mutatingRule, b *binding, w *write) ([]runtime.Object, error) {
+// paramsFor gives the parameters of a binding that wants the write, and how the policy sees it.
+func (p *Mutating) paramsFor(ctx context.Context, r *mutatingRule, b *binding, w *write) (*view, []runtime.Object, error) {
 	v, err := r.wants(ctx, w)
 	if err != nil || v == nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if ok, err := b.wants(ctx, w); err != nil || !ok {
-		return nil, err
+		return nil, nil, err
 	}
-	return p.params.of(ctx, &r.rule, b, w.Namespace)
+	params, err := p.params.of(ctx, &r.rule, b, w.Namespace)
+	return v, params, err
 }
 
-// mutate carries out the policy's mutations with one parameter.
-func (p *Mutating) mutate(ctx context.Context, r *mutatingRule, a *admission.Attributes, param runtime.Object) (invoked bool, err error) {
+// mutate carries out the policy's mutations with one parameter. The object may be another one after each step, so that it is shown anew;
+// that the policy wants it was decided before the first.
+func (p *Mutating) mutate(ctx context.Context, r *mutatingRule, w *write, form admission.Form, param runtime.Object) (invoked bool, err error) {
 	compiled, err := r.compiled()
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
 	budget := cel.Budget
 	for i, s := range compiled.steps {
-		w := newWrite(ctx, a, &p.config, p.namespaces)
-		v, err := r.wants(ctx, w)
-		if err != nil || v == nil {
+		v, err := w.in(form)
+		if err != nil {
 			return invoked, err
 		}
 		in := v.input
@@ -222,9 +202,10 @@ func (p *Mutating) mutate(ctx context.Context, r *mutatingRule, a *admission.Att
 		if changed == nil {
 			continue
 		}
-		if err := a.Replace(p.config.Served, v.Form, changed); err != nil {
+		if err := w.Replace(p.config.Served, form, changed); err != nil {
 			return true, apierrors.NewInternalError(err)
 		}
+		w.changed()
 	}
 	return invoked, nil
 }

@@ -30,6 +30,9 @@ type paramView struct {
 	resource   schema.GroupVersionResource
 	namespaced bool
 	cancel     context.CancelFunc
+	// opened is closed when View, or err, is there: opening may take long, and other kinds need not wait for it.
+	opened chan struct{}
+	err    error
 }
 
 func newParams(ctx context.Context, config *Config) *params {
@@ -49,30 +52,60 @@ func (p *params) keep(used []admissionregistrationv1.ParamKind) {
 }
 
 // view opens the kind's View. A kind that is gone (a custom resource definition was deleted) is looked up anew.
-func (p *params) view(kind admissionregistrationv1.ParamKind) (*paramView, error) {
+func (p *params) view(ctx context.Context, kind admissionregistrationv1.ParamKind) (*paramView, error) {
 	gvk := schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind)
 	resource, namespaced, ok := p.config.Served.ByKind(gvk)
+	v, mine, err := p.claim(kind, resource, namespaced, ok)
+	if err != nil {
+		return nil, err
+	}
+	if mine != nil {
+		v.View, v.err = p.config.Client.View(mine, resource, client.Scope{})
+		if v.err != nil {
+			p.drop(kind, v)
+		}
+		close(v.opened)
+	}
+	select {
+	case <-v.opened:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if v.err != nil {
+		return nil, fmt.Errorf("failed to watch paramKind '%s': %w", gvk, v.err)
+	}
+	return v, nil
+}
+
+// claim gives the kind's View; with a context, it is for the caller to open it.
+func (p *params) claim(kind admissionregistrationv1.ParamKind, resource schema.GroupVersionResource, namespaced, served bool) (*paramView, context.Context, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	have := p.views[kind]
-	if have != nil && ok && have.resource == resource && have.namespaced == namespaced {
-		return have, nil
+	if have != nil && served && have.resource == resource && have.namespaced == namespaced {
+		return have, nil, nil
 	}
 	if have != nil {
 		have.cancel()
 		delete(p.views, kind)
 	}
-	if !ok {
-		return nil, fmt.Errorf("failed to find resource referenced by paramKind: '%s'", gvk)
+	if !served {
+		return nil, nil, fmt.Errorf("failed to find resource referenced by paramKind: '%s'", schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind))
 	}
 	ctx, cancel := context.WithCancel(p.ctx)
-	v, err := p.config.Client.View(ctx, resource, client.Scope{})
-	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("failed to watch paramKind '%s': %w", gvk, err)
+	v := &paramView{resource: resource, namespaced: namespaced, cancel: cancel, opened: make(chan struct{})}
+	p.views[kind] = v
+	return v, ctx, nil
+}
+
+// drop forgets a View that could not be opened, so that the next write tries again.
+func (p *params) drop(kind admissionregistrationv1.ParamKind, v *paramView) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v.cancel()
+	if p.views[kind] == v {
+		delete(p.views, kind)
 	}
-	p.views[kind] = &paramView{View: v, resource: resource, namespaced: namespaced, cancel: cancel}
-	return p.views[kind], nil
 }
 
 // errNoParams: there is nothing to hold the write against, and the binding says that this is wrong.
@@ -84,7 +117,7 @@ func (p *params) of(ctx context.Context, r *rule, b *binding, namespace string) 
 	if r.paramKind == nil || b.params == nil {
 		return []runtime.Object{nil}, nil
 	}
-	v, err := p.view(*r.paramKind)
+	v, err := p.view(ctx, *r.paramKind)
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,8 @@
 package policy
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -90,9 +88,9 @@ type source[P, B client.Object, R any] struct {
 	params *params
 
 	mu       sync.Mutex
-	seenP    []P
-	seenB    []B
-	byObject map[client.Object]R
+	seenP    []client.Identity
+	seenB    []client.Identity
+	byObject map[client.Identity]R
 	ordered  []R
 }
 
@@ -113,15 +111,11 @@ func (s *source[P, B, R]) current() ([]R, error) {
 	nowB := bindings.List("", nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if same(nowP, s.seenP) && same(nowB, s.seenB) {
+	if client.Same(s.seenP, nowP) && client.Same(s.seenB, nowB) {
 		return s.ordered, nil
 	}
 	s.refresh(nowP, nowB)
 	return s.ordered, nil
-}
-
-func same[T client.Object](a, b []T) bool {
-	return slices.EqualFunc(a, b, func(x, y T) bool { return any(x) == any(y) })
 }
 
 // refresh prepares what is new and keeps what is compiled already. s.mu is held.
@@ -131,17 +125,17 @@ func (s *source[P, B, R]) refresh(policies []P, bindings []B) {
 		policy, prepared := s.bound(b)
 		bound[policy] = append(bound[policy], prepared)
 	}
-	kept := make(map[client.Object]R, len(policies))
-	s.seenP, s.seenB = slices.Clone(policies), slices.Clone(bindings)
-	slices.SortFunc(policies, func(a, b P) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	kept := make(map[client.Identity]R, len(policies))
+	s.seenP, s.seenB = client.Identities(policies), client.Identities(bindings)
 	s.ordered = nil
 	var used []admissionregistrationv1.ParamKind
 	for _, p := range policies {
-		prepared, ok := s.byObject[p]
+		id := client.IdentityOf(p)
+		prepared, ok := s.byObject[id]
 		if !ok {
 			prepared = s.prepare(p)
 		}
-		kept[p] = prepared
+		kept[id] = prepared
 		if of := bound[p.GetName()]; len(of) > 0 {
 			s.ordered = append(s.ordered, s.bind(prepared, of))
 			if kind := s.kinds(prepared); kind != nil {
@@ -191,6 +185,9 @@ func newWrite(ctx context.Context, a *admission.Attributes, config *Config, name
 	})
 	return w
 }
+
+// changed forgets the forms of an object that is another one now.
+func (w *write) changed() { clear(w.forms) }
 
 func (w *write) in(form admission.Form) (*view, error) {
 	if v, ok := w.forms[form]; ok {

@@ -1,11 +1,9 @@
 package webhook
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -79,7 +77,7 @@ type source[T client.Object] struct {
 	prepare func(T) []*hook
 
 	mu       sync.Mutex
-	seen     []T
+	seen     []client.Identity
 	prepared []*hook
 }
 
@@ -92,14 +90,13 @@ func (s *source[T]) hooks() ([]*hook, error) {
 	now := view.List("", nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.EqualFunc(now, s.seen, func(a, b T) bool { return any(a) == any(b) }) {
+	if client.Same(s.seen, now) {
 		return s.prepared, nil
 	}
 	kept := map[string]*hook{}
 	for _, h := range s.prepared {
 		kept[h.id()] = h
 	}
-	slices.SortStableFunc(now, func(a, b T) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	var prepared []*hook
 	for _, configuration := range now {
 		for _, h := range s.prepare(configuration) {
@@ -116,7 +113,7 @@ func (s *source[T]) hooks() ([]*hook, error) {
 			c.close()
 		}
 	}
-	s.seen, s.prepared = now, prepared
+	s.seen, s.prepared = client.Identities(now), prepared
 	return prepared, nil
 }
 

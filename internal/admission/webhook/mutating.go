@@ -8,9 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/client"
@@ -45,25 +43,6 @@ func (p *Mutating) Name() string { return "MutatingAdmissionWebhook" }
 // Handles implements admission.Plugin.
 func (p *Mutating) Handles(admission.Operation) bool { return true }
 
-// again decides which hooks see the object a second time: those of reinvocationPolicy IfNeeded that saw it before
-// something else changed it.
-type again struct {
-	invoked map[string]bool // of reinvocationPolicy IfNeeded, since the last change
-	due     map[string]bool
-	// left is the object as the plugin left it in the first round.
-	left runtime.Object
-}
-
-func newAgain() any { return &again{invoked: map[string]bool{}, due: map[string]bool{}} }
-
-// changed makes all hooks due that have seen the object before this change.
-func (r *again) changed() {
-	for id := range r.invoked {
-		r.due[id] = true
-	}
-	clear(r.invoked)
-}
-
 // Admit implements admission.Mutator: hooks are asked one after the other, each about what the one before left.
 func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 	if a.IsAdmissionConfiguration() {
@@ -73,14 +52,11 @@ func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 	if err != nil || len(hooks) == 0 {
 		return err
 	}
-	r := a.Rounds.State(p.Name(), newAgain).(*again)
-	round := a.Rounds.Number
-	if round > 0 && !equality.Semantic.DeepEqual(r.left, a.Object) {
-		r.changed()
-	}
+	again := a.Rounds.Again(p.Name())
+	again.Enter(a)
 	s := show(a, &p.config)
 	for _, h := range hooks {
-		if round > 0 && !r.due[h.id()] {
+		if again.Skips(a, h.id()) {
 			continue
 		}
 		e, err := h.wants(ctx, s, p.namespaces)
@@ -96,16 +72,13 @@ func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 		}
 		if changed {
 			s.changed()
-			r.changed()
-			a.Rounds.Repeat()
+			again.Changed(a)
 		}
 		if h.again {
-			r.invoked[h.id()] = true
+			again.Invoked(h.id())
 		}
 	}
-	if round == 0 && a.Object != nil && len(r.due)+len(r.invoked) > 0 {
-		r.left = a.Object.DeepCopyObject()
-	}
+	again.Leave(a)
 	return nil
 }
 

@@ -43,6 +43,8 @@ type Aggregator struct {
 	synced   chan struct{} // closed when all APIServices of the start are known
 	specs    specs
 
+	view atomic.Pointer[client.ViewOf[*apiregistrationv1.APIService]] // of all APIServices, from Run on
+
 	// What follows belongs to the goroutine that follows the APIServices.
 	byName  map[string]*Remote
 	running sync.WaitGroup
@@ -77,6 +79,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.view.Store(&view)
 	local := newRegistrar(a.cfg.Client, view, a.cfg.Logger)
 	synced, done := view.Subscribe(ctx, func(ev client.TypedEvent[*apiregistrationv1.APIService]) {
 		a.see(ctx, ev)
@@ -110,7 +113,9 @@ func (a *Aggregator) see(ctx context.Context, ev client.TypedEvent[*apiregistrat
 	if have != nil {
 		have.close()
 		delete(a.byName, object.Name)
-		a.metrics.forget(object.Name)
+		if !remote {
+			a.metrics.forget(object)
+		}
 	}
 	if remote {
 		next := newRemote(a, object)
@@ -194,13 +199,20 @@ func (a *Aggregator) openNetwork(ctx context.Context) error {
 	slices.AddIndex(byService, func(s *discoveryv1.EndpointSlice) []string {
 		return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}
 	})
-	_, servicesDone := services.Subscribe(ctx, func(ev client.TypedEvent[*corev1.Service]) {
+	servicesSynced, servicesDone := services.Subscribe(ctx, func(ev client.TypedEvent[*corev1.Service]) {
 		a.serviceChanged(ev.Object.Namespace, ev.Object.Name)
 	})
-	_, slicesDone := slices.Subscribe(ctx, func(ev client.TypedEvent[*discoveryv1.EndpointSlice]) {
+	slicesSynced, slicesDone := slices.Subscribe(ctx, func(ev client.TypedEvent[*discoveryv1.EndpointSlice]) {
 		a.serviceChanged(ev.Object.Namespace, ev.Object.Labels[discoveryv1.LabelServiceName])
 	})
 	a.running.Go(func() { <-servicesDone; <-slicesDone })
+	for _, synced := range []<-chan struct{}{servicesSynced, slicesSynced} {
+		select {
+		case <-synced:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	a.network.Store(&networkViews{services, slices})
 	return nil
 }

@@ -181,7 +181,7 @@ func (r *Remote) conclude(ctx context.Context, v verdict) {
 	if r.available.Swap(ok) != ok && ok {
 		r.aggregator.specs.refetch(r.aggregator)
 	}
-	r.aggregator.metrics.observe(r.name, v)
+	r.aggregator.metrics.observe(r, v)
 	if err := r.writeCondition(ctx, v); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 		r.aggregator.cfg.Logger.Warn("the condition of an APIService was not written", "apiservice", r.name, "err", err)
 	}

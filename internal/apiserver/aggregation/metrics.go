@@ -1,34 +1,65 @@
 package aggregation
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
 
 // metrics are under upstream's names.
 type metrics struct {
-	unavailable *prometheus.GaugeVec
-	changes     *prometheus.CounterVec
+	// mu orders the verdicts of a remote that is being closed and the end of its series.
+	mu      sync.Mutex
+	changes *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
-	return &metrics{
-		unavailable: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "aggregator_unavailable_apiservice",
-			Help: "Gauge of APIServices which are marked as unavailable broken down by APIService name."}, []string{"name"}),
-		changes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "aggregator_unavailable_apiservice_total",
-			Help: "Counter of APIServices which are marked as unavailable broken down by APIService name and reason."}, []string{"name", "reason"}),
-	}
+	return &metrics{changes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "aggregator_unavailable_apiservice_total",
+		Help: "Counter of APIServices which are marked as unavailable broken down by APIService name and reason."}, []string{"name", "reason"})}
 }
 
-// Collectors are the aggregator's metrics.
-func (a *Aggregator) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{a.metrics.unavailable, a.metrics.changes}
+var descUnavailable = prometheus.NewDesc("aggregator_unavailable_apiservice",
+	"Gauge of APIServices which are marked as unavailable broken down by APIService name.", []string{"name"}, nil)
+
+// Describe implements prometheus.Collector.
+func (a *Aggregator) Describe(ch chan<- *prometheus.Desc) {
+	ch <- descUnavailable
+	a.metrics.changes.Describe(ch)
 }
 
-func (m *metrics) observe(name string, v verdict) {
-	if v == passed {
-		m.unavailable.WithLabelValues(name).Set(0)
+// Collect implements prometheus.Collector: which APIServices there are, and are not available, is read when somebody asks.
+func (a *Aggregator) Collect(ch chan<- prometheus.Metric) {
+	a.metrics.changes.Collect(ch)
+	view := a.view.Load()
+	if view == nil {
 		return
 	}
-	m.unavailable.WithLabelValues(name).Set(1)
-	m.changes.WithLabelValues(name, v.reason).Inc()
+	remotes := *a.remotes.Load()
+	for _, object := range view.List("", nil) {
+		value := 0.0
+		if object.Spec.Service != nil {
+			if r := remotes[schema.GroupVersion{Group: object.Spec.Group, Version: object.Spec.Version}]; r == nil || !r.available.Load() {
+				value = 1
+			}
+		}
+		ch <- prometheus.MustNewConstMetric(descUnavailable, prometheus.GaugeValue, value, object.Name)
+	}
 }
 
-func (m *metrics) forget(name string) { m.unavailable.DeleteLabelValues(name) }
+// observe counts a verdict against a remote that is still there.
+func (m *metrics) observe(r *Remote, v verdict) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if v != passed && r.context.Err() == nil {
+		m.changes.WithLabelValues(r.name, v.reason).Inc()
+	}
+}
+
+// forget ends the series of a remote that is closed.
+func (m *metrics) forget(object *apiregistrationv1.APIService) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.changes.DeletePartialMatch(prometheus.Labels{"name": object.Name})
+}

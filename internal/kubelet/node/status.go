@@ -33,6 +33,7 @@ func (m *Manager) build(ctx context.Context, old *corev1.NodeStatus) corev1.Node
 		version = m.runtime.RuntimeName + "://" + m.runtime.RuntimeVersion
 	}
 	s.RuntimeHandlers, s.Features = m.handlers, m.features
+	s.DeclaredFeatures = declaredFeatures
 	networkErr := m.networkE
 	m.mu.Unlock()
 	s.NodeInfo = corev1.NodeSystemInfo{
@@ -147,3 +148,7 @@ func (m *Manager) changed(t corev1.NodeConditionType, is bool) {
 	}
 	m.Events.Eventf(m.Reference(), nil, corev1.EventTypeNormal, word, "UpdatingStatus", "Node %s status is now: %s", m.Name, word)
 }
+
+// declaredFeatures are what this agent can do that not every one can (KEP-5328): the API server refuses changes of pods that need
+// more. In order.
+var declaredFeatures = []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"}

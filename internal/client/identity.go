@@ -1,0 +1,30 @@
+package client
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Identity tells states of objects apart. Pointers do not: a View may show the same state as another copy.
+type Identity struct {
+	UID             types.UID
+	ResourceVersion string
+}
+
+// IdentityOf is the object's.
+func IdentityOf(obj Object) Identity { return Identity{obj.GetUID(), obj.GetResourceVersion()} }
+
+// Identities are those of a list.
+func Identities[T Object](list []T) []Identity {
+	out := make([]Identity, len(list))
+	for i, obj := range list {
+		out[i] = IdentityOf(obj)
+	}
+	return out
+}
+
+// Same tells whether a list is as it was.
+func Same[T Object](before []Identity, list []T) bool {
+	return slices.EqualFunc(before, list, func(a Identity, b T) bool { return a == IdentityOf(b) })
+}
