@@ -26,6 +26,7 @@ var kinds = slices.Concat(
 	discoveryKinds,
 	resourceKinds,
 	flowcontrolKinds,
+	metricsKinds,
 )
 
 // Verbs that many subresources share.

@@ -136,8 +136,11 @@ func (c *localClient) List(ctx context.Context, res schema.GroupVersionResource,
 	if err != nil {
 		return nil, err
 	}
-	if obj, handled, err := op.virtualList(ctx); handled {
-		return obj, asStatusError(err)
+	if objs, handled, err := op.virtualList(ctx, req); handled {
+		if err != nil {
+			return nil, asStatusError(err)
+		}
+		return op.endpoint.listOf(objs, metav1.ListMeta{})
 	}
 	p, err := op.list(ctx, req)
 	if err != nil {
@@ -148,10 +151,6 @@ func (c *localClient) List(ctx context.Context, res schema.GroupVersionResource,
 
 // listObject is a page as the kind's list object. Its items are copies.
 func (e *endpoint) listObject(p *page) (runtime.Object, error) {
-	list, err := e.newList()
-	if err != nil {
-		return nil, err
-	}
 	objs := make([]runtime.Object, len(p.entries))
 	for i, entry := range p.entries {
 		obj, err := e.objectOf(entry)
@@ -163,6 +162,15 @@ func (e *endpoint) listObject(p *page) (runtime.Object, error) {
 		}
 		objs[i] = obj.DeepCopyObject()
 	}
+	return e.listOf(objs, p.meta())
+}
+
+// listOf makes the kind's list object of objects in the endpoint's version.
+func (e *endpoint) listOf(objs []runtime.Object, m metav1.ListMeta) (runtime.Object, error) {
+	list, err := e.newList()
+	if err != nil {
+		return nil, err
+	}
 	if err := meta.SetList(list, objs); err != nil {
 		return nil, fmt.Errorf("list of %s: %w", e.gvr, err)
 	}
@@ -170,7 +178,6 @@ func (e *endpoint) listObject(p *page) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := p.meta()
 	acc.SetResourceVersion(m.ResourceVersion)
 	acc.SetContinue(m.Continue)
 	acc.SetRemainingItemCount(m.RemainingItemCount)

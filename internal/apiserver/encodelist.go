@@ -24,24 +24,37 @@ func (e *endpoint) listKind() schema.GroupVersionKind {
 // encodePage assembles a list's body from the encodings that its entries keep.
 func (e *endpoint) encodePage(p *page, f format) ([]byte, error) {
 	switch {
-	case f.table():
+	case f.table(), f.metadata():
 		objs, err := e.objectsOf(p.entries)
 		if err != nil {
 			return nil, err
 		}
-		table, err := e.table(objs, p.meta(), f, true)
-		if err != nil {
-			return nil, err
-		}
-		return encodeAs(table, schema.GroupVersionKind{Group: metav1.GroupName, Version: f.asVersion, Kind: "Table"}, f)
-	case f.metadata():
-		return e.encodeMetadataList(p, f)
+		return e.encodeList(objs, p.meta(), f)
 	case f.media == mediaProtobuf:
 		return e.sharedLists.body(e.protobufForm, p, func() ([]byte, error) { return e.encodeProtobufList(p) })
 	case f.media == mediaYAML, f.pretty, e.custom != nil:
 		return e.encodeJSONList(p, f)
 	}
 	return e.sharedLists.body(e.jsonForm, p, func() ([]byte, error) { return e.encodeJSONList(p, f) })
+}
+
+// encodeList is a list of hub objects on the wire.
+func (e *endpoint) encodeList(objs []runtime.Object, m metav1.ListMeta, f format) ([]byte, error) {
+	switch {
+	case f.table():
+		table, err := e.table(objs, m, f, true)
+		if err != nil {
+			return nil, err
+		}
+		return encodeAs(table, schema.GroupVersionKind{Group: metav1.GroupName, Version: f.asVersion, Kind: "Table"}, f)
+	case f.metadata():
+		return e.encodeMetadataList(objs, m, f)
+	}
+	list, err := e.listOf(objs, m)
+	if err != nil {
+		return nil, err
+	}
+	return encodeAs(list, e.listKind(), f)
 }
 
 func (e *endpoint) encodeJSONList(p *page, f format) ([]byte, error) {
@@ -102,17 +115,13 @@ func (e *endpoint) encodeProtobufList(p *page) ([]byte, error) {
 	return envelope(e.listKind(), raw), nil
 }
 
-func (e *endpoint) encodeMetadataList(p *page, f format) ([]byte, error) {
+func (e *endpoint) encodeMetadataList(objs []runtime.Object, m metav1.ListMeta, f format) ([]byte, error) {
 	if f.as != "PartialObjectMetadataList" {
 		return nil, notAcceptableText(fmt.Sprintf("you requested %s, but the requested object is a list (*%s.%sList)", f.as, internalPackage(e.gvk.Group), e.gvk.Kind))
 	}
-	list := &metav1.PartialObjectMetadataList{ListMeta: p.meta()}
+	list := &metav1.PartialObjectMetadataList{ListMeta: m}
 	kind := schema.GroupVersionKind{Group: metav1.GroupName, Version: f.asVersion, Kind: "PartialObjectMetadata"}
-	for _, entry := range p.entries {
-		obj, err := e.objectOf(entry)
-		if err != nil {
-			return nil, err
-		}
+	for _, obj := range objs {
 		item := e.partialMetadata(obj)
 		item.SetGroupVersionKind(kind)
 		list.Items = append(list.Items, *item)

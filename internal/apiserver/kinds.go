@@ -22,6 +22,8 @@ type kindProvider interface {
 type endpoints struct {
 	builtin    map[schema.GroupVersionResource]*endpoint
 	registries map[schema.GroupResource]*registry
+	// scales writes the Scales of all kinds; it has no objects of its own.
+	scales *endpoint
 
 	mu      sync.RWMutex
 	dynamic []kindProvider
@@ -32,6 +34,7 @@ func newEndpoints(s *Server) *endpoints {
 	es := &endpoints{
 		builtin:    make(map[schema.GroupVersionResource]*endpoint, len(table)),
 		registries: make(map[schema.GroupResource]*registry, len(table)),
+		scales:     newScales(s),
 	}
 	for i := range table {
 		kind := &table[i]

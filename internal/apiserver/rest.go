@@ -204,9 +204,12 @@ func (c *call) respond(code int, body []byte) {
 func (c *call) answer(code int, obj runtime.Object) error {
 	var body []byte
 	var err error
-	if c.gvk == c.endpoint.gvk {
+	switch {
+	case c.gvk == c.endpoint.gvk:
 		body, err = c.endpoint.encodeObject(obj, c.f)
-	} else {
+	case c.subresource == "scale":
+		body, err = c.server.endpoints.scales.encodeObject(obj, c.f)
+	default:
 		body, err = encodeAs(obj, c.gvk, c.f)
 	}
 	if err != nil {

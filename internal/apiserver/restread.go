@@ -57,11 +57,15 @@ func (c *call) serveList(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if obj, handled, err := c.virtualList(ctx); handled {
+	if objs, handled, err := c.virtualList(ctx, req); handled {
 		if err != nil {
 			return err
 		}
-		respondAs(c.w, http.StatusOK, c.f, obj, c.endpoint.listKind())
+		body, err := c.endpoint.encodeList(objs, metav1.ListMeta{}, c.f)
+		if err != nil {
+			return err
+		}
+		c.respond(http.StatusOK, body)
 		return nil
 	}
 	p, err := c.list(ctx, req)

@@ -21,7 +21,14 @@ import (
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/resource"
 )
+
+// newScales is an endpoint that shows Scales; they are read and written through the kinds that they are of.
+func newScales(s *Server) *endpoint {
+	kind := &api.Kind{Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), Resource: "scales", Namespaced: true, Object: &autoscalingv1.Scale{}}
+	return newEndpoint(&registry{server: s, kind: kind, hub: kind.Kind, resource: kind.GroupResource(), strategy: resource.Scales}, kind.Kind.Version)
+}
 
 // scaleOf is the Scale of an object of the endpoint's kind.
 func (e *endpoint) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {

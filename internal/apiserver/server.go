@@ -22,6 +22,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/apiserver/flow"
+	"github.com/knarr-project/knarr/internal/apiserver/usage"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/client"
@@ -91,6 +92,7 @@ type Server struct {
 	metrics    *metrics
 	leases     leases
 	pace       *pace
+	meter      *usage.Meter
 	out        transports
 
 	// ctx ends when the server is closed: caches and other things that live as long as it does.
@@ -163,6 +165,7 @@ func New(cfg Config) (*Server, error) {
 	s.customDocs = &customDocuments{kinds: s.custom}
 	s.endpoints = newEndpoints(s)
 	s.metrics = newMetrics()
+	s.meter = s.newMeter()
 	if cfg.Audit != nil {
 		cfg.Audit.Metrics = s.metrics.audit
 	}

@@ -10,13 +10,16 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// virtualGet answers for what is not an object of its own: scale, component statuses.
+// virtualGet answers for what is not an object of its own: scale, component statuses, what is measured.
 func (op *operation) virtualGet(ctx context.Context, opts *metav1.GetOptions) (obj runtime.Object, handled bool, err error) {
 	if op.subresource == "scale" {
 		obj, err = op.getScale(ctx, opts)
@@ -25,28 +28,43 @@ func (op *operation) virtualGet(ctx context.Context, opts *metav1.GetOptions) (o
 	if !op.endpoint.kind.Virtual {
 		return nil, false, nil
 	}
+	if op.endpoint.resource.Group == metricsv1beta1.GroupName {
+		obj, err = op.resourceMetricsOf(ctx)
+		return obj, true, err
+	}
 	for _, status := range op.server.componentStatuses(ctx) {
-		if op.endpoint.resource.Resource == "componentstatuses" && status.Name == op.name {
-			return &status, true, nil
+		if accessor(status).GetName() == op.name {
+			return status, true, nil
 		}
 	}
 	return nil, true, apierrors.NewNotFound(op.endpoint.resource, op.name)
 }
 
-func (op *operation) virtualList(ctx context.Context) (obj runtime.Object, handled bool, err error) {
+// virtualList gives what is selected of a kind whose objects are nowhere stored.
+func (op *operation) virtualList(ctx context.Context, req *listRequest) (objs []runtime.Object, handled bool, err error) {
 	if !op.endpoint.kind.Virtual {
 		return nil, false, nil
 	}
-	return &corev1.ComponentStatusList{Items: op.server.componentStatuses(ctx)}, true, nil
+	if op.endpoint.resource.Group == metricsv1beta1.GroupName {
+		objs, err = op.resourceMetrics(ctx, req)
+		return objs, true, err
+	}
+	for _, status := range op.server.componentStatuses(ctx) {
+		meta := accessor(status)
+		if req.labels.Matches(labels.Set(meta.GetLabels())) && req.fields.Matches(fields.Set{metav1.ObjectNameField: meta.GetName()}) {
+			objs = append(objs, status)
+		}
+	}
+	return objs, true, nil
 }
 
 // componentStatuses knows of the store only: the other components answer for themselves.
-func (s *Server) componentStatuses(ctx context.Context) []corev1.ComponentStatus {
+func (s *Server) componentStatuses(ctx context.Context) []runtime.Object {
 	condition := corev1.ComponentCondition{Type: corev1.ComponentHealthy, Status: corev1.ConditionTrue, Message: "ok"}
 	if _, err := s.store.Revision(ctx); err != nil {
 		condition.Status, condition.Message, condition.Error = corev1.ConditionFalse, "", err.Error()
 	}
-	return []corev1.ComponentStatus{{ObjectMeta: metav1.ObjectMeta{Name: "etcd-0"}, Conditions: []corev1.ComponentCondition{condition}}}
+	return []runtime.Object{&corev1.ComponentStatus{ObjectMeta: metav1.ObjectMeta{Name: "etcd-0"}, Conditions: []corev1.ComponentCondition{condition}}}
 }
 
 // virtualCreate carries out what is posted to subresources and to kinds that are not stored.

@@ -63,4 +63,10 @@ var strategies = map[schema.GroupResource]*Strategy{
 	{Group: "resource.k8s.io", Resource: "resourceslices"}:                                 show(resourceSliceStrategy(), resourceSliceColumns, resourceSliceRow),
 	{Group: "resource.k8s.io", Resource: "resourceclaims"}:                                 show(resourceClaimStrategy(), resourceClaimColumns, resourceClaimRow),
 	{Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}:                         showAny(resourceClaimTemplateStrategy(), ageColumns, ageRow),
+	{Resource: "componentstatuses"}:                                                        show(&Strategy{}, componentStatusColumns, componentStatusRow),
+	{Group: "metrics.k8s.io", Resource: "nodes"}:                                           show(&Strategy{}, nodeMetricsColumns, nodeMetricsRow),
+	{Group: "metrics.k8s.io", Resource: "pods"}:                                            show(&Strategy{}, podMetricsColumns, podMetricsRow),
 }
+
+// Scales is how the scale subresources of all kinds show.
+var Scales = show(&Strategy{}, scaleColumns, scaleRow)

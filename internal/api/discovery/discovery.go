@@ -106,12 +106,13 @@ var priorities = map[string]int32{
 	"discovery.k8s.io":             16200,
 	"resource.k8s.io":              16200,
 	"flowcontrol.apiserver.k8s.io": 16100,
+	"metrics.k8s.io":               100, // that of the extension server which upstream's clusters have for it
 }
 
 // builtinVersionPriority is that of a group's last version; those before it have multiples. A few groups have one of their own.
 const builtinVersionPriority = 15
 
-var versionPriorities = map[string]int32{"": 1, "resource.k8s.io": 21, "flowcontrol.apiserver.k8s.io": 21}
+var versionPriorities = map[string]int32{"": 1, "resource.k8s.io": 21, "flowcontrol.apiserver.k8s.io": 21, "metrics.k8s.io": 100}
 
 // BuiltIn is what discovery says of the kinds in the table, unordered. The core group is the one with an empty name.
 func BuiltIn() []GroupVersion {

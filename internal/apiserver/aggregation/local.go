@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/knarr-project/knarr/internal/api/discovery"
 	"github.com/knarr-project/knarr/internal/client"
@@ -27,8 +28,11 @@ const (
 func Local() []*apiregistrationv1.APIService {
 	var list []*apiregistrationv1.APIService
 	for _, gv := range discovery.BuiltIn() {
-		if gv.Group == apiregistrationv1.GroupName {
+		switch gv.Group {
+		case apiregistrationv1.GroupName:
 			continue // the aggregation layer itself, which nobody registers
+		case metricsv1beta1.GroupName:
+			continue // the name of its APIService is free for an extension server, which may be installed at any time
 		}
 		list = append(list, local(gv.Group, gv.Version, gv.GroupPriority, gv.VersionPriority, managedStart))
 	}

@@ -35,7 +35,7 @@ type Policy struct {
 	RoleBindings        []*rbacv1.RoleBinding
 }
 
-// Bootstrap is upstream's bootstrap policy, and what knarr adds for nodes (addMembership).
+// Bootstrap is upstream's bootstrap policy, and what knarr adds for nodes (addMembership) and metrics (addMetrics).
 func Bootstrap() *Policy {
 	p := &Policy{}
 	p.addUserRoles()
@@ -45,6 +45,7 @@ func Bootstrap() *Policy {
 	p.addControllerRoles()
 	p.addNamespacedRoles()
 	p.addMembership()
+	p.addMetrics()
 	p.aggregate()
 	return p
 }

@@ -40,3 +40,9 @@ func (p *Policy) addMembership() {
 		})
 	}
 }
+
+// addMetrics lets whoever may view a namespace ask what its pods use, and whoever may view the cluster what nodes do, too; metrics-server brings
+// such a role with it.
+func (p *Policy) addMetrics() {
+	p.clusterRole("knarr:metrics-reader", rule("get list", "metrics.k8s.io", "nodes pods")).Labels[aggregateTo+"view"] = "true"
+}

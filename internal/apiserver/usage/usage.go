@@ -1,0 +1,80 @@
+package usage
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Usage is what a node and its pods have used in a window of time. Read-only.
+type Usage struct {
+	At     time.Time
+	Window time.Duration
+	// Node is nil when the kubelet has not measured it.
+	Node corev1.ResourceList
+	// Pods have an entry for each of their running containers.
+	Pods map[types.NamespacedName][]Container
+}
+
+// Container is what one container of a pod has used.
+type Container struct {
+	Name  string
+	Usage corev1.ResourceList
+}
+
+// between is what two readings of a node tell.
+func between(old, now *Reading) *Usage {
+	u := &Usage{At: now.node.at, Window: now.node.at.Sub(old.node.at), Pods: make(map[types.NamespacedName][]Container)}
+	u.Node, _ = used(&old.node, &now.node)
+	partly := map[types.NamespacedName]bool{}
+	for name, c := range now.containers {
+		if c.cpu == 0 && c.memory == 0 {
+			continue // it has ended
+		}
+		usage, ok := used(old.containers[name], c)
+		if !ok {
+			partly[name.pod] = true
+		}
+		u.Pods[name.pod] = append(u.Pods[name.pod], Container{name.name, usage})
+	}
+	for pod := range partly {
+		delete(u.Pods, pod) // less than it uses would be a lie to who scales by it
+	}
+	for _, list := range u.Pods {
+		slices.SortFunc(list, func(a, b Container) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	return u
+}
+
+// used is CPU and memory of one thing; ok is false if one of them is not known.
+func used(old, now *counters) (list corev1.ResourceList, ok bool) {
+	cores, known := rate(old, now)
+	if !known || !sane(cores*1e9) || !sane(now.memory) {
+		return nil, false
+	}
+	return corev1.ResourceList{
+		corev1.ResourceCPU:    *resource.NewScaledQuantity(int64(cores*1e9), resource.Nano),
+		corev1.ResourceMemory: *resource.NewQuantity(int64(now.memory), resource.BinarySI),
+	}, true
+}
+
+// most is more than any node has of billionths of cores, or of bytes.
+const most = 1 << 53
+
+// sane tells whether a number that a kubelet has sent can be an amount.
+func sane(amount float64) bool { return amount >= 0 && amount < most }
+
+// rate is how many cores were used: between the readings, or on average since the start of what has begun (again) after the older one.
+func rate(old, now *counters) (cores float64, known bool) {
+	if old != nil && now.cpu >= old.cpu && now.at.After(old.at) && !old.at.IsZero() {
+		return (now.cpu - old.cpu) / now.at.Sub(old.at).Seconds(), true
+	}
+	if now.started.IsZero() || !now.at.After(now.started) {
+		return 0, false
+	}
+	return now.cpu / now.at.Sub(now.started).Seconds(), true
+}
