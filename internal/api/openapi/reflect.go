@@ -56,7 +56,7 @@ func (s *schemas) addFields(value *spec.Schema, t reflect.Type, merge *smdschema
 		}
 		omitted := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
 		property := s.property(f.Type, omitted)
-		property.Description = docs[name]
+		property.Description = docs[name] + enumText(f.Type)
 		if strategy := f.Tag.Get("patchStrategy"); strategy != "" {
 			property.AddExtension(extensionStrategy, strategy)
 		}
@@ -173,6 +173,9 @@ func (s *schemas) property(t reflect.Type, omitted bool) spec.Schema {
 	value, zero := scalar(t.Kind())
 	if !omitted {
 		value.Default = zero
+	}
+	for _, v := range enumerations[typeKey(t)] {
+		value.Enum = append(value.Enum, v.text)
 	}
 	return value
 }

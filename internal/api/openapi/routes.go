@@ -44,11 +44,10 @@ type route struct {
 }
 
 var (
-	mediaTypes  = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"}
-	watchTypes  = append(slices.Clone(mediaTypes), "application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch", "application/cbor-seq")
-	groupTypes  = mediaTypes[:3]
+	mediaTypes  = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
+	watchTypes  = append(slices.Clone(mediaTypes), "application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
 	anyType     = []string{"*/*"}
-	patchTypes  = []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml", "application/apply-patch+cbor"}
+	patchTypes  = []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"}
 	listParams  = optionParameters(metav1.ListOptions{})
 	pretty      = parameter{"pretty", "query", "string", "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget)."}
 	inNamespace = parameter{"namespace", "path", "string", "object name and auth scope, such as for teams and projects"}
@@ -333,20 +332,20 @@ func groupRoutes(group string) []route {
 	if group == "" {
 		return []route{{path: "/api/", tag: "core", ops: []operation{{
 			method: http.MethodGet, id: "getCoreAPIVersions", description: "get available API versions",
-			consumes: groupTypes, produces: groupTypes, answer: metav1.APIVersions{}, codes: []int{200},
+			consumes: mediaTypes, produces: mediaTypes, answer: metav1.APIVersions{}, codes: []int{200},
 		}}}}
 	}
 	title := groupTitle(group)
 	return []route{{path: "/apis/" + group + "/", tag: strings.ToLower(title[:1]) + title[1:], ops: []operation{{
 		method: http.MethodGet, id: "get" + title + "APIGroup", description: "get information of a group",
-		consumes: groupTypes, produces: groupTypes, answer: metav1.APIGroup{}, codes: []int{200},
+		consumes: mediaTypes, produces: mediaTypes, answer: metav1.APIGroup{}, codes: []int{200},
 	}}}}
 }
 
 func groupsRoutes() []route {
 	return []route{{path: "/apis/", tag: "apis", ops: []operation{{
 		method: http.MethodGet, id: "getAPIVersions", description: "get available API versions",
-		consumes: groupTypes, produces: groupTypes, answer: metav1.APIGroupList{}, codes: []int{200},
+		consumes: mediaTypes, produces: mediaTypes, answer: metav1.APIGroupList{}, codes: []int{200},
 	}}}}
 }
 

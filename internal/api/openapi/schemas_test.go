@@ -109,7 +109,12 @@ func short(diff string) string {
 func normalize(value any) {
 	switch v := value.(type) {
 	case map[string]any:
-		delete(v, "enum") // upstream publishes without the feature OpenAPIEnums, which is on by default
+		delete(v, "enum") // upstream publishes without the feature OpenAPIEnums, which is on by default, and with CBOR, which is not
+		for k := range v {
+			if strings.Contains(k, "cbor") {
+				delete(v, k)
+			}
+		}
 		if v["x-kubernetes-list-type"] == "atomic" {
 			delete(v, "x-kubernetes-list-type")
 		}

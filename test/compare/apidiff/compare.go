@@ -35,8 +35,9 @@ func compare(a, b *answer) []difference {
 		if causes := compareCauses(x, y); len(causes) > 0 {
 			return append(out, causes...)
 		}
-		sortCauses(x)
-		sortCauses(y)
+		if m, n := sortCauses(x), sortCauses(y); m != n {
+			out = append(out, difference{"the same causes, said more than once by one side", fmt.Sprint(m), fmt.Sprint(n)})
+		}
 	}
 	return append(out, compareValues(x, y, "")...)
 }
@@ -82,9 +83,10 @@ func causes(v any) map[string]string {
 	return out
 }
 
-// sortCauses takes the order out of what validation found, where it found several things: upstream walks maps in random order. What
-// the message says then is the same list.
-func sortCauses(v any) {
+// sortCauses takes the order and the repetitions out of what validation found, where it found several things: upstream walks maps in
+// random order, and validates parts of many kinds twice. What the message says then is the same list. It gives the number of causes with
+// the repetitions.
+func sortCauses(v any) int {
 	details, _ := dig(v, "details").(map[string]any)
 	list, _ := dig(details, "causes").([]any)
 	for _, c := range list {
@@ -92,16 +94,16 @@ func sortCauses(v any) {
 			m["message"] = maskObjects(fmt.Sprint(m["message"]))
 		}
 	}
-	slices.SortFunc(list, func(a, b any) int { return strings.Compare(compact(a), compact(b)) })
-	m, ok := v.(map[string]any)
-	if !ok {
-		return
-	}
-	if message, ok := m["message"].(string); ok {
-		if m["message"] = maskObjects(message); len(list) > 1 {
-			m["message"] = "<causes>"
+	if len(list) == 0 {
+		if m, ok := v.(map[string]any); ok && m["message"] != nil {
+			m["message"] = maskObjects(fmt.Sprint(m["message"]))
 		}
+		return 0
 	}
+	v.(map[string]any)["message"] = "<causes>"
+	sorted := slices.SortedFunc(slices.Values(list), func(a, b any) int { return strings.Compare(compact(a), compact(b)) })
+	details["causes"] = slices.CompactFunc(sorted, func(a, b any) bool { return compact(a) == compact(b) })
+	return len(list)
 }
 
 // maskObjects takes whole objects out of a message: upstream shows its internal types, which have no names but Go's.

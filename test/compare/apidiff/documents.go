@@ -43,7 +43,7 @@ func compareDocuments(ctx context.Context, sides pair, r *report) error {
 			return err
 		}
 	}
-	return nil
+	return compareDocument(ctx, sides, r, "/openapi/v2", "")
 }
 
 func compareDocument(ctx context.Context, sides pair, r *report, path, accept string) error {
@@ -58,7 +58,7 @@ func compareDocument(ctx context.Context, sides pair, r *report, path, accept st
 	}
 	differences := compare(answers[0], answers[1])
 	if strings.HasPrefix(path, "/openapi/") {
-		path = "/openapi/v3/*"
+		path = path[:len("/openapi/v3")] + "/*"
 		for i := range differences {
 			differences[i].shape = schemaPlace.ReplaceAllString(differences[i].shape, "$1.*")
 		}
@@ -68,7 +68,7 @@ func compareDocument(ctx context.Context, sides pair, r *report, path, accept st
 }
 
 // schemaPlace is what names one schema, field or path of an OpenAPI document.
-var schemaPlace = regexp.MustCompile(`(\.schemas|\.properties)\.[A-Za-z0-9._$-]*?[A-Za-z0-9$-]+\b|(\.paths)\./[^ .]*`)
+var schemaPlace = regexp.MustCompile(`(\.schemas|\.definitions|\.properties)\.[A-Za-z0-9._$-]*?[A-Za-z0-9$-]+\b|(\.paths)\./[^ .]*`)
 
 // byName makes lists of things with a name into maps, so that one more or less is one difference. It changes v.
 func byName(v any) any {

@@ -15,6 +15,7 @@ var (
 	revision = regexp.MustCompile(`(StorageError: |ResourceVersion|resourceVersion|resource version)[^"]{0,40}?\d+`)
 	port     = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
 	quoted   = regexp.MustCompile(`10\.47\.\d+\.\d+`)
+	age      = regexp.MustCompile(`^\d+s$`)
 	address  = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 )
 
@@ -43,6 +44,9 @@ func normalize(v any, key string) any {
 			v[i] = normalize(x, key)
 		}
 	case string:
+		if key == "cells" {
+			return port.ReplaceAllString(age.ReplaceAllString(text(v), "<age>"), "<port>")
+		}
 		return text(v)
 	case json.Number:
 		if key == "nodePort" || key == "healthCheckNodePort" {
