@@ -107,7 +107,7 @@ func (s *Server) addCreation(ctx context.Context, t *txn, obj runtime.Object) er
 	meta := accessor(obj)
 	e.applyDefaults(obj)
 	wanted := obj.DeepCopyObject()
-	if err := s.internal(e, meta.GetNamespace(), meta.GetName()).prepareCreate(ctx, obj); err != nil {
+	if err := s.internal(e, meta.GetNamespace(), meta.GetName()).prepareCreate(ctx, t, obj); err != nil {
 		return err
 	}
 	if cidr, ok := obj.(*networkingv1.ServiceCIDR); ok {
@@ -115,11 +115,6 @@ func (s *Server) addCreation(ctx context.Context, t *txn, obj runtime.Object) er
 	}
 	if schema, ok := obj.(*flowcontrolv1.FlowSchema); ok {
 		setDangling(schema, false, s.now()) // its level is made with it
-	}
-	if e.hooks.create != nil {
-		if err := e.hooks.create(ctx, t, obj); err != nil {
-			return err
-		}
 	}
 	stored, err := e.codec.encode(obj)
 	if err != nil {

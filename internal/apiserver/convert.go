@@ -66,7 +66,7 @@ func (c objectConvertor) typed(in runtime.Object, gvk schema.GroupVersionKind) (
 		return nil, err
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.UnstructuredContent(), out); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("unable to convert unstructured object to %v: %w", gvk, err)
 	}
 	return out, nil
 }

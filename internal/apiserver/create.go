@@ -70,9 +70,6 @@ func generateName(base string) string {
 // takeNamespace puts the object into the request's namespace.
 func (op *operation) takeNamespace(meta metav1.Object) error {
 	if !op.endpoint.kind.Namespaced {
-		if op.endpoint.resource.Resource == "namespaces" && op.endpoint.resource.Group == "" {
-			return nil // the validation of metadata says what is wrong
-		}
 		meta.SetNamespace("")
 		return nil
 	}
@@ -105,17 +102,12 @@ func (op *operation) createAgain(ctx context.Context, obj runtime.Object) (runti
 
 // createOnce prepares, validates and commits one candidate.
 func (op *operation) createOnce(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
-	if err := op.prepareCreate(ctx, obj); err != nil {
-		return nil, err
-	}
 	meta := accessor(obj)
 	r := op.endpoint.registry
 	t := &txn{op: op}
-	if r.hooks.create != nil {
-		if err := r.hooks.create(ctx, t, obj); err != nil {
-			t.fail()
-			return nil, err
-		}
+	if err := op.prepareCreate(ctx, t, obj); err != nil {
+		t.fail()
+		return nil, err
 	}
 	key := r.key(meta.GetNamespace(), meta.GetName())
 	if op.dryRun {
@@ -204,7 +196,7 @@ func (op *operation) invalidKind(obj runtime.Object) schema.GroupKind {
 }
 
 // prepareCreate fills in what the server decides and holds the object to the rules.
-func (op *operation) prepareCreate(ctx context.Context, obj runtime.Object) error {
+func (op *operation) prepareCreate(ctx context.Context, t *txn, obj runtime.Object) error {
 	r, meta := op.endpoint.registry, accessor(obj)
 	meta.SetSelfLink("")
 	meta.SetResourceVersion("")
@@ -213,14 +205,15 @@ func (op *operation) prepareCreate(ctx context.Context, obj runtime.Object) erro
 	if r.strategy.PrepareCreate != nil {
 		r.strategy.PrepareCreate(obj)
 	}
+	if r.hooks.create != nil {
+		if err := r.hooks.create(ctx, t, obj); err != nil {
+			return err
+		}
+	}
 	if csr, ok := obj.(*certificatesv1.CertificateSigningRequest); ok {
 		stampRequester(csr, op.user)
 	}
-	errs := r.strategy.ValidateMeta(meta, r.kind.Namespaced)
-	if r.strategy.ValidateCreate != nil {
-		errs = append(errs, r.strategy.ValidateCreate(obj)...)
-	}
-	if len(errs) > 0 {
+	if errs := r.strategy.ValidateNew(obj, r.kind.Namespaced); len(errs) > 0 {
 		return apierrors.NewInvalid(op.invalidKind(obj), meta.GetName(), errs)
 	}
 	a := op.attributes(admission.Create, obj, nil)

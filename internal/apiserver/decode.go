@@ -101,6 +101,9 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 		if err := brokenVersion(data); err != nil {
 			return nil, unrecognized(want, data, err)
 		}
+		if got.Group != "" { // "v1/"
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", want.Kind, "", want.Kind, runtime.NewMissingVersionErr(string(data))))
+		}
 	}
 	if err := matchKind(got, want); err != nil {
 		return nil, err

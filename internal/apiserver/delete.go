@@ -102,6 +102,9 @@ func (op *operation) checkPreconditions(p *metav1.Preconditions, meta metav1.Obj
 	if p == nil {
 		return nil
 	}
+	if op.endpoint.hooks.deleting != nil {
+		return op.storedPreconditions(p, meta)
+	}
 	kind := schema.GroupResource{Group: op.endpoint.gvk.Group, Resource: op.endpoint.gvk.Kind}
 	if p.UID != nil && *p.UID != meta.GetUID() {
 		return apierrors.NewConflict(kind, op.name, fmt.Errorf(
@@ -110,6 +113,18 @@ func (op *operation) checkPreconditions(p *metav1.Preconditions, meta metav1.Obj
 	if p.ResourceVersion != nil && *p.ResourceVersion != meta.GetResourceVersion() {
 		return apierrors.NewConflict(kind, op.name, fmt.Errorf(
 			"the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, meta.GetResourceVersion()))
+	}
+	return nil
+}
+
+// storedPreconditions say the same of namespaces in other words, as upstream's store does, which looks at theirs.
+func (op *operation) storedPreconditions(p *metav1.Preconditions, meta metav1.Object) error {
+	if p.UID != nil && *p.UID != meta.GetUID() {
+		return apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, meta.GetUID()))
+	}
+	if p.ResourceVersion != nil && *p.ResourceVersion != meta.GetResourceVersion() {
+		return apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf(
+			"Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, meta.GetResourceVersion()))
 	}
 	return nil
 }

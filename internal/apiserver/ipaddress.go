@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/big"
 	"math/rand/v2"
 	"net/netip"
@@ -138,7 +139,10 @@ func (s *Server) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service
 		inside = inside || r.usable(addr)
 	}
 	if !inside {
-		return errOutOfRange
+		if len(ranges) == 0 {
+			return errOutOfRange
+		}
+		return fmt.Errorf("the provided IP (%v) is not in the valid range. The range of valid IPs is %s", ip, ranges[0])
 	}
 	r, taken, err := s.addresses(ctx)
 	if err != nil {

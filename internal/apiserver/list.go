@@ -63,13 +63,19 @@ func (op *operation) newListRequest(opts metav1.ListOptions) (*listRequest, erro
 func (op *operation) selectable(name, value string) (string, string, error) {
 	strategy := op.endpoint.strategy
 	switch {
-	case name == "metadata.name", name == "metadata.namespace" && op.endpoint.kind.Namespaced, slices.Contains(strategy.FieldNames, name):
+	case name == "metadata.name", name == "metadata.namespace" && (op.endpoint.kind.Namespaced || len(strategy.FieldNames) == 0), slices.Contains(strategy.FieldNames, name):
 		return name, value, nil
 	case strategy.FieldAliases[name] != "":
 		return strategy.FieldAliases[name], value, nil
 	case op.endpoint.custom != nil:
 	case len(strategy.FieldNames) == 0:
 		return "", "", apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", name))
+	}
+	switch op.endpoint.gvk.Kind {
+	case "Job":
+		return "", "", apierrors.NewBadRequest(fmt.Sprintf("field label %q not supported for Job", name))
+	case "ResourceSlice":
+		return "", "", apierrors.NewBadRequest(fmt.Sprintf("field label not supported for %s: %s", op.endpoint.gvk, name))
 	}
 	return "", "", apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", name))
 }

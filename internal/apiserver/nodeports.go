@@ -59,6 +59,8 @@ func wantsNodePorts(svc *corev1.Service) bool {
 	return false
 }
 
+func balanced(svc *corev1.Service) bool { return svc.Spec.Type == corev1.ServiceTypeLoadBalancer }
+
 func wantsHealthPort(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
@@ -79,8 +81,8 @@ func (s *Server) setNodePorts(ctx context.Context, t *txn, svc *corev1.Service, 
 	var errs field.ErrorList
 	for i := range svc.Spec.Ports {
 		port := svc.Spec.Ports[i].NodePort
-		if port == 0 || mine[port] {
-			continue // two protocols of one port may share it
+		if port == 0 || mine[port] || !wantsNodePorts(svc) && !balanced(svc) {
+			continue // two protocols of one port may share it; what may have no port is told so by the validation
 		}
 		mine[port] = true
 		if held[port] {
@@ -90,7 +92,7 @@ func (s *Server) setNodePorts(ctx context.Context, t *txn, svc *corev1.Service, 
 			errs = append(errs, field.Invalid(path.Index(i).Child("nodePort"), port, err.Error()))
 		}
 	}
-	if port := svc.Spec.HealthCheckNodePort; port != 0 && !held[port] && !mine[port] {
+	if port := svc.Spec.HealthCheckNodePort; port != 0 && wantsHealthPort(svc) && !held[port] && !mine[port] {
 		if err := bitmap.take(port); err != nil {
 			errs = append(errs, field.Invalid(field.NewPath("spec", "healthCheckNodePort"), port, err.Error()))
 		}

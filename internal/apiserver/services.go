@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource"
 )
 
 // serviceHooks give Services their addresses and ports in the same transaction that writes them: there is no state
@@ -38,6 +40,9 @@ func (s *Server) allocateService(ctx context.Context, t *txn, svc, old *corev1.S
 		before, ports = clusterIPs(old), newPortSet(nodePorts(old))
 	}
 	if svc.Spec.Type != corev1.ServiceTypeExternalName {
+		if errs := resource.ValidateServiceAddresses(svc); len(errs) > 0 {
+			return invalidService(svc, errs)
+		}
 		if errs := s.setFamilies(svc, old); len(errs) > 0 {
 			return invalidService(svc, errs)
 		}
@@ -86,13 +91,28 @@ func (s *Server) setFamilies(svc, old *corev1.Service) (errs field.ErrorList) {
 		}
 	}
 	if len(spec.IPFamilies) == 0 && !headless(svc) {
-		for _, ip := range spec.ClusterIPs {
-			if addr, err := netip.ParseAddr(ip); err == nil {
-				spec.IPFamilies = append(spec.IPFamilies, familyOf(addr))
+		for i, ip := range spec.ClusterIPs {
+			addr, err := netip.ParseAddr(ip)
+			if err != nil {
+				continue
 			}
+			if f := familyOf(addr); !slices.Contains(cluster, f) {
+				errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(i), spec.ClusterIPs, fmt.Sprintf("%s is not configured on this cluster", f)))
+			} else {
+				spec.IPFamilies = append(spec.IPFamilies, f)
+			}
+		}
+		if len(errs) > 0 {
+			return errs
 		}
 	}
 	selectorless := headless(svc) && len(spec.Selector) == 0
+	if old == nil && spec.ClusterIP == "" && len(spec.ClusterIPs) > 0 {
+		return field.ErrorList{field.Invalid(path.Child("clusterIPs"), spec.ClusterIPs, "must be empty when `clusterIP` is not specified")}
+	}
+	if p := spec.IPFamilyPolicy; p != nil && *p == corev1.IPFamilyPolicySingleStack && len(spec.IPFamilies) == 2 {
+		return field.ErrorList{field.Invalid(path.Child("ipFamilyPolicy"), *p, "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified")}
+	}
 	if spec.IPFamilyPolicy == nil {
 		policy := corev1.IPFamilyPolicySingleStack
 		if selectorless && len(spec.IPFamilies) != 1 || len(spec.IPFamilies) == 2 {

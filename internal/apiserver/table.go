@@ -11,7 +11,10 @@ import (
 // table is objects as rows of their kind's printer columns. The column definitions are left out of all but the first
 // event of a watch.
 func (e *endpoint) table(objs []runtime.Object, listMeta metav1.ListMeta, f format, withColumns bool) (*metav1.Table, error) {
-	t := &metav1.Table{ListMeta: listMeta, Rows: make([]metav1.TableRow, 0, len(objs))}
+	t := &metav1.Table{ListMeta: listMeta}
+	if columns := e.columns(); len(objs) > 0 || columns[len(columns)-1].Name != createdAt {
+		t.Rows = make([]metav1.TableRow, 0, len(objs))
+	}
 	if withColumns {
 		t.ColumnDefinitions = e.columns()
 	}
@@ -53,6 +56,9 @@ func (e *endpoint) fillRowObject(row *metav1.TableRow, obj runtime.Object, f for
 	return nil
 }
 
+// createdAt is the last column of kinds that have no columns of their own. Upstream leaves their rows out (null) when there are none.
+const createdAt = "Created At"
+
 var objectMetaDocs = metav1.ObjectMeta{}.SwaggerDoc()
 
 func (e *endpoint) columns() []metav1.TableColumnDefinition {
@@ -61,7 +67,7 @@ func (e *endpoint) columns() []metav1.TableColumnDefinition {
 	}
 	return []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: objectMetaDocs["name"]},
-		{Name: "Created At", Type: "date", Description: objectMetaDocs["creationTimestamp"]}}
+		{Name: createdAt, Type: "date", Description: objectMetaDocs["creationTimestamp"]}}
 }
 
 func (e *endpoint) cells(obj runtime.Object, now metav1.Time) []any {

@@ -103,13 +103,14 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fn c
 	if err != nil {
 		return nil, nil, err
 	}
-	if !op.raw {
-		if err := op.prepareUpdate(ctx, obj, c); err != nil {
-			return nil, nil, err
-		}
+	t := &txn{op: op}
+	if err := op.prepareUpdate(ctx, t, obj, c); err != nil {
+		t.fail()
+		return nil, nil, err
 	}
 	meta, old := accessor(obj), accessor(c.obj)
 	if r.removedByUpdate(obj, c.obj) {
+		t.fail()
 		return op.commitRemoval(ctx, key, c, obj)
 	}
 	keepManagedTimes(r, obj, c)
@@ -118,19 +119,9 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fn c
 		return nil, nil, err
 	}
 	if bytes.Equal(stored, c.stored) && !r.server.stale(ctx, key) {
+		t.fail()
 		meta.SetResourceVersion(old.GetResourceVersion())
 		return obj, nil, nil
-	}
-	t := &txn{op: op}
-	if r.hooks.update != nil {
-		if err := r.hooks.update(ctx, t, obj, c.obj); err != nil {
-			t.fail()
-			return nil, nil, err
-		}
-		if stored, err = r.codec.encode(obj); err != nil {
-			t.fail()
-			return nil, nil, err
-		}
 	}
 	if op.dryRun {
 		t.fail()
@@ -175,8 +166,14 @@ func (op *operation) refused(t *txn, res store.TxnResult, key string, c current)
 }
 
 // prepareUpdate holds the new state to the rules.
-func (op *operation) prepareUpdate(ctx context.Context, obj runtime.Object, c current) error {
+func (op *operation) prepareUpdate(ctx context.Context, t *txn, obj runtime.Object, c current) error {
 	r := op.endpoint.registry
+	if op.raw {
+		if r.hooks.update != nil {
+			return r.hooks.update(ctx, t, obj, c.obj)
+		}
+		return nil
+	}
 	meta, old := accessor(obj), accessor(c.obj)
 	if err := op.checkVersion(meta, old); err != nil {
 		return err
@@ -200,6 +197,11 @@ func (op *operation) prepareUpdate(ctx context.Context, obj runtime.Object, c cu
 	}
 	if seconds := old.GetDeletionGracePeriodSeconds(); seconds != nil && meta.GetDeletionGracePeriodSeconds() == nil {
 		meta.SetDeletionGracePeriodSeconds(seconds)
+	}
+	if r.hooks.update != nil {
+		if err := r.hooks.update(ctx, t, obj, c.obj); err != nil {
+			return err
+		}
 	}
 	errs := r.strategy.ValidateMetaUpdate(meta, old, r.kind.Namespaced)
 	if validate != nil {
@@ -249,7 +251,7 @@ func (op *operation) checkVersion(meta, old metav1.Object) error {
 	rv := meta.GetResourceVersion()
 	switch {
 	case rv == "" || rv == "0":
-		if op.endpoint.strategy.AllowUnconditionalUpdate || op.verb == "patch" {
+		if op.endpoint.strategy.AllowUnconditionalUpdate {
 			meta.SetResourceVersion(old.GetResourceVersion())
 			return nil
 		}

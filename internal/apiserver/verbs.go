@@ -48,6 +48,10 @@ func (op *operation) checkNames(meta metav1.Object) error {
 		}
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", name, op.name))
 	}
+	if !op.endpoint.kind.Namespaced {
+		meta.SetNamespace("") // whatever it says
+		return nil
+	}
 	if ns := meta.GetNamespace(); ns != "" && ns != op.namespace {
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}

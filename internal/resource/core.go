@@ -65,6 +65,7 @@ func nodeStrategy() *Strategy {
 func eventStrategy() *Strategy {
 	s := plain(true)
 	s.AllowCreateOnUpdate = true
+	s.ValidateName, s.LateMeta = pathSegment, true
 	s.ValidateCreate = checks(validateEvent)
 	s.ValidateUpdate = checksBoth(validateEventUpdate)
 	s.FieldNames = []string{

@@ -3,6 +3,7 @@ package resource
 import (
 	"strings"
 
+	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -166,6 +167,9 @@ func defaultPullPolicy(image string) corev1.PullPolicy {
 			return corev1.PullIfNotPresent
 		}
 		return corev1.PullAlways
+	}
+	if _, err := reference.ParseNormalizedNamed(image); err != nil {
+		return corev1.PullIfNotPresent
 	}
 	name := image[strings.LastIndex(image, "/")+1:]
 	_, tag, tagged := strings.Cut(name, ":")

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -15,6 +16,22 @@ func (s *Strategy) ValidateMeta(obj metav1.Object, namespaced bool) field.ErrorL
 	path := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMetaAccessor(obj, namespaced, s.validateName(), path)
 	return append(errs, validateFinalizers(obj, path)...)
+}
+
+// ValidateNew holds a new object to the rules common to all kinds and to those of its own.
+func (s *Strategy) ValidateNew(obj runtime.Object, namespaced bool) field.ErrorList {
+	meta := obj.(metav1.Object)
+	var errs field.ErrorList
+	if !s.LateMeta {
+		errs = s.ValidateMeta(meta, namespaced)
+	}
+	if s.ValidateCreate != nil {
+		errs = append(errs, s.ValidateCreate(obj)...)
+	}
+	if s.LateMeta && len(errs) == 0 {
+		errs = s.ValidateMeta(meta, namespaced)
+	}
+	return errs
 }
 
 // standardFinalizers need no domain in front.
@@ -36,9 +53,8 @@ func (s *Strategy) ValidateMetaUpdate(obj, old metav1.Object, namespaced bool) f
 	if len(errs) > 0 {
 		return append(errs, errs...) // upstream checks twice, and users see both causes
 	}
-	// The name was valid when the object was created; the rest is checked again.
-	anyName := func(string, bool) []string { return nil }
-	errs = apivalidation.ValidateObjectMetaAccessor(obj, namespaced, anyName, path)
+	// The name was valid when the object was created; generateName and the rest are checked again.
+	errs = apivalidation.ValidateObjectMetaAccessor(obj, namespaced, pathSegment, path)
 	return append(errs, validateFinalizers(obj, path)...)
 }
 

@@ -214,7 +214,7 @@ func runtimeClassStrategy() *Strategy {
 
 func certificateRequestStrategy() *Strategy {
 	s := withStatus(true)
-	s.ValidateName = pathSegment
+	s.ValidateName, s.LateMeta = pathSegment, true
 	s.PrepareUpdate = onBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
 		// A request is what it was when its requester was noted in it.
 		request := old.DeepCopy()

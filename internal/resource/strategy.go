@@ -31,6 +31,8 @@ type Strategy struct {
 	ValidateStatus func(obj, old runtime.Object) field.ErrorList
 	// ValidateName checks metadata.name; prefix is true when it will get a random suffix (generateName). nil: a DNS subdomain.
 	ValidateName func(name string, prefix bool) []string
+	// LateMeta: metadata is looked at only when nothing else is wrong with a new object.
+	LateMeta bool
 	// Subresource holds prepare and validate of update subresources other than status (ephemeralcontainers, resize, finalize, approval).
 	Subresource map[string]UpdateStrategy
 

@@ -304,6 +304,7 @@ func validateStatefulSetSpec(spec *appsv1.StatefulSetSpec, path *field.Path) fie
 // withClaims is the template with the volumes that the claims bring: they come first, and in place of others of their name.
 func withClaims(t *corev1.PodTemplateSpec, claims []corev1.PersistentVolumeClaim) *corev1.PodTemplateSpec {
 	t = t.DeepCopy()
+	t.Spec.Hostname = "" // the pods get their own name
 	var volumes []corev1.Volume
 	for _, c := range claims {
 		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.Name}}

@@ -34,6 +34,11 @@ func validateAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorLis
 	for i := range spec.Metrics {
 		errs = append(errs, validateMetric(&spec.Metrics[i], at.Child("metrics").Index(i))...)
 	}
+	if n := spec.MinReplicas; n != nil && *n == 0 && !slices.ContainsFunc(spec.Metrics, func(m autoscalingv2.MetricSpec) bool {
+		return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
+	}) {
+		errs = append(errs, field.Forbidden(at.Child("metrics"), "must specify at least one Object or External metric to support scaling to zero replicas"))
+	}
 	if b := spec.Behavior; b != nil {
 		errs = append(errs, validateScalingRules(b.ScaleUp, at.Child("behavior", "scaleUp"))...)
 		errs = append(errs, validateScalingRules(b.ScaleDown, at.Child("behavior", "scaleDown"))...)
@@ -124,7 +129,8 @@ func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList
 	var errs field.ErrorList
 	if m.Type == "" {
 		errs = append(errs, field.Required(at.Child("type"), "must specify a metric source type"))
-	} else if fields[m.Type] == "" {
+	}
+	if fields[m.Type] == "" {
 		errs = append(errs, field.NotSupported(at.Child("type"), m.Type, []autoscalingv2.MetricSourceType{
 			autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType, autoscalingv2.ObjectMetricSourceType,
 			autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType,
@@ -154,6 +160,9 @@ func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList
 	if m.ContainerResource != nil {
 		source("containerResource", func(at *field.Path) field.ErrorList {
 			errs := validateResourceMetric(string(m.ContainerResource.Name), m.ContainerResource.Target, at)
+			if m.ContainerResource.Name != "" {
+				errs = append(errs, validateContainerResourceName(m.ContainerResource.Name, at.Child("name"))...)
+			}
 			if m.ContainerResource.Container == "" {
 				errs = append(errs, field.Required(at.Child("container"), "must specify a container"))
 			} else {
@@ -231,9 +240,10 @@ func validateMetricIdentifier(m autoscalingv2.MetricIdentifier, at *field.Path) 
 
 func validateMetricTarget(t autoscalingv2.MetricTarget, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	switch t.Type {
-	case "":
+	if t.Type == "" {
 		errs = append(errs, field.Required(at.Child("type"), "must specify a metric target type"))
+	}
+	switch t.Type {
 	case autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType, autoscalingv2.AverageValueMetricType:
 	default:
 		errs = append(errs, field.Invalid(at.Child("type"), t.Type, "must be either Utilization, Value, or AverageValue"))

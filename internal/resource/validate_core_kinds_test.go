@@ -36,7 +36,8 @@ func TestCoreNetworkingAndPolicyKindsAreValidated(t *testing.T) {
 		{"endpoints without address", "Endpoints", "subsets: [{ports: [{port: 1}]}]", []string{"subsets[0]: Required value: must specify `addresses` or `notReadyAddresses`"}},
 		{"a controller that selects others", "ReplicationController", "spec: {selector: {a: c}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}", []string{"spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`"}},
 		{"limits upside down", "LimitRange", "spec: {limits: [{type: Container, min: {cpu: 2}, max: {cpu: 1}}]}", []string{"spec.limits[0].min[cpu]: Invalid value: \"2\": min value 2 is greater than max value 1", "min value 2 is greater than default request value 1", "min value 2 is greater than default value 1"}},
-		{"an unknown quota", "ResourceQuota", "spec: {hard: {foo: 1}}", []string{`spec.hard[foo]: Invalid value: "foo": must be a standard resource type or fully qualified`}},
+		{"an unknown quota", "ResourceQuota", "spec: {hard: {foo: 1}}", []string{
+			`spec.hard[foo]: Invalid value: "foo": must be a standard resource type or fully qualified`, `spec.hard[foo]: Invalid value: "foo": must be a standard resource for quota`}},
 		{"conflicting scopes", "ResourceQuota", "spec: {hard: {pods: 1}, scopes: [BestEffort, NotBestEffort]}", []string{"conflicting scopes"}},
 		{"an event elsewhere", "Event", "involvedObject: {namespace: other, name: x}", []string{`involvedObject.namespace: Invalid value: "other": does not match event.namespace`}},
 		{"an Ingress", "Ingress", "spec: {rules: [{host: '*.a.b', http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: s, port: {number: 80}}}}]}}]}", nil},

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -128,11 +129,17 @@ var quotaNames = []corev1.ResourceName{
 
 func validateQuotaName(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	errs := validateQualified(string(name), at)
-	if len(errs) == 0 && !strings.Contains(string(name), "/") && !slices.Contains(quotaNames, name) &&
-		!isHugePages(name) && !strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) {
+	if len(errs) == 0 && !strings.Contains(string(name), "/") && !isStandardQuota(name) {
 		errs = append(errs, field.Invalid(at, name, "must be a standard resource type or fully qualified"))
 	}
+	if !strings.Contains(string(name), "/") && !isStandardQuota(name) {
+		errs = append(errs, field.Invalid(at, name, "must be a standard resource for quota"))
+	}
 	return errs
+}
+
+func isStandardQuota(name corev1.ResourceName) bool {
+	return slices.Contains(quotaNames, name) || isHugePages(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
 }
 
 func validateQuotaValue(name corev1.ResourceName, value resource.Quantity, at *field.Path) field.ErrorList {
@@ -157,7 +164,7 @@ var podQuotas = []corev1.ResourceName{
 // scopeFits says whether a resource may be counted in a scope: best-effort pods have no compute resources to count. Resources
 // with a domain or group in their name are counted in any.
 func scopeFits(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
-	if strings.Contains(string(name), "/") {
+	if !isStandardQuota(name) {
 		return true
 	}
 	switch scope {
@@ -209,7 +216,7 @@ func validateQuotaSelector(q *corev1.ResourceQuota) field.ErrorList {
 			}
 		}
 		valued := r.ScopeName == corev1.ResourceQuotaScopePriorityClass || r.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass
-		if !valued && r.Operator != corev1.ScopeSelectorOpExists {
+		if slices.Contains(quotaScopes, r.ScopeName) && !valued && r.Operator != corev1.ScopeSelectorOpExists {
 			errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
 		}
 		switch r.Operator {
@@ -242,14 +249,8 @@ func validateQuotaStatusValues(q *corev1.ResourceQuota) field.ErrorList {
 
 func validateResourceQuotaUpdate(q, old *corev1.ResourceQuota) field.ErrorList {
 	errs := validateResourceQuota(q)
-	is, was := slices.Clone(q.Spec.Scopes), slices.Clone(old.Spec.Scopes)
-	slices.Sort(is)
-	slices.Sort(was)
-	if !slices.Equal(is, was) {
+	if !sets.New(q.Spec.Scopes...).Equal(sets.New(old.Spec.Scopes...)) {
 		errs = append(errs, field.Invalid(specPath.Child("scopes"), q.Spec.Scopes, "field is immutable"))
-	}
-	if !equal(q.Spec.ScopeSelector, old.Spec.ScopeSelector) {
-		errs = append(errs, field.Invalid(specPath.Child("scopeSelector"), q.Spec.ScopeSelector, "field is immutable"))
 	}
 	return errs
 }

@@ -44,6 +44,12 @@ func validatePod(p *corev1.Pod) field.ErrorList {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey), p.Annotations[corev1.MirrorPodAnnotationKey], "must set spec.nodeName if mirror pod annotation is set"))
 	}
 	errs = append(errs, validatePodSpec(&p.Spec, p.Name, spec)...)
+	for i, c := range p.Spec.InitContainers {
+		errs = append(errs, validateImagePadding(c.Image, spec.Child("initContainers").Index(i).Child("image"))...)
+	}
+	for i, c := range p.Spec.Containers {
+		errs = append(errs, validateImagePadding(c.Image, spec.Child("containers").Index(i).Child("image"))...)
+	}
 	if p.Spec.ServiceAccountName == "" {
 		for i, v := range p.Spec.Volumes {
 			if v.Projected == nil {
@@ -128,9 +134,6 @@ func validatePodNames(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	}
 	if name := spec.RuntimeClassName; name != nil {
 		errs = append(errs, invalids(at.Child("runtimeClassName"), *name, apivalidation.NameIsDNSSubdomain(*name, false))...)
-	}
-	if g := spec.SchedulingGroup; g != nil && g.PodGroupName != nil {
-		errs = append(errs, invalids(at.Child("schedulingGroup", "podGroupName"), *g.PodGroupName, apivalidation.NameIsDNSSubdomain(*g.PodGroupName, false))...)
 	}
 	return errs
 }

@@ -96,14 +96,16 @@ func TestPodsAreValidatedFieldByField(t *testing.T) {
 		{"a bad pull policy", func(s *corev1.PodSpec) { s.Containers[0].ImagePullPolicy = "x" }, []string{`spec.containers[0].imagePullPolicy: Unsupported value: "x": supported values: "Always", "IfNotPresent", "Never"`}},
 		{"a bad restart policy", func(s *corev1.PodSpec) { s.RestartPolicy = "x" }, []string{`spec.restartPolicy: Unsupported value: "x": supported values: "Always", "OnFailure", "Never"`}},
 		{"a request above its limit", func(s *corev1.PodSpec) { s.Containers[0].Resources.Requests["memory"] = resource.MustParse("3Mi") }, []string{`spec.containers[0].resources.requests: Invalid value: "3Mi": must be less than or equal to memory limit of 2Mi`}},
-		{"an unknown resource", func(s *corev1.PodSpec) { s.Containers[0].Resources.Limits["foo"] = resource.MustParse("1") }, []string{`spec.containers[0].resources.limits[foo]: Invalid value: "foo": must be a standard resource for containers`}},
+		{"an unknown resource", func(s *corev1.PodSpec) { s.Containers[0].Resources.Limits["foo"] = resource.MustParse("1") }, []string{
+			`spec.containers[0].resources.limits[foo]: Invalid value: "foo": must be a standard resource type or fully qualified`,
+			`spec.containers[0].resources.limits[foo]: Invalid value: "foo": must be a standard resource for containers`}},
 		{"a part of a device", func(s *corev1.PodSpec) {
 			s.Containers[0].Resources.Limits["example.com/gpu"] = resource.MustParse("1500m")
 		}, []string{`spec.containers[0].resources.limits[example.com/gpu]: Invalid value: "1500m": must be an integer`, `spec.containers[0].resources.requests: Invalid value: "1": must be equal to example.com/gpu limit of 1500m`}},
 		{"a negative quantity", func(s *corev1.PodSpec) { s.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1") }, []string{`spec.containers[0].resources.requests[cpu]: Invalid value: "-1": must be greater than or equal to 0`}},
 		{"an unknown volume", func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts[0].Name = "x" }, []string{`spec.containers[0].volumeMounts[0].name: Not found: "x"`}},
-		{"a subPath upwards", func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts[0].SubPath = "a/../b" }, []string{`spec.containers[0].volumeMounts[0].subPath: Invalid value: "a/../b": must not contain '..'`}},
-		{"an absolute subPath", func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts[0].SubPath = "/a" }, []string{`spec.containers[0].volumeMounts[0].subPath: Invalid value: "/a": must be a relative path`}},
+		{"a subPath upwards", func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts[0].SubPath = "a/../b" }, []string{`spec.containers[0].volumeMounts.subPath: Invalid value: "a/../b": must not contain '..'`}},
+		{"an absolute subPath", func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts[0].SubPath = "/a" }, []string{`spec.containers[0].volumeMounts.subPath: Invalid value: "/a": must be a relative path`}},
 		{"propagation without privilege", func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts[0].MountPropagation = &bidirectional }, []string{"Bidirectional mount propagation is available only to privileged containers"}},
 		{"two volume types", func(s *corev1.PodSpec) { s.Volumes[0].HostPath = &corev1.HostPathVolumeSource{Path: "/"} }, []string{"spec.volumes[0].emptyDir: Forbidden: may not specify more than 1 volume type"}},
 		{"no volume type", func(s *corev1.PodSpec) { s.Volumes[0].EmptyDir = nil }, []string{"spec.volumes[0]: Required value: must specify a volume type"}},

@@ -43,18 +43,24 @@ func isStandardContainer(name corev1.ResourceName) bool {
 
 // validateContainerResourceName checks the name of something that a container may ask for.
 func validateContainerResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
-	errs := validateQualified(string(name), at)
-	if len(errs) > 0 {
-		return errs
-	}
+	errs := validateResourceName(name, at)
 	if !strings.Contains(string(name), "/") {
 		if !isStandardContainer(name) {
-			return field.ErrorList{field.Invalid(at, name, "must be a standard resource for containers")}
+			errs = append(errs, field.Invalid(at, name, "must be a standard resource for containers"))
 		}
 	} else if !isNative(name) && !isExtended(name) {
-		return field.ErrorList{field.Invalid(at, name, "doesn't follow extended resource name standard")}
+		errs = append(errs, field.Invalid(at, name, "doesn't follow extended resource name standard"))
 	}
-	return nil
+	return errs
+}
+
+// validateResourceName: of the resources without a domain only some are known.
+func validateResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
+	errs := validateQualified(string(name), at)
+	if len(errs) == 0 && !strings.Contains(string(name), "/") && !isStandardQuota(name) && name != corev1.ResourceStorage {
+		errs = append(errs, field.Invalid(at, name, "must be a standard resource type or fully qualified"))
+	}
+	return errs
 }
 
 // validateResourceValue: not negative, and whole where parts make no sense.
@@ -97,7 +103,12 @@ func (p podParts) validateContainerResources(r *corev1.ResourceRequirements, at 
 			continue
 		}
 		if !names.Has(claim.Name) {
-			errs = append(errs, field.NotFound(at, claim.Name))
+			notFound := field.NotFound(at, claim.Name)
+			notFound.Detail = "must be one of the names in pod.spec.resourceClaims"
+			if len(names) == 0 {
+				notFound.Detail += " which is empty"
+			}
+			errs = append(errs, notFound)
 		}
 		key := claim.Name
 		if claim.Request != "" {

@@ -191,7 +191,7 @@ func (p podParts) validatePodSecurity(at *field.Path) field.ErrorList {
 		errs = append(errs, notSupportedUnless(*s.FSGroupChangePolicy, at.Child("fsGroupChangePolicy"), corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
 	}
 	if s.SELinuxChangePolicy != nil {
-		errs = append(errs, notSupportedUnless(*s.SELinuxChangePolicy, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)...)
+		errs = append(errs, notSupportedUnless(*s.SELinuxChangePolicy, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive)...) // SELinuxMount is off
 	}
 	errs = append(errs, validateSeccomp(s.SeccompProfile, at.Child("seccompProfile"))...)
 	errs = append(errs, validateWindowsOptions(s.WindowsOptions, at.Child("windowsOptions"))...)
@@ -247,7 +247,7 @@ func (p podParts) validateOS(at *field.Path) field.ErrorList {
 	case corev1.Windows:
 		return p.validateWindows(at)
 	}
-	return notSupportedUnless(os.Name, at.Child("os", "name"), corev1.Linux, corev1.Windows)
+	return notSupportedUnless(os.Name, at.Child("os"), corev1.Linux, corev1.Windows)
 }
 
 func (p podParts) validateLinux(at *field.Path) field.ErrorList {

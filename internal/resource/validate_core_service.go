@@ -152,6 +152,9 @@ func validateAffinityConfig(s *corev1.ServiceSpec) field.ErrorList {
 	return errs
 }
 
+// ValidateServiceAddresses is what must hold before addresses are allocated; the rest of a Service is looked at afterwards.
+func ValidateServiceAddresses(s *corev1.Service) field.ErrorList { return validateClusterIPs(&s.Spec) }
+
 // validateClusterIPs checks addresses and families, and that they fit each other.
 func validateClusterIPs(s *corev1.ServiceSpec) field.ErrorList {
 	var errs field.ErrorList
@@ -161,9 +164,6 @@ func validateClusterIPs(s *corev1.ServiceSpec) field.ErrorList {
 		errs = append(errs, field.Required(ips, ""))
 	case len(s.ClusterIPs) > 0 && s.ClusterIPs[0] != s.ClusterIP:
 		errs = append(errs, field.Invalid(ips, s.ClusterIPs, "first value must match `clusterIP`"))
-	}
-	if len(s.IPFamilies) > 2 {
-		errs = append(errs, field.Invalid(families, s.IPFamilies, "may only hold up to 2 values"))
 	}
 	seen := map[corev1.IPFamily]bool{}
 	for i, family := range s.IPFamilies {
@@ -317,7 +317,7 @@ func validateServiceStatus(s, _ *corev1.Service) field.ErrorList {
 	at := field.NewPath("status", "loadBalancer", "ingress")
 	var errs field.ErrorList
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) > 0 {
-		return field.ErrorList{field.Forbidden(at, "may only be used when `spec.type` is \"LoadBalancer\"")}
+		return field.ErrorList{field.Forbidden(at, "may only be used when `spec.type` is 'LoadBalancer'")}
 	}
 	for i, ingress := range s.Status.LoadBalancer.Ingress {
 		at := at.Index(i)

@@ -172,11 +172,8 @@ func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Capacity)) {
 		key := at.Child("capacity").Key(string(name))
-		if negative := validateQuantity(s.Capacity[name], key); len(negative) > 0 {
-			errs = append(errs, negative...)
-		} else {
-			errs = append(errs, validatePositiveQuantity(s.Capacity[name], key)...)
-		}
+		errs = append(errs, validateResourceValue(name, s.Capacity[name], key)...)
+		errs = append(errs, validatePositiveQuantity(s.Capacity[name], key)...)
 	}
 	if s.PersistentVolumeReclaimPolicy != "" {
 		errs = append(errs, notSupportedUnless(s.PersistentVolumeReclaimPolicy, at.Child("persistentVolumeReclaimPolicy"), reclaimPolicies...)...)
@@ -239,7 +236,7 @@ func validatePersistentSource(s *corev1.PersistentVolumeSpec, at *field.Path) fi
 			}
 			errs = append(errs, validateNoBacksteps(source.Path, at.Child(name, "path"))...)
 			if s.NodeAffinity == nil || s.NodeAffinity.Required == nil {
-				errs = append(errs, field.Required(field.NewPath("metadata", "annotations"), "Local volume requires node affinity"))
+				errs = append(errs, field.Required(at.Child("nodeAffinity"), "Local volume requires node affinity"))
 			}
 		case *corev1.CSIPersistentVolumeSource:
 			errs = append(errs, validatePersistentCSI(source, at.Child(name))...)
@@ -261,12 +258,16 @@ func validatePersistentCSI(s *corev1.CSIPersistentVolumeSource, at *field.Path) 
 		ref  *corev1.SecretReference
 	}{
 		{"controllerPublishSecretRef", s.ControllerPublishSecretRef}, {"controllerExpandSecretRef", s.ControllerExpandSecretRef},
-		{"nodePublishSecretRef", s.NodePublishSecretRef}, {"nodeExpandSecretRef", s.NodeExpandSecretRef}, {"nodeStageSecretRef", s.NodeStageSecretRef},
-	} {
+		{"nodePublishSecretRef", s.NodePublishSecretRef}, {"nodeExpandSecretRef", s.NodeExpandSecretRef},
+	} { // nodeStageSecretRef is not looked at
 		if r.ref == nil {
 			continue
 		}
-		errs = append(errs, required(at.Child(r.name), "name", r.ref.Name)...)
+		if r.ref.Name == "" {
+			errs = append(errs, field.Required(at.Child(r.name, "name"), ""))
+		} else {
+			errs = append(errs, validateSubdomain(r.ref.Name, at.Child(r.name, "name"))...)
+		}
 		if r.ref.Namespace == "" {
 			errs = append(errs, field.Required(at.Child(r.name, "namespace"), ""))
 		} else {
@@ -294,9 +295,9 @@ func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.Error
 	if !equal(is, was) {
 		errs = append(errs, field.Forbidden(spec.Child("persistentvolumesource"), "spec.persistentvolumesource is immutable after creation\n"+difference(was, is)))
 	}
-	errs = append(errs, validateImmutable(v.Spec.VolumeMode, old.Spec.VolumeMode, spec.Child("volumeMode"))...)
+	errs = append(errs, validateImmutable(v.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
 	if old.Spec.NodeAffinity != nil && !equal(v.Spec.NodeAffinity, old.Spec.NodeAffinity) {
-		errs = append(errs, validateVolumeAffinityUpdate(v.Spec.NodeAffinity, old.Spec.NodeAffinity, spec.Child("nodeAffinity"))...)
+		errs = append(errs, validateVolumeAffinityUpdate(v.Spec.NodeAffinity, old.Spec.NodeAffinity, field.NewPath("nodeAffinity"))...)
 	}
 	if a, b := old.Spec.VolumeAttributesClassName, v.Spec.VolumeAttributesClassName; a != nil && b == nil {
 		errs = append(errs, field.Forbidden(spec.Child("volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
@@ -329,7 +330,10 @@ func validateVolumeAffinityUpdate(a, old *corev1.VolumeNodeAffinity, at *field.P
 			}
 		}
 	}
-	return validateImmutable(a, renamed, at)
+	if !equal(a, renamed) {
+		return field.ErrorList{field.Invalid(at, a, "field is immutable, except for updating from beta label to GA")}
+	}
+	return nil
 }
 
 func validatePersistentVolumeStatus(v, _ *corev1.PersistentVolume) field.ErrorList {

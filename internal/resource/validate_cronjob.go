@@ -77,7 +77,7 @@ func validateTimeZone(zone *string, path *field.Path) field.ErrorList {
 		return nil
 	}
 	if *zone == "" {
-		return field.ErrorList{field.Invalid(path, zone, "must be nil or non-empty string")}
+		return field.ErrorList{field.Invalid(path, zone, "timeZone must be nil or non-empty string")}
 	}
 	for _, part := range strings.Split(*zone, "/") {
 		if part == "." || part == ".." || strings.HasPrefix(part, "-") || !zoneName.MatchString(part) {

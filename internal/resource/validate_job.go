@@ -145,9 +145,6 @@ func validateJobRestart(spec *batchv1.JobSpec, path *field.Path) field.ErrorList
 	if spec.PodFailurePolicy != nil && policy != corev1.RestartPolicyNever {
 		errs = append(errs, field.Invalid(path, policy, fmt.Sprintf("only %q is supported when podFailurePolicy is specified", corev1.RestartPolicyNever)))
 	}
-	if spec.BackoffLimitPerIndex != nil && policy != corev1.RestartPolicyNever {
-		errs = append(errs, field.Invalid(path, policy, fmt.Sprintf("only %q is supported when backoffLimitPerIndex is specified", corev1.RestartPolicyNever)))
-	}
 	return errs
 }
 
@@ -156,7 +153,7 @@ func validateCompletionMode(spec *batchv1.JobSpec, path *field.Path) field.Error
 	if mode := spec.CompletionMode; mode != nil {
 		errs = notSupportedUnless(*mode, path.Child("completionMode"), batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)
 	}
-	if !indexed(spec) {
+	if deref(spec.CompletionMode) == batchv1.NonIndexedCompletion {
 		const needed = "requires indexed completion mode"
 		if spec.BackoffLimitPerIndex != nil {
 			errs = append(errs, field.Invalid(path.Child("backoffLimitPerIndex"), *spec.BackoffLimitPerIndex, needed))
@@ -164,6 +161,9 @@ func validateCompletionMode(spec *batchv1.JobSpec, path *field.Path) field.Error
 		if spec.MaxFailedIndexes != nil {
 			errs = append(errs, field.Invalid(path.Child("maxFailedIndexes"), *spec.MaxFailedIndexes, needed))
 		}
+		return errs
+	}
+	if !indexed(spec) {
 		return errs
 	}
 	if spec.Completions == nil {
@@ -311,9 +311,8 @@ func validateSuccessPolicy(spec *batchv1.JobSpec, path *field.Path) field.ErrorL
 			n, err := countIndexes(*text, completions)
 			if err != nil {
 				errs = append(errs, field.Invalid(rule.Child("succeededIndexes"), *text, fmt.Sprintf("error parsing succeededIndexes: %s", err)))
-			} else {
-				total = n
 			}
+			total = n
 		}
 		if n := r.SucceededCount; n != nil {
 			path := rule.Child("succeededCount")
@@ -329,48 +328,61 @@ func validateSuccessPolicy(spec *batchv1.JobSpec, path *field.Path) field.ErrorL
 	return errs
 }
 
-// countIndexes counts the indexes of a list such as "1,3-5,7". They must ascend and be less than completions.
-func countIndexes(text string, completions int32) (int32, error) {
-	if text == "" {
-		return 0, nil
+// indexRange is an interval of a job's indexes, both ends in it.
+type indexRange struct{ first, last int32 }
+
+// countIndexes counts the indexes of a list.
+func countIndexes(text string, completions int32) (total int32, err error) {
+	ranges, err := parseIndexes(text, completions)
+	for _, r := range ranges {
+		total += r.last - r.first + 1
 	}
-	var total int32
+	return total, err
+}
+
+// parseIndexes reads a list such as "1,3-5,7". Indexes must ascend and be less than completions.
+func parseIndexes(text string, completions int32) ([]indexRange, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var ranges []indexRange
 	last := int32(-1)
 	for _, interval := range strings.Split(text, ",") {
 		limits := strings.Split(interval, "-")
 		if len(limits) > 2 {
-			return 0, fmt.Errorf("the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", interval)
+			return nil, fmt.Errorf("the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", interval)
 		}
 		first, err := strconv.Atoi(limits[0])
 		if err != nil {
-			return 0, fmt.Errorf("cannot convert string to integer for index: %q", limits[0])
+			return nil, fmt.Errorf("cannot convert string to integer for index: %q", limits[0])
 		}
 		if int32(first) >= completions {
-			return 0, fmt.Errorf("too large index: %q", limits[0])
+			return nil, fmt.Errorf("too large index: %q", limits[0])
 		}
 		if int32(first) <= last {
-			return 0, fmt.Errorf("non-increasing order, previous: %d, current: %d", last, first)
+			return nil, fmt.Errorf("non-increasing order, previous: %d, current: %d", last, first)
 		}
 		end := first
 		if len(limits) == 2 {
 			if end, err = strconv.Atoi(limits[1]); err != nil {
-				return 0, fmt.Errorf("cannot convert string to integer for index: %q", limits[1])
+				return nil, fmt.Errorf("cannot convert string to integer for index: %q", limits[1])
 			}
 			if int32(end) >= completions {
-				return 0, fmt.Errorf("too large index: %q", limits[1])
+				return nil, fmt.Errorf("too large index: %q", limits[1])
 			}
 			if first >= end {
-				return 0, fmt.Errorf("non-increasing order, previous: %d, current: %d", first, end)
+				return nil, fmt.Errorf("non-increasing order, previous: %d, current: %d", first, end)
 			}
 		}
-		total += int32(end - first + 1)
+		ranges = append(ranges, indexRange{int32(first), int32(end)})
 		last = int32(end)
 	}
-	return total, nil
+	return ranges, nil
 }
 
 func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
-	errs := validateJobSpec(&j.Spec, specPath)
+	errs := validateGeneratedSelector(j)
+	errs = append(errs, validateJobSpec(&j.Spec, specPath)...)
 	errs = append(errs, validateCompletionsUpdate(&j.Spec, &old.Spec, specPath)...)
 	errs = append(errs, validateImmutable(j.Spec.Selector, old.Spec.Selector, specPath.Child("selector"))...)
 	errs = append(errs, validateJobPodsUpdate(j, old)...)
@@ -417,6 +429,7 @@ func validateJobPodsUpdate(j, old *batchv1.Job) field.ErrorList {
 		template.Annotations, template.Labels = before.Annotations, before.Labels
 		keepResources(spec.Containers, before.Spec.Containers)
 		keepResources(spec.InitContainers, before.Spec.InitContainers)
+		return validateImmutable(*spec, before.Spec, specPath.Child("template", "spec"))
 	}
 	return validateImmutable(*template, *before, specPath.Child("template"))
 }

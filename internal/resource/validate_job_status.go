@@ -32,7 +32,44 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 			}
 		}
 	}
+	if s.Ready != nil && *s.Ready > s.Active && (!equalPointers(s.Ready, old.Status.Ready) || s.Active != old.Status.Active) {
+		errs = append(errs, field.Invalid(path.Child("ready"), *s.Ready, "cannot set more ready pods than active"))
+	}
+	errs = append(errs, validateJobIndexes(j, old, path)...)
 	return append(errs, validateJobProgress(s, &old.Status, path)...)
+}
+
+// validateJobIndexes checks the lists of indexes that are done, where they change.
+func validateJobIndexes(j, old *batchv1.Job, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	s, completions := &j.Status, deref(j.Spec.Completions)
+	completedChanged, failedChanged := s.CompletedIndexes != old.Status.CompletedIndexes, !equalPointers(s.FailedIndexes, old.Status.FailedIndexes)
+	completed, completedErr := parseIndexes(s.CompletedIndexes, completions)
+	failed, failedErr := parseIndexes(deref(s.FailedIndexes), completions)
+	if completedChanged && completedErr != nil {
+		errs = append(errs, field.Invalid(path.Child("completedIndexes"), s.CompletedIndexes, fmt.Sprintf("error parsing completedIndexes: %s", completedErr)))
+	}
+	if failedChanged && s.FailedIndexes != nil {
+		if j.Spec.BackoffLimitPerIndex == nil {
+			errs = append(errs, field.Invalid(path.Child("failedIndexes"), *s.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null"))
+		} else if failedErr != nil {
+			errs = append(errs, field.Invalid(path.Child("failedIndexes"), *s.FailedIndexes, fmt.Sprintf("error parsing failedIndexes: %s", failedErr)))
+		}
+	}
+	if completedChanged && s.CompletedIndexes != "" && !indexed(&j.Spec) {
+		errs = append(errs, field.Invalid(path.Child("completedIndexes"), s.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode"))
+	}
+	if completedErr != nil || failedErr != nil || !completedChanged && !failedChanged {
+		return errs
+	}
+	for _, a := range completed {
+		for _, b := range failed {
+			if first := max(a.first, b.first); first <= min(a.last, b.last) {
+				return append(errs, field.Invalid(path.Child("failedIndexes"), *s.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", first)))
+			}
+		}
+	}
+	return errs
 }
 
 func texts[T ~string](list []T) []string {
@@ -57,6 +94,15 @@ func validateJobProgress(s, old *batchv1.JobStatus, path *field.Path) field.Erro
 	if has(s, batchv1.JobComplete) && has(s, batchv1.JobFailed) {
 		errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, "cannot set Complete=True and Failed=true conditions"))
 	}
+	if has(s, batchv1.JobSuccessCriteriaMet) && has(s, batchv1.JobFailureTarget) {
+		errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"))
+	}
+	if has(s, batchv1.JobFailed) && !has(old, batchv1.JobFailed) && !has(s, batchv1.JobFailureTarget) {
+		errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, "cannot set Failed=True condition without the FailureTarget=true condition"))
+	}
+	if has(s, batchv1.JobComplete) && !has(old, batchv1.JobComplete) && !has(s, batchv1.JobSuccessCriteriaMet) {
+		errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, "cannot set Complete=True condition without the SuccessCriteriaMet=true condition"))
+	}
 	finished := has(s, batchv1.JobComplete) || has(s, batchv1.JobFailed)
 	if finished && s.Active > 0 {
 		errs = append(errs, field.Invalid(path.Child("active"), s.Active, "active>0 is invalid for finished job"))
@@ -67,7 +113,10 @@ func validateJobProgress(s, old *batchv1.JobStatus, path *field.Path) field.Erro
 	if has(s, batchv1.JobComplete) && s.CompletionTime == nil {
 		errs = append(errs, field.Required(path.Child("completionTime"), "completionTime is required for Complete jobs"))
 	}
-	if finished && s.StartTime == nil && has(s, batchv1.JobComplete) {
+	if s.StartTime != nil && s.CompletionTime != nil && s.CompletionTime.Before(s.StartTime) {
+		errs = append(errs, field.Invalid(path.Child("completionTime"), s.CompletionTime, "must be equal to or after `startTime`"))
+	}
+	if finished && s.StartTime == nil && !(old.StartTime == nil && (has(old, batchv1.JobComplete) || has(old, batchv1.JobFailed))) {
 		errs = append(errs, field.Required(path.Child("startTime"), "startTime is required for finished job"))
 	}
 	return errs

@@ -337,7 +337,7 @@ func validateIPAddress(a *networkingv1.IPAddress) field.ErrorList {
 }
 
 func validateIPAddressUpdate(a, old *networkingv1.IPAddress) field.ErrorList {
-	return validateImmutable(a.Spec.ParentRef, old.Spec.ParentRef, specPath.Child("parentRef"))
+	return append(validateImmutable(a.Spec.ParentRef, old.Spec.ParentRef, specPath.Child("parentRef")), validateIPAddress(a)...)
 }
 
 func isCIDR(text string) bool {
@@ -355,7 +355,7 @@ func validateServiceCIDR(c *networkingv1.ServiceCIDR) field.ErrorList {
 	}
 	var errs field.ErrorList
 	if len(cidrs) == 2 && isCIDR(cidrs[0]) && isCIDR(cidrs[1]) && strings.Contains(cidrs[0], ":") == strings.Contains(cidrs[1], ":") {
-		errs = append(errs, field.Invalid(at, c.Spec, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/96"))
+		errs = append(errs, field.Invalid(at, c.Spec, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"))
 	}
 	for i, cidr := range cidrs {
 		errs = append(errs, validation.IsValidCIDR(at.Index(i), cidr)...)
@@ -369,6 +369,12 @@ func validateServiceCIDRUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList
 	switch {
 	case len(old.Spec.CIDRs) == 0 || slices.Equal(c.Spec.CIDRs, old.Spec.CIDRs):
 		return nil
+	case len(old.Spec.CIDRs) == len(c.Spec.CIDRs):
+		var errs field.ErrorList
+		for i := range c.Spec.CIDRs {
+			errs = append(errs, validateImmutable(c.Spec.CIDRs[i], old.Spec.CIDRs[i], at.Index(i))...)
+		}
+		return errs
 	case len(old.Spec.CIDRs) == 1 && len(c.Spec.CIDRs) == 2:
 		return append(validateImmutable(c.Spec.CIDRs[0], old.Spec.CIDRs[0], at.Index(0)), validateServiceCIDR(c)...)
 	}

@@ -256,7 +256,7 @@ func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
 	}
 	if c.Overhead != nil {
 		for name, q := range c.Overhead.PodFixed {
-			at := field.NewPath("overhead", "podFixed").Key(string(name))
+			at := field.NewPath("overhead", "limits").Key(string(name))
 			errs = append(errs, validateContainerResourceName(name, at)...)
 			errs = append(errs, validateResourceValue(name, q, at)...)
 		}

@@ -20,7 +20,9 @@ const (
 	maxCSINodeIDLength      = 192
 	maxCSIDriverNameLength  = 63
 	minTokenDurationSeconds = 600
-	maxTokenDurationSeconds = 1 << 32
+
+	minAllocatableUpdateSeconds = 10
+	maxTokenDurationSeconds     = 1 << 32
 )
 
 func validateStorageClass(c *storagev1.StorageClass) field.ErrorList {
@@ -45,7 +47,7 @@ func validateStorageClassUpdate(c, old *storagev1.StorageClass) field.ErrorList 
 	errs = append(errs, validateImmutable(c.Provisioner, old.Provisioner, field.NewPath("provisioner"))...)
 	errs = append(errs, validateImmutable(c.ReclaimPolicy, old.ReclaimPolicy, field.NewPath("reclaimPolicy"))...)
 	errs = append(errs, validateImmutable(c.VolumeBindingMode, old.VolumeBindingMode, field.NewPath("volumeBindingMode"))...)
-	return append(errs, validateTopologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
+	return append(errs, validateStorageClass(c)...)
 }
 
 func validateProvisioner(name string, at *field.Path) field.ErrorList {
@@ -79,7 +81,7 @@ func validateParameters(parameters map[string]string, allowEmpty bool, at *field
 // validateTopologies checks terms that are or-ed, each of expressions that are and-ed; no two may say the same.
 func validateTopologies(terms []corev1.TopologySelectorTerm, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	seen := map[string]bool{}
+	seen := map[string]bool{fmt.Sprint(map[string][]string{}): true} // a term without expressions is one too many
 	for i, term := range terms {
 		expressions := at.Index(i).Child("matchLabelExpressions")
 		keys := map[string]bool{}
@@ -222,7 +224,7 @@ func validateCSINodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
 }
 
 func validateCSIDriver(d *storagev1.CSIDriver) field.ErrorList {
-	errs := validateDriverName(d.Name, field.NewPath("name"))
+	var errs field.ErrorList
 	spec := &d.Spec
 	for _, b := range []struct {
 		name  string
@@ -263,14 +265,17 @@ func validateCSIDriver(d *storagev1.CSIDriver) field.ErrorList {
 		errs = append(errs, field.Required(specPath.Child("seLinuxMount"), ""))
 	}
 	if spec.ServiceAccountTokenInSecrets != nil && len(spec.TokenRequests) == 0 {
-		errs = append(errs, field.Invalid(specPath.Child("serviceAccountTokenInSecrets"), *spec.ServiceAccountTokenInSecrets, "may only be set when tokenRequests is specified"))
+		errs = append(errs, field.Invalid(specPath.Child("serviceAccountTokenInSecrets"), *spec.ServiceAccountTokenInSecrets, "serviceAccountTokenInSecrets is set but no tokenRequests are specified"))
+	}
+	if s := spec.NodeAllocatableUpdatePeriodSeconds; s != nil && *s < minAllocatableUpdateSeconds {
+		errs = append(errs, field.Invalid(specPath.Child("nodeAllocatableUpdatePeriodSeconds"), *s, fmt.Sprintf("must be greater than or equal to %d seconds", minAllocatableUpdateSeconds)))
 	}
 	return errs
 }
 
 func validateCSIDriverUpdate(d, old *storagev1.CSIDriver) field.ErrorList {
 	errs := validateCSIDriver(d)
-	errs = append(errs, validateImmutable(d.Spec.AttachRequired, old.Spec.AttachRequired, specPath.Child("attachRequired"))...)
+	errs = append(errs, validateImmutable(d.Spec.AttachRequired, old.Spec.AttachRequired, specPath.Child("attachedRequired"))...) // the name that upstream gives it here
 	return append(errs, validateImmutable(d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes, specPath.Child("volumeLifecycleModes"))...)
 }
 
@@ -307,5 +312,5 @@ func validateVolumeAttributesUpdate(c, old *storagev1.VolumeAttributesClass) fie
 	if !equal(c.Parameters, old.Parameters) {
 		errs = append(errs, field.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden."))
 	}
-	return errs
+	return append(errs, validateVolumeAttributes(c)...)
 }

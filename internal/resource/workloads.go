@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"maps"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -87,10 +88,6 @@ func statefulSetStrategy() *Strategy {
 func replicaSetStrategy() *Strategy {
 	s := withStatusAndGeneration(true)
 	s.Default = on(defaultReplicaSet)
-	s.FieldNames = []string{"status.replicas"}
-	s.Fields = func(obj runtime.Object) fields.Set {
-		return fields.Set{"status.replicas": strconv.Itoa(int(obj.(*appsv1.ReplicaSet).Status.Replicas))}
-	}
 	s.ValidateCreate = checks(validateReplicaSet)
 	s.ValidateUpdate = checksBoth(validateReplicaSetUpdate)
 	s.ValidateStatus = checksBoth(validateReplicaSetStatus)
@@ -157,6 +154,9 @@ func prepareJob(j *batchv1.Job) {
 	if _, ok := j.Spec.Selector.MatchLabels[batchv1.ControllerUidLabel]; !ok {
 		j.Spec.Selector.MatchLabels[batchv1.ControllerUidLabel] = string(j.UID)
 	}
+	if len(j.Labels) == 0 {
+		j.Labels = maps.Clone(labels) // a job without labels of its own has its pods'
+	}
 }
 
 func cronJobStrategy() *Strategy {
@@ -178,6 +178,7 @@ func autoscalerStrategy() *Strategy {
 
 func disruptionBudgetStrategy() *Strategy {
 	s := withStatusAndGeneration(false)
+	s.ValidateName, s.LateMeta = pathSegment, true
 	s.ValidateCreate = checks(validateDisruptionBudget)
 	s.ValidateUpdate = checksBoth(validateDisruptionBudgetUpdate)
 	s.ValidateStatus = checksBoth(validateDisruptionBudgetStatus)

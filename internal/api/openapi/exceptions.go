@@ -67,6 +67,13 @@ var granularFields = map[string][]string{
 	"io.k8s.api.core.v1.PersistentVolumeSpec":        {"claimRef"},
 }
 
+// atomicLists are types that nobody applies and whose lists say all the same that they are atomic.
+var atomicLists = map[string]bool{
+	"io.k8s.api.authorization.v1.NonResourceRule":          true,
+	"io.k8s.api.authorization.v1.ResourceRule":             true,
+	"io.k8s.api.authorization.v1.SubjectRulesReviewStatus": true,
+}
+
 // plainObjects are structs that are any object in JSON; they have no default.
 var plainObjects = map[string]bool{
 	"io.k8s.apimachinery.pkg.runtime.RawExtension":  true,

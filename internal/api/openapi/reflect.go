@@ -66,6 +66,9 @@ func (s *schemas) addFields(value *spec.Schema, t reflect.Type, merge *smdschema
 		if in, ok := merge.FindField(name); ok {
 			applyMerge(&property, in)
 		}
+		if property.Items != nil && atomicLists[modelName(t)] {
+			property.AddExtension(extensionListType, "atomic")
+		}
 		if value.Properties == nil {
 			value.Properties = map[string]spec.Schema{}
 		}

@@ -384,6 +384,9 @@ func byName(a, b parameter) int { return strings.Compare(a.name, b.name) }
 func article(verb, kind string) string { return verb + " " + withArticle(kind) }
 
 func withArticle(kind string) string {
+	if strings.HasSuffix(kind, "s") && !strings.HasSuffix(kind, "ss") {
+		return kind // Endpoints are several
+	}
 	if strings.ContainsRune("AEIOU", rune(kind[0])) {
 		return "an " + kind
 	}

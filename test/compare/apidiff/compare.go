@@ -106,16 +106,30 @@ func sortCauses(v any) int {
 	return len(list)
 }
 
-// maskObjects takes whole objects out of a message: upstream shows its internal types, which have no names but Go's.
+// maskObjects takes whole objects out of a message: upstream shows its internal types, which have no names but Go's. The same for
+// lines that show how two objects differ.
 func maskObjects(s string) string {
-	for _, open := range []string{"{", "[", `"{`} {
-		start := strings.Index(s, "alid value: "+open)
+	if before, _, ok := strings.Cut(s, "immutable after creation\n"); ok {
+		s = before + "immutable after creation"
+	}
+	for _, word := range []string{"Invalid", "Duplicate", "Unsupported"} {
+		s = maskValue(s, word+" value: ")
+	}
+	return s
+}
+
+func maskValue(s, label string) string {
+	for open, closing := range map[string]string{"{": "}", "[": "]", `"{`: `}"`} {
+		start := strings.Index(s, label+open)
 		if start < 0 {
 			continue
 		}
-		closing := map[string]string{"{": "}", "[": "]", `"{`: `}"`}[open]
-		if end := strings.LastIndex(s, closing+": "); end > start {
-			s = s[:start] + "alid value: {}" + s[end+len(closing):]
+		rest := s[start+len(label):]
+		if strings.HasSuffix(rest, closing) {
+			return s[:start] + label + "{}"
+		}
+		if end := strings.LastIndex(rest, closing+": "); end > 0 {
+			return s[:start] + label + "{}" + rest[end+len(closing):]
 		}
 	}
 	return s

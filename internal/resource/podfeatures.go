@@ -1,0 +1,89 @@
+package resource
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// makesPods takes fields of features that are off out of the pods, or the template of pods, that a kind has.
+func makesPods(s *Strategy) *Strategy {
+	s.dropping(func(obj, old runtime.Object) {
+		var before *corev1.PodSpec
+		if old != nil {
+			before = podSpecOf(old)
+		}
+		dropPodFields(podSpecOf(obj), before)
+	})
+	return s
+}
+
+func podSpecOf(obj runtime.Object) *corev1.PodSpec {
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		return &o.Spec
+	case *corev1.PodTemplate:
+		return &o.Template.Spec
+	case *corev1.ReplicationController:
+		if o.Spec.Template == nil {
+			return &corev1.PodSpec{}
+		}
+		return &o.Spec.Template.Spec
+	case *appsv1.Deployment:
+		return &o.Spec.Template.Spec
+	case *appsv1.ReplicaSet:
+		return &o.Spec.Template.Spec
+	case *appsv1.DaemonSet:
+		return &o.Spec.Template.Spec
+	case *appsv1.StatefulSet:
+		return &o.Spec.Template.Spec
+	case *batchv1.Job:
+		return &o.Spec.Template.Spec
+	case *batchv1.CronJob:
+		return &o.Spec.JobTemplate.Spec.Template.Spec
+	}
+	return &corev1.PodSpec{}
+}
+
+// dropPodFields: GenericWorkload and ContainerStopSignals are off. What the object had already, it keeps.
+func dropPodFields(spec, old *corev1.PodSpec) {
+	if old == nil || old.SchedulingGroup == nil {
+		spec.SchedulingGroup = nil
+	}
+	if old != nil && hasStopSignal(old) {
+		return
+	}
+	eachLifecycle(spec, func(l **corev1.Lifecycle) {
+		if (*l).StopSignal == nil {
+			return
+		}
+		if (*l).StopSignal = nil; (*l).PreStop == nil && (*l).PostStart == nil {
+			*l = nil
+		}
+	})
+}
+
+func hasStopSignal(spec *corev1.PodSpec) bool {
+	found := false
+	eachLifecycle(spec, func(l **corev1.Lifecycle) { found = found || (*l).StopSignal != nil })
+	return found
+}
+
+// eachLifecycle visits the hooks of all containers that have some.
+func eachLifecycle(spec *corev1.PodSpec, visit func(**corev1.Lifecycle)) {
+	all := func(l **corev1.Lifecycle) {
+		if *l != nil {
+			visit(l)
+		}
+	}
+	for i := range spec.InitContainers {
+		all(&spec.InitContainers[i].Lifecycle)
+	}
+	for i := range spec.Containers {
+		all(&spec.Containers[i].Lifecycle)
+	}
+	for i := range spec.EphemeralContainers {
+		all(&spec.EphemeralContainers[i].Lifecycle)
+	}
+}
