@@ -23,6 +23,19 @@ type codeWriter struct {
 	audit *audit.Record
 	// began is called before the first byte of a response to a request that lives long.
 	began func(code int)
+	// ended counts the request's end in the metrics.
+	ended func()
+	// taken: the response goes on after its handler has returned, and whoever has taken it says when it ends.
+	taken bool
+}
+
+// release ends the request unless it was taken out of its handler; then nothing holds on to the HTTP server's part of it.
+func (w *codeWriter) release() {
+	if w.taken {
+		w.ResponseWriter, w.began = nil, nil
+		return
+	}
+	w.ended()
 }
 
 func (w *codeWriter) WriteHeader(code int) {

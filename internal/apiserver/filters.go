@@ -21,7 +21,8 @@ func (s *Server) newHandler() http.Handler {
 	mux := s.newMux()
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w, info := &codeWriter{ResponseWriter: rw}, parseRequest(r)
-		defer s.metrics.begin(w, info)()
+		w.ended = s.metrics.begin(w, info)
+		defer w.release()
 		defer s.finish(w, r)
 		header := w.Header()
 		id := auditID(r)
@@ -162,6 +163,9 @@ func auditID(r *http.Request) string {
 // finish ends the request's record. A panic is answered with 500 and logged; http.ErrAbortHandler passes, it is how a proxy breaks off.
 func (s *Server) finish(w *codeWriter, r *http.Request) {
 	v := recover()
+	if v == nil && w.taken {
+		return
+	}
 	w.seats.Done()
 	if v == nil || v == http.ErrAbortHandler {
 		w.audit.Stage(auditv1.StageResponseComplete, max(w.code, http.StatusOK))

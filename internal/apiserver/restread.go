@@ -89,13 +89,15 @@ func (c *call) serveWatch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if cw, ok := c.w.(*codeWriter); ok {
-		w.begun = cw.seats.Done
+	cw, ok := c.w.(*codeWriter)
+	if !ok {
+		cw = &codeWriter{ResponseWriter: c.w}
 	}
+	w.begun = cw.seats.Done
 	if wsstream.IsWebSocketRequest(c.r) {
 		c.server.serveWatchMessages(ctx, c.w, c.r, c.f, w)
 		return nil
 	}
-	c.server.serveWatch(ctx, c.w, c.f, w)
+	c.server.serveWatch(ctx, cw, c.r, c.f, w)
 	return nil
 }

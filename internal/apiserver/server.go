@@ -21,6 +21,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api/discovery"
 	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
+	"github.com/knarr-project/knarr/internal/apiserver/deliver"
 	"github.com/knarr-project/knarr/internal/apiserver/flow"
 	"github.com/knarr-project/knarr/internal/apiserver/usage"
 	"github.com/knarr-project/knarr/internal/auth"
@@ -91,8 +92,11 @@ type Server struct {
 	flow       *flow.Gate
 	metrics    *metrics
 	leases     leases
-	pace       *pace
 	meter      *usage.Meter
+	pace       *deliver.Pace
+	pool       *deliver.Pool
+	hubs       hubs
+	streams    streams
 	out        transports
 
 	// ctx ends when the server is closed: caches and other things that live as long as it does.
@@ -158,7 +162,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.NodePorts == (PortRange{}) {
 		cfg.NodePorts = PortRange{Base: 30000, Size: 2768}
 	}
-	s := &Server{cfg: cfg, store: cfg.Store, cache: cache.New(cfg.Store), log: cfg.Logger, clock: cfg.Clock, started: make(chan struct{}), pace: newPace()}
+	s := &Server{cfg: cfg, store: cfg.Store, cache: cache.New(cfg.Store), log: cfg.Logger, clock: cfg.Clock, started: make(chan struct{}), pace: deliver.NewPace(), pool: deliver.NewPool()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.Use(cfg.Security)
 	s.custom = &customKinds{server: s, served: map[schema.GroupResource]*customKind{}}
@@ -203,8 +207,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	}
 	server := &http.Server{
 		Handler: s.handler, TLSConfig: tlsConfig, ReadHeaderTimeout: 32 * time.Second, IdleTimeout: 90 * time.Second,
-		MaxHeaderBytes: 1 << 20, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		MaxHeaderBytes: 1 << 20, ConnContext: deliver.Context, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
+	listener = deliver.Listen(listener)
 	s.background()
 	failed := make(chan error, 1)
 	go func() {
@@ -234,7 +239,7 @@ func (s *Server) takeLeave(server *http.Server) {
 	bounded, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownTimeout)
 	defer cancel()
 	// Streams are told once no new ones can come.
-	server.RegisterOnShutdown(s.cancel)
+	server.RegisterOnShutdown(func() { s.cancel(); s.streams.close() })
 	if err := server.Shutdown(bounded); err != nil {
 		s.log.Warn("requests are broken off: they did not end in time", "timeout", s.cfg.ShutdownTimeout)
 		_ = server.Close()
@@ -283,6 +288,7 @@ func (s *Server) goOn(fn func(ctx context.Context)) {
 // Close ends everything that the server has started. It does not close the store.
 func (s *Server) Close() {
 	s.cancel()
+	s.streams.close()
 	s.wg.Wait()
 	s.cache.Close()
 	s.cfg.Audit.Close()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/knarr-project/knarr/internal/apiserver/deliver"
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
@@ -47,10 +48,11 @@ type watcher struct {
 	// bookmark ends the initial events with the bookmark that says so.
 	bookmark bool
 	revision int64
+	reader   cache.Reader
 	cursor   *cache.Cursor
 	// begun is called when the initial events are sent; from there on a watch costs little.
 	begun func()
-	pace  paced
+	pace  deliver.Paced
 }
 
 // openWatch finds where the watch starts. An error is the request's answer.
@@ -80,20 +82,26 @@ func (op *operation) openWatch(ctx context.Context, req *listRequest) (*watcher,
 			return nil, err
 		}
 	}
-	interest := cache.Interest{Namespace: op.namespace, Labels: req.labels, Fields: req.fields}
-	if name, ok := req.fields.RequiresExactMatch("metadata.name"); ok {
-		interest.Name = name
-	}
-	if req.fieldsOf != nil {
-		interest.Fields = nil // looked at by the watcher itself
-	}
-	if w.cursor, err = reader.Watch(w.revision, interest); err != nil {
+	w.reader = reader
+	if w.cursor, err = reader.Watch(w.revision, w.interest()); err != nil {
 		if errors.Is(err, cache.ErrTooOld) {
 			return w, nil // told in the stream, as upstream does
 		}
 		return nil, storeError(err)
 	}
 	return w, nil
+}
+
+// interest is what the watch's cursor looks for.
+func (w *watcher) interest() cache.Interest {
+	interest := cache.Interest{Namespace: w.op.namespace, Labels: w.req.labels, Fields: w.req.fields}
+	if name, ok := w.req.fields.RequiresExactMatch("metadata.name"); ok {
+		interest.Name = name
+	}
+	if w.req.fieldsOf != nil {
+		interest.Fields = nil // looked at by the watcher itself
+	}
+	return interest
 }
 
 // run sends events until ctx ends, the time is over or the sink fails.
@@ -180,7 +188,7 @@ func (w *watcher) next(ctx context.Context, end time.Time, sink eventSink) error
 
 // gather waits for more events to write at once, if there are so many watches and events that it pays.
 func (w *watcher) gather(ctx context.Context) {
-	gap := w.op.server.pace.flushed(&w.pace)
+	gap := w.op.server.pace.Wrote(&w.pace)
 	if gap == 0 {
 		return
 	}
@@ -204,12 +212,15 @@ func eventType(t cache.ChangeType) watch.EventType {
 
 // expired tells the watcher to list again.
 func (w *watcher) expired(sink eventSink) error {
-	err := apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.revision, w.op.endpoint.revision()))
-	status := err.Status()
-	if err := sink.put(watchEvent{what: watch.Error, obj: &status}); err != nil {
+	if err := sink.put(w.expiry()); err != nil {
 		return err
 	}
 	return sink.flush()
+}
+
+func (w *watcher) expiry() watchEvent {
+	status := apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.revision, w.op.endpoint.revision())).Status()
+	return watchEvent{what: watch.Error, obj: &status}
 }
 
 // revision is how far the kind's cache has come.

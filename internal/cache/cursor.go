@@ -22,6 +22,7 @@ type Cursor struct {
 	wake      chan struct{}
 	signalled atomic.Bool
 	failed    atomic.Pointer[error]
+	notify    atomic.Pointer[func()] // called instead of putting in a token
 
 	next    uint64 // number of the next event to look at
 	after   int64  // revisions up to this are of no interest
@@ -68,6 +69,15 @@ func (c *Cursor) Close() {
 
 // Ready has a value when Poll may have news. For callers that wait for several things.
 func (c *Cursor) Ready() <-chan struct{} { return c.wake }
+
+// Notify has fn called when Poll may have news, instead of a value from Ready: once, until Poll has been called. fn must be quick and must not
+// call the cursor. For callers that have no goroutine that waits.
+func (c *Cursor) Notify(fn func()) {
+	c.notify.Store(&fn)
+	if c.signalled.Load() {
+		fn()
+	}
+}
 
 // Follow opens a cursor on the changes after the snapshot that knows what it has delivered (see Delivered). light says that
 // its reader does not look at the objects themselves, so that they need not be kept.
@@ -216,6 +226,10 @@ func (c *Cursor) fail(err error) {
 
 func (c *Cursor) signal() {
 	c.signalled.Store(true)
+	if fn := c.notify.Load(); fn != nil {
+		(*fn)()
+		return
+	}
 	select {
 	case c.wake <- struct{}{}:
 	default: // there is a token already

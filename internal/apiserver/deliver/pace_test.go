@@ -1,4 +1,4 @@
-package apiserver
+package deliver
 
 import (
 	"runtime"
@@ -7,18 +7,18 @@ import (
 )
 
 func TestBusyWatchesGatherEvents(t *testing.T) {
-	perTick := int64(flushesPerCPU * runtime.GOMAXPROCS(0) / int(time.Second/paceTick))
+	perTick := int64(flushesPerCPU * runtime.GOMAXPROCS(0) / int(time.Second/Tick))
 	for name, tc := range map[string]struct {
 		busy, ticks int64
 		want        time.Duration
 	}{
 		"a few watches do not":                         {3, 1, 0},
-		"half of what can be written to in a tick":     {perTick / 2, 1, paceTick / 2},
-		"as many as can be written to in a tick":       {perTick, 1, paceTick},
-		"no event waits longer, however many they are": {100 * perTick, 1, paceTick},
+		"half of what can be written to in a tick":     {perTick / 2, 1, Tick / 2},
+		"as many as can be written to in a tick":       {perTick, 1, Tick},
+		"no event waits longer, however many they are": {100 * perTick, 1, Tick},
 		"nor after a pause":                            {100 * perTick, 2, 0},
 	} {
-		p := newPace()
+		p := NewPace()
 		p.adjust(tc.busy, tc.ticks)
 		if got := time.Duration(p.gap.Load()); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
@@ -27,11 +27,11 @@ func TestBusyWatchesGatherEvents(t *testing.T) {
 }
 
 func TestAWatchCountsOnceInATick(t *testing.T) {
-	p := newPace()
-	p.since = p.since.Add(-paceTick) // not in the first tick, which is the zero value's
-	w := &paced{}
+	p := NewPace()
+	p.since = p.since.Add(-Tick) // not in the first tick, which is the zero value's
+	w := &Paced{}
 	for range 100 {
-		p.flushed(w)
+		p.Wrote(w)
 	}
 	if n := p.busy.Load(); n > 2 { // a tick may have ended meanwhile
 		t.Errorf("one watch counts as %d", n)

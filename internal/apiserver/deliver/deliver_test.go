@@ -1,0 +1,180 @@
+package deliver
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// pair is a Conn and its other end.
+func pair(t *testing.T) (*Conn, net.Conn) {
+	t.Helper()
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Listen(plain)
+	defer l.Close()
+	other, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = c.Close(), other.Close() })
+	return c.(*Conn), other
+}
+
+func write(t *testing.T, c *Conn, b []byte) {
+	t.Helper()
+	if _, err := c.Write(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHeldWritesLeaveTogether(t *testing.T) {
+	c, other := pair(t)
+	c.Hold(nil)
+	write(t, c, []byte("one "))
+	write(t, c, []byte("two "))
+	buffer, all, err := c.Push()
+	if err != nil || !all || string(buffer) != "one two " {
+		t.Fatalf("%q %v %v", buffer, all, err)
+	}
+	write(t, c, []byte("three"))
+	got := make([]byte, len("one two three"))
+	if _, err := io.ReadFull(other, got); err != nil || string(got) != "one two three" {
+		t.Fatalf("%q %v", got, err)
+	}
+}
+
+func TestAFullSocketKeepsNobodyWaitingAndNothingIsLost(t *testing.T) {
+	c, other := pair(t)
+	data := bytes.Repeat([]byte("0123456789abcdef"), 1<<20) // more than any socket takes
+	c.Hold(nil)
+	write(t, c, data)
+	if _, all, err := c.Push(); err != nil || all {
+		t.Fatalf("all %v, %v", all, err)
+	}
+	drained := make(chan error, 1)
+	go func() {
+		if err := c.Drain(); err != nil {
+			drained <- err
+			return
+		}
+		_, err := c.Write([]byte("end"))
+		drained <- err
+	}()
+	got := make([]byte, len(data)+len("end"))
+	if _, err := io.ReadFull(other, got); err != nil || !bytes.Equal(got[:len(data)], data) || string(got[len(data):]) != "end" {
+		t.Fatalf("something else came: %v", err)
+	}
+	if err := <-drained; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHeardTellsOfDataAndOfTheEnd(t *testing.T) {
+	c, other := pair(t)
+	heard := make(chan error)
+	go func() { heard <- c.Heard() }()
+	if _, err := other.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-heard; err != nil {
+		t.Fatal(err)
+	}
+	one := make([]byte, 1)
+	if _, err := c.Read(one); err != nil || one[0] != 'x' {
+		t.Fatalf("it was taken from the stream: %q %v", one, err)
+	}
+	_ = other.Close()
+	if err := c.Heard(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(one); err != io.EOF {
+		t.Fatal(err)
+	}
+}
+
+func TestATaskHasATurnForEveryTimeItWasWoken(t *testing.T) {
+	p := NewPool()
+	var told, done atomic.Int64 // what was asked for, and up to where turns have seen it
+	var inside atomic.Int32
+	var task Task
+	task = NewTask(func() time.Duration {
+		if inside.Add(1) != 1 {
+			t.Error("two turns at once")
+		}
+		defer inside.Add(-1)
+		done.Store(told.Load())
+		if done.Load()%100 == 0 {
+			return time.Microsecond
+		}
+		return Idle
+	})
+	for n := range int64(10000) {
+		told.Store(n + 1)
+		p.Wake(&task)
+	}
+	for deadline := time.Now().Add(10 * time.Second); done.Load() != told.Load(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the last turn saw %d of %d", done.Load(), told.Load())
+		}
+	}
+}
+
+func TestTurnsAreGivenInOrderAndEnd(t *testing.T) {
+	p := NewPool()
+	p.most = 1
+	order := make(chan int, 100)
+	left := 3
+	again := NewTask(func() time.Duration {
+		order <- 0
+		if left--; left == 0 {
+			return Ended
+		}
+		return Again
+	})
+	other := NewTask(func() time.Duration {
+		order <- 1
+		return Idle
+	})
+	p.mu.Lock() // both are woken before the worker begins
+	p.enqueue(&again)
+	p.enqueue(&other)
+	p.mu.Unlock()
+	for i, want := range []int{0, 1, 0, 0} {
+		if got := <-order; got != want {
+			t.Fatalf("turn %d was the task's %d", i, got)
+		}
+	}
+	p.Wake(&again, &other)
+	if got := <-order; got != 1 {
+		t.Error("a task that had ended had another turn")
+	}
+}
+
+func TestAQueueForgetsWhatItHasGiven(t *testing.T) {
+	var q queue
+	tasks := make([]Task, 5000)
+	for i := range tasks {
+		q.push(&tasks[i])
+	}
+	for i := range tasks {
+		if q.pop() != &tasks[i] {
+			t.Fatalf("task %d is out of turn", i)
+		}
+		if i%2 == 0 {
+			q.push(&tasks[i])
+		}
+	}
+	if q.len() != len(tasks)/2 || len(q.tasks) > len(tasks) {
+		t.Errorf("%d left, %d kept", q.len(), len(q.tasks))
+	}
+}

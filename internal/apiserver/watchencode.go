@@ -1,0 +1,159 @@
+package apiserver
+
+import (
+	"encoding/binary"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// eventEncoder makes the frames of a watch's events: JSON documents or length-delimited protobuf messages.
+type eventEncoder struct {
+	e *endpoint
+	f format
+	// head is what an object's JSON begins with: kind and apiVersion.
+	head []byte
+	// rows: the table's columns have been sent.
+	rows bool
+}
+
+func newEventEncoder(e *endpoint, f format) eventEncoder {
+	head := withTypeMeta(nil, e.gvk, []byte("{}"))
+	return eventEncoder{e: e, f: f, head: append(head[:len(head)-1], ',')}
+}
+
+// frame is an event as it goes over the wire; shared, not to be modified.
+func (x *eventEncoder) frame(ev watchEvent) ([]byte, error) {
+	if ev.entry == nil || x.f.as != "" {
+		return x.frameAlone(ev)
+	}
+	form, makeFrame := x.e.jsonForm, x.jsonEvent
+	switch x.f.media {
+	case mediaYAML:
+		return x.yamlEvent(ev)
+	case mediaProtobuf:
+		form, makeFrame = x.e.protobufForm, x.protobufEvent
+	}
+	// All who watch get the same bytes at about the same time.
+	return ev.entry.Passing(form+string(ev.what), func() ([]byte, error) { return makeFrame(ev) })
+}
+
+func (x *eventEncoder) yamlEvent(ev watchEvent) ([]byte, error) {
+	doc, err := x.jsonEvent(ev)
+	if err != nil {
+		return nil, err
+	}
+	return yamlFrame(doc)
+}
+
+func (x *eventEncoder) jsonEvent(ev watchEvent) ([]byte, error) {
+	raw, err := x.e.jsonOf(ev.entry)
+	if err != nil {
+		return nil, err
+	}
+	if x.e.custom != nil {
+		return jsonFrame(ev.what, raw), nil
+	}
+	return jsonFrame(ev.what, x.head, raw[1:]), nil
+}
+
+func (x *eventEncoder) protobufEvent(ev watchEvent) ([]byte, error) {
+	raw, err := x.e.protobufOf(ev.entry)
+	if err != nil {
+		return nil, err
+	}
+	return protobufFrame(ev.what, envelope(x.e.gvk, raw))
+}
+
+// frameAlone is for events whose encoding is not shared.
+func (x *eventEncoder) frameAlone(ev watchEvent) ([]byte, error) {
+	body, err := x.encode(ev)
+	if err != nil {
+		return nil, err
+	}
+	switch x.f.media {
+	case mediaProtobuf:
+		return protobufFrame(ev.what, body)
+	case mediaYAML:
+		return yamlFrame(jsonFrame(ev.what, body))
+	}
+	return jsonFrame(ev.what, body), nil
+}
+
+// encode is for events that have no shared encoding: bookmarks, errors, tables and metadata.
+func (x *eventEncoder) encode(ev watchEvent) ([]byte, error) {
+	if ev.what == watch.Error {
+		return encodeObjectAs(ev.obj, statusKind, x.f.media)
+	}
+	obj := ev.obj
+	if ev.entry != nil {
+		var err error
+		if obj, err = x.e.objectOf(ev.entry); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case x.f.table():
+		table, err := x.e.table([]runtime.Object{obj}, metav1.ListMeta{ResourceVersion: accessor(obj).GetResourceVersion()}, x.f, !x.rows)
+		if err != nil {
+			return nil, err
+		}
+		x.rows = true
+		return encodeObjectAs(table, schema.GroupVersionKind{Group: metav1.GroupName, Version: x.f.asVersion, Kind: "Table"}, x.f.media)
+	case x.f.metadata():
+		return encodeObjectAs(x.e.partialMetadata(obj), schema.GroupVersionKind{Group: metav1.GroupName, Version: x.f.asVersion, Kind: "PartialObjectMetadata"}, x.f.media)
+	}
+	versioned, err := x.e.fromHub(obj)
+	if err != nil {
+		return nil, err
+	}
+	return encodeObjectAs(versioned, x.e.gvk, x.f.media)
+}
+
+// encodeObjectAs is encodeAs for a stream: JSON without newline or indentation.
+func encodeObjectAs(obj runtime.Object, gvk schema.GroupVersionKind, media string) ([]byte, error) {
+	if media == mediaProtobuf {
+		return encodeAs(obj, gvk, format{media: media})
+	}
+	raw, err := marshal(obj)
+	if err != nil || !obj.GetObjectKind().GroupVersionKind().Empty() {
+		return raw, err
+	}
+	return withTypeMeta(nil, gvk, raw), nil
+}
+
+// jsonFrame is a line of JSON; the object comes in parts.
+func jsonFrame(what watch.EventType, parts ...[]byte) []byte {
+	size := len(`{"type":"","object":}`) + len(what) + 1
+	for _, part := range parts {
+		size += len(part)
+	}
+	out := make([]byte, 0, size)
+	out = append(out, `{"type":"`...)
+	out = append(out, what...)
+	out = append(out, `","object":`...)
+	for _, part := range parts {
+		out = append(out, part...)
+	}
+	return append(out, "}\n"...)
+}
+
+func yamlFrame(doc []byte) ([]byte, error) {
+	out, err := finishJSON(doc, format{media: mediaYAML})
+	if err != nil {
+		return nil, err
+	}
+	return append(out, "---\n"...), nil
+}
+
+// protobufFrame is a bare metav1.WatchEvent{type, object{raw}} after its length in four bytes.
+func protobufFrame(what watch.EventType, object []byte) ([]byte, error) {
+	event := metav1.WatchEvent{Type: string(what), Object: runtime.RawExtension{Raw: object}}
+	size := event.Size()
+	out := make([]byte, 4+size)
+	binary.BigEndian.PutUint32(out, uint32(size))
+	_, err := event.MarshalTo(out[4:])
+	return out, err
+}

@@ -1,0 +1,311 @@
+package apiserver
+
+import (
+	"errors"
+	"sort"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/knarr-project/knarr/internal/apiserver/deliver"
+	"github.com/knarr-project/knarr/internal/cache"
+)
+
+// hubKey is what watches have in common that get the same bytes: what they are interested in, and in which form.
+type hubKey struct {
+	reader                    cache.Reader
+	namespace, labels, fields string
+	form                      string
+}
+
+// hubs are the server's hubs. The zero value is ready.
+type hubs struct {
+	mu   sync.Mutex
+	open map[hubKey]*hub
+}
+
+// hub follows the cache for all watches of the same interest and form: an event is looked up, encoded and framed once, and its frames lie one
+// after the other as they go over the wire. What is left for each watch is to encrypt a stretch of them and to send it.
+type hub struct {
+	hubs *hubs
+	key  hubKey
+	pool *deliver.Pool
+	task deliver.Task
+
+	mu      sync.Mutex // guards what follows
+	enc     eventEncoder
+	cursor  *cache.Cursor
+	members []*member
+	behind  int // members that have not taken everything
+	blocks  []*frameBlock
+	bytes   int
+	next    uint64 // number of the next frame
+	reached int64  // revision up to which everything has a frame, or had one
+	dropped int64  // of the newest frame that is gone
+	err     error  // why there will be no more frames
+	wake    []*deliver.Task
+}
+
+// member is one watch's place in a hub. Its fields are guarded by hub.mu.
+type member struct {
+	hub    *hub
+	task   *deliver.Task
+	index  int    // in hub.members
+	next   uint64 // number of the next frame that it takes
+	behind bool
+}
+
+// frameBlock is a stretch of frames. Bytes that are in it never change.
+type frameBlock struct {
+	first uint64
+	data  []byte
+	marks []frameMark
+}
+
+type frameMark struct {
+	end      int
+	revision int64
+}
+
+const (
+	// hubKeeps is how many bytes of frames wait for slow members; who needs older ones goes on with a cursor of its own.
+	hubKeeps = 4 << 20
+	// A block grows with the events that come before everybody has taken the last ones.
+	largestBlock = 128 << 10
+)
+
+// errBehind: the member needs frames that are gone.
+var errBehind = errors.New("frames are gone")
+
+// join makes m a member, from the revision on, up to which it has got everything. The first one brings the cursor that the hub follows, which is at that revision.
+// It fails when frames in between are gone: try again after the next events.
+func (hs *hubs) join(key hubKey, m *member, revision int64, found func() *hub) bool {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	h, ok := hs.open[key]
+	if !ok {
+		h = found()
+		h.hubs, h.key, h.reached, h.dropped = hs, key, revision, revision
+		if hs.open == nil {
+			hs.open = map[hubKey]*hub{}
+		}
+		hs.open[key] = h
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ok {
+		h.advance() // nothing that m has got comes later
+	}
+	if revision < h.dropped || h.err != nil {
+		return false
+	}
+	m.hub, m.index, m.behind = h, len(h.members), false
+	h.members = append(h.members, m)
+	if m.next = h.find(revision); m.next < h.next {
+		m.behind = true
+		h.behind++
+	}
+	return true
+}
+
+// found makes a hub that takes over the cursor.
+func found(pool *deliver.Pool, enc eventEncoder, cursor *cache.Cursor) *hub {
+	h := &hub{pool: pool, enc: enc, cursor: cursor}
+	h.task = deliver.NewTask(h.turn)
+	cursor.Notify(func() { pool.Wake(&h.task) })
+	return h
+}
+
+// leave ends a membership. The last one closes the hub.
+func (m *member) leave() {
+	h := m.hub
+	h.hubs.mu.Lock()
+	defer h.hubs.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	last := h.members[len(h.members)-1]
+	h.members[m.index], last.index = last, m.index
+	h.members[len(h.members)-1] = nil
+	h.members = h.members[:len(h.members)-1]
+	if m.behind {
+		h.behind--
+	}
+	m.hub = nil
+	if len(h.members) > 0 {
+		h.tidy()
+		return
+	}
+	h.close()
+}
+
+// close; both locks are held.
+func (h *hub) close() {
+	if h.hubs.open[h.key] == h {
+		delete(h.hubs.open, h.key)
+	}
+	h.cursor.Close()
+	h.blocks, h.bytes = nil, 0
+}
+
+// turn makes frames of the new events and wakes the members.
+func (h *hub) turn() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.members) == 0 {
+		return deliver.Idle // closed, or its founder has not joined yet
+	}
+	h.advance()
+	return deliver.Idle
+}
+
+// advance makes frames of what the cursor has; mu is held.
+func (h *hub) advance() {
+	h.pump()
+	h.pool.Wake(h.wake...)
+	clear(h.wake)
+	h.wake = h.wake[:0]
+}
+
+func (h *hub) pump() {
+	for h.err == nil {
+		changes, reached, err := h.cursor.Poll()
+		if err == nil && len(changes) > 0 {
+			err = h.append(changes)
+		}
+		if err != nil {
+			h.err = err
+			for _, m := range h.members {
+				h.wake = append(h.wake, m.task)
+			}
+			return
+		}
+		h.reached = reached
+		if len(changes) == 0 {
+			return
+		}
+	}
+}
+
+func (h *hub) append(changes []cache.Change) error {
+	for i := range changes {
+		ch := &changes[i]
+		frame, err := h.enc.frame(watchEvent{what: eventType(ch.Type), entry: ch.Entry})
+		if err != nil {
+			return err
+		}
+		b := h.room(len(frame) + chunkOverhead)
+		b.data = appendChunk(b.data, frame)
+		b.marks = append(b.marks, frameMark{len(b.data), ch.Revision})
+		h.next++
+	}
+	h.forget()
+	for _, m := range h.members {
+		if !m.behind {
+			m.behind = true
+			h.behind++
+			h.wake = append(h.wake, m.task)
+		}
+	}
+	return nil
+}
+
+// room is a block with room for size bytes.
+func (h *hub) room(size int) *frameBlock {
+	want := size
+	if n := len(h.blocks); n > 0 {
+		last := h.blocks[n-1]
+		if cap(last.data)-len(last.data) >= size {
+			h.bytes += size
+			return last
+		}
+		want = max(size, min(2*cap(last.data), largestBlock))
+	}
+	b := &frameBlock{first: h.next, data: make([]byte, 0, want)}
+	h.blocks = append(h.blocks, b)
+	h.bytes += size
+	return b
+}
+
+// forget drops the oldest blocks when there is too much.
+func (h *hub) forget() {
+	n := 0
+	for h.bytes > hubKeeps && n < len(h.blocks)-1 {
+		h.bytes -= len(h.blocks[n].data)
+		h.dropped = h.blocks[n].last()
+		n++
+	}
+	if n > 0 {
+		clear(h.blocks[:n])
+		h.blocks = append(h.blocks[:0], h.blocks[n:]...)
+	}
+}
+
+// tidy drops everything when everybody has taken it.
+func (h *hub) tidy() {
+	if h.behind == 0 && len(h.blocks) > 0 {
+		h.dropped = h.blocks[len(h.blocks)-1].last()
+		h.blocks, h.bytes = nil, 0
+	}
+}
+
+func (b *frameBlock) last() int64 { return b.marks[len(b.marks)-1].revision }
+
+// find is the number of the first frame after the revision.
+func (h *hub) find(revision int64) uint64 {
+	for _, b := range h.blocks {
+		if b.last() > revision {
+			return b.first + uint64(sort.Search(len(b.marks), func(i int) bool { return b.marks[i].revision > revision }))
+		}
+	}
+	return h.next
+}
+
+// take gives the member the next frames that lie together, at least one if there are any and more up to most bytes, and the revision of the last one.
+func (m *member) take(most int) (frames []byte, revision int64, err error) {
+	h := m.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if m.next == h.next {
+		if h.err != nil {
+			return nil, 0, h.err
+		}
+		return nil, h.reached, nil
+	}
+	i := sort.Search(len(h.blocks), func(i int) bool { return h.blocks[i].first > m.next }) - 1
+	if i < 0 {
+		return nil, 0, errBehind
+	}
+	b := h.blocks[i]
+	at, start := int(m.next-b.first), 0
+	if at > 0 {
+		start = b.marks[at-1].end
+	}
+	end := at + sort.Search(len(b.marks)-at, func(k int) bool { return b.marks[at+k].end-start > most })
+	end = max(end, at+1)
+	frames, revision = b.data[start:b.marks[end-1].end:b.marks[end-1].end], b.marks[end-1].revision
+	if m.next = b.first + uint64(end); m.next == h.next {
+		m.behind = false
+		h.behind--
+		h.tidy()
+	}
+	return frames, revision, nil
+}
+
+// progress is the revision up to which the member has got everything; false when there is something to take.
+func (m *member) progress() (int64, bool) {
+	h := m.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.advance()
+	return h.reached, m.next == h.next && h.err == nil
+}
+
+// chunkOverhead is the most that appendChunk adds.
+const chunkOverhead = 2*2 + 16
+
+// appendChunk frames data as HTTP/1.1's chunked encoding does (RFC 9112, 7.1).
+func appendChunk(b, data []byte) []byte {
+	b = strconv.AppendUint(b, uint64(len(data)), 16)
+	b = append(append(b, "\r\n"...), data...)
+	return append(b, "\r\n"...)
+}

@@ -1,0 +1,451 @@
+package apiserver
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/knarr-project/knarr/internal/apiserver/deliver"
+	"github.com/knarr-project/knarr/internal/cache"
+)
+
+// watchStream is a watch that has a connection of its own (HTTP/1.1) and no goroutine: a task that the pool runs when there are events.
+//
+// It begins with the objects that there are, goes on with a cursor of its own until it has caught up, and then joins the hub of all watches
+// that want the same. When it cannot keep up with the hub it has a cursor of its own again.
+type watchStream struct {
+	server *Server
+	task   deliver.Task
+	conn   net.Conn // HTTP's: TLS or not
+	wire   *deliver.Conn
+	w      *watcher
+	f      format
+	enc    *eventEncoder  // nil while a hub makes the frames
+	todo   []cache.Change // of cursor, that did not fit
+	member member
+	pace   deliver.Paced
+
+	end   time.Time
+	quiet time.Time // when it was last written to
+	timer *time.Timer
+	rang  atomic.Bool // the timer has
+
+	gone     atomic.Bool // the client is
+	draining atomic.Bool // somebody waits for the socket
+	ended    func()
+}
+
+// streams are all that are open. The zero value is ready.
+type streams struct {
+	mu     sync.Mutex
+	open   map[*watchStream]struct{}
+	closed bool
+}
+
+// add is false when the server closes. all counts what close has to wait for.
+func (ss *streams) add(s *watchStream, all *sync.WaitGroup) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.closed {
+		return false
+	}
+	all.Add(1)
+	if ss.open == nil {
+		ss.open = map[*watchStream]struct{}{}
+	}
+	ss.open[s] = struct{}{}
+	return true
+}
+
+func (ss *streams) remove(s *watchStream) (known bool) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	_, known = ss.open[s]
+	delete(ss.open, s)
+	return known
+}
+
+// close ends all of them.
+func (ss *streams) close() {
+	ss.mu.Lock()
+	ss.closed = true
+	for s := range ss.open {
+		s.hangUp()
+	}
+	ss.mu.Unlock()
+}
+
+// streamable tells whether a watch can be a stream. Custom resources may have to ask a webhook for each object, which would keep a worker.
+func (s *Server) streamable(r *http.Request, wt *watcher) bool {
+	return r.ProtoMajor == 1 && r.ProtoMinor == 1 && wt.op.endpoint.custom == nil && deliver.From(r.Context()) != nil
+}
+
+// stream takes a watch, whose answer has begun, out of its request: with its connection, its audit record and its place in the metrics.
+func (s *Server) stream(w *codeWriter, r *http.Request, f format, wt *watcher) error {
+	conn, _, err := w.Hijack()
+	if err != nil {
+		return err
+	}
+	wt.op.warn = nil // which holds the request
+	enc := newEventEncoder(wt.op.endpoint, f)
+	now := time.Now()
+	st := &watchStream{server: s, conn: conn, wire: deliver.From(r.Context()), w: wt, f: f, enc: &enc, quiet: now, end: now.Add(wt.duration())}
+	record, ended := w.audit, w.ended
+	w.taken = true
+	st.ended = func() {
+		record.Stage(auditv1.StageResponseComplete, http.StatusOK)
+		ended()
+	}
+	st.task = deliver.NewTask(st.turn)
+	st.member.task = &st.task
+	if !s.streams.add(st, &s.wg) {
+		st.finish(errStreamOver)
+		return nil
+	}
+	if wt.cursor != nil {
+		wt.cursor.Notify(st.wake)
+	}
+	st.timer = time.AfterFunc(time.Until(st.alarm()), func() {
+		st.rang.Store(true)
+		st.wake()
+	})
+	s.wg.Go(st.listen)
+	st.wake()
+	return nil
+}
+
+func (st *watchStream) wake() { st.server.pool.Wake(&st.task) }
+
+// hangUp ends the stream.
+func (st *watchStream) hangUp() {
+	st.gone.Store(true)
+	st.wake()
+}
+
+// listen waits until the client hangs up. It has nothing to say.
+func (st *watchStream) listen() {
+	var ignored [64]byte
+	for st.wire.Heard() == nil {
+		if _, err := st.conn.Read(ignored[:]); err != nil {
+			break
+		}
+	}
+	st.hangUp()
+}
+
+// alarm is when something is due though nothing happens: a bookmark or the end.
+func (st *watchStream) alarm() time.Time {
+	if !st.w.req.opts.AllowWatchBookmarks {
+		return st.end
+	}
+	due := st.quiet.Add(bookmarkEvery)
+	if last := st.end.Add(-bookmarkBeforeEnd); due.After(last) && last.After(st.quiet) {
+		due = last
+	}
+	if due.After(st.end) {
+		due = st.end
+	}
+	return due
+}
+
+// errStreamOver: nothing is wrong.
+var errStreamOver = errors.New("the watch is over")
+
+// turn sends what there is.
+func (st *watchStream) turn() time.Duration {
+	if st.draining.Load() && !st.gone.Load() {
+		return deliver.Idle // woken when that is over
+	}
+	if st.gone.Load() {
+		st.finish(errStreamOver)
+		return deliver.Ended
+	}
+	b := streamBuffers.Get().(*streamBuffer)
+	defer streamBuffers.Put(b)
+	st.wire.Hold(b.out)
+	b.frames = b.frames[:0]
+	more, err := st.fill(b)
+	if err == nil || errors.Is(err, errStreamOver) {
+		err = errors.Join(err, st.send(b))
+	}
+	out, all, failed := st.wire.Push()
+	sent := len(out) > 0
+	b.out = out
+	if err = errors.Join(err, failed); err != nil {
+		st.finish(err)
+		return deliver.Ended
+	}
+	if sent {
+		st.quiet = time.Now()
+	}
+	switch {
+	case !all:
+		st.drain()
+		return deliver.Idle
+	case more:
+		return deliver.Again
+	case sent:
+		return st.server.pace.Wrote(&st.pace)
+	}
+	return deliver.Idle
+}
+
+// streamBuffer is what a turn needs room for.
+type streamBuffer struct{ frames, out []byte }
+
+var streamBuffers = sync.Pool{New: func() any { return &streamBuffer{} }}
+
+// turnBytes is about how much is sent in a turn.
+const turnBytes = 96 << 10
+
+// fill puts events into the buffer, or writes those that are shared; more says that there are others.
+func (st *watchStream) fill(b *streamBuffer) (more bool, err error) {
+	w := st.w
+	if w.cursor == nil && st.member.hub == nil {
+		return false, errors.Join(st.put(b, w.expiry()), errStreamOver) // it had begun too late
+	}
+	if more, err := st.fillInitial(b); more || err != nil {
+		return more, err
+	}
+	if st.member.hub == nil {
+		if more, err = st.fillOwn(b); more || err != nil {
+			return more, err
+		}
+	}
+	if st.member.hub != nil {
+		if more, err = st.fillShared(b); more || err != nil {
+			return more, err
+		}
+	}
+	return false, st.fillDue(b)
+}
+
+// fillInitial is about the objects that were there at the beginning.
+func (st *watchStream) fillInitial(b *streamBuffer) (more bool, err error) {
+	w := st.w
+	for ; len(w.initial) > 0; w.initial = w.initial[1:] {
+		if len(b.frames) >= turnBytes {
+			return true, nil
+		}
+		if err := st.put(b, watchEvent{what: watch.Added, entry: w.initial[0]}); err != nil {
+			return false, err
+		}
+	}
+	w.initial = nil
+	if w.bookmark {
+		w.bookmark = false
+		if err := st.put(b, watchEvent{what: watch.Bookmark, obj: w.bookmarkObject(w.revision, true)}); err != nil {
+			return false, err
+		}
+	}
+	if w.begun != nil {
+		w.begun()
+		w.begun = nil
+	}
+	return false, nil
+}
+
+// fillOwn takes events from the stream's own cursor. With the last one it goes over to the hub.
+func (st *watchStream) fillOwn(b *streamBuffer) (more bool, err error) {
+	w := st.w
+	for {
+		if len(st.todo) == 0 {
+			changes, revision, err := w.cursor.Poll()
+			if errors.Is(err, cache.ErrTooOld) {
+				return false, errors.Join(st.put(b, w.expiry()), errStreamOver)
+			}
+			if err != nil {
+				return false, err
+			}
+			w.revision = max(w.revision, revision)
+			if len(changes) == 0 {
+				st.join()
+				return false, nil
+			}
+			if st.todo = changes; w.req.fieldsOf != nil {
+				st.todo = w.req.narrow(changes)
+			}
+		}
+		for ; len(st.todo) > 0; st.todo = st.todo[1:] {
+			if len(b.frames) >= turnBytes {
+				return true, nil
+			}
+			if err := st.put(b, watchEvent{what: eventType(st.todo[0].Type), entry: st.todo[0].Entry}); err != nil {
+				return false, err
+			}
+		}
+	}
+}
+
+// join makes the stream one of a hub, if its frames are like others'.
+func (st *watchStream) join() {
+	w, form := st.w, st.w.op.endpoint.jsonForm
+	if st.f.media == mediaProtobuf {
+		form = st.w.op.endpoint.protobufForm
+	}
+	if st.f.as != "" || st.f.media == mediaYAML {
+		return
+	}
+	key := hubKey{reader: w.reader, namespace: w.op.namespace, labels: w.req.labels.String(), fields: w.req.fields.String(), form: form}
+	cursor := w.cursor
+	joined := st.server.hubs.join(key, &st.member, w.revision, func() *hub {
+		w.cursor = nil
+		return found(st.server.pool, *st.enc, cursor)
+	})
+	if !joined {
+		return // the cursor has events that the hub has forgotten
+	}
+	if w.cursor != nil {
+		w.cursor.Close()
+		w.cursor = nil
+	}
+	st.enc = nil
+}
+
+// fillShared writes the hub's frames.
+func (st *watchStream) fillShared(b *streamBuffer) (more bool, err error) {
+	if err := st.send(b); err != nil { // what comes first
+		return false, err
+	}
+	for sent := 0; sent < turnBytes; {
+		frames, revision, err := st.member.take(turnBytes - sent)
+		st.w.revision = max(st.w.revision, revision)
+		switch {
+		case errors.Is(err, errBehind):
+			return true, st.fallBack()
+		case errors.Is(err, cache.ErrTooOld):
+			return false, errors.Join(st.putAlone(b, st.w.expiry()), errStreamOver)
+		case err != nil:
+			return false, err
+		case len(frames) == 0:
+			return false, nil
+		}
+		if _, err := st.conn.Write(frames); err != nil {
+			return false, err
+		}
+		sent += len(frames)
+	}
+	return true, nil
+}
+
+// fallBack leaves the hub for a cursor of the stream's own.
+func (st *watchStream) fallBack() error {
+	st.member.leave()
+	enc := newEventEncoder(st.w.op.endpoint, st.f)
+	st.enc = &enc
+	cursor, err := st.w.reader.Watch(st.w.revision, st.w.interest())
+	if errors.Is(err, cache.ErrTooOld) {
+		return nil // the next turn says so
+	}
+	if err != nil {
+		return err
+	}
+	st.w.cursor = cursor
+	cursor.Notify(st.wake)
+	return nil
+}
+
+// fillDue is what time brings.
+func (st *watchStream) fillDue(b *streamBuffer) error {
+	now := time.Now()
+	if !now.Before(st.end) {
+		return errStreamOver
+	}
+	if !st.rang.Swap(false) {
+		return nil
+	}
+	defer func() { st.timer.Reset(time.Until(st.alarm())) }()
+	if !st.w.req.opts.AllowWatchBookmarks || now.Before(st.alarm()) {
+		return nil
+	}
+	if st.member.hub != nil {
+		revision, ok := st.member.progress()
+		if !ok {
+			return nil // events come first
+		}
+		st.w.revision = max(st.w.revision, revision)
+	}
+	st.quiet = now
+	return st.putAlone(b, watchEvent{what: watch.Bookmark, obj: st.w.bookmarkObject(st.w.revision, false)})
+}
+
+func (st *watchStream) put(b *streamBuffer, ev watchEvent) error {
+	frame, err := st.enc.frame(ev)
+	if err != nil {
+		return err
+	}
+	b.frames = appendChunk(b.frames, frame)
+	return nil
+}
+
+// putAlone is put while a hub makes the frames.
+func (st *watchStream) putAlone(b *streamBuffer, ev watchEvent) error {
+	if st.enc != nil {
+		return st.put(b, ev)
+	}
+	enc := newEventEncoder(st.w.op.endpoint, st.f)
+	frame, err := enc.frame(ev)
+	if err != nil {
+		return err
+	}
+	b.frames = appendChunk(b.frames, frame)
+	return nil
+}
+
+// send writes the buffer's frames.
+func (st *watchStream) send(b *streamBuffer) error {
+	if len(b.frames) == 0 {
+		return nil
+	}
+	_, err := st.conn.Write(b.frames)
+	b.frames = b.frames[:0]
+	return err
+}
+
+// drain waits, aside, until the socket has taken everything.
+func (st *watchStream) drain() {
+	st.draining.Store(true)
+	go func() {
+		if st.wire.Drain() != nil {
+			st.gone.Store(true)
+		}
+		st.draining.Store(false)
+		st.wake()
+	}()
+}
+
+// finish closes everything. errStreamOver ends the answer as HTTP wants it.
+func (st *watchStream) finish(cause error) {
+	known := st.server.streams.remove(st)
+	if cause != nil && !errors.Is(cause, errStreamOver) {
+		st.server.log.Debug("a watch ended early", "resource", st.w.op.endpoint.gvr.String(), "err", cause)
+	}
+	if st.timer != nil {
+		st.timer.Stop()
+	}
+	if st.member.hub != nil {
+		st.member.leave()
+	}
+	if st.w.cursor != nil {
+		st.w.cursor.Close()
+	}
+	if st.w.begun != nil {
+		st.w.begun()
+	}
+	st.ended()
+	go func() { // the last words may have to wait for the socket
+		if known {
+			defer st.server.wg.Done()
+		}
+		_ = st.conn.SetWriteDeadline(time.Now().Add(time.Second)) // the client may be gone
+		_, _ = st.conn.Write([]byte("0\r\n\r\n"))
+		_ = st.conn.Close()
+	}()
+}

@@ -1,0 +1,195 @@
+package apiserver
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// lines opens a watch over HTTP/1.1 and gives its events one by one; "" at the end.
+func lines(t *testing.T, url string, header ...string) (next func() string, hangUp func()) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	if resp.StatusCode != http.StatusOK || resp.ProtoMajor != 1 {
+		t.Fatalf("%s %s", resp.Proto, resp.Status)
+	}
+	in := bufio.NewReader(resp.Body)
+	return func() string {
+		line, err := in.ReadString('\n')
+		if err != nil && line != "" {
+			t.Errorf("half an event: %q", line)
+		}
+		return line
+	}, func() { _ = resp.Body.Close() }
+}
+
+func event(t *testing.T, line string) (what string, obj *corev1.ConfigMap) {
+	t.Helper()
+	var ev struct {
+		Type   string
+		Object *corev1.ConfigMap
+	}
+	if err := json.Unmarshal([]byte(line), &ev); err != nil {
+		t.Fatalf("%q: %v", line, err)
+	}
+	return ev.Type, ev.Object
+}
+
+const (
+	defaultMaps = "/api/v1/namespaces/default/configmaps"
+	writes      = 300
+)
+
+// countUp writes the ConfigMap "counted" again and again; its value counts.
+func countUp(t *testing.T, s *Server, padding int) {
+	t.Helper()
+	c := s.Client(auth.Component("tester"))
+	obj := configMap("counted")
+	obj.Data["a"], obj.Data["padding"] = "0", strings.Repeat("x", padding)
+	obj, err := client.Create(t.Context(), c, obj)
+	for i := 1; err == nil && i < writes; i++ {
+		obj = obj.DeepCopy()
+		obj.Data["a"] = fmt.Sprint(i)
+		obj, err = client.Update(t.Context(), c, obj)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// follows holds the watch to having every change once and in order; it gives false for an end before the last one.
+func follows(t *testing.T, next func() string) bool {
+	t.Helper()
+	for i := range writes {
+		line := next()
+		if line == "" {
+			return false
+		}
+		if what, obj := event(t, line); obj.Name != "counted" || obj.Data["a"] != fmt.Sprint(i) || i > 0 && what != "MODIFIED" {
+			t.Fatalf("event %d is %s %s %s", i, what, obj.Name, obj.Data["a"])
+		}
+	}
+	return true
+}
+
+func TestManyStreamsGetEveryEventInOrder(t *testing.T) {
+	s := newTestServer(t)
+	url, _, _ := running(t, s)
+	reader, err := s.endpoints.registry("", "configmaps").cache(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := reader.Snapshot().Revision()
+	var all []func() string
+	for i := range 30 {
+		query := []string{"?watch=1", "?watch=1&allowWatchBookmarks=true", "?watch=1&labelSelector=no!=body", "?watch=1&fieldSelector=metadata.name=counted"}[i%4]
+		next, _ := lines(t, url+defaultMaps+query)
+		all = append(all, next)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); countUp(t, s, 0) }()
+	late, _ := lines(t, fmt.Sprint(url, defaultMaps, "?watch=1&resourceVersion=", begin))
+	for _, next := range append(all, late) {
+		if !follows(t, next) {
+			t.Error("a watch ended early")
+		}
+	}
+	<-done
+}
+
+func TestASlowStreamLosesNothingAndKeepsNobodyWaiting(t *testing.T) {
+	s := newTestServer(t)
+	url, _, _ := running(t, s)
+	slow, _ := lines(t, url+defaultMaps+"?watch=1") // reads only when all is over: more than hub and socket keep
+	quick, _ := lines(t, url+defaultMaps+"?watch=1")
+	done := make(chan struct{})
+	go func() { defer close(done); countUp(t, s, 100<<10) }()
+	if !follows(t, quick) {
+		t.Error("the quick watch ended early")
+	}
+	<-done
+	if !follows(t, slow) {
+		t.Error("the slow watch ended early")
+	}
+}
+
+func TestAStreamBeginsWithWhatIsThere(t *testing.T) {
+	s := newTestServer(t)
+	url, _, _ := running(t, s)
+	c := s.Client(auth.Component("tester"))
+	for i := range 50 {
+		obj := configMap(fmt.Sprintf("n-%02d", i))
+		obj.Data["padding"] = strings.Repeat("x", 10<<10) // several turns' worth
+		if _, err := client.Create(t.Context(), c, obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next, _ := lines(t, url+defaultMaps+"?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan")
+	for i := range 50 {
+		if what, obj := event(t, next()); what != "ADDED" || obj.Name != fmt.Sprintf("n-%02d", i) {
+			t.Fatalf("event %d: %s %s", i, what, obj.Name)
+		}
+	}
+	if what, obj := event(t, next()); what != "BOOKMARK" || obj.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
+		t.Fatalf("%s %v", what, obj.Annotations)
+	}
+	if _, err := client.Create(t.Context(), c, configMap("last")); err != nil {
+		t.Fatal(err)
+	}
+	if what, obj := event(t, next()); what != "ADDED" || obj.Name != "last" {
+		t.Fatalf("%s %s", what, obj.Name)
+	}
+	table, _ := lines(t, url+defaultMaps+"?watch=1", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	if first := table(); !strings.Contains(first, `"columnDefinitions":[{`) {
+		t.Errorf("%.200s", first)
+	}
+}
+
+func TestStreamsEndAndLeaveNothing(t *testing.T) {
+	s := newTestServer(t)
+	url, stop, ended := running(t, s)
+	_, hangUp := lines(t, url+defaultMaps+"?watch=1")
+	short, _ := lines(t, url+defaultMaps+"?watch=1&timeoutSeconds=1")
+	old, _ := lines(t, url+"/api/v1/namespaces/other/configmaps?watch=1")
+	if line := short(); line != "" {
+		t.Errorf("something came: %s", line)
+	}
+	hangUp()
+	eventually(t, func() error {
+		s.streams.mu.Lock()
+		defer s.streams.mu.Unlock()
+		s.hubs.mu.Lock()
+		defer s.hubs.mu.Unlock()
+		if len(s.streams.open) != 1 || len(s.hubs.open) != 1 {
+			return fmt.Errorf("%d streams, %d hubs", len(s.streams.open), len(s.hubs.open))
+		}
+		return nil
+	})
+	stop()
+	if line := old(); line != "" {
+		t.Errorf("something came: %s", line)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
