@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,7 +38,7 @@ func (s *Server) reconcileKubernetes(ctx context.Context) error {
 	if err := s.bootstrap(ctx, s.bootstrapObjects()); err != nil {
 		return err
 	}
-	if err := s.publishTrust(ctx); err != nil {
+	if err := errors.Join(s.publishTrust(ctx), s.trackTokens(ctx)); err != nil {
 		return err
 	}
 	if !s.cfg.Advertise.IsValid() || len(s.cfg.ServiceCIDRs) == 0 {
@@ -51,6 +52,27 @@ func (s *Server) reconcileKubernetes(ctx context.Context) error {
 	return s.ensure(ctx, s.kubernetesSlice(), func(obj, want runtime.Object) {
 		slice, wanted := obj.(*discoveryv1.EndpointSlice), want.(*discoveryv1.EndpointSlice)
 		slice.Endpoints, slice.Ports = wanted.Endpoints, wanted.Ports
+	})
+}
+
+// The ConfigMap that says since when the use of tokens in Secrets is noted (internal/auth/token notes it).
+const (
+	trackingMapName = "kube-apiserver-legacy-service-account-token-tracking"
+	trackingSince   = "since"
+)
+
+// trackTokens keeps that ConfigMap. Who cleans up tokens that nobody uses counts from its day at the earliest (KEP-2799); without it,
+// upstream's controller manager never begins.
+func (s *Server) trackTokens(ctx context.Context) error {
+	want := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: trackingMapName},
+		Data:       map[string]string{trackingSince: s.clock().UTC().Format(time.DateOnly)},
+	}
+	return s.ensure(ctx, want, func(obj, want runtime.Object) {
+		m := obj.(*corev1.ConfigMap)
+		if _, err := time.Parse(time.DateOnly, m.Data[trackingSince]); err != nil {
+			m.Data = want.(*corev1.ConfigMap).Data
+		}
 	})
 }
 

@@ -40,6 +40,8 @@ type Config struct {
 	Token string `json:"token,omitempty"`
 	// Kubeconfig is how a component that runs alone reaches its API server.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// NetworkKubeconfig is how the pod network of a node agent that runs alone does, which must see all nodes. Default: Kubeconfig.
+	NetworkKubeconfig string `json:"networkKubeconfig,omitempty"`
 
 	// PodCIDR is the range that nodes' pod ranges are cut from. Default 10.42.0.0/16, a /24 per node.
 	PodCIDR string `json:"podCIDR"`
@@ -120,6 +122,7 @@ const (
 	Server                              // store and API server
 	Controlling                         // the controllers
 	ControllersAlone                    // the controllers in a process of their own
+	NodeAlone                           // the node agent in a process of its own
 	Node                                // node agent, runtime, network
 	Joining                             // how to reach a server that is already there
 )
@@ -166,6 +169,9 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 		f.DurationVar(&c.NodeLeaseDuration.Duration, "node-lease-duration", c.NodeLeaseDuration.Duration, "how long this node's lease lasts; renewed four times as often")
 		f.StringVar(&c.StaticPods, "static-pods", c.StaticPods, "folder of manifests that this node runs (default: DATA-DIR/manifests)")
 		f.StringVar(&c.ManifestURL, "manifest-url", c.ManifestURL, "manifest that this node fetches and runs")
+	}
+	if groups&NodeAlone != 0 {
+		f.StringVar(&c.NetworkKubeconfig, "network-kubeconfig", c.NetworkKubeconfig, "how the pod network reaches the API server, as somebody who may see all nodes: upstream's API server does not let a node. system:kube-proxy may, for one (default: --kubeconfig)")
 	}
 	if groups&Joining != 0 {
 		f.StringVar(&c.Join, "join", c.Join, "URL of a server of the cluster")

@@ -65,20 +65,20 @@ func (w *worker) reach(config *rest.Config) error {
 }
 
 // kubeconfig reads the file that a component alone is given.
-func (p Params) kubeconfig() (*rest.Config, error) {
-	if p.Config.Kubeconfig == "" {
+func (p Params) kubeconfig(path string) (*rest.Config, error) {
+	if path == "" {
 		return nil, errors.New("--kubeconfig is missing: how to reach the API server")
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", p.Config.Kubeconfig)
+	config, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", p.Config.Kubeconfig, err)
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
 	return config, nil
 }
 
 // alone runs one component against an API server elsewhere.
 func (p Params) alone(ctx context.Context, name string, run func(ctx context.Context, c client.Interface, config *rest.Config) error) error {
-	config, err := p.kubeconfig()
+	config, err := p.kubeconfig(p.Config.Kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,18 @@ func lead(ctx context.Context, c client.Interface, name string, fn func(ctx cont
 
 // Kubelet runs the node agent alone, with its runtime and network.
 func Kubelet(ctx context.Context, p Params) error {
+	var peers client.Interface
+	if path := p.Config.NetworkKubeconfig; path != "" {
+		config, err := p.kubeconfig(path)
+		if err != nil {
+			return err
+		}
+		if peers, err = client.Remote(config); err != nil {
+			return err
+		}
+	}
 	return p.onNode(ctx, func(w *worker) Phase {
+		w.peers = peers
 		return Phase{{"pod network", w.startNetwork}, {"node agent", w.startKubelet}}
 	}, true)
 }
@@ -120,7 +131,7 @@ func Proxy(ctx context.Context, p Params) error {
 }
 
 func (p Params) onNode(ctx context.Context, phase func(*worker) Phase, runtime bool) error {
-	config, err := p.kubeconfig()
+	config, err := p.kubeconfig(p.Config.Kubeconfig)
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,8 @@ type worker struct {
 	server *server
 	// remote are clients by identity where server is nil.
 	remote func(user string) (client.Interface, error)
+	// peers is the access of the pod network; nil where the node's own does.
+	peers client.Interface
 
 	runtime    *cri.Services
 	runtimePID func() int  // of the included runtime; nil where another one is used
@@ -96,9 +98,12 @@ func networkConfig(cfg *config.Config, c client.Interface) network.Config {
 }
 
 func (w *worker) startNetwork(ctx context.Context) (func() error, error) {
-	c, err := w.client(w.nodeUser())
-	if err != nil {
-		return nil, err
+	c := w.peers
+	if c == nil {
+		var err error
+		if c, err = w.client(w.nodeUser()); err != nil {
+			return nil, err
+		}
 	}
 	n, err := network.New(networkConfig(w.cfg, c))
 	if err != nil {

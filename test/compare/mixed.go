@@ -218,8 +218,8 @@ func (m *mixed) startNode(ctx context.Context) error {
 
 func (m *mixed) startOurNode(ctx context.Context) error {
 	data := filepath.Join(m.dir, "node")
-	if err := m.launch("node", m.o.knarr, "kubelet", "--data-dir", data, "--kubeconfig", filepath.Join(m.dir, "node.conf"), "--node-name", nodeName, "--advertise-address", address,
-		"--kubelet-listen", net.JoinHostPort(address, fmt.Sprint(freePort())), "--cgroup-root", m.up.cgroup, "--pod-cidr", podRange, "--service-cidr", serviceRange, "--log-level", "info"); err != nil {
+	if err := m.launch("node", m.o.knarr, "kubelet", "--data-dir", data, "--kubeconfig", filepath.Join(m.dir, "node.conf"), "--network-kubeconfig", filepath.Join(m.dir, "proxy.conf"),
+		"--node-name", nodeName, "--advertise-address", address, "--kubelet-listen", net.JoinHostPort(address, fmt.Sprint(freePort())), "--cgroup-root", m.up.cgroup, "--pod-cidr", podRange, "--service-cidr", serviceRange, "--log-level", "info"); err != nil {
 		return err
 	}
 	return m.loadImage(ctx, "--data-dir", data)

@@ -4,12 +4,15 @@ package authtest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,8 +140,29 @@ func (m *Memory) CreateSub(_ context.Context, res schema.GroupVersionResource, _
 	return nil, apierrors.NewMethodNotSupported(res.GroupResource(), "create "+sub)
 }
 
-func (m *Memory) Patch(_ context.Context, res schema.GroupVersionResource, _, _ string, _ types.PatchType, _ []byte, _ metav1.PatchOptions, _ ...string) (runtime.Object, error) {
-	return nil, apierrors.NewMethodNotSupported(res.GroupResource(), "patch")
+// Patch implements client.Interface for merge patches.
+func (m *Memory) Patch(_ context.Context, res schema.GroupVersionResource, namespace, name string, pt types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (runtime.Object, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	have, exists := m.objects[res][key(namespace, name)]
+	switch {
+	case !exists:
+		return nil, apierrors.NewNotFound(res.GroupResource(), name)
+	case pt != types.MergePatchType:
+		return nil, apierrors.NewMethodNotSupported(res.GroupResource(), "patch")
+	}
+	text, err := json.Marshal(have)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = jsonpatch.MergePatch(text, data); err != nil {
+		return nil, err
+	}
+	changed := reflect.New(reflect.TypeOf(have).Elem()).Interface().(client.Object)
+	if err := json.Unmarshal(text, changed); err != nil {
+		return nil, err
+	}
+	return m.put(res, changed), nil
 }
 
 func (m *Memory) DeleteCollection(_ context.Context, res schema.GroupVersionResource, _ string, _ metav1.DeleteOptions, _ metav1.ListOptions) error {

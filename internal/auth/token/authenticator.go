@@ -7,13 +7,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
@@ -25,8 +28,12 @@ const (
 	ExtraNodeUID  = "authentication.kubernetes.io/node-uid"
 )
 
-// labelInvalidSince marks a legacy token's Secret that was not used for a year.
-const labelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
+// Labels of a legacy token's Secret (KEP-2799): when it was used last, and since when it does not count any more because nobody had used
+// it for a year. Both are dates.
+const (
+	labelLastUsed     = "kubernetes.io/legacy-token-last-used"
+	labelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
+)
 
 // deletionGrace is how long a token outlives the deletion of the object it is bound to, so that a pod can end its work.
 const deletionGrace = 60 * time.Second
@@ -167,7 +174,21 @@ func (s *Service) legacyUser(ctx context.Context, token string, c *claims) (auth
 	if err := s.alive("service account", c.LegacyNamespace, ref{Name: c.LegacyName, UID: c.LegacyUID}, account, err); err != nil {
 		return auth.User{}, err
 	}
+	s.noteUse(ctx, secret)
 	return auth.User{Name: c.Subject, UID: string(account.UID), Groups: auth.ServiceAccountGroups(c.LegacyNamespace)}, nil
+}
+
+// noteUse writes the day of a legacy token's use to its Secret. Whoever cleans up unused tokens (upstream's controller manager, in
+// a cluster that was taken over) goes by it. A write that fails is made up for by the next use.
+func (s *Service) noteUse(ctx context.Context, secret *corev1.Secret) {
+	today := s.Now().UTC().Format(time.DateOnly)
+	if secret.Labels[labelLastUsed] == today {
+		return
+	}
+	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:%q}}}`, secret.UID, labelLastUsed, today)
+	if _, err := s.Client.Patch(ctx, api.ResourceOf(secret), secret.Namespace, secret.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		slog.Warn("the use of a token is not noted", "component", "auth", "secret", secret.Namespace+"/"+secret.Name, "error", err)
+	}
 }
 
 func intersect(a, b []string) []string {

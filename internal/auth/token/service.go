@@ -25,7 +25,7 @@ type Config struct {
 	// JWKSURI is where verifiers find the keys; Issuer + /openid/v1/jwks when empty.
 	JWKSURI string
 	Keys    *pki.SigningKeys
-	// Client reads the objects that tokens are bound to; it may read everything.
+	// Client reads the objects that tokens are bound to, and notes the use of legacy ones; it may do everything.
 	Client client.Interface
 	// KeepExpiration turns off the extension of pods' tokens for the API server to a year (as upstream's
 	// --service-account-extend-token-expiration=false).

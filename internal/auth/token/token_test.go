@@ -24,6 +24,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/authtest"
 	"github.com/knarr-project/knarr/internal/auth/pki"
+	"github.com/knarr-project/knarr/internal/client"
 )
 
 type world struct {
@@ -240,6 +241,20 @@ func TestLegacyTokenEndsWithItsSecret(t *testing.T) {
 	user, _, ok, err := w.AuthenticateToken(ctx, text, w.Audiences)
 	if !ok || err != nil || user.Name != auth.ServiceAccountName("ns", "sa") {
 		t.Errorf("%v %v %v", user, ok, err)
+	}
+	used := func() string {
+		secret, err := client.Get[*corev1.Secret](ctx, w.Memory, "ns", "sa-token")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return secret.Labels["kubernetes.io/legacy-token-last-used"]
+	}
+	if day := w.now.UTC().Format(time.DateOnly); used() != day {
+		t.Errorf("the Secret says that it was used on %q, wanted %q", used(), day)
+	}
+	w.now = w.now.Add(24 * time.Hour)
+	if _, _, ok, err := w.AuthenticateToken(ctx, text, w.Audiences); !ok || err != nil || used() != w.now.UTC().Format(time.DateOnly) {
+		t.Errorf("on the next day: %v %v, used on %q", ok, err, used())
 	}
 }
 

@@ -1,0 +1,47 @@
+package apiserver
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+func TestItIsToldSinceWhenTheUseOfTokensIsNoted(t *testing.T) {
+	s := newTestServer(t, func(*Config) {})
+	if err := s.bootstrap(t.Context(), s.bootstrapObjects()); err != nil {
+		t.Fatal(err)
+	}
+	since := func() (*corev1.ConfigMap, string) {
+		t.Helper()
+		if err := s.trackTokens(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m, err := client.Get[*corev1.ConfigMap](t.Context(), s.own(), "kube-system", trackingMapName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m, m.Data[trackingSince]
+	}
+	m, day := since()
+	if _, err := time.Parse(time.DateOnly, day); err != nil {
+		t.Error(err)
+	}
+	m.Data[trackingSince] = "2020-02-02"
+	m, err := client.Update(t.Context(), s.own(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, day := since(); day != "2020-02-02" {
+		t.Errorf("an earlier day became %s", day)
+	}
+	m.Data[trackingSince] = "yesterday"
+	if _, err := client.Update(t.Context(), s.own(), m); err != nil {
+		t.Fatal(err)
+	}
+	if _, got := since(); got != day {
+		t.Errorf("what is no day became %q, wanted %s", got, day)
+	}
+}
