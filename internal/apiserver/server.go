@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -191,6 +192,11 @@ func New(cfg Config) (*Server, error) {
 
 // Use sets who may come in and what they may do.
 func (s *Server) Use(security Security) { s.security.Store(&security) }
+
+// Register shows metrics of others beside the server's own.
+func (s *Server) Register(collectors ...prometheus.Collector) {
+	s.metrics.registry.MustRegister(collectors...)
+}
 
 func (s *Server) admission() admission.Chain { return s.security.Load().Admission }
 

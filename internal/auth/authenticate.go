@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
 // Authenticators asks each in order. The first that knows the user wins; when none does, the errors of those that
@@ -30,7 +32,17 @@ func (all Authenticators) Authenticate(r *http.Request) (User, bool, error) {
 // the anonymous user (if allowed). Whoever is known joins system:authenticated.
 type Requests struct {
 	Authenticators Authenticators
-	Anonymous      bool
+	Anonymous      Anonymity
+}
+
+// Anonymity says which requests may come without credentials.
+type Anonymity struct {
+	Allowed bool
+	Paths   []string // the only ones, if there are any
+}
+
+func (a *Anonymity) allows(path string) bool {
+	return a.Allowed && (len(a.Paths) == 0 || slices.Contains(a.Paths, path))
 }
 
 // Authenticate implements Authenticator.
@@ -41,7 +53,7 @@ func (a Requests) Authenticate(r *http.Request) (User, bool, error) {
 		return User{}, false, err
 	case ok:
 		return WithAuthenticatedGroup(user), true, nil
-	case a.Anonymous:
+	case a.Anonymous.allows(r.URL.Path):
 		return Anonymous(), true, nil
 	}
 	return User{}, false, nil
@@ -78,7 +90,7 @@ func (all TokenAuthenticators) AuthenticateToken(ctx context.Context, token stri
 		}
 		errs = append(errs, err)
 	}
-	return User{}, nil, false, errors.Join(errs...)
+	return User{}, nil, false, utilerrors.NewAggregate(errs)
 }
 
 // ErrBadToken refuses a bearer token that nobody knows.
@@ -102,8 +114,11 @@ func (b Bearer) Authenticate(r *http.Request) (User, bool, error) {
 		r.Header.Del("Authorization")
 		return user, true, nil
 	}
-	return User{}, false, errors.Join(ErrBadToken, err)
+	return User{}, false, badToken(err)
 }
+
+// badToken refuses a token, with what those who know tokens say of it.
+func badToken(err error) error { return utilerrors.NewAggregate([]error{ErrBadToken, err}) }
 
 const webSocketTokenPrefix = "base64url.bearer.authorization.k8s.io."
 
@@ -135,4 +150,15 @@ func bearerToken(r *http.Request) string {
 	}
 	r.Header.Set("Sec-WebSocket-Protocol", strings.Join(others, ","))
 	return token
+}
+
+// CommonAudiences are those of the audiences asked for that a server has itself. Credentials that name no audience are meant for those.
+func CommonAudiences(asked, own []string) []string {
+	var common []string
+	for _, a := range asked {
+		if slices.Contains(own, a) {
+			common = append(common, a)
+		}
+	}
+	return common
 }

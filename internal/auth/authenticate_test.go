@@ -33,7 +33,7 @@ func TestRequestsAreAuthenticatedAsUpstreamDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := Requests{Anonymous: true, Authenticators: Authenticators{
+	a := Requests{Anonymous: Anonymity{Allowed: true}, Authenticators: Authenticators{
 		FrontProxy{Roots: known.FrontProxyCA.Pool(), Names: []string{"front-proxy-client"}, Headers: RemoteHeaders, Now: time.Now},
 		NewCertificates(known.CA.Pool(), time.Now),
 		Bearer{Tokens: tokens{"good": {Name: "bob"}}},
@@ -93,5 +93,24 @@ func TestMemoForgetsWhatIsNotAskedFor(t *testing.T) {
 	}
 	if _, ok := m.Get(1); ok {
 		t.Error("remembers what nobody asks for")
+	}
+}
+
+func TestAnonymousRequestsMayBeBoundToPaths(t *testing.T) {
+	for name, tc := range map[string]struct {
+		anonymity Anonymity
+		path      string
+		want      bool
+	}{
+		"nobody":                    {Anonymity{}, "/livez", false},
+		"everywhere":                {Anonymity{Allowed: true}, "/api", true},
+		"a path that is named":      {Anonymity{Allowed: true, Paths: []string{"/livez", "/readyz"}}, "/readyz", true},
+		"another path":              {Anonymity{Allowed: true, Paths: []string{"/livez"}}, "/api", false},
+		"below a path":              {Anonymity{Allowed: true, Paths: []string{"/livez"}}, "/livez/ping", false},
+		"paths, but nobody allowed": {Anonymity{Paths: []string{"/livez"}}, "/livez", false},
+	} {
+		if _, ok, err := (Requests{Anonymous: tc.anonymity}).Authenticate(httptest.NewRequest(http.MethodGet, tc.path, nil)); ok != tc.want || err != nil {
+			t.Errorf("%s: %v %v", name, ok, err)
+		}
 	}
 }

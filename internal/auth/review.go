@@ -154,10 +154,8 @@ func ReviewToken(ctx context.Context, tokens TokenAuthenticator, audiences []str
 		asked = audiences
 	}
 	user, accepted, ok, err := tokens.AuthenticateToken(ctx, review.Spec.Token, asked)
-	if err != nil {
-		review.Status.Error = strings.ReplaceAll(err.Error(), "\n", ", ")
-	}
 	if !ok || err != nil {
+		review.Status.Error = badToken(err).Error()
 		return nil
 	}
 	review.Status.Authenticated = true

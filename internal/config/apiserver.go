@@ -16,13 +16,13 @@ type APIServer struct {
 	MaxRequests         int `json:"maxRequestsInFlight,omitempty"`
 	MaxMutatingRequests int `json:"maxMutatingRequestsInFlight,omitempty"`
 	// FlowControl divides the seats by FlowSchemas; without it nothing is limited.
-	FlowControl bool `json:"enablePriorityAndFairness"`
-	// AnonymousAuth lets requests without credentials in, as system:anonymous.
-	AnonymousAuth bool `json:"anonymousAuth"`
+	FlowControl    bool           `json:"enablePriorityAndFairness"`
+	Authentication Authentication `json:"authentication,omitzero"`
 	// TokenWebhook is a kubeconfig file of the server that knows whose bearer tokens are.
 	TokenWebhook    string          `json:"tokenWebhook,omitempty"`
 	TokenWebhookTTL metav1.Duration `json:"tokenWebhookTTL,omitzero"`
-	// AuthorizationModes are the authorizers in order; AuthorizationConfig is a file that says more of them, and stands in for the rest here.
+	// AuthorizationModes are the authorizers in order, DefaultAuthorizationModes when empty; AuthorizationConfig is a file that says more of them,
+	// instead of the rest here.
 	AuthorizationModes      []string        `json:"authorizationModes,omitempty"`
 	AuthorizationConfig     string          `json:"authorizationConfig,omitempty"`
 	AuthorizationWebhook    string          `json:"authorizationWebhook,omitempty"`
@@ -75,11 +75,13 @@ type AuditBatching struct {
 	Burst      int             `json:"burst,omitempty"`
 }
 
+// DefaultAuthorizationModes are the authorizers when nothing says otherwise.
+var DefaultAuthorizationModes = []string{"Node", "RBAC"}
+
 func defaultAPIServer() APIServer {
 	truncate := AuditTruncate{MaxBatch: 10 << 20, MaxEvent: 100 << 10, Version: auditVersion}
 	return APIServer{
-		AnonymousAuth: true, TokenWebhookTTL: metav1.Duration{Duration: 2 * time.Minute},
-		AuthorizationModes:      []string{"Node", "RBAC"},
+		Authentication: defaultAuthentication(), TokenWebhookTTL: metav1.Duration{Duration: 2 * time.Minute},
 		AuthorizationAllowedTTL: metav1.Duration{Duration: 5 * time.Minute}, AuthorizationRefusedTTL: metav1.Duration{Duration: 30 * time.Second},
 		MaxRequests: 400, MaxMutatingRequests: 200, FlowControl: true,
 		RequestTimeout: metav1.Duration{Duration: time.Minute},
@@ -107,11 +109,11 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&c.MaxRequests, "max-requests-inflight", c.MaxRequests, "seats for requests at one time, together with --max-mutating-requests-inflight; FlowSchemas divide them")
 	f.IntVar(&c.MaxMutatingRequests, "max-mutating-requests-inflight", c.MaxMutatingRequests, "see --max-requests-inflight; 0 for both does not limit")
 	f.BoolVar(&c.FlowControl, "enable-priority-and-fairness", c.FlowControl, "limit requests at one time by FlowSchemas and PriorityLevelConfigurations")
-	f.BoolVar(&c.AnonymousAuth, "anonymous-auth", c.AnonymousAuth, "let requests without credentials in, as system:anonymous")
+	c.Authentication.addFlags(f)
 	f.StringVar(&c.TokenWebhook, "authentication-token-webhook-config-file", c.TokenWebhook, "kubeconfig file of the server that knows whose bearer tokens are (TokenReview v1)")
 	f.DurationVar(&c.TokenWebhookTTL.Duration, "authentication-token-webhook-cache-ttl", c.TokenWebhookTTL.Duration, "how long its answers are remembered")
-	f.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes, "authorizers in order: AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook")
-	f.StringVar(&c.AuthorizationConfig, "authorization-config", c.AuthorizationConfig, "file with the authorizers in order (AuthorizationConfiguration); stands in for the other authorization flags")
+	f.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes, "authorizers in order: AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook (default: Node,RBAC)")
+	f.StringVar(&c.AuthorizationConfig, "authorization-config", c.AuthorizationConfig, "file with the authorizers in order (AuthorizationConfiguration), instead of the other authorization flags; its changes count without a restart")
 	f.StringVar(&c.AuthorizationWebhook, "authorization-webhook-config-file", c.AuthorizationWebhook, "kubeconfig file of the server that --authorization-mode=Webhook asks (SubjectAccessReview v1)")
 	f.DurationVar(&c.AuthorizationAllowedTTL.Duration, "authorization-webhook-cache-authorized-ttl", c.AuthorizationAllowedTTL.Duration, "how long it is remembered that it has allowed something")
 	f.DurationVar(&c.AuthorizationRefusedTTL.Duration, "authorization-webhook-cache-unauthorized-ttl", c.AuthorizationRefusedTTL.Duration, "how long it is remembered that it has not")
@@ -153,6 +155,11 @@ func (b *AuditBatching) addFlags(f *pflag.FlagSet, prefix string) {
 }
 
 func (c *APIServer) validate(bad func(field, value, allowed string)) {
+	c.Authentication.validate(bad)
+	d := defaultAPIServer()
+	if c.AuthorizationConfig != "" && (len(c.AuthorizationModes) > 0 || c.AuthorizationWebhook != "" || c.AuthorizationAllowedTTL != d.AuthorizationAllowedTTL || c.AuthorizationRefusedTTL != d.AuthorizationRefusedTTL) {
+		bad("authorization-config", c.AuthorizationConfig, "no --authorization-mode or --authorization-webhook-* beside it")
+	}
 	a := &c.Audit
 	for prefix, b := range map[string]*AuditBatching{"audit-log-": &a.LogBatch, "audit-webhook-": &a.WebhookBatch} {
 		switch b.Mode {

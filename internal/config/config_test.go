@@ -35,7 +35,18 @@ func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
 		"cluster domain with a blank":  {func(c *Config) { c.ClusterDomain = "a b" }, `cluster-domain: "a b"`},
 		"no pods allowed on this node": {func(c *Config) { c.MaxPods = 0 }, `max-pods: "0"`},
 		"lease of half a second":       {func(c *Config) { c.NodeLeaseDuration.Duration = time.Second / 2 }, `node-lease-duration: "500ms"`},
-		"no grace for silent nodes":    {func(c *Config) { c.NodeMonitorGrace.Duration = 0 }, `node-monitor-grace-period: "0s"`},
+		"an issuer beside the file": {func(c *Config) {
+			c.APIServer.Authentication.Config = "x"
+			c.APIServer.Authentication.OIDC.Issuer = "https://i"
+		}, "authentication-config file and oidc-* flags are mutually exclusive"},
+		"an issuer without a client": {func(c *Config) { c.APIServer.Authentication.OIDC.Issuer = "https://i" }, "oidc-issuer-url and oidc-client-id specified together"},
+		"a claim without an issuer":  {func(c *Config) { c.APIServer.Authentication.OIDC.UsernameClaim = "x" }, "oidc-issuer-url and oidc-client-id specified together"},
+		"a header without a name":    {func(c *Config) { c.APIServer.Authentication.RequestHeader.UsernameHeaders = []string{" "} }, "requestheader-username-headers"},
+		"modes beside a file of them": {func(c *Config) {
+			c.APIServer.AuthorizationConfig = "x"
+			c.APIServer.AuthorizationModes = []string{"RBAC"}
+		}, "no --authorization-mode"},
+		"no grace for silent nodes": {func(c *Config) { c.NodeMonitorGrace.Duration = 0 }, `node-monitor-grace-period: "0s"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := Default()

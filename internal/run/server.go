@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/encryption"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/node"
+	"github.com/knarr-project/knarr/internal/auth/oidc"
 	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/auth/rbac"
 	"github.com/knarr-project/knarr/internal/auth/token"
@@ -27,6 +29,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/controllers"
+	"github.com/knarr-project/knarr/internal/reload"
 	"github.com/knarr-project/knarr/internal/scheduler"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/etcd"
@@ -41,6 +44,10 @@ type server struct {
 	db     store.Store
 	api    *apiserver.Server
 	tokens *token.Service
+
+	frontProxies auth.Authenticators
+	outside      *oidc.Tokens
+	files        []*reload.File // of configuration, that are followed
 }
 
 func (s *server) startKeys(ctx context.Context) (wait func() error, err error) {
@@ -100,6 +107,11 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
+	proxies, trust, err := s.proxies()
+	if err != nil {
+		return nil, err
+	}
+	s.frontProxies = proxies
 	s.api, err = apiserver.New(apiserver.Config{
 		Store:        s.db,
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix(s.cfg.ServiceCIDR)},
@@ -108,14 +120,11 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		KubeletTLS:   s.keys.ClientTLS(s.keys.KubeletClient),
 
 		ProxyCertificate: s.keys.FrontProxyClient.GetClientCertificate,
-		Trust: apiserver.Trust{
-			ClientCA: s.keys.CA.CertPEM, FrontProxyCA: s.keys.FrontProxyCA.CertPEM,
-			FrontProxyNames: []string{"front-proxy-client"}, Headers: auth.RemoteHeaders,
-		},
-		Audit:          auditLog,
-		MaxRequests:    s.cfg.APIServer.Seats(),
-		RequestTimeout: s.cfg.APIServer.RequestTimeout.Duration,
-		ShutdownDelay:  s.cfg.APIServer.ShutdownDelay.Duration,
+		Trust:            trust,
+		Audit:            auditLog,
+		MaxRequests:      s.cfg.APIServer.Seats(),
+		RequestTimeout:   s.cfg.APIServer.RequestTimeout.Duration,
+		ShutdownDelay:    s.cfg.APIServer.ShutdownDelay.Duration,
 
 		CompactEvery: compact,
 		Logger:       s.log.With("component", "apiserver"),
@@ -160,7 +169,7 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 		return nil, err
 	}
 	s.tokens = tokens
-	authorizer, err := s.authorizers(nodes, policy)
+	authorizer, err := s.authorizers(ctx, nodes, policy)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +177,12 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := auth.TokenAuthenticators{tokens, token.NewBootstrap(ctx, s.own(), time.Now)}
+	issuers, anonymity, err := s.issuers(ctx, tokens.Audiences, []string{tokens.Issuer})
+	if err != nil {
+		return nil, err
+	}
+	s.outside = issuers
+	all := auth.TokenAuthenticators{tokens, token.NewBootstrap(ctx, s.own(), tokens.Audiences, time.Now), issuers}
 	if file := s.cfg.APIServer.TokenWebhook; file != "" {
 		asked, err := authwebhook.NewTokens(file, s.cfg.APIServer.TokenWebhookTTL.Duration)
 		if err != nil {
@@ -178,12 +192,11 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 	}
 	s.api.Use(apiserver.Security{
 		Authenticator: auth.Requests{
-			Authenticators: auth.Authenticators{
-				auth.FrontProxy{Roots: s.keys.FrontProxyCA.Pool(), Names: []string{"front-proxy-client"}, Headers: auth.RemoteHeaders, Now: time.Now},
+			Authenticators: append(slices.Clip(s.frontProxies),
 				auth.NewCertificates(s.keys.CA.Pool(), time.Now),
 				auth.Bearer{Tokens: all, Audiences: tokens.Audiences},
-			},
-			Anonymous: s.cfg.APIServer.AnonymousAuth,
+			),
+			Anonymous: anonymity,
 		},
 		Authorizer: authorizer, Admission: chain, TokenIssuer: tokens, Tokens: all, Audiences: tokens.Audiences, Rules: policy,
 		Paths: map[string]http.Handler{
@@ -211,17 +224,27 @@ func (s *server) admission(ctx context.Context, authorizer auth.Authorizer, role
 }
 
 // authorizers are asked in the order of the configuration.
-func (s *server) authorizers(nodes, policy auth.Authorizer) (auth.Authorizers, error) {
+func (s *server) authorizers(ctx context.Context, nodes, policy auth.Authorizer) (auth.Authorizer, error) {
 	c := &s.cfg.APIServer
-	known := authwebhook.Authorizers{"Node": nodes, "RBAC": policy, "AlwaysAllow": authwebhook.Always(auth.Allow), "AlwaysDeny": authwebhook.Always(auth.NoOpinion)}
+	chain := authwebhook.NewChain(authwebhook.Authorizers{
+		"Node": nodes, "RBAC": policy, "AlwaysAllow": authwebhook.Always(auth.Allow), "AlwaysDeny": authwebhook.Always(auth.NoOpinion),
+	})
+	s.api.Register(chain.Collectors()...)
 	if c.AuthorizationConfig != "" {
-		delete(known, "AlwaysAllow")
-		delete(known, "AlwaysDeny")
-		return authwebhook.Load(c.AuthorizationConfig, known)
+		return chain, s.follow(ctx, "authorization", c.AuthorizationConfig, func(_ context.Context, data []byte) error {
+			if err := chain.Use(data); err != nil {
+				return fmt.Errorf("authorization configuration %s: %w", c.AuthorizationConfig, err)
+			}
+			return nil
+		})
 	}
-	return authwebhook.FromFlags(authwebhook.Flags{
-		Modes: c.AuthorizationModes, WebhookConfig: c.AuthorizationWebhook, AllowedTTL: c.AuthorizationAllowedTTL.Duration, RefusedTTL: c.AuthorizationRefusedTTL.Duration,
-	}, known)
+	modes := c.AuthorizationModes
+	if len(modes) == 0 {
+		modes = config.DefaultAuthorizationModes
+	}
+	return chain, chain.UseFlags(authwebhook.Flags{
+		Modes: modes, WebhookConfig: c.AuthorizationWebhook, AllowedTTL: c.AuthorizationAllowedTTL.Duration, RefusedTTL: c.AuthorizationRefusedTTL.Duration,
+	})
 }
 
 func (s *server) serve(ctx context.Context, listener net.Listener, policy *rbac.Authorizer) (func() error, error) {
@@ -229,6 +252,8 @@ func (s *server) serve(ctx context.Context, listener net.Listener, policy *rbac.
 	go func() {
 		done <- alongside(ctx,
 			func(ctx context.Context) error { return s.api.Run(ctx, listener, s.keys.ServerTLS()) },
+			s.followFiles,
+			func(ctx context.Context) error { <-ctx.Done(); s.outside.Wait(); return nil },
 			func(ctx context.Context) error {
 				if err := policy.Bootstrap(ctx, s.own()); err != nil && ctx.Err() == nil {
 					return fmt.Errorf("bootstrap policy: %w", err)

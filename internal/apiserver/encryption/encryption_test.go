@@ -128,16 +128,15 @@ func TestValuesLieEncryptedAndAreRotated(t *testing.T) {
 
 func TestAChangedFileCountsAndABadOneDoesNot(t *testing.T) {
 	db := engine(t)
-	s := wrap(t, db, "- resources: [secrets]\n  providers:\n  - identity: {}\n")
-	defer func() { _ = s.Close() }()
-	write(t, s.path, "- resources: [secrets]\n  providers:\n"+provider("aescbc", "a", keyA))
-	s.reload(time.Now())
-	write(t, s.path, "- resources: [secrets]\n  providers: []\n")
-	s.reload(time.Now())
-	if _, err := s.Commit(t.Context(), nil, store.Op{Key: "/registry/secrets/a/b", Value: []byte("x")}); err != nil {
-		t.Fatal(err)
+	defer func() { _ = db.Close() }()
+	path := filepath.Join(t.TempDir(), "config")
+	s := sealed(t, db, path, "- resources: [secrets]\n  providers:\n  - identity: {}\n")
+	for _, text := range []string{provider("aescbc", "a", keyA), "  - aescbc: {keys: []}\n"} {
+		write(t, path, "- resources: [secrets]\n  providers:\n"+text)
+		s.step(true, time.Now())
 	}
-	if kv, _, err := db.Get(t.Context(), "/registry/secrets/a/b", 0); err != nil || !encrypted(kv.Value) {
+	mustCommit(t, s, oneSecret, "x")
+	if kv, _, err := db.Get(t.Context(), oneSecret, 0); err != nil || !encrypted(kv.Value) {
 		t.Errorf("%s %v", kv.Value, err)
 	}
 }

@@ -2,12 +2,10 @@ package encryption
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,13 +15,13 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/reload"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
 // Store encrypts the values of another store.
 type Store struct {
 	store.Store
-	path  string
 	log   *slog.Logger
 	rules atomic.Pointer[rules]
 	// builtin says which resource lies below a prefix.
@@ -34,10 +32,8 @@ type Store struct {
 	end  context.CancelFunc
 	done sync.WaitGroup
 
-	metrics reloadMetrics
 	// These belong to whoever calls step: the goroutine that follows.
-	loaded  [sha256.Size]byte // of the file's content that counts
-	refused string            // why the present content does not, when it does not
+	file    *reload.File
 	retired []retired
 
 	repair
@@ -57,7 +53,7 @@ func Wrap(ctx context.Context, under store.Store, path string, reload bool, log 
 
 // open is Wrap without a goroutine that follows the file and the plugins.
 func open(ctx context.Context, under store.Store, path string, log *slog.Logger) (*Store, error) {
-	s := &Store{Store: under, path: path, log: log, builtin: map[string]schema.GroupResource{}, metrics: newReloadMetrics()}
+	s := &Store{Store: under, log: log, builtin: map[string]schema.GroupResource{}}
 	s.broken, s.wake = map[string]string{}, make(chan struct{}, 1)
 	for _, k := range api.Kinds() {
 		if !k.Virtual {
@@ -66,20 +62,24 @@ func open(ctx context.Context, under store.Store, path string, log *slog.Logger)
 			}
 		}
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("encryption configuration: %w", err)
-	}
 	s.ctx, s.end = context.WithCancel(context.WithoutCancel(ctx))
-	r, err := load(s.ctx, data, nil)
+	var err error
+	s.file, err = reload.Open(s.ctx, "encryption", path, log, func(_ context.Context, data []byte) error {
+		if s.rules.Load() != nil {
+			return s.replace(data)
+		}
+		r, err := load(s.ctx, data, nil)
+		if err != nil {
+			return fmt.Errorf("encryption configuration %s: %w", path, err)
+		}
+		s.rules.Store(r)
+		return nil
+	})
 	if err != nil {
 		s.end()
-		return nil, fmt.Errorf("encryption configuration %s: %w", path, err)
+		return nil, err
 	}
-	s.rules.Store(r)
-	s.loaded = sha256.Sum256(data)
-	s.metrics.loaded(s.loaded)
-	for _, p := range r.kms {
+	for _, p := range s.rules.Load().kms {
 		if err := p.refresh(ctx); err != nil {
 			log.Warn("a key management service does not answer; nothing can be encrypted until it does", "kms", p.config.Name, "err", err)
 		}

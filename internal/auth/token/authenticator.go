@@ -18,6 +18,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/jws"
 )
 
 // Keys of User.Extra for service account tokens, as upstream.
@@ -57,7 +58,7 @@ func (s *Service) AuthenticateToken(ctx context.Context, token string, audiences
 	if err := c.checkTimes(s.Now()); err != nil {
 		return auth.User{}, nil, false, err
 	}
-	accepted := intersect(c.Audience, audiences)
+	accepted := auth.CommonAudiences(c.Audience, audiences)
 	if len(accepted) == 0 {
 		return auth.User{}, nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", []string(c.Audience), audiences)
 	}
@@ -71,12 +72,12 @@ func (s *Service) verify(token string) (*claims, error) {
 	if c, ok := s.verified.Get(id); ok {
 		return c, nil
 	}
-	p, ok := split(token)
+	p, ok := jws.Split(token)
 	if !ok {
 		return nil, nil
 	}
 	var c claims
-	if err := json.Unmarshal(p.payload, &c); err != nil {
+	if err := json.Unmarshal(p.Payload, &c); err != nil {
 		return nil, nil
 	}
 	if c.Issuer != s.Issuer && c.Issuer != legacyIssuer && !slices.Contains(s.AcceptedIssuers, c.Issuer) {
@@ -84,7 +85,7 @@ func (s *Service) verify(token string) (*claims, error) {
 	}
 	for _, k := range s.keys {
 		// Old tokens carry no key id. The algorithm is the key's own: a token does not get to choose it.
-		if p.header.Algorithm == k.alg && (p.header.KeyID == "" || p.header.KeyID == k.id) && k.verify(p.signed, p.signature) {
+		if p.Header.Algorithm == k.alg && (p.Header.KeyID == "" || p.Header.KeyID == k.id) && k.verify(p.Signed, p.Signature) {
 			s.verified.Put(id, &c)
 			return &c, nil
 		}
@@ -189,14 +190,4 @@ func (s *Service) noteUse(ctx context.Context, secret *corev1.Secret) {
 	if _, err := s.Client.Patch(ctx, api.ResourceOf(secret), secret.Namespace, secret.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		slog.Warn("the use of a token is not noted", "component", "auth", "secret", secret.Namespace+"/"+secret.Name, "error", err)
 	}
-}
-
-func intersect(a, b []string) []string {
-	var both []string
-	for _, x := range a {
-		if slices.Contains(b, x) {
-			both = append(both, x)
-		}
-	}
-	return both
 }

@@ -34,19 +34,21 @@ var (
 
 // Bootstrap authenticates bootstrap tokens: Secrets of kube-system that allow authentication.
 type Bootstrap struct {
-	secrets *client.Lazy[*corev1.Secret]
-	now     func() time.Time
+	secrets   *client.Lazy[*corev1.Secret]
+	audiences []string
+	now       func() time.Time
 }
 
-// NewBootstrap reads Secrets with the client until ctx ends.
-func NewBootstrap(ctx context.Context, c client.Interface, now func() time.Time) Bootstrap {
-	return Bootstrap{secrets: client.NewLazy[*corev1.Secret](ctx, c, nil), now: now}
+// NewBootstrap reads Secrets with the client until ctx ends. The tokens are meant for the audiences: the API server's.
+func NewBootstrap(ctx context.Context, c client.Interface, audiences []string, now func() time.Time) Bootstrap {
+	return Bootstrap{secrets: client.NewLazy[*corev1.Secret](ctx, c, nil), audiences: audiences, now: now}
 }
 
 // AuthenticateToken implements auth.TokenAuthenticator.
 func (b Bootstrap) AuthenticateToken(ctx context.Context, token string, audiences []string) (auth.User, []string, bool, error) {
 	match := bootstrapToken.FindStringSubmatch(token)
-	if match == nil {
+	accepted := auth.CommonAudiences(audiences, b.audiences)
+	if match == nil || len(accepted) == 0 {
 		return auth.User{}, nil, false, nil
 	}
 	id, secret := match[1], match[2]
@@ -61,7 +63,7 @@ func (b Bootstrap) AuthenticateToken(ctx context.Context, token string, audience
 	if err != nil {
 		return auth.User{}, nil, false, err
 	}
-	return auth.User{Name: bootstrapUserPrefix + id, Groups: groups}, audiences, true, nil
+	return auth.User{Name: bootstrapUserPrefix + id, Groups: groups}, accepted, true, nil
 }
 
 // check gives the groups of the token, or why it is refused.

@@ -269,8 +269,8 @@ func TestBootstrapTokens(t *testing.T) {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abcdef"}, Type: SecretTypeBootstrap, Data: d}
 	}
 	ask := func(s *corev1.Secret) (auth.User, bool, error) {
-		b := NewBootstrap(context.Background(), authtest.New(s), func() time.Time { return now })
-		user, _, ok, err := b.AuthenticateToken(context.Background(), "abcdef.0123456789abcdef", nil)
+		b := NewBootstrap(context.Background(), authtest.New(s), []string{"api"}, func() time.Time { return now })
+		user, _, ok, err := b.AuthenticateToken(context.Background(), "abcdef.0123456789abcdef", []string{"api"})
 		return user, ok, err
 	}
 	user, ok, err := ask(secret(func(map[string][]byte) {}))

@@ -30,6 +30,7 @@ type Authorizer struct {
 	failure    auth.Decision
 	conditions *authorizationcel.CELMatcher
 	now        func() time.Time
+	metrics    *Metrics
 	answers    auth.Memo[[sha256.Size]byte, answer]
 }
 
@@ -43,15 +44,16 @@ type answer struct {
 const rememberedAnswers = 4096
 
 // newAuthorizer makes the authorizer of a configuration that was validated.
-func newAuthorizer(name string, c *apiserverconfig.WebhookConfiguration, now func() time.Time) (*Authorizer, error) {
+func newAuthorizer(name string, c *apiserverconfig.WebhookConfiguration, now func() time.Time, metrics *Metrics) (*Authorizer, error) {
 	if c.ConnectionInfo.Type != apiserverconfig.AuthorizationWebhookConnectionInfoTypeKubeConfigFile || c.ConnectionInfo.KubeConfigFile == nil {
-		return nil, fmt.Errorf("authorizer %s: connectionInfo.type %q is not supported, only KubeConfigFile", name, c.ConnectionInfo.Type)
+		// InClusterConfig is for other servers, which ask this one: it would ask itself.
+		return nil, fmt.Errorf("authorizer %s: connectionInfo.type %q is not allowed for the API server itself, only KubeConfigFile", name, c.ConnectionInfo.Type)
 	}
 	s, err := newServer(*c.ConnectionInfo.KubeConfigFile, c.Timeout.Duration)
 	if err != nil {
 		return nil, fmt.Errorf("authorizer %s: %w", name, err)
 	}
-	a := &Authorizer{name: name, server: s, failure: auth.NoOpinion, now: now}
+	a := &Authorizer{name: name, server: s, failure: auth.NoOpinion, now: now, metrics: metrics}
 	a.answers.Size = rememberedAnswers
 	if c.FailurePolicy == apiserverconfig.FailurePolicyDeny {
 		a.failure = auth.Deny
@@ -67,7 +69,7 @@ func newAuthorizer(name string, c *apiserverconfig.WebhookConfiguration, now fun
 		if len(errs) > 0 {
 			return nil, fmt.Errorf("authorizer %s: %w", name, errs.ToAggregate())
 		}
-		matcher.Metrics = authorizationcel.NoopMatcherMetrics{}
+		matcher.Metrics = metrics
 		matcher.AuthorizerType, matcher.AuthorizerName = string(apiserverconfig.TypeWebhook), name
 		a.conditions = matcher
 	}
@@ -96,7 +98,10 @@ func (a *Authorizer) Authorize(ctx context.Context, attributes auth.Attributes) 
 	if known, ok := a.answers.Get(key); ok && a.now().Before(known.until) {
 		return known.decision, known.reason, nil
 	}
-	if err := a.server.ask(ctx, review); err != nil {
+	began := a.now()
+	err = a.server.ask(ctx, review)
+	a.metrics.webhook(a.name, err, a.failure, a.now().Sub(began))
+	if err != nil {
 		return a.failure, "", fmt.Errorf("webhook authorizer %s: %w", a.name, err)
 	}
 	got := answer{decision: auth.NoOpinion, reason: review.Status.Reason}

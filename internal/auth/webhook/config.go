@@ -2,9 +2,13 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	apiserverconfig "k8s.io/apiserver/pkg/apis/apiserver"
@@ -29,25 +33,43 @@ func (a Always) Authorize(context.Context, auth.Attributes) (auth.Decision, stri
 	return auth.NoOpinion, "Everything is forbidden.", nil
 }
 
-// Load puts the authorizers of a configuration file in order. known are those that the server has by itself ("Node", "RBAC").
-func Load(path string, known Authorizers) (auth.Authorizers, error) {
-	config, err := load.LoadFromFile(path)
+// Chain are authorizers in an order that may be changed at any time.
+type Chain struct {
+	known   Authorizers
+	metrics *Metrics
+	current atomic.Pointer[auth.Authorizers]
+}
+
+// NewChain makes a chain that has no opinion until Use or UseFlags is called. known are those that the server has by itself ("Node", "RBAC").
+func NewChain(known Authorizers) *Chain {
+	c := &Chain{known: known, metrics: NewMetrics()}
+	c.current.Store(&auth.Authorizers{auth.Masters{}})
+	return c
+}
+
+// Authorize implements auth.Authorizer.
+func (c *Chain) Authorize(ctx context.Context, a auth.Attributes) (auth.Decision, string, error) {
+	return c.current.Load().Authorize(ctx, a)
+}
+
+// Collectors are the chain's metrics.
+func (c *Chain) Collectors() []prometheus.Collector { return c.metrics.Collectors() }
+
+// Use takes the authorizers of a configuration (AuthorizationConfiguration), in its order. One that can not be used changes nothing.
+func (c *Chain) Use(data []byte) error {
+	config, err := load.LoadFromData(data)
 	if err != nil {
-		return nil, fmt.Errorf("authorization configuration %s: %w", path, err)
+		return err
 	}
 	types := sets.New(string(apiserverconfig.TypeWebhook))
-	for name := range known {
+	for name := range c.known {
 		types.Insert(name)
 	}
 	errs := validation.ValidateAuthorizationConfiguration(authorizationcel.NewDefaultCompiler(), nil, config, types, sets.New(string(apiserverconfig.TypeWebhook)))
 	if err := errs.ToAggregate(); err != nil {
-		return nil, fmt.Errorf("authorization configuration %s: %w", path, err)
+		return err
 	}
-	out, err := inOrder(config.Authorizers, known)
-	if err != nil {
-		return nil, fmt.Errorf("authorization configuration %s: %w", path, err)
-	}
-	return out, nil
+	return c.inOrder(config.Authorizers)
 }
 
 // Flags are upstream's older way to configure one webhook.
@@ -57,45 +79,52 @@ type Flags struct {
 	AllowedTTL, RefusedTTL time.Duration
 }
 
-// FromFlags puts the authorizers of --authorization-mode in order.
-func FromFlags(f Flags, known Authorizers) (auth.Authorizers, error) {
+// UseFlags takes the authorizers of --authorization-mode.
+func (c *Chain) UseFlags(f Flags) error {
+	if f.WebhookConfig != "" && !slices.Contains(f.Modes, string(apiserverconfig.TypeWebhook)) {
+		return errors.New("cannot specify --authorization-webhook-config-file without mode Webhook")
+	}
 	var list []apiserverconfig.AuthorizerConfiguration
-	for _, mode := range f.Modes {
-		c := apiserverconfig.AuthorizerConfiguration{Type: apiserverconfig.AuthorizerType(mode), Name: mode}
-		if c.Type == apiserverconfig.TypeWebhook {
+	for i, mode := range f.Modes {
+		if slices.Contains(f.Modes[:i], mode) {
+			return fmt.Errorf("authorization-mode %q has mode specified more than once", f.Modes)
+		}
+		one := apiserverconfig.AuthorizerConfiguration{Type: apiserverconfig.AuthorizerType(mode), Name: mode}
+		if one.Type == apiserverconfig.TypeWebhook {
 			if f.WebhookConfig == "" {
-				return nil, fmt.Errorf("authorization-mode Webhook needs --authorization-webhook-config-file")
+				return errors.New("authorization-mode Webhook's authorization config file not passed")
 			}
-			c.Webhook = &apiserverconfig.WebhookConfiguration{
+			one.Webhook = &apiserverconfig.WebhookConfiguration{
 				AuthorizedTTL: metav1.Duration{Duration: f.AllowedTTL}, CacheAuthorizedRequests: f.AllowedTTL > 0,
 				UnauthorizedTTL: metav1.Duration{Duration: f.RefusedTTL}, CacheUnauthorizedRequests: f.RefusedTTL > 0,
 				Timeout: metav1.Duration{Duration: 30 * time.Second}, FailurePolicy: apiserverconfig.FailurePolicyNoOpinion,
 				ConnectionInfo: apiserverconfig.WebhookConnectionInfo{Type: apiserverconfig.AuthorizationWebhookConnectionInfoTypeKubeConfigFile, KubeConfigFile: &f.WebhookConfig},
 			}
 		}
-		list = append(list, c)
+		list = append(list, one)
 	}
-	return inOrder(list, known)
+	return c.inOrder(list)
 }
 
 // inOrder: the group of masters may do everything, whatever is configured.
-func inOrder(list []apiserverconfig.AuthorizerConfiguration, known Authorizers) (auth.Authorizers, error) {
+func (c *Chain) inOrder(list []apiserverconfig.AuthorizerConfiguration) error {
 	out := auth.Authorizers{auth.Masters{}}
 	for i := range list {
-		c := &list[i]
-		if c.Type == apiserverconfig.TypeWebhook {
-			a, err := newAuthorizer(c.Name, c.Webhook, time.Now)
+		one := &list[i]
+		if one.Type == apiserverconfig.TypeWebhook {
+			a, err := newAuthorizer(one.Name, one.Webhook, time.Now, c.metrics)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			out = append(out, a)
+			out = append(out, c.metrics.count(string(one.Type), one.Name, a))
 			continue
 		}
-		a, ok := known[string(c.Type)]
+		a, ok := c.known[string(one.Type)]
 		if !ok {
-			return nil, fmt.Errorf("authorizer %q is not supported", c.Type)
+			return fmt.Errorf("authorization-mode %q is not a valid mode", one.Type)
 		}
-		out = append(out, a)
+		out = append(out, c.metrics.count(string(one.Type), one.Name, a))
 	}
-	return out, nil
+	c.current.Store(&out)
+	return nil
 }

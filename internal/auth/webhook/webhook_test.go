@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 
@@ -52,6 +53,11 @@ authorizers:
 `
 }
 
+func used(text string) (*Chain, error) {
+	c := NewChain(Authorizers{"RBAC": Always(auth.NoOpinion)})
+	return c, c.Use([]byte(text))
+}
+
 func TestAWebhookIsAskedAndItsAnswersAreRemembered(t *testing.T) {
 	asked := 0
 	kubeconfig := hook(t, func(w http.ResponseWriter, r *http.Request) {
@@ -71,7 +77,7 @@ func TestAWebhookIsAskedAndItsAnswersAreRemembered(t *testing.T) {
 		}
 		_ = json.NewEncoder(w).Encode(review)
 	})
-	all, err := Load(file(t, configuration(kubeconfig, "NoOpinion", "")), Authorizers{"RBAC": Always(auth.NoOpinion)})
+	all, err := used(configuration(kubeconfig, "NoOpinion", ""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +107,7 @@ func TestConditionsSpareAWebhookAndFailuresFollowThePolicy(t *testing.T) {
 	kubeconfig := hook(t, func(w http.ResponseWriter, _ *http.Request) { asked++; w.WriteHeader(http.StatusBadRequest) })
 	conditions := "    matchConditions:\n    - expression: has(request.resourceAttributes)\n    - expression: \"request.user != 'system:kube-proxy'\"\n"
 	for failure, want := range map[string]auth.Decision{"Deny": auth.Deny, "NoOpinion": auth.NoOpinion} {
-		all, err := Load(file(t, configuration(kubeconfig, failure, conditions)), Authorizers{"RBAC": Always(auth.NoOpinion)})
+		all, err := used(configuration(kubeconfig, failure, conditions))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,16 +134,64 @@ func TestConfigurationsThatCanNotBeMeantAreRefused(t *testing.T) {
 		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n":                   "authorizers",
 		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nx: y\n":             "x",
 	} {
-		if _, err := Load(file(t, text), Authorizers{"RBAC": Always(auth.NoOpinion)}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := used(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	if _, err := FromFlags(Flags{Modes: []string{"Webhook"}}, nil); err == nil {
-		t.Error("a webhook without file")
+	inCluster := strings.Replace(configuration(kubeconfig, "Deny", ""), "{type: KubeConfigFile, kubeConfigFile: \""+kubeconfig+"\"}", "{type: InClusterConfig}", 1)
+	if _, err := used(inCluster); err == nil || !strings.Contains(err.Error(), `"InClusterConfig" is not allowed for the API server itself`) {
+		t.Error(err)
 	}
-	if _, err := FromFlags(Flags{Modes: []string{"ABAC"}}, nil); err == nil {
-		t.Error("a mode that there is not")
+	for _, tc := range []struct {
+		flags Flags
+		want  string
+	}{
+		{Flags{Modes: []string{"Webhook"}}, "authorization-mode Webhook's authorization config file not passed"},
+		{Flags{Modes: []string{"ABAC"}}, `authorization-mode "ABAC" is not a valid mode`},
+		{Flags{Modes: []string{"RBAC", "RBAC"}}, `authorization-mode ["RBAC" "RBAC"] has mode specified more than once`},
+		{Flags{Modes: []string{"RBAC"}, WebhookConfig: kubeconfig}, "cannot specify --authorization-webhook-config-file without mode Webhook"},
+	} {
+		if err := NewChain(Authorizers{"RBAC": Always(auth.NoOpinion)}).UseFlags(tc.flags); err == nil || err.Error() != tc.want {
+			t.Errorf("%v: %v", tc.flags, err)
+		}
 	}
+}
+
+func TestAChangedConfigurationCountsAndABrokenOneDoesNot(t *testing.T) {
+	allow := NewChain(Authorizers{"AlwaysAllow": Always(auth.Allow), "AlwaysDeny": Always(auth.NoOpinion)})
+	bob := auth.Attributes{User: auth.User{Name: "bob"}, Verb: "get", Path: "/"}
+	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n"
+	for _, step := range []struct {
+		name, text string
+		ok         bool
+		want       auth.Decision
+	}{
+		{"nothing yet", "", false, auth.NoOpinion},
+		{"the first", head + "- {type: AlwaysAllow, name: all}\n", true, auth.Allow},
+		{"a broken one", head + "- {type: Nonsense, name: x}\n", false, auth.Allow},
+		{"another one", head + "- {type: AlwaysDeny, name: none}\n", true, auth.NoOpinion},
+	} {
+		if err := allow.Use([]byte(step.text)); (err == nil) != step.ok {
+			t.Errorf("%s: %v", step.name, err)
+		}
+		if d, _, _ := allow.Authorize(t.Context(), bob); d != step.want {
+			t.Errorf("%s: %v", step.name, d)
+		}
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(allow.Collectors()...)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if f.GetName() == "apiserver_authorization_decisions_total" && m.Counter.GetValue() == 2 {
+				return
+			}
+		}
+	}
+	t.Errorf("the decisions are not counted: %v", families)
 }
 
 func TestTokensAreReviewed(t *testing.T) {

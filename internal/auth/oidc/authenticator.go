@@ -1,0 +1,159 @@
+package oidc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	apiserverconfig "k8s.io/apiserver/pkg/apis/apiserver"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/jws"
+)
+
+// authenticator knows the tokens of one issuer.
+type authenticator struct {
+	config     apiserverconfig.JWTAuthenticator
+	algorithms []string // sorted
+	mapper     authenticationcel.CELMapper
+	provider   *provider
+	log        *slog.Logger
+	now        func() time.Time
+	ctx        context.Context // ends with the configuration that made it
+	end        context.CancelFunc
+
+	mu sync.Mutex // guards others
+	// others are issuers of distributed claims.
+	others map[string]*provider
+}
+
+// maxOthers bounds how many issuers tokens may name as sources of their claims.
+const maxOthers = 32
+
+// authenticate makes a user of a token of the issuer.
+func (a *authenticator) authenticate(ctx context.Context, t *jws.Parts) (auth.User, error) {
+	if err := a.provider.ready(); err != nil {
+		return auth.User{}, err
+	}
+	token, err := a.verify(ctx, a.provider, t)
+	if err != nil {
+		return auth.User{}, fmt.Errorf("oidc: verify token: %w", err)
+	}
+	c := claims{}
+	if err := json.Unmarshal(t.Payload, &c); err != nil {
+		return auth.User{}, fmt.Errorf("oidc: parse claims: %w", err)
+	}
+	if err := a.expand(ctx, token, c); err != nil {
+		return auth.User{}, fmt.Errorf("oidc: could not expand distributed claims: %w", err)
+	}
+	m := mapping{ctx: ctx, config: &a.config, mapper: &a.mapper, claims: c}
+	return m.user()
+}
+
+// verify checks everything about a token that does not depend on the mapping of its claims.
+func (a *authenticator) verify(ctx context.Context, p *provider, t *jws.Parts) (*idToken, error) {
+	var token idToken
+	if err := json.Unmarshal(t.Payload, &token); err != nil {
+		return nil, fmt.Errorf("oidc: failed to unmarshal claims: %w", err)
+	}
+	if err := token.check(a.config.Issuer.Audiences, a.now()); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(a.algorithms, t.Header.Algorithm) {
+		return nil, fmt.Errorf("oidc: id token signed with unsupported algorithm, expected %q got %q", a.algorithms, t.Header.Algorithm)
+	}
+	return &token, p.verify(ctx, t)
+}
+
+// expand fetches the claim of groups from where the token says that it is. Other claims are not looked for elsewhere, as upstream.
+func (a *authenticator) expand(ctx context.Context, token *idToken, c claims) error {
+	name := a.config.ClaimMappings.Groups.Claim
+	where, ok := token.ClaimNames[name]
+	if name == "" || !ok || c.has(name) {
+		return nil
+	}
+	s := token.ClaimSources[where]
+	if s.Endpoint == "" {
+		return nil // an aggregated claim, which nothing here reads
+	}
+	value, err := a.distributed(ctx, name, s)
+	if err != nil {
+		return err
+	}
+	c[name] = value
+	return nil
+}
+
+func (a *authenticator) distributed(ctx context.Context, name string, s source) (json.RawMessage, error) {
+	text, err := fetch(ctx, a.provider.http, s.Endpoint, s.AccessToken)
+	var answered *statusError
+	switch {
+	case errors.As(err, &answered):
+		return nil, fmt.Errorf("while getting distributed claim %q: error while getting distributed claim JWT: %s", name, answered.status)
+	case err != nil:
+		return nil, fmt.Errorf("while getting distributed claim %q: %w", name, err)
+	}
+	t, ok := jws.Split(string(text))
+	if !ok {
+		return nil, fmt.Errorf("while getting distributed claim %q: no JWT", name)
+	}
+	issuer := issuerOf(&t)
+	p, err := a.other(ctx, issuer)
+	if err == nil {
+		_, err = a.verify(ctx, p, &t)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("verifying untrusted issuer %v failed: %w", issuer, err)
+	}
+	c := claims{}
+	if err := json.Unmarshal(t.Payload, &c); err != nil {
+		return nil, fmt.Errorf("could not parse distributed claims for claim %v: %w", name, err)
+	}
+	value, ok := c[name]
+	if !ok {
+		return nil, fmt.Errorf("jwt returned by distributed claim endpoint %q did not contain claim: %v", s.Endpoint, name)
+	}
+	return value, nil
+}
+
+// other is the provider of another issuer's keys.
+func (a *authenticator) other(ctx context.Context, issuer string) (*provider, error) {
+	if issuer == a.config.Issuer.URL {
+		return a.provider, nil
+	}
+	a.mu.Lock()
+	p, ok := a.others[issuer]
+	if !ok {
+		if len(a.others) >= maxOthers {
+			a.mu.Unlock()
+			return nil, errors.New("too many issuers of distributed claims")
+		}
+		p = newProvider(issuer, "", a.provider.http, a.log)
+		a.others[issuer] = p
+	}
+	a.mu.Unlock()
+	if p.ready() == nil {
+		return p, nil
+	}
+	return p, p.discover(ctx)
+}
+
+// issuerOf is what the token says of its issuer, believed by nobody yet; empty when it does not say.
+func issuerOf(t *jws.Parts) string {
+	var named struct {
+		Issuer string `json:"iss"`
+	}
+	if err := json.Unmarshal(t.Payload, &named); err != nil {
+		return ""
+	}
+	return named.Issuer
+}
+
+// allAlgorithms are those that tokens may be signed with, if a flag does not say less. Sorted.
+var allAlgorithms = []string{"ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512"}

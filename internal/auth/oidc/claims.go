@@ -1,0 +1,125 @@
+package oidc
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// claims are those of a token, each as it was written.
+type claims map[string]json.RawMessage
+
+var errNotPresent = errors.New("claim not present")
+
+// read decodes a claim.
+func (c claims) read(name string, into any) error {
+	raw, ok := c[name]
+	if !ok {
+		return errNotPresent
+	}
+	return json.Unmarshal(raw, into)
+}
+
+// has tells whether a claim is there.
+func (c claims) has(name string) bool {
+	_, ok := c[name]
+	return ok
+}
+
+// values are the claims as CEL sees them: numbers are doubles.
+func (c claims) values() (map[string]any, error) {
+	out := make(map[string]any, len(c))
+	for name, raw := range c {
+		var v any
+		if err := json.Unmarshal(raw, &v); err != nil {
+			return nil, fmt.Errorf("oidc: parse claim %s: %w", name, err)
+		}
+		out[name] = v
+	}
+	return out, nil
+}
+
+// stringOrList is a claim of one string or several; null is none.
+type stringOrList []string
+
+func (l *stringOrList) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		*l = nil
+		return nil
+	}
+	var list []string
+	if json.Unmarshal(data, &list) == nil {
+		*l = list
+		return nil
+	}
+	var one string
+	if err := json.Unmarshal(data, &one); err != nil {
+		return err
+	}
+	*l = stringOrList{one}
+	return nil
+}
+
+// numericDate is seconds since 1970, possibly with a fraction, which does not count (RFC 7519).
+type numericDate struct{ time.Time }
+
+func (d *numericDate) UnmarshalJSON(data []byte) error {
+	var number json.Number
+	if err := json.Unmarshal(data, &number); err != nil {
+		return err
+	}
+	if number == "" { // null
+		return nil
+	}
+	if seconds, err := number.Int64(); err == nil {
+		d.Time = time.Unix(seconds, 0).UTC()
+		return nil
+	}
+	seconds, err := number.Float64()
+	if err != nil {
+		return err
+	}
+	d.Time = time.Unix(int64(seconds), 0).UTC()
+	return nil
+}
+
+// idToken are the claims that say for whom and when a token is good.
+type idToken struct {
+	Issuer       string            `json:"iss"`
+	Subject      string            `json:"sub"`
+	Audience     stringOrList      `json:"aud"`
+	Expiry       numericDate       `json:"exp"`
+	NotBefore    *numericDate      `json:"nbf"`
+	ClaimNames   map[string]string `json:"_claim_names"`
+	ClaimSources map[string]source `json:"_claim_sources"`
+}
+
+// source is where a distributed claim is (OpenID Connect Core 1.0, 5.6.2).
+type source struct {
+	Endpoint    string `json:"endpoint"`
+	AccessToken string `json:"access_token"`
+}
+
+// leeway is how far an issuer's clock may be ahead.
+const leeway = 5 * time.Minute
+
+// check says why the token is not good for one of the audiences at the time, or nothing.
+func (t *idToken) check(audiences []string, now time.Time) error {
+	for _, name := range t.ClaimNames {
+		if _, ok := t.ClaimSources[name]; !ok {
+			return errors.New("oidc: source does not exist")
+		}
+	}
+	if !slices.ContainsFunc(audiences, func(a string) bool { return slices.Contains(t.Audience, a) }) {
+		return fmt.Errorf("oidc: expected audience in %q got %q", audiences, []string(t.Audience))
+	}
+	if t.Expiry.Before(now) {
+		return fmt.Errorf("oidc: token is expired (Token Expiry: %v)", t.Expiry.Time)
+	}
+	if t.NotBefore != nil && now.Add(leeway).Before(t.NotBefore.Time) {
+		return fmt.Errorf("oidc: current time %v before the nbf (not before) time: %v", now, t.NotBefore.Time)
+	}
+	return nil
+}

@@ -1,0 +1,195 @@
+package oidc
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/knarr-project/knarr/internal/auth/jws"
+)
+
+// provider knows the keys of one issuer.
+type provider struct {
+	issuer, discovery string
+	http              *http.Client
+	log               *slog.Logger
+
+	fetching sync.Mutex // held while keys are fetched: who waits gets what was fetched
+
+	mu      sync.Mutex // guards what follows
+	keysURL string     // empty until the issuer was asked for it
+	keys    []jws.Key
+	fetched int // counts fetches of keys
+	err     error
+}
+
+const (
+	// discoverEvery is how often an issuer is asked that has not answered yet.
+	discoverEvery = 10 * time.Second
+	maxDocument   = 1 << 20
+)
+
+// newClient trusts the certificates given, PEM, or the system's.
+func newClient(authorities string) (*http.Client, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if authorities != "" {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM([]byte(authorities)) {
+			return nil, errors.New("oidc: no certificates in certificateAuthority")
+		}
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = config
+	transport.MaxIdleConns, transport.IdleConnTimeout = 1, 30*time.Second
+	return &http.Client{Transport: transport, Timeout: 30 * time.Second}, nil
+}
+
+func newProvider(issuer, discovery string, client *http.Client, log *slog.Logger) *provider {
+	if discovery == "" {
+		discovery = strings.TrimSuffix(issuer, "/") + "/.well-known/openid-configuration"
+	}
+	return &provider{issuer: issuer, discovery: discovery, http: client, log: log, err: errors.New("it was not asked yet")}
+}
+
+// run asks the issuer where its keys are until it says so.
+func (p *provider) run(ctx context.Context) {
+	for {
+		err := p.discover(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		p.log.Error("an issuer of tokens does not answer", "issuer", p.issuer, "err", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(discoverEvery):
+		}
+	}
+}
+
+func (p *provider) discover(ctx context.Context) error {
+	url, err := p.askForKeysURL(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.keysURL, p.err = url, err
+	return err
+}
+
+func (p *provider) askForKeysURL(ctx context.Context) (string, error) {
+	data, err := fetch(ctx, p.http, p.discovery, "")
+	if err != nil {
+		return "", fmt.Errorf("oidc: %w", err)
+	}
+	var document struct {
+		Issuer  string `json:"issuer"`
+		JWKSURI string `json:"jwks_uri"`
+	}
+	switch err := json.Unmarshal(data, &document); {
+	case err != nil:
+		return "", fmt.Errorf("oidc: failed to decode provider discovery object: %w", err)
+	case document.Issuer != p.issuer:
+		return "", fmt.Errorf("oidc: issuer URL provided to client (%q) did not match the issuer URL returned by provider (%q)", p.issuer, document.Issuer)
+	case document.JWKSURI == "":
+		return "", fmt.Errorf("oidc: %s names no jwks_uri", p.discovery)
+	}
+	return document.JWKSURI, nil
+}
+
+// ready says why no token of the issuer can be verified yet, or nothing.
+func (p *provider) ready() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.keysURL == "" {
+		return fmt.Errorf("oidc: authenticator for issuer %q is not initialized", p.issuer)
+	}
+	return nil
+}
+
+var errSignature = errors.New("failed to verify signature: failed to verify id token signature")
+
+// verify checks the signature with the keys that are known, and, if none of them has made it, with those that are published now: issuers
+// change their keys.
+func (p *provider) verify(ctx context.Context, t *jws.Parts) error {
+	p.mu.Lock()
+	keys, count := p.keys, p.fetched
+	p.mu.Unlock()
+	if signedBy(keys, t) {
+		return nil
+	}
+	keys, err := p.fetchKeys(ctx, count)
+	if err != nil {
+		return fmt.Errorf("failed to verify signature: fetching keys %w", err)
+	}
+	if !signedBy(keys, t) {
+		return errSignature
+	}
+	return nil
+}
+
+func signedBy(keys []jws.Key, t *jws.Parts) bool {
+	return slices.ContainsFunc(keys, func(k jws.Key) bool {
+		return (t.Header.KeyID == "" || k.ID == t.Header.KeyID) && (k.Algorithm == "" || k.Algorithm == t.Header.Algorithm) &&
+			jws.Verify(t.Header.Algorithm, k.Public, t.Signed, t.Signature)
+	})
+}
+
+// fetchKeys fetches the issuer's keys, unless somebody has done so since the count was seen.
+func (p *provider) fetchKeys(ctx context.Context, seen int) ([]jws.Key, error) {
+	p.fetching.Lock()
+	defer p.fetching.Unlock()
+	p.mu.Lock()
+	url, keys, count := p.keysURL, p.keys, p.fetched
+	p.mu.Unlock()
+	if count != seen {
+		return keys, nil
+	}
+	data, err := fetch(ctx, p.http, url, "")
+	if err != nil {
+		return nil, err
+	}
+	if keys, err = jws.ParseKeys(data); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.keys, p.fetched = keys, count+1
+	return keys, nil
+}
+
+func fetch(ctx context.Context, client *http.Client, url, token string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, &statusError{url, resp.Status}
+	}
+	return data, nil
+}
+
+// statusError is an answer other than 200.
+type statusError struct{ url, status string }
+
+func (e *statusError) Error() string { return fmt.Sprintf("%s answers %s", e.url, e.status) }

@@ -1,0 +1,162 @@
+package oidc
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apiserverconfig "k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/apis/apiserver/validation"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/jws"
+)
+
+// Options of Tokens.
+type Options struct {
+	// Audiences are those of the API server: whom its issuers' tokens are meant for is said by the configuration.
+	Audiences []string
+	// Disallowed are issuers that nobody else may be: those of service account tokens.
+	Disallowed []string
+	// Algorithms that tokens may be signed with; all that are known when empty.
+	Algorithms []string
+	Log        *slog.Logger
+	Now        func() time.Time // time.Now when nil
+}
+
+// Tokens authenticates the tokens of the issuers of a configuration, which may be replaced at any time.
+type Tokens struct {
+	Options
+	ctx    context.Context
+	asking sync.WaitGroup // issuers that have not answered yet
+	list   atomic.Pointer[[]*authenticator]
+}
+
+// New authenticates nobody until Use is called. It works until ctx ends.
+func New(ctx context.Context, options Options) (*Tokens, error) {
+	t := &Tokens{Options: options, ctx: ctx}
+	if len(t.Algorithms) == 0 {
+		t.Algorithms = allAlgorithms
+	}
+	for _, name := range t.Algorithms {
+		if !jws.Known(name) {
+			return nil, fmt.Errorf("oidc: unsupported signing alg: %q", name)
+		}
+	}
+	t.Algorithms = slices.Sorted(slices.Values(t.Algorithms))
+	if t.Now == nil {
+		t.Now = time.Now
+	}
+	t.list.Store(&[]*authenticator{})
+	return t, nil
+}
+
+// AuthenticateToken implements auth.TokenAuthenticator. Every issuer is in the configuration once, so one authenticator at most looks at a token.
+func (t *Tokens) AuthenticateToken(ctx context.Context, token string, audiences []string) (auth.User, []string, bool, error) {
+	accepted := auth.CommonAudiences(audiences, t.Audiences)
+	if len(accepted) == 0 {
+		return auth.User{}, nil, false, nil
+	}
+	list := *t.list.Load()
+	if len(list) == 0 {
+		return auth.User{}, nil, false, nil
+	}
+	parts, ok := jws.Split(token)
+	if !ok {
+		return auth.User{}, nil, false, nil
+	}
+	issuer := issuerOf(&parts)
+	for _, a := range list {
+		if a.config.Issuer.URL == issuer {
+			user, err := a.authenticate(ctx, &parts)
+			return user, accepted, err == nil, err
+		}
+	}
+	return auth.User{}, nil, false, nil
+}
+
+// patience is how long the issuers of a changed configuration may take to answer.
+const patience = 10 * time.Second
+
+// Use takes a configuration in the place of the present one. Authenticators that did not change stay. With wait, a configuration only
+// counts if all its issuers answer; otherwise they are asked until they do.
+func (t *Tokens) Use(ctx context.Context, config *Configuration, wait bool) error {
+	before := *t.list.Load()
+	var next, made []*authenticator
+	discard := func() {
+		for _, a := range made {
+			a.end()
+		}
+	}
+	for i := range config.JWT {
+		c := &config.JWT[i]
+		if at := slices.IndexFunc(before, func(a *authenticator) bool { return reflect.DeepEqual(a.config, *c) }); at >= 0 {
+			next = append(next, before[at])
+			continue
+		}
+		a, err := t.newAuthenticator(c)
+		if err != nil {
+			discard()
+			return err
+		}
+		made, next = append(made, a), append(next, a)
+	}
+	if wait {
+		if err := discovered(ctx, made); err != nil {
+			discard()
+			return err
+		}
+	}
+	for _, a := range made {
+		if a.provider.ready() != nil {
+			t.asking.Go(func() { a.provider.run(a.ctx) })
+		}
+	}
+	t.list.Store(&next)
+	for _, a := range before {
+		if !slices.Contains(next, a) {
+			a.end()
+		}
+	}
+	return nil
+}
+
+func discovered(ctx context.Context, list []*authenticator) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for _, a := range list {
+		if err := a.provider.discover(ctx); err != nil {
+			return fmt.Errorf("issuer %q: %w", a.config.Issuer.URL, err)
+		}
+	}
+	return nil
+}
+
+func (t *Tokens) newAuthenticator(c *apiserverconfig.JWTAuthenticator) (*authenticator, error) {
+	mapper, errs := validation.CompileAndValidateJWTAuthenticator(authenticationcel.NewDefaultCompiler(), *c, t.Disallowed)
+	if err := errs.ToAggregate(); err != nil {
+		return nil, err
+	}
+	if c.Issuer.EgressSelectorType != "" {
+		return nil, fmt.Errorf("oidc: egress lookup required with egress selector type %q: this API server has no egress selectors", c.Issuer.EgressSelectorType)
+	}
+	client, err := newClient(c.Issuer.CertificateAuthority)
+	if err != nil {
+		return nil, err
+	}
+	a := &authenticator{
+		config: *c.DeepCopy(), algorithms: t.Algorithms, mapper: mapper, log: t.Log, now: t.Now, others: map[string]*provider{},
+		provider: newProvider(c.Issuer.URL, c.Issuer.DiscoveryURL, client, t.Log),
+	}
+	a.ctx, a.end = context.WithCancel(t.ctx)
+	return a, nil
+}
+
+// Wait returns when nobody is asked any more, after New's ctx has ended.
+func (t *Tokens) Wait() { t.asking.Wait() }

@@ -1,0 +1,77 @@
+package reload
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func TestAChangedFileCountsUnlessItIsBroken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var used []string
+	late := true
+	apply := func(_ context.Context, data []byte) error {
+		if text := string(data); text == "broken" || text == "late" && late {
+			return errors.New(text)
+		}
+		used = append(used, string(data))
+		return nil
+	}
+	var logged strings.Builder
+	log := slog.New(slog.NewTextHandler(&logged, nil))
+	if _, err := Open(t.Context(), "test", path, log, apply); err == nil || !strings.HasPrefix(err.Error(), `failed to load test configuration from file "`) {
+		t.Fatalf("no file: %v", err)
+	}
+	write("broken")
+	if _, err := Open(t.Context(), "test", path, log, apply); err == nil {
+		t.Fatal("a broken file is taken at the start")
+	}
+	write("one")
+	f, err := Open(t.Context(), "test", path, log, apply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"one", "broken", "broken", "two", "late", "late"} {
+		write(text)
+		f.Look(t.Context(), time.Now())
+	}
+	late = false
+	f.Look(t.Context(), time.Now())
+	if want := []string{"one", "two", "late"}; !slices.Equal(used, want) {
+		t.Errorf("used %q, want %q", used, want)
+	}
+	if n := strings.Count(logged.String(), "level=ERROR"); n != 2 {
+		t.Errorf("%d errors are told, want one for each broken content:\n%s", n, logged.String())
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(f.Collectors()...)
+	got := map[string]float64{}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.Metric {
+			if m.Counter != nil {
+				got[family.GetName()+" "+m.Label[0].GetValue()] = m.Counter.GetValue()
+			}
+		}
+	}
+	const name = "apiserver_test_config_controller_automatic_reloads_total "
+	if got[name+"success"] != 2 || got[name+"failure"] != 4 {
+		t.Errorf("counted %v", got)
+	}
+}

@@ -1,0 +1,167 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"time"
+
+	apiserverconfig "k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/client-go/util/cert"
+
+	"github.com/knarr-project/knarr/internal/apiserver"
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/oidc"
+	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/reload"
+)
+
+// follow opens a file of configuration whose changes count from now on, and shows its metrics.
+func (s *server) follow(ctx context.Context, what, path string, apply func(ctx context.Context, data []byte) error) error {
+	f, err := reload.Open(ctx, what, path, s.log.With("component", "apiserver"), apply)
+	if err != nil {
+		return err
+	}
+	s.api.Register(f.Collectors()...)
+	s.files = append(s.files, f)
+	return nil
+}
+
+// followFiles runs until ctx ends.
+func (s *server) followFiles(ctx context.Context) error {
+	parts := make([]func(context.Context) error, 0, len(s.files))
+	for _, f := range s.files {
+		parts = append(parts, background(f.Run))
+	}
+	return alongside(ctx, parts...)
+}
+
+// issuers are the outside issuers of tokens, and who may come in without credentials.
+func (s *server) issuers(ctx context.Context, audiences, own []string) (*oidc.Tokens, auth.Anonymity, error) {
+	c := &s.cfg.APIServer.Authentication
+	anonymity := auth.Anonymity{Allowed: c.Anonymous == nil || *c.Anonymous}
+	options := oidc.Options{Audiences: audiences, Disallowed: own, Log: s.log.With("component", "apiserver")}
+	if c.Config == "" && c.OIDC.Set() {
+		options.Algorithms = c.OIDC.SigningAlgs
+	}
+	tokens, err := oidc.New(ctx, options)
+	if err != nil {
+		return nil, anonymity, err
+	}
+	switch {
+	case c.Config != "":
+		var first *oidc.Configuration
+		err = s.follow(ctx, "authentication", c.Config, func(ctx context.Context, data []byte) error {
+			config, err := readAuthentication(c.Config, data)
+			if err != nil {
+				return err
+			}
+			if first != nil {
+				if !reflect.DeepEqual(config.Anonymous, first.Anonymous) {
+					return errors.New("anonymous: Forbidden: changed from initial configuration file")
+				}
+				return tokens.Use(ctx, config, true)
+			}
+			first = config
+			return tokens.Use(ctx, config, false)
+		})
+		if err == nil && first.Anonymous != nil {
+			if c.Anonymous != nil {
+				return nil, anonymity, errors.New("anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file")
+			}
+			anonymity = anonymityOf(first.Anonymous)
+		}
+	case c.OIDC.Set():
+		var config *oidc.Configuration
+		if config, err = oidcFlags(&c.OIDC).Configuration(); err == nil {
+			err = oidc.Validate(config)
+		}
+		if err == nil {
+			err = tokens.Use(ctx, config, false)
+		}
+	}
+	return tokens, anonymity, err
+}
+
+func readAuthentication(path string, data []byte) (*oidc.Configuration, error) {
+	config, err := oidc.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("failed to load authentication configuration from file %q: %w", path, err)
+	}
+	return config, oidc.Validate(config)
+}
+
+func anonymityOf(c *apiserverconfig.AnonymousAuthConfig) auth.Anonymity {
+	a := auth.Anonymity{Allowed: c.Enabled}
+	for _, condition := range c.Conditions {
+		a.Paths = append(a.Paths, condition.Path)
+	}
+	return a
+}
+
+func oidcFlags(c *config.OIDC) *oidc.Flags {
+	return &oidc.Flags{
+		Issuer: c.Issuer, ClientID: c.ClientID, CAFile: c.CA, UsernameClaim: c.UsernameClaim, UsernamePrefix: c.UsernamePrefix,
+		GroupsClaim: c.GroupsClaim, GroupsPrefix: c.GroupsPrefix, RequiredClaims: c.RequiredClaims, SigningAlgorithms: c.SigningAlgs,
+	}
+}
+
+// ownProxy is how this server shows itself to extension servers, and other servers of the cluster to this one.
+const ownProxy = "front-proxy-client"
+
+// proxies are the front proxies that are believed: the cluster's own servers, and those of the flags.
+func (s *server) proxies() (auth.Authenticators, apiserver.Trust, error) {
+	trust := apiserver.Trust{
+		ClientCA: s.keys.CA.CertPEM, FrontProxyCA: s.keys.FrontProxyCA.CertPEM, FrontProxyNames: []string{ownProxy}, Headers: auth.RemoteHeaders,
+	}
+	all := auth.Authenticators{auth.FrontProxy{Roots: s.keys.FrontProxyCA.Pool(), Names: trust.FrontProxyNames, Headers: trust.Headers, Now: time.Now}}
+	h := &s.cfg.APIServer.Authentication.RequestHeader
+	if h.ClientCA == "" {
+		return all, trust, nil
+	}
+	authorities, err := os.ReadFile(h.ClientCA)
+	if err != nil {
+		return nil, trust, err
+	}
+	certificates, err := cert.ParseCertsPEM(authorities)
+	if err != nil {
+		return nil, trust, fmt.Errorf("requestheader-client-ca-file %s: %w", h.ClientCA, err)
+	}
+	roots := x509.NewCertPool()
+	for _, c := range certificates {
+		if len(h.AllowedNames) == 0 && bytes.Equal(c.Raw, s.keys.CA.Certificate.Raw) {
+			return nil, trust, errors.New("--requestheader-client-ca-file and the cluster's client CA contain overlapping certificates; --requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users")
+		}
+		roots.AddCert(c)
+	}
+	headers := auth.FrontProxyHeaders{User: h.UsernameHeaders, UID: h.UIDHeaders, Group: h.GroupHeaders, ExtraPrefix: h.ExtraHeaderPrefixes}
+	all = append(all, auth.FrontProxy{Roots: roots, Names: h.AllowedNames, Headers: headers, Now: time.Now})
+
+	// Extension servers must believe this server as well as the proxies.
+	trust.FrontProxyCA = slices.Concat(authorities, []byte("\n"), trust.FrontProxyCA)
+	if len(h.AllowedNames) == 0 {
+		trust.FrontProxyNames = nil // any
+	} else {
+		trust.FrontProxyNames = union(h.AllowedNames, trust.FrontProxyNames)
+	}
+	trust.Headers = auth.FrontProxyHeaders{
+		User: union(headers.User, trust.Headers.User), UID: union(headers.UID, trust.Headers.UID),
+		Group: union(headers.Group, trust.Headers.Group), ExtraPrefix: union(headers.ExtraPrefix, trust.Headers.ExtraPrefix),
+	}
+	return all, trust, nil
+}
+
+func union(a, b []string) []string {
+	out := slices.Clone(a)
+	for _, s := range b {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
