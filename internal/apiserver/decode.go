@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -43,6 +44,9 @@ func readBody(r *http.Request) ([]byte, error) {
 		_, err = io.ReadFull(r.Body, data)
 	} else {
 		data, err = io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	}
+	if err != nil && errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+		return nil, storeError(context.DeadlineExceeded)
 	}
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("read the request's body: %v", err))

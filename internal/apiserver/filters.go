@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"time"
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,7 +37,11 @@ func (s *Server) newHandler() http.Handler {
 			http.Error(w, fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err), http.StatusInternalServerError)
 			return
 		}
-		ctx, cancel := s.bound(ctx, info)
+		ctx, cancel, err := s.bound(ctx, rw, info)
+		if err != nil {
+			respondError(w, jsonFormat, err)
+			return
+		}
 		defer cancel()
 		if user, err = s.inTheNameOf(ctx, r, user); err != nil {
 			respondError(w, jsonFormat, err)
@@ -94,16 +97,6 @@ func (s *Server) refuse(w *codeWriter, r *http.Request, info *requestInfo, id st
 	respondError(w, jsonFormat, apierrors.NewUnauthorized("Unauthorized"))
 }
 
-// bound gives a request its end: a deadline or, where it lives as long as its ends want, that of the server.
-func (s *Server) bound(ctx context.Context, info *requestInfo) (context.Context, context.CancelFunc) {
-	if !info.longRunning() {
-		return context.WithTimeout(ctx, s.timeout(info))
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(s.ctx, cancel)
-	return ctx, func() { stop(); cancel() }
-}
-
 // inTheNameOf finds out in whose name the request is made.
 func (s *Server) inTheNameOf(ctx context.Context, r *http.Request, user auth.User) (auth.User, error) {
 	asked := r.Header.Get(impersonateUser) != ""
@@ -141,16 +134,6 @@ func (s *Server) authorizeRequest(ctx context.Context, a auth.Attributes) error 
 	rec.Annotate("authorization.k8s.io/decision", "forbid")
 	rec.Annotate("authorization.k8s.io/reason", reason)
 	return auth.Forbidden(a, reason)
-}
-
-// timeout is what the client asks for, but not more than the server allows.
-func (s *Server) timeout(info *requestInfo) time.Duration {
-	if text := info.query.Get("timeout"); text != "" {
-		if asked, err := time.ParseDuration(text); err == nil && asked > 0 && asked < s.cfg.RequestTimeout {
-			return asked
-		}
-	}
-	return s.cfg.RequestTimeout
 }
 
 func auditID(r *http.Request) string {

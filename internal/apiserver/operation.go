@@ -227,7 +227,7 @@ func storeError(err error) error {
 	case errors.Is(err, store.ErrUnavailable):
 		return apierrors.NewServiceUnavailable(err.Error())
 	case errors.Is(err, context.DeadlineExceeded):
-		return apierrors.NewTimeoutError("the request did not complete within the allotted time", 0)
+		return apierrors.NewTimeoutError("request did not complete within requested timeout - context deadline exceeded", 0)
 	case errors.Is(err, store.ErrCompacted):
 		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
 	}

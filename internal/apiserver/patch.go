@@ -20,6 +20,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/api"
 )
 
 // maxJSONPatchOperations as upstream.
@@ -170,7 +171,7 @@ func applyJSONPatch(doc, data []byte) ([]byte, error) {
 	if len(operations) > maxJSONPatchOperations {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxJSONPatchOperations, len(operations)))
 	}
-	patch, err := jsonpatch.DecodePatch(data)
+	patch, err := api.DecodeJSONPatch(data)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}

@@ -52,6 +52,8 @@ type watcher struct {
 	cursor   *cache.Cursor
 	// begun is called when the initial events are sent; from there on a watch costs little.
 	begun func()
+	// bound holds the client to the watch's end; what it gives is called afterwards.
+	bound func(ctx context.Context) (release func())
 	pace  deliver.Paced
 }
 
@@ -130,6 +132,9 @@ func (w *watcher) run(ctx context.Context, sink eventSink) error {
 	end := time.Now().Add(w.duration())
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
+	if w.bound != nil {
+		defer w.bound(ctx)()
+	}
 	for {
 		if err := w.next(ctx, end, sink); err != nil {
 			return err
@@ -243,7 +248,7 @@ func (w *watcher) bookmarkObject(revision int64, initialEnd bool) runtime.Object
 }
 
 func (w *watcher) duration() time.Duration {
-	if seconds := w.req.opts.TimeoutSeconds; seconds != nil && *seconds > 0 {
+	if seconds := w.req.opts.TimeoutSeconds; seconds != nil && *seconds != 0 { // below zero it ends at once, as upstream
 		return time.Duration(*seconds) * time.Second
 	}
 	return minWatch + rand.N(minWatch)

@@ -67,8 +67,17 @@ func (s *Server) serveWatch(ctx context.Context, w *codeWriter, r *http.Request,
 	if err := fr.flush(); err != nil {
 		return
 	}
-	// A watch outlives every deadline that the server sets on plain requests.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+	// What is there already is to be read in the time of a plain request: until then the watch has seats.
+	rc := http.NewResponseController(w)
+	_ = rc.SetWriteDeadline(time.Now().Add(s.cfg.RequestTimeout))
+	seats := wt.begun
+	wt.begun = func() {
+		_ = rc.SetWriteDeadline(time.Time{})
+		if seats != nil {
+			seats()
+		}
+	}
+	wt.bound = func(ctx context.Context) func() { return s.breakOffAfter(ctx, w) }
 	if err := wt.run(ctx, fr); err != nil {
 		s.log.Debug("a watch ended early", "resource", wt.op.endpoint.gvr.String(), "err", err)
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/durable"
 )
 
 // joined is what a machine holds after it has joined: the cluster's CA, and certificates for the node's two roles.
@@ -135,11 +136,7 @@ func (j *joined) pair(name string) (tls.Certificate, error) {
 }
 
 func (j *joined) write(name string, data []byte) error {
-	path := filepath.Join(j.dir, name)
-	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return durable.WriteFile(filepath.Join(j.dir, name), data)
 }
 
 // splitToken takes ID.SECRET.CAHASH apart.

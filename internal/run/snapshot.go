@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/durable"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
@@ -57,9 +58,6 @@ func SaveSnapshot(ctx context.Context, cfg *config.Config, path string, log *slo
 	} else if err = copyStore(ctx, cfg, f, log); errors.Is(err, errLocked) {
 		err = fetchSnapshot(ctx, cfg.AdminKubeconfig(), f)
 	}
-	if err == nil {
-		err = f.Sync()
-	}
 	if err != nil {
 		return etcd.SnapshotInfo{}, fmt.Errorf("snapshot: %w", err)
 	}
@@ -67,7 +65,7 @@ func SaveSnapshot(ctx context.Context, cfg *config.Config, path string, log *slo
 	if err != nil {
 		return info, err
 	}
-	return info, os.Rename(f.Name(), path)
+	return info, durable.Publish(f, path)
 }
 
 // copyStore takes the snapshot from the data folder: the engine is started on it without the rest, so that what its log holds is in it.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/admission/cel"
+	"github.com/knarr-project/knarr/internal/api"
 )
 
 // change makes the object that a mutation asks for; nil when it asks for nothing.
@@ -161,7 +162,7 @@ func patched(value ref.Val, v *admission.Versioned) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	patch, err := jsonpatch.DecodePatch(raw)
+	patch, err := api.DecodeJSONPatch(raw)
 	if err != nil {
 		return nil, fmt.Errorf("JSON Patch: %w", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +16,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/api"
 )
 
 // encodeObject is an object's JSON; nil for none.
@@ -118,7 +118,7 @@ func (h *hook) report(a *answer, s *shown) {
 
 // patched applies a webhook's JSON patch to the object that it was shown.
 func patched(e *encoded, patch []byte) (runtime.Object, error) {
-	operations, err := jsonpatch.DecodePatch(patch)
+	operations, err := api.DecodeJSONPatch(patch)
 	if err != nil {
 		return nil, err
 	}

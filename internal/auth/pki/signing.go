@@ -59,7 +59,7 @@ func openSigningKeys(dir string) (*SigningKeys, error) {
 		if err != nil {
 			return nil, fmt.Errorf("service account key in %s: %w", keyFile, err)
 		}
-		return keys, writeFile(pubFile, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), false)
+		return keys, writeFile(pubFile, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), true)
 	case err != nil:
 		return nil, fmt.Errorf("read service account key: %w", err)
 	}

@@ -18,6 +18,8 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/knarr-project/knarr/internal/durable"
 )
 
 // seed makes a data folder that holds nothing but a cluster of one member, as a snapshot that was restored, unless there is one already.
@@ -48,7 +50,7 @@ func seed(cfg config.ServerConfig) error {
 	if err := os.Remove(aside.DataDir); err != nil {
 		return err
 	}
-	return syncFolder(cfg.DataDir)
+	return durable.SyncFolder(cfg.DataDir)
 }
 
 func writeSeed(cfg config.ServerConfig) error {

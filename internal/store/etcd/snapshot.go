@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+
+	"github.com/knarr-project/knarr/internal/durable"
 )
 
 // A snapshot file is what `etcdctl snapshot save` writes: the database, then the SHA-256 of it. Etcd's own tools read it.
@@ -131,7 +133,7 @@ func Restore(opts RestoreOptions) error {
 		}
 		return fmt.Errorf("restore: %w", err)
 	}
-	return syncFolder(filepath.Dir(opts.DataDir))
+	return durable.SyncFolder(filepath.Dir(opts.DataDir))
 }
 
 func restore(opts RestoreOptions, to string) error {
@@ -144,13 +146,4 @@ func restore(opts RestoreOptions, to string) error {
 		InitialCluster: memberName + "=" + memberURL, InitialClusterToken: memberName,
 		RevisionBump: opts.Bump, MarkCompacted: opts.Bump > 0,
 	})
-}
-
-func syncFolder(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
 }

@@ -1,0 +1,91 @@
+package apiserver
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// A client that sends a byte now and then would else keep its seats for as long as it likes.
+func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
+	s := newTestServer(t, func(c *Config) { c.RequestTimeout = 200 * time.Millisecond })
+	url, _, _ := running(t, s)
+	for _, length := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s\r\n\r\n", length)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", length, err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(string(body), "Timeout: request did not complete within requested timeout - context deadline exceeded") {
+			t.Errorf("%s: %s %s", length, resp.Status, body)
+		}
+	}
+}
+
+// A client that asks and does not read would else keep the answer in memory and its seats.
+func TestAnAnswerThatNobodyReadsIsGivenUp(t *testing.T) {
+	s := newTestServer(t, func(c *Config) { c.RequestTimeout = 200 * time.Millisecond })
+	for i := range 24 { // more than what the kernel keeps
+		large := configMap(fmt.Sprint("large-", i))
+		large.Data["a"] = strings.Repeat("x", 1<<20-1)
+		if _, err := client.Create(t.Context(), s.own(), large); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, query := range []string{"?watch=1", ""} { // the watch has its answer in its first events
+		ended := make(chan struct{})
+		ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(ended)
+			s.Handler().ServeHTTP(w, r)
+		}))
+		defer ts.Close()
+		conn, err := net.Dial("tcp", ts.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "GET /api/v1/namespaces/default/configmaps%s HTTP/1.1\r\nHost: x\r\n\r\n", query)
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			t.Errorf("%q: the server waits for a client that does not read", query)
+		}
+	}
+}
+
+func TestWhatAClientMayAskOfTime(t *testing.T) {
+	s := newTestServer(t)
+	url, _, _ := running(t, s)
+	for query, want := range map[string]string{
+		"?timeout=abc":                `400 invalid timeout specified in the request URL - time: invalid duration \"abc\"`,
+		"?timeout=10h":                "200",
+		"?timeout=-1s":                "200",
+		"?watch=1&timeoutSeconds=-1":  "200",
+		"?watch=1&timeout=abc":        "200",
+		"?timeoutSeconds=x":           `400 strconv.ParseInt: parsing \"x\": invalid syntax`,
+		"?limit=92233720368547758070": `400 strconv.ParseInt: parsing \"92233720368547758070\": value out of range`,
+	} {
+		if query == "?watch=1&timeout=abc" {
+			query += "&timeoutSeconds=1"
+		}
+		resp, body := fetch(t, url+"/api/v1/configmaps"+query)
+		code, text, _ := strings.Cut(want, " ")
+		if fmt.Sprint(resp.StatusCode) != code || !strings.Contains(body, text) {
+			t.Errorf("%s: %s %s, want %s", query, resp.Status, body, want)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package durable
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestAFileIsReplacedAndNothingElseIsLeft(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "secret")
+	for _, content := range []string{"one", "two, which is longer", ""} {
+		if err := WriteFile(path, []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != content {
+			t.Fatalf("the file holds %q, %v", got, err)
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("others may read it: %v %v", info.Mode(), err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+func TestAWriteThatFailsLeavesWhatWasThere(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "taken")
+	if err := os.MkdirAll(filepath.Join(path, "inside"), 0o700); err != nil { // a folder is not replaced by a file
+		t.Fatal(err)
+	}
+	if err := WriteFile(path, []byte("x")); err == nil {
+		t.Fatal("a folder was replaced by a file")
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
