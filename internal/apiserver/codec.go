@@ -43,19 +43,24 @@ func marshalProtobuf(obj runtime.Object) ([]byte, error) {
 
 // envelope wraps a bare message as upstream does: prefix and runtime.Unknown with the type's name.
 func envelope(gvk schema.GroupVersionKind, raw []byte) []byte {
+	head, tail := envelopeAround(gvk, len(raw))
+	out := make([]byte, 0, len(head)+len(raw)+len(tail))
+	return append(append(append(out, head...), raw...), tail...)
+}
+
+// envelopeAround is what comes before and after a message of so many bytes.
+func envelopeAround(gvk schema.GroupVersionKind, size int) (head, tail []byte) {
 	apiVersion, kind := gvk.GroupVersion().String(), gvk.Kind
 	typeMeta := 2 + len(apiVersion) + 2 + len(kind) // both are shorter than 128 bytes
-	out := make([]byte, 0, len(protobufPrefix)+2+typeMeta+1+binary.MaxVarintLen64+len(raw)+4)
-	out = append(out, protobufPrefix...)
-	out = append(out, 0x0a, byte(typeMeta))
-	out = append(out, 0x0a, byte(len(apiVersion)))
-	out = append(out, apiVersion...)
-	out = append(out, 0x12, byte(len(kind)))
-	out = append(out, kind...)
-	out = append(out, 0x12)
-	out = binary.AppendUvarint(out, uint64(len(raw)))
-	out = append(out, raw...)
-	return append(out, 0x1a, 0x00, 0x22, 0x00) // contentEncoding and contentType, empty
+	head = make([]byte, 0, len(protobufPrefix)+2+typeMeta+1+binary.MaxVarintLen64)
+	head = append(head, protobufPrefix...)
+	head = append(head, 0x0a, byte(typeMeta))
+	head = append(head, 0x0a, byte(len(apiVersion)))
+	head = append(head, apiVersion...)
+	head = append(head, 0x12, byte(len(kind)))
+	head = append(head, kind...)
+	head = append(head, 0x12)
+	return binary.AppendUvarint(head, uint64(size)), []byte{0x1a, 0x00, 0x22, 0x00} // contentEncoding and contentType, empty
 }
 
 // openEnvelope is the inverse of envelope.

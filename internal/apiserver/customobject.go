@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -161,39 +160,6 @@ func (e *endpoint) customJSONOf(entry *cache.Entry) ([]byte, error) {
 		}
 		return marshal(obj)
 	})
-}
-
-// encodeCustomList is encodeJSONList with the fields in upstream's order for custom resources, by name.
-func (e *endpoint) encodeCustomList(p *page, f format) ([]byte, error) {
-	meta := p.meta()
-	listMeta := map[string]any{"continue": meta.Continue, "resourceVersion": meta.ResourceVersion}
-	if meta.RemainingItemCount != nil {
-		listMeta["remainingItemCount"] = *meta.RemainingItemCount
-	}
-	head, err := json.Marshal(listMeta)
-	if err != nil {
-		return nil, err
-	}
-	kind := e.listKind()
-	size := 128 + len(head)
-	parts := make([][]byte, len(p.entries))
-	for i, entry := range p.entries {
-		if parts[i], err = e.jsonOf(entry); err != nil {
-			return nil, err
-		}
-		size += len(parts[i]) + 1
-	}
-	out := make([]byte, 0, size)
-	out = append(out, `{"apiVersion":"`+kind.GroupVersion().String()+`","items":[`...)
-	for i, part := range parts {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, part...)
-	}
-	out = append(out, `],"kind":"`+kind.Kind+`","metadata":`...)
-	out = append(out, head...)
-	return finishJSON(append(out, '}'), f)
 }
 
 // newList is an empty list object of the endpoint's version.

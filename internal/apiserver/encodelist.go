@@ -21,21 +21,29 @@ func (e *endpoint) listKind() schema.GroupVersionKind {
 	return e.gvk.GroupVersion().WithKind(e.gvk.Kind + "List")
 }
 
-// encodePage assembles a list's body from the encodings that its entries keep.
-func (e *endpoint) encodePage(p *page, f format) ([]byte, error) {
+// encodePage is a list's body. Its items are the encodings that its entries keep.
+func (e *endpoint) encodePage(p *page, f format) (*listBody, error) {
 	switch {
 	case f.table(), f.metadata():
 		objs, err := e.objectsOf(p.entries)
 		if err != nil {
 			return nil, err
 		}
-		return e.encodeList(objs, p.meta(), f)
+		return complete(e.encodeList(objs, p.meta(), f))
 	case f.media == mediaProtobuf:
-		return e.sharedLists.body(e.protobufForm, p, func() ([]byte, error) { return e.encodeProtobufList(p) })
-	case f.media == mediaYAML, f.pretty, e.custom != nil:
-		return e.encodeJSONList(p, f)
+		return e.protobufList(p)
+	case f.media == mediaYAML, f.pretty:
+		body, err := e.jsonList(p)
+		if err != nil {
+			return nil, err
+		}
+		doc, err := body.bytes()
+		if err != nil {
+			return nil, err
+		}
+		return complete(finishJSON(doc[:len(doc)-1], f)) // without the newline
 	}
-	return e.sharedLists.body(e.jsonForm, p, func() ([]byte, error) { return e.encodeJSONList(p, f) })
+	return e.jsonList(p)
 }
 
 // encodeList is a list of hub objects on the wire.
@@ -57,62 +65,61 @@ func (e *endpoint) encodeList(objs []runtime.Object, m metav1.ListMeta, f format
 	return encodeAs(list, e.listKind(), f)
 }
 
-func (e *endpoint) encodeJSONList(p *page, f format) ([]byte, error) {
-	listMeta, err := json.Marshal(p.meta())
-	if err != nil {
-		return nil, err
-	}
+// jsonList has the fields of custom resources by name, as upstream.
+func (e *endpoint) jsonList(p *page) (*listBody, error) {
+	kind := e.listKind()
+	var head, tail []byte
 	if e.custom != nil {
-		return e.encodeCustomList(p, f)
-	}
-	size := 128 + len(listMeta)
-	parts := make([][]byte, len(p.entries))
-	for i, entry := range p.entries {
-		if parts[i], err = e.jsonOf(entry); err != nil {
+		meta := p.meta()
+		listMeta := map[string]any{"continue": meta.Continue, "resourceVersion": meta.ResourceVersion}
+		if meta.RemainingItemCount != nil {
+			listMeta["remainingItemCount"] = *meta.RemainingItemCount
+		}
+		encoded, err := json.Marshal(listMeta)
+		if err != nil {
 			return nil, err
 		}
-		size += len(parts[i]) + 1
-	}
-	out := make([]byte, 0, size)
-	out = withTypeMeta(out, e.listKind(), []byte("{}"))
-	out = append(out[:len(out)-1], `,"metadata":`...)
-	out = append(out, listMeta...)
-	out = append(out, `,"items":[`...)
-	for i, part := range parts {
-		if i > 0 {
-			out = append(out, ',')
+		head = fmt.Appendf(nil, `{"apiVersion":"%s","items":[`, kind.GroupVersion())
+		tail = fmt.Appendf(nil, `],"kind":"%s","metadata":%s}`, kind.Kind, encoded)
+	} else {
+		listMeta, err := json.Marshal(p.meta())
+		if err != nil {
+			return nil, err
 		}
-		out = append(out, part...)
+		head = withTypeMeta(nil, kind, []byte("{}"))
+		head = append(append(head[:len(head)-1], `,"metadata":`...), listMeta...)
+		head, tail = append(head, `,"items":[`...), []byte("]}")
 	}
-	out = append(out, "]}"...)
-	return finishJSON(out, f)
+	items, err := e.items(p, e.jsonForm, itemForm{e.jsonOf, beforeJSONItem})
+	return &listBody{head: head, items: items, tail: append(tail, '\n')}, err
 }
 
-// encodeProtobufList writes ListMeta as field 1 and every item as field 2, as all list messages have them.
-func (e *endpoint) encodeProtobufList(p *page) ([]byte, error) {
+func beforeJSONItem(b []byte, _ int, first bool) []byte {
+	if first {
+		return b
+	}
+	return append(b, ',')
+}
+
+// protobufList writes ListMeta as field 1 and every item as field 2, as all list messages have them.
+func (e *endpoint) protobufList(p *page) (*listBody, error) {
 	listMeta := p.meta()
-	head, err := listMeta.Marshal()
+	meta, err := listMeta.Marshal()
 	if err != nil {
 		return nil, err
 	}
-	size := len(head) + binary.MaxVarintLen64
-	parts := make([][]byte, len(p.entries))
-	for i, entry := range p.entries {
-		if parts[i], err = e.protobufOf(entry); err != nil {
-			return nil, err
-		}
-		size += len(parts[i]) + binary.MaxVarintLen32 + 1
+	items, err := e.items(p, e.protobufForm, itemForm{e.protobufOf, beforeProtobufItem})
+	if err != nil {
+		return nil, err
 	}
-	raw := make([]byte, 0, size)
-	raw = append(raw, 0x0a)
-	raw = binary.AppendUvarint(raw, uint64(len(head)))
-	raw = append(raw, head...)
-	for _, part := range parts {
-		raw = append(raw, 0x12)
-		raw = binary.AppendUvarint(raw, uint64(len(part)))
-		raw = append(raw, part...)
-	}
-	return envelope(e.listKind(), raw), nil
+	raw := binary.AppendUvarint([]byte{0x0a}, uint64(len(meta)))
+	raw = append(raw, meta...)
+	head, tail := envelopeAround(e.listKind(), len(raw)+items.size)
+	return &listBody{head: append(head, raw...), items: items, tail: tail}, nil
+}
+
+func beforeProtobufItem(b []byte, size int, _ bool) []byte {
+	return binary.AppendUvarint(append(b, 0x12), uint64(size))
 }
 
 func (e *endpoint) encodeMetadataList(objs []runtime.Object, m metav1.ListMeta, f format) ([]byte, error) {

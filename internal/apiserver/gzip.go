@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bytes"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -24,19 +25,29 @@ var zippers = sync.Pool{New: func() any {
 }}
 
 func compress(r *http.Request, body []byte) ([]byte, bool) {
-	if len(body) < compressFrom || !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+	if len(body) < compressFrom || !takesGzip(r) {
 		return nil, false
 	}
-	w := zippers.Get().(*gzip.Writer)
-	defer zippers.Put(w)
 	var out bytes.Buffer
 	out.Grow(len(body) / 4)
-	w.Reset(&out)
-	if _, err := w.Write(body); err != nil {
-		return nil, false
+	err := zip(&out, func(w io.Writer) error {
+		_, err := w.Write(body)
+		return err
+	})
+	return out.Bytes(), err == nil
+}
+
+func takesGzip(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
+}
+
+// zip compresses what body writes.
+func zip(out io.Writer, body func(io.Writer) error) error {
+	w := zippers.Get().(*gzip.Writer)
+	defer zippers.Put(w)
+	w.Reset(out)
+	if err := body(w); err != nil {
+		return err
 	}
-	if err := w.Close(); err != nil {
-		return nil, false
-	}
-	return out.Bytes(), true
+	return w.Close()
 }

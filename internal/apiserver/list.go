@@ -103,6 +103,8 @@ type page struct {
 	remaining *int64
 	// whole is the prefix that all objects below are in the page of; empty when some may be left out.
 	whole string
+	// changed is the revision of the kind's newest change.
+	changed int64
 }
 
 func (p *page) meta() metav1.ListMeta {
@@ -145,7 +147,7 @@ func (op *operation) list(ctx context.Context, req *listRequest) (*page, error) 
 
 // collect takes what matches from the snapshot, up to the limit.
 func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from string, limit int64) *page {
-	p := &page{revision: s.Revision()}
+	p := &page{revision: s.Revision(), changed: s.Changed()}
 	everything := req.labels.Empty() && req.fields.Empty()
 	if everything && limit == 0 && from == prefix {
 		p.whole = prefix

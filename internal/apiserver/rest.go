@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -198,6 +199,37 @@ func (c *call) respond(code int, body []byte) {
 		return
 	}
 	respond(c.w, code, c.f, body)
+}
+
+// respondList is respond for a list, which is written piece by piece.
+func (c *call) respondList(body *listBody) error {
+	if recordOf(c.w).WantsResponse() {
+		whole, err := body.bytes()
+		if err != nil {
+			return err
+		}
+		c.recordAnswer(whole)
+	}
+	header := c.w.Header()
+	header.Set("Content-Type", c.f.contentType())
+	if body.size() >= compressFrom && takesGzip(c.r) {
+		header.Set("Content-Encoding", "gzip")
+		header.Set("Vary", "Accept-Encoding")
+		c.w.WriteHeader(http.StatusOK)
+		return broken(zip(c.w, body.writeTo))
+	}
+	header.Set("Content-Length", strconv.Itoa(body.size()))
+	c.w.WriteHeader(http.StatusOK)
+	return broken(body.writeTo(c.w))
+}
+
+// broken ends a connection whose answer could not be finished: the client must not take what it has got for all. Most often it
+// is the client that has gone.
+func broken(err error) error {
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return nil
 }
 
 // answer writes an object of the endpoint's kind, or of the subresource's own.

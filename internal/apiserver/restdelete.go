@@ -89,8 +89,8 @@ func (c *call) serveDeleteCollection(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.respond(http.StatusOK, body)
-	return nil
+	c.f = f
+	return c.respondList(body)
 }
 
 // decodeDeleteOptions takes DeleteOptions of any group version, as clients send them.

@@ -76,8 +76,7 @@ func (c *call) serveList(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.respond(http.StatusOK, body)
-	return nil
+	return c.respondList(body)
 }
 
 func (c *call) serveWatch(ctx context.Context) error {

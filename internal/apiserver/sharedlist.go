@@ -2,11 +2,13 @@ package apiserver
 
 import (
 	"sync"
+	"time"
 	"weak"
 )
 
-// sharedLists lets those who list all objects at the same revision at about the same time (a thousand clients after a restart)
-// share one body. Bodies are kept weakly: until the garbage collector comes by.
+// sharedLists lets those who list all objects of the same state at about the same time (a thousand clients after a restart) share the items' bytes. They
+// are kept weakly: until the garbage collector comes by. The first one to ask for a state gets its items straight from their
+// entries: while objects change between any two lists, nothing is put together that nobody else wants.
 // The zero value is ready.
 type sharedLists struct {
 	mu    sync.Mutex
@@ -16,34 +18,52 @@ type sharedLists struct {
 // listForm is what a kind is listed as: a version's encoding, of one namespace or of all.
 type listForm struct{ form, prefix string }
 
-// sharedForms is how many forms are looked after at a time.
-const sharedForms = 32
+const (
+	// sharedForms is how many forms are looked after at a time.
+	sharedForms = 32
+	// sharedEvery is how often a form's items are put together at most: slow clients may still be reading the last ones.
+	sharedEvery = time.Second
+	// largestShared bounds what is put together.
+	largestShared = 256 << 20
+)
 
 type sharedList struct {
-	mu       sync.Mutex // held while the body is made, so that it is made once
-	revision int64
-	body     weak.Pointer[[]byte]
+	mu    sync.Mutex // not held while items are put together
+	asked int64      // the state that was last asked for
+	made  int64      // the state that items are of
+	at    time.Time  // when that was
+	items weak.Pointer[[]byte]
 }
 
-// body is the page's encoding, shared if it is of everything: not to be modified.
-func (s *sharedLists) body(form string, p *page, encode func() ([]byte, error)) ([]byte, error) {
-	if p.whole == "" {
-		return encode()
+// find gives the items of the page if they are shared. make: they should be, and the caller is to put them together for all.
+func (s *sharedLists) find(form string, p *page, now time.Time) (items []byte, list *sharedList, make bool) {
+	if p.whole == "" || p.changed == 0 {
+		return nil, nil, false
 	}
 	l := s.list(listForm{form, p.whole})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.revision == p.revision {
-		if body := l.body.Value(); body != nil {
-			return *body, nil
+	if l.made == p.changed {
+		if items := l.items.Value(); items != nil {
+			return *items, l, false
 		}
 	}
-	body, err := encode()
-	if err != nil || p.revision < l.revision {
-		return body, err // who comes late with an old state does not take the newer one away
+	again := l.asked == p.changed
+	l.asked = max(l.asked, p.changed)
+	if !again || now.Sub(l.at) < sharedEvery && l.made != 0 {
+		return nil, l, false
 	}
-	l.revision, l.body = p.revision, weak.Make(&body)
-	return body, nil
+	l.at = now
+	return nil, l, true
+}
+
+// keep shares items that were put together.
+func (l *sharedList) keep(changed int64, items []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if changed >= l.made {
+		l.made, l.items = changed, weak.Make(&items)
+	}
 }
 
 func (s *sharedLists) list(form listForm) *sharedList {

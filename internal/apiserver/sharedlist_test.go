@@ -1,11 +1,18 @@
 package apiserver
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -48,28 +55,99 @@ func TestListsOfEverythingShareABodyUntilSomethingChanges(t *testing.T) {
 	}
 }
 
-func TestASharedListIsMadeOnceForARevision(t *testing.T) {
+func TestItemsArePutTogetherOnceForAState(t *testing.T) {
 	var s sharedLists
-	made := 0
-	encode := func() ([]byte, error) { made++; return []byte("body"), nil }
-	get := func(revision int64, whole string) []byte {
+	now := time.Unix(0, 0)
+	const none, all, shared = "none", "put together", "shared"
+	ask := func(changed int64, whole string) string {
 		t.Helper()
-		body, err := s.body("json", &page{revision: revision, whole: whole}, encode)
-		if err != nil {
+		p := &page{changed: changed, whole: whole}
+		items, list, together := s.find("json", p, now)
+		switch {
+		case items != nil:
+			return shared
+		case together:
+			list.keep(changed, []byte("items"))
+			return all
+		}
+		return none
+	}
+	for _, step := range []struct {
+		what    string
+		later   time.Duration
+		changed int64
+		whole   string
+		want    string
+	}{
+		{"the first one to ask gets them from the entries", 0, 1, "/p/", none},
+		{"the second one has them put together", 0, 1, "/p/", all},
+		{"so that others share them", 0, 1, "/p/", shared},
+		{"a part of the list is nobody else's", 0, 1, "", none},
+		{"nor is a state that is not known", 0, 0, "/p/", none},
+		{"another namespace is another list", 0, 1, "/q/", none},
+		{"after a change it begins anew", 0, 2, "/p/", none},
+		{"but not too often", 0, 2, "/p/", none},
+		{"the old state is still shared", 0, 1, "/p/", shared},
+		{"a second later it is time again", sharedEvery, 2, "/p/", all},
+		{"who is late does not take the newer items away", 0, 1, "/p/", none},
+		{"as one sees", 0, 2, "/p/", shared},
+	} {
+		now = now.Add(step.later)
+		got := ask(step.changed, step.whole)
+		if got != step.want && !(step.want == shared && got != shared) { // the garbage collector may have come by
+			t.Errorf("%s: %s, want %s", step.what, got, step.want)
+		}
+	}
+}
+
+func TestALargeListIsTheSameHoweverItIsPutTogether(t *testing.T) {
+	s := newTestServer(t)
+	c := s.Client(auth.Component("tester"))
+	for i := range 40 {
+		obj := configMap(fmt.Sprintf("n-%02d", i))
+		obj.Data["padding"] = strings.Repeat("x", 10<<10)
+		if _, err := client.Create(t.Context(), c, obj); err != nil {
 			t.Fatal(err)
 		}
-		return body
 	}
-	first, second := get(1, "/p/"), get(1, "/p/")
-	if made == 1 && &first[0] != &second[0] { // the garbage collector may have come by
-		t.Error("the second one got a copy")
-	}
-	made = 0
-	get(2, "/p/")
-	get(1, "/p/")
-	get(2, "")
-	get(2, "/q/")
-	if made != 4 {
-		t.Errorf("made %d times for another revision, an older one, a part and another namespace, want 4", made)
+	for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
+		for _, encoding := range []string{"", "gzip"} {
+			var first []byte
+			for i := range 3 { // from the entries, put together, shared
+				w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, defaultMaps, nil)
+				r.Header.Set("Accept", accept)
+				r.Header.Set("Accept-Encoding", encoding)
+				s.Handler().ServeHTTP(w, r)
+				body := w.Body.Bytes()
+				if w.Header().Get("Content-Encoding") != encoding {
+					t.Fatalf("%s: encoding %q", accept, w.Header().Get("Content-Encoding"))
+				}
+				if encoding == "gzip" {
+					unzip, err := gzip.NewReader(w.Body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if body, err = io.ReadAll(unzip); err != nil {
+						t.Fatal(err)
+					}
+				} else if w.Header().Get("Content-Length") != strconv.Itoa(len(body)) {
+					t.Errorf("%s: %d bytes, announced %s", accept, len(body), w.Header().Get("Content-Length"))
+				}
+				if i == 0 {
+					first = body
+				}
+				if !bytes.Equal(body, first) {
+					t.Errorf("%s: list %d is another one", accept, i)
+				}
+				list, _, err := wireSerializer.Decode(body, nil, nil)
+				if accept == "application/json" {
+					list = &corev1.ConfigMapList{}
+					err = json.Unmarshal(body, list)
+				}
+				if err != nil || len(list.(*corev1.ConfigMapList).Items) != 40 {
+					t.Errorf("%s: %v", accept, err)
+				}
+			}
+		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/store"
@@ -12,7 +14,10 @@ import (
 // rotating is a store whose values are all to be written again.
 type rotating struct{ store.Store }
 
-func (rotating) Stale(context.Context, string) (bool, error) { return true, nil }
+func (rotating) Stale(context.Context, string) (bool, error)  { return true, nil }
+func (rotating) Collectors() []prometheus.Collector           { return nil }
+func (rotating) Health(context.Context) error                 { return nil }
+func (rotating) OnRepair(func(context.Context, string) error) {}
 
 func TestAnUnchangedObjectIsWrittenAgainWhenItsKeyWasRotated(t *testing.T) {
 	s := newTestServer(t, func(c *Config) { c.Store = rotating{c.Store} })

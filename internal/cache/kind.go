@@ -59,7 +59,7 @@ func (k *Kind) Snapshot() *Snapshot {
 	// The stream's revision first: what has been applied since is newer still, and a state holds every change up to its own revision.
 	reached := k.clock.reached.Load()
 	s := k.state.Load()
-	return &Snapshot{revision: max(reached, s.changed), entries: s.entries, indexes: s.indexes}
+	return &Snapshot{revision: max(reached, s.changed), changed: s.changed, entries: s.entries, indexes: s.indexes}
 }
 
 // Revision is the revision that a Snapshot taken now has.
@@ -345,7 +345,7 @@ func (k *Kind) At(ctx context.Context, revision int64) (*Snapshot, error) {
 		}
 	}
 	if s := k.state.Load(); s.changed <= revision {
-		return &Snapshot{revision: revision, entries: s.entries, indexes: s.indexes}, nil
+		return &Snapshot{revision: revision, changed: s.changed, entries: s.entries, indexes: s.indexes}, nil
 	}
 	k.exact.mu.Lock()
 	defer k.exact.mu.Unlock()

@@ -53,9 +53,14 @@ func (ix *index) remove(e *Entry) {
 // Snapshot is all entries of a kind at one revision. Immutable.
 type Snapshot struct {
 	revision int64
+	changed  int64
 	entries  *tree
 	indexes  map[string]*index
 }
+
+// Changed is the revision of the newest change in the kind: snapshots with the same one have the same entries, whatever their
+// Revision. 0 when that is not known.
+func (s *Snapshot) Changed() int64 { return s.changed }
 
 // Revision of the snapshot.
 func (s *Snapshot) Revision() int64 { return s.revision }

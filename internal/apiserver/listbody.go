@@ -1,0 +1,142 @@
+package apiserver
+
+import (
+	"bytes"
+	"io"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/knarr-project/knarr/internal/cache"
+)
+
+// listBody is a list as it goes over the wire.
+type listBody struct {
+	head, tail []byte
+	items      listItems
+}
+
+// listItems are put together from their entries piece by piece, while they are written, unless all is there: a list of a hundred thousand pods for each of fifty
+// readers would take gigabytes.
+type listItems struct {
+	size    int
+	all     []byte // when entries is nil
+	entries []*cache.Entry
+	form    itemForm
+}
+
+// itemForm is how an entry becomes an item.
+type itemForm struct {
+	encoding func(*cache.Entry) ([]byte, error)
+	// before appends what comes before an item of so many bytes.
+	before func(b []byte, size int, first bool) []byte
+}
+
+// pieceBytes is how much of a body is written at a time. After each piece others have their turns: a write that comes while fifty lists are being sent
+// waits for a piece of each, not for whatever their sockets take.
+const pieceBytes = 64 << 10
+
+var pieces = sync.Pool{New: func() any { b := make([]byte, 0, pieceBytes+pieceBytes/4); return &b }}
+
+// complete is a body that is in one piece.
+func complete(doc []byte, err error) (*listBody, error) { return &listBody{head: doc}, err }
+
+func (l *listBody) size() int { return len(l.head) + l.items.size + len(l.tail) }
+
+// items are the page's in a form, shared with others if they are of everything.
+func (e *endpoint) items(p *page, name string, form itemForm) (listItems, error) {
+	if e.custom != nil { // what a custom object looks like may change though it does not
+		p = &page{entries: p.entries}
+	}
+	all, list, together := e.sharedLists.find(name, p, time.Now())
+	if all != nil {
+		return listItems{size: len(all), all: all}, nil
+	}
+	items := listItems{entries: p.entries, form: form}
+	if err := items.measure(); err != nil {
+		return items, err
+	}
+	if !together || items.size > largestShared {
+		return items, nil
+	}
+	all = make([]byte, 0, items.size)
+	if err := items.each(func(piece []byte) error { all = append(all, piece...); return nil }); err != nil {
+		return items, err
+	}
+	list.keep(p.changed, all)
+	return listItems{size: len(all), all: all}, nil
+}
+
+// measure finds out the size; what has not been encoded yet is.
+func (i *listItems) measure() error {
+	var before [16]byte
+	for k, entry := range i.entries {
+		raw, err := i.form.encoding(entry)
+		if err != nil {
+			return err
+		}
+		i.size += len(i.form.before(before[:0], len(raw), k == 0)) + len(raw)
+		if k%256 == 255 {
+			runtime.Gosched()
+		}
+	}
+	return nil
+}
+
+// each calls fn for one piece of the items after the other. A piece is valid until fn returns.
+func (i *listItems) each(fn func(piece []byte) error) error {
+	if i.entries == nil {
+		for rest := i.all; len(rest) > 0; {
+			n := min(len(rest), pieceBytes)
+			if err := fn(rest[:n]); err != nil {
+				return err
+			}
+			rest = rest[n:]
+			runtime.Gosched()
+		}
+		return nil
+	}
+	buffer := pieces.Get().(*[]byte)
+	defer pieces.Put(buffer)
+	b := (*buffer)[:0]
+	defer func() { *buffer = b[:0] }()
+	for k, entry := range i.entries {
+		raw, err := i.form.encoding(entry)
+		if err != nil {
+			return err
+		}
+		b = append(i.form.before(b, len(raw), k == 0), raw...)
+		if len(b) < pieceBytes && k < len(i.entries)-1 {
+			continue
+		}
+		if err := fn(b); err != nil {
+			return err
+		}
+		b = b[:0]
+		runtime.Gosched()
+	}
+	return nil
+}
+
+// writeTo writes the whole body.
+func (l *listBody) writeTo(w io.Writer) error {
+	write := func(b []byte) error {
+		_, err := w.Write(b)
+		return err
+	}
+	if err := write(l.head); err != nil {
+		return err
+	}
+	if err := l.items.each(write); err != nil || len(l.tail) == 0 {
+		return err
+	}
+	return write(l.tail)
+}
+
+// bytes is the whole body in one piece.
+func (l *listBody) bytes() ([]byte, error) {
+	var out bytes.Buffer
+	out.Grow(l.size())
+	err := l.writeTo(&out)
+	return out.Bytes(), err
+}
