@@ -26,6 +26,12 @@ func measure(ctx context.Context, o *options, s side, f figures) error {
 		}
 		sweep()
 	}
+	if !o.skip["crowd"] {
+		if err := measureCrowd(ctx, o, s, f); err != nil {
+			return fmt.Errorf("crowd: %w", err)
+		}
+		sweep()
+	}
 	if o.skip["node"] {
 		return nil
 	}
@@ -87,6 +93,51 @@ func measureControl(ctx context.Context, o *options, s side, f figures) error {
 		}
 	}
 	return nil
+}
+
+// measureCrowd is what many clients do at once, to a control plane of their own. A side that does not survive a part has no figure for it.
+func measureCrowd(ctx context.Context, o *options, s side, f figures) error {
+	dir, err := folder(o, s.name()+"-crowd")
+	if err != nil {
+		return err
+	}
+	defer o.keepLogs(dir)
+	c, err := s.startControl(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	load, err := connect(c.kubeconfig)
+	if err != nil {
+		return err
+	}
+	if err := makeSpace(ctx, load); err != nil {
+		return err
+	}
+	steps := []struct {
+		key  string
+		rows []string
+		run  func() error
+	}{
+		{"idle", []string{"idle-watch", "idle-watch-h2"}, func() error { return idleWatches(ctx, load, o.scale, f, c.control) }},
+		{"relist", []string{"relist"}, func() error { return relist(ctx, load, o.scale, f, c) }},
+		{"storm", []string{"storm"}, func() error { return storm(ctx, load, o.scale, f) }},
+	}
+	for _, step := range steps {
+		if o.skip[step.key] || ctx.Err() != nil {
+			continue
+		}
+		progress("%s: %s", s.name(), step.key)
+		if err := step.run(); err != nil {
+			progress("%s: %s: %v", s.name(), step.key, err)
+			for _, row := range step.rows {
+				if f[row].value == 0 {
+					f[row] = figure{note: "not survived"}
+				}
+			}
+		}
+	}
+	return ctx.Err()
 }
 
 func makeSpace(ctx context.Context, c *clients) error {

@@ -39,6 +39,25 @@ func start(dir, name, path string, env []string, args ...string) (*process, erro
 	return p, nil
 }
 
+// restart stops the process and starts it again with the same arguments.
+func (p *process) restart() error {
+	p.stop()
+	log, err := os.OpenFile(p.log, os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(p.cmd.Path, p.cmd.Args[1:]...)
+	cmd.Stdout, cmd.Stderr, cmd.Env, cmd.SysProcAttr = log, log, p.cmd.Env, p.cmd.SysProcAttr
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s again: %w", p.name, err)
+	}
+	done := make(chan struct{})
+	p.cmd, p.done = cmd, done
+	go func() { _ = cmd.Wait(); close(done) }()
+	return nil
+}
+
 func (p *process) stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {

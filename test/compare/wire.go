@@ -31,6 +31,8 @@ type clients struct {
 	set     *kubernetes.Clientset
 	address string
 	tls     *tls.Config
+	token   string // of a service account, besides or instead of a certificate
+	pods    int    // made by fill
 }
 
 func connect(kubeconfig string) (*clients, error) {
@@ -57,9 +59,10 @@ func connect(kubeconfig string) (*clients, error) {
 // wire is one TLS connection that carries one HTTP/1.1 request at a time: about the cheapest client that there is, so that
 // on a machine shared by client and server the server is what is measured. Answers are read to their end and not decoded.
 type wire struct {
-	conn net.Conn
-	in   *bufio.Reader
-	out  []byte
+	conn  net.Conn
+	in    *bufio.Reader
+	out   []byte
+	token string
 }
 
 func (c *clients) dial() (*wire, error) {
@@ -67,7 +70,7 @@ func (c *clients) dial() (*wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &wire{conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}, nil
+	return &wire{conn: conn, in: bufio.NewReaderSize(conn, 64<<10), token: c.token}, nil
 }
 
 // send writes a request.
@@ -76,6 +79,9 @@ func (w *wire) send(method, path, contentType, accept string, body []byte) error
 	b = append(append(b, ' '), path...)
 	b = append(b, " HTTP/1.1\r\nHost: compare\r\nUser-Agent: compare/1\r\nAccept: "...)
 	b = append(append(b, accept...), "\r\n"...)
+	if w.token != "" {
+		b = append(append(append(b, "Authorization: Bearer "...), w.token...), "\r\n"...)
+	}
 	if body != nil {
 		b = append(append(b, "Content-Type: "...), contentType...)
 		b = strconv.AppendInt(append(b, "\r\nContent-Length: "...), int64(len(body)), 10)

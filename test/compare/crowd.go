@@ -1,0 +1,313 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// as gives clients with the rights of an administrator but the place in flow control that a service account has: who is
+// system:masters never waits.
+func (c *clients) as(ctx context.Context, account string) (*clients, error) {
+	accounts := c.set.CoreV1().ServiceAccounts(space)
+	made := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}
+	if _, err := accounts.Create(ctx, made, metav1.CreateOptions{}); err != nil {
+		return nil, err
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "compare-" + account}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: space, Name: account}},
+	}
+	if _, err := c.set.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+		return nil, err
+	}
+	token, err := accounts.CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	plain := c.tls.Clone()
+	plain.Certificates, plain.GetClientCertificate = nil, nil
+	other := &clients{set: c.set, address: c.address, tls: plain, token: token.Status.Token}
+	return other, until(ctx, 10*time.Second, "rights of "+account, func() bool {
+		w, err := other.dial()
+		if err != nil {
+			return false
+		}
+		defer w.conn.Close()
+		_, err = w.do("GET", configMaps+"?limit=1", "", protobufType, nil)
+		return err == nil
+	})
+}
+
+// idleWatches measures what a watch costs that gets nothing: 10,000 of them, first with a connection each, then a hundred to a connection of HTTP/2.
+func idleWatches(ctx context.Context, c *clients, scale float64, f figures, server []*process) error {
+	watches := int(10000 * scale)
+	_, before := settled(ctx, server)
+	wires := make([]*wire, watches)
+	if err := parallel(watches, 16, func(i int) (err error) {
+		wires[i], err = c.watch(configMaps + "?watch=1&fieldSelector=metadata.name=" + configMapName(i))
+		return err
+	}); err != nil {
+		return err
+	}
+	_, with := settled(ctx, server)
+	f["idle-watch"] = figure{value: (with - before) * 1e6 / 1024 / float64(watches), note: fmt.Sprintf("%d connections", watches)}
+	for _, w := range wires {
+		w.conn.Close()
+	}
+	_, before = settled(ctx, server)
+	const perConnection = 100
+	bodies := make([]*http.Response, watches)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	transports := make([]*http.Transport, (watches+perConnection-1)/perConnection)
+	for i := range transports {
+		tls := c.tls.Clone()
+		tls.NextProtos = []string{"h2"}
+		transports[i] = &http.Transport{TLSClientConfig: tls, ForceAttemptHTTP2: true}
+	}
+	if err := parallel(watches, 16, func(i int) error {
+		url := "https://" + c.address + configMaps + "?watch=1&fieldSelector=metadata.name=" + configMapName(i)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Accept", protobufType+";stream=watch")
+		if bodies[i], err = transports[i/perConnection].RoundTrip(req); err == nil && (bodies[i].StatusCode != http.StatusOK || bodies[i].ProtoMajor != 2) {
+			err = fmt.Errorf("watch: %s %s", bodies[i].Proto, bodies[i].Status)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	_, with = settled(ctx, server)
+	f["idle-watch-h2"] = figure{value: (with - before) * 1e6 / 1024 / float64(watches), note: fmt.Sprintf("%d connections", len(transports))}
+	for _, b := range bodies {
+		b.Body.Close()
+	}
+	for _, t := range transports {
+		t.CloseIdleConnections()
+	}
+	return nil
+}
+
+// settled is the processes' memory (RssAnon, RSS) when they have had some time to tidy up.
+func settled(ctx context.Context, server []*process) (anon, rss float64) {
+	_ = pause(ctx, 10*time.Second)
+	return memory(tree(server))
+}
+
+// watch opens a watch on a connection of its own.
+func (c *clients) watch(path string) (*wire, error) {
+	w, err := c.dial()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.send("GET", path, "", protobufType+";stream=watch", nil); err != nil {
+		return nil, err
+	}
+	code, _, err := w.head()
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("watch: %d", code)
+	}
+	w.in = nil // nothing is expected
+	return w, err
+}
+
+// parallel calls fn for 0..n-1 from some goroutines and gives the first error.
+func parallel(n, inFlight int, fn func(i int) error) error {
+	var next atomic.Int64
+	var failed atomic.Pointer[error]
+	var wg sync.WaitGroup
+	for range inFlight {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && failed.Load() == nil; i = int(next.Add(1)) - 1 {
+				if err := fn(i); err != nil {
+					failed.CompareAndSwap(nil, &err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// storm measures how long writes take while fifty clients list 100,000 pods over and over, beside how long they take without.
+func storm(ctx context.Context, c *clients, scale float64, f figures) error {
+	const readers = 50
+	pods := int(100000 * scale)
+	if err := c.fill(ctx, pods); err != nil {
+		return err
+	}
+	crowd, err := c.as(ctx, "crowd")
+	if err != nil {
+		return err
+	}
+	quiet, err := writeTimes(ctx, c, pods)
+	if err != nil {
+		return err
+	}
+	listing, stop := context.WithCancel(ctx)
+	var lists, refused atomic.Int64
+	var wg sync.WaitGroup
+	for range readers {
+		wg.Go(func() {
+			for listing.Err() == nil {
+				if crowd.list(listing, podsPath) == nil {
+					lists.Add(1)
+				} else if listing.Err() == nil {
+					refused.Add(1)
+					_ = pause(listing, time.Second) // as Retry-After says
+				}
+			}
+		})
+	}
+	_ = pause(ctx, 3*time.Second)
+	busy, err := writeTimes(ctx, c, pods)
+	stop()
+	wg.Wait()
+	if err != nil {
+		return err
+	}
+	f["storm"] = figure{value: float64(busy) / float64(quiet), note: fmt.Sprintf("p99 %s, %s without; %d lists, %d refused",
+		busy.Round(100*time.Microsecond), quiet.Round(100*time.Microsecond), lists.Load(), refused.Load())}
+	return nil
+}
+
+// fill makes pods until there are n.
+func (c *clients) fill(ctx context.Context, n int) error {
+	have := c.pods
+	if n <= have {
+		return nil
+	}
+	c.pods = n
+	if _, err := c.each(ctx, n-have, 64, func(w *wire, i int) error { return w.create(podsPath, unscheduledPod(have+i), "Pod") }); err != nil {
+		return fmt.Errorf("create pods: %w", err)
+	}
+	return nil
+}
+
+// list reads a list once, on a connection of its own.
+func (c *clients) list(ctx context.Context, path string) error {
+	w, err := c.dial()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { w.conn.Close() })
+	defer stop()
+	defer w.conn.Close()
+	_, err = w.do("GET", path, "", protobufType, nil)
+	return err
+}
+
+// writeTimes is the 99th percentile of 2,000 patches of different pods, a hundred a second.
+func writeTimes(ctx context.Context, c *clients, pods int) (time.Duration, error) {
+	const writes, every = 2000, 10 * time.Millisecond
+	times := make([]time.Duration, writes)
+	wires := make(chan *wire, 64)
+	for range cap(wires) {
+		w, err := c.dial()
+		if err != nil {
+			return 0, err
+		}
+		defer w.conn.Close()
+		wires <- w
+	}
+	var failed atomic.Pointer[error]
+	var wg sync.WaitGroup
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for i := range writes {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+		due := time.Now()
+		wg.Go(func() {
+			w := <-wires
+			defer func() { wires <- w }()
+			patch := fmt.Sprintf(`{"metadata":{"labels":{"patched":"%d"}}}`, due.UnixNano())
+			if _, err := w.do("PATCH", fmt.Sprintf("%s/p-%06d", podsPath, i*7919%pods), mergePatch, protobufType, []byte(patch)); err != nil {
+				failed.CompareAndSwap(nil, &err)
+			}
+			times[i] = time.Since(due)
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return 0, *err
+	}
+	slices.Sort(times)
+	return times[writes*99/100], nil
+}
+
+// restartServer ends the API server and starts it again.
+func (c *cluster) restartServer(ctx context.Context) error {
+	for _, p := range c.control {
+		if p.name == "knarr" || p.name == "kube-apiserver" {
+			if err := p.restart(); err != nil {
+				return err
+			}
+		}
+	}
+	return waitReady(ctx, c.kubeconfig, c.control...)
+}
+
+// relist measures the memory that it takes when, after a restart, 1,000 clients list 5,000 pods all at once, over what the server needs in the end.
+func relist(ctx context.Context, c *clients, scale float64, f figures, cluster *cluster) error {
+	if err := c.fill(ctx, 5000); err != nil {
+		return err
+	}
+	crowd, err := c.as(ctx, "relisting")
+	if err != nil {
+		return err
+	}
+	if err := cluster.restartServer(ctx); err != nil {
+		return err
+	}
+	n := int(1000 * scale)
+	var highest float64
+	sampling, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for sampling.Err() == nil {
+			_, rss := memory(tree(cluster.control))
+			highest = max(highest, rss)
+			_ = pause(sampling, 20*time.Millisecond)
+		}
+	})
+	var again atomic.Int64
+	began := time.Now()
+	err = parallel(n, n, func(int) error {
+		for {
+			err := crowd.list(ctx, podsPath)
+			if err == nil || ctx.Err() != nil || time.Since(began) > 5*time.Minute {
+				return err
+			}
+			again.Add(1)
+			_ = pause(ctx, time.Second)
+		}
+	})
+	took := time.Since(began)
+	stop()
+	wg.Wait()
+	if err != nil {
+		return err
+	}
+	_, rss := settled(ctx, cluster.control)
+	f["relist"] = figure{value: highest / rss, note: fmt.Sprintf("%.0f MB, %.0f MB afterwards; all served after %.1f s, %d tries refused", highest, rss, took.Seconds(), again.Load())}
+	return nil
+}
