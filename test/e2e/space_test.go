@@ -23,9 +23,12 @@ type space struct {
 func newSpace(t *testing.T, kinds ...string) *space {
 	t.Helper()
 	s := &space{kinds: kinds}
-	// The shell collects the processes that lose their parents, as init does.
-	args := append([]string{"--fork", "--kill-child"}, kinds...)
-	s.cmd = exec.Command("unshare", append(args, "bash", "-c", "while :; do sleep 1000 & wait; done")...)
+	keeper := []string{"sleep", "infinity"}
+	if slices.Contains(kinds, "--pid") {
+		// This shell collects the processes that lose their parents, as init does. Its child ends with the namespace.
+		keeper = []string{"bash", "-c", "while :; do sleep 1000 & wait; done"}
+	}
+	s.cmd = exec.Command("unshare", slices.Concat([]string{"--fork", "--kill-child"}, kinds, keeper)...)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
