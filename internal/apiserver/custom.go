@@ -3,6 +3,8 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,6 +54,16 @@ func (c *customKinds) definitions(ctx context.Context) (cache.Reader, error) {
 		return nil, fmt.Errorf("the table of kinds has no CustomResourceDefinition")
 	}
 	return r.cache(ctx)
+}
+
+// inUse implements kindProvider.
+func (c *customKinds) inUse() (list []*endpoint) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, kind := range c.served {
+		list = slices.AppendSeq(list, maps.Values(kind.endpoints))
+	}
+	return list
 }
 
 // endpoint finds the version of a custom kind that a path names.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"time"
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,14 +21,16 @@ func (s *Server) newHandler() http.Handler {
 	mux := s.newMux()
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w, info := &codeWriter{ResponseWriter: rw}, parseRequest(r)
-		w.ended = s.metrics.begin(w, info)
+		w.ended = s.metrics.begin(w, info, r.ContentLength)
 		defer w.release()
+		filters, m := laps{time.Now()}, s.metrics.security
 		defer s.finish(w, r)
 		header := w.Header()
 		id := auditID(r)
 		header.Set("Audit-Id", id)
 		header.Set("Cache-Control", "no-cache, private")
 		user, err := s.authenticate(r)
+		m.authenticatedAs(r, &user, err, filters.lap(m.authentication))
 		if err != nil {
 			s.refuse(w, r, info, id, err)
 			return
@@ -43,17 +46,21 @@ func (s *Server) newHandler() http.Handler {
 			return
 		}
 		defer cancel()
+		filters.lap(m.record)
 		if user, err = s.inTheNameOf(ctx, r, user); err != nil {
 			respondError(w, jsonFormat, err)
 			return
 		}
+		filters.lap(m.impersonation)
 		if !s.enterFlow(ctx, w, info, user) {
 			return
 		}
+		filters.lap(m.flow)
 		if err := s.authorizeRequest(ctx, requestAttributes(user, info)); err != nil {
 			respondError(w, jsonFormat, err)
 			return
 		}
+		filters.lap(m.authorization)
 		s.route(mux, w, r.WithContext(auth.WithUser(ctx, user)), info, user)
 	})
 }
@@ -91,7 +98,6 @@ func (s *Server) record(w *codeWriter, r *http.Request, info *requestInfo, id st
 // refuse answers a request whose credentials are bad.
 func (s *Server) refuse(w *codeWriter, r *http.Request, info *requestInfo, id string, err error) {
 	s.log.Debug("a request is not authenticated", "path", r.URL.Path, "err", err)
-	s.metrics.authentication.WithLabelValues("failure").Inc()
 	a := requestAttributes(auth.User{}, info)
 	w.audit = s.cfg.Audit.Begin(id, &a, r)
 	respondError(w, jsonFormat, apierrors.NewUnauthorized("Unauthorized"))
@@ -112,10 +118,12 @@ func (s *Server) inTheNameOf(ctx context.Context, r *http.Request, user auth.Use
 
 // authorizeRequest is authorize for requests, whose outcome is counted and recorded.
 func (s *Server) authorizeRequest(ctx context.Context, a auth.Attributes) error {
+	since := time.Now()
 	decision, reason, err := s.authorizer().Authorize(ctx, a)
+	took := time.Since(since)
 	rec := audit.From(ctx)
 	if decision == auth.Allow {
-		s.metrics.allowed.Inc()
+		s.metrics.security.allowed.observe(took)
 		rec.Annotate("authorization.k8s.io/decision", "allow")
 		rec.Annotate("authorization.k8s.io/reason", reason)
 		return nil
@@ -127,7 +135,7 @@ func (s *Server) authorizeRequest(ctx context.Context, a auth.Attributes) error 
 	case decision == auth.Deny:
 		result = "denied"
 	}
-	s.metrics.authorization.WithLabelValues(result).Inc()
+	s.metrics.security.authorizedAs(result, took)
 	if err != nil && reason == "" {
 		reason = err.Error()
 	}

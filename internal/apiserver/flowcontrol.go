@@ -35,7 +35,7 @@ func (s *Server) enterFlow(ctx context.Context, w *codeWriter, info *requestInfo
 		return true
 	}
 	series := s.metrics.of(info)
-	s.metrics.terminations.WithLabelValues(series.verb, series.group, series.version, series.resource, series.subresource, series.scope, component, "429").Inc()
+	s.metrics.terminations.WithLabelValues(append(series.labels(), "429")...).Inc()
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 	recordOf(w).Failed(statusOf(apierrors.NewTooManyRequests(err.Error(), retryAfter)))
 	http.Error(w, err.Error(), http.StatusTooManyRequests)

@@ -45,8 +45,10 @@ func (r *registry) waitFresh(ctx context.Context, reader cache.Reader, resourceV
 			return storeError(err)
 		}
 		if err := reader.WaitFor(ctx, newest); err != nil {
+			r.reads.stale.Add(1)
 			return storeError(err)
 		}
+		r.reads.consistent.Add(1)
 		return nil
 	}
 	revision, err := parseRevision(resourceVersion)

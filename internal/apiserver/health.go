@@ -43,7 +43,7 @@ func (s *Server) checks(kind string) []check {
 	if kind == "readyz" {
 		checks = append(checks, check{"etcd-readiness", etcd}, finished("informer-sync", s.remotes.Synced()))
 	}
-	if sealed, ok := s.store.(sealedStore); ok && kind != "livez" {
+	if sealed, ok := s.cfg.Store.(sealedStore); ok && kind != "livez" {
 		checks = append(checks, check{"kms-providers", sealed.Health})
 	}
 	checks = append(checks,
@@ -89,7 +89,7 @@ func (s *Server) serveHealth(kind string) http.HandlerFunc {
 				fmt.Fprintf(&out, "[+]%s excluded: ok\n", c.name)
 				continue
 			}
-			if err := c.run(r.Context()); err != nil {
+			if err := s.metrics.health.run(r.Context(), kind, &c); err != nil {
 				failed = true
 				s.log.Debug("a health check fails", "kind", kind, "check", c.name, "err", err)
 				fmt.Fprintf(&out, "[-]%s failed: reason withheld\n", c.name)
@@ -121,7 +121,7 @@ func (s *Server) serveCheck(w http.ResponseWriter, r *http.Request, kind, name s
 		return
 	}
 	plainText(w)
-	if err := checks[i].run(r.Context()); err != nil {
+	if err := s.metrics.health.run(r.Context(), kind, &checks[i]); err != nil {
 		s.log.Debug("a health check fails", "kind", kind, "check", name, "err", err)
 		w.WriteHeader(http.StatusInternalServerError)
 		_, _ = fmt.Fprintf(w, "internal server error: %v\n", err)

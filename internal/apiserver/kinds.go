@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -16,6 +17,8 @@ import (
 // kindProvider adds kinds while the server runs (custom resources). It finds an endpoint by what a path names.
 type kindProvider interface {
 	endpoint(gvr schema.GroupVersionResource) (*endpoint, bool)
+	// inUse are the endpoints that have been found.
+	inUse() []*endpoint
 }
 
 // endpoints finds what a path names: the table's kinds, and after them those of dynamic providers.
@@ -79,6 +82,17 @@ func (es *endpoints) find(gvr schema.GroupVersionResource) (*endpoint, bool) {
 		}
 	}
 	return nil, false
+}
+
+// all are the endpoints of all kinds that somebody may have used.
+func (es *endpoints) all() []*endpoint {
+	list := slices.Collect(maps.Values(es.builtin))
+	es.mu.RLock()
+	defer es.mu.RUnlock()
+	for _, p := range es.dynamic {
+		list = append(list, p.inUse()...)
+	}
+	return list
 }
 
 // serves tells whether there is anything in the group version.

@@ -105,6 +105,7 @@ type page struct {
 	whole string
 	// changed is the revision of the kind's newest change.
 	changed int64
+	seen    int // objects looked at
 }
 
 func (p *page) meta() metav1.ListMeta {
@@ -142,7 +143,11 @@ func (op *operation) list(ctx context.Context, req *listRequest) (*page, error) 
 	if err != nil {
 		return nil, err
 	}
-	return op.collect(snapshot, req, prefix, from, limit), nil
+	p := op.collect(snapshot, req, prefix, from, limit)
+	r.reads.lists.Add(1)
+	r.reads.fetched.Add(uint64(p.seen))
+	r.reads.returned.Add(uint64(len(p.entries)))
+	return p, nil
 }
 
 // collect takes what matches from the snapshot, up to the limit.
@@ -157,12 +162,13 @@ func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from s
 	}
 	if key, ok := op.single(req); ok && limit == 0 {
 		if e, found := s.Get(key); found && req.matches(e) {
-			p.entries = append(p.entries, e)
+			p.entries, p.seen = append(p.entries, e), 1
 		}
 		return p
 	}
 	more, rest := false, int64(0)
 	s.Ascend(prefix, from, func(e *cache.Entry) bool {
+		p.seen++
 		if limit > 0 && int64(len(p.entries)) == limit {
 			if !everything {
 				// Whether anything else matches is found out by the next page, as upstream.

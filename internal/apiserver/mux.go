@@ -31,6 +31,7 @@ func (s *Server) newMux() *http.ServeMux {
 	mux.Handle("/apis/", s.discovery)
 	mux.HandleFunc("GET "+flowControlPath, s.serveFlowControl)
 	mux.Handle("GET /metrics", s.metrics.handler())
+	mux.Handle("GET /metrics/slis", s.metrics.health.handler())
 	mux.Handle("/openapi/", openapi.New(openapi.Providers{s.customDocs, aggregation.OpenAPI{Aggregator: s.remotes}}))
 	profiles(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -80,7 +81,7 @@ func serveVersion(w http.ResponseWriter, r *http.Request) {
 // serveRoot lists the paths there are.
 func (s *Server) serveRoot(w http.ResponseWriter) {
 	found := map[string]bool{}
-	for _, path := range []string{"/.well-known/openid-configuration", "/api", "/apis", "/apis/", "/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/openid/v1/jwks", "/version"} {
+	for _, path := range []string{"/.well-known/openid-configuration", "/api", "/apis", "/apis/", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/openid/v1/jwks", "/version"} {
 		found[path] = true
 	}
 	for _, kind := range []string{"healthz", "livez", "readyz"} {

@@ -242,7 +242,9 @@ func (s *Server) now() metav1.Time {
 // stale tells whether an object that has not changed is to be written all the same, because the store would keep it differently now
 // (encrypted with another key).
 func (s *Server) stale(ctx context.Context, key string) bool {
-	sealed, ok := s.store.(sealedStore)
+	sealed, ok := s.cfg.Store.(interface {
+		Stale(ctx context.Context, key string) (bool, error)
+	})
 	if !ok {
 		return false
 	}
@@ -255,7 +257,6 @@ func (s *Server) stale(ctx context.Context, key string) bool {
 
 // sealedStore is a store that keeps some objects encrypted (package encryption).
 type sealedStore interface {
-	Stale(ctx context.Context, key string) (bool, error)
 	// Health says whether the key management services work.
 	Health(ctx context.Context) error
 	// OnRepair sets who is told that what lies below a prefix can be read again.

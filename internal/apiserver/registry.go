@@ -41,6 +41,7 @@ type registry struct {
 	trackers map[string]*ownership.Tracker // by subresource
 
 	sharedLists sharedLists
+	reads       readStats
 }
 
 // hooks are what a few kinds do besides, within the write (cluster IPs of Services).
@@ -217,6 +218,7 @@ type endpoint struct {
 	gvr schema.GroupVersionResource
 	// jsonForm and protobufForm are what entries keep the endpoint's encodings under.
 	jsonForm, protobufForm string
+	watched                watchStats
 }
 
 func newEndpoint(r *registry, version string) *endpoint {

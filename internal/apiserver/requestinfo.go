@@ -27,6 +27,8 @@ type requestInfo struct {
 	// upgrade is set for a connection that is to change its protocol: how long it lives is for its ends to decide.
 	upgrade bool
 	query   url.Values
+	// apply is set for a patch that says what somebody wants (server-side apply).
+	apply bool
 }
 
 // parseRequest understands /api/v1/... and /apis/GROUP/VERSION/...; everything else is a non-resource request.
@@ -66,6 +68,7 @@ func parseRequest(r *http.Request) *requestInfo {
 		info.rest += "/"
 	}
 	info.takeVerb(r.Method)
+	info.apply = r.Method == http.MethodPatch && strings.HasPrefix(r.Header.Get("Content-Type"), "application/apply-patch")
 	return info
 }
 

@@ -1,10 +1,13 @@
 package apiserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -163,20 +166,21 @@ func New(cfg Config) (*Server, error) {
 	if cfg.NodePorts == (PortRange{}) {
 		cfg.NodePorts = PortRange{Base: 30000, Size: 2768}
 	}
-	s := &Server{cfg: cfg, store: cfg.Store, cache: cache.New(cfg.Store), log: cfg.Logger, clock: cfg.Clock, started: make(chan struct{}), pace: deliver.NewPace(), pool: deliver.NewPool()}
+	m := newMetrics()
+	db := &meteredStore{cfg.Store, m.store}
+	s := &Server{cfg: cfg, store: db, cache: cache.New(db), metrics: m, log: cfg.Logger, clock: cfg.Clock, started: make(chan struct{}), pace: deliver.NewPace(), pool: deliver.NewPool()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.Use(cfg.Security)
 	s.custom = &customKinds{server: s, served: map[schema.GroupResource]*customKind{}}
 	s.customDocs = &customDocuments{kinds: s.custom}
 	s.endpoints = newEndpoints(s)
-	s.metrics = newMetrics()
 	s.meter = s.newMeter()
 	if cfg.Audit != nil {
 		cfg.Audit.Metrics = s.metrics.audit
 	}
 	s.routes = client.NewRoutes(s.ctx, s.own())
 	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Certificate: cfg.ProxyCertificate, Logger: cfg.Logger, Clock: cfg.Clock})
-	s.metrics.registry.MustRegister(s.remotes, objectCounts{s.endpoints})
+	s.metrics.registry.MustRegister(s.remotes, kindMetrics{s})
 	if sealed, ok := cfg.Store.(sealedStore); ok {
 		s.metrics.registry.MustRegister(sealed.Collectors()...)
 		sealed.OnRepair(s.cache.Relist)
@@ -213,7 +217,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	}
 	server := &http.Server{
 		Handler: s.handler, TLSConfig: tlsConfig, ReadHeaderTimeout: 32 * time.Second, IdleTimeout: 90 * time.Second,
-		MaxHeaderBytes: 1 << 20, ConnContext: deliver.Context, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		MaxHeaderBytes: 1 << 20, ConnContext: deliver.Context, ErrorLog: s.httpErrors(),
 	}
 	listener = deliver.Listen(listener)
 	s.background()
@@ -233,6 +237,24 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	s.takeLeave(server)
 	<-failed
 	return nil
+}
+
+// httpErrors counts what the HTTP library has to say of connections, and logs it where details are wanted.
+func (s *Server) httpErrors() *log.Logger {
+	return log.New(connectionErrors{s.metrics.tlsErrors, slog.NewLogLogger(s.log.Handler(), slog.LevelDebug).Writer()}, "", 0)
+}
+
+type connectionErrors struct {
+	handshakes prometheus.Counter
+	to         io.Writer
+}
+
+// Write implements io.Writer.
+func (c connectionErrors) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("TLS handshake error from")) {
+		c.handshakes.Inc()
+	}
+	return c.to.Write(line)
 }
 
 // takeLeave ends the server without losing a request: first it says that it is not ready any more, so that whoever spreads

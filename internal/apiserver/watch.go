@@ -73,6 +73,7 @@ func (op *operation) openWatch(ctx context.Context, req *listRequest) (*watcher,
 		}
 		p := op.collect(reader.Snapshot(), req, r.prefix(op.namespace), r.prefix(op.namespace), 0)
 		w.initial, w.revision = p.entries, p.revision
+		r.reads.initial.Add(uint64(len(p.entries)))
 		w.bookmark = initial != nil && *initial && req.opts.AllowWatchBookmarks
 	case rv == "" || rv == "0":
 		if err := r.waitFresh(ctx, reader, rv); err != nil {

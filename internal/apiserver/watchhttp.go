@@ -46,6 +46,7 @@ func (fr *frames) put(ev watchEvent) error {
 		fr.w = frameBuffers.Get().(*bufio.Writer)
 		fr.w.Reset(fr.out)
 	}
+	fr.e.watched.sent(len(frame))
 	_, err = fr.w.Write(frame)
 	return err
 }

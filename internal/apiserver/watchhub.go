@@ -282,6 +282,7 @@ func (m *member) take(most int) (frames []byte, revision int64, err error) {
 	}
 	end := at + sort.Search(len(b.marks)-at, func(k int) bool { return b.marks[at+k].end-start > most })
 	end = max(end, at+1)
+	h.enc.e.watched.sentAll(b.marks[at:end], start)
 	frames, revision = b.data[start:b.marks[end-1].end:b.marks[end-1].end], b.marks[end-1].revision
 	if m.next = b.first + uint64(end); m.next == h.next {
 		m.behind = false

@@ -381,6 +381,7 @@ func (st *watchStream) put(b *streamBuffer, ev watchEvent) error {
 	if err != nil {
 		return err
 	}
+	st.w.op.endpoint.watched.sent(len(frame))
 	b.frames = appendChunk(b.frames, frame)
 	return nil
 }
@@ -395,6 +396,7 @@ func (st *watchStream) putAlone(b *streamBuffer, ev watchEvent) error {
 	if err != nil {
 		return err
 	}
+	st.w.op.endpoint.watched.sent(len(frame))
 	b.frames = appendChunk(b.frames, frame)
 	return nil
 }

@@ -19,6 +19,7 @@ func (m *messages) put(ev watchEvent) error {
 	if err != nil {
 		return err
 	}
+	m.fr.e.watched.sent(len(frame))
 	if m.fr.f.media == mediaProtobuf {
 		const length = 4 // messages have borders of their own
 		return websocket.Message.Send(m.ws, frame[length:])

@@ -174,6 +174,13 @@ func (k *Kind) list(ctx context.Context, revision int64) (*tree, int64, error) {
 	}
 }
 
+// Received is how many changes have come in since the kind was opened.
+func (k *Kind) Received() uint64 {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return uint64(k.log.end())
+}
+
 // deliver takes over events of the stream, in order and whole revisions. Called by the cache's writer only.
 func (k *Kind) deliver(events []store.Event, now time.Time) {
 	k.mu.Lock()

@@ -1,0 +1,159 @@
+package apiserver
+
+import (
+	"context"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/cache"
+)
+
+// readStats are what a kind's readers have got. They are counted where it costs least, and told when somebody asks.
+type readStats struct {
+	lists, fetched, returned atomic.Uint64 // of LIST
+	consistent, stale        atomic.Uint64 // reads of the newest state: those that got it, and those that did not in time
+	initial                  atomic.Uint64 // events that watches began with
+}
+
+// watchStats are of the events that one version's watchers were sent.
+type watchStats struct {
+	bytes   atomic.Uint64
+	buckets [len(watchBuckets) + 1]atomic.Uint64 // by size; the last one is of what is larger
+}
+
+// watchBuckets are upstream's, in bytes.
+var watchBuckets = [...]float64{1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072}
+
+func (w *watchStats) sent(size int) {
+	w.bytes.Add(uint64(size))
+	w.buckets[watchBucket(size)].Add(1)
+}
+
+// sentAll counts frames that lie one after the other from start on; what frames them for HTTP counts with them.
+func (w *watchStats) sentAll(marks []frameMark, start int) {
+	var counts [len(watchBuckets) + 1]uint64
+	from := start
+	for _, mark := range marks {
+		counts[watchBucket(mark.end-from)]++
+		from = mark.end
+	}
+	for i, n := range counts {
+		if n > 0 {
+			w.buckets[i].Add(n)
+		}
+	}
+	w.bytes.Add(uint64(from - start))
+}
+
+// watchBucket is the first bucket that is large enough; they double.
+func watchBucket(size int) int {
+	const first = 10 // 1024 is 1<<10
+	return min(max(bits.Len(uint(max(size-1, 0)))-first, 0), len(watchBuckets))
+}
+
+// kindMetrics tells of the kinds that somebody uses.
+type kindMetrics struct{ server *Server }
+
+func describeKind(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, append([]string{"group"}, labels...), nil)
+}
+
+var (
+	descObjects      = describeKind("apiserver_resource_objects", "Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.", "resource")
+	descOldObjects   = prometheus.NewDesc("apiserver_storage_objects", "[DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.", []string{"resource"}, nil)
+	descSizes        = describeKind("apiserver_resource_size_estimate_bytes", "Estimated size of stored objects in database. Estimate is based on sum of last observed sizes of serialized objects. In case of a fetching error, the value will be -1.", "resource")
+	descDatabase     = prometheus.NewDesc("apiserver_storage_size_bytes", "Size of the storage database file physically allocated in bytes.", []string{"storage_cluster_id"}, nil)
+	descLists        = describeKind("apiserver_cache_list_total", "Number of LIST requests served from watch cache", "resource", "index")
+	descFetched      = describeKind("apiserver_cache_list_fetched_objects_total", "Number of objects read from watch cache in the course of serving a LIST request", "resource", "index")
+	descReturned     = describeKind("apiserver_cache_list_returned_objects_total", "Number of objects returned for a LIST request from watch cache", "resource")
+	descConsistent   = describeKind("apiserver_watch_cache_consistent_read_total", "Counter for consistent reads from cache.", "resource", "success", "fallback")
+	descInit         = describeKind("apiserver_init_events_total", "Counter of init events processed in watch cache broken by resource type.", "resource")
+	descRevision     = describeKind("apiserver_watch_cache_resource_version", "Current resource version of watch cache broken by resource type. This is truncated to the 15 least significant digits.", "resource")
+	descOpened       = describeKind("apiserver_watch_cache_initializations_total", "Counter of watch cache initializations broken by resource type.", "resource")
+	descStoreEvents  = describeKind("apiserver_storage_events_received_total", "Number of etcd events received split by kind.", "resource")
+	descCacheEvents  = describeKind("apiserver_watch_cache_events_received_total", "Counter of events received in watch cache broken by resource type.", "resource")
+	descWatchEvents  = describeKind("apiserver_watch_events_total", "Number of events sent in watch clients", "version", "resource")
+	descWatchedSizes = describeKind("apiserver_watch_events_sizes", "Watch event size distribution in bytes", "version", "resource")
+)
+
+// Describe implements prometheus.Collector.
+func (m kindMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descObjects, descOldObjects, descSizes, descDatabase, descLists, descFetched, descReturned, descConsistent, descInit, descRevision, descOpened,
+		descStoreEvents, descCacheEvents, descWatchEvents, descWatchedSizes,
+	} {
+		ch <- d
+	}
+}
+
+// versionModulus leaves the digits of a resourceVersion that a float holds exactly.
+const versionModulus = 1_000_000_000_000_000
+
+// Collect implements prometheus.Collector.
+func (m kindMetrics) Collect(ch chan<- prometheus.Metric) {
+	if size, err := m.server.store.Size(context.Background()); err == nil {
+		ch <- prometheus.MustNewConstMetric(descDatabase, prometheus.GaugeValue, float64(size), "etcd-0")
+	}
+	told := map[*registry]bool{}
+	counted := map[schema.GroupResource]bool{} // a custom kind has a registry for each version, and all show the same objects
+	for _, e := range m.server.endpoints.all() {
+		e.collectWatches(ch)
+		if told[e.registry] {
+			continue
+		}
+		told[e.registry] = true
+		reader := e.started()
+		if reader == nil || counted[e.resource] {
+			continue
+		}
+		counted[e.resource] = true
+		e.collect(ch, reader)
+	}
+}
+
+func (e *endpoint) collectWatches(ch chan<- prometheus.Metric) {
+	events, buckets := uint64(0), make(map[float64]uint64, len(watchBuckets))
+	for i := range e.watched.buckets {
+		events += e.watched.buckets[i].Load()
+		if i < len(watchBuckets) {
+			buckets[watchBuckets[i]] = events
+		}
+	}
+	if events == 0 {
+		return
+	}
+	labels := []string{e.gvr.Group, e.gvr.Version, e.gvr.Resource}
+	ch <- prometheus.MustNewConstMetric(descWatchEvents, prometheus.CounterValue, float64(events), labels...)
+	ch <- prometheus.MustNewConstHistogram(descWatchedSizes, events, float64(e.watched.bytes.Load()), buckets, labels...)
+}
+
+func (r *registry) collect(ch chan<- prometheus.Metric, reader cache.Reader) {
+	group, resource := r.resource.Group, r.resource.Resource
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{group, resource}, labels...)...)
+	}
+	snapshot := reader.Snapshot()
+	gauge(descObjects, float64(snapshot.Len()), group, resource)
+	gauge(descOldObjects, float64(snapshot.Len()), r.resource.String())
+	size := 0
+	snapshot.Ascend(r.prefix(""), "", func(entry *cache.Entry) bool { size += len(entry.Stored); return true })
+	gauge(descSizes, float64(size), group, resource)
+	gauge(descRevision, float64(snapshot.Revision()%versionModulus), group, resource)
+	counter(descOpened, 1)
+	if counts, ok := reader.(interface{ Received() uint64 }); ok {
+		counter(descStoreEvents, counts.Received())
+		counter(descCacheEvents, counts.Received())
+	}
+	counter(descLists, r.reads.lists.Load(), "")
+	counter(descFetched, r.reads.fetched.Load(), "")
+	counter(descReturned, r.reads.returned.Load())
+	counter(descConsistent, r.reads.consistent.Load(), "true", "false")
+	counter(descConsistent, r.reads.stale.Load(), "false", "false")
+	counter(descInit, r.reads.initial.Load())
+}

@@ -1,0 +1,49 @@
+package apiserver
+
+import (
+	"testing"
+
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+func TestSizesOfWatchEventsFallIntoUpstreamsBuckets(t *testing.T) {
+	for size, want := range map[int]int{0: 0, 1: 0, 1024: 0, 1025: 1, 2048: 1, 2049: 2, 131072: 7, 131073: 8, 1 << 30: 8} {
+		if got := watchBucket(size); got != want {
+			t.Errorf("%d bytes are in bucket %d, want %d", size, got, want)
+		}
+	}
+}
+
+func TestAKeyNamesItsKind(t *testing.T) {
+	for key, want := range map[string]string{
+		"/registry/pods/default/p":                          "pods",
+		"/registry/pods/":                                   "pods",
+		"/registry/deployments/default/d":                   "deployments",
+		"/registry/stable.example.com/crontabs/default/c":   "stable.example.com/crontabs",
+		"/registry/apiregistration.k8s.io/apiservices/v1.x": "apiregistration.k8s.io/apiservices",
+		"/registry/x.y":                                     "x.y",
+		"elsewhere":                                         "elsewhere",
+	} {
+		if got := kindOfKey(key); got != want {
+			t.Errorf("%s: got %q, want %q", key, got, want)
+		}
+	}
+}
+
+func TestACommitIsNamedAfterItsFirstOperation(t *testing.T) {
+	const key = "/registry/pods/default/p"
+	for name, tc := range map[string]struct {
+		conditions []store.Condition
+		op         store.Op
+		want       storeOperation
+	}{
+		"of a key that is not to be there": {[]store.Condition{{Key: key}}, store.Op{Key: key}, storeCreate},
+		"of one at a revision":             {[]store.Condition{{Key: key, ModRevision: 3}}, store.Op{Key: key}, storeUpdate},
+		"beside one that is not there":     {[]store.Condition{{Key: "/registry/other"}, {Key: key, ModRevision: 3}}, store.Op{Key: key}, storeUpdate},
+		"a deletion":                       {[]store.Condition{{Key: key, ModRevision: 3}}, store.Op{Key: key, Delete: true}, storeDelete},
+	} {
+		if got := operationOf(tc.conditions, &tc.op); got != tc.want {
+			t.Errorf("%s: got %s", name, storeOperationNames[got])
+		}
+	}
+}

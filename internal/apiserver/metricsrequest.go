@@ -1,0 +1,209 @@
+package apiserver
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// shape is what tells requests apart in metrics.
+type shape struct{ verb, group, version, resource, subresource, scope, component string }
+
+// requestSeries are the metrics of one shape; those that the verb does not have are nil.
+type requestSeries struct {
+	shape
+	m           *metrics
+	duration    prometheus.Observer // but for dry runs
+	serviceTime prometheus.Observer
+	size        prometheus.Observer // of answers, of what reads
+	bodySize    prometheus.Observer // of requests, of what writes
+	longRunning prometheus.Gauge
+	counts      sync.Map // counted → prometheus.Counter
+}
+
+type counted struct {
+	code   int
+	dryRun string
+}
+
+// component is who answers for resources; upstream has none for paths.
+const component = "apiserver"
+
+func (s *shape) labels() []string {
+	return []string{s.verb, s.group, s.version, s.resource, s.subresource, s.scope, s.component}
+}
+
+func (m *metrics) newSeries(s shape, info *requestInfo) *requestSeries {
+	labels := s.labels()
+	series := &requestSeries{shape: s, m: m, duration: m.durations.WithLabelValues(s.verb, "", s.group, s.version, s.resource, s.subresource, s.scope, s.component)}
+	if info.longRunning() {
+		series.longRunning = m.longRunning.WithLabelValues(labels...)
+	} else {
+		series.serviceTime = m.serviceTimes.WithLabelValues(labels...)
+	}
+	switch {
+	case requestKind(info) == "readOnly":
+		series.size = m.responseSizes.WithLabelValues(labels...)
+	case info.isResource:
+		series.bodySize = m.bodySizes.WithLabelValues(s.group, s.resource, bodyVerb(info))
+	}
+	return series
+}
+
+func bodyVerb(info *requestInfo) string {
+	if info.verb == "deletecollection" {
+		return "delete_collection"
+	}
+	return info.verb
+}
+
+// of gives the series of a request's shape.
+func (m *metrics) of(info *requestInfo) *requestSeries {
+	s := shape{verb: metricVerb(info), group: info.gvr.Group, version: info.gvr.Version, resource: info.gvr.Resource, subresource: info.subresource, scope: info.scope()}
+	if info.isResource {
+		s.component = component
+	} else {
+		s.subresource = metricPath(info.path)
+	}
+	if found, ok := m.series.Load(s); ok {
+		return found.(*requestSeries)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.shapes >= maxSeries {
+		return m.others
+	}
+	made, loaded := m.series.LoadOrStore(s, m.newSeries(s, info))
+	if !loaded {
+		m.shapes++
+	}
+	return made.(*requestSeries)
+}
+
+// metricPath is how metrics call what is not a resource; of other paths they say nothing.
+func metricPath(path string) string {
+	switch path {
+	case "/healthz", "/livez", "/readyz", "/metrics", "/version", "/openapi/v2", "/openapi/v3", "/api", "/apis":
+		return path
+	}
+	return ""
+}
+
+// begin counts a request that has come in; the function that it returns counts its end.
+// size is that of its body.
+func (m *metrics) begin(w *codeWriter, info *requestInfo, size int64) func() {
+	series, start, validation := m.of(info), time.Now(), info.query.Get("fieldValidation")
+	dryRun := ""
+	if len(info.query["dryRun"]) > 0 {
+		dryRun = "All"
+	}
+	running := series.longRunning
+	if running == nil {
+		running = m.readOnly
+		if requestKind(info) == "mutating" {
+			running = m.mutating
+		}
+	}
+	running.Inc()
+	return func() {
+		running.Dec()
+		series.count(w.code, dryRun).Inc()
+		took := time.Since(start)
+		series.observe(took, w.waited, dryRun)
+		if series.size != nil {
+			series.size.Observe(float64(w.written))
+		}
+		if series.bodySize != nil {
+			series.bodySize.Observe(float64(max(size, 0)))
+			m.fieldValidation(validation).Observe(took.Seconds())
+		}
+	}
+}
+
+func (s *requestSeries) observe(took, waited time.Duration, dryRun string) {
+	duration := s.duration
+	if dryRun != "" {
+		duration = s.m.durations.WithLabelValues(s.verb, dryRun, s.group, s.version, s.resource, s.subresource, s.scope, s.component)
+	}
+	duration.Observe(took.Seconds())
+	if s.serviceTime != nil {
+		s.serviceTime.Observe((took - waited).Seconds())
+	}
+}
+
+// fieldValidation is the series of a value of the query option.
+func (m *metrics) fieldValidation(value string) prometheus.Observer {
+	switch value {
+	case "":
+		return m.notValidated
+	case "Ignore", "Warn", "Strict":
+		return m.validated.WithLabelValues(value)
+	}
+	return m.validated.WithLabelValues("Other")
+}
+
+// requestKind tells requests that change something from those that do not.
+func requestKind(info *requestInfo) string {
+	switch info.verb {
+	case "create", "update", "patch", "delete", "deletecollection", "post", "put":
+		return "mutating"
+	}
+	return "readOnly"
+}
+
+func (s *requestSeries) count(code int, dryRun string) prometheus.Counter {
+	if code == 0 {
+		code = http.StatusOK
+	}
+	key := counted{code, dryRun}
+	if c, ok := s.counts.Load(key); ok {
+		return c.(prometheus.Counter)
+	}
+	c := s.m.requests.WithLabelValues(s.verb, dryRun, s.group, s.version, s.resource, s.subresource, s.scope, s.component, strconv.Itoa(code))
+	s.counts.Store(key, c)
+	return c
+}
+
+// metricVerb is the verb as metrics have it.
+func metricVerb(info *requestInfo) string {
+	switch info.subresource {
+	case "exec", "attach", "portforward", "proxy":
+		return "CONNECT"
+	}
+	switch info.verb {
+	case "get":
+		return "GET"
+	case "list":
+		return "LIST"
+	case "watch":
+		return "WATCH"
+	case "create", "post":
+		return "POST"
+	case "update", "put":
+		return "PUT"
+	case "patch":
+		if info.apply {
+			return "APPLY"
+		}
+		return "PATCH"
+	case "delete", "deletecollection":
+		return "DELETE"
+	}
+	return "other"
+}
+
+// scope is how much of the cluster a request is about.
+func (i *requestInfo) scope() string {
+	switch {
+	case !i.isResource:
+		return ""
+	case i.name != "" && i.verb != "list" && i.verb != "watch" || i.verb == "create":
+		return "resource"
+	case i.namespace != "":
+		return "namespace"
+	}
+	return "cluster"
+}

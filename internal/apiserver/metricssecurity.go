@@ -1,0 +1,95 @@
+package apiserver
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/knarr-project/knarr/internal/auth"
+)
+
+// securityMetrics are of the filters that every request passes before it is served.
+type securityMetrics struct {
+	attempts, authorized, users        *prometheus.CounterVec
+	authenticating, authorizing        *prometheus.HistogramVec
+	filters                            *prometheus.HistogramVec
+	certificates                       prometheus.Histogram
+	authenticated, allowed             outcome
+	authentication, record             prometheus.Observer // of filters
+	impersonation, flow, authorization prometheus.Observer
+	admins, others                     prometheus.Counter // of users
+}
+
+// outcome is the usual result, so that it need not be looked up.
+type outcome struct {
+	count prometheus.Counter
+	took  prometheus.Observer
+}
+
+func newSecurityMetrics() *securityMetrics {
+	seconds := prometheus.ExponentialBuckets(0.001, 2, 15)
+	const day = 24 * 60 * 60
+	m := &securityMetrics{
+		attempts:       newCounter("authentication_attempts", "Counter of authenticated attempts.", "result"),
+		users:          newCounter("authenticated_user_requests", "Counter of authenticated requests broken out by username.", "username"),
+		authorized:     newCounter("authorization_attempts_total", "Counter of authorization attempts broken down by result. It can be either 'allowed', 'denied', 'no-opinion' or 'error'.", "result"),
+		authenticating: newHistogram("authentication_duration_seconds", "Authentication duration in seconds broken out by result.", seconds, "result"),
+		authorizing:    newHistogram("authorization_duration_seconds", "Authorization duration in seconds broken out by result.", seconds, "result"),
+		filters: newHistogram("apiserver_request_filter_duration_seconds", "Request filter latency distribution in seconds, for each filter type",
+			[]float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 5, 10, 15, 30}, "filter"),
+		certificates: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "apiserver_client_certificate_expiration_seconds",
+			Help:    "Distribution of the remaining lifetime on the certificate used to authenticate a request.",
+			Buckets: []float64{0, 1800, 3600, 7200, 21600, 43200, day, 2 * day, 4 * day, 7 * day, 30 * day, 90 * day, 180 * day, 360 * day}}),
+	}
+	m.authenticated = outcome{m.attempts.WithLabelValues("success"), m.authenticating.WithLabelValues("success")}
+	m.allowed = outcome{m.authorized.WithLabelValues("allowed"), m.authorizing.WithLabelValues("allowed")}
+	m.authentication, m.record = m.filters.WithLabelValues("authentication"), m.filters.WithLabelValues("audit")
+	m.impersonation, m.flow = m.filters.WithLabelValues("constrainedimpersonation"), m.filters.WithLabelValues("priorityandfairness")
+	m.authorization = m.filters.WithLabelValues("authorization")
+	m.admins, m.others = m.users.WithLabelValues("admin"), m.users.WithLabelValues("other")
+	return m
+}
+
+func (m *securityMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.attempts, m.users, m.authorized, m.authenticating, m.authorizing, m.filters, m.certificates}
+}
+
+func (o outcome) observe(took time.Duration) {
+	o.count.Inc()
+	o.took.Observe(took.Seconds())
+}
+
+// authenticatedAs counts what came of a request's credentials.
+func (m *securityMetrics) authenticatedAs(r *http.Request, user *auth.User, err error, took time.Duration) {
+	if err != nil {
+		outcome{m.attempts.WithLabelValues("failure"), m.authenticating.WithLabelValues("failure")}.observe(took)
+		return
+	}
+	m.authenticated.observe(took)
+	if user.Name == "admin" {
+		m.admins.Inc()
+	} else {
+		m.others.Inc() // names are not for metrics
+	}
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		m.certificates.Observe(time.Until(r.TLS.PeerCertificates[0].NotAfter).Seconds())
+	}
+}
+
+// authorizedAs counts a decision that is not the usual one.
+func (m *securityMetrics) authorizedAs(result string, took time.Duration) {
+	outcome{m.authorized.WithLabelValues(result), m.authorizing.WithLabelValues(result)}.observe(took)
+}
+
+// laps measures one filter after the other.
+type laps struct{ since time.Time }
+
+// lap ends a filter, and begins the next.
+func (l *laps) lap(filter prometheus.Observer) time.Duration {
+	now := time.Now()
+	took := now.Sub(l.since)
+	l.since = now
+	filter.Observe(took.Seconds())
+	return took
+}

@@ -1,0 +1,160 @@
+package apiserver
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// meteredStore counts and times what the server asks of its store, by operation and kind. The names are upstream's; they say etcd, which it is.
+type meteredStore struct {
+	store.Store
+	m *storeMetrics
+}
+
+// storeMetrics of one server.
+type storeMetrics struct {
+	requests, failures                  *prometheus.CounterVec
+	durations                           *prometheus.HistogramVec
+	lists, fetched, evaluated, returned *prometheus.CounterVec
+
+	mu    sync.RWMutex
+	kinds map[string]*storeSeries // by the part of a key that names the kind
+}
+
+func newStoreMetrics() *storeMetrics {
+	list := func(name, help string) *prometheus.CounterVec {
+		return newCounter("apiserver_storage_list_"+name, help, "group", "resource")
+	}
+	return &storeMetrics{
+		requests:  newCounter("etcd_requests_total", "Etcd request counts for each operation and object type.", "operation", "group", "resource"),
+		failures:  newCounter("etcd_request_errors_total", "Etcd failed request counts for each operation and object type.", "operation", "group", "resource"),
+		durations: newHistogram("etcd_request_duration_seconds", "Etcd request latency in seconds for each operation and object type.", requestSeconds, "operation", "group", "resource"),
+		lists:     list("total", "Number of LIST requests served from storage"),
+		fetched:   list("fetched_objects_total", "Number of objects read from storage in the course of serving a LIST request"),
+		evaluated: list("evaluated_objects_total", "Number of objects tested in the course of serving a LIST request from storage"),
+		returned:  list("returned_objects_total", "Number of objects returned for a LIST request from storage"),
+		kinds:     map[string]*storeSeries{},
+	}
+}
+
+func (m *storeMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.requests, m.failures, m.durations, m.lists, m.fetched, m.evaluated, m.returned}
+}
+
+// storeOperation is an operation's place among the series of its kind.
+type storeOperation int
+
+const (
+	storeGet storeOperation = iota
+	storeList
+	storeCreate
+	storeUpdate
+	storeDelete
+	storeOperations
+)
+
+var storeOperationNames = [storeOperations]string{"get", "list", "create", "update", "delete"}
+
+// storeSeries are the metrics of one kind.
+type storeSeries struct {
+	m               *storeMetrics
+	group, resource string
+	requests        [storeOperations]prometheus.Counter
+	durations       [storeOperations]prometheus.Observer
+}
+
+// of gives the series of a key's kind.
+func (m *storeMetrics) of(key string) *storeSeries {
+	name := kindOfKey(key)
+	m.mu.RLock()
+	s := m.kinds[name]
+	m.mu.RUnlock()
+	if s != nil {
+		return s
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s = m.kinds[name]; s != nil {
+		return s
+	}
+	s = &storeSeries{m: m, resource: name}
+	if group, resource, ok := strings.Cut(name, "/"); ok {
+		s.group, s.resource = group, resource
+	}
+	for op, text := range storeOperationNames {
+		s.requests[op] = m.requests.WithLabelValues(text, s.group, s.resource)
+		s.durations[op] = m.durations.WithLabelValues(text, s.group, s.resource)
+	}
+	m.kinds[strings.Clone(name)] = s
+	return s
+}
+
+// kindOfKey is the part of a key that names the kind: /registry/pods/NAMESPACE/NAME, /registry/GROUP/RESOURCE/... A group has a dot,
+// but for the few old ones, whose keys have no group.
+func kindOfKey(key string) string {
+	rest := strings.TrimPrefix(key, "/registry/")
+	first, after, ok := strings.Cut(rest, "/")
+	if !ok || !strings.Contains(first, ".") {
+		return first
+	}
+	resource, _, _ := strings.Cut(after, "/")
+	return rest[:len(first)+1+len(resource)]
+}
+
+func (s *storeSeries) observe(op storeOperation, since time.Time, err error) {
+	s.requests[op].Inc()
+	s.durations[op].Observe(time.Since(since).Seconds())
+	if err != nil {
+		s.m.failures.WithLabelValues(storeOperationNames[op], s.group, s.resource).Inc()
+	}
+}
+
+// Get implements store.Store.
+func (m *meteredStore) Get(ctx context.Context, key string, revision int64) (*store.KeyValue, int64, error) {
+	since := time.Now()
+	kv, at, err := m.Store.Get(ctx, key, revision)
+	m.m.of(key).observe(storeGet, since, err)
+	return kv, at, err
+}
+
+// Range implements store.Store.
+func (m *meteredStore) Range(ctx context.Context, prefix string, opts store.RangeOptions) (store.RangeResult, error) {
+	since := time.Now()
+	res, err := m.Store.Range(ctx, prefix, opts)
+	s := m.m.of(prefix)
+	s.observe(storeList, since, err)
+	n := float64(len(res.KVs))
+	m.m.lists.WithLabelValues(s.group, s.resource).Inc()
+	m.m.fetched.WithLabelValues(s.group, s.resource).Add(n)
+	m.m.evaluated.WithLabelValues(s.group, s.resource).Add(n)
+	m.m.returned.WithLabelValues(s.group, s.resource).Add(n)
+	return res, err
+}
+
+// Commit implements store.Store. The first operation is the object itself.
+func (m *meteredStore) Commit(ctx context.Context, conditions []store.Condition, ops ...store.Op) (store.TxnResult, error) {
+	since := time.Now()
+	res, err := m.Store.Commit(ctx, conditions, ops...)
+	if len(ops) > 0 {
+		m.m.of(ops[0].Key).observe(operationOf(conditions, &ops[0]), since, err)
+	}
+	return res, err
+}
+
+func operationOf(conditions []store.Condition, op *store.Op) storeOperation {
+	if op.Delete {
+		return storeDelete
+	}
+	for i := range conditions {
+		if conditions[i].Key == op.Key && conditions[i].ModRevision == 0 {
+			return storeCreate
+		}
+	}
+	return storeUpdate
+}
