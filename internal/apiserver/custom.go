@@ -208,15 +208,9 @@ func (c customCodec) decode(data []byte, revision int64) (runtime.Object, error)
 // customSchema is how the cache reads custom resources: as they are stored, whatever the version. What selects by other fields than
 // names is looked at in the version of the request.
 func customSchema(kind *api.Kind) cache.Schema {
-	namespaced := kind.Namespaced
 	return cache.Schema{Prefix: kind.Prefix, Decode: custom.DecodeStored, Header: func(obj runtime.Object) cache.Header {
 		meta := accessor(obj)
-		h := cache.Header{Namespace: meta.GetNamespace(), Name: meta.GetName(), UID: string(meta.GetUID()), Labels: meta.GetLabels()}
-		h.Fields = map[string]string{"metadata.name": h.Name}
-		if namespaced {
-			h.Fields["metadata.namespace"] = h.Namespace
-		}
-		return h
+		return cache.Header{Namespace: meta.GetNamespace(), Name: meta.GetName(), UID: string(meta.GetUID()), Labels: cache.PairsOf(meta.GetLabels())}
 	}}
 }
 

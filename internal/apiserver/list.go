@@ -81,7 +81,7 @@ func (op *operation) selectable(name, value string) (string, string, error) {
 }
 
 func (r *listRequest) matches(e *cache.Entry) bool {
-	return (r.labels.Empty() || r.labels.Matches(e.Labels)) && r.matchesFields(e)
+	return (r.labels.Empty() || r.labels.Matches(&e.Labels)) && r.matchesFields(e)
 }
 
 func (r *listRequest) matchesFields(e *cache.Entry) bool {
@@ -89,7 +89,7 @@ func (r *listRequest) matchesFields(e *cache.Entry) bool {
 		return true
 	}
 	if r.fieldsOf == nil {
-		return r.fields.Matches(e.Fields)
+		return r.fields.Matches(e.Selectable())
 	}
 	set, err := r.fieldsOf(e)
 	return err == nil && r.fields.Matches(set)

@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -136,22 +135,17 @@ func (r *registry) header(obj runtime.Object) cache.Header {
 	if err != nil {
 		return cache.Header{}
 	}
-	h := cache.Header{Namespace: acc.GetNamespace(), Name: acc.GetName(), UID: string(acc.GetUID()), Labels: acc.GetLabels()}
-	if r.strategy.Fields != nil {
-		h.Fields = r.strategy.Fields(obj)
+	h := cache.Header{Namespace: acc.GetNamespace(), Name: acc.GetName(), UID: string(acc.GetUID()), Labels: cache.PairsOf(acc.GetLabels())}
+	if r.strategy.Fields == nil {
+		return h
 	}
+	selectable := r.strategy.Fields(obj)
 	for _, gr := range r.shownBy {
 		if other := resource.For(gr); other != nil && other.Fields != nil {
-			maps.Copy(h.Fields, other.Fields(obj))
+			maps.Copy(selectable, other.Fields(obj))
 		}
 	}
-	if h.Fields == nil {
-		h.Fields = make(fields.Set, 2)
-	}
-	h.Fields["metadata.name"] = h.Name
-	if r.kind.Namespaced {
-		h.Fields["metadata.namespace"] = h.Namespace
-	}
+	h.Fields = cache.PairsOf(selectable)
 	return h
 }
 
@@ -170,12 +164,15 @@ func (r *registry) cache(ctx context.Context) (cache.Reader, error) {
 	return reader, nil
 }
 
+// heldDecoded are the kinds whose objects the scheduler and controllers hold, all of them: letting go of them would make them twice.
+var heldDecoded = map[schema.GroupResource]bool{{Resource: "pods"}: true, {Resource: "nodes"}: true}
+
 // schema is how the cache reads the kind. Objects of a custom kind are kept as they are stored, for all versions.
 func (r *registry) schema() cache.Schema {
 	if r.custom != nil {
 		return customSchema(r.kind)
 	}
-	return cache.Schema{Prefix: r.kind.Prefix, Decode: r.decode, Header: r.header}
+	return cache.Schema{Prefix: r.kind.Prefix, Decode: r.decode, Header: r.header, Keep: heldDecoded[r.resource]}
 }
 
 // objectOf is the entry's object in the hub version, shared and read-only.

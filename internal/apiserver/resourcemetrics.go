@@ -116,7 +116,7 @@ func (op *operation) measure(ctx context.Context, labelSelector string, selected
 		if u == nil {
 			continue
 		}
-		meta := metav1.ObjectMeta{Name: e.Name, Namespace: e.Namespace, Labels: e.Labels, CreationTimestamp: now}
+		meta := metav1.ObjectMeta{Name: e.Name, Namespace: e.Namespace, Labels: e.Labels.Map(), CreationTimestamp: now}
 		if !pods && u.Node != nil {
 			objs = append(objs, nodeMetrics(meta, u))
 		} else if containers := u.Pods[types.NamespacedName{Namespace: e.Namespace, Name: e.Name}]; containers != nil {

@@ -25,8 +25,8 @@ type Header struct {
 	Namespace string
 	Name      string
 	UID       string
-	Labels    labels.Set
-	Fields    fields.Set // selectable fields, metadata.name and metadata.namespace included
+	Labels    Pairs
+	Fields    Pairs // selectable fields besides metadata.name and metadata.namespace: see Entry.Selectable
 }
 
 // Schema tells a Kind how to read its stored bytes. Functions are pure.
@@ -36,6 +36,8 @@ type Schema struct {
 	Decode func(stored []byte, revision int64) (runtime.Object, error)
 	// Header reads the header from a decoded object.
 	Header func(obj runtime.Object) Header
+	// Keep says that there are readers which hold all objects, or look at all of them again and again: they stay decoded.
+	Keep bool
 }
 
 // Interest narrows a Cursor or a listing to a namespace, a name or selectors; nil selectors match everything.

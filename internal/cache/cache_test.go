@@ -38,9 +38,9 @@ func podSchema(prefix string) Schema {
 		},
 		Header: func(obj runtime.Object) Header {
 			p := obj.(*corev1.Pod)
-			return Header{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Labels: p.Labels, Fields: fields.Set{
-				"metadata.name": p.Name, "metadata.namespace": p.Namespace, "spec.nodeName": p.Spec.NodeName,
-			}}
+			return Header{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Labels: PairsOf(p.Labels), Fields: PairsOf(fields.Set{
+				"spec.nodeName": p.Spec.NodeName,
+			})}
 		},
 	}
 }

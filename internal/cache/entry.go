@@ -22,6 +22,9 @@ type Entry struct {
 	object    atomic.Pointer[decoded]
 	encodings atomic.Pointer[encoding]
 	derived   atomic.Pointer[derivation]
+
+	objectUsed, formsUsed atomic.Bool // since the last call of fade
+	replaced              atomic.Bool // by a newer entry: encodings are not kept any more
 }
 
 // derivation is an object made from the entry's, in a list as encodings are.
@@ -46,9 +49,8 @@ type encoding struct {
 	passing weak.Pointer[[]byte]
 }
 
-// newEntry makes the entry of a stored key and reads its header. keep says whether the object that was decoded for
-// that stays; otherwise it is decoded again when somebody asks.
-func newEntry(schema *Schema, kv *store.KeyValue, keep bool) *Entry {
+// newEntry makes the entry of a stored key and reads its header. It has the object that was decoded for that, until release or fade.
+func newEntry(schema *Schema, kv *store.KeyValue) *Entry {
 	e := &Entry{Key: kv.Key, Revision: kv.ModRevision, Stored: kv.Value, schema: schema}
 	obj, err := schema.Decode(kv.Value, kv.ModRevision)
 	if err != nil {
@@ -59,10 +61,8 @@ func newEntry(schema *Schema, kv *store.KeyValue, keep bool) *Entry {
 	}
 	e.Header = schema.Header(obj)
 	e.shareKey()
-	if keep {
-		e.object.Store(&decoded{object: obj})
-		watchForMutation(e, obj)
-	}
+	e.object.Store(&decoded{object: obj})
+	watchForMutation(e, obj)
 	return e
 }
 
@@ -88,6 +88,7 @@ func namesOf(prefix, key string) (namespace, name string) {
 
 // Object is the decoded object, shared and read-only.
 func (e *Entry) Object() (runtime.Object, error) {
+	mark(&e.objectUsed)
 	if d := e.object.Load(); d != nil {
 		return d.object, d.err
 	}
@@ -109,6 +110,7 @@ func (e *Entry) Object() (runtime.Object, error) {
 // kept, shared and read-only. The entry's own object is not kept for it. An error is not kept: what derive needs (a conversion webhook)
 // may be there the next time.
 func (e *Entry) Derived(name string, derive func(runtime.Object) (runtime.Object, error)) (runtime.Object, error) {
+	mark(&e.formsUsed)
 	var made *derivation
 	for {
 		head := e.derived.Load()
@@ -143,11 +145,11 @@ func (e *Entry) Peek() (runtime.Object, error) {
 	return e.schema.Decode(e.Stored, e.Revision)
 }
 
-// Encoded is the object's encoding under a name chosen by the caller ("v1+json"), made once by encode and kept.
-// The bytes are shared: never modify them.
+// Encoded is the object's encoding under a name chosen by the caller ("v1+json"), made once by encode and kept while it is used.
+// The bytes are shared: never modify them. The object is not kept for it.
 func (e *Entry) Encoded(format string, encode func(runtime.Object) ([]byte, error)) ([]byte, error) {
 	return e.EncodedBy(format, func() ([]byte, error) {
-		obj, err := e.Object()
+		obj, err := e.Peek()
 		if err != nil {
 			return nil, err
 		}
@@ -157,6 +159,10 @@ func (e *Entry) Encoded(format string, encode func(runtime.Object) ([]byte, erro
 
 // EncodedBy is Encoded for an encoding of something else than the entry's own object (of a derived one). An error is not kept.
 func (e *Entry) EncodedBy(format string, encode func() ([]byte, error)) ([]byte, error) {
+	if e.replaced.Load() {
+		return encode()
+	}
+	mark(&e.formsUsed)
 	enc := e.encoding(format)
 	if made := enc.made.Load(); made != nil {
 		return *made, nil
@@ -210,11 +216,45 @@ func (e *Entry) encoding(format string) *encoding {
 	}
 }
 
-// cool drops what was made of the stored bytes. Readers that have it keep it; others have it made again.
+// mark sets a flag that many read and few find unset.
+func mark(used *atomic.Bool) {
+	if !used.Load() {
+		used.Store(true)
+	}
+}
+
+// fade drops what was made of the stored bytes and not used since the last call: the object too, unless keep says that there are readers of it
+// which look at all objects again and again.
+func (e *Entry) fade(keep bool) {
+	if e.schema == nil { // of a Feed: nothing can be made again
+		return
+	}
+	if !e.formsUsed.Swap(false) {
+		if e.encodings.Load() != nil {
+			e.encodings.Store(nil)
+		}
+		if e.derived.Load() != nil {
+			e.derived.Store(nil)
+		}
+	}
+	if !e.objectUsed.Swap(false) && !keep {
+		e.release()
+	}
+}
+
+// release drops the decoded object: it is decoded again when somebody asks.
+func (e *Entry) release() {
+	if d := e.object.Load(); d != nil && d.err == nil && e.schema != nil {
+		e.object.Store(nil)
+	}
+}
+
+// cool drops what was made of the stored bytes of an entry that is only in the log. Readers that have it keep it; others have it made again.
 func (e *Entry) cool() {
 	if e.schema == nil { // of a Feed: nothing can be made again
 		return
 	}
+	e.replaced.Store(true)
 	e.object.Store(nil)
 	e.encodings.Store(nil)
 	e.derived.Store(nil)

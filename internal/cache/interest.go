@@ -12,8 +12,8 @@ import (
 func (i *Interest) Matches(e *Entry) bool {
 	return (i.Namespace == "" || i.Namespace == e.Namespace) &&
 		(i.Name == "" || i.Name == e.Name) &&
-		(i.Labels == nil || i.Labels.Matches(e.Header.Labels)) &&
-		(i.Fields == nil || i.Fields.Matches(e.Header.Fields))
+		(i.Labels == nil || i.Labels.Matches(&e.Header.Labels)) &&
+		(i.Fields == nil || i.Fields.Matches(e.Selectable()))
 }
 
 // normal is the same interest with nil for selectors that match everything, and exact metadata fields as Namespace and Name.
@@ -88,6 +88,7 @@ func (i *Interest) topic() (topic, bool) {
 // waitingRoom holds the cursors of one topic, and the numbers of the events in the log that concern the topic.
 type waitingRoom struct {
 	cursors []*Cursor
+	readers int // those that look at the objects
 	events  []uint64
 	// dropped is the number after the last event of the topic that has left the log.
 	dropped uint64
@@ -104,7 +105,7 @@ func (r *waitingRoom) forget(first uint64) {
 // cursors are the open cursors of a kind. Guarded by Kind.mu.
 type cursors struct {
 	n       int
-	readers int       // those that look at the objects
+	readers int       // those without a topic that look at the objects
 	all     []*Cursor // those without a topic
 	topics  map[topic]*waitingRoom
 	fields  map[string]int // how many topics there are of each field
@@ -114,12 +115,12 @@ type cursors struct {
 
 func (cs *cursors) add(c *Cursor, log *eventLog) {
 	cs.n++
-	if !c.light {
-		cs.readers++
-	}
 	t, ok := c.interest.topic()
 	if !ok {
 		cs.all = append(cs.all, c)
+		if !c.light {
+			cs.readers++
+		}
 		return
 	}
 	room := cs.topics[t]
@@ -140,6 +141,9 @@ func (cs *cursors) add(c *Cursor, log *eventLog) {
 		}
 	}
 	room.cursors = append(room.cursors, c)
+	if !c.light {
+		room.readers++
+	}
 	c.topic, c.room = t, room
 }
 
@@ -156,7 +160,9 @@ func (cs *cursors) remove(c *Cursor) {
 		return
 	}
 	cs.n--
-	if !c.light {
+	if !c.light && c.room != nil {
+		c.room.readers--
+	} else if !c.light {
 		cs.readers--
 	}
 	*list = slices.Delete(*list, i, i+1)
@@ -182,7 +188,7 @@ func (e *Entry) has(t topic) bool {
 	case byNamespace:
 		return e.Namespace == t.a
 	}
-	return e.Header.Fields[t.field] == t.a
+	return e.Selectable().Get(t.field) == t.a
 }
 
 // note files event number n under its topics and collects whom to wake. first is the oldest number in the log.
@@ -210,14 +216,38 @@ func (cs *cursors) note(e *event, n, first uint64) {
 		if f == byName || f == byNamespace {
 			continue
 		}
-		is := some.Header.Fields[f]
+		is := some.Selectable().Get(f)
 		cs.file(topic{f, is, ""}, n, first)
 		if e.old != nil && e.new != nil {
-			if was := e.old.Header.Fields[f]; was != is {
+			if was := e.old.Selectable().Get(f); was != is {
 				cs.file(topic{f, was, ""}, n, first)
 			}
 		}
 	}
+}
+
+// read says whether some cursor is going to look at the object of a new entry.
+func (cs *cursors) read(e *Entry) bool {
+	if cs.readers > 0 {
+		return true
+	}
+	if len(cs.topics) == 0 {
+		return false
+	}
+	if cs.readIn(topic{byName, e.Namespace, e.Name}) || cs.anyName > 0 && cs.readIn(topic{byName, "", e.Name}) || cs.readIn(topic{byNamespace, e.Namespace, ""}) {
+		return true
+	}
+	for f := range cs.fields {
+		if f != byName && f != byNamespace && cs.readIn(topic{f, e.Selectable().Get(f), ""}) {
+			return true
+		}
+	}
+	return false
+}
+
+func (cs *cursors) readIn(t topic) bool {
+	room, ok := cs.topics[t]
+	return ok && room.readers > 0
 }
 
 func (cs *cursors) file(t topic, n, first uint64) {

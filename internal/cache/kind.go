@@ -27,8 +27,6 @@ type Kind struct {
 
 	isGone atomic.Bool // gone != nil
 
-	keep atomic.Bool // keep decoded objects of new entries, since somebody reads each of them
-
 	mu       sync.RWMutex // guards what follows
 	opening  bool
 	stale    bool          // while opening: events were missed, list again
@@ -79,13 +77,12 @@ func (k *Kind) WaitFor(ctx context.Context, revision int64) error {
 // Gone says that the kind was closed or forgotten: it shows a state that does not change any more.
 func (k *Kind) Gone() bool { return k.isGone.Load() }
 
-// KeepObjects keeps the decoded objects of entries from now on, for readers that look at every object.
-func (k *Kind) KeepObjects() { k.keep.Store(true) }
+// keeps says whether a new entry's object is going to be looked at soon; mu is held.
+func (k *Kind) keeps(e *Entry) bool { return k.schema.Keep || k.cursors.read(e) }
 
 // AddIndex adds a named index of the values that a function gives for each object; the first of a name stays. Snapshots taken after
 // AddIndex has returned have it. The function must be pure.
 func (k *Kind) AddIndex(name string, values func(runtime.Object) []string) {
-	k.KeepObjects()
 	k.AddEntryIndex(name, func(e *Entry) []string {
 		obj, err := e.Object()
 		if err != nil {
@@ -157,7 +154,6 @@ const pageSize = 1000
 func (k *Kind) list(ctx context.Context, revision int64) (*tree, int64, error) {
 	t := newTree()
 	prefix, from := k.schema.Prefix+"/", ""
-	keep := k.keep.Load()
 	for {
 		r, err := k.store.Range(ctx, prefix, store.RangeOptions{From: from, Limit: pageSize, Revision: revision})
 		if err != nil {
@@ -165,7 +161,11 @@ func (k *Kind) list(ctx context.Context, revision int64) (*tree, int64, error) {
 		}
 		revision = r.Revision
 		for i := range r.KVs {
-			t.Load(newEntry(&k.schema, &r.KVs[i], keep))
+			e := newEntry(&k.schema, &r.KVs[i])
+			if !k.schema.Keep {
+				e.release()
+			}
+			t.Load(e)
 		}
 		if !r.More || len(r.KVs) == 0 {
 			return t, revision, nil
@@ -197,13 +197,12 @@ func (k *Kind) deliver(events []store.Event, now time.Time) {
 // apply makes the events part of the state and the log, and returns the cursors to wake; mu is held.
 func (k *Kind) apply(events []store.Event, now time.Time) []*Cursor {
 	old := k.state.Load()
-	keep := k.keep.Load() || k.cursors.readers > 0
 	changed := old.changed
 	var changes []*event
 	for i := range events {
 		if ev := &events[i]; ev.KV.ModRevision > k.openedAt {
 			changed = ev.KV.ModRevision
-			if c := k.change(ev, keep); c != nil {
+			if c := k.change(ev); c != nil {
 				changes = append(changes, c)
 			}
 		}
@@ -219,6 +218,10 @@ func (k *Kind) publish(changes []*event, changed int64, now time.Time) []*Cursor
 	old := k.state.Load()
 	k.state.Store(&state{entries: k.work.Copy(), indexes: updateIndexes(old.indexes, changes), changed: changed})
 	for _, c := range changes {
+		// The object was decoded for the header, and may have been of use to the indexes.
+		if c.new != nil && !k.keeps(c.new) {
+			c.new.release()
+		}
 		c.at = now
 		k.log.append(c)
 		k.cursors.note(c, k.log.end()-1, k.log.first)
@@ -227,11 +230,11 @@ func (k *Kind) publish(changes []*event, changed int64, now time.Time) []*Cursor
 }
 
 // change applies one event to the writer's tree.
-func (k *Kind) change(ev *store.Event, keep bool) *event {
+func (k *Kind) change(ev *store.Event) *event {
 	if ev.Type == store.Deleted {
 		return k.drop(ev.KV.Key, ev.KV.ModRevision)
 	}
-	return k.set(newEntry(&k.schema, &ev.KV, keep), ev.KV.ModRevision)
+	return k.set(newEntry(&k.schema, &ev.KV), ev.KV.ModRevision)
 }
 
 func (k *Kind) drop(key string, revision int64) *event {
@@ -287,6 +290,7 @@ func (k *Kind) trim(now time.Time) {
 	k.exact.mu.Lock()
 	clear(k.exact.last[:])
 	k.exact.mu.Unlock()
+	k.state.Load().entries.Scan(func(e *Entry) bool { e.fade(k.schema.Keep); return true })
 }
 
 // reset lists again after the stream was lost: cursors must list again too, since what happened in between is unknown.

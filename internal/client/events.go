@@ -39,7 +39,7 @@ type EventRecorder struct {
 	host      string
 	now       func() time.Time
 
-	queue   chan recorded
+	queue   chan *recorded
 	dropped atomic.Int64
 }
 
@@ -69,7 +69,7 @@ type series struct {
 
 // NewRecorder makes a recorder for a component ("kubelet") on a host; Run writes what it records.
 func NewRecorder(c Interface, component, host string) *EventRecorder {
-	return &EventRecorder{client: c, component: component, host: host, now: time.Now, queue: make(chan recorded, eventQueue)}
+	return &EventRecorder{client: c, component: component, host: host, now: time.Now, queue: make(chan *recorded, eventQueue)}
 }
 
 // Eventf records an event. regarding and related may also be a *corev1.ObjectReference.
@@ -79,7 +79,7 @@ func (r *EventRecorder) Eventf(regarding, related runtime.Object, eventType, rea
 		slog.Error("an event about something that can not be named is dropped", "component", r.component, "reason", reason, "error", err)
 		return
 	}
-	e := recorded{at: r.now(), version: ref.ResourceVersion}
+	e := &recorded{at: r.now(), version: ref.ResourceVersion}
 	ref.ResourceVersion = ""
 	e.seriesKey = seriesKey{regarding: ref, eventType: eventType, reason: reason, action: action, note: fmt.Sprintf(note, args...)}
 	if len(e.note) > maxNote {
@@ -122,7 +122,7 @@ func (r *EventRecorder) Run(ctx context.Context) {
 }
 
 // take writes an event, or counts it.
-func (r *EventRecorder) take(ctx context.Context, known map[seriesKey]*series, e recorded) {
+func (r *EventRecorder) take(ctx context.Context, known map[seriesKey]*series, e *recorded) {
 	s := known[e.seriesKey]
 	if s == nil || e.at.Sub(s.last) > seriesLife {
 		delete(known, e.seriesKey)
@@ -165,7 +165,7 @@ func untilDue(known map[seriesKey]*series, now time.Time) time.Duration {
 }
 
 // event is the API object of the first of a series.
-func (r *EventRecorder) event(e recorded) *corev1.Event {
+func (r *EventRecorder) event(e *recorded) *corev1.Event {
 	namespace := e.regarding.Namespace
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
@@ -194,7 +194,7 @@ func (r *EventRecorder) instance() string {
 	return r.component + "-" + r.host
 }
 
-func (r *EventRecorder) create(ctx context.Context, e recorded) *series {
+func (r *EventRecorder) create(ctx context.Context, e *recorded) *series {
 	ev := r.event(e)
 	err := r.try(ctx, func() error {
 		_, err := Create(ctx, r.client, ev)
@@ -225,7 +225,7 @@ func (r *EventRecorder) update(ctx context.Context, known map[seriesKey]*series,
 	switch {
 	case apierrors.IsNotFound(err): // it has expired: this is the first of a new one
 		delete(known, key)
-		if fresh := r.create(ctx, recorded{seriesKey: key, at: s.last}); fresh != nil {
+		if fresh := r.create(ctx, &recorded{seriesKey: key, at: s.last}); fresh != nil {
 			known[key] = fresh
 		}
 		return

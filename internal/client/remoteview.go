@@ -157,7 +157,7 @@ func fed(item any) (cache.FedObject, error) {
 	}
 	return cache.FedObject{
 		Key: keyOf(acc.GetNamespace(), acc.GetName()), Revision: revisionOf(acc.GetResourceVersion()), Object: obj,
-		Header: cache.Header{Namespace: acc.GetNamespace(), Name: acc.GetName(), UID: string(acc.GetUID()), Labels: acc.GetLabels()},
+		Header: cache.Header{Namespace: acc.GetNamespace(), Name: acc.GetName(), UID: string(acc.GetUID()), Labels: cache.PairsOf(acc.GetLabels())},
 	}, nil
 }
 

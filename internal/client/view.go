@@ -116,7 +116,7 @@ func exactField(i cache.Interest) (field, value string, ok bool) {
 }
 
 func (v *view) addFieldIndex(k *cache.Kind) {
-	k.AddEntryIndex("field "+v.field, func(e *cache.Entry) []string { return []string{e.Header.Fields[v.field]} })
+	k.AddEntryIndex("field "+v.field, func(e *cache.Entry) []string { return []string{e.Selectable().Get(v.field)} })
 }
 
 // metadataOf shows only the metadata of an object. Strings and maps are shared with it.
@@ -167,7 +167,7 @@ func (v *view) List(namespace string, selector labels.Selector) []runtime.Object
 	snap := v.current().Snapshot()
 	var out []runtime.Object
 	take := func(e *cache.Entry) bool {
-		if v.interest.Matches(e) && (namespace == "" || e.Namespace == namespace) && (all || selector.Matches(e.Header.Labels)) {
+		if v.interest.Matches(e) && (namespace == "" || e.Namespace == namespace) && (all || selector.Matches(&e.Header.Labels)) {
 			if obj, ok := v.shown(e); ok {
 				out = append(out, obj)
 			}

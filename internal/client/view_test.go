@@ -383,9 +383,9 @@ var podSchema = cache.Schema{
 	},
 	Header: func(obj runtime.Object) cache.Header {
 		p := obj.(*corev1.Pod)
-		return cache.Header{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Labels: p.Labels, Fields: fields.Set{
-			"metadata.name": p.Name, "metadata.namespace": p.Namespace, "spec.nodeName": p.Spec.NodeName,
-		}}
+		return cache.Header{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Labels: cache.PairsOf(p.Labels), Fields: cache.PairsOf(fields.Set{
+			"spec.nodeName": p.Spec.NodeName,
+		})}
 	},
 }
 

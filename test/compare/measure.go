@@ -91,6 +91,11 @@ func measureControl(ctx context.Context, o *options, s side, f figures) error {
 		if err := step.run(); err != nil {
 			return fmt.Errorf("%s: %w", step.key, err)
 		}
+		if o.profile {
+			if err := o.keepHeap(ctx, load, s.name()+"-"+step.key, c.control); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -138,6 +143,17 @@ func measureCrowd(ctx context.Context, o *options, s side, f figures) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// keepHeap tells the memory as it is, and keeps the API server's heap profile.
+func (o *options) keepHeap(ctx context.Context, c *clients, name string, control []*process) error {
+	anon, rss := memory(tree(control))
+	progress("%s: RssAnon %.0f MB, RSS %.0f MB, %.1f s of CPU since the start", name, anon, rss, processor(tree(control)).Seconds())
+	raw, err := c.set.CoreV1().RESTClient().Get().AbsPath("/debug/pprof/heap").Param("gc", "1").DoRaw(ctx)
+	if err != nil {
+		return fmt.Errorf("heap profile: %w", err)
+	}
+	return os.WriteFile(filepath.Join(o.keep, name+".heap"), raw, 0o644)
 }
 
 func makeSpace(ctx context.Context, c *clients) error {
