@@ -27,7 +27,9 @@ type applied struct {
 func decodeApplied(data []byte) (applied, error) {
 	a := applied{Unstructured: &unstructured.Unstructured{Object: map[string]any{}}}
 	doc, err := yaml.YAMLToJSON(data)
-	if err == nil {
+	if err != nil {
+		err = fmt.Errorf("error converting YAML to JSON: %w", err)
+	} else {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &a.Object)
 	}
 	if err != nil {

@@ -38,7 +38,8 @@ func (c objectConvertor) ConvertToVersion(in runtime.Object, target runtime.Grou
 	}
 	to, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{from, c.served, c.hub})
 	if !ok {
-		return nil, fmt.Errorf("no conversion of %s to %v", from, target)
+		// The field manager forgets who wrote in a version that is not there any more; it knows them by this error.
+		return nil, runtime.NewNotRegisteredGVKErrForTarget("knarr", from, target)
 	}
 	out, err := c.typed(in, from)
 	if err != nil {

@@ -102,7 +102,7 @@ func (op *operation) checkPreconditions(p *metav1.Preconditions, meta metav1.Obj
 	if p == nil {
 		return nil
 	}
-	if op.endpoint.hooks.deleting != nil {
+	if op.endpoint.hooks.deleting != nil || op.endpoint.resource == namespaces {
 		return op.storedPreconditions(p, meta)
 	}
 	kind := schema.GroupResource{Group: op.endpoint.gvk.Group, Resource: op.endpoint.gvk.Kind}
@@ -117,7 +117,7 @@ func (op *operation) checkPreconditions(p *metav1.Preconditions, meta metav1.Obj
 	return nil
 }
 
-// storedPreconditions say the same of namespaces in other words, as upstream's store does, which looks at theirs.
+// storedPreconditions say the same of namespaces and definitions of custom resources in other words, as upstream's store does, which looks at theirs.
 func (op *operation) storedPreconditions(p *metav1.Preconditions, meta metav1.Object) error {
 	if p.UID != nil && *p.UID != meta.GetUID() {
 		return apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, meta.GetUID()))
@@ -128,6 +128,8 @@ func (op *operation) storedPreconditions(p *metav1.Preconditions, meta metav1.Ob
 	}
 	return nil
 }
+
+var namespaces = schema.GroupResource{Resource: "namespaces"}
 
 // jobs keep their pods unless something else is asked for, and say so.
 var jobs = schema.GroupResource{Group: "batch", Resource: "jobs"}
@@ -213,8 +215,8 @@ func (op *operation) setDeletion(meta metav1.Object, seconds int64, withoutGrace
 
 // takeFinalizers sets the garbage collector's finalizers as the propagation policy wants them.
 func (op *operation) takeFinalizers(meta metav1.Object, opts *metav1.DeleteOptions) (changed bool) {
-	if op.endpoint.resource.Resource == "events" {
-		return false // events own nothing
+	if op.endpoint.resource.Resource == "events" || op.endpoint.resource == namespaces {
+		return false // events own nothing, and what is in a namespace goes with it
 	}
 	before := meta.GetFinalizers()
 	orphan, foreground := op.propagation(before, opts)

@@ -37,7 +37,11 @@ func (f format) contentType() string {
 var jsonFormat = format{media: mediaJSON}
 
 // transforms are the forms that an object may be asked for in.
-type transforms struct{ metadata, table bool }
+type transforms struct {
+	metadata, table bool
+	list            bool // of what is asked there may be a watch, too
+	any             bool // all types are offered: custom resources
+}
 
 func (t transforms) has(as string) bool {
 	switch as {
@@ -58,6 +62,9 @@ func negotiate(r *http.Request, transforms transforms, stream bool) (format, err
 		f.pretty = pretty(r)
 		return f, nil
 	}
+	if !transforms.any && !offered(accept) {
+		return jsonFormat, notOffered(transforms.list)
+	}
 	best, found := 0.0, false
 	for part := range strings.SplitSeq(accept, ",") {
 		media, params, err := mime.ParseMediaType(part)
@@ -75,8 +82,11 @@ func negotiate(r *http.Request, transforms transforms, stream bool) (format, err
 			f, best, found = candidate, quality, true
 		}
 	}
+	if !found && stream {
+		return jsonFormat, notAcceptableText("only the following media types are accepted: " + streamMedia)
+	}
 	if !found {
-		return jsonFormat, notAcceptable(strings.Contains(accept, "as="))
+		return jsonFormat, notAcceptableText("only the following media types are accepted: " + allMedia)
 	}
 	f.pretty = f.media == mediaJSON && pretty(r)
 	if f.table() && r.URL.RawQuery != "" {
@@ -91,6 +101,9 @@ func accepted(media string, params map[string]string, transforms transforms, str
 	case mediaJSON, "*/*", "application/*":
 		f.media = mediaJSON
 	case mediaYAML:
+		if stream {
+			return f, false // documents in YAML can not follow each other
+		}
 		f.media = mediaYAML
 	case mediaProtobuf:
 		f.media = mediaProtobuf
@@ -114,7 +127,7 @@ func accepted(media string, params map[string]string, transforms transforms, str
 func negotiateCustom(r *http.Request, may transforms, stream bool) (format, error) {
 	f, err := negotiate(r, may, stream)
 	if err != nil {
-		return jsonFormat, notAcceptable(true)
+		return jsonFormat, notAcceptableText("only the following media types are accepted: " + allMedia)
 	}
 	if f.media != mediaProtobuf || f.as != "" {
 		return f, nil
@@ -126,23 +139,45 @@ func negotiateCustom(r *http.Request, may transforms, stream bool) (format, erro
 		}
 	}
 	if len(others) == 0 {
-		return format{media: mediaProtobuf}, notAcceptable(true)
+		return format{media: mediaProtobuf}, notAcceptableText("only the following media types are accepted: " + allMedia)
 	}
 	narrowed := r.Clone(r.Context())
 	narrowed.Header.Set("Accept", strings.Join(others, ","))
 	if f, err = negotiate(narrowed, may, stream); err != nil {
-		return jsonFormat, notAcceptable(true)
+		return jsonFormat, notAcceptableText("only the following media types are accepted: " + allMedia)
 	}
 	return f, nil
 }
 
-// notAcceptable is upstream's 406, which comes in two forms: for whole media types, and for transformations.
-func notAcceptable(transformed bool) error {
-	if !transformed {
-		return apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "", schema.GroupResource{}, "",
-			"406: Not Acceptable\n\nAvailable representations: "+allMedia, 0, false)
+const streamMedia = mediaJSON + ";stream=watch, " + mediaProtobuf + ";stream=watch"
+
+// offered tells whether a media type stands in an Accept header in so many words, whatever its parameters; upstream looks for that first.
+func offered(accept string) bool {
+	for part := range strings.SplitSeq(accept, ",") {
+		switch media, _, _ := strings.Cut(part, ";"); strings.TrimSpace(media) {
+		case mediaJSON, mediaYAML, mediaProtobuf, "*/*":
+			return true
+		}
 	}
-	return notAcceptableText("only the following media types are accepted: " + allMedia)
+	return false
+}
+
+// notOffered is the first of upstream's two forms of 406.
+func notOffered(list bool) error {
+	media := allMedia
+	if list {
+		media += ", " + streamMedia
+	}
+	return apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "", schema.GroupResource{}, "", "406: Not Acceptable\n\nAvailable representations: "+media, 0, false)
+}
+
+// plainFormat is for an answer that is no object of the kind: what the client accepts, if that is possible, and JSON.
+func plainFormat(r *http.Request) format {
+	f, err := negotiate(r, transforms{any: true}, false)
+	if err != nil {
+		return jsonFormat
+	}
+	return f
 }
 
 func notAcceptableText(text string) error {

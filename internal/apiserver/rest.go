@@ -39,6 +39,10 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		return
 	}
 	c := &call{w: w, r: r, info: info, f: jsonFormat}
+	if r.Method == http.MethodHead && info.subresource != "proxy" {
+		respondError(w, jsonFormat, errMethod) // as upstream: there is only GET
+		return
+	}
 	c.operation = &operation{
 		server: s, endpoint: e, user: user, verb: info.verb, namespace: info.namespace, name: info.name,
 		subresource: info.subresource, gvk: e.gvk, warn: c.warnHeader,
@@ -78,20 +82,22 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 	} else {
 		c.f, err = negotiate(r, c.transforms(), info.verb == "watch")
 	}
-	if err != nil {
-		respondError(w, c.f, err)
-		return
+	if err == nil {
+		if err = c.serve(r.Context()); err == nil {
+			return
+		}
 	}
-	if err := c.serve(r.Context()); err != nil {
-		respondError(w, c.f, err)
+	if apierrors.IsNotAcceptable(err) {
+		c.f = plainFormat(r)
 	}
+	respondError(w, c.f, err)
 }
 
 // transforms: what is posted to be answered, not kept (reviews, bindings, evictions, tokens), has no rows.
 func (c *call) transforms() transforms {
 	objects := c.endpoint.kind.Object != nil || c.endpoint.custom != nil
 	answered := c.info.verb == "create" && (c.subresource != "" || c.endpoint.kind.Virtual)
-	return transforms{metadata: objects, table: objects && !answered}
+	return transforms{metadata: objects, table: objects && !answered, list: c.info.verb == "list" || c.info.verb == "watch", any: c.endpoint.custom != nil}
 }
 
 // check tells whether the endpoint has what the path asks for.

@@ -60,6 +60,7 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 	}); err != nil {
 		return nil, err
 	}
+	opts.IgnoreStoreReadErrorWithClusterBreakingPotential = nil // AllowUnsafeMalformedObjectDeletion is off
 	if errs := metav1validation.ValidateDeleteOptions(opts); len(errs) > 0 {
 		return nil, invalidOptions("DeleteOptions", errs)
 	}

@@ -30,22 +30,11 @@ func (x *eventEncoder) frame(ev watchEvent) ([]byte, error) {
 		return x.frameAlone(ev)
 	}
 	form, makeFrame := x.e.jsonForm, x.jsonEvent
-	switch x.f.media {
-	case mediaYAML:
-		return x.yamlEvent(ev)
-	case mediaProtobuf:
+	if x.f.media == mediaProtobuf {
 		form, makeFrame = x.e.protobufForm, x.protobufEvent
 	}
 	// All who watch get the same bytes at about the same time.
 	return ev.entry.Passing(form+string(ev.what), func() ([]byte, error) { return makeFrame(ev) })
-}
-
-func (x *eventEncoder) yamlEvent(ev watchEvent) ([]byte, error) {
-	doc, err := x.jsonEvent(ev)
-	if err != nil {
-		return nil, err
-	}
-	return yamlFrame(doc)
 }
 
 func (x *eventEncoder) jsonEvent(ev watchEvent) ([]byte, error) {
@@ -73,11 +62,8 @@ func (x *eventEncoder) frameAlone(ev watchEvent) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch x.f.media {
-	case mediaProtobuf:
+	if x.f.media == mediaProtobuf {
 		return protobufFrame(ev.what, body)
-	case mediaYAML:
-		return yamlFrame(jsonFrame(ev.what, body))
 	}
 	return jsonFrame(ev.what, body), nil
 }
@@ -138,14 +124,6 @@ func jsonFrame(what watch.EventType, parts ...[]byte) []byte {
 		out = append(out, part...)
 	}
 	return append(out, "}\n"...)
-}
-
-func yamlFrame(doc []byte) ([]byte, error) {
-	out, err := finishJSON(doc, format{media: mediaYAML})
-	if err != nil {
-		return nil, err
-	}
-	return append(out, "---\n"...), nil
 }
 
 // protobufFrame is a bare metav1.WatchEvent{type, object{raw}} after its length in four bytes.

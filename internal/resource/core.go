@@ -46,7 +46,7 @@ func namespaceStrategy() *Strategy {
 }
 
 func nodeStrategy() *Strategy {
-	return &Strategy{
+	s := &Strategy{
 		AllowUnconditionalUpdate: true,
 		Default:                  on(defaultNode),
 		// A node registers itself with its status: create keeps it.
@@ -60,6 +60,9 @@ func nodeStrategy() *Strategy {
 			return fields.Set{"spec.unschedulable": strconv.FormatBool(obj.(*corev1.Node).Spec.Unschedulable)}
 		},
 	}
+	// The kubelet has no configuration from the API any more.
+	s.dropping(func(obj, _ runtime.Object) { obj.(*corev1.Node).Spec.ConfigSource = nil })
+	return s
 }
 
 func eventStrategy() *Strategy {
@@ -252,6 +255,12 @@ func persistentVolumeStrategy() *Strategy {
 			v.Status.LastPhaseTransitionTime = &created
 		}
 	})
+	s.Warnings = func(obj, _ runtime.Object) []string {
+		if obj.(*corev1.PersistentVolume).Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+			return []string{"spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning."}
+		}
+		return nil
+	}
 	s.PrepareStatus = onBoth(func(v, old *corev1.PersistentVolume) {
 		v.Spec = *old.Spec.DeepCopy()
 		if v.Status.LastPhaseTransitionTime == nil {

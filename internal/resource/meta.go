@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -15,7 +16,7 @@ import (
 func (s *Strategy) ValidateMeta(obj metav1.Object, namespaced bool) field.ErrorList {
 	path := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMetaAccessor(obj, namespaced, s.validateName(), path)
-	return append(errs, validateFinalizers(obj, path)...)
+	return append(errs, s.validateFinalizers(obj, path)...)
 }
 
 // ValidateNew holds a new object to the rules common to all kinds and to those of its own.
@@ -31,13 +32,19 @@ func (s *Strategy) ValidateNew(obj runtime.Object, namespaced bool) field.ErrorL
 	if s.LateMeta && len(errs) == 0 {
 		errs = s.ValidateMeta(meta, namespaced)
 	}
+	if len(errs) == 0 && s.ValidateName != nil { // the least that every name must be
+		errs = apivalidation.ValidateObjectMetaAccessor(meta, namespaced, pathSegment, field.NewPath("metadata"))
+	}
 	return errs
 }
 
 // standardFinalizers need no domain in front.
 var standardFinalizers = []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
 
-func validateFinalizers(obj metav1.Object, path *field.Path) (errs field.ErrorList) {
+func (s *Strategy) validateFinalizers(obj metav1.Object, path *field.Path) (errs field.ErrorList) {
+	if s.LooseFinalizers {
+		return nil
+	}
 	for i, name := range obj.GetFinalizers() {
 		if !strings.Contains(name, "/") && !slices.Contains(standardFinalizers, name) {
 			errs = append(errs, field.Invalid(path.Child("finalizers").Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
@@ -55,7 +62,27 @@ func (s *Strategy) ValidateMetaUpdate(obj, old metav1.Object, namespaced bool) f
 	}
 	// The name was valid when the object was created; generateName and the rest are checked again.
 	errs = apivalidation.ValidateObjectMetaAccessor(obj, namespaced, pathSegment, path)
-	return append(errs, validateFinalizers(obj, path)...)
+	return append(errs, s.validateFinalizers(obj, path)...)
+}
+
+// FinalizerWarnings are for finalizers that a custom resource gets and that others might choose as well.
+func FinalizerWarnings(obj, old metav1.Object) []string {
+	var before, out []string
+	if old != nil {
+		before = old.GetFinalizers()
+	}
+	for _, name := range obj.GetFinalizers() {
+		if strings.Contains(name, "/") || slices.Contains(standardFinalizers, name) || slices.Contains(before, name) {
+			continue
+		}
+		path := ""
+		if strings.Contains(name, ".") {
+			path = " including a path (/)"
+		}
+		out = append(out, fmt.Sprintf("metadata.finalizers: %q: prefer a domain-qualified finalizer name%s to avoid accidental conflicts with other finalizer writers", name, path))
+	}
+	slices.Sort(out)
+	return out
 }
 
 func (s *Strategy) validateName() apivalidation.ValidateNameFunc {

@@ -135,9 +135,9 @@ func csiDriverStrategy() *Strategy {
 			obj.(*storagev1.CSIDriver).Spec.PreventPodSchedulingIfMissing = nil
 		}
 	})
-	s.Warnings = func(obj, old runtime.Object) []string {
+	s.Warnings = func(obj, _ runtime.Object) []string {
 		d := obj.(*storagev1.CSIDriver)
-		if old == nil && len(d.Spec.TokenRequests) > 0 && d.Spec.ServiceAccountTokenInSecrets == nil {
+		if len(d.Spec.TokenRequests) > 0 && d.Spec.ServiceAccountTokenInSecrets == nil {
 			return []string{"spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes"}
 		}
 		return nil
@@ -214,7 +214,7 @@ func runtimeClassStrategy() *Strategy {
 
 func certificateRequestStrategy() *Strategy {
 	s := withStatus(true)
-	s.ValidateName, s.LateMeta = pathSegment, true
+	s.ValidateName = func(string, bool) []string { return nil }
 	s.PrepareUpdate = onBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
 		// A request is what it was when its requester was noted in it.
 		request := old.DeepCopy()

@@ -36,6 +36,15 @@ func serviceStrategy() *Strategy {
 func serviceWarnings(obj, _ runtime.Object) []string {
 	s := obj.(*corev1.Service)
 	var out []string
+	if headless(s) && s.Spec.LoadBalancerIP != "" {
+		out = append(out, "spec.loadBalancerIP is ignored for headless services")
+	}
+	if headless(s) && len(s.Spec.ExternalIPs) > 0 {
+		out = append(out, "spec.externalIPs is ignored for headless services")
+	}
+	if headless(s) && s.Spec.SessionAffinity != corev1.ServiceAffinityNone {
+		out = append(out, "spec.SessionAffinity is ignored for headless services")
+	}
 	if len(s.Spec.ExternalIPs) > 0 {
 		out = append(out, "spec.externalIPs is deprecated and may no longer be implemented in some clusters")
 	}

@@ -2,13 +2,19 @@ package resource
 
 import "k8s.io/apimachinery/pkg/runtime/schema"
 
+// loose lets finalizers of no domain through, as the kinds do that never had them.
+func loose(s *Strategy) *Strategy {
+	s.LooseFinalizers = true
+	return s
+}
+
 // strategies lists every kind's behaviour.
 var strategies = map[schema.GroupResource]*Strategy{
 	{Resource: "pods"}:                                                                     show(makesPods(podStrategy()), podColumns, podRow),
 	{Resource: "services"}:                                                                 show(serviceStrategy(), serviceColumns, serviceRow),
 	{Resource: "namespaces"}:                                                               show(namespaceStrategy(), namespaceColumns, namespaceRow),
 	{Resource: "nodes"}:                                                                    show(nodeStrategy(), nodeColumns, nodeRow),
-	{Resource: "events"}:                                                                   show(eventStrategy(), eventColumns, eventRow),
+	{Resource: "events"}:                                                                   show(loose(eventStrategy()), eventColumns, eventRow),
 	{Resource: "secrets"}:                                                                  show(secretStrategy(), secretColumns, secretRow),
 	{Resource: "configmaps"}:                                                               show(configMapStrategy(), configMapColumns, configMapRow),
 	{Resource: "serviceaccounts"}:                                                          show(serviceAccountStrategy(), serviceAccountColumns, serviceAccountRow),
@@ -28,7 +34,7 @@ var strategies = map[schema.GroupResource]*Strategy{
 	{Group: "batch", Resource: "jobs"}:                                                     show(makesPods(jobStrategy()), jobColumns, jobRow),
 	{Group: "batch", Resource: "cronjobs"}:                                                 show(makesPods(cronJobStrategy()), cronJobColumns, cronJobRow),
 	{Group: "autoscaling", Resource: "horizontalpodautoscalers"}:                           show(autoscalerStrategy(), autoscalerColumns, autoscalerRow),
-	{Group: "policy", Resource: "poddisruptionbudgets"}:                                    show(disruptionBudgetStrategy(), disruptionBudgetColumns, disruptionBudgetRow),
+	{Group: "policy", Resource: "poddisruptionbudgets"}:                                    show(loose(disruptionBudgetStrategy()), disruptionBudgetColumns, disruptionBudgetRow),
 	{Group: "rbac.authorization.k8s.io", Resource: "roles"}:                                showAny(roleStrategy(), createdColumns, createdRow),
 	{Group: "rbac.authorization.k8s.io", Resource: "clusterroles"}:                         showAny(clusterRoleStrategy(), createdColumns, createdRow),
 	{Group: "rbac.authorization.k8s.io", Resource: "rolebindings"}:                         show(roleBindingStrategy(), roleBindingColumns, roleBindingRow),
@@ -46,17 +52,17 @@ var strategies = map[schema.GroupResource]*Strategy{
 	{Group: "storage.k8s.io", Resource: "volumeattachments"}:                               show(volumeAttachmentStrategy(), volumeAttachmentColumns, volumeAttachmentRow),
 	{Group: "storage.k8s.io", Resource: "volumeattributesclasses"}:                         show(volumeAttributesStrategy(), volumeAttributesColumns, volumeAttributesRow),
 	{Group: "scheduling.k8s.io", Resource: "priorityclasses"}:                              show(priorityClassStrategy(), priorityClassColumns, priorityClassRow),
-	{Group: "coordination.k8s.io", Resource: "leases"}:                                     show(leaseStrategy(), leaseColumns, leaseRow),
-	{Group: "node.k8s.io", Resource: "runtimeclasses"}:                                     show(runtimeClassStrategy(), runtimeClassColumns, runtimeClassRow),
+	{Group: "coordination.k8s.io", Resource: "leases"}:                                     show(loose(leaseStrategy()), leaseColumns, leaseRow),
+	{Group: "node.k8s.io", Resource: "runtimeclasses"}:                                     show(loose(runtimeClassStrategy()), runtimeClassColumns, runtimeClassRow),
 	{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}:                 show(certificateRequestStrategy(), certificateRequestColumns, certificateRequestRow),
-	{Group: "admissionregistration.k8s.io", Resource: "validatingwebhookconfigurations"}:   show(validatingWebhooksStrategy(), webhooksColumns, validatingWebhooksRow),
-	{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"}:     show(mutatingWebhooksStrategy(), webhooksColumns, mutatingWebhooksRow),
-	{Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicies"}:       show(validatingPolicyStrategy(), validatingPolicyColumns, validatingPolicyRow),
-	{Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicybindings"}: show(validatingPolicyBindingStrategy(), policyBindingColumns, validatingPolicyBindingRow),
-	{Group: "admissionregistration.k8s.io", Resource: "mutatingadmissionpolicies"}:         show(mutatingPolicyStrategy(), mutatingPolicyColumns, mutatingPolicyRow),
-	{Group: "admissionregistration.k8s.io", Resource: "mutatingadmissionpolicybindings"}:   show(mutatingPolicyBindingStrategy(), policyBindingColumns, mutatingPolicyBindingRow),
-	{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}:                 showAny(customResourceDefinitionStrategy(), createdColumns, createdRow),
-	{Group: "apiregistration.k8s.io", Resource: "apiservices"}:                             show(apiServiceStrategy(), apiServiceColumns, apiServiceRow),
+	{Group: "admissionregistration.k8s.io", Resource: "validatingwebhookconfigurations"}:   show(loose(validatingWebhooksStrategy()), webhooksColumns, validatingWebhooksRow),
+	{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"}:     show(loose(mutatingWebhooksStrategy()), webhooksColumns, mutatingWebhooksRow),
+	{Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicies"}:       show(loose(validatingPolicyStrategy()), validatingPolicyColumns, validatingPolicyRow),
+	{Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicybindings"}: show(loose(validatingPolicyBindingStrategy()), policyBindingColumns, validatingPolicyBindingRow),
+	{Group: "admissionregistration.k8s.io", Resource: "mutatingadmissionpolicies"}:         show(loose(mutatingPolicyStrategy()), mutatingPolicyColumns, mutatingPolicyRow),
+	{Group: "admissionregistration.k8s.io", Resource: "mutatingadmissionpolicybindings"}:   show(loose(mutatingPolicyBindingStrategy()), policyBindingColumns, mutatingPolicyBindingRow),
+	{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}:                 showAny(loose(customResourceDefinitionStrategy()), createdColumns, createdRow),
+	{Group: "apiregistration.k8s.io", Resource: "apiservices"}:                             show(loose(apiServiceStrategy()), apiServiceColumns, apiServiceRow),
 	{Group: "flowcontrol.apiserver.k8s.io", Resource: "flowschemas"}:                       show(flowSchemaStrategy(), flowSchemaColumns, flowSchemaRow),
 	{Group: "flowcontrol.apiserver.k8s.io", Resource: "prioritylevelconfigurations"}:       show(priorityLevelStrategy(), priorityLevelColumns, priorityLevelRow),
 	{Group: "resource.k8s.io", Resource: "deviceclasses"}:                                  showAny(deviceClassStrategy(), ageColumns, ageRow),

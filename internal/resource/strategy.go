@@ -33,6 +33,8 @@ type Strategy struct {
 	ValidateName func(name string, prefix bool) []string
 	// LateMeta: metadata is looked at only when nothing else is wrong with a new object.
 	LateMeta bool
+	// LooseFinalizers: finalizers of no domain are let through, beside those that Kubernetes knows.
+	LooseFinalizers bool
 	// Subresource holds prepare and validate of update subresources other than status (ephemeralcontainers, resize, finalize, approval).
 	Subresource map[string]UpdateStrategy
 

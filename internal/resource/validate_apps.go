@@ -274,6 +274,9 @@ func validateControllerRevisionUpdate(r, old *appsv1.ControllerRevision) field.E
 
 func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 	errs := validateStatefulSetSpec(&s.Spec, specPath)
+	for i := range s.Spec.VolumeClaimTemplates {
+		errs = append(errs, validateClaimSpec(&s.Spec.VolumeClaimTemplates[i].Spec, specPath.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
+	}
 	if name := s.Spec.ServiceName; name != "" {
 		errs = append(errs, invalids(specPath.Child("serviceName"), name, validation.IsDNS1123Label(name))...)
 	}

@@ -100,16 +100,27 @@ func (h *Handler) groupVersions() []GroupVersion {
 	return all
 }
 
+// refuse answers with a Status, whatever the client accepts.
+func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string, details *metav1.StatusDetails) {
+	body, err := json.Marshal(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: message, Reason: reason, Details: details, Code: int32(code)})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(body) // the client may be gone
+}
+
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+	if r.Method != http.MethodGet {
+		refuse(w, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource", &metav1.StatusDetails{})
 		return
 	}
 	path := "/" + strings.Trim(r.URL.Path, "/")
 	f, ok := negotiate(r.Header.Get("Accept"), path == "/api" || path == "/apis")
 	if !ok {
-		http.Error(w, "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf", http.StatusNotAcceptable)
+		refuse(w, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf", nil)
 		return
 	}
 	doc, err := h.document(path, f)

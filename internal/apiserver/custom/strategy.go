@@ -15,6 +15,13 @@ import (
 // Strategy is the behaviour of the version's objects, as package resource has it for the built-in kinds.
 func (v *Version) Strategy() *resource.Strategy {
 	s := &resource.Strategy{
+		LooseFinalizers: true,
+		Warnings: func(obj, old runtime.Object) []string {
+			if old == nil {
+				return resource.FinalizerWarnings(content(obj), nil)
+			}
+			return resource.FinalizerWarnings(content(obj), content(old))
+		},
 		Default:        func(obj runtime.Object) { v.Default(content(obj)) },
 		PrepareCreate:  func(obj runtime.Object) { v.prepareCreate(content(obj)) },
 		PrepareUpdate:  func(obj, old runtime.Object) { v.prepareUpdate(content(obj), content(old)) },

@@ -22,9 +22,17 @@ func (c *scenario) live(obj map[string]any) {
 	if code != http.StatusCreated {
 		return
 	}
-	steps := []func(){c.update, c.update, c.status, c.status, c.merge, c.jsonPatch, c.strategic, c.apply, c.read, c.table, c.otherVersion, c.list, c.list, c.deleteDry}
-	for range 1 + c.r.IntN(4) {
+	steps := []func(){c.update, c.update, c.status, c.status, c.merge, c.jsonPatch, c.strategic, c.apply, c.read, c.table, c.otherVersion, c.list, c.list, c.deleteDry,
+		c.negotiate, c.negotiate, c.content, c.content, c.badQuery, c.badQuery, c.oddMethod, c.part, c.part, c.dryUpdate}
+	for range 2 + c.r.IntN(5) {
 		oneOf(c.r, steps)()
+	}
+	switch {
+	case c.err != nil || c.last[0] == nil || c.last[1] == nil:
+	case c.r.IntN(12) == 0:
+		c.pages()
+	case c.r.IntN(16) == 0:
+		c.watch()
 	}
 	if c.err == nil && c.last[0] != nil && c.last[1] != nil && c.r.IntN(3) == 0 {
 		c.delete()
@@ -71,6 +79,13 @@ func (c *scenario) update() {
 	c.both("update", how, func(i int) request {
 		return c.write(http.MethodPut, c.path()+query, objs[i], "application/json")
 	})
+}
+
+// dryUpdate writes without effect, under various managers.
+func (c *scenario) dryUpdate() {
+	objs, how := c.edited(c.specFields()...)
+	query := "?dryRun=All" + c.fieldValidation() + oneOf(c.r, []string{"", "&fieldManager=other", "&fieldManager=%00", "&force=true"})
+	c.both("update", how, func(i int) request { return c.write(http.MethodPut, c.path()+query, objs[i], "application/json") })
 }
 
 // status writes the corpus's status, changed somewhere or not.
@@ -242,24 +257,32 @@ func (c *scenario) delete() {
 
 // remove takes the object away on both sides, whatever holds it. Answers don't matter.
 func (c *scenario) remove() {
-	for i, s := range c.sides {
-		name, ok := dig(c.last[i]["metadata"], "name").(string)
-		if !ok {
-			continue
+	for i, object := range c.last {
+		if name, ok := dig(object["metadata"], "name").(string); ok {
+			c.removeOn(c.sides[i], name)
 		}
-		path := c.entry.collection(c.entry.version, c.namespace) + "/" + name
-		gone := func() bool {
-			a, err := s.send(c.ctx, request{method: http.MethodDelete, path: path + "?gracePeriodSeconds=0&propagationPolicy=Background", contentType: "application/json"})
-			if err != nil {
-				c.err = err
-				return true
-			}
-			return a.code == http.StatusNotFound || dig(a.object, "kind") == "Status"
+	}
+}
+
+func (c *scenario) removeNamed(name string) {
+	for _, s := range c.sides {
+		c.removeOn(s, name)
+	}
+}
+
+func (c *scenario) removeOn(s *server, name string) {
+	path := c.entry.collection(c.entry.version, c.namespace) + "/" + name
+	gone := func() bool {
+		a, err := s.send(c.ctx, request{method: http.MethodDelete, path: path + "?gracePeriodSeconds=0&propagationPolicy=Background", contentType: "application/json"})
+		if err != nil {
+			c.err = err
+			return true
 		}
-		if !gone() {
-			patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": nil}})
-			_, _ = s.send(c.ctx, request{method: http.MethodPatch, path: path, contentType: "application/merge-patch+json", body: patch})
-			gone()
-		}
+		return a.code == http.StatusNotFound || dig(a.object, "kind") == "Status"
+	}
+	if !gone() {
+		patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": nil}})
+		_, _ = s.send(c.ctx, request{method: http.MethodPatch, path: path, contentType: "application/merge-patch+json", body: patch})
+		gone()
 	}
 }

@@ -72,6 +72,9 @@ func run(ctx context.Context, o *options) (differ bool, err error) {
 	if err := prepare(ctx, sides, o.workers); err != nil {
 		return false, err
 	}
+	if err := define(ctx, sides); err != nil {
+		return false, err
+	}
 	if o.only == "" {
 		if err := compareDocuments(ctx, sides, report); err != nil {
 			return false, err

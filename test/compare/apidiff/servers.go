@@ -124,6 +124,8 @@ type request struct {
 	accept       string
 	contentType  string
 	body         []byte
+	brief        bool // of a good answer, only how it is written counts
+	exactAccept  bool // accept is sent as it is, even when it is empty
 }
 
 // answer is what came back: object when the body is JSON, text otherwise.
@@ -146,7 +148,7 @@ func (s *server) send(ctx context.Context, r request) (*answer, error) {
 		req.Header.Set("Authorization", "Bearer "+s.token)
 	}
 	req.Header.Set("Accept", "application/json")
-	if r.accept != "" {
+	if r.accept != "" || r.exactAccept {
 		req.Header.Set("Accept", r.accept)
 	}
 	req.Header.Set("User-Agent", "apidiff/1")
@@ -166,10 +168,18 @@ func (s *server) send(ctx context.Context, r request) (*answer, error) {
 		return nil, err
 	}
 	a := &answer{code: resp.StatusCode, warnings: resp.Header.Values("Warning"), text: string(data)}
+	if r.brief && a.code < 300 {
+		a.text = ""
+		data = nil
+	}
 	a.kind, _, _ = strings.Cut(resp.Header.Get("Content-Type"), ";")
 	switch {
 	case json.Valid(data):
 		a.object = decode(data)
+	case strings.HasPrefix(a.kind, mediaProtobuf) && bytes.HasPrefix(data, []byte("k8s\x00")):
+		a.object = fromWire(data)
+	case a.kind == "application/json":
+		a.object = documentsIn(data)
 	case a.kind == "application/yaml":
 		if text, err := yaml.YAMLToJSON(data); err == nil {
 			a.object = decode(text)
@@ -180,13 +190,17 @@ func (s *server) send(ctx context.Context, r request) (*answer, error) {
 
 // decode reads JSON and keeps numbers as they are written.
 func decode(data []byte) any {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
 	var v any
-	if d.Decode(&v) != nil {
+	if newDecoder(data).Decode(&v) != nil {
 		return nil
 	}
 	return v
+}
+
+func newDecoder(data []byte) *json.Decoder {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	return d
 }
 
 func writeKey(path string) error {
