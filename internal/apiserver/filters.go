@@ -47,7 +47,7 @@ func (s *Server) newHandler() http.Handler {
 		}
 		defer cancel()
 		filters.lap(m.record)
-		if user, err = s.inTheNameOf(ctx, r, user); err != nil {
+		if user, err = s.inTheNameOf(ctx, r, user, info); err != nil {
 			respondError(w, jsonFormat, err)
 			return
 		}
@@ -104,14 +104,14 @@ func (s *Server) refuse(w *codeWriter, r *http.Request, info *requestInfo, id st
 }
 
 // inTheNameOf finds out in whose name the request is made.
-func (s *Server) inTheNameOf(ctx context.Context, r *http.Request, user auth.User) (auth.User, error) {
+func (s *Server) inTheNameOf(ctx context.Context, r *http.Request, user auth.User, info *requestInfo) (auth.User, error) {
 	asked := r.Header.Get(impersonateUser) != ""
-	as, err := s.impersonate(ctx, r, user)
+	as, constraint, err := s.impersonate(ctx, r, user, requestAttributes(user, info))
 	if err != nil {
 		return user, err
 	}
 	if asked {
-		audit.From(ctx).Impersonate(as)
+		audit.From(ctx).Impersonate(as, constraint)
 	}
 	return as, nil
 }

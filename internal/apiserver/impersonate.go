@@ -2,12 +2,16 @@ package apiserver
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apiuser "k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/knarr-project/knarr/internal/auth"
 )
@@ -19,36 +23,38 @@ const (
 	impersonateExtra = "Impersonate-Extra-"
 )
 
-// impersonate makes the request somebody else's if its headers ask for that and the user may.
-func (s *Server) impersonate(ctx context.Context, r *http.Request, user auth.User) (auth.User, error) {
-	name, uid, groups := r.Header.Get(impersonateUser), r.Header.Get(impersonateUID), r.Header.Values(impersonateGroup)
-	extra := extraHeaders(r)
-	if name == "" {
-		if uid != "" || len(groups) > 0 || len(extra) > 0 {
-			return user, apierrors.NewInternalError(errImpersonateNobody)
+// impersonate makes the request somebody else's if its headers ask for that and the user may. about is what the request is about;
+// constraint is the verb that has allowed it for such requests only, empty when it was allowed for all.
+func (s *Server) impersonate(ctx context.Context, r *http.Request, user auth.User, about auth.Attributes) (as auth.User, constraint string, err error) {
+	wanted := wantedUser(r.Header)
+	if wanted.Name == "" {
+		if wanted.UID != "" || len(wanted.Groups) > 0 || len(wanted.Extra) > 0 {
+			// The form is upstream's.
+			asked := &apiuser.DefaultInfo{UID: wanted.UID, Groups: wanted.Groups, Extra: wanted.Extra}
+			return user, "", apierrors.NewBadRequest(fmt.Sprintf("requested %#v without impersonating a user name", asked))
 		}
-		return user, nil
+		return user, "", nil
 	}
-	if err := s.mayImpersonate(ctx, user, name, uid, groups, extra); err != nil {
-		return user, err
+	mode, err := s.mayImpersonate(ctx, user, &wanted, about)
+	if err != nil {
+		return user, "", err
 	}
 	for header := range r.Header {
 		if header == impersonateUser || header == impersonateUID || header == impersonateGroup || strings.HasPrefix(header, impersonateExtra) {
 			r.Header.Del(header)
 		}
 	}
-	return impersonated(name, uid, groups, extra), nil
+	return impersonated(wanted, mode), mode.verb(), nil
 }
 
-type impersonationError string
+// wantedUser is whom the headers name.
+func wantedUser(h http.Header) auth.User {
+	return auth.User{Name: h.Get(impersonateUser), UID: h.Get(impersonateUID), Groups: h.Values(impersonateGroup), Extra: extraHeaders(h)}
+}
 
-func (e impersonationError) Error() string { return string(e) }
-
-const errImpersonateNobody = impersonationError("requested impersonation without specifying a user name")
-
-func extraHeaders(r *http.Request) map[string][]string {
+func extraHeaders(h http.Header) map[string][]string {
 	var extra map[string][]string
-	for header, values := range r.Header {
+	for header, values := range h {
 		key, ok := strings.CutPrefix(header, impersonateExtra)
 		if !ok {
 			continue
@@ -60,36 +66,68 @@ func extraHeaders(r *http.Request) map[string][]string {
 		if extra == nil {
 			extra = map[string][]string{}
 		}
-		extra[key] = values
+		extra[key] = append(extra[key], values...)
 	}
 	return extra
 }
 
-// mayImpersonate checks the verb impersonate on each part of the wanted identity.
-func (s *Server) mayImpersonate(ctx context.Context, user auth.User, name, uid string, groups []string, extra map[string][]string) error {
+// mayImpersonate finds out whether the user may be the wanted one: at all, which the verb impersonate allows, or for this request. The
+// refusal of the first mode that would have done is what the user is told.
+func (s *Server) mayImpersonate(ctx context.Context, user auth.User, wanted *auth.User, about auth.Attributes) (mode impersonation, err error) {
+	began := s.clock()
+	err = s.mayImpersonateAlways(ctx, user, wanted)
+	s.countImpersonation(unconstrained, err, began)
+	if err == nil {
+		return unconstrained, nil
+	}
+	refusal := err
+	for i, mode := range modesFor(&user, wanted) {
+		began := s.clock()
+		err := s.mayImpersonateHere(ctx, mode, user, wanted, about)
+		s.countImpersonation(mode, err, began)
+		if err == nil {
+			return mode, nil
+		}
+		if i == 0 {
+			refusal = err
+		}
+	}
+	return "", refusal
+}
+
+func (s *Server) countImpersonation(mode impersonation, err error, began time.Time) {
+	decision := "allowed"
+	if err != nil {
+		decision = "denied"
+	}
+	s.metrics.security.impersonations.WithLabelValues(mode.name(), decision).Observe(s.clock().Sub(began).Seconds())
+}
+
+// mayImpersonateAlways checks the verb impersonate on each part of the wanted identity.
+func (s *Server) mayImpersonateAlways(ctx context.Context, user auth.User, wanted *auth.User) error {
 	check := func(a auth.Attributes) error {
 		a.User, a.Verb = user, "impersonate"
 		return s.authorize(ctx, a)
 	}
-	a := auth.Attributes{Version: "v1", Resource: "users", Name: name}
-	if namespace, account, ok := serviceAccountName(name); ok {
+	a := auth.Attributes{Version: "v1", Resource: "users", Name: wanted.Name}
+	if namespace, account, ok := auth.SplitServiceAccount(wanted.Name); ok {
 		a = auth.Attributes{Version: "v1", Resource: "serviceaccounts", Namespace: namespace, Name: account}
 	}
 	if err := check(a); err != nil {
 		return err
 	}
-	if uid != "" {
-		if err := check(auth.Attributes{Group: "authentication.k8s.io", Version: "v1", Resource: "uids", Name: uid}); err != nil {
+	if wanted.UID != "" {
+		if err := check(auth.Attributes{Group: "authentication.k8s.io", Version: "v1", Resource: "uids", Name: wanted.UID}); err != nil {
 			return err
 		}
 	}
-	for _, group := range groups {
+	for _, group := range wanted.Groups {
 		if err := check(auth.Attributes{Version: "v1", Resource: "groups", Name: group}); err != nil {
 			return err
 		}
 	}
-	for key, values := range extra {
-		for _, value := range values {
+	for _, key := range slices.Sorted(maps.Keys(wanted.Extra)) {
+		for _, value := range wanted.Extra[key] {
 			err := check(auth.Attributes{Group: "authentication.k8s.io", Version: "v1", Resource: "userextras", Subresource: key, Name: value})
 			if err != nil {
 				return err
@@ -99,31 +137,25 @@ func (s *Server) mayImpersonate(ctx context.Context, user auth.User, name, uid s
 	return nil
 }
 
-func serviceAccountName(name string) (namespace, account string, ok bool) {
-	rest, ok := strings.CutPrefix(name, "system:serviceaccount:")
-	if !ok {
-		return "", "", false
-	}
-	namespace, account, ok = strings.Cut(rest, ":")
-	return namespace, account, ok && namespace != "" && account != "" && !strings.Contains(account, ":")
-}
-
 // impersonated adds the groups that everybody of that sort is in.
-func impersonated(name, uid string, groups []string, extra map[string][]string) auth.User {
-	groups = slices.Clone(groups)
+func impersonated(u auth.User, mode impersonation) auth.User {
+	u.Groups = slices.Clone(u.Groups)
 	add := func(group string) {
-		if !slices.Contains(groups, group) {
-			groups = append(groups, group)
+		if !slices.Contains(u.Groups, group) {
+			u.Groups = append(u.Groups, group)
 		}
 	}
-	if namespace, _, ok := serviceAccountName(name); ok && len(groups) == 0 {
+	if namespace, _, ok := auth.SplitServiceAccount(u.Name); ok && len(u.Groups) == 0 {
 		add(auth.GroupServiceAccounts)
 		add(auth.GroupServiceAccounts + ":" + namespace)
 	}
-	if name == auth.UserAnonymous {
+	if mode == arbitraryNode || mode == associatedNode {
+		add(auth.GroupNodes)
+	}
+	if u.Name == auth.UserAnonymous {
 		add(auth.GroupUnauthenticated)
-	} else if !slices.Contains(groups, auth.GroupUnauthenticated) {
+	} else if !slices.Contains(u.Groups, auth.GroupUnauthenticated) {
 		add(auth.GroupAuthenticated)
 	}
-	return auth.User{Name: name, UID: uid, Groups: groups, Extra: extra}
+	return u
 }

@@ -13,7 +13,7 @@ import (
 type securityMetrics struct {
 	attempts, authorized, users        *prometheus.CounterVec
 	authenticating, authorizing        *prometheus.HistogramVec
-	filters                            *prometheus.HistogramVec
+	filters, impersonations            *prometheus.HistogramVec
 	certificates                       prometheus.Histogram
 	authenticated, allowed             outcome
 	authentication, record             prometheus.Observer // of filters
@@ -36,6 +36,7 @@ func newSecurityMetrics() *securityMetrics {
 		authorized:     newCounter("authorization_attempts_total", "Counter of authorization attempts broken down by result. It can be either 'allowed', 'denied', 'no-opinion' or 'error'.", "result"),
 		authenticating: newHistogram("authentication_duration_seconds", "Authentication duration in seconds broken out by result.", seconds, "result"),
 		authorizing:    newHistogram("authorization_duration_seconds", "Authorization duration in seconds broken out by result.", seconds, "result"),
+		impersonations: newHistogram("apiserver_impersonation_attempts_duration_seconds", "Latency of impersonation attempts in seconds split by mode and decision.", seconds, "mode", "decision"),
 		filters: newHistogram("apiserver_request_filter_duration_seconds", "Request filter latency distribution in seconds, for each filter type",
 			[]float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 5, 10, 15, 30}, "filter"),
 		certificates: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "apiserver_client_certificate_expiration_seconds",
@@ -52,7 +53,7 @@ func newSecurityMetrics() *securityMetrics {
 }
 
 func (m *securityMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.attempts, m.users, m.authorized, m.authenticating, m.authorizing, m.filters, m.certificates}
+	return []prometheus.Collector{m.attempts, m.users, m.authorized, m.authenticating, m.authorizing, m.filters, m.impersonations, m.certificates}
 }
 
 func (o outcome) observe(took time.Duration) {

@@ -187,6 +187,9 @@ func (op *operation) prepareUpdate(ctx context.Context, t *txn, obj runtime.Obje
 	if prepare != nil {
 		prepare(obj, c.obj)
 	}
+	if stamp := op.endpoint.strategy.Stamp; stamp != nil {
+		stamp(obj, c.obj, op.server.now())
+	}
 	if meta.GetUID() == "" {
 		meta.SetUID(old.GetUID())
 	}

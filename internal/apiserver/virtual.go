@@ -124,6 +124,9 @@ func reviewMetadata(obj runtime.Object, namespace string) field.ErrorList {
 // review answers the API's questions about users and permissions.
 func (op *operation) review(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 	security, z := op.server.security.Load(), op.server.authorizer()
+	if meta, ok := obj.(metav1.Object); ok && op.namespace == "" {
+		meta.SetNamespace("")
+	}
 	switch o := obj.(type) {
 	case *authenticationv1.TokenReview:
 		if security.Tokens == nil {
@@ -131,11 +134,10 @@ func (op *operation) review(ctx context.Context, obj runtime.Object) (runtime.Ob
 		}
 		return o, auth.ReviewToken(ctx, security.Tokens, security.Audiences, o)
 	case *authenticationv1.SelfSubjectReview:
-		o.Status.UserInfo = auth.UserInfo(op.user)
-		if o.CreationTimestamp.IsZero() {
-			o.CreationTimestamp = op.server.now()
-		}
-		return o, nil
+		return &authenticationv1.SelfSubjectReview{
+			TypeMeta: o.TypeMeta, ObjectMeta: metav1.ObjectMeta{CreationTimestamp: op.server.now()},
+			Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: auth.UserInfo(op.user)},
+		}, nil
 	case *authorizationv1.SubjectAccessReview:
 		return o, auth.ReviewAccess(ctx, z, o)
 	case *authorizationv1.SelfSubjectAccessReview:

@@ -55,6 +55,7 @@ func TestRequestsAreAuthenticatedAsUpstreamDoes(t *testing.T) {
 		{"another scheme", nil, map[string]string{"Authorization": "Basic Zm9v"}, "system:anonymous", []string{GroupUnauthenticated}},
 		{"a WebSocket token", nil, map[string]string{"Upgrade": "websocket", "Sec-Websocket-Protocol": "base64url.bearer.authorization.k8s.io.Z29vZA, v5.channel.k8s.io"}, "bob", []string{GroupAuthenticated}},
 		{"the front proxy", known.FrontProxyClient, map[string]string{"X-Remote-User": "eve", "X-Remote-Group": "dev"}, "eve", []string{"dev", GroupAuthenticated}},
+		{"the front proxy with a group without name", known.FrontProxyClient, map[string]string{"X-Remote-User": "eve", "X-Remote-Group": ""}, "eve", []string{GroupAuthenticated}},
 		{"someone else with the front proxy's headers", known.Admin, map[string]string{"X-Remote-User": "eve"}, "kubernetes-admin", []string{GroupMasters, GroupAuthenticated}},
 	}
 	for _, c := range cases {
@@ -113,4 +114,40 @@ func TestAnonymousRequestsMayBeBoundToPaths(t *testing.T) {
 			t.Errorf("%s: %v %v", name, ok, err)
 		}
 	}
+}
+
+func FuzzFrontProxyHeaders(f *testing.F) {
+	known, err := pki.Open(pki.Config{Dir: f.TempDir()})
+	if err != nil {
+		f.Fatal(err)
+	}
+	proxy := FrontProxy{Roots: known.FrontProxyCA.Pool(), Headers: RemoteHeaders, Now: time.Now}
+	tlsState := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{known.FrontProxyClient.Certificate().Leaf}}
+	f.Add("eve", "7", "dev", "Acme.io%2Fx", "y")
+	f.Add("", "", "", "%zz", "\x00")
+	f.Fuzz(func(t *testing.T, name, uid, group, key, value string) {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.TLS = tlsState
+		r.Header = http.Header{"X-Remote-User": {name}, "X-Remote-Uid": {uid}, "X-Remote-Group": {group}, "X-Remote-Extra-" + key: {value}}
+		user, ok, err := proxy.Authenticate(r)
+		if err != nil || ok != (name != "") {
+			t.Fatalf("%v %v", ok, err)
+		}
+		if ok && (user.Name != name || user.UID != uid || slices.Contains(user.Groups, "") || len(r.Header) != 0) {
+			t.Errorf("%+v, left %v", user, r.Header)
+		}
+	})
+}
+
+func FuzzBearerToken(f *testing.F) {
+	f.Add("Bearer good", "", "")
+	f.Add("", "websocket", "base64url.bearer.authorization.k8s.io.Z29vZA, v5.channel.k8s.io")
+	f.Add("bearer", "WebSocket", "base64url.bearer.authorization.k8s.io.")
+	f.Fuzz(func(t *testing.T, authorization, upgrade, protocols string) {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header = http.Header{"Authorization": {authorization}, "Upgrade": {upgrade}, "Sec-Websocket-Protocol": {protocols}}
+		if _, ok, err := (Bearer{Tokens: tokens{"good": {Name: "bob"}}}).Authenticate(r); ok && (err != nil || r.Header.Get("Authorization") != "") {
+			t.Errorf("a token is left in the request: %v", err)
+		}
+	})
 }

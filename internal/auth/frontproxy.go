@@ -47,7 +47,11 @@ func (p FrontProxy) Authenticate(r *http.Request) (User, bool, error) {
 	}
 	user := User{Name: name, UID: firstHeader(r.Header, p.Headers.UID)}
 	for _, h := range p.Headers.Group {
-		user.Groups = append(user.Groups, r.Header.Values(h)...)
+		for _, group := range r.Header.Values(h) {
+			if group != "" {
+				user.Groups = append(user.Groups, group)
+			}
+		}
 	}
 	for _, prefix := range p.Headers.ExtraPrefix {
 		for key, values := range extraHeaders(r.Header, prefix) {
@@ -74,7 +78,7 @@ func (h FrontProxyHeaders) remove(header http.Header) {
 func firstHeader(header http.Header, names []string) string {
 	var value string
 	for _, name := range names {
-		value = cmp.Or(value, strings.TrimSpace(header.Get(name)))
+		value = cmp.Or(value, header.Get(name))
 	}
 	return value
 }

@@ -2,6 +2,8 @@ package auth
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -9,7 +11,11 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -20,7 +26,7 @@ func ReviewAccess(ctx context.Context, z Authorizer, review *authorizationv1.Sub
 		errs = append(errs, field.Invalid(field.NewPath("spec").Child("user"), review.Spec.User, "at least one of user or group must be specified"))
 	}
 	if len(errs) > 0 {
-		return invalidReview("SubjectAccessReview", errs)
+		return invalidReview(errs)
 	}
 	user := User{Name: review.Spec.User, UID: review.Spec.UID, Groups: review.Spec.Groups, Extra: extraOf(review.Spec.Extra)}
 	review.Status = evaluate(ctx, z, user, review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
@@ -30,7 +36,7 @@ func ReviewAccess(ctx context.Context, z Authorizer, review *authorizationv1.Sub
 // ReviewOwnAccess answers a SelfSubjectAccessReview of the user.
 func ReviewOwnAccess(ctx context.Context, z Authorizer, user User, review *authorizationv1.SelfSubjectAccessReview) error {
 	if errs := validateAccess(review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes); len(errs) > 0 {
-		return invalidReview("SelfSubjectAccessReview", errs)
+		return invalidReview(errs)
 	}
 	review.Status = evaluate(ctx, z, user, review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
 	return nil
@@ -38,6 +44,9 @@ func ReviewOwnAccess(ctx context.Context, z Authorizer, user User, review *autho
 
 // ReviewLocalAccess answers a LocalSubjectAccessReview in the namespace of its path.
 func ReviewLocalAccess(ctx context.Context, z Authorizer, namespace string, review *authorizationv1.LocalSubjectAccessReview) error {
+	if review.Namespace != "" && review.Namespace != namespace {
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
 	spec := field.NewPath("spec")
 	errs := validateAccess(review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
 	switch {
@@ -50,15 +59,16 @@ func ReviewLocalAccess(ctx context.Context, z Authorizer, namespace string, revi
 		errs = append(errs, field.Invalid(spec.Child("user"), review.Spec.User, "at least one of user or group must be specified"))
 	}
 	if len(errs) > 0 {
-		return invalidReview("LocalSubjectAccessReview", errs)
+		return invalidReview(errs)
 	}
 	user := User{Name: review.Spec.User, UID: review.Spec.UID, Groups: review.Spec.Groups, Extra: extraOf(review.Spec.Extra)}
 	review.Status = evaluate(ctx, z, user, review.Spec.ResourceAttributes, nil)
 	return nil
 }
 
-func invalidReview(kind string, errs field.ErrorList) error {
-	return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName, Kind: kind}, "", errs)
+// invalidReview does not name the kind, as upstream.
+func invalidReview(errs field.ErrorList) error {
+	return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
 }
 
 func validateAccess(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) field.ErrorList {
@@ -68,12 +78,58 @@ func validateAccess(resource *authorizationv1.ResourceAttributes, path *authoriz
 		return field.ErrorList{field.Invalid(spec.Child("nonResourceAttributes"), path, "cannot be specified in combination with resourceAttributes")}
 	case resource == nil && path == nil:
 		return field.ErrorList{field.Invalid(spec.Child("resourceAttributes"), resource, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+	case resource == nil:
+		return nil
+	}
+	var errs field.ErrorList
+	if s := resource.FieldSelector; s != nil {
+		at := spec.Child("resourceAttributes", "fieldSelector")
+		errs = append(errs, validateSelector(at, s.RawSelector, len(s.Requirements))...)
+		for i := range s.Requirements {
+			errs = append(errs, validateFieldRequirement(at.Child("requirements").Index(i), &s.Requirements[i])...)
+		}
+	}
+	if s := resource.LabelSelector; s != nil {
+		at := spec.Child("resourceAttributes", "labelSelector")
+		errs = append(errs, validateSelector(at, s.RawSelector, len(s.Requirements))...)
+		for i, r := range s.Requirements {
+			errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(r, metav1validation.LabelSelectorValidationOptions{}, at.Child("requirements").Index(i))...)
+		}
+	}
+	return errs
+}
+
+func validateSelector(at *field.Path, raw string, requirements int) field.ErrorList {
+	switch {
+	case raw != "" && requirements > 0:
+		return field.ErrorList{field.Invalid(at.Child("rawSelector"), raw, "may not specified at the same time as requirements")}
+	case raw == "" && requirements == 0:
+		return field.ErrorList{field.Required(at.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at))}
 	}
 	return nil
 }
 
+func validateFieldRequirement(at *field.Path, r *metav1.FieldSelectorRequirement) field.ErrorList {
+	var errs field.ErrorList
+	if r.Key == "" {
+		errs = append(errs, field.Required(at.Child("key"), "must be specified"))
+	}
+	switch r.Operator {
+	case metav1.FieldSelectorOpIn, metav1.FieldSelectorOpNotIn:
+		if len(r.Values) == 0 {
+			errs = append(errs, field.Required(at.Child("values"), "must be specified when `operator` is 'In' or 'NotIn'"))
+		}
+	case metav1.FieldSelectorOpExists, metav1.FieldSelectorOpDoesNotExist:
+		if len(r.Values) > 0 {
+			errs = append(errs, field.Forbidden(at.Child("values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
+		}
+	}
+	return errs
+}
+
 func evaluate(ctx context.Context, z Authorizer, user User, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	var a Attributes
+	var ignored []error
 	if resource != nil {
 		a = Attributes{
 			Verb: resource.Verb, Namespace: resource.Namespace, Group: resource.Group, Version: resource.Version,
@@ -83,12 +139,16 @@ func evaluate(ctx context.Context, z Authorizer, user User, resource *authorizat
 			a.FieldSelector = s.RawSelector
 			if a.FieldSelector == "" {
 				a.FieldSelector = fieldSelectorText(s.Requirements)
+			} else if _, err := fields.ParseSelector(a.FieldSelector); err != nil {
+				a.FieldSelector, ignored = "", append(ignored, errors.New("spec.resourceAttributes.fieldSelector ignored due to parse error"))
 			}
 		}
 		if s := resource.LabelSelector; s != nil {
 			a.LabelSelector = s.RawSelector
 			if a.LabelSelector == "" {
 				a.LabelSelector = labelSelectorText(s.Requirements)
+			} else if _, err := labels.Parse(a.LabelSelector); err != nil {
+				a.LabelSelector, ignored = "", append(ignored, errors.New("spec.resourceAttributes.labelSelector ignored due to parse error"))
 			}
 		}
 	} else {
@@ -100,7 +160,7 @@ func evaluate(ctx context.Context, z Authorizer, user User, resource *authorizat
 	a.User = user
 	decision, reason, err := z.Authorize(ctx, a)
 	status := authorizationv1.SubjectAccessReviewStatus{Allowed: decision == Allow, Denied: decision == Deny, Reason: reason}
-	if err != nil {
+	if err := utilerrors.NewAggregate(append(ignored, err)); err != nil {
 		status.EvaluationError = err.Error()
 	}
 	return status

@@ -3,6 +3,8 @@ package auth
 import (
 	"slices"
 	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 )
 
 const serviceAccountPrefix = "system:serviceaccount:"
@@ -12,14 +14,10 @@ func ServiceAccountName(namespace, name string) string {
 	return serviceAccountPrefix + namespace + ":" + name
 }
 
-// SplitServiceAccount is the reverse of ServiceAccountName.
+// SplitServiceAccount is the reverse of ServiceAccountName; ok is false for names that no service account can have.
 func SplitServiceAccount(user string) (namespace, name string, ok bool) {
-	rest, ok := strings.CutPrefix(user, serviceAccountPrefix)
-	if !ok {
-		return "", "", false
-	}
-	namespace, name, ok = strings.Cut(rest, ":")
-	return namespace, name, ok && namespace != "" && name != "" && !strings.Contains(name, ":")
+	namespace, name, err := serviceaccount.SplitUsername(user)
+	return namespace, name, err == nil
 }
 
 // ServiceAccountGroups are the groups of a namespace's service accounts.

@@ -221,11 +221,11 @@ func certificateRequestStrategy() *Strategy {
 		c.Spec, c.Status = request.Spec, request.Status
 	})
 	s.PrepareStatus = onBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
-		request := old.DeepCopy()
-		c.Spec = request.Spec
-		// Approval and denial have a subresource, and a permission, of their own.
-		c.Status.Conditions = keepVerdict(c.Status.Conditions, request.Status.Conditions)
+		c.Spec = old.DeepCopy().Spec
 	})
+	s.Stamp = func(obj, old runtime.Object, now metav1.Time) {
+		stampConditions(obj.(*certificatesv1.CertificateSigningRequest).Status.Conditions, old.(*certificatesv1.CertificateSigningRequest).Status.Conditions, now)
+	}
 	s.ValidateCreate = checks(validateCertificateRequest)
 	s.ValidateUpdate = checksBoth(validateCertificateUpdate)
 	s.ValidateStatus = checksBoth(validateCertificateStatus)
@@ -244,23 +244,23 @@ func certificateRequestStrategy() *Strategy {
 	return s
 }
 
-// keepVerdict takes the conditions as wanted, except for approval and denial: those as they were.
-func keepVerdict(wanted, old []certificatesv1.CertificateSigningRequestCondition) []certificatesv1.CertificateSigningRequestCondition {
-	verdict := func(c certificatesv1.CertificateSigningRequestCondition) bool {
-		return c.Type == certificatesv1.CertificateApproved || c.Type == certificatesv1.CertificateDenied
-	}
-	var merged []certificatesv1.CertificateSigningRequestCondition
-	for _, c := range old {
-		if verdict(c) {
-			merged = append(merged, c)
+// stampConditions notes when conditions were written, and when they became what they are.
+func stampConditions(conditions, old []certificatesv1.CertificateSigningRequestCondition, now metav1.Time) {
+	for i := range conditions {
+		c := &conditions[i]
+		if c.LastUpdateTime.IsZero() {
+			c.LastUpdateTime = now
+		}
+		if !c.LastTransitionTime.IsZero() {
+			continue
+		}
+		c.LastTransitionTime = now
+		for _, o := range old {
+			if o.Type == c.Type && o.Status == c.Status {
+				c.LastTransitionTime = o.LastTransitionTime
+			}
 		}
 	}
-	for _, c := range wanted {
-		if !verdict(c) {
-			merged = append(merged, c)
-		}
-	}
-	return merged
 }
 
 func validatingWebhooksStrategy() *Strategy {

@@ -187,8 +187,8 @@ func TestOnlyTheApprovalSubresourceApproves(t *testing.T) {
 		Certificate: []byte("x"), Conditions: []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved}}}}
 	status := approved.DeepCopy()
 	s.PrepareStatus(status, old)
-	if len(status.Status.Conditions) != 0 || len(status.Status.Certificate) == 0 {
-		t.Errorf("status: %+v", status.Status)
+	if errs := s.ValidateStatus(status, old); len(errs) == 0 || len(status.Status.Certificate) == 0 {
+		t.Errorf("status: %+v %v", status.Status, errs)
 	}
 	s.Subresource["approval"].Prepare(approved, old)
 	if len(approved.Status.Conditions) != 1 || len(approved.Status.Certificate) != 0 {

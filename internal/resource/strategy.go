@@ -26,6 +26,9 @@ type Strategy struct {
 	// PrepareStatus keeps what an update of the status subresource may not change (all but status).
 	PrepareStatus func(obj, old runtime.Object)
 
+	// Stamp fills in times that the server notes when an object, or a subresource of it, is updated.
+	Stamp func(obj, old runtime.Object, now metav1.Time)
+
 	ValidateCreate func(obj runtime.Object) field.ErrorList
 	ValidateUpdate func(obj, old runtime.Object) field.ErrorList
 	ValidateStatus func(obj, old runtime.Object) field.ErrorList

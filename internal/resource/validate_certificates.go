@@ -109,14 +109,15 @@ func validateCertificateConditions(c, old *certificatesv1.CertificateSigningRequ
 	seen := map[certificatesv1.RequestConditionType]bool{}
 	for i, condition := range c.Status.Conditions {
 		switch condition.Type {
-		case "":
-			errs = append(errs, field.Required(at.Index(i).Child("type"), ""))
 		case certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
 			if condition.Status != "True" {
 				errs = append(errs, field.NotSupported(at.Index(i).Child("status"), condition.Status, []string{"True"}))
 			}
 		default:
-			errs = append(errs, oneOf(condition.Status, at.Index(i).Child("status"), "True", "False", "Unknown")...)
+			if condition.Type == "" {
+				errs = append(errs, field.Required(at.Index(i).Child("type"), ""))
+			}
+			errs = append(errs, oneOf(condition.Status, at.Index(i).Child("status"), "False", "True", "Unknown")...)
 		}
 		if seen[condition.Type] {
 			errs = append(errs, field.Duplicate(at.Index(i).Child("type"), condition.Type))
@@ -124,7 +125,7 @@ func validateCertificateConditions(c, old *certificatesv1.CertificateSigningRequ
 		seen[condition.Type] = true
 	}
 	if seen[certificatesv1.CertificateApproved] && seen[certificatesv1.CertificateDenied] {
-		errs = append(errs, field.Invalid(at, certificatesv1.CertificateApproved, "Approved and Denied conditions are mutually exclusive"))
+		errs = append(errs, field.Invalid(at, verdicts(c)[1].Type, "Approved and Denied conditions are mutually exclusive"))
 	}
 	if old == nil {
 		return errs
@@ -142,16 +143,32 @@ func validateCertificateConditions(c, old *certificatesv1.CertificateSigningRequ
 	return errs
 }
 
+// verdicts are the approvals and denials in order.
+func verdicts(c *certificatesv1.CertificateSigningRequest) (found []certificatesv1.CertificateSigningRequestCondition) {
+	for _, condition := range c.Status.Conditions {
+		if condition.Type == certificatesv1.CertificateApproved || condition.Type == certificatesv1.CertificateDenied {
+			found = append(found, condition)
+		}
+	}
+	return found
+}
+
 func validateCertificateUpdate(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	return validateCertificateConditions(c, old)
 }
 
 func validateCertificateStatus(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	errs := validateCertificateConditions(c, old)
+	// Approval and denial have a subresource, and a permission, of their own.
+	for _, v := range verdicts(c) {
+		if !slices.ContainsFunc(old.Status.Conditions, func(o certificatesv1.CertificateSigningRequestCondition) bool { return o.Type == v.Type }) {
+			errs = append(errs, field.Forbidden(field.NewPath("status", "conditions"), fmt.Sprintf("updates may not add a condition of type %q", v.Type)))
+		}
+	}
 	at := field.NewPath("status", "certificate")
 	switch {
 	case len(old.Status.Certificate) > 0 && !slices.Equal(c.Status.Certificate, old.Status.Certificate):
-		errs = append(errs, field.Forbidden(at, "updates may not set certificate content if existing certificate content is not empty"))
+		errs = append(errs, field.Forbidden(at, "updates may not modify existing certificate content"))
 	case len(c.Status.Certificate) > 0:
 		if err := parseChain(c.Status.Certificate); err != nil {
 			errs = append(errs, field.Invalid(at, "<certificate data>", err.Error()))

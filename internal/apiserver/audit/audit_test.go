@@ -160,7 +160,7 @@ func TestANilRecordDoesNothing(t *testing.T) {
 	rec.Request(nil)
 	rec.Response(nil)
 	rec.Failed(nil)
-	rec.Impersonate(auth.User{})
+	rec.Impersonate(auth.User{}, "")
 	rec.Identify(&metav1.ObjectMeta{})
 	log.Close()
 }

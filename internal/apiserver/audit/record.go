@@ -190,7 +190,7 @@ func (rec *Record) Annotate(key, value string) {
 }
 
 // Impersonate notes in whose name the request is made.
-func (rec *Record) Impersonate(user auth.User) {
+func (rec *Record) Impersonate(user auth.User, constraint string) {
 	if rec == nil {
 		return
 	}
@@ -198,6 +198,9 @@ func (rec *Record) Impersonate(user auth.User) {
 	defer rec.mu.Unlock()
 	info := auth.UserInfo(user)
 	rec.event.ImpersonatedUser = &info
+	if constraint != "" {
+		rec.event.AuthenticationMetadata = &auditv1.AuthenticationMetadata{ImpersonationConstraint: constraint}
+	}
 }
 
 // Identify says which object it is about, as far as the path does not: its name when it was created, its UID and version.

@@ -42,7 +42,14 @@ func Split(token string) (p Parts, ok bool) {
 	}
 	p.Signed = token[:dot]
 	rawHeader, err := base64.RawURLEncoding.DecodeString(header)
-	if err != nil || json.Unmarshal(rawHeader, &p.Header) != nil {
+	if err != nil {
+		return p, false
+	}
+	// What a header calls critical must be understood, or the whole refused (RFC 7515, 4.1.11): nothing that it could name is.
+	var critical struct {
+		Names json.RawMessage `json:"crit"`
+	}
+	if json.Unmarshal(rawHeader, &p.Header) != nil || json.Unmarshal(rawHeader, &critical) != nil || critical.Names != nil {
 		return p, false
 	}
 	if p.Payload, err = base64.RawURLEncoding.DecodeString(payload); err != nil || !bytes.HasPrefix(p.Payload, []byte("{")) {

@@ -3,6 +3,7 @@ package jws
 import (
 	"crypto/ecdsa"
 	"crypto/rsa"
+	"encoding/base64"
 	"strings"
 	"testing"
 )
@@ -31,6 +32,27 @@ func TestKeySets(t *testing.T) {
 		keys, err := ParseKeys([]byte(tc.set))
 		if len(keys) != tc.keys || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 			t.Errorf("%s: %v %v", name, keys, err)
+		}
+	}
+}
+
+func TestSplit(t *testing.T) {
+	b64 := base64.RawURLEncoding.EncodeToString
+	for name, tc := range map[string]struct {
+		token string
+		ok    bool
+	}{
+		"a token":                     {b64([]byte(`{"alg":"ES256","typ":"JWT"}`)) + ".e30.AAAA", true},
+		"critical extensions":         {b64([]byte(`{"alg":"ES256","crit":["b64"],"b64":false}`)) + ".e30.AAAA", false},
+		"an empty list of them":       {b64([]byte(`{"alg":"ES256","crit":[]}`)) + ".e30.AAAA", false},
+		"none of them, said in words": {b64([]byte(`{"alg":"ES256","crit":null}`)) + ".e30.AAAA", false},
+		"two parts":                   {b64([]byte(`{"alg":"ES256"}`)) + ".e30", false},
+		"four parts":                  {b64([]byte(`{"alg":"ES256"}`)) + ".e30.AAAA.AAAA", false},
+		"a payload that is a list":    {b64([]byte(`{"alg":"ES256"}`)) + "." + b64([]byte("[]")) + ".AAAA", false},
+		"padding":                     {b64([]byte(`{"alg":"ES256"}`)) + ".e30=.AAAA", false},
+	} {
+		if _, ok := Split(tc.token); ok != tc.ok {
+			t.Errorf("%s: %v", name, ok)
 		}
 	}
 }

@@ -17,11 +17,19 @@ func rule(verbs, groups, resources string, names ...string) rbacv1.PolicyRule {
 			list[i] = ""
 		}
 	}
-	return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), APIGroups: list, Resources: strings.Fields(resources), ResourceNames: names}
+	slices.Sort(list)
+	return rbacv1.PolicyRule{Verbs: sorted(verbs), APIGroups: list, Resources: sorted(resources), ResourceNames: names}
 }
 
 func paths(verbs, urls string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), NonResourceURLs: strings.Fields(urls)}
+	return rbacv1.PolicyRule{Verbs: sorted(verbs), NonResourceURLs: sorted(urls)}
+}
+
+// sorted are the words in the order in which upstream stores them.
+func sorted(words string) []string {
+	list := strings.Fields(words)
+	slices.Sort(list)
+	return list
 }
 
 // Allows says whether the rule allows the request.

@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
@@ -61,7 +62,9 @@ func (b Bootstrap) AuthenticateToken(ctx context.Context, token string, audience
 	}
 	groups, err := b.check(stored, id, secret)
 	if err != nil {
-		return auth.User{}, nil, false, err
+		// The reason is for the cluster's administrator: whoever tries a token is told no more than that nobody knows it, as upstream.
+		slog.Info("a bootstrap token is refused", "component", "auth", "token", id, "reason", err)
+		return auth.User{}, nil, false, nil
 	}
 	return auth.User{Name: bootstrapUserPrefix + id, Groups: groups}, accepted, true, nil
 }

@@ -62,7 +62,8 @@ func (s *Service) Issue(ctx context.Context, namespace, name string, request *au
 		return nil, err
 	}
 	if request.Name != "" && request.Name != name {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", request.Name, name))
+		errs := field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), request.Name, "must match the service account name if specified")}
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}, name, errs)
 	}
 	if request.Namespace != "" && request.Namespace != namespace {
 		return nil, apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
@@ -111,6 +112,9 @@ func (s *Service) bind(ctx context.Context, account *corev1.ServiceAccount, boun
 		return p, nil
 	}
 	gvk := schema.FromAPIVersionAndKind(bound.APIVersion, bound.Kind)
+	if bound.Name == "" {
+		return nil, apierrors.NewBadRequest("Name parameter required.")
+	}
 	var uid types.UID
 	switch gvk {
 	case corev1.SchemeGroupVersion.WithKind("Pod"):

@@ -210,7 +210,7 @@ func TestTokenRequestErrors(t *testing.T) {
 		"other pod":      {func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef.UID = "x" }, "the UID in the bound object reference (x) does not match the UID in record"},
 		"no such pod":    {func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef.Name = "x" }, `pods "x" not found`},
 		"not bindable":   {func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef.Kind = "ConfigMap" }, "cannot bind token to object of type /v1, Kind=ConfigMap"},
-		"another's name": {func(r *authenticationv1.TokenRequest) { r.Name = "x" }, "does not match the name on the URL"},
+		"another's name": {func(r *authenticationv1.TokenRequest) { r.Name = "x" }, "metadata.name: Invalid value: \"x\": must match the service account name if specified"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -284,7 +284,7 @@ func TestBootstrapTokens(t *testing.T) {
 		"not for authentication": func(d map[string][]byte) { delete(d, "usage-bootstrap-authentication") },
 		"group not allowed":      func(d map[string][]byte) { d["auth-extra-groups"] = []byte("system:masters") },
 	} {
-		if _, ok, err := ask(secret(change)); ok || err == nil {
+		if _, ok, err := ask(secret(change)); ok || err != nil {
 			t.Errorf("%s: ok %v, error %v", name, ok, err)
 		}
 	}

@@ -1,0 +1,177 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/token"
+)
+
+// granted allows users what stands behind their names, as "VERB RESOURCE[/SUBRESOURCE] NAME"; "*" stands for any name.
+type granted map[string][]string
+
+func (g granted) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, string, error) {
+	resource := a.Resource
+	if a.Subresource != "" {
+		resource += "/" + a.Subresource
+	}
+	for _, name := range []string{a.Name, "any"} {
+		if slices.Contains(g[a.User.Name], strings.TrimSpace(a.Verb+" "+resource+a.Path+" "+name)) {
+			return auth.Allow, "", nil
+		}
+	}
+	if slices.Contains(a.User.Groups, auth.GroupAuthenticated) && a.Verb == "create" && a.Resource == "selfsubjectreviews" {
+		return auth.Allow, "", nil
+	}
+	return auth.NoOpinion, "", nil
+}
+
+// as authenticates everybody as who the header says; the agent's token is of a pod on node n1.
+type as struct{}
+
+func (as) Authenticate(r *http.Request) (auth.User, bool, error) {
+	u := auth.User{Name: r.Header.Get("I-Am"), Groups: []string{auth.GroupAuthenticated}}
+	if strings.HasSuffix(u.Name, ":agent") {
+		u.Extra = map[string][]string{token.ExtraNodeName: {"n1"}}
+	}
+	return u, true, nil
+}
+
+// The answers are upstream's for the same users, roles and headers.
+func TestImpersonation(t *testing.T) {
+	const agent = "system:serviceaccount:default:agent"
+	on := func(mode string) string { return "impersonate-on:" + mode + ":create selfsubjectreviews" }
+	s := newTestServer(t, func(c *Config) {
+		c.Security.Authenticator = as{}
+		c.Security.Authorizer = granted{
+			"legacy": {"impersonate users any", "impersonate groups any", "impersonate serviceaccounts any", "impersonate uids any", "impersonate userextras/scopes any"},
+			"cui":    {on("user-info"), "impersonate:user-info users alice", "impersonate:user-info users system:node:n1", on("arbitrary-node"), on("serviceaccount")},
+			"cnoon":  {"impersonate:user-info users any"},
+			"cgrp":   {on("user-info"), "impersonate:user-info users any", "impersonate:user-info groups any", "impersonate:user-info uids any", "impersonate:user-info userextras/acme.io/x any"},
+			"csa":    {on("serviceaccount"), "impersonate:serviceaccount serviceaccounts any"},
+			"carb":   {on("arbitrary-node"), "impersonate:arbitrary-node nodes any"},
+			agent:    {on("associated-node"), "impersonate:associated-node nodes *", on("arbitrary-node"), on("user-info")},
+		}
+	})
+	server := httptest.NewServer(s.Handler())
+	t.Cleanup(server.Close)
+	const sa, node = "system:serviceaccount:default:sa", "system:node:n1"
+	alice := func(headers ...string) []string { return append([]string{"Impersonate-User", "alice"}, headers...) }
+	refused := func(user, verb, resource, group string) string {
+		return fmt.Sprintf("User %q cannot %s resource %q in API group %q", user, verb, resource, group)
+	}
+	for _, tc := range []struct {
+		name, user string
+		headers    []string
+		want       string // "NAME UID GROUPS EXTRA", or a part of the refusal
+		code       int
+	}{
+		{"nobody asks for it", "bob", nil, "bob  [system:authenticated] []", 201},
+		{"a user", "legacy", alice(), "alice  [system:authenticated] []", 201},
+		{"everything about a user", "legacy", alice("Impersonate-Group", "g1", "Impersonate-Group", "g2", "Impersonate-Uid", "u", "Impersonate-Extra-Scopes", "a"), "alice u [g1 g2 system:authenticated] [scopes=[a]]", 201},
+		{"an extra that is not allowed", "legacy", alice("Impersonate-Extra-Acme.com%2fProject", "a"), refused("legacy", "impersonate-on:user-info:create", "selfsubjectreviews", "authentication.k8s.io"), 403},
+		{"masters", "legacy", alice("Impersonate-Group", "system:masters"), "alice  [system:masters system:authenticated] []", 201},
+		{"a service account", "legacy", []string{"Impersonate-User", sa}, sa + "  [system:serviceaccounts system:serviceaccounts:default system:authenticated] []", 201},
+		{"a service account with groups", "legacy", []string{"Impersonate-User", sa, "Impersonate-Group", "x"}, sa + "  [x system:authenticated] []", 201},
+		{"what no service account is called", "legacy", []string{"Impersonate-User", "system:serviceaccount:Default:sa"}, "system:serviceaccount:Default:sa  [system:authenticated] []", 201},
+		{"a group of nobody", "legacy", []string{"Impersonate-Group", "x"}, `requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"x"}, Extra:map[string][]string(nil)} without impersonating a user name`, 400},
+		{"an extra of nobody", "legacy", []string{"Impersonate-Extra-Scopes", "x"}, `Extra:map[string][]string{"scopes":[]string{"x"}}} without impersonating a user name`, 400},
+		{"the anonymous user", "legacy", []string{"Impersonate-User", "system:anonymous"}, `User "system:anonymous" cannot create`, 403},
+		{"unauthenticated", "legacy", alice("Impersonate-Group", "system:unauthenticated"), `User "alice" cannot create`, 403},
+		{"a node", "legacy", []string{"Impersonate-User", node}, node + "  [system:authenticated] []", 201},
+
+		{"without any right", "bob", alice(), refused("bob", "impersonate-on:user-info:create", "selfsubjectreviews", "authentication.k8s.io"), 403},
+		{"a node without any right", "bob", []string{"Impersonate-User", node}, refused("bob", "impersonate-on:arbitrary-node:create", "selfsubjectreviews", "authentication.k8s.io"), 403},
+		{"the identity, but no request", "cnoon", alice(), refused("cnoon", "impersonate-on:user-info:create", "selfsubjectreviews", "authentication.k8s.io"), 403},
+		{"a user for this request", "cui", alice(), "alice  [system:authenticated] []", 201},
+		{"another user", "cui", []string{"Impersonate-User", "eve"}, refused("cui", "impersonate:user-info", "users", "authentication.k8s.io"), 403},
+		{"a uid comes before groups", "cui", alice("Impersonate-Group", "g", "Impersonate-Uid", "u"), refused("cui", "impersonate:user-info", "uids", "authentication.k8s.io"), 403},
+		{"a node is no user", "cui", []string{"Impersonate-User", node}, refused("cui", "impersonate:arbitrary-node", "nodes", "authentication.k8s.io"), 403},
+		{"a service account is no user", "cui", []string{"Impersonate-User", sa}, refused("cui", "impersonate:serviceaccount", "serviceaccounts", "authentication.k8s.io"), 403},
+		{"groups for this request", "cgrp", alice("Impersonate-Group", "system:nodes", "Impersonate-Uid", "u", "Impersonate-Extra-acme.io%2Fx", "a"), "alice u [system:nodes system:authenticated] [acme.io/x=[a]]", 201},
+		{"masters for this request", "cgrp", alice("Impersonate-Group", "system:masters"), refused("cgrp", "impersonate:user-info", "groups", "authentication.k8s.io") + " at the cluster scope: impersonating the system:masters group is not allowed", 403},
+		{"an extra without domain", "cgrp", alice("Impersonate-Extra-Scopes", "a"), `impersonating an invalid key in extra is not allowed: extra.key: Invalid value: "scopes": must be a domain-prefixed path (such as "acme.io/foo")`, 403},
+		{"a service account for this request", "csa", []string{"Impersonate-User", sa}, sa + "  [system:serviceaccounts system:serviceaccounts:default system:authenticated] []", 201},
+		{"a service account with groups of choice", "csa", []string{"Impersonate-User", sa, "Impersonate-Group", "x"}, refused("csa", "impersonate", "serviceaccounts", ""), 403},
+		{"any node", "carb", []string{"Impersonate-User", "system:node:n7"}, "system:node:n7  [system:nodes system:authenticated] []", 201},
+		{"any node with a uid", "carb", []string{"Impersonate-User", node, "Impersonate-Uid", "x"}, refused("carb", "impersonate", "users", ""), 403},
+		{"what no node is called", "carb", []string{"Impersonate-User", "system:node:N_1"}, refused("carb", "impersonate-on:user-info:create", "selfsubjectreviews", "authentication.k8s.io"), 403},
+		{"its own node", agent, []string{"Impersonate-User", node}, node + "  [system:nodes system:authenticated] []", 201},
+		{"another node than its own", agent, []string{"Impersonate-User", "system:node:n2"}, refused(agent, "impersonate:arbitrary-node", "nodes", "authentication.k8s.io"), 403},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
+				strings.NewReader(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/json")
+			req.Header.Set("I-Am", tc.user)
+			for i := 0; i < len(tc.headers); i += 2 {
+				req.Header.Add(tc.headers[i], tc.headers[i+1])
+			}
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			var answer struct {
+				Message string
+				Status  json.RawMessage
+			}
+			if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+				t.Fatal(err)
+			}
+			got := answer.Message
+			if resp.StatusCode == http.StatusCreated {
+				var status authenticationv1.SelfSubjectReviewStatus
+				if err := json.Unmarshal(answer.Status, &status); err != nil {
+					t.Fatal(err)
+				}
+				got = describe(&status.UserInfo)
+			}
+			if resp.StatusCode != tc.code || !strings.Contains(got, tc.want) {
+				t.Errorf("%d %s\nwant %d %s", resp.StatusCode, got, tc.code, tc.want)
+			}
+		})
+	}
+}
+
+func describe(u *authenticationv1.UserInfo) string {
+	var extra []string
+	for _, k := range slices.Sorted(maps.Keys(u.Extra)) {
+		if k != auth.ExtraCredentialID {
+			extra = append(extra, fmt.Sprintf("%s=%v", k, []string(u.Extra[k])))
+		}
+	}
+	return fmt.Sprintf("%s %s %v %v", u.Username, u.UID, u.Groups, extra)
+}
+
+func FuzzImpersonationHeaders(f *testing.F) {
+	f.Add("alice", "u", "g", "Acme.com%2fproject", "x")
+	f.Add("system:serviceaccount:default:sa", "", "", "%zz", "")
+	f.Add("system:node:n1", "", "system:masters", "", "\x00")
+	f.Fuzz(func(t *testing.T, name, uid, group, key, value string) {
+		h := http.Header{impersonateUser: {name}, impersonateUID: {uid}, impersonateGroup: {group}, impersonateExtra + key: {value}}
+		wanted := wantedUser(h)
+		if wanted.Name != name || len(wanted.Extra) != 1 {
+			t.Errorf("%+v", wanted)
+		}
+		for _, mode := range append(modesFor(&auth.User{Name: name}, &wanted), unconstrained) {
+			u := impersonated(wanted, mode)
+			if slices.Contains(u.Groups, auth.GroupMasters) && group != auth.GroupMasters {
+				t.Errorf("%+v is a master", u)
+			}
+		}
+	})
+}

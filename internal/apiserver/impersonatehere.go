@@ -1,0 +1,130 @@
+package apiserver
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/token"
+)
+
+// impersonation is a mode of impersonation that is bound to some requests (KEP-5284): who impersonates needs the verb impersonate:MODE on the
+// identity, and impersonate-on:MODE:VERB on what the request is about.
+type impersonation string
+
+const (
+	unconstrained         impersonation = ""
+	associatedNode        impersonation = "associated-node" // the node that the pod of a service account's token runs on
+	arbitraryNode         impersonation = "arbitrary-node"
+	impersonatedAccount   impersonation = "serviceaccount"
+	impersonatedUserInfo  impersonation = "user-info" // anybody else
+	nodeUserPrefix                      = "system:node:"
+	authenticationAPI                   = "authentication.k8s.io"
+	anyNode                             = "*" // the name to be allowed for associated-node: which node it is says the token
+	constrainedVerbPrefix               = "impersonate:"
+)
+
+// name is what metrics call the mode.
+func (m impersonation) name() string {
+	if m == unconstrained {
+		return "legacy"
+	}
+	return string(m)
+}
+
+// verb is what the audit log calls the mode; empty for the one without bounds.
+func (m impersonation) verb() string {
+	if m == unconstrained {
+		return ""
+	}
+	return constrainedVerbPrefix + string(m)
+}
+
+// modesFor are those by which the wanted user could be impersonated. Nodes and service accounts are what their names say: with groups, a UID or
+// extras of somebody's choice they are not impersonated this way.
+func modesFor(user, wanted *auth.User) []impersonation {
+	bare := wanted.UID == "" && len(wanted.Groups) == 0 && len(wanted.Extra) == 0
+	if node, ok := nodeOf(wanted.Name); ok {
+		switch {
+		case !bare:
+			return nil
+		case runsOn(user, node):
+			return []impersonation{associatedNode, arbitraryNode}
+		}
+		return []impersonation{arbitraryNode}
+	}
+	if _, _, ok := auth.SplitServiceAccount(wanted.Name); ok {
+		if !bare {
+			return nil
+		}
+		return []impersonation{impersonatedAccount}
+	}
+	return []impersonation{impersonatedUserInfo}
+}
+
+func nodeOf(name string) (node string, ok bool) {
+	node, ok = strings.CutPrefix(name, nodeUserPrefix)
+	return node, ok && len(validation.NameIsDNSSubdomain(node, false)) == 0
+}
+
+// runsOn tells whether the user is a service account whose token is of a pod on the node.
+func runsOn(user *auth.User, node string) bool {
+	_, _, account := auth.SplitServiceAccount(user.Name)
+	return account && slices.Equal(user.Extra[token.ExtraNodeName], []string{node})
+}
+
+// mayImpersonateHere checks a mode for one request.
+func (s *Server) mayImpersonateHere(ctx context.Context, mode impersonation, user auth.User, wanted *auth.User, about auth.Attributes) error {
+	about.User, about.Verb = user, "impersonate-on:"+string(mode)+":"+about.Verb
+	if err := s.authorize(ctx, about); err != nil {
+		return err
+	}
+	identity := func(resource, subresource, namespace, name string) auth.Attributes {
+		return auth.Attributes{
+			User: user, Verb: mode.verb(), Group: authenticationAPI, Version: "v1", Resource: resource, Subresource: subresource, Namespace: namespace, Name: name,
+		}
+	}
+	switch mode {
+	case associatedNode:
+		return s.authorize(ctx, identity("nodes", "", "", anyNode))
+	case arbitraryNode:
+		node, _ := nodeOf(wanted.Name)
+		return s.authorize(ctx, identity("nodes", "", "", node))
+	case impersonatedAccount:
+		namespace, account, _ := auth.SplitServiceAccount(wanted.Name)
+		return s.authorize(ctx, identity("serviceaccounts", "", namespace, account))
+	}
+	if err := s.authorize(ctx, identity("users", "", "", wanted.Name)); err != nil {
+		return err
+	}
+	if wanted.UID != "" {
+		if err := s.authorize(ctx, identity("uids", "", "", wanted.UID)); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(wanted.Groups, auth.GroupMasters) {
+		return auth.Forbidden(identity("groups", "", "", auth.GroupMasters), "impersonating the system:masters group is not allowed")
+	}
+	for _, group := range wanted.Groups {
+		if err := s.authorize(ctx, identity("groups", "", "", group)); err != nil {
+			return err
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(wanted.Extra)) {
+		if errs := utilvalidation.IsDomainPrefixedPath(field.NewPath("extra", "key"), key); len(errs) > 0 {
+			return auth.Forbidden(identity("userextras", "", "", ""), "impersonating an invalid key in extra is not allowed: "+errs.ToAggregate().Error())
+		}
+		for _, value := range wanted.Extra[key] {
+			if err := s.authorize(ctx, identity("userextras", key, "", value)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
