@@ -13,7 +13,7 @@ func TestWhichFinalizersAreLetThrough(t *testing.T) {
 		want           []string
 	}{
 		{"one of no domain on a ConfigMap", "apiVersion: v1\nkind: ConfigMap\nmetadata: {finalizers: [x]}\n", []string{"metadata.finalizers[0]: Invalid value: \"x\": name is neither a standard finalizer name nor is it fully qualified"}},
-		{"the garbage collector's on a ConfigMap", "apiVersion: v1\nkind: ConfigMap\nmetadata: {finalizers: [orphan, foregroundDeletion]}\n", nil},
+		{"the garbage collector's on a ConfigMap", "apiVersion: v1\nkind: ConfigMap\nmetadata: {finalizers: [orphan, kubernetes]}\n", nil},
 		{"one of no domain on a Lease", "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {finalizers: [x]}\n", nil},
 	}
 	for _, c := range cases {
