@@ -1,9 +1,11 @@
 package cache
 
 import (
+	"bytes"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 	"weak"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -61,6 +63,7 @@ func newEntry(schema *Schema, kv *store.KeyValue) *Entry {
 	}
 	e.Header = schema.Header(obj)
 	e.shareKey()
+	e.shareStored()
 	e.object.Store(&decoded{object: obj})
 	watchForMutation(e, obj)
 	return e
@@ -75,6 +78,22 @@ func (e *Entry) shareKey() {
 	e.Name = e.Key[len(rest)+1:]
 	if e.Namespace != "" && strings.HasSuffix(rest, "/"+e.Namespace) {
 		e.Namespace = rest[len(rest)-len(e.Namespace):]
+	}
+}
+
+// shareStored makes the header's strings parts of the stored bytes, in which they are anyway unless escaped or encrypted.
+func (e *Entry) shareStored() {
+	share := func(s string) string {
+		if i := bytes.Index(e.Stored, unsafe.Slice(unsafe.StringData(s), len(s))); s != "" && i >= 0 {
+			return unsafe.String(&e.Stored[i], len(s)) // the bytes are never modified
+		}
+		return s
+	}
+	e.UID = share(e.UID)
+	for _, pairs := range []Pairs{e.Labels, e.Fields} {
+		for i, pair := range pairs {
+			pairs[i] = Pair{share(pair.Name), share(pair.Value)}
+		}
 	}
 }
 
