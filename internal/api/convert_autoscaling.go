@@ -29,7 +29,7 @@ type hpaScalingRules struct {
 	StabilizationWindowSeconds *int32
 	SelectPolicy               *autoscalingv2.ScalingPolicySelect
 	Policies                   []hpaScalingPolicy
-	Tolerance                  *json.RawMessage `json:",omitempty"`
+	Tolerance                  *json.RawMessage
 }
 
 type hpaScalingPolicy struct {

@@ -1,10 +1,12 @@
 package apiserver
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"sync"
 
+	resourcev1 "k8s.io/api/resource/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -64,10 +66,30 @@ func newEndpoints(s *Server) *endpoints {
 			custom.MarkDeleted(obj.(*apiextensionsv1.CustomResourceDefinition), now)
 		}
 	}
+	if r := es.registry(resourcev1.GroupName, "resourceslices"); r != nil {
+		r.hooks.create = func(_ context.Context, _ *txn, obj runtime.Object) error { stampTaints(obj, s.now()); return nil }
+		r.hooks.update = func(_ context.Context, _ *txn, obj, _ runtime.Object) error { stampTaints(obj, s.now()); return nil }
+	}
 	if s.custom != nil {
 		es.dynamic = append(es.dynamic, s.custom)
 	}
 	return es
+}
+
+// stampTaints notes since when devices have their taints, where the writer has not.
+func stampTaints(obj runtime.Object, now metav1.Time) {
+	slice, ok := obj.(*resourcev1.ResourceSlice)
+	if !ok {
+		return
+	}
+	for i := range slice.Spec.Devices {
+		taints := slice.Spec.Devices[i].Taints
+		for j := range taints {
+			if taints[j].TimeAdded == nil {
+				taints[j].TimeAdded = &now
+			}
+		}
+	}
 }
 
 func (es *endpoints) find(gvr schema.GroupVersionResource) (*endpoint, bool) {

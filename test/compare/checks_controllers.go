@@ -61,12 +61,21 @@ func leaders(ctx context.Context, b *bench, _ string) error {
 	})
 }
 
-func certificate(ctx context.Context, b *bench, namespace string) error {
+// certificateRequest is one in PEM.
+func certificateRequest() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "somebody"}}, key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
+}
+
+func certificate(ctx context.Context, b *bench, namespace string) error {
+	request, err := certificateRequest()
 	if err != nil {
 		return err
 	}
@@ -74,7 +83,7 @@ func certificate(ctx context.Context, b *bench, namespace string) error {
 	if _, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), SignerName: certificatesv1.KubeAPIServerClientSignerName,
+			Request: request, SignerName: certificatesv1.KubeAPIServerClientSignerName,
 			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
 		},
 	}, metav1.CreateOptions{}); err != nil {

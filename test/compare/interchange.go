@@ -24,6 +24,9 @@ var layouts = []layout{
 	{name: "our-node", api: theirs, controllers: theirs, scheduler: theirs, node: ours},
 }
 
+// storeLayout is the name of the part that is not a layout: a store that is handed from one side to the other.
+const storeLayout = "store"
+
 // result is a line of the table.
 type result struct {
 	layout, what string
@@ -49,6 +52,13 @@ func interchange(ctx context.Context, o *options) error {
 			reference = found
 		} else if reference != nil {
 			lines = append(lines, result{l.name, "complaints that upstream alone would not cause", found.without(reference).error()})
+		}
+		results = append(results, lines...)
+	}
+	if wanted(storeLayout) {
+		lines, err := stores(ctx, o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", storeLayout, err)
 		}
 		results = append(results, lines...)
 	}

@@ -112,7 +112,7 @@ func (m *mixed) startAPI(ctx context.Context, port int) error {
 	audit := []string{"--audit-policy-file", policy, "--audit-log-path", m.audit()}
 	var err error
 	if m.api == ours {
-		err = m.startOurAPI(port, audit)
+		err = m.startOurAPI(filepath.Join(m.dir, "data"), port, audit)
 	} else {
 		err = m.startTheirAPI(ctx, port, audit)
 	}
@@ -124,11 +124,11 @@ func (m *mixed) startAPI(ctx context.Context, port int) error {
 
 func (m *mixed) audit() string { return filepath.Join(m.dir, "audit.log") }
 
-func (m *mixed) startOurAPI(port int, extra []string) error {
-	if err := handOver(m.keys, filepath.Join(m.dir, "data", "pki")); err != nil {
+func (m *mixed) startOurAPI(data string, port int, extra []string) error {
+	if err := handOver(m.keys, filepath.Join(data, "pki")); err != nil {
 		return err
 	}
-	return m.launch("api", m.o.knarr, append([]string{"apiserver", "--data-dir", filepath.Join(m.dir, "data"), "--listen", fmt.Sprintf("0.0.0.0:%d", port),
+	return m.launch("api", m.o.knarr, append([]string{"apiserver", "--data-dir", data, "--listen", fmt.Sprintf("0.0.0.0:%d", port),
 		"--advertise-address", address, "--pod-cidr", podRange, "--service-cidr", serviceRange, "--log-level", "info"}, extra...)...)
 }
 

@@ -137,6 +137,7 @@ func (p *Policy) addUserRoles() {
 		rule("impersonate", core, "serviceaccounts"),
 		rule(write, core, "pods pods/attach pods/exec pods/portforward pods/proxy"),
 		rule("create", core, "pods/eviction"),
+		rule(write, "events.k8s.io", "events"),
 		rule(write, core, "configmaps events persistentvolumeclaims replicationcontrollers replicationcontrollers/scale secrets serviceaccounts services services/proxy"),
 		rule("create", core, "serviceaccounts/token"),
 		rule(write, "apps", "daemonsets deployments deployments/rollback deployments/scale replicasets replicasets/scale statefulsets statefulsets/scale"),
@@ -154,6 +155,7 @@ func (p *Policy) addUserRoles() {
 		rule(read, core, "configmaps endpoints persistentvolumeclaims persistentvolumeclaims/status pods replicationcontrollers replicationcontrollers/scale serviceaccounts services services/status"),
 		rule(read, core, "bindings events limitranges namespaces/status pods/log pods/status replicationcontrollers/status resourcequotas resourcequotas/status"),
 		rule(read, core, "namespaces"),
+		rule(read, "events.k8s.io", "events"),
 		rule(read, "discovery.k8s.io", "endpointslices"),
 		rule(read, "apps", "controllerrevisions daemonsets daemonsets/status deployments deployments/scale deployments/status replicasets replicasets/scale replicasets/status statefulsets statefulsets/scale statefulsets/status"),
 		rule(read, "autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status"),
@@ -177,12 +179,10 @@ func (p *Policy) addDiscoveryRoles() {
 	p.bindCluster("system:basic-user", group(auth.GroupAuthenticated))
 	p.clusterRole("system:public-info-viewer", paths("get", "/livez /readyz /healthz /version /version/"))
 	p.bindCluster("system:public-info-viewer", group(auth.GroupAuthenticated), group(auth.GroupUnauthenticated))
-	p.clusterRole("system:monitoring", paths("get", "/metrics /metrics/slis /livez /readyz /healthz /livez/* /readyz/* /healthz/* /statusz /flagz"))
+	p.clusterRole("system:monitoring", paths("get", "/metrics /metrics/slis /livez /readyz /healthz /livez/* /readyz/* /healthz/* /statusz /flagz"), rule("get", core, "nodes/metrics"))
 	p.bindCluster("system:monitoring", group("system:monitoring"))
 	p.clusterRole("system:service-account-issuer-discovery", paths("get", "/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks /openid/v1/jwks/"))
 	p.bindCluster("system:service-account-issuer-discovery", group(auth.GroupServiceAccounts))
-	p.clusterRole("system:cluster-trust-bundle-discovery", rule(read, "certificates.k8s.io", "clustertrustbundles"))
-	p.bindCluster("system:cluster-trust-bundle-discovery", group(auth.GroupServiceAccounts))
 }
 
 // addCertificateRoles adds the roles of approvers and of those who may ask for certificates.
@@ -209,12 +209,14 @@ func (p *Policy) addNamespacedRoles() {
 	// Upstream binds the reader under names with a colon; the binding's own name differs from the role's.
 	p.RoleBindings[len(p.RoleBindings)-1].Name = "system::extension-apiserver-authentication-reader"
 	p.role(system, "system:controller:bootstrap-signer", []rbacv1.Subject{account("bootstrap-signer")}, rule(read, core, "secrets"))
-	p.role(system, "system:controller:cloud-provider", []rbacv1.Subject{account("cloud-provider")}, rule("create get list patch update watch", core, "configmaps"))
+	p.role(system, "system:controller:cloud-provider", []rbacv1.Subject{account("cloud-provider")}, rule("create get list watch", core, "configmaps"))
 	p.role(system, "system:controller:token-cleaner", []rbacv1.Subject{account("token-cleaner")},
 		rule("delete get list watch", core, "secrets"), rule("create patch update", events, "events"))
-	for component, name := range map[string]string{auth.UserControllers: "kube-controller-manager", auth.UserScheduler: "kube-scheduler"} {
-		p.role(system, "system::leader-locking-"+name, []rbacv1.Subject{user(component), account(name)},
-			rule("watch", core, "configmaps"), rule("get update", core, "configmaps", name))
+	for name, leaders := range map[string][]rbacv1.Subject{
+		"kube-controller-manager": {user(auth.UserControllers), account("kube-controller-manager"), account("leader-election-controller")},
+		"kube-scheduler":          {user(auth.UserScheduler), account("kube-scheduler")},
+	} {
+		p.role(system, "system::leader-locking-"+name, leaders, rule("create get list update watch", "coordination.k8s.io", "leases leasecandidates"))
 	}
 	p.role(public, "system:controller:bootstrap-signer", []rbacv1.Subject{account("bootstrap-signer")},
 		rule(read, core, "configmaps"), rule("update", core, "configmaps", "cluster-info"), rule("create patch update", events, "events"))

@@ -24,7 +24,7 @@ func NodeRules() []rbacv1.PolicyRule {
 		rule("create", core, "pods/eviction"),
 		rule(read, core, "configmaps secrets"),
 		rule("get", core, "persistentvolumeclaims persistentvolumes"),
-		rule("patch update", core, "persistentvolumeclaims/status"),
+		rule("get patch update", core, "persistentvolumeclaims/status"),
 		rule("get", core, "endpoints"),
 		rule("create get list watch", "certificates.k8s.io", "certificatesigningrequests"),
 		rule("create delete get patch update", "coordination.k8s.io", "leases"),
@@ -35,9 +35,7 @@ func NodeRules() []rbacv1.PolicyRule {
 		rule("create delete get patch update", "storage.k8s.io", "csinodes"),
 		rule(read, "node.k8s.io", "runtimeclasses"),
 		rule("get", "resource.k8s.io", "resourceclaims"),
-		rule("create delete deletecollection get list patch update watch", "resource.k8s.io", "resourceslices"),
-		rule(read, "certificates.k8s.io", "clustertrustbundles"),
-		rule("create get list watch", "certificates.k8s.io", "podcertificaterequests"),
+		rule("deletecollection", "resource.k8s.io", "resourceslices"),
 	}
 }
 
@@ -54,7 +52,7 @@ func (p *Policy) addComponentRoles() {
 	)
 	p.clusterRole("system:kube-aggregator", rule(read, core, "endpoints services"))
 	p.clusterRole("system:heapster", rule(read, core, "events namespaces nodes pods"), rule(read, "extensions", "deployments"))
-	p.clusterRole("system:kube-dns", rule("list watch", core, "endpoints services"), rule("list watch", "discovery.k8s.io", "endpointslices"))
+	p.clusterRole("system:kube-dns", rule("list watch", core, "endpoints services"))
 	p.bindCluster("system:kube-dns", account("kube-dns"))
 	p.clusterRole("system:persistent-volume-provisioner",
 		rule("create delete get list watch", core, "persistentvolumes"),
@@ -83,6 +81,7 @@ func (p *Policy) addComponentRoles() {
 		rule("create patch update", events, "events"),
 		rule("create", "coordination.k8s.io", "leases"),
 		rule("get list update watch", "coordination.k8s.io", "leases", "kube-scheduler"),
+		rule(readWrite, "coordination.k8s.io", "leasecandidates"),
 		rule(read, core, "namespaces nodes"),
 		rule("delete get list watch", core, "pods"),
 		rule("create", core, "bindings pods/binding"),
@@ -95,10 +94,10 @@ func (p *Policy) addComponentRoles() {
 		rule("create", "authentication.k8s.io", "tokenreviews"),
 		rule("create", "authorization.k8s.io", "subjectaccessreviews"),
 		rule(read, "storage.k8s.io", "csinodes csidrivers csistoragecapacities volumeattachments"),
-		rule(read, "resource.k8s.io", "deviceclasses resourceclaims resourceslices devicetaintrules"),
-		rule("patch update", "resource.k8s.io", "resourceclaims resourceclaims/status"),
+		rule(read, "resource.k8s.io", "deviceclasses resourceclaims resourceclaims/status resourceslices"),
+		rule("create delete patch update", "resource.k8s.io", "resourceclaims"),
+		rule("patch update", "resource.k8s.io", "resourceclaims/binding resourceclaims/status"),
 		rule("update", core, "pods/finalizers"),
-		rule(read, "scheduling.k8s.io", "priorityclasses workloads podgroups"),
 	)
 	p.bindCluster("system:kube-scheduler", user(auth.UserScheduler))
 	p.clusterRole("system:volume-scheduler",

@@ -20,7 +20,7 @@ func workloadControllers() []controllerRole {
 			rule("create delete get list patch update watch", "batch", "jobs"),
 			rule("update", "batch", "cronjobs/status"),
 			rule("update", "batch", "cronjobs/finalizers"),
-			rule("delete list", core, "pods"),
+			rule("delete list watch", core, "pods"),
 		}},
 		{account: "daemon-set-controller", rules: []rbacv1.PolicyRule{
 			rule(read, apps, "daemonsets"),
@@ -45,16 +45,14 @@ func workloadControllers() []controllerRole {
 			rule(read, "policy", "poddisruptionbudgets"),
 			rule(read, "apps", "statefulsets"),
 			rule("update", "policy", "poddisruptionbudgets/status"),
-			rule("list patch watch", core, "pods"),
 			rule("patch update", core, "pods/status"),
 			rule("get", "*", "*/scale"),
 		}},
 		{account: "job-controller", rules: []rbacv1.PolicyRule{
 			rule("get list patch update watch", "batch", "jobs"),
-			rule("patch update", "batch", "jobs/status"),
+			rule("update", "batch", "jobs/status"),
 			rule("update", "batch", "jobs/finalizers"),
 			rule("create delete list patch watch", core, "pods"),
-			rule("patch update", core, "pods/status"),
 		}},
 		{account: "replicaset-controller", rules: []rbacv1.PolicyRule{
 			rule("get list update watch", apps, "replicasets"),
@@ -74,6 +72,7 @@ func workloadControllers() []controllerRole {
 			rule("update", "apps", "statefulsets/status"),
 			rule("update", "apps", "statefulsets/finalizers"),
 			rule("create delete get patch update", core, "pods"),
+			rule("update", core, "pods/finalizers"),
 			rule("create delete get list patch update watch", "apps", "controllerrevisions"),
 			rule("create get list watch", core, "persistentvolumeclaims"),
 			rule("delete update", core, "persistentvolumeclaims"),
@@ -82,11 +81,10 @@ func workloadControllers() []controllerRole {
 			rule(read, "autoscaling", "horizontalpodautoscalers"),
 			rule("update", "autoscaling", "horizontalpodautoscalers/status"),
 			rule("get update", "*", "*/scale"),
-			rule("list", core, "pods"),
-			rule("get", core, "services/proxy", "http:heapster:", "https:heapster:"),
-			rule("list", "metrics.k8s.io", "pods"),
-			rule("get list", "custom.metrics.k8s.io", "*"),
-			rule("get list", "external.metrics.k8s.io", "*"),
+			rule("list watch", core, "pods"),
+			rule("list watch", "metrics.k8s.io", "pods"),
+			rule(read, "custom.metrics.k8s.io", "*"),
+			rule(read, "external.metrics.k8s.io", "*"),
 		}},
 		{account: "ttl-after-finished-controller", rules: []rbacv1.PolicyRule{
 			rule("delete get list watch", "batch", "jobs"),
@@ -100,14 +98,12 @@ func workloadControllers() []controllerRole {
 			rule(read, core, "nodes pods services"),
 			rule("update", core, "services/finalizers"),
 			rule("create delete get list update watch", "discovery.k8s.io", "endpointslices"),
-			rule("create", "discovery.k8s.io", "endpointslices/restricted"),
 		}},
 		{account: "endpointslicemirroring-controller", rules: []rbacv1.PolicyRule{
 			rule(read, core, "endpoints services"),
 			rule("update", core, "services/finalizers"),
 			rule("update", core, "endpoints/finalizers"),
 			rule("create delete get list update watch", "discovery.k8s.io", "endpointslices"),
-			rule("create", "discovery.k8s.io", "endpointslices/restricted"),
 		}},
 	}
 }
@@ -131,8 +127,7 @@ func clusterControllers() []controllerRole {
 		{account: "namespace-controller", noEvents: true, rules: []rbacv1.PolicyRule{
 			rule("delete get list watch", core, "namespaces"),
 			rule("update", core, "namespaces/finalize namespaces/status"),
-			rule("delete deletecollection get list", "*", "*"),
-			rule("watch", core, "pods"), // ours, besides upstream's: it learns from events that a namespace's pods are gone
+			rule("delete deletecollection get list watch", "*", "*"),
 		}},
 		{account: "node-controller", rules: []rbacv1.PolicyRule{
 			rule("delete get list patch update", core, "nodes"),
@@ -141,7 +136,6 @@ func clusterControllers() []controllerRole {
 			rule("patch update", core, "pods/status"),
 			rule("delete list watch", core, "pods"),
 			rule("get", core, "pods"),
-			rule("list watch", "coordination.k8s.io", "leases"),
 		}},
 		{account: "pod-garbage-collector", noEvents: true, rules: []rbacv1.PolicyRule{
 			rule("delete list watch", core, "pods"),
@@ -158,7 +152,6 @@ func clusterControllers() []controllerRole {
 		}},
 		{account: "service-account-controller", rules: []rbacv1.PolicyRule{
 			rule("create", core, "serviceaccounts"),
-			rule("list watch", core, "namespaces serviceaccounts"),
 		}},
 		{account: "service-controller", rules: []rbacv1.PolicyRule{
 			rule(read, core, "services"),
@@ -174,32 +167,20 @@ func clusterControllers() []controllerRole {
 			rule("list patch update watch", core, "nodes"),
 		}},
 		{account: "root-ca-cert-publisher", rules: []rbacv1.PolicyRule{
-			rule("create get list update watch", core, "configmaps"),
-			rule("list watch", core, "namespaces"),
+			rule("create update", core, "configmaps"),
 		}},
 		{account: "legacy-service-account-token-cleaner", noEvents: true, rules: []rbacv1.PolicyRule{
-			rule("get list watch", core, "configmaps"),
-			rule("delete get list patch watch", core, "secrets"),
-			rule("list watch", core, "pods serviceaccounts"),
+			rule("get", core, "configmaps", "kube-apiserver-legacy-service-account-token-tracking"),
+			rule("delete patch", core, "secrets"),
 		}},
 		{account: "validatingadmissionpolicy-status-controller", rules: []rbacv1.PolicyRule{
 			rule(read, "admissionregistration.k8s.io", "validatingadmissionpolicies"),
 			rule("get patch update", "admissionregistration.k8s.io", "validatingadmissionpolicies/status"),
-			rule("list watch", "apiextensions.k8s.io", "customresourcedefinitions"),
 		}},
 		{account: "device-taint-eviction-controller", rules: []rbacv1.PolicyRule{
 			rule("delete get list watch", core, "pods"),
 			rule("patch update", core, "pods/status"),
-			rule(read, "resource.k8s.io", "deviceclasses devicetaintrules resourceclaims resourceslices"),
-			rule("patch update", "resource.k8s.io", "devicetaintrules/status"),
-		}},
-		{account: "podcertificaterequestcleaner-controller", rules: []rbacv1.PolicyRule{
-			rule("delete get list watch", "certificates.k8s.io", "podcertificaterequests"),
-		}},
-		{account: "storage-version-migrator-controller", rules: []rbacv1.PolicyRule{
-			rule("get list patch update", "*", "*"),
-			rule("watch", "storagemigration.k8s.io", "storageversionmigrations"),
-			rule("update", "storagemigration.k8s.io", "storageversionmigrations/status"),
+			rule(read, "resource.k8s.io", "deviceclasses resourceclaims resourceslices"),
 		}},
 	}
 }
@@ -211,8 +192,7 @@ func volumeControllers() []controllerRole {
 			rule(read, core, "nodes"),
 			rule("patch update", core, "nodes/status"),
 			rule("list watch", core, "pods"),
-			rule("get", core, "secrets"),
-			rule("create delete get list patch watch", "storage.k8s.io", "volumeattachments"),
+			rule("create delete get list watch", "storage.k8s.io", "volumeattachments"),
 			rule(read, "storage.k8s.io", "csidrivers csinodes"),
 		}},
 		{account: "ephemeral-volume-controller", rules: []rbacv1.PolicyRule{
@@ -224,17 +204,13 @@ func volumeControllers() []controllerRole {
 			rule("get list watch", core, "pods"),
 			rule("update", core, "pods/finalizers"),
 			rule("create delete get list update watch", "resource.k8s.io", "resourceclaims"),
-			rule("get list watch", "resource.k8s.io", "resourceclaimtemplates deviceclasses"),
-			rule("update patch", "resource.k8s.io", "resourceclaims resourceclaims/status"),
+			rule("update patch", "resource.k8s.io", "resourceclaims resourceclaims/binding resourceclaims/status"),
 			rule("patch update", core, "pods/status"),
 		}},
 		{account: "expand-controller", rules: []rbacv1.PolicyRule{
 			rule("get list patch update watch", core, "persistentvolumes"),
 			rule("patch update", core, "persistentvolumeclaims/status"),
 			rule(read, core, "persistentvolumeclaims"),
-			rule(read, "storage.k8s.io", "storageclasses"),
-			rule("get", core, "endpoints services"),
-			rule("get", core, "secrets"),
 		}},
 		{account: "persistent-volume-binder", rules: []rbacv1.PolicyRule{
 			rule("create delete get list update watch", core, "persistentvolumes"),
@@ -243,13 +219,12 @@ func volumeControllers() []controllerRole {
 			rule("update", core, "persistentvolumeclaims/status"),
 			rule("create delete get list watch", core, "pods"),
 			rule(read, "storage.k8s.io", "storageclasses"),
-			rule("create delete get", core, "endpoints services"),
-			rule("get", core, "secrets"),
-			rule("get list", core, "nodes"),
+			rule("list", core, "nodes"),
 			rule("watch", core, "events nodes"),
 		}},
 		{account: "pvc-protection-controller", rules: []rbacv1.PolicyRule{
 			rule("get list update watch", core, "persistentvolumeclaims"),
+			rule("update", core, "persistentvolumeclaims/status"),
 			rule("get list watch", core, "pods"),
 		}},
 		{account: "pv-protection-controller", rules: []rbacv1.PolicyRule{

@@ -1,0 +1,514 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"embed"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/yaml"
+)
+
+// Servers in turn own one data folder of etcd. The first writes an object of every kind; each that follows must show every object,
+// in every version, as its predecessor did, and be able to change it.
+
+// owner is a server in such a row.
+type owner struct {
+	who     string
+	outside bool // ours beside upstream's etcd, instead of with its own
+}
+
+var lineage = [][]owner{
+	{{who: theirs}, {who: ours}, {who: theirs}, {who: ours, outside: true}},
+	{{who: ours}, {who: theirs}, {who: ours}},
+}
+
+//go:embed stores.yaml
+var storeCorpus []byte
+
+//go:embed apidiff/corpus/*.yaml
+var corpusFiles embed.FS
+
+// stores tries the lineage.
+func stores(ctx context.Context, o *options) ([]result, error) {
+	var results []result
+	for i, row := range lineage {
+		lines, err := handDown(ctx, o, filepath.Join(o.state, fmt.Sprintf("%s-%d", storeLayout, i+1)), row)
+		if err != nil {
+			return results, err
+		}
+		results = append(results, lines...)
+	}
+	return results, nil
+}
+
+// heirloom is one data folder with its keys, and what its last owner has shown of it.
+type heirloom struct {
+	o     *options
+	dir   string
+	keys  *keys
+	port  int
+	shown map[string]*unstructured.Unstructured
+}
+
+func handDown(ctx context.Context, o *options, dir string, row []owner) (results []result, err error) {
+	defer sweep()
+	h := &heirloom{o: o, dir: dir, port: freePort()}
+	if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {
+		return nil, err
+	}
+	if h.keys, err = clusterKeys(filepath.Join(dir, "pki")); err != nil {
+		return nil, err
+	}
+	if err := h.writeEncryption(); err != nil {
+		return nil, err
+	}
+	line := func(what string, err error) { results = append(results, result{filepath.Base(dir), what, err}) }
+	for i, owner := range row {
+		name := owner.who
+		if owner.outside {
+			name += " beside upstream's etcd"
+		}
+		progress("%s: %s", filepath.Base(dir), name)
+		m, err := h.start(ctx, i, owner)
+		if err != nil {
+			line(name+" starts on the folder", err)
+			return results, ctx.Err()
+		}
+		if i == 0 {
+			line(name+" writes an object of every kind", h.write(ctx, m))
+			err = h.list(ctx, m)
+		} else {
+			before := h.shown
+			if err = h.list(ctx, m); err == nil {
+				line(fmt.Sprintf("%s shows what %s has written (%d objects)", name, row[i-1].who, len(before)), differences(before, h.shown))
+				line(name+" can change all of it", h.touch(ctx, m))
+				err = h.list(ctx, m)
+			}
+		}
+		m.stop()
+		if err != nil {
+			return results, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	line("what is to be secret lies encrypted", h.wantEncrypted())
+	return results, ctx.Err()
+}
+
+// The text in the Secrets and ConfigMaps that are encrypted, and that must be found nowhere in the store.
+const secretText = "this-must-not-be-found-in-the-store"
+
+func (h *heirloom) encryption() string { return filepath.Join(h.dir, "encryption.yaml") }
+
+func (h *heirloom) writeEncryption() error {
+	key := make([]byte, 32)
+	if _, err := rand.Read(key); err != nil {
+		return err
+	}
+	text := strings.ReplaceAll(`
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- {resources: [secrets], providers: [{aescbc: {keys: [{name: one, secret: KEY}]}}, {identity: {}}]}
+- {resources: [configmaps], providers: [{secretbox: {keys: [{name: two, secret: KEY}]}}, {identity: {}}]}
+- {resources: [seas.store.example.com], providers: [{aesgcm: {keys: [{name: three, secret: KEY}]}}, {identity: {}}]}
+`, "KEY", base64.StdEncoding.EncodeToString(key))
+	return os.WriteFile(h.encryption(), []byte(text), 0o600)
+}
+
+// start starts one owner. All have the same address: it stands in the store, too.
+func (h *heirloom) start(ctx context.Context, i int, of owner) (m *mixed, err error) {
+	dir := filepath.Join(h.dir, fmt.Sprintf("%s-%d", filepath.Base(h.dir), i+1))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	m = &mixed{layout: layout{name: filepath.Base(dir)}, o: h.o, dir: dir, keys: h.keys, server: fmt.Sprintf("https://127.0.0.1:%d", h.port)}
+	defer func() {
+		if err != nil {
+			m.stop()
+		}
+	}()
+	if err := h.keys.kubeconfig(m.admin(), m.server, "admin"); err != nil {
+		return nil, err
+	}
+	extra := []string{"--encryption-provider-config", h.encryption()}
+	store := ""
+	if of.outside || of.who == theirs {
+		if store, err = m.startEtcd(filepath.Join(h.dir, "data", "etcd")); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case of.who == theirs:
+		err = m.launch("api", filepath.Join(h.o.upstream, "kube-apiserver"), append(theirAPIFlags(h.keys, store, h.port), extra...)...)
+	case of.outside:
+		err = m.startOurAPI(filepath.Join(h.dir, "outside"), h.port, append(extra, "--store", store))
+	default:
+		err = m.startOurAPI(filepath.Join(h.dir, "data"), h.port, extra)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, waitReady(ctx, m.admin(), m.processes...)
+}
+
+// apiClient reaches every kind of a server.
+type apiClient struct {
+	dynamic.Interface
+	discovery *discovery.DiscoveryClient
+}
+
+func (m *mixed) client() (*apiClient, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", m.admin())
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	c := &apiClient{}
+	if c.Interface, err = dynamic.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	c.discovery, err = discovery.NewDiscoveryClientForConfig(config)
+	return c, err
+}
+
+// write creates the corpus: each object in a namespace of its own, with its status.
+func (h *heirloom) write(ctx context.Context, m *mixed) error {
+	c, err := m.client()
+	if err != nil {
+		return err
+	}
+	objects, err := storeObjects()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i, obj := range objects {
+		namespace := fmt.Sprintf("store-%d", i)
+		if err := c.space(ctx, namespace); err != nil {
+			return err
+		}
+		if err := c.writeOne(ctx, namespace, obj); err != nil {
+			errs = append(errs, fmt.Errorf("%s %s: %w", obj.GetKind(), obj.GetName(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *apiClient) space(ctx context.Context, namespace string) error {
+	for _, obj := range []map[string]any{
+		{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}},
+		{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"name": "default", "namespace": namespace}},
+	} {
+		u := &unstructured.Unstructured{Object: obj}
+		res := schema.GroupVersionResource{Version: "v1", Resource: strings.ToLower(u.GetKind()) + "s"}
+		if _, err := c.Resource(res).Namespace(u.GetNamespace()).Create(ctx, u, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// storeObjects are the valid objects of apidiff, and what it leaves out. Each gets a name of its own.
+func storeObjects() ([]*unstructured.Unstructured, error) {
+	files, err := fs.Glob(corpusFiles, "apidiff/corpus/*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	texts := [][]byte{storeCorpus}
+	for _, path := range files {
+		text, err := corpusFiles.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		texts = append(texts, text)
+	}
+	var list []*unstructured.Unstructured
+	for _, text := range texts {
+		for doc := range bytes.SplitSeq(text, []byte("\n---\n")) {
+			data, err := yaml.YAMLToJSONStrict(doc)
+			if err != nil {
+				return nil, err
+			}
+			u := &unstructured.Unstructured{}
+			if err := u.UnmarshalJSON(data); err != nil {
+				return nil, err
+			}
+			if u.GetName() == "x" {
+				u.SetName(fmt.Sprintf("x-%d", len(list)))
+			}
+			switch u.GetKind() {
+			case "Secret", "ConfigMap":
+				u.SetAnnotations(map[string]string{"secret": secretText})
+			case "CertificateSigningRequest":
+				var request []byte
+				if request, err = certificateRequest(); err == nil {
+					err = unstructured.SetNestedField(u.Object, base64.StdEncoding.EncodeToString(request), "spec", "request")
+				}
+			case "PriorityLevelConfiguration":
+				if kind, _, _ := unstructured.NestedString(u.Object, "spec", "type"); kind == "Exempt" {
+					continue // there is only one, which every server makes
+				}
+			}
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, u)
+		}
+	}
+	return list, nil
+}
+
+func (c *apiClient) writeOne(ctx context.Context, namespace string, obj *unstructured.Unstructured) error {
+	res, err := c.resource(ctx, obj, namespace)
+	if err != nil {
+		return err
+	}
+	if obj.GetKind() == "Event" { // it lies where its object does
+		for _, field := range []string{"involvedObject", "regarding"} {
+			if _, ok := obj.Object[field]; ok {
+				if err := unstructured.SetNestedField(obj.Object, namespace, field, "namespace"); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if _, err := res.Create(ctx, obj, metav1.CreateOptions{FieldManager: "interchange"}); err != nil {
+		return err
+	}
+	if status, ok := obj.Object["status"]; ok {
+		subresource := "status"
+		if obj.GetKind() == "CertificateSigningRequest" {
+			subresource = "approval"
+		}
+		if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // servers write to flow control's objects, too
+			made, err := res.Get(ctx, obj.GetName(), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			made.Object["status"] = status
+			_, err = res.Update(ctx, made, metav1.UpdateOptions{}, subresource)
+			return err
+		}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("status: %w", err)
+		}
+	}
+	if len(obj.GetFinalizers()) > 0 { // it stays, marked as deleted
+		return res.Delete(ctx, obj.GetName(), metav1.DeleteOptions{})
+	}
+	return nil
+}
+
+// resource finds what takes the object; a definition that was made just now needs a moment.
+func (c *apiClient) resource(ctx context.Context, obj *unstructured.Unstructured, namespace string) (dynamic.ResourceInterface, error) {
+	gvk := obj.GroupVersionKind()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		groups, err := restmapper.GetAPIGroupResources(c.discovery)
+		if err != nil {
+			return nil, err
+		}
+		mapping, err := restmapper.NewDiscoveryRESTMapper(groups).RESTMapping(gvk.GroupKind(), gvk.Version)
+		if err == nil && mapping.Scope.Name() == "namespace" {
+			return c.Resource(mapping.Resource).Namespace(namespace), nil
+		}
+		if err == nil {
+			return c.Resource(mapping.Resource), nil
+		}
+		if time.Now().After(deadline) {
+			return nil, err
+		}
+		if err := pause(ctx, 200*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// list reads every object that can be listed, in every version.
+func (h *heirloom) list(ctx context.Context, m *mixed) error {
+	c, err := m.client()
+	if err != nil {
+		return err
+	}
+	h.shown = map[string]*unstructured.Unstructured{}
+	return c.each(ctx, func(res schema.GroupVersionResource, obj *unstructured.Unstructured) error {
+		h.shown[strings.Join([]string{res.Group, res.Version, res.Resource, obj.GetNamespace(), obj.GetName()}, "/")] = obj
+		return nil
+	})
+}
+
+// each calls fn for every object in every version that the server has.
+func (c *apiClient) each(ctx context.Context, fn func(schema.GroupVersionResource, *unstructured.Unstructured) error) error {
+	_, lists, err := c.discovery.ServerGroupsAndResources()
+	if err != nil {
+		return err
+	}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return err
+		}
+		for _, r := range list.APIResources {
+			if strings.Contains(r.Name, "/") || !strings.Contains(strings.Join(r.Verbs, " "), "list") || r.Name == "componentstatuses" || gv.Group == "metrics.k8s.io" {
+				continue
+			}
+			res := gv.WithResource(r.Name)
+			found, err := c.Resource(res).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return fmt.Errorf("list %s: %w", res, err)
+			}
+			for i := range found.Items {
+				if err := fn(res, &found.Items[i]); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// touch writes an annotation to every object.
+func (h *heirloom) touch(ctx context.Context, m *mixed) error {
+	c, err := m.client()
+	if err != nil {
+		return err
+	}
+	patch := []byte(fmt.Sprintf(`{"metadata":{"annotations":{"touched-by":%q}}}`, m.layout.name))
+	var errs []error
+	err = c.each(ctx, func(res schema.GroupVersionResource, obj *unstructured.Unstructured) error {
+		_, err := c.Resource(res).Namespace(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsMethodNotSupported(err) {
+			errs = append(errs, fmt.Errorf("%s %s: %w", res.Resource, obj.GetName(), err))
+		}
+		return nil
+	})
+	return errors.Join(err, errors.Join(errs...))
+}
+
+// ownAffairs are objects that each API server writes for itself when it starts.
+var ownAffairs = []string{
+	"coordination.k8s.io/v1/leases/kube-system/apiserver-",         // its own identity
+	"v1/configmaps/kube-system/extension-apiserver-authentication", // the front proxy's CA is its own
+	"v1/endpoints/default/kubernetes",                              // taken off when it ends, put on when it starts
+	"v1/endpointslices/default/kubernetes",
+	"v1/clusterroles//knarr:", // what our nodes need besides upstream's roles
+	"v1/clusterrolebindings//knarr:",
+}
+
+// differences compares what two servers show, revisions included.
+func differences(before, after map[string]*unstructured.Unstructured) error {
+	var errs []error
+	for key, was := range before {
+		is, ok := after[key]
+		switch {
+		case containsAny(key, ownAffairs):
+		case !ok:
+			errs = append(errs, fmt.Errorf("%s is not there", key))
+		default:
+			errs = append(errs, told(key, was, is)...)
+		}
+	}
+	for key := range after {
+		if _, ok := before[key]; !ok && !containsAny(key, ownAffairs) {
+			errs = append(errs, fmt.Errorf("%s was not there", key))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func containsAny(s string, parts []string) bool {
+	for _, part := range parts {
+		if strings.Contains(s, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// told names what differs between two states of an object. What every write changes is told only when nothing else has changed.
+func told(key string, was, is *unstructured.Unstructured) (errs []error) {
+	var marks []error
+	for path, values := range unlike("", was.Object, is.Object) {
+		err := fmt.Errorf("%s: %s was %.300s, is %.300s", key, path, values[0], values[1])
+		switch path {
+		case ".metadata.resourceVersion", ".metadata.generation", ".metadata.managedFields":
+			marks = append(marks, err)
+		default:
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	return marks
+}
+
+// unlike are the values that differ, by path; lists count as values.
+func unlike(path string, a, b any) map[string][2]string {
+	left, ok := a.(map[string]any)
+	right, okToo := b.(map[string]any)
+	if !ok || !okToo {
+		if reflect.DeepEqual(a, b) {
+			return nil
+		}
+		return map[string][2]string{path: {asText(a), asText(b)}}
+	}
+	all := map[string][2]string{}
+	for key := range left {
+		maps.Copy(all, unlike(path+"."+key, left[key], right[key]))
+	}
+	for key := range right {
+		if _, ok := left[key]; !ok {
+			all[path+"."+key] = [2]string{"nothing", asText(right[key])}
+		}
+	}
+	return all
+}
+
+func asText(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// wantEncrypted looks for the text in all files of the store.
+func (h *heirloom) wantEncrypted() error {
+	sealed := false
+	err := filepath.WalkDir(filepath.Join(h.dir, "data", "etcd"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if bytes.Contains(data, []byte(secretText)) {
+			return fmt.Errorf("%s holds it in clear", path)
+		}
+		sealed = sealed || bytes.Contains(data, []byte("k8s:enc:aescbc:v1:one:")) && bytes.Contains(data, []byte("k8s:enc:secretbox:v1:two:"))
+		return err
+	})
+	if err == nil && !sealed {
+		err = errors.New("nothing in the store is marked as encrypted")
+	}
+	return err
+}
