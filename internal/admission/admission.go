@@ -4,10 +4,12 @@ package admission
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
@@ -76,8 +78,17 @@ type Rounds struct {
 	again  map[string]*Again // by plugin
 }
 
+var admitStep, validateStep = measure.Step(measure.Admit), measure.Step(measure.Validate)
+
 // Admit runs every mutator that handles the operation, and once more when one of them asks for that.
 func (c Chain) Admit(ctx context.Context, a *Attributes) error {
+	since := time.Now()
+	err := c.admitTwice(ctx, a)
+	admitStep.Took(string(a.Operation), time.Since(since), err)
+	return err
+}
+
+func (c Chain) admitTwice(ctx context.Context, a *Attributes) error {
 	a.Rounds = &Rounds{}
 	if err := c.admit(ctx, a); err != nil || !a.Rounds.repeat {
 		return err
@@ -99,6 +110,13 @@ func (c Chain) admit(ctx context.Context, a *Attributes) error {
 
 // Validate runs every validator that handles the operation.
 func (c Chain) Validate(ctx context.Context, a *Attributes) error {
+	since := time.Now()
+	err := c.validate(ctx, a)
+	validateStep.Took(string(a.Operation), time.Since(since), err)
+	return err
+}
+
+func (c Chain) validate(ctx context.Context, a *Attributes) error {
 	for _, p := range c {
 		if v, ok := p.(Validator); ok && p.Handles(a.Operation) {
 			if err := v.Validate(ctx, a); err != nil {

@@ -178,7 +178,7 @@ func choose(all Chain, config Config) (Chain, error) {
 		}
 		on := !slices.Contains(offByDefault, p.Name()) || slices.Contains(config.Enable, p.Name())
 		if on && !slices.Contains(config.Disable, p.Name()) {
-			chain = append(chain, p)
+			chain = append(chain, newMeasured(p))
 		}
 	}
 	return chain, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/pod-security-admission/metrics"
 	"k8s.io/pod-security-admission/policy"
 
+	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -37,7 +39,7 @@ func newPodSecurity(k kinds, settings *psconfig.PodSecurityConfiguration) (Plugi
 	library := &psadmission.Admission{
 		Configuration:   settings,
 		Evaluator:       evaluator,
-		Metrics:         noMetrics{},
+		Metrics:         evaluations{},
 		NamespaceGetter: namespaceGetter{k.namespaces},
 		PodLister:       podLister{k.pods},
 	}
@@ -95,10 +97,26 @@ func (l podLister) ListPods(_ context.Context, namespace string) ([]*corev1.Pod,
 	return view.List(namespace, nil), nil
 }
 
-// noMetrics: the API server counts refusals by plugin itself.
-type noMetrics struct{}
+// evaluations counts what the library decides.
+type evaluations struct{}
 
-func (noMetrics) RecordEvaluation(metrics.Decision, psapi.LevelVersion, metrics.Mode, psapi.Attributes) {
+func (evaluations) RecordEvaluation(d metrics.Decision, level psapi.LevelVersion, mode metrics.Mode, a psapi.Attributes) {
+	operation, resource, subresource := evaluated(a)
+	measure.PodSecurity(string(d), string(level.Level), level.Version.String(), string(mode), operation, resource, subresource)
 }
-func (noMetrics) RecordExemption(psapi.Attributes)   {}
-func (noMetrics) RecordError(bool, psapi.Attributes) {}
+
+func (evaluations) RecordExemption(a psapi.Attributes) { measure.PodSecurityExempt(evaluated(a)) }
+
+func (evaluations) RecordError(fatal bool, a psapi.Attributes) {
+	operation, resource, subresource := evaluated(a)
+	measure.PodSecurityError(fatal, operation, resource, subresource)
+}
+
+// evaluated are the labels of a write: of a pod, or of what makes pods.
+func evaluated(a psapi.Attributes) (operation, resource, subresource string) {
+	resource = "controller"
+	if r := a.GetResource(); r.Group == "" && r.Resource == "pods" {
+		resource = "pod"
+	}
+	return strings.ToLower(string(a.GetOperation())), resource, a.GetSubresource()
+}

@@ -46,17 +46,30 @@ func (s *Server) checks(kind string) []check {
 	if sealed, ok := s.cfg.Store.(sealedStore); ok && kind != "livez" {
 		checks = append(checks, check{"kms-providers", sealed.Health})
 	}
-	checks = append(checks,
-		finished("poststarthook/start-system-namespaces-controller", s.started),
-		finished("poststarthook/start-cluster-authentication-info-controller", s.started),
-		finished("poststarthook/scheduling/bootstrap-system-priority-classes", s.started),
-		finished("poststarthook/priority-and-fairness-config-producer", s.started),
-		finished("poststarthook/bootstrap-controller", s.started),
-		finished("poststarthook/start-kubernetes-service-cidr-controller", s.started),
-		finished("poststarthook/apiservice-registration-controller", s.remotes.Synced()),
-		finished("poststarthook/kube-apiserver-autoregistration", s.remotes.Synced()),
-		finished("autoregister-completion", s.remotes.Synced()),
-	)
+	started := func(names ...string) {
+		for _, name := range names {
+			checks = append(checks, finished("poststarthook/"+name, s.started))
+		}
+	}
+	aggregated := func(names ...string) {
+		for _, name := range names {
+			checks = append(checks, finished(name, s.remotes.Synced()))
+		}
+	}
+	// In upstream's order.
+	started("start-apiserver-admission-initializer", "generic-apiserver-start-informers")
+	if s.flow != nil {
+		started("priority-and-fairness-config-consumer", "priority-and-fairness-filter")
+	}
+	started("start-apiextensions-informers", "start-apiextensions-controllers", "crd-informer-synced", "start-system-namespaces-controller",
+		"start-cluster-authentication-info-controller", "rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
+	if s.flow != nil {
+		started("priority-and-fairness-config-producer")
+	}
+	started("bootstrap-controller", "start-kubernetes-service-cidr-controller")
+	aggregated("poststarthook/start-kube-aggregator-informers", "poststarthook/apiservice-status-local-available-controller",
+		"poststarthook/apiservice-status-remote-available-controller", "poststarthook/apiservice-registration-controller", "poststarthook/apiservice-discovery-controller",
+		"poststarthook/kube-apiserver-autoregistration", "autoregister-completion", "poststarthook/apiservice-openapi-controller", "poststarthook/apiservice-openapiv3-controller")
 	if kind == "readyz" {
 		checks = append(checks, check{"shutdown", func(context.Context) error {
 			if s.stopping.Load() {
@@ -72,8 +85,7 @@ func (s *Server) checks(kind string) []check {
 func (s *Server) serveHealth(kind string) http.HandlerFunc {
 	checks := s.checks(kind)
 	return func(w http.ResponseWriter, r *http.Request) {
-		one := strings.Trim(strings.TrimPrefix(r.URL.Path, "/"+kind), "/")
-		if one != "" {
+		if one, ok := strings.CutPrefix(r.URL.Path, "/"+kind+"/"); ok {
 			s.serveCheck(w, r, kind, one, checks)
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 )
 
@@ -98,6 +99,7 @@ func newMetrics() *metrics {
 	m.registry.MustRegister(m.audit.Collectors()...)
 	m.registry.MustRegister(m.security.collectors()...)
 	m.registry.MustRegister(m.store.collectors()...)
+	m.registry.MustRegister(measure.Collectors()...)
 	m.others = m.newSeries(shape{verb: "other"}, &requestInfo{verb: "other"})
 	return m
 }

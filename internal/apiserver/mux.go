@@ -20,8 +20,8 @@ func (s *Server) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, kind := range []string{"healthz", "livez", "readyz"} {
 		h := s.serveHealth(kind)
-		mux.HandleFunc("GET /"+kind, h)
-		mux.HandleFunc("GET /"+kind+"/", h)
+		mux.HandleFunc("/"+kind, h)
+		mux.HandleFunc("/"+kind+"/", h)
 	}
 	mux.HandleFunc("GET /version", serveVersion)
 	mux.HandleFunc("GET /version/", serveVersion)

@@ -69,6 +69,9 @@ type Config struct {
 	// ShutdownTimeout is how long requests may take to end when the server stops; 0 is RequestTimeout.
 	ShutdownTimeout time.Duration
 
+	// Collectors are metrics of other parts of the process, which /metrics shows too.
+	Collectors []prometheus.Collector
+
 	Logger *slog.Logger
 	// Clock tells the time; nil is time.Now.
 	Clock func() time.Time
@@ -180,7 +183,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.routes = client.NewRoutes(s.ctx, s.own())
 	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Certificate: cfg.ProxyCertificate, Logger: cfg.Logger, Clock: cfg.Clock})
-	s.metrics.registry.MustRegister(s.remotes, kindMetrics{s})
+	s.metrics.registry.MustRegister(append(cfg.Collectors, s.remotes, kindMetrics{s})...)
 	if sealed, ok := cfg.Store.(sealedStore); ok {
 		s.metrics.registry.MustRegister(sealed.Collectors()...)
 		sealed.OnRepair(s.cache.Relist)

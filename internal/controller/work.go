@@ -40,12 +40,17 @@ type Work[K comparable] struct {
 	reconcile func(ctx context.Context, key K) (Result, error)
 	queue     workqueue.TypedRateLimitingInterface[K]
 	limiter   workqueue.TypedRateLimiter[K]
+	meter     *meter
 }
 
 // NewWork makes a queue; keys can be added at once, and are reconciled once it runs.
 func NewWork[K comparable](name string, reconcile func(context.Context, K) (Result, error)) *Work[K] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](minBackoff, maxBackoff)
-	return &Work[K]{name: name, reconcile: reconcile, limiter: limiter, queue: workqueue.NewTypedRateLimitingQueue[K](limiter)}
+	m := newMeter(name)
+	order := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Queue: &fifo[K]{meter: m}})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Queue: order})
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{DelayingQueue: delaying})
+	return &Work[K]{name: name, reconcile: reconcile, limiter: limiter, queue: queue, meter: m}
 }
 
 // Add queues a key.
@@ -56,6 +61,7 @@ func (w *Work[K]) AddAfter(key K, after time.Duration) { w.queue.AddAfter(key, a
 
 // Run reconciles until ctx ends, and returns when all workers have. It runs once.
 func (w *Work[K]) Run(ctx context.Context, workers int) {
+	defer running.add(w.meter)()
 	var group sync.WaitGroup
 	for range max(1, workers) {
 		group.Go(func() { w.work(ctx) })
@@ -72,7 +78,9 @@ func (w *Work[K]) work(ctx context.Context) {
 			return
 		}
 		if ctx.Err() == nil {
+			done := w.meter.begin()
 			w.one(ctx, key)
+			done()
 		}
 		w.queue.Done(key)
 	}
@@ -93,6 +101,7 @@ func (w *Work[K]) one(ctx context.Context, key K) {
 		// Somebody else wrote first. Their write reaches the View in a moment, so look again at once; only when that
 		// does not help, back off.
 		if again := w.queue.NumRequeues(key) > 0; again {
+			w.meter.retries.Inc()
 			w.queue.AddRateLimited(key)
 		} else {
 			w.limiter.When(key)
@@ -106,6 +115,7 @@ func (w *Work[K]) one(ctx context.Context, key K) {
 		}
 	default:
 		slog.Warn("controller will retry", "controller", w.name, "key", fmt.Sprint(key), "retries", w.queue.NumRequeues(key), "error", err)
+		w.meter.retries.Inc()
 		w.queue.AddRateLimited(key)
 	}
 }

@@ -127,6 +127,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		ShutdownDelay:    s.cfg.APIServer.ShutdownDelay.Duration,
 
 		CompactEvery: compact,
+		Collectors:   controller.Collectors(),
 		Logger:       s.log.With("component", "apiserver"),
 	})
 	if err != nil {

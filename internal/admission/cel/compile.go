@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/cel/lazy"
 	"k8s.io/apiserver/pkg/cel/library"
 	"k8s.io/apiserver/pkg/cel/mutation"
+
+	"github.com/knarr-project/knarr/internal/admission/measure"
 )
 
 // Scope says which variables expressions see besides object, oldObject, request and namespaceObject.
@@ -135,6 +138,8 @@ func newEnvironment(scope Scope, typed Typed) (*cel.Env, error) {
 
 // Compile makes a program of an expression that returns one of the types.
 func (c *Compiler) Compile(expression string, returns Types) Program {
+	since := time.Now()
+	defer func() { measure.Compiled(time.Since(since)) }()
 	p := Program{Expression: expression}
 	ast, issues := c.env.Compile(expression)
 	if err := issues.Err(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"time"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
@@ -16,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+
+	"github.com/knarr-project/knarr/internal/admission/measure"
 )
 
 // Budgets of an Evaluation.
@@ -157,7 +160,9 @@ func (e *Evaluation) Eval(p Program) (ref.Val, error) {
 	if e.left < 0 {
 		return nil, ErrBudget
 	}
+	since := time.Now()
 	value, details, err := p.program.ContextEval(e.ctx, e)
+	measure.Evaluated(time.Since(since))
 	if details == nil {
 		if err == nil {
 			err = errors.New("the cost is not known")

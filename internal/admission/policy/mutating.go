@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"reflect"
 	"sync"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/admission/cel"
+	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -131,7 +133,9 @@ func (p *Mutating) apply(ctx context.Context, r *mutatingRule, w *write, again *
 		}
 		for _, param := range params {
 			before := a.Object.DeepCopyObject()
+			since := time.Now()
 			invoked, err := p.mutate(ctx, r, w, v.Form, param)
+			measureMutation(r.name, b.name, invoked, err, time.Since(since))
 			if err != nil {
 				var internal *apierrors.StatusError
 				if errors.As(err, &internal) {
@@ -151,6 +155,17 @@ func (p *Mutating) apply(ctx context.Context, r *mutatingRule, w *write, again *
 		}
 	}
 	return nil
+}
+
+func measureMutation(policy, binding string, invoked bool, err error, took time.Duration) {
+	switch {
+	case errors.Is(err, cel.ErrBudget):
+		measure.Mutation(policy, binding, measure.BudgetType, took)
+	case err != nil:
+		measure.Mutation(policy, binding, measure.InvalidType, took)
+	case invoked:
+		measure.Mutation(policy, binding, measure.NoError, took)
+	}
 }
 
 // paramsFor gives the parameters of a binding that wants the write, and how the policy sees it.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	celtypes "github.com/google/cel-go/common/types"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/admission/cel"
+	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -100,6 +102,18 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 	return out.deny(a)
 }
 
+// measureCheck notes what a binding did: which of its actions, or that it let the write pass.
+func measureCheck(policy string, b *binding, decisions []decision, took time.Duration) {
+	if len(decisions) == 0 {
+		measure.Policy(policy, b.name, measure.NoError, measure.Allowed, took)
+	}
+	for range decisions {
+		for _, action := range b.actions {
+			measure.Policy(policy, b.name, measure.InvalidType, strings.ToLower(string(action)), took)
+		}
+	}
+}
+
 // outcome gathers what all policies say.
 type outcome struct {
 	denied      []decision
@@ -139,11 +153,13 @@ func (p *Validating) apply(ctx context.Context, r *validatingRule, w *write, out
 			continue
 		}
 		for _, param := range params {
+			since := time.Now()
 			decisions, err := r.check(ctx, v, param, out)
 			if err != nil {
 				return apierrors.NewInternalError(err)
 			}
 			out.take(w.Attributes, r.name, b, decisions)
+			measureCheck(r.name, b, decisions, time.Since(since))
 		}
 	}
 	return nil

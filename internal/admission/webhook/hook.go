@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/admission/cel"
+	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 )
@@ -197,9 +199,35 @@ func (h *hook) wants(ctx context.Context, s *shown, namespaces admission.Namespa
 	return e, nil
 }
 
+// measure notes one request to the hook, and how it ended.
+func (h *hook) measure(kind string, s *shown, a *answer, err error, took time.Duration) {
+	operation := string(s.Operation)
+	switch {
+	case err != nil:
+		measure.Webhook(h.name, kind, operation, http.StatusServiceUnavailable, !h.ignoreFailure, took)
+		if !h.ignoreFailure {
+			measure.WebhookRejected(h.name, kind, operation, "calling_webhook_error", 0)
+		}
+	case a.allowed:
+		measure.Webhook(h.name, kind, operation, http.StatusOK, false, took)
+	default:
+		code := http.StatusBadRequest
+		if a.result != nil {
+			code = max(code, int(a.result.Code))
+		}
+		measure.Webhook(h.name, kind, operation, code, true, took)
+		measure.WebhookRejected(h.name, kind, operation, measure.NoError, code)
+	}
+}
+
 // failed is what becomes of a write about which the hook could not be asked.
 func (h *hook) failed(s *shown, kind string, round int, err error) error {
 	if h.ignoreFailure {
+		measured := measure.Validating
+		if kind == "mutating" {
+			measured = measure.Mutating
+		}
+		measure.WebhookFailedOpen(h.name, measured)
 		s.Annotate(fmt.Sprintf("failed-open.%s.webhook.admission.k8s.io/round_%d_index_%d", kind, round, h.position), h.name)
 		return nil
 	}

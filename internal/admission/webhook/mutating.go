@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/google/uuid"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -85,7 +87,9 @@ func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 // invoke asks one hook and applies its patch.
 func (p *Mutating) invoke(ctx context.Context, h *hook, s *shown, e *encoded) (changed bool, err error) {
 	round := s.Rounds.Number
+	since := time.Now()
 	answer, err := h.ask(ctx, e, uuid.NewString())
+	h.measure(measure.Mutating, s, answer, err, time.Since(since))
 	if err != nil {
 		return false, h.failed(s, "mutating", round, err)
 	}

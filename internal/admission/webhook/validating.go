@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -73,7 +75,11 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 	answers, errs := make([]*answer, len(wanted)), make([]error, len(wanted))
 	var all sync.WaitGroup
 	for i, h := range wanted {
-		all.Go(func() { answers[i], errs[i] = h.ask(ctx, reviews[i], uuid.NewString()) })
+		all.Go(func() {
+			since := time.Now()
+			answers[i], errs[i] = h.ask(ctx, reviews[i], uuid.NewString())
+			h.measure(measure.Validating, s, answers[i], errs[i], time.Since(since))
+		})
 	}
 	all.Wait()
 	var first error

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -24,6 +25,9 @@ type schema struct {
 	levelUID  types.UID
 	shape     shapeOf // of the level
 	served    atomic.Uint64
+	live      *live                  // kept when the schema is configured anew: requests under way hold on to it
+	execution [2]prometheus.Observer // in seconds: of other requests, and of watches until they have begun
+	width     prometheus.Observer
 	refusedBy [4]atomic.Uint64 // in the order of refusals
 }
 
@@ -31,6 +35,12 @@ var refusals = [4]string{reasonConcurrency, reasonQueueFull, reasonTimeout, reas
 
 func (s *schema) refused(reason string) {
 	s.refusedBy[slices.Index(refusals[:], reason)].Add(1)
+}
+
+// live is what a schema's requests are doing.
+type live struct {
+	executing, waiting atomic.Int64 // requests
+	inUse              atomic.Int64 // seats
 }
 
 // table are the schemas in the order in which they are tried.

@@ -57,6 +57,7 @@ type Ticket struct {
 	level  *level
 	seats  seats
 	start  time.Time
+	watch  bool
 	// Waited is how long the request stood in a queue.
 	Waited time.Duration
 }
@@ -82,7 +83,9 @@ func (t *Ticket) Done() {
 	if t.gate == nil {
 		return
 	}
-	t.level.exit(t.seats, t.gate.cfg.Now().Sub(t.start))
+	took := t.gate.cfg.Now().Sub(t.start)
+	t.level.exit(t.seats, took)
+	t.schema.ended(t, took)
 	t.gate = nil
 }
 
@@ -111,7 +114,9 @@ func (g *Gate) Enter(ctx context.Context, r *Request, width func(most int) int) 
 		s.refused(reason)
 		return ticket, ErrTooMany
 	case Waiting:
+		s.live.waiting.Add(1)
 		reason := g.wait(ctx, l, w)
+		s.live.waiting.Add(-1)
 		ticket.Waited = g.cfg.Now().Sub(now)
 		g.waits.observe(l.name, s.name, reason == "", ticket.Waited)
 		if reason != "" {
@@ -121,8 +126,8 @@ func (g *Gate) Enter(ctx context.Context, r *Request, width func(most int) int) 
 		got = w.seats()
 		ticket.start = g.cfg.Now()
 	}
-	s.served.Add(1)
-	ticket.gate, ticket.seats = g, got
+	ticket.gate, ticket.seats, ticket.watch = g, got, r.Verb == "watch"
+	s.began(&ticket)
 	return ticket, nil
 }
 
@@ -179,9 +184,11 @@ func (g *Gate) Configure(schemas []*flowcontrolv1.FlowSchema, levels []*flowcont
 		if l == nil {
 			continue // dangling: it is as if it was not there
 		}
-		s := &schema{name: o.Name, uid: o.UID, spec: o.Spec, level: l, levelUID: l.uid, shape: shape[l.name]}
+		s := &schema{name: o.Name, uid: o.UID, spec: o.Spec, level: l, levelUID: l.uid, shape: shape[l.name], live: &live{}}
+		g.waits.of(s)
 		if old := before[o.UID]; old != nil {
 			s.served.Store(old.served.Load())
+			s.live = old.live
 			for i := range s.refusedBy {
 				s.refusedBy[i].Store(old.refusedBy[i].Load())
 			}

@@ -11,13 +11,44 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// waitMetrics are of requests that had to wait; those that did not are not worth a sample.
-type waitMetrics struct{ durations *prometheus.HistogramVec }
+// waitMetrics are of requests: how long they had to wait (those that did not are not worth a sample), took, and how wide they were.
+type waitMetrics struct{ durations, execution, widths *prometheus.HistogramVec }
 
 func newWaitMetrics() waitMetrics {
-	return waitMetrics{prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_flowcontrol_request_wait_duration_seconds",
-		Help:    "Length of time a request spent waiting in its queue",
-		Buckets: []float64{0, 0.005, 0.02, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30}}, []string{"priority_level", "flow_schema", "execute"})}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_flowcontrol_" + name, Help: help, Buckets: buckets}, append([]string{"priority_level", "flow_schema"}, labels...))
+	}
+	return waitMetrics{
+		histogram("request_wait_duration_seconds", "Length of time a request spent waiting in its queue", []float64{0, 0.005, 0.02, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30}, "execute"),
+		histogram("request_execution_seconds", "Duration of initial stage (for a WATCH) or any (for a non-WATCH) stage of request execution in the API Priority and Fairness subsystem",
+			[]float64{0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30}, "type"),
+		histogram("work_estimated_seats", "Number of estimated seats (maximum of initial and final seats) associated with requests in API Priority and Fairness",
+			[]float64{1, 2, 4, 8, 16, 32, 64, 100}),
+	}
+}
+
+// of gives a schema its series, so that a request need not look them up.
+func (m waitMetrics) of(s *schema) {
+	s.execution = [2]prometheus.Observer{m.execution.WithLabelValues(s.level.name, s.name, "regular"), m.execution.WithLabelValues(s.level.name, s.name, "watch")}
+	s.width = m.widths.WithLabelValues(s.level.name, s.name)
+}
+
+// began and ended count a request that has seats.
+func (s *schema) began(t *Ticket) {
+	s.served.Add(1)
+	s.live.executing.Add(1)
+	s.live.inUse.Add(int64(t.seats.width))
+	s.width.Observe(float64(t.seats.width))
+}
+
+func (s *schema) ended(t *Ticket, took time.Duration) {
+	s.live.executing.Add(-1)
+	s.live.inUse.Add(-int64(t.seats.width))
+	kind := 0
+	if t.watch {
+		kind = 1
+	}
+	s.execution[kind].Observe(took.Seconds())
 }
 
 func (m waitMetrics) observe(level, schema string, executed bool, waited time.Duration) {
@@ -29,9 +60,10 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descExecuting  = describe("current_executing_requests", "Number of requests in initial (for a WATCH) or any (for a non-WATCH) execution stage in the API Priority and Fairness subsystem", "priority_level")
-	descInUse      = describe("current_executing_seats", "Concurrency (number of seats) occupied by the currently executing (initial stage for a WATCH, any stage otherwise) requests in the API Priority and Fairness subsystem", "priority_level")
-	descWaiting    = describe("current_inqueue_requests", "Number of requests currently pending in queues of the API Priority and Fairness subsystem", "priority_level")
+	descExecuting  = describe("current_executing_requests", "Number of requests in initial (for a WATCH) or any (for a non-WATCH) execution stage in the API Priority and Fairness subsystem", "priority_level", "flow_schema")
+	descInUse      = describe("current_executing_seats", "Concurrency (number of seats) occupied by the currently executing (initial stage for a WATCH, any stage otherwise) requests in the API Priority and Fairness subsystem", "priority_level", "flow_schema")
+	descWaiting    = describe("current_inqueue_requests", "Number of requests currently pending in queues of the API Priority and Fairness subsystem", "priority_level", "flow_schema")
+	descTarget     = describe("target_seats", "Seat allocation targets", "priority_level")
 	descLimit      = describe("current_limit_seats", "current derived number of execution seats available to each priority level", "priority_level")
 	descNominal    = describe("nominal_limit_seats", "Nominal number of execution seats configured for each priority level", "priority_level")
 	descLower      = describe("lower_limit_seats", "Configured lower bound on number of execution seats available to each priority level", "priority_level")
@@ -43,10 +75,12 @@ var (
 
 // Describe implements prometheus.Collector.
 func (g *Gate) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descExecuting, descInUse, descWaiting, descLimit, descNominal, descLower, descUpper, descSmoothed, descDispatched, descRejected} {
+	for _, d := range []*prometheus.Desc{descExecuting, descInUse, descWaiting, descTarget, descLimit, descNominal, descLower, descUpper, descSmoothed, descDispatched, descRejected} {
 		ch <- d
 	}
 	g.waits.durations.Describe(ch)
+	g.waits.execution.Describe(ch)
+	g.waits.widths.Describe(ch)
 }
 
 // Collect implements prometheus.Collector: the figures are read when somebody asks.
@@ -60,18 +94,19 @@ func (g *Gate) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, l := range t.levels {
 		l.mu.Lock()
-		shape, executing, inUse, waiting, limit, smoothed := l.shape, l.executing, l.inUse, l.waiting, l.limit, l.smoothed
+		shape, limit, smoothed := l.shape, l.limit, l.smoothed
 		l.mu.Unlock()
-		gauge(descExecuting, float64(executing), l.name)
-		gauge(descInUse, float64(inUse), l.name)
-		gauge(descWaiting, float64(waiting), l.name)
 		gauge(descLimit, float64(limit), l.name)
+		gauge(descTarget, float64(limit), l.name)
 		gauge(descNominal, float64(shape.nominal), l.name)
 		gauge(descLower, float64(shape.lower), l.name)
 		gauge(descUpper, float64(shape.upper), l.name)
 		gauge(descSmoothed, smoothed, l.name)
 	}
 	for _, s := range t.schemas {
+		gauge(descExecuting, float64(s.live.executing.Load()), s.level.name, s.name)
+		gauge(descInUse, float64(s.live.inUse.Load()), s.level.name, s.name)
+		gauge(descWaiting, float64(s.live.waiting.Load()), s.level.name, s.name)
 		if n := s.served.Load(); n > 0 {
 			ch <- prometheus.MustNewConstMetric(descDispatched, prometheus.CounterValue, float64(n), s.level.name, s.name)
 		}
@@ -82,6 +117,8 @@ func (g *Gate) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	g.waits.durations.Collect(ch)
+	g.waits.execution.Collect(ch)
+	g.waits.widths.Collect(ch)
 }
 
 // eachLevel calls fn for every level, in the order of names, with its lock held.

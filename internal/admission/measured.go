@@ -1,0 +1,49 @@
+package admission
+
+import (
+	"context"
+	"time"
+
+	"github.com/knarr-project/knarr/internal/admission/measure"
+)
+
+// measured is a plugin whose time is taken.
+type measured struct {
+	Plugin
+	mutator         Mutator   // nil when the plugin is none
+	validator       Validator // likewise
+	admit, validate *measure.Timer
+}
+
+func newMeasured(p Plugin) Plugin {
+	m := &measured{Plugin: p}
+	if mutator, ok := p.(Mutator); ok {
+		m.mutator, m.admit = mutator, measure.Plugin(p.Name(), measure.Admit)
+	}
+	if validator, ok := p.(Validator); ok {
+		m.validator, m.validate = validator, measure.Plugin(p.Name(), measure.Validate)
+	}
+	return m
+}
+
+// Admit implements Mutator.
+func (m *measured) Admit(ctx context.Context, a *Attributes) error {
+	if m.mutator == nil {
+		return nil
+	}
+	since := time.Now()
+	err := m.mutator.Admit(ctx, a)
+	m.admit.Took(string(a.Operation), time.Since(since), err)
+	return err
+}
+
+// Validate implements Validator.
+func (m *measured) Validate(ctx context.Context, a *Attributes) error {
+	if m.validator == nil {
+		return nil
+	}
+	since := time.Now()
+	err := m.validator.Validate(ctx, a)
+	m.validate.Took(string(a.Operation), time.Since(since), err)
+	return err
+}
