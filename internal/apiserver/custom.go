@@ -174,6 +174,15 @@ func (c *customKinds) refresh(reader cache.Reader, gr schema.GroupResource) {
 	}
 }
 
+// refreshAll looks at every definition in use.
+func (c *customKinds) refreshAll(reader cache.Reader) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for gr := range maps.Clone(c.served) {
+		c.look(reader, gr)
+	}
+}
+
 func newCustomEndpoint(s *Server, v *custom.Version) *endpoint {
 	kind := v.Kind()
 	r := &registry{
@@ -242,6 +251,7 @@ func (c *customKinds) follow(ctx context.Context, changed func(name string)) err
 		return err
 	}
 	defer cursor.Close()
+	c.refreshAll(reader) // what changed while nobody followed
 	s.Ascend("", "", func(e *cache.Entry) bool { changed(e.Name); return true })
 	for {
 		changes, _, err := cursor.Next(ctx)

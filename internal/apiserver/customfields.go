@@ -30,11 +30,20 @@ func (e *endpoint) customFields(selector fields.Selector) func(*cache.Entry) (fi
 
 // narrow leaves the changes that a watcher with the request's field selector sees: an object that begins to match is added, one that
 // does not match any more is deleted.
-func (r *listRequest) narrow(changes []cache.Change) []cache.Change {
+func (r *listRequest) narrow(changes []cache.Change) ([]cache.Change, error) {
 	out := changes[:0]
 	for _, c := range changes {
-		before := c.Type != cache.Added && c.Old != nil && r.matchesFields(c.Old)
-		after := c.Type != cache.Deleted && r.matchesFields(c.Entry)
+		var before, after bool
+		var err error
+		if c.Type != cache.Added && c.Old != nil {
+			before, err = r.matchesFields(c.Old)
+		}
+		if c.Type != cache.Deleted && err == nil {
+			after, err = r.matchesFields(c.Entry)
+		}
+		if err != nil {
+			return nil, err
+		}
 		switch {
 		case before && after:
 		case after:
@@ -47,5 +56,5 @@ func (r *listRequest) narrow(changes []cache.Change) []cache.Change {
 		}
 		out = append(out, c)
 	}
-	return out
+	return out, nil
 }

@@ -80,19 +80,23 @@ func (op *operation) selectable(name, value string) (string, string, error) {
 	return "", "", apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", name))
 }
 
-func (r *listRequest) matches(e *cache.Entry) bool {
-	return (r.labels.Empty() || r.labels.Matches(&e.Labels)) && r.matchesFields(e)
+func (r *listRequest) matches(e *cache.Entry) (bool, error) {
+	if !r.labels.Empty() && !r.labels.Matches(&e.Labels) {
+		return false, nil
+	}
+	return r.matchesFields(e)
 }
 
-func (r *listRequest) matchesFields(e *cache.Entry) bool {
+// matchesFields fails when the object can not be had in the version of the request, so that nobody knows whether it is meant.
+func (r *listRequest) matchesFields(e *cache.Entry) (bool, error) {
 	if r.fields.Empty() {
-		return true
+		return true, nil
 	}
 	if r.fieldsOf == nil {
-		return r.fields.Matches(e.Selectable())
+		return r.fields.Matches(e.Selectable()), nil
 	}
 	set, err := r.fieldsOf(e)
-	return err == nil && r.fields.Matches(set)
+	return err == nil && r.fields.Matches(set), err
 }
 
 // page is one answer to a list.
@@ -143,7 +147,10 @@ func (op *operation) list(ctx context.Context, req *listRequest) (*page, error) 
 	if err != nil {
 		return nil, err
 	}
-	p := op.collect(snapshot, req, prefix, from, limit)
+	p, err := op.collect(snapshot, req, prefix, from, limit)
+	if err != nil {
+		return nil, err
+	}
 	r.reads.lists.Add(1)
 	r.reads.fetched.Add(uint64(p.seen))
 	r.reads.returned.Add(uint64(len(p.entries)))
@@ -151,7 +158,7 @@ func (op *operation) list(ctx context.Context, req *listRequest) (*page, error) 
 }
 
 // collect takes what matches from the snapshot, up to the limit.
-func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from string, limit int64) *page {
+func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from string, limit int64) (*page, error) {
 	p := &page{revision: s.Revision(), changed: s.Changed()}
 	everything := req.labels.Empty() && req.fields.Empty()
 	if everything && limit == 0 && from == prefix {
@@ -161,12 +168,18 @@ func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from s
 		p.entries = make([]*cache.Entry, 0, s.Len())
 	}
 	if key, ok := op.single(req); ok && limit == 0 {
-		if e, found := s.Get(key); found && req.matches(e) {
+		e, found := s.Get(key)
+		if !found {
+			return p, nil
+		}
+		match, err := req.matches(e)
+		if match {
 			p.entries, p.seen = append(p.entries, e), 1
 		}
-		return p
+		return p, err
 	}
 	more, rest := false, int64(0)
+	var err error
 	s.Ascend(prefix, from, func(e *cache.Entry) bool {
 		p.seen++
 		if limit > 0 && int64(len(p.entries)) == limit {
@@ -179,11 +192,18 @@ func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from s
 			rest++
 			return true
 		}
-		if everything || req.matches(e) {
+		match := everything
+		if !match {
+			match, err = req.matches(e)
+		}
+		if match {
 			p.entries = append(p.entries, e)
 		}
-		return true
+		return err == nil
 	})
+	if err != nil {
+		return nil, err
+	}
 	if more {
 		last := p.entries[len(p.entries)-1].Key
 		p.next = encodeContinue(last, prefix, s.Revision())
@@ -191,7 +211,7 @@ func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from s
 			p.remaining = &rest
 		}
 	}
-	return p
+	return p, nil
 }
 
 // single is the key of the only object that the field selector can match.

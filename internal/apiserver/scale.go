@@ -249,12 +249,12 @@ func (op *operation) trackedScale(fn func(*autoscalingv1.Scale) (*autoscalingv1.
 }
 
 // showScales makes a write to a workload through its Scale one to the Scale, which is what admission is asked about.
-func showScales(a *admission.Attributes) error {
-	after, err := scaleOf(a.Object)
+func (e *endpoint) showScales(a *admission.Attributes) error {
+	after, err := e.scaleOf(a.Object)
 	if err != nil {
 		return err
 	}
-	before, err := scaleOf(a.OldObject)
+	before, err := e.scaleOf(a.OldObject)
 	if err != nil {
 		return err
 	}

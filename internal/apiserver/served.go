@@ -37,10 +37,7 @@ func (s served) Forms(res schema.GroupVersionResource, subresource string) (form
 	shown := []schema.GroupResource{e.resource}
 	shown = append(shown, e.shownBy...)
 	for _, gr := range shown {
-		r := e.registry
-		if gr != e.resource {
-			r = s.endpoints.registry(gr.Group, gr.Resource)
-		}
+		r := s.endpoints.registry(gr.Group, gr.Resource) // there is one: only kinds of the table show each other's objects
 		versions := r.kind.Served
 		if len(versions) == 0 {
 			versions = []string{r.kind.Kind.Version}

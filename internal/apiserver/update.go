@@ -215,7 +215,7 @@ func (op *operation) prepareUpdate(ctx context.Context, t *txn, obj runtime.Obje
 	}
 	a := op.attributes(admission.Update, obj, c.obj)
 	if op.subresource == "scale" {
-		if err := showScales(a); err != nil {
+		if err := op.endpoint.showScales(a); err != nil {
 			return err
 		}
 	}

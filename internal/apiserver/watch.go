@@ -71,7 +71,10 @@ func (op *operation) openWatch(ctx context.Context, req *listRequest) (*watcher,
 		if err := r.waitFresh(ctx, reader, rv); err != nil {
 			return nil, err
 		}
-		p := op.collect(reader.Snapshot(), req, r.prefix(op.namespace), r.prefix(op.namespace), 0)
+		p, err := op.collect(reader.Snapshot(), req, r.prefix(op.namespace), r.prefix(op.namespace), 0)
+		if err != nil {
+			return nil, err
+		}
 		w.initial, w.revision = p.entries, p.revision
 		r.reads.initial.Add(uint64(len(p.entries)))
 		w.bookmark = initial != nil && *initial && req.opts.AllowWatchBookmarks
@@ -167,7 +170,10 @@ func (w *watcher) next(ctx context.Context, end time.Time, sink eventSink) error
 		w.revision = revision
 	}
 	if len(changes) > 0 && w.req.fieldsOf != nil {
-		if changes = w.req.narrow(changes); len(changes) == 0 {
+		if changes, err = w.req.narrow(changes); err != nil {
+			return errors.Join(w.tell(sink, watchEvent{what: watch.Error, obj: statusOf(err)}), err)
+		}
+		if len(changes) == 0 {
 			return nil
 		}
 	}
@@ -218,7 +224,12 @@ func eventType(t cache.ChangeType) watch.EventType {
 
 // expired tells the watcher to list again.
 func (w *watcher) expired(sink eventSink) error {
-	if err := sink.put(w.expiry()); err != nil {
+	return w.tell(sink, w.expiry())
+}
+
+// tell ends the stream with what went wrong.
+func (w *watcher) tell(sink eventSink, event watchEvent) error {
+	if err := sink.put(event); err != nil {
 		return err
 	}
 	return sink.flush()

@@ -270,7 +270,9 @@ func (st *watchStream) fillOwn(b *streamBuffer) (more bool, err error) {
 				return false, nil
 			}
 			if st.todo = changes; w.req.fieldsOf != nil {
-				st.todo = w.req.narrow(changes)
+				if st.todo, err = w.req.narrow(changes); err != nil {
+					return false, errors.Join(st.put(b, watchEvent{what: watch.Error, obj: statusOf(err)}), errStreamOver)
+				}
 			}
 		}
 		for ; len(st.todo) > 0; st.todo = st.todo[1:] {
@@ -290,8 +292,8 @@ func (st *watchStream) join() {
 	if st.f.media == mediaProtobuf {
 		form = st.w.op.endpoint.protobufForm
 	}
-	if st.f.as != "" || st.f.media == mediaYAML {
-		return
+	if st.f.as != "" || st.f.media == mediaYAML || w.req.fieldsOf != nil {
+		return // not alike, or chosen by what only this watch looks at
 	}
 	key := hubKey{reader: w.reader, namespace: w.op.namespace, labels: w.req.labels.String(), fields: w.req.fields.String(), form: form}
 	cursor := w.cursor

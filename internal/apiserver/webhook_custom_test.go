@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -102,5 +103,33 @@ func TestPoliciesOnCustomResourcesWithCustomParameters(t *testing.T) {
 	refused := a.want(http.StatusUnprocessableEntity, "POST", thingsPath, "{apiVersion: stable.example.com/v1, kind: Thing, metadata: {name: two}, data: {a: limit}}")
 	if want := `things.stable.example.com "two" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: stable.example.com/v2 merged`; refused["message"] != want {
 		t.Errorf("the refusal is %v", refused["message"])
+	}
+}
+
+func TestWebhooksSeeTheScaleOfACustomResource(t *testing.T) {
+	a, c := newHookedAPI(t)
+	a.define(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: boats.harbour.io}
+spec:
+  group: harbour.io
+  scope: Namespaced
+  names: {plural: boats, singular: boat, kind: Boat}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {scale: {specReplicasPath: .spec.crew, statusReplicasPath: .status.crew}}
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {crew: {type: integer}}}, status: {type: object}}}}
+`)
+	h := newHookServer(t, allowed)
+	validate(t, c, admissionregistrationv1.ValidatingWebhook{ClientConfig: h.at("/"), Rules: []admissionregistrationv1.RuleWithOperations{rule("harbour.io", "v1", "boats/scale")}})
+	const boats = "/apis/harbour.io/v1/namespaces/default/boats"
+	a.want(http.StatusCreated, "POST", boats, "{apiVersion: harbour.io/v1, kind: Boat, metadata: {name: fram}, spec: {crew: 3}}")
+	a.want(http.StatusOK, "PUT", boats+"/fram/scale", "{apiVersion: autoscaling/v1, kind: Scale, metadata: {name: fram, namespace: default}, spec: {replicas: 5}}")
+	asked := h.requests()
+	if len(asked) != 1 || !strings.Contains(string(asked[0].OldObject.Raw), `"replicas":3`) || !strings.Contains(string(asked[0].Object.Raw), `"replicas":5`) {
+		t.Errorf("the webhook was asked %+v", asked)
 	}
 }
