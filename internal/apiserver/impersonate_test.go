@@ -55,6 +55,8 @@ func TestImpersonation(t *testing.T) {
 		c.Security.Authenticator = as{}
 		c.Security.Authorizer = granted{
 			"legacy": {"impersonate users any", "impersonate groups any", "impersonate serviceaccounts any", "impersonate uids any", "impersonate userextras/scopes any"},
+			"fresh":  {"impersonate users any"},
+			"both":   {"impersonate users any", on("arbitrary-node"), "impersonate:arbitrary-node nodes any"},
 			"cui":    {on("user-info"), "impersonate:user-info users alice", "impersonate:user-info users system:node:n1", on("arbitrary-node"), on("serviceaccount")},
 			"cnoon":  {"impersonate:user-info users any"},
 			"cgrp":   {on("user-info"), "impersonate:user-info users any", "impersonate:user-info groups any", "impersonate:user-info uids any", "impersonate:user-info userextras/acme.io/x any"},
@@ -79,7 +81,11 @@ func TestImpersonation(t *testing.T) {
 		{"nobody asks for it", "bob", nil, "bob  [system:authenticated] []", 201},
 		{"a user", "legacy", alice(), "alice  [system:authenticated] []", 201},
 		{"everything about a user", "legacy", alice("Impersonate-Group", "g1", "Impersonate-Group", "g2", "Impersonate-Uid", "u", "Impersonate-Extra-Scopes", "a"), "alice u [g1 g2 system:authenticated] [scopes=[a]]", 201},
-		{"an extra that is not allowed", "legacy", alice("Impersonate-Extra-Acme.com%2fProject", "a"), refused("legacy", "impersonate-on:user-info:create", "selfsubjectreviews", "authentication.k8s.io"), 403},
+		{"an extra that is not allowed", "legacy", alice("Impersonate-Extra-Acme.com%2fProject", "a"), refused("legacy", "impersonate", "userextras/acme.com/project", "authentication.k8s.io"), 403},
+		{"an extra that is not allowed, first of all", "fresh", alice("Impersonate-Extra-X", "a"), refused("fresh", "impersonate-on:user-info:create", "selfsubjectreviews", "authentication.k8s.io"), 403},
+		{"a node by both ways", "both", []string{"Impersonate-User", node}, node + "  [system:nodes system:authenticated] []", 201},
+		{"somebody by the only way", "both", alice(), "alice  [system:authenticated] []", 201},
+		{"a node by the way that was the last", "both", []string{"Impersonate-User", node}, node + "  [system:authenticated] []", 201},
 		{"masters", "legacy", alice("Impersonate-Group", "system:masters"), "alice  [system:masters system:authenticated] []", 201},
 		{"a service account", "legacy", []string{"Impersonate-User", sa}, sa + "  [system:serviceaccounts system:serviceaccounts:default system:authenticated] []", 201},
 		{"a service account with groups", "legacy", []string{"Impersonate-User", sa, "Impersonate-Group", "x"}, sa + "  [x system:authenticated] []", 201},

@@ -19,7 +19,7 @@ import (
 type impersonation string
 
 const (
-	unconstrained         impersonation = ""
+	unconstrained         impersonation = "legacy"          // for all requests
 	associatedNode        impersonation = "associated-node" // the node that the pod of a service account's token runs on
 	arbitraryNode         impersonation = "arbitrary-node"
 	impersonatedAccount   impersonation = "serviceaccount"
@@ -29,14 +29,6 @@ const (
 	anyNode                             = "*" // the name to be allowed for associated-node: which node it is says the token
 	constrainedVerbPrefix               = "impersonate:"
 )
-
-// name is what metrics call the mode.
-func (m impersonation) name() string {
-	if m == unconstrained {
-		return "legacy"
-	}
-	return string(m)
-}
 
 // verb is what the audit log calls the mode; empty for the one without bounds.
 func (m impersonation) verb() string {

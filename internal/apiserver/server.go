@@ -106,6 +106,8 @@ type Server struct {
 	streams    streams
 	out        transports
 
+	modes auth.Memo[string, impersonation] // by which users have impersonated last
+
 	// ctx ends when the server is closed: caches and other things that live as long as it does.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -172,6 +174,7 @@ func New(cfg Config) (*Server, error) {
 	m := newMetrics()
 	db := &meteredStore{cfg.Store, m.store}
 	s := &Server{cfg: cfg, store: db, cache: cache.New(db), metrics: m, log: cfg.Logger, clock: cfg.Clock, started: make(chan struct{}), pace: deliver.NewPace(), pool: deliver.NewPool()}
+	s.modes.Size = 1024
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.Use(cfg.Security)
 	s.custom = &customKinds{server: s, served: map[schema.GroupResource]*customKind{}}
