@@ -215,8 +215,8 @@ func (op *operation) setDeletion(meta metav1.Object, seconds int64, withoutGrace
 
 // takeFinalizers sets the garbage collector's finalizers as the propagation policy wants them.
 func (op *operation) takeFinalizers(meta metav1.Object, opts *metav1.DeleteOptions) (changed bool) {
-	if op.endpoint.resource.Resource == "events" || op.endpoint.resource == namespaces {
-		return false // events own nothing, and what is in a namespace goes with it
+	if op.endpoint.resource.Resource == "events" {
+		return false // events own nothing
 	}
 	before := meta.GetFinalizers()
 	orphan, foreground := op.propagation(before, opts)

@@ -8,14 +8,11 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/knarr-project/knarr/internal/admission"
@@ -82,9 +79,6 @@ func (op *operation) virtualCreate(ctx context.Context, obj runtime.Object) (out
 	if err := op.validateAdmission(ctx, attributes); err != nil {
 		return nil, true, err
 	}
-	if errs := reviewMetadata(obj, op.namespace); len(errs) > 0 {
-		return nil, true, apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
-	}
 	switch o := obj.(type) {
 	case *corev1.Binding:
 		out, err = op.bind(ctx, o)
@@ -100,25 +94,6 @@ func (op *operation) virtualCreate(ctx context.Context, obj runtime.Object) (out
 		out, err = op.review(ctx, op.trackFields(op.endpoint.newObject(), obj))
 	}
 	return out, true, err
-}
-
-// reviewMetadata: questions about permissions have no metadata, but for what the server keeps of fields.
-func reviewMetadata(obj runtime.Object, namespace string) field.ErrorList {
-	detail := "must be empty"
-	switch obj.(type) {
-	case *authorizationv1.SubjectAccessReview, *authorizationv1.SelfSubjectAccessReview:
-		namespace = ""
-	case *authorizationv1.LocalSubjectAccessReview:
-		detail = "must be empty except for namespace"
-	default:
-		return nil
-	}
-	meta := obj.DeepCopyObject().(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta)
-	meta.ManagedFields = nil
-	if equality.Semantic.DeepEqual(*meta, metav1.ObjectMeta{Namespace: namespace}) || equality.Semantic.DeepEqual(*meta, metav1.ObjectMeta{}) {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(field.NewPath("metadata"), *meta, detail)}
 }
 
 // review answers the API's questions about users and permissions.

@@ -9,6 +9,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -25,6 +26,7 @@ func ReviewAccess(ctx context.Context, z Authorizer, review *authorizationv1.Sub
 	if review.Spec.User == "" && len(review.Spec.Groups) == 0 {
 		errs = append(errs, field.Invalid(field.NewPath("spec").Child("user"), review.Spec.User, "at least one of user or group must be specified"))
 	}
+	errs = append(errs, noMetadata(review.ObjectMeta, "", "must be empty")...)
 	if len(errs) > 0 {
 		return invalidReview(errs)
 	}
@@ -35,7 +37,8 @@ func ReviewAccess(ctx context.Context, z Authorizer, review *authorizationv1.Sub
 
 // ReviewOwnAccess answers a SelfSubjectAccessReview of the user.
 func ReviewOwnAccess(ctx context.Context, z Authorizer, user User, review *authorizationv1.SelfSubjectAccessReview) error {
-	if errs := validateAccess(review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes); len(errs) > 0 {
+	errs := validateAccess(review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
+	if errs = append(errs, noMetadata(review.ObjectMeta, "", "must be empty")...); len(errs) > 0 {
 		return invalidReview(errs)
 	}
 	review.Status = evaluate(ctx, z, user, review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
@@ -58,12 +61,22 @@ func ReviewLocalAccess(ctx context.Context, z Authorizer, namespace string, revi
 	if review.Spec.User == "" && len(review.Spec.Groups) == 0 {
 		errs = append(errs, field.Invalid(spec.Child("user"), review.Spec.User, "at least one of user or group must be specified"))
 	}
+	errs = append(errs, noMetadata(review.ObjectMeta, namespace, "must be empty except for namespace")...)
 	if len(errs) > 0 {
 		return invalidReview(errs)
 	}
 	user := User{Name: review.Spec.User, UID: review.Spec.UID, Groups: review.Spec.Groups, Extra: extraOf(review.Spec.Extra)}
 	review.Status = evaluate(ctx, z, user, review.Spec.ResourceAttributes, nil)
 	return nil
+}
+
+// noMetadata: questions about permissions have no metadata, but for what the server keeps of fields.
+func noMetadata(meta metav1.ObjectMeta, namespace, detail string) field.ErrorList {
+	meta.ManagedFields = nil
+	if equality.Semantic.DeepEqual(meta, metav1.ObjectMeta{}) || equality.Semantic.DeepEqual(meta, metav1.ObjectMeta{Namespace: namespace}) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata"), meta, detail)}
 }
 
 // invalidReview does not name the kind, as upstream.

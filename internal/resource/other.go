@@ -135,8 +135,11 @@ func csiDriverStrategy() *Strategy {
 			obj.(*storagev1.CSIDriver).Spec.PreventPodSchedulingIfMissing = nil
 		}
 	})
-	s.Warnings = func(obj, _ runtime.Object) []string {
+	s.Warnings = func(obj, old runtime.Object) []string {
 		d := obj.(*storagev1.CSIDriver)
+		if old != nil && apiequality.Semantic.DeepEqual(d.Spec.TokenRequests, old.(*storagev1.CSIDriver).Spec.TokenRequests) {
+			return nil // said before
+		}
 		if len(d.Spec.TokenRequests) > 0 && d.Spec.ServiceAccountTokenInSecrets == nil {
 			return []string{"spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes"}
 		}

@@ -33,7 +33,9 @@ func (g *generator) run(ctx context.Context, o *options) error {
 				}
 				c.play(g.corpus[int(i)%len(g.corpus)])
 				if c.err != nil {
-					errs <- c.err
+					if ctx.Err() == nil {
+						errs <- c.err
+					}
 					return
 				}
 			}

@@ -85,9 +85,9 @@ func run(ctx context.Context, o *options) (differ bool, err error) {
 		return false, err
 	}
 	g := &generator{corpus: corpus, schemas: schemas, report: report, sides: sides}
-	if err := g.run(ctx, o); err != nil {
+	if err := g.run(ctx, o); err != nil && ctx.Err() == nil {
 		return false, err
-	}
+	} // interrupted, it tells what it has found so far
 	var out strings.Builder
 	differ = report.print(&out, o.examples)
 	fmt.Print(report.summary())
