@@ -94,7 +94,7 @@ func readFile(path, pkg string, enums map[string][]value) error {
 				doc = g.Doc
 			}
 			if name, text, ok := constant(c); ok && marked[name] {
-				enums[pkg+"."+name] = append(enums[pkg+"."+name], value{text, plain(doc)})
+				enums[pkg+"."+name] = append(enums[pkg+"."+name], value{text, strings.TrimPrefix(plain(doc), c.Names[0].Name+" ")})
 			}
 		}
 	}

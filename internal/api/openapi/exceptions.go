@@ -69,8 +69,15 @@ var granularFields = map[string][]string{
 
 // atomicLists are types that nobody applies and whose lists say all the same that they are atomic.
 var atomicLists = map[string]bool{
+	"io.k8s.api.authentication.v1.TokenRequestSpec":        true,
+	"io.k8s.api.authentication.v1.TokenReviewSpec":         true,
+	"io.k8s.api.authentication.v1.TokenReviewStatus":       true,
+	"io.k8s.api.authentication.v1.UserInfo":                true,
+	"io.k8s.api.authorization.v1.FieldSelectorAttributes":  true,
+	"io.k8s.api.authorization.v1.LabelSelectorAttributes":  true,
 	"io.k8s.api.authorization.v1.NonResourceRule":          true,
 	"io.k8s.api.authorization.v1.ResourceRule":             true,
+	"io.k8s.api.authorization.v1.SubjectAccessReviewSpec":  true,
 	"io.k8s.api.authorization.v1.SubjectRulesReviewStatus": true,
 }
 

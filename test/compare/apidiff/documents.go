@@ -84,8 +84,12 @@ func byName(v any) any {
 		}
 		named := map[string]any{}
 		for _, item := range list {
-			for _, key := range []string{"name", "resource", "version", "subresource"} {
-				if name, ok := dig(item, key).(string); ok {
+			for _, key := range []string{"name", "resource", "version", "subresource", "metadata"} {
+				name, ok := dig(item, key).(string)
+				if key == "metadata" {
+					name, ok = dig(dig(item, key), "name").(string)
+				}
+				if ok {
 					named[name] = byName(item)
 					break
 				}
