@@ -41,15 +41,25 @@ func (s *Server) timeout(info *requestInfo) (time.Duration, error) {
 	return s.cfg.RequestTimeout, nil
 }
 
+// giveUpBody bounds the wait for what is left of a body that nobody wants any more: over HTTP/1, net/http reads some of it before it sends
+// an answer that came early.
+func (s *Server) giveUpBody(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 1 && r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.lastWords())) // the next request has its own
+	}
+}
+
+// lastWords is how long a client may take over what is left when its request is over: 5 s of a minute, a second at least.
+func (s *Server) lastWords() time.Duration { return max(time.Second, s.cfg.RequestTimeout/12) }
+
 // breakOffAfter ends reading from the client when ctx ends, and writing to it a little later: who sends or reads slowly does not hold
 // the request's seats, memory and goroutine for longer than its time. release is called when the answer has been given.
 func (s *Server) breakOffAfter(ctx context.Context, w http.ResponseWriter) (release func()) {
 	rc, done := http.NewResponseController(w), make(chan struct{})
-	lastWords := s.cfg.RequestTimeout / 12 // 5 s of a minute, to read what is left of the answer
 	stop := context.AfterFunc(ctx, func() {
 		defer close(done)
 		_ = rc.SetReadDeadline(time.Now())
-		_ = rc.SetWriteDeadline(time.Now().Add(lastWords))
+		_ = rc.SetWriteDeadline(time.Now().Add(s.lastWords()))
 	})
 	return func() {
 		if stop() {

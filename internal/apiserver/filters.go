@@ -21,6 +21,7 @@ func (s *Server) newHandler() http.Handler {
 	mux := s.newMux()
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w, info := &codeWriter{ResponseWriter: rw}, parseRequest(r)
+		defer s.giveUpBody(rw, r)
 		w.ended = s.metrics.begin(w, info, r.ContentLength)
 		defer w.release()
 		filters, m := laps{time.Now()}, s.metrics.security

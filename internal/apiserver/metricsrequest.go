@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -60,6 +61,16 @@ func bodyVerb(info *requestInfo) string {
 	return info.verb
 }
 
+// valid: a path may hold any bytes, a metric's labels may not.
+func (s shape) valid() bool {
+	for _, label := range []string{s.verb, s.group, s.version, s.resource, s.subresource, s.scope} {
+		if !utf8.ValidString(label) {
+			return false
+		}
+	}
+	return true
+}
+
 // of gives the series of a request's shape.
 func (m *metrics) of(info *requestInfo) *requestSeries {
 	s := shape{verb: metricVerb(info), group: info.gvr.Group, version: info.gvr.Version, resource: info.gvr.Resource, subresource: info.subresource, scope: info.scope()}
@@ -73,7 +84,7 @@ func (m *metrics) of(info *requestInfo) *requestSeries {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.shapes >= maxSeries {
+	if m.shapes >= maxSeries || !s.valid() {
 		return m.others
 	}
 	made, loaded := m.series.LoadOrStore(s, m.newSeries(s, info))

@@ -1,0 +1,197 @@
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// fuzzedKinds are those whose decoders have something of their own: quantities, int-or-strings, raw JSON, schemas that hold themselves.
+var fuzzedKinds = []schema.GroupVersionKind{
+	{Version: "v1", Kind: "Pod"}, {Version: "v1", Kind: "Service"}, {Version: "v1", Kind: "Secret"}, {Version: "v1", Kind: "ConfigMap"},
+	{Group: "apps", Version: "v1", Kind: "Deployment"}, {Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
+	{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicy"},
+}
+
+var fuzzedBodies = []string{
+	`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i","resources":{"limits":{"cpu":"1e3","memory":"1Gi"}}}]}}`,
+	`{"apiVersion":"v1","kind":"Service","metadata":{"name":"a"},"spec":{"ports":[{"port":80,"targetPort":"http"}],"ports":[]}}`,
+	`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a","unknown":1},"data":{"a":"eA=="}}`,
+	"apiVersion: v1\nkind: ConfigMap\nmetadata: &m {name: a, labels: {a: b}}\ndata: {a: b}\ndata: {c: d}\nx: *m\n",
+	`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","spec":{"versions":[{"schema":{"openAPIV3Schema":{"type":"object","not":{"not":{"items":[{}]}}}}}]}}`,
+	"k8s\x00\n\x0f\n\x02v1\x12\tConfigMap\x12\x0b\n\t\n\x01a\x12\x00\x1a\x02dd",
+	`{"metadata":{"managedFields":[{"manager":"a","operation":"Apply","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:a":{}}}}]}}`,
+	strings.Repeat(`{"a":`, 100), strings.Repeat("[", 100), "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n",
+}
+
+func FuzzDecodeBody(f *testing.F) {
+	for i, body := range fuzzedBodies {
+		for kind := range fuzzedKinds {
+			f.Add(byte(kind), byte(i), []byte(body))
+		}
+	}
+	medias := []string{mediaJSON, mediaYAML, mediaProtobuf}
+	f.Fuzz(func(t *testing.T, kind, media byte, body []byte) {
+		gvk := fuzzedKinds[int(kind)%len(fuzzedKinds)]
+		for _, validation := range []string{metav1.FieldValidationStrict, metav1.FieldValidationWarn, metav1.FieldValidationIgnore} {
+			obj, err := decodeBody(medias[int(media)%len(medias)], body, gvk, validation, func(string) {})
+			if err != nil {
+				if !isStatus(err) {
+					t.Errorf("the error is no answer: %v", err)
+				}
+				continue
+			}
+			if _, err := encodeAs(obj, gvk, format{media: mediaJSON}); err != nil {
+				t.Errorf("what was decoded can not be encoded: %v", err)
+			}
+		}
+	})
+}
+
+// patchable is an operation on a Pod that nothing is stored of.
+func patchable(f *testing.F) (*operation, *corev1.Pod) {
+	s := newTestServer(f)
+	e, ok := s.endpoints.find(corev1.SchemeGroupVersion.WithResource("pods"))
+	if !ok {
+		f.Fatal("no pods")
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", Labels: map[string]string{"a": "b"}, Finalizers: []string{"a/b"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Ports: []corev1.ContainerPort{{ContainerPort: 80}}, Env: []corev1.EnvVar{{Name: "E", Value: "v"}}}}}}
+	e.applyDefaults(pod)
+	return &operation{server: s, endpoint: e, verb: "patch", namespace: "default", name: "a", gvk: e.gvk, fieldManager: "fuzz", warn: func(string) {}}, pod
+}
+
+var fuzzedPatches = []struct {
+	kind types.PatchType
+	data string
+}{
+	{types.JSONPatchType, `[{"op":"test","path":"/metadata/name","value":"a"},{"op":"add","path":"/metadata/labels/x~1y","value":"z"},{"op":"copy","from":"/spec","path":"/metadata/annotations"}]`},
+	{types.JSONPatchType, `[{"op":"add","path":"/spec/containers/-1","value":null},{"op":"move","from":"/spec/containers/0","path":"/spec/containers/-"},{"op":"remove","path":""}]`},
+	{types.MergePatchType, `{"metadata":{"labels":{"a":null,"b":"c"}},"spec":{"containers":[]},"spec":{"nodeName":"n"}}`},
+	{types.StrategicMergePatchType, `{"spec":{"$setElementOrder/containers":[{"name":"d"},{"name":"c"}],"containers":[{"name":"c","$patch":"delete"},{"name":"d","image":"i"}]}}`},
+	{types.StrategicMergePatchType, `{"metadata":{"$deleteFromPrimitiveList/finalizers":["a/b"],"$retainKeys":["x"]},"spec":{"$patch":"replace"}}`},
+	{types.ApplyPatchType, "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c, image: j, ports: [{containerPort: 80}]}]}\n"},
+	{types.ApplyPatchType, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c"},{"name":"c"},{}]}}`},
+}
+
+func FuzzPatch(f *testing.F) {
+	for _, p := range fuzzedPatches {
+		f.Add(string(p.kind), []byte(p.data))
+	}
+	op, pod := patchable(f)
+	f.Fuzz(func(t *testing.T, kind string, data []byte) {
+		p := patchRequest{kind: types.PatchType(kind), data: data, validation: metav1.FieldValidationWarn}
+		var out runtime.Object
+		var err error
+		if p.kind == types.ApplyPatchType {
+			out, err = op.applyPatch(pod.DeepCopy(), p)
+		} else {
+			out, err = op.patched(pod.DeepCopy(), p)
+		}
+		if err != nil {
+			return
+		}
+		if _, err := encodeAs(out, op.gvk, format{media: mediaProtobuf}); err != nil && !strings.Contains(err.Error(), "UTF-8") {
+			t.Errorf("what was patched can not be encoded: %v", err)
+		}
+	})
+}
+
+func FuzzContinueToken(f *testing.F) {
+	f.Add(encodeContinue("/registry/pods/default/a", "/registry/pods/", 7), "/registry/pods/")
+	f.Add("eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiLi4vLi4vc2VjcmV0cyJ9", "/registry/pods/default/")
+	f.Fuzz(func(t *testing.T, token, prefix string) {
+		from, _, err := decodeContinue(token, prefix)
+		if err == nil && (!strings.HasPrefix(from, prefix) || strings.Contains(from[len(prefix):]+"/", "/../")) {
+			t.Errorf("a token leads from %q to %q", prefix, from)
+		}
+	})
+}
+
+func FuzzListQuery(f *testing.F) {
+	for _, q := range []string{"labelSelector=a+in+(b,c),!d,e!=f", "fieldSelector=metadata.name%3Da,spec.nodeName!%3Db", "limit=5&continue=x", "watch=1&resourceVersion=7&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1",
+		"resourceVersion=0&resourceVersionMatch=Exact&timeoutSeconds=-1", "labelSelector=a>1,b<2,c notin (),d=,=e"} {
+		f.Add(q)
+	}
+	op, pod := patchable(f)
+	f.Fuzz(func(t *testing.T, text string) {
+		values, _ := url.ParseQuery(text)
+		var opts metav1.ListOptions
+		if metav1.Convert_url_Values_To_v1_ListOptions(&values, &opts, nil) != nil {
+			return
+		}
+		req, err := op.newListRequest(opts)
+		if err != nil {
+			if !isStatus(err) {
+				t.Errorf("the error is no answer: %v", err)
+			}
+			return
+		}
+		header := op.endpoint.header(pod)
+		req.labels.Matches(&header.Labels)
+		req.fields.Matches(&header.Fields)
+	})
+}
+
+// FuzzRequests sends anything to a whole server: it may refuse, but it does not panic, and it ends.
+func FuzzRequests(f *testing.F) {
+	for _, p := range fuzzedPatches {
+		f.Add("PATCH", "/api/v1/namespaces/default/pods/a?fieldManager=f&force=true", string(p.kind), "application/json", []byte(p.data))
+	}
+	for i, body := range fuzzedBodies {
+		path := []string{"/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/services?dryRun=All", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+			"/api/v1/namespaces/default/configmaps?fieldValidation=Strict"}[i%4]
+		f.Add("POST", path, []string{mediaJSON, mediaYAML, mediaProtobuf}[i%3], "application/json;as=Table;v=v1;g=meta.k8s.io", []byte(body))
+	}
+	f.Add("GET", "/api/v1/pods?watch=1&timeoutSeconds=1&resourceVersion=1", "", "application/vnd.kubernetes.protobuf;stream=watch", []byte(nil))
+	f.Add("GET", "/apis/apps/v1/namespaces/x/deployments/y/scale?resourceVersion=9", "", "application/yaml, */*;q=0.1", []byte(nil))
+	f.Add("DELETE", "/api/v1/namespaces/default/configmaps?labelSelector=a", "application/json", "", []byte(`{"preconditions":{"uid":"x"},"propagationPolicy":"Orphan"}`))
+	f.Add("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "application/json", "", []byte(`{"spec":{"user":"a","resourceAttributes":{"fieldSelector":{"requirements":[{"key":"a","operator":"In","values":["b"]}]}}}}`))
+	f.Add("GET", "/openapi/v3/apis/apps/v1?hash=x", "", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf", []byte(nil))
+	s := newTestServer(f, withServices)
+	if _, err := client.Create(f.Context(), s.own(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}); err != nil && !apierrors.IsAlreadyExists(err) {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, method, target, contentType, accept string, body []byte) {
+		if strings.Contains(target, "/debug/pprof") {
+			return // profiles take as long as they are asked to
+		}
+		u, err := url.ParseRequestURI(target)
+		if err != nil || !strings.HasPrefix(u.Path, "/") {
+			return
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		r := (&http.Request{Method: method, URL: u, RequestURI: target, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Host: "x", RemoteAddr: "192.0.2.7:1",
+			Header: http.Header{"Content-Type": {contentType}, "Accept": {accept}}, Body: http.NoBody, ContentLength: int64(len(body))}).WithContext(ctx)
+		if len(body) > 0 {
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		w := httptest.NewRecorder()
+		began := time.Now()
+		s.Handler().ServeHTTP(w, r)
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("%s %s took %s", method, target, took)
+		}
+		if strings.Contains(w.Body.String(), "caused apiserver to panic") {
+			t.Error(fmt.Sprint("it panics: ", method, target))
+		}
+	})
+}
