@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"sync"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -16,4 +17,15 @@ var boundCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = Ma
 func DecodeJSONPatch(data []byte) (jsonpatch.Patch, error) {
 	boundCopies()
 	return jsonpatch.DecodePatch(data)
+}
+
+// ApplyJSONPatch applies a patch to a document. The library does not bear every broken operation (a test of the whole document without a
+// value, for one): what it stumbles over is an error like any other.
+func ApplyJSONPatch(patch jsonpatch.Patch, doc []byte) (out []byte, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			out, err = nil, fmt.Errorf("the patch can not be applied: %v", v)
+		}
+	}()
+	return patch.Apply(doc)
 }

@@ -175,7 +175,7 @@ func applyJSONPatch(doc, data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
-	out, err := patch.Apply(doc)
+	out, err := api.ApplyJSONPatch(patch, doc)
 	if err != nil {
 		return nil, unprocessable(err)
 	}

@@ -170,7 +170,7 @@ func patched(value ref.Val, v *admission.Versioned) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := patch.Apply(before)
+	after, err := api.ApplyJSONPatch(patch, before)
 	if err != nil {
 		if errors.Is(err, jsonpatch.ErrTestFailed) {
 			return nil, nil // a patch may test whether it is needed

@@ -128,7 +128,7 @@ func patched(e *encoded, patch []byte) (runtime.Object, error) {
 	if e.Object == nil {
 		return nil, fmt.Errorf("admission webhook attempted to modify the object, which is not supported for this operation: %s", e.Operation)
 	}
-	doc, err := operations.Apply(e.object)
+	doc, err := api.ApplyJSONPatch(operations, e.object)
 	if err != nil {
 		return nil, err
 	}
