@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/knarr-project/knarr/internal/apiserver/deliver"
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
@@ -16,6 +17,9 @@ type listBody struct {
 	items      listItems
 }
 
+// laneFrom is how large a list's items are that go by one of the server's lanes.
+const laneFrom = 1 << 20
+
 // listItems are put together from their entries piece by piece, while they are written, unless all is there: a list of a hundred thousand pods for each of fifty
 // readers would take gigabytes.
 type listItems struct {
@@ -23,6 +27,7 @@ type listItems struct {
 	all     []byte // when entries is nil
 	entries []*cache.Entry
 	form    itemForm
+	lanes   *deliver.Lanes
 }
 
 // itemForm is how an entry becomes an item.
@@ -32,8 +37,8 @@ type itemForm struct {
 	before func(b []byte, size int, first bool) []byte
 }
 
-// pieceBytes is how much of a body is written at a time. After each piece others have their turns: a write that comes while fifty lists are being sent
-// waits for a piece of each, not for whatever their sockets take.
+// pieceBytes is how much of a body is written at a time. After each piece others have their turns, so that a write that comes while fifty lists are being sent
+// waits for a piece of one, not for whatever their sockets take.
 const pieceBytes = 64 << 10
 
 var pieces = sync.Pool{New: func() any { b := make([]byte, 0, pieceBytes+pieceBytes/4); return &b }}
@@ -50,9 +55,9 @@ func (e *endpoint) items(p *page, name string, form itemForm) (listItems, error)
 	}
 	all, list, together := e.sharedLists.find(name, p, time.Now())
 	if all != nil {
-		return listItems{size: len(all), all: all}, nil
+		return listItems{size: len(all), all: all, lanes: e.server.lanes}, nil
 	}
-	items := listItems{entries: p.entries, form: form}
+	items := listItems{entries: p.entries, form: form, lanes: e.server.lanes}
 	if err := items.measure(); err != nil {
 		return items, err
 	}
@@ -64,21 +69,25 @@ func (e *endpoint) items(p *page, name string, form itemForm) (listItems, error)
 		return items, err
 	}
 	list.keep(p.changed, all)
-	return listItems{size: len(all), all: all}, nil
+	return listItems{size: len(all), all: all, lanes: items.lanes}, nil
 }
 
 // measure finds out the size; what has not been encoded yet is.
 func (i *listItems) measure() error {
+	const many = 1000 // entries that may have to be encoded first
 	var before [16]byte
+	leave := func() {}
+	defer func() { leave() }()
 	for k, entry := range i.entries {
+		if k%many == 0 && len(i.entries) >= many {
+			leave()
+			leave = i.lanes.Take()
+		}
 		raw, err := i.form.encoding(entry)
 		if err != nil {
 			return err
 		}
 		i.size += len(i.form.before(before[:0], len(raw), k == 0)) + len(raw)
-		if k%256 == 255 {
-			runtime.Gosched()
-		}
 	}
 	return nil
 }
@@ -88,11 +97,10 @@ func (i *listItems) each(fn func(piece []byte) error) error {
 	if i.entries == nil {
 		for rest := i.all; len(rest) > 0; {
 			n := min(len(rest), pieceBytes)
-			if err := fn(rest[:n]); err != nil {
+			if err := i.piece(rest[:n], fn); err != nil {
 				return err
 			}
 			rest = rest[n:]
-			runtime.Gosched()
 		}
 		return nil
 	}
@@ -109,13 +117,21 @@ func (i *listItems) each(fn func(piece []byte) error) error {
 		if len(b) < pieceBytes && k < len(i.entries)-1 {
 			continue
 		}
-		if err := fn(b); err != nil {
+		if err := i.piece(b, fn); err != nil {
 			return err
 		}
 		b = b[:0]
-		runtime.Gosched()
 	}
 	return nil
+}
+
+// piece calls fn when it is this list's turn.
+func (i *listItems) piece(b []byte, fn func([]byte) error) error {
+	if i.size >= laneFrom {
+		defer runtime.Gosched()
+		defer i.lanes.Take()()
+	}
+	return fn(b)
 }
 
 // writeTo writes the whole body.

@@ -102,6 +102,7 @@ type Server struct {
 	meter      *usage.Meter
 	pace       *deliver.Pace
 	pool       *deliver.Pool
+	lanes      *deliver.Lanes
 	hubs       hubs
 	streams    streams
 	out        transports
@@ -173,7 +174,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	m := newMetrics()
 	db := &meteredStore{cfg.Store, m.store}
-	s := &Server{cfg: cfg, store: db, cache: cache.New(db), metrics: m, log: cfg.Logger, clock: cfg.Clock, started: make(chan struct{}), pace: deliver.NewPace(), pool: deliver.NewPool()}
+	s := &Server{cfg: cfg, store: db, cache: cache.New(db), metrics: m, log: cfg.Logger, clock: cfg.Clock, started: make(chan struct{}), pace: deliver.NewPace(), pool: deliver.NewPool(), lanes: deliver.NewLanes()}
 	s.modes.Size = 1024
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.Use(cfg.Security)

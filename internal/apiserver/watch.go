@@ -115,7 +115,11 @@ func (w *watcher) run(ctx context.Context, sink eventSink) error {
 	if w.cursor == nil {
 		return w.expired(sink)
 	}
-	defer w.cursor.Close()
+	defer func() {
+		if w.cursor != nil { // else a hub has it, or has had it
+			w.cursor.Close()
+		}
+	}()
 	for _, entry := range w.initial {
 		if err := sink.put(watchEvent{what: watch.Added, entry: entry}); err != nil {
 			return err
@@ -139,63 +143,177 @@ func (w *watcher) run(ctx context.Context, sink eventSink) error {
 	if w.bound != nil {
 		defer w.bound(ctx)()
 	}
-	for {
+	for ctx.Err() == nil {
 		if err := w.next(ctx, end, sink); err != nil {
 			return err
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
 	}
+	return nil
 }
 
-// next sends the next changes, or a bookmark when there are none for a while.
+// next sends the next changes, or a bookmark when there are none for a while. A watch that has caught up goes on in a hub, if it can.
 func (w *watcher) next(ctx context.Context, end time.Time, sink eventSink) error {
+	if shared, ok := sink.(frameSink); ok && w.joins(shared.encoder().f) {
+		changes, revision, err := w.cursor.Poll()
+		if err != nil || len(changes) > 0 {
+			return w.send(ctx, sink, changes, revision, err)
+		}
+		w.revision = max(w.revision, revision)
+		m := newWaitingMember()
+		if w.join(&m.member, shared.encoder(), false) {
+			return w.follow(ctx, end, shared, m)
+		}
+	}
+	bounded, cancel := context.WithDeadline(ctx, w.quietUntil(end))
+	defer cancel()
+	changes, revision, err := w.cursor.Next(bounded)
+	if err != nil && bounded.Err() != nil && !errors.Is(err, cache.ErrTooOld) {
+		return nil // the client has gone, or the time is over
+	}
+	if err == nil && len(changes) == 0 {
+		w.revision = max(w.revision, revision)
+		return w.progress(ctx, sink)
+	}
+	return w.send(ctx, sink, changes, revision, err)
+}
+
+// quietUntil is when the next bookmark is due.
+func (w *watcher) quietUntil(end time.Time) time.Time {
 	until := time.Now().Add(bookmarkEvery)
 	if last := end.Add(-bookmarkBeforeEnd); until.After(last) && last.After(time.Now()) {
 		until = last
 	}
-	bounded, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	changes, revision, err := w.cursor.Next(bounded)
-	switch {
-	case errors.Is(err, cache.ErrTooOld):
-		return errors.Join(w.expired(sink), err)
-	case err != nil && ctx.Err() != nil:
-		return nil // the client has gone, or the time is over
-	case err != nil && bounded.Err() == nil:
+	return until
+}
+
+// progress tells an idle watch how far it is.
+func (w *watcher) progress(ctx context.Context, sink eventSink) error {
+	if !w.req.opts.AllowWatchBookmarks || ctx.Err() != nil {
+		return nil
+	}
+	if err := sink.put(watchEvent{what: watch.Bookmark, obj: w.bookmarkObject(w.revision, false)}); err != nil {
 		return err
 	}
-	if revision > w.revision {
-		w.revision = revision
+	return sink.flush()
+}
+
+// send sends what a cursor gave.
+func (w *watcher) send(ctx context.Context, sink eventSink, changes []cache.Change, revision int64, err error) error {
+	if errors.Is(err, cache.ErrTooOld) {
+		return errors.Join(w.expired(sink), err)
 	}
-	if len(changes) > 0 && w.req.fieldsOf != nil {
+	if err != nil {
+		return err
+	}
+	w.revision = max(w.revision, revision)
+	if w.req.fieldsOf != nil {
 		if changes, err = w.req.narrow(changes); err != nil {
 			return errors.Join(w.tell(sink, watchEvent{what: watch.Error, obj: statusOf(err)}), err)
 		}
-		if len(changes) == 0 {
-			return nil
-		}
 	}
 	if len(changes) == 0 {
-		if !w.req.opts.AllowWatchBookmarks || ctx.Err() != nil {
-			return nil
-		}
-		if err := sink.put(watchEvent{what: watch.Bookmark, obj: w.bookmarkObject(w.revision, false)}); err != nil {
-			return err
-		}
-		return sink.flush()
+		return nil
 	}
 	for i := range changes {
 		if err := sink.put(watchEvent{what: eventType(changes[i].Type), entry: changes[i].Entry}); err != nil {
 			return err
 		}
 	}
+	return w.flush(ctx, sink)
+}
+
+func (w *watcher) flush(ctx context.Context, sink eventSink) error {
 	if err := sink.flush(); err != nil {
 		return err
 	}
 	w.gather(ctx)
 	return nil
+}
+
+// frameSink takes frames that are made already.
+type frameSink interface {
+	eventSink
+	encoder() *eventEncoder
+	putFrames(frames []byte) error
+}
+
+// waitingMember is a hub's member whose goroutine waits for news.
+type waitingMember struct {
+	member
+	task deliver.Task
+	news chan struct{}
+}
+
+func newWaitingMember() *waitingMember {
+	m := &waitingMember{news: make(chan struct{}, 1)}
+	m.task = deliver.NewTask(func() time.Duration {
+		select {
+		case m.news <- struct{}{}:
+		default:
+		}
+		return deliver.Idle
+	})
+	m.member.task = &m.task
+	return m
+}
+
+// follow sends a hub's frames until the watch is over, or too slow for the hub: then it goes on with a cursor of its own.
+func (w *watcher) follow(ctx context.Context, end time.Time, sink frameSink, m *waitingMember) error {
+	defer m.leave()
+	timer := time.NewTimer(time.Until(w.quietUntil(end)))
+	defer timer.Stop()
+	for {
+		sent, err := w.takeFrames(sink, m)
+		switch {
+		case errors.Is(err, errBehind):
+			if err := w.reopen(); err != nil {
+				return err
+			}
+			if w.cursor == nil {
+				return w.expired(sink)
+			}
+			return nil
+		case err != nil:
+			return w.send(ctx, sink, nil, 0, err)
+		case sent > 0:
+			if err := w.flush(ctx, sink); err != nil {
+				return err
+			}
+			timer.Reset(time.Until(w.quietUntil(end)))
+			continue
+		}
+		select {
+		case <-m.news:
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+			timer.Reset(time.Until(w.quietUntil(end)))
+			revision, ok := m.progress()
+			if !ok {
+				continue // events come first
+			}
+			w.revision = max(w.revision, revision)
+			if err := w.progress(ctx, sink); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// takeFrames puts what the hub has into the sink.
+func (w *watcher) takeFrames(sink frameSink, m *waitingMember) (sent int, err error) {
+	for sent < turnBytes {
+		frames, revision, err := m.take(turnBytes - sent)
+		w.revision = max(w.revision, revision)
+		if err != nil || len(frames) == 0 {
+			return sent, err
+		}
+		if err := sink.putFrames(frames); err != nil {
+			return sent, err
+		}
+		sent += len(frames)
+	}
+	return sent, nil
 }
 
 // gather waits for more events to write at once, if there are so many watches and events that it pays.

@@ -42,12 +42,18 @@ func (fr *frames) put(ev watchEvent) error {
 	if err != nil {
 		return err
 	}
+	fr.e.watched.sent(len(frame))
+	return fr.putFrames(frame)
+}
+
+func (fr *frames) encoder() *eventEncoder { return &fr.eventEncoder }
+
+func (fr *frames) putFrames(frames []byte) error {
 	if fr.w == nil {
 		fr.w = frameBuffers.Get().(*bufio.Writer)
 		fr.w.Reset(fr.out)
 	}
-	fr.e.watched.sent(len(frame))
-	_, err = fr.w.Write(frame)
+	_, err := fr.w.Write(frames)
 	return err
 }
 

@@ -16,6 +16,7 @@ type hubKey struct {
 	reader                    cache.Reader
 	namespace, labels, fields string
 	form                      string
+	chunked                   bool // framed for HTTP/1.1
 }
 
 // hubs are the server's hubs. The zero value is ready.
@@ -108,6 +109,42 @@ func (hs *hubs) join(key hubKey, m *member, revision int64, found func() *hub) b
 	return true
 }
 
+// joins tells whether the watch's frames are like others', and chosen by what the cursor looks at. Custom objects may have to be sent to a webhook first, which would keep a worker.
+func (w *watcher) joins(f format) bool {
+	return w.op.endpoint.custom == nil && w.req.fieldsOf == nil && f.as == "" && f.media != mediaYAML
+}
+
+// join makes m a member of the hub of all watches like this one, which has got everything up to its revision. Without success, because the hub
+// has forgotten some frames, the watch keeps its cursor.
+func (w *watcher) join(m *member, enc *eventEncoder, chunked bool) bool {
+	form := w.op.endpoint.jsonForm
+	if enc.f.media == mediaProtobuf {
+		form = w.op.endpoint.protobufForm
+	}
+	key := hubKey{reader: w.reader, namespace: w.op.namespace, labels: w.req.labels.String(), fields: w.req.fields.String(), form: form, chunked: chunked}
+	s, taken := w.op.server, false
+	joined := s.hubs.join(key, m, w.revision, func() *hub {
+		taken = true
+		return found(s.pool, *enc, w.cursor)
+	})
+	if joined && !taken {
+		w.cursor.Close()
+	}
+	if joined {
+		w.cursor = nil
+	}
+	return joined
+}
+
+// reopen gives the watch a cursor of its own again; none when it is too late for that.
+func (w *watcher) reopen() (err error) {
+	w.cursor, err = w.reader.Watch(w.revision, w.interest())
+	if errors.Is(err, cache.ErrTooOld) {
+		w.cursor, err = nil, nil
+	}
+	return err
+}
+
 // found makes a hub that takes over the cursor.
 func found(pool *deliver.Pool, enc eventEncoder, cursor *cache.Cursor) *hub {
 	h := &hub{pool: pool, enc: enc, cursor: cursor}
@@ -194,7 +231,11 @@ func (h *hub) append(changes []cache.Change) error {
 			return err
 		}
 		b := h.room(len(frame) + chunkOverhead)
-		b.data = appendChunk(b.data, frame)
+		if h.key.chunked {
+			b.data = appendChunk(b.data, frame)
+		} else {
+			b.data = append(b.data, frame...)
+		}
 		b.marks = append(b.marks, frameMark{len(b.data), ch.Revision})
 		h.next++
 	}

@@ -266,7 +266,9 @@ func (st *watchStream) fillOwn(b *streamBuffer) (more bool, err error) {
 			}
 			w.revision = max(w.revision, revision)
 			if len(changes) == 0 {
-				st.join()
+				if w.joins(st.f) && w.join(&st.member, st.enc, true) {
+					st.enc = nil
+				}
 				return false, nil
 			}
 			if st.todo = changes; w.req.fieldsOf != nil {
@@ -284,31 +286,6 @@ func (st *watchStream) fillOwn(b *streamBuffer) (more bool, err error) {
 			}
 		}
 	}
-}
-
-// join makes the stream one of a hub, if its frames are like others'.
-func (st *watchStream) join() {
-	w, form := st.w, st.w.op.endpoint.jsonForm
-	if st.f.media == mediaProtobuf {
-		form = st.w.op.endpoint.protobufForm
-	}
-	if st.f.as != "" || st.f.media == mediaYAML || w.req.fieldsOf != nil {
-		return // not alike, or chosen by what only this watch looks at
-	}
-	key := hubKey{reader: w.reader, namespace: w.op.namespace, labels: w.req.labels.String(), fields: w.req.fields.String(), form: form}
-	cursor := w.cursor
-	joined := st.server.hubs.join(key, &st.member, w.revision, func() *hub {
-		w.cursor = nil
-		return found(st.server.pool, *st.enc, cursor)
-	})
-	if !joined {
-		return // the cursor has events that the hub has forgotten
-	}
-	if w.cursor != nil {
-		w.cursor.Close()
-		w.cursor = nil
-	}
-	st.enc = nil
 }
 
 // fillShared writes the hub's frames.
@@ -342,15 +319,10 @@ func (st *watchStream) fallBack() error {
 	st.member.leave()
 	enc := newEventEncoder(st.w.op.endpoint, st.f)
 	st.enc = &enc
-	cursor, err := st.w.reader.Watch(st.w.revision, st.w.interest())
-	if errors.Is(err, cache.ErrTooOld) {
-		return nil // the next turn says so
+	if err := st.w.reopen(); err != nil || st.w.cursor == nil {
+		return err // the next turn says that it is too late
 	}
-	if err != nil {
-		return err
-	}
-	st.w.cursor = cursor
-	cursor.Notify(st.wake)
+	st.w.cursor.Notify(st.wake)
 	return nil
 }
 

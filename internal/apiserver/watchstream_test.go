@@ -2,10 +2,15 @@ package apiserver
 
 import (
 	"bufio"
+	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +23,37 @@ import (
 // lines opens a watch over HTTP/1.1 and gives its events one by one; "" at the end.
 func lines(t *testing.T, url string, header ...string) (next func() string, hangUp func()) {
 	t.Helper()
+	return linesBy(t, http.DefaultClient, 1, url, header...)
+}
+
+// secure is running with TLS, and a client for HTTP/1.1 and one for HTTP/2.
+func secure(t *testing.T, s *Server) (url string, one, two *http.Client) {
+	t.Helper()
+	pair := httptest.NewTLSServer(nil)
+	pair.Close() // only its certificate is wanted
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- s.Run(ctx, listener, &tls.Config{Certificates: pair.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	trust := func(proto string) *http.Client {
+		return &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: proto == "h2", TLSClientConfig: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{proto}}}}
+	}
+	return "https://" + listener.Addr().String(), trust("http/1.1"), trust("h2")
+}
+
+func linesBy(t *testing.T, client *http.Client, proto int, url string, header ...string) (next func() string, hangUp func()) {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -25,12 +61,12 @@ func lines(t *testing.T, url string, header ...string) (next func() string, hang
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = resp.Body.Close() })
-	if resp.StatusCode != http.StatusOK || resp.ProtoMajor != 1 {
+	if resp.StatusCode != http.StatusOK || resp.ProtoMajor != proto {
 		t.Fatalf("%s %s", resp.Proto, resp.Status)
 	}
 	in := bufio.NewReader(resp.Body)
@@ -94,21 +130,23 @@ func follows(t *testing.T, next func() string) bool {
 
 func TestManyStreamsGetEveryEventInOrder(t *testing.T) {
 	s := newTestServer(t)
-	url, _, _ := running(t, s)
+	url, one, two := secure(t, s)
 	reader, err := s.endpoints.registry("", "configmaps").cache(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	begin := reader.Snapshot().Revision()
 	var all []func() string
-	for i := range 30 {
+	for i := range 15 {
 		query := []string{"?watch=1", "?watch=1&allowWatchBookmarks=true", "?watch=1&labelSelector=no!=body", "?watch=1&fieldSelector=metadata.name=counted"}[i%4]
-		next, _ := lines(t, url+defaultMaps+query)
+		next, _ := linesBy(t, one, 1, url+defaultMaps+query)
+		all = append(all, next)
+		next, _ = linesBy(t, two, 2, url+defaultMaps+query)
 		all = append(all, next)
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); countUp(t, s, 0) }()
-	late, _ := lines(t, fmt.Sprint(url, defaultMaps, "?watch=1&resourceVersion=", begin))
+	late, _ := linesBy(t, one, 1, fmt.Sprint(url, defaultMaps, "?watch=1&resourceVersion=", begin))
 	for _, next := range append(all, late) {
 		if !follows(t, next) {
 			t.Error("a watch ended early")
@@ -119,17 +157,70 @@ func TestManyStreamsGetEveryEventInOrder(t *testing.T) {
 
 func TestASlowStreamLosesNothingAndKeepsNobodyWaiting(t *testing.T) {
 	s := newTestServer(t)
-	url, _, _ := running(t, s)
-	slow, _ := lines(t, url+defaultMaps+"?watch=1") // reads only when all is over: more than hub and socket keep
-	quick, _ := lines(t, url+defaultMaps+"?watch=1")
-	done := make(chan struct{})
-	go func() { defer close(done); countUp(t, s, 100<<10) }()
-	if !follows(t, quick) {
-		t.Error("the quick watch ended early")
+	url, one, two := secure(t, s)
+	var quick, slow []func() string
+	for proto, client := range map[int]*http.Client{1: one, 2: two} {
+		next, _ := linesBy(t, client, proto, url+defaultMaps+"?watch=1")
+		quick = append(quick, next)
+		next, _ = linesBy(t, client, proto, url+defaultMaps+"?watch=1")
+		slow = append(slow, next) // read only when all is over: more than hub and socket keep
 	}
+	done := make(chan struct{})
+	go func() { defer close(done); countUp(t, s, 50<<10) }()
+	var all sync.WaitGroup
+	for _, next := range quick {
+		all.Go(func() {
+			if !follows(t, next) {
+				t.Error("a quick watch ended early")
+			}
+		})
+	}
+	all.Wait()
 	<-done
-	if !follows(t, slow) {
-		t.Error("the slow watch ended early")
+	for _, next := range slow {
+		if !follows(t, next) {
+			t.Error("a slow watch ended early")
+		}
+	}
+}
+
+func TestAStreamIsRecordedUntilItsEnd(t *testing.T) {
+	s, sink := recorded(t)
+	url, one, _ := secure(t, s)
+	_, hangUp := linesBy(t, one, 1, url+defaultMaps+"?watch=1")
+	stages := func() (list []string) {
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		for _, ev := range sink.list {
+			list = append(list, string(ev.Stage))
+		}
+		return list
+	}
+	eventually(t, func() error {
+		if got := fmt.Sprint(stages()); got != "[RequestReceived ResponseStarted]" {
+			return fmt.Errorf("%s", got)
+		}
+		return nil
+	})
+	open := func() string {
+		w := httptest.NewRecorder()
+		s.metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		_, rest, _ := strings.Cut(w.Body.String(), `apiserver_longrunning_requests{component="apiserver",group="",resource="configmaps"`)
+		line, _, _ := strings.Cut(rest, "\n")
+		return line[strings.LastIndexByte(line, ' ')+1:]
+	}
+	if n := open(); n != "1" {
+		t.Errorf("%s watches are open", n)
+	}
+	hangUp()
+	eventually(t, func() error {
+		if got := fmt.Sprint(stages()); got != "[RequestReceived ResponseStarted ResponseComplete]" {
+			return fmt.Errorf("%s", got)
+		}
+		return nil
+	})
+	if n := open(); n != "0" {
+		t.Errorf("%s watches are open", n)
 	}
 }
 

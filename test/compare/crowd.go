@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -51,51 +52,20 @@ func (c *clients) as(ctx context.Context, account string) (*clients, error) {
 // idleWatches measures what a watch costs that gets nothing: 10,000 of them, first with a connection each, then a hundred to a connection of HTTP/2.
 func idleWatches(ctx context.Context, c *clients, scale float64, f figures, server []*process) error {
 	watches := int(10000 * scale)
-	_, before := settled(ctx, server)
-	wires := make([]*wire, watches)
-	if err := parallel(watches, 16, func(i int) (err error) {
-		wires[i], err = c.watch(configMaps + "?watch=1&fieldSelector=metadata.name=" + configMapName(i))
-		return err
-	}); err != nil {
-		return err
-	}
-	_, with := settled(ctx, server)
-	f["idle-watch"] = figure{value: (with - before) * 1e6 / 1024 / float64(watches), note: fmt.Sprintf("%d connections", watches)}
-	for _, w := range wires {
-		w.conn.Close()
-	}
-	_, before = settled(ctx, server)
-	const perConnection = 100
-	bodies := make([]*http.Response, watches)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	transports := make([]*http.Transport, (watches+perConnection-1)/perConnection)
-	for i := range transports {
-		tls := c.tls.Clone()
-		tls.NextProtos = []string{"h2"}
-		transports[i] = &http.Transport{TLSClientConfig: tls, ForceAttemptHTTP2: true}
-	}
-	if err := parallel(watches, 16, func(i int) error {
-		url := "https://" + c.address + configMaps + "?watch=1&fieldSelector=metadata.name=" + configMapName(i)
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	for _, kind := range []struct {
+		key  string
+		open func(ctx context.Context, path string, n int) ([]io.ReadCloser, error)
+	}{{"idle-watch", c.plainStreams}, {"idle-watch-h2", c.sharedStreams}} {
+		_, before := settled(ctx, server)
+		bodies, err := kind.open(ctx, configMaps+"?watch=1&fieldSelector=metadata.name=one", watches)
 		if err != nil {
 			return err
 		}
-		req.Header.Set("Accept", protobufType+";stream=watch")
-		if bodies[i], err = transports[i/perConnection].RoundTrip(req); err == nil && (bodies[i].StatusCode != http.StatusOK || bodies[i].ProtoMajor != 2) {
-			err = fmt.Errorf("watch: %s %s", bodies[i].Proto, bodies[i].Status)
+		_, with := settled(ctx, server)
+		f[kind.key] = figure{value: (with - before) * 1e6 / 1024 / float64(watches), note: fmt.Sprintf("%d watches", watches)}
+		for _, body := range bodies {
+			body.Close()
 		}
-		return err
-	}); err != nil {
-		return err
-	}
-	_, with = settled(ctx, server)
-	f["idle-watch-h2"] = figure{value: (with - before) * 1e6 / 1024 / float64(watches), note: fmt.Sprintf("%d connections", len(transports))}
-	for _, b := range bodies {
-		b.Body.Close()
-	}
-	for _, t := range transports {
-		t.CloseIdleConnections()
 	}
 	return nil
 }
@@ -119,7 +89,6 @@ func (c *clients) watch(path string) (*wire, error) {
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("watch: %d", code)
 	}
-	w.in = nil // nothing is expected
 	return w, err
 }
 

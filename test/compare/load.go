@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,35 +116,35 @@ func schedulablePod(i int) *corev1.Pod {
 }
 
 // watches measures events delivered to 1,000 streams of one namespace while ConfigMaps are patched with 64 in flight: as many
-// as get through, from the first patch to the last event that came.
+// as get through, from the first patch to the last event that came. Each stream has a connection first, then a hundred share one of HTTP/2.
 func watches(ctx context.Context, c *clients, scale float64, f figures, server []*process) error {
+	if err := c.delivered(ctx, "watch", int(3000*scale), f, server, c.plainStreams); err != nil {
+		return err
+	}
+	return c.delivered(ctx, "watch-h2", int(1500*scale), f, server, c.sharedStreams)
+}
+
+// delivered measures n writes' events on the streams that open gives.
+func (c *clients) delivered(ctx context.Context, key string, n int, f figures, server []*process, open func(ctx context.Context, path string, n int) ([]io.ReadCloser, error)) error {
 	const streams = 1000
-	n := int(3000 * scale)
 	newest, err := c.set.CoreV1().ConfigMaps(space).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return err
 	}
-	path := configMaps + "?watch=1&resourceVersion=" + newest.ResourceVersion
+	bodies, err := open(ctx, configMaps+"?watch=1&resourceVersion="+newest.ResourceVersion, streams)
+	if err != nil {
+		return err
+	}
 	counter := &eventCounter{}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for range streams {
-		w, err := c.dial()
-		if err != nil {
-			return err
-		}
-		defer w.conn.Close()
-		if err := w.send("GET", path, "", protobufType+";stream=watch", nil); err != nil {
-			return err
-		}
-		if code, _, err := w.head(); err != nil || code != 200 {
-			return fmt.Errorf("watch: %d: %w", code, err)
-		}
-		wg.Go(func() { counter.count(&chunks{in: w.in}) })
+	for _, body := range bodies {
+		defer body.Close()
+		wg.Go(func() { counter.count(body) })
 	}
 	spent := stopwatch(server)
 	began := time.Now()
-	written, err := c.each(ctx, n, 64, func(w *wire, i int) error { return w.label(i, "w") })
+	written, err := c.each(ctx, n, 64, func(w *wire, i int) error { return w.label(i, key) })
 	if err != nil {
 		return fmt.Errorf("watch load: %w", err)
 	}
@@ -151,9 +152,54 @@ func watches(ctx context.Context, c *clients, scale float64, f figures, server [
 	events := float64(counter.events.Load())
 	rate := events / time.Unix(0, counter.last.Load()).Sub(began).Seconds()
 	serving, loading := spent()
-	f["watch"] = figure{value: rate, note: fmt.Sprintf("%d of %d streams dropped, %.0f writes/s, CPU per event: server %.2f µs, load %.2f µs",
+	f[key] = figure{value: rate, note: fmt.Sprintf("%d of %d streams dropped, %.0f writes/s, CPU per event: server %.2f µs, load %.2f µs",
 		counter.dropped.Load(), streams, written, serving.Seconds()*1e6/events, loading.Seconds()*1e6/events)}
 	return nil
+}
+
+// plainStreams opens watches with a connection each.
+func (c *clients) plainStreams(_ context.Context, path string, n int) ([]io.ReadCloser, error) {
+	bodies := make([]io.ReadCloser, n)
+	return bodies, parallel(n, 16, func(i int) error {
+		w, err := c.watch(path)
+		if err == nil {
+			bodies[i] = wireBody{&chunks{in: w.in}, w.conn}
+		}
+		return err
+	})
+}
+
+// wireBody is an answer without end.
+type wireBody struct {
+	io.Reader
+	io.Closer
+}
+
+// sharedStreams opens watches over HTTP/2, a hundred to a connection.
+func (c *clients) sharedStreams(ctx context.Context, path string, n int) ([]io.ReadCloser, error) {
+	const perConnection = 100
+	transports := make([]*http.Transport, (n+perConnection-1)/perConnection)
+	for i := range transports {
+		tls := c.tls.Clone()
+		tls.NextProtos = []string{"h2"}
+		transports[i] = &http.Transport{TLSClientConfig: tls, ForceAttemptHTTP2: true, DisableCompression: true}
+	}
+	bodies := make([]io.ReadCloser, n)
+	return bodies, parallel(n, 16, func(i int) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+c.address+path, nil)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Accept", protobufType+";stream=watch")
+		resp, err := transports[i/perConnection].RoundTrip(req)
+		if err != nil {
+			return err
+		}
+		if bodies[i] = resp.Body; resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 {
+			err = fmt.Errorf("watch: %s %s", resp.Proto, resp.Status)
+		}
+		return err
+	})
 }
 
 // eventCounter counts what arrives on watch streams.

@@ -33,6 +33,7 @@ var rows = []struct {
 	{"list-json", "list 5,000 pods, JSON, 8 in flight", "/s", 120, 1},
 	{"list-proto", "list 5,000 pods, protobuf, 8 in flight", "/s", 200, 1},
 	{"watch", "watch events delivered, 1,000 streams", "/s", 1000000, 1},
+	{"watch-h2", "the same over HTTP/2, 100 streams to a connection", "/s", 1000000, 1},
 	{"idle-watch", "10,000 idle watches, a connection each: RSS per watch", "KiB", 10, -1},
 	{"idle-watch-h2", "10,000 idle watches, HTTP/2, 100 to a connection: RSS per watch", "KiB", 10, -1},
 	{"relist", "1,000 clients list 5,000 pods after a restart: highest RSS over that afterwards", "×", 2, -1},

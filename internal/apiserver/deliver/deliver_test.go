@@ -178,3 +178,19 @@ func TestAQueueForgetsWhatItHasGiven(t *testing.T) {
 		t.Errorf("%d left, %d kept", q.len(), len(q.tasks))
 	}
 }
+
+func TestALaneIsForOneAtATimeButNotForEver(t *testing.T) {
+	l := &Lanes{make(chan struct{}, 1)}
+	leave := l.Take()
+	leave()
+	leave() // once is enough
+	waiting := l.Take()
+	next := make(chan func())
+	go func() { next <- l.Take() }()
+	(<-next)() // though the first one has not left: it waits for its client
+	waiting()
+	l.Take()()
+	if len(l.taken) != 0 {
+		t.Error("somebody has not left")
+	}
+}

@@ -1,0 +1,30 @@
+package deliver
+
+import (
+	"runtime"
+	"sync"
+	"time"
+)
+
+// Lanes bound how many large answers are being sent at any moment: to one less than there are CPUs, at least one. Fifty lists that are sent side by side are
+// fifty goroutines that everything else has to wait behind, and fifty readers that do the same to their machine; one after the other, piece by
+// piece, they get through as fast.
+type Lanes struct{ taken chan struct{} }
+
+// NewLanes makes lanes for this machine.
+func NewLanes() *Lanes { return &Lanes{make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))} }
+
+// lanePatience is how long a lane is kept from others by somebody who waits for a slow client.
+const lanePatience = 2 * time.Millisecond
+
+// Take waits for a lane, first come, first served. leave gives it back; after lanePatience it is given back anyhow.
+func (l *Lanes) Take() (leave func()) {
+	l.taken <- struct{}{}
+	var once sync.Once
+	giveBack := func() { once.Do(func() { <-l.taken }) }
+	timer := time.AfterFunc(lanePatience, giveBack)
+	return func() {
+		timer.Stop()
+		giveBack()
+	}
+}
