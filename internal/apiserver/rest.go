@@ -39,8 +39,8 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		return
 	}
 	c := &call{w: w, r: r, info: info, f: jsonFormat}
-	if r.Method == http.MethodHead && info.subresource != "proxy" {
-		respondError(w, jsonFormat, errMethod) // as upstream: there is only GET
+	if r.Method == http.MethodHead && info.subresource != "proxy" && e.custom == nil {
+		respondError(w, jsonFormat, errMethod) // as upstream: of what is built in there is only GET
 		return
 	}
 	c.operation = &operation{

@@ -140,7 +140,7 @@ func configMapStrategy() *Strategy {
 }
 
 func serviceAccountStrategy() *Strategy {
-	s := plain(false)
+	s := plain(true)
 	// Only the names of secrets count.
 	clean := func(a *corev1.ServiceAccount) {
 		for i, ref := range a.Secrets {

@@ -113,7 +113,7 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet {
+	if r.Method != http.MethodGet && !(r.Method == http.MethodHead && r.URL.Path == "/apis") {
 		refuse(w, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource", &metav1.StatusDetails{})
 		return
 	}
