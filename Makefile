@@ -4,7 +4,9 @@ GO ?= go
 BIN := $(CURDIR)/bin
 VERSION ?= v1.36.3+knarr0
 EMBED := internal/cri/embedded
-LDFLAGS := -s -w -X github.com/knarr-project/knarr/internal/version.Knarr=$(VERSION)
+# The bundled kubectl says the version of the Kubernetes that it is from, as upstream's build has it.
+LDFLAGS := -s -w -X github.com/knarr-project/knarr/internal/version.Knarr=$(VERSION) \
+	-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36
 # The same flags in every step: what one has compiled, the next one finds in the cache.
 export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0

@@ -34,8 +34,18 @@ spec:
 func TestUpstreamsKubectl(t *testing.T) {
 	c := newCluster(t)
 	c.up()
-	c.loadProgram("e2e/sailor:v1", "./sailor")
-	k := &kubectl{c, upstreamsKubectl(t), filepath.Join(t.TempDir(), "tavern.yaml")}
+	c.loadImage("e2e/sailor:v1", sailorWithTar(c))
+	k := &kubectl{c, []string{upstreamsKubectl(t)}, filepath.Join(t.TempDir(), "tavern.yaml")}
+	t.Run("commands", func(t *testing.T) {
+		for _, page := range []string{"making", "reading", "changing", "permissions", "fleet", "containers"} {
+			t.Run(page, func(t *testing.T) { t.Parallel(); k.runPage(t, page, page) })
+		}
+		t.Run("reading, by the bundled kubectl", func(t *testing.T) {
+			t.Parallel()
+			bundled := &kubectl{c, []string{binary, "kubectl"}, k.manifest}
+			bundled.runPage(t, "reading", "bundled")
+		})
+	})
 	if err := os.WriteFile(k.manifest, []byte(tavern), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -129,10 +139,27 @@ func TestUpstreamsKubectl(t *testing.T) {
 	}
 }
 
-// kubectl is upstream's.
+// sailorWithTar is the folder of an image with the sailor under both of its names.
+func sailorWithTar(c *cluster) string {
+	c.t.Helper()
+	folder := filepath.Dir(c.buildProgram("./sailor"))
+	recipe := "FROM scratch\nCOPY sailor /sailor\nCOPY sailor /bin/tar\nENV PATH=/bin\nENTRYPOINT [\"/sailor\"]\n"
+	if err := os.WriteFile(filepath.Join(folder, "Containerfile"), []byte(recipe), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	return folder
+}
+
+// kubectl is upstream's, or the one that knarr brings.
 type kubectl struct {
 	*cluster
-	program, manifest string
+	command  []string
+	manifest string
+}
+
+// invoke makes a command that runs kubectl.
+func (k *kubectl) invoke(args ...string) *exec.Cmd {
+	return k.tool(k.command[0], append(k.command[1:len(k.command):len(k.command)], args...)...)
 }
 
 // run gives what the command printed, whether it failed or not.
@@ -144,7 +171,7 @@ func (k *kubectl) run(line string) string {
 			args[i] = k.manifest
 		}
 	}
-	cmd := k.tool(k.program, args...)
+	cmd := k.invoke(args...)
 	if input == "replicas" {
 		cmd.Stdin = strings.NewReader(strings.ReplaceAll(tavern, "replicas: 2", "replicas: 5"))
 	}
@@ -155,7 +182,7 @@ func (k *kubectl) run(line string) string {
 // checkPortForward speaks to a pod through the API server while kubectl keeps the way open.
 func (k *kubectl) checkPortForward() {
 	k.t.Helper()
-	cmd := k.tool(k.program, "-n", "port", "port-forward", "deployment/tavern", "18080:8080")
+	cmd := k.invoke("-n", "port", "port-forward", "deployment/tavern", "18080:8080")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		k.t.Fatal(err)

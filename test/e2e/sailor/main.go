@@ -5,6 +5,11 @@
 //	sailor lookup NAME    prints the name's addresses, one a line
 //	sailor say WORDS…     prints the words; what begins with @ is a file whose text is printed
 //	sailor env NAME       prints an environment variable
+//	sailor echo           prints what it reads
+//	sailor count          prints 1, 2, 3, ... ten a second
+//	sailor fall           says so, and exits with 3
+//
+// Under the name tar, it packs and unpacks what kubectl cp asks for.
 package main
 
 import (
@@ -16,6 +21,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,6 +29,9 @@ import (
 )
 
 func main() {
+	if filepath.Base(os.Args[0]) == "tar" {
+		os.Args = append([]string{"sailor", "tar"}, os.Args[1:]...)
+	}
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "sailor:", err)
 		os.Exit(1)
@@ -45,6 +54,19 @@ func run(args []string) error {
 		return nil
 	case "say":
 		return say(args[1:])
+	case "echo":
+		_, err := io.Copy(os.Stdout, os.Stdin)
+		return err
+	case "count":
+		for i := 1; ; i++ {
+			fmt.Println(i)
+			time.Sleep(100 * time.Millisecond)
+		}
+	case "fall":
+		fmt.Println("falling")
+		os.Exit(3)
+	case "tar":
+		return tarball(args[1:])
 	}
 	return fmt.Errorf("no command %s", args[0])
 }
