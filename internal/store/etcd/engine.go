@@ -2,8 +2,10 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -34,6 +36,19 @@ func (e *Engine) tell(revision int64) int64 {
 	}
 }
 
+// notBehind reads until the answer is at least as new as what somebody has been told: etcd sends a change to its watchers a moment before
+// it shows it to readers.
+func (e *Engine) notBehind(read func() (*mvcc.RangeResult, error)) (*mvcc.RangeResult, error) {
+	least := e.told.Load()
+	for {
+		r, err := read()
+		if err != nil && !errors.Is(err, mvcc.ErrFutureRev) || r.Rev >= least {
+			return r, err
+		}
+		runtime.Gosched()
+	}
+}
+
 // Get reads one key.
 func (e *Engine) Get(ctx context.Context, key string, revision int64) (*store.KeyValue, int64, error) {
 	done, err := e.read()
@@ -41,10 +56,12 @@ func (e *Engine) Get(ctx context.Context, key string, revision int64) (*store.Ke
 		return nil, 0, fmt.Errorf("get %s: %w", key, err)
 	}
 	defer done()
-	// For one key, sharing etcd's buffer of recent writes is cheaper than copying it.
-	tx := e.server.KV().Read(mvcc.SharedBufReadTxMode, traceutil.TODO())
-	r, err := tx.Range(ctx, []byte(key), nil, mvcc.RangeOptions{Rev: revision})
-	tx.End()
+	r, err := e.notBehind(func() (*mvcc.RangeResult, error) {
+		// For one key, sharing etcd's buffer of recent writes is cheaper than copying it.
+		tx := e.server.KV().Read(mvcc.SharedBufReadTxMode, traceutil.TODO())
+		defer tx.End()
+		return tx.Range(ctx, []byte(key), nil, mvcc.RangeOptions{Rev: revision})
+	})
 	if err != nil {
 		return nil, 0, fmt.Errorf("get %s at revision %d: %w", key, revision, translate(ctx, err))
 	}
@@ -64,7 +81,9 @@ func (e *Engine) Range(ctx context.Context, prefix string, opts store.RangeOptio
 	}
 	defer done()
 	from, end := bounds(prefix, opts.From)
-	r, err := e.server.KV().Range(ctx, from, end, mvcc.RangeOptions{Rev: opts.Revision, Limit: opts.Limit, Count: opts.CountOnly})
+	r, err := e.notBehind(func() (*mvcc.RangeResult, error) {
+		return e.server.KV().Range(ctx, from, end, mvcc.RangeOptions{Rev: opts.Revision, Limit: opts.Limit, Count: opts.CountOnly})
+	})
 	if err != nil {
 		return store.RangeResult{}, fmt.Errorf("range %s at revision %d: %w", prefix, opts.Revision, translate(ctx, err))
 	}

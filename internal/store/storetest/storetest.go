@@ -38,6 +38,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"progress brings a stream to the newest revision", progress},
 		{"a closed stream ends", closeStream},
 		{"a waiting Next ends with its context", nextContext},
+		{"a read shows what a watch has told", readAfterWatch},
 		{"a lease takes its keys along", leaseExpires},
 		{"a lease kept alive stays", leaseKeptAlive},
 		{"a value of many bytes comes back", bigValue},

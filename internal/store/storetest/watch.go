@@ -206,6 +206,29 @@ func nextContext(t *testing.T, s store.Store) {
 	}
 }
 
+func readAfterWatch(t *testing.T, s store.Store) {
+	const writes = 300
+	w := watch(t, s, "/p/", 0)
+	c := ctx(t)
+	go func() {
+		for i := range writes {
+			if _, err := s.Commit(c, nil, store.Op{Key: "/p/a", Value: []byte{byte(i)}}); err != nil {
+				return // the reader misses it
+			}
+		}
+	}()
+	for seen := 0; seen < writes; {
+		b, err := w.Next(c)
+		if err != nil {
+			t.Fatalf("after %d changes: %v", seen, err)
+		}
+		seen += len(b.Events)
+		if kv := get(t, s, "/p/a", 0); b.Revision > 0 && len(b.Events) > 0 && (kv == nil || kv.ModRevision < b.Revision) {
+			t.Fatalf("the watch was at revision %d, a read shows %+v", b.Revision, kv)
+		}
+	}
+}
+
 func leaseExpires(t *testing.T, s store.Store) {
 	w := watch(t, s, "/p/", 0)
 	id, err := s.Grant(ctx(t), time.Second)
