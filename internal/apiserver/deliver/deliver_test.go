@@ -106,8 +106,7 @@ func TestATaskHasATurnForEveryTimeItWasWoken(t *testing.T) {
 	p := NewPool()
 	var told, done atomic.Int64 // what was asked for, and up to where turns have seen it
 	var inside atomic.Int32
-	var task Task
-	task = NewTask(func() time.Duration {
+	task := NewTask(func() time.Duration {
 		if inside.Add(1) != 1 {
 			t.Error("two turns at once")
 		}
