@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"errors"
+	"math"
 	"net"
 	"net/http"
 	"sync"
@@ -56,7 +57,7 @@ func (ss *streams) add(s *watchStream, all *sync.WaitGroup) bool {
 	if ss.closed {
 		return false
 	}
-	all.Add(1)
+	all.Add(2) // the stream, and who listens for its end
 	if ss.open == nil {
 		ss.open = map[*watchStream]struct{}{}
 	}
@@ -105,6 +106,11 @@ func (s *Server) stream(w *codeWriter, r *http.Request, f format, wt *watcher) e
 	}
 	st.task = deliver.NewTask(st.turn)
 	st.member.task = &st.task
+	alarm := st.alarm()
+	st.timer = time.AfterFunc(math.MaxInt64, func() { // set below: from add on the stream may have its turns, and its end
+		st.rang.Store(true)
+		st.wake()
+	})
 	if !s.streams.add(st, &s.wg) {
 		st.finish(errStreamOver)
 		return nil
@@ -112,11 +118,8 @@ func (s *Server) stream(w *codeWriter, r *http.Request, f format, wt *watcher) e
 	if wt.cursor != nil {
 		wt.cursor.Notify(st.wake)
 	}
-	st.timer = time.AfterFunc(time.Until(st.alarm()), func() {
-		st.rang.Store(true)
-		st.wake()
-	})
-	s.wg.Go(st.listen)
+	go st.listen()
+	st.timer.Reset(time.Until(alarm))
 	st.wake()
 	return nil
 }
@@ -131,6 +134,7 @@ func (st *watchStream) hangUp() {
 
 // listen waits until the client hangs up. It has nothing to say.
 func (st *watchStream) listen() {
+	defer st.server.wg.Done()
 	var ignored [64]byte
 	for st.wire.Heard() == nil {
 		if _, err := st.conn.Read(ignored[:]); err != nil {
@@ -403,9 +407,7 @@ func (st *watchStream) finish(cause error) {
 	if cause != nil && !errors.Is(cause, errStreamOver) {
 		st.server.log.Debug("a watch ended early", "resource", st.w.op.endpoint.gvr.String(), "err", cause)
 	}
-	if st.timer != nil {
-		st.timer.Stop()
-	}
+	st.timer.Stop()
 	if st.member.hub != nil {
 		st.member.leave()
 	}
