@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,8 +22,13 @@ func (s *Server) bound(ctx context.Context, w http.ResponseWriter, info *request
 		return ctx, nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
-	release := s.breakOffAfter(ctx, w)
-	return ctx, func() { release(); cancel() }, nil
+	end, release := s.breakOff(w)
+	timer := time.AfterFunc(limit, end)
+	return ctx, func() {
+		timer.Stop()
+		release()
+		cancel()
+	}, nil
 }
 
 // timeout is what the client asks for, but not more than the server allows.
@@ -52,23 +58,35 @@ func (s *Server) giveUpBody(w http.ResponseWriter, r *http.Request) {
 // lastWords is how long a client may take over what is left when its request is over: 5 s of a minute, a second at least.
 func (s *Server) lastWords() time.Duration { return max(time.Second, s.cfg.RequestTimeout/12) }
 
-// breakOffAfter ends reading from the client when ctx ends, and writing to it a little later: who sends or reads slowly does not hold
-// the request's seats, memory and goroutine for longer than its time. release is called when the answer has been given.
-func (s *Server) breakOffAfter(ctx context.Context, w http.ResponseWriter) (release func()) {
-	rc, done := http.NewResponseController(w), make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(done)
-		_ = rc.SetReadDeadline(time.Now())
-		_ = rc.SetWriteDeadline(time.Now().Add(s.lastWords()))
-	})
-	return func() {
-		if stop() {
+// breakOff prepares the end of a request's time: end stops reading from the client, and writing to it a little later, so that who sends or reads slowly
+// does not hold the request's seats, memory and goroutine for longer than that. release is called when the answer has been given; from
+// then on end does nothing.
+func (s *Server) breakOff(w http.ResponseWriter) (end, release func()) {
+	var mu sync.Mutex // guards what follows; held while deadlines are set
+	var answered, late bool
+	end = func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if answered {
 			return
 		}
-		<-done
+		late = true
+		rc := http.NewResponseController(w)
+		_ = rc.SetReadDeadline(time.Now())
+		_ = rc.SetWriteDeadline(time.Now().Add(s.lastWords()))
+	}
+	release = func() {
+		mu.Lock()
+		defer mu.Unlock()
+		answered = true
+		if !late {
+			return
+		}
 		// The connection may carry other requests; what is left of this one's answer is still under its deadline.
+		rc := http.NewResponseController(w)
 		_ = rc.Flush()
 		_ = rc.SetReadDeadline(time.Time{})
 		_ = rc.SetWriteDeadline(time.Time{})
 	}
+	return end, release
 }

@@ -17,8 +17,9 @@ type listBody struct {
 	items      listItems
 }
 
-// laneFrom is how large a list's items are that go by one of the server's lanes.
-const laneFrom = 1 << 20
+// laneFrom is how large a list's items are that go by one of the server's lanes. Smaller ones are over before others notice, and a lane
+// costs them two fifths of their pace where two CPUs have one.
+const laneFrom = 32 << 20
 
 // listItems are put together from their entries piece by piece, while they are written, unless all is there: a list of a hundred thousand pods for each of fifty
 // readers would take gigabytes.
@@ -74,7 +75,7 @@ func (e *endpoint) items(p *page, name string, form itemForm) (listItems, error)
 
 // measure finds out the size; what has not been encoded yet is.
 func (i *listItems) measure() error {
-	const many = 1000 // entries that may have to be encoded first
+	const many = 10000 // entries that may have to be encoded first
 	var before [16]byte
 	leave := func() {}
 	defer func() { leave() }()
@@ -95,6 +96,9 @@ func (i *listItems) measure() error {
 // each calls fn for one piece of the items after the other. A piece is valid until fn returns.
 func (i *listItems) each(fn func(piece []byte) error) error {
 	if i.entries == nil {
+		if i.size < laneFrom {
+			return fn(i.all)
+		}
 		for rest := i.all; len(rest) > 0; {
 			n := min(len(rest), pieceBytes)
 			if err := i.piece(rest[:n], fn); err != nil {

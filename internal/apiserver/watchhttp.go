@@ -84,7 +84,14 @@ func (s *Server) serveWatch(ctx context.Context, w *codeWriter, r *http.Request,
 			seats()
 		}
 	}
-	wt.bound = func(ctx context.Context) func() { return s.breakOffAfter(ctx, w) }
+	wt.bound = func(ctx context.Context) func() {
+		end, release := s.breakOff(w)
+		stop := context.AfterFunc(ctx, end)
+		return func() {
+			stop()
+			release()
+		}
+	}
 	if err := wt.run(ctx, fr); err != nil {
 		s.log.Debug("a watch ended early", "resource", wt.op.endpoint.gvr.String(), "err", err)
 	}
