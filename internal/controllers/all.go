@@ -18,6 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/policy"
 	"github.com/knarr-project/knarr/internal/controllers/rbac"
 	"github.com/knarr-project/knarr/internal/controllers/replicaset"
+	"github.com/knarr-project/knarr/internal/controllers/resourceclaim"
 	"github.com/knarr-project/knarr/internal/controllers/statefulset"
 	"github.com/knarr-project/knarr/internal/controllers/volume"
 )
@@ -53,6 +54,7 @@ func All() []controller.Starter {
 		volume.ClassProtection,
 		volume.AttachDetach,
 		volume.Ephemeral,
+		resourceclaim.Controller,
 		rbac.Aggregation,
 		certificates.Approving,
 		certificates.Signing,
