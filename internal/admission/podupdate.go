@@ -9,13 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/version"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-helpers/nodedeclaredfeatures"
 	"k8s.io/component-helpers/nodedeclaredfeatures/features"
 	featuretypes "k8s.io/component-helpers/nodedeclaredfeatures/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/version"
 )
 
 // Plugins that refuse changes of a running pod which its node could not carry out.
@@ -28,7 +29,7 @@ type nodeFeatures struct {
 }
 
 // apiVersion is the version whose features are asked for.
-var apiVersion = version.MustParseSemantic("1.36.3")
+var apiVersion = utilversion.MustParseSemantic(version.Kubernetes)
 
 func newNodeFeatures(nodes *client.Lazy[*corev1.Node]) Plugin {
 	return nodeFeatures{base{"NodeDeclaredFeatureValidator", []Operation{Update}}, nodes, nodedeclaredfeatures.New(features.AllFeatures)}

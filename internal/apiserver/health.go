@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/version"
+
+	knarr "github.com/knarr-project/knarr/internal/version"
 )
 
 // check is one part of /healthz, /livez or /readyz.
@@ -156,7 +158,7 @@ func quoted(names []string) string {
 
 // Version is what /version says: the API that is spoken.
 var Version = version.Info{
-	Major: "1", Minor: "36", EmulationMajor: "1", EmulationMinor: "36", MinCompatibilityMajor: "1", MinCompatibilityMinor: "35",
-	GitVersion: "v1.36.3+knarr", GitTreeState: "clean", BuildDate: "1970-01-01T00:00:00Z", Compiler: "gc",
+	Major: knarr.Major, Minor: knarr.Minor, EmulationMajor: knarr.Major, EmulationMinor: knarr.Minor, MinCompatibilityMajor: "1", MinCompatibilityMinor: "35",
+	GitVersion: knarr.Kubernetes + "+knarr", GitTreeState: "clean", BuildDate: "1970-01-01T00:00:00Z", Compiler: "gc",
 	GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/version"
 )
 
 // CustomKind is one version of a kind without a Go type. Schemas describe what an object has besides its own metadata, apiVersion and kind, whose
@@ -67,7 +68,7 @@ func ExtendCustom(doc *spec.Swagger, gv schema.GroupVersion, kinds []CustomKind)
 	if err != nil {
 		return err
 	}
-	extra := document2(s, s.customRoutes(gv, kinds), Version)
+	extra := document2(s, s.customRoutes(gv, kinds), version.Kubernetes)
 	for name, value := range extra.Definitions {
 		if _, ok := doc.Definitions[name]; !ok {
 			doc.Definitions[name] = value

@@ -8,10 +8,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/version"
 )
-
-// Version is the version that the documents say.
-const Version = "v1.36.3"
 
 // groupVersions are those of the table, in its order.
 func groupVersions() []schema.GroupVersion {
@@ -76,7 +74,7 @@ func build3(path string) (*spec3.OpenAPI, error) {
 	if err != nil {
 		return nil, err
 	}
-	return document3(s, routes, Version), nil
+	return document3(s, routes, version.Kubernetes), nil
 }
 
 func groupVersionDocument(gv schema.GroupVersion) (*spec3.OpenAPI, error) {
@@ -84,7 +82,7 @@ func groupVersionDocument(gv schema.GroupVersion) (*spec3.OpenAPI, error) {
 	if err != nil {
 		return nil, err
 	}
-	return document3(s, groupVersionRoutes(gv), Version), nil
+	return document3(s, groupVersionRoutes(gv), version.Kubernetes), nil
 }
 
 // build2 makes the one document of OpenAPI v2.
@@ -102,5 +100,5 @@ func build2() (*spec.Swagger, error) {
 		}
 		routes = append(routes, groupVersionRoutes(gv)...)
 	}
-	return document2(s, routes, Version), nil
+	return document2(s, routes, version.Kubernetes), nil
 }

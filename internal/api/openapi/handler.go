@@ -25,6 +25,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/knarr-project/knarr/internal/version"
 )
 
 // Provider adds documents of group versions that are not in the table: custom resources, aggregated APIs. Nothing of it is
@@ -76,7 +78,7 @@ func Handles(path string) bool {
 
 // buildIdentity names this binary: the revision it was built from or, for a build from changed files, the time of the file.
 func buildIdentity() string {
-	text := Version
+	text := version.Kubernetes
 	if info, ok := debug.ReadBuildInfo(); ok {
 		text = info.String()
 	}

@@ -23,9 +23,6 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Version is the Kubernetes version that the node speaks.
-const Version = "v1.36.3"
-
 // Periods of heartbeats, as upstream.
 const (
 	statusPeriod = 5 * time.Minute

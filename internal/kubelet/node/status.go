@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/version"
 )
 
 // build makes the node's status of what is known now; what others own of the old status is kept.
@@ -28,9 +30,9 @@ func (m *Manager) build(ctx context.Context, old *corev1.NodeStatus) corev1.Node
 	s.Addresses = addresses(m.Name, m.Addresses)
 	s.DaemonEndpoints = corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: m.Port}}
 	m.mu.Lock()
-	version := "Unknown"
+	runtimeVersion := "Unknown"
 	if m.runtime != nil {
-		version = m.runtime.RuntimeName + "://" + m.runtime.RuntimeVersion
+		runtimeVersion = m.runtime.RuntimeName + "://" + m.runtime.RuntimeVersion
 	}
 	s.RuntimeHandlers, s.Features = m.handlers, m.features
 	s.DeclaredFeatures = declaredFeatures
@@ -38,7 +40,7 @@ func (m *Manager) build(ctx context.Context, old *corev1.NodeStatus) corev1.Node
 	m.mu.Unlock()
 	s.NodeInfo = corev1.NodeSystemInfo{
 		MachineID: m.Machine.MachineID, SystemUUID: m.Machine.SystemUUID, BootID: m.Machine.BootID, KernelVersion: m.Machine.Kernel,
-		OSImage: m.Machine.OSImage, ContainerRuntimeVersion: version, KubeletVersion: Version, OperatingSystem: m.Machine.OS,
+		OSImage: m.Machine.OSImage, ContainerRuntimeVersion: runtimeVersion, KubeletVersion: version.Kubernetes, OperatingSystem: m.Machine.OS,
 		Architecture: m.Machine.Architecture,
 	}
 	if m.Machine.Swap > 0 {
