@@ -102,7 +102,19 @@ type evaluations struct{}
 
 func (evaluations) RecordEvaluation(d metrics.Decision, level psapi.LevelVersion, mode metrics.Mode, a psapi.Attributes) {
 	operation, resource, subresource := evaluated(a)
-	measure.PodSecurity(string(d), string(level.Level), level.Version.String(), string(mode), operation, resource, subresource)
+	measure.PodSecurity(string(d), string(level.Level), evaluatedVersion(level), string(mode), operation, resource, subresource)
+}
+
+// evaluatedVersion is a label: versions that there are not yet are one, because anybody may invent them for their namespace.
+func evaluatedVersion(level psapi.LevelVersion) string {
+	newest := psapi.MajorMinorVersion(int(apiVersion.Major()), int(apiVersion.Minor()))
+	switch {
+	case level.Level == psapi.LevelPrivileged || level.Version.Latest():
+		return psapi.VersionLatest
+	case newest.Older(level.Version):
+		return "future"
+	}
+	return level.Version.String()
 }
 
 func (evaluations) RecordExemption(a psapi.Attributes) { measure.PodSecurityExempt(evaluated(a)) }

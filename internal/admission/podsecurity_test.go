@@ -1,0 +1,25 @@
+package admission
+
+import (
+	"testing"
+
+	psapi "k8s.io/pod-security-admission/api"
+)
+
+func TestVersionsOfTheMetricAreBounded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		level   psapi.LevelVersion
+		version string
+	}{
+		"the newest":                    {psapi.LevelVersion{Level: psapi.LevelBaseline, Version: psapi.LatestVersion()}, "latest"},
+		"a known one":                   {psapi.LevelVersion{Level: psapi.LevelRestricted, Version: psapi.MajorMinorVersion(1, 22)}, "v1.22"},
+		"that of this server":           {psapi.LevelVersion{Level: psapi.LevelRestricted, Version: psapi.MajorMinorVersion(1, 36)}, "v1.36"},
+		"one that is not there yet":     {psapi.LevelVersion{Level: psapi.LevelRestricted, Version: psapi.MajorMinorVersion(1, 37)}, "future"},
+		"one that never will be":        {psapi.LevelVersion{Level: psapi.LevelBaseline, Version: psapi.MajorMinorVersion(1, 123456)}, "future"},
+		"privileged, which has no more": {psapi.LevelVersion{Level: psapi.LevelPrivileged, Version: psapi.MajorMinorVersion(1, 22)}, "latest"},
+	} {
+		if got := evaluatedVersion(tc.level); got != tc.version {
+			t.Errorf("%s: %s, want %s", name, got, tc.version)
+		}
+	}
+}
