@@ -27,7 +27,6 @@ const (
 	Allowed     = "allow"
 	NoError     = "no_error"
 	InvalidType = "invalid_error"
-	BudgetType  = "out_of_budget"
 )
 
 func counter(name, help string, labels ...string) *prometheus.CounterVec {

@@ -133,9 +133,10 @@ func (p *Mutating) apply(ctx context.Context, r *mutatingRule, w *write, again *
 		}
 		for _, param := range params {
 			before := a.Object.DeepCopyObject()
-			since := time.Now()
-			invoked, err := p.mutate(ctx, r, w, v.Form, param)
-			measureMutation(r.name, b.name, invoked, err, time.Since(since))
+			invoked, err := p.mutate(ctx, r, b, w, v.Form, param)
+			if !reflect.DeepEqual(before, a.Object) {
+				again.Changed(a) // also when a later mutation failed: what was done before it stays
+			}
 			if err != nil {
 				var internal *apierrors.StatusError
 				if errors.As(err, &internal) {
@@ -146,26 +147,12 @@ func (p *Mutating) apply(ctx context.Context, r *mutatingRule, w *write, again *
 				}
 				return refuse(a, r.name, b.name, err)
 			}
-			if !reflect.DeepEqual(before, a.Object) {
-				again.Changed(a)
-			}
 			if invoked && r.again {
 				again.Invoked(key)
 			}
 		}
 	}
 	return nil
-}
-
-func measureMutation(policy, binding string, invoked bool, err error, took time.Duration) {
-	switch {
-	case errors.Is(err, cel.ErrBudget):
-		measure.Mutation(policy, binding, measure.BudgetType, took)
-	case err != nil:
-		measure.Mutation(policy, binding, measure.InvalidType, took)
-	case invoked:
-		measure.Mutation(policy, binding, measure.NoError, took)
-	}
 }
 
 // paramsFor gives the parameters of a binding that wants the write, and how the policy sees it.
@@ -183,7 +170,7 @@ func (p *Mutating) paramsFor(ctx context.Context, r *mutatingRule, b *binding, w
 
 // mutate carries out the policy's mutations with one parameter. The object may be another one after each step, so that it is shown anew;
 // that the policy wants it was decided before the first.
-func (p *Mutating) mutate(ctx context.Context, r *mutatingRule, w *write, form admission.Form, param runtime.Object) (invoked bool, err error) {
+func (p *Mutating) mutate(ctx context.Context, r *mutatingRule, b *binding, w *write, form admission.Form, param runtime.Object) (invoked bool, err error) {
 	compiled, err := r.compiled()
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
@@ -204,25 +191,37 @@ func (p *Mutating) mutate(ctx context.Context, r *mutatingRule, w *write, form a
 			}
 			invoked = true
 		}
+		since := time.Now()
 		e := compiled.compiler.Evaluate(ctx, in, budget)
-		value, err := e.Eval(s.Program)
-		if err != nil {
-			return true, err
-		}
+		err = p.take(s, e, w, v, form)
 		budget = e.Left()
-		changed, err := s.change(value, v.Versioned, p.config.Served)
+		outcome := measure.NoError
+		if err != nil {
+			outcome = measure.InvalidType
+		}
+		measure.Mutation(r.name, b.name, outcome, time.Since(since))
 		if err != nil {
 			return true, err
 		}
-		if changed == nil {
-			continue
-		}
-		if err := w.Replace(p.config.Served, form, changed); err != nil {
-			return true, apierrors.NewInternalError(err)
-		}
-		w.changed()
 	}
 	return invoked, nil
+}
+
+// take makes the object what one mutation says.
+func (p *Mutating) take(s step, e *cel.Evaluation, w *write, v *view, form admission.Form) error {
+	value, err := e.Eval(s.Program)
+	if err != nil {
+		return err
+	}
+	changed, err := s.change(value, v.Versioned, p.config.Served)
+	if err != nil || changed == nil {
+		return err
+	}
+	if err := w.Replace(p.config.Served, form, changed); err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	w.changed()
+	return nil
 }
 
 // refuse is the error when a policy can not be carried out.

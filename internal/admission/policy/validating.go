@@ -79,6 +79,7 @@ type decision struct {
 	message         string
 	reason          metav1.StatusReason
 	configuration   bool // the policy or binding itself can not be carried out
+	passes          bool // an error of a policy that fails open: counted, and nothing else
 	actions         []admissionregistrationv1.ValidationAction
 }
 
@@ -102,12 +103,14 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 	return out.deny(a)
 }
 
-// measureCheck notes what a binding did: which of its actions, or that it let the write pass.
+// measureCheck notes what a binding did about a write: which of its actions, or that it let an error pass. As upstream, it counts nothing for a
+// write that has nothing against it, and calls every decision an error.
 func measureCheck(policy string, b *binding, decisions []decision, took time.Duration) {
-	if len(decisions) == 0 {
-		measure.Policy(policy, b.name, measure.NoError, measure.Allowed, took)
-	}
-	for range decisions {
+	for _, d := range decisions {
+		if d.passes {
+			measure.Policy(policy, b.name, measure.InvalidType, measure.Allowed, took)
+			continue
+		}
 		for _, action := range b.actions {
 			measure.Policy(policy, b.name, measure.InvalidType, strings.ToLower(string(action)), took)
 		}
@@ -171,16 +174,13 @@ func (r *validatingRule) check(ctx context.Context, v *view, param runtime.Objec
 	if r.paramKind != nil {
 		in.Params = cel.OfObject(param)
 	}
-	failure := func(err error) []decision {
-		if r.failOpen {
-			return nil
-		}
-		return []decision{{message: err.Error(), reason: metav1.StatusReasonInvalid}}
+	failure := func(err error) decision {
+		return decision{message: err.Error(), reason: metav1.StatusReasonInvalid, passes: r.failOpen}
 	}
 	switch ok, err := r.conditions.Match(ctx, in); {
-	case err != nil:
-		return failure(err), nil
-	case !ok:
+	case err != nil && !r.failOpen:
+		return []decision{failure(err)}, nil
+	case err != nil || !ok:
 		return nil, nil
 	}
 	compiled, err := r.compiled()
@@ -192,7 +192,9 @@ func (r *validatingRule) check(ctx context.Context, v *view, param runtime.Objec
 	for _, annotation := range compiled.annotations {
 		value, err := e.Eval(annotation.Program)
 		if err != nil {
-			decisions = append(decisions, failure(err)...)
+			if !r.failOpen {
+				decisions = append(decisions, failure(err))
+			}
 			continue
 		}
 		if text, ok := value.(celtypes.String); ok {
@@ -264,14 +266,13 @@ func newCompiler(scope cel.Scope, variables []admissionregistrationv1.Variable) 
 	return compiler, nil
 }
 
-func (v *validations) validate(e *cel.Evaluation, failure func(error) []decision) (out []decision) {
+func (v *validations) validate(e *cel.Evaluation, failure func(error) decision) (out []decision) {
 	for i, c := range v.checks {
 		value, err := e.Eval(c.Program)
 		if err != nil {
-			for _, d := range failure(err) {
-				d.index = i
-				out = append(out, d)
-			}
+			d := failure(err)
+			d.index = i
+			out = append(out, d)
 			if errors.Is(err, cel.ErrBudget) {
 				return out
 			}
@@ -303,6 +304,9 @@ func (c *check) text(e *cel.Evaluation) string {
 // take does with the decisions what the binding asks for.
 func (o *outcome) take(a *admission.Attributes, policy string, b *binding, decisions []decision) {
 	for _, d := range decisions {
+		if d.passes {
+			continue
+		}
 		d.policy, d.binding, d.actions = policy, b.name, b.actions
 		for _, action := range b.actions {
 			switch action {
