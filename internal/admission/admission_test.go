@@ -294,6 +294,7 @@ func TestPluginsAreTurnedOffByNameAndUnknownNamesAreErrors(t *testing.T) {
 		"one that is on and off": {Enable: []string{"PodSecurity"}, Disable: []string{"PodSecurity"}},
 		"one without its server": {Enable: []string{"ImagePolicyWebhook"}},
 		"one without its limits": {Enable: []string{"EventRateLimit"}},
+		"one that is not there":  {Enable: []string{"MutatingAdmissionPolicy"}},
 	} {
 		if _, err := Default(context.Background(), m, config); err == nil {
 			t.Errorf("%s was accepted", name)
@@ -321,7 +322,15 @@ func TestEveryPluginHasASwitch(t *testing.T) {
 	for _, p := range chain {
 		on[p.Name()] = true
 	}
+	placed.Enable, placed.Files.ImagePolicy = offByDefault, &ImagePolicy{KubeConfigFile: imageServerConfig(t)}
+	full, err := Default(t.Context(), authtest.New(), placed)
+	if err != nil {
+		t.Fatalf("not everything can be turned on: %v", err)
+	}
 	for _, name := range Names {
+		if !slices.ContainsFunc(full, func(p Plugin) bool { return p.Name() == name }) {
+			t.Errorf("%s is a name, and there is no such plugin", name)
+		}
 		off := slices.Contains(offByDefault, name)
 		if on[name] == off {
 			t.Errorf("%s: it is on: %v", name, on[name])

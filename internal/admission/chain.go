@@ -171,6 +171,11 @@ func choose(all Chain, config Config) (Chain, error) {
 			return nil, fmt.Errorf("admission plugin %q is both enabled and disabled", name)
 		}
 	}
+	for _, name := range config.Enable {
+		if !slices.ContainsFunc(all, func(p Plugin) bool { return p != nil && p.Name() == name }) {
+			return nil, fmt.Errorf("admission plugin %q is not in this server", name)
+		}
+	}
 	var chain Chain
 	for _, p := range all {
 		if p == nil {

@@ -21,16 +21,19 @@ import (
 // ImagePolicy are the settings of ImagePolicyWebhook (reference, "Admission Control in Kubernetes").
 type ImagePolicy struct {
 	KubeConfigFile string `json:"kubeConfigFile"`
-	// AllowTTL and DenyTTL are how long answers are remembered, in seconds; 0 is 5 minutes and 30 seconds.
+	// AllowTTL and DenyTTL are how long answers are remembered, in seconds; 0 is 5 minutes and 30 seconds, -1 not at all.
 	AllowTTL int64 `json:"allowTTL"`
 	DenyTTL  int64 `json:"denyTTL"`
-	// RetryBackoff is in milliseconds; 0 is 500.
+	// RetryBackoff is in milliseconds; 0 is 500, -1 is no pause.
 	RetryBackoff int64 `json:"retryBackoff"`
 	// DefaultAllow lets pods in when the server can not be asked.
 	DefaultAllow bool `json:"defaultAllow"`
 }
 
-// normal fills in the defaults and holds the settings to upstream's bounds.
+// settingOff is the value that turns a duration off.
+const settingOff = -1
+
+// normal fills in the defaults and holds the settings to upstream's bounds. What is off becomes 0.
 func (p *ImagePolicy) normal() error {
 	for _, f := range []struct {
 		name                 string
@@ -39,10 +42,12 @@ func (p *ImagePolicy) normal() error {
 	}{
 		{"allowTTL", &p.AllowTTL, 300, 1, 1800}, {"denyTTL", &p.DenyTTL, 30, 1, 1800}, {"retryBackoff", &p.RetryBackoff, 500, 1, 300_000},
 	} {
-		if *f.value == 0 {
+		switch {
+		case *f.value == settingOff:
+			*f.value = 0
+		case *f.value == 0:
 			*f.value = f.initial
-		}
-		if *f.value < f.least || *f.value > f.most {
+		case *f.value < f.least || *f.value > f.most:
 			return fmt.Errorf("imagePolicy.%s is %d, not between %d and %d", f.name, *f.value, f.least, f.most)
 		}
 	}
@@ -148,7 +153,9 @@ func (p imagePolicy) ask(ctx context.Context, review *imagepolicyv1alpha1.ImageR
 	if review.Status.Allowed {
 		keep = p.config.AllowTTL
 	}
-	p.answers.Add(question, &review.Status, time.Duration(keep)*time.Second)
+	if keep > 0 {
+		p.answers.Add(question, &review.Status, time.Duration(keep)*time.Second)
+	}
 	return &review.Status, nil
 }
 

@@ -48,6 +48,12 @@ func imageServer(t *testing.T) (folder string, asked *[]imagepolicyv1alpha1.Imag
 	return folder, asked
 }
 
+// imageServerConfig is a kubeconfig file of a server.
+func imageServerConfig(t *testing.T) string {
+	folder, _ := imageServer(t)
+	return filepath.Join(folder, "kubeconfig")
+}
+
 func TestAServerDecidesOnImages(t *testing.T) {
 	for name, tc := range map[string]struct {
 		images, before []string
@@ -55,12 +61,15 @@ func TestAServerDecidesOnImages(t *testing.T) {
 		want           string
 		annotations    map[string]string
 		unasked        bool
+		forgets        bool // with lifetimes of -1
 	}{
 		"a good image":             {images: []string{"good"}, annotations: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"}},
 		"a bad one":                {images: []string{"good", "bad"}, want: `pods "p" is forbidden: one or more images rejected by webhook backend`},
 		"a bad one, with a reason": {images: []string{"bad", "why"}, want: `pods "p" is forbidden: image policy webhook backend denied one or more images: because`},
 		"no answer":                {images: []string{"boom"}, annotations: map[string]string{"imagepolicywebhook.image-policy.k8s.io/failed-open": "true"}},
 		"no answer, closed":        {images: []string{"boom"}, closed: true, want: "501 Not Implemented"},
+		"a good one, not kept":     {images: []string{"good"}, annotations: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"}, forgets: true},
+		"a bad one, not kept":      {images: []string{"bad"}, want: "rejected by webhook backend", forgets: true},
 		"an update of a label":     {images: []string{"bad"}, before: []string{"bad"}, unasked: true},
 		"an update of an image":    {images: []string{"bad"}, before: []string{"good"}, want: "rejected by webhook backend"},
 	} {
@@ -69,6 +78,9 @@ func TestAServerDecidesOnImages(t *testing.T) {
 			settings := `{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": [{"name": "ImagePolicyWebhook", "configuration": {"imagePolicy": {"kubeConfigFile": "kubeconfig", "retryBackoff": 1, "defaultAllow": true}}}]}`
 			if tc.closed {
 				settings = strings.Replace(settings, "true", "false", 1)
+			}
+			if tc.forgets {
+				settings = strings.Replace(settings, `"retryBackoff"`, `"allowTTL": -1, "denyTTL": -1, "retryBackoff"`, 1)
 			}
 			if err := os.WriteFile(filepath.Join(folder, "all"), []byte(settings), 0o600); err != nil {
 				t.Fatal(err)
@@ -101,7 +113,7 @@ func TestAServerDecidesOnImages(t *testing.T) {
 				}
 			}
 			switch n := len(*asked); {
-			case tc.unasked && n != 0, !tc.unasked && n != 1 && !slices.Contains(tc.images, "boom"):
+			case tc.unasked && n != 0, tc.forgets && n != 2, !tc.unasked && !tc.forgets && n != 1 && !slices.Contains(tc.images, "boom"):
 				t.Errorf("the server was asked %d times", n)
 			case n > 0 && !maps.Equal((*asked)[0].Annotations, map[string]string{"a.image-policy.k8s.io/ticket": "1"}):
 				t.Errorf("it was told %v", (*asked)[0].Annotations)
@@ -122,11 +134,12 @@ func podOf(images []string) *corev1.Pod {
 
 func TestImagePolicySettingsHaveBounds(t *testing.T) {
 	for text, want := range map[string]string{
-		`{imagePolicy: {kubeConfigFile: a}}`:                   "",
-		`{imagePolicy: {}}`:                                    "kubeConfigFile is missing",
-		`{imagePolicy: {kubeConfigFile: a, allowTTL: 4000}}`:   "allowTTL is 4000",
-		`{imagePolicy: {kubeConfigFile: a, retryBackoff: -1}}`: "retryBackoff is -1",
-		`{imagePolicy: {kubeConfigFile: a, unknown: 1}}`:       "unknown",
+		`{imagePolicy: {kubeConfigFile: a}}`:                                              "",
+		`{imagePolicy: {}}`:                                                               "kubeConfigFile is missing",
+		`{imagePolicy: {kubeConfigFile: a, allowTTL: 4000}}`:                              "allowTTL is 4000",
+		`{imagePolicy: {kubeConfigFile: a, retryBackoff: -2}}`:                            "retryBackoff is -2",
+		`{imagePolicy: {kubeConfigFile: a, allowTTL: -1, denyTTL: -1, retryBackoff: -1}}`: "",
+		`{imagePolicy: {kubeConfigFile: a, unknown: 1}}`:                                  "unknown",
 	} {
 		var files Files
 		err := files.take("ImagePolicyWebhook", []byte(text), "/folder")

@@ -42,36 +42,6 @@ func (p always) Validate(_ context.Context, a *Attributes) error {
 // scheduling of Jobs): they are not served, so that there is nothing for it to do. Its name can be given all the same.
 func newIdle(name string) Plugin { return base{name: name} }
 
-// alwaysPullImages makes every node ask the registry, so that nobody uses an image that only others may pull.
-type alwaysPullImages struct{ base }
-
-func newAlwaysPullImages() Plugin {
-	return alwaysPullImages{base{"AlwaysPullImages", []Operation{Create, Update}}}
-}
-
-// Admit implements Mutator.
-func (p alwaysPullImages) Admit(_ context.Context, a *Attributes) error {
-	pod, ok := a.Object.(*corev1.Pod)
-	if !ok || !a.is("", "pods", "") && !a.is("", "pods", "ephemeralcontainers") {
-		return nil
-	}
-	for i := range pod.Spec.InitContainers {
-		pod.Spec.InitContainers[i].ImagePullPolicy = corev1.PullAlways
-	}
-	for i := range pod.Spec.Containers {
-		pod.Spec.Containers[i].ImagePullPolicy = corev1.PullAlways
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		pod.Spec.EphemeralContainers[i].ImagePullPolicy = corev1.PullAlways
-	}
-	for i := range pod.Spec.Volumes {
-		if image := pod.Spec.Volumes[i].Image; image != nil && image.Reference != "" {
-			image.PullPolicy = corev1.PullAlways
-		}
-	}
-	return nil
-}
-
 // denyExternalIPs refuses new external IPs of Services: whoever may set them can take traffic from others.
 type denyExternalIPs struct{ base }
 

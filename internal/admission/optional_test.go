@@ -101,6 +101,27 @@ func TestOptionalPluginsForPods(t *testing.T) {
 	}
 }
 
+// TestPullPoliciesHoldToTheEnd: the words are upstream's.
+func TestPullPoliciesHoldToTheEnd(t *testing.T) {
+	pod := testPod()
+	pod.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "i", ImagePullPolicy: corev1.PullNever}}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "x:1", PullPolicy: corev1.PullNever}}}}
+	plugin := newAlwaysPullImages()
+	err := plugin.(Validator).Validate(t.Context(), attributesOf(pod))
+	want := `[pods "p" is forbidden: spec.initContainers[0].imagePullPolicy: Unsupported value: "Never": supported values: "Always", ` +
+		`pods "p" is forbidden: spec.containers[0].imagePullPolicy: Unsupported value: "IfNotPresent": supported values: "Always", ` +
+		`pods "p" is forbidden: spec.volumes[0].image.pullPolicy: Unsupported value: "Never": supported values: "Always"]`
+	if err == nil || err.Error() != want {
+		t.Errorf("what changed after the plugin: %v", err)
+	}
+	if err := plugin.(Mutator).Admit(t.Context(), attributesOf(pod)); err != nil {
+		t.Fatal(err)
+	}
+	if err := plugin.(Validator).Validate(t.Context(), attributesOf(pod)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNamespacesRestrictTolerations(t *testing.T) {
 	namespace := namespaceWith(map[string]string{annotationDefaultTolerations: `[{"key":"d","operator":"Exists"}]`,
 		annotationAllowedTolerations: `[{"key":"d","operator":"Exists"},{"key":"node.kubernetes.io/not-ready","operator":"Exists"},{"key":"node.kubernetes.io/unreachable","operator":"Exists"}]`})
