@@ -102,15 +102,16 @@ func remove(t testing.TB, s store.Store, prefix, namespace, name string) int64 {
 	return r.Revision
 }
 
-func short(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+// patient bounds what should not take long at all.
+func patient(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
 func wait(t testing.TB, k *Kind, revision int64) *Snapshot {
 	t.Helper()
-	if err := k.WaitFor(short(t), revision); err != nil {
+	if err := k.WaitFor(patient(t), revision); err != nil {
 		t.Fatal(err)
 	}
 	return k.Snapshot()
@@ -332,7 +333,7 @@ func TestNextWaitsForChangesAndTellsProgress(t *testing.T) {
 	defer c.Close()
 	got := make(chan int64, 1)
 	go func() {
-		changes, _, err := c.Next(short(t))
+		changes, _, err := c.Next(patient(t))
 		if err != nil || len(changes) != 1 {
 			t.Error(changes, err)
 			got <- 0
@@ -403,13 +404,13 @@ func TestAtShowsExactRevisions(t *testing.T) {
 	want := map[int64]string{one: "a/1", two: "a/1 a/2", three: "a/1 a/2 a/3", four: "a/2 a/3", five: "a/2 a/3"}
 	for range 2 {
 		for rev, names1 := range want {
-			snap, err := k.At(short(t), rev)
+			snap, err := k.At(patient(t), rev)
 			if err != nil || snap.Revision() != rev || names(snap, pods+"/", "") != names1 {
 				t.Errorf("at %d: %q, revision %d, %v; want %q", rev, names(snap, pods+"/", ""), snap.Revision(), err, names1)
 			}
 		}
 	}
-	if snap, _ := k.At(short(t), four); snap != nil {
+	if snap, _ := k.At(patient(t), four); snap != nil {
 		if e, _ := snap.Get(pods + "/a/2"); e.Revision != two {
 			t.Errorf("a/2 at %d has revision %d, want %d", four, e.Revision, two)
 		}
@@ -417,7 +418,7 @@ func TestAtShowsExactRevisions(t *testing.T) {
 	if err := s.Compact(t.Context(), three); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.At(short(t), one-1); !errors.Is(err, ErrTooOld) {
+	if _, err := k.At(patient(t), one-1); !errors.Is(err, ErrTooOld) {
 		t.Errorf("compacted: %v", err)
 	}
 	brief, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
@@ -435,7 +436,7 @@ func TestWhatTheStoreHasForgottenIsNotShownFromMemory(t *testing.T) {
 	one := write(t, s, pods, pod("a", "1", "", nil))
 	two := write(t, s, pods, pod("a", "2", "", nil))
 	for _, rev := range []int64{one, two} {
-		if _, err := k.At(short(t), rev); err != nil {
+		if _, err := k.At(patient(t), rev); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -443,13 +444,13 @@ func TestWhatTheStoreHasForgottenIsNotShownFromMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Compacted(two)
-	if _, err := k.At(short(t), one); !errors.Is(err, ErrTooOld) {
+	if _, err := k.At(patient(t), one); !errors.Is(err, ErrTooOld) {
 		t.Errorf("a revision in the log: %v", err)
 	}
-	if _, err := quiet.At(short(t), only); !errors.Is(err, ErrTooOld) {
+	if _, err := quiet.At(patient(t), only); !errors.Is(err, ErrTooOld) {
 		t.Errorf("an old revision of a kind that has not changed since: %v", err)
 	}
-	if snap, err := k.At(short(t), two); err != nil || names(snap, pods+"/", "") != "a/1 a/2" {
+	if snap, err := k.At(patient(t), two); err != nil || names(snap, pods+"/", "") != "a/1 a/2" {
 		t.Errorf("the oldest revision that is left: %v", err)
 	}
 }
@@ -490,7 +491,7 @@ func TestAForgottenKindEndsItsCursors(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.AfterFunc(10*time.Millisecond, func() { c.Forget(pods) })
-	if _, _, err := cur.Next(short(t)); !errors.Is(err, ErrTooOld) {
+	if _, _, err := cur.Next(patient(t)); !errors.Is(err, ErrTooOld) {
 		t.Errorf("got %v", err)
 	}
 	cur.Close()

@@ -24,18 +24,19 @@ type Kind struct {
 
 	opened  chan struct{} // closed when the first list is in, or failed
 	openErr error
+	listing chan struct{} // holds a token while somebody lists the kind
 
 	isGone atomic.Bool // gone != nil
 
-	mu       sync.RWMutex // guards what follows
-	opening  bool
-	stale    bool          // while opening: events were missed, list again
-	pending  []store.Event // arrived while opening
-	openedAt int64         // revision of the list that the kind began with
-	work     *tree         // the writer's own tree; state has copies of it
-	log      eventLog
-	cursors  cursors
-	gone     error // why the kind is of no more use
+	mu        sync.RWMutex // guards what follows
+	opening   bool         // there is no state yet
+	relisting bool
+	pending   []store.Event // arrived while opening or relisting
+	openedAt  int64         // revision of the list that the kind began with
+	work      *tree         // the writer's own tree; state has copies of it
+	log       eventLog
+	cursors   cursors
+	gone      error // why the kind is of no more use
 
 	exact exactSnapshots
 }
@@ -112,27 +113,35 @@ func (k *Kind) AddEntryIndex(name string, values func(*Entry) []string) {
 
 // open lists the kind and applies what happened meanwhile.
 func (k *Kind) open(ctx context.Context) error {
-	for {
+	return k.alone(ctx, func() error {
 		entries, revision, err := k.list(ctx, 0)
 		if err != nil {
 			return err
 		}
 		k.mu.Lock()
-		if k.stale {
-			k.stale = false
-			k.mu.Unlock()
-			continue
-		}
+		defer k.mu.Unlock()
 		k.begin(entries, revision)
-		k.mu.Unlock()
 		return nil
-	}
+	})
 }
 
-// begin starts the kind's life (again) with a listing; mu is held.
+// alone calls fn while nobody else lists the kind.
+func (k *Kind) alone(ctx context.Context, fn func() error) error {
+	select {
+	case k.listing <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("list %s: %w", k.schema.Prefix, ctx.Err())
+	}
+	defer func() { <-k.listing }()
+	return fn()
+}
+
+// begin starts the kind's life (again) with a listing and what arrived while it was made; mu is held. Cursors that are open must fail.
 func (k *Kind) begin(entries *tree, revision int64) {
 	k.work, k.openedAt = entries, revision
 	k.log.start(revision)
+	changes, changed := k.changes(k.pending, revision)
+	k.opening, k.relisting, k.pending = false, false, nil
 	var indexes map[string]*index
 	if old := k.state.Load(); old != nil {
 		indexes = map[string]*index{}
@@ -142,10 +151,9 @@ func (k *Kind) begin(entries *tree, revision int64) {
 			indexes[name] = fresh
 		}
 	}
-	k.state.Store(&state{entries: entries.Copy(), indexes: indexes, changed: revision})
-	pending := k.pending
-	k.opening, k.pending = false, nil
-	k.apply(pending, time.Now()) // no cursor is open yet
+	// Readers see the listing together with what followed: the stream's revision may be past both.
+	k.state.Store(&state{entries: k.work.Copy(), indexes: indexes, changed: changed})
+	k.record(changes, time.Now())
 }
 
 const pageSize = 1000
@@ -184,21 +192,26 @@ func (k *Kind) Received() uint64 {
 // deliver takes over events of the stream, in order and whole revisions. Called by the cache's writer only.
 func (k *Kind) deliver(events []store.Event, now time.Time) {
 	k.mu.Lock()
-	if k.opening {
+	if k.opening || k.relisting {
 		k.pending = append(k.pending, events...)
-		k.mu.Unlock()
-		return
 	}
-	wake := k.apply(events, now)
+	var wake []*Cursor
+	if !k.opening {
+		wake = k.apply(events, now)
+	}
 	k.mu.Unlock()
 	wakeAll(wake)
 }
 
 // apply makes the events part of the state and the log, and returns the cursors to wake; mu is held.
 func (k *Kind) apply(events []store.Event, now time.Time) []*Cursor {
-	old := k.state.Load()
-	changed := old.changed
-	var changes []*event
+	changes, changed := k.changes(events, k.state.Load().changed)
+	return k.publish(changes, changed, now)
+}
+
+// changes applies events to the writer's tree, and gives what they change and the revision of the last one, or the one given when there is none.
+func (k *Kind) changes(events []store.Event, revision int64) (changes []*event, changed int64) {
+	changed = revision
 	for i := range events {
 		if ev := &events[i]; ev.KV.ModRevision > k.openedAt {
 			changed = ev.KV.ModRevision
@@ -207,7 +220,7 @@ func (k *Kind) apply(events []store.Event, now time.Time) []*Cursor {
 			}
 		}
 	}
-	return k.publish(changes, changed, now)
+	return changes, changed
 }
 
 // publish makes changes of the writer's tree visible, and returns the cursors to wake; mu is held.
@@ -217,6 +230,12 @@ func (k *Kind) publish(changes []*event, changed int64, now time.Time) []*Cursor
 	}
 	old := k.state.Load()
 	k.state.Store(&state{entries: k.work.Copy(), indexes: updateIndexes(old.indexes, changes), changed: changed})
+	k.record(changes, now)
+	return k.cursors.take()
+}
+
+// record puts changes that are visible into the log.
+func (k *Kind) record(changes []*event, now time.Time) {
 	for _, c := range changes {
 		// The object was decoded for the header, and may have been of use to the indexes.
 		if c.new != nil && !k.keeps(c.new) {
@@ -226,7 +245,6 @@ func (k *Kind) publish(changes []*event, changed int64, now time.Time) []*Cursor
 		k.log.append(c)
 		k.cursors.note(c, k.log.end()-1, k.log.first)
 	}
-	return k.cursors.take()
 }
 
 // change applies one event to the writer's tree.
@@ -293,38 +311,29 @@ func (k *Kind) trim(now time.Time) {
 	k.state.Load().entries.Scan(func(e *Entry) bool { e.fade(k.schema.Keep); return true })
 }
 
-// reset lists again after the stream was lost: cursors must list again too, since what happened in between is unknown.
+// reset lists again, because something was missed or could not be read; cursors must list again too. Until the new list is there, and if it can not
+// be had, the old state goes on. Each reset makes a list of its own, after those that have begun already: one that began earlier may be from before
+// what this one's caller has missed, and may fail when its caller only could do without.
 func (k *Kind) reset(ctx context.Context) error {
-	k.mu.Lock()
-	if k.opening || k.gone != nil {
-		k.stale = true // its list may be from before what was missed
+	return k.alone(ctx, func() error {
+		k.mu.Lock()
+		k.relisting = k.gone == nil && !k.opening // opening: its first list failed
+		going := k.relisting
 		k.mu.Unlock()
-		return nil
-	}
-	k.opening = true
-	k.mu.Unlock()
-	for {
+		if !going {
+			return nil
+		}
 		entries, revision, err := k.list(ctx, 0)
 		k.mu.Lock()
+		defer k.mu.Unlock()
 		if err != nil {
-			// The old state goes on, with what has arrived meanwhile.
-			pending := k.pending
-			k.opening, k.pending = false, nil
-			wake := k.apply(pending, time.Now())
-			k.mu.Unlock()
-			wakeAll(wake)
+			k.relisting, k.pending = false, nil
 			return err
 		}
-		if k.stale {
-			k.stale = false
-			k.mu.Unlock()
-			continue
-		}
-		k.cursors.fail(ErrTooOld)
 		k.begin(entries, revision)
-		k.mu.Unlock()
+		k.cursors.fail(ErrTooOld) // whoever lists again because of that finds the new state
 		return nil
-	}
+	})
 }
 
 // close ends the kind: cursors fail with err.

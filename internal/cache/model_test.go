@@ -108,7 +108,7 @@ func check(t *testing.T, r *rapid.T, k *Kind, m *model, watches []*follower) {
 		r.Fatalf("now:\n%s\nwant\n%s", got, want)
 	}
 	for rev, ps := range m.at {
-		old, err := k.At(short(t), rev)
+		old, err := k.At(patient(t), rev)
 		if err != nil {
 			r.Fatalf("at %d: %v", rev, err)
 		}

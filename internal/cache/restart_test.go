@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,7 +74,7 @@ func (l *lossy) watches() int {
 
 func (l *lossy) waitForWatch(t *testing.T, n int) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); l.watches() < n; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); l.watches() < n; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d watches were opened, want %d", l.watches(), n)
 		}
@@ -93,7 +94,7 @@ func TestAWatchThatBreaksGoesOnWhereItWas(t *testing.T) {
 	for i := range 3 {
 		s.lose(store.ErrUnavailable)
 		rev = write(t, s, pods, pod("a", fmt.Sprint("during", i), "", nil))
-		changes, _, err := c.Next(short(t))
+		changes, _, err := c.Next(patient(t))
 		if err != nil || len(changes) != 1 || changes[0].Revision != rev {
 			t.Fatalf("got %+v, %v; want the change of revision %d alone", changes, err, rev)
 		}
@@ -114,7 +115,7 @@ func TestAWatchLostToCompactionListsAgain(t *testing.T) {
 	remove(t, s, pods, "a", "1")
 	rev := write(t, s, pods, pod("a", "3", "", nil))
 	for {
-		_, _, err = cur.Next(short(t))
+		_, _, err = cur.Next(patient(t))
 		if err != nil {
 			break
 		}
@@ -129,6 +130,99 @@ func TestAWatchLostToCompactionListsAgain(t *testing.T) {
 	rev = write(t, s, pods, pod("a", "4", "", nil))
 	if got := names(wait(t, k, rev), pods+"/", ""); got != "a/2 a/3 a/4" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// slow is a lossy store whose lists wait to be told how they end.
+type slow struct {
+	lossy
+	on    atomic.Bool
+	began chan struct{}
+	ends  chan error
+}
+
+func (s *slow) Range(ctx context.Context, prefix string, o store.RangeOptions) (store.RangeResult, error) {
+	if s.on.Load() {
+		s.began <- struct{}{}
+		if err := <-s.ends; err != nil {
+			return store.RangeResult{}, err
+		}
+	}
+	return s.lossy.Range(ctx, prefix, o)
+}
+
+func TestAListThatFailsWhileAnotherIsDueLeavesNoGap(t *testing.T) {
+	s := &slow{lossy: lossy{Store: openStore(t)}, began: make(chan struct{}, 10), ends: make(chan error)}
+	c := openCache(t, s)
+	k := openKind(t, c, pods)
+	wait(t, k, write(t, s, pods, pod("a", "1", "", nil)))
+	cur, err := k.Watch(k.Revision(), Interest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.on.Store(true)
+	failed := make(chan error)
+	go func() { failed <- c.Relist(t.Context(), pods) }()
+	<-s.began
+	s.lose(fmt.Errorf("test: %w", store.ErrCompacted))
+	s.waitForWatch(t, 2)
+	remove(t, s, pods, "a", "1") // the new stream may tell of that or not
+	s.ends <- store.ErrUnavailable
+	if err := <-failed; !errors.Is(err, store.ErrUnavailable) {
+		t.Fatalf("the list that was told to fail gave %v", err)
+	}
+	<-s.began // the one that the lost stream needs
+	s.on.Store(false)
+	s.ends <- nil
+	for err = nil; err == nil; {
+		_, _, err = cur.Next(patient(t))
+	}
+	if !errors.Is(err, ErrTooOld) {
+		t.Errorf("a cursor over the gap got %v", err)
+	}
+	rev := write(t, s, pods, pod("a", "2", "", nil))
+	if got := names(wait(t, k, rev), pods+"/", ""); got != "a/2" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestReadersSeeWritesWhileAKindIsListedAgain(t *testing.T) {
+	for name, outcome := range map[string]error{"and the list fails": store.ErrUnavailable, "and the list succeeds": nil} {
+		t.Run(name, func(t *testing.T) {
+			s := &slow{lossy: lossy{Store: openStore(t)}, began: make(chan struct{}, 10), ends: make(chan error)}
+			c := openCache(t, s)
+			k := openKind(t, c, pods)
+			wait(t, k, write(t, s, pods, pod("a", "1", "", nil)))
+			cur, err := k.Watch(k.Revision(), Interest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cur.Close()
+			s.on.Store(true)
+			listed := make(chan error)
+			go func() { listed <- c.Relist(t.Context(), pods) }()
+			<-s.began
+			rev := write(t, s, pods, pod("a", "2", "", nil))
+			if got := names(wait(t, k, rev), pods+"/", ""); got != "a/1 a/2" {
+				t.Errorf("while it is listed: %q", got)
+			}
+			changes, _, err := cur.Next(patient(t))
+			if err != nil || len(changes) != 1 || changes[0].Revision != rev {
+				t.Errorf("a watcher got %+v, %v", changes, err)
+			}
+			s.on.Store(false)
+			s.ends <- outcome
+			if err := <-listed; !errors.Is(err, outcome) {
+				t.Fatal(err)
+			}
+			if _, _, err = cur.Poll(); errors.Is(err, ErrTooOld) != (outcome == nil) {
+				t.Errorf("afterwards the watcher got %v", err)
+			}
+			rev = write(t, s, pods, pod("a", "3", "", nil))
+			if got := names(wait(t, k, rev), pods+"/", ""); got != "a/1 a/2 a/3" {
+				t.Errorf("afterwards: %q", got)
+			}
+		})
 	}
 }
 

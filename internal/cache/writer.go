@@ -102,7 +102,7 @@ func (c *Cache) register(schema Schema) (k *Kind, first bool) {
 	if k, ok := c.kinds[schema.Prefix]; ok {
 		return k, false
 	}
-	k = &Kind{clock: &c.clock, store: c.store, schema: schema, opening: true, opened: make(chan struct{})}
+	k = &Kind{clock: &c.clock, store: c.store, schema: schema, opening: true, opened: make(chan struct{}), listing: make(chan struct{}, 1)}
 	c.kinds[schema.Prefix] = k
 	return k, true
 }
