@@ -44,7 +44,10 @@ func takesGzip(r *http.Request) bool {
 // zip compresses what body writes.
 func zip(out io.Writer, body func(io.Writer) error) error {
 	w := zippers.Get().(*gzip.Writer)
-	defer zippers.Put(w)
+	defer func() {
+		w.Reset(io.Discard) // not to hold on to the response, and what belongs to it, in the pool
+		zippers.Put(w)
+	}()
 	w.Reset(out)
 	if err := body(w); err != nil {
 		return err
