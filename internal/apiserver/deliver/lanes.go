@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// Lanes bound how many large answers are being sent at any moment: to one less than there are CPUs, at least one. Fifty lists that are sent side by side are
-// fifty goroutines that everything else has to wait behind, and fifty readers that do the same to their machine; one after the other, piece by
-// piece, they get through as fast.
+// Lanes bound how many large answers have a piece sent at any moment: to one less than there are CPUs, at least one. Fifty lists that are sent side by
+// side are fifty goroutines that a write has to wait behind, each for as long as its socket takes more. Piece by piece, in turn, all of them advance, and a
+// write waits for one piece. Where there are few CPUs that costs lists much of their pace (two fifths with one lane on two CPUs); only those
+// that are large enough to be in the way take lanes.
 type Lanes struct{ taken chan struct{} }
 
 // NewLanes makes lanes for this machine.
