@@ -32,6 +32,7 @@ type hub struct {
 	key  hubKey
 	pool *deliver.Pool
 	task deliver.Task
+	of   *endpoint
 
 	mu      sync.Mutex // guards what follows
 	enc     eventEncoder
@@ -44,6 +45,7 @@ type hub struct {
 	reached int64  // revision up to which everything has a frame, or had one
 	dropped int64  // of the newest frame that is gone
 	err     error  // why there will be no more frames
+	closed  bool   // the last member has left
 	wake    []*deliver.Task
 }
 
@@ -81,32 +83,60 @@ var errBehind = errors.New("frames are gone")
 // join makes m a member, from the revision on, up to which it has got everything. The first one brings the cursor that the hub follows, which is at that revision.
 // It fails when frames in between are gone: try again after the next events.
 func (hs *hubs) join(key hubKey, m *member, revision int64, found func() *hub) bool {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	h, ok := hs.open[key]
-	if !ok {
-		h = found()
-		h.hubs, h.key, h.reached, h.dropped = hs, key, revision, revision
-		if hs.open == nil {
-			hs.open = map[hubKey]*hub{}
-		}
-		hs.open[key] = h
-	}
-	h.mu.Lock()
+	h, founded := hs.enter(key, revision, found)
 	defer h.mu.Unlock()
-	if ok {
-		h.advance() // nothing that m has got comes later
+	// Nothing that m has got comes later; and what came to a new hub before it had a member has waked nobody.
+	h.advance()
+	if !founded {
+		if revision < h.dropped || h.err != nil {
+			return false
+		}
+		m.next = h.find(revision)
+	} else {
+		m.next = 0 // also when the first frames are gone already, or there will be none: it hears of that when it takes them
 	}
-	if revision < h.dropped || h.err != nil {
-		return false
-	}
-	m.hub, m.index, m.behind = h, len(h.members), false
+	m.hub, m.index, m.behind = h, len(h.members), m.next < h.next
 	h.members = append(h.members, m)
-	if m.next = h.find(revision); m.next < h.next {
-		m.behind = true
+	if m.behind {
 		h.behind++
 	}
 	return true
+}
+
+// enter gives the hub of a key, locked. A new one is not entered by others before its founder has left it. hubs.mu is never held while a hub
+// makes frames, which is as long as that hub is locked.
+func (hs *hubs) enter(key hubKey, revision int64, found func() *hub) (h *hub, founded bool) {
+	for {
+		hs.mu.Lock()
+		h, ok := hs.open[key]
+		if !ok {
+			h = found()
+			h.hubs, h.key, h.reached, h.dropped = hs, key, revision, revision
+			h.mu.Lock() // nobody else knows it
+			if hs.open == nil {
+				hs.open = map[hubKey]*hub{}
+			}
+			hs.open[key] = h
+			hs.mu.Unlock()
+			return h, true
+		}
+		hs.mu.Unlock()
+		h.mu.Lock()
+		if !h.closed {
+			return h, false
+		}
+		h.mu.Unlock()
+		hs.remove(h)
+	}
+}
+
+// remove forgets a hub that was closed.
+func (hs *hubs) remove(h *hub) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if hs.open[h.key] == h {
+		delete(hs.open, h.key)
+	}
 }
 
 // joins tells whether the watch's frames are like others', and chosen by what the cursor looks at. Custom objects may have to be sent to a webhook first, which would keep a worker.
@@ -147,7 +177,7 @@ func (w *watcher) reopen() (err error) {
 
 // found makes a hub that takes over the cursor.
 func found(pool *deliver.Pool, enc eventEncoder, cursor *cache.Cursor) *hub {
-	h := &hub{pool: pool, enc: enc, cursor: cursor}
+	h := &hub{pool: pool, of: enc.e, enc: enc, cursor: cursor}
 	h.task = deliver.NewTask(h.turn)
 	cursor.Notify(func() { pool.Wake(&h.task) })
 	return h
@@ -156,8 +186,14 @@ func found(pool *deliver.Pool, enc eventEncoder, cursor *cache.Cursor) *hub {
 // leave ends a membership. The last one closes the hub.
 func (m *member) leave() {
 	h := m.hub
-	h.hubs.mu.Lock()
-	defer h.hubs.mu.Unlock()
+	m.hub = nil
+	if h.without(m) {
+		h.hubs.remove(h)
+	}
+}
+
+// without takes out a member, and closes the hub if it was the last one.
+func (h *hub) without(m *member) (closed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	last := h.members[len(h.members)-1]
@@ -167,31 +203,23 @@ func (m *member) leave() {
 	if m.behind {
 		h.behind--
 	}
-	m.hub = nil
 	if len(h.members) > 0 {
 		h.tidy()
-		return
+		return false
 	}
-	h.close()
-}
-
-// close; both locks are held.
-func (h *hub) close() {
-	if h.hubs.open[h.key] == h {
-		delete(h.hubs.open, h.key)
-	}
+	h.closed = true
 	h.cursor.Close()
 	h.blocks, h.bytes = nil, 0
+	return true
 }
 
 // turn makes frames of the new events and wakes the members.
 func (h *hub) turn() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.members) == 0 {
-		return deliver.Idle // closed, or its founder has not joined yet
+	if !h.closed {
+		h.advance()
 	}
-	h.advance()
 	return deliver.Idle
 }
 
@@ -203,23 +231,35 @@ func (h *hub) advance() {
 	h.wake = h.wake[:0]
 }
 
+// pump ends the hub if it panics, which may be in one of its members' turns.
 func (h *hub) pump() {
+	defer func() {
+		if v := recover(); v != nil {
+			h.of.server.logPanic("panic while encoding events for watches", v, h.of)
+			h.fail(errPanic)
+		}
+	}()
 	for h.err == nil {
 		changes, reached, err := h.cursor.Poll()
 		if err == nil && len(changes) > 0 {
 			err = h.append(changes)
 		}
 		if err != nil {
-			h.err = err
-			for _, m := range h.members {
-				h.wake = append(h.wake, m.task)
-			}
+			h.fail(err)
 			return
 		}
 		h.reached = reached
 		if len(changes) == 0 {
 			return
 		}
+	}
+}
+
+// fail says that there will be no more frames.
+func (h *hub) fail(err error) {
+	h.err = err
+	for _, m := range h.members {
+		h.wake = append(h.wake, m.task)
 	}
 }
 
@@ -323,7 +363,7 @@ func (m *member) take(most int) (frames []byte, revision int64, err error) {
 	}
 	end := at + sort.Search(len(b.marks)-at, func(k int) bool { return b.marks[at+k].end-start > most })
 	end = max(end, at+1)
-	h.enc.e.watched.sentAll(b.marks[at:end], start)
+	h.of.watched.sentAll(b.marks[at:end], start)
 	frames, revision = b.data[start:b.marks[end-1].end:b.marks[end-1].end], b.marks[end-1].revision
 	if m.next = b.first + uint64(end); m.next == h.next {
 		m.behind = false

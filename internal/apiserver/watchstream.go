@@ -162,8 +162,22 @@ func (st *watchStream) alarm() time.Time {
 // errStreamOver: nothing is wrong.
 var errStreamOver = errors.New("the watch is over")
 
-// turn sends what there is.
-func (st *watchStream) turn() time.Duration {
+// errPanic: something in our code, or in an object, is.
+var errPanic = errors.New("panic, see the log")
+
+// turn sends what there is. Nothing else recovers a panic here: it would take the process along.
+func (st *watchStream) turn() (rest time.Duration) {
+	defer func() {
+		if v := recover(); v != nil {
+			st.server.logPanic("panic while watching", v, st.w.op.endpoint)
+			st.finish(errPanic)
+			rest = deliver.Ended
+		}
+	}()
+	return st.serve()
+}
+
+func (st *watchStream) serve() time.Duration {
 	if st.draining.Load() && !st.gone.Load() {
 		return deliver.Idle // woken when that is over
 	}
@@ -171,8 +185,7 @@ func (st *watchStream) turn() time.Duration {
 		st.finish(errStreamOver)
 		return deliver.Ended
 	}
-	b := streamBuffers.Get().(*streamBuffer)
-	defer streamBuffers.Put(b)
+	b := streamBuffers.Get().(*streamBuffer) // not given back after a panic: the connection may still write into it
 	st.wire.Hold(b.out)
 	b.frames = b.frames[:0]
 	more, err := st.fill(b)
@@ -182,6 +195,7 @@ func (st *watchStream) turn() time.Duration {
 	out, all, failed := st.wire.Push()
 	sent := len(out) > 0
 	b.out = out
+	streamBuffers.Put(b)
 	if err = errors.Join(err, failed); err != nil {
 		st.finish(err)
 		return deliver.Ended

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -182,6 +183,101 @@ func TestASlowStreamLosesNothingAndKeepsNobodyWaiting(t *testing.T) {
 			t.Error("a slow watch ended early")
 		}
 	}
+}
+
+func TestAPanicEndsTheWatchThatItIsIn(t *testing.T) {
+	s := newTestServer(t)
+	c := s.Client(auth.Component("tester"))
+	url, one, two := secure(t, s)
+	ended := func(name string, next func() string) {
+		t.Helper()
+		if line := next(); line != "" {
+			t.Errorf("%s: the watch got %q", name, line)
+		}
+	}
+	breakIt := func(x *eventEncoder) { x.e = nil }
+	alone, _ := linesBy(t, one, 1, url+defaultMaps+"?watch=1&resourceVersion=0", "Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+	mustCreate(t, c, configMap("first"))
+	if line := alone(); line == "" {
+		t.Fatal("no event")
+	}
+	s.streams.mu.Lock()
+	for st := range s.streams.open {
+		breakIt(st.enc)
+	}
+	s.streams.mu.Unlock()
+	shared, _ := linesBy(t, one, 1, url+defaultMaps+"?watch=1")
+	shared2, _ := linesBy(t, two, 2, url+defaultMaps+"?watch=1")
+	for _, next := range []func() string{shared, shared2} {
+		if what, obj := event(t, next()); what != "ADDED" || obj.Name != "first" {
+			t.Fatal(what, obj.Name)
+		}
+	}
+	mustCreate(t, c, configMap("second"))
+	ended("the broken one", alone)
+	for _, next := range []func() string{shared, shared2} {
+		if what, obj := event(t, next()); what != "ADDED" || obj.Name != "second" {
+			t.Fatal(what, obj.Name)
+		}
+	}
+	hubsOpen := func() int {
+		s.hubs.mu.Lock()
+		defer s.hubs.mu.Unlock()
+		return len(s.hubs.open)
+	}
+	for end := time.Now().Add(time.Minute); hubsOpen() < 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the watches have not joined")
+		}
+	}
+	s.hubs.mu.Lock()
+	for _, h := range s.hubs.open {
+		h.mu.Lock()
+		breakIt(&h.enc)
+		h.mu.Unlock()
+	}
+	s.hubs.mu.Unlock()
+	mustCreate(t, c, configMap("third"))
+	ended("of a broken hub, over HTTP/1.1", shared)
+	ended("of a broken hub, over HTTP/2", shared2)
+	again, _ := linesBy(t, one, 1, url+defaultMaps+"?watch=1")
+	for range 3 {
+		if what, _ := event(t, again()); what != "ADDED" {
+			t.Fatal(what)
+		}
+	}
+	mustCreate(t, c, configMap("fourth"))
+	if what, obj := event(t, again()); what != "ADDED" || obj.Name != "fourth" {
+		t.Error(what, obj.Name)
+	}
+}
+
+func TestAWatchIsNotKeptWaitingByAnothersHub(t *testing.T) {
+	s := newTestServer(t)
+	c := s.Client(auth.Component("tester"))
+	url, one, _ := secure(t, s)
+	first, _ := linesBy(t, one, 1, url+defaultMaps+"?watch=1")
+	mustCreate(t, c, configMap("first"))
+	first()
+	var busy *hub
+	s.hubs.mu.Lock()
+	for _, busy = range s.hubs.open {
+	}
+	s.hubs.mu.Unlock()
+	busy.mu.Lock() // it makes frames, and takes its time
+	entered := make(chan struct{})
+	go func() {
+		defer close(entered)
+		h, _ := s.hubs.enter(busy.key, 0, nil)
+		h.mu.Unlock()
+	}()
+	other, _ := linesBy(t, one, 1, url+"/api/v1/namespaces/default/secrets?watch=1")
+	mustCreate(t, c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "another"}})
+	if line := other(); line == "" {
+		t.Error("no event")
+	}
+	busy.mu.Unlock()
+	<-entered
 }
 
 func TestAStreamIsRecordedUntilItsEnd(t *testing.T) {
