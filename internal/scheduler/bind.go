@@ -4,11 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
@@ -16,27 +20,79 @@ import (
 
 var podResource = corev1.SchemeGroupVersion.WithResource("pods")
 
-// bind is the binding cycle: Reserve, PreBind, and the write. What was reserved is given back when it fails.
-func (s *Scheduler) bind(ctx context.Context, pod *corev1.Pod, node string, profile *framework.Profile, state framework.State) (err error) {
-	reserved := 0
-	defer func() {
-		if err != nil {
-			for i := reserved - 1; i >= 0; i-- {
-				profile.Reserves[i].Unreserve(ctx, state, pod, node)
-			}
+// cycle is a decided pod on its way to its node.
+type cycle struct {
+	p       *queued
+	node    string
+	profile *framework.Profile
+	state   framework.State
+	skipped sets.Set[string] // plugins that have nothing to do for the pod
+	// reserved are the plugins whose Reserve was called, for taking it back.
+	reserved []framework.ReservePlugin
+}
+
+// finish does what follows a decision: Reserve at once, before the next decision; PreBind, which may wait, and the binding
+// beside it. What was reserved is given back when something fails.
+func (s *Scheduler) finish(ctx context.Context, c *cycle) {
+	fail := func(err error) {
+		for _, p := range slices.Backward(c.reserved) {
+			p.Unreserve(ctx, c.state, c.p.info.Pod, c.node)
 		}
+		s.post(func(now time.Time) { s.unassume(ctx, c.p, err, now) })
+	}
+	if err := c.reserve(ctx); err != nil {
+		fail(err)
+		return
+	}
+	bind := func() {
+		if err := s.bind(ctx, c.p.info.Pod, c.node); err != nil {
+			fail(err)
+		}
+	}
+	waits := slices.ContainsFunc(c.profile.PreBinds, func(p framework.PreBindPlugin) bool { return !c.skipped.Has(p.Name()) })
+	if !waits {
+		s.write(ctx, bind)
+		return
+	}
+	// A pod that waits for its volumes does not take the place of one of the binders.
+	s.writing.Add(1)
+	go func() {
+		defer s.writing.Done()
+		if err := c.preBind(ctx); err != nil {
+			fail(err)
+			return
+		}
+		bind()
 	}()
-	for _, p := range profile.Reserves {
-		reserved++
-		if status := p.Reserve(ctx, state, pod, node); !status.OK() {
-			return fmt.Errorf("plugin %s: %v", p.Name(), status.Reasons)
+}
+
+func (c *cycle) reserve(ctx context.Context) error {
+	for _, p := range c.profile.Reserves {
+		if c.skipped.Has(p.Name()) {
+			continue
+		}
+		c.reserved = append(c.reserved, p)
+		if status := p.Reserve(ctx, c.state, c.p.info.Pod, c.node); !status.OK() {
+			return fmt.Errorf("running Reserve plugin %q: %s", p.Name(), strings.Join(status.Reasons, ", "))
 		}
 	}
-	for _, p := range profile.PreBinds {
-		if status := p.PreBind(ctx, state, pod, node); !status.OK() {
-			return fmt.Errorf("plugin %s: %v", p.Name(), status.Reasons)
+	return nil
+}
+
+func (c *cycle) preBind(ctx context.Context) error {
+	for _, p := range c.profile.PreBinds {
+		if c.skipped.Has(p.Name()) {
+			continue
+		}
+		if status := p.PreBind(ctx, c.state, c.p.info.Pod, c.node); !status.OK() {
+			return fmt.Errorf("running PreBind plugin %q: %s", p.Name(), strings.Join(status.Reasons, ", "))
 		}
 	}
+	return nil
+}
+
+// bind writes the binding.
+func (s *Scheduler) bind(ctx context.Context, pod *corev1.Pod, node string) error {
 	binding := &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: node},

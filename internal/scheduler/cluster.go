@@ -26,6 +26,7 @@ type cluster struct {
 
 	namespaceLabels func(string) labels.Set
 	selectors       func(*corev1.Pod) labels.Selector
+	storage         func() (framework.Storage, error)
 }
 
 type placed struct {
@@ -135,6 +136,7 @@ func (c *cluster) take() *framework.Snapshot {
 		c.shared[name] = true
 	}
 	c.snapshot = framework.NewSnapshot(nodes, c.namespaceLabels, c.selectors)
+	c.snapshot.Storage = c.storage
 	return c.snapshot
 }
 

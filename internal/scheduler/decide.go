@@ -17,6 +17,8 @@ type Decision struct {
 	Node string
 	// State carries what the plugins computed on to Reserve and PreBind.
 	State framework.State
+	// Skipped are the plugins that have nothing to do for the pod.
+	Skipped sets.Set[string]
 	// Refusals holds, by node, why it was refused. Nodes that PreFilter left out share the PreFilter's status.
 	Refusals map[string]*framework.Status
 	// Whole is set when the pod was refused everywhere at once (by a PreFilter).
@@ -60,12 +62,12 @@ func Decide(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *frame
 
 func (d *Decision) preFilter(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile) ([]framework.FilterPlugin, sets.Set[string]) {
 	var allowed sets.Set[string]
-	skipped := sets.New[string]()
+	d.Skipped = sets.New[string]()
 	for _, p := range profile.PreFilters {
 		only, status := p.PreFilter(d.State, pod, snapshot)
 		switch {
 		case status.Skipped():
-			skipped.Insert(p.Name())
+			d.Skipped.Insert(p.Name())
 		case status.Rejected():
 			status.Plugin = p.Name()
 			d.Whole = status
@@ -84,7 +86,7 @@ func (d *Decision) preFilter(snapshot *framework.Snapshot, pod *framework.PodInf
 	}
 	filters := make([]framework.FilterPlugin, 0, len(profile.Filters))
 	for _, f := range profile.Filters {
-		if !skipped.Has(f.Name()) {
+		if !d.Skipped.Has(f.Name()) {
 			filters = append(filters, f)
 		}
 	}

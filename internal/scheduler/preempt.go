@@ -25,7 +25,7 @@ func mostCandidates(nodes int) int { return max(nodes/10, 100) }
 // preempt finds the node where the least harm makes room for the pod, or nil. It is pure. Only nodes whose refusal
 // could be resolved by removing pods of lower priority are tried.
 func preempt(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile, d *Decision, budgets []*policyv1.PodDisruptionBudget) *victims {
-	if !mayPreempt(snapshot, pod.Pod) {
+	if d.Whole != nil && d.Whole.Code == framework.UnschedulableAndUnresolvable || !mayPreempt(snapshot, pod.Pod) {
 		return nil
 	}
 	var best *victims

@@ -179,10 +179,16 @@ func (q *queue) failed(p *queued, now time.Time) {
 }
 
 // happened wakes the pods that wait for an event.
-func (q *queue) happened(e framework.Events, now time.Time) {
+func (q *queue) happened(e framework.Events, now time.Time) { q.happenedTo(e, nil, now) }
+
+// happenedTo wakes those of the pods that wait for an event which it concerns; nil is all of them.
+func (q *queue) happenedTo(e framework.Events, concerns func(*framework.PodInfo) bool, now time.Time) {
 	q.missed |= e
 	for _, p := range q.pods {
-		if p.place == unschedulable && (p.wants&e != 0 || !p.until.After(now)) {
+		if p.place != unschedulable {
+			continue
+		}
+		if p.wants&e != 0 && (concerns == nil || concerns(p.info)) || !p.until.After(now) {
 			q.retry(p, now)
 		}
 	}

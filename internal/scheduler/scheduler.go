@@ -55,6 +55,7 @@ type Scheduler struct {
 	nominated map[string][]*framework.PodInfo
 	nextStart int
 	budgets   client.ViewOf[*policyv1.PodDisruptionBudget]
+	storage   *storage
 
 	binders chan struct{}
 	writing sync.WaitGroup
@@ -115,6 +116,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 			for _, d := range done {
 				<-d
 			}
+			s.storage.opened.wait()
 			return nil
 		case <-s.wake:
 		case <-timer.C:
@@ -163,11 +165,7 @@ func (s *Scheduler) one(ctx context.Context) bool {
 	}
 	s.cluster.assume(p.info, d.Node)
 	s.forgetNomination(p.info)
-	s.write(ctx, func() {
-		if err := s.bind(ctx, p.info.Pod, d.Node, profile, d.State); err != nil {
-			s.post(func(now time.Time) { s.unassume(p, err, now) })
-		}
-	})
+	s.finish(ctx, &cycle{p: p, node: d.Node, profile: profile, state: d.State, skipped: d.Skipped})
 	return true
 }
 
@@ -189,8 +187,11 @@ func (s *Scheduler) write(ctx context.Context, fn func()) {
 }
 
 // unassume takes back a decision whose binding failed.
-func (s *Scheduler) unassume(p *queued, err error, now time.Time) {
+func (s *Scheduler) unassume(ctx context.Context, p *queued, err error, now time.Time) {
 	s.log.Info("binding failed", "pod", p.info.Pod.Namespace+"/"+p.info.Pod.Name, "error", err)
+	if _, waits := s.queue.pods[p.info.Pod.UID]; waits && ctx.Err() == nil {
+		s.report(ctx, p.info.Pod, corev1.PodReasonSchedulerError, err.Error(), "")
+	}
 	if _, ok := s.cluster.assumed[p.info.Pod.UID]; ok {
 		s.cluster.removePod(p.info)
 		s.queue.happened(framework.PodRemoved, now)

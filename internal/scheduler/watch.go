@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -43,6 +44,13 @@ func (s *Scheduler) watch(ctx context.Context) (done []<-chan struct{}, err erro
 	if err != nil {
 		return nil, err
 	}
+	s.storage = newStorage(ctx, s.client, s.happenedTo)
+	s.cluster.storage = s.storage.use
+	s.addBinders(&volumeBinder{
+		client: s.client, storage: s.storage,
+		pods:  pods.Get,
+		nodes: func(name string) (*corev1.Node, bool) { return nodes.Get("", name) },
+	})
 	nodesSynced, nodesDone := nodes.Subscribe(ctx, func(e client.TypedEvent[*corev1.Node]) {
 		s.post(func(now time.Time) {
 			if e.Type == client.Deleted {
@@ -70,6 +78,23 @@ func (s *Scheduler) watch(ctx context.Context) (done []<-chan struct{}, err erro
 		}
 	}
 	return done, nil
+}
+
+// binder is a plugin that keeps something for a decided pod and makes it true before the pod is bound.
+type binder interface {
+	framework.ReservePlugin
+	framework.PreBindPlugin
+}
+
+// addBinders gives the profiles that have the deciding half of a plugin its acting half.
+func (s *Scheduler) addBinders(binders ...binder) {
+	for _, b := range binders {
+		for _, p := range s.profiles {
+			if slices.ContainsFunc(p.PreFilters, func(f framework.PreFilterPlugin) bool { return f.Name() == b.Name() }) {
+				p.Reserves, p.PreBinds = append(p.Reserves, b), append(p.PreBinds, b)
+			}
+		}
+	}
 }
 
 // workloads are the Views that tell which group a pod belongs to, for default spreading.

@@ -87,7 +87,16 @@ const (
 	PodRemoved  // a bound pod ended or was deleted
 	PodScaledDown
 	SelfChanged // the pod itself was updated
-	ObjectsChanged
+	ClaimChanged
+	VolumeChanged
+	StorageClassChanged
+	CSINodeChanged
+	CSIDriverChanged
+	CapacityChanged // of storage
+	AttachmentRemoved
+	ResourceClaimChanged
+	DeviceClassChanged
+	DevicesChanged
 )
 
 // Any is every event.
@@ -134,14 +143,15 @@ type NormalizePlugin interface {
 	Normalize(state State, pod *PodInfo, nodes []*NodeInfo, scores []int64)
 }
 
-// ReservePlugin keeps resources for the pod between the decision and the binding.
+// ReservePlugin keeps resources for the pod between the decision and the binding. Reserve is called by the scheduler's goroutine before
+// the next decision and must not wait; Unreserve may be called by another one. Both are left out when the plugin's PreFilter has skipped.
 type ReservePlugin interface {
 	Plugin
 	Reserve(ctx context.Context, state State, pod *corev1.Pod, nodeName string) *Status
 	Unreserve(ctx context.Context, state State, pod *corev1.Pod, nodeName string)
 }
 
-// PreBindPlugin does what must be done before the binding is written.
+// PreBindPlugin does what must be done before the binding is written; it may wait. It is left out when its PreFilter has skipped.
 type PreBindPlugin interface {
 	Plugin
 	PreBind(ctx context.Context, state State, pod *corev1.Pod, nodeName string) *Status

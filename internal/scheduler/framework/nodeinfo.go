@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/component-helpers/storage/ephemeral"
 )
 
 // What a container without a request counts as when nodes are scored (not when they are filtered), as upstream.
@@ -89,8 +90,16 @@ type PodInfo struct {
 	PreferredAffinity, PreferredAntiAffinity []Term
 	// NodeAffinity is the node selector and the required node affinity together.
 	NodeAffinity nodeaffinity.RequiredNodeAffinity
+	// Claims are the PersistentVolumeClaims of the pod's volumes.
+	Claims []VolumeClaim
 	// Invalid is why the pod's affinity can not be compiled; it is then unschedulable.
 	Invalid error
+}
+
+// VolumeClaim names the PersistentVolumeClaim of one of the pod's volumes. That of an ephemeral volume is made for the pod.
+type VolumeClaim struct {
+	Name      string
+	Ephemeral bool
 }
 
 // HostPort is a port of the node that the pod wants.
@@ -129,8 +138,21 @@ func NewPodInfo(pod *corev1.Pod) *PodInfo {
 			}
 		}
 	}
+	for i := range pod.Spec.Volumes {
+		switch v := &pod.Spec.Volumes[i]; {
+		case v.PersistentVolumeClaim != nil:
+			p.Claims = append(p.Claims, VolumeClaim{Name: v.PersistentVolumeClaim.ClaimName})
+		case v.Ephemeral != nil:
+			p.Claims = append(p.Claims, VolumeClaim{Name: ephemeral.VolumeClaimName(pod, v), Ephemeral: true})
+		}
+	}
 	p.compileAffinity()
 	return p
+}
+
+// UsesClaim reports whether one of the pod's volumes is this claim.
+func (p *PodInfo) UsesClaim(namespace, name string) bool {
+	return p.Pod.Namespace == namespace && slices.ContainsFunc(p.Claims, func(c VolumeClaim) bool { return c.Name == name })
 }
 
 func newHostPort(port corev1.ContainerPort) HostPort {

@@ -13,6 +13,8 @@ type Snapshot struct {
 	NamespaceLabels func(namespace string) labels.Set
 	// Selectors gives the selectors of the Services and workloads that a pod belongs to, for default spreading.
 	Selectors func(pod *corev1.Pod) labels.Selector
+	// Storage is what is known of volumes, opened when a pod with claims is seen first; nil where there is nothing to know.
+	Storage func() (Storage, error)
 	// anyAffinity and anyAntiAffinity are the nodes that have pods with such terms.
 	anyAffinity, anyAntiAffinity []*NodeInfo
 }
@@ -52,5 +54,7 @@ func (s *Snapshot) With(node *NodeInfo) *Snapshot {
 	nodes := make([]*NodeInfo, len(s.Nodes))
 	copy(nodes, s.Nodes)
 	nodes[s.byName[node.Name()]] = node
-	return NewSnapshot(nodes, s.NamespaceLabels, s.Selectors)
+	with := NewSnapshot(nodes, s.NamespaceLabels, s.Selectors)
+	with.Storage = s.Storage
+	return with
 }

@@ -9,7 +9,7 @@ import (
 // quiet is for helpers of k8s.io/api that want a logger for comparison operators of taints.
 var quiet = logr.Discard()
 
-// Default is upstream's default profile, in upstream's order and with its weights, without volumes and dynamic resources.
+// Default is upstream's default profile, in upstream's order and with its weights.
 func Default(schedulerName string) framework.Profile {
 	var (
 		unschedulable = nodeUnschedulable{"NodeUnschedulable"}
@@ -18,14 +18,18 @@ func Default(schedulerName string) framework.Profile {
 		affinity      = nodeAffinity{"NodeAffinity"}
 		ports         = nodePorts{"NodePorts"}
 		fit           = resourcesFit{"NodeResourcesFit"}
+		restrictions  = volumeRestrictions{"VolumeRestrictions"}
+		limits        = volumeLimits{"NodeVolumeLimits"}
+		binding       = volumeBinding{framework.VolumeBinding}
+		zone          = volumeZone{"VolumeZone"}
 		spread        = topologySpread{"PodTopologySpread"}
 		interpod      = interPodAffinity{"InterPodAffinity"}
 		images        = imageLocality{"ImageLocality"}
 	)
 	return framework.Profile{
 		SchedulerName: schedulerName,
-		PreFilters:    []framework.PreFilterPlugin{affinity, ports, spread, interpod},
-		Filters:       []framework.FilterPlugin{unschedulable, name, taints, affinity, ports, fit, spread, interpod},
+		PreFilters:    []framework.PreFilterPlugin{affinity, ports, restrictions, limits, binding, zone, spread, interpod},
+		Filters:       []framework.FilterPlugin{unschedulable, name, taints, affinity, ports, fit, restrictions, limits, binding, zone, spread, interpod},
 		PreScores:     []framework.PreScorePlugin{spread, interpod, images},
 		Scores: []framework.Weighted{
 			{ScorePlugin: taints, Weight: 3},

@@ -1,0 +1,71 @@
+package scheduler
+
+import (
+	"context"
+	"sync"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// lazily opens Views at their first use, tries again when that failed, and waits for their subscriptions in the end.
+type lazily struct {
+	open func() error
+	mu   sync.Mutex
+	done bool
+	ends []<-chan struct{}
+}
+
+func (l *lazily) once() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done {
+		return nil
+	}
+	err := l.open()
+	l.done = err == nil
+	return err
+}
+
+// follow notes subscriptions, and returns when each has seen what there is: of what changes after that, it tells. open calls it.
+func (l *lazily) follow(ctx context.Context, subscriptions ...subscription) {
+	for _, sub := range subscriptions {
+		l.ends = append(l.ends, sub.end)
+		select {
+		case <-sub.synced:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// wait returns when the subscriptions have ended, which they do with their context.
+func (l *lazily) wait() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, end := range l.ends {
+		<-end
+	}
+}
+
+type subscription struct{ synced, end <-chan struct{} }
+
+// follow calls fn for the changes of a View, not for what is there already.
+func follow[T client.Object](ctx context.Context, view client.ViewOf[T], fn func(client.TypedEvent[T])) (sub subscription) {
+	subscribed := make(chan struct{})
+	sub.synced, sub.end = view.Subscribe(ctx, func(e client.TypedEvent[T]) {
+		<-subscribed
+		select {
+		case <-sub.synced:
+			fn(e)
+		default:
+		}
+	})
+	close(subscribed)
+	return sub
+}
+
+// openAs opens a View into its variable.
+func openAs[T client.Object](ctx context.Context, c client.Interface, view *client.ViewOf[T]) error {
+	v, err := client.Open[T](ctx, c, client.Scope{})
+	*view = v
+	return err
+}

@@ -1,0 +1,186 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	volumehelper "k8s.io/component-helpers/storage/volume"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
+)
+
+// How long a pod waits for its volumes before it is decided anew, and how often it looks though nothing was heard.
+const (
+	bindVolumesTimeout = 10 * time.Minute
+	lookAgain          = time.Second
+)
+
+// volumeBinder makes true what the VolumeBinding plugin decided: claims get the volumes that were found, or the node to be
+// provisioned for; the binding waits until they are bound. The controller of claims, and provisioners, do the rest.
+type volumeBinder struct {
+	client  client.Interface
+	storage *storage
+	pods    func(namespace, name string) (*corev1.Pod, bool)
+	nodes   func(name string) (*corev1.Node, bool)
+}
+
+// reservedVolumes is what Reserve has assumed, for PreBind to write.
+type reservedVolumes struct {
+	found   framework.VolumesFor
+	volumes []*corev1.PersistentVolume
+	claims  []*corev1.PersistentVolumeClaim
+}
+
+const reservedKey = framework.VolumeBinding + "/reserved"
+
+func (*volumeBinder) Name() string { return framework.VolumeBinding }
+
+// Reserve shows the next decisions that the volumes are taken.
+func (b *volumeBinder) Reserve(_ context.Context, state framework.State, _ *corev1.Pod, node string) *framework.Status {
+	decisions, ok := state[framework.VolumeBinding].(framework.VolumeDecisions)
+	if !ok {
+		return nil
+	}
+	r := &reservedVolumes{found: decisions.On(node)}
+	for _, s := range r.found.Static {
+		v, changed, err := volumehelper.GetBindVolumeToClaim(s.Volume, s.Claim)
+		if err != nil {
+			return framework.Fail(err)
+		}
+		if changed {
+			r.volumes = append(r.volumes, v)
+		}
+	}
+	for _, c := range r.found.Provision {
+		if c.Annotations[volumehelper.AnnSelectedNode] == node {
+			continue
+		}
+		c = c.DeepCopy()
+		if c.Annotations == nil {
+			c.Annotations = map[string]string{}
+		}
+		c.Annotations[volumehelper.AnnSelectedNode] = node
+		r.claims = append(r.claims, c)
+	}
+	b.storage.assume(r.volumes, r.claims)
+	state[reservedKey] = r
+	return nil
+}
+
+// Unreserve takes back what was assumed. What is written stays: the next attempt finds it.
+func (b *volumeBinder) Unreserve(_ context.Context, state framework.State, _ *corev1.Pod, _ string) {
+	if r, ok := state[reservedKey].(*reservedVolumes); ok {
+		b.storage.forget(r.volumes, r.claims)
+	}
+}
+
+// PreBind writes what was reserved, and waits until all claims are bound.
+func (b *volumeBinder) PreBind(ctx context.Context, state framework.State, pod *corev1.Pod, node string) *framework.Status {
+	r, ok := state[reservedKey].(*reservedVolumes)
+	if !ok || len(r.found.Static)+len(r.found.Provision) == 0 {
+		return nil
+	}
+	if err := b.write(ctx, r); err != nil {
+		return framework.Fail(fmt.Errorf("binding volumes: %w", err))
+	}
+	ctx, cancel := context.WithTimeout(ctx, bindVolumesTimeout)
+	defer cancel()
+	for {
+		changed := b.storage.next()
+		bound, err := b.bound(r, pod, node)
+		if err != nil {
+			return framework.Fail(fmt.Errorf("binding volumes: %w", err))
+		}
+		if bound {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-time.After(lookAgain):
+		case <-ctx.Done():
+			return framework.Fail(fmt.Errorf("binding volumes: %w", ctx.Err()))
+		}
+	}
+}
+
+func (b *volumeBinder) write(ctx context.Context, r *reservedVolumes) error {
+	for _, v := range r.volumes {
+		if _, err := client.Update(ctx, b.client, v); err != nil {
+			return err
+		}
+	}
+	for _, c := range r.claims {
+		if _, err := client.Update(ctx, b.client, c); err != nil {
+			return err
+		}
+	}
+	b.storage.forget(r.volumes, r.claims) // the Views show it now
+	return nil
+}
+
+// bound reports whether all is bound. An error says that it will not be: the pod must be decided anew.
+func (b *volumeBinder) bound(r *reservedVolumes, pod *corev1.Pod, nodeName string) (bool, error) {
+	if p, ok := b.pods(pod.Namespace, pod.Name); !ok || p.UID != pod.UID {
+		return false, fmt.Errorf("pod does not exist any more")
+	}
+	node, ok := b.nodes(nodeName)
+	if !ok {
+		return false, fmt.Errorf("failed to get node %q", nodeName)
+	}
+	all := true
+	for _, s := range r.found.Static {
+		v, ok := b.storage.Volume(s.Volume.Name)
+		if !ok {
+			return false, fmt.Errorf("failed to get pv %q", s.Volume.Name)
+		}
+		if v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != s.Claim.UID {
+			return false, fmt.Errorf("pv %q is not bound to claim %s/%s any more", v.Name, s.Claim.Namespace, s.Claim.Name)
+		}
+		if err := volumehelper.CheckNodeAffinity(v, node.Labels); err != nil {
+			return false, fmt.Errorf("pv %q node affinity doesn't match node %q: %w", v.Name, nodeName, err)
+		}
+		c, ok := b.storage.Claim(s.Claim.Namespace, s.Claim.Name)
+		if !ok || c.UID != s.Claim.UID {
+			return false, fmt.Errorf("persistentvolumeclaim %q not found", s.Claim.Name)
+		}
+		all = all && isBound(c)
+	}
+	for _, wanted := range r.found.Provision {
+		provisioned, err := b.provisioned(wanted, node)
+		if err != nil {
+			return false, err
+		}
+		all = all && provisioned
+	}
+	return all, nil
+}
+
+func (b *volumeBinder) provisioned(wanted *corev1.PersistentVolumeClaim, node *corev1.Node) (bool, error) {
+	c, ok := b.storage.Claim(wanted.Namespace, wanted.Name)
+	if !ok || c.UID != wanted.UID {
+		return false, fmt.Errorf("persistentvolumeclaim %q not found", wanted.Name)
+	}
+	if c.Annotations[volumehelper.AnnSelectedNode] != node.Name {
+		// Its provisioner has taken the node away: there is no room after all.
+		return false, fmt.Errorf("provisioning failed for PVC %q", c.Name)
+	}
+	if c.Spec.VolumeName == "" {
+		return false, nil
+	}
+	v, ok := b.storage.Volume(c.Spec.VolumeName)
+	if !ok {
+		return false, nil
+	}
+	if err := volumehelper.CheckNodeAffinity(v, node.Labels); err != nil {
+		return false, fmt.Errorf("pv %q node affinity doesn't match node %q: %w", v.Name, node.Name, err)
+	}
+	return isBound(c), nil
+}
+
+func isBound(c *corev1.PersistentVolumeClaim) bool {
+	_, complete := c.Annotations[volumehelper.AnnBindCompleted]
+	return c.Spec.VolumeName != "" && complete
+}
