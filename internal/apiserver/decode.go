@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,7 +46,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	} else {
 		data, err = io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	}
-	if err != nil && errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+	if err != nil && (errors.Is(r.Context().Err(), context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)) { // of the two clocks either may be first
 		return nil, storeError(context.DeadlineExceeded)
 	}
 	if err != nil {
