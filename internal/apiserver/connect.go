@@ -40,7 +40,7 @@ func (s *Server) connect(c *call) {
 		err = errNoSuchPath
 	}
 	if err != nil {
-		respondError(c.w, jsonFormat, err)
+		respondError(c.w, plainFormat(c.r), err)
 	}
 }
 
@@ -75,12 +75,12 @@ func (c *call) proxyTo(t target) {
 // proxyErrors answers when the other side can not be reached.
 type proxyErrors struct{ c *call }
 
-func (p proxyErrors) Error(w http.ResponseWriter, _ *http.Request, err error) {
+func (p proxyErrors) Error(w http.ResponseWriter, r *http.Request, err error) {
 	if !isStatus(err) {
 		p.c.server.log.Debug("a proxied request failed", "path", p.c.info.path, "err", err)
 		err = apierrors.NewServiceUnavailable("error trying to reach service: " + err.Error())
 	}
-	respondError(w, jsonFormat, err)
+	respondError(w, plainFormat(r), err)
 }
 
 // pod is the newest state of the pod that the path names.

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/knarr-project/knarr/internal/api"
@@ -116,40 +115,6 @@ func (op *operation) unknownCustomFields(a applied) []error {
 var errUnsupportedCustomPatch = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType,
 	Reason:  metav1.StatusReasonUnsupportedMediaType,
 	Message: "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"}}
-
-// checkCustom is check for a custom kind, whose refusals say which kind it is.
-func (c *call) checkCustom() error {
-	e, info := c.endpoint, c.info
-	if e.custom.Definition().Terminating() && info.verb == "create" {
-		return errTerminating(e.resource, info.verb)
-	}
-	if info.subresource == "" {
-		return nil
-	}
-	if !e.hasSubresource(info.subresource) || info.hasRest {
-		return apierrors.NewNotFound(e.resource, info.name)
-	}
-	if !e.allows(info.verb, info.subresource) {
-		return apierrors.NewMethodNotSupported(e.resource, info.verb)
-	}
-	return nil
-}
-
-// reaches tells whether a path leads to a custom kind: with a namespace to a namespaced one, unless all of them are listed or watched.
-func (c *call) reaches() bool {
-	e, info := c.endpoint, c.info
-	if !e.kind.Namespaced {
-		return info.namespace == ""
-	}
-	return info.namespace != "" || info.verb == "list" || info.verb == "watch"
-}
-
-// errTerminating refuses new objects of a kind that is being removed.
-func errTerminating(resource schema.GroupResource, verb string) error {
-	err := apierrors.NewMethodNotSupported(resource, verb)
-	err.ErrStatus.Message = verb + " not allowed while custom resource definition is terminating"
-	return err
-}
 
 // customJSONOf is jsonOf for custom resources: a complete document.
 func (e *endpoint) customJSONOf(entry *cache.Entry) ([]byte, error) {

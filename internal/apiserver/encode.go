@@ -3,6 +3,7 @@ package apiserver
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -86,6 +87,8 @@ func (e *endpoint) encodeObject(obj runtime.Object, f format) ([]byte, error) {
 			return nil, err
 		}
 		return encodeAs(table, metav1.SchemeGroupVersion.WithKind("Table"), f)
+	case f.as == "PartialObjectMetadataList" && e.custom != nil:
+		return nil, unnamed(errors.New("content is not a list"))
 	case f.as == "PartialObjectMetadataList":
 		return nil, notAcceptableText(fmt.Sprintf("you requested %s, but the requested object is not a list (*%s.%s)", f.as, internalPackage(e.gvk.Group), e.gvk.Kind))
 	case f.metadata():

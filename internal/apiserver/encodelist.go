@@ -124,7 +124,11 @@ func beforeProtobufItem(b []byte, size int, _ bool) []byte {
 
 func (e *endpoint) encodeMetadataList(objs []runtime.Object, m metav1.ListMeta, f format) ([]byte, error) {
 	if f.as != "PartialObjectMetadataList" {
-		return nil, notAcceptableText(fmt.Sprintf("you requested %s, but the requested object is a list (*%s.%sList)", f.as, internalPackage(e.gvk.Group), e.gvk.Kind))
+		name := internalPackage(e.gvk.Group) + "." + e.gvk.Kind + "List"
+		if e.custom != nil {
+			name = "unstructured.UnstructuredList"
+		}
+		return nil, notAcceptableText(fmt.Sprintf("you requested %s, but the requested object is a list (*%s)", f.as, name))
 	}
 	list := &metav1.PartialObjectMetadataList{ListMeta: m}
 	kind := schema.GroupVersionKind{Group: metav1.GroupName, Version: f.asVersion, Kind: "PartialObjectMetadata"}

@@ -43,13 +43,13 @@ func (s *Server) newHandler() http.Handler {
 		}
 		ctx, cancel, err := s.bound(ctx, rw, info)
 		if err != nil {
-			respondError(w, jsonFormat, err)
+			respondError(w, plainFormat(r), err)
 			return
 		}
 		defer cancel()
 		filters.lap(m.record)
 		if user, err = s.inTheNameOf(ctx, r, user, info); err != nil {
-			respondError(w, jsonFormat, err)
+			respondError(w, plainFormat(r), err)
 			return
 		}
 		filters.lap(m.impersonation)
@@ -58,7 +58,7 @@ func (s *Server) newHandler() http.Handler {
 		}
 		filters.lap(m.flow)
 		if err := s.authorizeRequest(ctx, requestAttributes(user, info)); err != nil {
-			respondError(w, jsonFormat, err)
+			respondError(w, plainFormat(r), err)
 			return
 		}
 		filters.lap(m.authorization)
@@ -101,7 +101,7 @@ func (s *Server) refuse(w *codeWriter, r *http.Request, info *requestInfo, id st
 	s.log.Debug("a request is not authenticated", "path", r.URL.Path, "err", err)
 	a := requestAttributes(auth.User{}, info)
 	w.audit = s.cfg.Audit.Begin(id, &a, r)
-	respondError(w, jsonFormat, apierrors.NewUnauthorized("Unauthorized"))
+	respondError(w, plainFormat(r), apierrors.NewUnauthorized("Unauthorized"))
 }
 
 // inTheNameOf finds out in whose name the request is made.
@@ -167,7 +167,7 @@ func (s *Server) finish(w *codeWriter, r *http.Request) {
 		return
 	}
 	s.log.Error("panic while serving", "method", r.Method, "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
-	respondError(w, jsonFormat, apierrors.NewInternalError(fmt.Errorf("this request caused apiserver to panic. Look in the logs for details")))
+	respondError(w, plainFormat(r), apierrors.NewInternalError(fmt.Errorf("this request caused apiserver to panic. Look in the logs for details")))
 	w.audit.Stage(auditv1.StagePanic, http.StatusInternalServerError)
 }
 

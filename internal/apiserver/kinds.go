@@ -127,6 +127,16 @@ func (es *endpoints) serves(gv schema.GroupVersion) bool {
 	return false
 }
 
+// hasGroup tells whether a group is built in.
+func (es *endpoints) hasGroup(group string) bool {
+	for gvr := range es.builtin {
+		if gvr.Group == group {
+			return true
+		}
+	}
+	return false
+}
+
 // registry is the registry of a kind that the server itself needs; nil when the table does not have it.
 func (es *endpoints) registry(group, resource string) *registry {
 	return es.registries[schema.GroupResource{Group: group, Resource: resource}]

@@ -7,7 +7,6 @@ import (
 	"net/http/pprof"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -23,12 +22,10 @@ func (s *Server) newMux() *http.ServeMux {
 		mux.HandleFunc("/"+kind, h)
 		mux.HandleFunc("/"+kind+"/", h)
 	}
-	mux.HandleFunc("GET /version", serveVersion)
-	mux.HandleFunc("GET /version/", serveVersion)
-	mux.Handle("/api", s.discovery)
-	mux.Handle("/api/", s.discovery)
-	mux.Handle("/apis", s.discovery)
-	mux.Handle("/apis/", s.discovery)
+	for path, h := range map[string]http.HandlerFunc{"/version": serveVersion, "/api": s.serveDiscovery, "/apis": s.serveDiscovery} {
+		mux.HandleFunc(path, h)
+		mux.HandleFunc(path+"/", h)
+	}
 	mux.HandleFunc("GET "+flowControlPath, s.serveFlowControl)
 	mux.Handle("GET /metrics", s.metrics.handler())
 	mux.Handle("GET /metrics/slis", s.metrics.health.handler())
@@ -70,12 +67,35 @@ func notFoundPath(w http.ResponseWriter) {
 }
 
 func serveVersion(w http.ResponseWriter, r *http.Request) {
+	if err := checkDocument(r, mediaJSON); err != nil {
+		respondError(w, plainFormat(r), err)
+		return
+	}
 	body, err := json.MarshalIndent(Version, "", "  ")
 	if err != nil {
 		respondError(w, jsonFormat, err)
 		return
 	}
 	respond(w, http.StatusOK, jsonFormat, body)
+}
+
+// serveDiscovery gives discovery documents. Those of the built-in groups' versions are refused like the kinds in them; the others are given
+// whatever the method, as upstream.
+func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) {
+	parts := splitPath(r.URL.Path)
+	var err error
+	switch {
+	case parts[0] == "api" && len(parts) == 2 && !s.endpoints.serves(schema.GroupVersion{Version: parts[1]}),
+		len(parts) == 3 && !s.endpoints.serves(schema.GroupVersion{Group: parts[1], Version: parts[2]}) && s.endpoints.hasGroup(parts[1]):
+		err = errNoSuchPath
+	case parts[0] == "api", len(parts) == 3 && s.endpoints.hasGroup(parts[1]):
+		err = checkDocument(r, mediaJSON, mediaYAML, mediaProtobuf)
+	}
+	if err != nil {
+		respondError(w, plainFormat(r), err)
+		return
+	}
+	s.discovery.ServeHTTP(w, r)
 }
 
 // serveRoot lists the paths there are.
@@ -104,7 +124,3 @@ func (s *Server) serveRoot(w http.ResponseWriter) {
 	}
 	respond(w, http.StatusOK, jsonFormat, body)
 }
-
-// errMethod is upstream's 405.
-var errMethod = apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "",
-	"the server does not allow this method on the requested resource", 0, false)

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,8 +40,6 @@ var jsonFormat = format{media: mediaJSON}
 // transforms are the forms that an object may be asked for in.
 type transforms struct {
 	metadata, table bool
-	list            bool // of what is asked there may be a watch, too
-	any             bool // all types are offered: custom resources
 }
 
 func (t transforms) has(as string) bool {
@@ -61,9 +60,6 @@ func negotiate(r *http.Request, transforms transforms, stream bool) (format, err
 	if accept == "" || accept == mediaJSON || accept == "*/*" {
 		f.pretty = pretty(r)
 		return f, nil
-	}
-	if !transforms.any && !offered(accept) {
-		return jsonFormat, notOffered(transforms.list)
 	}
 	best, found := 0.0, false
 	for part := range strings.SplitSeq(accept, ",") {
@@ -88,7 +84,7 @@ func negotiate(r *http.Request, transforms transforms, stream bool) (format, err
 	if !found {
 		return jsonFormat, notAcceptableText("only the following media types are accepted: " + allMedia)
 	}
-	f.pretty = f.media == mediaJSON && pretty(r)
+	f.pretty = f.media == mediaJSON && (f.pretty || pretty(r))
 	if f.table() && r.URL.RawQuery != "" {
 		f.includeObject = metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject"))
 	}
@@ -110,6 +106,7 @@ func accepted(media string, params map[string]string, transforms transforms, str
 	default:
 		return f, false
 	}
+	f.pretty = isTrue(params["pretty"])
 	if as := params["as"]; as != "" {
 		version := params["v"]
 		if !transforms.has(as) || params["g"] != metav1.GroupName || version != "v1" && version != "v1beta1" {
@@ -151,11 +148,13 @@ func negotiateCustom(r *http.Request, may transforms, stream bool) (format, erro
 
 const streamMedia = mediaJSON + ";stream=watch, " + mediaProtobuf + ";stream=watch"
 
-// offered tells whether a media type stands in an Accept header in so many words, whatever its parameters; upstream looks for that first.
-func offered(accept string) bool {
+// offered tells whether one of the media types stands in an Accept header in so many words, whatever its parameters; upstream looks for that first.
+func offered(accept string, media ...string) bool {
+	if accept == "" {
+		return true
+	}
 	for part := range strings.SplitSeq(accept, ",") {
-		switch media, _, _ := strings.Cut(part, ";"); strings.TrimSpace(media) {
-		case mediaJSON, mediaYAML, mediaProtobuf, "*/*":
+		if asked := mediaOf(part); asked == "*/*" || slices.Contains(media, asked) {
 			return true
 		}
 	}
@@ -163,17 +162,13 @@ func offered(accept string) bool {
 }
 
 // notOffered is the first of upstream's two forms of 406.
-func notOffered(list bool) error {
-	media := allMedia
-	if list {
-		media += ", " + streamMedia
-	}
+func notOffered(media string) error {
 	return apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "", schema.GroupResource{}, "", "406: Not Acceptable\n\nAvailable representations: "+media, 0, false)
 }
 
-// plainFormat is for an answer that is no object of the kind: what the client accepts, if that is possible, and JSON.
+// plainFormat is for an error, which has no other form than its own: what the client accepts, if that is possible, and JSON.
 func plainFormat(r *http.Request) format {
-	f, err := negotiate(r, transforms{any: true}, false)
+	f, err := negotiate(r, transforms{}, false)
 	if err != nil {
 		return jsonFormat
 	}

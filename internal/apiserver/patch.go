@@ -115,7 +115,7 @@ func (op *operation) patchVersioned(old runtime.Object, gvk schema.GroupVersionK
 		p.double = doubleFields(p)
 		doc, err = applyMergePatch(doc, p.data)
 	default:
-		return nil, errUnsupportedPatch
+		return nil, errUnsupported
 	}
 	if err != nil {
 		return nil, err
@@ -232,8 +232,8 @@ func (op *operation) strategicPatch(old runtime.Object, p patchRequest) (runtime
 	return obj, nil
 }
 
-// errUnsupportedPatch is upstream's 415 of PATCH.
-var errUnsupportedPatch = apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "", schema.GroupResource{}, "",
+// errUnsupported is upstream's 415 of what no handler has looked at yet.
+var errUnsupported = apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "", schema.GroupResource{}, "",
 	"415: Unsupported Media Type", 0, false)
 
 // mediaOf is a Content-Type without its parameters.

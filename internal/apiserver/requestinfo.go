@@ -84,7 +84,13 @@ func (i *requestInfo) takeNamespace(parts []string) []string {
 	return parts
 }
 
+// takeVerb understands the method; one that is nobody's has no verb.
 func (i *requestInfo) takeVerb(method string) {
+	i.verb = ""
+	if i.legacyWatch {
+		i.verb = "watch" // whatever the method
+		return
+	}
 	switch method {
 	case http.MethodPost:
 		i.verb = "create"
@@ -100,8 +106,6 @@ func (i *requestInfo) takeVerb(method string) {
 	case http.MethodGet, http.MethodHead:
 		i.verb = "get"
 		switch {
-		case i.legacyWatch:
-			i.verb = "watch"
 		case i.name == "" && isTrue(i.query.Get("watch")):
 			i.verb = "watch"
 			i.takeNameFromSelector()

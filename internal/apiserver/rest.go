@@ -31,41 +31,28 @@ type call struct {
 func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *requestInfo, user auth.User) {
 	e, ok := s.endpoints.find(info.gvr)
 	if !ok {
-		if s.endpoints.serves(info.gvr.GroupVersion()) {
-			respondError(w, jsonFormat, errNoSuchPath)
+		if s.endpoints.hasGroup(info.gvr.Group) {
+			respondError(w, plainFormat(r), errNoSuchPath)
 			return
 		}
 		notFoundPath(w)
 		return
 	}
 	c := &call{w: w, r: r, info: info, f: jsonFormat}
-	if r.Method == http.MethodHead && info.subresource != "proxy" && e.custom == nil {
-		respondError(w, jsonFormat, errMethod) // as upstream: of what is built in there is only GET
-		return
-	}
 	c.operation = &operation{
 		server: s, endpoint: e, user: user, verb: info.verb, namespace: info.namespace, name: info.name,
 		subresource: info.subresource, gvk: e.gvk, warn: c.warnHeader,
 	}
-	if !e.kind.Namespaced {
-		c.namespace = ""
-	}
-	if text, ok := deprecated[e.gvr]; ok {
-		c.warn(text)
-		s.metrics.deprecated.WithLabelValues(e.gvr.Group, e.gvr.Version, e.gvr.Resource, info.subresource, "").Set(1)
-	}
-	if e.custom != nil {
-		if !c.reaches() {
-			notFoundPath(w)
-			return
-		}
-		if text := e.custom.DeprecationWarning(); text != "" {
-			c.warn(text)
-		}
+	if e.custom != nil && !c.reaches() {
+		notFoundPath(w)
+		return
 	}
 	if err := c.check(); err != nil {
-		respondError(w, jsonFormat, err)
+		respondError(w, plainFormat(r), err)
 		return
+	}
+	if !e.kind.Namespaced {
+		c.namespace = ""
 	}
 	if sub, ok := e.kind.Subresource(info.subresource); ok {
 		if sub.Kind.GroupKind() != e.gvk.GroupKind() { // else the subresource shows the object, in the version asked for
@@ -87,56 +74,33 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 			return
 		}
 	}
-	if apierrors.IsNotAcceptable(err) {
-		c.f = plainFormat(r)
+	respondError(w, plainFormat(r), err)
+}
+
+// check is what comes before the request is looked at closer: its path, its method, and the warning that goes with the kind.
+func (c *call) check() error {
+	e := c.endpoint
+	if e.custom != nil {
+		if text := e.custom.DeprecationWarning(); text != "" {
+			c.warn(text)
+		}
+		return c.checkCustomRoute()
 	}
-	respondError(w, c.f, err)
+	if err := c.checkRoute(); err != nil {
+		return err
+	}
+	if text, ok := deprecated[e.gvr]; ok {
+		c.warn(text)
+		c.server.metrics.deprecated.WithLabelValues(e.gvr.Group, e.gvr.Version, e.gvr.Resource, c.info.subresource, "").Set(1)
+	}
+	return nil
 }
 
 // transforms: what is posted to be answered, not kept (reviews, bindings, evictions, tokens), has no rows.
 func (c *call) transforms() transforms {
 	objects := c.endpoint.kind.Object != nil || c.endpoint.custom != nil
 	answered := c.info.verb == "create" && (c.subresource != "" || c.endpoint.kind.Virtual)
-	return transforms{metadata: objects, table: objects && !answered, list: c.info.verb == "list" || c.info.verb == "watch", any: c.endpoint.custom != nil}
-}
-
-// check tells whether the endpoint has what the path asks for.
-func (c *call) check() error {
-	e, info := c.endpoint, c.info
-	if e.custom != nil {
-		if err := c.checkCustom(); err != nil {
-			return err
-		}
-	}
-	if info.subresource == "" {
-		if !e.kind.Namespaced && info.namespace != "" && e.gvr.Resource != "namespaces" {
-			return errNoSuchPath
-		}
-		if e.kind.Namespaced && info.namespace == "" && info.name != "" && info.verb != "list" && info.verb != "watch" {
-			return errNoSuchPath
-		}
-		if info.verb == "create" && info.name != "" {
-			if e.kind.HasVerb("get") {
-				return errMethod
-			}
-			return errNoSuchPath
-		}
-		clusterWide := e.kind.Namespaced && info.namespace == ""
-		if e.kind.HasVerb(info.verb) && !(clusterWide && info.verb != "list" && info.verb != "watch") {
-			return nil
-		}
-		return errMethod
-	}
-	if !e.hasSubresource(info.subresource) {
-		return errNoSuchPath
-	}
-	if info.subresource == "proxy" && c.r.Method == http.MethodOptions {
-		return nil // whatever is behind a proxy answers OPTIONS itself; the request has no verb, so only who may do everything gets here
-	}
-	if !e.allows(info.verb, info.subresource) {
-		return errMethod
-	}
-	return nil
+	return transforms{metadata: objects, table: objects && !answered}
 }
 
 // deprecated kinds warn whoever uses them.
@@ -144,9 +108,6 @@ var deprecated = map[schema.GroupVersionResource]string{
 	{Version: "v1", Resource: "endpoints"}:         "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 	{Version: "v1", Resource: "componentstatuses"}: "v1 ComponentStatus is deprecated in v1.19+",
 }
-
-// errNoSuchPath is a 404 of the path, not of the object.
-var errNoSuchPath = apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "the server could not find the requested resource", 0, false)
 
 func (c *call) serve(ctx context.Context) error {
 	switch c.info.verb {

@@ -118,6 +118,9 @@ func (c *call) servePatch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.name == "" {
+		return errNoName
+	}
 	data, err := readBody(c.r)
 	if err != nil {
 		return err
@@ -146,5 +149,5 @@ func patchType(r *http.Request) (types.PatchType, error) {
 	case types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType:
 		return kind, nil
 	}
-	return "", errUnsupportedPatch
+	return "", errUnsupported
 }

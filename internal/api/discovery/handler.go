@@ -113,10 +113,6 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && !(r.Method == http.MethodHead && r.URL.Path == "/apis") {
-		refuse(w, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource", &metav1.StatusDetails{})
-		return
-	}
 	path := "/" + strings.Trim(r.URL.Path, "/")
 	f, ok := negotiate(r.Header.Get("Accept"), path == "/api" || path == "/apis")
 	if !ok {
@@ -249,9 +245,6 @@ var protobufSerializer = protobuf.NewSerializer(api.Scheme, api.Scheme)
 
 func (f form) encode(obj runtime.Object) ([]byte, error) {
 	if f.media == mediaProtobuf {
-		if gvk := obj.GetObjectKind().GroupVersionKind(); gvk.Version == "" {
-			obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: gvk.Kind})
-		}
 		var buf bytes.Buffer
 		err := protobufSerializer.Encode(obj, &buf)
 		return buf.Bytes(), err
