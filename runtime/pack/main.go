@@ -14,6 +14,12 @@ import (
 	"path/filepath"
 )
 
+// The window of the compression is all that is packed, so that one program's copy of a library is found from another's.
+const (
+	windowLog = 26
+	window    = 1 << windowLog
+)
+
 // entry is one program in the manifest; internal/cri reads it.
 type entry struct {
 	Name   string `json:"name"`
@@ -43,16 +49,20 @@ func run(outDir string, files []string) error {
 	if err != nil {
 		return err
 	}
+	if size > window {
+		return fmt.Errorf("the programs have %d bytes together, more than the window of %d: take a larger one here and where they are unpacked", size, window)
+	}
 	content, err := json.MarshalIndent(manifest, "", "\t")
 	if err != nil {
 		return err
 	}
-	if err := clear(outDir); err != nil {
+	if err := os.MkdirAll(outDir, 0o755); err != nil {
 		return err
 	}
-	archive := filepath.Join(outDir, "programs.zst")
-	// --long: the window is all of it (2^26 bytes), so that one program's copy of a library is found from another's.
-	command := exec.Command("zstd", "-q", "-f", "-19", "--long=26", plain, "-o", archive)
+	// In the folder itself, so that the rename below stays within one file system; its name is not embedded.
+	archive := filepath.Join(outDir, ".programs.part")
+	defer os.Remove(archive)
+	command := exec.Command("zstd", "-q", "-f", "-19", fmt.Sprintf("--long=%d", windowLog), plain, "-o", archive)
 	command.Stdout, command.Stderr = os.Stdout, os.Stderr
 	if err := command.Run(); err != nil {
 		return fmt.Errorf("%s: %w", command, err)
@@ -61,15 +71,28 @@ func run(outDir string, files []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("runtime: %d programs, %.1f MB, %.1f MB compressed\n", len(files), float64(size)/1e6, float64(packed.Size())/1e6)
-	return os.WriteFile(filepath.Join(outDir, "programs.json"), append(content, '\n'), 0o644)
-}
-
-// clear takes away what was packed before: everything in the folder that is ours is embedded.
-func clear(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := removeOld(outDir); err != nil {
 		return err
 	}
+	if err := os.Rename(archive, filepath.Join(outDir, "programs.zst")); err != nil {
+		return err
+	}
+	fmt.Printf("runtime: %d programs, %.1f MB, %.1f MB compressed\n", len(files), float64(size)/1e6, float64(packed.Size())/1e6)
+	return replace(filepath.Join(outDir, "programs.json"), append(content, '\n'))
+}
+
+// replace writes a file that is whole or not there.
+func replace(path string, content []byte) error {
+	part := filepath.Join(filepath.Dir(path), ".manifest.part")
+	defer os.Remove(part)
+	if err := os.WriteFile(part, content, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
+}
+
+// removeOld takes away what was packed before: everything in the folder that is ours is embedded.
+func removeOld(dir string) error {
 	for _, pattern := range []string{"*.zst", "*.json"} {
 		old, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
