@@ -85,7 +85,7 @@ func (w *Worker) replacing() bool {
 		latest := w.observed.Latest(name)
 		_, troubled := w.problems[name]
 		switch {
-		case latest == nil || troubled || latest.Id != id && latest.Running():
+		case latest == nil || troubled || latest.Id != id && (latest.Running() || latest.Exited()):
 			delete(w.replaced, name)
 		case !latest.Running():
 			found = true
