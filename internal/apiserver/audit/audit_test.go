@@ -289,6 +289,35 @@ func TestAnEventAfterTheEndIsNotLostSilently(t *testing.T) {
 	}
 }
 
+// fussy is a Sink that does not write some events.
+type fussy struct{ written int }
+
+func (f *fussy) Put(event *auditv1.Event) error {
+	if event.Verb == "delete" {
+		return errors.New("not that one")
+	}
+	f.written++
+	return nil
+}
+
+func (f *fussy) Close() error { return nil }
+
+func TestOnlyWhatWasNotWrittenIsLost(t *testing.T) {
+	under, lost := &fussy{}, 0
+	b := Batched(under, Batching{Buffer: 10, MaxSize: 10, MaxWait: time.Hour}, func(events int, _ error) { lost += events })
+	for _, verb := range []string{"get", "delete", "list"} {
+		if err := b.Put(&auditv1.Event{Verb: verb}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if under.written != 2 || lost != 1 {
+		t.Errorf("%d were written, %d are lost; want 2 and 1", under.written, lost)
+	}
+}
+
 func TestOnlyStrictDestinationsRefuseRequests(t *testing.T) {
 	broken := newBatches(Batching{Buffer: 1}, func(int, error) {}, nil)
 	if err := broken.Close(); err != nil {

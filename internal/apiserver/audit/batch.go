@@ -160,11 +160,13 @@ func (b *batches) parts(batch []*auditv1.Event) (parts [][]*auditv1.Event) {
 // Batched is a Sink that gathers events for one that takes them singly.
 func Batched(sink Sink, b Batching, lost Lost) Sink {
 	return &batchedSink{batches: newBatches(b, lost, func(_ context.Context, events []*auditv1.Event) error {
-		var errs []error
+		// Some of them may have been written: each tells of itself, and together they do not fail.
 		for _, e := range events {
-			errs = append(errs, sink.Put(e))
+			if err := sink.Put(e); err != nil {
+				lost(1, err)
+			}
 		}
-		return errors.Join(errs...)
+		return nil
 	}), under: sink}
 }
 
