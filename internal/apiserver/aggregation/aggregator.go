@@ -181,13 +181,19 @@ type networkViews struct {
 
 const byService = "aggregation: service"
 
-// openNetwork opens the Views unless they are open; they stay so until ctx ends.
-func (a *Aggregator) openNetwork(ctx context.Context) error {
+// openNetwork opens the Views unless they are open; they stay so until the process ends.
+func (a *Aggregator) openNetwork(process context.Context) (err error) {
 	a.opening.Lock()
 	defer a.opening.Unlock()
 	if a.network.Load() != nil {
 		return nil
 	}
+	ctx, cancel := context.WithCancel(process)
+	defer func() {
+		if err != nil {
+			cancel() // the next attempt opens them anew
+		}
+	}()
 	services, err := client.Open[*corev1.Service](ctx, a.cfg.Client, client.Scope{})
 	if err != nil {
 		return err
@@ -205,7 +211,7 @@ func (a *Aggregator) openNetwork(ctx context.Context) error {
 	slicesSynced, slicesDone := slices.Subscribe(ctx, func(ev client.TypedEvent[*discoveryv1.EndpointSlice]) {
 		a.serviceChanged(ev.Object.Namespace, ev.Object.Labels[discoveryv1.LabelServiceName])
 	})
-	a.running.Go(func() { <-servicesDone; <-slicesDone })
+	a.running.Go(func() { defer cancel(); <-servicesDone; <-slicesDone })
 	for _, synced := range []<-chan struct{}{servicesSynced, slicesSynced} {
 		select {
 		case <-synced:

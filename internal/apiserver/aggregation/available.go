@@ -178,10 +178,11 @@ func (r *Remote) conclude(ctx context.Context, v verdict) {
 	if !ok {
 		r.learn(served{stale: true})
 	}
+	r.aggregator.metrics.observe(r, v)
 	if r.available.Swap(ok) != ok && ok {
 		r.aggregator.specs.refetch(r.aggregator)
 	}
-	r.aggregator.metrics.observe(r, v)
+	r.judged.Store(true)
 	if err := r.writeCondition(ctx, v); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 		r.aggregator.cfg.Logger.Warn("the condition of an APIService was not written", "apiservice", r.name, "err", err)
 	}

@@ -31,7 +31,8 @@ func (a *Aggregator) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector: which APIServices there are, and are not available, is read when somebody asks.
 func (a *Aggregator) Collect(ch chan<- prometheus.Metric) {
-	a.metrics.changes.Collect(ch)
+	// Afterwards, so that what is unavailable has been counted.
+	defer a.metrics.changes.Collect(ch)
 	view := a.view.Load()
 	if view == nil {
 		return
@@ -40,8 +41,15 @@ func (a *Aggregator) Collect(ch chan<- prometheus.Metric) {
 	for _, object := range view.List("", nil) {
 		value := 0.0
 		if object.Spec.Service != nil {
-			if r := remotes[schema.GroupVersion{Group: object.Spec.Group, Version: object.Spec.Version}]; r == nil || !r.available.Load() {
+			r := remotes[schema.GroupVersion{Group: object.Spec.Group, Version: object.Spec.Version}]
+			switch {
+			case r == nil || r.uid != object.UID:
+				continue // not known yet
+			case r.available.Load():
+			case r.judged.Load():
 				value = 1
+			default:
+				continue
 			}
 		}
 		ch <- prometheus.MustNewConstMetric(descUnavailable, prometheus.GaugeValue, value, object.Name)

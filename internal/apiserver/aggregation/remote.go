@@ -41,6 +41,7 @@ type Remote struct {
 	transportErr  error
 
 	available atomic.Bool
+	judged    atomic.Bool // by a check of this process
 	found     atomic.Pointer[served]
 	wake      chan struct{}
 	end       context.CancelFunc
