@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -35,6 +36,9 @@ func TestQueuesAreMeasured(t *testing.T) {
 			<-goOn
 			return Result{}, errors.New("once more")
 		}
+		if tries == 2 {
+			return Result{After: time.Millisecond}, nil
+		}
 		close(done)
 		return Result{}, nil
 	})
@@ -52,7 +56,7 @@ func TestQueuesAreMeasured(t *testing.T) {
 	cancel()
 	<-ended
 	for family, want := range map[string]float64{
-		"workqueue_retries_total": 1, "workqueue_work_duration_seconds": 2, "workqueue_depth": -1, // it does not run any more
+		"workqueue_retries_total": 2, "workqueue_work_duration_seconds": 3, "workqueue_depth": -1, // it does not run any more
 	} {
 		if got := value(family); got != want {
 			t.Errorf("%s is %v, want %v", family, got, want)

@@ -56,8 +56,11 @@ func NewWork[K comparable](name string, reconcile func(context.Context, K) (Resu
 // Add queues a key.
 func (w *Work[K]) Add(key K) { w.queue.Add(key) }
 
-// AddAfter queues a key after a time.
-func (w *Work[K]) AddAfter(key K, after time.Duration) { w.queue.AddAfter(key, after) }
+// AddAfter queues a key after a time. As upstream, the metrics call it a retry.
+func (w *Work[K]) AddAfter(key K, after time.Duration) {
+	w.meter.retries.Inc()
+	w.queue.AddAfter(key, after)
+}
 
 // Run reconciles until ctx ends, and returns when all workers have. It runs once.
 func (w *Work[K]) Run(ctx context.Context, workers int) {
@@ -94,7 +97,7 @@ func (w *Work[K]) one(ctx context.Context, key K) {
 	case err == nil:
 		w.queue.Forget(key)
 		if result.After > 0 {
-			w.queue.AddAfter(key, result.After)
+			w.AddAfter(key, result.After)
 		}
 	case ctx.Err() != nil:
 	case apierrors.IsConflict(err):
@@ -111,7 +114,7 @@ func (w *Work[K]) one(ctx context.Context, key K) {
 		slog.Error("controller gave up on object until it changes", "controller", w.name, "key", fmt.Sprint(key), "error", err)
 		w.queue.Forget(key)
 		if result.After > 0 {
-			w.queue.AddAfter(key, result.After)
+			w.AddAfter(key, result.After)
 		}
 	default:
 		slog.Warn("controller will retry", "controller", w.name, "key", fmt.Sprint(key), "retries", w.queue.NumRequeues(key), "error", err)
