@@ -58,7 +58,8 @@ func (s *Server) checks(kind string) []check {
 			checks = append(checks, finished(name, s.remotes.Synced()))
 		}
 	}
-	// In upstream's order.
+	// In upstream's order. Its hooks that run after the start are told apart only by their names here: they are one start, after which all of
+	// them pass, or the part that they belong to upstream.
 	started("start-apiserver-admission-initializer", "generic-apiserver-start-informers")
 	if s.flow != nil {
 		started("priority-and-fairness-config-consumer", "priority-and-fairness-filter")

@@ -145,7 +145,9 @@ func (r *registry) collect(ch chan<- prometheus.Metric, reader cache.Reader) {
 	snapshot.Ascend(r.prefix(""), "", func(entry *cache.Entry) bool { size += len(entry.Stored); return true })
 	gauge(descSizes, float64(size), group, resource)
 	gauge(descRevision, float64(snapshot.Revision()%versionModulus), group, resource)
-	counter(descOpened, 1)
+	if counts, ok := reader.(interface{ Opened() uint64 }); ok {
+		counter(descOpened, counts.Opened())
+	}
 	if counts, ok := reader.(interface{ Received() uint64 }); ok {
 		counter(descStoreEvents, counts.Received())
 		counter(descCacheEvents, counts.Received())

@@ -83,6 +83,7 @@ func (m *storeMetrics) of(key string) *storeSeries {
 	if s = m.kinds[name]; s != nil {
 		return s
 	}
+	name = strings.Clone(name) // the series must not hold on to the key
 	s = &storeSeries{m: m, resource: name}
 	if group, resource, ok := strings.Cut(name, "/"); ok {
 		s.group, s.resource = group, resource
@@ -91,7 +92,7 @@ func (m *storeMetrics) of(key string) *storeSeries {
 		s.requests[op] = m.requests.WithLabelValues(text, s.group, s.resource)
 		s.durations[op] = m.durations.WithLabelValues(text, s.group, s.resource)
 	}
-	m.kinds[strings.Clone(name)] = s
+	m.kinds[name] = s
 	return s
 }
 

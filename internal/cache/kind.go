@@ -33,6 +33,7 @@ type Kind struct {
 	relisting bool
 	pending   []store.Event // arrived while opening or relisting
 	openedAt  int64         // revision of the list that the kind began with
+	begun     uint64        // how often it did
 	work      *tree         // the writer's own tree; state has copies of it
 	log       eventLog
 	cursors   cursors
@@ -139,6 +140,7 @@ func (k *Kind) alone(ctx context.Context, fn func() error) error {
 // begin starts the kind's life (again) with a listing and what arrived while it was made; mu is held. Cursors that are open must fail.
 func (k *Kind) begin(entries *tree, revision int64) {
 	k.work, k.openedAt = entries, revision
+	k.begun++
 	k.log.start(revision)
 	changes, changed := k.changes(k.pending, revision)
 	k.opening, k.relisting, k.pending = false, false, nil
@@ -187,6 +189,13 @@ func (k *Kind) Received() uint64 {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return uint64(k.log.end())
+}
+
+// Opened is how often the kind was listed to begin with: once, and once more each time that the stream was lost.
+func (k *Kind) Opened() uint64 {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.begun
 }
 
 // deliver takes over events of the stream, in order and whole revisions. Called by the cache's writer only.

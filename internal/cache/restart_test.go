@@ -131,6 +131,9 @@ func TestAWatchLostToCompactionListsAgain(t *testing.T) {
 	if got := names(wait(t, k, rev), pods+"/", ""); got != "a/2 a/3 a/4" {
 		t.Errorf("got %q", got)
 	}
+	if n := k.Opened(); n != 2 {
+		t.Errorf("it was opened %d times, not twice", n)
+	}
 }
 
 // slow is a lossy store whose lists wait to be told how they end.

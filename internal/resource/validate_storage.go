@@ -23,6 +23,8 @@ const (
 
 	minAllocatableUpdateSeconds = 10
 	maxTokenDurationSeconds     = 1 << 32
+
+	exactlyOneVolume = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
 )
 
 func validateStorageClass(c *storagev1.StorageClass) field.ErrorList {
@@ -129,12 +131,11 @@ func validateVolumeAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
 	errs := validateDriverName(a.Spec.Attacher, specPath.Child("attacher"))
 	source := specPath.Child("source")
 	inline, name := a.Spec.Source.InlineVolumeSpec, a.Spec.Source.PersistentVolumeName
-	const one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
 	switch {
 	case inline == nil && name == nil:
-		errs = append(errs, field.Required(source, one))
+		errs = append(errs, field.Required(source, exactlyOneVolume))
 	case inline != nil && name != nil:
-		errs = append(errs, field.Forbidden(source, one))
+		errs = append(errs, field.Forbidden(source, exactlyOneVolume))
 	case name != nil && *name == "":
 		errs = append(errs, field.Required(source.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
 	}
