@@ -7,6 +7,8 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
 // autoscaling/v1 knows a CPU target only; the rest of v2 lies in these annotations as JSON.
@@ -151,6 +153,9 @@ func rulesFromAnnotation(r *hpaScalingRules) (*autoscalingv2.HPAScalingRules, er
 		out.Policies = append(out.Policies, autoscalingv2.HPAScalingPolicy(p))
 	}
 	if r.Tolerance != nil {
+		if err := bounds.Document(*r.Tolerance, out.Tolerance); err != nil {
+			return nil, err
+		}
 		if err := json.Unmarshal(*r.Tolerance, &out.Tolerance); err != nil {
 			return nil, err
 		}
@@ -189,6 +194,9 @@ func hpaToV2(in *autoscalingv1.HorizontalPodAutoscaler) (*autoscalingv2.Horizont
 func hpaSpecFromAnnotations(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.HorizontalPodAutoscaler) error {
 	if text, ok := in.Annotations[hpaMetricsAnnotation]; ok {
 		var metrics []autoscalingv1.MetricSpec
+		if err := bounds.Document([]byte(text), metrics); err != nil {
+			return err
+		}
 		if err := json.Unmarshal([]byte(text), &metrics); err != nil {
 			return err
 		}
@@ -232,7 +240,7 @@ func hpaStatusFromAnnotations(in *autoscalingv1.HorizontalPodAutoscaler, out *au
 	// What a client wrote there may be anything: unreadable values are dropped.
 	if text, ok := in.Annotations[hpaCurrentMetricsAnnotation]; ok {
 		var current []autoscalingv1.MetricStatus
-		if err := json.Unmarshal([]byte(text), &current); err == nil {
+		if bounds.Document([]byte(text), current) == nil && json.Unmarshal([]byte(text), &current) == nil {
 			for i := range current {
 				out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, metricStatusToV2(&current[i]))
 			}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
 // applied is a decoded apply configuration.
@@ -70,6 +71,9 @@ func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Obj
 	live := op.endpoint.newObject()
 	if old != nil {
 		live = old.DeepCopyObject()
+	}
+	if err := bounds.Fields(a.Object, live); err != nil && op.endpoint.custom == nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("failed to create typed patch object (%s/%s; %s): %v", a.GetNamespace(), a.GetName(), gvk, err))
 	}
 	m, err := op.manager()
 	if err != nil {

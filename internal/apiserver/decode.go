@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
 const (
@@ -94,6 +96,9 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 	if err != nil {
 		return nil, err
 	}
+	if err := bounds.Document(data, obj); err != nil {
+		return nil, unreadable(want, err)
+	}
 	problems, err := kjson.UnmarshalStrict(data, obj)
 	got := obj.GetObjectKind().GroupVersionKind()
 	if err != nil {
@@ -114,13 +119,18 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 		return nil, err
 	}
 	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", want.Kind, want.Version, want.Kind, err))
+		return nil, unreadable(want, err)
 	}
 	if err := reportFields(append(strict, problems...), want, validation, warn); err != nil {
 		return nil, err
 	}
 	clearKind(obj)
 	return obj, nil
+}
+
+// unreadable is the answer to a body of the right kind that has something wrong in it.
+func unreadable(want schema.GroupVersionKind, err error) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", want.Kind, want.Version, want.Kind, err))
 }
 
 // asJSON gives a YAML body as JSON, with what is double in it.
@@ -144,7 +154,7 @@ func reportFields(problems []error, want schema.GroupVersionKind, validation str
 		return nil
 	}
 	if validation == metav1.FieldValidationStrict {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", want.Kind, want.Version, want.Kind, runtime.NewStrictDecodingError(problems)))
+		return unreadable(want, runtime.NewStrictDecodingError(problems))
 	}
 	for _, p := range problems {
 		for line := range strings.SplitSeq(strings.TrimPrefix(p.Error(), "yaml: unmarshal errors:\n"), "\n") {
@@ -213,6 +223,9 @@ func brokenVersion(data []byte) error {
 }
 
 func decodeProtobuf(data []byte, want schema.GroupVersionKind) (runtime.Object, error) {
+	if err := boundedMessage(data); err != nil {
+		return nil, unreadable(want, err)
+	}
 	obj, got, err := wireSerializer.Decode(data, &want, nil)
 	if err != nil {
 		if got != nil {
@@ -227,6 +240,19 @@ func decodeProtobuf(data []byte, want schema.GroupVersionKind) (runtime.Object, 
 	}
 	clearKind(obj)
 	return obj, nil
+}
+
+// boundedMessage tells of quantities that are not worth reading in a message, of whatever kind it says it is: it is read before that is looked at.
+func boundedMessage(data []byte) error {
+	var message runtime.Unknown
+	if raw, ok := bytes.CutPrefix(data, []byte(protobufPrefix)); !ok || message.Unmarshal(raw) != nil {
+		return nil
+	}
+	obj, err := api.Scheme.New(message.GroupVersionKind())
+	if err != nil {
+		return nil // told by whoever decodes it
+	}
+	return bounds.Message(message.Raw, obj)
 }
 
 // unrecognized is upstream's answer to a body that can not be read at all; it shows the body's beginning.

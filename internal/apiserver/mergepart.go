@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
 // mergePart applies a merge patch only to the top-level fields that it names; the others are copied instead of going through JSON
@@ -66,6 +68,9 @@ func mergedPart(part runtime.Object, gvk schema.GroupVersionKind, patch []byte) 
 		return nil, false
 	}
 	merged := newLike(part)
+	if bounds.Document(doc, merged) != nil {
+		return nil, false
+	}
 	strict, err := kjson.UnmarshalStrict(doc, merged)
 	return merged, err == nil && len(strict) == 0
 }

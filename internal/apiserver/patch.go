@@ -21,6 +21,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
 // maxJSONPatchOperations as upstream.
@@ -129,6 +130,9 @@ func (op *operation) patchVersioned(old runtime.Object, gvk schema.GroupVersionK
 // decodePatched makes an object of a patched document.
 func (op *operation) decodePatched(doc []byte, like runtime.Object, gvk schema.GroupVersionKind, p patchRequest) (runtime.Object, error) {
 	obj := newLike(like)
+	if err := bounds.Document(doc, obj); err != nil {
+		return nil, invalidPatch(string(doc), err)
+	}
 	strict, err := kjson.UnmarshalStrict(doc, obj)
 	got := obj.GetObjectKind().GroupVersionKind()
 	if err == nil && got != gvk {
@@ -208,6 +212,9 @@ func (op *operation) strategicPatch(old runtime.Object, p patchRequest) (runtime
 	if err != nil {
 		return nil, err
 	}
+	if err := bounds.StrategicMerge(fields, patch, old); err != nil {
+		return nil, apierrors.NewRequestEntityTooLargeError(err.Error())
+	}
 	merged, err := strategicpatch.StrategicMergeMapPatch(fields, patch, old)
 	switch {
 	case errors.Is(err, mergepatch.ErrBadJSONDoc), errors.Is(err, mergepatch.ErrBadPatchFormatForPrimitiveList),
@@ -221,6 +228,9 @@ func (op *operation) strategicPatch(old runtime.Object, p patchRequest) (runtime
 	}
 	delete(merged, "apiVersion")
 	delete(merged, "kind")
+	if err := bounds.Fields(merged, old); err != nil {
+		return nil, invalidPatch(fmt.Sprintf("%+v", patch), err)
+	}
 	obj := newLike(old)
 	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, obj, p.validation != metav1.FieldValidationIgnore)
 	if strict, ok := runtime.AsStrictDecodingError(err); ok {

@@ -23,6 +23,7 @@ import (
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/admission/cel"
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
 // change makes the object that a mutation asks for; nil when it asks for nothing.
@@ -91,6 +92,9 @@ func likeShown(out runtime.Object, v *admission.Versioned) (runtime.Object, erro
 			return nil, fmt.Errorf("a merge gave a %T where a %T was expected", out, v.Object)
 		}
 		made := admission.NewLike(v.Object)
+		if err := bounds.Fields(u.UnstructuredContent(), made); err != nil {
+			return nil, err
+		}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.UnstructuredContent(), made); err != nil {
 			return nil, err
 		}
@@ -185,6 +189,9 @@ func patched(value ref.Val, v *admission.Versioned) (runtime.Object, error) {
 		return out, out.UnmarshalJSON(after)
 	}
 	out := admission.NewLike(v.Object)
+	if err := bounds.Document(after, out); err != nil {
+		return nil, err
+	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(after, out); err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
 // encodeObject is an object's JSON; nil for none.
@@ -145,6 +146,9 @@ func decodeLike(e *encoded, doc []byte) (runtime.Object, error) {
 		return out, out.UnmarshalJSON(doc)
 	}
 	out := admission.NewLike(e.Object)
+	if err := bounds.Document(doc, out); err != nil {
+		return nil, err
+	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, out); err != nil {
 		return nil, err
 	}

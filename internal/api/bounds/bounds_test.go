@@ -1,0 +1,160 @@
+package bounds
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestAQuantityIsReadWhenItIsWorthIt(t *testing.T) {
+	long := strings.Repeat("1", MaxQuantityDigits)
+	for _, text := range []string{"", "0", "1", "-1.5Gi", "1e3", "1E-9", "1E", "1Ei", "1e1000", "1e-1000", "1e+0000000000001", long, "0." + long[1:], "nonsense", "e", strings.Repeat("x", 5000)} {
+		if err := Quantity(text); err != nil {
+			t.Errorf("%s: %v", shorten(text), err)
+		}
+	}
+	for text, want := range map[string]string{
+		"1e1001":             `"1e1001" has an exponent that is not between -1000 and 1000`,
+		"1e-1000000000":      `"1e-1000000000" has an exponent that is not between -1000 and 1000`,
+		"1E+00000001000000":  "exponent",
+		"1e9999999999999999": "exponent",
+		long + "1":           `"1111111111111111111111111111111111111111"... has 1001 digits: a quantity has at most 1000`,
+		"." + long + "1Gi":   "1001 digits",
+		long + "1e1":         "1001 digits",
+	} {
+		if err := Quantity(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, not %s", shorten(text), err, want)
+		}
+	}
+}
+
+func podOf(name, q string) string {
+	return fmt.Sprintf(`{"metadata":{"name":"a","labels":{"e1e-1000000000":"1e-1000000000"}},"spec":{"volumes":[{"emptyDir":{"sizeLimit":"1"}}],"containers":[{"name":"c"},{"args":["1e-1000000000"],"resources":{%q:{"cpu":"1","memory":%s}}}]}}`, name, q)
+}
+
+func TestADocumentIsRefusedForItsQuantitiesAlone(t *testing.T) {
+	const path = "spec.containers[1].resources.limits[memory]: "
+	for doc, want := range map[string]string{
+		podOf("limits", `"1Gi"`):                                                        "",
+		podOf("limits", `"1e-1000000000"`):                                              path + `"1e-1000000000" has an exponent`,
+		podOf("limits", `1e-1000000000`):                                                path,
+		podOf("limits", `1e1000000000`):                                                 path,
+		podOf("limits", `"1e-1000000000","cpu":"1"`):                                    path,
+		podOf("limits", `"1"},"requests":{"cpu":"1","cpu":1`+strings.Repeat("0", 1000)): "spec.containers[1].resources.requests[cpu]: ",
+		podOf("limits", `{"a":["1e-1000000000"]}`):                                      "",
+		podOf("Limits", `"1e-1000000000"`):                                              "spec.containers[1].resources.Limits[memory]: ", // some readers do not tell names apart by their case
+		podOf("limits", `"1","memory":"1e-1000000000"`):                                 path,
+		`{"spec":{"overhead":{"cpu":"1e-1000000000"}`:                                   "spec.overhead[cpu]: ", // what comes first is seen first; the document is none
+		`"1e-1000000000"`:                                                               "", `[1e-1000000000]`: "", `{"spec":"1e-1000000000"}`: "", `{"a":1e-1000000000`: "", `{`: "",
+		`{"spec":{"ephemeralContainers":[{"resources":{"limits":{"a":"1e-1000000000"}}}]}}`: "spec.ephemeralContainers[0].resources.limits[a]: ",
+	} {
+		err := Document([]byte(doc), &corev1.Pod{})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("%.200s: %v, not %s", doc, err, want)
+		}
+		var content map[string]any
+		if json.Unmarshal([]byte(doc), &content) != nil || strings.Contains(doc, `"memory":1e`) || strings.Contains(doc, `"memory":"1"}`) {
+			continue
+		}
+		// Of a field that is there twice, content has the last.
+		if err := Fields(content, &corev1.Pod{}); (err != nil) != (want != "") {
+			t.Errorf("as fields, %.200s: %v", doc, err)
+		}
+	}
+}
+
+// nines is a quantity with so many digits that its text is kept as it is.
+func nines(n int) resource.Quantity {
+	var q resource.Quantity
+	if err := q.UnmarshalJSON([]byte(strings.Repeat("9", n))); err != nil {
+		panic(err)
+	}
+	return q
+}
+
+func TestAMessageIsRefusedForItsQuantitiesAlone(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": strings.Repeat("9", 2000)}}}
+	pod.Spec.Containers = make([]corev1.Container, 2)
+	raw, err := pod.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Message(raw, &corev1.Pod{}); err != nil {
+		t.Error(err)
+	}
+	pod.Spec.Containers[1].Resources.Limits = corev1.ResourceList{"memory": nines(1001)}
+	if raw, err = pod.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Message(raw, &corev1.Pod{}); err == nil || !strings.HasPrefix(err.Error(), "spec.containers[1].resources.limits[memory]: ") {
+		t.Error(err)
+	}
+	pod = &corev1.Pod{}
+	size := nines(1001)
+	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &size}}}}
+	if raw, err = pod.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Message(raw, &corev1.Pod{}); err == nil || !strings.HasPrefix(err.Error(), "spec.volumes[0].emptyDir.sizeLimit: ") {
+		t.Error(err)
+	}
+	// A map's entry may give its value twice: both are read.
+	twice := []byte("\x12\x00") // spec: empty
+	if err := Message(append(twice, raw...), &corev1.Pod{}); err == nil {
+		t.Error("the second spec is not looked at")
+	}
+	entry := []byte("\x0a\x01c\x12\x0f\x0a\x0d1e-1000000000\x12\x00") // c: 1e-1000000000, then an empty value
+	message := append([]byte{0x0a, byte(len(entry))}, entry...)
+	if err := Message(message, &corev1.ResourceRequirements{}); err == nil {
+		t.Error("the first value of an entry is not looked at")
+	}
+}
+
+func mapsOf(key string, n int) []any {
+	var out []any
+	for i := range n {
+		out = append(out, map[string]any{key: fmt.Sprint(i)})
+	}
+	return out
+}
+
+func TestAStrategicMergeIsRefusedForWhatItWouldCompare(t *testing.T) {
+	container := func(n int) []any { return []any{map[string]any{"name": "c", "env": mapsOf("name", n)}} }
+	object := func(ports, finalizers, env int) map[string]any {
+		return map[string]any{"metadata": map[string]any{"finalizers": mapsOf("x", finalizers)},
+			"spec": map[string]any{"hostAliases": mapsOf("ip", ports), "containers": container(env)}}
+	}
+	many := func(n, env int) []any {
+		var out []any
+		for range n {
+			out = append(out, container(env)...)
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		original, patch map[string]any
+		refused         string
+	}{
+		"few into many":                      {object(100000, 0, 0), map[string]any{"spec": map[string]any{"hostAliases": mapsOf("ip", 100)}}, ""},
+		"many into nothing":                  {map[string]any{}, map[string]any{"spec": map[string]any{"hostAliases": mapsOf("ip", 100000)}}, ""},
+		"4,000 into 4,000":                   {object(4000, 0, 0), map[string]any{"spec": map[string]any{"hostAliases": mapsOf("ip", 4000)}}, ""},
+		"10,000 into one":                    {object(1, 0, 0), map[string]any{"spec": map[string]any{"hostAliases": mapsOf("ip", 10000)}}, ".spec.hostAliases has 1 elements, the patch 10000, and their order 0"},
+		"an order of 100,000":                {object(1, 0, 0), map[string]any{"spec": map[string]any{"$setElementOrder/hostAliases": mapsOf("ip", 100000)}}, "their order 100000"},
+		"an order of 100,000 without a list": {map[string]any{}, map[string]any{"spec": map[string]any{"$setElementOrder/hostAliases": mapsOf("ip", 100000)}}, "their order 100000"},
+		"many finalizers":                    {object(0, 8000, 0), map[string]any{"metadata": map[string]any{"finalizers": mapsOf("x", 8000)}}, ".metadata.finalizers"},
+		"many finalizers that are to go":     {object(0, 8000, 0), map[string]any{"metadata": map[string]any{"$deleteFromPrimitiveList/finalizers": mapsOf("x", 8000)}}, ".metadata.finalizers"},
+		"a list that is replaced":            {map[string]any{"spec": map[string]any{"tolerations": mapsOf("key", 50000)}}, map[string]any{"spec": map[string]any{"tolerations": mapsOf("key", 50000)}}, ""},
+		"one container that is there often":  {object(0, 0, 10), map[string]any{"spec": map[string]any{"containers": many(100, 200)}}, ".spec.containers[].env has 10 elements, the patch 20000"},
+		"what is unknown":                    {map[string]any{"a": mapsOf("b", 50000)}, map[string]any{"a": mapsOf("b", 50000)}, ""},
+	} {
+		err := StrategicMerge(c.original, c.patch, &corev1.Pod{})
+		if c.refused == "" && err != nil || c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

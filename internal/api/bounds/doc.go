@@ -1,0 +1,9 @@
+// Package bounds refuses what would keep a processor busy for longer than any request is worth, before it does: a request's deadline
+// does not end a library that computes. The rules look at sizes alone, so that what they cost is linear in what they read.
+//
+//   - A quantity (quantity.go, document.go, wire.go) is read by a library that computes ten to the power of its exponent, and
+//     something quadratic in its digits.
+//   - A strategic merge patch (merge.go) compares each element of a list with each element of another.
+//
+// Nothing here undercuts what objects of 1.5 MB need; the figures stand in docs/reliability.md.
+package bounds

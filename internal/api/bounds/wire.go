@@ -1,0 +1,120 @@
+package bounds
+
+import (
+	"reflect"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Message does for a protobuf message what Document does for a document: like's struct tags say which field has which number.
+func Message(raw []byte, like any) error {
+	t := plain(reflect.TypeOf(like))
+	if !suspect(raw) || !holds(t) {
+		return nil
+	}
+	return walkMessage(raw, t, nil)
+}
+
+// walkMessage goes as deep as Go types do that hold quantities; none of them holds itself.
+func walkMessage(raw []byte, t reflect.Type, path *field.Path) error {
+	counts := map[protowire.Number]int{}
+	for len(raw) > 0 {
+		number, wire, n := protowire.ConsumeTag(raw)
+		if n < 0 {
+			return nil
+		}
+		raw = raw[n:]
+		if n = protowire.ConsumeFieldValue(number, wire, raw); n < 0 {
+			return nil
+		}
+		value := raw[:n]
+		raw = raw[n:]
+		if wire != protowire.BytesType {
+			continue
+		}
+		content, _ := protowire.ConsumeBytes(value)
+		if t == quantityType {
+			if number == 1 {
+				if err := refused(path, Quantity(string(content))); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		index := counts[number]
+		counts[number]++
+		if err := walkField(content, t, number, index, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walkField is the index-th value of the field with the number.
+func walkField(content []byte, t reflect.Type, number protowire.Number, index int, path *field.Path) error {
+	f, ok := numbered(t, number)
+	if !ok {
+		return nil
+	}
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	if name != "" {
+		path = path.Child(name)
+	}
+	of := plain(f.Type)
+	switch of.Kind() {
+	case reflect.Slice:
+		return walkMessage(content, plain(of.Elem()), path.Index(index))
+	case reflect.Map:
+		key, values := entryOf(content)
+		for _, value := range values {
+			if err := walkMessage(value, plain(of.Elem()), path.Key(key)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return walkMessage(content, of, path)
+}
+
+// numbered is the field with a number in the protobuf encoding, if quantities can be in it.
+func numbered(t reflect.Type, number protowire.Number) (reflect.StructField, bool) {
+	if t.Kind() != reflect.Struct {
+		return reflect.StructField{}, false
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		parts := strings.SplitN(f.Tag.Get("protobuf"), ",", 3)
+		if len(parts) > 1 && parts[1] == strconv.Itoa(int(number)) {
+			return f, holds(f.Type)
+		}
+	}
+	return reflect.StructField{}, false
+}
+
+// entryOf takes an entry of a map apart. Nothing keeps a client from giving it two values, and both are read.
+func entryOf(raw []byte) (key string, values [][]byte) {
+	for len(raw) > 0 {
+		number, wire, n := protowire.ConsumeTag(raw)
+		if n < 0 {
+			return key, values
+		}
+		size := protowire.ConsumeFieldValue(number, wire, raw[n:])
+		if size < 0 {
+			return key, values
+		}
+		if wire == protowire.BytesType {
+			content, _ := protowire.ConsumeBytes(raw[n : n+size])
+			switch number {
+			case 1:
+				key = string(content)
+			case 2:
+				values = append(values, content)
+			}
+		}
+		raw = raw[n+size:]
+	}
+	return key, values
+}

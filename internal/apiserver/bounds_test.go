@@ -1,0 +1,92 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// nested is a protobuf message whose fields hold one another, the last one the text.
+func nested(text string, numbers ...protowire.Number) []byte {
+	out := []byte(text)
+	for i := len(numbers) - 1; i >= 0; i-- {
+		out = protowire.AppendBytes(protowire.AppendTag(nil, numbers[i], protowire.BytesType), out)
+	}
+	return out
+}
+
+// TestNoQuantityIsReadThatTakesForever: each of these would compute ten to the power of a thousand millions, so this ends when all of them are refused.
+func TestNoQuantityIsReadThatTakesForever(t *testing.T) {
+	s := newTestServer(t)
+	const pods, endless = "/api/v1/namespaces/default/pods", "1e-1000000000"
+	body := func(q string) string {
+		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i","resources":{"limits":{"cpu":` + q + `}}}]}}`
+	}
+	if code, _, answer := do(t, s, "POST", pods, body(`"1e-1"`)); code != http.StatusCreated {
+		t.Fatal(code, answer)
+	}
+	list := nested("", 1)
+	list = append(list, nested(endless, 2, 2, 2, 8, 1, 2, 1)...)
+	for name, c := range map[string]struct {
+		method, path, media, body string
+		code                      int
+	}{
+		"a create":                    {"POST", pods, mediaJSON, body(`"` + endless + `"`), 400},
+		"a number":                    {"POST", pods, mediaJSON, body(endless), 400},
+		"YAML":                        {"POST", pods, mediaYAML, "spec: {overhead: {cpu: \"1\\x65-1000000000\"}}", 400},
+		"a field that is there twice": {"POST", pods, mediaJSON, body(`"` + endless + `","cpu":"1"`), 400},
+		"many digits":                 {"POST", pods, mediaJSON, body(`"0.` + strings.Repeat("1", 2_000_000) + `"`), 400},
+		"protobuf":                    {"POST", pods, mediaProtobuf, string(envelope(corev1.SchemeGroupVersion.WithKind("Pod"), nested(endless, 2, 2, 8, 1, 2, 1))), 400},
+		"protobuf of another kind":    {"POST", pods, mediaProtobuf, string(envelope(corev1.SchemeGroupVersion.WithKind("PodList"), list)), 400},
+		"an update":                   {"PUT", pods + "/a", mediaJSON, body(`"` + endless + `"`), 400},
+		"a JSON patch":                {"PATCH", pods + "/a", "application/json-patch+json", `[{"op":"add","path":"/spec/overhead","value":{"cpu":"` + endless + `"}}]`, 422},
+		"a merge patch":               {"PATCH", pods + "/a", "application/merge-patch+json", `{"spec":{"overhead":{"cpu":"` + endless + `"}}}`, 422},
+		"a strategic merge patch":     {"PATCH", pods + "/a", "application/strategic-merge-patch+json", `{"spec":{"overhead":{"cpu":"1\u0065-1000000000"}}}`, 422},
+		"an apply":                    {"PATCH", pods + "/a?fieldManager=f&force=true", "application/apply-patch+yaml", body(`"` + endless + `"`), 400},
+		"a resize":                    {"PATCH", pods + "/a/resize", "application/strategic-merge-patch+json", `{"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":"` + endless + `"}}}]}}`, 422},
+		"a status":                    {"PATCH", "/api/v1/namespaces/default/resourcequotas/q/status?fieldManager=f", "application/apply-patch+yaml", `{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"q"},"status":{"used":{"cpu":"` + endless + `"}}}`, 404},
+		"an annotation of an autoscaler": {"POST", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers", mediaJSON,
+			`{"metadata":{"name":"a","annotations":{"autoscaling.alpha.kubernetes.io/metrics":"[{\"RESOURCE\":{\"targetAverageValue\":\"` + endless + `\"}}]","autoscaling.alpha.kubernetes.io/current-metrics":"[{\"resource\":{\"currentAverageValue\":\"` + endless + `\"}}]"}}}`, 0},
+	} {
+		code, _, answer := do(t, s, c.method, c.path, c.body, "Content-Type", c.media)
+		if c.code != 0 && code != c.code || code < 400 {
+			t.Errorf("%s is answered with %d: %.300s", name, code, answer)
+		}
+		if c.code != http.StatusNotFound && !strings.Contains(answer, "an exponent that is not between -1000 and 1000") && !strings.Contains(answer, "a quantity has at most 1000") {
+			t.Errorf("%s does not tell why: %.300s", name, answer)
+		}
+	}
+	if code, _, answer := do(t, s, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"a"},"data":{"cpu":"`+endless+`"}}`); code != http.StatusCreated {
+		t.Errorf("what is no quantity is refused: %d %s", code, answer)
+	}
+}
+
+func TestAStrategicMergePatchIsBoundedByItsComparisons(t *testing.T) {
+	s := newTestServer(t, withServices)
+	const services = "/api/v1/namespaces/default/services"
+	if code, _, answer := do(t, s, "POST", services, `{"metadata":{"name":"a"},"spec":{"ports":[{"name":"p","port":80}]}}`); code != http.StatusCreated {
+		t.Fatal(code, answer)
+	}
+	var order []any
+	for i := range 20000 {
+		order = append(order, map[string]any{"port": i})
+	}
+	data, err := json.Marshal(map[string]any{"spec": map[string]any{"$setElementOrder/ports": order, "ports": []any{map[string]any{"port": 80, "name": "q"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, _, answer := do(t, s, "PATCH", services+"/a", string(data), "Content-Type", "application/strategic-merge-patch+json")
+	if want := "merging takes 400060002 comparisons of list elements, at most 50000000 are allowed: .spec.ports has 1 elements, the patch 1, and their order 20000"; code != http.StatusRequestEntityTooLarge || !strings.Contains(answer, want) {
+		t.Errorf("%d %s", code, answer)
+	}
+	if data, err = json.Marshal(map[string]any{"spec": map[string]any{"$setElementOrder/ports": order[79:1000], "ports": []any{map[string]any{"port": 80, "name": "q"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, answer = do(t, s, "PATCH", services+"/a", string(data), "Content-Type", "application/strategic-merge-patch+json"); code != http.StatusOK || !strings.Contains(answer, `"name":"q"`) {
+		t.Errorf("%d %s", code, answer)
+	}
+}
