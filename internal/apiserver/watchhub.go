@@ -145,8 +145,12 @@ func (w *watcher) joins(f format) bool {
 }
 
 // join makes m a member of the hub of all watches like this one, which has got everything up to its revision. Without success, because the hub
-// has forgotten some frames, the watch keeps its cursor.
+// has forgotten some frames, the watch keeps its cursor. So does one from a revision that is known to another server of the store but has not come here yet: the hub would
+// give it what it has got there.
 func (w *watcher) join(m *member, enc *eventEncoder, chunked bool) bool {
+	if w.revision > w.reader.Snapshot().Revision() {
+		return false
+	}
 	form := w.op.endpoint.jsonForm
 	if enc.f.media == mediaProtobuf {
 		form = w.op.endpoint.protobufForm
