@@ -1,11 +1,12 @@
-// Package chaos kills, restarts and compacts the API server under load, and holds what its clients saw against a model: reads and
-// writes are linearizable, a list is the state at its revision, a watch tells every change once and in order, and nothing that was
-// acknowledged is lost. It needs `make build`; `make chaos` makes thousands of histories, `make test` a few.
+// Package chaos kills, restarts and compacts the API server under load, and holds what its clients saw of a built-in and a custom kind against a
+// model: reads and writes, their preconditions and what finalizers hold up are linearizable, a list is the state at its revision, also page by page
+// and as of an older one, a watch tells every change once and in order wherever it begins, and nothing that was acknowledged is lost. It needs `make build`; `make chaos` makes thousands of histories, `make test` a few.
 package chaos
 
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -18,17 +19,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// histories says how many to make: KNARR_CHAOS_HISTORIES, or as many as take under a minute.
-func histories(t *testing.T) int {
+// histories says how many to make: KNARR_CHAOS_HISTORIES, or two dozen and no more than fit into some minutes.
+func histories(t *testing.T) (n int, enough time.Duration) {
 	text := os.Getenv("KNARR_CHAOS_HISTORIES")
 	if text == "" {
-		return 16
+		return 24, 3 * time.Minute
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
 		t.Fatalf("KNARR_CHAOS_HISTORIES=%q: a number is expected", text)
 	}
-	return n
+	return n, math.MaxInt64
 }
 
 // seed makes a run repeatable as far as its choices go: KNARR_CHAOS_SEED, or the time.
@@ -50,28 +51,45 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	start := seed(t)
 	t.Logf("KNARR_CHAOS_SEED=%d", start)
 	s := startServer(t)
-	total := 0
-	for i := range histories(t) {
-		h, plain, selecting := round(t, s, fmt.Sprintf("round-%d", i), rand.New(rand.NewPCG(start, uint64(i))))
-		if err := h.check(plain, selecting); err != nil {
-			t.Fatalf("history %d of seed %d: %v", i, start, err)
-		}
-		total += len(h.ops)
+	if err := s.define(); err != nil {
+		t.Fatal(err)
 	}
-	t.Logf("%d operations in %d histories", total, histories(t))
+	n, enough := histories(t)
+	var total counts
+	made := 0
+	for began := time.Now(); made < n && time.Since(began) < enough; made++ {
+		for _, r := range round(t, s, fmt.Sprintf("round-%d", made), rand.New(rand.NewPCG(start, uint64(made)))) {
+			if err := r.check(); err != nil {
+				t.Fatalf("%s in history %d of seed %d: %v", r.kind.name, made, start, err)
+			}
+			total.sum(&r.h.counts)
+		}
+		if made%100 == 99 {
+			t.Logf("%d histories: %s", made+1, &total)
+		}
+	}
+	t.Logf("%d histories of seed %d: %s", made, start, &total)
 }
 
 const (
-	actors    = 5
+	actors    = 3 // of each kind
 	followers = 3
 	names     = 3
 	calm      = 150 * time.Millisecond // between two blows
 )
 
-// round makes one history: clients at work in a namespace of their own while the server dies and comes back.
-func round(t *testing.T, s *server, namespace string, random *rand.Rand) (h *history, plain, selecting []*follower) {
+// record is what all clients saw of one kind.
+type record struct {
+	kind             *kind
+	h                *history
+	plain, selecting []*follower
+}
+
+func (r *record) check() error { return r.h.check(r.plain, r.selecting) }
+
+// round makes one history of each kind: clients at work in a namespace of their own while the server dies and comes back.
+func round(t *testing.T, s *server, namespace string, random *rand.Rand) (records []*record) {
 	t.Helper()
-	h = &history{began: time.Now()}
 	admin, err := s.client("admin")
 	if err != nil {
 		t.Fatal(err)
@@ -79,42 +97,20 @@ func round(t *testing.T, s *server, namespace string, random *rand.Rand) (h *his
 	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	var list []string
-	for i := range names {
-		list = append(list, fmt.Sprintf("object-%d", i))
-	}
-
 	working, stopWork := context.WithCancel(t.Context())
 	watching, stopWatch := context.WithCancel(t.Context())
+	defer stopWork()
+	defer stopWatch()
 	var workers, watchers sync.WaitGroup
-	for i := range followers + 2 {
-		c, err := s.client(fmt.Sprintf("follower-%d", i))
-		if err != nil {
-			t.Fatal(err)
+	for i := range kinds {
+		r := &record{kind: &kinds[i], h: &history{began: time.Now()}}
+		records = append(records, r)
+		for _, f := range r.followers(t, s, namespace, random) {
+			watchers.Go(func() { f.follow(watching) })
 		}
-		f := &follower{name: fmt.Sprint(i), api: c.CoreV1().ConfigMaps(namespace)}
-		switch i {
-		case followers:
-			f.selector.LabelSelector = "chosen=yes"
-			f.matches = func(m *corev1.ConfigMap) bool { return m.Labels["chosen"] != "" }
-			selecting = append(selecting, f)
-		case followers + 1:
-			f.selector.FieldSelector = "metadata.name=" + list[0]
-			f.matches = func(m *corev1.ConfigMap) bool { return m.Name == list[0] }
-			selecting = append(selecting, f)
-		default:
-			plain = append(plain, f)
+		for _, a := range r.actors(t, s, namespace, random) {
+			workers.Go(func() { a.act(working) })
 		}
-		watchers.Go(func() { f.follow(watching) })
-	}
-	for i := range actors {
-		c, err := s.client(fmt.Sprintf("actor-%d", i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := &actor{id: i, h: h, api: c.CoreV1().ConfigMaps(namespace), names: list, version: map[string]string{},
-			random: rand.New(rand.NewPCG(random.Uint64(), uint64(i)))}
-		workers.Go(func() { a.act(working) })
 	}
 	for range 1 + random.IntN(3) {
 		time.Sleep(calm + time.Duration(random.IntN(int(calm))))
@@ -123,7 +119,9 @@ func round(t *testing.T, s *server, namespace string, random *rand.Rand) (h *his
 			blow = syscall.SIGTERM
 		}
 		s.end(blow)
-		h.died()
+		for _, r := range records {
+			r.h.died()
+		}
 		s.start()
 	}
 	time.Sleep(calm)
@@ -132,14 +130,56 @@ func round(t *testing.T, s *server, namespace string, random *rand.Rand) (h *his
 	time.Sleep(calm) // the last events are on their way
 	stopWatch()
 	watchers.Wait()
-	return h, plain, selecting
+	return records
 }
 
-// configMap is the object that a change tells of, as far as selectors look at it.
-func (c change) configMap() *corev1.ConfigMap {
-	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: c.name}}
-	if c.chosen {
-		obj.Labels = map[string]string{"chosen": "yes"}
+func objectName(i int) string { return fmt.Sprintf("object-%d", i) }
+
+// open is one client's way to the kind's objects.
+func (r *record) open(t *testing.T, s *server, namespace, client string, random *rand.Rand) api {
+	t.Helper()
+	cfg, err := s.config(client, 1+random.IntN(2))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return obj
+	a, err := r.kind.open(cfg, namespace, random.IntN(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (r *record) actors(t *testing.T, s *server, namespace string, random *rand.Rand) (list []*actor) {
+	for i := range actors {
+		a := &actor{id: i, kind: r.kind, h: r.h, api: r.open(t, s, namespace, fmt.Sprintf("%s-actor-%d", r.kind.name, i), random), seen: map[string]item{},
+			random: rand.New(rand.NewPCG(random.Uint64(), uint64(i)))}
+		for j := range names {
+			a.names = append(a.names, objectName(j))
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+// followers are plain ones, which begin in different ways, one that looks for a label and one that looks for a name.
+func (r *record) followers(t *testing.T, s *server, namespace string, random *rand.Rand) (list []*follower) {
+	for i := range followers + 2 {
+		name := fmt.Sprintf("%s-follower-%d", r.kind.name, i)
+		f := &follower{name: name, h: r.h, api: r.open(t, s, namespace, name, random), begins: beginning(i % 3), random: rand.New(rand.NewPCG(random.Uint64(), uint64(i)))}
+		list = append(list, f)
+		switch i {
+		case followers:
+			f.begins, f.selector.LabelSelector = beginning(random.IntN(2)), "chosen=yes"
+			f.matches = func(i item) bool { return i.chosen }
+		case followers + 1:
+			f.begins, f.selector.FieldSelector = beginning(random.IntN(2)), "metadata.name="+objectName(0)
+			f.matches = func(i item) bool { return i.name == objectName(0) }
+		}
+		if f.matches == nil {
+			r.plain = append(r.plain, f)
+		} else {
+			r.selecting = append(r.selecting, f)
+		}
+	}
+	return list
 }

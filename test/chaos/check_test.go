@@ -28,6 +28,13 @@ func (h *history) check(plain, selecting []*follower) error {
 			if err := h.checkAcked(s); err != nil {
 				return fmt.Errorf("watch %s: %w", f.name, err)
 			}
+			h.counts.events += len(s.events)
+			switch f.begins {
+			case resumed:
+				h.counts.resumed++
+			case byInitial:
+				h.counts.initial++
+			}
 		}
 	}
 	for _, f := range selecting {
@@ -40,6 +47,10 @@ func (h *history) check(plain, selecting []*follower) error {
 	if err := h.checkLists(l); err != nil {
 		return err
 	}
+	if err := h.checkReads(l); err != nil {
+		return err
+	}
+	h.counts.operations = len(h.ops)
 	return h.checkLinearizable()
 }
 
@@ -49,22 +60,38 @@ func (s *span) checkWhole(l *log) error {
 	if len(want) != len(s.events) {
 		return fmt.Errorf("%d events in (%d, %d], others saw %d there", len(s.events), s.from, s.to, len(want))
 	}
-	return l.checkListed(s.from, s.listed)
+	for i, c := range s.events {
+		if c != want[i] {
+			return fmt.Errorf("event %d in (%d, %d] is %+v, others saw %+v", i, s.from, s.to, c, want[i])
+		}
+	}
+	if s.listed == nil {
+		return nil
+	}
+	_, err := l.checkListed(&listing{revision: s.from, items: s.listed})
+	return err
 }
 
-// checkListed compares a listing with the state that a follower knew at its revision.
-func (l *log) checkListed(revision int64, listed map[string]int64) error {
-	if state, ok := l.state(revision); ok && !maps.Equal(state, listed) {
-		return fmt.Errorf("the list at %d has %v, who watched had %v", revision, listed, state)
+// checkListed compares a listing with the state that a follower knew at its revision, if any did.
+func (l *log) checkListed(list *listing) (compared bool, err error) {
+	state, ok := l.state(list.revision)
+	if !ok {
+		return false, nil
 	}
-	return nil
+	maps.DeleteFunc(state, func(name string, _ int64) bool {
+		return name <= list.after || list.upTo != "" && name > list.upTo
+	})
+	if !maps.Equal(state, list.items) {
+		return true, fmt.Errorf("the list at %d (after %q, up to %q) has %v, who watched had %v", list.revision, list.after, list.upTo, list.items, state)
+	}
+	return true, nil
 }
 
 // checkAcked: every acknowledged write within the span is an event of it.
 func (h *history) checkAcked(s *span) error {
 	seen := map[int64]string{}
 	for _, c := range s.events {
-		seen[c.revision] = c.name
+		seen[c.revision] = c.item.name
 	}
 	for _, a := range h.acked {
 		if a.version > s.from && a.version <= s.to && seen[a.version] != a.name {
@@ -83,18 +110,19 @@ func (s *span) checkSelected(f *follower, l *log) error {
 	to := min(s.to, l.reaches(s.from))
 	var want []change
 	for _, c := range l.between(s.from, to) {
-		matches := c.kind != watch.Deleted && f.matches(c.configMap())
+		name := c.item.name
+		matches := c.kind != watch.Deleted && f.matches(c.item)
 		switch {
-		case matches && in[c.name]:
+		case matches && in[name]:
 			c.kind = watch.Modified
 		case matches:
 			c.kind = watch.Added
-		case in[c.name]:
+		case in[name]:
 			c.kind = watch.Deleted
 		default:
 			continue
 		}
-		in[c.name] = matches
+		in[name] = matches
 		want = append(want, c)
 	}
 	events := s.events
@@ -103,10 +131,10 @@ func (s *span) checkSelected(f *follower, l *log) error {
 	}
 	for i, c := range want {
 		if i >= len(events) {
-			return fmt.Errorf("%s of %s at %d is missing", c.kind, c.name, c.revision)
+			return fmt.Errorf("%s of %s at %d is missing", c.kind, c.item.name, c.revision)
 		}
-		if got := events[i]; got.kind != c.kind || got.name != c.name || got.revision != c.revision {
-			return fmt.Errorf("event %d is %s of %s at %d, expected %s of %s at %d", i, got.kind, got.name, got.revision, c.kind, c.name, c.revision)
+		if got := events[i]; got.kind != c.kind || got.item.name != c.item.name || got.revision != c.revision {
+			return fmt.Errorf("event %d is %s of %s at %d, expected %s of %s at %d", i, got.kind, got.item.name, got.revision, c.kind, c.item.name, c.revision)
 		}
 	}
 	if len(events) > len(want) {
@@ -115,12 +143,21 @@ func (s *span) checkSelected(f *follower, l *log) error {
 	return nil
 }
 
-// checkLists: every list is the state at its revision, and a consistent one is not older than what was acknowledged before it was asked for.
+// checkLists: every list is the state at its revision, which is the one demanded, or no older, or (for a consistent one) not older than what was
+// acknowledged before it was asked for.
 func (h *history) checkLists(l *log) error {
-	for _, list := range h.lists {
-		if err := l.checkListed(list.revision, list.items); err != nil {
+	for i := range h.lists {
+		list := &h.lists[i]
+		compared, err := l.checkListed(list)
+		switch {
+		case err != nil:
 			return err
+		case list.exact && list.revision != list.wanted:
+			return fmt.Errorf("a list that was to be of revision %d is of %d", list.wanted, list.revision)
+		case list.revision < list.wanted:
+			return fmt.Errorf("a list that was to be no older than %d is of %d", list.wanted, list.revision)
 		}
+		h.counts.add(list, compared)
 		if !list.consistent {
 			continue
 		}
@@ -131,6 +168,53 @@ func (h *history) checkLists(l *log) error {
 		}
 	}
 	return nil
+}
+
+// checkReads: what was read as no older than a revision had not been replaced or deleted then.
+func (h *history) checkReads(l *log) error {
+	for _, r := range h.reads {
+		for _, c := range l.between(r.version, r.wanted) {
+			if c.item.name == r.name {
+				return fmt.Errorf("%s was read as of %d, which was to be no older than %d; it had changed at %d", r.name, r.version, r.wanted, c.revision)
+			}
+		}
+	}
+	return nil
+}
+
+// counts tells how much there was to hold against the model.
+type counts struct {
+	operations, exact, pages, others, compared, resumed, initial, events int
+}
+
+func (c *counts) add(list *listing, compared bool) {
+	switch {
+	case list.after != "" || list.upTo != "":
+		c.pages++
+	case list.exact:
+		c.exact++
+	default:
+		c.others++
+	}
+	if compared {
+		c.compared++
+	}
+}
+
+func (c *counts) sum(o *counts) {
+	c.operations += o.operations
+	c.exact += o.exact
+	c.pages += o.pages
+	c.others += o.others
+	c.compared += o.compared
+	c.resumed += o.resumed
+	c.initial += o.initial
+	c.events += o.events
+}
+
+func (c *counts) String() string {
+	return fmt.Sprintf("%d operations on objects; lists: %d exact, %d parts of forgotten ones, %d others, %d of them compared with what watches had; watches: %d resumed, %d with initial events, %d events",
+		c.operations, c.exact, c.pages, c.others, c.compared, c.resumed, c.initial, c.events)
 }
 
 func (h *history) checkLinearizable() error {

@@ -8,21 +8,21 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/anishathalye/porcupine"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const valueKey = "value"
 
-// history is what all clients of one round saw.
+// history is what all clients of one round saw of one kind.
 type history struct {
 	began time.Time
 	value atomic.Int64 // the last unique value given out
@@ -31,7 +31,11 @@ type history struct {
 	ops    []porcupine.Operation
 	acked  []acked
 	lists  []listing
+	reads  []read
 	deaths []int64 // when the server had ended
+	known  []int64 // revisions that somebody was told of
+
+	counts counts // by check
 }
 
 // acked is a write that was acknowledged with its version.
@@ -41,16 +45,16 @@ type acked struct {
 	at      int64 // when the answer came
 }
 
-// listing is one list as a client got it.
-type listing struct {
-	asked    int64
-	revision int64
-	// consistent: the client asked for the newest state, not for some revision.
-	consistent bool
-	items      map[string]int64 // name → version
+// read is a get that was to be no older than a revision.
+type read struct {
+	wanted  int64
+	name    string
+	version int64
 }
 
 func (h *history) now() int64 { return int64(time.Since(h.began)) }
+
+func (h *history) next() string { return fmt.Sprint(h.value.Add(1)) }
 
 // record adds an operation. A read without an answer says nothing, and what was refused before it was sent did not happen.
 func (h *history) record(client int, in input, call int64, out output) {
@@ -61,9 +65,32 @@ func (h *history) record(client int, in input, call int64, out output) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: returned})
-	if v, err := strconv.ParseInt(out.version, 10, 64); err == nil && out.outcome == done && in.do != get {
-		h.acked = append(h.acked, acked{name: in.name, version: v, at: returned})
+	gone := out.item.deleting && out.item.held == 0 // its version is not the deletion's
+	if v, err := strconv.ParseInt(out.item.version, 10, 64); err == nil && out.outcome == done && !gone {
+		h.known = append(h.known, v)
+		if in.do != get {
+			h.acked = append(h.acked, acked{name: in.name, version: v, at: returned})
+		}
 	}
+}
+
+// learn notes a revision that somebody was told of.
+func (h *history) learn(revision int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.known = append(h.known, revision)
+}
+
+// revision is one that is known, a recent one more likely than an old one; "" when there is none.
+func (h *history) revision(random *rand.Rand) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := len(h.known)
+	if n == 0 {
+		return ""
+	}
+	back := random.IntN(min(n, []int{2, 20, 200}[random.IntN(3)]))
+	return fmt.Sprint(h.known[n-1-back])
 }
 
 // died notes that the server has just ended.
@@ -91,28 +118,33 @@ func (h *history) settled() []porcupine.Operation {
 	return ops
 }
 
-// actor is one client that reads and writes a few names at random.
+// actor is one client that reads and writes a few names of one kind at random.
 type actor struct {
-	id      int
-	h       *history
-	api     corev1client.ConfigMapInterface
-	names   []string
-	random  *rand.Rand
-	version map[string]string // what it saw last of each name
+	id     int
+	kind   *kind
+	h      *history
+	api    api
+	names  []string
+	random *rand.Rand
+	seen   map[string]item // what it saw last of each name
 }
 
 // act does one thing after the other until ctx ends.
 func (a *actor) act(ctx context.Context) {
 	for ctx.Err() == nil {
 		name := a.names[a.random.IntN(len(a.names))]
-		switch n := a.random.IntN(20); {
-		case n < 6:
+		switch n := a.random.IntN(24); {
+		case n < 5:
 			a.get(ctx, name)
-		case n < 9:
+		case n < 8:
 			a.create(ctx, name)
-		case n < 14:
+		case n < 11:
 			a.update(ctx, name)
+		case n < 16:
+			a.patch(ctx, name)
 		case n < 17:
+			a.apply(ctx, name)
+		case n < 20:
 			a.remove(ctx, name)
 		default:
 			a.list(ctx)
@@ -138,18 +170,21 @@ func outcomeOf(err error) outcome {
 		return exists
 	case apierrors.IsConflict(err):
 		return conflict
+	case apierrors.IsInvalid(err):
+		return invalid
 	}
 	return unknown
 }
 
-func (a *actor) finish(in input, call int64, obj *corev1.ConfigMap, err error) {
-	out := output{outcome: outcomeOf(err)}
-	if err == nil && obj != nil {
-		out.version = obj.ResourceVersion
-		if in.do == get {
-			out.value = obj.Data[valueKey]
-		}
-		a.version[in.name] = obj.ResourceVersion
+// do makes one request and records it.
+func (a *actor) do(ctx context.Context, in input, send func(ctx context.Context) (item, error)) {
+	ctx, cancel := request(ctx)
+	defer cancel()
+	call := a.h.now()
+	got, err := send(ctx)
+	out := output{outcome: outcomeOf(err), item: got}
+	if err == nil && got.name != "" {
+		a.seen[in.name] = got
 	}
 	a.h.record(a.id, in, call, out)
 	if out.outcome == refused || out.outcome == unknown {
@@ -157,98 +192,114 @@ func (a *actor) finish(in input, call int64, obj *corev1.ConfigMap, err error) {
 	}
 }
 
+// get reads the newest state, or one that is no older than some revision, which is no read of the register.
 func (a *actor) get(ctx context.Context, name string) {
+	revision := a.h.revision(a.random)
+	if revision == "" || a.random.IntN(4) > 0 {
+		a.do(ctx, input{do: get, name: name}, func(ctx context.Context) (item, error) { return a.api.get(ctx, name, metav1.GetOptions{}) })
+		return
+	}
 	ctx, cancel := request(ctx)
 	defer cancel()
-	in, call := input{do: get, name: name}, a.h.now()
-	obj, err := a.api.Get(ctx, name, metav1.GetOptions{})
-	a.finish(in, call, obj, err)
+	got, err := a.api.get(ctx, name, metav1.GetOptions{ResourceVersion: revision})
+	if err != nil {
+		return
+	}
+	r := read{name: name}
+	r.wanted, _ = strconv.ParseInt(revision, 10, 64)
+	r.version, _ = strconv.ParseInt(got.version, 10, 64)
+	a.h.mu.Lock()
+	defer a.h.mu.Unlock()
+	a.h.reads = append(a.h.reads, r)
+}
+
+// finalizers chooses some, or none: most objects have none.
+func (a *actor) finalizers() holds {
+	return []holds{0, 0, 0, 1, 2, 3}[a.random.IntN(6)]
 }
 
 func (a *actor) create(ctx context.Context, name string) {
-	ctx, cancel := request(ctx)
-	defer cancel()
-	in, call := input{do: create, name: name, value: a.h.next()}, a.h.now()
-	obj, err := a.api.Create(ctx, a.object(in), metav1.CreateOptions{})
-	a.finish(in, call, obj, err)
+	in := input{do: create, name: name, value: a.h.next(), holds: true, held: a.finalizers()}
+	a.do(ctx, in, func(ctx context.Context) (item, error) { return a.api.create(ctx, a.object(in)) })
 }
 
 func (a *actor) update(ctx context.Context, name string) {
-	ctx, cancel := request(ctx)
-	defer cancel()
-	in := input{do: update, name: name, value: a.h.next()}
-	if a.random.IntN(3) > 0 {
-		in.at = a.version[name]
+	in := input{do: update, name: name, value: a.h.next(), holds: true, held: a.finalizers()}
+	if in.at = a.seen[name].version; a.kind.unconditional && a.random.IntN(3) == 0 {
+		in.at = ""
 	}
-	call := a.h.now()
-	obj, err := a.api.Update(ctx, a.object(in), metav1.UpdateOptions{})
-	a.finish(in, call, obj, err)
+	if in.at == "" && !a.kind.unconditional {
+		a.get(ctx, name)
+		return
+	}
+	if a.random.IntN(3) == 0 {
+		in.uid = a.seen[name].uid
+	}
+	a.do(ctx, in, func(ctx context.Context) (item, error) { return a.api.update(ctx, a.object(in)) })
+}
+
+// object is what a create or update sends.
+func (a *actor) object(in input) item {
+	return item{name: in.name, uid: in.uid, version: in.at, value: in.value, held: in.held, chosen: a.random.IntN(2) > 0}
+}
+
+// patch changes the value, and at times the finalizers, of what it demands: by a merge patch, or a JSON patch that tests the value.
+func (a *actor) patch(ctx context.Context, name string) {
+	in, seen := input{do: patch, name: name, value: a.h.next()}, a.seen[name]
+	if seen.value != "" && a.random.IntN(4) == 0 {
+		in.old = seen.value
+		body := fmt.Sprintf(`[{"op":"test","path":"/%[1]s/value","value":"%[2]s"},{"op":"replace","path":"/%[1]s/value","value":"%[3]s"}]`, a.api.section(), in.old, in.value)
+		a.do(ctx, in, func(ctx context.Context) (item, error) {
+			return a.api.patch(ctx, name, types.JSONPatchType, body, metav1.PatchOptions{})
+		})
+		return
+	}
+	demands := []string{}
+	if a.random.IntN(2) == 0 {
+		in.holds, in.held = true, a.finalizers()
+		demands = append(demands, fmt.Sprintf(`"finalizers":[%s]`, quoted(in.held.names())))
+	}
+	if seen.uid != "" && a.random.IntN(4) == 0 {
+		in.uid = seen.uid
+		demands = append(demands, fmt.Sprintf(`"uid":"%s"`, in.uid))
+	}
+	if seen.version != "" && a.random.IntN(4) == 0 {
+		in.at = seen.version
+		demands = append(demands, fmt.Sprintf(`"resourceVersion":"%s"`, in.at))
+	}
+	body := fmt.Sprintf(`{"metadata":{%s},"%s":{"value":"%s"}}`, strings.Join(demands, ","), a.api.section(), in.value)
+	a.do(ctx, in, func(ctx context.Context) (item, error) {
+		return a.api.patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
+	})
+}
+
+func quoted(names []string) string {
+	var list []string
+	for _, name := range names {
+		list = append(list, strconv.Quote(name))
+	}
+	return strings.Join(list, ",")
+}
+
+// apply makes the object or changes its value.
+func (a *actor) apply(ctx context.Context, name string) {
+	in, force := input{do: apply, name: name, value: a.h.next()}, true
+	body := fmt.Sprintf(`{%s,"metadata":{"name":"%s"},"%s":{"value":"%s"}}`, a.api.header(), name, a.api.section(), in.value)
+	a.do(ctx, in, func(ctx context.Context) (item, error) {
+		return a.api.patch(ctx, name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: "chaos", Force: &force})
+	})
 }
 
 func (a *actor) remove(ctx context.Context, name string) {
-	ctx, cancel := request(ctx)
-	defer cancel()
-	in := input{do: remove, name: name}
-	var opts metav1.DeleteOptions
-	if seen := a.version[name]; seen != "" && a.random.IntN(2) > 0 {
-		in.at, opts.Preconditions = seen, &metav1.Preconditions{ResourceVersion: &seen}
+	in, seen := input{do: remove, name: name}, a.seen[name]
+	demands := &metav1.Preconditions{}
+	if seen.version != "" && a.random.IntN(3) == 0 {
+		in.at, demands.ResourceVersion = seen.version, &seen.version
 	}
-	call := a.h.now()
-	err := a.api.Delete(ctx, name, opts)
-	a.finish(in, call, nil, err)
-}
-
-// list reads all names, page by page at times. A whole consistent list is also a read of each name.
-func (a *actor) list(ctx context.Context) {
-	ctx, cancel := request(ctx)
-	defer cancel()
-	opts := metav1.ListOptions{}
-	if a.random.IntN(2) > 0 {
-		opts.Limit = 2
+	if uid := types.UID(seen.uid); uid != "" && a.random.IntN(3) == 0 {
+		in.uid, demands.UID = seen.uid, &uid
 	}
-	if a.random.IntN(4) == 0 {
-		opts.ResourceVersion = "0"
-	}
-	l := listing{asked: a.h.now(), consistent: opts.ResourceVersion == "", items: map[string]int64{}}
-	seen := map[string]output{}
-	for {
-		page, err := a.api.List(ctx, opts)
-		if err != nil {
-			return // also a page whose revision was compacted: nothing was learned
-		}
-		l.revision, _ = strconv.ParseInt(page.ResourceVersion, 10, 64)
-		for i := range page.Items {
-			obj := &page.Items[i]
-			l.items[obj.Name], _ = strconv.ParseInt(obj.ResourceVersion, 10, 64)
-			seen[obj.Name] = output{outcome: done, value: obj.Data[valueKey], version: obj.ResourceVersion}
-		}
-		if page.Continue == "" {
-			break
-		}
-		opts = metav1.ListOptions{Limit: opts.Limit, Continue: page.Continue}
-	}
-	a.h.mu.Lock()
-	a.h.lists = append(a.h.lists, l)
-	a.h.mu.Unlock()
-	if !l.consistent {
-		return
-	}
-	for _, name := range a.names {
-		out, ok := seen[name]
-		if !ok {
-			out.outcome = notFound
-		}
-		a.h.record(a.id, input{do: get, name: name}, l.asked, out)
-	}
-}
-
-func (h *history) next() string { return fmt.Sprint(h.value.Add(1)) }
-
-// object is what a write sends. Half of them carry the label that the selecting watcher looks for.
-func (a *actor) object(in input) *corev1.ConfigMap {
-	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: in.name, ResourceVersion: in.at}, Data: map[string]string{valueKey: in.value}}
-	if a.random.IntN(2) > 0 {
-		obj.Labels = map[string]string{"chosen": "yes"}
-	}
-	return obj
+	a.do(ctx, in, func(ctx context.Context) (item, error) {
+		return item{}, a.api.remove(ctx, name, metav1.DeleteOptions{Preconditions: demands})
+	})
 }

@@ -12,29 +12,90 @@ func TestTheModelTellsRightFromWrong(t *testing.T) {
 		in.name = "a"
 		return porcupine.Operation{Input: in, Call: call, Output: out, Return: back}
 	}
-	made := op(1, 2, input{do: create, value: "1"}, output{outcome: done, version: "10"})
+	is := func(value, version string) output {
+		return output{outcome: done, item: item{uid: "u", value: value, version: version}}
+	}
+	waiting := func(value, version string) output {
+		return output{outcome: done, item: item{uid: "u", value: value, version: version, deleting: true, held: 1}}
+	}
+	no := func(o outcome) output { return output{outcome: o} }
+	made := op(1, 2, input{do: create, value: "1"}, is("1", "10"))
+	held := op(1, 2, input{do: create, value: "1", holds: true, held: 1}, output{outcome: done, item: item{uid: "u", value: "1", version: "10", held: 1}})
+	deleted := op(3, 4, input{do: remove}, no(done))
 	for _, c := range []struct {
 		name string
 		ops  []porcupine.Operation
 		want bool
 	}{
-		{"a read sees the write before it", []porcupine.Operation{made, op(3, 4, input{do: get}, output{outcome: done, value: "1", version: "10"})}, true},
-		{"a read misses the write before it", []porcupine.Operation{made, op(3, 4, input{do: get}, output{outcome: notFound})}, false},
-		{"a read beside the write may miss it", []porcupine.Operation{made, op(1, 4, input{do: get}, output{outcome: notFound})}, true},
-		{"two creates cannot both succeed", []porcupine.Operation{made, op(3, 4, input{do: create, value: "2"}, output{outcome: done, version: "11"})}, false},
-		{"an update on an old version cannot succeed", []porcupine.Operation{made, op(3, 4, input{do: update, value: "2", at: "9"}, output{outcome: done, version: "11"})}, false},
-		{"a conflict on the newest version cannot be", []porcupine.Operation{made, op(3, 4, input{do: update, value: "2", at: "10"}, output{outcome: conflict})}, false},
+		{"a read sees the write before it", []porcupine.Operation{made, op(3, 4, input{do: get}, is("1", "10"))}, true},
+		{"a read misses the write before it", []porcupine.Operation{made, op(3, 4, input{do: get}, no(notFound))}, false},
+		{"a read beside the write may miss it", []porcupine.Operation{made, op(1, 4, input{do: get}, no(notFound))}, true},
+		{"two creates cannot both succeed", []porcupine.Operation{made, op(3, 4, input{do: create, value: "2"}, is("2", "11"))}, false},
+		{"an update on an old version cannot succeed", []porcupine.Operation{made, op(3, 4, input{do: update, value: "2", at: "9"}, is("2", "11"))}, false},
+		{"a conflict on the newest version cannot be", []porcupine.Operation{made, op(3, 4, input{do: update, value: "2", at: "10"}, no(conflict))}, false},
+		{"a conflict of what demands nothing cannot be", []porcupine.Operation{made, op(3, 4, input{do: patch, value: "2"}, no(conflict))}, false},
+		{"a patch of another UID conflicts", []porcupine.Operation{made, op(3, 4, input{do: patch, value: "2", uid: "v"}, no(conflict))}, true},
+		{"a patch of another UID cannot succeed", []porcupine.Operation{made, op(3, 4, input{do: patch, value: "2", uid: "v"}, is("2", "11"))}, false},
+		{"a patch that tests the value succeeds once", []porcupine.Operation{made,
+			op(3, 4, input{do: patch, value: "2", old: "1"}, is("2", "11")), op(3, 4, input{do: patch, value: "3", old: "1"}, no(invalid))}, true},
+		{"a patch that tests the value cannot succeed twice", []porcupine.Operation{made,
+			op(3, 4, input{do: patch, value: "2", old: "1"}, is("2", "11")), op(3, 4, input{do: patch, value: "3", old: "1"}, is("3", "12"))}, false},
+		{"an apply makes what is not there", []porcupine.Operation{op(3, 4, input{do: apply, value: "2"}, is("2", "11")), op(5, 6, input{do: get}, is("2", "11"))}, true},
+		{"a finalizer holds a deletion up", []porcupine.Operation{held, deleted, op(5, 6, input{do: get}, waiting("1", "11"))}, true},
+		{"what is held cannot be gone", []porcupine.Operation{held, deleted, op(5, 6, input{do: get}, no(notFound))}, false},
+		{"what is held cannot be as if nothing had happened", []porcupine.Operation{held, deleted, op(5, 6, input{do: get}, output{outcome: done, item: held.Output.(output).item})}, false},
+		{"the last finalizer's end is the object's", []porcupine.Operation{held, deleted,
+			op(5, 6, input{do: patch, value: "2", holds: true}, waiting("2", "12")), op(7, 8, input{do: get}, no(notFound))}, true},
+		{"what had its last finalizer taken cannot stay", []porcupine.Operation{held, deleted,
+			op(5, 6, input{do: patch, value: "2", holds: true}, waiting("2", "12")), op(7, 8, input{do: get}, waiting("2", "12"))}, false},
+		{"a deletion that has begun takes no new finalizer", []porcupine.Operation{held, deleted,
+			op(5, 6, input{do: patch, value: "2", holds: true, held: 3}, no(invalid)), op(7, 8, input{do: get}, waiting("1", "11"))}, true},
 		{"a write without an answer may have happened", []porcupine.Operation{made,
-			op(3, 1<<62, input{do: update, value: "2"}, output{outcome: unknown}),
-			op(5, 6, input{do: get}, output{outcome: done, value: "2", version: "12"})}, true},
+			op(3, 1<<62, input{do: update, value: "2"}, no(unknown)), op(5, 6, input{do: get}, is("2", "12"))}, true},
 		{"a write without an answer cannot be undone", []porcupine.Operation{made,
-			op(3, 1<<62, input{do: update, value: "2"}, output{outcome: unknown}),
-			op(5, 6, input{do: get}, output{outcome: done, value: "2", version: "12"}),
-			op(7, 8, input{do: get}, output{outcome: done, value: "1", version: "10"})}, false},
+			op(3, 1<<62, input{do: update, value: "2"}, no(unknown)), op(5, 6, input{do: get}, is("2", "12")), op(7, 8, input{do: get}, is("1", "10"))}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := porcupine.CheckOperations(register, c.ops); got != c.want {
 				t.Errorf("linearizable: %v, expected %v", got, c.want)
+			}
+		})
+	}
+}
+
+// What the rest of the checker is to find, in a history that is put together by hand.
+func TestTheChecksTellRightFromWrong(t *testing.T) {
+	added := func(revision int64, name string) change {
+		return change{kind: "ADDED", revision: revision, item: item{name: name}}
+	}
+	full := func() *follower {
+		return &follower{name: "full", spans: []*span{{from: 1, to: 9, listed: map[string]int64{}, events: []change{added(3, "a"), added(5, "b"), added(7, "c")}}}}
+	}
+	resumed := func(from, to int64, events ...change) *follower {
+		return &follower{name: "resumed", spans: []*span{{from: from, to: to, events: events}}}
+	}
+	for _, c := range []struct {
+		name  string
+		h     *history
+		plain []*follower
+		want  bool
+	}{
+		{"a watch resumed in the middle", &history{}, []*follower{full(), resumed(3, 7, added(5, "b"), added(7, "c"))}, true},
+		{"an event is missing in a resumed watch", &history{}, []*follower{full(), resumed(3, 7, added(7, "c"))}, false},
+		{"an event is told twice", &history{}, []*follower{full(), resumed(3, 7, added(5, "b"), added(5, "b"), added(7, "c"))}, false},
+		{"an exact list", &history{lists: []listing{{wanted: 5, exact: true, revision: 5, items: map[string]int64{"a": 3, "b": 5}}}}, []*follower{full()}, true},
+		{"an exact list of another revision", &history{lists: []listing{{wanted: 4, exact: true, revision: 5, items: map[string]int64{"a": 3, "b": 5}}}}, []*follower{full()}, false},
+		{"an exact list that has what came later", &history{lists: []listing{{wanted: 4, exact: true, revision: 4, items: map[string]int64{"a": 3, "b": 5}}}}, []*follower{full()}, false},
+		{"a list that is older than was demanded", &history{lists: []listing{{wanted: 5, revision: 4, items: map[string]int64{"a": 3}}}}, []*follower{full()}, false},
+		{"the rest of a list", &history{lists: []listing{{revision: 7, after: "a", items: map[string]int64{"b": 5, "c": 7}}}}, []*follower{full()}, true},
+		{"the rest of a list that lacks one", &history{lists: []listing{{revision: 7, after: "a", items: map[string]int64{"c": 7}}}}, []*follower{full()}, false},
+		{"the first page of a list", &history{lists: []listing{{revision: 7, upTo: "b", items: map[string]int64{"a": 3, "b": 5}}}}, []*follower{full()}, true},
+		{"a read that is older than was demanded", &history{reads: []read{{wanted: 9, name: "a", version: 2}}}, []*follower{full()}, false},
+		{"a read of what was the newest then", &history{reads: []read{{wanted: 9, name: "a", version: 3}}}, []*follower{full()}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := c.h.check(c.plain, nil); (err == nil) != c.want {
+				t.Errorf("%v", err)
 			}
 		})
 	}

@@ -14,14 +14,22 @@ const (
 	get    action = "get"
 	create action = "create"
 	update action = "update"
+	patch  action = "patch" // merge, JSON with a test, or apply: see input
+	apply  action = "apply" // makes the object when it is not there
 	remove action = "delete"
 )
 
 type input struct {
 	do    action
 	name  string
-	value string // written by create and update
-	at    string // resourceVersion that update and delete demand; "" for none
+	value string // written by all writes but delete
+	// What the write demands of the object; "" for nothing.
+	at  string // resourceVersion
+	uid string
+	old string // value
+	// The finalizers that the write leaves, if it says so.
+	holds bool
+	held  holds
 }
 
 type outcome string
@@ -33,22 +41,26 @@ const (
 	notFound outcome = "not found"
 	exists   outcome = "already exists"
 	conflict outcome = "conflict"
+	invalid  outcome = "invalid"
 )
 
+// output is the outcome and, when it is done, the object as it was read or written; a deletion tells nothing.
 type output struct {
 	outcome outcome
-	value   string // read by get
-	version string // the object's resourceVersion after get, create and update
+	item    item
 }
 
 // object is the state of one name.
 type object struct {
-	exists  bool
-	value   string
-	version string // "" when nobody was told it
+	exists   bool
+	value    string
+	version  string // "" when nobody was told it
+	uid      string // "" when nobody was told it
+	deleting bool
+	held     holds
 }
 
-// register is the model of one object: a register with a version, that exists or not.
+// register is the model of one object: a register with a version that exists or not, and whose deletion waits for its finalizers.
 var register = (&porcupine.NondeterministicModel{
 	Partition: byName,
 	Init:      func() []any { return []any{object{}} },
@@ -82,39 +94,105 @@ func byName(history []porcupine.Operation) [][]porcupine.Operation {
 func step(s object, in input, out output) []object {
 	if out.outcome == unknown {
 		states := []object{s}
-		if mayApply(s, in) {
-			states = append(states, apply(in, ""))
+		if may, _ := s.allows(in); may {
+			states = append(states, s.after(in))
 		}
 		return states
 	}
-	switch {
-	case out.outcome == notFound && in.do != create && !s.exists:
-		return []object{s}
-	case out.outcome == exists && in.do == create && s.exists:
-		return []object{s}
-	case out.outcome == conflict && in.at != "" && s.exists && (s.version == "" || s.version != in.at):
-		return []object{s}
-	case out.outcome == done && in.do == get && s.exists && s.value == out.value && (s.version == "" || s.version == out.version):
-		return []object{{exists: true, value: s.value, version: out.version}}
-	case out.outcome == done && in.do != get && mayApply(s, in):
-		return []object{apply(in, out.version)}
+	may, mayNot := s.allows(in)
+	same := []object{s}
+	switch out.outcome {
+	case notFound:
+		if !s.exists && in.do != create && in.do != apply {
+			return same
+		}
+	case exists:
+		if s.exists && in.do == create {
+			return same
+		}
+	case conflict:
+		// An update that names a UID conflicts with there being no object, as upstream.
+		if s.exists && mayNot && (in.at != "" || in.uid != "") || !s.exists && in.do == update && in.uid != "" {
+			return same
+		}
+	case invalid:
+		if s.exists && (mayNot && in.old != "" || mayNot && in.uid != "" && in.do == patch || s.adds(in)) {
+			return same
+		}
+	case done:
+		if !may {
+			return nil
+		}
+		if next, ok := s.after(in).told(in, out.item); ok {
+			return []object{next}
+		}
 	}
 	return nil
 }
 
-func mayApply(s object, in input) bool {
-	switch in.do {
-	case create:
-		return !s.exists
-	case update, remove:
-		return s.exists && (in.at == "" || s.version == "" || s.version == in.at)
+// allows says whether the write (or read) may succeed and whether it may fail: both, while nobody knows the version or UID that it demands.
+func (s object) allows(in input) (may, mayNot bool) {
+	switch {
+	case in.do == create:
+		return !s.exists, s.exists
+	case in.do == apply:
+		return true, false
+	case !s.exists:
+		return false, true
+	case in.old != "" && in.old != s.value, s.adds(in):
+		return false, true
 	}
-	return false
+	may = true
+	for _, demand := range []struct{ wanted, is string }{{in.at, s.version}, {in.uid, s.uid}} {
+		if demand.wanted == "" {
+			continue
+		}
+		may = may && (demand.is == "" || demand.is == demand.wanted)
+		mayNot = mayNot || demand.is != demand.wanted
+	}
+	return may, mayNot
 }
 
-func apply(in input, version string) object {
-	if in.do == remove {
-		return object{}
+// adds: the write would hold up a deletion that has begun.
+func (s object) adds(in input) bool {
+	return s.deleting && in.holds && in.held&^s.held != 0
+}
+
+// after is the state after an operation that succeeds. Its version is not known yet if it was written.
+func (s object) after(in input) object {
+	switch in.do {
+	case get:
+		return s
+	case remove:
+		switch {
+		case s.held == 0:
+			return object{}
+		case !s.deleting:
+			s.deleting, s.version = true, ""
+		}
+		return s
 	}
-	return object{exists: true, value: in.value, version: version}
+	if !s.exists {
+		s = object{exists: true}
+	}
+	if in.holds {
+		if s.held = in.held; s.deleting && s.held == 0 {
+			return object{}
+		}
+	}
+	s.value, s.version = in.value, ""
+	return s
+}
+
+// told is the state with what the answer says of it; false when that can not be.
+func (s object) told(in input, is item) (object, bool) {
+	if !s.exists || in.do == remove {
+		return s, in.do != get // what goes by the write is told as it was
+	}
+	if s.value != is.value || s.deleting != is.deleting || s.held != is.held ||
+		s.version != "" && s.version != is.version || s.uid != "" && s.uid != is.uid {
+		return s, false
+	}
+	s.version, s.uid = is.version, is.uid
+	return s, true
 }

@@ -115,17 +115,49 @@ func (s *server) end(signal syscall.Signal) {
 	s.cmd = nil
 }
 
-// client is a client with connections of its own. It never tries anything again by itself.
-func (s *server) client(name string) (*kubernetes.Clientset, error) {
+// config is for a client with connections of its own, over HTTP/1.1 or 2. It never tries anything again by itself.
+func (s *server) config(name string, version int) (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(s.dir, "kubeconfig"))
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	cfg.UserAgent = "chaos/" + name
 	cfg.QPS = -1
-	cfg.ContentType = "application/vnd.kubernetes.protobuf"
 	cfg.Timeout = 0
 	// A transport of its own, or all clients share one connection and end together.
 	cfg.Dial = (&net.Dialer{Timeout: 2 * time.Second}).DialContext
-	return kubernetes.NewForConfig(rest.AddUserAgent(cfg, name))
+	if version == 1 {
+		cfg.TLSClientConfig.NextProtos = []string{"http/1.1"}
+	}
+	return rest.AddUserAgent(cfg, name), nil
+}
+
+func (s *server) client(name string) (*kubernetes.Clientset, error) {
+	cfg, err := s.config(name, 2)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(cfg)
+}
+
+// define makes the custom kind, and returns when it is served.
+func (s *server) define() error {
+	c, err := s.client("definer")
+	if err != nil {
+		return err
+	}
+	rest := c.Discovery().RESTClient()
+	err = rest.Post().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").SetHeader("Content-Type", "application/json").
+		Body([]byte(widgetDefinition)).Do(context.Background()).Error()
+	if err != nil {
+		return err
+	}
+	deadline := time.Now().Add(60 * time.Second)
+	for {
+		err := rest.Get().AbsPath("/apis/chaos.example.com/v1/widgets").Do(context.Background()).Error()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }

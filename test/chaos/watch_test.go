@@ -4,51 +4,73 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"sort"
 	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// follower is a client that lists once and then watches, across broken connections, from where it was, as informers do. Each listing
-// begins a new span, because what happened in between is not told.
+// follower is a client that gets to know what there is and then watches, across broken connections, from where it was, as informers do.
+// Each beginning is a new span, because what happened in between is not told.
 type follower struct {
 	name     string
-	api      corev1client.ConfigMapInterface
+	h        *history
+	api      api
+	begins   beginning
+	random   *rand.Rand
 	selector metav1.ListOptions // of label or field; matches says the same
-	matches  func(*corev1.ConfigMap) bool
+	matches  func(item) bool
 	spans    []*span
 	err      error // what no server may do
 }
 
+// beginning is how a follower begins a span.
+type beginning int
+
+const (
+	byList    beginning = iota // a list, then a watch from its revision
+	byInitial                  // a watch that begins with what there is
+	resumed                    // a watch from a revision that somebody has been told of, for a while
+)
+
 // span is what a follower saw without a gap.
 type span struct {
-	from, to int64 // the listing's revision, and the last that an event or bookmark told of
-	listed   map[string]int64
+	from, to int64            // the listing's revision, and the last that an event or bookmark told of
+	listed   map[string]int64 // nil when the span began without
 	events   []change
 }
 
 type change struct {
 	kind     watch.EventType
 	revision int64
-	name     string
-	value    string
-	chosen   bool
+	item     item // without its version, which is the revision
 }
 
 func (f *follower) follow(ctx context.Context) {
 	for ctx.Err() == nil && f.err == nil {
-		s, err := f.list(ctx)
-		if err != nil {
-			pause(ctx)
+		switch f.begins {
+		case resumed:
+			f.resume(ctx)
 			continue
+		case byInitial:
+			if !f.initial(ctx) {
+				continue
+			}
+		default:
+			s, err := f.list(ctx)
+			if err != nil {
+				pause(ctx)
+				continue
+			}
+			f.spans = append(f.spans, s)
 		}
-		f.spans = append(f.spans, s)
+		s := f.spans[len(f.spans)-1]
 		for ctx.Err() == nil && f.err == nil {
 			if expired := f.watch(ctx, s); expired {
 				break
@@ -60,64 +82,141 @@ func (f *follower) follow(ctx context.Context) {
 func pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(5 * time.Millisecond):
+	case <-time.After(20 * time.Millisecond):
 	}
 }
 
 func (f *follower) list(ctx context.Context) (*span, error) {
-	list, err := f.api.List(ctx, f.selector)
+	items, meta, err := f.api.list(ctx, f.selector)
 	if err != nil {
 		return nil, err
 	}
 	s := &span{listed: map[string]int64{}}
-	s.from, err = strconv.ParseInt(list.ResourceVersion, 10, 64)
+	s.from, err = strconv.ParseInt(meta.ResourceVersion, 10, 64)
 	s.to = s.from
-	for i := range list.Items {
-		s.listed[list.Items[i].Name], _ = strconv.ParseInt(list.Items[i].ResourceVersion, 10, 64)
+	for _, i := range items {
+		s.listed[i.name], _ = strconv.ParseInt(i.version, 10, 64)
 	}
+	f.h.learn(s.from)
 	return s, err
 }
 
-// watch follows one connection to its end; expired when the next one must begin with a list.
+// resume watches for a while from a revision that somebody knows, new or old.
+func (f *follower) resume(ctx context.Context) {
+	revision := f.h.revision(f.random)
+	if revision == "" {
+		pause(ctx)
+		return
+	}
+	s := &span{}
+	s.from, _ = strconv.ParseInt(revision, 10, 64)
+	s.to = s.from
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(f.random.IntN(int(calm))))
+	defer cancel()
+	f.watch(ctx, s)
+	f.spans = append(f.spans, s)
+}
+
+// initial opens a watch that begins with what there is, and follows it to its end; ok when it got as far as the bookmark that says that this was all.
+func (f *follower) initial(ctx context.Context) (ok bool) {
+	opts, yes := f.selector, true
+	opts.SendInitialEvents, opts.AllowWatchBookmarks, opts.ResourceVersionMatch = &yes, true, metav1.ResourceVersionMatchNotOlderThan
+	l := listing{asked: f.h.now(), items: map[string]int64{}}
+	if f.random.IntN(2) == 0 {
+		opts.ResourceVersion = f.h.revision(f.random)
+		l.wanted, _ = strconv.ParseInt(opts.ResourceVersion, 10, 64)
+	}
+	l.consistent = opts.ResourceVersion == ""
+	w, err := f.api.watch(ctx, opts)
+	if err != nil {
+		pause(ctx)
+		return false
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		if e.Type == watch.Error {
+			pause(ctx)
+			return false
+		}
+		if e.Type == watch.Bookmark {
+			bookmark, err := meta.Accessor(e.Object)
+			if err != nil || bookmark.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
+				f.err = fmt.Errorf("a bookmark %v before the end of the initial events (%v)", e.Object, err)
+				return false
+			}
+			if l.revision, f.err = strconv.ParseInt(bookmark.GetResourceVersion(), 10, 64); f.err != nil {
+				return false
+			}
+			break
+		}
+		i, err := f.api.read(e.Object)
+		if err != nil || e.Type != watch.Added {
+			f.err = fmt.Errorf("an initial event %s of %v: %v", e.Type, i, err)
+			return false
+		}
+		l.add([]item{i})
+	}
+	if l.revision == 0 {
+		return false // it ended before
+	}
+	f.h.mu.Lock()
+	f.h.known = append(f.h.known, l.revision)
+	if f.matches == nil {
+		f.h.lists = append(f.h.lists, l)
+	}
+	f.h.mu.Unlock()
+	s := &span{from: l.revision, to: l.revision, listed: l.items}
+	f.spans = append(f.spans, s)
+	f.take(w, s)
+	return true
+}
+
+// watch follows one connection to its end; expired when the next one must begin anew.
 func (f *follower) watch(ctx context.Context, s *span) (expired bool) {
 	opts := f.selector
 	opts.ResourceVersion, opts.AllowWatchBookmarks = strconv.FormatInt(s.to, 10), true
-	w, err := f.api.Watch(ctx, opts)
+	w, err := f.api.watch(ctx, opts)
 	if err != nil {
 		pause(ctx)
 		return apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 	}
 	defer w.Stop()
+	return f.take(w, s)
+}
+
+// take adds a watch's events to a span.
+func (f *follower) take(w watch.Interface, s *span) (expired bool) {
 	for e := range w.ResultChan() {
 		if e.Type == watch.Error {
 			err := apierrors.FromObject(e.Object)
 			return apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 		}
-		obj, ok := e.Object.(*corev1.ConfigMap)
-		if !ok {
-			f.err = fmt.Errorf("an event %s carries a %T", e.Type, e.Object)
+		i, err := f.api.read(e.Object)
+		if err != nil {
+			f.err = fmt.Errorf("an event %s: %w", e.Type, err)
 			return true
 		}
-		if f.err = s.take(e.Type, obj); f.err != nil {
+		if f.err = s.take(e.Type, i); f.err != nil {
 			return true
 		}
+		f.h.learn(s.to)
 	}
 	return false
 }
 
 // take adds an event: their revisions only grow.
-func (s *span) take(kind watch.EventType, obj *corev1.ConfigMap) error {
-	revision, err := strconv.ParseInt(obj.ResourceVersion, 10, 64)
+func (s *span) take(kind watch.EventType, i item) error {
+	revision, err := strconv.ParseInt(i.version, 10, 64)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s of %s: resourceVersion %q is no number", kind, obj.Name, obj.ResourceVersion)
+		return fmt.Errorf("%s of %s: resourceVersion %q is no number", kind, i.name, i.version)
 	case kind == watch.Bookmark && revision < s.to, kind != watch.Bookmark && revision <= s.to:
-		return fmt.Errorf("%s of %s goes back in time: revision %d after %d", kind, obj.Name, revision, s.to)
+		return fmt.Errorf("%s of %s goes back in time: revision %d after %d", kind, i.name, revision, s.to)
 	}
 	s.to = revision
 	if kind != watch.Bookmark {
-		s.events = append(s.events, change{kind: kind, revision: revision, name: obj.Name, value: obj.Data[valueKey],
-			chosen: obj.Labels["chosen"] != ""})
+		i.version = ""
+		s.events = append(s.events, change{kind: kind, revision: revision, item: i})
 	}
 	return nil
 }
@@ -154,7 +253,7 @@ func union(followers []*follower) (*log, error) {
 func (l *log) between(after, to int64) []change {
 	i := sort.Search(len(l.changes), func(i int) bool { return l.changes[i].revision > after })
 	j := sort.Search(len(l.changes), func(i int) bool { return l.changes[i].revision > to })
-	return l.changes[i:j]
+	return l.changes[i:max(i, j)]
 }
 
 // reaches says up to where the log is complete after a revision.
@@ -171,7 +270,7 @@ func (l *log) reaches(after int64) int64 {
 // state is what existed at a revision: name → version; ok is false when no follower watched then.
 func (l *log) state(revision int64) (version map[string]int64, ok bool) {
 	for _, s := range l.spans {
-		if s.from > revision || s.to < revision {
+		if s.listed == nil || s.from > revision || s.to < revision {
 			continue
 		}
 		version = maps.Clone(s.listed)
@@ -179,9 +278,9 @@ func (l *log) state(revision int64) (version map[string]int64, ok bool) {
 			switch {
 			case c.revision > revision:
 			case c.kind == watch.Deleted:
-				delete(version, c.name)
+				delete(version, c.item.name)
 			default:
-				version[c.name] = c.revision
+				version[c.item.name] = c.revision
 			}
 		}
 		return version, true

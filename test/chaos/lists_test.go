@@ -1,0 +1,139 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// listing is one list as a client got it, or a part of one: the names after one up to another.
+type listing struct {
+	asked       int64
+	revision    int64
+	after, upTo string // "" for no bound
+	items       map[string]int64
+	// consistent: the client asked for the newest state.
+	consistent bool
+	// wanted is the revision that it was to have (exact) or to be no older than; 0 for any.
+	wanted int64
+	exact  bool
+}
+
+func (l *listing) add(items []item) {
+	for _, i := range items {
+		l.items[i.name], _ = strconv.ParseInt(i.version, 10, 64)
+	}
+}
+
+// list reads all names: the newest state, any, one no older than a revision or exactly that of a revision; page by page at times. A whole consistent
+// list is also a read of each name.
+func (a *actor) list(ctx context.Context) {
+	opts, l := metav1.ListOptions{}, listing{items: map[string]int64{}}
+	revision := a.h.revision(a.random)
+	switch n := a.random.IntN(8); {
+	case n < 3 && revision != "":
+		opts.ResourceVersion, opts.ResourceVersionMatch, l.exact = revision, metav1.ResourceVersionMatchExact, true
+	case n < 5 && revision != "":
+		opts.ResourceVersion, opts.ResourceVersionMatch = revision, metav1.ResourceVersionMatchNotOlderThan
+	case n < 6:
+		opts.ResourceVersion = "0"
+	default:
+		l.consistent = true
+	}
+	l.wanted, _ = strconv.ParseInt(opts.ResourceVersion, 10, 64)
+	if a.random.IntN(2) > 0 {
+		opts.Limit = int64(1 + a.random.IntN(2))
+	}
+	l.asked = a.h.now()
+	items, whole := a.pages(ctx, opts, &l)
+	if !whole || !l.consistent {
+		return
+	}
+	seen := map[string]output{}
+	for _, i := range items {
+		seen[i.name] = output{outcome: done, item: i}
+	}
+	for _, name := range a.names {
+		out, ok := seen[name]
+		if !ok {
+			out.outcome = notFound
+		}
+		a.h.record(a.id, input{do: get, name: name}, l.asked, out)
+	}
+}
+
+// pages reads a list to its end and notes it; whole when it is of one revision. If that is forgotten on the way, the rest is read as of now.
+func (a *actor) pages(ctx context.Context, opts metav1.ListOptions, l *listing) (items []item, whole bool) {
+	whole = true
+	for {
+		page, meta, err := a.page(ctx, opts)
+		if rest := restOf(err); rest != "" && opts.Continue != "" {
+			a.note(*l, opts.Continue)
+			whole = false
+			*l = listing{after: l.upTo, items: map[string]int64{}, asked: a.h.now()}
+			opts.Continue = rest
+			continue
+		}
+		if err != nil {
+			if opts.Continue != "" {
+				a.note(*l, opts.Continue)
+			}
+			return nil, false
+		}
+		revision, _ := strconv.ParseInt(meta.ResourceVersion, 10, 64)
+		if l.revision != 0 && l.revision != revision {
+			l.wanted, l.exact = l.revision, true // a page of another revision: the check says so
+		}
+		l.revision = revision
+		l.add(page)
+		items = append(items, page...)
+		if len(page) > 0 {
+			l.upTo = page[len(page)-1].name
+		}
+		if meta.Continue == "" {
+			a.note(*l, "")
+			return items, whole
+		}
+		opts = metav1.ListOptions{Limit: opts.Limit, Continue: meta.Continue}
+		if a.random.IntN(4) == 0 { // long enough for a compaction, at times
+			select {
+			case <-time.After(time.Duration(a.random.IntN(int(2 * compactEvery)))):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+func (a *actor) page(ctx context.Context, opts metav1.ListOptions) ([]item, metav1.ListMeta, error) {
+	ctx, cancel := request(ctx)
+	defer cancel()
+	items, meta, err := a.api.list(ctx, opts)
+	if outcome := outcomeOf(err); outcome == refused {
+		pause(ctx)
+	}
+	return items, meta, err
+}
+
+// restOf is the token to go on with when a list's revision is forgotten.
+func restOf(err error) string {
+	var status apierrors.APIStatus
+	if apierrors.IsResourceExpired(err) && errors.As(err, &status) {
+		return status.Status().Continue
+	}
+	return ""
+}
+
+// note adds what was read of a list to the history. With no more pages to come it has everything up to the end.
+func (a *actor) note(l listing, more string) {
+	if more == "" {
+		l.upTo = ""
+	}
+	a.h.mu.Lock()
+	defer a.h.mu.Unlock()
+	a.h.lists = append(a.h.lists, l)
+	a.h.known = append(a.h.known, l.revision)
+}
