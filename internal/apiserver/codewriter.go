@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
@@ -25,6 +26,8 @@ type codeWriter struct {
 	began func(code int)
 	// ended counts the request's end in the metrics.
 	ended func()
+	// leaving: the answer is the last on its connection.
+	leaving *atomic.Bool
 	// taken: the response goes on after its handler has returned, and whoever has taken it says when it ends.
 	taken bool
 }
@@ -48,6 +51,9 @@ func (w *codeWriter) begin(code int) {
 		return
 	}
 	w.code = code
+	if w.leaving != nil && w.leaving.Load() && code != http.StatusSwitchingProtocols {
+		w.Header().Set("Connection", "close") // over HTTP/2 the library makes a GOAWAY of it
+	}
 	if w.began != nil {
 		w.began(code)
 	}

@@ -14,7 +14,7 @@ import (
 func (s *Server) bound(ctx context.Context, w http.ResponseWriter, info *requestInfo) (context.Context, context.CancelFunc, error) {
 	if info.longRunning() {
 		ctx, cancel := context.WithCancel(ctx)
-		stop := context.AfterFunc(s.ctx, cancel)
+		stop := context.AfterFunc(s.streaming, cancel)
 		return ctx, func() { stop(); cancel() }, nil
 	}
 	limit, err := s.timeout(info)

@@ -20,7 +20,7 @@ import (
 func (s *Server) newHandler() http.Handler {
 	mux := s.newMux()
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w, info := &codeWriter{ResponseWriter: rw}, parseRequest(r)
+		w, info := &codeWriter{ResponseWriter: rw, leaving: &s.leaving}, parseRequest(r)
 		defer s.giveUpBody(rw, r)
 		w.ended = s.metrics.begin(w, info, r.ContentLength)
 		defer w.release()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/store/storetest"
 )
 
 // What other API servers had wrong, each class as a test of its own: go test -run Regression ./internal/... finds them all.
@@ -15,7 +16,7 @@ import (
 // not got it yet, beside somebody who watches the same already.
 func TestRegressionDoubledEventsOnAServerThatIsBehind(t *testing.T) {
 	ahead := newTestServer(t)
-	behind := lag(ahead.cfg.Store)
+	behind := storetest.Lag(ahead.cfg.Store)
 	s := newTestServer(t, func(c *Config) { c.Store = behind })
 	url, one, two := secure(t, s)
 	if _, err := s.endpoints.registry("", "configmaps").cache(t.Context()); err != nil { // from here on it knows what happens
@@ -35,7 +36,7 @@ func TestRegressionDoubledEventsOnAServerThatIsBehind(t *testing.T) {
 			if _, obj := event(t, early()); obj.Name != fmt.Sprint("second-", proto) {
 				t.Fatalf("the first event is of %s", obj.Name)
 			}
-			pass := behind.hold()
+			pass := behind.Hold()
 			defer pass()
 			seen, err := client.Create(t.Context(), c, configMap(fmt.Sprint("seen-", proto)))
 			if err != nil {

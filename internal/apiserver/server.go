@@ -113,9 +113,14 @@ type Server struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	// started is closed when the objects that every cluster has are there; stopping is set when the server takes leave.
-	started  chan struct{}
-	stopping atomic.Bool
+	// started is closed when the objects that every cluster has are there.
+	started chan struct{}
+
+	// stopping is set when the server says that it is not ready any more, leaving when it takes no new connections; then
+	// endStreams ends what lives as long as its ends want.
+	stopping, leaving atomic.Bool
+	streaming         context.Context
+	endStreams        context.CancelFunc
 }
 
 // Security is who may come in, what they may do, and what answers the API's questions about that.
@@ -177,6 +182,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, store: db, cache: cache.New(db), metrics: m, log: cfg.Logger, clock: cfg.Clock, started: make(chan struct{}), pace: deliver.NewPace(), pool: deliver.NewPool(), lanes: deliver.NewLanes()}
 	s.modes.Size = 1024
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.streaming, s.endStreams = context.WithCancel(s.ctx)
 	s.Use(cfg.Security)
 	s.custom = &customKinds{server: s, served: map[schema.GroupResource]*customKind{}}
 	s.customDocs = &customDocuments{kinds: s.custom}
@@ -222,8 +228,10 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 		// Full records from the start: small ones, which are for a page's first bytes, would take a system call for each event.
 		tlsConfig.DynamicRecordSizingDisabled = true
 	}
+	var connections openConnections
 	server := &http.Server{
-		Handler: s.handler, TLSConfig: tlsConfig, ReadHeaderTimeout: 32 * time.Second, IdleTimeout: 90 * time.Second,
+		ConnState: connections.changed,
+		Handler:   s.handler, TLSConfig: tlsConfig, ReadHeaderTimeout: 32 * time.Second, IdleTimeout: 90 * time.Second,
 		MaxHeaderBytes: 1 << 20, ConnContext: deliver.Context, ErrorLog: s.httpErrors(),
 	}
 	listener = deliver.Listen(listener)
@@ -241,7 +249,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 		return fmt.Errorf("apiserver: serve %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
-	s.takeLeave(server)
+	s.takeLeave(server, listener, &connections)
 	<-failed
 	return nil
 }
@@ -262,23 +270,6 @@ func (c connectionErrors) Write(line []byte) (int, error) {
 		c.handshakes.Inc()
 	}
 	return c.to.Write(line)
-}
-
-// takeLeave ends the server without losing a request: first it says that it is not ready any more, so that whoever spreads
-// requests goes elsewhere; then it takes no new connections, ends watches and streams, and lets all other requests come to their end.
-func (s *Server) takeLeave(server *http.Server) {
-	s.stopping.Store(true)
-	if s.cfg.ShutdownDelay > 0 {
-		time.Sleep(s.cfg.ShutdownDelay)
-	}
-	bounded, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownTimeout)
-	defer cancel()
-	// Streams are told once no new ones can come.
-	server.RegisterOnShutdown(func() { s.cancel(); s.streams.close() })
-	if err := server.Shutdown(bounded); err != nil {
-		s.log.Warn("requests are broken off: they did not end in time", "timeout", s.cfg.ShutdownTimeout)
-		_ = server.Close()
-	}
 }
 
 // background starts what the server does by itself. The server is ready when the first objects are there.

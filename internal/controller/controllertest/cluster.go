@@ -22,6 +22,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/store/etcd"
+	"github.com/knarr-project/knarr/internal/store/storetest"
 )
 
 // Cluster is an API server with a client that may do everything.
@@ -30,6 +31,7 @@ type Cluster struct {
 	Client client.Interface
 	Events *Events
 	Config controller.Config
+	config apiserver.Config
 }
 
 type allowAll struct{}
@@ -47,19 +49,33 @@ func New(t testing.TB) *Cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	s, err := apiserver.New(apiserver.Config{
+	config := apiserver.Config{
 		Store: st, Logger: log, Security: apiserver.Security{Authorizer: allowAll{}},
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")},
-	})
+	}
+	s, err := apiserver.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	c := &Cluster{t: t, Client: s.Client(auth.Component("tester", auth.GroupMasters)), Events: &Events{}, Config: controller.Config{
+	c := &Cluster{t: t, config: config, Client: s.Client(auth.Component("tester", auth.GroupMasters)), Events: &Events{}, Config: controller.Config{
 		PodCIDR: "10.42.0.0/16", NodeCIDRMaskSize: 24, ServiceCIDR: "10.43.0.0/16", CACert: []byte("CA"), TerminatedPodLimit: 12500,
 	}}
 	c.ensureNamespace("default")
 	return c
+}
+
+// Behind is a client of a second server of the same store, to which changes come late: hold keeps them back until pass is called.
+func (c *Cluster) Behind() (behind client.Interface, hold func() (pass func())) {
+	c.t.Helper()
+	config, lagging := c.config, storetest.Lag(c.config.Store)
+	config.Store = lagging
+	s, err := apiserver.New(config)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(s.Close)
+	return s.Client(auth.Component("tester", auth.GroupMasters)), lagging.Hold
 }
 
 func (c *Cluster) ensureNamespace(name string) {

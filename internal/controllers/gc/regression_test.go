@@ -1,0 +1,161 @@
+package gc_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/controller/controllertest"
+	"github.com/knarr-project/knarr/internal/controllers/gc"
+)
+
+// What other garbage collectors had wrong with what they knew of owners (k/k#88097, #65200): go test -run Regression finds these tests.
+
+var secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+
+// stale is a client whose Views of Secrets, which are the owners here, come late. All else is as new as can be.
+type stale struct {
+	client.Interface
+	behind client.Interface
+
+	mu       sync.Mutex // guards what follows
+	asked    map[string]int
+	deleting func(name string)
+}
+
+func (s *stale) View(ctx context.Context, res schema.GroupVersionResource, scope client.Scope) (client.View, error) {
+	if res == secrets {
+		return s.behind.View(ctx, res, scope)
+	}
+	return s.Interface.View(ctx, res, scope)
+}
+
+// Get counts who is looked up.
+func (s *stale) Get(ctx context.Context, res schema.GroupVersionResource, namespace, name string, opts metav1.GetOptions, sub ...string) (runtime.Object, error) {
+	obj, err := s.Interface.Get(ctx, res, namespace, name, opts, sub...)
+	if res == secrets {
+		s.mu.Lock()
+		s.asked[name]++
+		s.mu.Unlock()
+	}
+	return obj, err
+}
+
+func (s *stale) Delete(ctx context.Context, res schema.GroupVersionResource, namespace, name string, opts metav1.DeleteOptions) error {
+	s.mu.Lock()
+	fn := s.deleting
+	s.mu.Unlock()
+	if fn != nil {
+		fn(name)
+	}
+	return s.Interface.Delete(ctx, res, namespace, name, opts)
+}
+
+func (s *stale) lookedUp(name string) func() string {
+	return func() string {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.asked[name] == 0 {
+			return name + " was not looked up"
+		}
+		return ""
+	}
+}
+
+// startStale runs a collector that sees owners late once they are held.
+func startStale(t *testing.T) (c *controllertest.Cluster, s *stale, hold func() (pass func())) {
+	c = controllertest.New(t)
+	behind, hold := c.Behind()
+	s = &stale{Interface: c.Client, behind: behind, asked: map[string]int{}}
+	c.Client = s
+	c.Run(gc.Controller)
+	configMap(c, "first", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "gone", UID: "no-such-uid"})
+	c.Eventually("the collector is at work", left(c))
+	return c, s, hold
+}
+
+func ownerSecret(c *controllertest.Cluster, name string) metav1.OwnerReference {
+	s := controllertest.Create(c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	return metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: s.Name, UID: s.UID}
+}
+
+func removeSecret(t *testing.T, c *controllertest.Cluster, name string) {
+	t.Helper()
+	if err := client.Delete[*corev1.Secret](t.Context(), c.Client, "default", name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRegressionAnOwnerThatTheCollectorHasNotSeenIsLookedUp(t *testing.T) {
+	c, s, hold := startStale(t)
+	pass := hold()
+	defer pass()
+	ref := ownerSecret(c, "unseen")
+	configMap(c, "dependent", nil, ref)
+	c.Eventually("the owner is looked up", s.lookedUp("unseen"))
+	configMap(c, "sentinel", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never", UID: "no-such-uid"})
+	c.Eventually("what has no owner goes, what has one stays", left(c, "dependent"))
+	pass()
+	removeSecret(t, c, "unseen")
+	c.Eventually("it goes with its owner", left(c))
+}
+
+func TestRegressionAnOwnerMadeAgainUnderItsNameIsAnotherOne(t *testing.T) {
+	c, s, hold := startStale(t)
+	old := ownerSecret(c, "owner")
+	configMap(c, "of-the-old", nil, old)
+	pass := hold()
+	defer pass()
+	removeSecret(t, c, "owner")
+	configMap(c, "of-the-new", nil, ownerSecret(c, "owner"))
+	c.Eventually("the new owner is looked up", s.lookedUp("owner"))
+	configMap(c, "sentinel", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never", UID: "no-such-uid"})
+	c.Eventually("the dependents of both are there while the collector has not heard of the deletion", left(c, "of-the-new", "of-the-old"))
+	pass()
+	c.Eventually("the old one's goes, the new one's stays", left(c, "of-the-new"))
+}
+
+func TestRegressionADependentThatFindsAnOwnerJustBeforeItsDeletionStays(t *testing.T) {
+	c, s, _ := startStale(t)
+	found := ownerSecret(c, "found")
+	s.mu.Lock()
+	s.deleting = func(name string) {
+		if name != "adopted" {
+			return
+		}
+		s.mu.Lock()
+		s.deleting = nil
+		s.mu.Unlock()
+		m, err := client.Get[*corev1.ConfigMap](t.Context(), c.Client, "default", name)
+		if err == nil {
+			m = m.DeepCopy()
+			m.OwnerReferences = []metav1.OwnerReference{found}
+			_, err = client.Update(t.Context(), c.Client, m)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	s.mu.Unlock()
+	configMap(c, "adopted", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never", UID: "no-such-uid"})
+	c.Eventually("the collector wanted to delete it", func() string {
+		m, err := client.Get[*corev1.ConfigMap](t.Context(), c.Client, "default", "adopted")
+		if apierrors.IsNotFound(err) {
+			t.Fatal("it was deleted though it has an owner")
+		}
+		if err != nil || m.OwnerReferences[0].UID != found.UID {
+			return fmt.Sprint(err, m)
+		}
+		return ""
+	})
+	configMap(c, "sentinel", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never", UID: "no-such-uid"})
+	c.Eventually("it stays", left(c, "adopted"))
+}

@@ -1,0 +1,62 @@
+package storetest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// Lagging is a store whose changes can be held back, as they come late to a server that is behind; reads and writes are as ever.
+type Lagging struct {
+	store.Store
+	mu   sync.Mutex
+	open chan struct{} // closed while changes pass
+}
+
+// Lag makes a store lag. Changes pass until they are held.
+func Lag(s store.Store) *Lagging {
+	l := &Lagging{Store: s, open: make(chan struct{})}
+	close(l.open)
+	return l
+}
+
+// Hold keeps back all changes that come from now on, until pass is called.
+func (l *Lagging) Hold() (pass func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	open := make(chan struct{})
+	l.open = open
+	return sync.OnceFunc(func() { close(open) })
+}
+
+// Watch implements store.Store.
+func (l *Lagging) Watch(ctx context.Context, prefix string, after int64) (store.Stream, error) {
+	s, err := l.Store.Watch(ctx, prefix, after)
+	if err != nil {
+		return nil, err
+	}
+	return laggingStream{s, l}, nil
+}
+
+type laggingStream struct {
+	store.Stream
+	store *Lagging
+}
+
+// Next implements store.Stream.
+func (s laggingStream) Next(ctx context.Context) (store.Batch, error) {
+	b, err := s.Stream.Next(ctx)
+	if err != nil {
+		return b, err
+	}
+	s.store.mu.Lock()
+	open := s.store.open
+	s.store.mu.Unlock()
+	select {
+	case <-open:
+		return b, nil
+	case <-ctx.Done():
+		return store.Batch{}, ctx.Err()
+	}
+}
