@@ -23,7 +23,10 @@ func (s *Server) bound(ctx context.Context, w http.ResponseWriter, info *request
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	end, release := s.breakOff(w)
-	timer := time.AfterFunc(limit, end)
+	timer := time.AfterFunc(limit, func() {
+		<-ctx.Done() // at the same time; but whose reading ends is to find out why
+		end()
+	})
 	return ctx, func() {
 		timer.Stop()
 		release()

@@ -3,7 +3,11 @@ package apiserver
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
@@ -54,5 +58,61 @@ func TestRegressionDoubledEventsOnAServerThatIsBehind(t *testing.T) {
 				t.Errorf("the watch from %s on gets %s of %s", seen.ResourceVersion, obj.Name, obj.ResourceVersion)
 			}
 		})
+	}
+}
+
+// k/k#59848. A client that has seen a revision gets nothing older, neither from a server that is behind nor from one that has just begun.
+func TestRegressionTimeTravelAfterARestart(t *testing.T) {
+	ahead := newTestServer(t)
+	store := storetest.Lag(ahead.cfg.Store)
+	behind := newTestServer(t, func(c *Config) { c.Store = store })
+	c := ahead.Client(auth.Component("tester"))
+	made, err := client.Create(t.Context(), c, configMap("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Get[*corev1.ConfigMap](t.Context(), behind.Client(auth.Component("tester")), "default", "one"); err != nil {
+		t.Fatal(err) // it knows the first state
+	}
+	pass := store.Hold()
+	defer pass()
+	changed := made.DeepCopy()
+	changed.Data["a"] = "2"
+	if changed, err = client.Update(t.Context(), c, changed); err != nil {
+		t.Fatal(err)
+	}
+	seen := changed.ResourceVersion
+	requests := map[string]string{
+		"get, no older":  "/one?resourceVersion=" + seen,
+		"list, no older": "?resourceVersionMatch=NotOlderThan&resourceVersion=" + seen,
+		"list, exactly":  "?resourceVersionMatch=Exact&resourceVersion=" + seen,
+		"list, a page":   "?limit=1&resourceVersion=" + seen,
+		"initial events": "?watch=1&timeoutSeconds=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&resourceVersion=" + seen,
+		"get":            "/one?timeout=1s",
+		"list":           "?timeout=1s",
+	}
+	ask := func(s *Server, query string) (int, string) {
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, defaultMaps+query, nil).WithContext(t.Context()))
+		return w.Code, w.Body.String()
+	}
+	for name, query := range requests {
+		t.Run("behind: "+name, func(t *testing.T) {
+			if code, answer := ask(behind, query); code != http.StatusGatewayTimeout || strings.Contains(answer, `"a":"1"`) {
+				t.Errorf("%d %s", code, answer)
+			}
+		})
+	}
+	pass()
+	fresh := newTestServer(t, func(c *Config) { c.Store = storetest.Lag(ahead.cfg.Store) })
+	requests["watch, what there is"] = "?watch=1&timeoutSeconds=1"
+	for who, s := range map[string]*Server{"caught up": behind, "just begun": fresh} {
+		for name, query := range requests {
+			t.Run(who+": "+name, func(t *testing.T) {
+				if code, answer := ask(s, query); code != http.StatusOK || !strings.Contains(answer, `"a":"2"`) || strings.Contains(answer, `"a":"1"`) {
+					t.Errorf("%d %s", code, answer)
+				}
+			})
+		}
 	}
 }

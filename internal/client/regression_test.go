@@ -1,0 +1,234 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/knarr-project/knarr/internal/apiserver"
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/store/etcd"
+)
+
+// What other clients' pictures of the cluster had wrong: go test -run Regression ./internal/... finds these tests.
+
+// restarted is a server that ends and begins again on the same store under the same address, for clients over HTTP. Its watches cannot be resumed after that.
+type restarted struct {
+	*serverWorld
+	t       *testing.T
+	log     *slog.Logger
+	server  *apiserver.Server
+	handler atomic.Pointer[http.Handler] // nil while it is down
+}
+
+func newRestarted(t *testing.T) *restarted {
+	t.Helper()
+	r := &restarted{t: t, log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))}
+	s, err := etcd.Open(t.Context(), etcd.Options{DataDir: filepath.Join(t.TempDir(), "etcd"), UnsafeNoSync: true, Log: r.log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	r.serverWorld = &serverWorld{store: s}
+	r.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		h := r.handler.Load()
+		if h == nil {
+			http.Error(w, "down", http.StatusServiceUnavailable)
+			return
+		}
+		(*h).ServeHTTP(w, req)
+	}))
+	r.up()
+	t.Cleanup(func() {
+		r.down()
+		r.http.Close()
+	})
+	if r.client, err = client.Remote(&rest.Config{Host: r.http.URL, QPS: -1}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *restarted) up() {
+	r.t.Helper()
+	server, err := apiserver.New(apiserver.Config{Store: r.store, Logger: r.log, Security: apiserver.Security{Authorizer: allowAll{}}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	h := server.Handler()
+	r.server = server
+	r.handler.Store(&h)
+}
+
+func (r *restarted) down() {
+	r.handler.Store(nil)
+	r.http.CloseClientConnections()
+	r.server.Close()
+}
+
+// heard are a subscriber's events, in order.
+type heard struct {
+	mu     sync.Mutex // guards what follows
+	events []string
+	there  map[string]string // what the events add up to: name → version
+	wrong  []string
+}
+
+func (h *heard) hear(e client.Event) {
+	p := e.Object.(*corev1.Pod)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before, known := h.there[p.Name]
+	switch {
+	case e.Type == client.Deleted && !known:
+		h.wrong = append(h.wrong, p.Name+" is deleted, which was not there")
+	case e.Type != client.Deleted && known != (e.Old != nil):
+		h.wrong = append(h.wrong, fmt.Sprintf("%s comes as if it had been there: %v; it had: %v", p.Name, e.Old != nil, known))
+	case e.Type != client.Deleted && known && before == p.ResourceVersion:
+		h.wrong = append(h.wrong, p.Name+" of "+before+" comes twice")
+	}
+	what := "put"
+	if e.Type == client.Deleted {
+		what = "deleted"
+		delete(h.there, p.Name)
+	} else {
+		h.there[p.Name] = p.ResourceVersion
+	}
+	h.events = append(h.events, fmt.Sprintf("%s %s of %s", what, p.Name, p.UID))
+}
+
+// until waits until what was heard adds up to the names.
+func (h *heard) until(t *testing.T, names ...string) {
+	t.Helper()
+	var got []string
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		h.mu.Lock()
+		got = got[:0]
+		for name := range h.there {
+			got = append(got, name)
+		}
+		h.mu.Unlock()
+		slices.Sort(got)
+		if slices.Equal(got, names) {
+			return
+		}
+	}
+	t.Fatalf("what was heard adds up to %v, expected %v", got, names)
+}
+
+func (r *restarted) subscribe(t *testing.T) (*heard, client.View) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	h := &heard{there: map[string]string{}}
+	v := r.view(t, ctx, client.Scope{})
+	synced, done := v.Subscribe(ctx, h.hear)
+	t.Cleanup(func() { cancel(); <-done })
+	<-synced
+	return h, v
+}
+
+func uidPod(name, uid string) *corev1.Pod {
+	p := pod("a", name, "", nil)
+	p.UID = types.UID(uid)
+	return p
+}
+
+// k/k#115658: what was deleted while nobody could be told is told after the next list, also where there is another object of its name by then.
+func TestRegressionARelistTellsDeletions(t *testing.T) {
+	r := newRestarted(t)
+	for _, name := range []string{"changed", "gone", "kept", "replaced"} {
+		r.put(t, uidPod(name, "first-"+name))
+	}
+	h, v := r.subscribe(t)
+	h.until(t, "changed", "gone", "kept", "replaced")
+	h.mu.Lock()
+	h.events = nil
+	h.mu.Unlock()
+	r.down()
+	r.remove(t, "a", "gone")
+	r.remove(t, "a", "replaced")
+	r.put(t, uidPod("replaced", "second-replaced"))
+	r.put(t, uidPod("changed", "first-changed"))
+	if err := r.store.Compact(t.Context(), r.put(t, uidPod("new", "first-new"))); err != nil {
+		t.Fatal(err)
+	}
+	r.up()
+	h.until(t, "changed", "kept", "new", "replaced")
+	h.mu.Lock()
+	slices.Sort(h.events)
+	want := "deleted gone of first-gone, deleted replaced of first-replaced, put changed of first-changed, put new of first-new, put replaced of second-replaced"
+	if got := strings.Join(h.events, ", "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	for _, wrong := range h.wrong {
+		t.Error(wrong)
+	}
+	h.mu.Unlock()
+	if got := named(v.List("a", nil)); got != "a/changed a/kept a/new a/replaced" {
+		t.Errorf("the view shows %s", got)
+	}
+}
+
+// k/k#49992 and like it: a client that lists again and again, because the server has forgotten where it was, is told nothing twice and misses nothing that is still so.
+func TestRegressionEventsAcrossRelistAndCompaction(t *testing.T) {
+	const rounds, objects = 6, 5
+	r := newRestarted(t)
+	h, v := r.subscribe(t)
+	var want []string
+	for i := range rounds {
+		want = want[:0]
+		for j := range objects {
+			name := fmt.Sprint("p", j)
+			switch (i + j) % 4 {
+			case 0:
+				if _, ok := v.Get("a", name); ok {
+					r.remove(t, "a", name)
+				}
+				continue
+			case 1:
+				r.put(t, uidPod(name, fmt.Sprint(name, "-", i)))
+			default:
+				r.put(t, uidPod(name, fmt.Sprint(name, "-", i/4)))
+			}
+			want = append(want, name)
+		}
+		if i%2 == 0 {
+			r.down()
+		}
+		last := r.put(t, uidPod("z", "z"))
+		if err := r.store.Compact(t.Context(), last); err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			r.up()
+		} else {
+			r.lose(t) // the same server: the watch goes on where it was
+		}
+		reach(t, v, last)
+		h.until(t, append(want, "z")...)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, wrong := range h.wrong {
+		t.Error(wrong)
+	}
+	for name, version := range h.there {
+		obj, ok := v.Get("a", name)
+		if !ok || obj.(*corev1.Pod).ResourceVersion != version {
+			t.Errorf("%s was last heard of at %s, the view shows %v", name, version, obj)
+		}
+	}
+}
