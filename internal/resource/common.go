@@ -28,6 +28,12 @@ func keep(obj, old runtime.Object, name string) {
 	part(obj, name).Set(part(old.DeepCopyObject(), name))
 }
 
+// onlyStatus keeps what an update of the status may not change where metadata belongs to that: the named part, labels, annotations, finalizers, owners.
+func onlyStatus(obj, old runtime.Object, name string) {
+	keep(obj, old, name)
+	metav1.ResetObjectMetaForStatus(obj.(metav1.Object), old.DeepCopyObject().(metav1.Object))
+}
+
 func clearPart(obj runtime.Object, name string) { part(obj, name).SetZero() }
 
 func same(obj, old runtime.Object, name string) bool {

@@ -62,6 +62,9 @@ func (s *Strategy) ValidateMetaUpdate(obj, old metav1.Object, namespaced bool) f
 	}
 	// The name was valid when the object was created; generateName and the rest are checked again.
 	errs = apivalidation.ValidateObjectMetaAccessor(obj, namespaced, pathSegment, path)
+	if base := obj.GetGenerateName(); s.NameRuleOnUpdate && base != "" {
+		errs = append(errs, invalids(path.Child("generateName"), base, s.validateName()(base, true))...)
+	}
 	return append(errs, s.validateFinalizers(obj, path)...)
 }
 

@@ -3,11 +3,13 @@ package resource
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -110,6 +112,12 @@ func endpointSliceStrategy() *Strategy {
 		setGeneration(e, old, e.AddressType != old.AddressType || !apiequality.Semantic.DeepEqual(e.Endpoints, old.Endpoints) ||
 			!apiequality.Semantic.DeepEqual(e.Ports, old.Ports) || !apiequality.Semantic.DeepEqual(e.Labels, old.Labels))
 	})
+	s.dropping(func(obj, _ runtime.Object) {
+		endpoints := obj.(*discoveryv1.EndpointSlice).Endpoints
+		for i := range endpoints {
+			endpoints[i].DeprecatedTopology = nil // only v1beta1 could write it
+		}
+	})
 	s.ValidateCreate = checks(validateEndpointSlice)
 	s.ValidateUpdate = checksBoth(validateEndpointSliceUpdate)
 	return s
@@ -177,6 +185,7 @@ func volumeAttachmentStrategy() *Strategy {
 	s.ValidateCreate = checks(validateVolumeAttachment)
 	s.ValidateUpdate = checksBoth(validateVolumeAttachmentUpdate)
 	s.ValidateStatus = checksBoth(validateVolumeAttachmentStatus)
+	s.PrepareStatus = onBoth(func(a, old *storagev1.VolumeAttachment) { onlyStatus(a, old, "Spec") })
 	return s
 }
 
@@ -343,6 +352,7 @@ func flowSchemaStrategy() *Strategy {
 	s.ValidateCreate = checks(validateFlowSchema)
 	s.ValidateUpdate = checksBoth(validateFlowSchemaUpdate)
 	s.ValidateStatus = checksBoth(validateFlowSchemaUpdate)
+	s.PrepareStatus = onBoth(func(f, old *flowcontrolv1.FlowSchema) { onlyStatus(f, old, "Spec") })
 	return s
 }
 
@@ -352,6 +362,7 @@ func priorityLevelStrategy() *Strategy {
 	s.ValidateCreate = checks(validatePriorityLevel)
 	s.ValidateUpdate = checksBoth(validatePriorityLevelUpdate)
 	s.ValidateStatus = checksBoth(validatePriorityLevelUpdate)
+	s.PrepareStatus = onBoth(func(p, old *flowcontrolv1.PriorityLevelConfiguration) { onlyStatus(p, old, "Spec") })
 	return s
 }
 
@@ -366,6 +377,13 @@ func resourceSliceStrategy() *Strategy {
 	s := withGeneration(true)
 	s.ValidateCreate = checks(validateResourceSlice)
 	s.ValidateUpdate = checksBoth(validateResourceSliceUpdate)
+	s.Warnings = func(obj, _ runtime.Object) []string {
+		driver := obj.(*resourcev1.ResourceSlice).Spec.Driver
+		if driver == strings.ToLower(driver) {
+			return nil
+		}
+		return []string{fmt.Sprintf("spec.driver: driver names should be lowercase; %q contains uppercase characters", driver)}
+	}
 	s.dropping(func(obj, _ runtime.Object) { dropDeviceLists(obj.(*resourcev1.ResourceSlice)) })
 	s.FieldNames = []string{resourcev1.ResourceSliceSelectorNodeName, resourcev1.ResourceSliceSelectorDriver}
 	s.Fields = func(obj runtime.Object) fields.Set {
@@ -396,6 +414,8 @@ func resourceClaimStrategy() *Strategy {
 	s.Default = on(defaultResourceClaim)
 	s.ValidateCreate = checks(validateResourceClaim)
 	s.ValidateUpdate = checksBoth(validateResourceClaimUpdate)
+	s.PrepareStatus = onBoth(func(c, old *resourcev1.ResourceClaim) { onlyStatus(c, old, "Spec") })
+	s.ValidateStatus = checksBoth(validateResourceClaimStatus)
 	return s
 }
 

@@ -267,6 +267,7 @@ func validateParamRef(r *admissionregistrationv1.ParamRef, at *field.Path) field
 	case r.Name != "" && r.Selector != nil:
 		const text = "name and selector are mutually exclusive"
 		errs = append(errs, field.Forbidden(at.Child("name"), text), field.Forbidden(at.Child("selector"), text))
+		errs = append(errs, validateSelector(r.Selector, at.Child("selector"))...)
 	case r.Name != "":
 		errs = append(errs, invalids(at.Child("name"), r.Name, pathSegment(r.Name, false))...)
 	case r.Selector != nil:

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -55,8 +56,8 @@ func notDecremented(value, old *int32, path *field.Path) field.ErrorList {
 	if old == nil {
 		return nil
 	}
-	if value == nil || *value < *old {
-		return field.ErrorList{field.Invalid(path, value, "cannot be decremented")}
+	if deref(value) < *old || value == nil {
+		return field.ErrorList{field.Invalid(path, deref(value), "cannot be decremented")}
 	}
 	return nil
 }
@@ -261,14 +262,18 @@ func validateDaemonSetStatus(d, old *appsv1.DaemonSet) field.ErrorList {
 
 func validateControllerRevision(r *appsv1.ControllerRevision) field.ErrorList {
 	var errs field.ErrorList
-	if r.Data.Raw == nil && r.Data.Object == nil {
+	var object map[string]any
+	switch {
+	case r.Data.Raw == nil && r.Data.Object == nil:
 		errs = append(errs, field.Required(field.NewPath("data"), "data is mandatory"))
+	case r.Data.Raw != nil && json.Unmarshal(r.Data.Raw, &object) != nil:
+		errs = append(errs, field.Required(field.NewPath("data"), "data must be a valid JSON object"))
 	}
 	return append(errs, validateNonNegative(r.Revision, field.NewPath("revision"))...)
 }
 
 func validateControllerRevisionUpdate(r, old *appsv1.ControllerRevision) field.ErrorList {
-	errs := validateControllerRevision(r)
+	errs := validateNonNegative(r.Revision, field.NewPath("revision"))
 	return append(errs, validateImmutable(r.Data, old.Data, field.NewPath("data"))...)
 }
 

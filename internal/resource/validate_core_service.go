@@ -9,6 +9,7 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 )
 
 const (
@@ -205,8 +206,8 @@ func validateClusterIPs(s *corev1.ServiceSpec) field.ErrorList {
 
 // validateNonSpecialIP refuses addresses that traffic can not be sent to from elsewhere.
 func validateNonSpecialIP(ip string, at *field.Path) field.ErrorList {
-	a, err := netip.ParseAddr(ip)
-	if err != nil {
+	a := netutils.ParseIPSloppy(ip)
+	if a == nil {
 		return field.ErrorList{field.Invalid(at, ip, "must be a valid IP address")}
 	}
 	var errs field.ErrorList
@@ -349,7 +350,22 @@ func validateIngressHostname(name string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
+func validateEndpoints(e *corev1.Endpoints) field.ErrorList { return validateEndpointsWith(e, nil) }
+
+// validateEndpointsUpdate takes addresses as they are that were taken before there were stricter rules.
+func validateEndpointsUpdate(e, old *corev1.Endpoints) field.ErrorList {
+	var stored []string
+	for i := range old.Subsets {
+		for _, list := range [][]corev1.EndpointAddress{old.Subsets[i].Addresses, old.Subsets[i].NotReadyAddresses} {
+			for _, a := range list {
+				stored = append(stored, a.IP)
+			}
+		}
+	}
+	return validateEndpointsWith(e, stored)
+}
+
+func validateEndpointsWith(e *corev1.Endpoints, stored []string) field.ErrorList {
 	var errs field.ErrorList
 	for i := range e.Subsets {
 		s, at := &e.Subsets[i], field.NewPath("subsets").Index(i)
@@ -359,11 +375,8 @@ func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 		for name, list := range map[string][]corev1.EndpointAddress{"addresses": s.Addresses, "notReadyAddresses": s.NotReadyAddresses} {
 			for j, a := range list {
 				at := at.Child(name).Index(j)
-				if invalid := validation.IsValidIPForLegacyField(at.Child("ip"), a.IP, false, nil); len(invalid) > 0 {
-					errs = append(errs, invalid...)
-				} else {
-					errs = append(errs, validateNonSpecialIP(a.IP, at.Child("ip"))...)
-				}
+				errs = append(errs, validation.IsValidIPForLegacyField(at.Child("ip"), a.IP, true, stored)...)
+				errs = append(errs, validateNonSpecialIP(a.IP, at.Child("ip"))...)
 				if a.Hostname != "" {
 					errs = append(errs, validateLabel(a.Hostname, at.Child("hostname"))...)
 				}

@@ -2,7 +2,6 @@ package resource
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 
@@ -22,10 +21,9 @@ import (
 
 func validateDeviceClass(c *resourcev1.DeviceClass) field.ErrorList {
 	errs := validateSelectors(c.Spec.Selectors, nil, specPath.Child("selectors"))
-	errs = append(errs, tooMany(len(c.Spec.Config), resourcev1.DeviceConfigMaxSize, specPath.Child("config"))...)
-	for i := range c.Spec.Config {
-		errs = append(errs, validateOpaque(c.Spec.Config[i].Opaque, specPath.Child("config").Index(i))...)
-	}
+	errs = append(errs, limited(len(c.Spec.Config), resourcev1.DeviceConfigMaxSize, specPath.Child("config"), func(i int, at *field.Path) field.ErrorList {
+		return validateOpaque(c.Spec.Config[i].Opaque, at)
+	})...)
 	if name := c.Spec.ExtendedResourceName; name != nil && !isExtended(corev1.ResourceName(*name)) {
 		errs = append(errs, field.Invalid(specPath.Child("extendedResourceName"), *name, "must be a valid extended resource name"))
 	}
@@ -52,17 +50,30 @@ func tooMany(n, most int, at *field.Path) field.ErrorList {
 	return nil
 }
 
-func validateSelectors(list []resourcev1.DeviceSelector, stored map[string]bool, at *field.Path) field.ErrorList {
-	errs := tooMany(len(list), resourcev1.DeviceSelectorsMaxSize, at)
-	for i, s := range list {
-		at := at.Index(i).Child("cel")
-		if s.CEL == nil {
-			errs = append(errs, field.Required(at, ""))
-		} else if !stored[s.CEL.Expression] {
-			errs = append(errs, validateDeviceExpression(s.CEL.Expression, at.Child("expression"))...)
-		}
+// limited checks each element of a list, unless there are too many of them: nothing else counts then.
+func limited(n, most int, at *field.Path, check func(i int, at *field.Path) field.ErrorList) field.ErrorList {
+	if errs := tooMany(n, most, at); len(errs) > 0 {
+		return errs
+	}
+	var errs field.ErrorList
+	for i := range n {
+		errs = append(errs, check(i, at.Index(i))...)
 	}
 	return errs
+}
+
+func validateSelectors(list []resourcev1.DeviceSelector, stored map[string]bool, at *field.Path) field.ErrorList {
+	return limited(len(list), resourcev1.DeviceSelectorsMaxSize, at, func(i int, at *field.Path) field.ErrorList {
+		at = at.Child("cel")
+		switch s := list[i]; {
+		case s.CEL == nil:
+			return field.ErrorList{field.Required(at, "")}
+		case stored[s.CEL.Expression]:
+			return nil
+		default:
+			return validateDeviceExpression(s.CEL.Expression, at.Child("expression"))
+		}
+	})
 }
 
 func validateDeviceExpression(expression string, at *field.Path) field.ErrorList {
@@ -119,7 +130,7 @@ func validateDRADriver(name string, at *field.Path) field.ErrorList {
 }
 
 func validateResourceClaim(c *resourcev1.ResourceClaim) field.ErrorList {
-	return validateDeviceClaim(&c.Spec, specPath)
+	return validateDeviceClaim(&c.Spec, nil, specPath)
 }
 
 func validateResourceClaimUpdate(c, old *resourcev1.ResourceClaim) field.ErrorList {
@@ -128,12 +139,35 @@ func validateResourceClaimUpdate(c, old *resourcev1.ResourceClaim) field.ErrorLi
 
 func validateResourceClaimTemplate(t *resourcev1.ResourceClaimTemplate) field.ErrorList {
 	errs := validateTemplateMeta(&t.Spec.ObjectMeta, specPath.Child("metadata"))
-	return append(errs, validateDeviceClaim(&t.Spec.Spec, specPath.Child("spec"))...)
+	return append(errs, validateDeviceClaim(&t.Spec.Spec, nil, specPath.Child("spec"))...)
 }
 
+// validateResourceClaimTemplateUpdate says what is wrong with the new spec beside that it may not change. Expressions that were accepted once stay so.
 func validateResourceClaimTemplateUpdate(t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
 	errs := validateTemplateMeta(&t.Spec.ObjectMeta, specPath.Child("metadata"))
+	errs = append(errs, validateDeviceClaim(&t.Spec.Spec, claimExpressions(&old.Spec.Spec), specPath.Child("spec"))...)
 	return append(errs, validateImmutable(t.Spec, old.Spec, specPath)...)
+}
+
+// claimExpressions are all expressions of a claim.
+func claimExpressions(spec *resourcev1.ResourceClaimSpec) map[string]bool {
+	stored := map[string]bool{}
+	note := func(list []resourcev1.DeviceSelector) {
+		for _, s := range list {
+			if s.CEL != nil {
+				stored[s.CEL.Expression] = true
+			}
+		}
+	}
+	for _, r := range spec.Devices.Requests {
+		if r.Exactly != nil {
+			note(r.Exactly.Selectors)
+		}
+		for _, sub := range r.FirstAvailable {
+			note(sub.Selectors)
+		}
+	}
+	return stored
 }
 
 // validateTemplateMeta: only labels and annotations are taken over into what is made from a template.
@@ -156,35 +190,43 @@ func validateTemplateMeta(m *metav1.ObjectMeta, at *field.Path) field.ErrorList 
 	return errs
 }
 
-func validateDeviceClaim(spec *resourcev1.ResourceClaimSpec, at *field.Path) field.ErrorList {
+func validateDeviceClaim(spec *resourcev1.ResourceClaimSpec, stored map[string]bool, at *field.Path) field.ErrorList {
 	at = at.Child("devices")
 	devices := &spec.Devices
-	errs := tooMany(len(devices.Requests), resourcev1.DeviceRequestsMaxSize, at.Child("requests"))
-	requests := map[string]bool{} // and "request/subrequest"
-	for i := range devices.Requests {
+	requests := requestNames(spec)
+	seen := map[string]bool{}
+	errs := limited(len(devices.Requests), resourcev1.DeviceRequestsMaxSize, at.Child("requests"), func(i int, at *field.Path) field.ErrorList {
 		r := &devices.Requests[i]
-		errs = append(errs, validateDeviceRequest(r, at.Child("requests").Index(i))...)
-		if requests[r.Name] {
-			errs = append(errs, field.Duplicate(at.Child("requests").Index(i), r.Name))
+		errs := validateDeviceRequest(r, stored, at)
+		if seen[r.Name] {
+			errs = append(errs, field.Duplicate(at, r.Name))
 		}
-		requests[r.Name] = true
-		for _, s := range r.FirstAvailable {
-			requests[r.Name+"/"+s.Name] = true
-		}
-	}
-	errs = append(errs, tooMany(len(devices.Constraints), resourcev1.DeviceConstraintsMaxSize, at.Child("constraints"))...)
-	for i := range devices.Constraints {
-		errs = append(errs, validateDeviceConstraint(&devices.Constraints[i], requests, at.Child("constraints").Index(i))...)
-	}
-	errs = append(errs, tooMany(len(devices.Config), resourcev1.DeviceConfigMaxSize, at.Child("config"))...)
-	for i := range devices.Config {
-		errs = append(errs, validateRequestNames(devices.Config[i].Requests, requests, at.Child("config").Index(i).Child("requests"))...)
-		errs = append(errs, validateOpaque(devices.Config[i].Opaque, at.Child("config").Index(i))...)
-	}
-	return errs
+		seen[r.Name] = true
+		return errs
+	})
+	errs = append(errs, limited(len(devices.Constraints), resourcev1.DeviceConstraintsMaxSize, at.Child("constraints"), func(i int, at *field.Path) field.ErrorList {
+		return validateDeviceConstraint(&devices.Constraints[i], requests, at)
+	})...)
+	return append(errs, limited(len(devices.Config), resourcev1.DeviceConfigMaxSize, at.Child("config"), func(i int, at *field.Path) field.ErrorList {
+		errs := validateRequestNames(devices.Config[i].Requests, requests, at.Child("requests"))
+		return append(errs, validateOpaque(devices.Config[i].Opaque, at)...)
+	})...)
 }
 
-func validateDeviceRequest(r *resourcev1.DeviceRequest, at *field.Path) field.ErrorList {
+// requestNames are the names of a claim's requests, and "request/subrequest".
+func requestNames(spec *resourcev1.ResourceClaimSpec) map[string]bool {
+	names := map[string]bool{}
+	for i := range spec.Devices.Requests {
+		r := &spec.Devices.Requests[i]
+		names[r.Name] = true
+		for _, s := range r.FirstAvailable {
+			names[r.Name+"/"+s.Name] = true
+		}
+	}
+	return names
+}
+
+func validateDeviceRequest(r *resourcev1.DeviceRequest, stored map[string]bool, at *field.Path) field.ErrorList {
 	errs := validateLabel(r.Name, at.Child("name"))
 	switch {
 	case r.Exactly != nil && len(r.FirstAvailable) > 0:
@@ -193,20 +235,19 @@ func validateDeviceRequest(r *resourcev1.DeviceRequest, at *field.Path) field.Er
 		return append(errs, field.Required(at, "exactly one of `exactly` or `firstAvailable` is required"))
 	case r.Exactly != nil:
 		e := r.Exactly
-		return append(errs, deviceRequest{e.DeviceClassName, e.AllocationMode, e.Count, e.Selectors, e.Tolerations, e.Capacity}.validate(at.Child("exactly"))...)
+		return append(errs, deviceRequest{e.DeviceClassName, e.AllocationMode, e.Count, e.Selectors, e.Tolerations}.validate(stored, at.Child("exactly"))...)
 	}
-	at = at.Child("firstAvailable")
-	errs = append(errs, tooMany(len(r.FirstAvailable), resourcev1.FirstAvailableDeviceRequestMaxSize, at)...)
 	seen := map[string]bool{}
-	for i, s := range r.FirstAvailable {
-		errs = append(errs, validateLabel(s.Name, at.Index(i).Child("name"))...)
-		errs = append(errs, deviceRequest{s.DeviceClassName, s.AllocationMode, s.Count, s.Selectors, s.Tolerations, s.Capacity}.validate(at.Index(i))...)
+	return append(errs, limited(len(r.FirstAvailable), resourcev1.FirstAvailableDeviceRequestMaxSize, at.Child("firstAvailable"), func(i int, at *field.Path) field.ErrorList {
+		s := &r.FirstAvailable[i]
+		errs := validateLabel(s.Name, at.Child("name"))
+		errs = append(errs, deviceRequest{s.DeviceClassName, s.AllocationMode, s.Count, s.Selectors, s.Tolerations}.validate(stored, at)...)
 		if seen[s.Name] {
-			errs = append(errs, field.Duplicate(at.Index(i), s.Name))
+			errs = append(errs, field.Duplicate(at, s.Name))
 		}
 		seen[s.Name] = true
-	}
-	return errs
+		return errs
+	})...)
 }
 
 // deviceRequest is what an exact request and a subrequest have in common.
@@ -216,17 +257,16 @@ type deviceRequest struct {
 	count       int64
 	selectors   []resourcev1.DeviceSelector
 	tolerations []resourcev1.DeviceToleration
-	capacity    *resourcev1.CapacityRequirements
 }
 
-func (r deviceRequest) validate(at *field.Path) field.ErrorList {
+func (r deviceRequest) validate(stored map[string]bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if r.class == "" {
 		errs = append(errs, field.Required(at.Child("deviceClassName"), ""))
 	} else {
 		errs = append(errs, validateSubdomain(r.class, at.Child("deviceClassName"))...)
 	}
-	errs = append(errs, validateSelectors(r.selectors, nil, at.Child("selectors"))...)
+	errs = append(errs, validateSelectors(r.selectors, stored, at.Child("selectors"))...)
 	switch r.mode {
 	case resourcev1.DeviceAllocationModeAll:
 		if r.count != 0 {
@@ -239,16 +279,9 @@ func (r deviceRequest) validate(at *field.Path) field.ErrorList {
 	default:
 		errs = append(errs, field.NotSupported(at.Child("allocationMode"), r.mode, []resourcev1.DeviceAllocationMode{resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount}))
 	}
-	errs = append(errs, tooMany(len(r.tolerations), resourcev1.DeviceTolerationsMaxLength, at.Child("tolerations"))...)
-	for i := range r.tolerations {
-		errs = append(errs, validateDeviceToleration(&r.tolerations[i], at.Child("tolerations").Index(i))...)
-	}
-	if r.capacity != nil {
-		for _, name := range slices.Sorted(maps.Keys(r.capacity.Requests)) {
-			errs = append(errs, validateDeviceName(string(name), at.Child("capacity", "requests").Key(string(name)))...)
-		}
-	}
-	return errs
+	return append(errs, limited(len(r.tolerations), resourcev1.DeviceTolerationsMaxLength, at.Child("tolerations"), func(i int, at *field.Path) field.ErrorList {
+		return validateDeviceToleration(&r.tolerations[i], at)
+	})...)
 }
 
 func validateDeviceToleration(t *resourcev1.DeviceToleration, at *field.Path) field.ErrorList {
@@ -263,9 +296,6 @@ func validateDeviceToleration(t *resourcev1.DeviceToleration, at *field.Path) fi
 		}
 	case resourcev1.DeviceTolerationOpEqual:
 		errs = append(errs, invalids(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
-		if t.Key == "" {
-			errs = append(errs, field.Invalid(at.Child("operator"), t.Operator, "must be `Exists` when `key` is empty"))
-		}
 	default:
 		errs = append(errs, field.NotSupported(at.Child("operator"), t.Operator, []resourcev1.DeviceTolerationOperator{resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists}))
 	}
@@ -281,57 +311,74 @@ func validateDeviceEffect(effect resourcev1.DeviceTaintEffect, at *field.Path) f
 
 func validateDeviceConstraint(c *resourcev1.DeviceConstraint, requests map[string]bool, at *field.Path) field.ErrorList {
 	errs := validateRequestNames(c.Requests, requests, at.Child("requests"))
-	if (c.MatchAttribute == nil) == (c.DistinctAttribute == nil) {
-		// Upstream says the same of none.
-		errs = append(errs, field.Required(at, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`))
+	switch { // the first one that is set counts
+	case c.MatchAttribute != nil:
+		return append(errs, validateFullName(string(*c.MatchAttribute), at.Child("matchAttribute"))...)
+	case c.DistinctAttribute != nil:
+		return append(errs, validateFullName(string(*c.DistinctAttribute), at.Child("distinctAttribute"))...)
 	}
-	if c.MatchAttribute != nil {
-		errs = append(errs, validateFullName(string(*c.MatchAttribute), at.Child("matchAttribute"))...)
-	}
-	if c.DistinctAttribute != nil {
-		errs = append(errs, validateFullName(string(*c.DistinctAttribute), at.Child("distinctAttribute"))...)
-	}
-	return errs
+	// Upstream's words, though none is set.
+	return append(errs, field.Required(at, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`))
 }
 
 func validateRequestNames(names []string, requests map[string]bool, at *field.Path) field.ErrorList {
-	errs := tooMany(len(names), resourcev1.DeviceRequestsMaxSize, at)
-	for i, name := range names {
-		if !requests[name] {
-			errs = append(errs, field.Invalid(at.Index(i), name, "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"))
+	return limited(len(names), resourcev1.DeviceRequestsMaxSize, at, func(i int, at *field.Path) field.ErrorList {
+		errs := validateRequestName(names[i], requests, at)
+		if slices.Contains(names[:i], names[i]) {
+			errs = append(errs, field.Duplicate(at, names[i]))
 		}
-		if slices.Contains(names[:i], name) {
-			errs = append(errs, field.Duplicate(at.Index(i), name))
-		}
+		return errs
+	})
+}
+
+func validateRequestName(name string, requests map[string]bool, at *field.Path) field.ErrorList {
+	if requests[name] {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, name, "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'")}
+}
+
+func validateFullName(name string, at *field.Path) field.ErrorList {
+	errs := validateDeviceName(name, at)
+	if !strings.Contains(name, "/") {
+		errs = append(errs, field.Invalid(at, name, "a fully qualified name must be a domain and a name separated by a slash"))
 	}
 	return errs
 }
 
-func validateFullName(name string, at *field.Path) field.ErrorList {
-	if !strings.Contains(name, "/") {
-		return field.ErrorList{field.Invalid(at, name, "a fully qualified name must be a domain and a name separated by a slash")}
+// validateDeviceName checks the name of an attribute or capacity: a C identifier, with a domain before it or not. What has more slashes
+// is let through, as upstream does.
+func validateDeviceName(name string, at *field.Path) field.ErrorList {
+	parts := strings.Split(name, "/")
+	switch len(parts) {
+	case 1:
+		return validateDeviceID(name, at)
+	case 2:
+		return append(validateDeviceDomain(parts[0], at), validateDomainID(parts[1], at)...)
 	}
-	return validateDeviceName(name, at)
+	return nil
 }
 
-// validateDeviceName checks the name of an attribute or capacity: a C identifier, with a domain before it or not.
-func validateDeviceName(name string, at *field.Path) field.ErrorList {
-	domain, id, found := strings.Cut(name, "/")
-	if !found {
-		domain, id = "", name
+func validateDeviceDomain(domain string, at *field.Path) field.ErrorList {
+	if domain == "" {
+		return field.ErrorList{field.Invalid(at, domain, "the domain must not be empty")}
 	}
 	var errs field.ErrorList
-	if found && domain == "" {
-		errs = append(errs, field.Required(at, "the domain must not be empty"))
-	} else if found {
-		if len(domain) > resourcev1.DeviceMaxDomainLength {
-			errs = append(errs, field.TooLong(at, "", resourcev1.DeviceMaxDomainLength))
-		}
-		errs = append(errs, validateSubdomain(domain, at)...)
+	if len(domain) > resourcev1.DeviceMaxDomainLength {
+		errs = append(errs, field.TooLong(at, "", resourcev1.DeviceMaxDomainLength))
 	}
+	return append(errs, invalids(at, domain, validation.IsDNS1123Subdomain(strings.ToLower(domain)))...)
+}
+
+func validateDomainID(id string, at *field.Path) field.ErrorList {
 	if id == "" {
-		return append(errs, field.Required(at, "the name must not be empty"))
+		return field.ErrorList{field.Invalid(at, id, "the name must not be empty")}
 	}
+	return validateDeviceID(id, at)
+}
+
+func validateDeviceID(id string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
 	if len(id) > resourcev1.DeviceMaxIDLength {
 		errs = append(errs, field.TooLong(at, "", resourcev1.DeviceMaxIDLength))
 	}

@@ -29,13 +29,16 @@ func validateResourceSlice(s *resourcev1.ResourceSlice) field.ErrorList {
 		if len(d.Taints) > 0 || len(d.ConsumesCounters) > 0 {
 			most = resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures
 		}
-		errs = append(errs, validateDevice(d, deref(spec.PerDeviceNodeSelection), at.Index(i))...)
+	}
+	return append(errs, limited(len(spec.Devices), most, at, func(i int, at *field.Path) field.ErrorList {
+		d := &spec.Devices[i]
+		errs := validateDevice(d, deref(spec.PerDeviceNodeSelection), at)
 		if seen[d.Name] {
-			errs = append(errs, field.Duplicate(at.Index(i), d.Name))
+			errs = append(errs, field.Duplicate(at, d.Name))
 		}
 		seen[d.Name] = true
-	}
-	return append(errs, tooMany(len(spec.Devices), most, at)...)
+		return errs
+	})...)
 }
 
 func validateResourceSliceUpdate(s, old *resourcev1.ResourceSlice) field.ErrorList {
@@ -47,21 +50,26 @@ func validateResourceSliceUpdate(s, old *resourcev1.ResourceSlice) field.ErrorLi
 
 func validatePool(p *resourcev1.ResourcePool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if p.Name == "" {
-		errs = append(errs, field.Required(at.Child("name"), ""))
-	} else {
-		if len(p.Name) > resourcev1.PoolNameMaxLength {
-			errs = append(errs, field.TooLong(at.Child("name"), "", resourcev1.PoolNameMaxLength))
-		}
-		for part := range strings.SplitSeq(p.Name, "/") {
-			errs = append(errs, validateSubdomain(part, at.Child("name"))...)
-		}
-	}
+	errs = append(errs, validatePoolName(p.Name, at.Child("name"))...)
 	if p.ResourceSliceCount <= 0 {
 		errs = append(errs, field.Invalid(at.Child("resourceSliceCount"), p.ResourceSliceCount, "must be greater than zero"))
 	}
 	if p.Generation < 0 {
 		errs = append(errs, field.Invalid(at.Child("generation"), p.Generation, "must be greater than or equal to zero"))
+	}
+	return errs
+}
+
+func validatePoolName(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	var errs field.ErrorList
+	if len(name) > resourcev1.PoolNameMaxLength {
+		errs = append(errs, field.TooLong(at, "", resourcev1.PoolNameMaxLength))
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		errs = append(errs, validateSubdomain(part, at)...)
 	}
 	return errs
 }
@@ -109,21 +117,24 @@ func validateSlicePlace(spec *resourcev1.ResourceSliceSpec) field.ErrorList {
 }
 
 func validateCounterSets(sets []resourcev1.CounterSet, at *field.Path) field.ErrorList {
-	errs := tooMany(len(sets), resourcev1.ResourceSliceMaxCounterSets, at)
 	seen := map[string]bool{}
-	for i, s := range sets {
-		if s.Name == "" {
-			errs = append(errs, field.Required(at.Index(i).Child("name"), ""))
-		} else {
-			errs = append(errs, validateLabel(s.Name, at.Index(i).Child("name"))...)
-		}
-		errs = append(errs, validateCounters(s.Counters, resourcev1.ResourceSliceMaxCountersPerCounterSet, at.Index(i).Child("counters"))...)
+	return limited(len(sets), resourcev1.ResourceSliceMaxCounterSets, at, func(i int, at *field.Path) field.ErrorList {
+		s := &sets[i]
+		errs := validateCounterSetName(s.Name, at.Child("name"))
+		errs = append(errs, validateCounters(s.Counters, resourcev1.ResourceSliceMaxCountersPerCounterSet, at.Child("counters"))...)
 		if seen[s.Name] {
-			errs = append(errs, field.Duplicate(at.Index(i), s.Name))
+			errs = append(errs, field.Duplicate(at, s.Name))
 		}
 		seen[s.Name] = true
+		return errs
+	})
+}
+
+func validateCounterSetName(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, "")}
 	}
-	return errs
+	return validateLabel(name, at)
 }
 
 func validateCounters(counters map[string]resourcev1.Counter, most int, at *field.Path) field.ErrorList {
@@ -131,6 +142,9 @@ func validateCounters(counters map[string]resourcev1.Counter, most int, at *fiel
 		return field.ErrorList{field.Required(at, "")}
 	}
 	errs := tooMany(len(counters), most, at)
+	if len(errs) > 0 {
+		return errs
+	}
 	for _, name := range slices.Sorted(maps.Keys(counters)) {
 		errs = append(errs, validateLabel(name, at)...)
 	}
@@ -140,55 +154,105 @@ func validateCounters(counters map[string]resourcev1.Counter, most int, at *fiel
 func validateDevice(d *resourcev1.Device, perDevice bool, at *field.Path) field.ErrorList {
 	errs := validateLabel(d.Name, at.Child("name"))
 	for _, name := range slices.Sorted(maps.Keys(d.Attributes)) {
-		key := at.Child("attributes").Key(string(name))
-		errs = append(errs, validateDeviceName(string(name), key)...)
-		errs = append(errs, validateAttribute(d.Attributes[name], key)...)
+		errs = append(errs, validateDeviceName(string(name), at.Child("attributes"))...)
+		errs = append(errs, validateAttribute(d.Attributes[name], at.Child("attributes").Key(string(name)))...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Capacity)) {
-		errs = append(errs, validateDeviceName(string(name), at.Child("capacity").Key(string(name)))...)
+		c := d.Capacity[name]
+		errs = append(errs, validateDeviceName(string(name), at.Child("capacity"))...)
+		errs = append(errs, validateDeviceCapacity(&c, deref(d.AllowMultipleAllocations), at.Child("capacity").Key(string(name)))...)
 	}
 	if n := len(d.Attributes) + len(d.Capacity); n > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
 		errs = append(errs, field.Invalid(at, n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)))
 	}
-	errs = append(errs, tooMany(len(d.Taints), resourcev1.DeviceTaintsMaxLength, at.Child("taints"))...)
-	for i, t := range d.Taints {
-		at := at.Child("taints").Index(i)
-		errs = append(errs, metavalidation.ValidateLabelName(t.Key, at.Child("key"))...)
+	errs = append(errs, limited(len(d.Taints), resourcev1.DeviceTaintsMaxLength, at.Child("taints"), func(i int, at *field.Path) field.ErrorList {
+		t := &d.Taints[i]
+		errs := metavalidation.ValidateLabelName(t.Key, at.Child("key"))
 		errs = append(errs, invalids(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
-		errs = append(errs, validateDeviceEffect(t.Effect, at.Child("effect"))...)
-	}
-	errs = append(errs, tooMany(len(d.ConsumesCounters), resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice, at.Child("consumesCounters"))...)
-	for i, c := range d.ConsumesCounters {
-		at := at.Child("consumesCounters").Index(i)
-		if c.CounterSet == "" {
-			errs = append(errs, field.Required(at.Child("counterSet"), ""))
-		}
+		return append(errs, validateDeviceEffect(t.Effect, at.Child("effect"))...)
+	})...)
+	consumed := map[string]bool{}
+	errs = append(errs, limited(len(d.ConsumesCounters), resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice, at.Child("consumesCounters"), func(i int, at *field.Path) field.ErrorList {
+		c := &d.ConsumesCounters[i]
+		errs := validateCounterSetName(c.CounterSet, at.Child("counterSet"))
 		errs = append(errs, validateCounters(c.Counters, resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption, at.Child("counters"))...)
-	}
-	if !perDevice && (d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil) {
-		errs = append(errs, field.Invalid(at, nil, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec"))
-	}
-	return append(errs, validateBindingConditions(d, at)...)
+		if consumed[c.CounterSet] {
+			errs = append(errs, field.Duplicate(at, c.CounterSet))
+		}
+		consumed[c.CounterSet] = true
+		return errs
+	})...)
+	errs = append(errs, validateDevicePlace(d, perDevice, at)...)
+	return append(errs, validateBindingConditions(d.BindingConditions, d.BindingFailureConditions, at)...)
 }
 
-func validateBindingConditions(d *resourcev1.Device, at *field.Path) field.ErrorList {
+// validateDevicePlace: where each device says for itself which nodes have it, exactly one field of the device does.
+func validateDevicePlace(d *resourcev1.Device, perDevice bool, at *field.Path) field.ErrorList {
+	if !perDevice {
+		if d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil {
+			return field.ErrorList{field.Invalid(at, nil, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec")}
+		}
+		return nil
+	}
+	var errs field.ErrorList
+	var set []string
+	if n := d.NodeName; n != nil {
+		if *n == "" {
+			errs = append(errs, field.Invalid(at.Child("nodeName"), *n, "must not be empty"))
+		} else {
+			set = append(set, "`nodeName`")
+			errs = append(errs, validateSubdomain(*n, at.Child("nodeName"))...)
+		}
+	}
+	if s := d.NodeSelector; s != nil {
+		set = append(set, "`nodeSelector`")
+		errs = append(errs, validateNodeSelector(s, at.Child("nodeSelector"))...)
+	}
+	if all := d.AllNodes; all != nil {
+		if *all {
+			set = append(set, "`allNodes`")
+		} else {
+			errs = append(errs, field.Invalid(at.Child("allNodes"), false, "must be either unset or set to true"))
+		}
+	}
+	const wanted = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
+	switch len(set) {
+	case 0:
+		errs = append(errs, field.Required(at, wanted))
+	case 1:
+	default:
+		errs = append(errs, field.Invalid(at, "{"+strings.Join(set, ", ")+"}", wanted))
+	}
+	return errs
+}
+
+// validateBindingConditions checks the conditions that a device waits for, and those that end its wait: each only once, and never only one of the lists.
+func validateBindingConditions(wanted, failures []string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, list := range []struct {
 		name  string
 		types []string
 		most  int
 	}{
-		{"bindingConditions", d.BindingConditions, resourcev1.BindingConditionsMaxSize}, {"bindingFailureConditions", d.BindingFailureConditions, resourcev1.BindingFailureConditionsMaxSize},
+		{"bindingConditions", wanted, resourcev1.BindingConditionsMaxSize}, {"bindingFailureConditions", failures, resourcev1.BindingFailureConditionsMaxSize},
 	} {
-		errs = append(errs, tooMany(len(list.types), list.most, at.Child(list.name))...)
+		at := at.Child(list.name)
+		errs = append(errs, tooMany(len(list.types), list.most, at)...)
 		for i, t := range list.types {
-			errs = append(errs, metavalidation.ValidateLabelName(t, at.Child(list.name).Index(i))...)
+			if slices.Contains(list.types[:i], t) {
+				errs = append(errs, field.Duplicate(at.Index(i), t))
+			} else if len(list.types) <= list.most {
+				errs = append(errs, metavalidation.ValidateLabelName(t, at.Index(i))...)
+			}
+			if list.name == "bindingFailureConditions" && slices.Contains(wanted, t) {
+				errs = append(errs, field.Invalid(at.Index(i), t, "bindingFailureConditions must not overlap with bindingConditions"))
+			}
 		}
 	}
-	if len(d.BindingConditions) > 0 && len(d.BindingFailureConditions) == 0 {
+	if len(wanted) > 0 && len(failures) == 0 {
 		errs = append(errs, field.Invalid(at.Child("bindingFailureConditions"), nil, "bindingFailureConditions are required to use bindingConditions"))
 	}
-	if len(d.BindingFailureConditions) > 0 && len(d.BindingConditions) == 0 {
+	if len(failures) > 0 && len(wanted) == 0 {
 		errs = append(errs, field.Invalid(at.Child("bindingConditions"), nil, "bindingConditions are required to use bindingFailureConditions"))
 	}
 	return errs

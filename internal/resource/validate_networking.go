@@ -10,6 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -214,8 +215,28 @@ func validateNetworkPolicy(p *networkingv1.NetworkPolicy) field.ErrorList {
 	return validateNetworkPolicyWith(p, metavalidation.LabelSelectorValidationOptions{})
 }
 
-func validateNetworkPolicyUpdate(p, _ *networkingv1.NetworkPolicy) field.ErrorList {
-	return validateNetworkPolicyWith(p, metavalidation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: true})
+// validateNetworkPolicyUpdate lets values in selectors be that are no values of labels where there were such before.
+func validateNetworkPolicyUpdate(p, old *networkingv1.NetworkPolicy) field.ErrorList {
+	selectors := []*metav1.LabelSelector{&old.Spec.PodSelector}
+	note := func(peers []networkingv1.NetworkPolicyPeer) {
+		for i := range peers {
+			selectors = append(selectors, peers[i].PodSelector, peers[i].NamespaceSelector)
+		}
+	}
+	for i := range old.Spec.Ingress {
+		note(old.Spec.Ingress[i].From)
+	}
+	for i := range old.Spec.Egress {
+		note(old.Spec.Egress[i].To)
+	}
+	return validateNetworkPolicyWith(p, metavalidation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: slices.ContainsFunc(selectors, selectsNoLabel)})
+}
+
+// selectsNoLabel tells whether a selector has values that no label can have.
+func selectsNoLabel(s *metav1.LabelSelector) bool {
+	return s != nil && slices.ContainsFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {
+		return slices.ContainsFunc(r.Values, func(v string) bool { return len(validation.IsValidLabelValue(v)) > 0 })
+	})
 }
 
 func validateNetworkPolicyWith(p *networkingv1.NetworkPolicy, options metavalidation.LabelSelectorValidationOptions) field.ErrorList {
@@ -235,7 +256,7 @@ func validateNetworkPolicyWith(p *networkingv1.NetworkPolicy, options metavalida
 		return append(errs, field.Invalid(at, p.Spec.PolicyTypes, "may not specify more than two policyTypes"))
 	}
 	for i, t := range p.Spec.PolicyTypes {
-		errs = append(errs, notSupportedUnless(t, at.Index(i), networkingv1.PolicyTypeEgress, networkingv1.PolicyTypeIngress)...)
+		errs = append(errs, notSupportedUnless(t, at.Index(i), networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)...)
 	}
 	return errs
 }
@@ -385,8 +406,8 @@ func validateDisruptionBudget(b *policyv1.PodDisruptionBudget) field.ErrorList {
 	return validateDisruptionBudgetWith(b, metavalidation.LabelSelectorValidationOptions{})
 }
 
-func validateDisruptionBudgetUpdate(b, _ *policyv1.PodDisruptionBudget) field.ErrorList {
-	return validateDisruptionBudgetWith(b, metavalidation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: true})
+func validateDisruptionBudgetUpdate(b, old *policyv1.PodDisruptionBudget) field.ErrorList {
+	return validateDisruptionBudgetWith(b, metavalidation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: selectsNoLabel(old.Spec.Selector)})
 }
 
 func validateDisruptionBudgetWith(b *policyv1.PodDisruptionBudget, options metavalidation.LabelSelectorValidationOptions) field.ErrorList {

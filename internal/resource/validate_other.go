@@ -54,7 +54,7 @@ func validateEndpoint(e *discoveryv1.Endpoint, kind discoveryv1.AddressType, at 
 		errs = append(errs, field.TooMany(addresses, n, maxSliceAddresses))
 	}
 	for i, a := range e.Addresses {
-		errs = append(errs, validateEndpointAddress(a, kind, addresses.Index(i))...)
+		errs = append(errs, validateEndpointAddress(a, kind, addresses, addresses.Index(i))...)
 	}
 	if e.NodeName != nil {
 		errs = append(errs, invalids(at.Child("nodeName"), *e.NodeName, apivalidation.NameIsDNSSubdomain(*e.NodeName, false))...)
@@ -101,7 +101,7 @@ func validateHints(names []string, limit int, check func(string) []string, at *f
 	return errs
 }
 
-func validateEndpointAddress(address string, kind discoveryv1.AddressType, at *field.Path) field.ErrorList {
+func validateEndpointAddress(address string, kind discoveryv1.AddressType, list, at *field.Path) field.ErrorList {
 	switch kind {
 	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
 		errs := validation.IsValidIP(at, address)
@@ -109,9 +109,9 @@ func validateEndpointAddress(address string, kind discoveryv1.AddressType, at *f
 			return errs
 		}
 		if isV4 := net.ParseIP(address).To4() != nil; isV4 != (kind == discoveryv1.AddressTypeIPv4) {
-			return field.ErrorList{field.Invalid(at, address, fmt.Sprintf("must be an %s address", kind))}
+			errs = append(errs, field.Invalid(list, address, fmt.Sprintf("must be an %s address", kind)))
 		}
-		return endpointIP(address, at)
+		return append(errs, endpointIP(address, at)...)
 	case discoveryv1.AddressTypeFQDN:
 		return validation.IsFullyQualifiedDomainName(at, address)
 	}
@@ -154,9 +154,6 @@ func validateSlicePorts(ports []discoveryv1.EndpointPort, at *field.Path) field.
 		}
 		seen[name] = true
 		errs = append(errs, oneOf(deref(p.Protocol), at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
-		if p.Port != nil {
-			errs = append(errs, validatePort(*p.Port, at.Child("port"))...)
-		}
 		if p.AppProtocol != nil {
 			errs = append(errs, validateQualified(*p.AppProtocol, at.Child("appProtocol"))...)
 		}

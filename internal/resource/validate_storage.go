@@ -2,6 +2,7 @@ package resource
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,8 +17,8 @@ const (
 	maxClassParameters      = 512
 	maxClassParametersSize  = 256 * (1 << 10)
 	maxAttachMetadataSize   = 256 * (1 << 10)
-	maxVolumeErrorSize      = 1024
-	maxCSINodeIDLength      = 192
+	maxVolumeErrorSize      = 256 * 1024
+	maxCSINodeIDLength      = 256
 	maxCSIDriverNameLength  = 63
 	minTokenDurationSeconds = 600
 
@@ -136,8 +137,11 @@ func validateVolumeAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
 		errs = append(errs, field.Required(source, exactlyOneVolume))
 	case inline != nil && name != nil:
 		errs = append(errs, field.Forbidden(source, exactlyOneVolume))
-	case name != nil && *name == "":
-		errs = append(errs, field.Required(source.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
+	case name != nil:
+		if *name == "" {
+			errs = append(errs, field.Required(source.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
+		}
+		errs = append(errs, validateSubdomain(*name, source.Child("persistentVolumeName"))...)
 	}
 	errs = append(errs, invalids(specPath.Child("nodeName"), a.Spec.NodeName, apivalidation.NameIsDNSSubdomain(a.Spec.NodeName, false))...)
 	return append(errs, validateVolumeAttachmentStatus(a, nil)...)
@@ -167,7 +171,9 @@ func validateVolumeAttachmentStatus(a, _ *storagev1.VolumeAttachment) field.Erro
 		if len(e.err.Message) > maxVolumeErrorSize {
 			errs = append(errs, field.TooLong(at.Child(e.name, "message"), "", maxVolumeErrorSize))
 		}
-		errs = append(errs, optionalNonNegative(e.err.ErrorCode, at.Child(e.name, "errorCode"))...)
+		if code := e.err.ErrorCode; code != nil && *code < 0 {
+			errs = append(errs, field.Invalid(at.Child(e.name, "errorCode"), *code, validation.InclusiveRangeError(0, math.MaxInt32)))
+		}
 	}
 	return errs
 }
@@ -194,11 +200,14 @@ func validateCSINode(n *storagev1.CSINode) field.ErrorList {
 		seen[d.Name] = true
 		keys := map[string]bool{}
 		for _, k := range d.TopologyKeys {
-			if k == "" || keys[k] {
-				errs = append(errs, field.Duplicate(at.Child("topologyKeys"), k))
+			switch {
+			case k == "":
+				errs = append(errs, field.Required(at, ""))
+			case keys[k]:
+				errs = append(errs, field.Duplicate(at, k))
 			}
 			keys[k] = true
-			errs = append(errs, validateQualified(k, at.Child("topologyKeys"))...)
+			errs = append(errs, validateQualified(k, at)...)
 		}
 	}
 	return errs
@@ -211,14 +220,14 @@ func validateCSINodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
 	for _, d := range old.Spec.Drivers {
 		before[d.Name] = d
 	}
-	for i, d := range n.Spec.Drivers {
+	for _, d := range n.Spec.Drivers {
 		was, ok := before[d.Name]
 		if !ok {
 			continue
 		}
 		d.Allocatable = was.Allocatable
 		if !equal(d, was) {
-			errs = append(errs, field.Invalid(specPath.Child("drivers").Index(i), d, apivalidation.FieldImmutableErrorMsg))
+			errs = append(errs, field.Invalid(specPath.Child("drivers"), d, apivalidation.FieldImmutableErrorMsg))
 		}
 	}
 	return errs

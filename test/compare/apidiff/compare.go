@@ -112,6 +112,7 @@ func maskObjects(s string) string {
 	if before, _, ok := strings.Cut(s, "immutable after creation\n"); ok {
 		s = before + "immutable after creation"
 	}
+	s, _, _ = strings.Cut(s, "\n@@ ")
 	for _, word := range []string{"Invalid", "Duplicate", "Unsupported"} {
 		s = maskValue(s, word+" value: ")
 	}

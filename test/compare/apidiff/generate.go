@@ -13,6 +13,7 @@ import (
 
 // generator makes cases: one request, or the life of one object.
 type generator struct {
+	bodies  bool // only requests that hold an object
 	corpus  []*entry
 	schemas *schemas
 	report  *report

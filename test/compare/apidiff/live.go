@@ -24,17 +24,21 @@ func (c *scenario) live(obj map[string]any) {
 	}
 	steps := []func(){c.update, c.update, c.status, c.status, c.merge, c.jsonPatch, c.strategic, c.apply, c.read, c.table, c.otherVersion, c.list, c.list, c.deleteDry,
 		c.negotiate, c.negotiate, c.content, c.content, c.badQuery, c.badQuery, c.oddMethod, c.part, c.part, c.dryUpdate}
+	if c.bodies {
+		steps = []func(){c.update, c.update, c.dryUpdate, c.status, c.status, c.merge, c.jsonPatch, c.strategic, c.apply}
+	}
 	for range 2 + c.r.IntN(5) {
 		oneOf(c.r, steps)()
 	}
 	switch {
+	case c.bodies:
 	case c.err != nil || c.last[0] == nil || c.last[1] == nil:
 	case c.r.IntN(12) == 0:
 		c.pages()
 	case c.r.IntN(16) == 0:
 		c.watch()
 	}
-	if c.err == nil && c.last[0] != nil && c.last[1] != nil && c.r.IntN(3) == 0 {
+	if !c.bodies && c.err == nil && c.last[0] != nil && c.last[1] != nil && c.r.IntN(3) == 0 {
 		c.delete()
 	}
 }

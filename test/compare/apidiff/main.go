@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -25,6 +26,7 @@ type options struct {
 	n        int
 	seed     uint64
 	only     string
+	bodies   bool
 	workers  int
 	examples int
 }
@@ -38,6 +40,7 @@ func main() {
 	flag.IntVar(&o.n, "n", 2000, "number of requests")
 	flag.Uint64Var(&o.seed, "seed", 1, "what the requests are made from; the same seed makes the same ones")
 	flag.StringVar(&o.only, "only", "", "kinds to send, by name, with commas")
+	flag.BoolVar(&o.bodies, "bodies", false, "send what holds an object: creates, updates, patches; not the rest")
 	flag.IntVar(&o.workers, "workers", 4, "requests under way at once")
 	flag.IntVar(&o.examples, "examples", 1, "requests shown for each shape of difference in the file")
 	flag.Parse()
@@ -84,15 +87,16 @@ func run(ctx context.Context, o *options) (differ bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	g := &generator{corpus: corpus, schemas: schemas, report: report, sides: sides}
-	if err := g.run(ctx, o); err != nil && ctx.Err() == nil {
-		return false, err
-	} // interrupted, it tells what it has found so far
+	g := &generator{bodies: o.bodies, corpus: corpus, schemas: schemas, report: report, sides: sides}
+	failed := g.run(ctx, o)
+	if ctx.Err() != nil {
+		failed = nil
+	} // interrupted or failed, it tells what it has found so far
 	var out strings.Builder
 	differ = report.print(&out, o.examples)
 	fmt.Print(report.summary())
 	if o.out != "" {
-		return differ, os.WriteFile(o.out, []byte(out.String()), 0o644)
+		failed = errors.Join(failed, os.WriteFile(o.out, []byte(out.String()), 0o644))
 	}
-	return differ, nil
+	return differ, failed
 }

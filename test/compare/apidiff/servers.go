@@ -164,8 +164,11 @@ func (s *server) send(ctx context.Context, r request) (*answer, error) {
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &answer{code: resp.StatusCode, text: "an answer without an end"}, nil // a watch that nobody meant
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %s %s: %w", s.name, r.method, r.path, err)
 	}
 	a := &answer{code: resp.StatusCode, warnings: resp.Header.Values("Warning"), text: string(data)}
 	if r.brief && a.code < 300 {
