@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/cache"
@@ -180,11 +182,28 @@ func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flo
 		if !setDangling(next, !found, s.now()) {
 			continue
 		}
-		if _, err := client.UpdateStatus(ctx, s.own(), next); err != nil && !apierrors.IsNotFound(err) {
+		if err := s.applyConditions(ctx, next); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// flowManager owns the conditions of FlowSchemas; that it is upstream's name lets the servers of either take over from the other.
+const flowManager = "api-priority-and-fairness-config-consumer-v1"
+
+func (s *Server) applyConditions(ctx context.Context, schema *flowcontrolv1.FlowSchema) error {
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": flowcontrolv1.SchemeGroupVersion.String(), "kind": "FlowSchema",
+		"metadata": map[string]any{"name": schema.Name, "uid": schema.UID}, "status": schema.Status,
+	})
+	if err != nil {
+		return err
+	}
+	force := true
+	_, err = s.own().Patch(ctx, flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas"), "", schema.Name, types.ApplyYAMLPatchType, body,
+		metav1.PatchOptions{FieldManager: flowManager, Force: &force}, "status")
+	return err
 }
 
 func (s *Server) applyDefaultsOf(obj client.Object) {

@@ -94,6 +94,10 @@ func TestSchemasThatLeadNowhereSaySoAndMandatoryOnesComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, reason("lost", "NotFound"))
+	_, _, body := do(t, s, "GET", "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/lost", "")
+	if want := `"manager":"api-priority-and-fairness-config-consumer-v1","operation":"Apply"`; !strings.Contains(body, want) || !strings.Contains(body, `"subresource":"status"`) {
+		t.Errorf("the conditions are not theirs who applied them: %s", body)
+	}
 	suggested, err := client.Get[*flowcontrolv1.FlowSchema](t.Context(), c, "", "service-accounts")
 	if err != nil {
 		t.Fatal(err)
