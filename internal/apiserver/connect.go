@@ -27,14 +27,16 @@ type target struct {
 func (s *Server) connect(c *call) {
 	ctx := c.r.Context()
 	var err error
-	switch c.subresource {
-	case "log":
+	switch {
+	case c.subresource == "log":
 		err = c.serveLog(ctx)
-	case "exec", "attach":
+	case c.info.query.Has("dryRun"):
+		err = apierrors.NewBadRequest("dryRun is not supported")
+	case c.subresource == "exec", c.subresource == "attach":
 		err = c.serveStream(ctx, c.containerStream)
-	case "portforward":
+	case c.subresource == "portforward":
 		err = c.serveStream(ctx, c.portForward)
-	case "proxy":
+	case c.subresource == "proxy":
 		err = c.serveProxy(ctx)
 	default:
 		err = errNoSuchPath

@@ -87,7 +87,7 @@ func nodeAddress(node *corev1.Node) (string, error) {
 			}
 		}
 	}
-	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("node %q has no address in its status", node.Name))
+	return "", unnamed(fmt.Errorf("no preferred addresses found; known addresses: %v", node.Status.Addresses))
 }
 
 // containerStream is the kubelet's exec or attach of a container.
@@ -124,7 +124,7 @@ func (c *call) portForward(ctx context.Context) (target, error) {
 		for part := range strings.SplitSeq(list, ",") {
 			port, err := strconv.ParseUint(part, 10, 16)
 			if err != nil {
-				return target{}, apierrors.NewBadRequest(fmt.Sprintf("invalid port %q", part))
+				return target{}, apierrors.NewBadRequest(fmt.Sprintf("cannot convert to []int32: %v", err))
 			}
 			opts.Ports = append(opts.Ports, int32(port))
 			params.Add("port", part)

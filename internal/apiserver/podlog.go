@@ -120,11 +120,11 @@ func (c *call) serveLog(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.w.Header().Set("Content-Type", "text/plain")
 	if pod.Spec.NodeName == "" {
-		c.w.WriteHeader(http.StatusOK) // nothing has run, so there is nothing to show
+		c.w.WriteHeader(http.StatusNoContent) // nothing has run, so there is nothing to show
 		return nil
 	}
+	c.w.Header().Set("Content-Type", "text/plain")
 	location, err := c.kubeletOf(ctx, pod)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ func insecureTLS() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 func (c *call) serveProxy(ctx context.Context) error {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.name)
 	if !ok {
-		return apierrors.NewBadRequest(fmt.Sprintf("invalid %s request %q", c.endpoint.gvr.Resource, c.name))
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid %s request %q", c.endpoint.kind.Singular, c.name))
 	}
 	var options runtime.Object
 	var find func(ctx context.Context, scheme, port string) (target, error)
@@ -118,11 +118,13 @@ func (c *call) serviceProxy(ctx context.Context, scheme, port string) (target, e
 	if err != nil {
 		return target{}, err
 	}
-	candidates, err := c.server.readyEndpoints(ctx, service, portName)
-	if err != nil {
+	candidates, known, err := c.server.readyEndpoints(ctx, service, portName)
+	switch {
+	case err != nil:
 		return target{}, err
-	}
-	if len(candidates) == 0 {
+	case !known:
+		return target{}, apierrors.NewNotFound(c.endpoint.resource, c.name)
+	case len(candidates) == 0:
 		return target{}, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", c.info.name))
 	}
 	chosen := candidates[rand.IntN(len(candidates))]
@@ -146,29 +148,29 @@ func servicePort(service *corev1.Service, port string) (string, error) {
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, service.Name))
 }
 
-func (s *Server) readyEndpoints(ctx context.Context, service *corev1.Service, portName string) ([]netip.AddrPort, error) {
+// readyEndpoints are the addresses of what is ready behind a service; known tells whether the service has any EndpointSlice.
+func (s *Server) readyEndpoints(ctx context.Context, service *corev1.Service, portName string) (out []netip.AddrPort, known bool, err error) {
 	slices, ok := s.endpoints.hub("discovery.k8s.io", "endpointslices")
 	if !ok {
-		return nil, errNoSuchPath
+		return nil, false, errNoSuchPath
 	}
 	op := s.internal(slices, service.Namespace, "")
 	req, err := op.newListRequest(metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service.Name})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	p, err := op.list(ctx, req)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var out []netip.AddrPort
 	for _, entry := range p.entries {
 		slice, err := objectOf[*discoveryv1.EndpointSlice](entry)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		out = append(out, readyIn(slice, portName)...)
 	}
-	return out, nil
+	return out, len(p.entries) > 0, nil
 }
 
 func readyIn(slice *discoveryv1.EndpointSlice, portName string) (out []netip.AddrPort) {
