@@ -482,6 +482,27 @@ func TestIndexesAreConsistentWithTheirSnapshot(t *testing.T) {
 	}
 }
 
+func TestAWriteLeavesIndexesThatItIsNotInAsTheyAre(t *testing.T) {
+	s := openStore(t)
+	write(t, s, pods, pod("a", "1", "n1", nil))
+	k := openKind(t, openCache(t, s), pods)
+	k.AddIndex("of n1", func(o runtime.Object) []string {
+		if o.(*corev1.Pod).Spec.NodeName == "n1" {
+			return []string{"yes"}
+		}
+		return nil
+	})
+	before := wait(t, k, write(t, s, pods, pod("a", "2", "n2", nil)))
+	after := wait(t, k, remove(t, s, pods, "a", "2"))
+	if before.indexes["of n1"] != after.indexes["of n1"] {
+		t.Error("a pod of another node came and went, and the index was copied")
+	}
+	moved := wait(t, k, write(t, s, pods, pod("a", "1", "n2", nil)))
+	if moved.ByIndex("of n1", "yes", func(e *Entry) bool { t.Errorf("%s is on n2", e.Name); return true }); moved.indexes["of n1"] == after.indexes["of n1"] {
+		t.Error("the pod has gone, and the index is the same")
+	}
+}
+
 func TestAForgottenKindEndsItsCursors(t *testing.T) {
 	s := openStore(t)
 	c := openCache(t, s)

@@ -282,23 +282,19 @@ func (k *Kind) set(e *Entry, revision int64) *event {
 }
 
 func updateIndexes(old map[string]*index, changes []*event) map[string]*index {
-	if len(old) == 0 {
-		return nil
-	}
-	next := make(map[string]*index, len(old))
+	var next map[string]*index // made when one of them changes
 	for name, ix := range old {
-		// The published tree is only read; the copy is ours until it is published in turn. Copying marks the original as shared, which
-		// no reader looks at.
-		fresh := &index{values: ix.values, entries: ix.entries.Copy()}
-		for _, c := range changes {
-			if c.old != nil {
-				fresh.remove(c.old)
-			}
-			if c.new != nil {
-				fresh.add(c.new)
-			}
+		fresh := ix.with(changes)
+		if fresh == ix {
+			continue
+		}
+		if next == nil {
+			next = maps.Clone(old)
 		}
 		next[name] = fresh
+	}
+	if next == nil {
+		return old
 	}
 	return next
 }

@@ -44,10 +44,33 @@ func (ix *index) add(e *Entry) {
 	}
 }
 
-func (ix *index) remove(e *Entry) {
-	for _, v := range ix.values(e) {
-		ix.entries.Delete(indexItem{value: v, key: e.Key})
+// with is the index after changes: itself when it has none of their entries, before and after.
+func (ix *index) with(changes []*event) *index {
+	next := ix
+	for _, c := range changes {
+		if c.old != nil {
+			for _, v := range ix.values(c.old) {
+				next = ix.own(next)
+				next.entries.Delete(indexItem{value: v, key: c.old.Key})
+			}
+		}
+		if c.new != nil {
+			for _, v := range ix.values(c.new) {
+				next = ix.own(next)
+				next.entries.Set(indexItem{value: v, key: c.new.Key, entry: c.new})
+			}
+		}
 	}
+	return next
+}
+
+// own makes a copy of the index that may be changed, unless next is one. The published tree is only read; the copy is ours until it is
+// published in turn. Copying marks the original as shared, which no reader looks at.
+func (ix *index) own(next *index) *index {
+	if next != ix {
+		return next
+	}
+	return &index{values: ix.values, entries: ix.entries.Copy()}
 }
 
 // Snapshot is all entries of a kind at one revision. Immutable.
@@ -82,9 +105,16 @@ func (s *Snapshot) Get(key string) (*Entry, bool) {
 
 // Ascend calls fn for each entry below prefix with a key of at least from, in key order, until fn returns false.
 func (s *Snapshot) Ascend(prefix, from string, fn func(*Entry) bool) {
-	s.entries.Ascend(&Entry{Key: max(prefix, from)}, func(e *Entry) bool {
+	if s.entries.Len() == 0 {
+		return
+	}
+	p := probes.Get().(*Entry)
+	p.Key = max(prefix, from)
+	s.entries.Ascend(p, func(e *Entry) bool {
 		return strings.HasPrefix(e.Key, prefix) && fn(e)
 	})
+	p.Key = ""
+	probes.Put(p)
 }
 
 // Count is how many entries are below prefix with a key of at least from.

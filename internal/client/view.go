@@ -59,6 +59,9 @@ func NewLocalView(ctx context.Context, source LocalSource, scope Scope) (View, e
 	}
 	v.kind.Store(kind)
 	v.field, v.value, v.byField = exactField(interest)
+	if v.byField && v.field == "metadata.name" && (interest.Namespace != "" || !source.Namespaced) {
+		v.byField, v.byName = false, true
+	}
 	if v.byField {
 		v.addFieldIndex(kind)
 	}
@@ -79,8 +82,9 @@ type view struct {
 	reopening sync.Mutex
 	indexes   indexFuncs
 
-	// With a selector for one value of a field (the pods of a node), lists look into an index of that field.
+	// With a selector for one value of a field (the pods of a node), lists look into an index of what has it; for one object's name they need none.
 	byField      bool
+	byName       bool
 	field, value string
 }
 
@@ -115,9 +119,20 @@ func exactField(i cache.Interest) (field, value string, ok bool) {
 	return "", "", false
 }
 
+// addFieldIndex adds an index of the entries that have the field's value. Those of other values are not in it: every write of the kind would pay for
+// them.
 func (v *view) addFieldIndex(k *cache.Kind) {
-	k.AddEntryIndex("field "+v.field, func(e *cache.Entry) []string { return []string{e.Selectable().Get(v.field)} })
+	field, value := v.field, v.value
+	wanted := []string{value}
+	k.AddEntryIndex(v.fieldIndex(), func(e *cache.Entry) []string {
+		if e.Selectable().Get(field) == value {
+			return wanted
+		}
+		return nil
+	})
 }
+
+func (v *view) fieldIndex() string { return "field " + v.field + "=" + v.value }
 
 // metadataOf shows only the metadata of an object. Strings and maps are shared with it.
 func metadataOf(obj runtime.Object) (runtime.Object, error) {
@@ -174,7 +189,13 @@ func (v *view) List(namespace string, selector labels.Selector) []runtime.Object
 		}
 		return true
 	}
-	if v.byField && snap.ByIndex("field "+v.field, v.value, take) {
+	if v.byName {
+		if e, ok := snap.Get(v.key(v.interest.Namespace, v.value)); ok {
+			take(e)
+		}
+		return out
+	}
+	if v.byField && snap.ByIndex(v.fieldIndex(), v.value, take) {
 		return out
 	}
 	prefix := v.source.Prefix + "/"

@@ -50,6 +50,7 @@ func testViews(t *testing.T, open func(t *testing.T) world) {
 		{"a namespaced view shows only its namespace", viewNamespace},
 		{"a view with a label selector shows what matches now", viewLabels},
 		{"a view with a field selector shows what matches now", viewFields},
+		{"a view of one name shows that object, or that of each namespace", viewOfOneName},
 		{"a metadata view shows only metadata", viewMetadata},
 		{"an index follows the changes", viewIndex},
 		{"a subscriber hears of everything once, in order, and the view shows it already", viewSubscribe},
@@ -176,6 +177,22 @@ func viewFields(t *testing.T, w world) {
 	if _, ok := v.Get("a", "3"); ok {
 		t.Error("a pod of another node is shown")
 	}
+}
+
+func viewOfOneName(t *testing.T, w world) {
+	w.put(t, pod("a", "1", "n1", nil))
+	w.put(t, pod("b", "1", "n2", nil))
+	w.put(t, pod("b", "2", "n2", nil))
+	one := w.view(t, t.Context(), client.Scope{Namespace: "a", FieldSelector: "metadata.name=1"})
+	each := w.view(t, t.Context(), client.Scope{FieldSelector: "metadata.name=1"})
+	expect(t, "one, before", named(one.List("", nil)), "a/1")
+	expect(t, "of each namespace, before", named(each.List("", nil)), "a/1 b/1")
+	w.remove(t, "b", "1")
+	reach(t, each, w.put(t, pod("c", "1", "n1", nil)))
+	expect(t, "of each namespace, after", named(each.List("", nil)), "a/1 c/1")
+	reach(t, one, w.put(t, pod("a", "1", "n2", nil)))
+	expect(t, "one, changed", named(one.List("a", nil)), "a/1")
+	expect(t, "one, of another namespace", named(one.List("b", nil)), "")
 }
 
 func viewMetadata(t *testing.T, w world) {
