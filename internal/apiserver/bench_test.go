@@ -8,6 +8,9 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const benchPod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p-%d","namespace":"default","labels":{"app":"bench","n":"%d"}},
@@ -87,5 +90,43 @@ func BenchmarkListPods(b *testing.B) {
 				s.Handler().ServeHTTP(discard{httptest.NewRecorder()}, r)
 			}
 		})
+	}
+}
+
+// The ConfigMaps that test/compare makes and patches, in protobuf as its load does.
+func benchConfigMap(b *testing.B, i int64) string {
+	obj := &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c-%06d", i), Namespace: "default", Labels: map[string]string{"app": "compare", "n": fmt.Sprint(i % 10)}},
+		Data:       map[string]string{"key": fmt.Sprintf("%0512d", i)},
+	}
+	body, err := encodeAs(obj, corev1.SchemeGroupVersion.WithKind("ConfigMap"), format{media: mediaProtobuf})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return string(body)
+}
+
+func BenchmarkCreateConfigMap(b *testing.B) {
+	s := benchServer(b)
+	b.ReportAllocs()
+	i := int64(0)
+	for b.Loop() {
+		i++
+		serve(b, s, "POST", "/api/v1/namespaces/default/configmaps", "application/vnd.kubernetes.protobuf", benchConfigMap(b, i))
+	}
+}
+
+func BenchmarkMergePatchConfigMap(b *testing.B) {
+	s := benchServer(b)
+	const objects = 1000
+	for i := range int64(objects) {
+		serve(b, s, "POST", "/api/v1/namespaces/default/configmaps", "application/vnd.kubernetes.protobuf", benchConfigMap(b, i))
+	}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		i++
+		serve(b, s, "PATCH", fmt.Sprintf("/api/v1/namespaces/default/configmaps/c-%06d", i%objects), "application/merge-patch+json", fmt.Sprintf(`{"metadata":{"labels":{"patched":"p%d"}}}`, i))
 	}
 }

@@ -52,25 +52,38 @@ func (w *wire) label(i int, value string) error {
 	return err
 }
 
-// requests measures create, get and merge patch with 64 in flight.
-func requests(ctx context.Context, c *clients, scale float64, f figures) error {
-	n := int(10000 * scale)
-	rate, err := c.each(ctx, n, 64, func(w *wire, i int) error { return w.create(configMaps, configMap(i), "ConfigMap") })
-	if err != nil {
-		return fmt.Errorf("create: %w", err)
+// requests measures create, get and merge patch with 64 in flight, and the CPU time that each takes.
+func requests(ctx context.Context, o *options, c *clients, f figures, server []*process) error {
+	n := int(10000 * o.scale)
+	for _, load := range []struct {
+		key  string
+		n    int
+		call func(w *wire, i int) error
+	}{
+		{"create", n, func(w *wire, i int) error { return w.create(configMaps, configMap(i), "ConfigMap") }},
+		{"get", 5 * n, func(w *wire, i int) error {
+			_, err := w.do("GET", configMaps+"/"+configMapName(i%n), "", protobufType, nil)
+			return err
+		}},
+		{"patch", n, func(w *wire, i int) error { return w.label(i, "p") }},
+	} {
+		kept, err := o.keepProfiles(ctx, c, load.key)
+		if err != nil {
+			return err
+		}
+		spent := stopwatch(server)
+		rate, err := c.each(ctx, load.n, 64, load.call)
+		if err != nil {
+			return fmt.Errorf("%s: %w", load.key, err)
+		}
+		serving, loading := spent()
+		each := func(d time.Duration) float64 { return d.Seconds() * 1e6 / float64(load.n) }
+		f[load.key] = figure{value: rate, note: fmt.Sprintf("CPU: server %.0f µs, load %.0f µs", each(serving), each(loading))}
+		progress("%s: %.0f /s, %s", load.key, rate, f[load.key].note)
+		if err := kept(); err != nil {
+			return err
+		}
 	}
-	f["create"] = figure{value: rate}
-	if rate, err = c.each(ctx, 5*n, 64, func(w *wire, i int) error {
-		_, err := w.do("GET", configMaps+"/"+configMapName(i%n), "", protobufType, nil)
-		return err
-	}); err != nil {
-		return fmt.Errorf("get: %w", err)
-	}
-	f["get"] = figure{value: rate}
-	if rate, err = c.each(ctx, n, 64, func(w *wire, i int) error { return w.label(i, "p") }); err != nil {
-		return fmt.Errorf("patch: %w", err)
-	}
-	f["patch"] = figure{value: rate}
 	return nil
 }
 

@@ -27,7 +27,7 @@ type options struct {
 	scale    float64
 	out      string
 	keep     string // folder for the processes' logs
-	profile  bool   // after each load of the control plane, keep a heap profile in the same folder and tell the memory
+	profile  bool   // after each load of the control plane, keep profiles in the same folder and tell the memory
 	stage    string // which of the three processes this is: see isolate.go
 	cgroup   string // name that all cgroups begin with
 
@@ -47,7 +47,7 @@ func main() {
 	flag.Float64Var(&o.scale, "scale", 1, "part of the usual length of each load")
 	flag.StringVar(&o.out, "out", "", "file for the table (Markdown)")
 	flag.StringVar(&o.keep, "logs", "", "folder that the processes' logs are copied to")
-	flag.BoolVar(&o.profile, "profile", false, "after each load of the control plane tell the memory, and keep a heap profile in the folder of -logs")
+	flag.BoolVar(&o.profile, "profile", false, "after each load of the control plane tell the memory, and keep a heap profile, and CPU profiles of requests, in the folder of -logs")
 	flag.StringVar(&o.stage, "stage", "", "set by the program itself")
 	flag.StringVar(&o.cgroup, "cgroup", fmt.Sprintf("knarr-compare-%d", os.Getpid()), "set by the program itself")
 	flag.BoolVar(&o.interchange, "interchange", false, "do not measure: try parts of each side in the other's place")

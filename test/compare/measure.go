@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,7 +79,7 @@ func measureControl(ctx context.Context, o *options, s side, f figures) error {
 		key string
 		run func() error
 	}{
-		{"requests", func() error { return requests(ctx, load, o.scale, f) }},
+		{"requests", func() error { return requests(ctx, o, load, f, c.control) }},
 		{"watch", func() error { return watches(ctx, load, o.scale, f, c.control) }},
 		{"lists", func() error { return lists(ctx, load, o.scale, f) }},
 		{"schedule", func() error { return scheduling(ctx, load, o.scale, f, c.control) }},
@@ -154,6 +155,39 @@ func (o *options) keepHeap(ctx context.Context, c *clients, name string, control
 		return fmt.Errorf("heap profile: %w", err)
 	}
 	return os.WriteFile(filepath.Join(o.keep, name+".heap"), raw, 0o644)
+}
+
+// profiled is how many seconds of a load its CPU profile shows.
+const profiled = 2
+
+// keepProfiles begins, with -profile, what shows where the API server's time and memory go during a load; the function that it returns waits for the end:
+// NAME.cpu, and NAME-before.allocs and NAME.allocs, whose difference is what the load has allocated.
+func (o *options) keepProfiles(ctx context.Context, c *clients, name string) (kept func() error, err error) {
+	if !o.profile {
+		return func() error { return nil }, nil
+	}
+	keep := func(kind, file string, seconds int) error {
+		request := c.set.CoreV1().RESTClient().Get().AbsPath("/debug/pprof/" + kind)
+		if seconds > 0 {
+			request = request.Param("seconds", strconv.Itoa(seconds))
+		}
+		raw, err := request.DoRaw(ctx)
+		if err != nil {
+			return fmt.Errorf("profile %s: %w", file, err)
+		}
+		return os.WriteFile(filepath.Join(o.keep, file), raw, 0o644)
+	}
+	if err := keep("allocs", name+"-before.allocs", 0); err != nil {
+		return nil, err
+	}
+	done := make(chan error, 1)
+	go func() { done <- keep("profile", name+".cpu", profiled) }()
+	return func() error {
+		if err := <-done; err != nil {
+			return err
+		}
+		return keep("allocs", name+".allocs", 0)
+	}, nil
 }
 
 func makeSpace(ctx context.Context, c *clients) error {
