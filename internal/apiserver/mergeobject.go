@@ -1,109 +1,179 @@
 package apiserver
 
 import (
+	"encoding"
 	"encoding/json"
 	"reflect"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
-// mergePart applies a merge patch only to the top-level fields that it names; the others are copied instead of going through JSON
-// twice, and so are the managed fields when the patch does not name them. It does what merging the whole document does or reports
-// that it can not: whatever is to be told to the client (an unknown or double field, a value of the wrong type) is left to the
-// whole document.
-func mergePart(old runtime.Object, gvk schema.GroupVersionKind, p patchRequest) (runtime.Object, bool) {
-	var patch map[string]json.RawMessage
-	if json.Unmarshal(p.data, &patch) != nil || patch == nil || len(doubleFields(p)) > 0 {
+// mergeObject applies a merge patch (RFC 7386) to a copy of the object itself, instead of writing its JSON, merging that, and reading it again: what the
+// patch does not name is only copied. It does what merging the document does, or reports that it can not: whatever is to be told
+// to the client (an unknown or double field, a value of the wrong type), and the rare patch that depends on how a document is written, is left to the document.
+func mergeObject(old runtime.Object, p patchRequest) (runtime.Object, bool) {
+	var patch map[string]any
+	strict, err := kjson.UnmarshalStrict(p.data, &patch)
+	if err != nil || len(strict) > 0 || patch == nil || !mergeable(patch, false) || bounds.Fields(patch, old) != nil {
 		return nil, false
 	}
-	from := reflect.ValueOf(old).Elem()
-	named, ok := namedFields(from.Type(), patch)
-	if !ok {
+	out := old.DeepCopyObject()
+	if !mergeValue(reflect.ValueOf(out).Elem(), patch) {
 		return nil, false
 	}
-	part := newLike(old)
-	to := reflect.ValueOf(part).Elem()
-	for i := range named {
-		to.Field(i).Set(from.Field(i))
-	}
-	managed, keep := accessor(part).GetManagedFields(), !namesManagedFields(patch["metadata"])
-	if keep {
-		accessor(part).SetManagedFields(nil)
-	}
-	merged, ok := mergedPart(part, gvk, p.data)
-	if !ok {
-		return nil, false
-	}
-	if _, withMeta := patch["metadata"]; withMeta && keep && managed != nil {
-		accessor(merged).SetManagedFields(deepCopyEntries(managed))
-	}
-	rest := shallowCopy(old)
-	left := reflect.ValueOf(rest).Elem()
-	for i := range named {
-		left.Field(i).SetZero()
-	}
-	copied, out := reflect.ValueOf(rest.DeepCopyObject()).Elem(), reflect.ValueOf(merged).Elem()
-	for i := range out.NumField() {
-		if !named[i] {
-			out.Field(i).Set(copied.Field(i))
-		}
-	}
-	clearKind(merged)
-	return merged, true
+	clearKind(out)
+	return out, true
 }
 
-// mergedPart is an object of the same type as part with the patch applied.
-func mergedPart(part runtime.Object, gvk schema.GroupVersionKind, patch []byte) (runtime.Object, bool) {
-	doc, err := marshal(part)
-	if err != nil {
-		return nil, false
-	}
-	if doc, err = applyMergePatch(withTypeMeta(nil, gvk, doc), patch); err != nil {
-		return nil, false
-	}
-	merged := newLike(part)
-	if bounds.Document(doc, merged) != nil {
-		return nil, false
-	}
-	strict, err := kjson.UnmarshalStrict(doc, merged)
-	return merged, err == nil && len(strict) == 0
-}
-
-// namedFields are the indices of the top-level fields that a patch names; false when it names something else.
-func namedFields(t reflect.Type, patch map[string]json.RawMessage) (map[int]bool, bool) {
-	named := make(map[int]bool, len(patch))
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		if _, ok := patch[name]; ok && name != "" {
-			named[i] = true
-		}
-	}
-	return named, len(named) == len(patch)
-}
-
-// namesManagedFields tells whether a patch of the metadata has a say in the managed fields.
-func namesManagedFields(patch json.RawMessage) bool {
-	var fields map[string]json.RawMessage
-	if len(patch) == 0 {
+// mergeable tells whether a value means the same however it is written: not so a number with a fraction, which may stand for an integer, and
+// null below a list, which merging a document leaves out.
+func mergeable(value any, listed bool) bool {
+	switch v := value.(type) {
+	case nil:
+		return !listed
+	case float64:
 		return false
+	case []any:
+		for _, item := range v {
+			if !mergeable(item, true) {
+				return false
+			}
+		}
+	case map[string]any:
+		for _, item := range v {
+			if !mergeable(item, listed) {
+				return false
+			}
+		}
 	}
-	if json.Unmarshal(patch, &fields) != nil || fields == nil {
+	return true
+}
+
+// mergeValue merges a patch into a value that nobody else has; false when it can not.
+func mergeValue(to reflect.Value, patch any) bool {
+	if patch == nil {
+		to.SetZero()
 		return true
 	}
-	_, ok := fields["managedFields"]
-	return ok
+	fields, isObject := patch.(map[string]any)
+	if !isObject {
+		return replaceValue(to, patch)
+	}
+	if readsItself(to.Type()) {
+		return false
+	}
+	switch to.Kind() {
+	case reflect.Pointer:
+		if to.IsNil() {
+			to.Set(reflect.New(to.Type().Elem()))
+		}
+		return mergeValue(to.Elem(), patch)
+	case reflect.Struct:
+		known := fieldsOf(to.Type())
+		for name, value := range fields {
+			index, ok := known[name]
+			if !ok || !mergeValue(to.FieldByIndex(index), value) {
+				return false
+			}
+		}
+		return true
+	case reflect.Map:
+		return mergeMap(to, fields)
+	}
+	return false
 }
 
-func deepCopyEntries(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
-	out := make([]metav1.ManagedFieldsEntry, len(entries))
-	for i := range entries {
-		entries[i].DeepCopyInto(&out[i])
+func mergeMap(to reflect.Value, fields map[string]any) bool {
+	t := to.Type()
+	if t.Key().Kind() != reflect.String || readsItself(t.Key()) {
+		return false
 	}
-	return out
+	if to.IsNil() {
+		to.Set(reflect.MakeMapWithSize(t, len(fields)))
+	}
+	for name, value := range fields {
+		key := reflect.ValueOf(name).Convert(t.Key())
+		if value == nil {
+			to.SetMapIndex(key, reflect.Value{})
+			continue
+		}
+		item := reflect.New(t.Elem()).Elem()
+		if found := to.MapIndex(key); found.IsValid() {
+			item.Set(found)
+		}
+		if !mergeValue(item, value) {
+			return false
+		}
+		to.SetMapIndex(key, item)
+	}
+	return true
+}
+
+// replaceValue puts a list, a string, a number or a truth value in the place of what is there.
+func replaceValue(to reflect.Value, patch any) bool {
+	if text, ok := patch.(string); ok && to.Kind() == reflect.String && !readsItself(to.Type()) {
+		to.SetString(text)
+		return true
+	}
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return false
+	}
+	fresh := reflect.New(to.Type())
+	strict, err := kjson.UnmarshalStrict(data, fresh.Interface())
+	if err != nil || len(strict) > 0 {
+		return false
+	}
+	to.Set(fresh.Elem())
+	return true
+}
+
+// readsItself tells whether a type has a form of its own in JSON (a time, a quantity), so that nothing can be merged into it.
+func readsItself(t reflect.Type) bool {
+	p := reflect.PointerTo(t)
+	return p.Implements(jsonUnmarshaler) || p.Implements(textUnmarshaler)
+}
+
+var (
+	jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
+	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+	typeMeta        = reflect.TypeFor[metav1.TypeMeta]()
+
+	structFields sync.Map // reflect.Type → map[string][]int
+)
+
+// fieldsOf are a struct's fields by their names in JSON, those of structs inside of it that JSON does not show as such included. Kind and
+// version are not among them: what a patch says of those is left to the document.
+func fieldsOf(t reflect.Type) map[string][]int {
+	if found, ok := structFields.Load(t); ok {
+		return found.(map[string][]int)
+	}
+	fields := map[string][]int{}
+	var inlined []reflect.StructField
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !f.IsExported() || f.Type == typeMeta:
+		case name != "":
+			fields[name] = f.Index
+		case f.Anonymous && f.Type.Kind() == reflect.Struct:
+			inlined = append(inlined, f)
+		}
+	}
+	for _, f := range inlined {
+		for name, index := range fieldsOf(f.Type) {
+			if _, hidden := fields[name]; !hidden {
+				fields[name] = append(f.Index[:len(f.Index):len(f.Index)], index...)
+			}
+		}
+	}
+	structFields.Store(t, fields)
+	return fields
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// TestMergingAPartIsMergingTheWhole holds the short way of a merge patch to the long one.
-func TestMergingAPartIsMergingTheWhole(t *testing.T) {
+// TestMergingAnObjectIsMergingItsDocument holds the short way of a merge patch to the long one.
+func TestMergingAnObjectIsMergingItsDocument(t *testing.T) {
 	patches := []struct {
 		patch string
-		part  bool // the short way takes it
+		short bool // the short way takes it
 	}{
 		{`{}`, true},
 		{`{"metadata":{"labels":{"a":"b"}}}`, true},
@@ -30,6 +30,22 @@ func TestMergingAPartIsMergingTheWhole(t *testing.T) {
 		{`{"spec":{"containers":[{"name":"c","image":"i","resources":{"requests":{"cpu":"100m"}}}]}}`, true},
 		{`{"spec":null,"status":{"phase":"Running"}}`, true},
 		{`{"status":{"startTime":"2026-01-02T03:04:05Z","podIP":null}}`, true},
+		{`{"metadata":{"labels":{"a":null},"ownerReferences":null,"deletionGracePeriodSeconds":3}}`, true},
+		{`{"metadata":{"labels":{}},"spec":{"securityContext":{},"nodeSelector":{},"overhead":{"cpu":null}}}`, true},
+		{`{"metadata":{"creationTimestamp":null,"deletionTimestamp":"2026-01-02T03:04:05Z"}}`, true},
+		{`{"spec":{"securityContext":{"runAsUser":1,"seLinuxOptions":{"level":"s0","role":null},"sysctls":[]},"overhead":{"cpu":"1000m","memory":2}}}`, true},
+		{`{"spec":{"affinity":{"nodeAffinity":null,"podAffinity":{}},"hostNetwork":true,"priority":7,"tolerations":[{"key":"a","tolerationSeconds":1}]}}`, true},
+		{`{"spec":{"dnsConfig":{"searches":["a","<b>"]},"schedulerName":"\u003cx\u003e"}}`, true},
+		{`{"spec":{"containers":[{"name":"c","image":null}]}}`, false},
+		{`{"spec":{"priority":7.0}}`, false},
+		{`{"spec":{"priority":"7"}}`, false},
+		{`{"spec":{"overhead":{"cpu":{}}}}`, false},
+		{`{"spec":{"nodeName":{}}}`, false},
+		{`{"spec":{"tolerations":{"0":{}}}}`, false},
+		{`{"spec":{"securityContext":{"unknown":1}}}`, false},
+		{`{"metadata":{"labels":{"a":{"b":"c"}}}}`, false},
+		{`{"metadata":{"labels":{"a":1}}}`, false},
+		{`{"metadata":{"creationTimestamp":"yesterday"}}`, false},
 		{`{"kind":"Pod","metadata":{"labels":{"a":"b"}}}`, false},
 		{`{"kind":"Other"}`, false},
 		{`{"unknown":1}`, false},
@@ -61,9 +77,9 @@ func TestMergingAPartIsMergingTheWhole(t *testing.T) {
 		before := old.DeepCopyObject()
 		for _, c := range patches {
 			p := patchRequest{kind: types.MergePatchType, data: []byte(c.patch), validation: metav1.FieldValidationStrict}
-			got, ok := mergePart(old, e.gvk, p)
-			if ok != c.part {
-				t.Errorf("%s: taken: %v, want %v", c.patch, ok, c.part)
+			got, ok := mergeObject(old, p)
+			if ok != c.short {
+				t.Errorf("%s: taken: %v, want %v", c.patch, ok, c.short)
 			}
 			if !ok {
 				continue

@@ -98,7 +98,7 @@ func (op *operation) patchVersioned(old runtime.Object, gvk schema.GroupVersionK
 		return op.strategicPatch(old, p)
 	}
 	if p.kind == types.MergePatchType && !isCustom {
-		if obj, ok := mergePart(old, gvk, p); ok {
+		if obj, ok := mergeObject(old, p); ok {
 			return obj, nil
 		}
 	}
