@@ -107,7 +107,7 @@ func anonymityOf(c *apiserverconfig.AnonymousAuthConfig) auth.Anonymity {
 func oidcFlags(c *config.OIDC) *oidc.Flags {
 	return &oidc.Flags{
 		Issuer: c.Issuer, ClientID: c.ClientID, CAFile: c.CA, UsernameClaim: c.UsernameClaim, UsernamePrefix: c.UsernamePrefix,
-		GroupsClaim: c.GroupsClaim, GroupsPrefix: c.GroupsPrefix, RequiredClaims: c.RequiredClaims, SigningAlgorithms: c.SigningAlgs,
+		GroupsClaim: c.GroupsClaim, GroupsPrefix: c.GroupsPrefix, RequiredClaims: c.RequiredClaims,
 	}
 }
 

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -47,11 +46,15 @@ func aloneConfig(c *config.Config, reach *rest.Config) (controller.Config, error
 	cfg := controllerConfig(c)
 	cfg.ClusterSigningTime = c.Controllers.SigningDuration.Duration
 	cfg.CACert = reach.CAData
+	root := c.Controllers.RootCA
+	if root == "" && len(reach.CAData) == 0 { // data in a kubeconfig goes before a file, as for the connection itself
+		root = reach.CAFile
+	}
 	for _, file := range []struct {
 		flag, path string
 		into       *[]byte
 	}{
-		{"root-ca-file", cmp.Or(c.Controllers.RootCA, reach.CAFile), &cfg.CACert},
+		{"root-ca-file", root, &cfg.CACert},
 		{"cluster-signing-cert-file", c.Controllers.SigningCert, &cfg.SigningCert},
 		{"cluster-signing-key-file", c.Controllers.SigningKey, &cfg.SigningKey},
 	} {

@@ -51,7 +51,6 @@ type Flags struct {
 	UsernameClaim, UsernamePrefix string
 	GroupsClaim, GroupsPrefix     string
 	RequiredClaims                map[string]string
-	SigningAlgorithms             []string
 }
 
 // Configuration is what the flags mean.
