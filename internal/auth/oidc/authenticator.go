@@ -25,8 +25,8 @@ type authenticator struct {
 	provider   *provider
 	log        *slog.Logger
 	now        func() time.Time
-	ctx        context.Context // ends with the configuration that made it
-	end        context.CancelFunc
+	// end stops asking the issuer where its keys are; nil when it has answered before anybody had to.
+	end context.CancelFunc
 
 	mu sync.Mutex // guards others
 	// others are issuers of distributed claims.
@@ -52,8 +52,8 @@ func (a *authenticator) authenticate(ctx context.Context, t *jws.Parts) (auth.Us
 	if err := a.expand(ctx, token, c); err != nil {
 		return auth.User{}, fmt.Errorf("oidc: could not expand distributed claims: %w", err)
 	}
-	m := mapping{ctx: ctx, config: &a.config, mapper: &a.mapper, claims: c}
-	return m.user()
+	m := mapping{config: &a.config, mapper: &a.mapper, claims: c}
+	return m.user(ctx)
 }
 
 // verify checks everything about a token that does not depend on the mapping of its claims.
@@ -134,14 +134,23 @@ func (a *authenticator) other(ctx context.Context, issuer string) (*provider, er
 			a.mu.Unlock()
 			return nil, errors.New("too many issuers of distributed claims")
 		}
-		p = newProvider(issuer, "", a.provider.http, a.log)
+		p = newProvider(issuer, "", a.provider.http, a.log, a.now)
 		a.others[issuer] = p
 	}
 	a.mu.Unlock()
 	if p.ready() == nil {
 		return p, nil
 	}
-	return p, p.discover(ctx)
+	err := p.discover(ctx)
+	if err != nil {
+		// Anybody's token may name an issuer that is none: it must not keep the place of another one.
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.others[issuer] == p && p.ready() != nil {
+			delete(a.others, issuer)
+		}
+	}
+	return p, err
 }
 
 // issuerOf is what the token says of its issuer, believed by nobody yet; empty when it does not say.

@@ -17,7 +17,6 @@ import (
 
 // mapping makes a user of one token's claims.
 type mapping struct {
-	ctx    context.Context
 	config *apiserverconfig.JWTAuthenticator
 	mapper *authenticationcel.CELMapper
 	claims claims
@@ -26,31 +25,31 @@ type mapping struct {
 }
 
 // user is the one that the claims name, or why they name none.
-func (m *mapping) user() (u auth.User, err error) {
-	if u.Name, err = m.username(); err != nil {
+func (m *mapping) user(ctx context.Context) (u auth.User, err error) {
+	if u.Name, err = m.username(ctx); err != nil {
 		return auth.User{}, err
 	}
-	if u.Groups, err = m.groups(); err != nil {
+	if u.Groups, err = m.groups(ctx); err != nil {
 		return auth.User{}, err
 	}
-	if u.UID, err = m.uid(); err != nil {
+	if u.UID, err = m.uid(ctx); err != nil {
 		return auth.User{}, err
 	}
-	if u.Extra, err = m.extra(); err != nil {
+	if u.Extra, err = m.extra(ctx); err != nil {
 		return auth.User{}, err
 	}
-	if err := m.checkClaims(); err != nil {
+	if err := m.checkClaims(ctx); err != nil {
 		return auth.User{}, err
 	}
-	if err := m.checkUser(&u); err != nil {
+	if err := m.checkUser(ctx, &u); err != nil {
 		return auth.User{}, err
 	}
 	return u, nil
 }
 
-func (m *mapping) username() (string, error) {
+func (m *mapping) username(ctx context.Context) (string, error) {
 	if m.mapper.Username != nil {
-		value, err := m.evaluate(m.mapper.Username)
+		value, err := m.evaluate(ctx, m.mapper.Username)
 		if err != nil {
 			return "", fmt.Errorf("oidc: error evaluating username claim expression: %w", err)
 		}
@@ -88,9 +87,9 @@ func prefix(c *apiserverconfig.PrefixedClaimOrExpression) string {
 	return *c.Prefix
 }
 
-func (m *mapping) groups() ([]string, error) {
+func (m *mapping) groups(ctx context.Context) ([]string, error) {
 	if m.mapper.Groups != nil {
-		value, err := m.evaluate(m.mapper.Groups)
+		value, err := m.evaluate(ctx, m.mapper.Groups)
 		if err == nil {
 			var groups []string
 			if groups, err = stringsOf(value); err == nil {
@@ -113,9 +112,9 @@ func (m *mapping) groups() ([]string, error) {
 	return groups, nil
 }
 
-func (m *mapping) uid() (string, error) {
+func (m *mapping) uid(ctx context.Context) (string, error) {
 	if m.mapper.UID != nil {
-		value, err := m.evaluate(m.mapper.UID)
+		value, err := m.evaluate(ctx, m.mapper.UID)
 		if err != nil {
 			return "", fmt.Errorf("oidc: error evaluating uid claim expression: %w", err)
 		}
@@ -136,11 +135,11 @@ func (m *mapping) uid() (string, error) {
 	return uid, nil
 }
 
-func (m *mapping) extra() (map[string][]string, error) {
+func (m *mapping) extra(ctx context.Context) (map[string][]string, error) {
 	if m.mapper.Extra == nil {
 		return nil, nil
 	}
-	results, err := m.evaluateAll(m.mapper.Extra)
+	results, err := m.evaluateAll(ctx, m.mapper.Extra)
 	if err != nil {
 		return nil, fmt.Errorf("oidc: error evaluating extra claim expression: %w", err)
 	}
@@ -161,7 +160,7 @@ func (m *mapping) extra() (map[string][]string, error) {
 	return extra, nil
 }
 
-func (m *mapping) checkClaims() error {
+func (m *mapping) checkClaims(ctx context.Context) error {
 	for _, rule := range m.config.ClaimValidationRules {
 		if rule.Claim == "" {
 			continue
@@ -180,7 +179,7 @@ func (m *mapping) checkClaims() error {
 	if m.mapper.ClaimValidationRules == nil {
 		return nil
 	}
-	results, err := m.evaluateAll(m.mapper.ClaimValidationRules)
+	results, err := m.evaluateAll(ctx, m.mapper.ClaimValidationRules)
 	if err == nil {
 		err = allTrue(results)
 	}
@@ -190,7 +189,7 @@ func (m *mapping) checkClaims() error {
 	return nil
 }
 
-func (m *mapping) checkUser(u *auth.User) error {
+func (m *mapping) checkUser(ctx context.Context, u *auth.User) error {
 	if m.mapper.UserValidationRules == nil {
 		return nil
 	}
@@ -199,7 +198,7 @@ func (m *mapping) checkUser(u *auth.User) error {
 		extra = map[string][]string{}
 	}
 	groups := append([]string{}, u.Groups...)
-	results, err := m.mapper.UserValidationRules.EvalUser(m.ctx, celMap(map[string]any{"username": u.Name, "uid": u.UID, "groups": groups, "extra": extra}))
+	results, err := m.mapper.UserValidationRules.EvalUser(ctx, celMap(map[string]any{"username": u.Name, "uid": u.UID, "groups": groups, "extra": extra}))
 	if err == nil {
 		err = allTrue(results)
 	}
@@ -241,21 +240,21 @@ func (m *mapping) celClaims() (traits.Mapper, error) {
 	return m.cel, nil
 }
 
-func (m *mapping) evaluate(expression authenticationcel.ClaimsMapper) (ref.Val, error) {
+func (m *mapping) evaluate(ctx context.Context, expression authenticationcel.ClaimsMapper) (ref.Val, error) {
 	claims, err := m.celClaims()
 	if err != nil {
 		return nil, err
 	}
-	result, err := expression.EvalClaimMapping(m.ctx, claims)
+	result, err := expression.EvalClaimMapping(ctx, claims)
 	return result.EvalResult, err
 }
 
-func (m *mapping) evaluateAll(expressions authenticationcel.ClaimsMapper) ([]authenticationcel.EvaluationResult, error) {
+func (m *mapping) evaluateAll(ctx context.Context, expressions authenticationcel.ClaimsMapper) ([]authenticationcel.EvaluationResult, error) {
 	claims, err := m.celClaims()
 	if err != nil {
 		return nil, err
 	}
-	return expressions.EvalClaimMappings(m.ctx, claims)
+	return expressions.EvalClaimMappings(ctx, claims)
 }
 
 var errStrings = errors.New("expression must return a string or a list of strings")

@@ -23,20 +23,24 @@ type provider struct {
 	issuer, discovery string
 	http              *http.Client
 	log               *slog.Logger
+	now               func() time.Time
 
 	fetching sync.Mutex // held while keys are fetched: who waits gets what was fetched
 
-	mu      sync.Mutex // guards what follows
-	keysURL string     // empty until the issuer was asked for it
-	keys    []jws.Key
-	fetched int // counts fetches of keys
-	err     error
+	mu       sync.Mutex // guards what follows
+	keysURL  string     // empty until the issuer was asked for it
+	keys     []jws.Key
+	fetched  int // counts fetches of keys
+	failure  error
+	failedAt time.Time // of the last fetch, if that failed
 }
 
 const (
 	// discoverEvery is how often an issuer is asked that has not answered yet.
 	discoverEvery = 10 * time.Second
-	maxDocument   = 1 << 20
+	// fetchEvery is how long an issuer is left alone whose keys could not be fetched: tokens of keys that nobody knows are cheap to make.
+	fetchEvery  = 5 * time.Second
+	maxDocument = 1 << 20
 )
 
 // newClient trusts the certificates given, PEM, or the system's.
@@ -54,11 +58,11 @@ func newClient(authorities string) (*http.Client, error) {
 	return &http.Client{Transport: transport, Timeout: 30 * time.Second}, nil
 }
 
-func newProvider(issuer, discovery string, client *http.Client, log *slog.Logger) *provider {
+func newProvider(issuer, discovery string, client *http.Client, log *slog.Logger, now func() time.Time) *provider {
 	if discovery == "" {
 		discovery = strings.TrimSuffix(issuer, "/") + "/.well-known/openid-configuration"
 	}
-	return &provider{issuer: issuer, discovery: discovery, http: client, log: log, err: errors.New("it was not asked yet")}
+	return &provider{issuer: issuer, discovery: discovery, http: client, log: log, now: now}
 }
 
 // run asks the issuer where its keys are until it says so.
@@ -77,12 +81,16 @@ func (p *provider) run(ctx context.Context) {
 	}
 }
 
+// discover asks the issuer where its keys are. What it has said before counts until it says something else.
 func (p *provider) discover(ctx context.Context) error {
 	url, err := p.askForKeysURL(ctx)
+	if err != nil {
+		return err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.keysURL, p.err = url, err
-	return err
+	p.keysURL = url
+	return nil
 }
 
 func (p *provider) askForKeysURL(ctx context.Context) (string, error) {
@@ -143,27 +151,39 @@ func signedBy(keys []jws.Key, t *jws.Parts) bool {
 	})
 }
 
-// fetchKeys fetches the issuer's keys, unless somebody has done so since the count was seen.
+// fetchKeys fetches the issuer's keys, unless somebody has done so since the count was seen, or has failed a moment ago.
 func (p *provider) fetchKeys(ctx context.Context, seen int) ([]jws.Key, error) {
 	p.fetching.Lock()
 	defer p.fetching.Unlock()
 	p.mu.Lock()
-	url, keys, count := p.keysURL, p.keys, p.fetched
+	url, keys, count, failure, failedAt := p.keysURL, p.keys, p.fetched, p.failure, p.failedAt
 	p.mu.Unlock()
-	if count != seen {
+	switch {
+	case count != seen:
 		return keys, nil
+	case failure != nil && p.now().Sub(failedAt) < fetchEvery:
+		return nil, failure
 	}
-	data, err := fetch(ctx, p.http, url, "")
-	if err != nil {
-		return nil, err
-	}
-	if keys, err = jws.ParseKeys(data); err != nil {
-		return nil, err
+	keys, err := fetchSet(ctx, p.http, url)
+	if err != nil && ctx.Err() != nil {
+		return nil, err // says nothing of the issuer: whoever asked is gone
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.failure, p.failedAt = err, p.now()
+	if err != nil {
+		return nil, err
+	}
 	p.keys, p.fetched = keys, count+1
 	return keys, nil
+}
+
+func fetchSet(ctx context.Context, client *http.Client, url string) ([]jws.Key, error) {
+	data, err := fetch(ctx, client, url, "")
+	if err != nil {
+		return nil, err
+	}
+	return jws.ParseKeys(data)
 }
 
 func fetch(ctx context.Context, client *http.Client, url, token string) ([]byte, error) {

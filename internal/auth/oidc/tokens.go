@@ -89,11 +89,6 @@ const patience = 10 * time.Second
 func (t *Tokens) Use(ctx context.Context, config *Configuration, wait bool) error {
 	before := *t.list.Load()
 	var next, made []*authenticator
-	discard := func() {
-		for _, a := range made {
-			a.end()
-		}
-	}
 	for i := range config.JWT {
 		c := &config.JWT[i]
 		if at := slices.IndexFunc(before, func(a *authenticator) bool { return reflect.DeepEqual(a.config, *c) }); at >= 0 {
@@ -102,25 +97,25 @@ func (t *Tokens) Use(ctx context.Context, config *Configuration, wait bool) erro
 		}
 		a, err := t.newAuthenticator(c)
 		if err != nil {
-			discard()
 			return err
 		}
 		made, next = append(made, a), append(next, a)
 	}
 	if wait {
 		if err := discovered(ctx, made); err != nil {
-			discard()
 			return err
 		}
 	}
 	for _, a := range made {
 		if a.provider.ready() != nil {
-			t.asking.Go(func() { a.provider.run(a.ctx) })
+			life, end := context.WithCancel(t.ctx)
+			a.end = end
+			t.asking.Go(func() { defer end(); a.provider.run(life) })
 		}
 	}
 	t.list.Store(&next)
 	for _, a := range before {
-		if !slices.Contains(next, a) {
+		if a.end != nil && !slices.Contains(next, a) {
 			a.end()
 		}
 	}
@@ -150,12 +145,10 @@ func (t *Tokens) newAuthenticator(c *apiserverconfig.JWTAuthenticator) (*authent
 	if err != nil {
 		return nil, err
 	}
-	a := &authenticator{
+	return &authenticator{
 		config: *c.DeepCopy(), algorithms: t.Algorithms, mapper: mapper, log: t.Log, now: t.Now, others: map[string]*provider{},
-		provider: newProvider(c.Issuer.URL, c.Issuer.DiscoveryURL, client, t.Log),
-	}
-	a.ctx, a.end = context.WithCancel(t.ctx)
-	return a, nil
+		provider: newProvider(c.Issuer.URL, c.Issuer.DiscoveryURL, client, t.Log, t.Now),
+	}, nil
 }
 
 // Wait returns when nobody is asked any more, after New's ctx has ended.

@@ -1,0 +1,138 @@
+package oidc
+
+import (
+	"crypto"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestNewKeysOfAnIssuerAreFetchedWhenTheyAreUsed(t *testing.T) {
+	i := startIssuer(t)
+	tokens := configured(t, i, "  claimMappings:\n    username: {claim: sub, prefix: ''}\n")
+	claims := fmt.Sprintf(`{"iss":%q,"aud":"a","exp":4000000000,"sub":"bob"}`, i.URL)
+	is := func(token string) bool {
+		_, _, ok, _ := tokens.AuthenticateToken(t.Context(), token, []string{own})
+		return ok
+	}
+	old := i.sign(t, "ES256", "ec", claims)
+	for range 2 {
+		if !is(old) || i.asked != 1 {
+			t.Fatalf("the keys were fetched %d times", i.asked)
+		}
+	}
+	i.mu.Lock()
+	i.keys = map[string]crypto.Signer{"next": ecKey(t)}
+	i.mu.Unlock()
+	if !is(old) { // its key is still known, and nobody has said that it is gone
+		t.Error("an old key is forgotten before a new one was seen")
+	}
+	if next := i.sign(t, "ES256", "next", claims); !is(next) {
+		t.Error("the new key is not found")
+	}
+	if is(old) {
+		t.Error("a key that is no longer published is believed")
+	}
+}
+
+func TestAnIssuerThatDoesNotAnswerYet(t *testing.T) {
+	i := startIssuer(t)
+	i.away = true
+	tokens, err := New(t.Context(), Options{Audiences: []string{own}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := configuration(t, i, byEmail)
+	if err := tokens.Use(t.Context(), config, true); err == nil {
+		t.Error("a changed configuration counts whose issuer does not answer")
+	}
+	if err := tokens.Use(t.Context(), config, false); err != nil {
+		t.Fatal(err)
+	}
+	claims := fmt.Sprintf(`{"iss":%q,"aud":"a","exp":4000000000,"email":"a@b"}`, i.URL)
+	_, _, _, err = tokens.AuthenticateToken(t.Context(), i.sign(t, "ES256", "ec", claims), []string{own})
+	if want := fmt.Sprintf("oidc: authenticator for issuer %q is not initialized", i.URL); err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	i.mu.Lock()
+	i.away = false
+	i.mu.Unlock()
+	first := (*tokens.list.Load())[0]
+	if err := first.provider.discover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, ok, err := tokens.AuthenticateToken(t.Context(), i.sign(t, "ES256", "ec", claims), []string{own}); !ok {
+		t.Error(err)
+	}
+	// The same configuration beside another one keeps its authenticator, and one that is not named any more ends.
+	if err := tokens.Use(t.Context(), config, true); err != nil || (*tokens.list.Load())[0] != first {
+		t.Errorf("an authenticator that did not change was made again: %v", err)
+	}
+	if err := tokens.Use(t.Context(), &Configuration{}, true); err != nil {
+		t.Error(err)
+	}
+	tokens.asking.Wait() // nobody asks an issuer that is gone
+	// An issuer that calls itself otherwise is not believed.
+	i.name = "https://other"
+	if err := tokens.Use(t.Context(), config, true); err == nil || !strings.Contains(err.Error(), "did not match the issuer URL returned by provider") {
+		t.Error(err)
+	}
+}
+
+func TestAnIssuersKeysAreNotAskedForAgainAndAgain(t *testing.T) {
+	i := startIssuer(t)
+	now := time.Unix(1_800_000_000, 0)
+	tokens, err := New(t.Context(), Options{Audiences: []string{own}, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tokens.Use(t.Context(), configuration(t, i, byEmail), true); err != nil {
+		t.Fatal(err)
+	}
+	i.mu.Lock()
+	i.keyless = true
+	i.mu.Unlock()
+	token := i.sign(t, "ES256", "ec", fmt.Sprintf(`{"iss":%q,"aud":"a","exp":4000000000,"email":"a@b"}`, i.URL))
+	for range 3 {
+		if _, _, ok, err := tokens.AuthenticateToken(t.Context(), token, []string{own}); ok || err == nil || !strings.Contains(err.Error(), "503") {
+			t.Errorf("%v %v", ok, err)
+		}
+	}
+	if i.asked != 1 {
+		t.Errorf("three tokens had the keys asked for %d times", i.asked)
+	}
+	i.mu.Lock()
+	i.keyless = false
+	i.mu.Unlock()
+	now = now.Add(fetchEvery)
+	if _, _, ok, err := tokens.AuthenticateToken(t.Context(), token, []string{own}); !ok {
+		t.Errorf("when the issuer is well again: %v", err)
+	}
+	// Where the keys are is not forgotten because the issuer does not say it once more.
+	i.mu.Lock()
+	i.away = true
+	i.mu.Unlock()
+	first := (*tokens.list.Load())[0]
+	if err := first.provider.discover(t.Context()); err == nil {
+		t.Error("the issuer is away and answers")
+	}
+	if err := first.provider.ready(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestIssuersThatAreNoneKeepNoPlace(t *testing.T) {
+	i := startIssuer(t)
+	tokens := configured(t, i, byEmail)
+	a := (*tokens.list.Load())[0]
+	for n := range maxOthers + 1 {
+		if _, err := a.other(t.Context(), fmt.Sprintf("%s/nobody%d", i.URL, n)); err == nil || strings.Contains(err.Error(), "too many") {
+			t.Fatalf("issuer %d: %v", n, err)
+		}
+	}
+	if len(a.others) != 0 {
+		t.Errorf("%d issuers that do not answer are kept", len(a.others))
+	}
+}
