@@ -3,6 +3,7 @@ package durable
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -34,8 +35,14 @@ func TestAWriteThatFailsLeavesWhatWasThere(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(path, "inside"), 0o700); err != nil { // a folder is not replaced by a file
 		t.Fatal(err)
 	}
-	if err := WriteFile(path, []byte("x")); err == nil {
-		t.Fatal("a folder was replaced by a file")
+	for name, write := range map[string]func(string, []byte) error{"WriteFile": WriteFile, "Replace": Replace} {
+		err := write(path, []byte("x"))
+		if err == nil {
+			t.Fatalf("%s: a folder was replaced by a file", name)
+		}
+		if strings.Contains(err.Error(), "already closed") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s tells more than what was wrong: %v", name, err)
+		}
 	}
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 1 {

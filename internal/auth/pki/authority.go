@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/knarr-project/knarr/internal/durable"
 )
 
 const (
@@ -77,10 +79,10 @@ func openAuthority(certFile, keyFile, commonName string, now time.Time) (*Author
 			return nil, err
 		}
 		// The key first: a key without a certificate is an error that says so, a certificate without a key looks usable.
-		if err := writeFile(keyFile, a.KeyPEM, true); err != nil {
+		if err := durable.WriteFile(keyFile, a.KeyPEM); err != nil {
 			return nil, err
 		}
-		return a, writeFile(certFile, a.CertPEM, true)
+		return a, durable.WriteFile(certFile, a.CertPEM)
 	}
 	if err := errors.Join(certErr, keyErr); err != nil {
 		return nil, fmt.Errorf("read CA %s: %w", commonName, err)

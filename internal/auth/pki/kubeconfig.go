@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/knarr-project/knarr/internal/durable"
 )
 
 type kubeconfig struct {
@@ -36,7 +38,7 @@ func (p *PKI) writeKubeconfig(k kubeconfig) error {
 	if err := os.MkdirAll(filepath.Dir(k.path), 0o755); err != nil {
 		return fmt.Errorf("write kubeconfig %s: %w", k.path, err)
 	}
-	return writeFile(k.path, data, false)
+	return durable.Replace(k.path, data)
 }
 
 // Kubeconfig is a kubeconfig file's content: one cluster "knarr", one user, one context.

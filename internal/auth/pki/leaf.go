@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/knarr-project/knarr/internal/durable"
 )
 
 // Spec says what a Leaf is for.
@@ -130,10 +132,10 @@ func (l *Leaf) renew(now time.Time) error {
 	if err := os.MkdirAll(filepath.Dir(l.base), 0o700); err != nil {
 		return err
 	}
-	if err := writeFile(l.KeyFile(), keyPEM, false); err != nil {
+	if err := durable.Replace(l.KeyFile(), keyPEM); err != nil {
 		return err
 	}
-	if err := writeFile(l.CertFile(), certPEM, false); err != nil {
+	if err := durable.Replace(l.CertFile(), certPEM); err != nil {
 		return err
 	}
 	l.current.Store(&cert)

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/knarr-project/knarr/internal/durable"
 )
 
 // SigningKeys sign and verify service account tokens. Tokens are signed with Signer (sa.key); those signed by any key of
@@ -41,7 +43,7 @@ func openSigningKeys(dir string) (*SigningKeys, error) {
 		if _, keyPEM, err = newKey(); err != nil {
 			return nil, err
 		}
-		if err := writeFile(keyFile, keyPEM, true); err != nil {
+		if err := durable.WriteFile(keyFile, keyPEM); err != nil {
 			return nil, err
 		}
 	case err != nil:
@@ -59,7 +61,7 @@ func openSigningKeys(dir string) (*SigningKeys, error) {
 		if err != nil {
 			return nil, fmt.Errorf("service account key in %s: %w", keyFile, err)
 		}
-		return keys, writeFile(pubFile, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), true)
+		return keys, durable.WriteFile(pubFile, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 	case err != nil:
 		return nil, fmt.Errorf("read service account key: %w", err)
 	}
