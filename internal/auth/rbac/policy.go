@@ -190,13 +190,8 @@ func (p *Policy) addCertificateRoles() {
 	const csr = "certificates.k8s.io"
 	p.clusterRole("system:certificates.k8s.io:certificatesigningrequests:nodeclient", rule("create", csr, "certificatesigningrequests/nodeclient"))
 	p.clusterRole("system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", rule("create", csr, "certificatesigningrequests/selfnodeclient"))
-	for role, signer := range map[string]string{
-		"legacy-unknown-approver":                "kubernetes.io/legacy-unknown",
-		"kubelet-serving-approver":               "kubernetes.io/kubelet-serving",
-		"kube-apiserver-client-approver":         "kubernetes.io/kube-apiserver-client",
-		"kube-apiserver-client-kubelet-approver": "kubernetes.io/kube-apiserver-client-kubelet",
-	} {
-		p.clusterRole("system:certificates.k8s.io:"+role, rule("approve", csr, "signers", signer))
+	for _, name := range []string{"legacy-unknown", "kubelet-serving", "kube-apiserver-client", "kube-apiserver-client-kubelet"} {
+		p.clusterRole("system:certificates.k8s.io:"+name+"-approver", rule("approve", csr, "signers", "kubernetes.io/"+name))
 	}
 }
 
@@ -212,12 +207,11 @@ func (p *Policy) addNamespacedRoles() {
 	p.role(system, "system:controller:cloud-provider", []rbacv1.Subject{account("cloud-provider")}, rule("create get list watch", core, "configmaps"))
 	p.role(system, "system:controller:token-cleaner", []rbacv1.Subject{account("token-cleaner")},
 		rule("delete get list watch", core, "secrets"), rule("create patch update", events, "events"))
-	for name, leaders := range map[string][]rbacv1.Subject{
-		"kube-controller-manager": {user(auth.UserControllers), account("kube-controller-manager"), account("leader-election-controller")},
-		"kube-scheduler":          {user(auth.UserScheduler), account("kube-scheduler")},
-	} {
+	locking := func(name string, leaders ...rbacv1.Subject) {
 		p.role(system, "system::leader-locking-"+name, leaders, rule("create get list update watch", "coordination.k8s.io", "leases leasecandidates"))
 	}
+	locking("kube-controller-manager", user(auth.UserControllers), account("kube-controller-manager"), account("leader-election-controller"))
+	locking("kube-scheduler", user(auth.UserScheduler), account("kube-scheduler"))
 	p.role(public, "system:controller:bootstrap-signer", []rbacv1.Subject{account("bootstrap-signer")},
 		rule(read, core, "configmaps"), rule("update", core, "configmaps", "cluster-info"), rule("create patch update", events, "events"))
 }

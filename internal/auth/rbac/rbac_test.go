@@ -2,6 +2,7 @@ package rbac
 
 import (
 	"context"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -230,6 +231,15 @@ func TestReviewRulesListsWhatAUserMay(t *testing.T) {
 	}
 	if len(review.Status.ResourceRules) == 0 || len(review.Status.NonResourceRules) == 0 || review.Status.Incomplete {
 		t.Errorf("%+v", review.Status)
+	}
+}
+
+func TestTheBootstrapPolicyIsTheSameEachTime(t *testing.T) {
+	first := Bootstrap()
+	for range 10 {
+		if !reflect.DeepEqual(first, Bootstrap()) {
+			t.Fatal("two of them differ")
+		}
 	}
 }
 

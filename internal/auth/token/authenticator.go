@@ -36,6 +36,9 @@ const (
 	labelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
 )
 
+// noteAgainAfter is how long the use of a token is not written after a write of it has failed: every request would try again.
+const noteAgainAfter = time.Minute
+
 // deletionGrace is how long a token outlives the deletion of the object it is bound to, so that a pod can end its work.
 const deletionGrace = 60 * time.Second
 
@@ -180,14 +183,18 @@ func (s *Service) legacyUser(ctx context.Context, token string, c *claims) (auth
 }
 
 // noteUse writes the day of a legacy token's use to its Secret. Whoever cleans up unused tokens (upstream's controller manager, in
-// a cluster that was taken over) goes by it. A write that fails is made up for by the next use.
+// a cluster that was taken over) goes by it. A write that fails is made up for by a later use.
 func (s *Service) noteUse(ctx context.Context, secret *corev1.Secret) {
 	today := s.Now().UTC().Format(time.DateOnly)
 	if secret.Labels[labelLastUsed] == today {
 		return
 	}
+	if failed, ok := s.unnoted.Get(secret.UID); ok && s.Now().Sub(failed) < noteAgainAfter {
+		return
+	}
 	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:%q}}}`, secret.UID, labelLastUsed, today)
 	if _, err := s.Client.Patch(ctx, api.ResourceOf(secret), secret.Namespace, secret.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		s.unnoted.Put(secret.UID, s.Now())
 		slog.Warn("the use of a token is not noted", "component", "auth", "secret", secret.Namespace+"/"+secret.Name, "error", err)
 	}
 }

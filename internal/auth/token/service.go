@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/pki"
@@ -43,6 +44,8 @@ type Service struct {
 	signer   *key
 	keys     []*key
 	verified auth.Memo[[32]byte, *claims]
+	// unnoted are Secrets whose use could not be written, and when that was tried.
+	unnoted auth.Memo[types.UID, time.Time]
 
 	accounts *client.Lazy[*corev1.ServiceAccount]
 	secrets  *client.Lazy[*corev1.Secret]
@@ -75,6 +78,7 @@ func New(ctx context.Context, config Config) (*Service, error) {
 		s.NewID = uuid.NewString
 	}
 	s.verified.Size = 4096
+	s.unnoted.Size = 256
 	for _, public := range s.Keys.Verifiers {
 		k, err := newKey(public)
 		if err != nil {

@@ -2,12 +2,14 @@ package token
 
 import (
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -18,8 +20,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"crypto"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/authtest"
@@ -255,6 +258,39 @@ func TestLegacyTokenEndsWithItsSecret(t *testing.T) {
 	w.now = w.now.Add(24 * time.Hour)
 	if _, _, ok, err := w.AuthenticateToken(ctx, text, w.Audiences); !ok || err != nil || used() != w.now.UTC().Format(time.DateOnly) {
 		t.Errorf("on the next day: %v %v, used on %q", ok, err, used())
+	}
+}
+
+// readOnly takes no writes; it counts them.
+type readOnly struct {
+	client.Interface
+	writes int
+}
+
+func (r *readOnly) Patch(context.Context, schema.GroupVersionResource, string, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (runtime.Object, error) {
+	r.writes++
+	return nil, errors.New("nothing is written here")
+}
+
+func TestTheUseOfATokenThatCannotBeNotedIsNotTriedAtEveryRequest(t *testing.T) {
+	w := newWorld(t, p256(t))
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa-token", UID: "u"}, Type: corev1.SecretTypeServiceAccountToken}
+	text, err := w.LegacyToken(w.account, secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret.Data = map[string][]byte{"token": []byte(text)}
+	w.Put(secret)
+	under := &readOnly{Interface: w.Memory}
+	w.Client = under
+	for _, tc := range []struct {
+		after  time.Duration
+		writes int
+	}{{0, 1}, {time.Second, 1}, {noteAgainAfter, 2}} {
+		w.now = w.now.Add(tc.after)
+		if _, _, ok, err := w.AuthenticateToken(t.Context(), text, w.Audiences); !ok || err != nil || under.writes != tc.writes {
+			t.Errorf("after %s: %v %v, %d writes instead of %d", tc.after, ok, err, under.writes, tc.writes)
+		}
 	}
 }
 
