@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bytes"
+	"hash/crc32"
 	"io"
 	"runtime"
 	"testing"
@@ -18,5 +19,15 @@ func TestWhatWasZippedIsNotKept(t *testing.T) {
 	runtime.GC()
 	if held.Value() != nil {
 		t.Error("the compressor in the pool holds on to what it has written to")
+	}
+}
+
+func TestTheSumOfTwoStretchesIsThatOfTheWhole(t *testing.T) {
+	whole := bytes.Repeat([]byte("a list of pods, and of others"), 100)
+	for _, at := range []int{0, 1, 7, 1000, len(whole) - 1, len(whole)} {
+		first, second := crc32.ChecksumIEEE(whole[:at]), crc32.ChecksumIEEE(whole[at:])
+		if got := joinedSum(first, second, len(whole)-at); got != crc32.ChecksumIEEE(whole) {
+			t.Errorf("cut at %d: %x", at, got)
+		}
 	}
 }

@@ -180,7 +180,10 @@ func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from s
 	}
 	more, rest := false, int64(0)
 	var err error
+	turns := op.server.turns(s.Len())
+	defer turns.End()
 	s.Ascend(prefix, from, func(e *cache.Entry) bool {
+		turns.Step()
 		p.seen++
 		if limit > 0 && int64(len(p.entries)) == limit {
 			if !everything {

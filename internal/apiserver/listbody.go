@@ -25,8 +25,8 @@ const laneFrom = 32 << 20
 // readers would take gigabytes.
 type listItems struct {
 	size    int
-	all     []byte // when entries is nil
-	entries []*cache.Entry
+	all     *sharedItems
+	entries []*cache.Entry // when all is nil
 	form    itemForm
 	lanes   *deliver.Lanes
 }
@@ -56,34 +56,43 @@ func (e *endpoint) items(p *page, name string, form itemForm) (listItems, error)
 	}
 	all, list, together := e.sharedLists.find(name, p, time.Now())
 	if all != nil {
-		return listItems{size: len(all), all: all, lanes: e.server.lanes}, nil
+		return listItems{size: len(all.plain), all: all, lanes: e.server.lanes}, nil
 	}
 	items := listItems{entries: p.entries, form: form, lanes: e.server.lanes}
-	if err := items.measure(); err != nil {
+	if err := items.measure(e.server.turns(len(p.entries))); err != nil {
 		return items, err
 	}
 	if !together || items.size > largestShared {
 		return items, nil
 	}
-	all = make([]byte, 0, items.size)
-	if err := items.each(func(piece []byte) error { all = append(all, piece...); return nil }); err != nil {
+	all = &sharedItems{plain: make([]byte, 0, items.size)}
+	if err := items.each(func(piece []byte) error { all.plain = append(all.plain, piece...); return nil }); err != nil {
 		return items, err
 	}
 	list.keep(p.changed, all)
-	return listItems{size: len(all), all: all, lanes: items.lanes}, nil
+	return listItems{size: len(all.plain), all: all, lanes: items.lanes}, nil
+}
+
+// A list that has so many objects to look at takes turns with others of the kind at that.
+const (
+	manyObjects  = 10000
+	objectsATurn = 1000
+)
+
+// turns are for work on so many objects.
+func (s *Server) turns(objects int) deliver.Turns {
+	if objects < manyObjects {
+		return deliver.Turns{}
+	}
+	return s.lanes.Turns(objectsATurn)
 }
 
 // measure finds out the size; what has not been encoded yet is.
-func (i *listItems) measure() error {
-	const many = 10000 // entries that may have to be encoded first
+func (i *listItems) measure(turns deliver.Turns) error {
+	defer turns.End()
 	var before [16]byte
-	leave := func() {}
-	defer func() { leave() }()
 	for k, entry := range i.entries {
-		if k%many == 0 && len(i.entries) >= many {
-			leave()
-			leave = i.lanes.Take()
-		}
+		turns.Step()
 		raw, err := i.form.encoding(entry)
 		if err != nil {
 			return err
@@ -95,11 +104,11 @@ func (i *listItems) measure() error {
 
 // each calls fn for one piece of the items after the other. A piece is valid until fn returns.
 func (i *listItems) each(fn func(piece []byte) error) error {
-	if i.entries == nil {
+	if i.all != nil {
 		if i.size < laneFrom {
-			return fn(i.all)
+			return fn(i.all.plain)
 		}
-		for rest := i.all; len(rest) > 0; {
+		for rest := i.all.plain; len(rest) > 0; {
 			n := min(len(rest), pieceBytes)
 			if err := i.piece(rest[:n], fn); err != nil {
 				return err

@@ -183,7 +183,7 @@ func (c *call) respondList(body *listBody) error {
 		header.Set("Content-Encoding", "gzip")
 		header.Set("Vary", "Accept-Encoding")
 		c.w.WriteHeader(http.StatusOK)
-		return broken(zip(c.w, body.writeTo))
+		return broken(body.zipTo(c.w))
 	}
 	header.Set("Content-Length", strconv.Itoa(body.size()))
 	c.w.WriteHeader(http.StatusOK)

@@ -6,8 +6,8 @@ import (
 	"weak"
 )
 
-// sharedLists lets those who list all objects of the same state at about the same time (a thousand clients after a restart) share the items' bytes. They
-// are kept weakly: until the garbage collector comes by. The first one to ask for a state gets its items straight from their
+// sharedLists lets those who list all objects of the same state at about the same time (a thousand clients after a restart) share the items' bytes, and compress them once. They
+// are kept weakly: until nobody sends them any more and the garbage collector comes by. The first one to ask for a state gets its items straight from their
 // entries: while objects change between any two lists, nothing is put together that nobody else wants.
 // The zero value is ready.
 type sharedLists struct {
@@ -32,11 +32,20 @@ type sharedList struct {
 	asked int64      // the state that was last asked for
 	made  int64      // the state that items are of
 	at    time.Time  // when that was
-	items weak.Pointer[[]byte]
+	items weak.Pointer[sharedItems]
+}
+
+// sharedItems are the items of a state, in one piece.
+type sharedItems struct {
+	plain []byte
+
+	once    sync.Once // guards what follows
+	deflate deflated
+	err     error
 }
 
 // find gives the items of the page if they are shared. make: they should be, and the caller is to put them together for all.
-func (s *sharedLists) find(form string, p *page, now time.Time) (items []byte, list *sharedList, make bool) {
+func (s *sharedLists) find(form string, p *page, now time.Time) (items *sharedItems, list *sharedList, make bool) {
 	if p.whole == "" || p.changed == 0 {
 		return nil, nil, false
 	}
@@ -45,7 +54,7 @@ func (s *sharedLists) find(form string, p *page, now time.Time) (items []byte, l
 	defer l.mu.Unlock()
 	if l.made == p.changed {
 		if items := l.items.Value(); items != nil {
-			return *items, l, false
+			return items, l, false
 		}
 	}
 	again := l.asked == p.changed
@@ -58,11 +67,11 @@ func (s *sharedLists) find(form string, p *page, now time.Time) (items []byte, l
 }
 
 // keep shares items that were put together.
-func (l *sharedList) keep(changed int64, items []byte) {
+func (l *sharedList) keep(changed int64, items *sharedItems) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if changed >= l.made {
-		l.made, l.items = changed, weak.Make(&items)
+		l.made, l.items = changed, weak.Make(items)
 	}
 }
 

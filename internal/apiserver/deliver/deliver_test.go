@@ -178,6 +178,29 @@ func TestAQueueForgetsWhatItHasGiven(t *testing.T) {
 	}
 }
 
+func TestSomethingLongTakesTurns(t *testing.T) {
+	l := &Lanes{make(chan struct{}, 1)}
+	turns := l.Turns(3)
+	for range 3 {
+		turns.Step()
+	}
+	waits := make(chan struct{})
+	go func() {
+		defer close(waits)
+		l.Take()()
+	}()
+	turns.Step() // the other one's turn comes, now or a little later
+	<-waits
+	turns.End()
+	turns.End()
+	if len(l.taken) != 0 {
+		t.Error("the lane was not given back")
+	}
+	var none Turns
+	none.Step()
+	none.End()
+}
+
 func TestALaneIsForOneAtATimeButNotForEver(t *testing.T) {
 	l := &Lanes{make(chan struct{}, 1)}
 	leave := l.Take()

@@ -29,3 +29,34 @@ func (l *Lanes) Take() (leave func()) {
 		giveBack()
 	}
 }
+
+// Turns are for work that goes on for long without sending anything: it has a lane, and takes it anew after so many steps. The zero value takes none.
+type Turns struct {
+	lanes *Lanes
+	every int
+	n     int
+	leave func()
+}
+
+// Turns begins such work. It has to be ended.
+func (l *Lanes) Turns(every int) Turns { return Turns{lanes: l, every: every} }
+
+// Step is called before each step.
+func (t *Turns) Step() {
+	if t.lanes == nil {
+		return
+	}
+	if t.n%t.every == 0 {
+		t.End()
+		t.leave = t.lanes.Take()
+	}
+	t.n++
+}
+
+// End gives the lane back.
+func (t *Turns) End() {
+	if t.leave != nil {
+		t.leave()
+		t.leave = nil
+	}
+}
