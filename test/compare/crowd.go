@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -114,8 +115,7 @@ func parallel(n, inFlight int, fn func(i int) error) error {
 }
 
 // storm measures how long writes take while fifty clients list 100,000 pods over and over, beside how long they take without.
-func storm(ctx context.Context, c *clients, scale float64, f figures) error {
-	const readers = 50
+func storm(ctx context.Context, c *clients, scale float64, f figures, cluster *cluster) error {
 	pods := int(100000 * scale)
 	if err := c.fill(ctx, pods); err != nil {
 		return err
@@ -128,32 +128,24 @@ func storm(ctx context.Context, c *clients, scale float64, f figures) error {
 	if err != nil {
 		return err
 	}
-	listing, stop := context.WithCancel(ctx)
-	var lists, refused atomic.Int64
-	var wg sync.WaitGroup
-	for range readers {
-		wg.Go(func() {
-			for listing.Err() == nil {
-				if crowd.list(listing, podsPath) == nil {
-					lists.Add(1)
-				} else if listing.Err() == nil {
-					refused.Add(1)
-					_ = pause(listing, time.Second) // as Retry-After says
-				}
-			}
-		})
-	}
-	_ = pause(ctx, 3*time.Second)
-	busy, err := writeTimes(ctx, c, pods)
-	stop()
-	wg.Wait()
+	before := processor(tree(cluster.control))
+	stop, err := startReaders(readersOrder{Kubeconfig: cluster.kubeconfig, Token: crowd.token, Path: podsPath, Readers: 50})
 	if err != nil {
 		return err
 	}
-	f["storm"] = figure{value: float64(busy) / float64(quiet), note: fmt.Sprintf("p99 %s, %s without; %d lists, %d refused",
-		busy.Round(100*time.Microsecond), quiet.Round(100*time.Microsecond), lists.Load(), refused.Load())}
+	_ = pause(ctx, 3*time.Second)
+	busy, err := writeTimes(ctx, c, pods)
+	result, failed := stop()
+	if err = errors.Join(err, failed); err != nil {
+		return err
+	}
+	spent := processor(tree(cluster.control)) - before
+	f["storm"] = figure{value: busy.p99.Seconds() / quiet.p99.Seconds(), note: fmt.Sprintf("p99 %s, %s without; median %s, %s; %d lists, %d refused, %.1f s of the server's CPU",
+		short(busy.p99), short(quiet.p99), short(busy.median), short(quiet.median), result.Lists, result.Refused, spent.Seconds())}
 	return nil
 }
+
+func short(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
 // fill makes pods until there are n.
 func (c *clients) fill(ctx context.Context, n int) error {
@@ -181,15 +173,17 @@ func (c *clients) list(ctx context.Context, path string) error {
 	return err
 }
 
-// writeTimes is the 99th percentile of 2,000 patches of different pods, a hundred a second.
-func writeTimes(ctx context.Context, c *clients, pods int) (time.Duration, error) {
+type percentiles struct{ median, p99 time.Duration }
+
+// writeTimes are those of 2,000 patches of different pods, a hundred a second.
+func writeTimes(ctx context.Context, c *clients, pods int) (percentiles, error) {
 	const writes, every = 2000, 10 * time.Millisecond
 	times := make([]time.Duration, writes)
 	wires := make(chan *wire, 64)
 	for range cap(wires) {
 		w, err := c.dial()
 		if err != nil {
-			return 0, err
+			return percentiles{}, err
 		}
 		defer w.conn.Close()
 		wires <- w
@@ -202,7 +196,7 @@ func writeTimes(ctx context.Context, c *clients, pods int) (time.Duration, error
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return percentiles{}, ctx.Err()
 		}
 		due := time.Now()
 		wg.Go(func() {
@@ -217,10 +211,10 @@ func writeTimes(ctx context.Context, c *clients, pods int) (time.Duration, error
 	}
 	wg.Wait()
 	if err := failed.Load(); err != nil {
-		return 0, *err
+		return percentiles{}, *err
 	}
 	slices.Sort(times)
-	return times[writes*99/100], nil
+	return percentiles{times[writes/2], times[writes*99/100]}, nil
 }
 
 // restartServer ends the API server and starts it again.

@@ -88,7 +88,7 @@ func requests(ctx context.Context, o *options, c *clients, f figures, server []*
 }
 
 // lists measures whole lists of 5,000 pods, 8 in flight, and removes the pods again.
-func lists(ctx context.Context, c *clients, scale float64, f figures) error {
+func lists(ctx context.Context, c *clients, scale float64, f figures, server []*process) error {
 	const pods = 5000
 	if _, err := c.each(ctx, pods, 64, func(w *wire, i int) error { return w.create(podsPath, unscheduledPod(i), "Pod") }); err != nil {
 		return fmt.Errorf("create pods: %w", err)
@@ -96,6 +96,7 @@ func lists(ctx context.Context, c *clients, scale float64, f figures) error {
 	for key, accept := range map[string]string{"list-json": jsonType, "list-proto": protobufType} {
 		var bytes atomic.Int64
 		n := int(200*scale) + 8
+		before := processor(tree(server))
 		rate, err := c.each(ctx, n, 8, func(w *wire, _ int) error {
 			read, err := w.do("GET", podsPath, "", accept, nil)
 			bytes.Add(read)
@@ -104,7 +105,8 @@ func lists(ctx context.Context, c *clients, scale float64, f figures) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
-		f[key] = figure{value: rate, note: fmt.Sprintf("%.0f MB/s", rate*float64(bytes.Load())/float64(n)/1e6)}
+		spent := (processor(tree(server)) - before).Seconds() * 1000 / float64(n)
+		f[key] = figure{value: rate, note: fmt.Sprintf("%.0f MB/s, CPU per list: server %.1f ms", rate*float64(bytes.Load())/float64(n)/1e6, spent)}
 	}
 	now := int64(0)
 	return c.set.CoreV1().Pods(space).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{})

@@ -77,6 +77,8 @@ func (o *options) run() (int, error) {
 			return 0, interchange(ctx, o)
 		}
 		return 0, compare(ctx, o)
+	case stageReaders:
+		return 0, readers(context.Background())
 	}
 	return isolate(o)
 }

@@ -81,7 +81,7 @@ func measureControl(ctx context.Context, o *options, s side, f figures) error {
 	}{
 		{"requests", func() error { return requests(ctx, o, load, f, c.control) }},
 		{"watch", func() error { return watches(ctx, load, o.scale, f, c.control) }},
-		{"lists", func() error { return lists(ctx, load, o.scale, f) }},
+		{"lists", func() error { return lists(ctx, load, o.scale, f, c.control) }},
 		{"schedule", func() error { return scheduling(ctx, load, o.scale, f, c.control) }},
 	}
 	for _, step := range steps {
@@ -127,7 +127,7 @@ func measureCrowd(ctx context.Context, o *options, s side, f figures) error {
 	}{
 		{"idle", []string{"idle-watch", "idle-watch-h2"}, func() error { return idleWatches(ctx, load, o.scale, f, c.control) }},
 		{"relist", []string{"relist"}, func() error { return relist(ctx, load, o.scale, f, c) }},
-		{"storm", []string{"storm"}, func() error { return storm(ctx, load, o.scale, f) }},
+		{"storm", []string{"storm"}, func() error { return storm(ctx, load, o.scale, f, c) }},
 	}
 	for _, step := range steps {
 		if o.skip[step.key] || ctx.Err() != nil {

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// stageReaders is a process of clients that list over and over. They are a process of their own because those whose times are measured must not wait for them in
+// one scheduler of goroutines: what is to be told is how long the server takes.
+const stageReaders = "readers"
+
+// readersOrder is what such a process is told on its standard input. It works until that is closed.
+type readersOrder struct {
+	Kubeconfig string // for the server and its certificate
+	Token      string
+	Path       string
+	Readers    int
+}
+
+// readersResult is what it says in the end.
+type readersResult struct{ Lists, Refused int64 }
+
+// startReaders starts the process; stop ends it.
+func startReaders(order readersOrder) (stop func() (readersResult, error), err error) {
+	told, err := json.Marshal(order)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("/proc/self/exe", "--stage", stageReaders)
+	cmd.Stderr, cmd.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	if _, err := in.Write(append(told, '\n')); err != nil {
+		return nil, fmt.Errorf("readers: %w", err)
+	}
+	return func() (result readersResult, err error) {
+		_ = in.Close()
+		if err := json.NewDecoder(out).Decode(&result); err != nil {
+			err = fmt.Errorf("readers: %w", err)
+		}
+		if ended := cmd.Wait(); err == nil {
+			err = ended
+		}
+		return result, err
+	}, nil
+}
+
+// readers is that process.
+func readers(ctx context.Context) error {
+	in := json.NewDecoder(os.Stdin)
+	var order readersOrder
+	if err := in.Decode(&order); err != nil {
+		return err
+	}
+	c, err := connect(order.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	c.tls.Certificates, c.tls.GetClientCertificate, c.token = nil, nil, order.Token
+	ctx, stop := context.WithCancel(ctx)
+	var lists, refused atomic.Int64
+	var wg sync.WaitGroup
+	for range order.Readers {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if c.list(ctx, order.Path) == nil {
+					lists.Add(1)
+				} else if ctx.Err() == nil {
+					refused.Add(1)
+					_ = pause(ctx, time.Second) // as Retry-After says
+				}
+			}
+		})
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	stop()
+	wg.Wait()
+	return json.NewEncoder(os.Stdout).Encode(readersResult{lists.Load(), refused.Load()})
+}
