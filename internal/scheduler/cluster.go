@@ -27,6 +27,7 @@ type cluster struct {
 	namespaceLabels func(string) labels.Set
 	selectors       func(*corev1.Pod) labels.Selector
 	storage         func() (framework.Storage, error)
+	devices         func() (framework.Devices, error)
 }
 
 type placed struct {
@@ -136,7 +137,7 @@ func (c *cluster) take() *framework.Snapshot {
 		c.shared[name] = true
 	}
 	c.snapshot = framework.NewSnapshot(nodes, c.namespaceLabels, c.selectors)
-	c.snapshot.Storage = c.storage
+	c.snapshot.Storage, c.snapshot.Devices = c.storage, c.devices
 	return c.snapshot
 }
 

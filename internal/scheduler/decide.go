@@ -170,8 +170,12 @@ func fits(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framewo
 }
 
 func (d *Decision) score(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile, feasible []*framework.NodeInfo, pick uint64) {
+	silent := sets.New[string]()
 	for _, p := range profile.PreScores {
-		if status := p.PreScore(d.State, pod, snapshot, feasible); !status.OK() && !status.Skipped() {
+		switch status := p.PreScore(d.State, pod, snapshot, feasible); {
+		case status.Skipped():
+			silent.Insert(p.Name())
+		case !status.OK():
 			d.Err = fmt.Errorf("plugin %s: %w", p.Name(), status.Err)
 			return
 		}
@@ -179,6 +183,9 @@ func (d *Decision) score(snapshot *framework.Snapshot, pod *framework.PodInfo, p
 	total := make([]int64, len(feasible))
 	scores := make([]int64, len(feasible))
 	for _, p := range profile.Scores {
+		if silent.Has(p.Name()) {
+			continue
+		}
 		for i, node := range feasible {
 			s, status := p.Score(d.State, pod, node)
 			if !status.OK() {

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	claimhelper "k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
@@ -56,6 +57,7 @@ type Scheduler struct {
 	nextStart int
 	budgets   client.ViewOf[*policyv1.PodDisruptionBudget]
 	storage   *storage
+	allocator *allocator
 
 	binders chan struct{}
 	writing sync.WaitGroup
@@ -117,6 +119,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 				<-d
 			}
 			s.storage.opened.wait()
+			s.allocator.devices.opened.wait()
 			return nil
 		case <-s.wake:
 		case <-timer.C:
@@ -214,6 +217,9 @@ func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Pr
 	}
 	if d.Nodes == 0 {
 		wants = framework.NodeAdded
+	}
+	if decided, ok := decidedDevices(d.State); ok && len(decided.InTheWay()) > 0 {
+		s.write(ctx, func() { s.allocator.makeRoom(ctx, pod, decided.InTheWay()) })
 	}
 	message, nominated := d.Message(), ""
 	if v := preempt(snapshot, p.info, profile, d, s.budgets.List("", nil)); v != nil {
@@ -322,7 +328,8 @@ func (s *Scheduler) mine(pod *corev1.Pod) bool {
 }
 
 func schedulingChanged(old, pod *corev1.Pod) bool {
-	return !maps.Equal(old.Labels, pod.Labels) || !equality.Semantic.DeepEqual(old.Spec, pod.Spec)
+	return !maps.Equal(old.Labels, pod.Labels) || !equality.Semantic.DeepEqual(old.Spec, pod.Spec) ||
+		!claimhelper.PodStatusEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses)
 }
 
 func placementChanged(old, pod *corev1.Pod) bool {

@@ -45,12 +45,13 @@ func (s *Scheduler) watch(ctx context.Context) (done []<-chan struct{}, err erro
 		return nil, err
 	}
 	s.storage = newStorage(ctx, s.client, s.happenedTo)
-	s.cluster.storage = s.storage.use
+	s.allocator = &allocator{client: s.client, devices: newDevices(ctx, s.client, s.happenedTo)}
+	s.cluster.storage, s.cluster.devices = s.storage.use, s.allocator.devices.use
 	s.addBinders(&volumeBinder{
 		client: s.client, storage: s.storage,
 		pods:  pods.Get,
 		nodes: func(name string) (*corev1.Node, bool) { return nodes.Get("", name) },
-	})
+	}, s.allocator)
 	nodesSynced, nodesDone := nodes.Subscribe(ctx, func(e client.TypedEvent[*corev1.Node]) {
 		s.post(func(now time.Time) {
 			if e.Type == client.Deleted {

@@ -15,6 +15,8 @@ type Snapshot struct {
 	Selectors func(pod *corev1.Pod) labels.Selector
 	// Storage is what is known of volumes, opened when a pod with claims is seen first; nil where there is nothing to know.
 	Storage func() (Storage, error)
+	// Devices is what is known of dynamic resources, opened when a pod with resource claims is seen first; nil as above.
+	Devices func() (Devices, error)
 	// anyAffinity and anyAntiAffinity are the nodes that have pods with such terms.
 	anyAffinity, anyAntiAffinity []*NodeInfo
 }
@@ -55,6 +57,6 @@ func (s *Snapshot) With(node *NodeInfo) *Snapshot {
 	copy(nodes, s.Nodes)
 	nodes[s.byName[node.Name()]] = node
 	with := NewSnapshot(nodes, s.NamespaceLabels, s.Selectors)
-	with.Storage = s.Storage
+	with.Storage, with.Devices = s.Storage, s.Devices
 	return with
 }

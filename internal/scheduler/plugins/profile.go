@@ -24,19 +24,21 @@ func Default(schedulerName string) framework.Profile {
 		zone          = volumeZone{"VolumeZone"}
 		spread        = topologySpread{"PodTopologySpread"}
 		interpod      = interPodAffinity{"InterPodAffinity"}
+		devices       = dynamicResources{framework.DynamicResources}
 		images        = imageLocality{"ImageLocality"}
 	)
 	return framework.Profile{
 		SchedulerName: schedulerName,
-		PreFilters:    []framework.PreFilterPlugin{affinity, ports, restrictions, limits, binding, zone, spread, interpod},
-		Filters:       []framework.FilterPlugin{unschedulable, name, taints, affinity, ports, fit, restrictions, limits, binding, zone, spread, interpod},
-		PreScores:     []framework.PreScorePlugin{spread, interpod, images},
+		PreFilters:    []framework.PreFilterPlugin{affinity, ports, restrictions, limits, binding, zone, spread, interpod, devices},
+		Filters:       []framework.FilterPlugin{unschedulable, name, taints, affinity, ports, fit, restrictions, limits, binding, zone, spread, interpod, devices},
+		PreScores:     []framework.PreScorePlugin{spread, interpod, devices, images},
 		Scores: []framework.Weighted{
 			{ScorePlugin: taints, Weight: 3},
 			{ScorePlugin: affinity, Weight: 2},
 			{ScorePlugin: fit, Weight: 1},
 			{ScorePlugin: spread, Weight: 2},
 			{ScorePlugin: interpod, Weight: 2},
+			{ScorePlugin: devices, Weight: 2},
 			{ScorePlugin: balanced{"NodeResourcesBalancedAllocation"}, Weight: 1},
 			{ScorePlugin: images, Weight: 1},
 		},

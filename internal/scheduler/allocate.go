@@ -1,0 +1,249 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	claimhelper "k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
+)
+
+// How long devices may take to meet their binding conditions (KEP-5007), as upstream's default.
+const bindDevicesTimeout = 10 * time.Minute
+
+// allocator makes true what the DynamicResources plugin decided: claims get their devices, and are reserved for the pod.
+type allocator struct {
+	client  client.Interface
+	devices *devices
+}
+
+func (*allocator) Name() string { return framework.DynamicResources }
+
+func decidedDevices(state framework.State) (framework.DeviceDecisions, bool) {
+	d, ok := state[framework.DynamicResources].(framework.DeviceDecisions)
+	return d, ok
+}
+
+// Reserve shows the next decisions that the devices are taken.
+func (a *allocator) Reserve(_ context.Context, state framework.State, _ *corev1.Pod, node string) *framework.Status {
+	decided, ok := decidedDevices(state)
+	if !ok {
+		return nil
+	}
+	found := decided.On(node)
+	for _, claim := range decided.Claims() {
+		if allocation := found[claim.Name]; allocation != nil {
+			a.devices.assume(claim, allocation)
+		}
+	}
+	return nil
+}
+
+// Unreserve gives devices back that were not written, and the pod's reservations. An allocation that is written stays: the next attempt
+// finds it.
+func (a *allocator) Unreserve(ctx context.Context, state framework.State, pod *corev1.Pod, node string) {
+	decided, ok := decidedDevices(state)
+	if !ok {
+		return
+	}
+	found := decided.On(node)
+	for _, claim := range decided.Claims() {
+		if found[claim.Name] != nil {
+			a.devices.forget(claim)
+			a.devices.tell(framework.ResourceClaimChanged, func(p *framework.PodInfo) bool { return len(p.Pod.Spec.ResourceClaims) > 0 })
+		}
+		now, ok := a.devices.Claim(claim.Namespace, claim.Name)
+		if !ok || now.UID != claim.UID || !claimhelper.IsReservedForPod(pod, now, false) {
+			continue
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": claim.UID},
+			"status": map[string]any{"reservedFor": []map[string]any{{"$patch": "delete", "uid": pod.UID}}}})
+		if err == nil {
+			// When it fails, the controller of claims does it once the pod has ended.
+			_, _ = client.Patch[*resourcev1.ResourceClaim](ctx, a.client, claim.Namespace, claim.Name, types.StrategicMergePatchType, patch, "status")
+		}
+	}
+}
+
+// PreBind writes allocations and reservations, and waits for devices that must be made ready.
+func (a *allocator) PreBind(ctx context.Context, state framework.State, pod *corev1.Pod, node string) *framework.Status {
+	decided, ok := decidedDevices(state)
+	if !ok {
+		return nil
+	}
+	found := decided.On(node)
+	for _, claim := range decided.Claims() {
+		if err := a.bind(ctx, claim, found[claim.Name], pod); err != nil {
+			return framework.Fail(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, bindDevicesTimeout)
+	defer cancel()
+	for _, claim := range decided.Claims() {
+		if err := a.waitReady(ctx, claim, pod, node); err != nil {
+			return framework.Fail(err)
+		}
+	}
+	return nil
+}
+
+// bind writes what the claim gets (nil: it has it already) and that the pod uses it. Who is late looks again at what is there now.
+func (a *allocator) bind(ctx context.Context, claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult, pod *corev1.Pod) error {
+	for {
+		err := a.tryBind(ctx, claim, allocation, pod)
+		if apierrors.IsConflict(err) && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("add allocation and reservation to claim %s: %w", claim.Name, err)
+		}
+		if allocation != nil {
+			a.devices.forget(claim) // the View shows it now
+			a.devices.tell(framework.ResourceClaimChanged, usesResourceClaim(claim))
+		}
+		return nil
+	}
+}
+
+func (a *allocator) tryBind(ctx context.Context, claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult, pod *corev1.Pod) error {
+	now, err := client.Get[*resourcev1.ResourceClaim](ctx, a.client, claim.Namespace, claim.Name)
+	if err != nil {
+		return err
+	}
+	switch {
+	case now.UID != claim.UID || now.DeletionTimestamp != nil:
+		return fmt.Errorf("claim %s got deleted in the meantime", claim.Name)
+	case allocation != nil && now.Status.Allocation != nil:
+		return fmt.Errorf("claim %s got allocated elsewhere in the meantime", claim.Name)
+	case allocation == nil && now.Status.Allocation == nil:
+		return fmt.Errorf("claim %s got deallocated elsewhere in the meantime", claim.Name)
+	case allocation == nil && claimhelper.IsReservedForPod(pod, now, false):
+		return nil
+	}
+	now = now.DeepCopy()
+	if allocation != nil && !slices.Contains(now.Finalizers, resourcev1.Finalizer) {
+		// First the protection: a claim must not go while it has devices.
+		now.Finalizers = append(now.Finalizers, resourcev1.Finalizer)
+		if now, err = client.Update(ctx, a.client, now); err != nil {
+			return err
+		}
+		now = now.DeepCopy()
+	}
+	if allocation != nil {
+		now.Status.Allocation = allocation.DeepCopy()
+		stamp := metav1.Now()
+		now.Status.Allocation.AllocationTimestamp = &stamp
+	}
+	if !claimhelper.IsReservedForPod(pod, now, false) {
+		now.Status.ReservedFor = append(now.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+	}
+	_, err = client.UpdateStatus(ctx, a.client, now)
+	return err
+}
+
+// errNotReady: a device has met one of its binding failure conditions.
+var errNotReady = errors.New("failed binding conditions check")
+
+// waitReady waits until the claim's devices meet their binding conditions. If they never will, the claim loses them and the pod is
+// decided anew.
+func (a *allocator) waitReady(ctx context.Context, claim *resourcev1.ResourceClaim, pod *corev1.Pod, node string) error {
+	for {
+		changed := a.devices.next()
+		now, ok := a.devices.Claim(claim.Namespace, claim.Name)
+		if !ok || now.UID != claim.UID || now.Status.Allocation == nil {
+			return fmt.Errorf("claim %s got deallocated elsewhere in the meantime", claim.Name)
+		}
+		ready, err := devicesReady(now)
+		if ready {
+			return nil
+		}
+		if err == nil {
+			select {
+			case <-changed:
+				continue
+			case <-time.After(lookAgain):
+				continue
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		}
+		if context.Cause(ctx) == nil || errors.Is(err, context.DeadlineExceeded) {
+			a.takeBack(context.WithoutCancel(ctx), claim, pod)
+		}
+		return fmt.Errorf("waiting for binding conditions for device on node %s: claim %s: %w", node, claim.Name, err)
+	}
+}
+
+// devicesReady: all of the claim's devices meet their conditions; an error says that one has failed.
+func devicesReady(claim *resourcev1.ResourceClaim) (bool, error) {
+	ready := true
+	for _, r := range claim.Status.Allocation.Devices.Results {
+		if len(r.BindingConditions) == 0 {
+			continue
+		}
+		status := statusOf(claim, &r)
+		if status == nil {
+			ready = false
+			continue
+		}
+		for _, condition := range r.BindingFailureConditions {
+			if apimeta.IsStatusConditionTrue(status.Conditions, condition) {
+				return false, fmt.Errorf("%w: device %s: %s", errNotReady, r.Device, condition)
+			}
+		}
+		for _, condition := range r.BindingConditions {
+			ready = ready && apimeta.IsStatusConditionTrue(status.Conditions, condition)
+		}
+	}
+	return ready, nil
+}
+
+func statusOf(claim *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAllocationResult) *resourcev1.AllocatedDeviceStatus {
+	for i := range claim.Status.Devices {
+		s := &claim.Status.Devices[i]
+		sameShare := (s.ShareID == nil) == (r.ShareID == nil) && (s.ShareID == nil || *s.ShareID == string(*r.ShareID))
+		if s.Driver == r.Driver && s.Pool == r.Pool && s.Device == r.Device && sameShare {
+			return s
+		}
+	}
+	return nil
+}
+
+// onlyFor: nobody but the pod uses the claim.
+func onlyFor(claim *resourcev1.ResourceClaim, pod *corev1.Pod) bool {
+	return !slices.ContainsFunc(claim.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID != pod.UID })
+}
+
+// makeRoom takes the devices from a claim that nobody else uses and that can not be used where the pod could go: it gets
+// others at the next attempt.
+func (a *allocator) makeRoom(ctx context.Context, pod *corev1.Pod, inTheWay []*resourcev1.ResourceClaim) {
+	for _, claim := range inTheWay {
+		if a.takeBack(ctx, claim, pod) {
+			return
+		}
+	}
+}
+
+// takeBack takes the devices from a claim unless somebody else uses it; it reports whether it did.
+func (a *allocator) takeBack(ctx context.Context, claim *resourcev1.ResourceClaim, pod *corev1.Pod) bool {
+	now, ok := a.devices.Claim(claim.Namespace, claim.Name)
+	if !ok || now.UID != claim.UID || now.Status.Allocation == nil || !onlyFor(now, pod) {
+		return false
+	}
+	now = now.DeepCopy()
+	now.Status = resourcev1.ResourceClaimStatus{}
+	_, err := client.UpdateStatus(ctx, a.client, now)
+	return err == nil
+}

@@ -1,0 +1,184 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
+)
+
+// How many compiled selectors are kept, as upstream.
+const keptSelectors = 10
+
+// devices is the cluster's dynamic resources. Like storage, its Views are opened when the first pod with a resource claim is seen,
+// and what was decided and is not written yet lies over them. Safe for concurrent use.
+type devices struct {
+	opened    lazily
+	tell      tell
+	claims    client.ViewOf[*resourcev1.ResourceClaim]
+	classes   client.ViewOf[*resourcev1.DeviceClass]
+	slices    client.ViewOf[*resourcev1.ResourceSlice]
+	selectors *cel.Cache
+
+	mu       sync.RWMutex
+	inFlight map[types.UID]*resourcev1.AllocationResult // by claim
+	changed  chan struct{}                              // closed when a claim changes
+}
+
+func newDevices(ctx context.Context, c client.Interface, tell tell) *devices {
+	d := &devices{
+		tell: tell, selectors: cel.NewCache(keptSelectors, cel.Features{EnableConsumableCapacity: true}),
+		inFlight: map[types.UID]*resourcev1.AllocationResult{}, changed: make(chan struct{}),
+	}
+	d.opened.open = func() error { return d.open(ctx, c) }
+	return d
+}
+
+// use opens the Views, the first time.
+func (d *devices) use() (framework.Devices, error) {
+	if err := d.opened.once(); err != nil {
+		return nil, fmt.Errorf("look at dynamic resources: %w", err)
+	}
+	return d, nil
+}
+
+func (d *devices) open(ctx context.Context, c client.Interface) error {
+	if err := cmp.Or(openAs(ctx, c, &d.claims), openAs(ctx, c, &d.classes), openAs(ctx, c, &d.slices)); err != nil {
+		return err
+	}
+	hasClaims := func(p *framework.PodInfo) bool { return len(p.Pod.Spec.ResourceClaims) > 0 }
+	d.opened.follow(ctx,
+		follow(ctx, d.claims, func(e client.TypedEvent[*resourcev1.ResourceClaim]) {
+			d.wake()
+			gave := e.Old != nil && e.Old.Status.Allocation != nil && (e.Type == client.Deleted || e.Object.Status.Allocation == nil)
+			switch {
+			case gave: // anybody may take its devices
+				d.tell(framework.ResourceClaimChanged, hasClaims)
+			case e.Type != client.Deleted:
+				d.tell(framework.ResourceClaimChanged, usesResourceClaim(e.Object))
+			}
+		}),
+		follow(ctx, d.classes, func(e client.TypedEvent[*resourcev1.DeviceClass]) {
+			if e.Type != client.Deleted {
+				d.tell(framework.DeviceClassChanged, hasClaims)
+			}
+		}),
+		follow(ctx, d.slices, func(e client.TypedEvent[*resourcev1.ResourceSlice]) {
+			// A slice that goes away can complete a pool.
+			d.tell(framework.DevicesChanged, hasClaims)
+		}),
+	)
+	return nil
+}
+
+// usesResourceClaim: the claim is named by the pod, or was made for it.
+func usesResourceClaim(claim *resourcev1.ResourceClaim) func(*framework.PodInfo) bool {
+	return func(p *framework.PodInfo) bool {
+		if p.Pod.Namespace != claim.Namespace {
+			return false
+		}
+		for _, ref := range p.Pod.Spec.ResourceClaims {
+			if ref.ResourceClaimName != nil && *ref.ResourceClaimName == claim.Name {
+				return true
+			}
+		}
+		for _, s := range p.Pod.Status.ResourceClaimStatuses {
+			if s.ResourceClaimName != nil && *s.ResourceClaimName == claim.Name {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func (d *devices) wake() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+// next is closed at the next change of a claim.
+func (d *devices) next() <-chan struct{} {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.changed
+}
+
+// assume takes devices for a claim until they are written, or given back.
+func (d *devices) assume(claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.inFlight[claim.UID] = allocation
+}
+
+func (d *devices) forget(claim *resourcev1.ResourceClaim) {
+	d.mu.Lock()
+	delete(d.inFlight, claim.UID)
+	d.mu.Unlock()
+}
+
+func (d *devices) Claim(namespace, name string) (*resourcev1.ResourceClaim, bool) {
+	return d.claims.Get(namespace, name)
+}
+
+func (d *devices) BeingAllocated(claim *resourcev1.ResourceClaim) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	_, ok := d.inFlight[claim.UID]
+	return ok
+}
+
+func (d *devices) Class(name string) (*resourcev1.DeviceClass, bool) { return d.classes.Get("", name) }
+func (d *devices) Classes() []*resourcev1.DeviceClass                { return d.classes.List("", nil) }
+func (d *devices) Slices() []*resourcev1.ResourceSlice               { return d.slices.List("", nil) }
+func (d *devices) Selectors() *cel.Cache                             { return d.selectors }
+
+// Allocated counts what claims have. A claim that is written meanwhile is counted once: as it is a set, or as it is in flight.
+func (d *devices) Allocated() structured.AllocatedState {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	t := newTally()
+	for _, allocation := range d.inFlight {
+		t.add(allocation)
+	}
+	for _, claim := range d.claims.List("", nil) {
+		if _, counted := d.inFlight[claim.UID]; !counted && claim.Status.Allocation != nil {
+			t.add(claim.Status.Allocation)
+		}
+	}
+	return structured.AllocatedState(t)
+}
+
+type tally structured.AllocatedState
+
+func newTally() tally {
+	return tally{
+		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
+	}
+}
+
+func (t tally) add(allocation *resourcev1.AllocationResult) {
+	for _, r := range allocation.Devices.Results {
+		if r.AdminAccess != nil && *r.AdminAccess {
+			continue // it looks at devices that are others'
+		}
+		id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
+		if r.ShareID == nil {
+			t.AllocatedDevices.Insert(id)
+			continue
+		}
+		t.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
+		t.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
+	}
+}

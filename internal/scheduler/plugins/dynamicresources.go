@@ -1,0 +1,241 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	claimhelper "k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
+)
+
+// dynamicResources: the pod's ResourceClaims must be usable on the node, and those that have no devices yet must be able to
+// get them there. Which devices serve a claim is decided by upstream's published allocator (ADR 20).
+type dynamicResources struct{ plugin }
+
+// How long the search for devices on one node may take, as upstream's default: it can be exponential in a claim's requests.
+const allocationTimeout = 10 * time.Second
+
+// deviceFeatures are those that are on by default in v1.36.
+var deviceFeatures = structured.Features{
+	AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true, PartitionableDevices: true, PrioritizedList: true,
+}
+
+// claimsOfPod is what PreFilter finds out about a pod's claims.
+type claimsOfPod struct {
+	claims      []*resourcev1.ResourceClaim
+	unallocated []*resourcev1.ResourceClaim
+	// usable says on which nodes the allocated claims can be used; those without a selector can be everywhere.
+	usable    map[*resourcev1.ResourceClaim]*nodeaffinity.NodeSelector
+	allocator structured.Allocator // nil when all is allocated
+	decided   map[string]map[string]*resourcev1.AllocationResult
+	inTheWay  []*resourcev1.ResourceClaim
+}
+
+func (c *claimsOfPod) Claims() []*resourcev1.ResourceClaim { return c.claims }
+func (c *claimsOfPod) On(node string) map[string]*resourcev1.AllocationResult {
+	return c.decided[node]
+}
+func (c *claimsOfPod) InTheWay() []*resourcev1.ResourceClaim { return c.inTheWay }
+
+func (p dynamicResources) PreFilter(state framework.State, pod *framework.PodInfo, snapshot *framework.Snapshot) (sets.Set[string], *framework.Status) {
+	if len(pod.Pod.Spec.ResourceClaims) == 0 || snapshot.Devices == nil {
+		return nil, &framework.Status{Code: framework.Skip}
+	}
+	devices, err := snapshot.Devices()
+	if err != nil {
+		return nil, framework.Fail(err)
+	}
+	c := &claimsOfPod{usable: map[*resourcev1.ResourceClaim]*nodeaffinity.NodeSelector{}, decided: map[string]map[string]*resourcev1.AllocationResult{}}
+	for i := range pod.Pod.Spec.ResourceClaims {
+		claim, status := usableResourceClaim(devices, pod.Pod, &pod.Pod.Spec.ResourceClaims[i])
+		if status != nil {
+			return nil, status
+		}
+		if claim == nil || slices.Contains(c.claims, claim) {
+			continue // not needed; or named twice
+		}
+		c.claims = append(c.claims, claim)
+		if claim.Status.Allocation == nil {
+			c.unallocated = append(c.unallocated, claim)
+		} else if s := claim.Status.Allocation.NodeSelector; s != nil {
+			if c.usable[claim], err = nodeaffinity.NewNodeSelector(s); err != nil {
+				return nil, framework.Fail(err)
+			}
+		}
+	}
+	if len(c.claims) == 0 {
+		return nil, &framework.Status{Code: framework.Skip}
+	}
+	if len(c.unallocated) > 0 {
+		if status := c.prepare(devices); status != nil {
+			return nil, status
+		}
+	}
+	state[p.Name()] = c
+	return nil, nil
+}
+
+// usableResourceClaim finds a claim of the pod, nil if it needs none; the status says why it can not be used now.
+func usableResourceClaim(devices framework.Devices, pod *corev1.Pod, ref *corev1.PodResourceClaim) (*resourcev1.ResourceClaim, *framework.Status) {
+	name, mustCheckOwner, err := claimhelper.Name(pod, ref)
+	if err != nil {
+		return nil, framework.RefuseAlways(err.Error())
+	}
+	if name == nil {
+		return nil, nil
+	}
+	claim, ok := devices.Claim(pod.Namespace, *name)
+	switch {
+	case !ok:
+		return nil, framework.RefuseAlways(apierrors.NewNotFound(resourcev1.Resource("resourceclaim"), *name).Error())
+	case claim.DeletionTimestamp != nil:
+		return nil, framework.RefuseAlways(fmt.Sprintf("resourceclaim %q is being deleted", claim.Name))
+	case devices.BeingAllocated(claim):
+		return nil, framework.RefuseAlways(fmt.Sprintf("resource claim %s/%s is in the process of being allocated", claim.Namespace, claim.Name))
+	}
+	if mustCheckOwner {
+		if err := claimhelper.IsForPod(pod, claim, false); err != nil {
+			return nil, framework.RefuseAlways(err.Error())
+		}
+	}
+	return claim, nil
+}
+
+// prepare makes the allocator for the claims that have no devices yet.
+func (c *claimsOfPod) prepare(devices framework.Devices) *framework.Status {
+	for _, claim := range c.unallocated {
+		for _, r := range claim.Spec.Devices.Requests {
+			if status := classesExist(devices, &r); status != nil {
+				return status
+			}
+		}
+	}
+	var err error
+	c.allocator, err = structured.NewAllocator(context.Background(), deviceFeatures, devices.Allocated(), classLister{devices}, devices.Slices(), devices.Selectors())
+	if err != nil {
+		return framework.Fail(err)
+	}
+	return nil
+}
+
+func classesExist(devices framework.Devices, r *resourcev1.DeviceRequest) *framework.Status {
+	type named struct{ request, class string }
+	var wanted []named
+	if r.Exactly != nil {
+		wanted = append(wanted, named{r.Name, r.Exactly.DeviceClassName})
+	}
+	for _, sub := range r.FirstAvailable {
+		wanted = append(wanted, named{r.Name + "/" + sub.Name, sub.DeviceClassName})
+	}
+	if len(wanted) == 0 {
+		return framework.RefuseAlways(fmt.Sprintf("request %s: unsupported request type", r.Name))
+	}
+	for _, w := range wanted {
+		if _, ok := devices.Class(w.class); !ok {
+			return framework.RefuseAlways(fmt.Sprintf("request %s: device class %s does not exist", w.request, w.class))
+		}
+	}
+	return nil
+}
+
+// classLister is how the allocator looks up classes.
+type classLister struct{ devices framework.Devices }
+
+func (l classLister) List() ([]*resourcev1.DeviceClass, error) { return l.devices.Classes(), nil }
+
+func (l classLister) Get(name string) (*resourcev1.DeviceClass, error) {
+	if c, ok := l.devices.Class(name); ok {
+		return c, nil
+	}
+	return nil, apierrors.NewNotFound(resourcev1.Resource("deviceclass"), name)
+}
+
+func (p dynamicResources) Filter(state framework.State, _ *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	c := state[p.Name()].(*claimsOfPod)
+	away := false
+	for _, claim := range c.claims {
+		if selector := c.usable[claim]; selector != nil && !selector.Match(node.Node) {
+			away = true
+			if !slices.Contains(c.inTheWay, claim) {
+				c.inTheWay = append(c.inTheWay, claim)
+			}
+		}
+	}
+	if away {
+		return framework.Refuse("resourceclaim not available on the node")
+	}
+	if c.allocator == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), allocationTimeout)
+	defer cancel()
+	results, err := c.allocator.Allocate(ctx, node.Node, c.unallocated)
+	switch {
+	case errors.Is(err, structured.ErrFailedAllocationOnNode):
+		return framework.Refuse(err.Error())
+	case errors.Is(err, context.DeadlineExceeded):
+		return framework.Refuse("timed out trying to allocate devices")
+	case err != nil:
+		return framework.Fail(err)
+	case len(results) != len(c.unallocated):
+		return framework.Refuse("cannot allocate all claims")
+	}
+	found := make(map[string]*resourcev1.AllocationResult, len(results))
+	for i, claim := range c.unallocated {
+		found[claim.Name] = &results[i]
+	}
+	c.decided[node.Name()] = found
+	return nil
+}
+
+// PreScore: only alternatives make a difference.
+func (p dynamicResources) PreScore(state framework.State, _ *framework.PodInfo, _ *framework.Snapshot, _ []*framework.NodeInfo) *framework.Status {
+	if c, ok := state[p.Name()].(*claimsOfPod); ok {
+		for _, claim := range c.unallocated {
+			if slices.ContainsFunc(claim.Spec.Devices.Requests, func(r resourcev1.DeviceRequest) bool { return len(r.FirstAvailable) > 0 }) {
+				return nil
+			}
+		}
+	}
+	return &framework.Status{Code: framework.Skip}
+}
+
+// Score prefers nodes where the first of alternative devices are to be had.
+func (p dynamicResources) Score(state framework.State, _ *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
+	c := state[p.Name()].(*claimsOfPod)
+	var score int64
+	for _, claim := range c.unallocated {
+		allocation := c.decided[node.Name()][claim.Name]
+		if allocation == nil {
+			continue
+		}
+		for _, r := range claim.Spec.Devices.Requests {
+			for i, sub := range r.FirstAvailable {
+				ref := claimhelper.CreateSubRequestRef(r.Name, sub.Name)
+				if slices.ContainsFunc(allocation.Devices.Results, func(d resourcev1.DeviceRequestAllocationResult) bool { return d.Request == ref }) {
+					score += int64(resourcev1.FirstAvailableDeviceRequestMaxSize - i)
+				}
+			}
+		}
+	}
+	return score, nil
+}
+
+func (dynamicResources) Normalize(_ framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo, scores []int64) {
+	scale(scores, false)
+}
+
+func (dynamicResources) RequeueOn() framework.Events {
+	return framework.NodeAdded | framework.NodeLabels | framework.NodeTaints | framework.PodRemoved | framework.SelfChanged |
+		framework.ResourceClaimChanged | framework.DeviceClassChanged | framework.DevicesChanged
+}
