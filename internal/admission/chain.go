@@ -136,6 +136,7 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		config.ValidatingPolicy,
 		config.ValidatingWebhook,
 		newGrants(config.Roles, config.Authorizer),
+		newAdminAccess(k.namespaces),
 		newResourceQuota(c, k.quotas, config.Now),
 		newAlways("AlwaysDeny", true),
 	}

@@ -1,0 +1,66 @@
+package admission
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// adminAccess refuses claims that want to look at devices which others use (KEP-5018), but in namespaces that are labelled for
+// administrators. Upstream does this in the validation of claims and templates and has no plugin of this name.
+type adminAccess struct {
+	base
+	namespaces *client.Lazy[*corev1.Namespace]
+}
+
+func newAdminAccess(namespaces *client.Lazy[*corev1.Namespace]) Plugin {
+	return adminAccess{base{"DeviceAdminAccess", []Operation{Create, Update}}, namespaces}
+}
+
+// Validate implements Validator.
+func (p adminAccess) Validate(ctx context.Context, a *Attributes) error {
+	if a.Resource.Group != resourcev1.GroupName || !wantsAdminAccess(a) {
+		return nil
+	}
+	namespace, err := p.namespaces.Find(ctx, "", a.Namespace)
+	if err != nil {
+		return err
+	}
+	if namespace.Labels[resourcev1.DRAAdminNamespaceLabelKey] == "true" {
+		return nil
+	}
+	return apierrors.NewInvalid(a.Kind.GroupKind(), a.objectName(), field.ErrorList{field.Forbidden(field.NewPath(""),
+		"admin access to devices requires the `"+resourcev1.DRAAdminNamespaceLabelKey+": true` label on the containing namespace")})
+}
+
+// wantsAdminAccess: the write asks for such access, or gives it. A spec does not change after it was created.
+func wantsAdminAccess(a *Attributes) bool {
+	switch o := a.Object.(type) {
+	case *resourcev1.ResourceClaimTemplate:
+		return a.Operation == Create && requestsAdminAccess(&o.Spec.Spec)
+	case *resourcev1.ResourceClaim:
+		if a.Subresource == "status" {
+			old, _ := a.OldObject.(*resourcev1.ResourceClaim)
+			return hasAdminAccess(o) && !hasAdminAccess(old)
+		}
+		return a.Operation == Create && requestsAdminAccess(&o.Spec)
+	}
+	return false
+}
+
+func requestsAdminAccess(spec *resourcev1.ResourceClaimSpec) bool {
+	return slices.ContainsFunc(spec.Devices.Requests, func(r resourcev1.DeviceRequest) bool {
+		return r.Exactly != nil && r.Exactly.AdminAccess != nil && *r.Exactly.AdminAccess
+	})
+}
+
+func hasAdminAccess(claim *resourcev1.ResourceClaim) bool {
+	return claim != nil && claim.Status.Allocation != nil && slices.ContainsFunc(claim.Status.Allocation.Devices.Results,
+		func(r resourcev1.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil && *r.AdminAccess })
+}
