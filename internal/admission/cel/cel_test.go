@@ -2,6 +2,7 @@ package cel
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -129,4 +130,26 @@ func FuzzCompile(f *testing.F) {
 			_, _ = c.Evaluate(t.Context(), input(), 10000).Eval(p)
 		}
 	})
+}
+
+// TestQuantitiesOfExpressionsEnd: the library would compute ten to the power of a thousand millions.
+func TestQuantitiesOfExpressionsEnd(t *testing.T) {
+	c := compiler(t, Scope{})
+	for expression, want := range map[string]string{
+		"isQuantity('1e-1000000000')":                             "false",
+		"isQuantity('1e-10')":                                     "true",
+		"quantity('1.5Gi').isGreaterThan(quantity('1e3'))":        "true",
+		"quantity('1e-1000000000').isGreaterThan(quantity('1'))":  "has an exponent that is not between",
+		"quantity('1e'+'-1000000000').asApproximateFloat() > 0.0": "has an exponent that is not between",
+		"quantity('x').isInteger()":                               "quantities must match the regular expression",
+	} {
+		p := c.Compile(expression, Anything)
+		if p.Err != nil {
+			t.Fatal(p.Err)
+		}
+		got, err := c.Evaluate(t.Context(), input(), 10000).Eval(p)
+		if err != nil && !strings.Contains(err.Error(), want) || err == nil && fmt.Sprint(got.Value()) != want {
+			t.Errorf("%s: %v %v", expression, got, err)
+		}
+	}
 }

@@ -104,6 +104,7 @@ func newEnvironment(scope Scope, typed Typed) (*cel.Env, error) {
 	}
 	object := declare(typed.Object)
 	options := []cel.EnvOption{
+		boundedQuantity(), boundedIsQuantity(),
 		cel.Variable("object", object), cel.Variable("oldObject", object),
 		cel.Variable("request", request.CelType()), cel.Variable("namespaceObject", namespace.CelType()),
 	}
