@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
@@ -148,5 +149,32 @@ func count(ok bool, done, left *int) {
 		*done++
 	} else {
 		*left++
+	}
+}
+
+// TestManyElementsAreOwnedAsFewAre: from a few hundred on they are put in order first.
+func TestManyElementsAreOwnedAsFewAre(t *testing.T) {
+	s := newTestServer(t)
+	e, ok := s.endpoints.find(corev1.SchemeGroupVersion.WithResource("pods"))
+	if !ok {
+		t.Fatal("no pods")
+	}
+	op := s.internal(e, "default", "x")
+	op.fieldManager = "one"
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
+	pod.Labels = map[string]string{}
+	for _, i := range rand.New(rand.NewSource(1)).Perm(1000) {
+		name := fmt.Sprint("n", i)
+		pod.Labels[name] = "x"
+		pod.Finalizers = append(pod.Finalizers, "x/"+name)
+		pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, corev1.EnvVar{Name: name, Value: name})
+	}
+	own, reference, ok := tracked(t, op, e.newObject(), pod)
+	if !ok || !reflect.DeepEqual(sameTimes(own), sameTimes(reference)) {
+		t.Errorf("%t%s\nwant%s", ok, show(sameTimes(own)), show(sameTimes(reference)))
+	}
+	pod.Finalizers[999] = pod.Finalizers[0]
+	if _, _, ok := tracked(t, op, e.newObject(), pod); ok {
+		t.Error("doubled items are the field manager's")
 	}
 }

@@ -2,6 +2,8 @@ package ownership
 
 import (
 	"reflect"
+	"slices"
+	"strings"
 
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/value"
@@ -90,6 +92,9 @@ func (l *lister) added(set *fieldpath.Set, pe fieldpath.PathElement, n *node, v 
 	}
 }
 
+// many is from how many elements on they are listed in their order: sets are sorted, and one that is inserted moves all that are behind it.
+const many = 256
+
 // below lists the parts of a value. It is false when there are none: the value is then owned as one.
 func (l *lister) below(set *fieldpath.Set, n *node, v reflect.Value) bool {
 	for v.Kind() == reflect.Pointer {
@@ -110,28 +115,71 @@ func (l *lister) below(set *fieldpath.Set, n *node, v reflect.Value) bool {
 		}
 		return some
 	case mapping:
-		for it := v.MapRange(); it.Next(); {
-			l.added(set, fieldpath.FieldNameElement(it.Key().String()), n.item, it.Value())
-		}
+		l.entries(set, n, v)
 		return v.Len() > 0
 	case keyed, setlike:
-		for i := range v.Len() {
-			l.item(set, n, v.Index(i))
-		}
+		l.items(set, n, v)
 		return v.Len() > 0
 	}
 	l.unknown = true
 	return false
 }
 
+// entries lists those of a map.
+func (l *lister) entries(set *fieldpath.Set, n *node, v reflect.Value) {
+	if v.Len() < many {
+		for it := v.MapRange(); it.Next(); {
+			l.added(set, fieldpath.FieldNameElement(it.Key().String()), n.item, it.Value())
+		}
+		return
+	}
+	keys := v.MapKeys()
+	slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+	for _, key := range keys {
+		l.added(set, fieldpath.FieldNameElement(key.String()), n.item, v.MapIndex(key))
+	}
+}
+
+// items lists those of a list.
+func (l *lister) items(set *fieldpath.Set, n *node, v reflect.Value) {
+	type item struct {
+		element fieldpath.PathElement
+		value   reflect.Value
+	}
+	var all []item
+	for i := range v.Len() {
+		element := l.element(n, v.Index(i))
+		switch {
+		case l.unknown:
+			return
+		case v.Len() < many:
+			l.item(set, n, element, v.Index(i))
+		default:
+			all = append(all, item{element, v.Index(i)})
+		}
+	}
+	slices.SortFunc(all, func(a, b item) int { return a.element.Compare(b.element) })
+	for i := range all {
+		l.item(set, n, all[i].element, all[i].value)
+	}
+}
+
 // item lists an item of a list.
-func (l *lister) item(set *fieldpath.Set, n *node, v reflect.Value) {
-	var pe fieldpath.PathElement
+func (l *lister) item(set *fieldpath.Set, n *node, pe fieldpath.PathElement, v reflect.Value) {
+	if set.Members.Has(pe) {
+		l.unknown = true // doubled items are owned in a way of their own
+		return
+	}
+	l.added(set, pe, n.item, v)
+}
+
+// element is what an item of a list is found by.
+func (l *lister) element(n *node, v reflect.Value) (pe fieldpath.PathElement) {
 	if n.shape == setlike {
 		scalar, ok := scalarOf(v)
 		if !ok || n.item.custom {
 			l.unknown = true
-			return
+			return pe
 		}
 		of := value.NewValueInterface(scalar)
 		pe.Value = &of
@@ -144,7 +192,7 @@ func (l *lister) item(set *fieldpath.Set, n *node, v reflect.Value) {
 				var ok bool
 				if found, ok = scalarOf(part); !ok {
 					l.unknown = true
-					return
+					return pe
 				}
 			}
 			if found != nil {
@@ -153,15 +201,11 @@ func (l *lister) item(set *fieldpath.Set, n *node, v reflect.Value) {
 		}
 		if len(fields) == 0 {
 			l.unknown = true
-			return
+			return pe
 		}
 		pe.Key = &fields
 	}
-	if set.Members.Has(pe) {
-		l.unknown = true // doubled items are owned in a way of their own
-		return
-	}
-	l.added(set, pe, n.item, v)
+	return pe
 }
 
 // scalarOf is a string, number or boolean as the schema's values are.
