@@ -20,6 +20,7 @@ import (
 // applied is a decoded apply configuration.
 type applied struct {
 	*unstructured.Unstructured
+	size       int     // bytes of the document, what aliases stand for included
 	duplicates []error // fields that the document sets twice
 	strict     error   // the same as one error
 }
@@ -31,6 +32,7 @@ func decodeApplied(data []byte) (applied, error) {
 	if err != nil {
 		err = fmt.Errorf("error converting YAML to JSON: %w", err)
 	} else {
+		a.size = len(doc)
 		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &a.Object)
 	}
 	if err != nil {
@@ -74,6 +76,9 @@ func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Obj
 	}
 	if err := bounds.Fields(a.Object, live); err != nil && op.endpoint.custom == nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("failed to create typed patch object (%s/%s; %s): %v", a.GetNamespace(), a.GetName(), gvk, err))
+	}
+	if err := op.boundElements(a.size, a.Object); err != nil {
+		return nil, err
 	}
 	m, err := op.manager()
 	if err != nil {

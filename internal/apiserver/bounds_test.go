@@ -2,12 +2,15 @@ package apiserver
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // nested is a protobuf message whose fields hold one another, the last one the text.
@@ -65,6 +68,30 @@ func TestNoQuantityIsReadThatTakesForever(t *testing.T) {
 	}
 }
 
+// TestAMessageIsNotReadThatIsDeeperThanTheStack: anybody may ask what they may do, and the kind of the body is looked at when it has been read. The process would end.
+func TestAMessageIsNotReadThatIsDeeperThanTheStack(t *testing.T) {
+	s := newTestServer(t)
+	var heads [][]byte
+	size := 0
+	for range 500_000 {
+		head := protowire.AppendVarint(protowire.AppendTag(nil, 28, protowire.BytesType), uint64(size)) // not: another schema
+		heads = append(heads, head)
+		size += len(head)
+	}
+	slices.Reverse(heads)
+	definition := nested(string(slices.Concat(heads...)), 2, 7, 4, 1)
+	body := envelope(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, definition)
+	if len(body) > maxBody {
+		t.Fatal("the body is too large to be read at all")
+	}
+	for _, path := range []string{"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"} {
+		code, _, answer := do(t, s, "POST", path, string(body), "Content-Type", mediaProtobuf)
+		if code != http.StatusBadRequest || !strings.Contains(answer, "messages are nested deeper than 10000") {
+			t.Errorf("%s: %d %.300s", path, code, answer)
+		}
+	}
+}
+
 func TestAStrategicMergePatchIsBoundedByItsComparisons(t *testing.T) {
 	s := newTestServer(t, withServices)
 	const services = "/api/v1/namespaces/default/services"
@@ -88,5 +115,34 @@ func TestAStrategicMergePatchIsBoundedByItsComparisons(t *testing.T) {
 	}
 	if code, _, answer = do(t, s, "PATCH", services+"/a", string(data), "Content-Type", "application/strategic-merge-patch+json"); code != http.StatusOK || !strings.Contains(answer, `"name":"q"`) {
 		t.Errorf("%d %s", code, answer)
+	}
+}
+
+func TestListsWhoseElementsHaveOwnersAreBounded(t *testing.T) {
+	s := newTestServer(t)
+	many := func(n int) string { return strings.Repeat(`"%d",`, n-1) + `"%d"` }
+	count := func(format string) string {
+		var out strings.Builder
+		for i, part := range strings.Split(format, "%d") {
+			if i > 0 {
+				fmt.Fprint(&out, 100000+i)
+			}
+			out.WriteString(part)
+		}
+		return out.String()
+	}
+	apply := func(kind, name, rest string) (int, string) {
+		code, _, answer := do(t, s, "PATCH", "/api/v1/namespaces/default/"+name+"?fieldManager=f&force=true&dryRun=All", `{"apiVersion":"v1","kind":"`+kind+`","metadata":{"name":"a"`+rest+`}`,
+			"Content-Type", "application/apply-patch+yaml")
+		return code, answer
+	}
+	if code, answer := apply("ConfigMap", "configmaps/a", count(`,"finalizers":[`+many(50001)+`]}`)); code != http.StatusRequestEntityTooLarge || !strings.Contains(answer, ".metadata.finalizers has 50001 elements, at most 50000 can have owners") {
+		t.Errorf("%d %.300s", code, answer)
+	}
+	if code, answer := apply("ConfigMap", "configmaps/a", `},"data":{`+strings.ReplaceAll(count(many(50001)), `",`, `":"",`)+`:""}`); code != http.StatusRequestEntityTooLarge || !strings.Contains(answer, ".data has 50001 elements") {
+		t.Errorf("%d %.300s", code, answer)
+	}
+	if code, answer := apply("Pod", "pods/a", count(`},"spec":{"containers":[{"name":"c","image":"i","args":[`+many(60000)+`]}]}`)); code != http.StatusCreated {
+		t.Errorf("a list that is owned as one: %d %.300s", code, answer)
 	}
 }

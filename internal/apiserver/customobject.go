@@ -37,6 +37,9 @@ func (op *operation) decodeCustom(media string, data []byte, validation string) 
 		}
 		return nil, unrecognized(op.gvk, data, fmt.Errorf("couldn't get version/kind; json parse error: %w", err))
 	}
+	if err := op.boundElements(len(doc), u.Object); err != nil {
+		return nil, err
+	}
 	if u.GetKind() == "" {
 		return nil, unrecognized(op.gvk, data, runtime.NewMissingKindErr(string(doc)))
 	}
@@ -85,6 +88,11 @@ func (op *operation) takeCustom(obj runtime.Object) (runtime.Object, error) {
 func (op *operation) decodePatchedCustom(doc []byte, p patchRequest) (runtime.Object, error) {
 	u := &unstructured.Unstructured{}
 	strict, err := kjson.UnmarshalStrict(doc, &u.Object)
+	if err == nil {
+		if err := op.boundElements(len(doc), u.Object); err != nil {
+			return nil, err
+		}
+	}
 	if err == nil && u.GetKind() == "" {
 		err = runtime.NewMissingKindErr(string(doc))
 	}

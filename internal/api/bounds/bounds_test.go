@@ -3,10 +3,14 @@ package bounds
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -156,5 +160,35 @@ func TestAStrategicMergeIsRefusedForWhatItWouldCompare(t *testing.T) {
 		if c.refused == "" && err != nil || c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// within is a message that holds itself so many times in a field.
+func within(levels int, number protowire.Number) []byte {
+	var heads [][]byte
+	size := 0
+	for range levels {
+		head := protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.BytesType), uint64(size))
+		heads = append(heads, head)
+		size += len(head)
+	}
+	slices.Reverse(heads)
+	return slices.Concat(heads...)
+}
+
+func TestMessagesAreAsDeepAsDocuments(t *testing.T) {
+	type schema = apiextensionsv1.JSONSchemaProps
+	for levels, refused := range map[int]bool{0: false, 9000: false, MaxDepth: false, MaxDepth + 1: true, 400_000: true} {
+		if err := Message(within(levels, 28), &schema{}); (err != nil) != refused { // not
+			t.Errorf("%d levels: %v", levels, err)
+		}
+	}
+	item := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), within(400_000, 28))
+	property := append([]byte{0x0a, 1, 'a'}, item...) // properties: {a: ...}
+	if err := Message(protowire.AppendBytes(protowire.AppendTag(nil, 29, protowire.BytesType), property), &schema{}); err == nil {
+		t.Error("a map's entries are not looked into")
+	}
+	if endless(reflect.TypeFor[corev1.Pod]()) || !endless(reflect.TypeFor[apiextensionsv1.CustomResourceDefinitionList]()) {
+		t.Error("definitions hold schemas, which hold schemas; pods hold nothing of the kind")
 	}
 }

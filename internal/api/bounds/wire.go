@@ -9,13 +9,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Message does for a protobuf message what Document does for a document: like's struct tags say which field has which number.
+// Message does for a protobuf message what Document does for a document: like's struct tags say which field has which number. It also tells of messages
+// that are nested deeper than any document may be.
 func Message(raw []byte, like any) error {
 	t := plain(reflect.TypeOf(like))
+	if err := shallow(raw, t, 0); err != nil {
+		return err
+	}
 	if !suspect(raw) || !holds(t) {
 		return nil
 	}
 	return walkMessage(raw, t, nil)
+}
+
+// Harmless tells of a message that Message would let pass whatever its type is: of most, without a look at it as a message.
+func Harmless(raw []byte) bool {
+	return len(raw) < 2*MaxDepth && !suspect(raw) // a level takes two bytes at least
 }
 
 // walkMessage goes as deep as Go types do that hold quantities; none of them holds itself.
@@ -56,7 +65,7 @@ func walkMessage(raw []byte, t reflect.Type, path *field.Path) error {
 // walkField is the index-th value of the field with the number.
 func walkField(content []byte, t reflect.Type, number protowire.Number, index int, path *field.Path) error {
 	f, ok := numbered(t, number)
-	if !ok {
+	if !ok || !holds(f.Type) {
 		return nil
 	}
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -79,7 +88,7 @@ func walkField(content []byte, t reflect.Type, number protowire.Number, index in
 	return walkMessage(content, of, path)
 }
 
-// numbered is the field with a number in the protobuf encoding, if quantities can be in it.
+// numbered is the field with a number in the protobuf encoding.
 func numbered(t reflect.Type, number protowire.Number) (reflect.StructField, bool) {
 	if t.Kind() != reflect.Struct {
 		return reflect.StructField{}, false
@@ -88,7 +97,7 @@ func numbered(t reflect.Type, number protowire.Number) (reflect.StructField, boo
 		f := t.Field(i)
 		parts := strings.SplitN(f.Tag.Get("protobuf"), ",", 3)
 		if len(parts) > 1 && parts[1] == strconv.Itoa(int(number)) {
-			return f, holds(f.Type)
+			return f, true
 		}
 	}
 	return reflect.StructField{}, false

@@ -1,0 +1,99 @@
+package bounds
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// MaxDepth is how deep messages may be nested, as JSON and YAML may. The generated decoders call themselves once a level without end, and a stack that
+// is too large ends the process: three megabytes are room for half a million schemas within schemas.
+const MaxDepth = 10_000
+
+// shallow tells of a message that is nested deeper than MaxDepth. Only types that can hold themselves are looked into.
+func shallow(raw []byte, t reflect.Type, depth int) error {
+	if !endless(t) {
+		return nil
+	}
+	if depth > MaxDepth {
+		return fmt.Errorf("messages are nested deeper than %d", MaxDepth)
+	}
+	for len(raw) > 0 {
+		number, wire, n := protowire.ConsumeTag(raw)
+		if n < 0 {
+			return nil
+		}
+		size := protowire.ConsumeFieldValue(number, wire, raw[n:])
+		if size < 0 {
+			return nil
+		}
+		if wire == protowire.BytesType {
+			content, _ := protowire.ConsumeBytes(raw[n : n+size])
+			if err := shallowField(content, t, number, depth+1); err != nil {
+				return err
+			}
+		}
+		raw = raw[n+size:]
+	}
+	return nil
+}
+
+func shallowField(content []byte, t reflect.Type, number protowire.Number, depth int) error {
+	f, ok := numbered(t, number)
+	if !ok {
+		return nil
+	}
+	of := plain(f.Type)
+	switch of.Kind() {
+	case reflect.Slice:
+		return shallow(content, plain(of.Elem()), depth)
+	case reflect.Map:
+		_, values := entryOf(content)
+		for _, value := range values {
+			if err := shallow(value, plain(of.Elem()), depth); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return shallow(content, of, depth)
+}
+
+var endlessTypes sync.Map // reflect.Type to bool
+
+// endless tells whether messages of the type can be nested without end.
+func endless(t reflect.Type) bool {
+	if known, ok := endlessTypes.Load(t); ok {
+		return known.(bool)
+	}
+	parts := map[reflect.Type]bool{}
+	collect(t, parts)
+	found := false
+	for part := range parts {
+		below := map[reflect.Type]bool{}
+		for i := range part.NumField() {
+			collect(part.Field(i).Type, below)
+		}
+		found = found || below[part]
+	}
+	endlessTypes.Store(t, found)
+	return found
+}
+
+// collect adds all structs that a value of the type can hold.
+func collect(t reflect.Type, into map[reflect.Type]bool) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		collect(t.Elem(), into)
+	case reflect.Struct:
+		if into[t] {
+			return
+		}
+		into[t] = true
+		for i := range t.NumField() {
+			collect(t.Field(i).Type, into)
+		}
+	}
+}
