@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -8,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -301,7 +303,30 @@ spec: {minAvailable: 2, selector: {matchLabels: {app: crew}}}
 `); err != nil {
 		return err
 	}
-	return b.becomes(ctx, namespace, "pdb/crew", "{.status.expectedPods} {.status.desiredHealthy} {.status.disruptionsAllowed} {.status.conditions[0].reason}", "2 2 0 InsufficientPods")
+	if err := b.becomes(ctx, namespace, "pdb/crew", "{.status.expectedPods} {.status.desiredHealthy} {.status.disruptionsAllowed} {.status.conditions[0].reason}", "2 2 0 InsufficientPods"); err != nil {
+		return err
+	}
+	// No node runs them, and what does not run may be evicted: they are said to be ready.
+	pods, err := b.kubectl(ctx, "", "get", "pods", "-n", namespace, "-o", "jsonpath={.items[*].metadata.name}")
+	if err != nil {
+		return err
+	}
+	for _, pod := range strings.Fields(pods) {
+		const ready = `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`
+		if _, err := b.kubectl(ctx, "", "patch", "-n", namespace, "pod", pod, "--subresource=status", "-p", ready); err != nil {
+			return err
+		}
+	}
+	if err := b.becomes(ctx, namespace, "pdb/crew", "{.status.currentHealthy} {.status.disruptionsAllowed}", "2 0"); err != nil {
+		return err
+	}
+	victim, _, _ := strings.Cut(pods, " ")
+	eviction := fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":%q}}`, victim)
+	_, err = b.kubectl(ctx, eviction, "create", "--raw", "/api/v1/namespaces/"+namespace+"/pods/"+victim+"/eviction", "-f", "-")
+	if err == nil || !strings.Contains(err.Error(), "violate the pod's disruption budget") {
+		return fmt.Errorf("an eviction that the budget does not allow: %w", cmp.Or(err, errors.New("it was let through")))
+	}
+	return nil
 }
 
 func resourceClaim(ctx context.Context, b *bench, namespace string) error {

@@ -301,7 +301,7 @@ stringData: {open: sesame}
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: p}
+metadata: {name: parrot}
 spec:
   restartPolicy: Never
   containers:
@@ -315,14 +315,14 @@ spec:
 `)); err != nil {
 		return err
 	}
-	if err := b.becomes(ctx, namespace, "pod/p", "{.status.phase}", "Succeeded"); err != nil {
+	if err := b.becomes(ctx, namespace, "pod/parrot", "{.status.phase}", "Succeeded"); err != nil {
 		return err
 	}
-	said, err := b.kubectl(ctx, "", "logs", "-n", namespace, "p")
+	said, err := b.kubectl(ctx, "", "logs", "-n", namespace, "parrot")
 	if err != nil {
 		return err
 	}
-	for _, wanted := range []string{namespace, "red", "sesame", "p", nodeName, "ey"} {
+	for _, wanted := range []string{namespace, "red", "sesame", "parrot", nodeName, "ey"} {
 		if !strings.Contains(said, wanted) {
 			return fmt.Errorf("the pod has said %q, without %q", said, wanted)
 		}
@@ -331,20 +331,20 @@ spec:
 }
 
 func streams(ctx context.Context, b *bench, namespace string) error {
-	if err := b.apply(ctx, namespace, podWith("p", "", "serve")); err != nil {
+	if err := b.apply(ctx, namespace, podWith("parrot", "", "serve")); err != nil {
 		return err
 	}
-	if err := b.becomes(ctx, namespace, "pod/p", "{.status.phase}", "Running"); err != nil {
+	if err := b.becomes(ctx, namespace, "pod/parrot", "{.status.phase}", "Running"); err != nil {
 		return err
 	}
 	for _, try := range []struct {
 		args []string
 		text string
 	}{
-		{[]string{"logs", "p"}, "listening"},
-		{[]string{"exec", "p", "--", "/sailor", "say", "ahoy"}, "ahoy"},
-		{[]string{"exec", "p", "--", "/sailor", "env", "HOSTNAME"}, "p"},
-		{[]string{"get", "--raw", "/api/v1/namespaces/" + namespace + "/pods/p:8080/proxy/"}, "p"},
+		{[]string{"logs", "parrot"}, "listening"},
+		{[]string{"exec", "parrot", "--", "/sailor", "say", "ahoy"}, "ahoy"},
+		{[]string{"exec", "parrot", "--", "/sailor", "env", "HOSTNAME"}, "parrot"},
+		{[]string{"get", "--raw", "/api/v1/namespaces/" + namespace + "/pods/parrot:8080/proxy/"}, "parrot"},
 		{[]string{"get", "--raw", "/api/v1/nodes/" + nodeName + "/proxy/healthz"}, "ok"},
 	} {
 		if err := b.eventually(ctx, func() error {
@@ -361,10 +361,10 @@ func streams(ctx context.Context, b *bench, namespace string) error {
 	port := freePort()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := b.kubectl(forwarding, "", "port-forward", "-n", namespace, "p", fmt.Sprintf("%d:8080", port))
+		_, err := b.kubectl(forwarding, "", "port-forward", "-n", namespace, "parrot", fmt.Sprintf("%d:8080", port))
 		ended <- err
 	}()
-	err := b.eventually(ctx, func() error { return answers(ctx, fmt.Sprintf("http://127.0.0.1:%d/", port), "p") })
+	err := b.eventually(ctx, func() error { return answers(ctx, fmt.Sprintf("http://127.0.0.1:%d/", port), "parrot") })
 	stop()
 	if ended := <-ended; err != nil {
 		err = errors.Join(err, ended)

@@ -83,14 +83,18 @@ func (c *clients) watch(path string) (*wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.send("GET", path, "", protobufType+";stream=watch", nil); err != nil {
+	err = w.send("GET", path, "", protobufType+";stream=watch", nil)
+	if err == nil {
+		var code int
+		if code, _, err = w.head(); err == nil && code != http.StatusOK {
+			err = fmt.Errorf("watch: %d", code)
+		}
+	}
+	if err != nil {
+		w.conn.Close()
 		return nil, err
 	}
-	code, _, err := w.head()
-	if err == nil && code != http.StatusOK {
-		err = fmt.Errorf("watch: %d", code)
-	}
-	return w, err
+	return w, nil
 }
 
 // parallel calls fn for 0..n-1 from some goroutines and gives the first error.

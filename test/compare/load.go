@@ -174,14 +174,31 @@ func (c *clients) delivered(ctx context.Context, key string, n int, f figures, s
 
 // plainStreams opens watches with a connection each.
 func (c *clients) plainStreams(_ context.Context, path string, n int) ([]io.ReadCloser, error) {
-	bodies := make([]io.ReadCloser, n)
-	return bodies, parallel(n, 16, func(i int) error {
+	return openAll(n, func(i int) (io.ReadCloser, error) {
 		w, err := c.watch(path)
-		if err == nil {
-			bodies[i] = wireBody{&chunks{in: w.in}, w.conn}
+		if err != nil {
+			return nil, err
 		}
+		return wireBody{&chunks{in: w.in}, w.conn}, nil
+	})
+}
+
+// openAll opens streams side by side: all of them, or none stays open.
+func openAll(n int, open func(i int) (io.ReadCloser, error)) ([]io.ReadCloser, error) {
+	bodies := make([]io.ReadCloser, n)
+	err := parallel(n, 16, func(i int) (err error) {
+		bodies[i], err = open(i)
 		return err
 	})
+	if err == nil {
+		return bodies, nil
+	}
+	for _, body := range bodies {
+		if body != nil {
+			body.Close()
+		}
+	}
+	return nil, err
 }
 
 // wireBody is an answer without end.
@@ -197,23 +214,23 @@ func (c *clients) sharedStreams(ctx context.Context, path string, n int) ([]io.R
 	for i := range transports {
 		tls := c.tls.Clone()
 		tls.NextProtos = []string{"h2"}
-		transports[i] = &http.Transport{TLSClientConfig: tls, ForceAttemptHTTP2: true, DisableCompression: true}
+		transports[i] = &http.Transport{TLSClientConfig: tls, ForceAttemptHTTP2: true, DisableCompression: true, IdleConnTimeout: time.Second}
 	}
-	bodies := make([]io.ReadCloser, n)
-	return bodies, parallel(n, 16, func(i int) error {
+	return openAll(n, func(i int) (io.ReadCloser, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+c.address+path, nil)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		req.Header.Set("Accept", protobufType+";stream=watch")
 		resp, err := transports[i/perConnection].RoundTrip(req)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if bodies[i] = resp.Body; resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 {
-			err = fmt.Errorf("watch: %s %s", resp.Proto, resp.Status)
+		if resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 {
+			resp.Body.Close()
+			return nil, fmt.Errorf("watch: %s %s", resp.Proto, resp.Status)
 		}
-		return err
+		return resp.Body, nil
 	})
 }
 

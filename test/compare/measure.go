@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -51,12 +52,7 @@ func folder(o *options, name string) (string, error) {
 }
 
 func measureControl(ctx context.Context, o *options, s side, f figures) error {
-	dir, err := folder(o, s.name()+"-control")
-	if err != nil {
-		return err
-	}
-	defer o.keepLogs(dir)
-	c, err := s.startControl(ctx, dir)
+	c, err := begin(ctx, o, s.name()+"-control", s.startControl)
 	if err != nil {
 		return err
 	}
@@ -68,11 +64,8 @@ func measureControl(ctx context.Context, o *options, s side, f figures) error {
 	}
 	anon, rss := memory(tree(c.control))
 	f["idle-anon"], f["idle-rss"] = figure{value: anon}, figure{value: rss}
-	load, err := connect(c.kubeconfig)
+	load, err := loadOn(ctx, c)
 	if err != nil {
-		return err
-	}
-	if err := makeSpace(ctx, load); err != nil {
 		return err
 	}
 	steps := []struct {
@@ -101,23 +94,16 @@ func measureControl(ctx context.Context, o *options, s side, f figures) error {
 	return nil
 }
 
-// measureCrowd is what many clients do at once, to a control plane of their own. A side that does not survive a part has no figure for it.
+// measureCrowd is what many clients do at once, to a control plane of their own. A side that does not survive a part, or fails in it, has
+// the reason in the place of the figure.
 func measureCrowd(ctx context.Context, o *options, s side, f figures) error {
-	dir, err := folder(o, s.name()+"-crowd")
-	if err != nil {
-		return err
-	}
-	defer o.keepLogs(dir)
-	c, err := s.startControl(ctx, dir)
+	c, err := begin(ctx, o, s.name()+"-crowd", s.startControl)
 	if err != nil {
 		return err
 	}
 	defer c.stop()
-	load, err := connect(c.kubeconfig)
+	load, err := loadOn(ctx, c)
 	if err != nil {
-		return err
-	}
-	if err := makeSpace(ctx, load); err != nil {
 		return err
 	}
 	steps := []struct {
@@ -136,9 +122,13 @@ func measureCrowd(ctx context.Context, o *options, s side, f figures) error {
 		progress("%s: %s", s.name(), step.key)
 		if err := step.run(); err != nil {
 			progress("%s: %s: %v", s.name(), step.key, err)
+			note := "failed: " + err.Error()
+			if slices.ContainsFunc(c.control, (*process).ended) {
+				note = "not survived"
+			}
 			for _, row := range step.rows {
 				if f[row].value == 0 {
-					f[row] = figure{note: "not survived"}
+					f[row] = figure{note: note}
 				}
 			}
 		}
@@ -190,6 +180,31 @@ func (o *options) keepProfiles(ctx context.Context, c *clients, name string) (ke
 	}, nil
 }
 
+// begin starts a cluster in a new folder; its logs are kept when it stops.
+func begin(ctx context.Context, o *options, name string, start func(context.Context, string) (*cluster, error)) (*cluster, error) {
+	dir, err := folder(o, name)
+	if err != nil {
+		return nil, err
+	}
+	c, err := start(ctx, dir)
+	if err != nil {
+		o.keepLogs(dir)
+		return nil, err
+	}
+	stop := c.stop
+	c.stop = func() { stop(); o.keepLogs(dir) }
+	return c, nil
+}
+
+// loadOn gives clients of a cluster, with a namespace for what they make.
+func loadOn(ctx context.Context, c *cluster) (*clients, error) {
+	load, err := connect(c.kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return load, makeSpace(ctx, load)
+}
+
 func makeSpace(ctx context.Context, c *clients) error {
 	_, err := c.set.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{})
 	if err != nil {
@@ -203,21 +218,13 @@ func makeSpace(ctx context.Context, c *clients) error {
 }
 
 func measureNode(ctx context.Context, o *options, s side, f figures) error {
-	dir, err := folder(o, s.name()+"-node")
-	if err != nil {
-		return err
-	}
-	defer o.keepLogs(dir)
-	c, err := s.startNode(ctx, dir)
+	c, err := begin(ctx, o, s.name()+"-node", s.startNode)
 	if err != nil {
 		return err
 	}
 	defer c.stop()
-	load, err := connect(c.kubeconfig)
+	load, err := loadOn(ctx, c)
 	if err != nil {
-		return err
-	}
-	if err := makeSpace(ctx, load); err != nil {
 		return err
 	}
 	if _, err := load.set.CoreV1().Pods(space).Create(ctx, runningPod("first"), metav1.CreateOptions{}); err != nil {

@@ -22,40 +22,43 @@ type process struct {
 }
 
 func start(dir, name, path string, env []string, args ...string) (*process, error) {
-	log, err := os.Create(filepath.Join(dir, name+".log"))
-	if err != nil {
+	p := &process{name: name, log: filepath.Join(dir, name+".log")}
+	if err := os.RemoveAll(p.log); err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	cmd := exec.Command(path, args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+	return p, p.launch(path, append(os.Environ(), env...), args)
+}
+
+func (p *process) launch(path string, env, args []string) error {
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
 	}
-	p := &process{name: name, log: log.Name(), cmd: cmd, done: make(chan struct{})}
-	go func() { _ = cmd.Wait(); close(p.done) }()
-	return p, nil
+	defer log.Close()
+	cmd, done := exec.Command(path, args...), make(chan struct{})
+	cmd.Stdout, cmd.Stderr, cmd.Env, cmd.SysProcAttr = log, log, env, &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	p.cmd, p.done = cmd, done
+	go func() { _ = cmd.Wait(); close(done) }()
+	return nil
+}
+
+// ended tells whether the process has.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // restart stops the process and starts it again with the same arguments.
 func (p *process) restart() error {
 	p.stop()
-	log, err := os.OpenFile(p.log, os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd := exec.Command(p.cmd.Path, p.cmd.Args[1:]...)
-	cmd.Stdout, cmd.Stderr, cmd.Env, cmd.SysProcAttr = log, log, p.cmd.Env, p.cmd.SysProcAttr
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s again: %w", p.name, err)
-	}
-	done := make(chan struct{})
-	p.cmd, p.done = cmd, done
-	go func() { _ = cmd.Wait(); close(done) }()
-	return nil
+	return p.launch(p.cmd.Path, p.cmd.Env, p.cmd.Args[1:])
 }
 
 func (p *process) stop() {

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -259,7 +260,7 @@ func storeObjects() ([]*unstructured.Unstructured, error) {
 				u.SetName(fmt.Sprintf("x-%d", len(list)))
 			}
 			switch u.GetKind() {
-			case "Secret", "ConfigMap":
+			case "Secret", "ConfigMap", "Sea": // what is kept unreadable
 				u.SetAnnotations(map[string]string{"secret": secretText})
 			case "CertificateSigningRequest":
 				var request []byte
@@ -387,6 +388,12 @@ func (c *apiClient) each(ctx context.Context, fn func(schema.GroupVersionResourc
 	return nil
 }
 
+// there tells whether an object can still be read; also when that is not certain.
+func (c *apiClient) there(ctx context.Context, res schema.GroupVersionResource, obj *unstructured.Unstructured) bool {
+	now, err := c.Resource(res).Namespace(obj.GetNamespace()).Get(ctx, obj.GetName(), metav1.GetOptions{})
+	return !apierrors.IsNotFound(err) && (err != nil || now.GetUID() == obj.GetUID())
+}
+
 // touch writes an annotation to every object.
 func (h *heirloom) touch(ctx context.Context, m *mixed) error {
 	c, err := m.client()
@@ -397,7 +404,10 @@ func (h *heirloom) touch(ctx context.Context, m *mixed) error {
 	var errs []error
 	err = c.each(ctx, func(res schema.GroupVersionResource, obj *unstructured.Unstructured) error {
 		_, err := c.Resource(res).Namespace(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsMethodNotSupported(err) {
+		if apierrors.IsNotFound(err) && !c.there(ctx, res, obj) {
+			err = nil // it has gone since it was listed
+		}
+		if err != nil && !apierrors.IsMethodNotSupported(err) {
 			errs = append(errs, fmt.Errorf("%s %s: %w", res.Resource, obj.GetName(), err))
 		}
 		return nil
@@ -495,7 +505,7 @@ func asText(v any) string {
 
 // wantEncrypted looks for the text in all files of the store.
 func (h *heirloom) wantEncrypted() error {
-	sealed := false
+	missing := map[string]bool{"aescbc:v1:one": true, "secretbox:v1:two": true, "aesgcm:v1:three": true}
 	err := filepath.WalkDir(filepath.Join(h.dir, "data", "etcd"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -504,11 +514,11 @@ func (h *heirloom) wantEncrypted() error {
 		if bytes.Contains(data, []byte(secretText)) {
 			return fmt.Errorf("%s holds it in clear", path)
 		}
-		sealed = sealed || bytes.Contains(data, []byte("k8s:enc:aescbc:v1:one:")) && bytes.Contains(data, []byte("k8s:enc:secretbox:v1:two:"))
+		maps.DeleteFunc(missing, func(mark string, _ bool) bool { return bytes.Contains(data, []byte("k8s:enc:"+mark+":")) })
 		return err
 	})
-	if err == nil && !sealed {
-		err = errors.New("nothing in the store is marked as encrypted")
+	if err == nil && len(missing) > 0 {
+		err = fmt.Errorf("nothing in the store is marked as encrypted by %q", slices.Sorted(maps.Keys(missing)))
 	}
 	return err
 }

@@ -88,10 +88,10 @@ func run(ctx context.Context, o *options) (differ bool, err error) {
 		return false, err
 	}
 	g := &generator{bodies: o.bodies, corpus: corpus, schemas: schemas, report: report, sides: sides}
-	failed := g.run(ctx, o)
+	failed := g.run(ctx, o) // interrupted or failed, it tells what it has found so far
 	if ctx.Err() != nil {
-		failed = nil
-	} // interrupted or failed, it tells what it has found so far
+		failed = errors.New("interrupted: what was found is not all")
+	}
 	var out strings.Builder
 	differ = report.print(&out, o.examples)
 	fmt.Print(report.summary())
