@@ -111,8 +111,12 @@ func (w *Work[K]) one(ctx context.Context, key K) {
 			w.queue.Add(key)
 		}
 	case errors.As(err, &terminal):
-		slog.Error("controller gave up on object until it changes", "controller", w.name, "key", fmt.Sprint(key), "error", err)
 		w.queue.Forget(key)
+		if result.After == 0 {
+			slog.Error("controller gave up on object until it changes", "controller", w.name, "key", fmt.Sprint(key), "error", err)
+		} else { // an autoscaler without metrics, for one, which every new pod's is at first
+			slog.Info("controller could not do its work for now", "controller", w.name, "key", fmt.Sprint(key), "again", result.After, "error", err)
+		}
 		if result.After > 0 {
 			w.AddAfter(key, result.After)
 		}
