@@ -264,6 +264,10 @@ func TestACrashingContainerIsRestartedOnceAndThenBacksOff(t *testing.T) {
 	if p.Status.Phase != corev1.PodRunning {
 		t.Errorf("phase %s, want Running", p.Status.Phase)
 	}
+	events := strings.Join(b.events.All(), "\n")
+	if want := "Back-off restarting failed container main in pod one_default(" + string(p.UID) + ")"; strings.Count(events, want) != 1 {
+		t.Errorf("not one event %q in\n%s", want, events)
+	}
 }
 
 func TestInitContainersRunInOrderBeforeTheOthers(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 // Back-off of containers that end again and again.
 const (
+	reasonCrashLoop = "CrashLoopBackOff"
 	crashBackoff    = 10 * time.Second
 	crashBackoffMax = 5 * time.Minute
 )
@@ -305,7 +306,7 @@ func (s *state) run(p *plan, c *corev1.Container, last *pleg.Container) {
 		if b := s.crashes[c.Name]; b.wait > 0 {
 			if at := st.after.Add(b.wait); s.now.Before(at) {
 				p.waiting[c.Name] = corev1.ContainerStateWaiting{
-					Reason:  "CrashLoopBackOff",
+					Reason:  reasonCrashLoop,
 					Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", b.wait, c.Name, spec.FullName(s.pod)),
 				}
 				p.lookAt(at)

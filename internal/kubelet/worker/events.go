@@ -10,6 +10,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/kubelet/images"
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
+	"github.com/knarr-project/knarr/internal/kubelet/spec"
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
@@ -55,6 +56,15 @@ func (w *Worker) containerEvents(c *corev1.Container) images.Eventf {
 	return func(eventType, reason, note string, args ...any) {
 		w.containerEvent(c, eventType, reason, "Pulling", note, args...)
 	}
+}
+
+// tellBackOffs tells, once for each end of a container, that it is not started again at once.
+func (w *Worker) tellBackOffs(next *plan) {
+	each(w.pod, func(c *corev1.Container, _ containerKind) {
+		if state, waits := next.waiting[c.Name]; waits && state.Reason == reasonCrashLoop && w.plan.waiting[c.Name] != state {
+			w.containerEvent(c, corev1.EventTypeWarning, "BackOff", "Restarting", "Back-off restarting failed container %s in pod %s", c.Name, spec.FullName(w.pod))
+		}
+	})
 }
 
 // unhealthy tells of a probe that failed.

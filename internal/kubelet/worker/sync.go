@@ -26,6 +26,7 @@ func (w *Worker) sync(ctx context.Context) time.Time {
 	}
 	w.watchProbes(ctx)
 	p := decide(w.state())
+	w.tellBackOffs(p)
 	w.plan = p
 	if p.finished {
 		w.stage = Terminating
