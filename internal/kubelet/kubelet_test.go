@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -522,6 +523,31 @@ func TestAMissingConfigMapIsToldAndWaitedFor(t *testing.T) {
 	}
 	if !found {
 		t.Errorf("environment: %v", b.cri.Config("main", 0).Envs)
+	}
+}
+
+func TestAPodDoesNotRunWithoutTheDevicesOfItsClaims(t *testing.T) {
+	b := newBench(t)
+	name := "gpu"
+	p := b.create(pod("one", func(p *corev1.Pod) {
+		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "r", ResourceClaimName: &name}}
+	}))
+	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: p.Name, UID: p.UID}}
+	claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+		{Request: "r", Driver: "gpu.example.com", Pool: "p", Device: "d"},
+	}}}
+	if _, err := client.Create(t.Context(), client.Interface(b.api), claim); err != nil {
+		t.Fatal(err)
+	}
+	const want = "DRA driver gpu.example.com is not registered"
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(strings.Join(b.events.All(), "\n"), want); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no event says %q: %q", want, b.events.All())
+		}
+	}
+	if calls := b.cri.Log(); slices.ContainsFunc(calls, func(call string) bool { return strings.Contains(call, "main") }) {
+		t.Errorf("the container was started: %q", calls)
 	}
 }
 

@@ -191,6 +191,12 @@ func (w *Worker) prepare(ctx context.Context, p *plan) bool {
 		if err != nil {
 			return func() { w.retry("prepare") }
 		}
+		if err := w.prepareClaims(ctx, pod); err != nil {
+			if ctx.Err() == nil {
+				w.event(corev1.EventTypeWarning, "FailedPrepareDynamicResources", "Preparing", "Failed to prepare dynamic resources: %v", err)
+			}
+			return func() { w.retry("prepare") }
+		}
 		mounts, err := w.Volumes.Mount(ctx, pod, dir)
 		if err != nil {
 			if ctx.Err() == nil {
