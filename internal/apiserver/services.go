@@ -40,7 +40,7 @@ func (s *Server) allocateService(ctx context.Context, t *txn, svc, old *corev1.S
 		before, ports = clusterIPs(old), newPortSet(nodePorts(old))
 	}
 	if svc.Spec.Type != corev1.ServiceTypeExternalName {
-		if errs := resource.ValidateServiceAddresses(svc); len(errs) > 0 {
+		if errs := resource.ValidateServiceAddresses(svc, old); len(errs) > 0 {
 			return invalidService(svc, errs)
 		}
 		if errs := s.setFamilies(svc, old); len(errs) > 0 {
@@ -107,8 +107,8 @@ func (s *Server) setFamilies(svc, old *corev1.Service) (errs field.ErrorList) {
 		}
 	}
 	selectorless := headless(svc) && len(spec.Selector) == 0
-	if old == nil && spec.ClusterIP == "" && len(spec.ClusterIPs) > 0 {
-		return field.ErrorList{field.Invalid(path.Child("clusterIPs"), spec.ClusterIPs, "must be empty when `clusterIP` is not specified")}
+	if p := spec.IPFamilyPolicy; old != nil && p != nil && *p != corev1.IPFamilyPolicySingleStack && len(spec.IPFamilies) == 1 && len(old.Spec.IPFamilies) == 2 {
+		return field.ErrorList{field.Invalid(path.Child("ipFamilyPolicy"), *p, "must be 'SingleStack' to release the secondary IP family")}
 	}
 	if p := spec.IPFamilyPolicy; p != nil && *p == corev1.IPFamilyPolicySingleStack && len(spec.IPFamilies) == 2 {
 		return field.ErrorList{field.Invalid(path.Child("ipFamilyPolicy"), *p, "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified")}

@@ -52,10 +52,10 @@ func ReviewLocalAccess(ctx context.Context, z Authorizer, namespace string, revi
 	}
 	spec := field.NewPath("spec")
 	errs := validateAccess(review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
-	switch {
-	case review.Spec.NonResourceAttributes != nil:
+	if review.Spec.NonResourceAttributes != nil {
 		errs = append(errs, field.Invalid(spec.Child("nonResourceAttributes"), review.Spec.NonResourceAttributes, "disallowed on this kind of request"))
-	case review.Spec.ResourceAttributes != nil && review.Spec.ResourceAttributes.Namespace != namespace:
+	}
+	if review.Spec.ResourceAttributes != nil && review.Spec.ResourceAttributes.Namespace != namespace {
 		errs = append(errs, field.Invalid(spec.Child("resourceAttributes").Child("namespace"), review.Spec.ResourceAttributes.Namespace, "must match metadata.namespace"))
 	}
 	if review.Spec.User == "" && len(review.Spec.Groups) == 0 {
@@ -86,15 +86,15 @@ func invalidReview(errs field.ErrorList) error {
 
 func validateAccess(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) field.ErrorList {
 	spec := field.NewPath("spec")
+	var errs field.ErrorList
 	switch {
 	case resource != nil && path != nil:
-		return field.ErrorList{field.Invalid(spec.Child("nonResourceAttributes"), path, "cannot be specified in combination with resourceAttributes")}
+		errs = append(errs, field.Invalid(spec.Child("nonResourceAttributes"), path, "cannot be specified in combination with resourceAttributes"))
 	case resource == nil && path == nil:
 		return field.ErrorList{field.Invalid(spec.Child("resourceAttributes"), resource, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
 	case resource == nil:
 		return nil
 	}
-	var errs field.ErrorList
 	if s := resource.FieldSelector; s != nil {
 		at := spec.Child("resourceAttributes", "fieldSelector")
 		errs = append(errs, validateSelector(at, s.RawSelector, len(s.Requirements))...)
@@ -106,7 +106,10 @@ func validateAccess(resource *authorizationv1.ResourceAttributes, path *authoriz
 		at := spec.Child("resourceAttributes", "labelSelector")
 		errs = append(errs, validateSelector(at, s.RawSelector, len(s.Requirements))...)
 		for i, r := range s.Requirements {
-			errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(r, metav1validation.LabelSelectorValidationOptions{}, at.Child("requirements").Index(i))...)
+			at := at.Child("requirements").Index(i)
+			unknown := at.Child("operator").String() // clients may know operators that servers do not yet
+			errs = append(errs, slices.DeleteFunc(metav1validation.ValidateLabelSelectorRequirement(r, metav1validation.LabelSelectorValidationOptions{}, at),
+				func(e *field.Error) bool { return e.Field == unknown })...)
 		}
 	}
 	return errs
@@ -221,7 +224,7 @@ func ReviewToken(ctx context.Context, tokens TokenAuthenticator, audiences []str
 	if review.Spec.Token == "" {
 		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
-	review.Status = authenticationv1.TokenReviewStatus{}
+	review.Status.Authenticated = false // the rest stands as it was sent unless the token is good, as upstream
 	asked := review.Spec.Audiences
 	if len(asked) == 0 {
 		asked = audiences

@@ -160,7 +160,7 @@ func endpointsStrategy() *Strategy {
 	s.AllowCreateOnUpdate = true
 	s.Default = on(defaultEndpoints)
 	s.ValidateCreate = checks(validateEndpoints)
-	s.ValidateUpdate = checksBoth(validateEndpointsUpdate)
+	s.ValidateUpdate = checksBoth(func(e, _ *corev1.Endpoints) field.ErrorList { return validateEndpoints(e) })
 	return s
 }
 
@@ -223,6 +223,7 @@ func claimStrategy() *Strategy {
 	s.ValidateStatus = checksBoth(validateClaimStatus)
 	s.PrepareCreate = on(func(c *corev1.PersistentVolumeClaim) {
 		c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+		dropDataSources(&c.Spec)
 		pairDataSources(&c.Spec)
 	})
 	s.PrepareUpdate = onBoth(func(c, old *corev1.PersistentVolumeClaim) {
@@ -230,6 +231,17 @@ func claimStrategy() *Strategy {
 		pairDataSources(&c.Spec)
 	})
 	return s
+}
+
+// dropDataSources: dataSource takes claims and snapshots only, and forgets the rest; a reference to another namespace needs a feature that is off
+// (KEP-1495, KEP-3294).
+func dropDataSources(s *corev1.PersistentVolumeClaimSpec) {
+	if d := s.DataSource; d != nil && (deref(d.APIGroup) != "" || d.Kind != "PersistentVolumeClaim") && (deref(d.APIGroup) != "snapshot.storage.k8s.io" || d.Kind != "VolumeSnapshot") {
+		s.DataSource = nil
+	}
+	if r := s.DataSourceRef; r != nil && deref(r.Namespace) != "" {
+		s.DataSourceRef = nil
+	}
 }
 
 // pairDataSources makes dataSource and dataSourceRef tell the same, unless the reference goes to another namespace, which only the newer

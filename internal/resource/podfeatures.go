@@ -16,7 +16,7 @@ func makesPods(s *Strategy) *Strategy {
 		}
 		dropPodFields(podSpecOf(obj), before)
 	})
-	return s
+	return addresses(s)
 }
 
 func podSpecOf(obj runtime.Object) *corev1.PodSpec {

@@ -39,14 +39,20 @@ func serviceWarnings(obj, _ runtime.Object) []string {
 	if headless(s) && s.Spec.LoadBalancerIP != "" {
 		out = append(out, "spec.loadBalancerIP is ignored for headless services")
 	}
-	if headless(s) && len(s.Spec.ExternalIPs) > 0 {
-		out = append(out, "spec.externalIPs is ignored for headless services")
-	}
 	if headless(s) && s.Spec.SessionAffinity != corev1.ServiceAffinityNone {
 		out = append(out, "spec.SessionAffinity is ignored for headless services")
 	}
-	if len(s.Spec.ExternalIPs) > 0 {
+	switch {
+	case len(s.Spec.ExternalIPs) == 0:
+	case headless(s):
+		out = append(out, "spec.externalIPs is ignored for headless services")
+	case s.Spec.Type == corev1.ServiceTypeExternalName:
+		out = append(out, `spec.externalIPs is ignored when spec.type is "ExternalName"`)
+	default:
 		out = append(out, "spec.externalIPs is deprecated and may no longer be implemented in some clusters")
+	}
+	if s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ExternalName != "" {
+		out = append(out, `spec.externalName is ignored when spec.type is not "ExternalName"`)
 	}
 	if d := s.Spec.TrafficDistribution; d != nil && *d == corev1.ServiceTrafficDistributionPreferClose {
 		out = append(out, `spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"`)

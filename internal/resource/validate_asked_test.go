@@ -1,8 +1,11 @@
 package resource
 
 import (
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -14,12 +17,28 @@ func TestNewObjectsAreToldWhatUpstreamTells(t *testing.T) {
 	node := func(driver string) string {
 		return "apiVersion: storage.k8s.io/v1\nkind: CSINode\nspec: {drivers: [{name: d.example, nodeID: node" + driver + "}]}\n"
 	}
+	service := func(spec string) string {
+		return "apiVersion: v1\nkind: Service\nspec: {ports: [{port: 80}], " + spec + "}\n"
+	}
+	flow := func(spec string) string {
+		return "apiVersion: flowcontrol.apiserver.k8s.io/v1\nkind: FlowSchema\nspec: {priorityLevelConfiguration: {name: p}, matchingPrecedence: 5, " + spec + "}\n"
+	}
 	cases := []struct {
 		name, manifest string
 		want           []string
 	}{
 		{"an endpoint without an address", endpoints(""), []string{`subsets[0].addresses[0].ip: Invalid value: "": must be a valid IP address, (e.g.`, `subsets[0].addresses[0].ip: Invalid value: "": must be a valid IP address`}},
 		{"an address with zeros before it", endpoints("010.0.0.1"), []string{`subsets[0].addresses[0].ip: Invalid value: "010.0.0.1": must not have leading 0s`}},
+		{"a pod's name server with zeros before it", "apiVersion: v1\nkind: Pod\nspec: {dnsConfig: {nameservers: [010.0.0.1]}, containers: [{name: c, image: i}]}\n", []string{`spec.dnsConfig.nameservers[0]: Invalid value: "010.0.0.1": must not have leading 0s`}},
+		{"an IPv4 address as IPv6", service("externalIPs: ['::ffff:1.2.3.4']"), []string{`spec.externalIPs[0]: Invalid value: "::ffff:1.2.3.4": must not be an IPv4-mapped IPv6 address`}},
+		{"a range with an address in it", "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nspec: {podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 10.0.0.1/8}}]}]}\n", []string{`spec.ingress[0].from[0].ipBlock.cidr: Invalid value: "10.0.0.1/8": must not have bits set beyond the prefix length`}},
+		{"no address and another", service("clusterIP: None, clusterIPs: [None, 10.0.0.1]"), []string{"spec.clusterIPs: Invalid value: [\"None\",\"10.0.0.1\"]: 'None' must be the first and only value"}},
+		{"addresses beside none", service("clusterIPs: [10.0.0.1]"), []string{"must be empty when `clusterIP` is not specified"}},
+		{"a class that means nothing here", service("loadBalancerClass: " + strings.Repeat("a", 70)), []string{"spec.loadBalancerClass: Forbidden: may only be used when `type` is 'LoadBalancer'"}},
+		{"flows that are told apart by nothing", flow("distinguisherMethod: {type: x}"), []string{`spec.distinguisherMethod.type: Unsupported value: {"type":"x"}: supported values: "ByNamespace", "ByUser"`}},
+		{"flows of a namespace that cannot be", flow("rules: [{subjects: [{kind: User, user: {name: a}}], resourceRules: [{verbs: [get], apiGroups: [''], resources: [pods], namespaces: [a.b]}]}]"), []string{"namespaces[0]: Invalid value: \"a.b\": each member of this list must be '*' or a DNS-1123 label; must not contain dots"}},
+		{"a volume of two kinds is the one that is looked at first", "apiVersion: v1\nkind: PersistentVolume\nspec: {capacity: {storage: '-1'}, accessModes: [ReadWriteOnce], nfs: {server: a, path: /b}, flocker: {}}\n", []string{
+			"spec.capacity[storage]: Invalid value: -1: must be a valid resource quantity", "spec.capacity[storage]: Invalid value:", "spec.flocker: Required value: one of datasetName and datasetUUID is required", "spec.nfs: Forbidden: may not specify more than 1 volume type"}},
 		{"keys of a driver twice, and none", node(", topologyKeys: [a, a]"), []string{`spec.drivers[0]: Duplicate value: "a"`}},
 		{"a key of a driver that is none", node(", topologyKeys: ['']"), []string{"spec.drivers[0]: Required value", `spec.drivers[0]: Invalid value: "": name part must be non-empty`, `spec.drivers[0]: Invalid value: "": name part must consist`}},
 		{"a volume that cannot be", "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\nspec: {attacher: a, nodeName: node, source: {persistentVolumeName: a..b}}\n", []string{`spec.source.persistentVolumeName: Invalid value: "a..b": a lowercase RFC 1123 subdomain`}},
@@ -44,6 +63,9 @@ func TestUpdatesAreToldWhatUpstreamTells(t *testing.T) {
 	revision := func(data string) string {
 		return "apiVersion: apps/v1\nkind: ControllerRevision\nrevision: 1\n" + data + "\n"
 	}
+	headless := func(families string) string {
+		return "apiVersion: v1\nkind: Service\nspec: {ports: [{port: 80}], clusterIP: None, clusterIPs: [None], ipFamilies: " + families + "}\n"
+	}
 	endpoints := "apiVersion: v1\nkind: Endpoints\nsubsets: [{addresses: [{ip: 010.0.0.1}]}]\n"
 	cases := []struct {
 		name, old, obj string
@@ -52,6 +74,7 @@ func TestUpdatesAreToldWhatUpstreamTells(t *testing.T) {
 		{"a selector becomes wrong", policy(good), policy(bad), []string{`spec.podSelector.matchExpressions[0].values[0]: Invalid value: "a b": a valid label`}},
 		{"a selector that was wrong before", policy(bad), policy(bad), nil},
 		{"an address with zeros that was there before", endpoints, endpoints, nil},
+		{"the families of a service without addresses", headless("[IPv4, IPv6]"), headless("[IPv6, IPv4]"), nil},
 		{"a revision loses its data", revision("data: {a: b}"), revision(""), []string{"data: Invalid value: "}},
 		{"a driver of a node changes", "apiVersion: storage.k8s.io/v1\nkind: CSINode\nspec: {drivers: [{name: d.example, nodeID: a}]}\n", "apiVersion: storage.k8s.io/v1\nkind: CSINode\nspec: {drivers: [{name: d.example, nodeID: b}]}\n", []string{"spec.drivers: Invalid value: "}},
 	}
@@ -89,5 +112,48 @@ func TestAStatusOfSomeKindsLeavesMetadataAsItWas(t *testing.T) {
 		if m := obj.(metav1.Object); len(m.GetLabels())+len(m.GetFinalizers()) > 0 {
 			t.Errorf("%s: labels %v, finalizers %v", manifest, m.GetLabels(), m.GetFinalizers())
 		}
+	}
+}
+
+func TestAClaimTakesDataOfClaimsAndSnapshotsOnly(t *testing.T) {
+	cases := []struct {
+		name, source string
+		kept         bool
+	}{
+		{"a claim", "dataSource: {kind: PersistentVolumeClaim, name: c}", true},
+		{"a snapshot", "dataSource: {kind: VolumeSnapshot, name: s, apiGroup: snapshot.storage.k8s.io}", true},
+		{"anything else", "dataSource: {kind: Other, name: o, apiGroup: a.example}", false},
+		{"anything else by reference", "dataSourceRef: {kind: Other, name: o, apiGroup: a.example}", true},
+		{"something of another namespace", "dataSourceRef: {kind: Other, name: o, apiGroup: a.example, namespace: b}", false},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			obj, s := read(t, "apiVersion: v1\nkind: PersistentVolumeClaim\nspec: {"+c.source+"}\n")
+			s.PrepareCreate(obj)
+			if claim := obj.(*corev1.PersistentVolumeClaim); (claim.Spec.DataSourceRef != nil) != c.kept {
+				t.Errorf("%v, %v", claim.Spec.DataSource, claim.Spec.DataSourceRef)
+			}
+		})
+	}
+}
+
+func TestWhatIsAllocatedToAClaim(t *testing.T) {
+	cases := []struct {
+		name   string
+		status corev1.PersistentVolumeClaimStatus
+		want   []string
+	}{
+		{"modes are not looked at", corev1.PersistentVolumeClaimStatus{AccessModes: []corev1.PersistentVolumeAccessMode{"x"}}, nil},
+		{"less than nothing", corev1.PersistentVolumeClaimStatus{Capacity: corev1.ResourceList{"storage": resource.MustParse("-1")}}, []string{"status.capacity[storage]: Invalid value: -1: must be a valid resource quantity"}},
+		{"what claims have not", corev1.PersistentVolumeClaimStatus{AllocatedResources: corev1.ResourceList{"cpu": resource.MustParse("1"), "a.example/b": resource.MustParse("1")}}, []string{`status.allocatedResources: Unsupported value: "cpu": supported values: "storage"`}},
+		{"a way to grow that is none", corev1.PersistentVolumeClaimStatus{AllocatedResourceStatuses: map[corev1.ResourceName]corev1.ClaimResourceStatus{"storage": "x"}}, []string{`status.allocatedResourceStatuses: Unsupported value: "storage": supported values: "ControllerResizeInProgress", "ControllerResizeInfeasible", "NodeResizeInProgress"`}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			old, s := read(t, "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {resourceVersion: '1'}\nspec: {accessModes: [ReadWriteOnce]}\n")
+			claim := old.DeepCopyObject().(*corev1.PersistentVolumeClaim)
+			claim.Status = c.status
+			expect(t, s.ValidateStatus(claim, old), c.want...)
+		})
 	}
 }

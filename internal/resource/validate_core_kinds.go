@@ -186,7 +186,7 @@ func validatePodCIDRs(s *corev1.NodeSpec) field.ErrorList {
 	}
 	six := 0
 	for i, cidr := range s.PodCIDRs {
-		errs = append(errs, validation.IsValidCIDRForLegacyField(at.Index(i), cidr, false, nil)...)
+		errs = append(errs, validation.IsValidCIDRForLegacyField(at.Index(i), cidr, true, nil)...)
 		if strings.Contains(cidr, ":") {
 			six++
 		}

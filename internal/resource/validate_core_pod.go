@@ -162,7 +162,7 @@ func validateGates(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 func validateHostAliases(aliases []corev1.HostAlias, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, alias := range aliases {
-		errs = append(errs, validation.IsValidIPForLegacyField(at.Index(i).Child("ip"), alias.IP, false, nil)...)
+		errs = append(errs, validation.IsValidIPForLegacyField(at.Index(i).Child("ip"), alias.IP, true, nil)...)
 		for j, name := range alias.Hostnames {
 			errs = append(errs, validateSubdomain(name, at.Index(i).Child("hostnames").Index(j))...)
 		}
@@ -193,7 +193,7 @@ func validateDNSConfig(c *corev1.PodDNSConfig, policy corev1.DNSPolicy, at *fiel
 		errs = append(errs, field.Invalid(at.Child("nameservers"), c.Nameservers, fmt.Sprintf("must not have more than %v nameservers", maxNameservers)))
 	}
 	for i, server := range c.Nameservers {
-		errs = append(errs, validation.IsValidIPForLegacyField(at.Child("nameservers").Index(i), server, false, nil)...)
+		errs = append(errs, validation.IsValidIPForLegacyField(at.Child("nameservers").Index(i), server, true, nil)...)
 	}
 	if len(c.Searches) > maxSearches {
 		errs = append(errs, field.Invalid(at.Child("searches"), c.Searches, fmt.Sprintf("must not have more than %v search paths", maxSearches)))

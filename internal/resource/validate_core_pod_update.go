@@ -233,7 +233,7 @@ func validateIPList(ips []string, at *field.Path, tooMany string) field.ErrorLis
 	seen := sets.Set[string]{}
 	for i, ip := range ips {
 		at := at.Index(i)
-		errs = append(errs, validation.IsValidIPForLegacyField(at, ip, false, nil)...)
+		errs = append(errs, validation.IsValidIPForLegacyField(at, ip, true, nil)...)
 		if seen.Has(ip) {
 			errs = append(errs, field.Duplicate(at, ip))
 		}

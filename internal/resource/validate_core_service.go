@@ -3,6 +3,7 @@ package resource
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,7 +41,7 @@ func validateService(s *corev1.Service) field.ErrorList {
 	}
 	for i, ip := range s.Spec.ExternalIPs {
 		at := specPath.Child("externalIPs").Index(i)
-		if invalid := validation.IsValidIPForLegacyField(at, ip, false, nil); len(invalid) > 0 {
+		if invalid := validation.IsValidIPForLegacyField(at, ip, true, nil); len(invalid) > 0 {
 			errs = append(errs, invalid...)
 		} else {
 			errs = append(errs, validateNonSpecialIP(ip, at)...)
@@ -154,7 +155,13 @@ func validateAffinityConfig(s *corev1.ServiceSpec) field.ErrorList {
 }
 
 // ValidateServiceAddresses is what must hold before addresses are allocated; the rest of a Service is looked at afterwards.
-func ValidateServiceAddresses(s *corev1.Service) field.ErrorList { return validateClusterIPs(&s.Spec) }
+// old is nil when the Service is new.
+func ValidateServiceAddresses(s, old *corev1.Service) field.ErrorList {
+	if old == nil {
+		return validateClusterIPs(&s.Spec)
+	}
+	return keepingAddresses(checksBoth(func(s, _ *corev1.Service) field.ErrorList { return validateClusterIPs(&s.Spec) }))(s, old)
+}
 
 // validateClusterIPs checks addresses and families, and that they fit each other.
 func validateClusterIPs(s *corev1.ServiceSpec) field.ErrorList {
@@ -163,6 +170,8 @@ func validateClusterIPs(s *corev1.ServiceSpec) field.ErrorList {
 	switch {
 	case s.ClusterIP != "" && len(s.ClusterIPs) == 0:
 		errs = append(errs, field.Required(ips, ""))
+	case s.ClusterIP == "" && len(s.ClusterIPs) > 0:
+		errs = append(errs, field.Invalid(ips, s.ClusterIPs, "must be empty when `clusterIP` is not specified"))
 	case len(s.ClusterIPs) > 0 && s.ClusterIPs[0] != s.ClusterIP:
 		errs = append(errs, field.Invalid(ips, s.ClusterIPs, "first value must match `clusterIP`"))
 	}
@@ -180,14 +189,14 @@ func validateClusterIPs(s *corev1.ServiceSpec) field.ErrorList {
 	if len(s.ClusterIPs) > 2 {
 		errs = append(errs, field.Invalid(ips, s.ClusterIPs, "may only hold up to 2 values"))
 	}
-	for i, ip := range s.ClusterIPs {
-		if ip == corev1.ClusterIPNone {
-			if len(s.ClusterIPs) > 1 {
-				errs = append(errs, field.Invalid(ips, s.ClusterIPs, "'None' must be the first and only value"))
-			}
-			continue
+	if slices.Contains(s.ClusterIPs, corev1.ClusterIPNone) {
+		if len(s.ClusterIPs) > 1 {
+			errs = append(errs, field.Invalid(ips, s.ClusterIPs, "'None' must be the first and only value"))
 		}
-		if invalid := validation.IsValidIPForLegacyField(ips.Index(i), ip, false, nil); len(invalid) > 0 {
+		return errs
+	}
+	for i, ip := range s.ClusterIPs {
+		if invalid := validation.IsValidIPForLegacyField(ips.Index(i), ip, true, nil); len(invalid) > 0 {
 			errs = append(errs, invalid...)
 			continue
 		}
@@ -232,17 +241,18 @@ func validateLoadBalancerFields(s *corev1.Service) field.ErrorList {
 			errs = append(errs, field.Forbidden(at, onlyForLoadBalancer))
 		}
 		for i, cidr := range s.Spec.LoadBalancerSourceRanges {
-			errs = append(errs, validation.IsValidCIDRForLegacyField(at.Index(i), strings.TrimSpace(cidr), false, nil)...)
+			errs = append(errs, validation.IsValidCIDRForLegacyField(at.Index(i), strings.TrimSpace(cidr), true, nil)...)
 		}
 	}
 	if s.Spec.AllocateLoadBalancerNodePorts != nil && !balanced {
 		errs = append(errs, field.Forbidden(specPath.Child("allocateLoadBalancerNodePorts"), onlyForLoadBalancer))
 	}
 	if class := s.Spec.LoadBalancerClass; class != nil {
-		if !balanced {
+		if balanced {
+			errs = append(errs, validateQualified(*class, specPath.Child("loadBalancerClass"))...)
+		} else {
 			errs = append(errs, field.Forbidden(specPath.Child("loadBalancerClass"), onlyForLoadBalancer))
 		}
-		errs = append(errs, validateQualified(*class, specPath.Child("loadBalancerClass"))...)
 	}
 	return errs
 }
@@ -305,6 +315,9 @@ func validateServiceAddressUpdate(s, old *corev1.ServiceSpec) field.ErrorList {
 			errs = append(errs, field.Invalid(ips.Index(1), s.ClusterIPs, onceSet))
 		}
 	}
+	if slices.Contains(old.ClusterIPs, corev1.ClusterIPNone) && slices.Equal(s.ClusterIPs, old.ClusterIPs) {
+		return errs // no address depends on the families
+	}
 	if len(old.IPFamilies) > 0 && len(s.IPFamilies) > 0 && s.IPFamilies[0] != old.IPFamilies[0] {
 		errs = append(errs, field.Invalid(families.Index(0), s.IPFamilies, onceSet))
 	}
@@ -323,7 +336,7 @@ func validateServiceStatus(s, _ *corev1.Service) field.ErrorList {
 	for i, ingress := range s.Status.LoadBalancer.Ingress {
 		at := at.Index(i)
 		if ingress.IP != "" {
-			errs = append(errs, validation.IsValidIPForLegacyField(at.Child("ip"), ingress.IP, false, nil)...)
+			errs = append(errs, validation.IsValidIPForLegacyField(at.Child("ip"), ingress.IP, true, nil)...)
 			if ingress.IPMode == nil {
 				errs = append(errs, field.Required(at.Child("ipMode"), "must be specified when `ip` is set"))
 			}
@@ -350,22 +363,7 @@ func validateIngressHostname(name string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateEndpoints(e *corev1.Endpoints) field.ErrorList { return validateEndpointsWith(e, nil) }
-
-// validateEndpointsUpdate takes addresses as they are that were taken before there were stricter rules.
-func validateEndpointsUpdate(e, old *corev1.Endpoints) field.ErrorList {
-	var stored []string
-	for i := range old.Subsets {
-		for _, list := range [][]corev1.EndpointAddress{old.Subsets[i].Addresses, old.Subsets[i].NotReadyAddresses} {
-			for _, a := range list {
-				stored = append(stored, a.IP)
-			}
-		}
-	}
-	return validateEndpointsWith(e, stored)
-}
-
-func validateEndpointsWith(e *corev1.Endpoints, stored []string) field.ErrorList {
+func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 	var errs field.ErrorList
 	for i := range e.Subsets {
 		s, at := &e.Subsets[i], field.NewPath("subsets").Index(i)
@@ -375,7 +373,7 @@ func validateEndpointsWith(e *corev1.Endpoints, stored []string) field.ErrorList
 		for name, list := range map[string][]corev1.EndpointAddress{"addresses": s.Addresses, "notReadyAddresses": s.NotReadyAddresses} {
 			for j, a := range list {
 				at := at.Child(name).Index(j)
-				errs = append(errs, validation.IsValidIPForLegacyField(at.Child("ip"), a.IP, true, stored)...)
+				errs = append(errs, validation.IsValidIPForLegacyField(at.Child("ip"), a.IP, true, nil)...)
 				errs = append(errs, validateNonSpecialIP(a.IP, at.Child("ip"))...)
 				if a.Hostname != "" {
 					errs = append(errs, validateLabel(a.Hostname, at.Child("hostname"))...)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -129,7 +130,7 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	if v := old.Spec.VolumeAttributesClassName; v != nil && *v != "" && (c.Spec.VolumeAttributesClassName == nil || *c.Spec.VolumeAttributesClassName == "") && old.Status.CurrentVolumeAttributesClassName != nil {
 		errs = append(errs, field.Forbidden(spec.Child("volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
 	}
-	return append(errs, validateImmutable(c.Spec.VolumeMode, old.Spec.VolumeMode, spec.Child("volumeMode"))...)
+	return append(errs, validateImmutable(c.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
 }
 
 func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
@@ -138,21 +139,56 @@ func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 	if c.ResourceVersion == "" {
 		errs = append(errs, field.Required(field.NewPath("resourceVersion"), ""))
 	}
-	errs = append(errs, validateAccessModes(c.Status.AccessModes, status.Child("accessModes"))...)
 	if len(c.Spec.AccessModes) == 0 {
 		errs = append(errs, field.Required(field.NewPath("Spec", "accessModes"), ""))
 	}
-	for name, list := range map[string]corev1.ResourceList{"capacity": c.Status.Capacity, "allocatedResources": c.Status.AllocatedResources} {
-		for _, r := range slices.Sorted(maps.Keys(list)) {
-			errs = append(errs, validateResourceValue(r, list[r], status.Child(name).Key(string(r)))...)
+	errs = append(errs, validateCapacities(c.Status.Capacity, status.Child("capacity"))...)
+	allocated := status.Child("allocatedResources")
+	for _, r := range slices.Sorted(maps.Keys(c.Status.AllocatedResources)) {
+		if invalid := validateClaimResource(r, allocated); len(invalid) > 0 {
+			errs = append(errs, invalid...)
+		} else {
+			errs = append(errs, validateCapacity(r, c.Status.AllocatedResources[r], allocated.Key(string(r)))...)
 		}
 	}
+	statuses := status.Child("allocatedResourceStatuses")
 	for _, r := range slices.Sorted(maps.Keys(c.Status.AllocatedResourceStatuses)) {
-		errs = append(errs, notSupportedUnless(c.Status.AllocatedResourceStatuses[r], status.Child("allocatedResourceStatuses").Key(string(r)),
-			corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
-			corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible)...)
+		errs = append(errs, validateClaimResource(r, statuses)...)
+		if !slices.Contains(resizeStatuses, c.Status.AllocatedResourceStatuses[r]) {
+			errs = append(errs, field.NotSupported(statuses, r, resizeStatuses))
+		}
 	}
 	return errs
+}
+
+var resizeStatuses = []corev1.ClaimResourceStatus{corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
+	corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending}
+
+// validateClaimResource: of Kubernetes' own resources a claim has storage, of others those with a domain.
+func validateClaimResource(name corev1.ResourceName, at *field.Path) field.ErrorList {
+	if errs := validateQualified(string(name), at); len(errs) > 0 {
+		return errs
+	}
+	if domain, _, found := strings.Cut(string(name), "/"); name != corev1.ResourceStorage && (!found || domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io")) {
+		return field.ErrorList{field.NotSupported(at, name, []corev1.ResourceName{corev1.ResourceStorage})}
+	}
+	return nil
+}
+
+func validateCapacities(list corev1.ResourceList, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, r := range slices.Sorted(maps.Keys(list)) {
+		errs = append(errs, validateCapacity(r, list[r], at.Key(string(r)))...)
+	}
+	return errs
+}
+
+// validateCapacity checks how much of a resource a volume has.
+func validateCapacity(name corev1.ResourceName, value resource.Quantity, at *field.Path) field.ErrorList {
+	if value.Sign() < 0 {
+		return field.ErrorList{field.Invalid(at, value.Value(), "must be a valid resource quantity")}
+	}
+	return validateResourceValue(name, value, at)
 }
 
 var reclaimPolicies = []corev1.PersistentVolumeReclaimPolicy{corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain}
@@ -172,7 +208,7 @@ func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Capacity)) {
 		key := at.Child("capacity").Key(string(name))
-		errs = append(errs, validateResourceValue(name, s.Capacity[name], key)...)
+		errs = append(errs, validateCapacity(name, s.Capacity[name], key)...)
 		errs = append(errs, validatePositiveQuantity(s.Capacity[name], key)...)
 	}
 	if s.PersistentVolumeReclaimPolicy != "" {
@@ -213,21 +249,30 @@ func cleanPath(p string) string {
 	return "/"
 }
 
+// volumeSources are the sources of a volume in the order in which they are looked at: the first one that is there counts.
+var volumeSources = []string{"hostPath", "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "flocker", "nfs", "rbd", "quobyte", "cephfs", "iscsi", "cinder", "fc", "flexVolume", "azureFile",
+	"vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "scaleIO", "local", "storageos", "csi"}
+
 func validatePersistentSource(s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	found := false
+	sources := map[string]any{}
 	value := reflect.ValueOf(s.PersistentVolumeSource)
 	for i := range value.NumField() {
-		if value.Field(i).IsNil() {
+		if name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ","); !value.Field(i).IsNil() {
+			sources[name] = value.Field(i).Interface()
+		}
+	}
+	found := false
+	for _, name := range volumeSources {
+		if sources[name] == nil {
 			continue
 		}
-		name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
-		if found {
+		if found && name != "flexVolume" {
 			errs = append(errs, field.Forbidden(at.Child(name), errManySources))
 			continue
 		}
 		found = true
-		switch source := value.Field(i).Interface().(type) {
+		switch source := sources[name].(type) {
 		case *corev1.HostPathVolumeSource:
 			errs = append(errs, validateHostPath(source, at.Child(name))...)
 		case *corev1.LocalVolumeSource:
@@ -235,7 +280,7 @@ func validatePersistentSource(s *corev1.PersistentVolumeSpec, at *field.Path) fi
 				errs = append(errs, field.Required(at.Child(name, "path"), ""))
 			}
 			errs = append(errs, validateNoBacksteps(source.Path, at.Child(name, "path"))...)
-			if s.NodeAffinity == nil || s.NodeAffinity.Required == nil {
+			if s.NodeAffinity == nil {
 				errs = append(errs, field.Required(at.Child("nodeAffinity"), "Local volume requires node affinity"))
 			}
 		case *corev1.CSIPersistentVolumeSource:

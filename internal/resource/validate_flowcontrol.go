@@ -33,7 +33,10 @@ func validateFlowSchema(s *flowcontrolv1.FlowSchema) field.ErrorList {
 		errs = append(errs, field.Invalid(at.Child("matchingPrecedence"), s.Spec.MatchingPrecedence, "only the schema named 'exempt' may have matchingPrecedence 1"))
 	}
 	if d := s.Spec.DistinguisherMethod; d != nil {
-		errs = append(errs, notSupportedUnless(d.Type, at.Child("distinguisherMethod", "type"), flowcontrolv1.FlowDistinguisherMethodByNamespaceType, flowcontrolv1.FlowDistinguisherMethodByUserType)...)
+		known := []flowcontrolv1.FlowDistinguisherMethodType{flowcontrolv1.FlowDistinguisherMethodByNamespaceType, flowcontrolv1.FlowDistinguisherMethodByUserType}
+		if !slices.Contains(known, d.Type) {
+			errs = append(errs, field.NotSupported(at.Child("distinguisherMethod", "type"), d, known))
+		}
 	}
 	level := at.Child("priorityLevelConfiguration", "name")
 	if name := s.Spec.PriorityLevelConfiguration.Name; name == "" {
@@ -149,7 +152,9 @@ func validateFlowResources(r *flowcontrolv1.ResourcePolicyRule, at *field.Path) 
 	}
 	for i, n := range r.Namespaces {
 		if n != everything {
-			errs = append(errs, invalids(namespaces.Index(i), n, apivalidation.ValidateNamespaceName(n, false))...)
+			for _, m := range apivalidation.ValidateNamespaceName(n, false) {
+				errs = append(errs, field.Invalid(namespaces.Index(i), n, "each member of this list must be '*' or a DNS-1123 label; "+m))
+			}
 		}
 	}
 	return errs
@@ -179,7 +184,7 @@ func validateFlowVerbs(verbs, known []string, at *field.Path) field.ErrorList {
 	}
 	for _, v := range verbs {
 		if !slices.Contains(known, v) {
-			return field.ErrorList{field.NotSupported(at, verbs, known)}
+			return field.ErrorList{field.NotSupported(at, verbs, flowVerbs)} // upstream names these for paths as well
 		}
 	}
 	return nil

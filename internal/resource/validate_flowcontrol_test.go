@@ -19,7 +19,7 @@ func TestFlowControlIsValidated(t *testing.T) {
 		{"a schema of no level", "apiVersion: flowcontrol.apiserver.k8s.io/v1\nkind: FlowSchema\nspec: {}\n", []string{"spec.priorityLevelConfiguration.name: Required value: must reference a priority level"}},
 		{"a schema before all others", schema(", matchingPrecedence: 1"), []string{"spec.matchingPrecedence: Invalid value: 1: only the schema named 'exempt' may have matchingPrecedence 1"}},
 		{"a schema behind the last", schema(", matchingPrecedence: 10001"), []string{"spec.matchingPrecedence: Invalid value: 10001: must not be greater than 10000"}},
-		{"an unknown way to tell flows apart", schema(", distinguisherMethod: {type: X}"), []string{`spec.distinguisherMethod.type: Unsupported value: "X"`}},
+		{"an unknown way to tell flows apart", schema(", distinguisherMethod: {type: X}"), []string{`spec.distinguisherMethod.type: Unsupported value: {"type":"X"}`}},
 		{"a rule for nothing", rule("{" + user + "}"), []string{"spec.rules[0]: Required value: at least one of resourceRules and nonResourceRules has to be non-empty"}},
 		{"a subject of another kind than it says", rule("{subjects: [{kind: Group, user: {name: u}}], nonResourceRules: [{verbs: ['*'], nonResourceURLs: ['*']}]}"), []string{
 			"spec.rules[0].subjects[0].user: Forbidden: user is forbidden when subject kind is not 'User'", "spec.rules[0].subjects[0].group: Required value: group is required when subject kind is 'Group'"}},

@@ -165,7 +165,7 @@ func validateIngressStatus(i, _ *networkingv1.Ingress) field.ErrorList {
 	for j, ingress := range i.Status.LoadBalancer.Ingress {
 		at := field.NewPath("status", "loadBalancer", "ingress").Index(j)
 		if ingress.IP != "" {
-			errs = append(errs, validation.IsValidIPForLegacyField(at.Child("ip"), ingress.IP, false, nil)...)
+			errs = append(errs, validation.IsValidIPForLegacyField(at.Child("ip"), ingress.IP, true, nil)...)
 		}
 		errs = append(errs, validateIngressHostname(ingress.Hostname, at.Child("hostname"))...)
 	}
@@ -316,14 +316,14 @@ func validateIPBlock(b *networkingv1.IPBlock, at *field.Path) field.ErrorList {
 	if b.CIDR == "" {
 		return field.ErrorList{field.Required(at.Child("cidr"), "")}
 	}
-	errs := validation.IsValidCIDRForLegacyField(at.Child("cidr"), b.CIDR, false, nil)
+	errs := validation.IsValidCIDRForLegacyField(at.Child("cidr"), b.CIDR, true, nil)
 	outer, err := netip.ParsePrefix(b.CIDR)
 	if err != nil {
 		return errs
 	}
 	for i, except := range b.Except {
 		at := at.Child("except").Index(i)
-		if invalid := validation.IsValidCIDRForLegacyField(at, except, false, nil); len(invalid) > 0 {
+		if invalid := validation.IsValidCIDRForLegacyField(at, except, true, nil); len(invalid) > 0 {
 			errs = append(errs, invalid...)
 			continue
 		}

@@ -1,0 +1,46 @@
+package auth
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Questions are told all that is wrong with them, as upstream does.
+func TestWhatIsWrongWithAQuestion(t *testing.T) {
+	labels := func(r ...metav1.LabelSelectorRequirement) *authorizationv1.ResourceAttributes {
+		return &authorizationv1.ResourceAttributes{LabelSelector: &authorizationv1.LabelSelectorAttributes{Requirements: r}}
+	}
+	cases := []struct {
+		name     string
+		resource *authorizationv1.ResourceAttributes
+		path     *authorizationv1.NonResourceAttributes
+		want     []string
+	}{
+		{"an operator that this server does not know", labels(metav1.LabelSelectorRequirement{Key: "a", Operator: "x"}), nil, nil},
+		{"a key that is none", labels(metav1.LabelSelectorRequirement{Key: "a b", Operator: "Exists"}), nil, []string{"spec.resourceAttributes.labelSelector.requirements[0].key"}},
+		{"a resource and a path, and a selector of nothing", &authorizationv1.ResourceAttributes{FieldSelector: &authorizationv1.FieldSelectorAttributes{}}, &authorizationv1.NonResourceAttributes{},
+			[]string{"spec.nonResourceAttributes", "spec.resourceAttributes.fieldSelector.requirements"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			var got []string
+			for _, e := range validateAccess(c.resource, c.path) {
+				got = append(got, e.Field)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+	err := ReviewLocalAccess(t.Context(), nil, "a", &authorizationv1.LocalSubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: "u", ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "b"}, NonResourceAttributes: &authorizationv1.NonResourceAttributes{}}})
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || len(status.Status().Details.Causes) != 3 {
+		t.Errorf("a path and another namespace: %v", err)
+	}
+}
