@@ -274,14 +274,7 @@ func (h *hub) append(changes []cache.Change) error {
 		if err != nil {
 			return err
 		}
-		b := h.room(len(frame) + chunkOverhead)
-		if h.key.chunked {
-			b.data = appendChunk(b.data, frame)
-		} else {
-			b.data = append(b.data, frame...)
-		}
-		b.marks = append(b.marks, frameMark{len(b.data), ch.Revision})
-		h.next++
+		h.add(frame, ch.Revision)
 	}
 	h.forget()
 	for _, m := range h.members {
@@ -294,20 +287,32 @@ func (h *hub) append(changes []cache.Change) error {
 	return nil
 }
 
+// add puts a frame behind the others.
+func (h *hub) add(frame []byte, revision int64) {
+	b := h.room(len(frame) + chunkOverhead)
+	before := len(b.data)
+	if h.key.chunked {
+		b.data = appendChunk(b.data, frame)
+	} else {
+		b.data = append(b.data, frame...)
+	}
+	h.bytes += len(b.data) - before
+	b.marks = append(b.marks, frameMark{len(b.data), revision})
+	h.next++
+}
+
 // room is a block with room for size bytes.
 func (h *hub) room(size int) *frameBlock {
 	want := size
 	if n := len(h.blocks); n > 0 {
 		last := h.blocks[n-1]
 		if cap(last.data)-len(last.data) >= size {
-			h.bytes += size
 			return last
 		}
 		want = max(size, min(2*cap(last.data), largestBlock))
 	}
 	b := &frameBlock{first: h.next, data: make([]byte, 0, want)}
 	h.blocks = append(h.blocks, b)
-	h.bytes += size
 	return b
 }
 

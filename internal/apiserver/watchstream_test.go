@@ -278,6 +278,22 @@ func TestAWatchIsNotKeptWaitingByAnothersHub(t *testing.T) {
 	}
 	busy.mu.Unlock()
 	<-entered
+
+func TestAHubKnowsHowMuchItKeeps(t *testing.T) {
+	for _, chunked := range []bool{true, false} {
+		h := &hub{key: hubKey{chunked: chunked}}
+		for revision := range int64(100_000) { // several times what a hub keeps
+			h.add(make([]byte, 100), revision)
+			h.forget()
+		}
+		kept := 0
+		for _, b := range h.blocks {
+			kept += len(b.data)
+		}
+		if h.bytes != kept || kept < hubKeeps-largestBlock {
+			t.Errorf("chunked %t: counts %d bytes, keeps %d of at most %d", chunked, h.bytes, kept, hubKeeps)
+		}
+	}
 }
 
 func TestAStreamIsRecordedUntilItsEnd(t *testing.T) {
