@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -144,5 +143,3 @@ func (b *bench) becomes(ctx context.Context, namespace, object, path, wanted str
 		return err
 	})
 }
-
-var errNotYet = errors.New("not yet")

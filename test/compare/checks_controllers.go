@@ -343,22 +343,26 @@ spec: {resourceClaims: [{name: r, resourceClaimTemplateName: t}], containers: [{
 `); err != nil {
 		return err
 	}
-	return b.becomes(ctx, namespace, "pod/p", "{.status.resourceClaimStatuses[0].resourceClaimName}{'/'}{.status.conditions[0].reason}", b.claimOf(ctx, namespace)+"/Unschedulable")
+	name, err := b.claimOf(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	return b.becomes(ctx, namespace, "pod/p", "{.status.resourceClaimStatuses[0].resourceClaimName}{'/'}{.status.conditions[0].reason}", name+"/Unschedulable")
 }
 
 // claimOf is the name of the namespace's only claim, once it is there.
-func (b *bench) claimOf(ctx context.Context, namespace string) (name string) {
-	_ = b.eventually(ctx, func() error {
+func (b *bench) claimOf(ctx context.Context, namespace string) (name string, err error) {
+	err = b.eventually(ctx, func() error {
 		list, err := b.set.ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) == 0 {
-			return errNotYet
+			return errors.New("no ResourceClaim in the namespace")
 		}
 		if err == nil {
 			name = list.Items[0].Name
 		}
 		return err
 	})
-	return name
+	return name, err
 }
 
 func mirrored(ctx context.Context, b *bench, namespace string) error {

@@ -458,6 +458,9 @@ func ephemeral(ctx context.Context, b *bench, namespace string) error {
 	if err := b.becomes(ctx, namespace, "pod/p", "{.status.phase}", "Running"); err != nil {
 		return err
 	}
+	if err := b.becomes(ctx, namespace, "pvc/p-e", "{.status.phase}", "Bound"); err != nil {
+		return err
+	}
 	if _, err := b.kubectl(ctx, "", "delete", "-n", namespace, "pod/p"); err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (m *mixed) complaints() (complaints, error) {
 			err = found.readAudit(text)
 		case "containerd", "etcd": // they are the same on both sides, and talk to neither
 		default:
-			found.readLog(part, text)
+			err = found.readLog(part, text)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
@@ -53,7 +53,7 @@ var (
 )
 
 // readLog takes the warnings and errors of klog and of slog.
-func (c complaints) readLog(part string, text []byte) {
+func (c complaints) readLog(part string, text []byte) error {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -66,6 +66,7 @@ func (c complaints) readLog(part string, text []byte) {
 			c.add(part, line)
 		}
 	}
+	return lines.Err()
 }
 
 func (c complaints) add(where, text string) {
@@ -89,6 +90,9 @@ func (c complaints) readAudit(text []byte) error {
 		}
 	}
 	for line := range bytes.Lines(text) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break // it is still being written
+		}
 		var e event
 		if err := json.Unmarshal(line, &e); err != nil {
 			return fmt.Errorf("%w: %.200s", err, line)

@@ -7,13 +7,15 @@ import (
 
 func TestTheSameComplaintAboutAnotherObjectIsOneComplaint(t *testing.T) {
 	c := complaints{}
-	c.readLog("controllers", []byte(`I1122 02:55:25.789996      38 a.go:1] "fine"
+	if err := c.readLog("controllers", []byte(`I1122 02:55:25.789996      38 a.go:1] "fine"
 E1122 02:55:25.789996      38 b.go:22] "bad" err="pods \"web-7d4f8bcd9-x2vzq\" not found" uid="0b6f2a0e-6c2f-4f7e-9c7e-0123456789ab"
 E1122 02:55:26.789996      38 b.go:22] "bad" err="pods \"web-6c5f8bcd9-zzvzq\" not found" uid="1b6f2a0e-6c2f-4f7e-9c7e-0123456789ab"
 time=2026-11-22T02:58:13.128Z level=WARN msg="odd" after=5s
 2026/11/22 02:59:15 WARN can't do it after=5s
 panic: oh
-`))
+`)); err != nil {
+		t.Fatal(err)
+	}
 	if len(c) != 4 {
 		t.Errorf("wanted four complaints (one of klog, two of slog, a panic), got %q", c)
 	}

@@ -143,6 +143,9 @@ func storm(ctx context.Context, c *clients, scale float64, f figures, cluster *c
 	if err = errors.Join(err, failed); err != nil {
 		return err
 	}
+	if result.Lists == 0 {
+		return fmt.Errorf("no list was answered, %d refused", result.Refused)
+	}
 	spent := processor(tree(cluster.control)) - before
 	f["storm"] = figure{value: busy.p99.Seconds() / quiet.p99.Seconds(), note: fmt.Sprintf("p99 %s, %s without; median %s, %s; %d lists, %d refused, %.1f s of the server's CPU",
 		short(busy.p99), short(quiet.p99), short(busy.median), short(quiet.median), result.Lists, result.Refused, spent.Seconds())}

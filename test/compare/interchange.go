@@ -46,11 +46,12 @@ func interchange(ctx context.Context, o *options) error {
 		progress("%s: API server %s, controllers %s, scheduler %s, node %s", l.name, l.api, l.controllers, l.scheduler, l.node)
 		found, lines, err := try(ctx, o, l)
 		if err != nil {
-			return fmt.Errorf("%s: %w", l.name, err)
-		}
-		if i == 0 {
+			lines = append(lines, result{l.name, "the layout is tried to its end", err})
+		} else if i == 0 {
 			reference = found
-		} else if reference != nil {
+		} else if reference == nil {
+			progress("%s: complaints are not judged: there is no %s to compare with", l.name, layouts[0].name)
+		} else {
 			lines = append(lines, result{l.name, "complaints that upstream alone would not cause", found.without(reference).error()})
 		}
 		results = append(results, lines...)
@@ -58,9 +59,12 @@ func interchange(ctx context.Context, o *options) error {
 	if wanted(storeLayout) {
 		lines, err := stores(ctx, o)
 		if err != nil {
-			return fmt.Errorf("%s: %w", storeLayout, err)
+			lines = append(lines, result{storeLayout, "the layout is tried to its end", err})
 		}
 		results = append(results, lines...)
+	}
+	if len(results) == 0 {
+		return errors.Join(fmt.Errorf("no layout is named %q", o.layouts), ctx.Err())
 	}
 	table, failed := renderResults(results)
 	fmt.Print(table)

@@ -6,14 +6,12 @@ import (
 	"crypto/rand"
 	"embed"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -413,94 +411,6 @@ func (h *heirloom) touch(ctx context.Context, m *mixed) error {
 		return nil
 	})
 	return errors.Join(err, errors.Join(errs...))
-}
-
-// ownAffairs are objects that each API server writes for itself when it starts.
-var ownAffairs = []string{
-	"coordination.k8s.io/v1/leases/kube-system/apiserver-",         // its own identity
-	"v1/configmaps/kube-system/extension-apiserver-authentication", // the front proxy's CA is its own
-	"v1/endpoints/default/kubernetes",                              // taken off when it ends, put on when it starts
-	"v1/endpointslices/default/kubernetes",
-	"v1/clusterroles//knarr:", // what our nodes need besides upstream's roles
-	"v1/clusterrolebindings//knarr:",
-}
-
-// differences compares what two servers show, revisions included.
-func differences(before, after map[string]*unstructured.Unstructured) error {
-	var errs []error
-	for key, was := range before {
-		is, ok := after[key]
-		switch {
-		case containsAny(key, ownAffairs):
-		case !ok:
-			errs = append(errs, fmt.Errorf("%s is not there", key))
-		default:
-			errs = append(errs, told(key, was, is)...)
-		}
-	}
-	for key := range after {
-		if _, ok := before[key]; !ok && !containsAny(key, ownAffairs) {
-			errs = append(errs, fmt.Errorf("%s was not there", key))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func containsAny(s string, parts []string) bool {
-	for _, part := range parts {
-		if strings.Contains(s, part) {
-			return true
-		}
-	}
-	return false
-}
-
-// told names what differs between two states of an object. What every write changes is told only when nothing else has changed.
-func told(key string, was, is *unstructured.Unstructured) (errs []error) {
-	var marks []error
-	for path, values := range unlike("", was.Object, is.Object) {
-		err := fmt.Errorf("%s: %s was %.300s, is %.300s", key, path, values[0], values[1])
-		switch path {
-		case ".metadata.resourceVersion", ".metadata.generation", ".metadata.managedFields":
-			marks = append(marks, err)
-		default:
-			errs = append(errs, err)
-		}
-	}
-	if len(errs) > 0 {
-		return errs
-	}
-	return marks
-}
-
-// unlike are the values that differ, by path; lists count as values.
-func unlike(path string, a, b any) map[string][2]string {
-	left, ok := a.(map[string]any)
-	right, okToo := b.(map[string]any)
-	if !ok || !okToo {
-		if reflect.DeepEqual(a, b) {
-			return nil
-		}
-		return map[string][2]string{path: {asText(a), asText(b)}}
-	}
-	all := map[string][2]string{}
-	for key := range left {
-		maps.Copy(all, unlike(path+"."+key, left[key], right[key]))
-	}
-	for key := range right {
-		if _, ok := left[key]; !ok {
-			all[path+"."+key] = [2]string{"nothing", asText(right[key])}
-		}
-	}
-	return all
-}
-
-func asText(v any) string {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
 }
 
 // wantEncrypted looks for the text in all files of the store.

@@ -59,9 +59,9 @@ func render(results map[string]figures) string {
 				ratio = fmt.Sprintf("1/%.1f", u.value/k.value)
 			}
 		}
-		if k.value > 0 {
+		if k.value > 0 || k.note != "" {
 			held = "no"
-			if (k.value-r.budget)*float64(r.better) >= 0 {
+			if k.value > 0 && (k.value-r.budget)*float64(r.better) >= 0 {
 				held = "yes"
 			}
 		}

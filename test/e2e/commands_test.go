@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -200,9 +201,11 @@ func (p *page) command(c *command) (*exec.Cmd, error) {
 	}
 	cmd.Env = append(cmd.Env, "KUBE_EDITOR=sed -i s/shanty/ballad/", "KUBECTL_EXTERNAL_DIFF=diff -u0", "PATH="+plugins+":"+os.Getenv("PATH"))
 	if c.input != "" {
-		if cmd.Stdin, err = os.Open(filepath.Join(cmd.Dir, c.input)); err != nil {
+		data, err := os.ReadFile(filepath.Join(cmd.Dir, c.input))
+		if err != nil {
 			return nil, err
 		}
+		cmd.Stdin = bytes.NewReader(data)
 	}
 	return cmd, nil
 }
