@@ -33,6 +33,8 @@ func (all Authenticators) Authenticate(r *http.Request) (User, bool, error) {
 type Requests struct {
 	Authenticators Authenticators
 	Anonymous      Anonymity
+	// ProxyHeaders are taken out of every request, whoever it is from: extension servers believe them from us.
+	ProxyHeaders FrontProxyHeaders
 }
 
 // Anonymity says which requests may come without credentials.
@@ -48,6 +50,7 @@ func (a *Anonymity) allows(path string) bool {
 // Authenticate implements Authenticator.
 func (a Requests) Authenticate(r *http.Request) (User, bool, error) {
 	user, ok, err := a.Authenticators.Authenticate(r)
+	a.ProxyHeaders.remove(r.Header)
 	switch {
 	case err != nil:
 		return User{}, false, err

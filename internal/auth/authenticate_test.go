@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func TestRequestsAreAuthenticatedAsUpstreamDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := Requests{Anonymous: Anonymity{Allowed: true}, Authenticators: Authenticators{
+	a := Requests{ProxyHeaders: RemoteHeaders, Anonymous: Anonymity{Allowed: true}, Authenticators: Authenticators{
 		FrontProxy{Roots: known.FrontProxyCA.Pool(), Names: []string{"front-proxy-client"}, Headers: RemoteHeaders, Now: time.Now},
 		NewCertificates(known.CA.Pool(), time.Now),
 		Bearer{Tokens: tokens{"good": {Name: "bob"}}},
@@ -80,6 +81,30 @@ func TestRequestsAreAuthenticatedAsUpstreamDoes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Extension servers believe these headers from us: what a client wrote there must not get to them.
+func TestHeadersThatFrontProxiesSetReachNobodyFromAClient(t *testing.T) {
+	for _, token := range []string{"", "Bearer good", "Bearer bad"} {
+		a := Requests{
+			Authenticators: Authenticators{Bearer{Tokens: tokens{"good": {Name: "bob"}}}},
+			ProxyHeaders:   FrontProxyHeaders{User: []string{"X-Our-User"}, UID: []string{"X-Our-Uid"}, Group: []string{"X-Our-Group"}, ExtraPrefix: []string{"X-Our-Extra-"}},
+		}
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Authorization", token)
+		for _, name := range []string{"X-Our-User", "X-Our-Uid", "X-Our-Group", "X-Our-Extra-Scopes", "X-Other"} {
+			r.Header.Set(name, "root")
+		}
+		_, _, _ = a.Authenticate(r)
+		for name := range r.Header {
+			if strings.HasPrefix(name, "X-Our-") {
+				t.Errorf("%q: %s is still there", token, name)
+			}
+		}
+		if r.Header.Get("X-Other") == "" {
+			t.Errorf("%q: took a header that is not a front proxy's", token)
+		}
 	}
 }
 

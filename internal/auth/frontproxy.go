@@ -67,8 +67,10 @@ func (p FrontProxy) Authenticate(r *http.Request) (User, bool, error) {
 
 // remove takes the headers out of a request, so that no later stage believes them again.
 func (h FrontProxyHeaders) remove(header http.Header) {
-	for _, name := range slices.Concat(h.User, h.UID, h.Group) {
-		header.Del(name)
+	for _, names := range [...][]string{h.User, h.UID, h.Group} {
+		for _, name := range names {
+			header.Del(name)
+		}
 	}
 	for _, prefix := range h.ExtraPrefix {
 		deletePrefix(header, prefix)

@@ -46,6 +46,7 @@ type server struct {
 	tokens *token.Service
 
 	frontProxies auth.Authenticators
+	proxyHeaders auth.FrontProxyHeaders
 	outside      *oidc.Tokens
 	files        []*reload.File // of configuration, that are followed
 }
@@ -111,7 +112,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.frontProxies = proxies
+	s.frontProxies, s.proxyHeaders = proxies, trust.Headers
 	s.api, err = apiserver.New(apiserver.Config{
 		Store:        s.db,
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix(s.cfg.ServiceCIDR)},
@@ -197,7 +198,8 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 				auth.NewCertificates(s.keys.CA.Pool(), time.Now),
 				auth.Bearer{Tokens: all, Audiences: tokens.Audiences},
 			),
-			Anonymous: anonymity,
+			Anonymous:    anonymity,
+			ProxyHeaders: s.proxyHeaders,
 		},
 		Authorizer: authorizer, Admission: chain, TokenIssuer: tokens, Tokens: all, Audiences: tokens.Audiences, Rules: policy,
 		Paths: map[string]http.Handler{
@@ -253,8 +255,12 @@ func (s *server) serve(ctx context.Context, listener net.Listener, policy *rbac.
 	go func() {
 		done <- alongside(ctx,
 			func(ctx context.Context) error { return s.api.Run(ctx, listener, s.keys.ServerTLS()) },
-			s.followFiles,
-			func(ctx context.Context) error { <-ctx.Done(); s.outside.Wait(); return nil },
+			func(ctx context.Context) error {
+				err := s.followFiles(ctx) // which may change the issuers
+				<-ctx.Done()
+				s.outside.Close()
+				return err
+			},
 			func(ctx context.Context) error {
 				if err := policy.Bootstrap(ctx, s.own()); err != nil && ctx.Err() == nil {
 					return fmt.Errorf("bootstrap policy: %w", err)

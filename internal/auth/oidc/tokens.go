@@ -34,11 +34,12 @@ type Options struct {
 type Tokens struct {
 	Options
 	ctx    context.Context
+	end    context.CancelFunc
 	asking sync.WaitGroup // issuers that have not answered yet
 	list   atomic.Pointer[[]*authenticator]
 }
 
-// New authenticates nobody until Use is called. It works until ctx ends.
+// New authenticates nobody until Use is called. It works until ctx ends or Close is called.
 func New(ctx context.Context, options Options) (*Tokens, error) {
 	t := &Tokens{Options: options, ctx: ctx}
 	if len(t.Algorithms) == 0 {
@@ -53,6 +54,7 @@ func New(ctx context.Context, options Options) (*Tokens, error) {
 	if t.Now == nil {
 		t.Now = time.Now
 	}
+	t.ctx, t.end = context.WithCancel(ctx)
 	t.list.Store(&[]*authenticator{})
 	return t, nil
 }
@@ -151,5 +153,8 @@ func (t *Tokens) newAuthenticator(c *apiserverconfig.JWTAuthenticator) (*authent
 	}, nil
 }
 
-// Wait returns when nobody is asked any more, after New's ctx has ended.
-func (t *Tokens) Wait() { t.asking.Wait() }
+// Close stops asking issuers. Use must not be called beside it, or after it.
+func (t *Tokens) Close() {
+	t.end()
+	t.asking.Wait()
+}
