@@ -21,6 +21,9 @@ step() {
   esac
 }
 
+# Lines that say what failed; subtests are indented.
+matters='^ *--- FAIL|^(FAIL|panic:|lint:|.*error:|Summarizing|\[FAIL\])|DATA RACE'
+
 failed=() passed=0
 for s in "${steps[@]}"; do
   began=$SECONDS
@@ -36,14 +39,19 @@ for s in "${steps[@]}"; do
 done
 
 for s in "${failed[@]}"; do
+  echo "--- $s: the end of $logs/$s.log"
+  grep -vE '^(ok|\?) ' "$logs/$s.log" | tail -n 30
   echo "--- $s: the part of $logs/$s.log that matters"
-  grep -nE -A25 '^(--- FAIL|FAIL|panic:|lint:|.*error:|Summarizing|\[FAIL\])|DATA RACE' "$logs/$s.log" | tail -n 120
-  echo "--- $s: its end"
-  tail -n 40 "$logs/$s.log"
+  grep -nE -A25 "$matters" "$logs/$s.log" | grep -vE '^[0-9]+[-:](ok|\?) ' | tail -n 100
 done
 # Each Go test and each conformance test counts once.
 tests=$(cat "$logs"/{unit,e2e}.log 2>/dev/null | grep -cE '^ok\s')
 conformance=$(grep -oE '^conformance: [0-9]+ passed' "$logs/conformance.log" 2>/dev/null | grep -oE '[0-9]+' | tail -n 1)
 echo "steps: ${passed} of ${#steps[@]}; packages with tests: ${tests}; conformance tests: ${conformance:-0}"
 echo "$((passed)) passed, ${#failed[@]} failed"
+# What a reader of the last lines alone must know.
+for s in "${failed[@]}"; do
+  echo "failed: $s"
+  grep -hE '^ *--- FAIL|^FAIL\s+\S|^panic:|DATA RACE|^ *\[FAIL\]|^lint:' "$logs/$s.log" | sort -u | head -n 20
+done
 [ ${#failed[@]} -eq 0 ]
