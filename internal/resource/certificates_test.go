@@ -64,4 +64,24 @@ func TestVerdictsAboutCertificateRequests(t *testing.T) {
 	if c := changed.Status.Conditions; c[0].LastTransitionTime != before || c[0].LastUpdateTime != now || c[1].LastTransitionTime != now || c[1].LastUpdateTime != now {
 		t.Errorf("times: %+v", c)
 	}
+	unknown := request("Foo=Unknown")
+	fresh := request("Foo=Unknown")
+	s.Stamp(fresh, unknown, now)
+	if c := fresh.Status.Conditions; c[0].LastTransitionTime != now {
+		t.Errorf("a condition that never had a time: %+v", c)
+	}
+}
+
+func TestAVerdictStaysWhatItWasInStatusUpdates(t *testing.T) {
+	s := certificateRequestStrategy()
+	approved := func(reason string) *certificatesv1.CertificateSigningRequest {
+		return &certificatesv1.CertificateSigningRequest{Status: certificatesv1.CertificateSigningRequestStatus{
+			Conditions: []certificatesv1.CertificateSigningRequestCondition{
+				{Type: certificatesv1.CertificateApproved, Status: "True", Reason: reason}, {Type: "Foo", Status: "True", Reason: reason}}}}
+	}
+	changed := approved("forged")
+	s.PrepareStatus(changed, approved("asked"))
+	if c := changed.Status.Conditions; c[0].Reason != "asked" || c[1].Reason != "forged" {
+		t.Errorf("%+v", c)
+	}
 }

@@ -3,6 +3,7 @@ package resource
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -233,7 +234,14 @@ func certificateRequestStrategy() *Strategy {
 		c.Spec, c.Status = request.Spec, request.Status
 	})
 	s.PrepareStatus = onBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
-		c.Spec = old.DeepCopy().Spec
+		request := old.DeepCopy()
+		c.Spec = request.Spec
+		// Approval and denial stay as they were; what adds or takes one is refused.
+		for _, v := range verdicts(request) {
+			if i := slices.IndexFunc(c.Status.Conditions, func(n certificatesv1.CertificateSigningRequestCondition) bool { return n.Type == v.Type }); i >= 0 {
+				c.Status.Conditions[i] = v
+			}
+		}
 	})
 	s.Stamp = func(obj, old runtime.Object, now metav1.Time) {
 		stampConditions(obj.(*certificatesv1.CertificateSigningRequest).Status.Conditions, old.(*certificatesv1.CertificateSigningRequest).Status.Conditions, now)
@@ -268,7 +276,7 @@ func stampConditions(conditions, old []certificatesv1.CertificateSigningRequestC
 		}
 		c.LastTransitionTime = now
 		for _, o := range old {
-			if o.Type == c.Type && o.Status == c.Status {
+			if o.Type == c.Type && o.Status == c.Status && !o.LastTransitionTime.IsZero() {
 				c.LastTransitionTime = o.LastTransitionTime
 			}
 		}
