@@ -21,7 +21,11 @@ func (s *Server) newHandler() http.Handler {
 	mux := s.newMux()
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w, info := &codeWriter{ResponseWriter: rw, leaving: &s.leaving}, parseRequest(r)
-		defer s.giveUpBody(rw, r)
+		defer func() {
+			if !w.taken {
+				s.giveUpBody(rw, r)
+			}
+		}()
 		w.ended = s.metrics.begin(w, info, r.ContentLength)
 		defer w.release()
 		filters, m := laps{time.Now()}, s.metrics.security

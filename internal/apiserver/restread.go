@@ -92,6 +92,11 @@ func (c *call) serveWatch(ctx context.Context) error {
 	if !ok {
 		cw = &codeWriter{ResponseWriter: c.w}
 	}
+	defer func() {
+		if !cw.taken && w.cursor != nil {
+			w.cursor.Close() // also when it never ran
+		}
+	}()
 	w.begun = cw.seats.Done
 	if wsstream.IsWebSocketRequest(c.r) {
 		c.server.serveWatchMessages(ctx, c.w, c.r, c.f, w)

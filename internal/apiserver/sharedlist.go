@@ -59,7 +59,7 @@ func (s *sharedLists) find(form string, p *page, now time.Time) (items *sharedIt
 	}
 	again := l.asked == p.changed
 	l.asked = max(l.asked, p.changed)
-	if !again || now.Sub(l.at) < sharedEvery && l.made != 0 {
+	if !again || now.Sub(l.at) < sharedEvery {
 		return nil, l, false
 	}
 	l.at = now

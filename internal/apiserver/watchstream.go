@@ -104,6 +104,15 @@ func (s *Server) stream(w *codeWriter, r *http.Request, f format, wt *watcher) e
 		record.Stage(auditv1.StageResponseComplete, http.StatusOK)
 		ended()
 	}
+	// What is there already is to be read in a request's time, since until then the watch has seats; the rest before it is over.
+	_ = conn.SetWriteDeadline(now.Add(s.cfg.RequestTimeout))
+	seats := wt.begun
+	wt.begun = func() {
+		_ = conn.SetWriteDeadline(st.end.Add(s.lastWords()))
+		if seats != nil {
+			seats()
+		}
+	}
 	st.task = deliver.NewTask(st.turn)
 	st.member.task = &st.task
 	alarm := st.alarm()
@@ -437,7 +446,9 @@ func (st *watchStream) finish(cause error) {
 			defer st.server.wg.Done()
 		}
 		_ = st.conn.SetWriteDeadline(time.Now().Add(time.Second)) // the client may be gone
-		_, _ = st.conn.Write([]byte("0\r\n\r\n"))
+		if cause == nil || errors.Is(cause, errStreamOver) {
+			_, _ = st.conn.Write([]byte("0\r\n\r\n"))
+		}
 		_ = st.conn.Close()
 	}()
 }

@@ -278,6 +278,7 @@ func TestAWatchIsNotKeptWaitingByAnothersHub(t *testing.T) {
 	}
 	busy.mu.Unlock()
 	<-entered
+}
 
 func TestAHubKnowsHowMuchItKeeps(t *testing.T) {
 	for _, chunked := range []bool{true, false} {

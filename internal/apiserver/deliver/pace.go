@@ -39,7 +39,7 @@ type Paced struct {
 func (p *Pace) Wrote(w *Paced) time.Duration {
 	w.last = time.Since(p.since)
 	tick := int64(w.last / Tick)
-	if old := p.tick.Load(); tick != old && p.tick.CompareAndSwap(old, tick) {
+	if old := p.tick.Load(); tick > old && p.tick.CompareAndSwap(old, tick) {
 		p.adjust(p.busy.Swap(0), tick-old)
 	}
 	if w.tick != tick {

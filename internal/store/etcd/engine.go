@@ -38,12 +38,15 @@ func (e *Engine) tell(revision int64) int64 {
 
 // notBehind reads until the answer is at least as new as what somebody has been told: etcd sends a change to its watchers a moment before
 // it shows it to readers.
-func (e *Engine) notBehind(read func() (*mvcc.RangeResult, error)) (*mvcc.RangeResult, error) {
+func (e *Engine) notBehind(ctx context.Context, read func() (*mvcc.RangeResult, error)) (*mvcc.RangeResult, error) {
 	least := e.told.Load()
 	for {
 		r, err := read()
 		if err != nil && !errors.Is(err, mvcc.ErrFutureRev) || r.Rev >= least {
 			return r, err
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
 		}
 		runtime.Gosched()
 	}
@@ -56,7 +59,7 @@ func (e *Engine) Get(ctx context.Context, key string, revision int64) (*store.Ke
 		return nil, 0, fmt.Errorf("get %s: %w", key, err)
 	}
 	defer done()
-	r, err := e.notBehind(func() (*mvcc.RangeResult, error) {
+	r, err := e.notBehind(ctx, func() (*mvcc.RangeResult, error) {
 		// For one key, sharing etcd's buffer of recent writes is cheaper than copying it.
 		tx := e.server.KV().Read(mvcc.SharedBufReadTxMode, traceutil.TODO())
 		defer tx.End()
@@ -81,7 +84,7 @@ func (e *Engine) Range(ctx context.Context, prefix string, opts store.RangeOptio
 	}
 	defer done()
 	from, end := bounds(prefix, opts.From)
-	r, err := e.notBehind(func() (*mvcc.RangeResult, error) {
+	r, err := e.notBehind(ctx, func() (*mvcc.RangeResult, error) {
 		return e.server.KV().Range(ctx, from, end, mvcc.RangeOptions{Rev: opts.Revision, Limit: opts.Limit, Count: opts.CountOnly})
 	})
 	if err != nil {
