@@ -120,14 +120,15 @@ func reasonIs(ctx context.Context, s *Server, want string) error {
 
 func eventually(t *testing.T, fn func() error) {
 	t.Helper()
-	var err error
-	for range 1000 {
-		if err = fn(); err == nil {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		err := fn()
+		if err == nil {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
 	}
-	t.Fatal(err)
 }
 
 func fetch(t *testing.T, url string, header ...string) (*http.Response, string) {

@@ -92,7 +92,7 @@ const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions
 
 func (a wire) eventually(what string, fn func() bool) {
 	a.t.Helper()
-	for range 1000 {
+	for range 6000 {
 		if fn() {
 			return
 		}

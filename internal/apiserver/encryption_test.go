@@ -25,6 +25,7 @@ func TestHealthTellsOfKeyManagementServices(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Store = sealed
+		t.Cleanup(func() { _ = sealed.Close() })
 	})
 	ts := httptest.NewServer(s.Handler())
 	t.Cleanup(ts.Close)

@@ -40,14 +40,20 @@ func TestMoreThanTheSeatsIsRefusedOrWaits(t *testing.T) {
 	if _, err = client.Update(t.Context(), s.own(), level); err != nil {
 		t.Fatal(err)
 	}
-	body, send := io.Pipe()
-	defer func() { _ = send.Close() }()
 	go func() {
-		if resp, err := http.Post(url+"/api/v1/namespaces/default/configmaps", "application/json", body); err == nil {
-			_ = resp.Body.Close()
+		for t.Context().Err() == nil { // it has its seat for as long as it sends; at first another may have it
+			body, send := io.Pipe()
+			go func() { _, _ = io.WriteString(send, "{") }()
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/api/v1/namespaces/default/configmaps", body)
+			if err != nil {
+				panic(err)
+			}
+			if resp, err := http.DefaultClient.Do(r); err == nil {
+				_ = resp.Body.Close()
+			}
+			_ = body.Close()
 		}
 	}()
-	_, _ = io.WriteString(send, "{") // it has its seat for as long as it sends
 	var resp *http.Response
 	var text string
 	eventually(t, func() error {

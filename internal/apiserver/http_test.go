@@ -95,7 +95,7 @@ func expect(t *testing.T, w watch.Interface, what watch.EventType, name string) 
 		if ev.Type != what || !ok || name != "" && acc.GetName() != name {
 			t.Fatalf("got %s %+v, want %s of %q", ev.Type, ev.Object, what, name)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("no %s event", what)
 	}
 }

@@ -234,13 +234,13 @@ func TestReadersSeeEveryWriteWhileOthersWriteAndWatch(t *testing.T) {
 	s := openStore(t)
 	k := openKind(t, openCache(t, s), pods)
 	start := k.Revision()
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx := patient(t)
 	var watchers, writing sync.WaitGroup
-	counts := make([]int, 6)
+	counts, wanted := make([]int, 6), make([]int, 6)
 	for i := range counts {
 		interest := Interest{}
-		if i%2 == 1 {
-			interest.Namespace = fmt.Sprint("w", i%writers)
+		if wanted[i] = writers * writes; i%2 == 1 {
+			interest.Namespace, wanted[i] = fmt.Sprint("w", i%writers), writes
 		}
 		c, err := k.Watch(start, interest)
 		if err != nil {
@@ -248,7 +248,7 @@ func TestReadersSeeEveryWriteWhileOthersWriteAndWatch(t *testing.T) {
 		}
 		watchers.Go(func() {
 			defer c.Close()
-			for ctx.Err() == nil {
+			for counts[i] < wanted[i] {
 				changes, _, err := c.Next(ctx)
 				if err != nil {
 					return
@@ -276,16 +276,10 @@ func TestReadersSeeEveryWriteWhileOthersWriteAndWatch(t *testing.T) {
 		})
 	}
 	writing.Wait()
-	time.Sleep(50 * time.Millisecond)
-	cancel()
 	watchers.Wait()
 	for i, n := range counts {
-		want := writers * writes
-		if i%2 == 1 {
-			want = writes
-		}
-		if n != want {
-			t.Errorf("watcher %d got %d changes, want %d", i, n, want)
+		if n != wanted[i] {
+			t.Errorf("watcher %d got %d changes, want %d", i, n, wanted[i])
 		}
 	}
 }

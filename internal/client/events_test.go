@@ -111,7 +111,7 @@ func TestARecorderWritesAndEnds(t *testing.T) {
 	done := make(chan struct{})
 	go func() { r.Run(ctx); close(done) }()
 	r.Eventf(&corev1.ObjectReference{Kind: "Node", Name: "n1"}, nil, corev1.EventTypeNormal, "Ready", "Update", "100%%")
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		sink.mu.Lock()
 		n := len(sink.created)
 		sink.mu.Unlock()

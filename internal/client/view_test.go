@@ -71,7 +71,7 @@ func pod(namespace, name, node string, lbls map[string]string) *corev1.Pod {
 }
 
 func short(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -271,7 +271,7 @@ func (l *log) text() string {
 
 func (l *log) wait(t *testing.T, want string) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && len(l.text()) < len(want); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end) && len(l.text()) < len(want); {
 		time.Sleep(time.Millisecond)
 	}
 	if got := l.text(); got != want {
@@ -337,7 +337,7 @@ func viewFallsBehind(t *testing.T, w world) {
 	// Whether the subscriber began before or after the changes, it ends with the truth.
 	last := w.put(t, pod("z", "end", "", nil))
 	reach(t, v, last)
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && !strings.HasSuffix(got.text(), "z/end"); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end) && !strings.HasSuffix(got.text(), "z/end"); {
 		time.Sleep(time.Millisecond)
 	}
 	state := map[string]bool{}
@@ -375,7 +375,7 @@ func viewEnds(t *testing.T, w world) {
 	cancel()
 	select {
 	case <-done:
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("does not end")
 	}
 }

@@ -323,7 +323,7 @@ func TestPurgeLeavesNothingOfPodsThatRun(t *testing.T) {
 		}
 	}
 	// runc could not delete the containers, so their cgroups are left for the test.
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		left := 0
 		for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
 			dirs, _ := filepath.Glob(filepath.Join(root, pod.Linux.CgroupParent, "*"))
@@ -340,7 +340,7 @@ func TestPurgeLeavesNothingOfPodsThatRun(t *testing.T) {
 }
 
 func stopPod(t *testing.T, config Config, sandbox string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	runtime, err := Start(ctx, config)
 	if err != nil {
@@ -372,7 +372,7 @@ func mustRun(t *testing.T, services *Services, container string) {
 
 func waitFor(t *testing.T, events <-chan *runtimeapi.ContainerEventResponse, container string, kind runtimeapi.ContainerEventType) {
 	t.Helper()
-	deadline := time.After(5 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case event := <-events:
@@ -387,9 +387,9 @@ func waitFor(t *testing.T, events <-chan *runtimeapi.ContainerEventResponse, con
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !holds(); {
+	for end := time.Now().Add(time.Minute); !holds(); {
 		if time.Now().After(end) {
-			t.Fatalf("not within 10 s: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

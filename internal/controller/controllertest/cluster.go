@@ -185,10 +185,10 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// Eventually waits until the condition returns "", which is what is still wrong, for at most ten seconds.
+// Eventually waits until the condition returns "", which is what is still wrong, for at most a minute.
 func (c *Cluster) Eventually(what string, condition func() string) {
 	c.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		wrong := condition()
 		if wrong == "" {

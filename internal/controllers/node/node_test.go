@@ -52,7 +52,7 @@ func TestEachNodeGetsAPartOfThePodRange(t *testing.T) {
 
 func TestASilentNodeBecomesUnknownAndIsEvictedFrom(t *testing.T) {
 	c := controllertest.New(t)
-	c.Config.NodeMonitorGrace = 500 * time.Millisecond
+	c.Config.NodeMonitorGrace = 3 * time.Second
 	c.Run(node.Lifecycle, node.TaintEviction)
 	// The other one keeps posting, so that it is not everything that is down.
 	controllertest.Node(c, "alive", nil)

@@ -44,7 +44,7 @@ func TestManifestsBecomePodsOfThisNode(t *testing.T) {
 		t.Errorf("pod: %+v", p)
 	}
 	write("web.yaml", manifest+"  hostNetwork: true\n")
-	for deadline := time.After(5 * time.Second); ; {
+	for deadline := time.After(time.Minute); ; {
 		select {
 		case pods = <-got:
 		case <-deadline:

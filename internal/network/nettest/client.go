@@ -273,6 +273,6 @@ func (v *view) Subscribe(ctx context.Context, fn func(client.Event)) (<-chan str
 func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	if !poll(condition) {
-		t.Fatalf("did not happen within 5 s: %s", what)
+		t.Fatalf("did not happen within a minute: %s", what)
 	}
 }

@@ -57,7 +57,7 @@ func startEtcd(t *testing.T) string {
 	t.Cleanup(e.Close)
 	select {
 	case <-e.Server.ReadyNotify():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("etcd does not get ready")
 	}
 	return client.String()
