@@ -2,7 +2,6 @@ package openapi
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -22,6 +21,7 @@ import (
 
 	openapi_v2 "github.com/google/gnostic-models/openapiv2"
 	openapi_v3 "github.com/google/gnostic-models/openapiv3"
+	"github.com/klauspost/compress/gzip"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -264,7 +264,7 @@ func (h *Handler) build(p page, custom bool) ([]byte, error) {
 				return nil, err
 			}
 		}
-		data, err := json.Marshal(doc)
+		data, err := doc.MarshalJSON() // encoding/json would look at all of it once more
 		if err != nil || !p.proto {
 			return data, err
 		}
@@ -284,7 +284,7 @@ func (h *Handler) build(p page, custom bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := json.Marshal(doc)
+	data, err := doc.MarshalJSON() // encoding/json would look at all of it once more
 	if err != nil || !p.proto {
 		return data, err
 	}
