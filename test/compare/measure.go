@@ -111,7 +111,7 @@ func measureCrowd(ctx context.Context, o *options, s side, f figures) error {
 		rows []string
 		run  func() error
 	}{
-		{"idle", []string{"idle-watch", "idle-watch-h2"}, func() error { return idleWatches(ctx, load, o.scale, f, c.control) }},
+		{"idle", []string{"idle-watch", "idle-watch-h2"}, func() error { return idleWatches(ctx, load, o.scale, f, c) }},
 		{"relist", []string{"relist"}, func() error { return relist(ctx, load, o.scale, f, c) }},
 		{"storm", []string{"storm"}, func() error { return storm(ctx, load, o.scale, f, c) }},
 	}
