@@ -3,6 +3,7 @@ package apiserver
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -47,6 +48,9 @@ func FuzzDecodeBody(f *testing.F) {
 			f.Add(byte(kind), byte(i), []byte(body))
 		}
 	}
+	definition := schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+	f.Add(byte(6), byte(2), envelope(definition, nested("", 2, 7, 4, 1, 28, 28, 28, 29)))
+	f.Add(byte(0), byte(2), envelope(fuzzedKinds[0], nested("1e-1000", 2, 2, 8, 1, 2, 1)))
 	medias := []string{mediaJSON, mediaYAML, mediaProtobuf}
 	f.Fuzz(func(t *testing.T, kind, media byte, body []byte) {
 		gvk := fuzzedKinds[int(kind)%len(fuzzedKinds)]
@@ -110,6 +114,36 @@ func FuzzPatch(f *testing.F) {
 		}
 		if _, err := encodeAs(out, op.gvk, format{media: mediaProtobuf}); err != nil && !strings.Contains(err.Error(), "UTF-8") {
 			t.Errorf("what was patched can not be encoded: %v", err)
+		}
+	})
+}
+
+// FuzzManagedFields applies to and updates an object whose managed fields may be anything: they are kept in an order that can be stored, or dropped.
+func FuzzManagedFields(f *testing.F) {
+	const entry = `[{"manager":"a","operation":"Apply","apiVersion":"v1","time":"2020-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":%s}]`
+	for _, fields := range []string{
+		`{"f:metadata":{"f:labels":{".":{},"f:a":{}},"f:finalizers":{"v:\"a/b\"":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"c\"}":{".":{},"f:env":{"k:{\"name\":\"E\"}":{}},"f:image":{}}}}}`,
+		`{"i:3":{},"f:spec":{"k:{}":{}},"v:1e999":{},"x":{}}`, `{"k:{\"a\":{\"b\":[1]}}":{"v:null":{}}}`, `[]`, strings.Repeat(`{"f:a":`, 100) + "{}" + strings.Repeat("}", 100),
+	} {
+		f.Add(fmt.Appendf(nil, entry, fields), []byte(fuzzedPatches[5].data))
+	}
+	f.Add([]byte(`[{"manager":"fuzz","operation":"Update","apiVersion":"v9","fieldsType":"FieldsV2"},{"operation":"x"}]`), []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","labels":null}}`))
+	op, pod := patchable(f)
+	f.Fuzz(func(t *testing.T, managed, data []byte) {
+		old := pod.DeepCopy()
+		if json.Unmarshal(managed, &old.ManagedFields) != nil {
+			return
+		}
+		if out, err := op.applyPatch(old.DeepCopy(), patchRequest{kind: types.ApplyPatchType, data: data, force: true}); err == nil {
+			if _, err := encodeAs(out, op.gvk, format{media: mediaJSON}); err != nil {
+				t.Errorf("what was applied can not be encoded: %v", err)
+			}
+		}
+		changed := old.DeepCopy()
+		changed.Labels = map[string]string{"c": "d"}
+		out := op.trackFields(old, changed)
+		if _, err := encodeAs(out, op.gvk, format{media: mediaJSON}); err != nil {
+			t.Errorf("what was updated can not be encoded: %v", err)
 		}
 	})
 }

@@ -23,7 +23,11 @@ const (
 func Quantity(text string) error {
 	number, exponent := text, ""
 	if i := strings.IndexAny(text, "eE"); i >= 0 {
-		number, exponent = text[:i], strings.TrimLeft(text[i+1:], "+-0")
+		number, exponent = text[:i], text[i+1:]
+		if exponent != "" && (exponent[0] == '+' || exponent[0] == '-') {
+			exponent = exponent[1:]
+		}
+		exponent = strings.TrimLeft(exponent, "0")
 	}
 	digits := 0
 	for i := range len(number) {

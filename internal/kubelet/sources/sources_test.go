@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
 const manifest = `apiVersion: v1
@@ -56,4 +58,11 @@ func TestManifestsBecomePodsOfThisNode(t *testing.T) {
 	}
 	cancel()
 	<-ended
+}
+
+func TestAManifestCanNotSayThatItComesFromElsewhere(t *testing.T) {
+	pods, err := parse([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a, annotations: {kubernetes.io/config.source: api}}\nspec: {containers: [{name: c, image: i}]}\n"), "file", "/a", "n")
+	if err != nil || len(pods) != 1 || pods[0].Annotations[spec.AnnotationConfigSource] != "file" || pods[0].Spec.NodeName != "n" || pods[0].Name != "a-n" {
+		t.Errorf("%v %v", pods, err)
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/api/bounds"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 	"github.com/knarr-project/knarr/internal/resource"
 )
@@ -36,10 +37,16 @@ func parse(raw []byte, source, origin, nodeName string) ([]*corev1.Pod, error) {
 		if len(bytes.TrimSpace(doc.Raw)) == 0 || string(doc.Raw) == "null" {
 			continue
 		}
+		for _, like := range []any{&corev1.Pod{}, &corev1.PodList{}} {
+			if err := bounds.Document(doc.Raw, like); err != nil {
+				return nil, fmt.Errorf("%s: %w", origin, err)
+			}
+		}
 		obj, err := runtime.Decode(api.Codecs.UniversalDeserializer(), doc.Raw)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", origin, err)
 		}
+		first := len(out)
 		switch o := obj.(type) {
 		case *corev1.Pod:
 			out = append(out, o)
@@ -50,11 +57,9 @@ func parse(raw []byte, source, origin, nodeName string) ([]*corev1.Pod, error) {
 		default:
 			return nil, fmt.Errorf("%s: expected a Pod or a PodList, found %T", origin, obj)
 		}
-		for i := range out {
-			if out[i].Annotations[spec.AnnotationConfigSource] == "" {
-				if err := complete(out[i], source, origin, nodeName); err != nil {
-					return nil, fmt.Errorf("%s: pod %s: %w", origin, out[i].Name, err)
-				}
+		for _, pod := range out[first:] {
+			if err := complete(pod, source, origin, nodeName); err != nil {
+				return nil, fmt.Errorf("%s: pod %s: %w", origin, pod.Name, err)
 			}
 		}
 	}

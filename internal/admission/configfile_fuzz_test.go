@@ -1,0 +1,31 @@
+package admission
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// FuzzLoadFiles reads anything as an AdmissionConfiguration: it is taken or refused with words that say whose it is.
+func FuzzLoadFiles(f *testing.F) {
+	for _, settings := range []string{
+		"- name: PodSecurity\n  configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: baseline}}\n",
+		"- name: EventRateLimit\n  configuration: {apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1, burst: 1}, {type: User, qps: -1, cacheSize: 99999999}]}\n",
+		"- name: ImagePolicyWebhook\n  configuration: {imagePolicy: {kubeConfigFile: none, allowTTL: 50, defaultAllow: true}}\n", "- name: Unknown\n", "- {}\n",
+	} {
+		f.Add([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n" + settings))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if strings.Contains(string(data), "/") && strings.Contains(string(data), "ath") {
+			return // names of files anywhere on this machine
+		}
+		path := filepath.Join(t.TempDir(), "config")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := LoadFiles(path); err != nil && !strings.HasPrefix(err.Error(), "admission configuration") {
+			t.Errorf("%v does not say what it is about", err)
+		}
+	})
+}

@@ -1,0 +1,56 @@
+package webhook
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/knarr-project/knarr/internal/auth"
+)
+
+// fixed is a webhook that answers everything with the same bytes.
+type fixed []byte
+
+func (f fixed) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(f)), Header: http.Header{}}, nil
+}
+
+// FuzzAnswers: no answer makes anybody somebody, or lets anybody do anything, but one that says so.
+func FuzzAnswers(f *testing.F) {
+	for _, body := range []string{`{"status":{"allowed":true}}`, `{"status":{"allowed":true,"denied":true}}`, `{"status":{"authenticated":true,"user":{"username":"u","groups":["g"],"extra":{"a":["b"]}},"audiences":["a"]}}`,
+		`{"status":{"authenticated":true,"user":{}}}`, `{"spec":{"user":"root"},"status":{"denied":true,"reason":"x"}}`, `[]`, `null`, `{"status":null}`, `{"STATUS":{"Allowed":true}}`} {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		s := &server{url: "http://webhook", http: &http.Client{Transport: fixed(body)}, timeout: time.Minute}
+		says := func(word string) bool {
+			return bytes.Contains(bytes.ToLower(body), []byte(word)) || bytes.ContainsAny(body, "\\\xc5\xe2")
+		} // escapes and letters that fold
+		z := &Authorizer{name: "w", server: s, failure: auth.Deny, now: time.Now, metrics: NewMetrics()}
+		if decision, _, err := z.Authorize(t.Context(), auth.Attributes{User: auth.User{Name: "u"}, Verb: "get"}); decision == auth.Allow && (err != nil || !says("allowed")) {
+			t.Errorf("%q allows (%v)", body, err)
+		}
+		tokens := &Tokens{server: s, now: time.Now}
+		_, accepted, ok, err := tokens.AuthenticateToken(t.Context(), "t", []string{"a"})
+		if ok && (err != nil || !says("authenticated") || len(accepted) != 1 || accepted[0] != "a") {
+			t.Errorf("%q is somebody for %q (%v)", body, accepted, err)
+		}
+	})
+}
+
+// FuzzSelectors: what a request selects by is told to a webhook as it is, or not at all.
+func FuzzSelectors(f *testing.F) {
+	for _, raw := range []string{"a=b,c!=d", "a in (b,c),!d", "metadata.name=x,spec.nodeName!=y", "a>1", "=", "a==b,a=c", "x notin ()"} {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		if l := labelSelector(raw); l != nil && l.RawSelector != "" {
+			t.Errorf("%q is raw", raw)
+		}
+		if s := fieldSelector(raw); s != nil && s.RawSelector != "" {
+			t.Errorf("%q is raw", raw)
+		}
+	})
+}
