@@ -129,6 +129,9 @@ func restOf(err error) string {
 
 // note adds what was read of a list to the history. With no more pages to come it has everything up to the end.
 func (a *actor) note(l listing, more string) {
+	if l.revision == 0 {
+		return // no page came
+	}
 	if more == "" {
 		l.upTo = ""
 	}

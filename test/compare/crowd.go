@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -188,44 +187,12 @@ type percentiles struct{ median, p99 time.Duration }
 
 // writeTimes are those of 2,000 patches of different pods, a hundred a second.
 func writeTimes(ctx context.Context, c *clients, pods int) (percentiles, error) {
-	const writes, every = 2000, 10 * time.Millisecond
-	times := make([]time.Duration, writes)
-	wires := make(chan *wire, 64)
-	for range cap(wires) {
-		w, err := c.dial()
-		if err != nil {
-			return percentiles{}, err
-		}
-		defer w.conn.Close()
-		wires <- w
-	}
-	var failed atomic.Pointer[error]
-	var wg sync.WaitGroup
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for i := range writes {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return percentiles{}, ctx.Err()
-		}
-		due := time.Now()
-		wg.Go(func() {
-			w := <-wires
-			defer func() { wires <- w }()
-			patch := fmt.Sprintf(`{"metadata":{"labels":{"patched":"%d"}}}`, due.UnixNano())
-			if _, err := w.do("PATCH", fmt.Sprintf("%s/p-%06d", podsPath, i*7919%pods), mergePatch, protobufType, []byte(patch)); err != nil {
-				failed.CompareAndSwap(nil, &err)
-			}
-			times[i] = time.Since(due)
-		})
-	}
-	wg.Wait()
-	if err := failed.Load(); err != nil {
-		return percentiles{}, *err
-	}
-	slices.Sort(times)
-	return percentiles{times[writes/2], times[writes*99/100]}, nil
+	t := timed(ctx, c, 2000, 10*time.Millisecond, func(w *wire, i int) error {
+		patch := fmt.Sprintf(`{"metadata":{"labels":{"patched":"%d"}}}`, time.Now().UnixNano())
+		_, err := w.do("PATCH", fmt.Sprintf("%s/p-%06d", podsPath, i*7919%pods), mergePatch, protobufType, []byte(patch))
+		return err
+	})
+	return percentiles{t.at(50), t.at(99)}, errors.Join(t.err, ctx.Err())
 }
 
 // restartServer ends the API server and starts it again.

@@ -113,6 +113,7 @@ func measureCrowd(ctx context.Context, o *options, s side, f figures) error {
 	}{
 		{"idle", []string{"idle-watch", "idle-watch-h2"}, func() error { return idleWatches(ctx, load, o.scale, f, c) }},
 		{"relist", []string{"relist"}, func() error { return relist(ctx, load, o.scale, f, c) }},
+		{"overload", []string{"overload-lease", "overload-livez", "overload-normal"}, func() error { return overload(ctx, load, o.scale, f) }},
 		{"storm", []string{"storm"}, func() error { return storm(ctx, load, o.scale, f, c) }},
 	}
 	for _, step := range steps {

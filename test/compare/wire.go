@@ -63,6 +63,10 @@ type wire struct {
 	in    *bufio.Reader
 	out   []byte
 	token string
+	extra string // lines of the next requests' headers
+	// What the last answer's header said.
+	later bool // Retry-After
+	last  bool // Connection: close
 }
 
 func (c *clients) dial() (*wire, error) {
@@ -82,6 +86,7 @@ func (w *wire) send(method, path, contentType, accept string, body []byte) error
 	if w.token != "" {
 		b = append(append(append(b, "Authorization: Bearer "...), w.token...), "\r\n"...)
 	}
+	b = append(b, w.extra...)
 	if body != nil {
 		b = append(append(b, "Content-Type: "...), contentType...)
 		b = strconv.AppendInt(append(b, "\r\nContent-Length: "...), int64(len(body)), 10)
@@ -104,6 +109,7 @@ func (w *wire) head() (code int, length int64, err error) {
 	if code, err = strconv.Atoi(string(line[9:12])); err != nil {
 		return 0, 0, err
 	}
+	w.later, w.last = false, false
 	for {
 		if line, err = w.in.ReadSlice('\n'); err != nil {
 			return 0, 0, err
@@ -118,6 +124,10 @@ func (w *wire) head() (code int, length int64, err error) {
 			}
 		case bytes.EqualFold(name, []byte("Transfer-Encoding")):
 			length = -1
+		case bytes.EqualFold(name, []byte("Retry-After")):
+			w.later = true
+		case bytes.EqualFold(name, []byte("Connection")):
+			w.last = bytes.EqualFold(bytes.TrimSpace(value), []byte("close"))
 		}
 	}
 }
@@ -136,8 +146,7 @@ func (w *wire) do(method, path, contentType, accept string, body []byte) (size i
 		content = &chunks{in: w.in}
 	}
 	if code >= http.StatusMultipleChoices {
-		text, _ := io.ReadAll(content)
-		return 0, fmt.Errorf("%s %s: %d: %s", method, path, code, text)
+		return 0, refusal(method, path, code, content)
 	}
 	if length >= 0 {
 		_, err := w.in.Discard(int(length))

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// offered is ten times as many requests at once as either side has seats by default (600).
+const offered = 6000
+
+// flood is what became of the requests of those who are too many.
+type flood struct {
+	served, refused, late, broken atomic.Int64
+	silent                        atomic.Int64 // refused without Retry-After
+}
+
+func (fl *flood) String() string {
+	served, refused, late := fl.served.Load(), fl.refused.Load(), fl.late.Load()
+	all := max(1, served+refused+late+fl.broken.Load())
+	return fmt.Sprintf("%d requests: %.1f %% refused with 429 (%d without Retry-After), %d served, %d timed out, %d without an answer",
+		all, 100*float64(refused)/float64(all), fl.silent.Load(), served, late, fl.broken.Load())
+}
+
+// run lists pods over and over on one connection, and waits a second when it is told to come later.
+func (fl *flood) run(ctx context.Context, c *clients) {
+	var w *wire
+	for ctx.Err() == nil {
+		if w == nil {
+			var err error
+			if w, err = c.dial(); err != nil {
+				_ = pause(ctx, time.Second)
+				continue
+			}
+			stop := context.AfterFunc(ctx, func() { w.conn.Close() })
+			defer stop()
+			defer w.conn.Close()
+		}
+		_, err := w.do("GET", podsPath, "", protobufType, nil)
+		var answer *answerError
+		switch {
+		case ctx.Err() != nil:
+		case err == nil:
+			fl.served.Add(1)
+		case !errors.As(err, &answer):
+			fl.broken.Add(1)
+			w = nil
+		case answer.code == http.StatusTooManyRequests:
+			fl.refused.Add(1)
+			if !w.later {
+				fl.silent.Add(1)
+			}
+			_ = pause(ctx, time.Second)
+		default:
+			fl.late.Add(1)
+		}
+		if w != nil && w.last {
+			w.conn.Close()
+			w = nil
+		}
+	}
+}
+
+// overload measures how long a node's lease and the health check take while ten times as many lists are asked for as there are seats, and how long it takes
+// until the same client is served as before when that is over.
+func overload(ctx context.Context, c *clients, scale float64, f figures) error {
+	if err := c.fill(ctx, 5000); err != nil {
+		return err
+	}
+	crowd, err := c.as(ctx, "flood")
+	if err != nil {
+		return err
+	}
+	lease, err := c.nodeLease(ctx)
+	if err != nil {
+		return err
+	}
+	flooding, stop := context.WithCancel(ctx)
+	defer stop()
+	fl := &flood{}
+	var wg sync.WaitGroup
+	for range int(offered * min(1, scale)) {
+		wg.Go(func() { fl.run(flooding, crowd) })
+	}
+	_ = pause(ctx, 15*time.Second) // as long as it takes them to connect
+	times := map[string]timing{}
+	var both sync.WaitGroup
+	var mu sync.Mutex
+	for key, ask := range map[string]func(w *wire) error{"overload-lease": lease, "overload-livez": livez} {
+		both.Go(func() {
+			t := timed(ctx, c, int(1000*scale), 20*time.Millisecond, func(w *wire, _ int) error { return ask(w) })
+			mu.Lock()
+			defer mu.Unlock()
+			times[key] = t
+		})
+	}
+	both.Wait()
+	story := fl.String()
+	stop()
+	over := time.Now()
+	back, err := crowd.served(ctx)
+	wg.Wait()
+	if err != nil {
+		return err
+	}
+	for key, t := range times {
+		note := fmt.Sprintf("highest %s", t.at(100).Round(time.Millisecond))
+		if t.failed > 0 {
+			note += fmt.Sprintf("; %d of %d failed: %v", t.failed, len(t.times), t.err)
+		}
+		f[key] = figure{value: float64(t.at(99).Microseconds()) / 1000, note: note}
+	}
+	f["overload-normal"] = figure{value: back.Sub(over).Seconds(), note: story}
+	return nil
+}
+
+func livez(w *wire) error {
+	_, err := w.do("GET", "/livez", "", jsonType, nil)
+	return err
+}
+
+// nodeLease makes a node's lease, and gives what updates it in the node's name.
+func (c *clients) nodeLease(ctx context.Context) (update func(w *wire) error, err error) {
+	const name, user = "overloaded", "Impersonate-User: system:node:overloaded\r\nImpersonate-Group: system:nodes\r\n"
+	_, err = c.set.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1.NamespaceNodeLease}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, err
+	}
+	leases, holder, seconds := c.set.CoordinationV1().Leases(corev1.NamespaceNodeLease), name, int32(40)
+	made := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds}}
+	if _, err = leases.Create(ctx, made, metav1.CreateOptions{}); err != nil {
+		return nil, err
+	}
+	return func(w *wire) error {
+		w.extra = user
+		body := fmt.Sprintf(`{"spec":{"renewTime":"%s"}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
+		_, err := w.do("PATCH", "/apis/coordination.k8s.io/v1/namespaces/"+corev1.NamespaceNodeLease+"/leases/"+name, mergePatch, jsonType, []byte(body))
+		return err
+	}, nil
+}
+
+// served waits until ten requests in a row are answered as they should be, and gives the time of the first of them.
+func (c *clients) served(ctx context.Context) (since time.Time, err error) {
+	row := 0
+	for giveUp := time.Now().Add(2 * time.Minute); row < 10; {
+		if time.Now().After(giveUp) {
+			return since, errors.New("not served as before after two minutes")
+		}
+		if err := ctx.Err(); err != nil {
+			return since, err
+		}
+		w, err := c.dial()
+		if err == nil {
+			_, err = w.do("GET", configMaps+"?limit=1", "", protobufType, nil)
+			w.conn.Close()
+		}
+		if err != nil {
+			row = 0
+			_ = pause(ctx, 10*time.Millisecond)
+			continue
+		}
+		if row++; row == 1 {
+			since = time.Now()
+		}
+	}
+	return since, nil
+}
+
+// timing is how long requests took, those that failed too.
+type timing struct {
+	times  []time.Duration // sorted
+	failed int
+	err    error // the first
+}
+
+// at is a percentile.
+func (t *timing) at(percent int) time.Duration {
+	return t.times[min(len(t.times)-1, len(t.times)*percent/100)]
+}
+
+// timed calls do n times, one call at every tick whether the ones before have ended or not, on up to 64 connections.
+func timed(ctx context.Context, c *clients, n int, every time.Duration, do func(w *wire, i int) error) timing {
+	t := timing{times: make([]time.Duration, n)}
+	wires := make(chan *wire, 64)
+	for range cap(wires) {
+		w, err := c.dial()
+		if err != nil {
+			w = nil // tried again when it is needed
+		}
+		wires <- w
+	}
+	var mu sync.Mutex // guards t.failed, t.err
+	var wg sync.WaitGroup
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for i := range n {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
+		due := time.Now()
+		wg.Go(func() {
+			w := <-wires
+			var err error
+			if w == nil {
+				w, err = c.dial()
+			}
+			if err == nil {
+				err = do(w, i)
+			}
+			t.times[i] = time.Since(due)
+			if err != nil {
+				mu.Lock()
+				if t.failed++; t.err == nil {
+					t.err = err
+				}
+				mu.Unlock()
+				if w != nil {
+					w.conn.Close()
+				}
+				w = nil
+			}
+			wires <- w
+		})
+	}
+	wg.Wait()
+	for range cap(wires) {
+		if w := <-wires; w != nil {
+			w.conn.Close()
+		}
+	}
+	slices.Sort(t.times)
+	return t
+}
+
+// answerError is an answer that is no success.
+type answerError struct {
+	method, path string
+	code         int
+	text         []byte
+}
+
+func (e *answerError) Error() string {
+	return fmt.Sprintf("%s %s: %d: %s", e.method, e.path, e.code, e.text)
+}
+
+// refusal reads an answer that is no success.
+func refusal(method, path string, code int, content io.Reader) error {
+	text, err := io.ReadAll(content)
+	if err != nil {
+		return err
+	}
+	return &answerError{method, path, code, text}
+}
