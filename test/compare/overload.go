@@ -82,7 +82,7 @@ func overload(ctx context.Context, c *clients, scale float64, f figures) error {
 	if err != nil {
 		return err
 	}
-	lease, err := c.nodeLease(ctx)
+	lease, err := c.nodeLeases(ctx)
 	if err != nil {
 		return err
 	}
@@ -97,9 +97,9 @@ func overload(ctx context.Context, c *clients, scale float64, f figures) error {
 	times := map[string]timing{}
 	var both sync.WaitGroup
 	var mu sync.Mutex
-	for key, ask := range map[string]func(w *wire) error{"overload-lease": lease, "overload-livez": livez} {
+	for key, ask := range map[string]func(w *wire, i int) error{"overload-lease": lease, "overload-livez": livez} {
 		both.Go(func() {
-			t := timed(ctx, c, int(1000*scale), 20*time.Millisecond, func(w *wire, _ int) error { return ask(w) })
+			t := timed(ctx, c, int(1000*scale), 20*time.Millisecond, ask)
 			mu.Lock()
 			defer mu.Unlock()
 			times[key] = t
@@ -125,27 +125,31 @@ func overload(ctx context.Context, c *clients, scale float64, f figures) error {
 	return nil
 }
 
-func livez(w *wire) error {
+func livez(w *wire, _ int) error {
 	_, err := w.do("GET", "/livez", "", jsonType, nil)
 	return err
 }
 
-// nodeLease makes a node's lease, and gives what updates it in the node's name.
-func (c *clients) nodeLease(ctx context.Context) (update func(w *wire) error, err error) {
-	const name, user = "overloaded", "Impersonate-User: system:node:overloaded\r\nImpersonate-Group: system:nodes\r\n"
+// nodeLeases makes the leases of some nodes, and gives what updates one of them in its node's name.
+func (c *clients) nodeLeases(ctx context.Context) (update func(w *wire, i int) error, err error) {
+	const nodes = 250
+	name := func(i int) string { return fmt.Sprintf("overloaded-%03d", i%nodes) }
 	_, err = c.set.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1.NamespaceNodeLease}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, err
 	}
-	leases, holder, seconds := c.set.CoordinationV1().Leases(corev1.NamespaceNodeLease), name, int32(40)
-	made := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds}}
-	if _, err = leases.Create(ctx, made, metav1.CreateOptions{}); err != nil {
-		return nil, err
+	leases, seconds := c.set.CoordinationV1().Leases(corev1.NamespaceNodeLease), int32(40)
+	for i := range nodes {
+		holder := name(i)
+		made := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: holder}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds}}
+		if _, err := leases.Create(ctx, made, metav1.CreateOptions{}); err != nil {
+			return nil, err
+		}
 	}
-	return func(w *wire) error {
-		w.extra = user
+	return func(w *wire, i int) error {
+		w.extra = "Impersonate-User: system:node:" + name(i) + "\r\nImpersonate-Group: system:nodes\r\n"
 		body := fmt.Sprintf(`{"spec":{"renewTime":"%s"}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
-		_, err := w.do("PATCH", "/apis/coordination.k8s.io/v1/namespaces/"+corev1.NamespaceNodeLease+"/leases/"+name, mergePatch, jsonType, []byte(body))
+		_, err := w.do("PATCH", "/apis/coordination.k8s.io/v1/namespaces/"+corev1.NamespaceNodeLease+"/leases/"+name(i), mergePatch, jsonType, []byte(body))
 		return err
 	}, nil
 }
