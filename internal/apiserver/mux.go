@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,6 +27,7 @@ func (s *Server) newMux() *http.ServeMux {
 		mux.HandleFunc(path, h)
 		mux.HandleFunc(path+"/", h)
 	}
+	mux.HandleFunc("/statusz", serveStatusz(time.Now(), time.Now))
 	mux.HandleFunc("GET "+flowControlPath, s.serveFlowControl)
 	mux.Handle("GET /metrics", s.metrics.handler())
 	mux.Handle("GET /metrics/slis", s.metrics.health.handler())
@@ -101,7 +103,7 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 // serveRoot lists the paths there are.
 func (s *Server) serveRoot(w http.ResponseWriter) {
 	found := map[string]bool{}
-	for _, path := range []string{"/.well-known/openid-configuration", "/api", "/apis", "/apis/", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/openid/v1/jwks", "/version"} {
+	for _, path := range []string{"/.well-known/openid-configuration", "/api", "/apis", "/apis/", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/openid/v1/jwks", "/statusz", "/version"} {
 		found[path] = true
 	}
 	for _, kind := range []string{"healthz", "livez", "readyz"} {
