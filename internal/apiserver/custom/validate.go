@@ -22,11 +22,7 @@ import (
 // validate holds a new object to its schema; its own metadata is held to the common rules by whoever calls.
 func (v *Version) validate(u *unstructured.Unstructured) field.ErrorList {
 	errs := v.validateType(u)
-	s, err := v.structure()
-	if err != nil {
-		return append(errs, field.InternalError(nil, err))
-	}
-	schema, err := v.schema()
+	s, schema, err := v.measure(v.schema)
 	if err != nil {
 		return append(errs, field.InternalError(nil, err))
 	}
@@ -44,11 +40,7 @@ func (v *Version) validate(u *unstructured.Unstructured) field.ErrorList {
 // validateUpdate holds a changed object to its schema. What was wrong before and has not changed may stay so (ratcheting, KEP-4008).
 func (v *Version) validateUpdate(u, old *unstructured.Unstructured) field.ErrorList {
 	errs := v.validateType(u)
-	s, err := v.structure()
-	if err != nil {
-		return append(errs, field.InternalError(nil, err))
-	}
-	schema, err := v.schema()
+	s, schema, err := v.measure(v.schema)
 	if err != nil {
 		return append(errs, field.InternalError(nil, err))
 	}
@@ -61,6 +53,16 @@ func (v *Version) validateUpdate(u, old *unstructured.Unstructured) field.ErrorL
 	return append(errs, v.validateRest(u, old, s, errs, both)...)
 }
 
+// measure is what an object is held to: the structure of the version, nil when it has none, and the schema of all of it or of its status.
+func (v *Version) measure(schema func() (validation.SchemaValidator, error)) (*structuralschema.Structural, validation.SchemaValidator, error) {
+	s, err := v.structure()
+	if err != nil {
+		return nil, nil, err
+	}
+	validator, err := schema()
+	return s, validator, err
+}
+
 func correlated(u, old *unstructured.Unstructured, s *structuralschema.Structural) *common.CorrelatedObject {
 	return common.NewCorrelatedObject(u.Object, old.Object, &model.Structural{Structural: s})
 }
@@ -68,11 +70,7 @@ func correlated(u, old *unstructured.Unstructured, s *structuralschema.Structura
 // validateStatus is validateUpdate for a change through the status subresource: only the status itself is held to its schema.
 func (v *Version) validateStatus(u, old *unstructured.Unstructured) field.ErrorList {
 	errs := v.validateType(u)
-	s, err := v.structure()
-	if err != nil {
-		return append(errs, field.InternalError(nil, err))
-	}
-	schema, err := v.status()
+	s, schema, err := v.measure(v.status)
 	if err != nil {
 		return append(errs, field.InternalError(nil, err))
 	}
