@@ -42,7 +42,7 @@ func (e *events) take() []*auditv1.Event {
 }
 
 func recorded(t *testing.T) (*Server, *events) {
-	policy, err := audit.ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse, resources: [{group: '', resources: [configmaps]}]}]"))
+	policy, err := audit.ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse, resources: [{group: '', resources: [configmaps, endpoints]}]}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +81,17 @@ func TestRequestsAreRecorded(t *testing.T) {
 				t.Errorf("got %+v", e)
 			}
 		})
+	}
+}
+
+func TestTheUseOfADeprecatedKindIsRecordedAsSuch(t *testing.T) {
+	s, sink := recorded(t)
+	cfg, _ := overHTTP(t, s, "application/json")
+	for resource, want := range map[string]string{"endpoints": "true", "configmaps": ""} {
+		fetch(t, cfg.Host+"/api/v1/namespaces/default/"+resource)
+		if list := sink.take(); len(list) != 2 || list[1].Annotations["k8s.io/deprecated"] != want {
+			t.Errorf("%s: got %+v", resource, list)
+		}
 	}
 }
 

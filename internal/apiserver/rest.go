@@ -91,6 +91,7 @@ func (c *call) check() error {
 	}
 	if text, ok := deprecated[e.gvr]; ok {
 		c.warn(text)
+		recordOf(c.w).Annotate("k8s.io/deprecated", "true")
 		c.server.metrics.deprecated.WithLabelValues(e.gvr.Group, e.gvr.Version, e.gvr.Resource, c.info.subresource, "").Set(1)
 	}
 	return nil
