@@ -133,7 +133,7 @@ func TestAChangedFileCountsAndABadOneDoesNot(t *testing.T) {
 	s := sealed(t, db, path, "- resources: [secrets]\n  providers:\n  - identity: {}\n")
 	for _, text := range []string{provider("aescbc", "a", keyA), "  - aescbc: {keys: []}\n"} {
 		write(t, path, "- resources: [secrets]\n  providers:\n"+text)
-		s.step(true, time.Now())
+		s.step(t.Context(), true, time.Now())
 	}
 	mustCommit(t, s, oneSecret, "x")
 	if kv, _, err := db.Get(t.Context(), oneSecret, 0); err != nil || !encrypted(kv.Value) {

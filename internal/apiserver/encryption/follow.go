@@ -27,7 +27,7 @@ type retired struct {
 }
 
 // follow looks at the file and the plugins until the store is closed.
-func (s *Store) follow(changes bool) {
+func (s *Store) follow(ctx context.Context, changes bool) {
 	looked := time.Now()
 	for {
 		pause := followEvery
@@ -36,31 +36,31 @@ func (s *Store) follow(changes bool) {
 		}
 		timer := time.NewTimer(pause)
 		select {
-		case <-s.ctx.Done():
+		case <-ctx.Done():
 			timer.Stop()
 			return
 		case <-s.wake:
 			timer.Stop()
 		case <-timer.C:
-			s.mend(s.ctx)
+			s.mend(ctx)
 		}
 		if now := time.Now(); now.Sub(looked) >= followEvery {
 			looked = now
-			s.step(changes, now)
+			s.step(ctx, changes, now)
 		}
 	}
 }
 
 // step takes a changed file, asks the plugins that are due, and ends those that are not used any more.
-func (s *Store) step(changes bool, now time.Time) {
+func (s *Store) step(ctx context.Context, changes bool, now time.Time) {
 	if changes {
-		s.file.Look(s.ctx, now)
+		s.file.Look(ctx, now)
 	}
 	for _, p := range s.rules.Load().kms {
 		if !p.due(now) {
 			continue
 		}
-		if err := p.refresh(s.ctx); err != nil && s.ctx.Err() == nil {
+		if err := p.refresh(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("a key management service does not answer", "kms", p.config.Name, "err", err)
 		}
 	}
@@ -77,9 +77,9 @@ func (s *Store) step(changes bool, now time.Time) {
 }
 
 // replace takes a changed configuration, if all its plugins answer.
-func (s *Store) replace(data []byte) error {
+func (s *Store) replace(ctx context.Context, data []byte) error {
 	before := s.rules.Load()
-	next, err := load(s.ctx, data, before)
+	next, err := load(ctx, data, before)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (s *Store) replace(data []byte) error {
 		if before.plugin(&p.config) != nil {
 			continue
 		}
-		if err := p.refresh(s.ctx); err != nil {
+		if err := p.refresh(ctx); err != nil {
 			next.endAllBut(before)
 			return fmt.Errorf("key management service %s: %w", p.config.Name, err)
 		}

@@ -206,7 +206,7 @@ func TestANewKeyOfAPluginMakesValuesStale(t *testing.T) {
 		t.Fatalf("at first: stale %v %v", stale, err)
 	}
 	f.rotate("key-2")
-	s.step(false, time.Now().Add(pluginAskEvery))
+	s.step(t.Context(), false, time.Now().Add(pluginAskEvery))
 	mustRead(t, s, oneSecret, "hidden")
 	if stale, err := s.Stale(t.Context(), oneSecret); !stale || err != nil {
 		t.Fatalf("after the rotation: stale %v %v", stale, err)
@@ -264,7 +264,7 @@ func TestAPluginThatDoesNotAnswer(t *testing.T) {
 			break_.on(t, f)
 			// It is asked soon, because it is broken; the connection may need some attempts.
 			for range 20 {
-				if second.step(false, time.Now()); second.rules.Load().kms[0].err == nil {
+				if second.step(t.Context(), false, time.Now()); second.rules.Load().kms[0].err == nil {
 					break
 				}
 			}
@@ -315,13 +315,13 @@ func TestAFailedReloadIsTriedAgainAndLeavesNoConnection(t *testing.T) {
 	write(t, path, rulesOf(late, old))
 	now := time.Now()
 	for range 2 {
-		s.step(true, now)
+		s.step(t.Context(), true, now)
 		if s.rules.Load() != before {
 			t.Fatal("a configuration counts whose plugin does not answer")
 		}
 	}
 	late.set(func(f *fakeKMS) { f.err = nil })
-	s.step(true, now) // the file is the same as before
+	s.step(t.Context(), true, now) // the file is the same as before
 	if s.rules.Load() == before {
 		t.Fatal("the reload is not tried again")
 	}
@@ -330,7 +330,7 @@ func TestAFailedReloadIsTriedAgainAndLeavesNoConnection(t *testing.T) {
 
 	write(t, path, rulesOf(late))
 	kept := s.rules.Load().kms[0]
-	s.step(true, now)
+	s.step(t.Context(), true, now)
 	if got := s.rules.Load().kms; len(got) != 1 || got[0] != kept {
 		t.Errorf("the plugin that did not change is another one now: %v", got)
 	}
@@ -338,7 +338,7 @@ func TestAFailedReloadIsTriedAgainAndLeavesNoConnection(t *testing.T) {
 		t.Fatalf("to be closed: %v", s.retired)
 	}
 	retired := s.retired[0].plugin
-	s.step(true, time.Now().Add(retireAfter))
+	s.step(t.Context(), true, time.Now().Add(retireAfter))
 	if len(s.retired) != 0 {
 		t.Error("connections of an old configuration stay open")
 	}
@@ -389,7 +389,7 @@ func TestACacheGetsWhatCouldNotBeDecryptedOnceThePluginAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.rotate("key-2")
-	writer.step(false, time.Now().Add(pluginAskEvery))
+	writer.step(t.Context(), false, time.Now().Add(pluginAskEvery))
 	f.set(func(f *fakeKMS) { f.err = status.Error(codes.Unavailable, "away") })
 	mustCommit(t, writer, oneSecret, "new") // with a seed that the reader does not know
 	revision, err := db.Revision(t.Context())

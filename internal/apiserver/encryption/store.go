@@ -27,8 +27,7 @@ type Store struct {
 	// builtin says which resource lies below a prefix.
 	builtin map[string]schema.GroupResource
 
-	// ctx ends with the store: connections to plugins live in it.
-	ctx  context.Context
+	// end ends the goroutine that follows, and the connections to plugins.
 	end  context.CancelFunc
 	done sync.WaitGroup
 
@@ -41,19 +40,22 @@ type Store struct {
 
 // Wrap encrypts what the configuration file names. With reload, changes of the file count without a restart.
 func Wrap(ctx context.Context, under store.Store, path string, reload bool, log *slog.Logger) (*Store, error) {
-	s, err := open(ctx, under, path, log)
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	s, err := open(life, under, path, log)
 	if err != nil {
+		end()
 		return nil, err
 	}
+	s.end = end
 	if r := s.rules.Load(); reload || len(r.kms) > 0 {
-		s.done.Go(func() { s.follow(reload) })
+		s.done.Go(func() { s.follow(life, reload) })
 	}
 	return s, nil
 }
 
-// open is Wrap without a goroutine that follows the file and the plugins.
+// open is Wrap without a goroutine that follows the file and the plugins, whose connections live as long as ctx does.
 func open(ctx context.Context, under store.Store, path string, log *slog.Logger) (*Store, error) {
-	s := &Store{Store: under, log: log, builtin: map[string]schema.GroupResource{}}
+	s := &Store{Store: under, log: log, end: func() {}, builtin: map[string]schema.GroupResource{}}
 	s.broken, s.wake = map[string]string{}, make(chan struct{}, 1)
 	for _, k := range api.Kinds() {
 		if !k.Virtual {
@@ -62,13 +64,12 @@ func open(ctx context.Context, under store.Store, path string, log *slog.Logger)
 			}
 		}
 	}
-	s.ctx, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	var err error
-	s.file, err = reload.Open(s.ctx, "encryption", path, log, func(_ context.Context, data []byte) error {
+	s.file, err = reload.Open(ctx, "encryption", path, log, func(ctx context.Context, data []byte) error {
 		if s.rules.Load() != nil {
-			return s.replace(data)
+			return s.replace(ctx, data)
 		}
-		r, err := load(s.ctx, data, nil)
+		r, err := load(ctx, data, nil)
 		if err != nil {
 			return fmt.Errorf("encryption configuration %s: %w", path, err)
 		}
@@ -76,7 +77,6 @@ func open(ctx context.Context, under store.Store, path string, log *slog.Logger)
 		return nil
 	})
 	if err != nil {
-		s.end()
 		return nil, err
 	}
 	for _, p := range s.rules.Load().kms {
