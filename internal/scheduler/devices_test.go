@@ -98,7 +98,7 @@ func TestAPodIsBoundOnceItsClaimHasADevice(t *testing.T) {
 	}
 	// A second pod waits until the first one has ended.
 	newClaimingPod(c, "q", ofTemplate("t"))
-	podIs(t, c, "q", "", "2 cannot allocate all claims")
+	podIs(t, c, "q", "", "2 cannot allocate all claims. still not schedulable, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.")
 	p, err := client.Get[*corev1.Pod](t.Context(), c.Client, "default", "p")
 	if err != nil {
 		t.Fatal(err)

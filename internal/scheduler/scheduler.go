@@ -227,7 +227,11 @@ func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Pr
 		s.nominate(p.info, v.node)
 		s.write(ctx, func() { s.evict(ctx, pod, v) })
 	} else if d.Nodes > 0 {
-		message += " " + preemptionMessage(d)
+		message += " "
+		if _, ok := decidedDevices(d.State); ok {
+			message += "still not schedulable, " // taking devices from claims did not help either
+		}
+		message += preemptionMessage(d)
 	}
 	s.queue.refused(p, wants, now)
 	s.report(ctx, pod, corev1.PodReasonUnschedulable, message, nominated)

@@ -30,6 +30,7 @@ var nodeChecks = []check{
 	{name: "a container that fails is started again", run: restarted, node: true},
 	{name: "owners are deleted in the foreground", run: foreground, node: true},
 	{name: "an ephemeral volume has a claim of the pod's", run: ephemeral, node: true},
+	{name: "a device is given to one pod's claim after the other", run: devices, node: true},
 }
 
 // nodeReady waits for the node, and approves the request for its serving certificate as an administrator would.
@@ -465,4 +466,59 @@ func ephemeral(ctx context.Context, b *bench, namespace string) error {
 		return err
 	}
 	return b.gone(ctx, namespace, "pvc/p-e")
+}
+
+// devices has a driver's part played by objects alone: its device is on all nodes, and no node agent knows the driver. What is
+// seen is who gets the device.
+func devices(ctx context.Context, b *bench, namespace string) error {
+	if err := b.apply(ctx, namespace, `
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu.example.com}
+spec: {selectors: [{cel: {expression: device.driver == "gpu.example.com"}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: rack}
+spec: {driver: gpu.example.com, allNodes: true, pool: {name: rack, generation: 1, resourceSliceCount: 1}, devices: [{name: one}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: t}
+spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu.example.com}}]}}}
+`); err != nil {
+		return err
+	}
+	const pod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec: {terminationGracePeriodSeconds: 0, resourceClaims: [{name: r, resourceClaimTemplateName: t}], containers: [{name: a, image: x, resources: {claims: [{name: r}]}}]}
+`
+	if err := b.apply(ctx, namespace, strings.Replace(pod, "NAME", "first", 1)); err != nil {
+		return err
+	}
+	claim := b.claimOf(ctx, namespace)
+	const given = "{.status.allocation.devices.results[0].device}{'/'}{.status.reservedFor[0].name}{'/'}{.metadata.finalizers[0]}"
+	if err := b.becomes(ctx, namespace, "resourceclaim/"+claim, given, "one/first/resource.kubernetes.io/delete-protection"); err != nil {
+		return err
+	}
+	if err := b.becomes(ctx, namespace, "pod/first", `{.status.conditions[?(@.type=="PodScheduled")].status}`, "True"); err != nil {
+		return err
+	}
+	if err := b.apply(ctx, namespace, strings.Replace(pod, "NAME", "second", 1)); err != nil {
+		return err
+	}
+	if err := b.becomes(ctx, namespace, "pod/second", `{.status.conditions[?(@.type=="PodScheduled")].message}`,
+		"0/1 nodes are available: 1 cannot allocate all claims. still not schedulable, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."); err != nil {
+		return err
+	}
+	if _, err := b.kubectl(ctx, "", "delete", "pod", "first", "-n", namespace, "--wait=false"); err != nil {
+		return err
+	}
+	if err := b.becomes(ctx, namespace, "pod/second", `{.status.conditions[?(@.type=="PodScheduled")].status}`, "True"); err != nil {
+		return err
+	}
+	_, err := b.kubectl(ctx, "", "delete", "resourceslice/rack", "deviceclass/gpu.example.com")
+	return err
 }

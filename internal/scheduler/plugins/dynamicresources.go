@@ -172,7 +172,7 @@ func (p dynamicResources) Filter(state framework.State, _ *framework.PodInfo, no
 		}
 	}
 	if away {
-		return framework.Refuse("resourceclaim not available on the node")
+		return framework.RefuseAlways("resourceclaim not available on the node")
 	}
 	if c.allocator == nil {
 		return nil
@@ -182,13 +182,13 @@ func (p dynamicResources) Filter(state framework.State, _ *framework.PodInfo, no
 	results, err := c.allocator.Allocate(ctx, node.Node, c.unallocated)
 	switch {
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
-		return framework.Refuse(err.Error())
+		return framework.RefuseAlways(err.Error())
 	case errors.Is(err, context.DeadlineExceeded):
-		return framework.Refuse("timed out trying to allocate devices")
+		return framework.RefuseAlways("timed out trying to allocate devices")
 	case err != nil:
 		return framework.Fail(err)
 	case len(results) != len(c.unallocated):
-		return framework.Refuse("cannot allocate all claims")
+		return framework.RefuseAlways("cannot allocate all claims")
 	}
 	found := make(map[string]*resourcev1.AllocationResult, len(results))
 	for i, claim := range c.unallocated {
