@@ -127,9 +127,7 @@ func preparePodStatus(p, old *corev1.Pod) {
 	// Old node agents send back owner references as they read them: not theirs to change.
 	p.OwnerReferences = slices.Clone(old.OwnerReferences)
 	p.Generation = old.Generation
-	if old.Status.QOSClass != "" {
-		p.Status.QOSClass = old.Status.QOSClass
-	} else if p.Status.QOSClass == "" {
+	if p.Status.QOSClass == "" {
 		p.Status.QOSClass = QOSClass(p)
 	}
 	reconcilePodIPs(&p.Status)

@@ -1,10 +1,14 @@
 package resource
 
 import (
+	"fmt"
+
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // makesPods takes fields of features that are off out of the pods, or the template of pods, that a kind has.
@@ -16,7 +20,35 @@ func makesPods(s *Strategy) *Strategy {
 		}
 		dropPodFields(podSpecOf(obj), before)
 	})
+	warned := s.Warnings
+	s.Warnings = func(obj, old runtime.Object) []string {
+		var out []string
+		if old == nil {
+			out = nameWarnings(obj)
+		}
+		if warned != nil {
+			out = append(out, warned(obj, old)...)
+		}
+		return out
+	}
 	return addresses(s)
+}
+
+// nameWarnings: names of these kinds become names of pods, and those become hostnames.
+func nameWarnings(obj runtime.Object) []string {
+	where := "in Pod names and hostnames"
+	switch obj.(type) {
+	case *corev1.Pod:
+		where = "in the Pod's hostname"
+	case *corev1.ReplicationController, *appsv1.ReplicaSet, *appsv1.Deployment, *batchv1.CronJob:
+	default:
+		return nil
+	}
+	name := obj.(metav1.Object).GetName()
+	if wrong := validation.IsDNS1123Label(name); name != "" && len(wrong) > 0 {
+		return []string{fmt.Sprintf("metadata.name: this is used %s, which can result in surprising behavior; a DNS label is recommended: %v", where, wrong)}
+	}
+	return nil
 }
 
 func podSpecOf(obj runtime.Object) *corev1.PodSpec {

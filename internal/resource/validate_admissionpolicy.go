@@ -104,6 +104,8 @@ func (c *policyChecker) declare(v *admissionregistrationv1.Variable, at *field.P
 	}
 	if program.Err != nil {
 		errs = append(errs, field.Invalid(at.Child("expression"), v.Expression, program.Err.Error()))
+		c.fresh.Assume(v.Name) // what uses it is not wrong for that
+		c.stored.Assume(v.Name)
 	}
 	return errs
 }

@@ -39,6 +39,9 @@ func TestNewObjectsAreToldWhatUpstreamTells(t *testing.T) {
 		{"flows of a namespace that cannot be", flow("rules: [{subjects: [{kind: User, user: {name: a}}], resourceRules: [{verbs: [get], apiGroups: [''], resources: [pods], namespaces: [a.b]}]}]"), []string{"namespaces[0]: Invalid value: \"a.b\": each member of this list must be '*' or a DNS-1123 label; must not contain dots"}},
 		{"a volume of two kinds is the one that is looked at first", "apiVersion: v1\nkind: PersistentVolume\nspec: {capacity: {storage: '-1'}, accessModes: [ReadWriteOnce], nfs: {server: a, path: /b}, flocker: {}}\n", []string{
 			"spec.capacity[storage]: Invalid value: -1: must be a valid resource quantity", "spec.capacity[storage]: Invalid value:", "spec.flocker: Required value: one of datasetName and datasetUUID is required", "spec.nfs: Forbidden: may not specify more than 1 volume type"}},
+		{"a mount of no volume", "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c, image: i, volumeMounts: [{mountPath: /a}]}]}\n", []string{"volumeMounts[0].name: Required value", `volumeMounts[0].name: Not found: ""`}},
+		{"a message from nowhere", "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c, image: i, terminationMessagePolicy: x}]}\n", []string{`supported values: "File", "FallbackToLogsOnError"`}},
+		{"a profile of a type that is none", "apiVersion: v1\nkind: Pod\nspec: {securityContext: {seccompProfile: {type: x, localhostProfile: a}}, containers: [{name: c, image: i}]}\n", []string{"seccompProfile.type: Unsupported value", "localhostProfile: Invalid value: {\"type\":\"x\",\"localhostProfile\":\"a\"}: can only be set when seccomp type is Localhost"}},
 		{"keys of a driver twice, and none", node(", topologyKeys: [a, a]"), []string{`spec.drivers[0]: Duplicate value: "a"`}},
 		{"a key of a driver that is none", node(", topologyKeys: ['']"), []string{"spec.drivers[0]: Required value", `spec.drivers[0]: Invalid value: "": name part must be non-empty`, `spec.drivers[0]: Invalid value: "": name part must consist`}},
 		{"a volume that cannot be", "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\nspec: {attacher: a, nodeName: node, source: {persistentVolumeName: a..b}}\n", []string{`spec.source.persistentVolumeName: Invalid value: "a..b": a lowercase RFC 1123 subdomain`}},
@@ -155,5 +158,17 @@ func TestWhatIsAllocatedToAClaim(t *testing.T) {
 			claim.Status = c.status
 			expect(t, s.ValidateStatus(claim, old), c.want...)
 		})
+	}
+}
+
+func TestNamesThatBecomeHostnamesAreWarnedOf(t *testing.T) {
+	for _, kind := range []string{"Deployment", "ReplicaSet"} {
+		obj, s := read(t, "apiVersion: apps/v1\nkind: "+kind+"\nmetadata: {name: a.b}\n")
+		if w := s.Warnings(obj, nil); len(w) != 1 || !strings.Contains(w[0], "[must not contain dots]") {
+			t.Errorf("%s: %v", kind, w)
+		}
+		if w := s.Warnings(obj, obj); len(w) > 0 {
+			t.Errorf("an update of a %s: %v", kind, w)
+		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -230,7 +229,6 @@ func validateTaintEffect(effect corev1.TaintEffect, at *field.Path) field.ErrorL
 
 func validateSpread(constraints []corev1.TopologySpreadConstraint, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	seen := sets.Set[string]{}
 	for i := range constraints {
 		c, at := &constraints[i], at.Index(i)
 		if c.MaxSkew <= 0 {
@@ -241,10 +239,11 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, at *field.Pat
 		}
 		errs = append(errs, notSupportedUnless(c.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
 		pair := fmt.Sprintf("{%v, %v}", c.TopologyKey, c.WhenUnsatisfiable)
-		if seen.Has(pair) {
+		if slices.ContainsFunc(constraints[i+1:], func(o corev1.TopologySpreadConstraint) bool {
+			return o.TopologyKey == c.TopologyKey && o.WhenUnsatisfiable == c.WhenUnsatisfiable
+		}) {
 			errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), pair))
 		}
-		seen.Insert(pair)
 		if c.MinDomains != nil {
 			if *c.MinDomains <= 0 {
 				errs = append(errs, field.Invalid(at.Child("minDomains"), c.MinDomains, "must be greater than zero"))

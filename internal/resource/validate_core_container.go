@@ -76,7 +76,7 @@ func isSidecar(c *corev1.Container) bool {
 func (p podParts) validateContainer(c *corev1.Container, names sets.Set[string], at *field.Path) field.ErrorList {
 	errs := validateContainerName(c.Name, names, at.Child("name"))
 	errs = append(errs, validateImage(c.Image, at.Child("image"))...)
-	errs = append(errs, oneOf(c.TerminationMessagePolicy, at.Child("terminationMessagePolicy"), corev1.TerminationMessageFallbackToLogsOnError, corev1.TerminationMessageReadFile)...)
+	errs = append(errs, oneOf(c.TerminationMessagePolicy, at.Child("terminationMessagePolicy"), corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
 	errs = append(errs, validateContainerPorts(c.Ports, p.spec.HostNetwork, at.Child("ports"))...)
 	errs = append(errs, validateEnv(c.Env, at.Child("env"))...)
 	errs = append(errs, validateEnvFrom(c.EnvFrom, at.Child("envFrom"))...)
@@ -206,7 +206,8 @@ func (p podParts) validateMounts(c *corev1.Container, list *field.Path) field.Er
 		m, at := &c.VolumeMounts[i], list.Index(i)
 		if m.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), ""))
-		} else if p.volumes[m.Name] == nil {
+		}
+		if p.volumes[m.Name] == nil {
 			errs = append(errs, field.NotFound(at.Child("name"), m.Name))
 		}
 		if m.MountPath == "" {
@@ -376,6 +377,9 @@ func validateProbes(c *corev1.Container, at *field.Path) field.ErrorList {
 		}
 	}
 	if p := c.ReadinessProbe; p != nil && p.TerminationGracePeriodSeconds != nil {
+		if s := *p.TerminationGracePeriodSeconds; s <= 0 {
+			errs = append(errs, field.Invalid(at.Child("readinessProbe", "terminationGracePeriodSeconds"), s, "must be greater than 0"))
+		}
 		errs = append(errs, field.Invalid(at.Child("readinessProbe", "terminationGracePeriodSeconds"), p.TerminationGracePeriodSeconds, "must not be set for readinessProbes"))
 	}
 	return errs

@@ -176,8 +176,8 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	}
 	errs = append(errs, validateTransitions(p.Status.ContainerStatuses, old.Status.ContainerStatuses, &old.Spec, old.Spec.Containers, status.Child("containerStatuses"))...)
 	errs = append(errs, validateInitTransitions(p.Status.InitContainerStatuses, old.Status.InitContainerStatuses, &old.Spec, status.Child("initContainerStatuses"))...)
-	if was := old.Status.QOSClass; was != "" && p.Status.QOSClass != was {
-		errs = append(errs, field.Invalid(status.Child("qosClass"), p.Status.QOSClass, "Pod QoS is immutable"))
+	if is := p.Status.QOSClass; is != QOSClass(old) && is != old.Status.QOSClass { // it follows from the spec
+		errs = append(errs, field.Invalid(status.Child("qosClass"), p.Status.QOSClass, apivalidation.FieldImmutableErrorMsg))
 	}
 	var podIPs, hostIPs []string
 	for _, ip := range p.Status.PodIPs {
@@ -192,7 +192,7 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 		errs = append(errs, field.Invalid(status.Child("hostIPs").Index(0).Child("ip"), hostIPs[0], "must be equal to `hostIP`"))
 	}
 	for i, c := range p.Status.Conditions {
-		errs = append(errs, notSupportedUnless(c.Status, status.Child("conditions").Index(i).Child("status"), corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown)...)
+		errs = append(errs, validateQualified(string(c.Type), status.Child("conditions").Index(i).Child("Type"))...)
 		if c.ObservedGeneration < 0 {
 			errs = append(errs, field.Invalid(status.Child("conditions").Index(i).Child("observedGeneration"), c.ObservedGeneration, apivalidation.IsNegativeErrorMsg))
 		}

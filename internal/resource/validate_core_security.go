@@ -61,7 +61,11 @@ func validateSeccomp(s *corev1.SeccompProfile, at *field.Path) field.ErrorList {
 	case "":
 		return field.ErrorList{field.Required(at.Child("type"), "type is required when seccompProfile is set")}
 	}
-	return notSupportedUnless(s.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
+	errs := notSupportedUnless(s.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
+	if s.LocalhostProfile != nil {
+		errs = append(errs, field.Invalid(at.Child("localhostProfile"), s, "can only be set when seccomp type is Localhost"))
+	}
+	return errs
 }
 
 func validateAppArmor(a *corev1.AppArmorProfile, at *field.Path) field.ErrorList {
@@ -215,7 +219,7 @@ func validateSysctls(sysctls []corev1.Sysctl, spec *corev1.PodSpec, at *field.Pa
 		case s.Name == "":
 			errs = append(errs, field.Required(at, ""))
 		case len(s.Name) > maxSysctlLength || !sysctlName.MatchString(s.Name):
-			errs = append(errs, field.Invalid(at, s.Name, fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlLength, sysctlPattern)))
+			errs = append(errs, field.Invalid(at, s.Name, fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlLength, sysctlName)))
 		case seen.Has(s.Name):
 			errs = append(errs, field.Duplicate(at, s.Name))
 		}

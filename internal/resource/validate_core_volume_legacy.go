@@ -141,7 +141,7 @@ func validateISCSI(portal, iqn string, lun int32, chap, hasSecret bool, secret s
 	if iqn == "" {
 		errs = append(errs, field.Required(at.Child("iqn"), ""))
 	} else if !validISCSIName(iqn) {
-		errs = append(errs, field.Invalid(at.Child("iqn"), iqn, "must be valid format"))
+		errs = append(errs, field.Invalid(at.Child("iqn"), iqn, "must be valid format starting with iqn, eui, or naa"))
 	}
 	if lun < 0 || lun > 255 {
 		errs = append(errs, field.Invalid(at.Child("lun"), lun, validation.InclusiveRangeError(0, 255)))
@@ -153,7 +153,7 @@ func validateISCSI(portal, iqn string, lun int32, chap, hasSecret bool, secret s
 		errs = append(errs, required(at.Child("secretRef"), "name", secret)...)
 	}
 	if initiator != nil && !validISCSIName(*initiator) {
-		errs = append(errs, field.Invalid(at.Child("initiatorname"), *initiator, "must be valid format"))
+		errs = append(errs, field.Invalid(at.Child("initiatorname"), *initiator, "must be valid format starting with iqn, eui, or naa"))
 	}
 	return errs
 }

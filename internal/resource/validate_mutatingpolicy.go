@@ -61,10 +61,7 @@ func refuseDelete(m *admissionregistrationv1.MatchResources, at *field.Path) (er
 	}
 	for _, r := range m.ResourceRules {
 		for _, o := range r.Operations {
-			if o == admissionregistrationv1.Delete {
-				errs = append(errs, field.NotSupported(at, o, []admissionregistrationv1.OperationType{
-					admissionregistrationv1.OperationAll, admissionregistrationv1.Connect, admissionregistrationv1.Create, admissionregistrationv1.Update}))
-			}
+			errs = append(errs, notSupportedUnless(o, at, admissionregistrationv1.OperationAll, admissionregistrationv1.Connect, admissionregistrationv1.Create, admissionregistrationv1.Update)...)
 		}
 	}
 	return errs
