@@ -22,6 +22,9 @@ func (c *scenario) live(obj map[string]any) {
 	if code != http.StatusCreated {
 		return
 	}
+	if e.kind == "FlowSchema" {
+		c.settled()
+	}
 	steps := []func(){c.update, c.update, c.status, c.status, c.merge, c.jsonPatch, c.strategic, c.apply, c.read, c.table, c.otherVersion, c.list, c.list, c.deleteDry,
 		c.negotiate, c.negotiate, c.content, c.content, c.badQuery, c.badQuery, c.oddMethod, c.part, c.part, c.dryUpdate}
 	if c.bodies {
@@ -40,6 +43,23 @@ func (c *scenario) live(obj map[string]any) {
 	}
 	if !c.bodies && c.err == nil && c.last[0] != nil && c.last[1] != nil && c.r.IntN(3) == 0 {
 		c.delete()
+	}
+}
+
+// settled waits until both servers have said in the conditions what they make of the object.
+func (c *scenario) settled() {
+	for i, s := range c.sides {
+		err := until(c.ctx, "conditions of "+c.path(), func() bool {
+			a, err := s.send(c.ctx, request{method: http.MethodGet, path: c.path()})
+			if err != nil || a.code != http.StatusOK {
+				return true
+			}
+			c.last[i], _ = a.object.(map[string]any)
+			return dig(c.last[i]["status"], "conditions") != nil
+		})
+		if err != nil {
+			c.err = err
+		}
 	}
 }
 

@@ -54,7 +54,7 @@ func toWire(object map[string]any) []byte {
 	return b.Bytes()
 }
 
-// documentsIn reads several JSON documents one after the other, as a watch sends them.
+// documentsIn reads several JSON documents one after the other, as a watch sends them. Bookmarks that come when a server finds it is time are left out.
 func documentsIn(data []byte) any {
 	d := newDecoder(data)
 	var list []any
@@ -62,11 +62,11 @@ func documentsIn(data []byte) any {
 		var v any
 		switch err := d.Decode(&v); err {
 		case nil:
-			list = append(list, v)
-		case io.EOF:
-			if len(list) == 0 {
-				return nil
+			annotations := dig(dig(dig(v, "object"), "metadata"), "annotations")
+			if dig(v, "type") != "BOOKMARK" || dig(annotations, "k8s.io/initial-events-end") != nil {
+				list = append(list, v)
 			}
+		case io.EOF:
 			return list
 		default:
 			return nil

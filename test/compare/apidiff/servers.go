@@ -178,6 +178,8 @@ func (s *server) send(ctx context.Context, r request) (*answer, error) {
 	}
 	a.kind, _, _ = strings.Cut(resp.Header.Get("Content-Type"), ";")
 	switch {
+	case a.kind == "application/json" && a.code == http.StatusOK && strings.Contains(r.path, "watch"):
+		a.object = documentsIn(data)
 	case json.Valid(data):
 		a.object = decode(data)
 	case strings.HasPrefix(a.kind, mediaProtobuf) && bytes.HasPrefix(data, []byte("k8s\x00")):
