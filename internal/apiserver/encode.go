@@ -86,7 +86,7 @@ func (e *endpoint) encodeObject(obj runtime.Object, f format) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return encodeAs(table, metav1.SchemeGroupVersion.WithKind("Table"), f)
+		return encodeAs(table, schema.GroupVersionKind{Group: metav1.GroupName, Version: f.asVersion, Kind: "Table"}, f)
 	case f.as == "PartialObjectMetadataList" && e.custom != nil:
 		return nil, unnamed(errors.New("content is not a list"))
 	case f.as == "PartialObjectMetadataList":

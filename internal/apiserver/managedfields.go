@@ -59,12 +59,14 @@ func (op *operation) manager() (fieldManager, error) {
 
 // typeConverter is the one that knows the kind. Kinds without an apply configuration (definitions of custom resources, API services) have one
 // made of their published schema or, failing that, one that looks at the values alone.
-func (e *endpoint) typeConverter() managedfields.TypeConverter {
-	obj, err := api.Scheme.New(e.gvk)
+func (e *endpoint) typeConverter() managedfields.TypeConverter { return typeConverterFor(e.gvk) }
+
+func typeConverterFor(gvk schema.GroupVersionKind) managedfields.TypeConverter {
+	obj, err := api.Scheme.New(gvk)
 	if err != nil {
 		return managedfields.NewDeducedTypeConverter()
 	}
-	obj.GetObjectKind().SetGroupVersionKind(e.gvk)
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
 	if _, err := typeConverter().ObjectToTyped(obj); err == nil {
 		return typeConverter()
 	}

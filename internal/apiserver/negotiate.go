@@ -123,6 +123,9 @@ func accepted(media string, params map[string]string, transforms transforms, str
 // negotiateCustom is for custom resources: they have no protobuf form, but their tables and metadata have.
 func negotiateCustom(r *http.Request, may transforms, stream bool) (format, error) {
 	f, err := negotiate(r, may, stream)
+	if err != nil && stream {
+		return jsonFormat, err
+	}
 	if err != nil {
 		return jsonFormat, notAcceptableText("only the following media types are accepted: " + allMedia)
 	}

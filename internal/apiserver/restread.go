@@ -49,6 +49,10 @@ func (c *call) listRequest() (*listRequest, error) {
 			opts.FieldSelector = "metadata.name=" + c.info.name
 		}
 	}
+	if opts.Watch && opts.SendInitialEvents == nil && opts.ResourceVersionMatch == "" && (opts.ResourceVersion == "" || opts.ResourceVersion == "0") {
+		initial := true // what such a watch has always begun with; now it is told where that ends, if it takes bookmarks
+		opts.SendInitialEvents, opts.ResourceVersionMatch = &initial, metav1.ResourceVersionMatchNotOlderThan
+	}
 	return c.newListRequest(opts)
 }
 

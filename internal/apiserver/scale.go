@@ -9,6 +9,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -167,7 +168,7 @@ func (op *operation) applyScale(old *autoscalingv1.Scale, p patchRequest) (*auto
 // scaleManager tracks the fields of Scales; which of their owners are whose of the workload, managedfields.ScaleHandler knows.
 var scaleManager = sync.OnceValues(func() (fieldManager, error) {
 	gvk := autoscalingv1.SchemeGroupVersion.WithKind("Scale")
-	return managedfields.NewDefaultFieldManager(managedfields.NewDeducedTypeConverter(), objectConvertor{hub: gvk, served: gvk}, noDefaults{}, api.Scheme, gvk, gvk.GroupVersion(), "scale", nil)
+	return managedfields.NewDefaultFieldManager(typeConverterFor(gvk), objectConvertor{hub: gvk, served: gvk}, noDefaults{}, api.Scheme, gvk, gvk.GroupVersion(), "scale", nil)
 })
 
 type noDefaults struct{}
@@ -263,12 +264,20 @@ func (e *endpoint) showScales(a *admission.Attributes) error {
 }
 
 func (op *operation) checkScale(scale *autoscalingv1.Scale, old runtime.Object) error {
-	if err := op.checkUID(scale, accessor(old)); err != nil {
-		return err
+	if uid := accessor(old).GetUID(); scale.UID != "" && scale.UID != uid {
+		gr := op.endpoint.resource
+		gr.Resource += "/scale"
+		return apierrors.NewConflict(gr, op.name, fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", scale.UID, uid))
 	}
-	if scale.Spec.Replicas < 0 && op.endpoint.custom == nil { // a custom object is validated as a whole
-		return apierrors.NewInvalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), scale.Name, field.ErrorList{
-			field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0")})
+	if op.endpoint.custom != nil {
+		return nil // a custom object is validated as a whole
+	}
+	errs := apivalidation.ValidateObjectMeta(&scale.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	if scale.Spec.Replicas < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0"))
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), scale.Name, errs)
 	}
 	return nil
 }

@@ -139,7 +139,7 @@ func TestManyStreamsGetEveryEventInOrder(t *testing.T) {
 	begin := reader.Snapshot().Revision()
 	var all []func() string
 	for i := range 15 {
-		query := []string{"?watch=1", "?watch=1&allowWatchBookmarks=true", "?watch=1&labelSelector=no!=body", "?watch=1&fieldSelector=metadata.name=counted"}[i%4]
+		query := []string{"?watch=1", fmt.Sprint("?watch=1&allowWatchBookmarks=true&resourceVersion=", begin), "?watch=1&labelSelector=no!=body", "?watch=1&fieldSelector=metadata.name=counted"}[i%4]
 		next, _ := linesBy(t, one, 1, url+defaultMaps+query)
 		all = append(all, next)
 		next, _ = linesBy(t, two, 2, url+defaultMaps+query)

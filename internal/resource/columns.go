@@ -41,6 +41,8 @@ func columns(specs ...string) []metav1.TableColumnDefinition {
 		switch c.Name {
 		case "Name":
 			c.Format, c.Description = "name", metaDocs["name"]
+		case "Attacher":
+			c.Format = "name"
 		case "Age", "Created At":
 			c.Description = metaDocs["creationTimestamp"]
 		}
