@@ -15,6 +15,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/api/bounds"
+	"github.com/knarr-project/knarr/internal/apiserver/custom"
 )
 
 // applied is a decoded apply configuration.
@@ -33,7 +34,9 @@ func decodeApplied(data []byte) (applied, error) {
 		err = fmt.Errorf("error converting YAML to JSON: %w", err)
 	} else {
 		a.size = len(doc)
-		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &a.Object)
+		if err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &a.Object); err != nil {
+			err = fmt.Errorf("error unmarshaling JSON: while decoding JSON: %w", err)
+		}
 	}
 	if err != nil {
 		return a, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
@@ -87,6 +90,11 @@ func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Obj
 	obj, err := m.Apply(live, a.Unstructured, op.fieldManager, p.force)
 	if err != nil {
 		return nil, err
+	}
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		if err := custom.Mend(u); err != nil {
+			return nil, err
+		}
 	}
 	clearKind(obj)
 	if err := op.checkNames(accessor(obj)); err != nil {

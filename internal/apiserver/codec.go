@@ -66,7 +66,7 @@ func envelopeAround(gvk schema.GroupVersionKind, size int) (head, tail []byte) {
 // openEnvelope is the inverse of envelope.
 func openEnvelope(data []byte) (schema.GroupVersionKind, []byte, error) {
 	if len(data) < len(protobufPrefix) || string(data[:len(protobufPrefix)]) != protobufPrefix {
-		return schema.GroupVersionKind{}, nil, fmt.Errorf("the bytes do not begin with the protobuf prefix")
+		return schema.GroupVersionKind{}, nil, fmt.Errorf("provided data does not appear to be a protobuf message, expected prefix %v", []byte(protobufPrefix))
 	}
 	var u runtime.Unknown
 	if err := u.Unmarshal(data[len(protobufPrefix):]); err != nil {

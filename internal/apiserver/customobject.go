@@ -23,6 +23,9 @@ func (op *operation) takesCustom() bool {
 // decodeCustom makes a custom resource of a request's body.
 func (op *operation) decodeCustom(media string, data []byte, validation string) (runtime.Object, error) {
 	if media == mediaProtobuf {
+		if _, _, err := openEnvelope(data); err != nil {
+			return nil, unrecognized(op.gvk, data, err)
+		}
 		return nil, unrecognized(op.gvk, data, errors.New("custom resources have no protobuf form"))
 	}
 	doc, strict, err := asJSON(media, data)

@@ -88,9 +88,10 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 	if media == mediaProtobuf {
 		return decodeProtobuf(data, want)
 	}
+	raw := data
 	data, strict, err := asJSON(media, data)
 	if err != nil {
-		return nil, unrecognized(want, data, err)
+		return nil, unrecognized(want, raw, err)
 	}
 	obj, err := api.Scheme.New(want)
 	if err != nil {
@@ -104,12 +105,12 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 	if err != nil {
 		var syntax error
 		if got, syntax = findKind(data); syntax != nil {
-			return nil, unrecognized(want, data, fmt.Errorf("couldn't get version/kind; json parse error: %w", syntax))
+			return nil, unrecognized(want, raw, fmt.Errorf("couldn't get version/kind; json parse error: %w", syntax))
 		}
 	}
 	if got.Version == "" {
 		if err := brokenVersion(data); err != nil {
-			return nil, unrecognized(want, data, err)
+			return nil, unrecognized(want, raw, err)
 		}
 		if got.Group != "" { // "v1/"
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", want.Kind, "", want.Kind, runtime.NewMissingVersionErr(string(data))))

@@ -327,6 +327,11 @@ func TestErrorsAreUpstreams(t *testing.T) {
 	if code, _, body := do(t, s, "POST", maps, `{"metadata":{"name":"a"},"data":{"x":"1"}}`); code != 201 {
 		t.Fatal(body)
 	}
+	jsonPatch, mergePatch := []string{"Content-Type", "application/json-patch+json"}, []string{"Content-Type", "application/merge-patch+json"}
+	_, _, made := do(t, s, "POST", "/api/v1/namespaces/default/replicationcontrollers",
+		`{"metadata":{"name":"r"},"spec":{"selector":{"a":"b"},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
+	_, uid, _ := strings.Cut(made, `"uid":"`)
+	uid, _, _ = strings.Cut(uid, `"`)
 	tests := []struct {
 		name, method, path, body string
 		header                   []string
@@ -368,10 +373,35 @@ func TestErrorsAreUpstreams(t *testing.T) {
 		{name: "a body of an unknown media type", method: "POST", path: maps, header: []string{"Content-Type", "text/x"}, code: 415, reason: "UnsupportedMediaType",
 			message: "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf"},
 		{name: "a revision that has not been reached", method: "GET", path: maps + "?resourceVersion=9999999&resourceVersionMatch=NotOlderThan", code: 504, reason: "Timeout",
-			message: "Timeout: Too large resource version: 9999999, current: 2"},
+			message: "Timeout: Too large resource version: 9999999, current: 3"},
 		{name: "a match without a revision", method: "GET", path: maps + "?resourceVersionMatch=Exact", code: 422, reason: "Invalid",
 			message: `ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided`},
 		{name: "a patch of an unknown media type", method: "PATCH", path: maps + "/a", body: "{}", code: 415, reason: "UnsupportedMediaType", message: "415: Unsupported Media Type"},
+		{name: "a JSON patch that is no list, for somebody who wants to know of fields", method: "PATCH", path: maps + "/a", body: "{}", header: jsonPatch, code: 400, reason: "BadRequest",
+			message: "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"},
+		{name: "and of numbers", method: "PATCH", path: maps + "/a", body: "[1]", header: jsonPatch, code: 400, reason: "BadRequest",
+			message: "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp"},
+		{name: "and for somebody who does not", method: "PATCH", path: maps + "/a?fieldValidation=Ignore", body: "{}", header: jsonPatch, code: 400, reason: "BadRequest",
+			message: "json: cannot unmarshal object into Go value of type jsonpatch.Patch"},
+		{name: "a JSON patch that takes the name away", method: "PATCH", path: maps + "/a", body: `[{"op":"replace","path":"","value":{}}]`, header: jsonPatch, code: 400, reason: "BadRequest",
+			message: "the name of the object (a based on URL) was undeterminable: name must be provided"},
+		{name: "a merge patch that is broken, and nobody wants to know of fields", method: "PATCH", path: maps + "/a?fieldValidation=Ignore", body: "{", header: mergePatch, code: 400, reason: "BadRequest",
+			message: "Invalid JSON Patch"},
+		{name: "a strategic patch that is broken", method: "PATCH", path: maps + "/a", body: "k", header: []string{"Content-Type", "application/strategic-merge-patch+json"}, code: 400, reason: "BadRequest",
+			message: "invalid character 'k' looking for beginning of value"},
+		{name: "a strategic patch with a field twice", method: "PATCH", path: maps + "/a?fieldValidation=Strict", body: `{"x":1,"x":2}`, header: []string{"Content-Type", "application/strategic-merge-patch+json"}, code: 422, reason: "Invalid",
+			message: ` "" is invalid: patch: Invalid value: "map[x:2]": strict decoding error: duplicate field "x", unknown field "x"`},
+		{name: "an apply of a list", method: "PATCH", path: maps + "/a?fieldManager=m", body: "[]", header: []string{"Content-Type", "application/apply-patch+yaml"}, code: 400, reason: "BadRequest",
+			message: "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type map[string]interface {}"},
+		{name: "a watch that goes on where a list ended", method: "GET", path: maps + "?watch=1&continue=x", code: 422, reason: "Invalid",
+			message: `ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided`},
+		{name: "a scale of another object", method: "PATCH", path: "/api/v1/namespaces/default/replicationcontrollers/r/scale", body: `{"metadata":{"uid":"other"}}`, header: mergePatch, code: 409, reason: "Conflict",
+			message: `Operation cannot be fulfilled on replicationcontrollers/scale "r": Precondition failed: UID in precondition: other, UID in object meta: ` + uid},
+		{name: "a scale whose metadata are wrong", method: "PATCH", path: "/api/v1/namespaces/default/replicationcontrollers/r/scale", body: `{"metadata":{"labels":{"a b":""}}}`, header: mergePatch, code: 422, reason: "Invalid",
+			message: `Scale.autoscaling "r" is invalid: metadata.labels: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')`},
+		{name: "an applied scale with a field that no scale has", method: "PATCH", path: "/api/v1/namespaces/default/replicationcontrollers/r/scale?fieldManager=m", body: `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"r"},"foo":1}`,
+			header: []string{"Content-Type", "application/apply-patch+yaml"}, code: 500,
+			message: "failed to create typed patch object (/r; autoscaling/v1, Kind=Scale): .foo: field not declared in schema"},
 		{name: "a field that can not be selected by", method: "GET", path: maps + "?fieldSelector=data=x", code: 400, reason: "BadRequest",
 			message: `"data" is not a known field selector: only "metadata.name", "metadata.namespace"`},
 	}

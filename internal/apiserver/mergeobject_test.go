@@ -88,7 +88,7 @@ func TestMergingAnObjectIsMergingItsDocument(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			doc, err := applyMergePatch(withTypeMeta(nil, e.gvk, whole), p.data)
+			doc, err := applyMergePatch(withTypeMeta(nil, e.gvk, whole), p)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -111,10 +111,10 @@ func (op *operation) patchVersioned(old runtime.Object, gvk schema.GroupVersionK
 	}
 	switch p.kind {
 	case types.JSONPatchType:
-		doc, err = applyJSONPatch(doc, p.data)
+		doc, err = applyJSONPatch(doc, p)
 	case types.MergePatchType:
 		p.double = doubleFields(p)
-		doc, err = applyMergePatch(doc, p.data)
+		doc, err = applyMergePatch(doc, p)
 	default:
 		return nil, errUnsupported
 	}
@@ -135,6 +135,9 @@ func (op *operation) decodePatched(doc []byte, like runtime.Object, gvk schema.G
 	}
 	strict, err := kjson.UnmarshalStrict(doc, obj)
 	got := obj.GetObjectKind().GroupVersionKind()
+	if got.Empty() {
+		got = gvk // a patch may take it away
+	}
 	if err == nil && got != gvk {
 		err = notRegistered(got)
 	}
@@ -167,17 +170,21 @@ func invalidPatch(value string, err error) error {
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), value, err.Error())})
 }
 
-func applyJSONPatch(doc, data []byte) ([]byte, error) {
-	var operations []json.RawMessage
-	if err := json.Unmarshal(data, &operations); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", strings.ReplaceAll(err.Error(), "json.RawMessage", "handlers.jsonPatchOp")))
+// jsonPatchOp is what an operation is read as when somebody wants to know of its fields; messages name upstream's type.
+type jsonPatchOp map[string]json.RawMessage
+
+func applyJSONPatch(doc []byte, p patchRequest) ([]byte, error) {
+	if p.validation != metav1.FieldValidationIgnore {
+		if err := json.Unmarshal(p.data, &[]jsonPatchOp{}); err != nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", strings.ReplaceAll(err.Error(), "apiserver.jsonPatchOp", "handlers.jsonPatchOp")))
+		}
 	}
-	if len(operations) > maxJSONPatchOperations {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxJSONPatchOperations, len(operations)))
-	}
-	patch, err := api.DecodeJSONPatch(data)
+	patch, err := api.DecodeJSONPatch(p.data)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if len(patch) > maxJSONPatchOperations {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxJSONPatchOperations, len(patch)))
 	}
 	out, err := api.ApplyJSONPatch(patch, doc)
 	if err != nil {
@@ -190,12 +197,14 @@ func unprocessable(err error) error {
 	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 }
 
-func applyMergePatch(doc, data []byte) ([]byte, error) {
-	var v map[string]any
-	if err := json.Unmarshal(data, &v); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+func applyMergePatch(doc []byte, p patchRequest) ([]byte, error) {
+	if p.validation != metav1.FieldValidationIgnore {
+		var v map[string]any
+		if err := json.Unmarshal(p.data, &v); err != nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+		}
 	}
-	out, err := jsonpatch.MergePatch(doc, data)
+	out, err := jsonpatch.MergePatch(doc, p.data)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
@@ -205,8 +214,9 @@ func applyMergePatch(doc, data []byte) ([]byte, error) {
 // strategicPatch merges by the patch strategies in the Go type's tags.
 func (op *operation) strategicPatch(old runtime.Object, p patchRequest) (runtime.Object, error) {
 	patch := map[string]any{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(p.data, &patch); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+	double, err := kjson.UnmarshalStrict(p.data, &patch)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(old)
 	if err != nil {
@@ -233,8 +243,12 @@ func (op *operation) strategicPatch(old runtime.Object, p patchRequest) (runtime
 	}
 	obj := newLike(old)
 	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, obj, p.validation != metav1.FieldValidationIgnore)
-	if strict, ok := runtime.AsStrictDecodingError(err); ok {
-		err = op.reportStrict(strict.Errors(), p.validation)
+	strict, ok := runtime.AsStrictDecodingError(err)
+	switch {
+	case ok:
+		err = op.reportStrict(append(double, strict.Errors()...), p.validation)
+	case err == nil:
+		err = op.reportStrict(double, p.validation)
 	}
 	if err != nil {
 		return nil, invalidPatch(fmt.Sprintf("%+v", patch), err)

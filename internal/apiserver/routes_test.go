@@ -129,6 +129,8 @@ func TestPathsOfCustomResources(t *testing.T) {
 	if out := a.want(http.StatusOK, "GET", crontabsPath+"/one/status/x", ""); at(out, "kind") != "CronTab" {
 		t.Errorf("below a subresource: %v", out)
 	}
+	applied := "{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: one, deletionGracePeriodSeconds: 1.5}, spec: {cronSpec: x}}"
+	a.want(http.StatusOK, "PATCH", crontabsPath+"/one?fieldManager=m&force=true", applied, "Content-Type", "application/apply-patch+yaml")
 	out := a.want(http.StatusInternalServerError, "GET", crontabsPath+"/one", "", "Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 	if at(out, "message") != "content is not a list" {
 		t.Errorf("one object as a list: %v", out)
