@@ -46,7 +46,7 @@ func generate() ([]byte, error) {
 		return nil, fmt.Errorf("find %s: %w", module, err)
 	}
 	root := strings.TrimSpace(string(out))
-	enums := map[string][]value{}
+	enums, texts := map[string][]value{}, map[string]string{}
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() && (strings.Contains(d.Name(), "alpha") || strings.Contains(d.Name(), "beta")) {
 			return fs.SkipDir // not served
@@ -58,7 +58,7 @@ func generate() ([]byte, error) {
 		if err != nil {
 			return err
 		}
-		return readFile(path, module+"/"+filepath.ToSlash(folder), enums)
+		return readFile(path, module+"/"+filepath.ToSlash(folder), enums, texts)
 	})
 	if err != nil {
 		return nil, err
@@ -66,8 +66,8 @@ func generate() ([]byte, error) {
 	return write(enums)
 }
 
-// readFile notes the enumerations of one file, whose constants stand in the same one.
-func readFile(path, pkg string, enums map[string][]value) error {
+// readFile notes the enumerations of one file, whose constants stand in the same one. texts are those of all constants so far.
+func readFile(path, pkg string, enums map[string][]value, texts map[string]string) error {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return err
@@ -93,7 +93,11 @@ func readFile(path, pkg string, enums map[string][]value) error {
 			if doc == nil && !g.Lparen.IsValid() {
 				doc = g.Doc
 			}
-			if name, text, ok := constant(c); ok && marked[name] {
+			name, text, ok := constant(c, texts)
+			if ok {
+				texts[pkg+"."+c.Names[0].Name] = text
+			}
+			if ok && marked[name] {
 				enums[pkg+"."+name] = append(enums[pkg+"."+name], value{text, strings.TrimPrefix(plain(doc), c.Names[0].Name+" ")})
 			}
 		}
@@ -107,8 +111,9 @@ func hasMarker(doc *ast.CommentGroup) bool {
 	})
 }
 
-// constant gives the type and the text of `Name Type = "text"` or `Name = Type("text")`.
-func constant(c *ast.ValueSpec) (name, text string, ok bool) {
+// constant gives the type and the text of `Name Type = "text"` or `Name = Type("text")`; instead of the text, a constant of the core group may
+// be named, which is read before all that do.
+func constant(c *ast.ValueSpec, texts map[string]string) (name, text string, ok bool) {
 	if len(c.Values) != 1 {
 		return "", "", false
 	}
@@ -121,6 +126,10 @@ func constant(c *ast.ValueSpec) (name, text string, ok bool) {
 			return "", "", false
 		}
 		name, expr = t.Name, call.Args[0]
+	}
+	if s, is := expr.(*ast.SelectorExpr); is {
+		text, ok = texts[module+"/core/v1."+s.Sel.Name]
+		return name, text, ok
 	}
 	literal, is := expr.(*ast.BasicLit)
 	if !is || literal.Kind != token.STRING {

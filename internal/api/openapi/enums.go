@@ -15,7 +15,7 @@ func typeKey(t reflect.Type) string { return t.PkgPath() + "." + t.Name() }
 
 // enumText is what the description of a field says about its type's values; empty for types that are open.
 func enumText(t reflect.Type) string {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	values := enumerations[typeKey(t)]

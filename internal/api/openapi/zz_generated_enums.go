@@ -393,6 +393,8 @@ var enumerations = map[string][]enumValue{
 	},
 	"k8s.io/api/discovery/v1.AddressType": {
 		{"FQDN", "represents a FQDN."},
+		{"IPv4", "represents an IPv4 Address."},
+		{"IPv6", "represents an IPv6 Address."},
 	},
 	"k8s.io/api/networking/v1.PathType": {
 		{"Exact", "matches the URL path exactly and with case sensitivity."},
