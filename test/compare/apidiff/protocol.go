@@ -213,7 +213,8 @@ func (c *scenario) oddMethod() {
 	method := oneOf(c.r, []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodOptions, http.MethodHead, "PROPFIND", http.MethodGet, http.MethodTrace})
 	media := oneOf(c.r, []string{"application/json", "application/merge-patch+json"})
 	c.both("odd", method+" "+media, func(int) request {
-		return request{method: method, path: path + "?dryRun=All", contentType: media, body: []byte(`{}`)}
+		// Whole documents are compared by themselves.
+		return request{method: method, path: path + "?dryRun=All", contentType: media, body: []byte(`{}`), brief: path == prefix(c.entry.group, c.entry.version)}
 	})
 }
 
