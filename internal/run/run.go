@@ -64,6 +64,7 @@ func (p Params) nodeHere() *worker {
 }
 
 func (p Params) process(ctx context.Context, phases []Phase) error {
+	defer keepHeapSmall()()
 	return Process(ctx, phases, p.Progress, p.Ready, p.Log)
 }
 
