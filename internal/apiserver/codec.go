@@ -1,11 +1,13 @@
 package apiserver
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"strconv"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -63,16 +65,45 @@ func envelopeAround(gvk schema.GroupVersionKind, size int) (head, tail []byte) {
 	return binary.AppendUvarint(head, uint64(size)), []byte{0x1a, 0x00, 0x22, 0x00} // contentEncoding and contentType, empty
 }
 
-// openEnvelope is the inverse of envelope.
+// openEnvelope is the inverse of envelope. The message that it gives is a part of data.
 func openEnvelope(data []byte) (schema.GroupVersionKind, []byte, error) {
-	if len(data) < len(protobufPrefix) || string(data[:len(protobufPrefix)]) != protobufPrefix {
+	content, ok := bytes.CutPrefix(data, []byte(protobufPrefix))
+	if !ok {
 		return schema.GroupVersionKind{}, nil, fmt.Errorf("provided data does not appear to be a protobuf message, expected prefix %v", []byte(protobufPrefix))
 	}
-	var u runtime.Unknown
-	if err := u.Unmarshal(data[len(protobufPrefix):]); err != nil {
+	if gvk, raw, ok := openWhole(content); ok {
+		return gvk, raw, nil
+	}
+	var u runtime.Unknown // copies what it reads; but what is wrong it says in its own words
+	if err := u.Unmarshal(content); err != nil {
 		return schema.GroupVersionKind{}, nil, err
 	}
 	return schema.FromAPIVersionAndKind(u.APIVersion, u.Kind), u.Raw, nil
+}
+
+// openWhole reads a runtime.Unknown that has only fields of length and content.
+func openWhole(content []byte) (gvk schema.GroupVersionKind, raw []byte, ok bool) {
+	var kind runtime.TypeMeta
+	for len(content) > 0 {
+		number, wire, n := protowire.ConsumeTag(content)
+		if n < 0 || wire != protowire.BytesType {
+			return gvk, nil, false
+		}
+		value, m := protowire.ConsumeBytes(content[n:])
+		if m < 0 {
+			return gvk, nil, false
+		}
+		content = content[n+m:]
+		switch number {
+		case 1:
+			if kind.Unmarshal(value) != nil {
+				return gvk, nil, false
+			}
+		case 2:
+			raw = value
+		}
+	}
+	return schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind), raw, true
 }
 
 // storedCodec turns a kind's objects to the bytes that lie in the store and back.

@@ -224,6 +224,9 @@ func brokenVersion(data []byte) error {
 }
 
 func decodeProtobuf(data []byte, want schema.GroupVersionKind) (runtime.Object, error) {
+	if obj, ok := decodeWanted(data, want); ok {
+		return obj, nil
+	}
 	if err := boundedMessage(data); err != nil {
 		return nil, unreadable(want, err)
 	}
@@ -241,6 +244,21 @@ func decodeProtobuf(data []byte, want schema.GroupVersionKind) (runtime.Object, 
 	}
 	clearKind(obj)
 	return obj, nil
+}
+
+// decodeWanted decodes a message that is of the kind want and has nothing wrong with it, without copying it first; what is wrong with others is told by who
+// looks at them whole.
+func decodeWanted(data []byte, want schema.GroupVersionKind) (runtime.Object, bool) {
+	gvk, raw, err := openEnvelope(data)
+	if err != nil || gvk != want {
+		return nil, false
+	}
+	obj, err := api.Scheme.New(want)
+	if err != nil || !bounds.Harmless(data) && bounds.Message(raw, obj) != nil {
+		return nil, false
+	}
+	m, ok := obj.(protobufMessage)
+	return obj, ok && m.Unmarshal(raw) == nil
 }
 
 // boundedMessage tells of what can not be read in bounded time and space in a message, of whatever kind it says it is: it is read before that is looked at.

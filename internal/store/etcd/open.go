@@ -44,6 +44,11 @@ const (
 	// snapshotCount is after how many entries etcd puts a snapshot of its membership on disk and forgets log before it.
 	snapshotCount = 1000
 
+	// batchInterval is how long a write that is in the log, and so on disk, may wait until it is put into the database's file with others. Etcd
+	// looks whether there are any each time, and syncs the file twice when there are: a tenth of a second, its default, is for servers that read the file
+	// behind their own buffer. What is in the log only is read again from it at the next start.
+	batchInterval = time.Second
+
 	// walSegment is how much of the write-ahead log is preallocated at a time; two segments are.
 	walSegment = 16 << 20
 )
@@ -191,7 +196,7 @@ func serverConfig(opts Options) (config.ServerConfig, error) {
 
 		QuotaBackendBytes:    quota,
 		BackendFreelistType:  bolt.FreelistMapType,
-		BackendBatchInterval: 200 * time.Millisecond,
+		BackendBatchInterval: batchInterval,
 		BackendBatchLimit:    2000,
 		UnsafeNoFsync:        opts.UnsafeNoSync,
 

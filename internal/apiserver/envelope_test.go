@@ -1,0 +1,39 @@
+package apiserver
+
+import (
+	"bytes"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// FuzzOpenEnvelope holds the reader of envelopes to that of the library, which copies what it reads.
+func FuzzOpenEnvelope(f *testing.F) {
+	raw, err := marshalProtobuf(configMap("one"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	whole := envelope(corev1.SchemeGroupVersion.WithKind("ConfigMap"), raw)
+	for _, seed := range [][]byte{
+		whole, whole[:len(whole)-3], []byte(protobufPrefix), nil, append(bytes.Clone(whole), 0x12, 0x01, 'x'), append(bytes.Clone(whole), 0x0a, 0x03, 0x12, 0x01, 'X'),
+		append(bytes.Clone(whole), 0x10, 0x01), append(bytes.Clone(whole), 0x28, 0x01), append(bytes.Clone(whole), 0x2b, 0x2c), append(bytes.Clone(whole), 0x1a, 0x01, 'g'),
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		gvk, raw, err := openEnvelope(data)
+		content, ok := bytes.CutPrefix(data, []byte(protobufPrefix))
+		var u runtime.Unknown
+		if want := u.Unmarshal(content); !ok || want != nil {
+			if err == nil {
+				t.Errorf("%x: read, but %v", data, want)
+			}
+			return
+		}
+		if want := schema.FromAPIVersionAndKind(u.APIVersion, u.Kind); err != nil || gvk != want || !bytes.Equal(raw, u.Raw) {
+			t.Errorf("%x: %v %x (%v), want %v %x", data, gvk, raw, err, want, u.Raw)
+		}
+	})
+}
