@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -152,6 +153,8 @@ func TestALargeListIsTheSameHoweverItIsPutTogether(t *testing.T) {
 	}
 }
 
+var listRevision = regexp.MustCompile(`^(.{0,80}"metadata":\{"resourceVersion":")\d+`)
+
 func TestALargeListIsTheSameOverEveryProtocol(t *testing.T) {
 	s := newTestServer(t)
 	c := s.Client(auth.Component("tester"))
@@ -185,6 +188,8 @@ func TestALargeListIsTheSameOverEveryProtocol(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s %s: %v", resp.Proto, encoding, err)
 				}
+				// The server still writes objects of other kinds; the list is as of the newest revision.
+				got = listRevision.ReplaceAll(got, []byte("$1"))
 				if want == nil {
 					want = got
 				}
