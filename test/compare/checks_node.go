@@ -498,7 +498,10 @@ spec: {terminationGracePeriodSeconds: 0, resourceClaims: [{name: r, resourceClai
 	if err := b.apply(ctx, namespace, strings.Replace(pod, "NAME", "first", 1)); err != nil {
 		return err
 	}
-	claim := b.claimOf(ctx, namespace)
+	claim, err := b.claimOf(ctx, namespace)
+	if err != nil {
+		return err
+	}
 	const given = "{.status.allocation.devices.results[0].device}{'/'}{.status.reservedFor[0].name}{'/'}{.metadata.finalizers[0]}"
 	if err := b.becomes(ctx, namespace, "resourceclaim/"+claim, given, "one/first/resource.kubernetes.io/delete-protection"); err != nil {
 		return err
@@ -519,6 +522,6 @@ spec: {terminationGracePeriodSeconds: 0, resourceClaims: [{name: r, resourceClai
 	if err := b.becomes(ctx, namespace, "pod/second", `{.status.conditions[?(@.type=="PodScheduled")].status}`, "True"); err != nil {
 		return err
 	}
-	_, err := b.kubectl(ctx, "", "delete", "resourceslice/rack", "deviceclass/gpu.example.com")
+	_, err = b.kubectl(ctx, "", "delete", "resourceslice/rack", "deviceclass/gpu.example.com")
 	return err
 }
