@@ -60,8 +60,8 @@ func (a *allocator) Unreserve(ctx context.Context, state framework.State, pod *c
 	}
 	found := decided.On(node)
 	for _, claim := range decided.Claims() {
-		if found[claim.Name] != nil {
-			a.devices.forget(claim)
+		if allocation := found[claim.Name]; allocation != nil {
+			a.devices.forget(claim, allocation)
 			a.devices.tell(framework.ResourceClaimChanged, func(p *framework.PodInfo) bool { return len(p.Pod.Spec.ResourceClaims) > 0 })
 		}
 		now, ok := a.devices.Claim(claim.Namespace, claim.Name)
@@ -110,7 +110,7 @@ func (a *allocator) bind(ctx context.Context, claim *resourcev1.ResourceClaim, a
 			return fmt.Errorf("add allocation and reservation to claim %s: %w", claim.Name, err)
 		}
 		if allocation != nil {
-			a.devices.forget(claim) // the View shows it now
+			a.devices.forget(claim, allocation) // the View shows it now
 			a.devices.tell(framework.ResourceClaimChanged, usesResourceClaim(claim))
 		}
 		return nil

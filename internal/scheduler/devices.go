@@ -121,10 +121,14 @@ func (d *devices) assume(claim *resourcev1.ResourceClaim, allocation *resourcev1
 	d.inFlight[claim.UID] = allocation
 }
 
-func (d *devices) forget(claim *resourcev1.ResourceClaim) {
+// forget ends what assume began with this very allocation. Meanwhile the claim may have lost its devices and another pod may be getting
+// it others: those stay.
+func (d *devices) forget(claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult) {
 	d.mu.Lock()
-	delete(d.inFlight, claim.UID)
-	d.mu.Unlock()
+	defer d.mu.Unlock()
+	if d.inFlight[claim.UID] == allocation {
+		delete(d.inFlight, claim.UID)
+	}
 }
 
 func (d *devices) Claim(namespace, name string) (*resourcev1.ResourceClaim, bool) {
