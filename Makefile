@@ -38,9 +38,10 @@ lint: ## format, vet, static checks
 unit: ## unit tests with the race detector
 	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 25m ./internal/... ./cmd/... ./test/arch/... ./examples/...
 	cd runtime && CGO_ENABLED=1 $(GO) test -tags inprocess ./shim github.com/containerd/go-runc
+	cd test/compare && $(GO) test . ./apidiff
 
 e2e: build ## real clusters, real containers
-	CGO_ENABLED=0 $(GO) test -count=1 -timeout 20m ./test/e2e/... ./test/chaos/...
+	CGO_ENABLED=0 $(GO) test -count=1 -timeout 30m -p 1 ./test/e2e/... ./test/chaos/...
 
 chaos: build ## thousands of histories against killed, restarted and compacted servers: HISTORIES=n SEED=n
 	KNARR_CHAOS_HISTORIES=$(or $(HISTORIES),2000) KNARR_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run Histories ./test/chaos/

@@ -17,11 +17,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// offered is ten times as many requests at once as either side has seats by default (600).
+// offered is ten times as many requests at once as either side has seats by default (600). A scale makes them fewer.
 const offered = 6000
 
 // flood is what became of the requests of those who are too many.
 type flood struct {
+	clients                       int
 	served, refused, late, broken atomic.Int64
 	silent                        atomic.Int64 // refused without Retry-After
 }
@@ -29,8 +30,8 @@ type flood struct {
 func (fl *flood) String() string {
 	served, refused, late := fl.served.Load(), fl.refused.Load(), fl.late.Load()
 	all := max(1, served+refused+late+fl.broken.Load())
-	return fmt.Sprintf("%d requests: %.1f %% refused with 429 (%d without Retry-After), %d served, %d timed out, %d without an answer",
-		all, 100*float64(refused)/float64(all), fl.silent.Load(), served, late, fl.broken.Load())
+	return fmt.Sprintf("%d clients, %d requests: %.1f %% refused with 429 (%d without Retry-After), %d served, %d timed out, %d without an answer",
+		fl.clients, all, 100*float64(refused)/float64(all), fl.silent.Load(), served, late, fl.broken.Load())
 }
 
 // run lists pods over and over on one connection, and waits a second when it is told to come later.
@@ -40,6 +41,9 @@ func (fl *flood) run(ctx context.Context, c *clients) {
 		if w == nil {
 			var err error
 			if w, err = c.dial(); err != nil {
+				if ctx.Err() == nil {
+					fl.broken.Add(1)
+				}
 				_ = pause(ctx, time.Second)
 				continue
 			}
@@ -88,9 +92,9 @@ func overload(ctx context.Context, c *clients, scale float64, f figures) error {
 	}
 	flooding, stop := context.WithCancel(ctx)
 	defer stop()
-	fl := &flood{}
+	fl := &flood{clients: max(1, int(offered*min(1, scale)))}
 	var wg sync.WaitGroup
-	for range int(offered * min(1, scale)) {
+	for range fl.clients {
 		wg.Go(func() { fl.run(flooding, crowd) })
 	}
 	_ = pause(ctx, 15*time.Second) // as long as it takes them to connect
@@ -99,7 +103,7 @@ func overload(ctx context.Context, c *clients, scale float64, f figures) error {
 	var mu sync.Mutex
 	for key, ask := range map[string]func(w *wire, i int) error{"overload-lease": lease, "overload-livez": livez} {
 		both.Go(func() {
-			t := timed(ctx, c, int(1000*scale), 20*time.Millisecond, ask)
+			t := timed(ctx, c, max(1, int(1000*scale)), 20*time.Millisecond, ask)
 			mu.Lock()
 			defer mu.Unlock()
 			times[key] = t
@@ -115,11 +119,7 @@ func overload(ctx context.Context, c *clients, scale float64, f figures) error {
 		return err
 	}
 	for key, t := range times {
-		note := fmt.Sprintf("highest %s", t.at(100).Round(time.Millisecond))
-		if t.failed > 0 {
-			note += fmt.Sprintf("; %d of %d failed: %v", t.failed, len(t.times), t.err)
-		}
-		f[key] = figure{value: float64(t.at(99).Microseconds()) / 1000, note: note}
+		f[key] = t.figure()
 	}
 	f["overload-normal"] = figure{value: back.Sub(over).Seconds(), note: story}
 	return nil
@@ -188,8 +188,20 @@ type timing struct {
 	err    error // the first
 }
 
-// at is a percentile.
+// figure is the p99 in milliseconds. When requests failed there is none: a request that is refused at once would count as a quick one.
+func (t *timing) figure() figure {
+	p99, highest := t.at(99), t.at(100).Round(time.Millisecond)
+	if t.failed > 0 {
+		return figure{note: fmt.Sprintf("%d of %d failed: %v; p99 of all %s, highest %s", t.failed, len(t.times), t.err, p99.Round(time.Millisecond), highest)}
+	}
+	return figure{value: float64(p99.Microseconds()) / 1000, note: fmt.Sprintf("highest %s", highest)}
+}
+
+// at is a percentile, 0 when nothing was timed.
 func (t *timing) at(percent int) time.Duration {
+	if len(t.times) == 0 {
+		return 0
+	}
 	return t.times[min(len(t.times)-1, len(t.times)*percent/100)]
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -48,17 +49,16 @@ func startReaders(order readersOrder) (stop func() (readersResult, error), err e
 		return nil, err
 	}
 	if _, err := in.Write(append(told, '\n')); err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 		return nil, fmt.Errorf("readers: %w", err)
 	}
 	return func() (result readersResult, err error) {
 		_ = in.Close()
-		if err := json.NewDecoder(out).Decode(&result); err != nil {
-			err = fmt.Errorf("readers: %w", err)
+		if err = json.NewDecoder(out).Decode(&result); err != nil {
+			err = fmt.Errorf("readers: what they did: %w", err)
 		}
-		if ended := cmd.Wait(); err == nil {
-			err = ended
-		}
-		return result, err
+		return result, errors.Join(err, cmd.Wait())
 	}, nil
 }
 

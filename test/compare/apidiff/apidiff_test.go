@@ -41,6 +41,24 @@ func TestWhatMustDifferIsNoDifference(t *testing.T) {
 	}
 }
 
+func TestWhatIsExplainedIsNotOpen(t *testing.T) {
+	refused := func(message string) *answer {
+		return &answer{code: 422, object: map[string]any{"message": message}}
+	}
+	for message, want := range map[string]bool{
+		`ResourceSlice.resource.k8s.io "gen-bcdfg" is invalid: spec.devices[0].capacity[mem].requestPolicy.validRange.step: Invalid value: "0": must not be zero`: true,
+		`ResourceSlice.resource.k8s.io "gen-bcdfg" is invalid: spec.driver: Required value`:                                                                       false,
+	} {
+		r := newReport()
+		r.add("create ResourceSlice v1beta1", compare(&answer{}, refused(message)), func() string { return "" })
+		for _, s := range r.sorted() {
+			if s.stands != want {
+				t.Errorf("%s: explained is %v, want %v", s.name, s.stands, want)
+			}
+		}
+	}
+}
+
 func TestEveryObjectOfTheCorpusHasAKind(t *testing.T) {
 	list, err := readCorpus("")
 	if err != nil {

@@ -113,7 +113,6 @@ func maskObjects(s string) string {
 		s = before + "immutable after creation"
 	}
 	s, _, _ = strings.Cut(s, "\n@@ ")
-	s, _, _ = strings.Cut(s, "\n@@ ")
 	for _, word := range []string{"Invalid", "Duplicate", "Unsupported"} {
 		s = maskValue(s, word+" value: ")
 	}
