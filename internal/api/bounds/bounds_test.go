@@ -192,3 +192,18 @@ func TestMessagesAreAsDeepAsDocuments(t *testing.T) {
 		t.Error("definitions hold schemas, which hold schemas; pods hold nothing of the kind")
 	}
 }
+
+// TestATypesTagsAreReadOnce: three megabytes are room for more than a million fields.
+func TestATypesTagsAreReadOnce(t *testing.T) {
+	many := []byte(strings.Repeat("\x7a\x00", 50_000) + "\x7a\x0d1e-1000000000") // the type has no field 15
+	for _, like := range []any{&corev1.Pod{}, &apiextensionsv1.CustomResourceDefinition{}} {
+		allocated := testing.AllocsPerRun(5, func() {
+			if err := Message(many, like); err != nil {
+				t.Error(err)
+			}
+		})
+		if allocated > 1000 {
+			t.Errorf("%T: %v allocations for %d fields", like, allocated, len(many)/2)
+		}
+	}
+}

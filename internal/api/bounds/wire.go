@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -88,19 +89,34 @@ func walkField(content []byte, t reflect.Type, number protowire.Number, index in
 	return walkMessage(content, of, path)
 }
 
-// numbered is the field with a number in the protobuf encoding.
+var fieldsOfTypes sync.Map // reflect.Type to map[protowire.Number]reflect.StructField
+
+// numbered is the field with a number in the protobuf encoding. A message may have a million fields, so a type's tags are read once.
 func numbered(t reflect.Type, number protowire.Number) (reflect.StructField, bool) {
-	if t.Kind() != reflect.Struct {
-		return reflect.StructField{}, false
+	known, ok := fieldsOfTypes.Load(t)
+	if !ok {
+		known, _ = fieldsOfTypes.LoadOrStore(t, fieldsByNumber(t))
 	}
+	f, ok := known.(map[protowire.Number]reflect.StructField)[number]
+	return f, ok
+}
+
+func fieldsByNumber(t reflect.Type) map[protowire.Number]reflect.StructField {
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	fields := map[protowire.Number]reflect.StructField{}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		parts := strings.SplitN(f.Tag.Get("protobuf"), ",", 3)
-		if len(parts) > 1 && parts[1] == strconv.Itoa(int(number)) {
-			return f, true
+		if len(parts) < 2 {
+			continue
+		}
+		if number, err := strconv.ParseInt(parts[1], 10, 32); err == nil {
+			fields[protowire.Number(number)] = f
 		}
 	}
-	return reflect.StructField{}, false
+	return fields
 }
 
 // entryOf takes an entry of a map apart. Nothing keeps a client from giving it two values, and both are read.
