@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // nested is a protobuf message whose fields hold one another, the last one the text.
@@ -20,6 +19,18 @@ func nested(text string, numbers ...protowire.Number) []byte {
 		out = protowire.AppendBytes(protowire.AppendTag(nil, numbers[i], protowire.BytesType), out)
 	}
 	return out
+}
+
+// wrapped is an envelope that says no more of its message's kind than it is given.
+func wrapped(apiVersion, kind string, message []byte) []byte {
+	var typed []byte
+	if apiVersion != "" {
+		typed = append(typed, nested(apiVersion, 1)...)
+	}
+	if kind != "" {
+		typed = append(typed, nested(kind, 2)...)
+	}
+	return slices.Concat([]byte(protobufPrefix), nested(string(typed), 1), nested(string(message), 2))
 }
 
 // TestNoQuantityIsReadThatTakesForever: each of these would compute ten to the power of a thousand millions, so this ends when all of them are refused.
@@ -45,6 +56,10 @@ func TestNoQuantityIsReadThatTakesForever(t *testing.T) {
 		"many digits":                 {"POST", pods, mediaJSON, body(`"0.` + strings.Repeat("1", 2_000_000) + `"`), 400},
 		"protobuf":                    {"POST", pods, mediaProtobuf, string(envelope(corev1.SchemeGroupVersion.WithKind("Pod"), nested(endless, 2, 2, 8, 1, 2, 1))), 400},
 		"protobuf of another kind":    {"POST", pods, mediaProtobuf, string(envelope(corev1.SchemeGroupVersion.WithKind("PodList"), list)), 400},
+		"protobuf of no kind":         {"POST", pods, mediaProtobuf, string(wrapped("", "", nested(endless, 2, 2, 8, 1, 2, 1))), 400},
+		"protobuf without a version":  {"POST", pods, mediaProtobuf, string(wrapped("", "Pod", nested(endless, 2, 2, 8, 1, 2, 1))), 400},
+		"protobuf of a version alone": {"POST", pods, mediaProtobuf, string(wrapped("v1", "", nested(endless, 2, 2, 8, 1, 2, 1))), 400},
+		"protobuf without a type":     {"POST", pods, mediaProtobuf, protobufPrefix + string(nested(endless, 2, 2, 2, 8, 1, 2, 1)), 400},
 		"an update":                   {"PUT", pods + "/a", mediaJSON, body(`"` + endless + `"`), 400},
 		"a JSON patch":                {"PATCH", pods + "/a", "application/json-patch+json", `[{"op":"add","path":"/spec/overhead","value":{"cpu":"` + endless + `"}}]`, 422},
 		"a merge patch":               {"PATCH", pods + "/a", "application/merge-patch+json", `{"spec":{"overhead":{"cpu":"` + endless + `"}}}`, 422},
@@ -80,14 +95,18 @@ func TestAMessageIsNotReadThatIsDeeperThanTheStack(t *testing.T) {
 	}
 	slices.Reverse(heads)
 	definition := nested(string(slices.Concat(heads...)), 2, 7, 4, 1)
-	body := envelope(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, definition)
-	if len(body) > maxBody {
-		t.Fatal("the body is too large to be read at all")
-	}
-	for _, path := range []string{"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"} {
-		code, _, answer := do(t, s, "POST", path, string(body), "Content-Type", mediaProtobuf)
+	const path, group, kind = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "apiextensions.k8s.io/v1", "CustomResourceDefinition"
+	for _, c := range []struct{ path, apiVersion, kind string }{
+		{"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", group, kind},
+		{path, group, kind}, {path, "", kind}, {path, group, ""}, {path, "", ""},
+	} {
+		body := wrapped(c.apiVersion, c.kind, definition)
+		if len(body) > maxBody {
+			t.Fatal("the body is too large to be read at all")
+		}
+		code, _, answer := do(t, s, "POST", c.path, string(body), "Content-Type", mediaProtobuf)
 		if code != http.StatusBadRequest || !strings.Contains(answer, "messages are nested deeper than 10000") {
-			t.Errorf("%s: %d %.300s", path, code, answer)
+			t.Errorf("%+v: %d %.300s", c, code, answer)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -167,12 +166,7 @@ func reportFields(problems []error, want schema.GroupVersionKind, validation str
 
 // matchKind refuses a body that says it is something else.
 func matchKind(got, want schema.GroupVersionKind) error {
-	if got.Kind == "" {
-		got.Kind = want.Kind
-	}
-	if got.Version == "" {
-		got.Group, got.Version = want.Group, want.Version
-	}
+	got = completed(got, want)
 	switch {
 	case got == want:
 		return nil
@@ -183,6 +177,17 @@ func matchKind(got, want schema.GroupVersionKind) error {
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: converting (%s.%s) to (%s.%s): unknown conversion",
 		got.Kind, got.Version, want.Kind, got.Version, got.Kind, internalPackage(want.Group), want.Kind))
+}
+
+// completed fills in what a body does not say of its kind, as the serializers do.
+func completed(got, want schema.GroupVersionKind) schema.GroupVersionKind {
+	if got.Kind == "" {
+		got.Kind = want.Kind
+	}
+	if got.Version == "" {
+		got.Group, got.Version = want.Group, want.Version
+	}
+	return got
 }
 
 // notRegistered is upstream's wording, which names the place of its scheme.
@@ -227,7 +232,7 @@ func decodeProtobuf(data []byte, want schema.GroupVersionKind) (runtime.Object, 
 	if obj, ok := decodeWanted(data, want); ok {
 		return obj, nil
 	}
-	if err := boundedMessage(data); err != nil {
+	if err := boundedMessage(data, want); err != nil {
 		return nil, unreadable(want, err)
 	}
 	obj, got, err := wireSerializer.Decode(data, &want, nil)
@@ -261,20 +266,21 @@ func decodeWanted(data []byte, want schema.GroupVersionKind) (runtime.Object, bo
 	return obj, ok && m.Unmarshal(raw) == nil
 }
 
-// boundedMessage tells of what can not be read in bounded time and space in a message, of whatever kind it says it is: it is read before that is looked at.
-func boundedMessage(data []byte) error {
+// boundedMessage tells of what can not be read in bounded time and space in a message, of whatever kind it will be read as: what it says it is, or want
+// where it does not say. It is read before its kind is looked at.
+func boundedMessage(data []byte, want schema.GroupVersionKind) error {
 	if bounds.Harmless(data) {
 		return nil
 	}
-	var message runtime.Unknown
-	if raw, ok := bytes.CutPrefix(data, []byte(protobufPrefix)); !ok || message.Unmarshal(raw) != nil {
-		return nil
-	}
-	obj, err := api.Scheme.New(message.GroupVersionKind())
+	gvk, raw, err := openEnvelope(data)
 	if err != nil {
 		return nil // told by whoever decodes it
 	}
-	return bounds.Message(message.Raw, obj)
+	obj, err := api.Scheme.New(completed(gvk, want))
+	if err != nil {
+		return nil // likewise
+	}
+	return bounds.Message(raw, obj)
 }
 
 // unrecognized is upstream's answer to a body that can not be read at all; it shows the body's beginning.
