@@ -22,7 +22,8 @@ var podResource = corev1.SchemeGroupVersion.WithResource("pods")
 
 // cycle is a decided pod on its way to its node.
 type cycle struct {
-	p       *queued
+	p       *queued     // of the scheduler's goroutine: updates of the pod change it
+	pod     *corev1.Pod // as it was decided
 	node    string
 	profile *framework.Profile
 	state   framework.State
@@ -36,7 +37,7 @@ type cycle struct {
 func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 	fail := func(err error) {
 		for _, p := range slices.Backward(c.reserved) {
-			p.Unreserve(ctx, c.state, c.p.info.Pod, c.node)
+			p.Unreserve(ctx, c.state, c.pod, c.node)
 		}
 		s.post(func(now time.Time) { s.unassume(ctx, c.p, err, now) })
 	}
@@ -45,7 +46,7 @@ func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 		return
 	}
 	bind := func() {
-		if err := s.bind(ctx, c.p.info.Pod, c.node); err != nil {
+		if err := s.bind(ctx, c.pod, c.node); err != nil {
 			fail(err)
 		}
 	}
@@ -72,7 +73,7 @@ func (c *cycle) reserve(ctx context.Context) error {
 			continue
 		}
 		c.reserved = append(c.reserved, p)
-		if status := p.Reserve(ctx, c.state, c.p.info.Pod, c.node); !status.OK() {
+		if status := p.Reserve(ctx, c.state, c.pod, c.node); !status.OK() {
 			return fmt.Errorf("running Reserve plugin %q: %s", p.Name(), strings.Join(status.Reasons, ", "))
 		}
 	}
@@ -84,7 +85,7 @@ func (c *cycle) preBind(ctx context.Context) error {
 		if c.skipped.Has(p.Name()) {
 			continue
 		}
-		if status := p.PreBind(ctx, c.state, c.p.info.Pod, c.node); !status.OK() {
+		if status := p.PreBind(ctx, c.state, c.pod, c.node); !status.OK() {
 			return fmt.Errorf("running PreBind plugin %q: %s", p.Name(), strings.Join(status.Reasons, ", "))
 		}
 	}

@@ -168,7 +168,7 @@ func (s *Scheduler) one(ctx context.Context) bool {
 	}
 	s.cluster.assume(p.info, d.Node)
 	s.forgetNomination(p.info)
-	s.finish(ctx, &cycle{p: p, node: d.Node, profile: profile, state: d.State, skipped: d.Skipped})
+	s.finish(ctx, &cycle{p: p, pod: p.info.Pod, node: d.Node, profile: profile, state: d.State, skipped: d.Skipped})
 	return true
 }
 

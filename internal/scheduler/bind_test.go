@@ -1,0 +1,95 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
+)
+
+// binding is a client that only binds, and knows how many bindings were written at a time.
+type binding struct {
+	client.Interface
+	during func()
+
+	mu               sync.Mutex
+	now, most, total int
+}
+
+func (b *binding) CreateSub(_ context.Context, _ schema.GroupVersionResource, _, _, _ string, obj runtime.Object, _ metav1.CreateOptions) (runtime.Object, error) {
+	b.mu.Lock()
+	b.now++
+	b.most = max(b.most, b.now)
+	b.mu.Unlock()
+	if b.during != nil {
+		b.during()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now--
+	b.total++
+	return obj, nil
+}
+
+type noEvents struct{}
+
+func (noEvents) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+
+// gate is a plugin whose PreBind waits until it is opened.
+type gate struct {
+	open    chan struct{}
+	outcome error
+}
+
+func (gate) Name() string { return "Gate" }
+func (g gate) PreBind(ctx context.Context, _ framework.State, _ *corev1.Pod, _ string) *framework.Status {
+	select {
+	case <-g.open:
+	case <-ctx.Done():
+	}
+	if g.outcome != nil {
+		return framework.Fail(g.outcome)
+	}
+	return nil
+}
+func (gate) Reserve(context.Context, framework.State, *corev1.Pod, string) *framework.Status {
+	return nil
+}
+func (gate) Unreserve(_ context.Context, _ framework.State, pod *corev1.Pod, _ string) {
+	_ = pod.Name // what real plugins do too
+}
+
+// decided is the pod taken from the queue, on its way to a node through the gate.
+func decided(s *Scheduler, p *corev1.Pod, g gate) *cycle {
+	s.queue.put(framework.NewPodInfo(p), true, time.Now())
+	q, _ := s.queue.pop(time.Now())
+	profile := &framework.Profile{Reserves: []framework.ReservePlugin{g}, PreBinds: []framework.PreBindPlugin{g}}
+	return &cycle{p: q, pod: q.info.Pod, node: "n", profile: profile, state: framework.State{}}
+}
+
+// Under the race detector: an update of the pod is the scheduler's goroutine's, what PreBind and the binding look at is not.
+func TestAPodMayChangeWhileItIsBeingBound(t *testing.T) {
+	for name, outcome := range map[string]error{"bound": nil, "given up": errors.New("no")} {
+		t.Run(name, func(t *testing.T) {
+			c := &binding{}
+			s := New(Config{Client: c, Events: noEvents{}})
+			g := gate{open: make(chan struct{}), outcome: outcome}
+			s.finish(t.Context(), decided(s, pod("p", ""), g))
+			close(g.open)
+			s.queue.put(framework.NewPodInfo(pod("p", "", withPriority(1))), true, time.Now())
+			s.writing.Wait()
+			if bound := c.total == 1; bound != (outcome == nil) {
+				t.Errorf("%d bindings were written", c.total)
+			}
+		})
+	}
+}
