@@ -131,9 +131,6 @@ func (c *Cursor) Next(ctx context.Context) ([]Change, int64, error) {
 
 // read looks at the next events. more: there are others that it did not look at.
 func (c *Cursor) read() (changes []Change, revision int64, more bool, err error) {
-	if p := c.failed.Load(); p != nil {
-		return nil, c.reached, false, *p
-	}
 	// The stream's revision first: all changes up to it are in the log already.
 	reached := c.kind.clock.reached.Load()
 	c.events, more, err = c.take(c.events[:0])
@@ -163,6 +160,10 @@ func (c *Cursor) take(into []*event) ([]*event, bool, error) {
 	k := c.kind
 	k.mu.RLock()
 	defer k.mu.RUnlock()
+	// Looked at here, since it is set with mu held: the log may have begun anew while this waited for mu, and its events would come without a gap that shows.
+	if p := c.failed.Load(); p != nil {
+		return into, false, *p
+	}
 	into, more, err := c.takeFrom(&k.log, into)
 	if err != nil || !c.track {
 		return into, more, err

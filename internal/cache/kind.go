@@ -191,7 +191,7 @@ func (k *Kind) Received() uint64 {
 	return uint64(k.log.end())
 }
 
-// Opened is how often the kind was listed to begin with: once, and once more each time that the stream was lost.
+// Opened is how often the kind was listed to begin with: once, and once more each time that it was listed again, because the stream was lost or by Relist.
 func (k *Kind) Opened() uint64 {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -313,7 +313,9 @@ func (k *Kind) trim(now time.Time) {
 	k.exact.mu.Lock()
 	clear(k.exact.last[:])
 	k.exact.mu.Unlock()
-	k.state.Load().entries.Scan(func(e *Entry) bool { e.fade(k.schema.Keep); return true })
+	if s := k.state.Load(); s != nil { // nil while the kind's first list is made
+		s.entries.Scan(func(e *Entry) bool { e.fade(k.schema.Keep); return true })
+	}
 }
 
 // reset lists again, because something was missed or could not be read; cursors must list again too. Until the new list is there, and if it can not
@@ -322,7 +324,7 @@ func (k *Kind) trim(now time.Time) {
 func (k *Kind) reset(ctx context.Context) error {
 	return k.alone(ctx, func() error {
 		k.mu.Lock()
-		k.relisting = k.gone == nil && !k.opening // opening: its first list failed
+		k.relisting = k.gone == nil && !k.opening // opening: its first list failed, or begins after this
 		going := k.relisting
 		k.mu.Unlock()
 		if !going {

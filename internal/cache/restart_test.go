@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -189,6 +190,70 @@ func TestAListThatFailsWhileAnotherIsDueLeavesNoGap(t *testing.T) {
 	}
 }
 
+func TestACursorThatIsBeingReadWhileItsKindIsListedAgainIsTooOld(t *testing.T) {
+	k := openKind(t, openCache(t, openStore(t)), pods)
+	wait(t, k, write(t, k.store, pods, pod("a", "1", "", nil)))
+	from := k.Snapshot()
+	for name, open := range map[string]func() (*Cursor, error){
+		"one that only tells changes":          func() (*Cursor, error) { return k.Watch(from.Revision(), Interest{}) },
+		"one that knows what it has delivered": func() (*Cursor, error) { return k.Follow(from, Interest{}, false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cur, err := open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cur.Close()
+			if _, _, err := cur.Poll(); err != nil {
+				t.Fatal(err)
+			}
+			base, _ := cur.Delivered()
+			k.mu.Lock()
+			cur.signalled.Store(true)
+			polled := make(chan error)
+			go func() {
+				_, _, err := cur.Poll()
+				polled <- err
+			}()
+			for cur.signalled.Load() { // the first that Poll does
+				runtime.Gosched()
+			}
+			time.Sleep(10 * time.Millisecond) // so that it most likely waits for the lock; it has to be right either way
+			k.begin(newTree(), from.Revision())
+			k.cursors.fail(ErrTooOld)
+			k.mu.Unlock()
+			if err := <-polled; !errors.Is(err, ErrTooOld) {
+				t.Errorf("it got %v", err)
+			}
+			if after, since := cur.Delivered(); after != base || len(since) > 0 {
+				t.Errorf("it says that it has delivered something else than before, and %v", since)
+			}
+		})
+	}
+}
+
+func TestTrimmingWhileAKindIsOpenedHarmsNobody(t *testing.T) {
+	s := &slow{lossy: lossy{Store: openStore(t)}, began: make(chan struct{}, 10), ends: make(chan error)}
+	c := openCache(t, s)
+	rev := write(t, s, pods, pod("a", "1", "", nil))
+	s.on.Store(true)
+	opened := make(chan *Kind)
+	go func() {
+		k, err := c.Kind(podSchema(pods))
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- k
+	}()
+	<-s.began
+	c.trim(time.Now())
+	s.on.Store(false)
+	s.ends <- nil
+	if got := names(wait(t, <-opened, rev), pods+"/", ""); got != "a/1" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestReadersSeeWritesWhileAKindIsListedAgain(t *testing.T) {
 	for name, outcome := range map[string]error{"and the list fails": store.ErrUnavailable, "and the list succeeds": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -248,10 +313,16 @@ func TestReadersSeeEveryWriteWhileOthersWriteAndWatch(t *testing.T) {
 		}
 		watchers.Go(func() {
 			defer c.Close()
-			for counts[i] < wanted[i] {
+			for last := start; counts[i] < wanted[i]; {
 				changes, _, err := c.Next(ctx)
 				if err != nil {
 					return
+				}
+				for _, ch := range changes {
+					if ch.Revision <= last {
+						t.Errorf("watcher %d got a change of revision %d after one of %d", i, ch.Revision, last)
+					}
+					last = ch.Revision
 				}
 				counts[i] += len(changes)
 			}
