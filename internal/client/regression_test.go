@@ -110,23 +110,26 @@ func (h *heard) hear(e client.Event) {
 	h.events = append(h.events, fmt.Sprintf("%s %s of %s", what, p.Name, p.UID))
 }
 
-// until waits until what was heard adds up to the names.
-func (h *heard) until(t *testing.T, names ...string) {
+// until waits until what was heard adds up to the names, in the versions that the view shows.
+func (h *heard) until(t *testing.T, v client.View, names ...string) {
 	t.Helper()
-	var got []string
+	var got, stale []string
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		h.mu.Lock()
-		got = got[:0]
-		for name := range h.there {
+		got, stale = got[:0], stale[:0]
+		for name, version := range h.there {
 			got = append(got, name)
+			if obj, ok := v.Get("a", name); ok && obj.(*corev1.Pod).ResourceVersion != version {
+				stale = append(stale, name+" of "+version)
+			}
 		}
 		h.mu.Unlock()
 		slices.Sort(got)
-		if slices.Equal(got, names) {
+		if slices.Equal(got, names) && len(stale) == 0 {
 			return
 		}
 	}
-	t.Fatalf("what was heard adds up to %v, expected %v", got, names)
+	t.Fatalf("what was heard adds up to %v, expected %v; the view shows other versions than %v", got, names, stale)
 }
 
 func (r *restarted) subscribe(t *testing.T) (*heard, client.View) {
@@ -153,7 +156,7 @@ func TestRegressionARelistTellsDeletions(t *testing.T) {
 		r.put(t, uidPod(name, "first-"+name))
 	}
 	h, v := r.subscribe(t)
-	h.until(t, "changed", "gone", "kept", "replaced")
+	h.until(t, v, "changed", "gone", "kept", "replaced")
 	h.mu.Lock()
 	h.events = nil
 	h.mu.Unlock()
@@ -166,7 +169,7 @@ func TestRegressionARelistTellsDeletions(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.up()
-	h.until(t, "changed", "kept", "new", "replaced")
+	h.until(t, v, "changed", "kept", "new", "replaced")
 	h.mu.Lock()
 	slices.Sort(h.events)
 	want := "deleted gone of first-gone, deleted replaced of first-replaced, put changed of first-changed, put new of first-new, put replaced of second-replaced"
@@ -218,7 +221,7 @@ func TestRegressionEventsAcrossRelistAndCompaction(t *testing.T) {
 			r.lose(t) // the same server: the watch goes on where it was
 		}
 		reach(t, v, last)
-		h.until(t, append(want, "z")...)
+		h.until(t, v, append(want, "z")...)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
