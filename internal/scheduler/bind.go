@@ -55,7 +55,7 @@ func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 		s.write(ctx, bind)
 		return
 	}
-	// A pod that waits for its volumes does not take the place of one of the binders.
+	// A pod that waits for its volumes or devices does not take the place of one of the binders; only its binding does.
 	s.writing.Add(1)
 	go func() {
 		defer s.writing.Done()
@@ -63,6 +63,11 @@ func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 			fail(err)
 			return
 		}
+		if err := s.takeBinder(ctx); err != nil {
+			fail(err)
+			return
+		}
+		defer s.giveBinder()
 		bind()
 	}()
 }

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -91,5 +92,37 @@ func TestAPodMayChangeWhileItIsBeingBound(t *testing.T) {
 				t.Errorf("%d bindings were written", c.total)
 			}
 		})
+	}
+}
+
+func TestNoMoreBindingsAreWrittenAtATimeThanThereAreBinders(t *testing.T) {
+	const pods = 8
+	c := &binding{during: func() { time.Sleep(time.Millisecond) }} // so that they would meet
+	s := New(Config{Client: c, Events: noEvents{}, Binders: 2})
+	g := gate{open: make(chan struct{})}
+	for i := range pods {
+		s.finish(t.Context(), decided(s, pod(fmt.Sprint("p", i), ""), g))
+	}
+	close(g.open)
+	s.writing.Wait()
+	if c.total != pods || c.most > 2 {
+		t.Errorf("%d bindings were written, %d at a time", c.total, c.most)
+	}
+}
+
+func TestAPodThatWaitsForABinderIsGivenUpWhenTheSchedulerEnds(t *testing.T) {
+	c := &binding{}
+	s := New(Config{Client: c, Events: noEvents{}, Binders: 1})
+	ctx, cancel := context.WithCancel(t.Context())
+	g := gate{open: make(chan struct{})}
+	if err := s.takeBinder(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s.finish(ctx, decided(s, pod("p", ""), g))
+	close(g.open)
+	cancel()
+	s.writing.Wait()
+	if c.total != 0 {
+		t.Error("it was bound")
 	}
 }

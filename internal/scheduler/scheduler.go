@@ -174,20 +174,28 @@ func (s *Scheduler) one(ctx context.Context) bool {
 
 // write runs fn beside the loop, at most as many at a time as there are binders.
 func (s *Scheduler) write(ctx context.Context, fn func()) {
-	select {
-	case s.binders <- struct{}{}:
-	case <-ctx.Done():
+	if s.takeBinder(ctx) != nil {
 		return
 	}
 	s.writing.Add(1)
 	go func() {
-		defer func() {
-			<-s.binders
-			s.writing.Done()
-		}()
+		defer s.writing.Done()
+		defer s.giveBinder()
 		fn()
 	}()
 }
+
+// takeBinder waits until one of the binders is free; giveBinder gives it back.
+func (s *Scheduler) takeBinder(ctx context.Context) error {
+	select {
+	case s.binders <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Scheduler) giveBinder() { <-s.binders }
 
 // unassume takes back a decision whose binding failed.
 func (s *Scheduler) unassume(ctx context.Context, p *queued, err error, now time.Time) {
