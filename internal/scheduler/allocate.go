@@ -64,7 +64,7 @@ func (a *allocator) Unreserve(ctx context.Context, state framework.State, pod *c
 			a.devices.forget(claim, allocation)
 			a.devices.tell(framework.ResourceClaimChanged, func(p *framework.PodInfo) bool { return len(p.Pod.Spec.ResourceClaims) > 0 })
 		}
-		now, ok := a.devices.Claim(claim.Namespace, claim.Name)
+		now, ok := a.devices.claims.Get(claim.Namespace, claim.Name)
 		if !ok || now.UID != claim.UID || !claimhelper.IsReservedForPod(pod, now, false) {
 			continue
 		}
@@ -161,7 +161,7 @@ var errNotReady = errors.New("failed binding conditions check")
 func (a *allocator) waitReady(ctx context.Context, claim *resourcev1.ResourceClaim, pod *corev1.Pod, node string) error {
 	for {
 		changed := a.devices.next()
-		now, ok := a.devices.Claim(claim.Namespace, claim.Name)
+		now, ok := a.devices.claims.Get(claim.Namespace, claim.Name)
 		if !ok || now.UID != claim.UID || now.Status.Allocation == nil {
 			return fmt.Errorf("claim %s got deallocated elsewhere in the meantime", claim.Name)
 		}
@@ -238,7 +238,7 @@ func (a *allocator) makeRoom(ctx context.Context, pod *corev1.Pod, inTheWay []*r
 
 // takeBack takes the devices from a claim unless somebody else uses it; it reports whether it did.
 func (a *allocator) takeBack(ctx context.Context, claim *resourcev1.ResourceClaim, pod *corev1.Pod) bool {
-	now, ok := a.devices.Claim(claim.Namespace, claim.Name)
+	now, ok := a.devices.claims.Get(claim.Namespace, claim.Name)
 	if !ok || now.UID != claim.UID || now.Status.Allocation == nil || !onlyFor(now, pod) {
 		return false
 	}

@@ -131,15 +131,14 @@ func (d *devices) forget(claim *resourcev1.ResourceClaim, allocation *resourcev1
 	}
 }
 
-func (d *devices) Claim(namespace, name string) (*resourcev1.ResourceClaim, bool) {
-	return d.claims.Get(namespace, name)
-}
-
-func (d *devices) BeingAllocated(claim *resourcev1.ResourceClaim) bool {
+// Claim reads the View under the lock: what ceases to be in flight meanwhile is so still.
+func (d *devices) Claim(namespace, name string) (claim *resourcev1.ResourceClaim, beingAllocated, ok bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	_, ok := d.inFlight[claim.UID]
-	return ok
+	if claim, ok = d.claims.Get(namespace, name); ok {
+		_, beingAllocated = d.inFlight[claim.UID]
+	}
+	return claim, beingAllocated, ok
 }
 
 func (d *devices) Class(name string) (*resourcev1.DeviceClass, bool) { return d.classes.Get("", name) }

@@ -8,9 +8,9 @@ import (
 
 // Devices is the cluster's dynamic resources as decisions see them (KEP-4381). Objects are shared and read-only.
 type Devices interface {
-	Claim(namespace, name string) (*resourcev1.ResourceClaim, bool)
-	// BeingAllocated: it was decided for another pod what the claim gets, and is not written yet.
-	BeingAllocated(claim *resourcev1.ResourceClaim) bool
+	// Claim is a claim as it is now; beingAllocated: it was decided for another pod what the claim gets, and is not written yet. Both are
+	// of one moment: a claim that is neither allocated nor being allocated is free.
+	Claim(namespace, name string) (claim *resourcev1.ResourceClaim, beingAllocated, ok bool)
 	Class(name string) (*resourcev1.DeviceClass, bool)
 	Classes() []*resourcev1.DeviceClass
 	Slices() []*resourcev1.ResourceSlice

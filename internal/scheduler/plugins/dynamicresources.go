@@ -94,13 +94,13 @@ func usableResourceClaim(devices framework.Devices, pod *corev1.Pod, ref *corev1
 	if name == nil {
 		return nil, nil
 	}
-	claim, ok := devices.Claim(pod.Namespace, *name)
+	claim, beingAllocated, ok := devices.Claim(pod.Namespace, *name)
 	switch {
 	case !ok:
 		return nil, framework.RefuseAlways(apierrors.NewNotFound(resourcev1.Resource("resourceclaim"), *name).Error())
 	case claim.DeletionTimestamp != nil:
 		return nil, framework.RefuseAlways(fmt.Sprintf("resourceclaim %q is being deleted", claim.Name))
-	case devices.BeingAllocated(claim):
+	case beingAllocated:
 		return nil, framework.RefuseAlways(fmt.Sprintf("resource claim %s/%s is in the process of being allocated", claim.Namespace, claim.Name))
 	}
 	if mustCheckOwner {

@@ -28,10 +28,12 @@ type rack struct {
 	taken  sets.Set[structured.DeviceID]
 }
 
-func (r *rack) Claim(_, name string) (*resourcev1.ResourceClaim, bool) { return get(r.claims, name) }
-func (r *rack) BeingAllocated(c *resourcev1.ResourceClaim) bool        { return r.flying[c.UID] }
-func (r *rack) Class(name string) (*resourcev1.DeviceClass, bool)      { return get(r.class, name) }
-func (r *rack) Slices() []*resourcev1.ResourceSlice                    { return r.slices }
+func (r *rack) Claim(_, name string) (*resourcev1.ResourceClaim, bool, bool) {
+	c, ok := get(r.claims, name)
+	return c, ok && r.flying[c.UID], ok
+}
+func (r *rack) Class(name string) (*resourcev1.DeviceClass, bool) { return get(r.class, name) }
+func (r *rack) Slices() []*resourcev1.ResourceSlice               { return r.slices }
 func (r *rack) Classes() (list []*resourcev1.DeviceClass) {
 	for _, c := range r.class {
 		list = append(list, c)
