@@ -1,11 +1,14 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
@@ -40,10 +43,13 @@ func TestMoreThanTheSeatsIsRefusedOrWaits(t *testing.T) {
 	if _, err = client.Update(t.Context(), s.own(), level); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		for t.Context().Err() == nil { // it has its seat for as long as it sends; at first another may have it
+	var sending sync.WaitGroup
+	t.Cleanup(sending.Wait)
+	sending.Go(func() {
+		for ; t.Context().Err() == nil; time.Sleep(10 * time.Millisecond) { // it has its seat for as long as it sends; at first another may have it
 			body, send := io.Pipe()
-			go func() { _, _ = io.WriteString(send, "{") }()
+			stop := context.AfterFunc(t.Context(), func() { _ = send.Close() }) // a request that is broken off does not end before its reading of the body
+			sending.Go(func() { _, _ = io.WriteString(send, "{") })
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/api/v1/namespaces/default/configmaps", body)
 			if err != nil {
 				panic(err)
@@ -51,9 +57,10 @@ func TestMoreThanTheSeatsIsRefusedOrWaits(t *testing.T) {
 			if resp, err := http.DefaultClient.Do(r); err == nil {
 				_ = resp.Body.Close()
 			}
+			stop()
 			_ = body.Close()
 		}
-	}()
+	})
 	var resp *http.Response
 	var text string
 	eventually(t, func() error {

@@ -1,9 +1,12 @@
 package apiserver
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -61,6 +64,20 @@ func TestRegressionDoubledEventsOnAServerThatIsBehind(t *testing.T) {
 	}
 }
 
+// oneEvent records an answer, and calls enough once there is a line of it.
+type oneEvent struct {
+	*httptest.ResponseRecorder
+	enough func()
+}
+
+func (w *oneEvent) Write(p []byte) (int, error) {
+	n, err := w.ResponseRecorder.Write(p)
+	if w.enough != nil && bytes.ContainsRune(p, '\n') {
+		w.enough()
+	}
+	return n, err
+}
+
 // k/k#59848. A client that has seen a revision gets nothing older, neither from a server that is behind nor from one that has just begun.
 func TestRegressionTimeTravelAfterARestart(t *testing.T) {
 	ahead := newTestServer(t)
@@ -87,25 +104,41 @@ func TestRegressionTimeTravelAfterARestart(t *testing.T) {
 		"list, no older": "?resourceVersionMatch=NotOlderThan&resourceVersion=" + seen,
 		"list, exactly":  "?resourceVersionMatch=Exact&resourceVersion=" + seen,
 		"list, a page":   "?limit=1&resourceVersion=" + seen,
-		"initial events": "?watch=1&timeoutSeconds=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&resourceVersion=" + seen,
-		"get":            "/one?timeout=1s",
-		"list":           "?timeout=1s",
+		"initial events": "?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&resourceVersion=" + seen,
+		"get":            "/one?",
+		"list":           "?",
 	}
 	ask := func(s *Server, query string) (int, string) {
-		w := httptest.NewRecorder()
-		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, defaultMaps+query, nil).WithContext(t.Context()))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		w := &oneEvent{ResponseRecorder: httptest.NewRecorder()}
+		if strings.Contains(query, "watch=1") {
+			w.enough = cancel
+		}
+		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, defaultMaps+query, nil).WithContext(ctx))
 		return w.Code, w.Body.String()
 	}
 	for name, query := range requests {
 		t.Run("behind: "+name, func(t *testing.T) {
-			if code, answer := ask(behind, query); code != http.StatusGatewayTimeout || strings.Contains(answer, `"a":"1"`) {
+			if code, answer := ask(behind, query+"&timeout=1s"); code != http.StatusGatewayTimeout || strings.Contains(answer, `"a":"1"`) {
 				t.Errorf("%d %s", code, answer)
 			}
 		})
 	}
 	pass()
+	known, err := client.Open[*corev1.ConfigMap](t.Context(), behind.Client(auth.Component("tester")), client.Scope{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	revision, err := strconv.ParseInt(seen, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := known.WaitFor(t.Context(), revision); err != nil {
+		t.Fatal(err)
+	}
 	fresh := newTestServer(t, func(c *Config) { c.Store = storetest.Lag(ahead.cfg.Store) })
-	requests["watch, what there is"] = "?watch=1&timeoutSeconds=1"
+	requests["watch, what there is"] = "?watch=1"
 	for who, s := range map[string]*Server{"caught up": behind, "just begun": fresh} {
 		for name, query := range requests {
 			t.Run(who+": "+name, func(t *testing.T) {

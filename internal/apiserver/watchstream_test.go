@@ -5,10 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"testing"
@@ -256,28 +258,42 @@ func TestAWatchIsNotKeptWaitingByAnothersHub(t *testing.T) {
 	s := newTestServer(t)
 	c := s.Client(auth.Component("tester"))
 	url, one, _ := secure(t, s)
-	first, _ := linesBy(t, one, 1, url+defaultMaps+"?watch=1")
-	mustCreate(t, c, configMap("first"))
-	first()
-	var busy *hub
-	s.hubs.mu.Lock()
-	for _, busy = range s.hubs.open {
-	}
-	s.hubs.mu.Unlock()
-	busy.mu.Lock() // it makes frames, and takes its time
+	key := hubKey{form: "busy"}
+	busy, _ := s.hubs.enter(key, 0, func() *hub { return &hub{} }) // it stays locked, as while it makes frames; no worker has to do with it
 	entered := make(chan struct{})
+	defer func() {
+		busy.mu.Unlock()
+		<-entered
+	}()
 	go func() {
 		defer close(entered)
-		h, _ := s.hubs.enter(busy.key, 0, nil)
+		h, _ := s.hubs.enter(key, 0, nil)
 		h.mu.Unlock()
 	}()
+	eventually(t, func() error { // somebody waits for the busy hub
+		var all strings.Builder
+		if err := pprof.Lookup("goroutine").WriteTo(&all, 2); err != nil {
+			return err
+		}
+		for g := range strings.SplitSeq(all.String(), "\n\n") {
+			if state, _, _ := strings.Cut(g, "\n"); strings.Contains(state, "[sync.Mutex.Lock") && strings.Contains(g, t.Name()+".func") {
+				return nil
+			}
+		}
+		return errors.New("nobody waits for the busy hub")
+	})
+	eventually(t, func() error {
+		if !s.hubs.mu.TryLock() {
+			return errors.New("who waits for the busy hub keeps all the others locked")
+		}
+		s.hubs.mu.Unlock()
+		return nil
+	})
 	other, _ := linesBy(t, one, 1, url+"/api/v1/namespaces/default/secrets?watch=1")
 	mustCreate(t, c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "another"}})
 	if line := other(); line == "" {
 		t.Error("no event")
 	}
-	busy.mu.Unlock()
-	<-entered
 }
 
 func TestAHubKnowsHowMuchItKeeps(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/controller/controllertest"
@@ -26,8 +27,8 @@ type stale struct {
 	client.Interface
 	behind client.Interface
 
-	mu       sync.Mutex // guards what follows
-	asked    map[string]int
+	mu       sync.Mutex         // guards what follows
+	found    map[types.UID]bool // owners whom a lookup has found
 	deleting func(name string)
 }
 
@@ -38,12 +39,12 @@ func (s *stale) View(ctx context.Context, res schema.GroupVersionResource, scope
 	return s.Interface.View(ctx, res, scope)
 }
 
-// Get counts who is looked up.
+// Get notes who is looked up and found.
 func (s *stale) Get(ctx context.Context, res schema.GroupVersionResource, namespace, name string, opts metav1.GetOptions, sub ...string) (runtime.Object, error) {
 	obj, err := s.Interface.Get(ctx, res, namespace, name, opts, sub...)
-	if res == secrets {
+	if res == secrets && err == nil {
 		s.mu.Lock()
-		s.asked[name]++
+		s.found[obj.(*corev1.Secret).UID] = true
 		s.mu.Unlock()
 	}
 	return obj, err
@@ -59,12 +60,28 @@ func (s *stale) Delete(ctx context.Context, res schema.GroupVersionResource, nam
 	return s.Interface.Delete(ctx, res, namespace, name, opts)
 }
 
-func (s *stale) lookedUp(name string) func() string {
+// lookedUp: a lookup has found this very owner, not another one of its name.
+func (s *stale) lookedUp(ref metav1.OwnerReference) func() string {
 	return func() string {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.asked[name] == 0 {
-			return name + " was not looked up"
+		if !s.found[ref.UID] {
+			return fmt.Sprintf("%s with UID %s was not looked up", ref.Name, ref.UID)
+		}
+		return ""
+	}
+}
+
+// shown: the Views of the client know the owner.
+func (s *stale) shown(t *testing.T, ref metav1.OwnerReference) func() string {
+	t.Helper()
+	v, err := client.Open[*corev1.Secret](t.Context(), s, client.Scope{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() string {
+		if o, ok := v.Get("default", ref.Name); !ok || o.UID != ref.UID {
+			return ref.Name + " is not in the View"
 		}
 		return ""
 	}
@@ -74,7 +91,7 @@ func (s *stale) lookedUp(name string) func() string {
 func startStale(t *testing.T) (c *controllertest.Cluster, s *stale, hold func() (pass func())) {
 	c = controllertest.New(t)
 	behind, hold := c.Behind()
-	s = &stale{Interface: c.Client, behind: behind, asked: map[string]int{}}
+	s = &stale{Interface: c.Client, behind: behind, found: map[types.UID]bool{}}
 	c.Client = s
 	c.Run(gc.Controller)
 	configMap(c, "first", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "gone", UID: "no-such-uid"})
@@ -100,7 +117,7 @@ func TestRegressionAnOwnerThatTheCollectorHasNotSeenIsLookedUp(t *testing.T) {
 	defer pass()
 	ref := ownerSecret(c, "unseen")
 	configMap(c, "dependent", nil, ref)
-	c.Eventually("the owner is looked up", s.lookedUp("unseen"))
+	c.Eventually("the owner is looked up", s.lookedUp(ref))
 	configMap(c, "sentinel", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never", UID: "no-such-uid"})
 	c.Eventually("what has no owner goes, what has one stays", left(c, "dependent"))
 	pass()
@@ -112,11 +129,13 @@ func TestRegressionAnOwnerMadeAgainUnderItsNameIsAnotherOne(t *testing.T) {
 	c, s, hold := startStale(t)
 	old := ownerSecret(c, "owner")
 	configMap(c, "of-the-old", nil, old)
+	c.Eventually("the collector knows the old owner", s.shown(t, old))
 	pass := hold()
 	defer pass()
 	removeSecret(t, c, "owner")
-	configMap(c, "of-the-new", nil, ownerSecret(c, "owner"))
-	c.Eventually("the new owner is looked up", s.lookedUp("owner"))
+	made := ownerSecret(c, "owner")
+	configMap(c, "of-the-new", nil, made)
+	c.Eventually("the new owner is looked up", s.lookedUp(made))
 	configMap(c, "sentinel", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never", UID: "no-such-uid"})
 	c.Eventually("the dependents of both are there while the collector has not heard of the deletion", left(c, "of-the-new", "of-the-old"))
 	pass()
