@@ -151,12 +151,12 @@ func must(t testing.TB, err error) {
 }
 
 func askAddr(addr string) string {
-	c, err := net.DialTimeout("tcp", addr, 2*time.Second)
+	c, err := net.DialTimeout("tcp", addr, time.Minute)
 	if err != nil {
 		return err.Error()
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	b, err := io.ReadAll(c)
 	if err != nil {
 		return err.Error()
@@ -167,14 +167,14 @@ func askAddr(addr string) string {
 // resolve asks the cluster's DNS by its Service.
 // It asks again for a while: the node's DNS registers itself after it is ready.
 func resolve(name string) string {
-	c := mdns.Client{Timeout: 300 * time.Millisecond}
+	c := mdns.Client{Timeout: 5 * time.Second}
 	var m *mdns.Msg
 	var err error
-	for range 15 {
-		if m, _, err = c.Exchange(new(mdns.Msg).SetQuestion(name, mdns.TypeA), "10.43.0.10:53"); err == nil {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		m, _, err = c.Exchange(new(mdns.Msg).SetQuestion(name, mdns.TypeA), "10.43.0.10:53")
+		if err == nil || time.Now().After(deadline) {
 			break
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 	switch {
 	case err != nil:

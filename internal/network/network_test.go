@@ -136,12 +136,12 @@ func (p pod) echo(t *testing.T, port int) {
 }
 
 func ask(addr string) (string, error) {
-	c, err := net.DialTimeout("tcp", addr, 2*time.Second)
+	c, err := net.DialTimeout("tcp", addr, time.Minute)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	b, err := io.ReadAll(c)
 	return string(b), err
 }
@@ -172,7 +172,7 @@ func TestPodsReachEachOtherAndTheHost(t *testing.T) {
 	}
 	defer l.Close()
 	two.In(t, func() {
-		c, err := net.DialTimeout("tcp", l.Addr().String(), time.Second)
+		c, err := net.DialTimeout("tcp", l.Addr().String(), time.Minute)
 		if err != nil {
 			t.Errorf("pod to gateway: %v", err)
 			return

@@ -76,7 +76,7 @@ func (m *machine) unplug() { m.space.end() }
 func (m *machine) crash() {
 	m.t.Helper()
 	m.stop(syscall.SIGKILL)
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		pids := m.processes()
 		if len(pids) == 0 {
 			break

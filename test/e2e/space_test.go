@@ -33,7 +33,7 @@ func newSpace(t *testing.T, kinds ...string) *space {
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		child, _ := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", s.cmd.Process.Pid))
 		if pid, err := strconv.Atoi(strings.TrimSpace(string(child))); err == nil {
 			s.pid = pid

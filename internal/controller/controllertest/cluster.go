@@ -101,7 +101,7 @@ func (c *Cluster) Run(starters ...controller.Starter) {
 			if err != nil {
 				c.t.Errorf("controllers: %v", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			c.t.Error("controllers did not end")
 		}
 	})

@@ -54,7 +54,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 }
 
 func ctx(t *testing.T) context.Context {
-	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	c, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return c
 }
