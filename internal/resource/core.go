@@ -160,7 +160,7 @@ func endpointsStrategy() *Strategy {
 	s.AllowCreateOnUpdate = true
 	s.Default = on(defaultEndpoints)
 	s.ValidateCreate = checks(validateEndpoints)
-	s.ValidateUpdate = checksBoth(func(e, _ *corev1.Endpoints) field.ErrorList { return validateEndpoints(e) })
+	s.ValidateUpdate = checksBoth(validateEndpointsUpdate)
 	return s
 }
 

@@ -31,7 +31,7 @@ func makesPods(s *Strategy) *Strategy {
 		}
 		return out
 	}
-	return addresses(s)
+	return keepsPodAddresses(s)
 }
 
 // nameWarnings: names of these kinds become names of pods, and those become hostnames.

@@ -20,7 +20,7 @@ func serviceStrategy() *Strategy {
 		}),
 		PrepareUpdate:  onBoth(prepareServiceUpdate),
 		PrepareStatus:  onBoth(func(s, old *corev1.Service) { s.Spec = *old.Spec.DeepCopy() }),
-		ValidateCreate: checks(validateService),
+		ValidateCreate: checks(validateServiceCreate),
 		ValidateUpdate: checksBoth(validateServiceUpdate),
 		ValidateStatus: checksBoth(validateServiceStatus),
 		ValidateName:   apivalidation.NameIsDNSLabel,

@@ -1,52 +1,99 @@
 package resource
 
 import (
-	"bytes"
-	"encoding/json"
+	"iter"
 	"slices"
-	"strconv"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Addresses and ranges that are written in more than one way, such as 010.0.0.1, are refused (KEP-4858), unless they stood in the object before.
+// Addresses and ranges that are written in more than one way, such as 010.0.0.1, are refused (KEP-4858), unless they
+// stood in the same field before.
 
-// addresses makes updates of a kind take addresses as they are that its objects had already.
-func addresses(s *Strategy) *Strategy {
-	s.ValidateUpdate, s.ValidateStatus = keepingAddresses(s.ValidateUpdate), keepingAddresses(s.ValidateStatus)
+// stored is the addresses or ranges that a field had before an update. Nil is a new object's. They are read when the
+// first of the new ones is refused, and then once: objects have very many of them.
+type stored struct {
+	values iter.Seq[string]
+	set    sets.Set[string]
+}
+
+func storedIn(values iter.Seq[string]) *stored { return &stored{values: values} }
+
+func (s *stored) has(value string) bool {
+	if s == nil {
+		return false
+	}
+	if s.set == nil {
+		s.set = sets.Set[string]{}
+		for v := range s.values {
+			s.set.Insert(v)
+		}
+	}
+	return s.set.Has(value)
+}
+
+func validateStoredIP(ip string, before *stored, at *field.Path) field.ErrorList {
+	errs := validation.IsValidIPForLegacyField(at, ip, true, nil)
+	if len(errs) > 0 && before.has(ip) {
+		return nil
+	}
+	return errs
+}
+
+func validateStoredCIDR(cidr string, before *stored, at *field.Path) field.ErrorList {
+	errs := validation.IsValidCIDRForLegacyField(at, cidr, true, nil)
+	if len(errs) > 0 && before.has(cidr) {
+		return nil
+	}
+	return errs
+}
+
+// textsOf goes through one text of each item.
+func textsOf[T any](items []T, text func(T) string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, item := range items {
+			if !yield(text(item)) {
+				return
+			}
+		}
+	}
+}
+
+// keepsPodAddresses makes updates of a kind take the addresses that its pod or its template of pods had already.
+func keepsPodAddresses(s *Strategy) *Strategy {
+	s.ValidateUpdate, s.ValidateStatus = keepingPodAddresses(s.ValidateUpdate), keepingPodAddresses(s.ValidateStatus)
 	for name, sub := range s.Subresource {
-		sub.Validate = keepingAddresses(sub.Validate)
+		sub.Validate = keepingPodAddresses(sub.Validate)
 		s.Subresource[name] = sub
 	}
 	return s
 }
 
-func keepingAddresses(validate func(obj, old runtime.Object) field.ErrorList) func(obj, old runtime.Object) field.ErrorList {
+func keepingPodAddresses(validate func(obj, old runtime.Object) field.ErrorList) func(obj, old runtime.Object) field.ErrorList {
 	if validate == nil {
 		return nil
 	}
 	return func(obj, old runtime.Object) field.ErrorList {
+		spec := podSpecOf(old)
+		aliases := storedIn(textsOf(spec.HostAliases, func(a corev1.HostAlias) string { return a.IP }))
+		var servers *stored
+		if spec.DNSConfig != nil {
+			servers = storedIn(slices.Values(spec.DNSConfig.Nameservers))
+		}
 		return slices.DeleteFunc(validate(obj, old), func(e *field.Error) bool {
 			value, ok := e.BadValue.(string)
-			return ok && e.Type == field.ErrorTypeInvalid && onlyTooLoose(value) && mentions(old, value)
+			if !ok || e.Origin != originIP {
+				return false
+			}
+			return strings.Contains(e.Field, "spec.hostAliases[") && aliases.has(value) || strings.Contains(e.Field, "spec.dnsConfig.nameservers[") && servers.has(value)
 		})
 	}
 }
 
-// onlyTooLoose tells whether it is only the stricter rule that refuses an address or a range.
-func onlyTooLoose(value string) bool {
-	for _, check := range []func(at *field.Path, value string, strict bool, stored []string) field.ErrorList{validation.IsValidIPForLegacyField, validation.IsValidCIDRForLegacyField} {
-		if len(check(nil, value, false, nil)) == 0 && len(check(nil, value, true, nil)) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// mentions tells whether a value stands somewhere in an object.
-func mentions(obj runtime.Object, value string) bool {
-	data, err := json.Marshal(obj)
-	return err == nil && bytes.Contains(data, []byte(strconv.Quote(value)))
-}
+// originIP is how the library marks what it says about how an address is written.
+const originIP = "format=ip-sloppy"

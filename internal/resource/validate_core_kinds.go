@@ -147,9 +147,12 @@ func validateNamespace(n *corev1.Namespace) field.ErrorList {
 	return errs
 }
 
-func validateNode(n *corev1.Node) field.ErrorList {
+func validateNode(n *corev1.Node) field.ErrorList { return validateNodeWith(n, nil) }
+
+// validateNodeWith: ranges are those that the node had before.
+func validateNodeWith(n *corev1.Node, ranges *stored) field.ErrorList {
 	errs := validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints")) // upstream's path
-	errs = append(errs, validatePodCIDRs(&n.Spec)...)
+	errs = append(errs, validatePodCIDRs(&n.Spec, ranges)...)
 	return append(errs, validateNodeResources(n)...)
 }
 
@@ -178,7 +181,7 @@ func validateTaints(taints []corev1.Taint, at *field.Path) field.ErrorList {
 	return errs
 }
 
-func validatePodCIDRs(s *corev1.NodeSpec) field.ErrorList {
+func validatePodCIDRs(s *corev1.NodeSpec, before *stored) field.ErrorList {
 	at := specPath.Child("podCIDRs")
 	var errs field.ErrorList
 	if len(s.PodCIDRs) > 0 && s.PodCIDR != "" && s.PodCIDRs[0] != s.PodCIDR {
@@ -186,7 +189,7 @@ func validatePodCIDRs(s *corev1.NodeSpec) field.ErrorList {
 	}
 	six := 0
 	for i, cidr := range s.PodCIDRs {
-		errs = append(errs, validation.IsValidCIDRForLegacyField(at.Index(i), cidr, true, nil)...)
+		errs = append(errs, validateStoredCIDR(cidr, before, at.Index(i))...)
 		if strings.Contains(cidr, ":") {
 			six++
 		}
@@ -211,7 +214,7 @@ func validateNodeResources(n *corev1.Node) field.ErrorList {
 // validateNodeUpdate: labels, annotations, taints and schedulability change; what ties a node to its network and its
 // machine is set once.
 func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
-	errs := validateNode(n)
+	errs := validateNodeWith(n, storedIn(slices.Values(old.Spec.PodCIDRs)))
 	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
 		errs = append(errs, field.Forbidden(specPath.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
 	}

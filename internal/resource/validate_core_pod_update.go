@@ -186,8 +186,8 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	for _, ip := range p.Status.HostIPs {
 		hostIPs = append(hostIPs, ip.IP)
 	}
-	errs = append(errs, validateIPList(podIPs, status.Child("podIPs"), "may specify no more than one IP for each IP family")...)
-	errs = append(errs, validateIPList(hostIPs, status.Child("hostIPs"), "may specify no more than one IP for each IP family")...)
+	errs = append(errs, validateIPList(podIPs, storedIn(textsOf(old.Status.PodIPs, func(ip corev1.PodIP) string { return ip.IP })), status.Child("podIPs"), "may specify no more than one IP for each IP family")...)
+	errs = append(errs, validateIPList(hostIPs, storedIn(textsOf(old.Status.HostIPs, func(ip corev1.HostIP) string { return ip.IP })), status.Child("hostIPs"), "may specify no more than one IP for each IP family")...)
 	if len(hostIPs) > 0 && p.Status.HostIP != "" && hostIPs[0] != p.Status.HostIP {
 		errs = append(errs, field.Invalid(status.Child("hostIPs").Index(0).Child("ip"), hostIPs[0], "must be equal to `hostIP`"))
 	}
@@ -227,13 +227,13 @@ func validateClaimStatuses(p *corev1.Pod, status *field.Path) field.ErrorList {
 }
 
 // validateIPList checks addresses of a dual-stack list: valid, and at most one of each family.
-func validateIPList(ips []string, at *field.Path, tooMany string) field.ErrorList {
+func validateIPList(ips []string, before *stored, at *field.Path, tooMany string) field.ErrorList {
 	var errs field.ErrorList
 	families := map[bool]int{}
 	seen := sets.Set[string]{}
 	for i, ip := range ips {
 		at := at.Index(i)
-		errs = append(errs, validation.IsValidIPForLegacyField(at, ip, true, nil)...)
+		errs = append(errs, validateStoredIP(ip, before, at)...)
 		if seen.Has(ip) {
 			errs = append(errs, field.Duplicate(at, ip))
 		}

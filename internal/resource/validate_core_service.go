@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 )
@@ -27,8 +26,15 @@ func headless(s *corev1.Service) bool {
 	return len(s.Spec.ClusterIPs) == 1 && s.Spec.ClusterIPs[0] == corev1.ClusterIPNone || len(s.Spec.ClusterIPs) == 0 && s.Spec.ClusterIP == corev1.ClusterIPNone
 }
 
-func validateService(s *corev1.Service) field.ErrorList {
+func validateServiceCreate(s *corev1.Service) field.ErrorList { return validateService(s, nil) }
+
+// validateService checks what holds for a Service at any time. old is nil when it is new.
+func validateService(s, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
+	var external *stored
+	if old != nil {
+		external = storedIn(slices.Values(old.Spec.ExternalIPs))
+	}
 	if len(s.Spec.Ports) == 0 && !headless(s) && s.Spec.Type != corev1.ServiceTypeExternalName {
 		errs = append(errs, field.Required(specPath.Child("ports"), ""))
 	}
@@ -37,17 +43,17 @@ func validateService(s *corev1.Service) field.ErrorList {
 	errs = append(errs, metavalidation.ValidateLabels(s.Spec.Selector, specPath.Child("selector"))...)
 	errs = append(errs, validateAffinityConfig(&s.Spec)...)
 	if s.Spec.Type != corev1.ServiceTypeExternalName {
-		errs = append(errs, validateClusterIPs(&s.Spec)...)
+		errs = append(errs, ValidateServiceAddresses(s, old)...)
 	}
 	for i, ip := range s.Spec.ExternalIPs {
 		at := specPath.Child("externalIPs").Index(i)
-		if invalid := validation.IsValidIPForLegacyField(at, ip, true, nil); len(invalid) > 0 {
+		if invalid := validateStoredIP(ip, external, at); len(invalid) > 0 {
 			errs = append(errs, invalid...)
 		} else {
 			errs = append(errs, validateNonSpecialIP(ip, at)...)
 		}
 	}
-	errs = append(errs, validateLoadBalancerFields(s)...)
+	errs = append(errs, validateLoadBalancerFields(s, old)...)
 	errs = append(errs, validateTrafficPolicies(s)...)
 	return errs
 }
@@ -158,13 +164,13 @@ func validateAffinityConfig(s *corev1.ServiceSpec) field.ErrorList {
 // old is nil when the Service is new.
 func ValidateServiceAddresses(s, old *corev1.Service) field.ErrorList {
 	if old == nil {
-		return validateClusterIPs(&s.Spec)
+		return validateClusterIPs(&s.Spec, nil)
 	}
-	return keepingAddresses(checksBoth(func(s, _ *corev1.Service) field.ErrorList { return validateClusterIPs(&s.Spec) }))(s, old)
+	return validateClusterIPs(&s.Spec, storedIn(slices.Values(old.Spec.ClusterIPs)))
 }
 
 // validateClusterIPs checks addresses and families, and that they fit each other.
-func validateClusterIPs(s *corev1.ServiceSpec) field.ErrorList {
+func validateClusterIPs(s *corev1.ServiceSpec, before *stored) field.ErrorList {
 	var errs field.ErrorList
 	ips, families := specPath.Child("clusterIPs"), specPath.Child("ipFamilies")
 	switch {
@@ -196,7 +202,7 @@ func validateClusterIPs(s *corev1.ServiceSpec) field.ErrorList {
 		return errs
 	}
 	for i, ip := range s.ClusterIPs {
-		if invalid := validation.IsValidIPForLegacyField(ips.Index(i), ip, true, nil); len(invalid) > 0 {
+		if invalid := validateStoredIP(ip, before, ips.Index(i)); len(invalid) > 0 {
 			errs = append(errs, invalid...)
 			continue
 		}
@@ -232,8 +238,12 @@ func validateNonSpecialIP(ip string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateLoadBalancerFields(s *corev1.Service) field.ErrorList {
+func validateLoadBalancerFields(s, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
+	var ranges *stored
+	if old != nil {
+		ranges = storedIn(textsOf(old.Spec.LoadBalancerSourceRanges, strings.TrimSpace))
+	}
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if len(s.Spec.LoadBalancerSourceRanges) > 0 {
 		at := specPath.Child("LoadBalancerSourceRanges")
@@ -241,7 +251,7 @@ func validateLoadBalancerFields(s *corev1.Service) field.ErrorList {
 			errs = append(errs, field.Forbidden(at, onlyForLoadBalancer))
 		}
 		for i, cidr := range s.Spec.LoadBalancerSourceRanges {
-			errs = append(errs, validation.IsValidCIDRForLegacyField(at.Index(i), strings.TrimSpace(cidr), true, nil)...)
+			errs = append(errs, validateStoredCIDR(strings.TrimSpace(cidr), ranges, at.Index(i))...)
 		}
 	}
 	if s.Spec.AllocateLoadBalancerNodePorts != nil && !balanced {
@@ -291,7 +301,7 @@ func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 	if old.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.Type == corev1.ServiceTypeLoadBalancer && !equalPointers(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
 		errs = append(errs, field.Invalid(specPath.Child("loadBalancerClass"), s.Spec.LoadBalancerClass, onceSet))
 	}
-	return append(errs, validateService(s)...)
+	return append(errs, validateService(s, old)...)
 }
 
 // validateServiceAddressUpdate: the first address and family stay; a second one may come, and go with the policy SingleStack.
@@ -327,16 +337,17 @@ func validateServiceAddressUpdate(s, old *corev1.ServiceSpec) field.ErrorList {
 	return errs
 }
 
-func validateServiceStatus(s, _ *corev1.Service) field.ErrorList {
+func validateServiceStatus(s, old *corev1.Service) field.ErrorList {
 	at := field.NewPath("status", "loadBalancer", "ingress")
 	var errs field.ErrorList
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) > 0 {
 		return field.ErrorList{field.Forbidden(at, "may only be used when `spec.type` is 'LoadBalancer'")}
 	}
+	before := storedIn(textsOf(old.Status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) string { return in.IP }))
 	for i, ingress := range s.Status.LoadBalancer.Ingress {
 		at := at.Index(i)
 		if ingress.IP != "" {
-			errs = append(errs, validation.IsValidIPForLegacyField(at.Child("ip"), ingress.IP, true, nil)...)
+			errs = append(errs, validateStoredIP(ingress.IP, before, at.Child("ip"))...)
 			if ingress.IPMode == nil {
 				errs = append(errs, field.Required(at.Child("ipMode"), "must be specified when `ip` is set"))
 			}
@@ -364,6 +375,19 @@ func validateIngressHostname(name string, at *field.Path) field.ErrorList {
 }
 
 func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
+	return validateEndpointsUpdate(e, &corev1.Endpoints{})
+}
+
+func validateEndpointsUpdate(e, old *corev1.Endpoints) field.ErrorList {
+	before := storedIn(func(yield func(string) bool) {
+		for _, s := range old.Subsets {
+			for a := range textsOf(slices.Concat(s.Addresses, s.NotReadyAddresses), func(a corev1.EndpointAddress) string { return a.IP }) {
+				if !yield(a) {
+					return
+				}
+			}
+		}
+	})
 	var errs field.ErrorList
 	for i := range e.Subsets {
 		s, at := &e.Subsets[i], field.NewPath("subsets").Index(i)
@@ -373,7 +397,7 @@ func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 		for name, list := range map[string][]corev1.EndpointAddress{"addresses": s.Addresses, "notReadyAddresses": s.NotReadyAddresses} {
 			for j, a := range list {
 				at := at.Child(name).Index(j)
-				errs = append(errs, validation.IsValidIPForLegacyField(at.Child("ip"), a.IP, true, nil)...)
+				errs = append(errs, validateStoredIP(a.IP, before, at.Child("ip"))...)
 				errs = append(errs, validateNonSpecialIP(a.IP, at.Child("ip"))...)
 				if a.Hostname != "" {
 					errs = append(errs, validateLabel(a.Hostname, at.Child("hostname"))...)

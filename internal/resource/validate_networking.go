@@ -2,6 +2,8 @@ package resource
 
 import (
 	"fmt"
+	"iter"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 )
 
 const ingressClassAnnotation = "kubernetes.io/ingress.class"
@@ -160,12 +163,13 @@ func validateLocalReference(r *corev1.TypedLocalObjectReference, at *field.Path)
 	return errs
 }
 
-func validateIngressStatus(i, _ *networkingv1.Ingress) field.ErrorList {
+func validateIngressStatus(i, old *networkingv1.Ingress) field.ErrorList {
+	before := storedIn(textsOf(old.Status.LoadBalancer.Ingress, func(in networkingv1.IngressLoadBalancerIngress) string { return in.IP }))
 	var errs field.ErrorList
 	for j, ingress := range i.Status.LoadBalancer.Ingress {
 		at := field.NewPath("status", "loadBalancer", "ingress").Index(j)
 		if ingress.IP != "" {
-			errs = append(errs, validation.IsValidIPForLegacyField(at.Child("ip"), ingress.IP, true, nil)...)
+			errs = append(errs, validateStoredIP(ingress.IP, before, at.Child("ip"))...)
 		}
 		errs = append(errs, validateIngressHostname(ingress.Hostname, at.Child("hostname"))...)
 	}
@@ -212,15 +216,19 @@ func validateIngressClassUpdate(c, old *networkingv1.IngressClass) field.ErrorLi
 }
 
 func validateNetworkPolicy(p *networkingv1.NetworkPolicy) field.ErrorList {
-	return validateNetworkPolicyWith(p, metavalidation.LabelSelectorValidationOptions{})
+	return validateNetworkPolicyWith(p, metavalidation.LabelSelectorValidationOptions{}, nil)
 }
 
 // validateNetworkPolicyUpdate lets values in selectors be that are no values of labels where there were such before.
 func validateNetworkPolicyUpdate(p, old *networkingv1.NetworkPolicy) field.ErrorList {
 	selectors := []*metav1.LabelSelector{&old.Spec.PodSelector}
+	var blocks []*networkingv1.IPBlock
 	note := func(peers []networkingv1.NetworkPolicyPeer) {
 		for i := range peers {
 			selectors = append(selectors, peers[i].PodSelector, peers[i].NamespaceSelector)
+			if peers[i].IPBlock != nil {
+				blocks = append(blocks, peers[i].IPBlock)
+			}
 		}
 	}
 	for i := range old.Spec.Ingress {
@@ -229,7 +237,23 @@ func validateNetworkPolicyUpdate(p, old *networkingv1.NetworkPolicy) field.Error
 	for i := range old.Spec.Egress {
 		note(old.Spec.Egress[i].To)
 	}
-	return validateNetworkPolicyWith(p, metavalidation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: slices.ContainsFunc(selectors, selectsNoLabel)})
+	return validateNetworkPolicyWith(p, metavalidation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: slices.ContainsFunc(selectors, selectsNoLabel)}, storedIn(rangesOf(blocks)))
+}
+
+// rangesOf goes through the ranges that blocks hold and leave out.
+func rangesOf(blocks []*networkingv1.IPBlock) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, b := range blocks {
+			if !yield(b.CIDR) {
+				return
+			}
+			for _, except := range b.Except {
+				if !yield(except) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // selectsNoLabel tells whether a selector has values that no label can have.
@@ -239,17 +263,17 @@ func selectsNoLabel(s *metav1.LabelSelector) bool {
 	})
 }
 
-func validateNetworkPolicyWith(p *networkingv1.NetworkPolicy, options metavalidation.LabelSelectorValidationOptions) field.ErrorList {
+func validateNetworkPolicyWith(p *networkingv1.NetworkPolicy, options metavalidation.LabelSelectorValidationOptions, before *stored) field.ErrorList {
 	errs := metavalidation.ValidateLabelSelector(&p.Spec.PodSelector, options, specPath.Child("podSelector"))
 	for i, rule := range p.Spec.Ingress {
 		at := specPath.Child("ingress").Index(i)
 		errs = append(errs, validatePolicyPorts(rule.Ports, at.Child("ports"))...)
-		errs = append(errs, validatePolicyPeers(rule.From, options, at.Child("from"))...)
+		errs = append(errs, validatePolicyPeers(rule.From, options, before, at.Child("from"))...)
 	}
 	for i, rule := range p.Spec.Egress {
 		at := specPath.Child("egress").Index(i)
 		errs = append(errs, validatePolicyPorts(rule.Ports, at.Child("ports"))...)
-		errs = append(errs, validatePolicyPeers(rule.To, options, at.Child("to"))...)
+		errs = append(errs, validatePolicyPeers(rule.To, options, before, at.Child("to"))...)
 	}
 	at := specPath.Child("policyTypes")
 	if len(p.Spec.PolicyTypes) > 2 {
@@ -289,7 +313,7 @@ func validatePolicyPorts(ports []networkingv1.NetworkPolicyPort, at *field.Path)
 	return errs
 }
 
-func validatePolicyPeers(peers []networkingv1.NetworkPolicyPeer, options metavalidation.LabelSelectorValidationOptions, at *field.Path) field.ErrorList {
+func validatePolicyPeers(peers []networkingv1.NetworkPolicyPeer, options metavalidation.LabelSelectorValidationOptions, before *stored, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, peer := range peers {
 		at := at.Index(i)
@@ -306,33 +330,43 @@ func validatePolicyPeers(peers []networkingv1.NetworkPolicyPeer, options metaval
 			errs = append(errs, metavalidation.ValidateLabelSelector(peer.NamespaceSelector, options, at.Child("namespaceSelector"))...)
 		}
 		if peer.IPBlock != nil {
-			errs = append(errs, validateIPBlock(peer.IPBlock, at.Child("ipBlock"))...)
+			errs = append(errs, validateIPBlock(peer.IPBlock, before, at.Child("ipBlock"))...)
 		}
 	}
 	return errs
 }
 
-func validateIPBlock(b *networkingv1.IPBlock, at *field.Path) field.ErrorList {
+func validateIPBlock(b *networkingv1.IPBlock, before *stored, at *field.Path) field.ErrorList {
 	if b.CIDR == "" {
 		return field.ErrorList{field.Required(at.Child("cidr"), "")}
 	}
-	errs := validation.IsValidCIDRForLegacyField(at.Child("cidr"), b.CIDR, true, nil)
-	outer, err := netip.ParsePrefix(b.CIDR)
+	errs := validateStoredCIDR(b.CIDR, before, at.Child("cidr"))
+	_, outer, err := netutils.ParseCIDRSloppy(b.CIDR)
 	if err != nil {
 		return errs
 	}
 	for i, except := range b.Except {
 		at := at.Child("except").Index(i)
-		if invalid := validation.IsValidCIDRForLegacyField(at, except, true, nil); len(invalid) > 0 {
+		if invalid := validateStoredCIDR(except, before, at); len(invalid) > 0 {
 			errs = append(errs, invalid...)
 			continue
 		}
-		inner, err := netip.ParsePrefix(except)
-		if err != nil || !outer.Contains(inner.Addr()) || outer.Bits() >= inner.Bits() {
+		if !strictlyWithin(except, outer) {
 			errs = append(errs, field.Invalid(at, except, "must be a strict subset of `cidr`"))
 		}
 	}
 	return errs
+}
+
+// strictlyWithin tells whether a range lies in another and is smaller, however it is written.
+func strictlyWithin(cidr string, outer *net.IPNet) bool {
+	_, inner, err := netutils.ParseCIDRSloppy(cidr)
+	if err != nil || !outer.Contains(inner.IP) {
+		return false
+	}
+	bits, family := outer.Mask.Size()
+	innerBits, innerFamily := inner.Mask.Size()
+	return family-bits > innerFamily-innerBits
 }
 
 func validateIPAddress(a *networkingv1.IPAddress) field.ErrorList {
