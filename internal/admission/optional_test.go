@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -119,6 +120,48 @@ func TestPullPoliciesHoldToTheEnd(t *testing.T) {
 	}
 	if err := plugin.(Validator).Validate(t.Context(), attributesOf(pod)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPodsThatWereThereBeforeStayAsTheyAre: a pod may be older than the plugin, and its pull policies can not be changed any more.
+func TestPodsThatWereThereBeforeStayAsTheyAre(t *testing.T) {
+	volume := func(reference string) []corev1.Volume {
+		return []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: reference, PullPolicy: corev1.PullNever}}}}
+	}
+	for what, c := range map[string]struct {
+		subresource string
+		change      func(*corev1.Pod)
+		pulls       bool
+	}{
+		"a label":                 {"", func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }, false},
+		"an image that it had":    {"", func(p *corev1.Pod) { p.Spec.Containers[1].Image = "i" }, false},
+		"a new image":             {"", func(p *corev1.Pod) { p.Spec.Containers[1].Image = "new" }, true},
+		"a volume of a new image": {"", func(p *corev1.Pod) { p.Spec.Volumes = volume("new") }, true},
+		"one volume less":         {"", func(p *corev1.Pod) { p.Spec.Volumes = nil }, false},
+		"a container to debug with": {"ephemeralcontainers", func(p *corev1.Pod) {
+			p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "new"}}}
+		}, false},
+		"a status":                      {"status", func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }, false},
+		"a status beside another image": {"status", func(p *corev1.Pod) { p.Spec.Containers[1].Image = "new" }, false},
+	} {
+		old := testPod()
+		old.Spec.Containers = append(old.Spec.Containers, corev1.Container{Name: "other", Image: "j", ImagePullPolicy: corev1.PullIfNotPresent})
+		old.Spec.Volumes = volume("x:1")
+		pod := old.DeepCopy()
+		c.change(pod)
+		a := attributesOf(pod)
+		a.Operation, a.Subresource, a.OldObject = Update, c.subresource, old
+		plugin := newAlwaysPullImages()
+		if err := plugin.(Validator).Validate(t.Context(), a); (err != nil) != c.pulls {
+			t.Errorf("%s: %v", what, err)
+		}
+		before := pod.DeepCopy()
+		if err := plugin.(Mutator).Admit(t.Context(), a); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if changed := !equality.Semantic.DeepEqual(pod, before); changed != c.pulls {
+			t.Errorf("%s: the pod is changed: %v", what, changed)
+		}
 	}
 }
 

@@ -38,25 +38,44 @@ func (p alwaysPullImages) Validate(_ context.Context, a *Attributes) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: utilerrors.NewAggregate(errs).Error()}}
 }
 
-// policies visits the pull policies of everything that a pod pulls.
+// policies visits the pull policies of everything that a pod pulls, where they are this plugin's matter: not those of a pod that gets no image which it did
+// not have. It may be older than the plugin, its policies can not be changed any more, and the write may be about something else.
 func (p alwaysPullImages) policies(a *Attributes, visit func(*corev1.PullPolicy, *field.Path)) {
-	pod, ok := a.Object.(*corev1.Pod)
-	if !ok || !a.is("", "pods", "") && !a.is("", "pods", "ephemeralcontainers") {
+	pod, ok := a.pod()
+	if !ok {
 		return
 	}
+	if old, ok := a.OldObject.(*corev1.Pod); ok && a.Operation == Update && !bringsImages(pod, old) {
+		return
+	}
+	visitPulls(pod, func(_ string, policy *corev1.PullPolicy, path *field.Path) { visit(policy, path) })
+}
+
+// bringsImages tells whether the pod pulls an image that the old one does not.
+func bringsImages(pod, old *corev1.Pod) bool {
+	had, brings := map[string]bool{}, false
+	visitPulls(old, func(image string, _ *corev1.PullPolicy, _ *field.Path) { had[image] = true })
+	visitPulls(pod, func(image string, _ *corev1.PullPolicy, _ *field.Path) { brings = brings || !had[image] })
+	return brings
+}
+
+func visitPulls(pod *corev1.Pod, visit func(image string, policy *corev1.PullPolicy, path *field.Path)) {
 	spec := field.NewPath("spec")
+	container := func(image string, policy *corev1.PullPolicy, list string, i int) {
+		visit(image, policy, spec.Child(list).Index(i).Child("imagePullPolicy"))
+	}
 	for i := range pod.Spec.InitContainers {
-		visit(&pod.Spec.InitContainers[i].ImagePullPolicy, spec.Child("initContainers").Index(i).Child("imagePullPolicy"))
+		container(pod.Spec.InitContainers[i].Image, &pod.Spec.InitContainers[i].ImagePullPolicy, "initContainers", i)
 	}
 	for i := range pod.Spec.Containers {
-		visit(&pod.Spec.Containers[i].ImagePullPolicy, spec.Child("containers").Index(i).Child("imagePullPolicy"))
+		container(pod.Spec.Containers[i].Image, &pod.Spec.Containers[i].ImagePullPolicy, "containers", i)
 	}
 	for i := range pod.Spec.EphemeralContainers {
-		visit(&pod.Spec.EphemeralContainers[i].ImagePullPolicy, spec.Child("ephemeralContainers").Index(i).Child("imagePullPolicy"))
+		container(pod.Spec.EphemeralContainers[i].Image, &pod.Spec.EphemeralContainers[i].ImagePullPolicy, "ephemeralContainers", i)
 	}
 	for i := range pod.Spec.Volumes {
 		if image := pod.Spec.Volumes[i].Image; image != nil && image.Reference != "" {
-			visit(&image.PullPolicy, spec.Child("volumes").Index(i).Child("image", "pullPolicy"))
+			visit(image.Reference, &image.PullPolicy, spec.Child("volumes").Index(i).Child("image", "pullPolicy"))
 		}
 	}
 }
