@@ -114,7 +114,8 @@ func (s *Server) addCreation(ctx context.Context, t *txn, obj runtime.Object) er
 		cidr.Status = wanted.(*networkingv1.ServiceCIDR).Status // ready from the start, as it is in use from the start
 	}
 	if schema, ok := obj.(*flowcontrolv1.FlowSchema); ok {
-		setDangling(schema, false, s.now()) // its level is made with it
+		condition, _ := danglingCondition(schema, false, s.now()) // its level is made with it
+		schema.Status.Conditions = []flowcontrolv1.FlowSchemaCondition{condition}
 	}
 	stored, err := e.codec.encode(obj)
 	if err != nil {

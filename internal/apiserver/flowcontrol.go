@@ -178,24 +178,26 @@ func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flo
 	}
 	for _, schema := range schemas.List("", nil) {
 		_, found := levels.Get("", schema.Spec.PriorityLevelConfiguration.Name)
-		next := schema.DeepCopy()
-		if !setDangling(next, !found, s.now()) {
+		dangling, changed := danglingCondition(schema, !found, s.now())
+		if !changed {
 			continue
 		}
-		if err := s.applyConditions(ctx, next); err != nil && !apierrors.IsNotFound(err) {
+		if err := s.applyCondition(ctx, schema, dangling); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
 	return nil
 }
 
-// flowManager owns the conditions of FlowSchemas; that it is upstream's name lets the servers of either take over from the other.
+// flowManager owns the Dangling conditions of FlowSchemas; that it is upstream's name lets the servers of either take over from the other.
 const flowManager = "api-priority-and-fairness-config-consumer-v1"
 
-func (s *Server) applyConditions(ctx context.Context, schema *flowcontrolv1.FlowSchema) error {
+// applyCondition says nothing of other conditions, which may be others' and newer than the schema that is known here.
+func (s *Server) applyCondition(ctx context.Context, schema *flowcontrolv1.FlowSchema, condition flowcontrolv1.FlowSchemaCondition) error {
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": flowcontrolv1.SchemeGroupVersion.String(), "kind": "FlowSchema",
-		"metadata": map[string]any{"name": schema.Name, "uid": schema.UID}, "status": schema.Status,
+		"metadata": map[string]any{"name": schema.Name, "uid": schema.UID},
+		"status":   flowcontrolv1.FlowSchemaStatus{Conditions: []flowcontrolv1.FlowSchemaCondition{condition}},
 	})
 	if err != nil {
 		return err
@@ -225,10 +227,10 @@ func ours(obj metav1.Object) bool {
 	return err == nil && auto
 }
 
-// setDangling tells whether there was anything to change.
-func setDangling(schema *flowcontrolv1.FlowSchema, dangling bool, now metav1.Time) bool {
+// danglingCondition is the schema's condition as it has to be, and whether that is news.
+func danglingCondition(schema *flowcontrolv1.FlowSchema, dangling bool, now metav1.Time) (want flowcontrolv1.FlowSchemaCondition, changed bool) {
 	level := schema.Spec.PriorityLevelConfiguration.Name
-	want := flowcontrolv1.FlowSchemaCondition{
+	want = flowcontrolv1.FlowSchemaCondition{
 		Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found", LastTransitionTime: now,
 		Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q and it exists", level),
 	}
@@ -236,20 +238,16 @@ func setDangling(schema *flowcontrolv1.FlowSchema, dangling bool, now metav1.Tim
 		want.Status, want.Reason = flowcontrolv1.ConditionTrue, "NotFound"
 		want.Message = fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q but there is no such object", level)
 	}
-	for i := range schema.Status.Conditions {
-		have := &schema.Status.Conditions[i]
+	for _, have := range schema.Status.Conditions {
 		if have.Type != want.Type {
 			continue
 		}
 		if have.Status == want.Status {
 			want.LastTransitionTime = have.LastTransitionTime
 		}
-		changed := *have != want
-		*have = want
-		return changed
+		return want, have != want
 	}
-	schema.Status.Conditions = append(schema.Status.Conditions, want)
-	return true
+	return want, true
 }
 
 // serveFlowControl shows what waits and why, on upstream's pages.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -94,7 +95,9 @@ func TestSchemasThatLeadNowhereSaySoAndMandatoryOnesComeBack(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if len(o.Status.Conditions) != 1 || o.Status.Conditions[0].Reason != want {
+			if !slices.ContainsFunc(o.Status.Conditions, func(c flowcontrolv1.FlowSchemaCondition) bool {
+				return c.Type == flowcontrolv1.FlowSchemaConditionDangling && c.Reason == want
+			}) {
 				return fmt.Errorf("conditions of %s: %+v", name, o.Status.Conditions)
 			}
 			return nil
@@ -110,6 +113,25 @@ func TestSchemasThatLeadNowhereSaySoAndMandatoryOnesComeBack(t *testing.T) {
 	_, _, body := do(t, s, "GET", "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/lost", "")
 	if want := `"manager":"api-priority-and-fairness-config-consumer-v1","operation":"Apply"`; !strings.Contains(body, want) || !strings.Contains(body, `"subresource":"status"`) {
 		t.Errorf("the conditions are not theirs who applied them: %s", body)
+	}
+	// Another's condition stays another's when ours changes.
+	const path = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/lost"
+	if code, _, answer := do(t, s, "PATCH", path+"/status?fieldManager=another", `{"status":{"conditions":[{"type":"Theirs","status":"True","lastTransitionTime":"2020-01-01T00:00:00Z","reason":"R","message":"m"}]}}`,
+		"Content-Type", "application/strategic-merge-patch+json"); code != http.StatusOK {
+		t.Fatal(code, answer)
+	}
+	if code, _, answer := do(t, s, "PATCH", path, `{"spec":{"priorityLevelConfiguration":{"name":"global-default"}}}`, "Content-Type", "application/merge-patch+json"); code != http.StatusOK {
+		t.Fatal(code, answer)
+	}
+	eventually(t, reason("lost", "Found"))
+	changed, err := client.Get[*flowcontrolv1.FlowSchema](t.Context(), c, "", "lost")
+	if err != nil || len(changed.Status.Conditions) != 2 {
+		t.Fatalf("%+v, %v", changed.Status, err)
+	}
+	for _, m := range changed.ManagedFields {
+		if owns := strings.Contains(string(m.FieldsV1.Raw), "Theirs"); owns != (m.Manager == "another") {
+			t.Errorf("%s owns another's condition: %v", m.Manager, owns)
+		}
 	}
 	suggested, err := client.Get[*flowcontrolv1.FlowSchema](t.Context(), c, "", "service-accounts")
 	if err != nil {
