@@ -43,15 +43,16 @@ func (c *call) listRequest() (*listRequest, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Of a watch that the query asks for, not one that the path does.
+	if opts.Watch && opts.SendInitialEvents == nil && opts.ResourceVersionMatch == "" && (opts.ResourceVersion == "" || opts.ResourceVersion == "0") {
+		initial := true // what such a watch has always begun with; now it is told where that ends, if it takes bookmarks
+		opts.SendInitialEvents, opts.ResourceVersionMatch = &initial, metav1.ResourceVersionMatchNotOlderThan
+	}
 	if c.info.legacyWatch {
 		opts.Watch = true
 		if c.info.name != "" {
 			opts.FieldSelector = "metadata.name=" + c.info.name
 		}
-	}
-	if opts.Watch && opts.SendInitialEvents == nil && opts.ResourceVersionMatch == "" && (opts.ResourceVersion == "" || opts.ResourceVersion == "0") {
-		initial := true // what such a watch has always begun with; now it is told where that ends, if it takes bookmarks
-		opts.SendInitialEvents, opts.ResourceVersionMatch = &initial, metav1.ResourceVersionMatchNotOlderThan
 	}
 	return c.newListRequest(opts)
 }

@@ -353,6 +353,40 @@ func TestAStreamIsRecordedUntilItsEnd(t *testing.T) {
 	}
 }
 
+// TestAWatchByItsPathIsNotToldWhereTheBeginningEnds: only a query that asks for a watch gets the defaults of one, as upstream.
+func TestAWatchByItsPathIsNotToldWhereTheBeginningEnds(t *testing.T) {
+	s := newTestServer(t)
+	url, _, _ := running(t, s)
+	c := s.Client(auth.Component("tester"))
+	if _, err := client.Create(t.Context(), c, configMap("first")); err != nil {
+		t.Fatal(err)
+	}
+	for path, told := range map[string]bool{
+		"/api/v1/watch/namespaces/default/configmaps?allowWatchBookmarks=true":         false,
+		"/api/v1/watch/namespaces/default/configmaps?allowWatchBookmarks=true&watch=1": true,
+		defaultMaps + "?allowWatchBookmarks=true&watch=1":                              true,
+	} {
+		next, hangUp := lines(t, url+path)
+		if what, obj := event(t, next()); what != "ADDED" || obj.Name != "first" {
+			t.Fatalf("%s: %s %s", path, what, obj.Name)
+		}
+		if told {
+			if what, obj := event(t, next()); what != "BOOKMARK" || obj.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
+				t.Errorf("%s: %s %v", path, what, obj.Annotations)
+			}
+		}
+		again := configMap("first")
+		again.Data["path"] = path
+		if _, err := client.Update(t.Context(), c, again); err != nil {
+			t.Fatal(err)
+		}
+		if what, obj := event(t, next()); what != "MODIFIED" || obj.Name != "first" {
+			t.Errorf("%s: %s %v", path, what, obj.Annotations)
+		}
+		hangUp()
+	}
+}
+
 func TestAStreamBeginsWithWhatIsThere(t *testing.T) {
 	s := newTestServer(t)
 	url, _, _ := running(t, s)
