@@ -1,10 +1,11 @@
 package run
 
 import (
+	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"sync/atomic"
+	"sync"
 )
 
 // Go's collector lets a heap grow to twice what lives in it. That is right for a small one: the price of collecting is that of marking what lives, once for
@@ -30,37 +31,62 @@ func heapRoom(lives uint64) int {
 	return mostRoom - int((mostRoom-leastRoom)*(lives-smallHeap)/(largeHeap-smallHeap))
 }
 
-// keepHeapSmall sets the room after each collection, until the function that it returns is called. Nothing runs in between. An administrator's GOGC is left
-// as it is.
+// keepHeapSmall sets the room after each collection, until the function that it returns is called. Nothing runs in between. There is one room for the whole
+// program, so whoever else keeps it small at the same time shares it, and the last to stop puts it back. An administrator's GOGC is left as it is.
 func keepHeapSmall() (stop func()) {
-	k := &heapKeeper{room: mostRoom}
-	if before := debug.SetGCPercent(mostRoom); before != mostRoom {
-		debug.SetGCPercent(before)
+	if os.Getenv("GOGC") != "" {
 		return func() {}
 	}
-	k.arm()
-	return func() {
-		k.stopped.Store(true)
-		debug.SetGCPercent(mostRoom)
-	}
+	return theHeap.keep()
 }
 
+var theHeap heapKeeper
+
 type heapKeeper struct {
-	room    int // in force; only the collection's cleanup touches it
-	stopped atomic.Bool
+	mu    sync.Mutex
+	users int
+	era   int // how often the room has been put back: sentinels from before do nothing
+	room  int // in force
+}
+
+func (k *heapKeeper) keep() (stop func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.users == 0 {
+		before := debug.SetGCPercent(mostRoom)
+		if before != mostRoom { // somebody's who embeds this
+			debug.SetGCPercent(before)
+			return func() {}
+		}
+		k.room = mostRoom
+		k.arm()
+	}
+	k.users++
+	return sync.OnceFunc(k.release)
+}
+
+func (k *heapKeeper) release() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.users--; k.users == 0 {
+		k.era++
+		debug.SetGCPercent(mostRoom)
+	}
 }
 
 // sentinel is garbage at once: it goes with the next collection.
 type sentinel struct{ _ [16]byte }
 
-func (k *heapKeeper) arm() { runtime.AddCleanup(new(sentinel), (*heapKeeper).collected, k) }
+func (k *heapKeeper) arm() { runtime.AddCleanup(new(sentinel), k.collected, k.era) }
 
-func (k *heapKeeper) collected() {
-	if k.stopped.Load() {
-		return
-	}
+func (k *heapKeeper) collected(era int) {
 	lives := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(lives)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if era != k.era {
+		return
+	}
 	// Setting it stops the world for a moment, so not for little.
 	if room := heapRoom(lives[0].Value.Uint64()); room-k.room >= 5 || k.room-room >= 5 {
 		debug.SetGCPercent(room)

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -32,33 +33,85 @@ func inForce() uint64 {
 	return s[0].Value.Uint64()
 }
 
-func TestEachCollectionSetsTheRoom(t *testing.T) {
-	if inForce() != mostRoom {
-		t.Skip("GOGC is set")
-	}
-	becomes := func(when string, want func(uint64) bool) {
-		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !want(inForce()); runtime.GC() {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: GOGC is %d", when, inForce())
-			}
+// becomes collects until the room is as wanted.
+func becomes(t *testing.T, when string, want func(uint64) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !want(inForce()); runtime.GC() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: GOGC is %d", when, inForce())
 		}
 	}
+}
+
+func isLeast(percent uint64) bool { return percent == leastRoom }
+
+// untouched is a program whose room nobody has set.
+func untouched(t *testing.T) {
+	t.Helper()
+	before := debug.SetGCPercent(mostRoom)
+	t.Cleanup(func() { debug.SetGCPercent(before) })
+	t.Setenv("GOGC", "")
+}
+
+func TestEachCollectionSetsTheRoom(t *testing.T) {
+	untouched(t)
 	stop := keepHeapSmall()
 	much := make([]byte, largeHeap)
-	becomes("a large heap", func(percent uint64) bool { return percent == leastRoom })
+	becomes(t, "a large heap", isLeast)
 	runtime.KeepAlive(much)
 	much = nil
-	becomes("a small heap again", func(percent uint64) bool { return percent > leastRoom })
+	becomes(t, "a small heap again", func(percent uint64) bool { return percent > leastRoom })
 	stop()
 	if got := inForce(); got != mostRoom {
 		t.Errorf("afterwards GOGC is %d", got)
 	}
+}
 
-	defer debug.SetGCPercent(debug.SetGCPercent(30))
+func TestTheRoomIsKeptUntilTheLastStops(t *testing.T) {
+	untouched(t)
+	much := make([]byte, largeHeap)
+	defer func() { runtime.KeepAlive(much) }()
+	first, second := keepHeapSmall(), keepHeapSmall()
+	becomes(t, "two keep it", isLeast)
+	first()
+	first() // that is no other's
+	if got := inForce(); got != leastRoom {
+		t.Errorf("one has stopped: GOGC is %d", got)
+	}
+	third := keepHeapSmall()
+	second()
+	becomes(t, "another keeps it", isLeast)
+	third()
+	for range 3 {
+		if got := inForce(); got != mostRoom {
+			t.Errorf("all have stopped: GOGC is %d", got)
+		}
+		runtime.GC()
+	}
+	defer keepHeapSmall()()
+	becomes(t, "one begins again", isLeast)
+}
+
+func TestAnAdministratorsRoomIsLeftAsItIs(t *testing.T) {
+	much := make([]byte, largeHeap)
+	defer func() { runtime.KeepAlive(much) }()
+	for _, room := range []int{30, mostRoom} {
+		untouched(t)
+		t.Setenv("GOGC", strconv.Itoa(room))
+		debug.SetGCPercent(room)
+		stop := keepHeapSmall()
+		runtime.GC()
+		runtime.GC()
+		if got := inForce(); got != uint64(room) {
+			t.Errorf("an administrator's GOGC of %d became %d", room, got)
+		}
+		stop()
+	}
+	untouched(t)
+	debug.SetGCPercent(30)
 	defer keepHeapSmall()()
 	runtime.GC()
 	if got := inForce(); got != 30 {
-		t.Errorf("an administrator's GOGC of 30 became %d", got)
+		t.Errorf("what the program has set itself, 30, became %d", got)
 	}
 }
