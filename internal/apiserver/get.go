@@ -75,7 +75,7 @@ func waitFuture(ctx context.Context, reader cache.Reader, revision int64) error 
 		return nil
 	}
 	if ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, cache.ErrFuture)) {
-		return tooLarge(revision, reader.Snapshot().Revision())
+		return tooLarge(revision, reader.Revision())
 	}
 	return storeError(err)
 }

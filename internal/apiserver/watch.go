@@ -82,7 +82,7 @@ func (op *operation) openWatch(ctx context.Context, req *listRequest) (*watcher,
 		if err := r.waitFresh(ctx, reader, rv); err != nil {
 			return nil, err
 		}
-		w.revision = reader.Snapshot().Revision()
+		w.revision = reader.Revision()
 	default:
 		if w.revision, err = parseRevision(rv); err != nil {
 			return nil, err
@@ -361,7 +361,7 @@ func (w *watcher) expiry() watchEvent {
 // revision is how far the kind's cache has come.
 func (r *registry) revision() int64 {
 	if reader := r.started(); reader != nil {
-		return reader.Snapshot().Revision()
+		return reader.Revision()
 	}
 	return 0
 }

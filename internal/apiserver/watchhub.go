@@ -148,7 +148,7 @@ func (w *watcher) joins(f format) bool {
 // has forgotten some frames, the watch keeps its cursor. So does one from a revision that is known to another server of the store but has not come here yet: the hub would
 // give it what it has got there.
 func (w *watcher) join(m *member, enc *eventEncoder, chunked bool) bool {
-	if w.revision > w.reader.Snapshot().Revision() {
+	if w.revision > w.reader.Revision() {
 		return false
 	}
 	form := w.op.endpoint.jsonForm

@@ -73,6 +73,8 @@ type Change struct {
 type Reader interface {
 	// Snapshot is the newest state applied. WaitFor(revision) first makes it at least that new.
 	Snapshot() *Snapshot
+	// Revision is the revision that a Snapshot taken now has.
+	Revision() int64
 	WaitFor(ctx context.Context, revision int64) error
 	// At is the snapshot at exactly this revision: from memory while it is recent, else read from the store.
 	// ErrTooOld when compacted.

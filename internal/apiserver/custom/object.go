@@ -153,10 +153,10 @@ func (v *Version) Prune(u *unstructured.Unstructured) error {
 	return err
 }
 
-// coerce checks metadata, at the root and of embedded objects; repair drops what is malformed instead of refusing it.
 // Mend drops what of an object's metadata is not of its type. An applied configuration may have it, where the schema takes what Go does not.
 func Mend(u *unstructured.Unstructured) error { return coerce(u, nil, true) }
 
+// coerce checks metadata, at the root and of embedded objects; repair drops what is malformed instead of refusing it.
 func coerce(u *unstructured.Unstructured, s *structuralschema.Structural, repair bool) error {
 	if bad, _ := objectmeta.CoerceWithOptions(nil, u.Object, s, true, objectmeta.CoerceOptions{DropInvalidFields: repair}); bad != nil {
 		return bad
