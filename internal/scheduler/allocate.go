@@ -14,14 +14,23 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 	claimhelper "k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// How long devices may take to meet their binding conditions (KEP-5007), as upstream's default.
-const bindDevicesTimeout = 10 * time.Minute
+// How long devices may take to meet their binding conditions (KEP-5007), as upstream's default; and how long the one write may take that
+// takes them away when they do not.
+const (
+	bindDevicesTimeout = 10 * time.Minute
+	takeBackTimeout    = 30 * time.Second
+)
+
+// conflicts is how often a claim is tried that others write too, for example pods that share it. Who has no luck is decided anew.
+var conflicts = wait.Backoff{Steps: 6, Duration: 10 * time.Millisecond, Factor: 2, Jitter: 1}
 
 // allocator makes true what the DynamicResources plugin decided: claims get their devices, and are reserved for the pod.
 type allocator struct {
@@ -101,20 +110,15 @@ func (a *allocator) PreBind(ctx context.Context, state framework.State, pod *cor
 
 // bind writes what the claim gets (nil: it has it already) and that the pod uses it. Who is late looks again at what is there now.
 func (a *allocator) bind(ctx context.Context, claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult, pod *corev1.Pod) error {
-	for {
-		err := a.tryBind(ctx, claim, allocation, pod)
-		if apierrors.IsConflict(err) && ctx.Err() == nil {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("add allocation and reservation to claim %s: %w", claim.Name, err)
-		}
-		if allocation != nil {
-			a.devices.forget(claim, allocation) // the View shows it now
-			a.devices.tell(framework.ResourceClaimChanged, usesResourceClaim(claim))
-		}
-		return nil
+	err := retry.RetryOnConflict(conflicts, func() error { return a.tryBind(ctx, claim, allocation, pod) })
+	if err != nil {
+		return fmt.Errorf("add allocation and reservation to claim %s: %w", claim.Name, err)
 	}
+	if allocation != nil {
+		a.devices.forget(claim, allocation) // the View shows it now
+		a.devices.tell(framework.ResourceClaimChanged, usesResourceClaim(claim))
+	}
+	return nil
 }
 
 func (a *allocator) tryBind(ctx context.Context, claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult, pod *corev1.Pod) error {
@@ -180,7 +184,13 @@ func (a *allocator) waitReady(ctx context.Context, claim *resourcev1.ResourceCla
 			}
 		}
 		if context.Cause(ctx) == nil || errors.Is(err, context.DeadlineExceeded) {
-			a.takeBack(context.WithoutCancel(ctx), claim, pod)
+			// Its own time: that of the waiting may be over.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackTimeout)
+			_, failed := a.takeBack(ctx, claim, pod)
+			cancel()
+			if failed != nil {
+				err = fmt.Errorf("%w; it keeps its devices: %w", err, failed)
+			}
 		}
 		return fmt.Errorf("waiting for binding conditions for device on node %s: claim %s: %w", node, claim.Name, err)
 	}
@@ -228,22 +238,34 @@ func onlyFor(claim *resourcev1.ResourceClaim, pod *corev1.Pod) bool {
 
 // makeRoom takes the devices from a claim that nobody else uses and that can not be used where the pod could go: it gets
 // others at the next attempt.
-func (a *allocator) makeRoom(ctx context.Context, pod *corev1.Pod, inTheWay []*resourcev1.ResourceClaim) {
+func (a *allocator) makeRoom(ctx context.Context, pod *corev1.Pod, inTheWay []*resourcev1.ResourceClaim) error {
+	var failed []error
 	for _, claim := range inTheWay {
-		if a.takeBack(ctx, claim, pod) {
-			return
+		done, err := a.takeBack(ctx, claim, pod)
+		if done {
+			return nil
 		}
+		failed = append(failed, err)
 	}
+	return errors.Join(failed...)
 }
 
-// takeBack takes the devices from a claim unless somebody else uses it; it reports whether it did.
-func (a *allocator) takeBack(ctx context.Context, claim *resourcev1.ResourceClaim, pod *corev1.Pod) bool {
+// takeBack takes the devices from a claim unless somebody else uses it; it reports whether it did. A conflict is no error: somebody may
+// just have begun to use the claim.
+func (a *allocator) takeBack(ctx context.Context, claim *resourcev1.ResourceClaim, pod *corev1.Pod) (bool, error) {
 	now, ok := a.devices.claims.Get(claim.Namespace, claim.Name)
 	if !ok || now.UID != claim.UID || now.Status.Allocation == nil || !onlyFor(now, pod) {
-		return false
+		return false, nil
 	}
 	now = now.DeepCopy()
 	now.Status = resourcev1.ResourceClaimStatus{}
 	_, err := client.UpdateStatus(ctx, a.client, now)
-	return err == nil
+	switch {
+	case err == nil:
+		return true, nil
+	case apierrors.IsConflict(err):
+		return false, nil
+	default:
+		return false, fmt.Errorf("take the devices from claim %s: %w", claim.Name, err)
+	}
 }

@@ -227,7 +227,11 @@ func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Pr
 		wants = framework.NodeAdded
 	}
 	if decided, ok := decidedDevices(d.State); ok && len(decided.InTheWay()) > 0 {
-		s.write(ctx, func() { s.allocator.makeRoom(ctx, pod, decided.InTheWay()) })
+		s.write(ctx, func() {
+			if err := s.allocator.makeRoom(ctx, pod, decided.InTheWay()); err != nil {
+				s.log.Warn("making room for a pod among devices", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+			}
+		})
 	}
 	message, nominated := d.Message(), ""
 	if v := preempt(snapshot, p.info, profile, d, s.budgets.List("", nil)); v != nil {
