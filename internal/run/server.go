@@ -134,17 +134,23 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	policy, err := s.secure(ctx)
+	// What requests are judged by lives until the last one is answered, which is after ctx.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	settled := context.AfterFunc(ctx, end)
+	policy, err := s.secure(life)
 	if err != nil {
+		end()
 		s.api.Close()
 		return nil, err
 	}
+	settled()
 	url := "https://" + netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), listen.Port()).String()
 	if err := s.keys.WriteKubeconfig(s.cfg.AdminKubeconfig(), url, s.keys.Admin); err != nil {
+		end()
 		s.api.Close()
 		return nil, err
 	}
-	return s.serve(ctx, listener, policy)
+	return s.serve(ctx, listener, policy, life, end)
 }
 
 // own is the API server's client for its own needs.
@@ -250,14 +256,18 @@ func (s *server) authorizers(ctx context.Context, nodes, policy auth.Authorizer)
 	})
 }
 
-func (s *server) serve(ctx context.Context, listener net.Listener, policy *rbac.Authorizer) (func() error, error) {
+// serve answers requests until ctx ends and those that were sent are answered; then it ends life, which is that of secure's work.
+func (s *server) serve(ctx context.Context, listener net.Listener, policy *rbac.Authorizer, life context.Context, end func()) (func() error, error) {
 	done := make(chan error, 1)
 	go func() {
 		done <- alongside(ctx,
-			func(ctx context.Context) error { return s.api.Run(ctx, listener, s.keys.ServerTLS()) },
+			func(ctx context.Context) error {
+				defer end()
+				return s.api.Run(ctx, listener, s.keys.ServerTLS())
+			},
 			func(ctx context.Context) error {
 				err := s.followFiles(ctx) // which may change the issuers
-				<-ctx.Done()
+				<-life.Done()
 				s.outside.Close()
 				return err
 			},
