@@ -8,9 +8,6 @@ import (
 	"time"
 )
 
-// partingTime is how long open connections are waited for on which nothing is asked: the client may just be sending. Over HTTP/1.1 nothing can tell it not to.
-const partingTime = time.Second
-
 // takeLeave ends the server without losing a request. First it says that it is not ready any more, so that whoever spreads requests goes elsewhere. Then it
 // takes no new connections and ends watches and streams; every answer from now on is its connection's last (HTTP/2 is told to go away, and what comes after that is for the
 // client to send again, elsewhere). A connection on which nothing comes for a while is closed, and requests come to their end.
@@ -25,7 +22,7 @@ func (s *Server) takeLeave(server *http.Server, listener net.Listener, connectio
 	_ = listener.Close() // the HTTP server sees the error
 	s.endStreams()
 	s.streams.close()
-	connections.wait(bounded, partingTime)
+	connections.wait(bounded, s.cfg.ShutdownIdle)
 	if err := server.Shutdown(bounded); err != nil {
 		s.log.Warn("requests are broken off: they did not end in time", "timeout", s.cfg.ShutdownTimeout)
 		_ = server.Close()

@@ -66,6 +66,9 @@ type Config struct {
 	MaxRequests int
 	// ShutdownDelay is how long the server goes on after it has said that it is not ready any more; 0 by default.
 	ShutdownDelay time.Duration
+	// ShutdownIdle is how long the server, when it stops, waits for connections on which nothing is asked: the client may just be sending, and over HTTP/1.1
+	// nothing can tell it not to; 0 is a second.
+	ShutdownIdle time.Duration
 	// ShutdownTimeout is how long requests may take to end when the server stops; 0 is RequestTimeout.
 	ShutdownTimeout time.Duration
 
@@ -167,6 +170,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.RequestTimeout == 0 {
 		cfg.RequestTimeout = time.Minute
+	}
+	if cfg.ShutdownIdle == 0 {
+		cfg.ShutdownIdle = time.Second
 	}
 	if cfg.ShutdownTimeout == 0 {
 		cfg.ShutdownTimeout = cfg.RequestTimeout

@@ -35,6 +35,8 @@ type APIServer struct {
 	RequestTimeout metav1.Duration `json:"requestTimeout,omitzero"`
 	// ShutdownDelay is how long the server goes on after it has said that it is not ready any more.
 	ShutdownDelay metav1.Duration `json:"shutdownDelay,omitzero"`
+	// ShutdownIdle is how long the server, when it ends, waits for connections on which nothing is asked.
+	ShutdownIdle metav1.Duration `json:"shutdownIdle,omitzero"`
 }
 
 // Audit is what is recorded of requests, and where that goes.
@@ -84,7 +86,7 @@ func defaultAPIServer() APIServer {
 		Authentication: defaultAuthentication(), TokenWebhookTTL: metav1.Duration{Duration: 2 * time.Minute},
 		AuthorizationAllowedTTL: metav1.Duration{Duration: 5 * time.Minute}, AuthorizationRefusedTTL: metav1.Duration{Duration: 30 * time.Second},
 		MaxRequests: 400, MaxMutatingRequests: 200, FlowControl: true,
-		RequestTimeout: metav1.Duration{Duration: time.Minute},
+		RequestTimeout: metav1.Duration{Duration: time.Minute}, ShutdownIdle: metav1.Duration{Duration: time.Second},
 		Audit: Audit{
 			LogFormat: "json", LogMaxAge: 366, LogMaxBackups: 100, LogMaxSize: 100, LogTruncate: truncate, WebhookTruncate: truncate,
 			LogBatch:       AuditBatching{Mode: "blocking", BufferSize: 10000, MaxSize: 1},
@@ -121,6 +123,7 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&c.EncryptionReload, "encryption-provider-config-automatic-reload", c.EncryptionReload, "changes of that file count without a restart")
 	f.DurationVar(&c.RequestTimeout.Duration, "request-timeout", c.RequestTimeout.Duration, "how long a request other than watches and streams may take")
 	f.DurationVar(&c.ShutdownDelay.Duration, "shutdown-delay-duration", c.ShutdownDelay.Duration, "how long requests are still served after /readyz has begun to fail on the server's end")
+	f.DurationVar(&c.ShutdownIdle.Duration, "shutdown-idle-duration", c.ShutdownIdle.Duration, "how long open connections on which nothing is asked are kept on the server's end: a client may just be sending")
 	a := &c.Audit
 	f.StringVar(&a.PolicyFile, "audit-policy-file", a.PolicyFile, "file with the audit policy (audit.k8s.io/v1); without it nothing is recorded")
 	f.StringVar(&a.LogPath, "audit-log-path", a.LogPath, "file that audit events are written to; '-' is the standard output")

@@ -126,6 +126,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		MaxRequests:      s.cfg.APIServer.Seats(),
 		RequestTimeout:   s.cfg.APIServer.RequestTimeout.Duration,
 		ShutdownDelay:    s.cfg.APIServer.ShutdownDelay.Duration,
+		ShutdownIdle:     s.cfg.APIServer.ShutdownIdle.Duration,
 
 		CompactEvery: compact,
 		Collectors:   controller.Collectors(),

@@ -23,31 +23,61 @@ type server struct {
 	t      testing.TB
 	dir    string
 	listen string
+	flags  []string // besides those that every server gets
 
-	mu  sync.Mutex // guards cmd
-	cmd *exec.Cmd
-	log bytes.Buffer // of all its lives; written by the process, read after its end
+	mu      sync.Mutex // guards what follows
+	process *process
+	conns   []net.Conn    // of the clients that client made
+	log     processOutput // of all its lives
+}
+
+// process is one life of the server.
+type process struct {
+	cmd  *exec.Cmd
+	gone chan struct{} // closed when it has ended
+}
+
+// processOutput is what a process writes, which may be read meanwhile.
+type processOutput struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func (o *processOutput) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *processOutput) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 // compactEvery is far below what anybody would set: pages, watches and exact reads meet compaction all the time.
 const compactEvery = 300 * time.Millisecond
 
-func startServer(t testing.TB) *server {
+func startServer(t testing.TB, flags ...string) *server {
 	t.Helper()
 	if _, err := os.Stat(binary()); err != nil {
 		t.Skip("needs make build: ", err)
 	}
-	dir, err := os.MkdirTemp("", "knarr-chaos-")
+	dir, err := os.MkdirTemp("", "knarr-chaos-") // t.TempDir's names are too long for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, dir: dir, listen: freeAddress(t)}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &server{t: t, dir: dir, listen: freeAddress(t), flags: flags}
 	t.Cleanup(func() {
 		s.end(syscall.SIGTERM)
 		if t.Failed() {
 			t.Logf("the server's output:\n%s", s.log.String())
 		}
-		_ = os.RemoveAll(dir)
 	})
 	s.start()
 	return s
@@ -74,16 +104,22 @@ func freeAddress(t testing.TB) string {
 // start runs the server and waits until it serves.
 func (s *server) start() {
 	s.t.Helper()
-	cmd := exec.Command(binary(), "apiserver", "--data-dir", s.dir, "--run-dir", filepath.Join(s.dir, "run"), "--listen", s.listen,
+	args := []string{"apiserver", "--data-dir", s.dir, "--run-dir", filepath.Join(s.dir, "run"), "--listen", s.listen,
 		// Endpoints may not name loopback; nobody connects there.
-		"--advertise-address", "192.0.2.1", "--compaction-interval", compactEvery.String())
+		"--advertise-address", "192.0.2.1", "--compaction-interval", compactEvery.String()}
+	cmd := exec.Command(binary(), append(args, s.flags...)...)
 	cmd.Stdout, cmd.Stderr = &s.log, &s.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
+	p := &process{cmd: cmd, gone: make(chan struct{})}
+	go func() {
+		defer close(p.gone)
+		_ = cmd.Wait()
+	}()
 	s.mu.Lock()
-	s.cmd = cmd
+	s.process = p
 	s.mu.Unlock()
 	deadline := time.Now().Add(60 * time.Second)
 	for {
@@ -97,22 +133,44 @@ func (s *server) start() {
 			return
 		}
 		if time.Now().After(deadline) {
-			s.t.Fatalf("the server is not ready after a minute: %v\n%s", err, s.log.String())
+			s.t.Fatalf("the server is not ready after a minute: %v", err)
 		}
-		time.Sleep(20 * time.Millisecond)
+		select {
+		case <-p.gone:
+			s.t.Fatalf("the server has ended before it was ready: %v", cmd.ProcessState)
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
 }
 
-// end stops the process with a signal and waits for it.
+// end stops the process with a signal and waits for it. It is to have lived until then.
 func (s *server) end(signal syscall.Signal) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cmd == nil {
+	p := s.process
+	s.process = nil
+	s.mu.Unlock()
+	if p == nil {
 		return
 	}
-	_ = s.cmd.Process.Signal(signal)
-	_ = s.cmd.Wait()
-	s.cmd = nil
+	select {
+	case <-p.gone:
+		s.t.Errorf("the server has ended by itself: %v", p.cmd.ProcessState)
+		return
+	default:
+	}
+	s.hangUp() // what is idle would hold up a server that is told to end
+	_ = p.cmd.Process.Signal(signal)
+	<-p.gone
+}
+
+// hangUp closes the connections of the clients that client made: none of them has a request under way when the server is to end.
+func (s *server) hangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		_ = c.Close()
+	}
+	s.conns = nil
 }
 
 // config is for a client with connections of its own, over HTTP/1.1 or 2. It never tries anything again by itself.
@@ -132,10 +190,21 @@ func (s *server) config(name string, version int) (*rest.Config, error) {
 	return rest.AddUserAgent(cfg, name), nil
 }
 
+// client is for what prepares a test: its connections end before the server does.
 func (s *server) client(name string) (*kubernetes.Clientset, error) {
 	cfg, err := s.config(name, 2)
 	if err != nil {
 		return nil, err
+	}
+	dial := cfg.Dial
+	cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err == nil {
+			s.mu.Lock()
+			s.conns = append(s.conns, c)
+			s.mu.Unlock()
+		}
+		return c, err
 	}
 	return kubernetes.NewForConfig(cfg)
 }
@@ -146,16 +215,17 @@ func (s *server) define() error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 	rest := c.Discovery().RESTClient()
 	err = rest.Post().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").SetHeader("Content-Type", "application/json").
-		Body([]byte(widgetDefinition)).Do(context.Background()).Error()
+		Body([]byte(widgetDefinition)).Do(ctx).Error()
 	if err != nil {
 		return err
 	}
-	deadline := time.Now().Add(60 * time.Second)
 	for {
-		err := rest.Get().AbsPath("/apis/chaos.example.com/v1/widgets").Do(context.Background()).Error()
-		if err == nil || time.Now().After(deadline) {
+		err := rest.Get().AbsPath("/apis/chaos.example.com/v1/widgets").Do(ctx).Error()
+		if err == nil || ctx.Err() != nil {
 			return err
 		}
 		time.Sleep(20 * time.Millisecond)

@@ -1,15 +1,17 @@
 package chaos
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,11 +27,13 @@ import (
 
 // restful is one client: with connections of its own, of one version of HTTP, and as administrator or as a service account.
 type restful struct {
-	t       *testing.T
 	http    *http.Client
 	version int
 	address string
 	token   string
+
+	mu      sync.Mutex             // guards answers
+	answers map[net.Conn]time.Time // when the last answer on a connection had come
 }
 
 // restful makes a client. An administrator has no token.
@@ -51,23 +55,36 @@ func (s *server) restful(version int, token string) *restful {
 	if version == 1 {
 		transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
 	}
-	t := s.t.(*testing.T)
-	t.Cleanup(transport.CloseIdleConnections)
-	return &restful{t: t, http: &http.Client{Transport: transport}, version: version, address: "https://" + s.listen, token: token}
+	s.t.Cleanup(transport.CloseIdleConnections)
+	return &restful{http: &http.Client{Transport: transport}, version: version, address: "https://" + s.listen, token: token, answers: map[net.Conn]time.Time{}}
 }
 
 // attempt is how far a request got: the last time, if the HTTP library has tried it again.
 type attempt struct {
 	mu    sync.Mutex
-	wrote bool          // something of it was sent
-	idle  time.Duration // how long nothing had been asked on its connection
+	conn  net.Conn
+	since time.Time // nothing had been asked on its connection since then
+	begun time.Time // something of it was sent; zero when nothing was
+	sent  time.Time // all of it was; zero when it was not
 }
 
-func (a *attempt) trace(ctx context.Context) context.Context {
+func (c *restful) trace(ctx context.Context, a *attempt) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn:      func(string) { a.set(func() { a.wrote, a.idle = false, 0 }) },
-		GotConn:      func(got httptrace.GotConnInfo) { a.set(func() { a.idle = got.IdleTime }) },
-		WroteHeaders: func() { a.set(func() { a.wrote = true }) },
+		GetConn: func(string) {
+			a.set(func() { a.conn, a.since, a.begun, a.sent = nil, time.Now(), time.Time{}, time.Time{} })
+		},
+		GotConn: func(got httptrace.GotConnInfo) {
+			c.mu.Lock()
+			last, ok := c.answers[got.Conn]
+			c.mu.Unlock()
+			a.set(func() {
+				if a.conn = got.Conn; ok {
+					a.since = last
+				}
+			})
+		},
+		WroteHeaders: func() { a.set(func() { a.begun = time.Now() }) },
+		WroteRequest: func(httptrace.WroteRequestInfo) { a.set(func() { a.sent = time.Now() }) },
 	})
 }
 
@@ -77,20 +94,36 @@ func (a *attempt) set(fn func()) {
 	fn()
 }
 
-// idleFor is half of what the server grants a connection on which nothing comes. One that was left alone for longer than that may be closed just when a request is
-// sent on it, of which HTTP/1.1 has no way to tell.
-const idleFor = 500 * time.Millisecond
+// answered notes that an answer has come to its end.
+func (c *restful) answered(a *attempt) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answers[a.conn] = time.Now()
+}
 
-// lost tells whether a request that failed had been sent to the server on a connection that it was to serve.
+// idleTime is what the server grants a connection on which nothing comes, when it is told to end: far more than a slow machine takes for anything.
+const idleTime = 30 * time.Second
+
+// lost tells whether a request that failed had been sent to the server on a connection that it was to serve. One that was left alone for longer than half of
+// idleTime may be closed just when a request is sent on it, of which HTTP/1.1 has no way to tell.
 func (a *attempt) lost() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.wrote && a.idle < idleFor
+	if a.begun.IsZero() {
+		return false
+	}
+	sent := a.sent
+	if sent.IsZero() {
+		sent = time.Now()
+	}
+	return sent.Sub(a.since) < idleTime/2
 }
 
 // send makes one request and reads its answer to the end.
 func (c *restful) send(ctx context.Context, a *attempt, method, path string, body io.Reader, header ...string) (int, []byte, error) {
-	req, err := http.NewRequestWithContext(a.trace(ctx), method, c.address+path, body)
+	req, err := http.NewRequestWithContext(c.trace(ctx, a), method, c.address+path, body)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -110,6 +143,9 @@ func (c *restful) send(ctx context.Context, a *attempt, method, path string, bod
 		return 0, nil, fmt.Errorf("%s instead of HTTP/%d", resp.Proto, c.version)
 	}
 	answer, err := io.ReadAll(resp.Body)
+	if err == nil {
+		c.answered(a)
+	}
 	return resp.StatusCode, answer, err
 }
 
@@ -127,6 +163,12 @@ func (p *parting) complain(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wrong = append(p.wrong, fmt.Sprintf(format, args...))
+}
+
+func (p *parting) complaints() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.wrong)
 }
 
 func (p *parting) done(path string) {
@@ -194,21 +236,37 @@ func (p *parting) watch(ctx context.Context, c *restful, began chan<- struct{}) 
 		return
 	}
 	req.Header.Set("Authorization", "Bearer "+c.token)
+	once := sync.OnceFunc(func() { began <- struct{}{} })
+	defer once()
 	resp, err := c.http.Do(req)
-	began <- struct{}{}
 	if err != nil {
 		p.complain("HTTP/%d: watch: %v", c.version, err)
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()
-	events, err := io.ReadAll(resp.Body)
-	if err != nil {
-		p.complain("HTTP/%d: the watch ended with: %v", c.version, err)
+	if resp.StatusCode != http.StatusOK {
+		p.complain("HTTP/%d: watch: %s", c.version, resp.Status)
+		return
 	}
-	for line := range bytes.Lines(events) {
-		if !json.Valid(line) {
-			p.complain("HTTP/%d: the watch ended with half an event: %.200s", c.version, line)
+	events, n := bufio.NewReader(resp.Body), 0
+	for ; ; n++ {
+		line, err := events.ReadBytes('\n')
+		if err == io.EOF && len(line) == 0 {
+			break
 		}
+		if err != nil {
+			p.complain("HTTP/%d: the watch ended after %d events with %q and %v", c.version, n, line, err)
+			return
+		}
+		var event metav1.WatchEvent
+		if err := json.Unmarshal(line, &event); err != nil || event.Type != "ADDED" {
+			p.complain("HTTP/%d: an event that is no object's creation: %.200s", c.version, line)
+			return
+		}
+		once()
+	}
+	if n == 0 {
+		p.complain("HTTP/%d: the watch ended without an event", c.version)
 	}
 }
 
@@ -222,7 +280,10 @@ func (p *parting) slow(ctx context.Context, c *restful, began chan<- struct{}, l
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got100Continue: once})
 	go func() {
 		_, _ = io.WriteString(in, text[:20])
-		<-leaving
+		select {
+		case <-leaving:
+		case <-ctx.Done():
+		}
 		_, _ = io.WriteString(in, text[20:])
 		_ = in.Close()
 	}()
@@ -263,51 +324,65 @@ func (s *server) account(namespace string) string {
 }
 
 // A server that is told to end, under load over both versions of HTTP, answers every request that it was sent, keeps what it has acknowledged, and ends watches
-// as they end.
+// properly: with a whole event, and no broken connection.
 func TestAServerThatIsToldToEndLosesNoRequest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts servers")
 	}
-	s := startServer(t)
+	s := startServer(t, "--shutdown-idle-duration", idleTime.String())
 	if err := s.define(); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 4 {
 		p := &parting{s: s, namespace: fmt.Sprint("leaving-", i)}
-		token := s.account(p.namespace)
-		p.leave(t, token)
-		s.start()
-		p.check(t)
-		for _, wrong := range p.wrong {
+		err := p.leave(t, s.account(p.namespace))
+		if err == nil {
+			s.start()
+			err = p.check(t)
+		}
+		for _, wrong := range p.complaints() {
 			t.Error(wrong)
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 		t.Logf("shutdown %d: %d objects were made", i, len(p.made))
 	}
 }
 
-// leave sets the clients to work and ends the server among them.
-func (p *parting) leave(t *testing.T, token string) {
+// leave sets the clients to work and ends the server among them. The error is what makes it useless to go on.
+func (p *parting) leave(t *testing.T, token string) error {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var clients sync.WaitGroup
-	began, leaving := make(chan struct{}), make(chan struct{})
-	begun := 0
+	var all []*restful
+	open := func(version int, token string) *restful {
+		c := p.s.restful(version, token)
+		all = append(all, c)
+		return c
+	}
+	const begun = 4 // a watch and a slow request of each version
+	began, leaving := make(chan struct{}, begun), make(chan struct{})
 	for version := 1; version <= 2; version++ {
-		shared := p.s.restful(version, token)
+		shared, slow := open(version, token), open(version, token)
 		for i := range 4 {
 			c := shared // over HTTP/2 they share a connection, over HTTP/1.1 they take turns with several
 			if i == 0 {
-				c = p.s.restful(version, "")
+				c = open(version, "")
 			}
 			clients.Go(func() { p.write(ctx, c, fmt.Sprintf("v%d-%d", version, i)) })
 		}
 		clients.Go(func() { p.read(ctx, shared) })
 		clients.Go(func() { p.watch(ctx, shared, began) })
-		clients.Go(func() { p.slow(ctx, p.s.restful(version, token), began, leaving) })
-		begun += 2
+		clients.Go(func() { p.slow(ctx, slow, began, leaving) })
 	}
+	patience := time.After(time.Minute)
 	for range begun {
-		<-began
+		select {
+		case <-began:
+		case <-patience:
+			return errors.New("watches and slow requests have not begun after a minute")
+		}
 	}
 	time.Sleep(calm)
 	ended := make(chan struct{})
@@ -315,38 +390,64 @@ func (p *parting) leave(t *testing.T, token string) {
 		defer close(ended)
 		p.s.end(syscall.SIGTERM)
 	}()
-	for { // until it takes no connections any more
-		a := &attempt{}
-		_, _, err := p.s.restful(1, "").send(ctx, a, http.MethodGet, "/livez", nil)
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			break
-		}
+	if err := p.s.refuses(time.Minute); err != nil {
+		return err
 	}
 	close(leaving)
 	clients.Wait()
-	<-ended
+	for { // nobody asks anything any more, which the server can not know
+		for _, c := range all {
+			c.http.CloseIdleConnections()
+		}
+		select {
+		case <-ended:
+			return nil
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// refuses waits until the server takes no connections any more.
+func (s *server) refuses(most time.Duration) error {
+	for deadline := time.Now().Add(most); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		c, err := net.DialTimeout("tcp", s.listen, 10*time.Second)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			return nil
+		}
+		if err == nil {
+			_ = c.Close()
+		}
+	}
+	return fmt.Errorf("the server was told to end and takes connections after %v", most)
 }
 
 // check finds every object that was acknowledged.
-func (p *parting) check(t *testing.T) {
+func (p *parting) check(t *testing.T) error {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	c := p.s.restful(2, "")
+	defer c.http.CloseIdleConnections()
 	there := map[string]bool{}
 	for _, resource := range []string{"configmaps", "widgets"} {
-		code, answer, err := c.send(t.Context(), &attempt{}, http.MethodGet, p.path(resource), nil)
+		code, answer, err := c.send(ctx, &attempt{}, http.MethodGet, p.path(resource), nil)
 		var list metav1.PartialObjectMetadataList
 		if err == nil {
 			err = json.Unmarshal(answer, &list)
 		}
 		if err != nil || code != http.StatusOK {
-			t.Fatalf("list %s: %d %v", resource, code, err)
+			return fmt.Errorf("list %s: %d %w", resource, code, err)
 		}
 		for i := range list.Items {
 			there[p.path(resource)+"/"+list.Items[i].Name] = true
 		}
+	}
+	if len(p.made) == 0 {
+		return errors.New("no object was made")
 	}
 	for _, path := range p.made {
 		if !there[path] {
 			p.complain("%s was acknowledged and is not there", path)
 		}
 	}
+	return nil
 }
