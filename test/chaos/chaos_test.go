@@ -55,21 +55,38 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, enough := histories(t)
-	var total counts
-	made := 0
-	for began := time.Now(); made < n && time.Since(began) < enough; made++ {
+	total, made := map[string]*counts{}, 0
+	for i := range kinds {
+		total[kinds[i].name] = &counts{}
+	}
+	lacking := func() string {
+		for name, c := range total {
+			if what := c.missing(); what != "" {
+				return fmt.Sprintf("no %s of %s", what, name)
+			}
+		}
+		return ""
+	}
+	// A few histories, or on a slow machine short ones, may lack something: then some more are made.
+	for began := time.Now(); made < n && time.Since(began) < enough || lacking() != "" && time.Since(began) < patience; made++ {
 		for _, r := range round(t, s, fmt.Sprintf("round-%d", made), rand.New(rand.NewPCG(start, uint64(made)))) {
 			if err := r.check(); err != nil {
 				t.Fatalf("%s in history %d of seed %d: %v", r.kind.name, made, start, err)
 			}
-			total.sum(&r.h.counts)
+			total[r.kind.name].sum(&r.h.counts)
 		}
 		if made%100 == 99 {
-			t.Logf("%d histories: %s", made+1, &total)
+			t.Logf("%d histories: %v", made+1, total)
 		}
 	}
-	t.Logf("%d histories of seed %d: %s", made, start, &total)
+	t.Logf("%d histories of seed %d: %v", made, start, total)
+	if what := lacking(); what != "" {
+		t.Errorf("the histories show nothing: %s", what)
+	}
 }
+
+// patience is for what is still lacking when there are histories enough.
+const patience = 5 * time.Minute
 
 const (
 	actors    = 3 // of each kind
@@ -118,9 +135,10 @@ func round(t *testing.T, s *server, namespace string, random *rand.Rand) (record
 		if random.IntN(4) == 0 {
 			blow = syscall.SIGTERM
 		}
+		told := time.Now()
 		s.end(blow)
 		for _, r := range records {
-			r.h.died()
+			r.h.ended(told)
 		}
 		s.start()
 	}

@@ -3,6 +3,8 @@ package chaos
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -111,7 +113,9 @@ func (a *actor) pages(ctx context.Context, opts metav1.ListOptions, l *listing) 
 func (a *actor) page(ctx context.Context, opts metav1.ListOptions) ([]item, metav1.ListMeta, error) {
 	ctx, cancel := request(ctx)
 	defer cancel()
+	asked := a.h.now()
 	items, meta, err := a.api.list(ctx, opts)
+	a.h.expect(asked, err, fmt.Sprintf("list %+v", opts), http.StatusGone)
 	if outcome := outcomeOf(err); outcome == refused {
 		pause(ctx)
 	}

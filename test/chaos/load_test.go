@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,15 +28,27 @@ type history struct {
 	began time.Time
 	value atomic.Int64 // the last unique value given out
 
-	mu     sync.Mutex // guards what follows
-	ops    []porcupine.Operation
-	acked  []acked
-	lists  []listing
-	reads  []read
-	deaths []int64 // when the server had ended
-	known  []int64 // revisions that somebody was told of
+	mu      sync.Mutex // guards what follows
+	ops     []porcupine.Operation
+	acked   []acked
+	lists   []listing
+	reads   []read
+	ends    []end    // of the server
+	strange []oddity // answers that only a server that is ending may give
+	known   []int64  // revisions that somebody was told of
 
 	counts counts // by check
+}
+
+// end is from when the server was to end until it had.
+type end struct{ from, to int64 }
+
+// oddity is an answer that no server in full health gives, and when it was asked for and given.
+type oddity struct {
+	from, to int64
+	what     string
+	// ending: a server may give it while it ends.
+	ending bool
 }
 
 // acked is a write that was acknowledged with its version.
@@ -93,11 +106,42 @@ func (h *history) revision(random *rand.Rand) string {
 	return fmt.Sprint(h.known[n-1-back])
 }
 
-// died notes that the server has just ended.
-func (h *history) died() {
+// ended notes that the server has just ended, as it was told to a while ago.
+func (h *history) ended(told time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.deaths = append(h.deaths, h.now())
+	h.ends = append(h.ends, end{int64(told.Sub(h.began)), h.now()})
+}
+
+// expect notes an answer to what was asked for then, if it is a definite one that is not expected. A server that ends, or has just begun, or is busy
+// may say that.
+func (h *history) expect(asked int64, err error, what string, codes ...int32) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return // none came, or success
+	}
+	code := status.Status().Code
+	if slices.Contains(append(codes, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout), code) {
+		return
+	}
+	h.odd(asked, fmt.Sprintf("%s: %d %v", what, code, err), code >= http.StatusInternalServerError)
+}
+
+func (h *history) odd(asked int64, what string, ending bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.strange = append(h.strange, oddity{asked, h.now(), what, ending})
+}
+
+// checkAnswers finds the first of the odd answers that can not be from the server's end.
+func (h *history) checkAnswers() error {
+	for _, o := range h.strange {
+		meanwhile := func(e end) bool { return e.from <= o.to && o.from <= e.to }
+		if !o.ending || !slices.ContainsFunc(h.ends, meanwhile) {
+			return fmt.Errorf("not an answer of a server that lives: %s", o.what)
+		}
+	}
+	return nil
 }
 
 // settled are the operations, with those that had no answer drawn out to the server's next death: until then they may take effect.
@@ -108,9 +152,9 @@ func (h *history) settled() []porcupine.Operation {
 			continue
 		}
 		end := int64(math.MaxInt64)
-		for _, death := range h.deaths {
-			if death > ops[i].Return {
-				end = min(end, death)
+		for _, e := range h.ends {
+			if e.to > ops[i].Return {
+				end = min(end, e.to)
 			}
 		}
 		ops[i].Return = end
@@ -182,6 +226,7 @@ func (a *actor) do(ctx context.Context, in input, send func(ctx context.Context)
 	defer cancel()
 	call := a.h.now()
 	got, err := send(ctx)
+	a.h.expect(call, err, fmt.Sprintf("%+v", in), http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity)
 	out := output{outcome: outcomeOf(err), item: got}
 	if err == nil && got.name != "" {
 		a.seen[in.name] = got
@@ -201,8 +246,10 @@ func (a *actor) get(ctx context.Context, name string) {
 	}
 	ctx, cancel := request(ctx)
 	defer cancel()
+	call := a.h.now()
 	got, err := a.api.get(ctx, name, metav1.GetOptions{ResourceVersion: revision})
 	if err != nil {
+		a.h.expect(call, err, fmt.Sprintf("get %s as of %s", name, revision), http.StatusNotFound)
 		return
 	}
 	r := read{name: name}

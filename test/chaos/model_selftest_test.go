@@ -1,9 +1,13 @@
 package chaos
 
 import (
+	"io"
+	"net/http"
 	"testing"
+	"time"
 
 	"github.com/anishathalye/porcupine"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // The model itself: a checker that accepts everything would prove nothing.
@@ -98,5 +102,54 @@ func TestTheChecksTellRightFromWrong(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		})
+	}
+}
+
+// TestOddAnswers: what a healthy server never says is found; what one says that ends, begins or is busy is not.
+func TestOddAnswers(t *testing.T) {
+	for name, c := range map[string]struct {
+		err    error
+		ending bool // asked for while the server ended
+		odd    bool
+	}{
+		"no answer":                      {err: io.ErrUnexpectedEOF},
+		"an expected code":               {err: apierrors.NewNotFound(widgets, "x")},
+		"busy":                           {err: apierrors.NewTooManyRequests("", 1)},
+		"not ready":                      {err: apierrors.NewServiceUnavailable("")},
+		"too slow":                       {err: apierrors.NewTimeoutError("", 1)},
+		"bad request":                    {err: apierrors.NewBadRequest(""), odd: true},
+		"bad request, at the end":        {err: apierrors.NewBadRequest(""), ending: true, odd: true},
+		"forbidden":                      {err: apierrors.NewForbidden(widgets, "x", nil), odd: true},
+		"no such method":                 {err: apierrors.NewMethodNotSupported(widgets, "x"), odd: true},
+		"internal error":                 {err: apierrors.NewInternalError(io.EOF), odd: true},
+		"internal error, at the end":     {err: apierrors.NewInternalError(io.EOF), ending: true},
+		"a code that others may be told": {err: apierrors.NewResourceExpired(""), odd: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &history{began: time.Now()}
+			asked := h.now()
+			if c.ending {
+				h.ended(time.Now())
+			}
+			h.expect(asked, c.err, "a request", http.StatusNotFound)
+			if err := h.checkAnswers(); (err != nil) != c.odd {
+				t.Errorf("%v was found: %v", c.err, err)
+			}
+		})
+	}
+}
+
+func TestHistoriesThatShowNothing(t *testing.T) {
+	c := counts{operations: 1, exact: 1, pages: 1, compared: 1, resumed: 1, initial: 1, events: 1}
+	if what := c.missing(); what != "" {
+		t.Errorf("%s is said to be missing", what)
+	}
+	if c.events = 0; c.missing() != "event" {
+		t.Errorf("no events: %q", c.missing())
+	}
+	unopened := &follower{begins: resumed, spans: []*span{{}}}
+	h := &history{ops: []porcupine.Operation{{Input: input{do: create, name: "x"}, Output: output{outcome: unknown}}}}
+	if err := h.check([]*follower{unopened}, nil); err != nil || h.counts != (counts{}) {
+		t.Errorf("a watch that never opened and a write without an answer count: %v, %v", &h.counts, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"sort"
 	"strconv"
 	"time"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -44,6 +46,7 @@ type span struct {
 	from, to int64            // the listing's revision, and the last that an event or bookmark told of
 	listed   map[string]int64 // nil when the span began without
 	events   []change
+	opened   bool // the server has taken a watch from there
 }
 
 type change struct {
@@ -87,8 +90,10 @@ func pause(ctx context.Context) {
 }
 
 func (f *follower) list(ctx context.Context) (*span, error) {
+	asked := f.h.now()
 	items, meta, err := f.api.list(ctx, f.selector)
 	if err != nil {
+		f.h.expect(asked, err, "list of "+f.name)
 		return nil, err
 	}
 	s := &span{listed: map[string]int64{}}
@@ -129,12 +134,14 @@ func (f *follower) initial(ctx context.Context) (ok bool) {
 	l.consistent = opts.ResourceVersion == ""
 	w, err := f.api.watch(ctx, opts)
 	if err != nil {
+		f.h.expect(l.asked, err, "watch with initial events of "+f.name, http.StatusGone)
 		pause(ctx)
 		return false
 	}
 	defer w.Stop()
 	for e := range w.ResultChan() {
 		if e.Type == watch.Error {
+			f.failed(ctx, l.asked, e.Object)
 			pause(ctx)
 			return false
 		}
@@ -167,7 +174,7 @@ func (f *follower) initial(ctx context.Context) (ok bool) {
 	f.h.mu.Unlock()
 	s := &span{from: l.revision, to: l.revision, listed: l.items}
 	f.spans = append(f.spans, s)
-	f.take(w, s)
+	f.take(ctx, l.asked, w, s)
 	return true
 }
 
@@ -175,21 +182,33 @@ func (f *follower) initial(ctx context.Context) (ok bool) {
 func (f *follower) watch(ctx context.Context, s *span) (expired bool) {
 	opts := f.selector
 	opts.ResourceVersion, opts.AllowWatchBookmarks = strconv.FormatInt(s.to, 10), true
+	asked := f.h.now()
 	w, err := f.api.watch(ctx, opts)
 	if err != nil {
+		f.h.expect(asked, err, "watch of "+f.name, http.StatusGone)
 		pause(ctx)
 		return apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 	}
 	defer w.Stop()
-	return f.take(w, s)
+	s.opened = true
+	return f.take(ctx, asked, w, s)
+}
+
+// failed looks at a watch's ERROR event; expired when the next watch must begin anew. The client makes one itself when its own context or the connection ends.
+func (f *follower) failed(ctx context.Context, asked int64, status runtime.Object) (expired bool) {
+	err := apierrors.FromObject(status)
+	expired = apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+	if !expired && ctx.Err() == nil {
+		f.h.odd(asked, fmt.Sprintf("watch of %s: ERROR event: %v", f.name, err), true)
+	}
+	return expired
 }
 
 // take adds a watch's events to a span.
-func (f *follower) take(w watch.Interface, s *span) (expired bool) {
+func (f *follower) take(ctx context.Context, asked int64, w watch.Interface, s *span) (expired bool) {
 	for e := range w.ResultChan() {
 		if e.Type == watch.Error {
-			err := apierrors.FromObject(e.Object)
-			return apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+			return f.failed(ctx, asked, e.Object)
 		}
 		i, err := f.api.read(e.Object)
 		if err != nil {
