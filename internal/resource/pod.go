@@ -128,9 +128,17 @@ func preparePodStatus(p, old *corev1.Pod) {
 	p.OwnerReferences = slices.Clone(old.OwnerReferences)
 	p.Generation = old.Generation
 	if p.Status.QOSClass == "" {
-		p.Status.QOSClass = QOSClass(p)
+		p.Status.QOSClass = storedQOS(old)
 	}
 	reconcilePodIPs(&p.Status)
+}
+
+// storedQOS is the class that a pod's status tells; where it tells none, the one that follows from the spec.
+func storedQOS(p *corev1.Pod) corev1.PodQOSClass {
+	if p.Status.QOSClass != "" {
+		return p.Status.QOSClass
+	}
+	return QOSClass(p)
 }
 
 func prepareEphemeralContainers(p, old *corev1.Pod) {

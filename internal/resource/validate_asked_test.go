@@ -172,3 +172,44 @@ func TestNamesThatBecomeHostnamesAreWarnedOf(t *testing.T) {
 		}
 	}
 }
+
+func TestTheErrorOfAnAttachmentIsShort(t *testing.T) {
+	for size, want := range map[int][]string{1024: nil, 1025: {"status.attachError.message: Too long: may not be more than 262144 bytes", "status.detachError.message: Too long: may not be more than 262144 bytes"}} {
+		manifest := "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\nspec: {attacher: a.example, nodeName: node, source: {persistentVolumeName: a}}\n"
+		old, s := read(t, manifest)
+		message := strings.Repeat("x", size)
+		obj, _ := read(t, manifest+"status: {attached: false, attachError: {message: "+message+"}, detachError: {message: "+message+"}}\n")
+		expect(t, s.ValidateStatus(obj, old), want...)
+	}
+}
+
+func TestTheQOSClassOfAPodStaysTheStoredOne(t *testing.T) {
+	const best, burstable, guaranteed = corev1.PodQOSBestEffort, corev1.PodQOSBurstable, corev1.PodQOSGuaranteed
+	const immutable = "status.qosClass: Invalid value: "
+	cases := []struct {
+		name              string
+		stored, told, now corev1.PodQOSClass
+		want              []string
+	}{
+		{"none is told", guaranteed, "", guaranteed, nil},
+		{"the stored one is told", guaranteed, guaranteed, guaranteed, nil},
+		{"the one of the spec is told, another is stored", guaranteed, best, best, []string{immutable}},
+		{"another is told", guaranteed, burstable, burstable, []string{immutable}},
+		{"none is stored and none is told", "", "", best, nil},
+		{"none is stored and the one of the spec is told", "", best, best, nil},
+		{"none is stored and another is told", "", burstable, burstable, []string{immutable}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			obj, s := read(t, "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c, image: i}]}\n")
+			old := obj.DeepCopyObject().(*corev1.Pod)
+			p := obj.(*corev1.Pod)
+			old.Status.QOSClass, p.Status.QOSClass = c.stored, c.told
+			s.PrepareStatus(p, old)
+			if p.Status.QOSClass != c.now {
+				t.Errorf("the class becomes %q, want %q", p.Status.QOSClass, c.now)
+			}
+			expect(t, s.ValidateStatus(p, old), c.want...)
+		})
+	}
+}

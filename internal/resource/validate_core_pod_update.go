@@ -176,7 +176,7 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	}
 	errs = append(errs, validateTransitions(p.Status.ContainerStatuses, old.Status.ContainerStatuses, &old.Spec, old.Spec.Containers, status.Child("containerStatuses"))...)
 	errs = append(errs, validateInitTransitions(p.Status.InitContainerStatuses, old.Status.InitContainerStatuses, &old.Spec, status.Child("initContainerStatuses"))...)
-	if is := p.Status.QOSClass; is != QOSClass(old) && is != old.Status.QOSClass { // it follows from the spec
+	if is := p.Status.QOSClass; is != old.Status.QOSClass && is != storedQOS(old) {
 		errs = append(errs, field.Invalid(status.Child("qosClass"), p.Status.QOSClass, apivalidation.FieldImmutableErrorMsg))
 	}
 	var podIPs, hostIPs []string

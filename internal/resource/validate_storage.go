@@ -17,7 +17,8 @@ const (
 	maxClassParameters      = 512
 	maxClassParametersSize  = 256 * (1 << 10)
 	maxAttachMetadataSize   = 256 * (1 << 10)
-	maxVolumeErrorSize      = 256 * 1024
+	maxVolumeErrorSize      = 1024
+	toldVolumeErrorSize     = 256 * 1024 // upstream tells this limit, and holds messages to the other
 	maxCSINodeIDLength      = 256
 	maxCSIDriverNameLength  = 63
 	minTokenDurationSeconds = 600
@@ -169,7 +170,7 @@ func validateVolumeAttachmentStatus(a, _ *storagev1.VolumeAttachment) field.Erro
 			continue
 		}
 		if len(e.err.Message) > maxVolumeErrorSize {
-			errs = append(errs, field.TooLong(at.Child(e.name, "message"), "", maxVolumeErrorSize))
+			errs = append(errs, field.TooLong(at.Child(e.name, "message"), "", toldVolumeErrorSize))
 		}
 		if code := e.err.ErrorCode; code != nil && *code < 0 {
 			errs = append(errs, field.Invalid(at.Child(e.name, "errorCode"), *code, validation.InclusiveRangeError(0, math.MaxInt32)))
