@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -204,7 +205,7 @@ func sourceRanges(svc *corev1.Service, v4 bool) string {
 	}
 	out := ""
 	for _, text := range svc.Spec.LoadBalancerSourceRanges {
-		if r, err := netip.ParsePrefix(text); err == nil && r.Addr().Is4() == v4 {
+		if r, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil && r.Addr().Is4() == v4 {
 			if r.Bits() == 0 {
 				return ""
 			}

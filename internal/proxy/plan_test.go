@@ -216,3 +216,15 @@ func drawSlices(t *rapid.T, name string) []*discoveryv1.EndpointSlice {
 	}
 	return []*discoveryv1.EndpointSlice{sliceObject(name, eps...)}
 }
+
+func TestRangesOfSourcesMayHaveSpacesAroundThem(t *testing.T) {
+	svc := serviceObject("web", "10.43.0.80", func(s *corev1.ServiceSpec) {
+		s.LoadBalancerSourceRanges = []string{" 192.0.2.0/25", "2001:db8::/64 ", "10.42.0.0/16"}
+	})
+	if got, want := sourceRanges(svc, true), "192.0.2.0/25,10.42.0.0/16,"; got != want {
+		t.Errorf("IPv4: %q, want %q", got, want)
+	}
+	if got, want := sourceRanges(svc, false), "2001:db8::/64,"; got != want {
+		t.Errorf("IPv6: %q, want %q", got, want)
+	}
+}
