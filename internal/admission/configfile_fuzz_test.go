@@ -16,9 +16,11 @@ func FuzzLoadFiles(f *testing.F) {
 	} {
 		f.Add([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n" + settings))
 	}
+	versions := strings.NewReplacer("apiVersion: apiserver.config.k8s.io/v1\n", "", "apiVersion: pod-security.admission.config.k8s.io/v1,", "", "apiVersion: eventratelimit.admission.k8s.io/v1alpha1,", "")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if strings.Contains(string(data), "/") && strings.Contains(string(data), "ath") {
-			return // names of files anywhere on this machine
+		// Without a slash, plain or escaped, a name is one of a file in the folder of the configuration; versions have one too.
+		if strings.ContainsAny(versions.Replace(string(data)), `/\`) {
+			return
 		}
 		path := filepath.Join(t.TempDir(), "config")
 		if err := os.WriteFile(path, data, 0o600); err != nil {

@@ -26,8 +26,8 @@ func FuzzAnswers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		s := &server{url: "http://webhook", http: &http.Client{Transport: fixed(body)}, timeout: time.Minute}
 		says := func(word string) bool {
-			return bytes.Contains(bytes.ToLower(body), []byte(word)) || bytes.ContainsAny(body, "\\\xc5\xe2")
-		} // escapes and letters that fold
+			return bytes.Contains(bytes.ToLower(body), []byte(word)) || bytes.ContainsRune(body, '\\')
+		} // an escape may spell it; no letter of these words has a fold beyond ASCII
 		z := &Authorizer{name: "w", server: s, failure: auth.Deny, now: time.Now, metrics: NewMetrics()}
 		if decision, _, err := z.Authorize(t.Context(), auth.Attributes{User: auth.User{Name: "u"}, Verb: "get"}); decision == auth.Allow && (err != nil || !says("allowed")) {
 			t.Errorf("%q allows (%v)", body, err)
