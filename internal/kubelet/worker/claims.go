@@ -11,6 +11,15 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
+// claimsReady prepares the pod's claims; when that fails, an event says why.
+func (w *Worker) claimsReady(ctx context.Context, pod *corev1.Pod) bool {
+	err := w.prepareClaims(ctx, pod)
+	if err != nil && ctx.Err() == nil {
+		w.event(corev1.EventTypeWarning, "FailedPrepareDynamicResources", "Preparing", "Failed to prepare dynamic resources: %v", err)
+	}
+	return err == nil
+}
+
 // prepareClaims makes the devices of the pod's ResourceClaims ready (KEP-4381). This node agent does not register drivers of
 // dynamic resources yet, so a pod whose claims have devices does not start: running without them would be worse.
 func (w *Worker) prepareClaims(ctx context.Context, pod *corev1.Pod) error {

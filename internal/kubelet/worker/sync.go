@@ -13,7 +13,6 @@ import (
 
 	"github.com/knarr-project/knarr/internal/kubelet/images"
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
-	"github.com/knarr-project/knarr/internal/kubelet/probe"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 	"github.com/knarr-project/knarr/internal/kubelet/status"
 )
@@ -113,57 +112,6 @@ func each(pod *corev1.Pod, fn func(c *corev1.Container, kind containerKind)) {
 	}
 }
 
-// watchProbes starts the probes of containers that run, and ends those of containers that ended.
-func (w *Worker) watchProbes(ctx context.Context) {
-	ips := w.observed.Sandbox().IPs()
-	if w.pod.Spec.HostNetwork {
-		ips = w.Host.IPs()
-	}
-	ip := ""
-	if len(ips) > 0 {
-		ip = ips[0]
-	}
-	for id, c := range w.observed.Containers {
-		if !c.Running() {
-			w.probes.Stop(id)
-			continue
-		}
-		if w.hidden[id] || w.probes.Known(id) {
-			continue
-		}
-		container := w.container(c.Name())
-		if container == nil {
-			continue
-		}
-		probed := *container
-		if w.isInit(c.Name()) && !spec.IsSidecar(container) {
-			probed.StartupProbe, probed.LivenessProbe, probed.ReadinessProbe = nil, nil, nil
-		}
-		w.probes.Ensure(ctx, probe.Target{Pod: w.pod, Container: &probed, ID: id, IP: ip}, time.Unix(0, c.StartedAt), w.seed(id))
-	}
-}
-
-func (w *Worker) isInit(name string) bool {
-	for i := range w.pod.Spec.InitContainers {
-		if w.pod.Spec.InitContainers[i].Name == name {
-			return true
-		}
-	}
-	return false
-}
-
-// seed is what the API's status says of a container that an earlier run of the node agent started.
-func (w *Worker) seed(id string) probe.Seed {
-	for _, list := range [][]corev1.ContainerStatus{w.old.InitContainerStatuses, w.old.ContainerStatuses} {
-		for i := range list {
-			if list[i].ContainerID == w.RuntimeName+"://"+id {
-				return probe.Seed{Started: list[i].Started != nil && *list[i].Started, Ready: list[i].Ready}
-			}
-		}
-	}
-	return probe.Seed{}
-}
-
 // prepare makes the pod's folders, cgroup and volumes; it says true when all are there.
 func (w *Worker) prepare(ctx context.Context, p *plan) bool {
 	if w.prepared {
@@ -191,10 +139,7 @@ func (w *Worker) prepare(ctx context.Context, p *plan) bool {
 		if err != nil {
 			return func() { w.retry("prepare") }
 		}
-		if err := w.prepareClaims(ctx, pod); err != nil {
-			if ctx.Err() == nil {
-				w.event(corev1.EventTypeWarning, "FailedPrepareDynamicResources", "Preparing", "Failed to prepare dynamic resources: %v", err)
-			}
+		if !w.claimsReady(ctx, pod) {
 			return func() { w.retry("prepare") }
 		}
 		mounts, err := w.Volumes.Mount(ctx, pod, dir)
