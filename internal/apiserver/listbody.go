@@ -73,7 +73,8 @@ func (e *endpoint) items(p *page, name string, form itemForm) (listItems, error)
 	return listItems{size: len(all.plain), all: all, lanes: items.lanes}, nil
 }
 
-// A list that has so many objects to look at takes turns with others of the kind at that.
+// A list of a kind that has so many objects takes turns with others at looking at them, once it has looked at as many as one turn is for: a page, or a small
+// namespace, is over by then.
 const (
 	manyObjects  = 10000
 	objectsATurn = 1000

@@ -184,6 +184,13 @@ func TestSomethingLongTakesTurns(t *testing.T) {
 	for range 3 {
 		turns.Step()
 	}
+	if len(l.taken) != 0 {
+		t.Error("a lane was taken before the work is long")
+	}
+	turns.Step()
+	for range 2 {
+		turns.Step()
+	}
 	waits := make(chan struct{})
 	go func() {
 		defer close(waits)

@@ -30,7 +30,8 @@ func (l *Lanes) Take() (leave func()) {
 	}
 }
 
-// Turns are for work that goes on for long without sending anything: it has a lane, and takes it anew after so many steps. The zero value takes none.
+// Turns are for work that goes on for long without sending anything: after so many steps it takes a lane, and takes it anew after as many again.
+// What is over before that waits for nobody. The zero value takes none.
 type Turns struct {
 	lanes *Lanes
 	every int
@@ -46,7 +47,7 @@ func (t *Turns) Step() {
 	if t.lanes == nil {
 		return
 	}
-	if t.n%t.every == 0 {
+	if t.n > 0 && t.n%t.every == 0 {
 		t.End()
 		t.leave = t.lanes.Take()
 	}

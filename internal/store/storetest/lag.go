@@ -36,25 +36,31 @@ func (l *Lagging) Watch(ctx context.Context, prefix string, after int64) (store.
 	if err != nil {
 		return nil, err
 	}
-	return laggingStream{s, l}, nil
+	return &laggingStream{Stream: s, store: l}, nil
 }
 
 type laggingStream struct {
 	store.Stream
 	store *Lagging
+	taken *store.Batch // by a Next that has ended before it was to pass
 }
 
 // Next implements store.Stream.
-func (s laggingStream) Next(ctx context.Context) (store.Batch, error) {
-	b, err := s.Stream.Next(ctx)
-	if err != nil {
-		return b, err
+func (s *laggingStream) Next(ctx context.Context) (store.Batch, error) {
+	if s.taken == nil {
+		b, err := s.Stream.Next(ctx)
+		if err != nil {
+			return b, err
+		}
+		s.taken = &b
 	}
 	s.store.mu.Lock()
 	open := s.store.open
 	s.store.mu.Unlock()
 	select {
 	case <-open:
+		b := *s.taken
+		s.taken = nil
 		return b, nil
 	case <-ctx.Done():
 		return store.Batch{}, ctx.Err()
