@@ -112,7 +112,8 @@ func (hs *hubs) enter(key hubKey, revision int64, found func() *hub) (h *hub, fo
 		if !ok {
 			h = found()
 			h.hubs, h.key, h.reached, h.dropped = hs, key, revision, revision
-			h.mu.Lock() // nobody else knows it
+			h.mu.Lock() // nobody else knows it; but events may wake it from now on
+			h.cursor.Notify(h.woken)
 			if hs.open == nil {
 				hs.open = map[hubKey]*hub{}
 			}
@@ -179,13 +180,14 @@ func (w *watcher) reopen() (err error) {
 	return err
 }
 
-// found makes a hub that takes over the cursor.
+// found makes a hub that takes over the cursor; enter lets it follow that.
 func found(pool *deliver.Pool, enc eventEncoder, cursor *cache.Cursor) *hub {
 	h := &hub{pool: pool, of: enc.e, enc: enc, cursor: cursor}
 	h.task = deliver.NewTask(h.turn)
-	cursor.Notify(func() { pool.Wake(&h.task) })
 	return h
 }
+
+func (h *hub) woken() { h.pool.Wake(&h.task) }
 
 // leave ends a membership. The last one closes the hub.
 func (m *member) leave() {

@@ -104,8 +104,8 @@ func (s *Server) stream(w *codeWriter, r *http.Request, f format, wt *watcher) e
 		record.Stage(auditv1.StageResponseComplete, http.StatusOK)
 		ended()
 	}
-	// What is there already is to be read in a request's time, since until then the watch has seats; the rest before it is over.
-	_ = conn.SetWriteDeadline(now.Add(s.cfg.RequestTimeout))
+	// Each turn's worth of what is there already is to be read in a request's time, since until then the watch has seats; the rest before it is over.
+	st.patience()
 	seats := wt.begun
 	wt.begun = func() {
 		_ = conn.SetWriteDeadline(st.end.Add(s.lastWords()))
@@ -201,6 +201,9 @@ func (st *watchStream) serve() time.Duration {
 	if err == nil || errors.Is(err, errStreamOver) {
 		err = errors.Join(err, st.send(b))
 	}
+	if st.w.begun != nil { // the socket has taken what was sent before
+		st.patience()
+	}
 	out, all, failed := st.wire.Push()
 	sent := len(out) > 0
 	b.out = out
@@ -222,6 +225,11 @@ func (st *watchStream) serve() time.Duration {
 		return st.server.pace.Wrote(&st.pace)
 	}
 	return deliver.Idle
+}
+
+// patience gives the client a request's time for what is sent next: who reads slowly, but reads, gets all.
+func (st *watchStream) patience() {
+	_ = st.conn.SetWriteDeadline(time.Now().Add(st.server.cfg.RequestTimeout))
 }
 
 // streamBuffer is what a turn needs room for.

@@ -1,0 +1,129 @@
+package apiserver
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/apiserver/deliver"
+	"github.com/knarr-project/knarr/internal/auth"
+)
+
+// openedWatch is a watch of ConfigMaps that nobody serves yet.
+func openedWatch(t *testing.T, s *Server, opts metav1.ListOptions) *watcher {
+	t.Helper()
+	e, _ := s.endpoints.hub("", "configmaps")
+	op := s.internal(e, "default", "")
+	opts.Watch = true
+	req, err := op.newListRequest(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := op.openWatch(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestANewHubKnowsItsFormBeforeItMakesFrames(t *testing.T) {
+	s := newTestServer(t)
+	c := s.Client(auth.Component("tester"))
+	f := format{media: mediaJSON}
+	for i := range 20 {
+		w := openedWatch(t, s, metav1.ListOptions{ResourceVersion: "0"})
+		w.initial = nil
+		mustCreate(t, c, configMap(fmt.Sprint("made-", i)))
+		<-w.cursor.Ready()
+		task := deliver.NewTask(func() time.Duration { return deliver.Idle })
+		m := &member{task: &task}
+		enc := newEventEncoder(w.op.endpoint, f)
+		if !w.join(m, &enc, true) {
+			// The watch began at a revision that the cache had not reached: it keeps its cursor, which tests nothing here.
+			w.cursor.Close()
+			continue
+		}
+		frames, _, err := m.take(1 << 20)
+		if size, _, chunked := strings.Cut(string(frames), "\r\n"); err != nil || !chunked || strings.Contains(size, "{") {
+			t.Errorf("the first frame came as %.60q, %v: not framed", frames, err)
+		}
+		m.leave()
+	}
+}
+
+// deadlines is a connection that notes what is asked of its writes.
+type deadlines struct {
+	net.Conn
+	mu    sync.Mutex // guards what follows
+	times []time.Time
+}
+
+func (d *deadlines) SetWriteDeadline(at time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.times = append(d.times, at)
+	return d.Conn.SetWriteDeadline(at)
+}
+
+func TestAClientHasTimeForEachPieceOfWhatAWatchBeginsWith(t *testing.T) {
+	s := newTestServer(t)
+	for i := range 20 {
+		obj := configMap(fmt.Sprint("large-", i))
+		obj.Data["a"] = strings.Repeat("x", 60<<10) // two are a turn's worth
+		mustCreate(t, s.Client(auth.Component("tester")), obj)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	client, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	accepted, err := deliver.Listen(listener).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := &deadlines{Conn: accepted}
+	w := openedWatch(t, s, metav1.ListOptions{})
+	f := format{media: mediaJSON}
+	enc := newEventEncoder(w.op.endpoint, f)
+	set, ended := 0, make(chan struct{})
+	st := &watchStream{server: s, conn: conn, wire: accepted.(*deliver.Conn), w: w, f: f, enc: &enc, end: time.Now().Add(time.Hour), ended: func() { close(ended) }}
+	st.timer = time.NewTimer(time.Hour)
+	st.task = deliver.NewTask(st.turn)
+	st.member.task = &st.task
+	w.begun = func() {
+		conn.mu.Lock()
+		set = len(conn.times)
+		conn.mu.Unlock()
+		st.hangUp()
+	}
+	st.wake()
+	go func() {
+		buf := make([]byte, 64<<10)
+		for {
+			if _, err := client.Read(buf); err != nil {
+				return
+			}
+		}
+	}()
+	<-ended
+	if set < 5 {
+		t.Errorf("the deadline of writes was set %d times", set)
+	}
+	conn.mu.Lock()
+	defer conn.mu.Unlock()
+	for i := 1; i < set; i++ {
+		if conn.times[i].Before(conn.times[i-1]) {
+			t.Errorf("deadline %d is before the one that it follows", i)
+		}
+	}
+}
