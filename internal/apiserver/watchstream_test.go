@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -259,7 +260,7 @@ func TestAWatchIsNotKeptWaitingByAnothersHub(t *testing.T) {
 	c := s.Client(auth.Component("tester"))
 	url, one, _ := secure(t, s)
 	key := hubKey{form: "busy"}
-	busy, _ := s.hubs.enter(key, 0, func() *hub { return &hub{} }) // it stays locked, as while it makes frames; no worker has to do with it
+	busy, _ := s.hubs.enter(key, 0, func() *hub { return &hub{cursor: new(cache.Cursor)} }) // it stays locked, as while it makes frames; no worker has to do with it
 	entered := make(chan struct{})
 	defer func() {
 		busy.mu.Unlock()
