@@ -52,6 +52,9 @@ func (k *Kind) watch(c *Cursor) (*Cursor, error) {
 	if k.gone != nil {
 		return nil, k.gone
 	}
+	if c.track && c.base.begun != k.begun {
+		return nil, fmt.Errorf("%w: the kind has been listed again", ErrTooOld)
+	}
 	if c.after < k.log.dropped {
 		return nil, fmt.Errorf("%w: %d; the oldest that can be watched from is %d", ErrTooOld, c.after, k.log.dropped)
 	}
@@ -79,8 +82,9 @@ func (c *Cursor) Notify(fn func()) {
 	}
 }
 
-// Follow opens a cursor on the changes after the snapshot that knows what it has delivered (see Delivered). light says that
-// its reader does not look at the objects themselves, so that they need not be kept.
+// Follow opens a cursor on the changes after a Snapshot of the kind that knows what it has delivered (see Delivered). light says that
+// its reader does not look at the objects themselves, so that they need not be kept. ErrTooOld also when the kind has been listed again since the
+// snapshot was taken: a listing of the same revision may differ from it, and no change would tell.
 func (k *Kind) Follow(from *Snapshot, interest Interest, light bool) (*Cursor, error) {
 	return k.watch(&Cursor{kind: k, interest: interest.normal(), after: from.revision, track: true, light: light, base: from})
 }

@@ -48,7 +48,8 @@ var _ Reader = (*Kind)(nil)
 type state struct {
 	entries *tree
 	indexes map[string]*index
-	changed int64 // revision of the last change in it
+	changed int64  // revision of the last change in it
+	begun   uint64 // the listing that it goes back to: Kind.begun
 }
 
 // Schema is the kind's schema.
@@ -59,7 +60,7 @@ func (k *Kind) Snapshot() *Snapshot {
 	// The stream's revision first: what has been applied since is newer still, and a state holds every change up to its own revision.
 	reached := k.clock.reached.Load()
 	s := k.state.Load()
-	return &Snapshot{revision: max(reached, s.changed), changed: s.changed, entries: s.entries, indexes: s.indexes}
+	return &Snapshot{revision: max(reached, s.changed), changed: s.changed, begun: s.begun, entries: s.entries, indexes: s.indexes}
 }
 
 // Revision is the revision that a Snapshot taken now has.
@@ -109,7 +110,7 @@ func (k *Kind) AddEntryIndex(name string, values func(*Entry) []string) {
 		indexes = map[string]*index{}
 	}
 	indexes[name] = ix
-	k.state.Store(&state{entries: s.entries, indexes: indexes, changed: s.changed})
+	k.state.Store(&state{entries: s.entries, indexes: indexes, changed: s.changed, begun: s.begun})
 }
 
 // open lists the kind and applies what happened meanwhile.
@@ -154,7 +155,7 @@ func (k *Kind) begin(entries *tree, revision int64) {
 		}
 	}
 	// Readers see the listing together with what followed: the stream's revision may be past both.
-	k.state.Store(&state{entries: k.work.Copy(), indexes: indexes, changed: changed})
+	k.state.Store(&state{entries: k.work.Copy(), indexes: indexes, changed: changed, begun: k.begun})
 	k.record(changes, time.Now())
 }
 
@@ -238,7 +239,7 @@ func (k *Kind) publish(changes []*event, changed int64, now time.Time) []*Cursor
 		return nil
 	}
 	old := k.state.Load()
-	k.state.Store(&state{entries: k.work.Copy(), indexes: updateIndexes(old.indexes, changes), changed: changed})
+	k.state.Store(&state{entries: k.work.Copy(), indexes: updateIndexes(old.indexes, changes), changed: changed, begun: k.begun})
 	k.record(changes, now)
 	return k.cursors.take()
 }
@@ -372,7 +373,7 @@ func (k *Kind) At(ctx context.Context, revision int64) (*Snapshot, error) {
 		}
 	}
 	if s := k.state.Load(); s.changed <= revision {
-		return &Snapshot{revision: revision, changed: s.changed, entries: s.entries, indexes: s.indexes}, nil
+		return &Snapshot{revision: revision, changed: s.changed, begun: s.begun, entries: s.entries, indexes: s.indexes}, nil
 	}
 	k.exact.mu.Lock()
 	defer k.exact.mu.Unlock()

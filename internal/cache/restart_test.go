@@ -193,13 +193,13 @@ func TestAListThatFailsWhileAnotherIsDueLeavesNoGap(t *testing.T) {
 func TestACursorThatIsBeingReadWhileItsKindIsListedAgainIsTooOld(t *testing.T) {
 	k := openKind(t, openCache(t, openStore(t)), pods)
 	wait(t, k, write(t, k.store, pods, pod("a", "1", "", nil)))
-	from := k.Snapshot()
-	for name, open := range map[string]func() (*Cursor, error){
-		"one that only tells changes":          func() (*Cursor, error) { return k.Watch(from.Revision(), Interest{}) },
-		"one that knows what it has delivered": func() (*Cursor, error) { return k.Follow(from, Interest{}, false) },
+	for name, open := range map[string]func(*Snapshot) (*Cursor, error){
+		"one that only tells changes":          func(from *Snapshot) (*Cursor, error) { return k.Watch(from.Revision(), Interest{}) },
+		"one that knows what it has delivered": func(from *Snapshot) (*Cursor, error) { return k.Follow(from, Interest{}, false) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			cur, err := open()
+			from := k.Snapshot()
+			cur, err := open(from)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -77,6 +77,7 @@ func (ix *index) own(next *index) *index {
 type Snapshot struct {
 	revision int64
 	changed  int64
+	begun    uint64 // Kind.begun; 0 when it is of no state that the kind has shown
 	entries  *tree
 	indexes  map[string]*index
 }

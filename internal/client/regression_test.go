@@ -20,6 +20,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/apiserver"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
 
@@ -232,6 +233,58 @@ func TestRegressionEventsAcrossRelistAndCompaction(t *testing.T) {
 		obj, ok := v.Get("a", name)
 		if !ok || obj.(*corev1.Pod).ResourceVersion != version {
 			t.Errorf("%s was last heard of at %s, the view shows %v", name, version, obj)
+		}
+	}
+}
+
+// unread is a store one of whose objects can not be read for now.
+type unread struct {
+	store.Store
+	key atomic.Pointer[string] // nil: all can be
+}
+
+func (u *unread) Range(ctx context.Context, prefix string, o store.RangeOptions) (store.RangeResult, error) {
+	r, err := u.Store.Range(ctx, prefix, o)
+	if key := u.key.Load(); key != nil {
+		r.KVs = slices.DeleteFunc(r.KVs, func(kv store.KeyValue) bool { return kv.Key == *key })
+	}
+	return r, err
+}
+
+// A kind that is listed again may show more at the same revision. Who has seen the old listing, and follows from its revision on, hears of that too.
+func TestRegressionAListingOfTheSameRevisionThatShowsMore(t *testing.T) {
+	var u *unread
+	w := localWorldOf(t, func(s store.Store) store.Store {
+		u = &unread{Store: s}
+		return u
+	})
+	hidden := pods + "/a/hidden"
+	u.key.Store(&hidden)
+	w.put(t, pod("a", "hidden", "", nil))
+	rev := w.put(t, pod("a", "shown", "", nil))
+	v := w.view(t, t.Context(), client.Scope{})
+	reach(t, v, rev)
+	ctx, cancel := context.WithCancel(t.Context())
+	names := make(chan string, 10)
+	first := true
+	synced, done := v.Subscribe(ctx, func(e client.Event) {
+		if first { // it has its snapshot, and does not follow yet
+			first = false
+			u.key.Store(nil)
+			if err := w.cache.Relist(ctx, pods); err != nil {
+				t.Error(err)
+			}
+		}
+		names <- e.Object.(*corev1.Pod).Name
+	})
+	defer func() { cancel(); <-done }()
+	<-synced
+	for _, want := range []string{"shown", "hidden"} {
+		select {
+		case got := <-names:
+			expect(t, "heard", got, want)
+		case <-short(t).Done():
+			t.Fatalf("%s was not heard of in a minute", want)
 		}
 	}
 }

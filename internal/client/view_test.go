@@ -407,11 +407,16 @@ var podSchema = cache.Schema{
 }
 
 func newLocalWorld(t *testing.T) *localWorld {
+	return localWorldOf(t, func(s store.Store) store.Store { return s })
+}
+
+// localWorldOf is a world whose cache sees the store as shown makes it.
+func localWorldOf(t *testing.T, shown func(store.Store) store.Store) *localWorld {
 	s, err := etcd.Open(context.Background(), etcd.Options{DataDir: filepath.Join(t.TempDir(), "etcd"), UnsafeNoSync: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := cache.New(s)
+	c := cache.New(shown(s))
 	t.Cleanup(func() { c.Close(); s.Close() })
 	return &localWorld{store: s, cache: c}
 }
