@@ -15,6 +15,9 @@ type frames struct {
 	flushHTTP func() error
 	// w is there from the first event to the next flush: most watches are idle most of the time.
 	w *bufio.Writer
+	// patience, if there is one, gives the client time for the next piece, of about turnBytes; left is what is left of this one.
+	patience func()
+	left     int
 }
 
 // frameBuffers are for the watches that are just sending.
@@ -49,6 +52,10 @@ func (fr *frames) put(ev watchEvent) error {
 func (fr *frames) encoder() *eventEncoder { return &fr.eventEncoder }
 
 func (fr *frames) putFrames(frames []byte) error {
+	if fr.left -= len(frames); fr.patience != nil && fr.left < 0 { // the client has taken the last piece, but for what is in buffers
+		fr.patience()
+		fr.left = turnBytes
+	}
 	if fr.w == nil {
 		fr.w = frameBuffers.Get().(*bufio.Writer)
 		fr.w.Reset(fr.out)
@@ -74,11 +81,13 @@ func (s *Server) serveWatch(ctx context.Context, w *codeWriter, r *http.Request,
 	if err := fr.flush(); err != nil {
 		return
 	}
-	// What is there already is to be read in the time of a plain request: until then the watch has seats.
+	// Each piece of what is there already is to be read in the time of a plain request, since until then the watch has seats: as in streams.
 	rc := http.NewResponseController(w)
-	_ = rc.SetWriteDeadline(time.Now().Add(s.cfg.RequestTimeout))
+	fr.patience = func() { _ = rc.SetWriteDeadline(time.Now().Add(s.cfg.RequestTimeout)) }
+	fr.patience()
 	seats := wt.begun
 	wt.begun = func() {
+		fr.patience = nil
 		_ = rc.SetWriteDeadline(time.Time{})
 		if seats != nil {
 			seats()

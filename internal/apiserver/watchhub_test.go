@@ -1,8 +1,11 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -121,9 +124,53 @@ func TestAClientHasTimeForEachPieceOfWhatAWatchBeginsWith(t *testing.T) {
 	}
 	conn.mu.Lock()
 	defer conn.mu.Unlock()
-	for i := 1; i < set; i++ {
-		if conn.times[i].Before(conn.times[i-1]) {
+	areLater(t, conn.times[:set])
+}
+
+func areLater(t *testing.T, times []time.Time) {
+	t.Helper()
+	for i := 1; i < len(times); i++ {
+		if times[i].Before(times[i-1]) {
 			t.Errorf("deadline %d is before the one that it follows", i)
 		}
 	}
+}
+
+// deadlineWriter is an answer that notes what is asked of its writes, and ends a watch that has begun.
+type deadlineWriter struct {
+	*httptest.ResponseRecorder
+	times []time.Time
+	begun func()
+}
+
+func (d *deadlineWriter) SetWriteDeadline(at time.Time) error {
+	if at.IsZero() {
+		d.begun()
+	} else {
+		d.times = append(d.times, at)
+	}
+	return nil
+}
+
+func (*deadlineWriter) SetReadDeadline(time.Time) error { return nil }
+
+// Over HTTP/2, and for custom resources, it is another path to the client.
+func TestAClientHasTimeForEachPieceAlsoWithoutAStreamOfItsOwn(t *testing.T) {
+	s := newTestServer(t)
+	for i := range 20 {
+		obj := configMap(fmt.Sprint("large-", i))
+		obj.Data["a"] = strings.Repeat("x", 60<<10) // two are a piece
+		mustCreate(t, s.Client(auth.Component("tester")), obj)
+	}
+	w := openedWatch(t, s, metav1.ListOptions{})
+	ctx, cancel := context.WithCancel(t.Context())
+	answer := &deadlineWriter{ResponseRecorder: httptest.NewRecorder(), begun: cancel}
+	s.serveWatch(ctx, &codeWriter{ResponseWriter: answer}, &http.Request{ProtoMajor: 2}, format{media: mediaJSON}, w)
+	if n := len(answer.times); n < 10 {
+		t.Errorf("the deadline of writes was set %d times", n)
+	}
+	if n := strings.Count(answer.Body.String(), `"ADDED"`); n < 20 {
+		t.Errorf("%d objects were told of", n)
+	}
+	areLater(t, answer.times)
 }
