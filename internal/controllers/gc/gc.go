@@ -6,7 +6,8 @@
 //
 // There is no graph of our own that could be stale: the Views of all kinds, metadata only, are indexed by the owners'
 // UIDs, so "dependents of" is a lookup, and "is the owner there" another one. Nothing is deleted on the word of a View alone:
-// the object and each owner said to be absent are read fresh first, and the deletion carries UID and resourceVersion.
+// the object and each owner said to be absent are read fresh first, and the deletion carries UID and resourceVersion. No owner is let go on the word
+// of Views that have not seen its deletion: of their kinds the server is asked for dependents (fresh.go).
 package gc
 
 import (
@@ -33,7 +34,7 @@ var Controller = controller.Starter{Name: "garbage-collector-controller", Accoun
 const (
 	workers   = 20
 	byOwner   = "gc-owner-uid"
-	syncLimit = 2 * time.Second // how long orphaning waits for Views to have seen all that was there
+	syncLimit = time.Second // how long the release of an owner waits for Views before it asks the server
 )
 
 // item is an object to look at; the UID tells it from a later one of the same name.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -126,7 +125,8 @@ func (c *collector) judge(ctx context.Context, k *watched, it item) error {
 		return nil
 	case len(solid) > 0:
 		slog.Debug("garbage collector takes owners off", "object", it.String(), "owners", len(others))
-		return ignoreNotFound(c.patchMeta(ctx, k, obj, map[string]any{"ownerReferences": solid}))
+		_, err := c.patchMeta(ctx, k, obj, map[string]any{"ownerReferences": solid})
+		return ignoreNotFound(err)
 	}
 	policy := metav1.DeletePropagationBackground
 	switch {
@@ -137,7 +137,7 @@ func (c *collector) judge(ctx context.Context, k *watched, it item) error {
 	case waiting && len(c.dependents(it.uid)) > 0:
 		// The owner waits for this one, so this one has to wait for its own dependents in turn. In a circle everybody would
 		// wait for ever: then nobody blocks.
-		if err := c.breakCircle(ctx, k, obj); err != nil {
+		if obj, err = c.breakCircle(ctx, k, obj); obj == nil || err != nil {
 			return err
 		}
 		policy = metav1.DeletePropagationForeground
@@ -149,25 +149,26 @@ func (c *collector) delete(ctx context.Context, it item, obj metav1.Object, poli
 	uid, version := obj.GetUID(), obj.GetResourceVersion()
 	slog.Debug("garbage collector deletes", "object", it.String(), "policy", policy)
 	preconditions := &metav1.Preconditions{UID: &uid, ResourceVersion: &version}
-	if policy == metav1.DeletePropagationForeground {
-		preconditions.ResourceVersion = nil // breakCircle may have written
-	}
 	err := c.env.Client.Delete(ctx, it.gvr, it.namespace, it.name, metav1.DeleteOptions{Preconditions: preconditions, PropagationPolicy: &policy})
 	return ignoreNotFound(err)
 }
 
-// breakCircle stops the object from blocking its owners when one of its dependents waits already.
-func (c *collector) breakCircle(ctx context.Context, k *watched, obj metav1.Object) error {
+// breakCircle stops the object from blocking its owners when one of its dependents waits already. It gives the object as it is then; nil when it is gone.
+func (c *collector) breakCircle(ctx context.Context, k *watched, obj metav1.Object) (metav1.Object, error) {
 	waits := slices.ContainsFunc(c.dependents(obj.GetUID()), func(d dependent) bool { return waits(d) })
 	if !waits {
-		return nil
+		return obj, nil
 	}
 	refs := slices.Clone(obj.GetOwnerReferences())
 	no := false
 	for i := range refs {
 		refs[i].BlockOwnerDeletion = &no
 	}
-	return ignoreNotFound(c.patchMeta(ctx, k, obj, map[string]any{"ownerReferences": refs}))
+	written, err := c.patchMeta(ctx, k, obj, map[string]any{"ownerReferences": refs})
+	if err != nil {
+		return nil, ignoreNotFound(err)
+	}
+	return accessor(written), nil
 }
 
 // ownerState is what an owner is like.
@@ -230,10 +231,23 @@ func (c *collector) reportInvalid(regarding runtime.Object, ref metav1.OwnerRefe
 		"ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q", ref.APIVersion, ref.Kind, namespace, ref.Name, ref.UID, namespace)
 }
 
-// releaseWhenFree carries on with the foreground deletion of an owner: its dependents go first, then its finalizer.
+// releaseWhenFree carries on with the foreground deletion of an owner: its dependents go first, then its finalizer. What the Views know is enough to say
+// that it has to wait, and not that it is free.
 func (c *collector) releaseWhenFree(ctx context.Context, k *watched, obj metav1.Object) error {
+	if c.heldUp(k, obj, c.dependents(obj.GetUID())) {
+		return nil
+	}
+	dependents, err := c.dependentsNow(ctx, k, obj)
+	if err != nil || c.heldUp(k, obj, dependents) {
+		return err
+	}
+	return c.removeFinalizer(ctx, k, obj, metav1.FinalizerDeleteDependents)
+}
+
+// heldUp says whether the dependents block the owner, and has them looked at.
+func (c *collector) heldUp(k *watched, obj metav1.Object, dependents []dependent) bool {
 	blocked := false
-	for _, d := range c.dependents(obj.GetUID()) {
+	for _, d := range dependents {
 		if blocks(d, obj.GetUID()) && d.GetNamespace() == namespaceFor(k, obj, d) {
 			blocked = true
 		}
@@ -241,10 +255,7 @@ func (c *collector) releaseWhenFree(ctx context.Context, k *watched, obj metav1.
 			c.work.Add(d.item())
 		}
 	}
-	if blocked {
-		return nil
-	}
-	return c.removeFinalizer(ctx, k, obj, metav1.FinalizerDeleteDependents)
+	return blocked
 }
 
 // namespaceFor is where a dependent of obj has to live to count: in obj's namespace, or anywhere for a cluster-scoped one.
@@ -258,18 +269,13 @@ func namespaceFor(k *watched, obj, dependent metav1.Object) string {
 // orphan takes the owner's reference off each dependent, then the finalizer off the owner. A dependent that was there
 // when the deletion was asked for must not be missed: it would be collected a moment later.
 func (c *collector) orphan(ctx context.Context, k *watched, obj metav1.Object) error {
-	if revision, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64); err == nil {
-		wait, cancel := context.WithTimeout(ctx, syncLimit)
-		for _, other := range c.all() {
-			if other.view.WaitFor(wait, revision) != nil {
-				break
-			}
-		}
-		cancel()
+	dependents, err := c.dependentsNow(ctx, k, obj)
+	if err != nil {
+		return err
 	}
-	for _, d := range c.dependents(obj.GetUID()) {
+	for _, d := range dependents {
 		refs := slices.DeleteFunc(slices.Clone(d.GetOwnerReferences()), func(r metav1.OwnerReference) bool { return r.UID == obj.GetUID() })
-		if err := ignoreNotFound(c.patchMeta(ctx, d.kind, d, map[string]any{"ownerReferences": refs})); err != nil {
+		if _, err := c.patchMeta(ctx, d.kind, d, map[string]any{"ownerReferences": refs}); ignoreNotFound(err) != nil {
 			return fmt.Errorf("orphan %s: %w", d.item(), err)
 		}
 	}
@@ -278,18 +284,19 @@ func (c *collector) orphan(ctx context.Context, k *watched, obj metav1.Object) e
 
 func (c *collector) removeFinalizer(ctx context.Context, k *watched, obj metav1.Object, name string) error {
 	rest := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return f == name })
-	return ignoreNotFound(c.patchMeta(ctx, k, obj, map[string]any{"finalizers": rest}))
+	_, err := c.patchMeta(ctx, k, obj, map[string]any{"finalizers": rest})
+	return ignoreNotFound(err)
 }
 
-// patchMeta changes metadata of exactly this version of the object. A merge patch works for every kind, custom ones too.
-func (c *collector) patchMeta(ctx context.Context, k *watched, obj metav1.Object, metadata map[string]any) error {
+// patchMeta changes metadata of exactly this version of the object: one that a View shows late is not changed. A merge patch works for every kind, custom
+// ones too.
+func (c *collector) patchMeta(ctx context.Context, k *watched, obj metav1.Object, metadata map[string]any) (runtime.Object, error) {
 	metadata["uid"], metadata["resourceVersion"] = obj.GetUID(), obj.GetResourceVersion()
 	data, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = c.env.Client.Patch(ctx, k.gvr, obj.GetNamespace(), obj.GetName(), types.MergePatchType, data, metav1.PatchOptions{})
-	return err
+	return c.env.Client.Patch(ctx, k.gvr, obj.GetNamespace(), obj.GetName(), types.MergePatchType, data, metav1.PatchOptions{})
 }
 
 func ignoreNotFound(err error) error {

@@ -29,6 +29,7 @@ type stale struct {
 
 	mu       sync.Mutex         // guards what follows
 	found    map[types.UID]bool // owners whom a lookup has found
+	listed   int                // how often Secrets were
 	deleting func(name string)
 }
 
@@ -48,6 +49,16 @@ func (s *stale) Get(ctx context.Context, res schema.GroupVersionResource, namesp
 		s.mu.Unlock()
 	}
 	return obj, err
+}
+
+// List counts.
+func (s *stale) List(ctx context.Context, res schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
+	if res == secrets {
+		s.mu.Lock()
+		s.listed++
+		s.mu.Unlock()
+	}
+	return s.Interface.List(ctx, res, namespace, opts)
 }
 
 func (s *stale) Delete(ctx context.Context, res schema.GroupVersionResource, namespace, name string, opts metav1.DeleteOptions) error {
@@ -142,39 +153,126 @@ func TestRegressionAnOwnerMadeAgainUnderItsNameIsAnotherOne(t *testing.T) {
 	c.Eventually("the old one's goes, the new one's stays", left(c, "of-the-new"))
 }
 
-func TestRegressionADependentThatFindsAnOwnerJustBeforeItsDeletionStays(t *testing.T) {
-	c, s, _ := startStale(t)
-	found := ownerSecret(c, "found")
+// adopt gives a ConfigMap an owner, and no other one, when the collector is about to delete it.
+func (s *stale) adopt(t *testing.T, adopted string, by metav1.OwnerReference) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.deleting = func(name string) {
-		if name != "adopted" {
+		if name != adopted {
 			return
 		}
 		s.mu.Lock()
 		s.deleting = nil
 		s.mu.Unlock()
-		m, err := client.Get[*corev1.ConfigMap](t.Context(), c.Client, "default", name)
+		m, err := client.Get[*corev1.ConfigMap](t.Context(), s, "default", name)
 		if err == nil {
 			m = m.DeepCopy()
-			m.OwnerReferences = []metav1.OwnerReference{found}
-			_, err = client.Update(t.Context(), c.Client, m)
+			m.OwnerReferences = []metav1.OwnerReference{by}
+			_, err = client.Update(t.Context(), s, m)
 		}
 		if err != nil {
 			t.Error(err)
 		}
 	}
-	s.mu.Unlock()
-	configMap(c, "adopted", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never", UID: "no-such-uid"})
-	c.Eventually("the collector wanted to delete it", func() string {
-		m, err := client.Get[*corev1.ConfigMap](t.Context(), c.Client, "default", "adopted")
+}
+
+// adopted: the ConfigMap has that owner, and is there.
+func adopted(t *testing.T, c *controllertest.Cluster, name string, by metav1.OwnerReference) func() string {
+	return func() string {
+		m, err := client.Get[*corev1.ConfigMap](t.Context(), c.Client, "default", name)
 		if apierrors.IsNotFound(err) {
 			t.Fatal("it was deleted though it has an owner")
 		}
-		if err != nil || m.OwnerReferences[0].UID != found.UID {
+		if err != nil || m.OwnerReferences[0].UID != by.UID {
 			return fmt.Sprint(err, m)
+		}
+		return ""
+	}
+}
+
+func TestRegressionADependentThatFindsAnOwnerJustBeforeItsDeletionStays(t *testing.T) {
+	c, s, _ := startStale(t)
+	found := ownerSecret(c, "found")
+	s.adopt(t, "adopted", found)
+	configMap(c, "adopted", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never", UID: "no-such-uid"})
+	c.Eventually("the collector wanted to delete it", adopted(t, c, "adopted", found))
+	configMap(c, "sentinel", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never", UID: "no-such-uid"})
+	c.Eventually("it stays", left(c, "adopted"))
+}
+
+func TestRegressionADependentThatFindsAnOwnerJustBeforeItIsDeletedInTheForegroundStays(t *testing.T) {
+	c, s, _ := startStale(t)
+	found := ownerSecret(c, "found")
+	top := configMap(c, "top", nil)
+	middle := configMap(c, "adopted", nil, owner(top, true))
+	configMap(c, "below", nil, owner(middle, true)) // or nobody would have to wait for it
+	c.Eventually("all are there", left(c, "adopted", "below", "top"))
+	s.adopt(t, "adopted", found)
+	del(t, c, "top", metav1.DeletePropagationForeground)
+	c.Eventually("the collector wanted to delete it", adopted(t, c, "adopted", found))
+	c.Eventually("it stays", left(c, "adopted", "below"))
+}
+
+func TestRegressionADependentThatTheCollectorHasNotSeenIsOrphaned(t *testing.T) {
+	c, _, hold := startStale(t)
+	a := configMap(c, "owner", nil)
+	pass := hold()
+	defer pass()
+	controllertest.Create(c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "unseen", OwnerReferences: []metav1.OwnerReference{owner(a, true)}}})
+	del(t, c, "owner", metav1.DeletePropagationOrphan)
+	c.Eventually("the owner goes", left(c))
+	pass()
+	c.Eventually("its dependent stays, without an owner", func() string {
+		m, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", "unseen")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(m.OwnerReferences) > 0 {
+			return "it has an owner"
 		}
 		return ""
 	})
 	configMap(c, "sentinel", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never", UID: "no-such-uid"})
-	c.Eventually("it stays", left(c, "adopted"))
+	c.Eventually("the collector has had time for more", left(c))
+	if _, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", "unseen"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRegressionAnOwnerWaitsForADependentThatTheCollectorHasNotSeen(t *testing.T) {
+	c, s, hold := startStale(t)
+	a := configMap(c, "owner", nil)
+	pass := hold()
+	defer pass()
+	controllertest.Create(c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Name: "unseen", OwnerReferences: []metav1.OwnerReference{owner(a, true)}, Finalizers: []string{"example.com/hold"},
+	}})
+	del(t, c, "owner", metav1.DeletePropagationForeground)
+	c.Eventually("the server is asked", func() string {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.listed == 0 {
+			return "nobody listed Secrets"
+		}
+		return ""
+	})
+	configMap(c, "sentinel", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never", UID: "no-such-uid"})
+	c.Eventually("the owner waits", left(c, "owner"))
+	pass()
+	c.Eventually("the dependent is to be deleted, as soon as it is seen", func() string {
+		m, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", "unseen")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.DeletionTimestamp == nil {
+			return "it is not"
+		}
+		m = m.DeepCopy()
+		m.Finalizers = nil
+		if _, err := client.Update(t.Context(), c.Client, m); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	c.Eventually("the owner goes after it", left(c))
 }

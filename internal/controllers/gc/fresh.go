@@ -1,0 +1,76 @@
+package gc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// dependentsNow are an owner's dependents, none of those missing that were there when its deletion was asked for: Views show them that have reached it. Of
+// kinds whose Views are late (those over HTTPS hear of a quiet kind once a minute) the server is asked.
+func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Object) ([]dependent, error) {
+	revision, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("dependents of %s: %w", obj.GetName(), err)
+	}
+	wait, cancel := context.WithTimeout(ctx, syncLimit)
+	defer cancel()
+	var out []dependent
+	for _, other := range c.all() {
+		if k.namespaced && !other.namespaced {
+			continue // can have no namespaced owners
+		}
+		if other.view.WaitFor(wait, revision) == nil {
+			for _, d := range other.view.ByIndex(byOwner, string(obj.GetUID())) {
+				out = append(out, dependent{other, accessor(d)})
+			}
+			continue
+		}
+		listed, err := c.listDependents(ctx, other, obj.GetNamespace(), obj.GetUID())
+		if err != nil {
+			return nil, fmt.Errorf("dependents of %s: list %s: %w", obj.GetName(), other.gvr.GroupResource(), err)
+		}
+		out = append(out, listed...)
+	}
+	return out, nil
+}
+
+// page is how many objects are listed at a time.
+const page = 500
+
+// listDependents asks the server for a kind's dependents of an owner. namespace "" is all.
+func (c *collector) listDependents(ctx context.Context, k *watched, namespace string, owner types.UID) ([]dependent, error) {
+	var out []dependent
+	opts := metav1.ListOptions{Limit: page}
+	for {
+		list, err := c.env.Client.List(ctx, k.gvr, namespace, opts)
+		if apierrors.IsNotFound(err) {
+			return nil, nil // the kind is served no more
+		}
+		if err != nil {
+			return nil, err
+		}
+		err = meta.EachListItem(list, func(item runtime.Object) error {
+			obj := accessor(item)
+			if slices.ContainsFunc(obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner }) {
+				out = append(out, dependent{k, obj})
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		m, err := meta.ListAccessor(list)
+		if err != nil || m.GetContinue() == "" {
+			return out, err
+		}
+		opts.Continue = m.GetContinue()
+	}
+}
