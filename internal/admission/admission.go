@@ -42,9 +42,23 @@ type Attributes struct {
 	Warn func(text string)
 	// Annotate adds an audit annotation; never nil.
 	Annotate func(key, value string)
+	// Stopwatch is told of time that the write spends outside of the server; may be nil.
+	Stopwatch Stopwatch
 
 	// Rounds is what mutators know of each other; Chain.Admit sets it.
 	Rounds *Rounds
+}
+
+// Stopwatch takes the time that a write waits for webhooks: each mutating one, or the slowest of the validating ones.
+type Stopwatch interface {
+	Webhooks(mutating bool, took time.Duration)
+}
+
+// Webhooks tells the write's Stopwatch, if it has one.
+func (a *Attributes) Webhooks(mutating bool, took time.Duration) {
+	if a.Stopwatch != nil {
+		a.Stopwatch.Webhooks(mutating, took)
+	}
 }
 
 // Plugin is one link of the chain. It implements Mutator, Validator or both.

@@ -20,6 +20,8 @@ type codeWriter struct {
 	seats flow.Ticket
 	// waited is how long the request stood in a queue.
 	waited time.Duration
+	// hooks is how long webhooks kept the request waiting, in nanoseconds.
+	hooks atomic.Int64
 	// audit is the request's record.
 	audit *audit.Record
 	// began is called before the first byte of a response to a request that lives long.
@@ -61,9 +63,22 @@ func (w *codeWriter) begin(code int) {
 
 func (w *codeWriter) Write(b []byte) (int, error) {
 	w.begin(http.StatusOK)
+	var since time.Time
+	if w.audit != nil {
+		since = time.Now()
+	}
 	n, err := w.ResponseWriter.Write(b)
 	w.written += int64(n)
+	if w.audit != nil {
+		w.audit.Spent(audit.Write, time.Since(since))
+	}
 	return n, err
+}
+
+// Webhooks implements admission.Stopwatch.
+func (w *codeWriter) Webhooks(mutating bool, took time.Duration) {
+	w.hooks.Add(int64(took))
+	w.audit.Webhooks(mutating, took)
 }
 
 // Unwrap lets http.ResponseController find what the connection can do.

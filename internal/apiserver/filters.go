@@ -35,12 +35,13 @@ func (s *Server) newHandler() http.Handler {
 		header.Set("Audit-Id", id)
 		header.Set("Cache-Control", "no-cache, private")
 		user, err := s.authenticate(r)
-		m.authenticatedAs(r, &user, err, filters.lap(m.authentication))
+		took := filters.lap(m.authentication)
+		m.authenticatedAs(r, &user, err, took)
 		if err != nil {
 			s.refuse(w, r, info, id, err)
 			return
 		}
-		ctx, err := s.record(w, r, info, id, user)
+		ctx, err := s.record(w, r, info, id, user, took)
 		if err != nil {
 			http.Error(w, fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err), http.StatusInternalServerError)
 			return
@@ -61,6 +62,7 @@ func (s *Server) newHandler() http.Handler {
 			return
 		}
 		filters.lap(m.flow)
+		w.audit.Spent(audit.Queue, w.waited)
 		if err := s.authorizeRequest(ctx, requestAttributes(user, info)); err != nil {
 			respondError(w, plainFormat(r), err)
 			return
@@ -84,17 +86,19 @@ func (s *Server) route(mux *http.ServeMux, w http.ResponseWriter, r *http.Reques
 }
 
 // record begins the request's audit record, if there is to be one. A request that can not be recorded as it has to be is refused.
-func (s *Server) record(w *codeWriter, r *http.Request, info *requestInfo, id string, user auth.User) (context.Context, error) {
+func (s *Server) record(w *codeWriter, r *http.Request, info *requestInfo, id string, user auth.User, authentication time.Duration) (context.Context, error) {
 	if s.cfg.Audit == nil {
 		return r.Context(), nil
 	}
 	a := requestAttributes(user, info)
 	rec := s.cfg.Audit.Begin(id, &a, r)
+	rec.Authenticated(authentication)
 	if err := rec.Received(); err != nil {
 		return nil, err
 	}
 	w.audit = rec
 	if rec != nil && info.longRunning() {
+		rec.LivesLong()
 		w.began = func(code int) { rec.Stage(auditv1.StageResponseStarted, code) }
 	}
 	return audit.With(r.Context(), rec), nil
@@ -110,12 +114,13 @@ func (s *Server) refuse(w *codeWriter, r *http.Request, info *requestInfo, id st
 
 // inTheNameOf finds out in whose name the request is made.
 func (s *Server) inTheNameOf(ctx context.Context, r *http.Request, user auth.User, info *requestInfo) (auth.User, error) {
-	asked := r.Header.Get(impersonateUser) != ""
+	asked, since := r.Header.Get(impersonateUser) != "", time.Now()
 	as, constraint, err := s.impersonate(ctx, r, user, requestAttributes(user, info))
 	if err != nil {
 		return user, err
 	}
 	if asked {
+		audit.From(ctx).Spent(audit.Impersonation, time.Since(since))
 		audit.From(ctx).Impersonate(as, constraint)
 	}
 	return as, nil
@@ -127,6 +132,7 @@ func (s *Server) authorizeRequest(ctx context.Context, a auth.Attributes) error 
 	decision, reason, err := s.authorizer().Authorize(ctx, a)
 	took := time.Since(since)
 	rec := audit.From(ctx)
+	rec.Spent(audit.Authorization, took)
 	if decision == auth.Allow {
 		s.metrics.security.allowed.observe(took)
 		rec.Annotate("authorization.k8s.io/decision", "allow")

@@ -123,7 +123,7 @@ func (m *metrics) begin(w *codeWriter, info *requestInfo, size int64) func() {
 		running.Dec()
 		series.count(w.code, dryRun).Inc()
 		took := time.Since(start)
-		series.observe(took, w.waited, dryRun)
+		series.observe(took, w.waited+time.Duration(w.hooks.Load()), dryRun)
 		if series.size != nil {
 			series.size.Observe(float64(w.written))
 		}

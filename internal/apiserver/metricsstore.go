@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
@@ -108,9 +109,11 @@ func kindOfKey(key string) string {
 	return rest[:len(first)+1+len(resource)]
 }
 
-func (s *storeSeries) observe(op storeOperation, since time.Time, err error) {
+func (s *storeSeries) observe(ctx context.Context, op storeOperation, since time.Time, err error) {
+	took := time.Since(since)
 	s.requests[op].Inc()
-	s.durations[op].Observe(time.Since(since).Seconds())
+	s.durations[op].Observe(took.Seconds())
+	audit.From(ctx).Spent(audit.Store, took)
 	if err != nil {
 		s.m.failures.WithLabelValues(storeOperationNames[op], s.group, s.resource).Inc()
 	}
@@ -120,7 +123,7 @@ func (s *storeSeries) observe(op storeOperation, since time.Time, err error) {
 func (m *meteredStore) Get(ctx context.Context, key string, revision int64) (*store.KeyValue, int64, error) {
 	since := time.Now()
 	kv, at, err := m.Store.Get(ctx, key, revision)
-	m.m.of(key).observe(storeGet, since, err)
+	m.m.of(key).observe(ctx, storeGet, since, err)
 	return kv, at, err
 }
 
@@ -129,7 +132,7 @@ func (m *meteredStore) Range(ctx context.Context, prefix string, opts store.Rang
 	since := time.Now()
 	res, err := m.Store.Range(ctx, prefix, opts)
 	s := m.m.of(prefix)
-	s.observe(storeList, since, err)
+	s.observe(ctx, storeList, since, err)
 	n := float64(len(res.KVs))
 	m.m.lists.WithLabelValues(s.group, s.resource).Inc()
 	m.m.fetched.WithLabelValues(s.group, s.resource).Add(n)
@@ -143,7 +146,7 @@ func (m *meteredStore) Commit(ctx context.Context, conditions []store.Condition,
 	since := time.Now()
 	res, err := m.Store.Commit(ctx, conditions, ops...)
 	if len(ops) > 0 {
-		m.m.of(ops[0].Key).observe(operationOf(conditions, &ops[0]), since, err)
+		m.m.of(ops[0].Key).observe(ctx, operationOf(conditions, &ops[0]), since, err)
 	}
 	return res, err
 }

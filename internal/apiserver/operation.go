@@ -43,6 +43,8 @@ type operation struct {
 	raw bool
 	// warn sends a Warning header; never nil.
 	warn func(text string)
+	// stopwatch takes the time of webhooks.
+	stopwatch admission.Stopwatch
 }
 
 // internal is an operation of the server itself on one of its own kinds.
@@ -58,7 +60,7 @@ func (op *operation) attributes(what admission.Operation, obj, old runtime.Objec
 	a := &admission.Attributes{
 		User: op.user, Operation: what, Kind: op.gvk, Resource: op.endpoint.gvr, Subresource: op.subresource,
 		Namespace: op.namespace, Name: op.name, Object: obj, OldObject: old, Options: op.options, DryRun: op.dryRun,
-		Warn: op.warn, Annotate: func(string, string) {},
+		Warn: op.warn, Annotate: func(string, string) {}, Stopwatch: op.stopwatch,
 	}
 	if u, ok := op.options.(*metav1.UpdateOptions); ok && what == admission.Create {
 		a.Options = &metav1.CreateOptions{DryRun: u.DryRun, FieldManager: u.FieldManager, FieldValidation: u.FieldValidation}
@@ -80,9 +82,18 @@ func (op *operation) admit(ctx context.Context, a *admission.Attributes) error {
 	return nil
 }
 
+// observed lets admission tell the request's audit record, which may be nil.
+func observed(ctx context.Context, a *admission.Attributes) {
+	rec := audit.From(ctx)
+	a.Annotate = rec.Annotate
+	if a.Stopwatch == nil {
+		a.Stopwatch = rec
+	}
+}
+
 // mutate runs the mutating plugins. What they leave of managedFields must still be readable.
 func (op *operation) mutate(ctx context.Context, a *admission.Attributes) error {
-	a.Annotate = audit.From(ctx).Annotate
+	observed(ctx, a)
 	if a.Object == nil || op.fieldManager == "" {
 		return op.forbidden(op.server.admission().Admit(ctx, a))
 	}
@@ -105,7 +116,7 @@ func (op *operation) mutate(ctx context.Context, a *admission.Attributes) error 
 }
 
 func (op *operation) validateAdmission(ctx context.Context, a *admission.Attributes) error {
-	a.Annotate = audit.From(ctx).Annotate
+	observed(ctx, a)
 	return op.forbidden(op.server.admission().Validate(ctx, a))
 }
 
@@ -184,7 +195,9 @@ func (r *registry) load(ctx context.Context, key string, fresh bool) (c current,
 	if err != nil {
 		return current{}, true, storeError(err)
 	}
+	since := time.Now()
 	c, err = r.fromStore(kv)
+	audit.From(ctx).Spent(audit.Decode, time.Since(since))
 	return c, true, err
 }
 

@@ -6,12 +6,14 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
@@ -42,6 +44,9 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 	c.operation = &operation{
 		server: s, endpoint: e, user: user, verb: info.verb, namespace: info.namespace, name: info.name,
 		subresource: info.subresource, gvk: e.gvk, warn: c.warnHeader,
+	}
+	if cw, ok := w.(*codeWriter); ok {
+		c.stopwatch = cw
 	}
 	if e.custom != nil && !c.reaches() {
 		notFoundPath(w)
@@ -204,6 +209,7 @@ func broken(err error) error {
 func (c *call) answer(code int, obj runtime.Object) error {
 	var body []byte
 	var err error
+	since := time.Now()
 	switch {
 	case c.gvk == c.endpoint.gvk:
 		body, err = c.endpoint.encodeObject(obj, c.f)
@@ -212,6 +218,7 @@ func (c *call) answer(code int, obj runtime.Object) error {
 	default:
 		body, err = encodeAs(obj, c.gvk, c.f)
 	}
+	recordOf(c.w).Spent(audit.Serialize, time.Since(since))
 	if err != nil {
 		return err
 	}

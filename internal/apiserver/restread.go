@@ -4,9 +4,12 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/knarr-project/knarr/internal/apiserver/audit"
 )
 
 func (c *call) serveGet(ctx context.Context) error {
@@ -27,7 +30,9 @@ func (c *call) serveGet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	since := time.Now()
 	body, err := c.endpoint.encodeEntry(entry, c.f)
+	recordOf(c.w).Spent(audit.Serialize, time.Since(since))
 	if err != nil {
 		return err
 	}
@@ -77,7 +82,9 @@ func (c *call) serveList(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	since := time.Now()
 	body, err := c.endpoint.encodePage(p, c.f)
+	recordOf(c.w).Spent(audit.Serialize, time.Since(since))
 	if err != nil {
 		return err
 	}

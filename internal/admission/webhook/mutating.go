@@ -89,7 +89,9 @@ func (p *Mutating) invoke(ctx context.Context, h *hook, s *shown, e *encoded) (c
 	round := s.Rounds.Number
 	since := time.Now()
 	answer, err := h.ask(ctx, e, uuid.NewString())
-	h.measure(measure.Mutating, s, answer, err, time.Since(since))
+	took := time.Since(since)
+	h.measure(measure.Mutating, s, answer, err, took)
+	s.Webhooks(true, took)
 	if err != nil {
 		return false, h.failed(s, "mutating", round, err)
 	}

@@ -73,7 +73,11 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 		wanted, reviews = append(wanted, h), append(reviews, e)
 	}
 	answers, errs := make([]*answer, len(wanted)), make([]error, len(wanted))
+	if len(wanted) == 0 {
+		return nil
+	}
 	var all sync.WaitGroup
+	began := time.Now()
 	for i, h := range wanted {
 		all.Go(func() {
 			since := time.Now()
@@ -82,6 +86,7 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 		})
 	}
 	all.Wait()
+	s.Webhooks(false, time.Since(began))
 	var first error
 	for i, h := range wanted {
 		if err := h.judge(s, answers[i], errs[i]); err != nil && first == nil {

@@ -62,6 +62,10 @@ type Record struct {
 	mu    sync.Mutex
 	event auditv1.Event
 	ended bool
+
+	latency   latency
+	before    time.Duration // how long the request had been there when the record began
+	livesLong bool
 }
 
 // Begin starts the record of a request; nil when it is not to be recorded. r is nil for a request by function call.
@@ -158,7 +162,11 @@ func (rec *Record) stage(stage auditv1.Stage, code int) (ok bool) {
 		return true
 	}
 	event := rec.event.DeepCopy()
+	event.RequestReceivedTimestamp.Time = event.RequestReceivedTimestamp.Add(-rec.before)
 	event.Stage, event.StageTimestamp = stage, metav1.NewMicroTime(rec.log.Now())
+	if rec.ended {
+		rec.explain(event.Annotations, event.StageTimestamp.Sub(event.RequestReceivedTimestamp.Time))
+	}
 	if len(event.UserAgent) > maxUserAgent {
 		event.UserAgent = event.UserAgent[:maxUserAgent-len("...TRUNCATED")] + "...TRUNCATED"
 	}
