@@ -13,6 +13,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/api/openapi"
 	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
+	"github.com/knarr-project/knarr/internal/zpages"
 )
 
 // newMux serves what is not a resource.
@@ -27,7 +28,12 @@ func (s *Server) newMux() *http.ServeMux {
 		mux.HandleFunc(path, h)
 		mux.HandleFunc(path+"/", h)
 	}
-	mux.HandleFunc("/statusz", serveStatusz(time.Now(), time.Now))
+	about := []string{"/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"}
+	if s.cfg.Settings != nil {
+		mux.HandleFunc("/flagz", zpages.Flagz("apiserver", s.cfg.Settings))
+		about = slices.Insert(about, 0, "/flagz")
+	}
+	mux.HandleFunc("/statusz", zpages.Statusz("apiserver", time.Now(), time.Now, about...))
 	mux.HandleFunc("GET "+flowControlPath, s.serveFlowControl)
 	mux.Handle("GET /metrics", s.metrics.handler())
 	mux.Handle("GET /metrics/slis", s.metrics.health.handler())
@@ -105,6 +111,9 @@ func (s *Server) serveRoot(w http.ResponseWriter) {
 	found := map[string]bool{}
 	for _, path := range []string{"/.well-known/openid-configuration", "/api", "/apis", "/apis/", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/openid/v1/jwks", "/statusz", "/version"} {
 		found[path] = true
+	}
+	if s.cfg.Settings != nil {
+		found["/flagz"] = true
 	}
 	for _, kind := range []string{"healthz", "livez", "readyz"} {
 		found["/"+kind] = true

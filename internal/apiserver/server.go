@@ -72,6 +72,8 @@ type Config struct {
 	// ShutdownTimeout is how long requests may take to end when the server stops; 0 is RequestTimeout.
 	ShutdownTimeout time.Duration
 
+	// Settings are what the process was started with, which /flagz shows; nil: there is no such page.
+	Settings func() map[string]string
 	// Collectors are metrics of other parts of the process, which /metrics shows too.
 	Collectors []prometheus.Collector
 

@@ -58,7 +58,8 @@ func runCommand(use, short, long string, groups config.Groups, root bool, start 
 		told := newTeller(cmd.OutOrStdout(), time.Now())
 		return start(cmd.Context(), run.Params{
 			Config: &s.Config, Log: log, Progress: told.component,
-			Ready: func() { told.ready(&s.Config) },
+			Settings: func() map[string]string { return config.Settings(cmd.Flags()) },
+			Ready:    func() { told.ready(&s.Config) },
 		})
 	}
 	s.addFlags(cmd, groups)

@@ -50,11 +50,8 @@ func defaultOIDC() OIDC { return OIDC{UsernameClaim: "sub", SigningAlgs: []strin
 
 func (c *Authentication) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Config, "authentication-config", c.Config, "file with issuers of JSON Web Tokens and rules for anonymous requests (AuthenticationConfiguration); its changes count without a restart")
-	f.BoolFunc("anonymous-auth", "let requests without credentials in, as system:anonymous (default true)", func(text string) error {
-		value, err := strconv.ParseBool(text)
-		c.Anonymous = &value
-		return err
-	})
+	f.Var(&optionalBool{&c.Anonymous}, "anonymous-auth", "let requests without credentials in, as system:anonymous (default true)")
+	f.Lookup("anonymous-auth").NoOptDefVal = "true"
 	o := &c.OIDC
 	f.StringVar(&o.Issuer, "oidc-issuer-url", o.Issuer, "issuer of JSON Web Tokens, HTTPS")
 	f.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "audience that its tokens must be meant for")
@@ -73,6 +70,26 @@ func (c *Authentication) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&h.GroupHeaders, "requestheader-group-headers", h.GroupHeaders, "headers with the user's groups; X-Remote-Group is common")
 	f.StringSliceVar(&h.ExtraHeaderPrefixes, "requestheader-extra-headers-prefix", h.ExtraHeaderPrefixes, "prefixes of headers with more about the user; X-Remote-Extra- is common")
 }
+
+// optionalBool is a flag that may be neither true nor false.
+type optionalBool struct{ value **bool }
+
+func (b *optionalBool) String() string {
+	if b.value == nil || *b.value == nil {
+		return ""
+	}
+	return strconv.FormatBool(**b.value)
+}
+
+func (b *optionalBool) Set(text string) error {
+	value, err := strconv.ParseBool(text)
+	if err == nil {
+		*b.value = &value
+	}
+	return err
+}
+
+func (b *optionalBool) Type() string { return "bool" }
 
 // Set tells whether an issuer is configured.
 func (o *OIDC) Set() bool {

@@ -39,7 +39,9 @@ type Config struct {
 	Images  internalapi.ImageManagerService
 	// RuntimeEndpoint is told in /configz only.
 	RuntimeEndpoint string
-	Volumes         Volumes
+	// Settings are what /flagz tells; nil: there is no such page.
+	Settings func() map[string]string
+	Volumes  Volumes
 
 	// ClusterDNS are the name servers of pods; none makes them use the host's.
 	ClusterDNS    []string

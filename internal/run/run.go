@@ -14,6 +14,8 @@ type Params struct {
 	Config   *config.Config
 	Log      *slog.Logger
 	Progress Progress
+	// Settings are the values of all flags, for /flagz; nil: there is no such page.
+	Settings func() map[string]string
 	// Ready is called once, when everything is usable.
 	Ready func()
 }
@@ -55,12 +57,12 @@ func APIServer(ctx context.Context, p Params) error {
 	})
 }
 
-func (p Params) server() *server { return &server{cfg: p.Config, log: p.Log} }
+func (p Params) server() *server { return &server{cfg: p.Config, log: p.Log, settings: p.Settings} }
 func (p Params) nodeHere() *worker {
 	if p.Config.RunDir == "" {
 		p.Config.RunDir = cri.DefaultRunDir(p.Config.DataDir)
 	}
-	return &worker{cfg: p.Config, log: p.Log}
+	return &worker{cfg: p.Config, log: p.Log, settings: p.Settings}
 }
 
 func (p Params) process(ctx context.Context, phases []Phase) error {

@@ -38,12 +38,13 @@ import (
 // server holds the control plane's parts while they are put together. Each field is set by one component and read by
 // those of later phases.
 type server struct {
-	cfg    *config.Config
-	log    *slog.Logger
-	keys   *pki.PKI
-	db     store.Store
-	api    *apiserver.Server
-	tokens *token.Service
+	cfg      *config.Config
+	log      *slog.Logger
+	settings func() map[string]string
+	keys     *pki.PKI
+	db       store.Store
+	api      *apiserver.Server
+	tokens   *token.Service
 
 	frontProxies auth.Authenticators
 	proxyHeaders auth.FrontProxyHeaders
@@ -129,6 +130,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		ShutdownIdle:     s.cfg.APIServer.ShutdownIdle.Duration,
 
 		CompactEvery: compact,
+		Settings:     s.settings,
 		Collectors:   controller.Collectors(),
 		Logger:       s.log.With("component", "apiserver"),
 	})

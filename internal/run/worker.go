@@ -25,8 +25,9 @@ import (
 
 // worker holds a node's parts while they are put together.
 type worker struct {
-	cfg *config.Config
-	log *slog.Logger
+	cfg      *config.Config
+	log      *slog.Logger
+	settings func() map[string]string
 	// server is the control plane in the same process; nil where the node joined another machine's.
 	server *server
 	// remote are clients by identity where server is nil.
@@ -154,7 +155,7 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	volumes := volume.New(volume.Options{Client: c, NodeName: w.cfg.NodeName, Log: w.log.With("component", "volumes"), Allocatable: func() corev1.ResourceList { return agent.Allocatable() }})
 	agent, err = kubelet.New(kubelet.Config{
 		NodeName: w.cfg.NodeName, RootDir: w.cfg.Path("kubelet"), Client: c, Events: events,
-		Runtime: w.runtime.Runtime, Images: w.runtime.Images, RuntimeEndpoint: w.runtime.Endpoint, Volumes: volumes,
+		Runtime: w.runtime.Runtime, Images: w.runtime.Images, RuntimeEndpoint: w.runtime.Endpoint, Settings: w.settings, Volumes: volumes,
 		ClusterDNS: []string{w.cfg.ServiceIP(10).String()}, ClusterDomain: w.cfg.ClusterDomain,
 		CgroupRoot: w.cfg.CgroupRoot, StaticPodPath: w.cfg.StaticPods, ManifestURL: w.cfg.ManifestURL,
 		Listen: w.cfg.KubeletListen, TLS: serving, MaxPods: w.cfg.MaxPods, LeaseDuration: w.cfg.NodeLeaseDuration.Duration, NodeIPs: []string{w.cfg.AdvertiseAddress}, NodeLabels: w.cfg.NodeLabels,

@@ -73,7 +73,9 @@ func subresources(path string) []string {
 		return []string{"pods", "proxy"}
 	case under("/healthz"):
 		return []string{"healthz", "proxy"}
-	case under("/configz"):
+	case under("/statusz"):
+		return []string{"statusz"}
+	case under("/configz"), under("/flagz"):
 		return []string{"configz", "proxy"}
 	}
 	return []string{"proxy"}

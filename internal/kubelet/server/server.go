@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +21,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/kubelet/stats"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
+	"github.com/knarr-project/knarr/internal/zpages"
 )
 
 // Pods is what the server needs to know of the node's pods.
@@ -46,10 +48,12 @@ type Config struct {
 	Healthy func() error
 	// Configz is what /configz tells.
 	Configz any
-	Stats   *stats.Collector
-	Metrics http.Handler
-	Probes  http.Handler
-	Log     *slog.Logger
+	// Settings are what the process was started with, which /flagz tells; nil: there is no such page.
+	Settings func() map[string]string
+	Stats    *stats.Collector
+	Metrics  http.Handler
+	Probes   http.Handler
+	Log      *slog.Logger
 }
 
 // Server is the node's API.
@@ -99,6 +103,12 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /pods", s.pods)
 	mux.HandleFunc("GET /runningpods/", s.runningPods)
 	mux.HandleFunc("GET /configz", s.configz)
+	about := []string{"/configz", "/healthz", "/metrics", "/statusz"}
+	if s.Settings != nil {
+		mux.HandleFunc("/flagz", zpages.Flagz("kubelet", s.Settings))
+		about = slices.Insert(about, 1, "/flagz")
+	}
+	mux.HandleFunc("/statusz", zpages.Statusz("kubelet", time.Now(), time.Now, about...))
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
 	for _, with := range []string{"", "/{uid}"} {
 		mux.HandleFunc("/exec/{namespace}/{pod}"+with+"/{container}", s.exec)

@@ -1,4 +1,4 @@
-package apiserver
+package zpages
 
 import (
 	"net/http"
@@ -12,7 +12,7 @@ import (
 // TestTheProcessTellsOfItself: the answers are those of upstream's API server v1.36.3.
 func TestTheProcessTellsOfItself(t *testing.T) {
 	began := time.Date(2026, 11, 22, 6, 9, 8, 0, time.UTC)
-	h := serveStatusz(began, func() time.Time { return began.Add(time.Hour + 67*time.Second) })
+	h := Statusz("apiserver", began, func() time.Time { return began.Add(time.Hour + 67*time.Second) }, "/healthz")
 	const structured, text = ";v=v1beta1;g=config.k8s.io;as=Statusz", "text/plain; charset=utf-8"
 	for name, tc := range map[string]struct {
 		accept      string

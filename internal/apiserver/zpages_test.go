@@ -1,0 +1,21 @@
+package apiserver
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestTheServerTellsItsSettings(t *testing.T) {
+	s := newTestServer(t, func(c *Config) {
+		c.Settings = func() map[string]string { return map[string]string{"event-ttl": "1h0m0s"} }
+	})
+	cfg, _ := overHTTP(t, s, "application/json")
+	for path, want := range map[string]string{
+		"/flagz": "\nevent-ttl=1h0m0s\n", "/": `"/flagz"`, "/statusz": "Paths: /flagz /healthz /livez /metrics /readyz /statusz /version\n",
+	} {
+		if resp, body := fetch(t, cfg.Host+path); resp.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
+			t.Errorf("%s: %d %s, want %q", path, resp.StatusCode, body, want)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func flagsOf(c *Config) *pflag.FlagSet {
+	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	c.AddFlags(f, Process|Server|Controlling|ControllersAlone|NodeAlone|Node|Joining)
+	return f
+}
+
+func TestSettingsOfTheFileAreToldToo(t *testing.T) {
+	c := Default()
+	flags := flagsOf(&c)
+	path := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(path, []byte("podCIDR: 10.99.0.0/16\napiServer: {audit: {logMaxAge: 7}, authentication: {anonymous: false}}\nenableAdmission: [AlwaysPullImages]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Load(path); err != nil {
+		t.Fatal(err)
+	}
+	told := Settings(flags)
+	for name, want := range map[string]string{
+		"pod-cidr": "10.99.0.0/16", "audit-log-maxage": "7", "anonymous-auth": "false", "enable-admission-plugins": "[AlwaysPullImages]", "request-timeout": "1m0s",
+	} {
+		if told[name] != want {
+			t.Errorf("%s is told as %q, want %q", name, told[name], want)
+		}
+	}
+}
+
+func TestNoSettingIsLeftOut(t *testing.T) {
+	c := Default()
+	var marks []string
+	mark := 7000
+	var walk func(v reflect.Value, path string)
+	walk = func(v reflect.Value, path string) {
+		mark++
+		text := fmt.Sprint(mark)
+		switch p := v.Addr().Interface().(type) {
+		case *metav1.Duration:
+			p.Duration = time.Duration(mark) * 24 * time.Hour
+			text = p.Duration.String()
+		case *string:
+			*p = text
+		case *[]string:
+			*p = []string{text}
+		case *map[string]string:
+			*p = map[string]string{"k": text}
+		case *int:
+			*p = mark
+		case *float32:
+			*p = float32(mark)
+		case *bool, **bool: // two values do not tell them apart
+			return
+		default:
+			if v.Kind() != reflect.Struct {
+				t.Fatalf("%s: a %s", path, v.Type())
+			}
+			for i := range v.NumField() {
+				walk(v.Field(i), path+"."+v.Type().Field(i).Name)
+			}
+			return
+		}
+		if path != ".Token" && path != ".Kubeconfig" { // a secret, and a flag of the commands
+			marks = append(marks, path+" "+text)
+		}
+	}
+	walk(reflect.ValueOf(&c).Elem(), "")
+	var values []string
+	for _, value := range Settings(flagsOf(&c)) {
+		values = append(values, value)
+	}
+	for _, m := range marks {
+		var path, text string
+		if _, err := fmt.Sscan(m, &path, &text); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(values, func(v string) bool { return v == text || v == "["+text+"]" || v == "[k="+text+"]" }) {
+			t.Errorf("%s is not told", path)
+		}
+	}
+}
+
+func TestSecretsAreNotTold(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*Config)
+		flag   string
+		want   string
+	}{
+		"the token that joins":         {func(c *Config) { c.Token = "abc.def" }, "token", "<hidden>"},
+		"no token":                     {func(*Config) {}, "token", ""},
+		"a password in a URL":          {func(c *Config) { c.ManifestURL = "https://me:secret@host/x" }, "manifest-url", "https://hidden@host/x"},
+		"a key after a URL's path":     {func(c *Config) { c.ManifestURL = "https://host/x?key=secret" }, "manifest-url", "https://host/x?hidden"},
+		"a password in a list of URLs": {func(c *Config) { c.StoreEndpoints = []string{"https://a:2379", "https://me:secret@b:2379"} }, "store", "[https://a:2379,https://hidden@b:2379]"},
+		"a URL that can not be read":   {func(c *Config) { c.Join = "https://me:se cret%@host" }, "join", "<hidden>"},
+		"a URL without secrets":        {func(c *Config) { c.Join = "https://host:6443" }, "join", "https://host:6443"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := Default()
+			flags := flagsOf(&c)
+			tc.change(&c)
+			if got := Settings(flags)[tc.flag]; got != tc.want {
+				t.Errorf("--%s is told as %q, want %q", tc.flag, got, tc.want)
+			}
+		})
+	}
+}
