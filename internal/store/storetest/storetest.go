@@ -41,6 +41,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"a read shows what a watch has told", readAfterWatch},
 		{"a lease takes its keys along", leaseExpires},
 		{"a lease kept alive stays", leaseKeptAlive},
+		{"a lease that is revoked takes its keys along", leaseRevoked},
 		{"a value of many bytes comes back", bigValue},
 		{"what is too large is refused", tooLarge},
 	}
