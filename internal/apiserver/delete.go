@@ -30,7 +30,7 @@ func (op *operation) delete(ctx context.Context, opts *metav1.DeleteOptions) (ou
 		op.warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
 	}
 	key := r.key(op.namespace, op.name)
-	c, fresh, err := r.load(ctx, key, false)
+	c, fresh, err := r.load(ctx, key, op.dryRun)
 	if err != nil {
 		return nil, false, err
 	}
@@ -42,7 +42,7 @@ func (op *operation) delete(ctx context.Context, opts *metav1.DeleteOptions) (ou
 			return nil, false, apierrors.NewNotFound(r.resource, op.name)
 		}
 		var next *current
-		out, gone, next, err = op.deleteOnce(ctx, key, c, opts.DeepCopy())
+		out, gone, next, err = op.deleteOnce(ctx, key, c, fresh, opts.DeepCopy())
 		switch {
 		case err == nil && next == nil:
 			return out, gone, nil
@@ -63,7 +63,7 @@ func (op *operation) delete(ctx context.Context, opts *metav1.DeleteOptions) (ou
 	}
 }
 
-func (op *operation) deleteOnce(ctx context.Context, key string, c current, opts *metav1.DeleteOptions) (out runtime.Object, gone bool, next *current, err error) {
+func (op *operation) deleteOnce(ctx context.Context, key string, c current, fresh bool, opts *metav1.DeleteOptions) (out runtime.Object, gone bool, next *current, err error) {
 	if err := op.checkPreconditions(opts.Preconditions, accessor(c.obj)); err != nil {
 		return nil, false, nil, err
 	}
@@ -82,7 +82,8 @@ func (op *operation) deleteOnce(ctx context.Context, key string, c current, opts
 	}
 	switch op.markDeleted(obj, opts) {
 	case deletePending:
-		return obj, false, nil, nil
+		next, err := op.overtaken(ctx, key, c, fresh)
+		return obj, false, next, err
 	case deleteMark:
 		next, err := op.commitMark(ctx, key, c, obj)
 		return obj, false, next, err

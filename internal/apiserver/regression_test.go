@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
@@ -147,5 +150,49 @@ func TestRegressionTimeTravelAfterARestart(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A write that has nothing to change in what a server that is behind knows of the object would else be acknowledged and lost.
+func TestRegressionAWriteOnAServerThatIsBehindIsHeldAgainstTheNewestState(t *testing.T) {
+	ahead := newTestServer(t)
+	store := storetest.Lag(ahead.cfg.Store)
+	behind := newTestServer(t, func(c *Config) { c.Store = store })
+	near, far := ahead.Client(auth.Component("tester")), behind.Client(auth.Component("tester"))
+	made, err := client.Create(t.Context(), near, configMap("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := configMap("two")
+	held.Finalizers = []string{"example.com/hold"}
+	if held, err = client.Create(t.Context(), near, held); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Delete[*corev1.ConfigMap](t.Context(), near, "default", "two", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"one", "two"} { // it knows both
+		if _, err := client.Get[*corev1.ConfigMap](t.Context(), far, "default", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pass := store.Hold()
+	defer pass()
+	changed := made.DeepCopy()
+	changed.Data["a"] = "2"
+	if _, err = client.Update(t.Context(), near, changed); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Patch[*corev1.ConfigMap](t.Context(), near, "default", "two", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Patch[*corev1.ConfigMap](t.Context(), far, "default", "one", types.MergePatchType, []byte(`{"data":{"a":"1"}}`)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := client.Get[*corev1.ConfigMap](t.Context(), near, "default", "one"); err != nil || got.Data["a"] != "1" {
+		t.Errorf("after an acknowledged patch it is %v, %v", got, err)
+	}
+	if err := client.Delete[*corev1.ConfigMap](t.Context(), far, "default", "two", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("what is gone (it was %s) is deleted again: %v", held.UID, err)
 	}
 }

@@ -29,7 +29,7 @@ type change func(ctx context.Context, old runtime.Object) (runtime.Object, error
 func (op *operation) update(ctx context.Context, allowCreate bool, fn change) (out runtime.Object, created bool, err error) {
 	r := op.endpoint.registry
 	key := r.key(op.namespace, op.name)
-	c, fresh, err := r.load(ctx, key, false)
+	c, fresh, err := r.load(ctx, key, op.dryRun)
 	if err != nil {
 		return nil, false, err
 	}
@@ -51,7 +51,7 @@ func (op *operation) update(ctx context.Context, allowCreate bool, fn change) (o
 			return out, true, err
 		}
 		var next *current
-		out, next, err = op.updateOnce(ctx, key, c, fn)
+		out, next, err = op.updateOnce(ctx, key, c, fresh, fn)
 		switch {
 		case err == nil && next == nil:
 			return out, false, nil
@@ -96,8 +96,8 @@ func (op *operation) createByUpdate(ctx context.Context, fn change) (runtime.Obj
 	return op.createAgain(ctx, obj)
 }
 
-// updateOnce tries the change on one state. next is the state found instead when the object changed meanwhile.
-func (op *operation) updateOnce(ctx context.Context, key string, c current, fn change) (out runtime.Object, next *current, err error) {
+// updateOnce tries the change on one state, which is the newest if it is fresh. next is the state found instead when the object changed meanwhile.
+func (op *operation) updateOnce(ctx context.Context, key string, c current, fresh bool, fn change) (out runtime.Object, next *current, err error) {
 	r := op.endpoint.registry
 	obj, err := fn(ctx, c.obj)
 	if err != nil {
@@ -121,7 +121,8 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fn c
 	if bytes.Equal(stored, c.stored) && !r.server.stale(ctx, key) {
 		t.fail()
 		meta.SetResourceVersion(old.GetResourceVersion())
-		return obj, nil, nil
+		next, err := op.overtaken(ctx, key, c, fresh)
+		return obj, next, err
 	}
 	if op.dryRun {
 		t.fail()
@@ -145,6 +146,18 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fn c
 	r.settle(ctx, res.Revision)
 	out, err = r.asRead(obj, stored, res.Revision)
 	return out, nil, err
+}
+
+// overtaken gives the newest state when a request that has nothing to write was judged by an older one: there is no transaction that would tell.
+func (op *operation) overtaken(ctx context.Context, key string, c current, fresh bool) (next *current, err error) {
+	if fresh {
+		return nil, nil
+	}
+	newest, _, err := op.endpoint.registry.load(ctx, key, true)
+	if err != nil || newest.revision == c.revision {
+		return nil, err
+	}
+	return &newest, nil
 }
 
 // refused gives the state that stood in the way of a transaction.
