@@ -7,8 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/apiserver/flow"
+	"github.com/knarr-project/knarr/internal/auth"
 )
 
 // codeWriter remembers what metrics and audit want to know of a response.
@@ -73,6 +76,21 @@ func (w *codeWriter) Write(b []byte) (int, error) {
 		w.audit.Spent(audit.Write, time.Since(since))
 	}
 	return n, err
+}
+
+// remark tells the client and the audit log what there is to say of the request's credentials.
+func (w *codeWriter) remark(remarks *auth.Remarks) {
+	if remarks == nil {
+		return
+	}
+	for _, text := range remarks.Warnings {
+		if header, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
+			w.Header().Add("Warning", header)
+		}
+	}
+	for key, value := range remarks.Annotations {
+		w.audit.Annotate(key, value)
+	}
 }
 
 // Webhooks implements admission.Stopwatch.

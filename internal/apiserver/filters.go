@@ -46,6 +46,7 @@ func (s *Server) newHandler() http.Handler {
 			http.Error(w, fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err), http.StatusInternalServerError)
 			return
 		}
+		w.remark(user.Remarks)
 		ctx, cancel, err := s.bound(ctx, rw, info)
 		if err != nil {
 			respondError(w, plainFormat(r), err)

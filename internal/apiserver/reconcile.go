@@ -61,8 +61,8 @@ const (
 	trackingSince   = "since"
 )
 
-// trackTokens keeps that ConfigMap. Who cleans up tokens that nobody uses counts from its day at the earliest (KEP-2799); without it,
-// upstream's controller manager never begins.
+// trackTokens keeps that ConfigMap. Who cleans up tokens that nobody uses counts from its day at the earliest (KEP-2799); without it
+// nobody begins.
 func (s *Server) trackTokens(ctx context.Context) error {
 	want := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: trackingMapName},
@@ -71,7 +71,10 @@ func (s *Server) trackTokens(ctx context.Context) error {
 	return s.ensure(ctx, want, func(obj, want runtime.Object) {
 		m := obj.(*corev1.ConfigMap)
 		if _, err := time.Parse(time.DateOnly, m.Data[trackingSince]); err != nil {
-			m.Data = want.(*corev1.ConfigMap).Data
+			if m.Data == nil {
+				m.Data = map[string]string{}
+			}
+			m.Data[trackingSince] = want.(*corev1.ConfigMap).Data[trackingSince]
 		}
 	})
 }

@@ -37,11 +37,11 @@ func TestItIsToldSinceWhenTheUseOfTokensIsNoted(t *testing.T) {
 	if _, day := since(); day != "2020-02-02" {
 		t.Errorf("an earlier day became %s", day)
 	}
-	m.Data[trackingSince] = "yesterday"
+	m.Data[trackingSince], m.Data["note"] = "yesterday", "x"
 	if _, err := client.Update(t.Context(), s.own(), m); err != nil {
 		t.Fatal(err)
 	}
-	if _, got := since(); got != day {
-		t.Errorf("what is no day became %q, wanted %s", got, day)
+	if m, got := since(); got != day || m.Data["note"] != "x" {
+		t.Errorf("what is no day became %q beside %q, wanted %s", got, m.Data, day)
 	}
 }

@@ -13,6 +13,8 @@ type User struct {
 	UID    string
 	Groups []string
 	Extra  map[string][]string
+	// Remarks is nil when there is nothing to be said of how the user came in.
+	Remarks *Remarks
 }
 
 // Well-known identities of upstream's components.

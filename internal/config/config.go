@@ -60,6 +60,9 @@ type Config struct {
 	// NodeMonitorGrace is how long a node may be silent before it is not ready any more and its pods are replaced. Default 40s.
 	NodeMonitorGrace metav1.Duration `json:"nodeMonitorGracePeriod"`
 
+	// LegacyTokenPeriod is how long a generated token in a Secret may be unused before it is invalid, and then, before it is deleted. Default 8760h.
+	LegacyTokenPeriod metav1.Duration `json:"legacyTokenCleanUpPeriod"`
+
 	// CompactionInterval is how often the API server forgets old revisions. Default 5m0s; 0 never does.
 	CompactionInterval metav1.Duration `json:"compactionInterval"`
 
@@ -103,6 +106,7 @@ func Default() Config {
 		ClusterDomain:      "cluster.local",
 		NodePortRange:      "30000-32767",
 		NodeMonitorGrace:   metav1.Duration{Duration: 40 * time.Second},
+		LegacyTokenPeriod:  metav1.Duration{Duration: 365 * 24 * time.Hour},
 		CompactionInterval: metav1.Duration{Duration: 5 * time.Minute},
 		CgroupRoot:         "/knarr",
 		KubeletListen:      "0.0.0.0:10250",
@@ -154,6 +158,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 	}
 	if groups&Controlling != 0 {
 		f.DurationVar(&c.NodeMonitorGrace.Duration, "node-monitor-grace-period", c.NodeMonitorGrace.Duration, "how long a node may be silent before its pods are replaced; several times its lease's renewals")
+		f.DurationVar(&c.LegacyTokenPeriod.Duration, "legacy-service-account-token-clean-up-period", c.LegacyTokenPeriod.Duration, "how long a generated token in a Secret may be unused before it is invalid, and then, before it is deleted")
 	}
 	if groups&ControllersAlone != 0 {
 		c.Controllers.addFlags(f)
@@ -260,6 +265,9 @@ func (c *Config) Validate() error {
 	}
 	if c.NodeMonitorGrace.Duration <= 0 {
 		bad("node-monitor-grace-period", c.NodeMonitorGrace.Duration.String(), "more than 0, such as 40s")
+	}
+	if c.LegacyTokenPeriod.Duration <= 0 {
+		bad("legacy-service-account-token-clean-up-period", c.LegacyTokenPeriod.Duration.String(), "more than 0, such as 8760h")
 	}
 	if c.NodeLeaseDuration.Duration < time.Second || c.NodeLeaseDuration.Duration%time.Second != 0 {
 		bad("node-lease-duration", c.NodeLeaseDuration.Duration.String(), "whole seconds, such as 40s")

@@ -90,6 +90,8 @@ type Config struct {
 	ClusterSigningTime time.Duration
 	NodeMonitorGrace   time.Duration // 40 s (upstream --node-monitor-grace-period)
 	TerminatedPodLimit int           // 12500
+	// LegacyTokenPeriod is how long a generated token may be unused before it is invalid, and then, before it is deleted.
+	LegacyTokenPeriod time.Duration // a year (upstream --legacy-service-account-token-clean-up-period)
 	// LegacyToken signs a token that does not expire, bound to a Secret of type kubernetes.io/service-account-token; nil
 	// where the process does not hold the key.
 	LegacyToken func(account *corev1.ServiceAccount, secret *corev1.Secret) (string, error)

@@ -61,6 +61,7 @@ func All() []controller.Starter {
 		certificates.Cleaner,
 		accounts.BootstrapSigner,
 		accounts.TokenCleaner,
+		accounts.UnusedTokens,
 		network.ServiceCIDR,
 		endpoint.Slice,
 		endpoint.Endpoints,

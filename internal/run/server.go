@@ -180,6 +180,7 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 		return nil, err
 	}
 	s.tokens = tokens
+	s.api.Register(tokens.Collectors()...)
 	authorizer, err := s.authorizers(ctx, nodes, policy)
 	if err != nil {
 		return nil, err
@@ -302,7 +303,7 @@ func (s *server) startControllers(ctx context.Context) (func() error, error) {
 func controllerConfig(cfg *config.Config) controller.Config {
 	return controller.Config{
 		ClusterName: "knarr", PodCIDR: cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: cfg.ServiceCIDR,
-		ClusterSigningTime: 365 * 24 * time.Hour, NodeMonitorGrace: cfg.NodeMonitorGrace.Duration, TerminatedPodLimit: 12500,
+		ClusterSigningTime: 365 * 24 * time.Hour, NodeMonitorGrace: cfg.NodeMonitorGrace.Duration, TerminatedPodLimit: 12500, LegacyTokenPeriod: cfg.LegacyTokenPeriod.Duration,
 	}
 }
 

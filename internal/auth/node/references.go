@@ -35,6 +35,35 @@ func podReferences(pod *corev1.Pod) []string {
 		}
 	}
 	add(kindAccount, pod.Spec.ServiceAccountName)
+	specReferences(pod, add)
+	for _, claim := range pod.Spec.ResourceClaims {
+		if claim.ResourceClaimName != nil {
+			add(kindResourceClaim, *claim.ResourceClaimName)
+		}
+	}
+	for _, status := range pod.Status.ResourceClaimStatuses {
+		if status.ResourceClaimName != nil {
+			add(kindResourceClaim, *status.ResourceClaimName)
+		}
+	}
+	if status := pod.Status.ExtendedResourceClaimStatus; status != nil {
+		add(kindResourceClaim, status.ResourceClaimName)
+	}
+	return out
+}
+
+// SecretsOf are the names of the Secrets of its namespace that a pod uses, however it does.
+func SecretsOf(pod *corev1.Pod) (names []string) {
+	specReferences(pod, func(kind, name string) {
+		if kind == kindSecret {
+			names = append(names, name)
+		}
+	})
+	return names
+}
+
+// specReferences are what containers and volumes refer to.
+func specReferences(pod *corev1.Pod, add func(kind, name string)) {
 	for _, s := range pod.Spec.ImagePullSecrets {
 		add(kindSecret, s.Name)
 	}
@@ -53,20 +82,6 @@ func podReferences(pod *corev1.Pod) []string {
 	for i := range pod.Spec.Volumes {
 		podVolumeReferences(pod, &pod.Spec.Volumes[i], add)
 	}
-	for _, claim := range pod.Spec.ResourceClaims {
-		if claim.ResourceClaimName != nil {
-			add(kindResourceClaim, *claim.ResourceClaimName)
-		}
-	}
-	for _, status := range pod.Status.ResourceClaimStatuses {
-		if status.ResourceClaimName != nil {
-			add(kindResourceClaim, *status.ResourceClaimName)
-		}
-	}
-	if status := pod.Status.ExtendedResourceClaimStatus; status != nil {
-		add(kindResourceClaim, status.ResourceClaimName)
-	}
-	return out
 }
 
 func containerReferences(env []corev1.EnvVar, from []corev1.EnvFromSource, add func(kind, name string)) {

@@ -140,6 +140,7 @@ func (s *Service) boundUser(ctx context.Context, c *claims) (auth.User, error) {
 			user.Extra[ExtraNodeUID] = []string{p.Node.UID}
 		}
 	}
+	user.Remarks = s.uses.bound(c, s.Now())
 	return user, nil
 }
 
@@ -171,19 +172,22 @@ func (s *Service) legacyUser(ctx context.Context, token string, c *claims) (auth
 		return auth.User{}, err
 	case secret.DeletionTimestamp != nil || subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) != 1:
 		return auth.User{}, errInvalidated
-	case secret.Labels[labelInvalidSince] != "":
-		return auth.User{}, fmt.Errorf("the token in secret %s/%s is invalid since %s", secret.Namespace, secret.Name, secret.Labels[labelInvalidSince])
 	}
 	account, err := s.accounts.Find(ctx, c.LegacyNamespace, c.LegacyName)
 	if err := s.alive("service account", c.LegacyNamespace, ref{Name: c.LegacyName, UID: c.LegacyUID}, account, err); err != nil {
 		return auth.User{}, err
 	}
+	s.uses.legacy.Inc()
+	if secret.Labels[labelInvalidSince] != "" {
+		s.uses.marked.Inc()
+		return auth.User{}, fmt.Errorf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
+			secret.Namespace, secret.Name, account.Namespace, account.Name, labelInvalidSince)
+	}
 	s.noteUse(ctx, secret)
-	return auth.User{Name: c.Subject, UID: string(account.UID), Groups: auth.ServiceAccountGroups(c.LegacyNamespace)}, nil
+	return auth.User{Name: c.Subject, UID: string(account.UID), Groups: auth.ServiceAccountGroups(c.LegacyNamespace), Remarks: s.uses.inSecret(account, secret)}, nil
 }
 
-// noteUse writes the day of a legacy token's use to its Secret. Whoever cleans up unused tokens (upstream's controller manager, in
-// a cluster that was taken over) goes by it. A write that fails is made up for by a later use.
+// noteUse writes the day of a legacy token's use to its Secret. The controller that cleans up unused tokens goes by it. A write that fails is made up for by a later use.
 func (s *Service) noteUse(ctx context.Context, secret *corev1.Secret) {
 	today := s.Now().UTC().Format(time.DateOnly)
 	if secret.Labels[labelLastUsed] == today {

@@ -46,6 +46,7 @@ type Service struct {
 	verified auth.Memo[[32]byte, *claims]
 	// unnoted are Secrets whose use could not be written, and when that was tried.
 	unnoted auth.Memo[types.UID, time.Time]
+	uses    uses
 
 	accounts *client.Lazy[*corev1.ServiceAccount]
 	secrets  *client.Lazy[*corev1.Secret]
@@ -57,6 +58,7 @@ type Service struct {
 func New(ctx context.Context, config Config) (*Service, error) {
 	s := &Service{
 		Config:   config,
+		uses:     newUses(),
 		accounts: client.NewLazy[*corev1.ServiceAccount](ctx, config.Client, nil),
 		secrets:  client.NewLazy[*corev1.Secret](ctx, config.Client, nil),
 		pods:     client.NewLazy[*corev1.Pod](ctx, config.Client, nil),
