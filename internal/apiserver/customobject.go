@@ -127,15 +127,13 @@ var errUnsupportedCustomPatch = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Reason:  metav1.StatusReasonUnsupportedMediaType,
 	Message: "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"}}
 
-// customJSONOf is jsonOf for custom resources: a complete document.
-func (e *endpoint) customJSONOf(entry *cache.Entry) ([]byte, error) {
-	return entry.EncodedBy(e.jsonForm, func() ([]byte, error) {
-		obj, err := e.objectOf(entry)
-		if err != nil {
-			return nil, err
-		}
-		return marshal(obj)
-	})
+// marshalCustom is a custom object as a complete document.
+func (e *endpoint) marshalCustom(entry *cache.Entry) ([]byte, error) {
+	obj, err := e.objectOf(entry)
+	if err != nil {
+		return nil, err
+	}
+	return marshal(obj)
 }
 
 // newList is an empty list object of the endpoint's version.

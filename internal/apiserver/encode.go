@@ -18,17 +18,40 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// jsonOf is the entry's JSON in the endpoint's version, without TypeMeta; made once and shared.
+// encoded gives an entry's encoding: (*cache.Entry).EncodedBy or EncodedOnce.
+type encoded func(entry *cache.Entry, form string, encode func() ([]byte, error)) ([]byte, error)
+
+// jsonOf is the entry's JSON in the endpoint's version, without TypeMeta, or a custom resource's complete document; made once and shared.
 func (e *endpoint) jsonOf(entry *cache.Entry) ([]byte, error) {
-	if e.custom != nil {
-		return e.customJSONOf(entry)
-	}
-	return entry.Encoded(e.jsonForm, e.marshalJSON)
+	return e.jsonBy((*cache.Entry).EncodedBy, entry)
+}
+
+func (e *endpoint) jsonBy(by encoded, entry *cache.Entry) ([]byte, error) {
+	return by(entry, e.jsonForm, func() ([]byte, error) {
+		if e.custom != nil {
+			return e.marshalCustom(entry)
+		}
+		obj, err := entry.Peek()
+		if err != nil {
+			return nil, err
+		}
+		return e.marshalJSON(obj)
+	})
 }
 
 // protobufOf is the entry's bare protobuf message in the endpoint's version; made once and shared.
 func (e *endpoint) protobufOf(entry *cache.Entry) ([]byte, error) {
-	return entry.Encoded(e.protobufForm, e.marshalProtobuf)
+	return e.protobufBy((*cache.Entry).EncodedBy, entry)
+}
+
+func (e *endpoint) protobufBy(by encoded, entry *cache.Entry) ([]byte, error) {
+	return by(entry, e.protobufForm, func() ([]byte, error) {
+		obj, err := entry.Peek()
+		if err != nil {
+			return nil, err
+		}
+		return e.marshalProtobuf(obj)
+	})
 }
 
 func (e *endpoint) marshalJSON(obj runtime.Object) ([]byte, error) {

@@ -142,7 +142,7 @@ func (r *registry) collect(ch chan<- prometheus.Metric, reader cache.Reader) {
 	gauge(descObjects, float64(snapshot.Len()), group, resource)
 	gauge(descOldObjects, float64(snapshot.Len()), r.resource.String())
 	size := 0
-	snapshot.Ascend(r.prefix(""), "", func(entry *cache.Entry) bool { size += len(entry.Stored); return true })
+	snapshot.Ascend(r.prefix(""), "", func(entry *cache.Entry) bool { size += len(entry.Stored()); return true })
 	gauge(descSizes, float64(size), group, resource)
 	gauge(descRevision, float64(snapshot.Revision()%versionModulus), group, resource)
 	if counts, ok := reader.(interface{ Opened() uint64 }); ok {

@@ -182,12 +182,12 @@ type current struct {
 func (r *registry) load(ctx context.Context, key string, fresh bool) (c current, isFresh bool, err error) {
 	if !fresh {
 		if reader := r.started(); reader != nil {
-			if e, ok := reader.Snapshot().Get(key); ok && len(e.Stored) > 0 {
+			if e, ok := reader.Snapshot().Get(key); ok && len(e.Stored()) > 0 {
 				obj, err := r.objectOf(e)
 				if err != nil {
 					return current{}, false, r.unreadable(key, err)
 				}
-				return current{obj: obj, stored: e.Stored, revision: e.Revision}, false, nil
+				return current{obj: obj, stored: e.Stored(), revision: e.Revision}, false, nil
 			}
 		}
 	}

@@ -32,6 +32,8 @@ type watchEvent struct {
 	what  watch.EventType
 	entry *cache.Entry
 	obj   runtime.Object
+
+	initial bool // the object was there when the watch began: to begin with is to list, and what lists have in common is kept
 }
 
 // eventSink takes a watcher's events; flush sends what has been put so far.
@@ -121,7 +123,7 @@ func (w *watcher) run(ctx context.Context, sink eventSink) error {
 		}
 	}()
 	for _, entry := range w.initial {
-		if err := sink.put(watchEvent{what: watch.Added, entry: entry}); err != nil {
+		if err := sink.put(watchEvent{what: watch.Added, entry: entry, initial: true}); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/knarr-project/knarr/internal/cache"
 )
 
 // eventEncoder makes the frames of a watch's events: JSON documents or length-delimited protobuf messages.
@@ -37,8 +39,16 @@ func (x *eventEncoder) frame(ev watchEvent) ([]byte, error) {
 	return ev.entry.Passing(form+string(ev.what), func() ([]byte, error) { return makeFrame(ev) })
 }
 
+// encoded keeps no encoding of a change: the frame is all that its watchers want.
+func (ev *watchEvent) encoded() encoded {
+	if ev.initial {
+		return (*cache.Entry).EncodedBy
+	}
+	return (*cache.Entry).EncodedOnce
+}
+
 func (x *eventEncoder) jsonEvent(ev watchEvent) ([]byte, error) {
-	raw, err := x.e.jsonOf(ev.entry)
+	raw, err := x.e.jsonBy(ev.encoded(), ev.entry)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +59,7 @@ func (x *eventEncoder) jsonEvent(ev watchEvent) ([]byte, error) {
 }
 
 func (x *eventEncoder) protobufEvent(ev watchEvent) ([]byte, error) {
-	raw, err := x.e.protobufOf(ev.entry)
+	raw, err := x.e.protobufBy(ev.encoded(), ev.entry)
 	if err != nil {
 		return nil, err
 	}

@@ -269,7 +269,7 @@ func (st *watchStream) fillInitial(b *streamBuffer) (more bool, err error) {
 		if len(b.frames) >= turnBytes {
 			return true, nil
 		}
-		if err := st.put(b, watchEvent{what: watch.Added, entry: w.initial[0]}); err != nil {
+		if err := st.put(b, watchEvent{what: watch.Added, entry: w.initial[0], initial: true}); err != nil {
 			return false, err
 		}
 	}

@@ -189,7 +189,7 @@ func BenchmarkFanOut(b *testing.B) {
 						}
 						for i := range changes {
 							// All share the bytes.
-							_, _ = changes[i].Entry.Encoded("frame", func(k8sruntime.Object) ([]byte, error) { return changes[i].Entry.Stored, nil })
+							_, _ = changes[i].Entry.Encoded("frame", func(k8sruntime.Object) ([]byte, error) { return changes[i].Entry.Stored(), nil })
 						}
 						if delivered.Add(int64(len(changes))) == int64(max(1, b.N/watchers))*int64(watchers) {
 							close(done)

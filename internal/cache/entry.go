@@ -8,6 +8,7 @@ import (
 	"unsafe"
 	"weak"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/knarr-project/knarr/internal/store"
@@ -18,16 +19,24 @@ type Entry struct {
 	Header
 	Key      string
 	Revision int64
-	Stored   []byte // as in the store, shared: never modified
+
+	stored []byte // nil when packed
+	packed *place // where the stored bytes are, of a state that only the log still has
 
 	schema    *Schema
 	object    atomic.Pointer[decoded]
 	encodings atomic.Pointer[encoding]
 	derived   atomic.Pointer[derivation]
 
-	objectUsed, formsUsed atomic.Bool // since the last call of fade
-	replaced              atomic.Bool // by a newer entry: encodings are not kept any more
+	flags atomic.Uint32
 }
+
+// Flags of an entry.
+const (
+	objectUsed uint32 = 1 << iota // since the last call of fade
+	formsUsed                     // likewise
+	replaced                      // by a newer entry: encodings are not kept any more
+)
 
 // derivation is an object made from the entry's, in a list as encodings are.
 type derivation struct {
@@ -53,7 +62,7 @@ type encoding struct {
 
 // newEntry makes the entry of a stored key and reads its header. It has the object that was decoded for that, until release or fade.
 func newEntry(schema *Schema, kv *store.KeyValue) *Entry {
-	e := &Entry{Key: kv.Key, Revision: kv.ModRevision, Stored: kv.Value, schema: schema}
+	e := &Entry{Key: kv.Key, Revision: kv.ModRevision, stored: kv.Value, schema: schema}
 	obj, err := schema.Decode(kv.Value, kv.ModRevision)
 	if err != nil {
 		// It is there, under the names that its key has; whoever asks for the object gets the error.
@@ -64,6 +73,9 @@ func newEntry(schema *Schema, kv *store.KeyValue) *Entry {
 	e.Header = schema.Header(obj)
 	e.shareKey()
 	e.shareStored()
+	if schema.Keep {
+		e.shareOwners(obj)
+	}
 	e.object.Store(&decoded{object: obj})
 	watchForMutation(e, obj)
 	return e
@@ -84,8 +96,8 @@ func (e *Entry) shareKey() {
 // shareStored makes the header's strings parts of the stored bytes, in which they are anyway unless escaped or encrypted.
 func (e *Entry) shareStored() {
 	share := func(s string) string {
-		if i := bytes.Index(e.Stored, unsafe.Slice(unsafe.StringData(s), len(s))); s != "" && i >= 0 {
-			return unsafe.String(&e.Stored[i], len(s)) // the bytes are never modified
+		if i := bytes.Index(e.stored, unsafe.Slice(unsafe.StringData(s), len(s))); s != "" && i >= 0 {
+			return unsafe.String(&e.stored[i], len(s)) // the bytes are never modified
 		}
 		return s
 	}
@@ -95,6 +107,29 @@ func (e *Entry) shareStored() {
 			pairs[i] = Pair{share(pair.Name), share(pair.Value)}
 		}
 	}
+}
+
+// shareOwners makes what a decoded object says of its fields' owners, a third of it, parts of the stored bytes.
+func (e *Entry) shareOwners(obj runtime.Object) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return
+	}
+	for _, owner := range m.GetManagedFields() {
+		if f := owner.FieldsV1; f != nil {
+			if i := bytes.Index(e.stored, f.Raw); i >= 0 {
+				f.Raw = e.stored[i : i+len(f.Raw) : i+len(f.Raw)]
+			}
+		}
+	}
+}
+
+// Stored is the object as it is in the store, shared: never to be modified.
+func (e *Entry) Stored() []byte {
+	if e.packed != nil {
+		return e.packed.pack.open()[e.packed.from:e.packed.to]
+	}
+	return e.stored
 }
 
 func namesOf(prefix, key string) (namespace, name string) {
@@ -107,11 +142,11 @@ func namesOf(prefix, key string) (namespace, name string) {
 
 // Object is the decoded object, shared and read-only.
 func (e *Entry) Object() (runtime.Object, error) {
-	mark(&e.objectUsed)
+	e.mark(objectUsed)
 	if d := e.object.Load(); d != nil {
 		return d.object, d.err
 	}
-	obj, err := e.schema.Decode(e.Stored, e.Revision)
+	obj, err := e.schema.Decode(e.Stored(), e.Revision)
 	// Whoever decodes at the same time gets the same object.
 	made := &decoded{object: obj, err: err}
 	for !e.object.CompareAndSwap(nil, made) {
@@ -129,7 +164,7 @@ func (e *Entry) Object() (runtime.Object, error) {
 // kept, shared and read-only. The entry's own object is not kept for it. An error is not kept: what derive needs (a conversion webhook)
 // may be there the next time.
 func (e *Entry) Derived(name string, derive func(runtime.Object) (runtime.Object, error)) (runtime.Object, error) {
-	mark(&e.formsUsed)
+	e.mark(formsUsed)
 	var made *derivation
 	for {
 		head := e.derived.Load()
@@ -161,7 +196,7 @@ func (e *Entry) Peek() (runtime.Object, error) {
 	if d := e.object.Load(); d != nil {
 		return d.object, d.err
 	}
-	return e.schema.Decode(e.Stored, e.Revision)
+	return e.schema.Decode(e.Stored(), e.Revision)
 }
 
 // Encoded is the object's encoding under a name chosen by the caller ("v1+json"), made once by encode and kept while it is used.
@@ -178,10 +213,10 @@ func (e *Entry) Encoded(format string, encode func(runtime.Object) ([]byte, erro
 
 // EncodedBy is Encoded for an encoding of something else than the entry's own object (of a derived one). An error is not kept.
 func (e *Entry) EncodedBy(format string, encode func() ([]byte, error)) ([]byte, error) {
-	if e.replaced.Load() {
+	if e.flags.Load()&replaced != 0 {
 		return encode()
 	}
-	mark(&e.formsUsed)
+	e.mark(formsUsed)
 	enc := e.encoding(format)
 	if made := enc.made.Load(); made != nil {
 		return *made, nil
@@ -197,6 +232,21 @@ func (e *Entry) EncodedBy(format string, encode func() ([]byte, error)) ([]byte,
 	}
 	enc.made.Store(&data)
 	return data, nil
+}
+
+// EncodedOnce is EncodedBy for what is put into something else that is shared (the frame of a watch event): an encoding that is there is used, and
+// none is kept.
+func (e *Entry) EncodedOnce(format string, encode func() ([]byte, error)) ([]byte, error) {
+	for n := e.encodings.Load(); n != nil; n = n.next {
+		if n.format != format {
+			continue
+		}
+		if made := n.made.Load(); made != nil {
+			e.mark(formsUsed)
+			return *made, nil
+		}
+	}
+	return encode()
 }
 
 // Passing is EncodedBy for what many want at the same moment and nobody later (the frame of a watch event): it is kept only until the
@@ -236,9 +286,9 @@ func (e *Entry) encoding(format string) *encoding {
 }
 
 // mark sets a flag that many read and few find unset.
-func mark(used *atomic.Bool) {
-	if !used.Load() {
-		used.Store(true)
+func (e *Entry) mark(used uint32) {
+	if e.flags.Load()&used == 0 {
+		e.flags.Or(used)
 	}
 }
 
@@ -248,7 +298,11 @@ func (e *Entry) fade(keep bool) {
 	if e.schema == nil { // of a Feed: nothing can be made again
 		return
 	}
-	if !e.formsUsed.Swap(false) {
+	used := e.flags.Load()
+	if used&(objectUsed|formsUsed) != 0 {
+		e.flags.And(^(objectUsed | formsUsed))
+	}
+	if used&formsUsed == 0 {
 		if e.encodings.Load() != nil {
 			e.encodings.Store(nil)
 		}
@@ -256,7 +310,7 @@ func (e *Entry) fade(keep bool) {
 			e.derived.Store(nil)
 		}
 	}
-	if !e.objectUsed.Swap(false) && !keep {
+	if used&objectUsed == 0 && !keep {
 		e.release()
 	}
 }
@@ -273,7 +327,7 @@ func (e *Entry) cool() {
 	if e.schema == nil { // of a Feed: nothing can be made again
 		return
 	}
-	e.replaced.Store(true)
+	e.flags.Or(replaced)
 	e.object.Store(nil)
 	e.encodings.Store(nil)
 	e.derived.Store(nil)
@@ -281,7 +335,7 @@ func (e *Entry) cool() {
 
 // Restamp is the entry's last state as of the revision at which it went: what a watcher gets with Deleted.
 func (e *Entry) Restamp(revision int64) *Entry {
-	g := &Entry{Header: e.Header, Key: e.Key, Revision: revision, Stored: e.Stored, schema: e.schema}
+	g := &Entry{Header: e.Header, Key: e.Key, Revision: revision, stored: e.stored, packed: e.packed, schema: e.schema}
 	if e.schema == nil { // of a Feed: there are no bytes to decode again
 		g.object.Store(e.object.Load())
 	}

@@ -30,9 +30,10 @@ const (
 	maxBytes  = 32 << 20
 	freshFor  = 75 * time.Second // as long as upstream keeps events
 
-	// hotEvents is how many of the newest events keep what was made of their old states. Decoded and encoded, a state is ten times its stored
-	// bytes; who still wants it later than that has it made again.
+	// hotEvents is how many of the newest events keep what was made of their old states, unless those have more than hotBytes. Decoded and encoded, a
+	// state is ten times its stored bytes; who still wants it later than that has it made again.
 	hotEvents = 256
+	hotBytes  = 1 << 20
 )
 
 // eventLog is a kind's recent changes, in order. Events are numbered from 0 since the process started; ring[n%len(ring)] is event n. Guarded by Kind.mu.
@@ -43,12 +44,18 @@ type eventLog struct {
 	// dropped is the revision up to which events are not (or no longer) in the log.
 	dropped int64
 	bytes   int // of old states held
+
+	// The old states of events before packed are packed, those from there on are not yet (and have so many bytes), those from hot on are not to be.
+	packed, hot       uint64
+	pending, hotBytes int
+	words             words
 }
 
 // start empties the log: it has what follows the revision.
 func (l *eventLog) start(revision int64) {
 	clear(l.ring)
 	l.first, l.dropped, l.bytes = l.next, revision, 0
+	l.packed, l.hot, l.pending, l.hotBytes = l.next, l.next, 0, 0
 }
 
 func (l *eventLog) end() uint64 { return l.next }
@@ -65,9 +72,31 @@ func (l *eventLog) append(e *event) {
 	l.ring[l.next%uint64(len(l.ring))] = e
 	l.next++
 	l.bytes += held(e)
-	if l.next-l.first > hotEvents {
-		l.at(l.next - 1 - hotEvents).cool()
+	l.hotBytes += e.oldBytes()
+	for l.next-l.hot > hotEvents || l.hotBytes > hotBytes {
+		l.cool()
 	}
+}
+
+// cool makes the oldest of the hot events cost less, since few are going to look at it.
+func (l *eventLog) cool() {
+	e := l.at(l.hot)
+	e.cool()
+	l.hotBytes -= e.oldBytes()
+	l.pending += e.oldBytes()
+	l.hot++
+	if l.pending >= packBytes {
+		l.pack(l.packed, l.hot)
+		l.packed, l.pending = l.hot, 0
+	}
+}
+
+// oldBytes are the stored bytes of the old state, unless it is packed.
+func (e *event) oldBytes() int {
+	if e.old == nil {
+		return 0
+	}
+	return len(e.old.stored)
 }
 
 // cool drops what can be made again from the stored bytes of states that only the log holds.
@@ -89,21 +118,34 @@ func (l *eventLog) mayDrop(n int, now time.Time) bool {
 }
 
 func (l *eventLog) drop() {
-	i := l.first % uint64(len(l.ring))
-	l.bytes -= held(l.ring[i])
-	l.dropped = l.ring[i].revision
-	l.ring[i] = nil
+	e := l.at(l.first)
+	switch {
+	case l.first == l.hot:
+		l.hotBytes -= e.oldBytes()
+		l.hot++
+	case l.first >= l.packed:
+		l.pending -= e.oldBytes()
+	}
+	l.bytes -= held(e)
+	l.dropped = e.revision
+	l.ring[l.first%uint64(len(l.ring))] = nil
 	l.first++
 }
 
 // entryOverhead is about what an entry takes besides its stored bytes: itself, labels and fields (BenchmarkMemory).
 const entryOverhead = 1000
 
+// packedTo says how much smaller states are usually when they are packed.
+const packedTo = 8
+
 func held(e *event) int {
 	if e.old == nil {
 		return 0
 	}
-	return len(e.old.Stored) + entryOverhead
+	if where := e.old.packed; where != nil {
+		return (where.to-where.from)/packedTo + entryOverhead
+	}
+	return len(e.old.stored) + entryOverhead
 }
 
 func (l *eventLog) grow() {

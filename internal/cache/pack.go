@@ -1,0 +1,156 @@
+package cache
+
+import (
+	"hash/maphash"
+	"slices"
+	"strings"
+	"sync"
+	"weak"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// packBytes is how many stored bytes are compressed together. States of a kind are alike, so the more the better; but who wants one of them decompresses
+// all, and whoever wants the log meanwhile waits while they are compressed.
+const packBytes = 32 << 10
+
+// pack holds the stored bytes of states that only the log still has (ADR 32).
+type pack struct {
+	compressed []byte
+
+	mu     sync.Mutex           // guards opened
+	opened weak.Pointer[[]byte] // while somebody looks at the states, at most until the garbage collector comes by
+}
+
+// place is where in a pack the bytes of one state are.
+type place struct {
+	pack     *pack
+	from, to int
+}
+
+var zstdEncoder = sync.OnceValue(func() *zstd.Encoder {
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
+		zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(64<<10))
+	if err != nil {
+		panic("cache: options of the encoder: " + err.Error())
+	}
+	return e
+})
+
+var zstdDecoder = sync.OnceValue(func() *zstd.Decoder {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(1<<30))
+	if err != nil {
+		panic("cache: options of the decoder: " + err.Error())
+	}
+	return d
+})
+
+// open is all that is in the pack.
+func (p *pack) open() []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if all := p.opened.Value(); all != nil {
+		return *all
+	}
+	all, err := zstdDecoder().DecodeAll(p.compressed, nil)
+	if err != nil {
+		panic("cache: a pack made by this process can not be read: " + err.Error())
+	}
+	p.opened = weak.Make(&all)
+	return all
+}
+
+// pack compresses the old states of the events with the numbers from first up to before end. Events and entries do not change, and somebody may be looking at
+// them, so they are replaced by others. So is the state that the older event shows as new, which is the same one.
+func (l *eventLog) pack(first, end uint64) {
+	var raw []byte
+	var places []*place
+	for n := max(first, l.first); n < end; n++ {
+		e := l.at(n)
+		if e.old == nil || e.old.schema == nil || e.old.packed != nil { // without a schema: of a Feed, which has no bytes
+			continue
+		}
+		from := len(raw)
+		raw = append(raw, e.old.stored...)
+		where := &place{from: from, to: len(raw)}
+		places = append(places, where)
+		l.replace(n, e, where)
+	}
+	if len(places) == 0 {
+		return
+	}
+	p := &pack{compressed: slices.Clip(zstdEncoder().EncodeAll(raw, make([]byte, 0, len(raw)/4)))}
+	for _, where := range places {
+		where.pack = p
+	}
+}
+
+// replace puts a packed state into the place of the old one of event n.
+func (l *eventLog) replace(n uint64, e *event, where *place) {
+	var before *Entry // the state before the old one
+	birth := l.find(e.old.Revision - 1)
+	for ; birth < n && l.at(birth).revision == e.old.Revision && l.at(birth).new != e.old; birth++ {
+	}
+	born := birth < n && l.at(birth).new == e.old
+	if born {
+		before = l.at(birth).old
+	}
+	packed := &Entry{Header: l.words.header(&e.old.Header, before), Key: e.old.Key, Revision: e.old.Revision, schema: e.old.schema, packed: where}
+	packed.flags.Store(replaced)
+	if born {
+		b := l.at(birth)
+		l.ring[birth%uint64(len(l.ring))] = &event{revision: b.revision, at: b.at, old: b.old, new: packed}
+	}
+	l.bytes -= held(e)
+	l.ring[n%uint64(len(l.ring))] = &event{revision: e.revision, at: e.at, old: packed, new: e.new}
+	l.bytes += held(l.at(n))
+}
+
+// words are strings that headers have in common, found by their hash. Those of an entry are part of its stored bytes, which are to go.
+type words struct {
+	seed  maphash.Seed
+	known []string
+}
+
+const knownWords = 256
+
+func (w *words) own(s string) string {
+	if s == "" {
+		return ""
+	}
+	if w.known == nil {
+		w.seed, w.known = maphash.MakeSeed(), make([]string, knownWords)
+	}
+	known := &w.known[maphash.String(w.seed, s)%knownWords]
+	if *known != s {
+		*known = strings.Clone(s)
+	}
+	return *known
+}
+
+// header is the same header with strings of its own; what the state before has as well is that one's.
+func (w *words) header(h *Header, before *Entry) Header {
+	own := *h
+	if before == nil || before.packed == nil {
+		before = &Entry{}
+	}
+	if own.UID = before.UID; own.UID != h.UID {
+		own.UID = strings.Clone(h.UID)
+	}
+	own.Labels, own.Fields = w.pairs(h.Labels, before.Labels), w.pairs(h.Fields, before.Fields)
+	return own
+}
+
+func (w *words) pairs(p, before Pairs) Pairs {
+	if len(p) == 0 {
+		return nil
+	}
+	if slices.Equal(p, before) {
+		return before
+	}
+	own := make(Pairs, len(p))
+	for i, pair := range p {
+		own[i] = Pair{w.own(pair.Name), w.own(pair.Value)}
+	}
+	return own
+}
