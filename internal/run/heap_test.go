@@ -11,7 +11,7 @@ import (
 
 func TestTheRoomForGarbageGrowsMoreSlowlyThanWhatLives(t *testing.T) {
 	for lives, want := range map[uint64]int{
-		0: 100, 20 << 20: 100, 64 << 20: 100, 80 << 20: 88, 96 << 20: 75, 128 << 20: 50, 4 << 30: 50,
+		0: 100, 20 << 20: 100, 40 << 20: 100, 54 << 20: 88, 68 << 20: 75, 96 << 20: 50, 4 << 30: 50,
 	} {
 		if got := heapRoom(lives); got != want {
 			t.Errorf("%d MB live: %d %%, want %d", lives>>20, got, want)
@@ -64,6 +64,42 @@ func TestEachCollectionSetsTheRoom(t *testing.T) {
 	stop()
 	if got := inForce(); got != mostRoom {
 		t.Errorf("afterwards GOGC is %d", got)
+	}
+}
+
+func TestMemoryIsGivenBackWhenThereIsCalmAndItIsWorthwhile(t *testing.T) {
+	const mb = 1 << 20
+	for name, c := range map[string]struct {
+		heap heapSizes
+		calm bool
+	}{
+		"after a burst":                        {heapSizes{live: 100 * mb, allocated: 110 * mb, held: 250 * mb}, true},
+		"just started":                         {heapSizes{live: 14 * mb, allocated: 15 * mb, held: 34 * mb}, true},
+		"when it has been given back":          {heapSizes{live: 14 * mb, allocated: 16 * mb, held: 20 * mb}, false},
+		"while the next collection draws near": {heapSizes{live: 100 * mb, allocated: 130 * mb, held: 250 * mb}, false},
+	} {
+		if got := isCalm(c.heap, leastRoom); got != c.calm {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestRestingGivesBackWhatABurstHasLeft(t *testing.T) {
+	untouched(t)
+	k := &heapKeeper{}
+	defer k.keep()()
+	burst := make([][]byte, 64)
+	for i := range burst {
+		burst[i] = make([]byte, 1<<20)
+	}
+	runtime.KeepAlive(burst)
+	runtime.GC()
+	if h := heapNow(); !isCalm(h, mostRoom) {
+		t.Skipf("the runtime has given it back itself: %+v", h)
+	}
+	k.rest(k.era)
+	if h := heapNow(); h.held >= h.live+worthwhile {
+		t.Errorf("%d of %d MB live", h.live>>20, h.held>>20)
 	}
 }
 

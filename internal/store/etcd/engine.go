@@ -82,7 +82,8 @@ func (e *Engine) Range(ctx context.Context, prefix string, opts store.RangeOptio
 	if err != nil {
 		return store.RangeResult{}, fmt.Errorf("range %s: %w", prefix, err)
 	}
-	defer done()
+	size := 0
+	defer func() { done(); e.touch(size) }()
 	from, end := bounds(prefix, opts.From)
 	r, err := e.notBehind(ctx, func() (*mvcc.RangeResult, error) {
 		return e.server.KV().Range(ctx, from, end, mvcc.RangeOptions{Rev: opts.Revision, Limit: opts.Limit, Count: opts.CountOnly})
@@ -100,6 +101,7 @@ func (e *Engine) Range(ctx context.Context, prefix string, opts store.RangeOptio
 	out.KVs = make([]store.KeyValue, len(r.KVs))
 	for i := range r.KVs {
 		out.KVs[i] = keyValue(&r.KVs[i])
+		size += len(out.KVs[i].Value)
 		if opts.KeysOnly {
 			out.KVs[i].Value = nil
 		}
@@ -115,6 +117,11 @@ func (e *Engine) Commit(ctx context.Context, conditions []store.Condition, ops .
 		return store.TxnResult{}, fmt.Errorf("commit %s: %w", describe(conditions, ops), translate(ctx, err))
 	}
 	e.tell(resp.Header.Revision)
+	size := 0
+	for i := range ops {
+		size += len(ops[i].Value)
+	}
+	e.touch(size)
 	return txnResult(resp, conditions), nil
 }
 
@@ -168,6 +175,8 @@ func (e *Engine) Defragment(context.Context) error {
 		return fmt.Errorf("defragment: %w", err)
 	}
 	defer done()
+	e.mapping.Lock()
+	defer e.mapping.Unlock()
 	if err := e.server.Backend().Defrag(); err != nil {
 		return fmt.Errorf("defragment: %w", err)
 	}

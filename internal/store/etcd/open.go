@@ -71,6 +71,10 @@ type Engine struct {
 	// told is the newest revision that anybody outside has been told of.
 	told atomic.Int64
 
+	path    string       // of the database's file
+	touched atomic.Int64 // bytes of it, about, since its pages were given back
+	mapping sync.Mutex   // is held while its pages are given back, and while it is mapped anew
+
 	// mu is held for reading by what reads the backend, for writing by Close, since reading a closed backend panics.
 	mu     sync.RWMutex
 	closed bool
@@ -105,8 +109,9 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 		server.HardStop()
 		return nil, fmt.Errorf("open store in %s: %w", opts.DataDir, err)
 	}
-	e := &Engine{server: server}
+	e := &Engine{server: server, path: cfg.BackendPath()}
 	e.tell(server.KV().Rev())
+	e.forgetPages() // etcd has the whole file read ahead
 	return e, nil
 }
 

@@ -1,0 +1,97 @@
+package etcd
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// residentPages is how much of a file is counted as this process's memory, as /proc tells it.
+func residentPages(t *testing.T, path string) string {
+	t.Helper()
+	smaps, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, ok := strings.Cut(string(smaps), path+"\n")
+	if !ok {
+		t.Fatalf("%s is not mapped", path)
+	}
+	for line := range strings.Lines(after) {
+		if size, ok := strings.CutPrefix(line, "Rss:"); ok {
+			return strings.TrimSpace(size)
+		}
+	}
+	t.Fatal("there is no size")
+	return ""
+}
+
+func TestPagesOfTheFileAreGivenBackWhileItIsUsed(t *testing.T) {
+	e, err := Open(t.Context(), Options{DataDir: dataDir(t), UnsafeNoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	want := bytes.Repeat([]byte("x"), 1<<20)
+	for i := range 4 {
+		if _, err := e.Commit(t.Context(), nil, store.Op{Key: fmt.Sprintf("/registry/a/%d", i), Value: want}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Defragment(t.Context()); err != nil { // and with that, read the file
+		t.Fatal(err)
+	}
+	e.forgetPages()
+	if size := residentPages(t, e.path); size != "0 kB" {
+		t.Errorf("%s of the file are resident", size)
+	}
+	kv, _, err := e.Get(t.Context(), "/registry/a/3", 0)
+	if err != nil || kv == nil || !bytes.Equal(kv.Value, want) {
+		t.Errorf("what was written is not there: %v", err)
+	}
+}
+
+// For the race detector and for the kernel: no page may go that is mapped for something else by now.
+func TestPagesAreGivenBackBesideWhateverElse(t *testing.T) {
+	e, err := Open(t.Context(), Options{DataDir: dataDir(t), UnsafeNoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for n := range 50 {
+				key := fmt.Sprintf("/registry/a/%d-%d", i, n)
+				if _, err := e.Commit(t.Context(), nil, store.Op{Key: key, Value: bytes.Repeat([]byte{byte(n)}, 10000)}); err != nil {
+					t.Error(err)
+					return
+				}
+				if kv, _, err := e.Get(t.Context(), key, 0); err != nil || kv == nil || kv.Value[9999] != byte(n) {
+					t.Errorf("%s: %v, %v", key, kv, err)
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for range 100 {
+			e.forgetPages()
+		}
+	})
+	wg.Go(func() {
+		for range 3 {
+			if err := e.Defragment(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Wait()
+	wg.Go(func() { e.Close() })
+	e.forgetPages()
+	wg.Wait()
+	e.forgetPages()
+}
