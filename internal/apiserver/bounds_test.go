@@ -105,9 +105,50 @@ func TestAMessageIsNotReadThatIsDeeperThanTheStack(t *testing.T) {
 			t.Fatal("the body is too large to be read at all")
 		}
 		code, _, answer := do(t, s, "POST", c.path, string(body), "Content-Type", mediaProtobuf)
-		if code != http.StatusBadRequest || !strings.Contains(answer, "messages are nested deeper than 10000") {
+		if code != http.StatusBadRequest || !strings.Contains(answer, "messages are nested deeper than ") {
 			t.Errorf("%+v: %d %.300s", c, code, answer)
 		}
+	}
+}
+
+// Each of these would make the patch library keep some gigabytes, since it keeps what is within a level once for each level.
+func TestAPatchIsBoundedByWhatItsLevelsHoldTogether(t *testing.T) {
+	s := newTestServer(t)
+	const maps = "/api/v1/namespaces/default/configmaps"
+	if code, _, answer := do(t, s, "POST", maps, `{"metadata":{"name":"a"},"data":{"a":"1"}}`); code != http.StatusCreated {
+		t.Fatal(code, answer)
+	}
+	deep := func(levels, size int) string {
+		return strings.Repeat(`{"a":`, levels) + `"` + strings.Repeat("x", size) + `"` + strings.Repeat("}", levels)
+	}
+	const large = 1 << 20
+	path := strings.Repeat("/a", 3000)
+	var moves []string
+	for i := range 3000 {
+		moves = append(moves, fmt.Sprintf(`{"op":"add","path":"/%d","value":{}},{"op":"move","from":"/%d","path":"/%d/a"}`, i+1, i, i+1))
+	}
+	for name, c := range map[string]struct {
+		media, body string
+		code        int
+	}{
+		"a merge patch that is deep":       {"merge-patch", `{"x":` + deep(3000, large) + `}`, 413},
+		"a merge patch that is large":      {"merge-patch", `{"x":` + deep(30, 2*large) + `}`, 200},
+		"a merge patch of many levels":     {"merge-patch", `{"x":` + deep(5000, 10) + `}`, 200},
+		"a JSON patch with a deep value":   {"json-patch", `[{"op":"test","path":"/x","value":` + deep(3000, large) + `}]`, 413},
+		"a JSON patch with a deep path":    {"json-patch", `[{"op":"add","path":"/x","value":` + deep(3000, 1) + `},{"op":"add","path":"/x` + path + `","value":` + deep(1, large) + `}]`, 413},
+		"a JSON patch of many levels":      {"json-patch", `[{"op":"add","path":"/x","value":` + deep(3000, 1) + `},{"op":"add","path":"/x` + path + `","value":1}]`, 200},
+		"a JSON patch that moves down":     {"json-patch", `[{"op":"add","path":"/0","value":` + deep(1, large) + `},` + strings.Join(moves, ",") + `]`, 413},
+		"a JSON patch that copies a depth": {"json-patch", `[{"op":"add","path":"/x","value":` + deep(200, 500_000) + `},{"op":"copy","from":"/x","path":"/y"}]`, 413},
+	} {
+		code, _, answer := do(t, s, "PATCH", maps+"/a?fieldValidation=Ignore", c.body, "Content-Type", "application/"+c.media+"+json")
+		if code != c.code || code == 413 && !strings.Contains(answer, "nested too deep for its size") {
+			t.Errorf("%s: %d %.300s", name, code, answer)
+		}
+	}
+	definition := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","spec":{"versions":[{"schema":{"openAPIV3Schema":` +
+		strings.Repeat(`{"items":`, 3000) + `{"description":"` + strings.Repeat("x", large) + `"}` + strings.Repeat("}", 3000) + `}}]}}`
+	if code, _, answer := do(t, s, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition); code != 400 || !strings.Contains(answer, "nested too deep for its size") {
+		t.Errorf("a schema: %d %.300s", code, answer)
 	}
 }
 

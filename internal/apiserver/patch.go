@@ -24,9 +24,6 @@ import (
 	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
-// maxJSONPatchOperations as upstream.
-const maxJSONPatchOperations = 10000
-
 // patchRequest is a PATCH's content.
 type patchRequest struct {
 	kind       types.PatchType
@@ -183,10 +180,13 @@ func applyJSONPatch(doc []byte, p patchRequest) ([]byte, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if len(patch) > maxJSONPatchOperations {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxJSONPatchOperations, len(patch)))
+	if len(patch) > api.MaxJSONPatchOperations {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", api.MaxJSONPatchOperations, len(patch)))
 	}
 	out, err := api.ApplyJSONPatch(patch, doc)
+	if errors.Is(err, bounds.ErrNested) {
+		return nil, apierrors.NewRequestEntityTooLargeError(err.Error())
+	}
 	if err != nil {
 		return nil, unprocessable(err)
 	}
@@ -203,6 +203,9 @@ func applyMergePatch(doc []byte, p patchRequest) ([]byte, error) {
 		if err := json.Unmarshal(p.data, &v); err != nil {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 		}
+	}
+	if err := bounds.MergePatch(doc, p.data); err != nil {
+		return nil, apierrors.NewRequestEntityTooLargeError(err.Error())
 	}
 	out, err := jsonpatch.MergePatch(doc, p.data)
 	if err != nil {

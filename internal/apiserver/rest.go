@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/auth"
@@ -25,8 +24,8 @@ type call struct {
 	info *requestInfo
 	f    format
 
-	warned sync.Map   // texts of warnings already sent
-	mu     sync.Mutex // guards the header while a collection is deleted by several goroutines
+	mu       sync.Mutex // guards the header while a collection is deleted by several goroutines, and what follows
+	warnings warnings
 }
 
 // serveResource carries out an authorized request for a resource.
@@ -139,16 +138,11 @@ func (c *call) serve(ctx context.Context) error {
 
 // warnHeader tells the client something that is no error.
 func (c *call) warnHeader(text string) {
-	if _, again := c.warned.LoadOrStore(text, true); again {
-		return
-	}
-	header, err := utilnet.NewWarningHeader(299, "-", text)
-	if err != nil {
-		return // not printable as a header
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.w.Header().Add("Warning", header)
+	if c.warnings.add(text) {
+		c.w.Header()["Warning"] = c.warnings.headers()
+	}
 }
 
 // query decodes the URL's options with one of the generated functions of apimachinery.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 
@@ -112,9 +113,27 @@ func (h *hook) report(a *answer, s *shown) {
 	for _, w := range a.warnings {
 		s.Warn(w)
 	}
+	if noted := size(a.annotations); len(a.annotations) > maxAnnotations || noted > maxAnnotationBytes {
+		slog.Warn("an admission webhook has more to say to the audit log than it may: that is left out", "webhook", h.name, "annotations", len(a.annotations), "bytes", noted)
+		return
+	}
 	for key, value := range a.annotations {
 		s.Annotate(h.name+"/"+key, value)
 	}
+}
+
+// Upstream has no limits for what an answer adds to a request's record.
+const (
+	maxAnnotations     = 1000
+	maxAnnotationBytes = 1 << 20
+)
+
+func size(annotations map[string]string) int {
+	n := 0
+	for key, value := range annotations {
+		n += len(key) + len(value)
+	}
+	return n
 }
 
 // patched applies a webhook's JSON patch to the object that it was shown.

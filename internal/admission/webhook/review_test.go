@@ -2,6 +2,8 @@ package webhook
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -66,6 +68,37 @@ func TestAWebhookWithSideEffectsRefusesDryRuns(t *testing.T) {
 		a := &admission.Attributes{Operation: admission.Delete, DryRun: dryRun}
 		if _, err := h.wants(t.Context(), show(a, &Config{}), admission.Namespaces{}); text(err) != want {
 			t.Errorf("dry run %v gives %v", dryRun, err)
+		}
+	}
+}
+
+func TestAnAnswersPatchAndAnnotationsAreBounded(t *testing.T) {
+	obj := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, Data: map[string]string{"a": "b"}}
+	raw, err := json.Marshal(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &encoded{Versioned: &admission.Versioned{Attributes: &admission.Attributes{Operation: admission.Create}, Form: admission.Form{Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}, Object: obj}, object: raw}
+	test := `{"op":"test","path":"/data/a","value":"b"}`
+	deep := `[{"op":"add","path":"/x","value":` + strings.Repeat(`{"a":`, 5000) + `"` + strings.Repeat("x", 1<<20) + `"` + strings.Repeat("}", 5000) + `}]`
+	for patch, want := range map[string]string{
+		`[` + strings.Repeat(test+",", 9999) + test + `]`:  "",
+		`[` + strings.Repeat(test+",", 10000) + test + `]`: "the allowed maximum operations in a JSON patch is 10000, got 10001",
+		deep: "nested too deep for its size",
+	} {
+		if _, err := patched(e, []byte(patch)); (err == nil) != (want == "") || !strings.Contains(text(err), want) {
+			t.Errorf("%.100s: %v", patch, err)
+		}
+	}
+	for n, want := range map[int]int{0: 0, 1000: 1000, 1001: 0} {
+		noted := 0
+		s := &shown{Attributes: &admission.Attributes{Annotate: func(string, string) { noted++ }}}
+		a := &answer{annotations: map[string]string{}}
+		for i := range n {
+			a.annotations[fmt.Sprint(i)] = "x"
+		}
+		if (&hook{}).report(a, s); noted != want {
+			t.Errorf("%d of %d annotations are noted", noted, n)
 		}
 	}
 }

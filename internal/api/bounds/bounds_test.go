@@ -178,7 +178,7 @@ func within(levels int, number protowire.Number) []byte {
 
 func TestMessagesAreAsDeepAsDocuments(t *testing.T) {
 	type schema = apiextensionsv1.JSONSchemaProps
-	for levels, refused := range map[int]bool{0: false, 9000: false, MaxDepth: false, MaxDepth + 1: true, 400_000: true} {
+	for levels, refused := range map[int]bool{0: false, 5000: false, MaxDepth + 1: true, 400_000: true} {
 		if err := Message(within(levels, 28), &schema{}); (err != nil) != refused { // not
 			t.Errorf("%d levels: %v", levels, err)
 		}
@@ -204,6 +204,16 @@ func TestATypesTagsAreReadOnce(t *testing.T) {
 		})
 		if allocated > 1000 {
 			t.Errorf("%T: %v allocations for %d fields", like, allocated, len(many)/2)
+		}
+	}
+}
+
+func TestLevelsAreCountedAsTheyAreRead(t *testing.T) {
+	for doc, want := range map[string]string{
+		``: "0 0", `1`: "0 0", `{}`: "1 1", `{"a":1}`: "1 6", `{"a":[1,2]}`: "2 14", `["{[\"{"]`: "1 8", `"{`: "0 0", `]]`: "0 -3",
+	} {
+		if deepest, bytes := Levels([]byte(doc)); fmt.Sprint(deepest, bytes) != want {
+			t.Errorf("%s: %d %d, want %s", doc, deepest, bytes, want)
 		}
 	}
 }

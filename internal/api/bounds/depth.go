@@ -12,13 +12,13 @@ import (
 // is too large ends the process: three megabytes are room for half a million schemas within schemas.
 const MaxDepth = 10_000
 
-// shallow tells of a message that is nested deeper than MaxDepth. Only types that can hold themselves are looked into.
-func shallow(raw []byte, t reflect.Type, depth int) error {
+// shallow tells of a message that is nested deeper than its limit. Only types that can hold themselves are looked into.
+func shallow(raw []byte, t reflect.Type, depth, limit int) error {
 	if !endless(t) {
 		return nil
 	}
-	if depth > MaxDepth {
-		return fmt.Errorf("messages are nested deeper than %d", MaxDepth)
+	if depth > limit {
+		return fmt.Errorf("messages are nested deeper than %d", limit)
 	}
 	for len(raw) > 0 {
 		number, wire, n := protowire.ConsumeTag(raw)
@@ -31,7 +31,7 @@ func shallow(raw []byte, t reflect.Type, depth int) error {
 		}
 		if wire == protowire.BytesType {
 			content, _ := protowire.ConsumeBytes(raw[n : n+size])
-			if err := shallowField(content, t, number, depth+1); err != nil {
+			if err := shallowField(content, t, number, depth+1, limit); err != nil {
 				return err
 			}
 		}
@@ -40,7 +40,7 @@ func shallow(raw []byte, t reflect.Type, depth int) error {
 	return nil
 }
 
-func shallowField(content []byte, t reflect.Type, number protowire.Number, depth int) error {
+func shallowField(content []byte, t reflect.Type, number protowire.Number, depth, limit int) error {
 	f, ok := numbered(t, number)
 	if !ok {
 		return nil
@@ -48,17 +48,17 @@ func shallowField(content []byte, t reflect.Type, number protowire.Number, depth
 	of := plain(f.Type)
 	switch of.Kind() {
 	case reflect.Slice:
-		return shallow(content, plain(of.Elem()), depth)
+		return shallow(content, plain(of.Elem()), depth, limit)
 	case reflect.Map:
 		_, values := entryOf(content)
 		for _, value := range values {
-			if err := shallow(value, plain(of.Elem()), depth); err != nil {
+			if err := shallow(value, plain(of.Elem()), depth, limit); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	return shallow(content, of, depth)
+	return shallow(content, of, depth, limit)
 }
 
 var endlessTypes sync.Map // reflect.Type to bool

@@ -9,19 +9,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Document tells of a quantity in a JSON document that is not worth reading. like is a value of the Go type that the document is to
-// become, which says where quantities are. What is no JSON is left to whoever reads the document: it is refused before anything in it is read.
+// Document tells of a quantity in a JSON document that is not worth reading, or of schemas within schemas that are not. like is a value of the Go type
+// that the document is to become, which says where they are. What is no JSON is left to whoever reads the document: it is refused before anything in it is read.
 func Document(doc []byte, like any) error {
 	t := plain(reflect.TypeOf(like))
+	if !shallowAnyway(len(doc)) && endless(t) {
+		if _, work := Levels(doc); Nested(work) != nil {
+			return Nested(work)
+		}
+	}
 	if !suspect(doc) || !holds(t) {
 		return nil
 	}
 	w := documentWalk{decoder: json.NewDecoder(bytes.NewReader(doc))}
 	w.decoder.UseNumber()
-	if err := w.value(t, nil); err != nil {
-		return err
-	}
-	return nil
+	return w.value(t, nil)
 }
 
 // documentWalk goes through the tokens of a document: a field that is there twice is read twice.

@@ -14,7 +14,8 @@ import (
 // that are nested deeper than any document may be.
 func Message(raw []byte, like any) error {
 	t := plain(reflect.TypeOf(like))
-	if err := shallow(raw, t, 0); err != nil {
+	// It is written as a document again, which counts its bytes once a level.
+	if err := shallow(raw, t, 0, min(MaxDepth, MaxNestedBytes/max(len(raw), 1))); err != nil {
 		return err
 	}
 	if !suspect(raw) || !holds(t) {
