@@ -39,7 +39,8 @@ type customKind struct {
 type customVersion struct {
 	*custom.Version
 	// name is what entries keep the version's objects under: the version at one state of its definition.
-	name string
+	name     string
+	managers *custom.Kept[*customManagers]
 }
 
 // definitionsTimeout bounds how long a request waits for the definitions to be listed, which happens once.
@@ -187,7 +188,10 @@ func newCustomEndpoint(s *Server, v *custom.Version) *endpoint {
 	kind := v.Kind()
 	r := &registry{
 		server: s, kind: kind, hub: kind.Kind, resource: kind.GroupResource(), strategy: v.Strategy(), codec: customCodec{v},
-		custom: &customVersion{Version: v, name: kind.Kind.Version + "@" + v.Definition().CRD.ResourceVersion}, managers: map[managerKey]fieldManager{},
+	}
+	r.custom = &customVersion{
+		Version: v, name: kind.Kind.Version + "@" + v.Definition().CRD.ResourceVersion,
+		managers: custom.NewKept(func() *customManagers { return &customManagers{known: map[string]fieldManager{}} }),
 	}
 	r.strategy.Columns, r.strategy.Row = v.Columns(), v.Row
 	e := newEndpoint(r, kind.Kind.Version)

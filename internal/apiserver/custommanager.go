@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"fmt"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -12,8 +13,28 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/custom"
 )
 
+// customManagers are a version's field managers by subresource.
+type customManagers struct {
+	mu    sync.Mutex
+	known map[string]fieldManager
+}
+
 // customManager tracks who owns which field of a custom kind, by its schema.
 func (e *endpoint) customManager(subresource string) (fieldManager, error) {
+	set := e.custom.managers.Get()
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	if m, ok := set.known[subresource]; ok {
+		return m, nil
+	}
+	m, err := e.newCustomManager(subresource)
+	if err == nil {
+		set.known[subresource] = m
+	}
+	return m, err
+}
+
+func (e *endpoint) newCustomManager(subresource string) (fieldManager, error) {
 	converter, err := e.custom.Definition().TypeConverter()
 	if err != nil {
 		e.server.log.Warn("fields of a custom kind are tracked without its schema", "kind", e.gvk.String(), "err", err)

@@ -35,18 +35,14 @@ var typeConverter = sync.OnceValue(func() managedfields.TypeConverter {
 // fieldManager tracks who owns which field of the operation's kind.
 func (op *operation) manager() (fieldManager, error) {
 	e := op.endpoint
+	if e.custom != nil {
+		return e.customManager(op.subresource)
+	}
 	key := managerKey{e.gvk, op.subresource}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if m, ok := e.managers[key]; ok {
 		return m, nil
-	}
-	if e.custom != nil {
-		m, err := e.customManager(op.subresource)
-		if err == nil {
-			e.managers[key] = m
-		}
-		return m, err
 	}
 	m, err := managedfields.NewDefaultFieldManager(e.typeConverter(), objectConvertor{hub: e.hub, served: e.gvk}, defaulter{e.registry},
 		api.Scheme, e.gvk, e.hub.GroupVersion(), op.subresource, e.resetFields(op.subresource))

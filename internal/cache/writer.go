@@ -158,14 +158,13 @@ func (c *Cache) begin(ctx context.Context) error {
 	c.started, c.stream = true, stream
 	_ = stream.Progress(ctx) // to know where it begins; waitFor asks again
 	go c.write()
+	go c.trimming()
 	return nil
 }
 
 // write is the only goroutine that changes kinds.
 func (c *Cache) write() {
 	defer close(c.done)
-	trim := time.NewTicker(30 * time.Second)
-	defer trim.Stop()
 	for c.ctx.Err() == nil {
 		b, err := c.stream.Next(c.ctx)
 		if err != nil {
@@ -176,10 +175,19 @@ func (c *Cache) write() {
 		}
 		c.dispatch(b.Events)
 		c.clock.reach(b.Revision)
+	}
+}
+
+// trimming lets go of what nobody has used for a while, also when nothing is written any more.
+func (c *Cache) trimming() {
+	tick := time.NewTicker(30 * time.Second)
+	defer tick.Stop()
+	for {
 		select {
-		case now := <-trim.C:
+		case <-c.ctx.Done():
+			return
+		case now := <-tick.C:
 			c.trim(now)
-		default:
 		}
 	}
 }
@@ -276,8 +284,9 @@ func (c *Cache) reset() error {
 
 func (c *Cache) trim(now time.Time) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, k := range c.kinds {
+	kinds := slices.Collect(maps.Values(c.kinds))
+	c.mu.Unlock()
+	for _, k := range kinds {
 		k.trim(now)
 	}
 }

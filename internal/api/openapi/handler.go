@@ -58,7 +58,14 @@ type Handler struct {
 
 	mu       sync.Mutex
 	revision uint64
-	pages    map[page][]byte // compressed
+	extra    map[string]string // the provider's hashes at that revision
+	pages    map[page]made
+}
+
+// made is a document as it was when its content had the hash.
+type made struct {
+	hash       string
+	compressed []byte
 }
 
 type page struct {
@@ -68,7 +75,7 @@ type page struct {
 
 // New makes a Handler; the provider may be nil.
 func New(provider Provider) *Handler {
-	return &Handler{provider: provider, identity: sync.OnceValue(buildIdentity), pages: map[page][]byte{}}
+	return &Handler{provider: provider, identity: sync.OnceValue(buildIdentity), pages: map[page]made{}}
 }
 
 // Handles tells whether a path is one of OpenAPI's.
@@ -189,10 +196,12 @@ func (h *Handler) serveIndex(w http.ResponseWriter) {
 	for _, path := range paths3() {
 		add(path, h.hash(path))
 	}
-	if h.provider != nil {
-		for path, hash := range h.provider.Hashes() {
-			add(path, hash)
-		}
+	h.mu.Lock()
+	h.refresh()
+	extra := h.extra
+	h.mu.Unlock()
+	for path, hash := range extra {
+		add(path, hash)
 	}
 	w.Header().Set("Content-Type", mediaJSON)
 	_ = json.NewEncoder(w).Encode(index) // the client may be gone
@@ -209,20 +218,14 @@ func (h *Handler) hash(path string) string {
 func (h *Handler) page(p page) (string, []byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var extra map[string]string
-	if h.provider != nil {
-		if revision := h.provider.Revision(); revision != h.revision {
-			h.revision, h.pages = revision, map[page][]byte{}
-		}
-		extra = h.provider.Hashes()
-	}
-	hash, custom := extra[p.path]
+	h.refresh()
+	hash, custom := h.extra[p.path]
 	switch {
 	case custom:
 	case p.path == rootV2:
-		names := slices.Sorted(maps.Keys(extra))
+		names := slices.Sorted(maps.Keys(h.extra))
 		for _, name := range names {
-			hash += name + extra[name]
+			hash += name + h.extra[name]
 		}
 		hash = h.hash(p.path + hash)
 	case contains(paths3(), p.path):
@@ -230,8 +233,8 @@ func (h *Handler) page(p page) (string, []byte, error) {
 	default:
 		return "", nil, fs.ErrNotExist
 	}
-	if body, ok := h.pages[p]; ok {
-		return hash, body, nil
+	if page, ok := h.pages[p]; ok && page.hash == hash {
+		return hash, page.compressed, nil
 	}
 	body, err := h.build(p, custom)
 	if err != nil {
@@ -245,12 +248,29 @@ func (h *Handler) page(p page) (string, []byte, error) {
 	if err := pack.Close(); err != nil {
 		return "", nil, err
 	}
-	h.pages[p] = bytes.Clone(compressed.Bytes())
+	page := made{hash, bytes.Clone(compressed.Bytes())}
+	h.pages[p] = page
 	if p.path == rootV2 {
 		// What it took, some 80 MB, goes back at once: this happens once, and the next collection may be minutes away.
 		debug.FreeOSMemory()
 	}
-	return hash, h.pages[p], nil
+	return hash, page.compressed, nil
+}
+
+// refresh looks at what the provider has, and drops the documents that are not there any more. mu is held.
+func (h *Handler) refresh() {
+	if h.provider == nil {
+		return
+	}
+	revision := h.provider.Revision()
+	if revision == h.revision && h.extra != nil {
+		return
+	}
+	h.revision, h.extra = revision, h.provider.Hashes()
+	maps.DeleteFunc(h.pages, func(p page, _ made) bool {
+		_, ok := h.extra[p.path]
+		return !ok && p.path != rootV2 && !contains(paths3(), p.path)
+	})
 }
 
 func (h *Handler) build(p page, custom bool) ([]byte, error) {

@@ -5,22 +5,25 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 
 	"github.com/knarr-project/knarr/internal/api"
 )
 
 // Definition is a CustomResourceDefinition and its versions. Immutable.
 type Definition struct {
-	CRD      *apiextensionsv1.CustomResourceDefinition // an Outline; shared, read-only
-	whole    func() (*apiextensionsv1.CustomResourceDefinition, error)
-	versions []*Version
-	storage  string
-	call     Caller
+	CRD       *apiextensionsv1.CustomResourceDefinition // an Outline; shared, read-only
+	whole     func() (*apiextensionsv1.CustomResourceDefinition, error)
+	versions  []*Version
+	storage   string
+	call      Caller
+	converter *Kept[func() (managedfields.TypeConverter, error)]
 }
 
 // Outline is the CustomResourceDefinition without its schemas, which are most of it, and without managed fields.
@@ -41,6 +44,7 @@ type Caller func(ctx context.Context, config *apiextensionsv1.WebhookClientConfi
 // the definition with its schemas, when they are first needed; call is used for webhook conversion.
 func NewDefinition(crd *apiextensionsv1.CustomResourceDefinition, whole func() (*apiextensionsv1.CustomResourceDefinition, error), call Caller) *Definition {
 	d := &Definition{CRD: crd, whole: whole, call: call}
+	d.converter = NewKept(func() func() (managedfields.TypeConverter, error) { return sync.OnceValues(d.makeConverter) })
 	for i := range crd.Spec.Versions {
 		v := &crd.Spec.Versions[i]
 		if v.Storage {

@@ -29,15 +29,13 @@ func (v *Version) OpenAPI() openapi.CustomKind {
 	return k
 }
 
-func (v *Version) makeModels() (map[string]*kubespec.Schema, error) {
-	return openapi.CustomModels(v.OpenAPI())
-}
-
 // TypeConverter knows how the fields of every version of the kind merge.
-func (d *Definition) TypeConverter() (managedfields.TypeConverter, error) {
+func (d *Definition) TypeConverter() (managedfields.TypeConverter, error) { return d.converter.Get()() }
+
+func (d *Definition) makeConverter() (managedfields.TypeConverter, error) {
 	all := map[string]*kubespec.Schema{}
 	for _, v := range d.versions {
-		models, err := v.models()
+		models, err := openapi.CustomModels(v.OpenAPI())
 		if err != nil {
 			return nil, err
 		}

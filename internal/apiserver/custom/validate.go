@@ -22,7 +22,7 @@ import (
 // validate holds a new object to its schema; its own metadata is held to the common rules by whoever calls.
 func (v *Version) validate(u *unstructured.Unstructured) field.ErrorList {
 	errs := v.validateType(u)
-	s, schema, err := v.measure(v.schema)
+	s, schema, err := v.measure(v.compiled.Get().schema)
 	if err != nil {
 		return append(errs, field.InternalError(nil, err))
 	}
@@ -40,7 +40,7 @@ func (v *Version) validate(u *unstructured.Unstructured) field.ErrorList {
 // validateUpdate holds a changed object to its schema. What was wrong before and has not changed may stay so (ratcheting, KEP-4008).
 func (v *Version) validateUpdate(u, old *unstructured.Unstructured) field.ErrorList {
 	errs := v.validateType(u)
-	s, schema, err := v.measure(v.schema)
+	s, schema, err := v.measure(v.compiled.Get().schema)
 	if err != nil {
 		return append(errs, field.InternalError(nil, err))
 	}
@@ -70,7 +70,7 @@ func correlated(u, old *unstructured.Unstructured, s *structuralschema.Structura
 // validateStatus is validateUpdate for a change through the status subresource: only the status itself is held to its schema.
 func (v *Version) validateStatus(u, old *unstructured.Unstructured) field.ErrorList {
 	errs := v.validateType(u)
-	s, schema, err := v.measure(v.status)
+	s, schema, err := v.measure(v.compiled.Get().status)
 	if err != nil {
 		return append(errs, field.InternalError(nil, err))
 	}
@@ -117,7 +117,7 @@ var blocking = []field.ErrorType{
 
 // validateRules evaluates the x-kubernetes-validations, unless the schema was violated in a way that they may not expect.
 func (v *Version) validateRules(u, old *unstructured.Unstructured, found field.ErrorList, opts ...cel.Option) field.ErrorList {
-	rules, err := v.rules()
+	rules, err := v.compiled.Get().rules()
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
 	}

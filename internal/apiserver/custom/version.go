@@ -12,31 +12,37 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
-	kubespec "k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Version is one version of a custom kind. Safe for concurrent use; what it needs is made on first use and kept.
+// Version is one version of a custom kind. Safe for concurrent use; what it needs is made on first use and kept as long as it is used.
 type Version struct {
-	def  *Definition
-	spec *apiextensionsv1.CustomResourceDefinitionVersion
+	def      *Definition
+	spec     *apiextensionsv1.CustomResourceDefinitionVersion
+	columns  func() *table
+	compiled *Kept[*forms]
+}
 
+// forms are what is made of a version's schema.
+type forms struct {
 	structure func() (*structuralschema.Structural, error)
 	schema    func() (validation.SchemaValidator, error)
 	status    func() (validation.SchemaValidator, error) // of the status alone; nil when there is no schema for it
 	rules     func() (*cel.Validator, error)
-	columns   func() *table
-	models    func() (map[string]*kubespec.Schema, error)
 }
 
 func newVersion(d *Definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *Version {
 	v := &Version{def: d, spec: spec}
-	v.structure = sync.OnceValues(v.makeStructure)
-	v.schema = sync.OnceValues(v.makeSchema)
-	v.status = sync.OnceValues(v.makeStatusSchema)
-	v.rules = sync.OnceValues(v.makeRules)
 	v.columns = sync.OnceValue(v.makeTable)
-	v.models = sync.OnceValues(v.makeModels)
+	v.compiled = NewKept(func() *forms {
+		f := &forms{structure: sync.OnceValues(v.makeStructure), schema: sync.OnceValues(v.makeSchema), status: sync.OnceValues(v.makeStatusSchema)}
+		f.rules = sync.OnceValues(func() (*cel.Validator, error) { return makeRules(f.structure()) })
+		return f
+	})
 	return v
+}
+
+func (v *Version) structure() (*structuralschema.Structural, error) {
+	return v.compiled.Get().structure()
 }
 
 // GVK is the kind in this version.
@@ -145,8 +151,7 @@ func (v *Version) makeStatusSchema() (validation.SchemaValidator, error) {
 }
 
 // makeRules compiles the x-kubernetes-validations; nil when there are none.
-func (v *Version) makeRules() (*cel.Validator, error) {
-	s, err := v.structure()
+func makeRules(s *structuralschema.Structural, err error) (*cel.Validator, error) {
 	if err != nil || s == nil {
 		return nil, err
 	}
