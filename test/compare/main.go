@@ -43,7 +43,7 @@ func main() {
 	flag.StringVar(&o.upstream, "upstream", "", "folder of upstream's binaries")
 	flag.StringVar(&o.state, "state", "", "folder for data")
 	flag.StringVar(&o.only, "only", "", "knarr or upstream: one side alone")
-	flag.StringVar(&skip, "skip", "", "measurements left out, with commas: control, requests, watch, lists, schedule, crowd, idle, relist, overload, storm, node")
+	flag.StringVar(&skip, "skip", "", "measurements left out, with commas: control, requests, watch, lists, schedule, crowd, idle, relist, overload, storm, definitions, node")
 	flag.Float64Var(&o.scale, "scale", 1, "part of the usual length of each load")
 	flag.StringVar(&o.out, "out", "", "file for the table (Markdown)")
 	flag.StringVar(&o.keep, "logs", "", "folder that the processes' logs are copied to")

@@ -34,6 +34,12 @@ func measure(ctx context.Context, o *options, s side, f figures) error {
 		}
 		sweep()
 	}
+	if !o.skip["definitions"] {
+		if err := measureDefinitions(ctx, o, s, f); err != nil {
+			return fmt.Errorf("definitions: %w", err)
+		}
+		sweep()
+	}
 	if o.skip["node"] {
 		return nil
 	}
@@ -94,10 +100,35 @@ func measureControl(ctx context.Context, o *options, s side, f figures) error {
 	return nil
 }
 
-// measureCrowd is what many clients do at once, to a control plane of their own. A side that does not survive a part, or fails in it, has
-// the reason in the place of the figure.
+// step is a load that gives some of the table's rows.
+type step struct {
+	key  string
+	rows []string
+	run  func() error
+}
+
+// measureCrowd is what many clients do at once, to a control plane of their own.
 func measureCrowd(ctx context.Context, o *options, s side, f figures) error {
-	c, err := begin(ctx, o, s.name()+"-crowd", s.startControl)
+	return o.steps(ctx, s, f, "crowd", func(load *clients, c *cluster) []step {
+		return []step{
+			{"idle", []string{"idle-watch", "idle-watch-h2"}, func() error { return idleWatches(ctx, load, o.scale, f, c) }},
+			{"relist", []string{"relist"}, func() error { return relist(ctx, load, o.scale, f, c) }},
+			{"overload", []string{"overload-lease", "overload-livez", "overload-normal"}, func() error { return overload(ctx, load, o.scale, f) }},
+			{"storm", []string{"storm"}, func() error { return storm(ctx, load, o.scale, f, c) }},
+		}
+	})
+}
+
+// measureDefinitions is what custom resources cost, on a control plane that has served nothing else.
+func measureDefinitions(ctx context.Context, o *options, s side, f figures) error {
+	return o.steps(ctx, s, f, "definitions", func(load *clients, c *cluster) []step {
+		return []step{{"definitions", []string{"crd-memory", "crd-served"}, func() error { return definitions(ctx, o, load, f, c) }}}
+	})
+}
+
+// steps runs loads on one control plane. A side that does not survive a step, or fails in it, has the reason in the place of the figure.
+func (o *options) steps(ctx context.Context, s side, f figures, name string, list func(load *clients, c *cluster) []step) error {
+	c, err := begin(ctx, o, s.name()+"-"+name, s.startControl)
 	if err != nil {
 		return err
 	}
@@ -106,17 +137,7 @@ func measureCrowd(ctx context.Context, o *options, s side, f figures) error {
 	if err != nil {
 		return err
 	}
-	steps := []struct {
-		key  string
-		rows []string
-		run  func() error
-	}{
-		{"idle", []string{"idle-watch", "idle-watch-h2"}, func() error { return idleWatches(ctx, load, o.scale, f, c) }},
-		{"relist", []string{"relist"}, func() error { return relist(ctx, load, o.scale, f, c) }},
-		{"overload", []string{"overload-lease", "overload-livez", "overload-normal"}, func() error { return overload(ctx, load, o.scale, f) }},
-		{"storm", []string{"storm"}, func() error { return storm(ctx, load, o.scale, f, c) }},
-	}
-	for _, step := range steps {
+	for _, step := range list(load, c) {
 		if o.skip[step.key] || ctx.Err() != nil {
 			continue
 		}
@@ -131,6 +152,11 @@ func measureCrowd(ctx context.Context, o *options, s side, f figures) error {
 				if f[row].value == 0 {
 					f[row] = figure{note: note}
 				}
+			}
+		}
+		if o.profile {
+			if err := o.keepHeap(ctx, load, s.name()+"-"+step.key, c.control); err != nil {
+				return err
 			}
 		}
 	}

@@ -41,6 +41,8 @@ var rows = []struct {
 	{"overload-lease", "clients list 5,000 pods (at full scale 6,000, ten times the seats): p99 of nodes' lease updates", "ms", 1000, -1},
 	{"overload-livez", "the same: p99 of /livez", "ms", 1000, -1},
 	{"overload-normal", "the same: until the clients are served again when it is over", "s", 1, -1},
+	{"crd-memory", "1,000 CustomResourceDefinitions, each with an object, OpenAPI read: RSS per definition", "MB", 0.3, -1},
+	{"crd-served", "the same: from a definition's creation until its kind is served, at most", "ms", 1000, -1},
 	{"churn-rss", "RSS after 5,000 pods of churn", "MB", 300, -1},
 	{"schedule", "schedule 5,000 pods on 1,000 nodes, create to bound", "/s", 3500, 1},
 	{"pod-ready", "one pod (image present), create to Ready", "ms", 120, -1},
