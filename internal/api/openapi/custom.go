@@ -40,11 +40,13 @@ const (
 func optionGroups() []schema.GroupVersion {
 	var list []schema.GroupVersion
 	for gvk := range api.Scheme.AllKnownTypes() {
-		if gvk.Kind == "DeleteOptions" && gvk.Group != "apiextensions.k8s.io" && gvk.Group != "apiregistration.k8s.io" {
+		if gvk.Kind == "DeleteOptions" {
 			list = append(list, gvk.GroupVersion())
 		}
 	}
-	return list
+	return slices.DeleteFunc(append(list, optionsOnly...), func(gv schema.GroupVersion) bool {
+		return gv.Group == "apiextensions.k8s.io" || gv.Group == "apiregistration.k8s.io" || gv.Group == metricsGroup
+	})
 }
 
 // definition is the name of a schema that is in the collection already; it stands where other routes have a Go type.

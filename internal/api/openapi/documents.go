@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,7 +30,7 @@ func groupVersions() []schema.GroupVersion {
 
 // paths3 are the paths below /openapi/v3/ of the documents there are: "api/v1", "apis/apps/v1", ...
 func paths3() []string {
-	list := []string{"api", "apis", "version"}
+	list := []string{"api", "apis", "version", issuerPath, keysPath}
 	for _, gv := range groupVersions() {
 		if gv.Group == "" {
 			list = append(list, "api/"+gv.Version)
@@ -59,6 +60,10 @@ func build3(path string) (*spec3.OpenAPI, error) {
 	switch {
 	case path == "version":
 		routes = versionRoutes()
+	case path == issuerPath:
+		routes = issuerRoutes()
+	case path == keysPath:
+		routes = keysRoutes()
 	case path == "apis":
 		routes = groupsRoutes()
 	case path == "api":
@@ -91,7 +96,7 @@ func build2() (*spec.Swagger, error) {
 	if err != nil {
 		return nil, err
 	}
-	routes := append(groupsRoutes(), versionRoutes()...)
+	routes := slices.Concat(groupsRoutes(), versionRoutes(), issuerRoutes(), keysRoutes())
 	groups := map[string]bool{}
 	for _, gv := range groupVersions() {
 		if !groups[gv.Group] {

@@ -13,8 +13,9 @@ type enumValue struct{ text, doc string }
 
 func typeKey(t reflect.Type) string { return t.PkgPath() + "." + t.Name() }
 
-// enumText is what the description of a field says about its type's values; empty for types that are open.
-func enumText(t reflect.Type) string {
+// enumText is what the description of a struct's field says about its type's values; empty for types that are open.
+func enumText(of reflect.Type, f reflect.StructField) string {
+	t := f.Type
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -23,6 +24,9 @@ func enumText(t reflect.Type) string {
 		return ""
 	}
 	var b strings.Builder
+	if apartFields[typeKey(of)+"."+f.Name] {
+		b.WriteString("\n")
+	}
 	b.WriteString("\n\nPossible enum values:")
 	for _, v := range values {
 		fmt.Fprintf(&b, "\n - `%q`", v.text)

@@ -1,7 +1,25 @@
 package openapi
 
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
 // What the Go types don't say and upstream's generator reads from comments. The test against upstream's published documents finds
 // what is missing here.
+
+// optionsOnly are the group versions that no server has resources of and that the options of every group are known in all the same: those of
+// reviews that webhooks are sent, and one of old.
+var optionsOnly = []schema.GroupVersion{
+	{Group: "admission.k8s.io", Version: "v1"},
+	{Group: "admission.k8s.io", Version: "v1beta1"},
+	{Group: "apiregistration.k8s.io", Version: "v1beta1"},
+	{Group: "imagepolicy.k8s.io", Version: "v1alpha1"},
+}
+
+// metricsGroup is named by its own document alone: elsewhere it is an extension server's.
+const metricsGroup = "metrics.k8s.io"
 
 // optionalFields are always written in JSON and need not be given all the same (+optional).
 var optionalFields = map[string][]string{
@@ -59,6 +77,50 @@ var requiredFields = map[string][]string{
 	"io.k8s.api.resource.v1.CapacityRequestPolicyRange":                        {"min"},
 	"io.k8s.api.resource.v1.CounterSet":                                        {"counters"},
 	"io.k8s.api.resource.v1.DeviceCounterConsumption":                          {"counters"},
+}
+
+// fieldDocs are the descriptions that the generated Go documentation has not: it ends at a line of dashes or of a drawing, knows no
+// backslashes, and lacks one field.
+var fieldDocs = map[string]docFix{
+	"io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec.validationActions": {
+		old: `"[{"message": "Invalid value", {"policy": "policy.example.com", {"binding": "policybinding.example.com", {"expressionIndex": "1", {"validationActions": ["Audit"]}]"`,
+		new: `"[{\"message\": \"Invalid value\", {\"policy\": \"policy.example.com\", {\"binding\": \"policybinding.example.com\", {\"expressionIndex\": \"1\", {\"validationActions\": [\"Audit\"]}]"`},
+	"io.k8s.api.certificates.v1.CertificateSigningRequestStatus.certificate": {
+		rest: "\n    -----BEGIN CERTIFICATE-----\n    ...\n    -----END CERTIFICATE-----\n    )"},
+	"io.k8s.api.core.v1.PodSecurityContext.fsGroup": {
+		rest: "----\n\nIf unset, the Kubelet will not modify the ownership and permissions of any volume. Note that this field cannot be set when spec.os.name is windows."},
+	"io.k8s.api.core.v1.PodSpec.setHostnameAsFQDN": {old: `\`, new: `\\`},
+	"io.k8s.api.core.v1.TopologySpreadConstraint.maxSkew": {
+		rest: " | zone1 | zone2 | zone3 | |  P P  |  P P  |   P   | - if MaxSkew is 1, incoming pod can only be scheduled to zone3 to become 2/2/2; " +
+			"scheduling it onto zone1(zone2) would make the ActualSkew(3-1) on zone1(zone2) violate MaxSkew(1). - if MaxSkew is 2, incoming pod can be scheduled onto any zone. " +
+			"When `whenUnsatisfiable=ScheduleAnyway`, it is used to give higher precedence to topologies that satisfy it. It's a required field. Default value is 1 and 0 is not allowed."},
+	"io.k8s.api.core.v1.TopologySpreadConstraint.minDomains": {
+		rest: " | zone1 | zone2 | zone3 | |  P P  |  P P  |  P P  | The number of domains is less than 5(MinDomains), so \"global minimum\" is treated as 0. " +
+			"In this situation, new pod with the same labelSelector cannot be scheduled, because computed skew will be 3(3 - 0) if new Pod is scheduled to any of the three zones, it will violate MaxSkew."},
+	"io.k8s.api.core.v1.TopologySpreadConstraint.whenUnsatisfiable": {
+		rest: " | zone1 | zone2 | zone3 | | P P P |   P   |   P   | If WhenUnsatisfiable is set to DoNotSchedule, incoming pod can only be scheduled to zone2(zone3) to become 3/2/1(3/1/2) " +
+			"as ActualSkew(2-1) on zone2(zone3) satisfies MaxSkew(1). In other words, the cluster can still be imbalanced, but scheduler won't make it *more* imbalanced. It's a required field."},
+	"io.k8s.api.storage.v1.VolumeAttachmentSource.inlineVolumeSpec": {
+		rest: "inlineVolumeSpec contains all the information necessary to attach a persistent volume defined by a pod's inline VolumeSource. This field is populated only for the CSIMigration feature. " +
+			"It contains translated fields from a pod's inline VolumeSource to a PersistentVolumeSpec. This field is beta-level and is only honored by servers that enabled the CSIMigration feature."},
+}
+
+// docFix is what mends a description: one text in it for another, and what is missing at its end.
+type docFix struct{ old, new, rest string }
+
+// fieldDoc is the description of a field, given the generated one.
+func fieldDoc(field, doc string) string {
+	fix, ok := fieldDocs[field]
+	if !ok {
+		return doc
+	}
+	if fix.old != "" {
+		doc = strings.ReplaceAll(doc, fix.old, fix.new)
+	}
+	if fix.rest != "" {
+		doc = strings.TrimRight(doc, " ") + fix.rest
+	}
+	return doc
 }
 
 // granularFields are maps and structs whose fields have owners each, said in so many words (+mapType=granular).

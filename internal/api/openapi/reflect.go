@@ -56,7 +56,7 @@ func (s *schemas) addFields(value *spec.Schema, t reflect.Type, merge *smdschema
 		}
 		omitted := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
 		property := s.property(f.Type, omitted)
-		property.Description = docs[name] + enumText(f.Type)
+		property.Description = fieldDoc(modelName(t)+"."+name, docs[name]) + enumText(t, f)
 		if strategy := f.Tag.Get("patchStrategy"); strategy != "" {
 			property.AddExtension(extensionStrategy, strategy)
 		}

@@ -356,6 +356,26 @@ func versionRoutes() []route {
 	}}}}
 }
 
+// The paths of what a service account issuer tells about itself, as the index of version 3 has them.
+const (
+	issuerPath = ".well-known/openid-configuration"
+	keysPath   = "openid/v1/jwks"
+)
+
+func issuerRoutes() []route {
+	return []route{{path: "/" + issuerPath + "/", tag: "WellKnown", ops: []operation{{
+		method: http.MethodGet, id: "getServiceAccountIssuerOpenIDConfiguration", description: "get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'",
+		produces: mediaTypes[:1], codes: []int{200},
+	}}}}
+}
+
+func keysRoutes() []route {
+	return []route{{path: "/" + keysPath + "/", tag: "openid", ops: []operation{{
+		method: http.MethodGet, id: "getServiceAccountIssuerOpenIDKeyset", description: "get service account issuer OpenID JSON Web Key Set (contains public token verification keys)",
+		produces: []string{"application/jwk-set+json"}, codes: []int{200},
+	}}}}
+}
+
 // liftParameters moves what all operations of a path take to the path.
 func liftParameters(routes []route) []route {
 	for i := range routes {

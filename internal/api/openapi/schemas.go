@@ -184,7 +184,16 @@ func (s *schemas) kindsOf(t reflect.Type) []any {
 	if err != nil {
 		return nil
 	}
-	gvks = slices.DeleteFunc(slices.Clone(gvks), func(gvk schema.GroupVersionKind) bool {
+	gvks = slices.Clone(gvks)
+	if len(gvks) > 1 && (gvks[0].Kind == "DeleteOptions" || gvks[0].Kind == "WatchEvent") {
+		for _, gv := range optionsOnly {
+			gvks = append(gvks, gv.WithKind(gvks[0].Kind))
+		}
+	}
+	gvks = slices.DeleteFunc(gvks, func(gvk schema.GroupVersionKind) bool {
+		if len(gvks) > 1 && gvk.Group == metricsGroup && !s.gvks[gvk.GroupVersion()] {
+			return true
+		}
 		return gvk.Version == runtime.APIVersionInternal || s.gvks != nil && len(gvks) > 1 && gvk.Group != "" && !s.gvks[gvk.GroupVersion()]
 	})
 	slices.SortFunc(gvks, func(a, b schema.GroupVersionKind) int {

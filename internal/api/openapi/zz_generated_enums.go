@@ -431,3 +431,15 @@ var enumerations = map[string][]enumValue{
 		{"WaitForFirstConsumer", "indicates that PersistentVolumeClaims should not be provisioned and bound until the first Pod is created that references the PeristentVolumeClaim. The volume provisioning and binding will occur during Pod scheduing."},
 	},
 }
+
+// apartFields are the fields whose list of values stands one line further down, by package, type and name.
+var apartFields = map[string]bool{
+	"k8s.io/api/admissionregistration/v1.Mutation.PatchType":      true,
+	"k8s.io/api/admissionregistration/v1.Rule.Scope":              true,
+	"k8s.io/api/resource/v1.DeviceAllocationConfiguration.Source": true,
+	"k8s.io/api/resource/v1.DeviceSubRequest.AllocationMode":      true,
+	"k8s.io/api/resource/v1.DeviceTaint.Effect":                   true,
+	"k8s.io/api/resource/v1.DeviceToleration.Effect":              true,
+	"k8s.io/api/resource/v1.DeviceToleration.Operator":            true,
+	"k8s.io/api/resource/v1.ExactDeviceRequest.AllocationMode":    true,
+}

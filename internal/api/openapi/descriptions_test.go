@@ -1,0 +1,111 @@
+package openapi
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func TestDescriptionsAreWholeWhereTheGeneratedDocumentationIsNot(t *testing.T) {
+	doc, err := build2()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, definition, field, ends string }{
+		{"a line of dashes does not end one", "core.v1.PodSecurityContext", "fsGroup", "when spec.os.name is windows."},
+		{"nor does a drawing", "core.v1.TopologySpreadConstraint", "maxSkew", "0 is not allowed."},
+		{"values are listed after the whole text", "core.v1.TopologySpreadConstraint", "whenUnsatisfiable", "even if constraints are not satisfied."},
+		{"an example of PEM has its lines", "certificates.v1.CertificateSigningRequestStatus", "certificate", "    -----END CERTIFICATE-----\n    )"},
+		{"a field that is not documented elsewhere is", "storage.v1.VolumeAttachmentSource", "inlineVolumeSpec", "enabled the CSIMigration feature."},
+	} {
+		if got := doc.Definitions["io.k8s.api."+c.definition].Properties[c.field].Description; !strings.HasSuffix(got, c.ends) {
+			t.Errorf("%s: got …%q", c.name, got[max(0, len(got)-80):])
+		}
+	}
+	for _, c := range []struct{ name, definition, field, has string }{
+		{"backslashes are as the comment has them", "core.v1.PodSpec", "setHostnameAsFQDN", `HKEY_LOCAL_MACHINE\\SYSTEM`},
+		{"quotes in an example too", "admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec", "validationActions", `[{\"message\": \"Invalid value\"`},
+		{"an empty line before the markers moves the values down", "admissionregistration.v1.Mutation", "patchType", "Required.\n\n\nPossible enum values:"},
+		{"also in an embedded struct", "admissionregistration.v1.RuleWithOperations", "scope", "\"*\".\n\n\nPossible enum values:"},
+		{"without that line they stay", "core.v1.Taint", "effect", "NoExecute.\n\nPossible enum values:"},
+	} {
+		if got := doc.Definitions["io.k8s.api."+c.definition].Properties[c.field].Description; !strings.Contains(got, c.has) {
+			t.Errorf("%s: got %q", c.name, got)
+		}
+	}
+	for field := range fieldDocs {
+		i := strings.LastIndex(field, ".")
+		if _, ok := doc.Definitions[field[:i]].Properties[field[i+1:]]; !ok {
+			t.Errorf("there is no field %s any more", field)
+		}
+	}
+}
+
+// groupsOf are the groups that a definition's kinds are of.
+func groupsOf(s *schemas, name string) []string {
+	kinds, _ := s.done[name].Extensions[extensionGVK].([]any)
+	var list []string
+	for _, k := range kinds {
+		list = append(list, k.(map[string]any)["group"].(string)+"/"+k.(map[string]any)["version"].(string))
+	}
+	return list
+}
+
+func TestOptionsNameTheGroupVersionsTheyAreKnownIn(t *testing.T) {
+	const options = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
+	for _, c := range []struct {
+		name          string
+		groupVersions []schema.GroupVersion
+		has, hasNot   []string
+	}{
+		{"the document of everything has those of reviews as well", nil,
+			[]string{"/v1", "apps/v1beta2", "admission.k8s.io/v1", "admission.k8s.io/v1beta1", "apiregistration.k8s.io/v1beta1", "imagepolicy.k8s.io/v1alpha1"}, []string{"metrics.k8s.io/v1beta1"}},
+		{"those of custom kinds have not what extension itself has", optionGroups(),
+			[]string{"/v1", "admission.k8s.io/v1", "imagepolicy.k8s.io/v1alpha1"}, []string{"apiextensions.k8s.io/v1", "apiregistration.k8s.io/v1beta1", "metrics.k8s.io/v1beta1"}},
+		{"a group version has its own", []schema.GroupVersion{{Group: "apps", Version: "v1"}}, []string{"/v1", "apps/v1"}, []string{"admission.k8s.io/v1", "apps/v1beta2"}},
+		{"so has the one of metrics", []schema.GroupVersion{{Group: metricsGroup, Version: "v1beta1"}}, []string{"metrics.k8s.io/v1beta1"}, []string{"apps/v1"}},
+	} {
+		s, err := newSchemas(v2, c.groupVersions...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.schemaOf(zero(schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}))
+		got := groupsOf(s, options)
+		if !slices.IsSorted(got) {
+			t.Errorf("%s: %v is not sorted", c.name, got)
+		}
+		for _, want := range c.has {
+			if !slices.Contains(got, want) {
+				t.Errorf("%s: %s is missing", c.name, want)
+			}
+		}
+		for _, no := range c.hasNot {
+			if slices.Contains(got, no) {
+				t.Errorf("%s: %s is there", c.name, no)
+			}
+		}
+	}
+}
+
+func TestWhatAnIssuerTellsIsInTheDocuments(t *testing.T) {
+	all, err := build2()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{".well-known/openid-configuration", "openid/v1/jwks"} {
+		if !slices.Contains(paths3(), path) {
+			t.Errorf("version 3 has no document %s", path)
+		}
+		one, err := build3(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for which, ok := range map[string]bool{"2": all.Paths.Paths["/"+path+"/"].Get != nil, "3": one.Paths.Paths["/"+path+"/"] != nil} {
+			if !ok {
+				t.Errorf("version %s has no path /%s/", which, path)
+			}
+		}
+	}
+}
