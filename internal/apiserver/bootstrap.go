@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/store"
@@ -101,21 +102,55 @@ func (s *Server) missing(ctx context.Context, objs []runtime.Object) (out []runt
 	return out, nil
 }
 
+// serviceCIDRManager owns the conditions of ServiceCIDRs, under upstream's name.
+const serviceCIDRManager = "kubernetes-service-cidr-controller"
+
+// noteCondition records that a manager has applied those fields of a condition, which are all that it says of the status.
+func noteCondition(obj metav1.Object, apiVersion, manager, kind string, fields ...string) error {
+	at := fieldpath.MakePathOrDie("status", "conditions", fieldpath.KeyByFields("type", kind))
+	owned := fieldpath.NewSet(at)
+	for _, field := range fields {
+		owned.Insert(append(at.Copy(), fieldpath.MakePathOrDie(field)...))
+	}
+	raw, err := owned.ToJSON()
+	if err != nil {
+		return err
+	}
+	now := metav1.Now()
+	entry := metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: apiVersion, Time: &now,
+		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: raw}, Subresource: "status"}
+	obj.SetManagedFields(append([]metav1.ManagedFieldsEntry{entry}, obj.GetManagedFields()...)) // those who apply come first
+	return nil
+}
+
 // addCreation adds one object's creation to the transaction.
 func (s *Server) addCreation(ctx context.Context, t *txn, obj runtime.Object) error {
 	e, _ := s.endpoints.find(api.ResourceOf(obj))
 	meta := accessor(obj)
 	e.applyDefaults(obj)
 	wanted := obj.DeepCopyObject()
-	if err := s.internal(e, meta.GetNamespace(), meta.GetName()).prepareCreate(ctx, t, obj); err != nil {
+	op := s.internal(e, meta.GetNamespace(), meta.GetName())
+	op.fieldManager = componentManager(op.user.Name)
+	switch obj.(type) {
+	case *flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration:
+		op.fieldManager = flowProducer
+	}
+	if err := op.prepareCreate(ctx, t, obj); err != nil {
 		return err
 	}
-	if cidr, ok := obj.(*networkingv1.ServiceCIDR); ok {
-		cidr.Status = wanted.(*networkingv1.ServiceCIDR).Status // ready from the start, as it is in use from the start
+	obj = op.trackFields(e.newObject(), obj)
+	var err error
+	switch o := obj.(type) {
+	case *networkingv1.ServiceCIDR:
+		o.Status = wanted.(*networkingv1.ServiceCIDR).Status // ready from the start, as it is in use from the start
+		err = noteCondition(o, networkingv1.SchemeGroupVersion.String(), serviceCIDRManager, networkingv1.ServiceCIDRConditionReady, "lastTransitionTime", "message", "status", "type")
+	case *flowcontrolv1.FlowSchema:
+		condition, _ := danglingCondition(o, false, s.now()) // its level is made with it
+		o.Status.Conditions = []flowcontrolv1.FlowSchemaCondition{condition}
+		err = noteCondition(o, flowcontrolv1.SchemeGroupVersion.String(), flowManager, string(condition.Type), "lastTransitionTime", "message", "reason", "status", "type")
 	}
-	if schema, ok := obj.(*flowcontrolv1.FlowSchema); ok {
-		condition, _ := danglingCondition(schema, false, s.now()) // its level is made with it
-		schema.Status.Conditions = []flowcontrolv1.FlowSchemaCondition{condition}
+	if err != nil {
+		return err
 	}
 	stored, err := e.codec.encode(obj)
 	if err != nil {

@@ -50,7 +50,7 @@ func (op *operation) decodeCustom(media string, data []byte, validation string) 
 	if err != nil {
 		return nil, op.notHandled(err)
 	}
-	if err := reportFields(append(append(strict, duplicates...), unknown...), op.gvk, validation, op.warn); err != nil {
+	if err := reportFields(append(append(strict, duplicates...), unknown...), op.gvk, op.gvk, validation, op.warn); err != nil {
 		return nil, err
 	}
 	if got := u.GroupVersionKind().GroupVersion(); got != op.gvk.GroupVersion() {

@@ -97,7 +97,7 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 		return nil, err
 	}
 	if err := bounds.Document(data, obj); err != nil {
-		return nil, unreadable(want, err)
+		return nil, unreadable(want, want, err)
 	}
 	problems, err := kjson.UnmarshalStrict(data, obj)
 	got := obj.GetObjectKind().GroupVersionKind()
@@ -115,22 +115,50 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", want.Kind, "", want.Kind, runtime.NewMissingVersionErr(string(data))))
 		}
 	}
-	if err := matchKind(got, want); err != nil {
-		return nil, err
+	if mismatch := matchKind(got, want); mismatch != nil {
+		if err := readAnother(data, completed(got, want), want, strict, validation, warn); err != nil {
+			return nil, err
+		}
+		return nil, mismatch
 	}
 	if err != nil {
-		return nil, unreadable(want, err)
+		return nil, unreadable(want, want, err)
 	}
-	if err := reportFields(append(strict, problems...), want, validation, warn); err != nil {
+	if err := reportFields(append(strict, problems...), want, want, validation, warn); err != nil {
 		return nil, err
 	}
 	clearKind(obj)
 	return obj, nil
 }
 
-// unreadable is the answer to a body of the right kind that has something wrong in it.
-func unreadable(want schema.GroupVersionKind, err error) error {
-	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", want.Kind, want.Version, want.Kind, err))
+// readAnother tells what is wrong in a body of another kind than the one that is wanted, before anybody says that it is another: its fields
+// only when it is another version of the same.
+func readAnother(data []byte, got, want schema.GroupVersionKind, strict []error, validation string, warn func(string)) error {
+	obj, err := api.Scheme.New(got)
+	if err != nil {
+		return nil // nobody knows that kind
+	}
+	if err := bounds.Document(data, obj); err != nil {
+		return unreadable(got, want, err)
+	}
+	problems, err := kjson.UnmarshalStrict(data, obj)
+	if err != nil {
+		return unreadable(got, want, err)
+	}
+	if !convertible(got, want) {
+		return nil
+	}
+	return reportFields(append(strict, problems...), got, want, validation, warn)
+}
+
+// convertible: versions of one kind; Events are one kind in two groups.
+func convertible(got, want schema.GroupVersionKind) bool {
+	return got.GroupKind() == want.GroupKind() || got.Kind == "Event" && want.Kind == "Event"
+}
+
+// unreadable is the answer to a body that has something wrong in it.
+func unreadable(got, want schema.GroupVersionKind, err error) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, want.Kind, err))
 }
 
 // asJSON gives a YAML body as JSON, with what is double in it.
@@ -149,12 +177,12 @@ func asJSON(media string, data []byte) (doc []byte, duplicates []error, err erro
 }
 
 // reportFields tells of unknown and duplicate fields as the request asked.
-func reportFields(problems []error, want schema.GroupVersionKind, validation string, warn func(string)) error {
+func reportFields(problems []error, got, want schema.GroupVersionKind, validation string, warn func(string)) error {
 	if len(problems) == 0 || validation == metav1.FieldValidationIgnore {
 		return nil
 	}
 	if validation == metav1.FieldValidationStrict {
-		return unreadable(want, runtime.NewStrictDecodingError(problems))
+		return unreadable(got, want, runtime.NewStrictDecodingError(problems))
 	}
 	for _, p := range problems {
 		for line := range strings.SplitSeq(strings.TrimPrefix(p.Error(), "yaml: unmarshal errors:\n"), "\n") {
@@ -172,7 +200,7 @@ func matchKind(got, want schema.GroupVersionKind) error {
 		return nil
 	case !api.Scheme.Recognizes(got):
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, want.Kind, notRegistered(got)))
-	case got.GroupVersion() != want.GroupVersion():
+	case convertible(got, want):
 		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", got.GroupVersion(), want.GroupVersion()))
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: converting (%s.%s) to (%s.%s): unknown conversion",
@@ -233,7 +261,7 @@ func decodeProtobuf(data []byte, want schema.GroupVersionKind) (runtime.Object, 
 		return obj, nil
 	}
 	if err := boundedMessage(data, want); err != nil {
-		return nil, unreadable(want, err)
+		return nil, unreadable(want, want, err)
 	}
 	obj, got, err := wireSerializer.Decode(data, &want, nil)
 	if err != nil {

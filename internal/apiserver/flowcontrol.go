@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/client"
@@ -161,7 +162,7 @@ func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flo
 			if ok && (mandatory(want.Name) || ours(have)) && !equality.Semantic.DeepEqual(have.Spec, want.Spec) {
 				next := have.DeepCopy()
 				next.Spec = want.Spec
-				_, err = client.Update(ctx, s.own(), next)
+				err = s.updateFlow(ctx, next)
 			}
 		case *flowcontrolv1.PriorityLevelConfiguration:
 			have, ok := levels.Get("", want.Name)
@@ -169,7 +170,7 @@ func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flo
 			if ok && (mandatory(want.Name) || ours(have)) && !equality.Semantic.DeepEqual(have.Spec, want.Spec) {
 				next := have.DeepCopy()
 				next.Spec = want.Spec
-				_, err = client.Update(ctx, s.own(), next)
+				err = s.updateFlow(ctx, next)
 			}
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -189,8 +190,17 @@ func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flo
 	return nil
 }
 
+// updateFlow writes one of them back as who made it.
+func (s *Server) updateFlow(ctx context.Context, obj client.Object) error {
+	_, err := s.own().Update(ctx, api.ResourceOf(obj), obj, metav1.UpdateOptions{FieldManager: flowProducer})
+	return err
+}
+
 // flowManager owns the Dangling conditions of FlowSchemas; that it is upstream's name lets the servers of either take over from the other.
 const flowManager = "api-priority-and-fairness-config-consumer-v1"
+
+// flowProducer owns what every cluster has of them from the start, under upstream's name as well.
+const flowProducer = "api-priority-and-fairness-config-producer-v1"
 
 // applyCondition says nothing of other conditions, which may be others' and newer than the schema that is known here.
 func (s *Server) applyCondition(ctx context.Context, schema *flowcontrolv1.FlowSchema, condition flowcontrolv1.FlowSchemaCondition) error {
@@ -227,7 +237,8 @@ func ours(obj metav1.Object) bool {
 	return err == nil && auto
 }
 
-// danglingCondition is the schema's condition as it has to be, and whether that is news.
+// danglingCondition is the schema's condition as it has to be, and whether that is news. Its time is when it was last brought to what it
+// says, whoever had changed what of it; a time alone that somebody else wrote stays.
 func danglingCondition(schema *flowcontrolv1.FlowSchema, dangling bool, now metav1.Time) (want flowcontrolv1.FlowSchemaCondition, changed bool) {
 	level := schema.Spec.PriorityLevelConfiguration.Name
 	want = flowcontrolv1.FlowSchemaCondition{
@@ -242,9 +253,7 @@ func danglingCondition(schema *flowcontrolv1.FlowSchema, dangling bool, now meta
 		if have.Type != want.Type {
 			continue
 		}
-		if have.Status == want.Status {
-			want.LastTransitionTime = have.LastTransitionTime
-		}
+		have.LastTransitionTime = want.LastTransitionTime
 		return want, have != want
 	}
 	return want, true

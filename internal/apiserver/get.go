@@ -66,6 +66,10 @@ func parseRevision(resourceVersion string) (int64, error) {
 	return int64(revision), nil
 }
 
+func badRevision(err error) error {
+	return apierrors.NewBadRequest("invalid resource version: " + err.Error())
+}
+
 // waitFuture waits a little for a revision, and says that it is too large when it does not come.
 func waitFuture(ctx context.Context, reader cache.Reader, revision int64) error {
 	bounded, cancel := context.WithTimeout(ctx, futureWait)

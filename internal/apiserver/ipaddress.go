@@ -190,6 +190,11 @@ func (s *Server) addAddress(t *txn, r *registry, svc *corev1.Service, addr netip
 		},
 		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: svc.Namespace, Name: svc.Name}},
 	}
+	if e, ok := s.endpoints.find(networkingv1.SchemeGroupVersion.WithResource("ipaddresses")); ok {
+		op := s.internal(e, "", obj.Name)
+		op.fieldManager = componentManager(op.user.Name)
+		obj = op.trackFields(e.newObject(), obj).(*networkingv1.IPAddress)
+	}
 	stored, err := r.codec.encode(obj)
 	if err != nil {
 		return err

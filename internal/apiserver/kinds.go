@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,6 +71,12 @@ func newEndpoints(s *Server) *endpoints {
 		r.hooks.create = func(_ context.Context, _ *txn, obj runtime.Object) error { stampTaints(obj, s.now()); return nil }
 		r.hooks.update = func(_ context.Context, _ *txn, obj, _ runtime.Object) error { stampTaints(obj, s.now()); return nil }
 	}
+	if r := es.registry("", "persistentvolumes"); r != nil {
+		r.hooks.update = func(_ context.Context, _ *txn, obj, old runtime.Object) error {
+			stampPhase(obj, old, s.now())
+			return nil
+		}
+	}
 	if s.custom != nil {
 		es.dynamic = append(es.dynamic, s.custom)
 	}
@@ -89,6 +96,15 @@ func stampTaints(obj runtime.Object, now metav1.Time) {
 				taints[j].TimeAdded = &now
 			}
 		}
+	}
+}
+
+// stampPhase notes since when a volume has its phase, where the writer has not.
+func stampPhase(obj, old runtime.Object, now metav1.Time) {
+	v, ok := obj.(*corev1.PersistentVolume)
+	before, same := old.(*corev1.PersistentVolume)
+	if ok && same && v.Status.Phase != before.Status.Phase && v.Status.LastPhaseTransitionTime.Equal(before.Status.LastPhaseTransitionTime) {
+		v.Status.LastPhaseTransitionTime = &now
 	}
 }
 

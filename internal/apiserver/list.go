@@ -142,7 +142,7 @@ func (op *operation) list(ctx context.Context, req *listRequest) (*page, error) 
 		}
 	}
 	if invalid := (*field.Error)(nil); errors.As(err, &invalid) {
-		err = apierrors.NewBadRequest("invalid resource version: " + err.Error())
+		err = badRevision(err)
 	}
 	if err != nil {
 		return nil, err

@@ -163,7 +163,7 @@ func (op *operation) trackFields(live, obj runtime.Object) runtime.Object {
 	return obj
 }
 
-// managerOrAgent is the field manager of a request that names none: the first part of its user agent.
+// managerOrAgent is the field manager of a request that names none: the first part of its user agent, or "unknown".
 func managerOrAgent(manager, userAgent string) string {
 	if manager != "" {
 		return manager
@@ -175,6 +175,9 @@ func managerOrAgent(manager, userAgent string) string {
 		}
 		return r
 	}, agent)
+	if agent == "" {
+		return "unknown"
+	}
 	if len(agent) > 128 {
 		agent = agent[:128]
 	}

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -63,7 +64,7 @@ func negotiate(r *http.Request, transforms transforms, stream bool) (format, err
 	}
 	best, found := 0.0, false
 	for part := range strings.SplitSeq(accept, ",") {
-		media, params, err := mime.ParseMediaType(part)
+		media, params, err := parseAccept(part)
 		if err != nil {
 			continue
 		}
@@ -91,6 +92,16 @@ func negotiate(r *http.Request, transforms transforms, stream bool) (format, err
 	return f, nil
 }
 
+// parseAccept reads one of the media types of an Accept header. Unlike elsewhere, their names and those of parameters are only known in small letters.
+func parseAccept(part string) (media string, params map[string]string, err error) {
+	media, params, err = mime.ParseMediaType(part)
+	if err != nil {
+		return "", nil, err
+	}
+	maps.DeleteFunc(params, func(name, _ string) bool { return !strings.Contains(part, name) })
+	return mediaOf(part), params, nil
+}
+
 func accepted(media string, params map[string]string, transforms transforms, stream bool) (format, bool) {
 	f := format{stream: stream}
 	switch media {
@@ -104,6 +115,9 @@ func accepted(media string, params map[string]string, transforms transforms, str
 	case mediaProtobuf:
 		f.media = mediaProtobuf
 	default:
+		return f, false
+	}
+	if s := params["stream"]; s != "" && s != "watch" {
 		return f, false
 	}
 	f.pretty = isTrue(params["pretty"])
@@ -134,7 +148,7 @@ func negotiateCustom(r *http.Request, may transforms, stream bool) (format, erro
 	}
 	var others []string
 	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
-		if media, params, err := mime.ParseMediaType(part); err != nil || media != mediaProtobuf || params["as"] != "" {
+		if media, params, err := parseAccept(part); err != nil || media != mediaProtobuf || params["as"] != "" {
 			others = append(others, part)
 		}
 	}

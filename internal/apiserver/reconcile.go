@@ -112,14 +112,15 @@ func (s *Server) ensure(ctx context.Context, want runtime.Object, take func(obj,
 	}
 	meta := accessor(want)
 	op := s.internal(e, meta.GetNamespace(), meta.GetName())
+	op.fieldManager = componentManager(op.user.Name)
 	e.applyDefaults(want)
 	_, _, err := op.update(ctx, true, func(_ context.Context, old runtime.Object) (runtime.Object, error) {
 		if old == nil {
-			return want.DeepCopyObject(), nil
+			return op.trackFields(e.newObject(), want.DeepCopyObject()), nil
 		}
 		obj := old.DeepCopyObject()
 		take(obj, want)
-		return obj, nil
+		return op.trackFields(old, obj), nil
 	})
 	if apierrors.IsConflict(err) {
 		return nil // another server's turn

@@ -77,8 +77,24 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		if err = c.serve(r.Context()); err == nil {
 			return
 		}
+	} else if info.verb == "watch" {
+		err = c.unwatchable(err)
 	}
 	respondError(w, plainFormat(r), err)
+}
+
+// unwatchable is what is wrong with a watch in a form that there is none of: its options come first.
+func (c *call) unwatchable(form error) error {
+	req, err := c.listRequest()
+	if err != nil {
+		return err
+	}
+	if rv := req.opts.ResourceVersion; rv != "" {
+		if _, err := parseRevision(rv); err != nil {
+			return err
+		}
+	}
+	return form
 }
 
 // check is what comes before the request is looked at closer: its path, its method, and the warning that goes with the kind.

@@ -78,6 +78,9 @@ func (c *call) serveDeleteCollection(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if rv := req.opts.ResourceVersion; rv != "" && rv != "0" && req.opts.ResourceVersionMatch == "" {
+		req.opts.ResourceVersionMatch = metav1.ResourceVersionMatchExact // it is read in pages, as upstream's
+	}
 	p, err := c.deleteCollection(ctx, opts, req)
 	if err != nil {
 		return err

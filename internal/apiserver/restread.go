@@ -2,11 +2,13 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
@@ -27,6 +29,9 @@ func (c *call) serveGet(ctx context.Context) error {
 		return c.answer(http.StatusOK, obj)
 	}
 	entry, err := c.get(ctx, opts.ResourceVersion)
+	if invalid := (*field.Error)(nil); errors.As(err, &invalid) && c.endpoint.resource.Resource == "events" {
+		err = badRevision(err) // upstream keeps no cache of events, and its store has words of its own
+	}
 	if err != nil {
 		return err
 	}

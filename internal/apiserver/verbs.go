@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,6 +85,9 @@ func (op *operation) checkUID(meta, old metav1.Object) error {
 		return nil
 	}
 	key := op.endpoint.key(op.namespace, op.name)
+	if op.dryRun {
+		key = strings.TrimPrefix(key, "/registry") // as the one who plays through a write without a store says it
+	}
 	return apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf(
 		"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %s, UID in object meta: %s",
 		key, uid, old.GetUID()))

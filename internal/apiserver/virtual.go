@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/google/uuid"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/knarr-project/knarr/internal/admission"
@@ -72,6 +74,14 @@ func (op *operation) virtualCreate(ctx context.Context, obj runtime.Object) (out
 	if op.subresource == "" && !op.endpoint.kind.Virtual {
 		return nil, false, nil
 	}
+	if op.subresource == "" { // what only the server sets of what is stored
+		meta := accessor(obj)
+		meta.SetUID("")
+		meta.SetCreationTimestamp(metav1.Time{})
+		meta.SetDeletionTimestamp(nil)
+		meta.SetDeletionGracePeriodSeconds(nil)
+		meta.SetSelfLink("")
+	}
 	attributes := op.attributes(admission.Create, obj, nil)
 	if err := op.admit(ctx, attributes); err != nil {
 		return nil, true, err
@@ -89,11 +99,21 @@ func (op *operation) virtualCreate(ctx context.Context, obj runtime.Object) (out
 		if issuer == nil {
 			return nil, true, apierrors.NewInternalError(errors.New("this API server issues no service account tokens"))
 		}
-		out, err = issuer.Issue(ctx, op.namespace, op.name, o)
+		out, err = op.issue(ctx, issuer, o)
 	default:
 		out, err = op.review(ctx, op.trackFields(op.endpoint.newObject(), obj))
 	}
 	return out, true, err
+}
+
+// issue gives a token, and names the request as if it were stored.
+func (op *operation) issue(ctx context.Context, issuer TokenIssuer, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+	out, err := issuer.Issue(ctx, op.namespace, op.name, request)
+	if err != nil {
+		return nil, err
+	}
+	out.UID = types.UID(uuid.NewString())
+	return out, nil
 }
 
 // review answers the API's questions about users and permissions.

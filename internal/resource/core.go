@@ -60,6 +60,12 @@ func nodeStrategy() *Strategy {
 			return fields.Set{"spec.unschedulable": strconv.FormatBool(obj.(*corev1.Node).Spec.Unschedulable)}
 		},
 	}
+	s.Warnings = func(obj, _ runtime.Object) []string {
+		if obj.(*corev1.Node).Spec.DoNotUseExternalID != "" {
+			return []string{"spec.externalID: this field is deprecated, and is unused by Kubernetes"}
+		}
+		return nil
+	}
 	// The kubelet has no configuration from the API any more.
 	s.dropping(func(obj, _ runtime.Object) { obj.(*corev1.Node).Spec.ConfigSource = nil })
 	return s

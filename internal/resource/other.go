@@ -3,6 +3,7 @@ package resource
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -85,6 +87,9 @@ func ingressClassStrategy() *Strategy {
 func networkPolicyStrategy() *Strategy {
 	s := withGeneration(true)
 	s.Default = on(defaultNetworkPolicy)
+	s.PrepareUpdate = onBoth(func(p, old *networkingv1.NetworkPolicy) {
+		setGeneration(p, old, !reflect.DeepEqual(p.Spec, old.Spec)) // an empty list where there was none counts
+	})
 	s.ValidateCreate = checks(validateNetworkPolicy)
 	s.ValidateUpdate = checksBoth(validateNetworkPolicyUpdate)
 	return s
@@ -109,15 +114,19 @@ func endpointSliceStrategy() *Strategy {
 	s := plain(true)
 	s.Default = on(defaultEndpointSlice)
 	s.PrepareCreate = on(func(e *discoveryv1.EndpointSlice) { e.Generation = 1 })
-	s.PrepareUpdate = onBoth(func(e, old *discoveryv1.EndpointSlice) {
-		setGeneration(e, old, e.AddressType != old.AddressType || !apiequality.Semantic.DeepEqual(e.Endpoints, old.Endpoints) ||
-			!apiequality.Semantic.DeepEqual(e.Ports, old.Ports) || !apiequality.Semantic.DeepEqual(e.Labels, old.Labels))
-	})
 	s.dropping(func(obj, _ runtime.Object) {
 		endpoints := obj.(*discoveryv1.EndpointSlice).Endpoints
 		for i := range endpoints {
 			endpoints[i].DeprecatedTopology = nil // only v1beta1 could write it
 		}
+	})
+	drop := s.PrepareUpdate
+	s.PrepareUpdate = onBoth(func(e, old *discoveryv1.EndpointSlice) {
+		// What is dropped counts as a change all the same.
+		changed := e.AddressType != old.AddressType || !apiequality.Semantic.DeepEqual(e.Endpoints, old.Endpoints) ||
+			!apiequality.Semantic.DeepEqual(e.Ports, old.Ports) || !apiequality.Semantic.DeepEqual(e.Labels, old.Labels)
+		drop(e, old)
+		setGeneration(e, old, changed)
 	})
 	s.ValidateCreate = checks(validateEndpointSlice)
 	s.ValidateUpdate = checksBoth(validateEndpointSliceUpdate)
@@ -289,7 +298,7 @@ func validatingWebhooksStrategy() *Strategy {
 	s.ValidateCreate, s.ValidateUpdate = checks(validateValidatingWebhooks), checksBoth(validateValidatingWebhooksUpdate)
 	s.PrepareCreate = on(func(c *admissionregistrationv1.ValidatingWebhookConfiguration) { c.Generation = 1 })
 	s.PrepareUpdate = onBoth(func(c, old *admissionregistrationv1.ValidatingWebhookConfiguration) {
-		setGeneration(c, old, !same(c, old, "Webhooks"))
+		setGeneration(c, old, !reflect.DeepEqual(c.Webhooks, old.Webhooks)) // an empty list where there was none counts
 	})
 	return s
 }
@@ -300,7 +309,7 @@ func mutatingWebhooksStrategy() *Strategy {
 	s.ValidateCreate, s.ValidateUpdate = checks(validateMutatingWebhooks), checksBoth(validateMutatingWebhooksUpdate)
 	s.PrepareCreate = on(func(c *admissionregistrationv1.MutatingWebhookConfiguration) { c.Generation = 1 })
 	s.PrepareUpdate = onBoth(func(c, old *admissionregistrationv1.MutatingWebhookConfiguration) {
-		setGeneration(c, old, !same(c, old, "Webhooks"))
+		setGeneration(c, old, !reflect.DeepEqual(c.Webhooks, old.Webhooks)) // an empty list where there was none counts
 	})
 	return s
 }

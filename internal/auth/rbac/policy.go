@@ -208,7 +208,8 @@ func (p *Policy) addNamespacedRoles() {
 	p.role(system, "system:controller:token-cleaner", []rbacv1.Subject{account("token-cleaner")},
 		rule("delete get list watch", core, "secrets"), rule("create patch update", events, "events"))
 	locking := func(name string, leaders ...rbacv1.Subject) {
-		p.role(system, "system::leader-locking-"+name, leaders, rule("create get list update watch", "coordination.k8s.io", "leases leasecandidates"))
+		p.role(system, "system::leader-locking-"+name, leaders, rule("create get list update watch", "coordination.k8s.io", "leases"),
+			rule("create get list update watch", "coordination.k8s.io", "leasecandidates"))
 	}
 	locking("kube-controller-manager", user(auth.UserControllers), account("kube-controller-manager"), account("leader-election-controller"))
 	locking("kube-scheduler", user(auth.UserScheduler), account("kube-scheduler"))

@@ -1,0 +1,158 @@
+package apiserver
+
+import (
+	"strings"
+	"testing"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// asked is one request and what upstream answers to it, as `make compare-api` found.
+type asked struct {
+	name               string
+	method, path, body string
+	header             []string
+	code               int
+	has                string // in the body
+	hasNot             string
+	warning            string
+}
+
+func (a *asked) check(t *testing.T, s *Server) {
+	t.Helper()
+	code, header, body := do(t, s, a.method, a.path, a.body, a.header...)
+	warnings := strings.Join(header.Values("Warning"), "\n")
+	switch {
+	case code != a.code, !strings.Contains(body, a.has), a.hasNot != "" && strings.Contains(body, a.hasNot):
+		t.Errorf("%s: got %d %.900s", a.name, code, body)
+	case a.warning != "" && !strings.Contains(warnings, a.warning), a.warning == "" && warnings != "":
+		t.Errorf("%s: got the warnings %q", a.name, warnings)
+	}
+}
+
+func TestRequestsAreAnsweredAsUpstreamAnswersThem(t *testing.T) {
+	s := newTestServer(t)
+	merge := []string{"Content-Type", "application/merge-patch+json"}
+	yaml := []string{"Accept", "application/yaml"}
+	const maps, volumes, nodes = "/api/v1/namespaces/default/configmaps", "/api/v1/persistentvolumes", "/api/v1/nodes"
+	const scalers = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
+	v2 := `{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"A","name":"b"},"targetCPUUtilizationPercentage":5}}`
+	for _, a := range []asked{
+		// The options of a watch come before its form.
+		{"a watch in YAML", "GET", maps + "?watch=1", "", yaml, 406, "only the following media types are accepted: application/json;stream=watch", "", ""},
+		{"a watch in YAML with a limit that is no number", "GET", maps + "?watch=1&limit=x", "", yaml, 400, `strconv.ParseInt: parsing "x"`, "", ""},
+		{"a watch in YAML with a match that is for lists", "GET", maps + "?watch=1&resourceVersionMatch=Exact", "", yaml, 422, "resourceVersionMatch is forbidden for watch", "", ""},
+		{"a watch in YAML from no revision", "GET", maps + "?watch=1&resourceVersion=x", "", yaml, 500, "strconv.ParseUint", "", ""},
+		{"a watch in YAML of a field that is not selected by", "GET", maps + "?watch=1&fieldSelector=x=y", "", yaml, 400, "is not a known field selector", "", ""},
+		// Accept knows small letters only.
+		{"a media type in capitals", "GET", maps, "", []string{"Accept", "application/JSON"}, 406, "406: Not Acceptable", "", ""},
+		{"parameters in capitals say nothing", "GET", maps, "", []string{"Accept", "application/json;AS=Table;G=meta.k8s.io;V=v1"}, 200, `"kind":"ConfigMapList"`, "", ""},
+		{"a stream of something else", "GET", maps, "", []string{"Accept", "application/json;stream=x"}, 406, "only the following media types are accepted", "", ""},
+		{"a stream of events, of what is none", "GET", maps, "", []string{"Accept", "application/json;stream=watch"}, 200, "ConfigMapList", "", ""},
+		// Revisions that are none.
+		{"an event at no revision", "GET", "/api/v1/namespaces/default/events/a?resourceVersion=x", "", nil, 400, "invalid resource version: ", "", ""},
+		{"anything else at no revision", "GET", maps + "/a?resourceVersion=x", "", nil, 500, "resourceVersion: Invalid value", "", ""},
+		// What a body says it is.
+		{"another kind of another group", "POST", maps, `{"apiVersion":"apps/v1","kind":"Deployment"}`, nil, 400, "converting (v1.Deployment) to (core.ConfigMap): unknown conversion", "", ""},
+		{"and wrong in itself", "POST", maps, `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":"a"}}`, nil, 400, `Deployment in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal`, "", ""},
+		{"a token request that is a pod", "POST", "/api/v1/namespaces/default/serviceaccounts/a/token", `{"apiVersion":"v1","kind":"Pod"}`, nil, 400, "converting (v1.Pod) to (authentication.TokenRequest)", "", ""},
+		{"another version with a field that it does not have", "POST", scalers, v2, nil, 400, "the API version in the data (autoscaling/v2) does not match", "", "unknown field"},
+		{"the same for somebody strict", "POST", scalers + "?fieldValidation=Strict", v2, nil, 400, `HorizontalPodAutoscaler in version \"v2\" cannot be handled as a HorizontalPodAutoscaler: strict decoding error`, "", ""},
+		// Reviews are asked, not kept.
+		{"a review with a uid and a time", "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"metadata":{"uid":"u","creationTimestamp":"2024-01-01T00:00:00Z"},"spec":{"user":"a","nonResourceAttributes":{"path":"/","verb":"get"}}}`, nil, 201, `"allowed":`, "2024-01-01", ""},
+		// The phase of a volume.
+		{"a volume", "POST", volumes, `{"metadata":{"name":"v"},"spec":{"capacity":{"storage":"1Gi"},"accessModes":["ReadWriteOnce"],"hostPath":{"path":"/x"}}}`, nil, 201, "Pending", "", ""},
+		{"a new phase and when it came", "PATCH", volumes + "/v/status", `{"status":{"phase":"Released","lastPhaseTransitionTime":"2024-01-01T00:00:00Z"}}`, merge, 200, `"lastPhaseTransitionTime":"2024-01-01T00:00:00Z"`, "", ""},
+		{"a time alone", "PATCH", volumes + "/v/status", `{"status":{"lastPhaseTransitionTime":"2023-01-01T00:00:00Z"}}`, merge, 200, `"lastPhaseTransitionTime":"2023-01-01T00:00:00Z"`, "", ""},
+		{"a new phase alone", "PATCH", volumes + "/v/status", `{"status":{"phase":"Failed"}}`, merge, 200, `"phase":"Failed"`, "2023-01-01", ""},
+		// Who is not named.
+		{"a writer without a name", "POST", maps, `{"metadata":{"name":"nobody"},"data":{"a":"b"}}`, []string{"User-Agent", "/1"}, 201, `"manager":"unknown"`, "", ""},
+		// Fields that do nothing.
+		{"a node with an external ID", "POST", nodes, `{"metadata":{"name":"n"},"spec":{"externalID":"a"}}`, nil, 201, "externalID", "", "spec.externalID: this field is deprecated"},
+		{"whenever it is written", "PATCH", nodes + "/n", `{"metadata":{"labels":{"a":"b"}}}`, merge, 200, "externalID", "", "spec.externalID: this field is deprecated"},
+		{"but not with its status", "PATCH", nodes + "/n/status", `{"metadata":{"labels":{"a":"c"}}}`, merge, 200, "externalID", "", ""},
+		// The key of what is only played through.
+		{"another uid", "PUT", maps + "/nobody", `{"metadata":{"name":"nobody","uid":"u"}}`, nil, 409, "Key: /registry/configmaps/default/nobody,", "", ""},
+		{"another uid in a dry run", "PUT", maps + "/nobody?dryRun=All", `{"metadata":{"name":"nobody","uid":"u"}}`, nil, 409, "Key: /configmaps/default/nobody,", "", ""},
+	} {
+		a.check(t, s)
+	}
+}
+
+func TestGenerationsCountWhatUpstreamCounts(t *testing.T) {
+	s := newTestServer(t)
+	const slices, policies, hooks = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+	merge := []string{"Content-Type", "application/merge-patch+json"}
+	for _, a := range []asked{
+		{"a slice", "POST", slices, `{"metadata":{"name":"a"},"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.1"]}]}`, nil, 201, `"generation":1`, "", ""},
+		{"an annotation does not count", "PATCH", slices + "/a", `{"metadata":{"annotations":{"a":"b"}}}`, merge, 200, `"generation":1`, "", ""},
+		{"a label does", "PATCH", slices + "/a", `{"metadata":{"labels":{"a":"b"}}}`, merge, 200, `"generation":2`, "", ""},
+		{"so does what is dropped", "PATCH", slices + "/a", `{"endpoints":[{"addresses":["10.0.0.1"],"deprecatedTopology":{"a":"b"}}]}`, merge, 200, `"generation":3`, "deprecatedTopology\":", ""},
+		{"a policy", "POST", policies, `{"metadata":{"name":"a"},"spec":{"podSelector":{}}}`, nil, 201, `"generation":1`, "", ""},
+		{"an empty list where there was none counts", "PATCH", policies + "/a", `{"spec":{"ingress":[]}}`, merge, 200, `"generation":2`, "", ""},
+		{"a label of a policy does not", "PATCH", policies + "/a", `{"metadata":{"labels":{"a":"b"}}}`, merge, 200, `"generation":2`, "", ""},
+		{"webhooks", "POST", hooks, `{"metadata":{"name":"a"}}`, nil, 201, `"generation":1`, "", ""},
+		{"an empty list of them counts", "PATCH", hooks + "/a", `{"webhooks":[]}`, merge, 200, `"generation":2`, "", ""},
+	} {
+		a.check(t, s)
+	}
+}
+
+func TestACollectionIsDeletedAsItWasAtARevision(t *testing.T) {
+	s := newTestServer(t)
+	const maps = "/api/v1/namespaces/default/configmaps"
+	for _, a := range []asked{
+		{"one", "POST", maps, `{"metadata":{"name":"one"}}`, nil, 201, "", "", ""},
+		{"a revision that has not been reached", "DELETE", maps + "?resourceVersion=99999", "", nil, 504, "Too large resource version", "", ""},
+		{"one that says nothing", "DELETE", maps + "?resourceVersion=x", "", nil, 400, "invalid resource version", "", ""},
+		{"one at least that new", "DELETE", maps + "?dryRun=All&resourceVersion=1&resourceVersionMatch=NotOlderThan", "", nil, 409, "does not match the ResourceVersion in record", "", ""},
+		{"the beginning, when there was none", "DELETE", maps + "?dryRun=All&resourceVersion=1", "", nil, 200, `"items":[]`, "", ""},
+	} {
+		a.check(t, s)
+	}
+}
+
+func TestWhatEveryClusterHasNamesWhoMadeIt(t *testing.T) {
+	s := newTestServer(t, withServices)
+	if err := s.bootstrap(t.Context(), append(s.bootstrapObjects(), localServices()...)); err != nil {
+		t.Fatal(err)
+	}
+	const flow = "/apis/flowcontrol.apiserver.k8s.io/v1/"
+	for _, a := range []asked{
+		{"a schema has its spec from one", "GET", flow + "flowschemas/exempt", "", nil, 200, `"manager":"api-priority-and-fairness-config-producer-v1","operation":"Update"`, `"manager":"kube-apiserver"`, ""},
+		{"and its condition from another, who names no list", "GET", flow + "flowschemas/exempt", "", nil, 200,
+			`"fieldsV1":{"f:status":{"f:conditions":{"k:{\"type\":\"Dangling\"}":{".":{},"f:lastTransitionTime":{},"f:message":{},"f:reason":{},"f:status":{},"f:type":{}}}}},"subresource":"status"`, "", ""},
+		{"a level", "GET", flow + "prioritylevelconfigurations/system", "", nil, 200, `"manager":"api-priority-and-fairness-config-producer-v1","operation":"Update"`, "config-consumer", ""},
+		{"a priority class", "GET", "/apis/scheduling.k8s.io/v1/priorityclasses/system-node-critical", "", nil, 200, `"manager":"kube-apiserver","operation":"Update"`, "", ""},
+		{"the range of Services", "GET", "/apis/networking.k8s.io/v1/servicecidrs/kubernetes", "", nil, 200, `"manager":"kubernetes-service-cidr-controller","operation":"Apply"`, "", ""},
+		{"the address of one", "GET", "/apis/networking.k8s.io/v1/ipaddresses/10.43.0.1", "", nil, 200, `"f:parentRef":`, "", ""},
+		{"a group version", "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1.apps", "", nil, 200, `"f:groupPriorityMinimum":{}`, "", ""},
+	} {
+		a.check(t, s)
+	}
+}
+
+func TestAConditionIsBroughtToWhatItSaysWithItsTime(t *testing.T) {
+	before, now := metav1.Unix(1, 0), metav1.Unix(2, 0)
+	schema := &flowcontrolv1.FlowSchema{Spec: flowcontrolv1.FlowSchemaSpec{PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "a"}}}
+	right, _ := danglingCondition(schema, false, before)
+	for _, c := range []struct {
+		name    string
+		change  func(*flowcontrolv1.FlowSchemaCondition)
+		changed bool
+	}{
+		{"as it should be it stays", func(*flowcontrolv1.FlowSchemaCondition) {}, false},
+		{"so does another time", func(c *flowcontrolv1.FlowSchemaCondition) { c.LastTransitionTime = metav1.Time{} }, false},
+		{"another message is put right", func(c *flowcontrolv1.FlowSchemaCondition) { c.Message = "m" }, true},
+		{"so is another status", func(c *flowcontrolv1.FlowSchemaCondition) { c.Status = flowcontrolv1.ConditionTrue }, true},
+	} {
+		have := right
+		c.change(&have)
+		schema.Status.Conditions = []flowcontrolv1.FlowSchemaCondition{have}
+		want, changed := danglingCondition(schema, false, now)
+		if changed != c.changed || !want.LastTransitionTime.Equal(&now) {
+			t.Errorf("%s: changed %v, %+v", c.name, changed, want)
+		}
+	}
+}
