@@ -7,6 +7,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/authtest"
 	"github.com/knarr-project/knarr/internal/client"
 )
@@ -41,12 +42,12 @@ func TestAdminAccessToDevicesNeedsALabelledNamespace(t *testing.T) {
 	} {
 		for label, refused := range map[string]bool{"true": false, "false": tc.refused, "": tc.refused} {
 			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"resource.kubernetes.io/admin-access": label}}}
-			chain, err := Default(t.Context(), authtest.New(ns), Config{Disable: []string{"ServiceAccount"}})
+			chain, err := Default(t.Context(), authtest.New(ns), Config{Disable: []string{"ServiceAccount"}, Authorizer: auth.Masters{}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			w := tc.write
-			a := &Attributes{Operation: w.operation, Kind: resourcev1.SchemeGroupVersion.WithKind(w.kind), Resource: resourcev1.SchemeGroupVersion.WithResource(w.resource),
+			a := &Attributes{User: auth.Component("tester", auth.GroupMasters), Operation: w.operation, Kind: resourcev1.SchemeGroupVersion.WithKind(w.kind), Resource: resourcev1.SchemeGroupVersion.WithResource(w.resource),
 				Subresource: w.sub, Object: w.object, Namespace: "ns", Name: "c", Warn: func(string) {}, Annotate: func(string, string) {}}
 			if w.previous != nil {
 				a.OldObject = w.previous

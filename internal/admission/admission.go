@@ -28,6 +28,7 @@ const (
 type Attributes struct {
 	User        auth.User
 	Operation   Operation
+	Verb        string // of the request: a patch is an Update, too
 	Kind        schema.GroupVersionKind
 	Resource    schema.GroupVersionResource
 	Subresource string

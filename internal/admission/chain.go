@@ -137,6 +137,7 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		config.ValidatingWebhook,
 		newGrants(config.Roles, config.Authorizer),
 		newAdminAccess(k.namespaces),
+		newClaimStatus(config.Authorizer),
 		newResourceQuota(c, k.quotas, config.Now),
 		newAlways("AlwaysDeny", true),
 	}

@@ -58,7 +58,7 @@ func (s *Server) internal(e *endpoint, namespace, name string) *operation {
 // attributes describes the operation to admission.
 func (op *operation) attributes(what admission.Operation, obj, old runtime.Object) *admission.Attributes {
 	a := &admission.Attributes{
-		User: op.user, Operation: what, Kind: op.gvk, Resource: op.endpoint.gvr, Subresource: op.subresource,
+		User: op.user, Operation: what, Verb: op.verb, Kind: op.gvk, Resource: op.endpoint.gvr, Subresource: op.subresource,
 		Namespace: op.namespace, Name: op.name, Object: obj, OldObject: old, Options: op.options, DryRun: op.dryRun,
 		Warn: op.warn, Annotate: func(string, string) {}, Stopwatch: op.stopwatch,
 	}

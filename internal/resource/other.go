@@ -431,7 +431,12 @@ func resourceClaimStrategy() *Strategy {
 	s.Default = on(defaultResourceClaim)
 	s.ValidateCreate = checks(validateResourceClaim)
 	s.ValidateUpdate = checksBoth(validateResourceClaimUpdate)
-	s.PrepareStatus = onBoth(func(c, old *resourcev1.ResourceClaim) { onlyStatus(c, old, "Spec") })
+	s.PrepareStatus = onBoth(func(c, old *resourcev1.ResourceClaim) {
+		onlyStatus(c, old, "Spec")
+		if c.Status.Allocation == nil && old.Status.Allocation != nil {
+			c.Status.Devices = nil // what drivers say is of devices that were allocated
+		}
+	})
 	s.ValidateStatus = checksBoth(validateResourceClaimStatus)
 	return s
 }

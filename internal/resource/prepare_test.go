@@ -7,6 +7,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -203,5 +204,23 @@ func TestNamespacesAreNamedInTheirLabels(t *testing.T) {
 	s.PrepareCreate(ns)
 	if ns.Labels[corev1.LabelMetadataName] != "n" || len(ns.Spec.Finalizers) != 1 || ns.Status.Phase != corev1.NamespaceActive {
 		t.Errorf("%+v", ns)
+	}
+}
+
+func TestWhatDriversSayOfDevicesGoesWithTheirAllocation(t *testing.T) {
+	s := resourceClaimStrategy()
+	old := &resourcev1.ResourceClaim{}
+	old.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Request: "r", Driver: "d", Pool: "p", Device: "a"}}}}
+	old.Status.Devices = []resourcev1.AllocatedDeviceStatus{{Driver: "d", Pool: "p", Device: "a"}}
+	freed := old.DeepCopy()
+	freed.Status.Allocation = nil
+	s.PrepareStatus(freed, old)
+	if len(freed.Status.Devices) > 0 {
+		t.Errorf("left: %+v", freed.Status.Devices)
+	}
+	kept := old.DeepCopy()
+	s.PrepareStatus(kept, old)
+	if len(kept.Status.Devices) != 1 {
+		t.Error("what is said of allocated devices is gone")
 	}
 }
