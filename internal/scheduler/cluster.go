@@ -21,8 +21,9 @@ type cluster struct {
 	assumed map[types.UID]*framework.PodInfo
 	// order is the list of nodes by turns of zones; nil when it must be made again.
 	order    []string
-	snapshot *framework.Snapshot // nil when something has changed since
-	shared   map[string]bool     // nodes whose NodeInfo is in a snapshot and must be cloned before a change
+	snapshot *framework.Snapshot // the last one that was taken
+	// edited are the nodes that have changed since then. The NodeInfo of any other is in a snapshot, and must be cloned before a change.
+	edited map[string]bool
 
 	namespaceLabels func(string) labels.Set
 	selectors       func(*corev1.Pod) labels.Selector
@@ -38,7 +39,7 @@ type placed struct {
 func newCluster(namespaceLabels func(string) labels.Set, selectors func(*corev1.Pod) labels.Selector) *cluster {
 	return &cluster{
 		nodes: map[string]*framework.NodeInfo{}, where: map[types.UID]placed{}, assumed: map[types.UID]*framework.PodInfo{},
-		shared: map[string]bool{}, namespaceLabels: namespaceLabels, selectors: selectors,
+		edited: map[string]bool{}, namespaceLabels: namespaceLabels, selectors: selectors,
 	}
 }
 
@@ -48,15 +49,13 @@ func (c *cluster) edit(name string) *framework.NodeInfo {
 	switch {
 	case n == nil:
 		n = framework.NewNodeInfo(nil)
-	case c.shared[name]:
-		n = n.Clone()
-	default:
-		c.snapshot = nil
+	case c.edited[name]:
 		return n
+	default:
+		n = n.Clone()
 	}
 	c.nodes[name] = n
-	delete(c.shared, name)
-	c.snapshot = nil
+	c.edited[name] = true
 	return n
 }
 
@@ -125,19 +124,27 @@ func (c *cluster) removePod(info *framework.PodInfo) bool {
 
 // take is the snapshot of now.
 func (c *cluster) take() *framework.Snapshot {
-	if c.snapshot != nil {
+	switch {
+	case c.order == nil:
+		c.order = c.byTurns()
+		nodes := make([]*framework.NodeInfo, len(c.order))
+		for i, name := range c.order {
+			nodes[i] = c.nodes[name]
+		}
+		c.snapshot = framework.NewSnapshot(nodes, c.namespaceLabels, c.selectors)
+	case len(c.edited) > 0: // as a rule one, on which the last pod was assumed
+		changed := make([]*framework.NodeInfo, 0, len(c.edited))
+		for name := range c.edited {
+			if n := c.nodes[name]; n != nil {
+				changed = append(changed, n)
+			}
+		}
+		c.snapshot = c.snapshot.With(changed...)
+	default:
 		return c.snapshot
 	}
-	if c.order == nil {
-		c.order = c.byTurns()
-	}
-	nodes := make([]*framework.NodeInfo, len(c.order))
-	for i, name := range c.order {
-		nodes[i] = c.nodes[name]
-		c.shared[name] = true
-	}
-	c.snapshot = framework.NewSnapshot(nodes, c.namespaceLabels, c.selectors)
 	c.snapshot.Storage, c.snapshot.Devices = c.storage, c.devices
+	clear(c.edited)
 	return c.snapshot
 }
 

@@ -82,34 +82,52 @@ const (
 	maxImageBytes int64 = 1000 << 20
 )
 
-type imageSpread map[string]float64
+// wantedImages are the images of a pod's containers that some node has; one that two containers have is there twice.
+type wantedImages struct {
+	images     []wantedImage
+	containers int64
+}
+
+type wantedImage struct {
+	names  [2]string // as the pod says it, and in full
+	spread float64   // the share of the nodes that have it
+}
 
 func (imageLocality) PreScore(state framework.State, pod *framework.PodInfo, snapshot *framework.Snapshot, _ []*framework.NodeInfo) *framework.Status {
-	spread := imageSpread{}
-	for _, c := range allContainers(&pod.Pod.Spec) {
-		if _, done := spread[c.Image]; done || len(snapshot.Nodes) == 0 {
-			continue
-		}
-		var have int
-		for _, n := range snapshot.Nodes {
-			if imageBytes(n, c.Image) > 0 {
-				have++
+	var wanted wantedImages
+	for _, containers := range [][]corev1.Container{pod.Pod.Spec.InitContainers, pod.Pod.Spec.Containers} {
+		wanted.containers += int64(len(containers))
+		for i := range containers {
+			image := wantedImage{names: [2]string{containers[i].Image, normalizedImage(containers[i].Image)}}
+			var have int
+			for _, n := range snapshot.Nodes {
+				if image.bytes(n) > 0 {
+					have++
+				}
+			}
+			if have > 0 { // else it is worth nothing anywhere
+				image.spread = float64(have) / float64(len(snapshot.Nodes))
+				wanted.images = append(wanted.images, image)
 			}
 		}
-		spread[c.Image] = float64(have) / float64(len(snapshot.Nodes))
 	}
-	state["ImageLocality"] = spread
+	if len(wanted.images) == 0 {
+		return &framework.Status{Code: framework.Skip}
+	}
+	state["ImageLocality"] = &wanted
 	return nil
 }
 
-func (imageLocality) Score(state framework.State, pod *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
-	spread, _ := state["ImageLocality"].(imageSpread)
-	containers := allContainers(&pod.Pod.Spec)
-	var sum int64
-	for _, c := range containers {
-		sum += int64(float64(imageBytes(node, c.Image)) * spread[c.Image])
+func (imageLocality) Score(state framework.State, _ *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
+	wanted, ok := state["ImageLocality"].(*wantedImages)
+	if !ok {
+		return 0, nil
 	}
-	most := maxImageBytes * int64(len(containers))
+	var sum int64
+	for i := range wanted.images {
+		sum += int64(float64(wanted.images[i].bytes(node)) * wanted.images[i].spread)
+	}
+	most := maxImageBytes * wanted.containers
 	sum = min(max(sum, minImageBytes), most)
 	if most <= minImageBytes {
 		return 0, nil
@@ -117,11 +135,14 @@ func (imageLocality) Score(state framework.State, pod *framework.PodInfo, node *
 	return framework.MaxNodeScore * (sum - minImageBytes) / (most - minImageBytes), nil
 }
 
-func imageBytes(n *framework.NodeInfo, image string) int64 {
-	if size, ok := n.Images[image]; ok {
+func (w *wantedImage) bytes(n *framework.NodeInfo) int64 {
+	if len(n.Images) == 0 {
+		return 0
+	}
+	if size, ok := n.Images[w.names[0]]; ok {
 		return size
 	}
-	return n.Images[normalizedImage(image)]
+	return n.Images[w.names[1]]
 }
 
 // normalizedImage adds the tag that an image name without one means.
@@ -132,8 +153,4 @@ func normalizedImage(image string) string {
 		}
 	}
 	return fmt.Sprintf("%s:latest", image)
-}
-
-func allContainers(spec *corev1.PodSpec) []corev1.Container {
-	return append(append([]corev1.Container(nil), spec.InitContainers...), spec.Containers...)
 }

@@ -1,0 +1,90 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
+)
+
+// A snapshot is made of the one before and what has changed since. It must be what a picture made from nothing shows, and stay that.
+func TestSnapshotsShowWhatHasHappened(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := newCluster(nil, nil)
+		nodes, pods := map[string]*corev1.Node{}, map[string]*corev1.Pod{}
+		var taken []*framework.Snapshot
+		var shown []string
+		name := func(what string) string { return what + rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, what) }
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			switch rapid.IntRange(0, 5).Draw(t, "step") {
+			case 0:
+				n := node(name("node-"), "2", inZone(name("zone-")))
+				nodes[n.Name] = n
+				c.setNode(n)
+			case 1:
+				n := name("node-")
+				if nodes[n] != nil {
+					delete(nodes, n)
+					c.removeNode(n)
+				}
+			case 2, 3:
+				p := pod(name("pod-"), "100m", onNode(name("node-")))
+				if rapid.Bool().Draw(t, "affinity") {
+					antiAffinity(p)
+				}
+				pods[p.Name] = p
+				c.setPod(framework.NewPodInfo(p))
+			case 4:
+				p := name("pod-")
+				if pods[p] != nil {
+					c.removePod(framework.NewPodInfo(pods[p]))
+					delete(pods, p)
+				}
+			case 5:
+				taken = append(taken, c.take())
+				whole := newCluster(nil, nil)
+				for _, n := range nodes {
+					whole.setNode(n)
+				}
+				for _, p := range pods {
+					whole.setPod(framework.NewPodInfo(p))
+				}
+				is := show(c.take())
+				if want := show(whole.take()); is != want {
+					t.Fatalf("the snapshot shows\n%s\nthere is\n%s", is, want)
+				}
+				shown = append(shown, is)
+			}
+		}
+		for i, s := range taken {
+			if is := show(s); is != shown[i] {
+				t.Fatalf("snapshot %d showed\n%s\nand now\n%s", i, shown[i], is)
+			}
+		}
+	})
+}
+
+// show is all that a snapshot says of nodes and pods.
+func show(s *framework.Snapshot) string {
+	names := func(nodes []*framework.NodeInfo) (out []string) {
+		for _, n := range nodes {
+			out = append(out, n.Name())
+		}
+		return out
+	}
+	text := fmt.Sprint("affinity ", names(s.NodesWithAffinity()), " against ", names(s.NodesWithAntiAffinity()))
+	for _, n := range s.Nodes {
+		found, ok := s.Node(n.Name())
+		var pods []string
+		for _, p := range n.Pods {
+			pods = append(pods, p.Pod.Name)
+		}
+		slices.Sort(pods)
+		text += fmt.Sprint("\n", n.Name(), ok && found == n, n.Node.Labels, n.Requested.MilliCPU, pods)
+	}
+	return text
+}
