@@ -47,8 +47,10 @@ type lifecycle struct {
 	grace time.Duration
 	now   func() time.Time
 
-	mu    sync.Mutex
-	heard map[string]time.Time // by our clock, when a node was last heard of: clocks of nodes are not trusted
+	mu      sync.Mutex
+	heard   map[string]time.Time // by our clock, when a node was last heard of: clocks of nodes are not trusted
+	shares  map[string]share     // by node
+	tallies map[string]tally     // by zone
 
 	// Of the one worker:
 	zones      map[string]*zone
@@ -78,7 +80,7 @@ func runLifecycle(ctx context.Context, env controller.Env) error {
 	}
 	controller.IndexPodsByNode(pods)
 	c := &lifecycle{env: env, nodes: nodes, pods: pods, grace: env.Config.NodeMonitorGrace, now: time.Now,
-		heard: map[string]time.Time{}, zones: map[string]*zone{}, registered: map[string]bool{}}
+		heard: map[string]time.Time{}, shares: map[string]share{}, tallies: map[string]tally{}, zones: map[string]*zone{}, registered: map[string]bool{}}
 	if c.grace == 0 {
 		c.grace = defaultGrace
 	}
@@ -127,7 +129,11 @@ func (c *lifecycle) heardAt(node string) time.Time {
 // nodeKeys: a status that the kubelet posted is a sign of life too; only what changes anything is work.
 func (c *lifecycle) nodeKeys(e client.TypedEvent[*corev1.Node]) []controller.Key {
 	key := []controller.Key{{Name: e.Object.Name}}
-	if e.Type != client.Modified {
+	if e.Type == client.Deleted {
+		c.count(e.Object.Name, nil)
+		return key
+	}
+	if c.count(e.Object.Name, e.Object); e.Type == client.Added {
 		return key
 	}
 	was, is := condition(e.Old, corev1.NodeReady), condition(e.Object, corev1.NodeReady)
@@ -217,6 +223,7 @@ func (c *lifecycle) checkHeartbeat(ctx context.Context, node *corev1.Node) (_ *c
 	if err != nil {
 		return nil, 0, fmt.Errorf("node %s is silent: %w", node.Name, err)
 	}
+	c.count(updated.Name, updated)
 	c.event(updated, "NodeNotReady", "Node %s status is now: NodeNotReady", node.Name)
 	return updated, 0, nil
 }

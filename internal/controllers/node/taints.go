@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -158,43 +159,77 @@ func (c *lifecycle) mayEvict(node *corev1.Node) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// judgeZones counts ready and other nodes per zone. When everything is down nobody is evicted; when it comes back, every node
-// has its whole grace period again.
-func (c *lifecycle) judgeZones(ctx context.Context) error {
-	type count struct{ ready, down int }
-	counts := map[string]*count{}
-	for _, n := range c.nodes.List("", nil) {
-		id := zoneOf(n)
-		if counts[id] == nil {
-			counts[id] = &count{}
-		}
-		if ready := condition(n, corev1.NodeReady); ready != nil && ready.Status == corev1.ConditionTrue {
-			counts[id].ready++
-		} else if ready != nil {
-			counts[id].down++
-		}
+// share is what a node counts in its zone.
+type share struct {
+	zone        string
+	ready, down int // neither: it has never said
+}
+
+func shareOf(node *corev1.Node) share {
+	s := share{zone: zoneOf(node)}
+	if ready := condition(node, corev1.NodeReady); ready != nil && ready.Status == corev1.ConditionTrue {
+		s.ready = 1
+	} else if ready != nil {
+		s.down = 1
 	}
-	allDown := len(counts) > 0
+	return s
+}
+
+// tally is the sum of a zone's shares.
+type tally struct{ nodes, ready, down int }
+
+// count takes note of a node as it is now; nil when it is gone. Going through all nodes whenever one has changed would cost a large cluster more than all else here.
+func (c *lifecycle) count(name string, node *corev1.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if was, ok := c.shares[name]; ok {
+		c.add(was, -1)
+		delete(c.shares, name)
+	}
+	if node != nil {
+		is := shareOf(node)
+		c.shares[name] = is
+		c.add(is, 1)
+	}
+}
+
+func (c *lifecycle) add(s share, n int) {
+	t := c.tallies[s.zone]
+	t = tally{t.nodes + n, t.ready + n*s.ready, t.down + n*s.down}
+	if c.tallies[s.zone] = t; t.nodes == 0 {
+		delete(c.tallies, s.zone)
+	}
+}
+
+func (t tally) state() zoneState {
+	switch {
+	case t.ready == 0 && t.down > 0:
+		return zoneFullyDisrupted
+	case t.down > 2 && float64(t.down)/float64(t.down+t.ready) >= disruptedShare:
+		return zonePartlyDisrupted
+	}
+	return zoneNormal
+}
+
+// judgeZones finds out how the zones are doing. When everything is down nobody is evicted; when it comes back, every node has its whole grace period again.
+func (c *lifecycle) judgeZones(ctx context.Context) error {
+	c.mu.Lock()
+	tallies := maps.Clone(c.tallies)
+	c.mu.Unlock()
 	for id := range c.zones {
-		if counts[id] == nil {
+		if _, ok := tallies[id]; !ok {
 			delete(c.zones, id)
 		}
 	}
-	for id, n := range counts {
+	allDown := len(tallies) > 0
+	for id, t := range tallies {
 		z := c.zones[id]
 		if z == nil {
 			z = &zone{}
 			c.zones[id] = z
 		}
-		state := zoneNormal
-		switch {
-		case n.ready == 0 && n.down > 0:
-			state = zoneFullyDisrupted
-		case n.down > 2 && float64(n.down)/float64(n.down+n.ready) >= disruptedShare:
-			state = zonePartlyDisrupted
-		}
-		z.state, z.nodes = state, n.ready+n.down
-		allDown = allDown && state == zoneFullyDisrupted
+		z.state, z.nodes = t.state(), t.ready+t.down
+		allDown = allDown && z.state == zoneFullyDisrupted
 	}
 	if allDown == c.allDown {
 		return nil

@@ -1,0 +1,57 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+)
+
+func TestATallyIsTheSumOfItsNodes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := &lifecycle{shares: map[string]share{}, tallies: map[string]tally{}}
+		nodes := map[string]*corev1.Node{}
+		for range rapid.IntRange(1, 50).Draw(t, "changes") {
+			name := fmt.Sprint("node-", rapid.IntRange(0, 5).Draw(t, "node"))
+			if rapid.IntRange(0, 3).Draw(t, "what") == 0 {
+				delete(nodes, name)
+				c.count(name, nil)
+				continue
+			}
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "zone")}}}
+			if ready := rapid.SampledFrom([]corev1.ConditionStatus{"", corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}).Draw(t, "ready"); ready != "" {
+				n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+			}
+			nodes[name] = n
+			c.count(name, n)
+		}
+		want := map[string]tally{}
+		for _, n := range nodes {
+			s, sum := shareOf(n), want[zoneOf(n)]
+			want[s.zone] = tally{sum.nodes + 1, sum.ready + s.ready, sum.down + s.down}
+		}
+		if !maps.Equal(c.tallies, want) {
+			t.Fatalf("counted %v, there are %v", c.tallies, want)
+		}
+	})
+}
+
+func TestHowAZoneIsDoing(t *testing.T) {
+	for tallied, want := range map[tally]zoneState{
+		{nodes: 3}:                      zoneNormal, // none has ever said anything
+		{nodes: 1, ready: 1}:            zoneNormal,
+		{nodes: 1, down: 1}:             zoneFullyDisrupted,
+		{nodes: 3, ready: 1, down: 2}:   zoneNormal, // two are few
+		{nodes: 5, ready: 2, down: 3}:   zonePartlyDisrupted,
+		{nodes: 10, ready: 5, down: 5}:  zoneNormal,
+		{nodes: 10, ready: 4, down: 6}:  zonePartlyDisrupted,
+		{nodes: 10, ready: 0, down: 10}: zoneFullyDisrupted,
+	} {
+		if got := tallied.state(); got != want {
+			t.Errorf("%+v: %v, want %v", tallied, got, want)
+		}
+	}
+}
