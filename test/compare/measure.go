@@ -81,7 +81,7 @@ func measureControl(ctx context.Context, o *options, s side, f figures) error {
 		{"requests", func() error { return requests(ctx, o, load, f, c.control) }},
 		{"watch", func() error { return watches(ctx, load, o.scale, f, c.control) }},
 		{"lists", func() error { return lists(ctx, load, o.scale, f, c.control) }},
-		{"schedule", func() error { return scheduling(ctx, load, o.scale, f, c.control) }},
+		{"schedule", func() error { return scheduling(ctx, o, load, f, c.control) }},
 	}
 	for _, step := range steps {
 		if o.skip[step.key] {

@@ -22,8 +22,8 @@ const hollowNodes = 1000
 func hollowName(i int) string { return fmt.Sprintf("hollow-%04d", i) }
 
 // scheduling measures 5,000 pods from the first create to the last bound.
-func scheduling(ctx context.Context, c *clients, scale float64, f figures, control []*process) error {
-	pods := int(5000 * scale)
+func scheduling(ctx context.Context, o *options, c *clients, f figures, control []*process) error {
+	pods := int(5000 * o.scale)
 	if err := makeNodes(ctx, c); err != nil {
 		return fmt.Errorf("nodes: %w", err)
 	}
@@ -42,6 +42,11 @@ func scheduling(ctx context.Context, c *clients, scale float64, f figures, contr
 			}
 		}
 	}()
+	kept, err := o.keepProfiles(ctx, c, "schedule")
+	if err != nil {
+		return err
+	}
+	spent := stopwatch(control)
 	began := time.Now()
 	if _, err := c.each(ctx, pods, 64, func(w *wire, i int) error {
 		p := schedulablePod(1000000 + i)
@@ -53,10 +58,12 @@ func scheduling(ctx context.Context, c *clients, scale float64, f figures, contr
 	if err := until(ctx, 180*time.Second, "all pods bound", func() bool { return bound.Load() >= int64(pods) }); err != nil {
 		return fmt.Errorf("%w (%d of %d)", err, bound.Load(), pods)
 	}
-	f["schedule"] = figure{value: float64(pods) / time.Since(began).Seconds()}
-	_, rss := memory(tree(control))
-	f["churn-rss"] = figure{value: rss}
-	return nil
+	rate := float64(pods) / time.Since(began).Seconds()
+	serving, loading := spent()
+	f["schedule"] = figure{value: rate, note: fmt.Sprintf("CPU per pod: server %.2f ms, load %.2f ms", serving.Seconds()*1e3/float64(pods), loading.Seconds()*1e3/float64(pods))}
+	anon, rss := memory(tree(control))
+	f["churn-rss"] = figure{value: rss, note: fmt.Sprintf("RssAnon %.0f MB", anon)}
+	return kept()
 }
 
 // makeNodes makes the nodes and waits until pods may go there: taints of nodes that were not ready are taken off by the node
