@@ -27,6 +27,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/apiserver/deliver"
 	"github.com/knarr-project/knarr/internal/apiserver/flow"
+	"github.com/knarr-project/knarr/internal/apiserver/h2"
 	"github.com/knarr-project/knarr/internal/apiserver/usage"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/cache"
@@ -243,6 +244,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 		MaxHeaderBytes: 1 << 20, ConnContext: deliver.Context, ErrorLog: s.httpErrors(),
 	}
 	listener = deliver.Listen(listener)
+	if err := h2.Configure(server, s.pool); err != nil {
+		return fmt.Errorf("apiserver: %w", err)
+	}
 	s.background()
 	failed := make(chan error, 1)
 	go func() {

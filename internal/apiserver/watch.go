@@ -56,7 +56,10 @@ type watcher struct {
 	begun func()
 	// bound holds the client to the watch's end; what it gives is called afterwards.
 	bound func(ctx context.Context) (release func())
-	pace  deliver.Paced
+	// settle, if there is one, takes a watch that has caught up out of its request; from then on everything here is that of who has taken it.
+	settle  func(end time.Time) bool
+	settled bool
+	pace    deliver.Paced
 }
 
 // openWatch finds where the watch starts. An error is the request's answer.
@@ -118,7 +121,7 @@ func (w *watcher) run(ctx context.Context, sink eventSink) error {
 		return w.expired(sink)
 	}
 	defer func() {
-		if w.cursor != nil { // else a hub has it, or has had it
+		if !w.settled && w.cursor != nil { // else a hub has it, or has had it
 			w.cursor.Close()
 		}
 	}()
@@ -145,7 +148,7 @@ func (w *watcher) run(ctx context.Context, sink eventSink) error {
 	if w.bound != nil {
 		defer w.bound(ctx)()
 	}
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !w.settled {
 		if err := w.next(ctx, end, sink); err != nil {
 			return err
 		}
@@ -161,6 +164,11 @@ func (w *watcher) next(ctx context.Context, end time.Time, sink eventSink) error
 			return w.send(ctx, sink, changes, revision, err)
 		}
 		w.revision = max(w.revision, revision)
+		if w.settle != nil {
+			if w.settled = w.settle(end); w.settled {
+				return nil
+			}
+		}
 		m := newWaitingMember()
 		if w.join(&m.member, shared.encoder(), false) {
 			return w.follow(ctx, end, shared, m)

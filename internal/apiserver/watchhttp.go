@@ -101,6 +101,7 @@ func (s *Server) serveWatch(ctx context.Context, w *codeWriter, r *http.Request,
 			release()
 		}
 	}
+	wt.settle = func(end time.Time) bool { return s.settle(w, r, f, wt, end) }
 	if err := wt.run(ctx, fr); err != nil {
 		s.log.Debug("a watch ended early", "resource", wt.op.endpoint.gvr.String(), "err", err)
 	}

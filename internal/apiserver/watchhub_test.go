@@ -99,7 +99,9 @@ func TestAClientHasTimeForEachPieceOfWhatAWatchBeginsWith(t *testing.T) {
 	f := format{media: mediaJSON}
 	enc := newEventEncoder(w.op.endpoint, f)
 	set, ended := 0, make(chan struct{})
-	st := &watchStream{server: s, conn: conn, wire: accepted.(*deliver.Conn), w: w, f: f, enc: &enc, end: time.Now().Add(time.Hour), ended: func() { close(ended) }}
+	out := &ownConnection{conn: conn, wire: accepted.(*deliver.Conn)}
+	st := &watchStream{server: s, out: out, w: w, f: f, enc: &enc, end: time.Now().Add(time.Hour), ended: func() { close(ended) }}
+	out.stream = st
 	st.timer = time.NewTimer(time.Hour)
 	st.task = deliver.NewTask(st.turn)
 	st.member.task = &st.task

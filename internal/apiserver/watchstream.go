@@ -3,7 +3,6 @@ package apiserver
 import (
 	"errors"
 	"math"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -14,18 +13,18 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/knarr-project/knarr/internal/apiserver/deliver"
+	"github.com/knarr-project/knarr/internal/apiserver/h2"
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// watchStream is a watch that has a connection of its own (HTTP/1.1) and no goroutine: a task that the pool runs when there are events.
+// watchStream is a watch without a goroutine: a task that the pool runs when there are events. It has a connection of its own (HTTP/1.1) or a stream of one (HTTP/2).
 //
 // It begins with the objects that there are, goes on with a cursor of its own until it has caught up, and then joins the hub of all watches
 // that want the same. When it cannot keep up with the hub it has a cursor of its own again.
 type watchStream struct {
 	server *Server
 	task   deliver.Task
-	conn   net.Conn // HTTP's: TLS or not
-	wire   *deliver.Conn
+	out    outlet
 	w      *watcher
 	f      format
 	enc    *eventEncoder  // nil while a hub makes the frames
@@ -38,9 +37,8 @@ type watchStream struct {
 	timer *time.Timer
 	rang  atomic.Bool // the timer has
 
-	gone     atomic.Bool // the client is
-	draining atomic.Bool // somebody waits for the socket
-	ended    func()
+	gone  atomic.Bool // the client is
+	ended func()
 }
 
 // streams are all that are open. The zero value is ready.
@@ -50,14 +48,14 @@ type streams struct {
 	closed bool
 }
 
-// add is false when the server closes. all counts what close has to wait for.
-func (ss *streams) add(s *watchStream, all *sync.WaitGroup) bool {
+// add is false when the server closes. all counts what close has to wait for: the stream, and goroutines of its own.
+func (ss *streams) add(s *watchStream, all *sync.WaitGroup, goroutines int) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.closed {
 		return false
 	}
-	all.Add(2) // the stream, and who listens for its end
+	all.Add(1 + goroutines)
 	if ss.open == nil {
 		ss.open = map[*watchStream]struct{}{}
 	}
@@ -94,43 +92,74 @@ func (s *Server) stream(w *codeWriter, r *http.Request, f format, wt *watcher) e
 	if err != nil {
 		return err
 	}
+	out := &ownConnection{conn: conn, wire: deliver.From(r.Context())}
+	st := s.newStream(w, f, wt, out, time.Now().Add(wt.duration()))
+	out.stream = st
+	st.task = deliver.NewTask(st.turn)
+	// Each turn's worth of what is there already is to be read in a request's time, since until then the watch has seats; the rest before it is over.
+	st.patience()
+	seats := wt.begun
+	wt.begun = func() {
+		out.patience(st.end.Add(s.lastWords()))
+		if seats != nil {
+			seats()
+		}
+	}
+	if !s.streams.add(st, &s.wg, 1) {
+		st.finish(errStreamOver)
+		return nil
+	}
+	go st.listen(out)
+	st.begin()
+	return nil
+}
+
+// settle takes a watch that has sent what was there, and has caught up, out of its request, if it came over HTTP/2. Then its handler is to return.
+func (s *Server) settle(w *codeWriter, r *http.Request, f format, wt *watcher, end time.Time) bool {
+	if s.leaving.Load() {
+		return false
+	}
+	answer := h2.Answer(r.Context(), w.ResponseWriter)
+	if answer == nil {
+		return false
+	}
+	st := s.newStream(w, f, wt, &sharedConnection{Stream: answer}, end)
+	st.task = answer.Task(st.turn)
+	wt.begun, wt.bound, wt.settle, wt.bookmark = nil, nil, nil, false // done, and they hold the request
+	if !s.streams.add(st, &s.wg, 0) || !answer.Take(&st.task, st.hangUp) {
+		st.hangUp()
+		return true
+	}
+	st.begin()
+	return true
+}
+
+// newStream makes what the handler of a watch leaves behind.
+func (s *Server) newStream(w *codeWriter, f format, wt *watcher, out outlet, end time.Time) *watchStream {
 	wt.op.warn = nil // which holds the request
 	enc := newEventEncoder(wt.op.endpoint, f)
-	now := time.Now()
-	st := &watchStream{server: s, conn: conn, wire: deliver.From(r.Context()), w: wt, f: f, enc: &enc, quiet: now, end: now.Add(wt.duration())}
+	st := &watchStream{server: s, out: out, w: wt, f: f, enc: &enc, quiet: time.Now(), end: end}
 	record, ended := w.audit, w.ended
 	w.taken = true
 	st.ended = func() {
 		record.Stage(auditv1.StageResponseComplete, http.StatusOK)
 		ended()
 	}
-	// Each turn's worth of what is there already is to be read in a request's time, since until then the watch has seats; the rest before it is over.
-	st.patience()
-	seats := wt.begun
-	wt.begun = func() {
-		_ = conn.SetWriteDeadline(st.end.Add(s.lastWords()))
-		if seats != nil {
-			seats()
-		}
-	}
-	st.task = deliver.NewTask(st.turn)
 	st.member.task = &st.task
-	alarm := st.alarm()
-	st.timer = time.AfterFunc(math.MaxInt64, func() { // set below: from add on the stream may have its turns, and its end
+	st.timer = time.AfterFunc(math.MaxInt64, func() { // set by begin: from add on the stream may have its turns, and its end
 		st.rang.Store(true)
 		st.wake()
 	})
-	if !s.streams.add(st, &s.wg) {
-		st.finish(errStreamOver)
-		return nil
+	return st
+}
+
+// begin gives the stream its first turn. There may have been others already.
+func (st *watchStream) begin() {
+	if st.w.cursor != nil {
+		st.w.cursor.Notify(st.wake)
 	}
-	if wt.cursor != nil {
-		wt.cursor.Notify(st.wake)
-	}
-	go st.listen()
-	st.timer.Reset(time.Until(alarm))
+	st.timer.Reset(time.Until(st.alarm()))
 	st.wake()
-	return nil
 }
 
 func (st *watchStream) wake() { st.server.pool.Wake(&st.task) }
@@ -142,11 +171,11 @@ func (st *watchStream) hangUp() {
 }
 
 // listen waits until the client hangs up. It has nothing to say.
-func (st *watchStream) listen() {
+func (st *watchStream) listen(on *ownConnection) {
 	defer st.server.wg.Done()
 	var ignored [64]byte
-	for st.wire.Heard() == nil {
-		if _, err := st.conn.Read(ignored[:]); err != nil {
+	for on.wire.Heard() == nil {
+		if _, err := on.conn.Read(ignored[:]); err != nil {
 			break
 		}
 	}
@@ -171,6 +200,9 @@ func (st *watchStream) alarm() time.Time {
 // errStreamOver: nothing is wrong.
 var errStreamOver = errors.New("the watch is over")
 
+// errSlowReader: the client has not taken what it was sent.
+var errSlowReader = errors.New("the client does not read")
+
 // errPanic: something in our code, or in an object, is.
 var errPanic = errors.New("panic, see the log")
 
@@ -187,16 +219,17 @@ func (st *watchStream) turn() (rest time.Duration) {
 }
 
 func (st *watchStream) serve() time.Duration {
-	if st.draining.Load() && !st.gone.Load() {
-		return deliver.Idle // woken when that is over
-	}
 	if st.gone.Load() {
 		st.finish(errStreamOver)
 		return deliver.Ended
 	}
+	room := st.out.room()
+	if room == 0 {
+		return st.stuck()
+	}
 	b := streamBuffers.Get().(*streamBuffer) // not given back after a panic: the connection may still write into it
-	st.wire.Hold(b.out)
-	b.frames = b.frames[:0]
+	st.out.begin(b)
+	b.frames, b.room = b.frames[:0], room
 	more, err := st.fill(b)
 	if err == nil || errors.Is(err, errStreamOver) {
 		err = errors.Join(err, st.send(b))
@@ -204,9 +237,7 @@ func (st *watchStream) serve() time.Duration {
 	if st.w.begun != nil { // the socket has taken what was sent before
 		st.patience()
 	}
-	out, all, failed := st.wire.Push()
-	sent := len(out) > 0
-	b.out = out
+	sent, failed := st.out.end(b)
 	streamBuffers.Put(b)
 	if err = errors.Join(err, failed); err != nil {
 		st.finish(err)
@@ -216,9 +247,6 @@ func (st *watchStream) serve() time.Duration {
 		st.quiet = time.Now()
 	}
 	switch {
-	case !all:
-		st.drain()
-		return deliver.Idle
 	case more:
 		return deliver.Again
 	case sent:
@@ -227,17 +255,33 @@ func (st *watchStream) serve() time.Duration {
 	return deliver.Idle
 }
 
+// stuck is a turn in which nothing can be written. A client that takes nothing has its watch until that would be over, and some time for what is left.
+func (st *watchStream) stuck() time.Duration {
+	last := time.Until(st.end.Add(st.server.lastWords()))
+	if last <= 0 {
+		st.finish(errSlowReader)
+		return deliver.Ended
+	}
+	if st.rang.Load() {
+		st.timer.Reset(last)
+	}
+	return deliver.Idle // woken when there is room
+}
+
 // patience gives the client a request's time for what is sent next: who reads slowly, but reads, gets all.
 func (st *watchStream) patience() {
-	_ = st.conn.SetWriteDeadline(time.Now().Add(st.server.cfg.RequestTimeout))
+	st.out.patience(time.Now().Add(st.server.cfg.RequestTimeout))
 }
 
 // streamBuffer is what a turn needs room for.
-type streamBuffer struct{ frames, out []byte }
+type streamBuffer struct {
+	frames, out []byte
+	room        int // how much is to be sent at most, but for the last event
+}
 
 var streamBuffers = sync.Pool{New: func() any { return &streamBuffer{} }}
 
-// turnBytes is about how much is sent in a turn.
+// turnBytes is about how much is sent in a turn at most.
 const turnBytes = 96 << 10
 
 // fill puts events into the buffer, or writes those that are shared; more says that there are others.
@@ -266,7 +310,7 @@ func (st *watchStream) fill(b *streamBuffer) (more bool, err error) {
 func (st *watchStream) fillInitial(b *streamBuffer) (more bool, err error) {
 	w := st.w
 	for ; len(w.initial) > 0; w.initial = w.initial[1:] {
-		if len(b.frames) >= turnBytes {
+		if len(b.frames) >= b.room {
 			return true, nil
 		}
 		if err := st.put(b, watchEvent{what: watch.Added, entry: w.initial[0], initial: true}); err != nil {
@@ -301,7 +345,7 @@ func (st *watchStream) fillOwn(b *streamBuffer) (more bool, err error) {
 			}
 			w.revision = max(w.revision, revision)
 			if len(changes) == 0 {
-				if w.joins(st.f) && w.join(&st.member, st.enc, true) {
+				if w.joins(st.f) && w.join(&st.member, st.enc, st.out.chunked()) {
 					st.enc = nil
 				}
 				return false, nil
@@ -313,7 +357,7 @@ func (st *watchStream) fillOwn(b *streamBuffer) (more bool, err error) {
 			}
 		}
 		for ; len(st.todo) > 0; st.todo = st.todo[1:] {
-			if len(b.frames) >= turnBytes {
+			if len(b.frames) >= b.room {
 				return true, nil
 			}
 			if err := st.put(b, watchEvent{what: eventType(st.todo[0].Type), entry: st.todo[0].Entry}); err != nil {
@@ -328,20 +372,20 @@ func (st *watchStream) fillShared(b *streamBuffer) (more bool, err error) {
 	if err := st.send(b); err != nil { // what comes first
 		return false, err
 	}
-	for sent := 0; sent < turnBytes; {
-		frames, revision, err := st.member.take(turnBytes - sent)
+	for sent := 0; sent < b.room; {
+		frames, revision, err := st.member.take(b.room - sent)
 		st.w.revision = max(st.w.revision, revision)
 		switch {
 		case errors.Is(err, errBehind):
 			return true, st.fallBack()
 		case errors.Is(err, cache.ErrTooOld):
-			return false, errors.Join(st.putAlone(b, st.w.expiry()), errStreamOver)
+			return false, errors.Join(st.put(b, st.w.expiry()), errStreamOver)
 		case err != nil:
 			return false, err
 		case len(frames) == 0:
 			return false, nil
 		}
-		if _, err := st.conn.Write(frames); err != nil {
+		if err := st.out.write(frames); err != nil {
 			return false, err
 		}
 		sent += len(frames)
@@ -382,31 +426,28 @@ func (st *watchStream) fillDue(b *streamBuffer) error {
 		st.w.revision = max(st.w.revision, revision)
 	}
 	st.quiet = now
-	return st.putAlone(b, watchEvent{what: watch.Bookmark, obj: st.w.bookmarkObject(st.w.revision, false)})
+	return st.put(b, watchEvent{what: watch.Bookmark, obj: st.w.bookmarkObject(st.w.revision, false)})
 }
 
 func (st *watchStream) put(b *streamBuffer, ev watchEvent) error {
-	frame, err := st.enc.frame(ev)
-	if err != nil {
-		return err
+	if st.enc != nil {
+		return st.putAs(b, ev, st.enc)
 	}
-	st.w.op.endpoint.watched.sent(len(frame))
-	b.frames = appendChunk(b.frames, frame)
-	return nil
+	enc := newEventEncoder(st.w.op.endpoint, st.f) // a hub makes the frames, but for this one
+	return st.putAs(b, ev, &enc)
 }
 
-// putAlone is put while a hub makes the frames.
-func (st *watchStream) putAlone(b *streamBuffer, ev watchEvent) error {
-	if st.enc != nil {
-		return st.put(b, ev)
-	}
-	enc := newEventEncoder(st.w.op.endpoint, st.f)
+func (st *watchStream) putAs(b *streamBuffer, ev watchEvent, enc *eventEncoder) error {
 	frame, err := enc.frame(ev)
 	if err != nil {
 		return err
 	}
 	st.w.op.endpoint.watched.sent(len(frame))
-	b.frames = appendChunk(b.frames, frame)
+	if st.out.chunked() {
+		b.frames = appendChunk(b.frames, frame)
+	} else {
+		b.frames = append(b.frames, frame...)
+	}
 	return nil
 }
 
@@ -415,21 +456,9 @@ func (st *watchStream) send(b *streamBuffer) error {
 	if len(b.frames) == 0 {
 		return nil
 	}
-	_, err := st.conn.Write(b.frames)
+	err := st.out.write(b.frames)
 	b.frames = b.frames[:0]
 	return err
-}
-
-// drain waits, aside, until the socket has taken everything.
-func (st *watchStream) drain() {
-	st.draining.Store(true)
-	go func() {
-		if st.wire.Drain() != nil {
-			st.gone.Store(true)
-		}
-		st.draining.Store(false)
-		st.wake()
-	}()
 }
 
 // finish closes everything. errStreamOver ends the answer as HTTP wants it.
@@ -449,14 +478,9 @@ func (st *watchStream) finish(cause error) {
 		st.w.begun()
 	}
 	st.ended()
-	go func() { // the last words may have to wait for the socket
+	st.out.finish(cause != nil && !errors.Is(cause, errStreamOver), func() {
 		if known {
-			defer st.server.wg.Done()
+			st.server.wg.Done()
 		}
-		_ = st.conn.SetWriteDeadline(time.Now().Add(time.Second)) // the client may be gone
-		if cause == nil || errors.Is(cause, errStreamOver) {
-			_, _ = st.conn.Write([]byte("0\r\n\r\n"))
-		}
-		_ = st.conn.Close()
-	}()
+	})
 }

@@ -315,43 +315,58 @@ func TestAHubKnowsHowMuchItKeeps(t *testing.T) {
 }
 
 func TestAStreamIsRecordedUntilItsEnd(t *testing.T) {
-	s, sink := recorded(t)
-	url, one, _ := secure(t, s)
-	_, hangUp := linesBy(t, one, 1, url+defaultMaps+"?watch=1")
-	stages := func() (list []string) {
-		sink.mu.Lock()
-		defer sink.mu.Unlock()
-		for _, ev := range sink.list {
-			list = append(list, string(ev.Stage))
+	for proto := 1; proto <= 2; proto++ {
+		s, sink := recorded(t)
+		url, one, two := secure(t, s)
+		_, hangUp := linesBy(t, []*http.Client{one, two}[proto-1], proto, url+defaultMaps+"?watch=1")
+		stages := func(want string) {
+			t.Helper()
+			eventually(t, func() error {
+				sink.mu.Lock()
+				defer sink.mu.Unlock()
+				var list []string
+				for _, ev := range sink.list {
+					list = append(list, string(ev.Stage))
+				}
+				if got := fmt.Sprint(list); got != want {
+					return fmt.Errorf("HTTP/%d: %s", proto, got)
+				}
+				return nil
+			})
 		}
-		return list
+		open := func(want string) {
+			t.Helper()
+			eventually(t, func() error {
+				w := httptest.NewRecorder()
+				s.metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+				_, rest, _ := strings.Cut(w.Body.String(), `apiserver_longrunning_requests{component="apiserver",group="",resource="configmaps"`)
+				line, _, _ := strings.Cut(rest, "\n")
+				if n := line[strings.LastIndexByte(line, ' ')+1:]; n != want {
+					return fmt.Errorf("HTTP/%d: %s watches are open", proto, n)
+				}
+				return nil
+			})
+		}
+		stages("[RequestReceived ResponseStarted]")
+		without(t, s, 1)
+		open("1")
+		hangUp()
+		stages("[RequestReceived ResponseStarted ResponseComplete]")
+		open("0")
 	}
+}
+
+// without waits until so many watches have left their handlers.
+func without(t *testing.T, s *Server, want int) {
+	t.Helper()
 	eventually(t, func() error {
-		if got := fmt.Sprint(stages()); got != "[RequestReceived ResponseStarted]" {
-			return fmt.Errorf("%s", got)
+		s.streams.mu.Lock()
+		defer s.streams.mu.Unlock()
+		if n := len(s.streams.open); n != want {
+			return fmt.Errorf("%d watches are without a handler", n)
 		}
 		return nil
 	})
-	open := func() string {
-		w := httptest.NewRecorder()
-		s.metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		_, rest, _ := strings.Cut(w.Body.String(), `apiserver_longrunning_requests{component="apiserver",group="",resource="configmaps"`)
-		line, _, _ := strings.Cut(rest, "\n")
-		return line[strings.LastIndexByte(line, ' ')+1:]
-	}
-	if n := open(); n != "1" {
-		t.Errorf("%s watches are open", n)
-	}
-	hangUp()
-	eventually(t, func() error {
-		if got := fmt.Sprint(stages()); got != "[RequestReceived ResponseStarted ResponseComplete]" {
-			return fmt.Errorf("%s", got)
-		}
-		return nil
-	})
-	if n := open(); n != "0" {
-		t.Errorf("%s watches are open", n)
-	}
 }
 
 // TestAWatchByItsPathIsNotToldWhereTheBeginningEnds: only a query that asks for a watch gets the defaults of one, as upstream.
@@ -447,4 +462,39 @@ func TestStreamsEndAndLeaveNothing(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+func TestAWatchOverHTTP2LeavesItsHandler(t *testing.T) {
+	s := newTestServer(t)
+	url, _, two := secure(t, s)
+	c := s.Client(auth.Component("tester"))
+	mustCreate(t, c, configMap("first"))
+	next, hangUp := linesBy(t, two, 2, url+defaultMaps+"?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan")
+	without(t, s, 1)
+	mustCreate(t, c, configMap("second"))
+	for _, want := range []string{"ADDED first", "BOOKMARK ", "ADDED second"} {
+		what, obj := event(t, next())
+		if got := what + " " + obj.Name; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	hangUp()
+	without(t, s, 0)
+}
+
+func TestAWatchOverHTTP2EndsInTime(t *testing.T) {
+	s := newTestServer(t)
+	url, _, two := secure(t, s)
+	next, _ := linesBy(t, two, 2, url+defaultMaps+"?watch=1&timeoutSeconds=1&allowWatchBookmarks=true")
+	for what := ""; ; {
+		line := next()
+		if line == "" {
+			if what != "BOOKMARK" {
+				t.Errorf("the last event is %q", what)
+			}
+			break
+		}
+		what, _ = event(t, line)
+	}
+	without(t, s, 0)
 }

@@ -51,8 +51,8 @@ func (c *clients) as(ctx context.Context, account string) (*clients, error) {
 
 // idleWatches measures what a watch costs that gets nothing: 10,000 of them, first with a connection each, then a hundred to a connection of HTTP/2. The server
 // begins anew for each, or the second kind would lie in the memory that the first one has left.
-func idleWatches(ctx context.Context, c *clients, scale float64, f figures, cluster *cluster) error {
-	watches := int(10000 * scale)
+func idleWatches(ctx context.Context, o *options, c *clients, f figures, cluster *cluster) error {
+	watches := int(10000 * o.scale)
 	for _, kind := range []struct {
 		key  string
 		open func(ctx context.Context, path string, n int) ([]io.ReadCloser, error)
@@ -67,6 +67,11 @@ func idleWatches(ctx context.Context, c *clients, scale float64, f figures, clus
 		}
 		_, with := settled(ctx, cluster.control)
 		f[kind.key] = figure{value: (with - before) * 1e6 / 1024 / float64(watches), note: fmt.Sprintf("%d watches", watches)}
+		if o.profile {
+			if err := o.keepHeap(ctx, c, kind.key, cluster.control); err != nil {
+				return err
+			}
+		}
 		for _, body := range bodies {
 			body.Close()
 		}

@@ -111,7 +111,7 @@ type step struct {
 func measureCrowd(ctx context.Context, o *options, s side, f figures) error {
 	return o.steps(ctx, s, f, "crowd", func(load *clients, c *cluster) []step {
 		return []step{
-			{"idle", []string{"idle-watch", "idle-watch-h2"}, func() error { return idleWatches(ctx, load, o.scale, f, c) }},
+			{"idle", []string{"idle-watch", "idle-watch-h2"}, func() error { return idleWatches(ctx, o, load, f, c) }},
 			{"relist", []string{"relist"}, func() error { return relist(ctx, load, o.scale, f, c) }},
 			{"overload", []string{"overload-lease", "overload-livez", "overload-normal"}, func() error { return overload(ctx, load, o.scale, f) }},
 			{"storm", []string{"storm"}, func() error { return storm(ctx, load, o.scale, f, c) }},

@@ -18,7 +18,8 @@ const (
 
 // Task is woken and then has a turn. Make one with NewTask.
 type Task struct {
-	turn func() time.Duration
+	turn  func() time.Duration
+	group *Group // that it has its turns in; nil: it is on its own
 	// state and due are guarded by Pool.mu.
 	state state
 	due   time.Duration // when its rest is over, since Pool.since
@@ -58,18 +59,28 @@ func (p *Pool) Wake(tasks ...*Task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, t := range tasks {
-		switch t.state {
-		case idle:
-			p.enqueue(t)
-		case running:
-			t.state = wokenRunning
-		}
+		p.wake(t)
+	}
+}
+
+// wake; mu is held.
+func (p *Pool) wake(t *Task) {
+	switch t.state {
+	case idle:
+		p.enqueue(t)
+	case running:
+		t.state = wokenRunning
 	}
 }
 
 // enqueue; mu is held.
 func (p *Pool) enqueue(t *Task) {
 	t.state = queued
+	if t.group != nil {
+		t.group.ready.push(t)
+		p.wake(&t.group.task)
+		return
+	}
 	p.ready.push(t)
 	if p.workers < p.most {
 		p.workers++

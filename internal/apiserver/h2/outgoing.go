@@ -1,0 +1,235 @@
+package h2
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/knarr-project/knarr/internal/apiserver/deliver"
+)
+
+// outgoing is how far the library's frames have been written.
+type outgoing struct {
+	pass int // bytes that go as they are
+	head [frameHeader]byte
+	got  int // of head
+	// plain is what streams that were taken have written in this turn.
+	plain []byte
+}
+
+// turns say who writes: the library, from the beginning of a frame to its end, or the group. Guarded by Conn.mu.
+type turns struct {
+	free     sync.Cond // the library waits for its turn
+	busy     bool      // somebody has the turn
+	half     bool      // it is the library's, which has written half a frame
+	wanted   bool      // the group is to be woken when it can have the turn
+	handed   bool      // it has been, and has the turn
+	draining bool      // somebody waits until the socket has taken what the group wrote
+}
+
+// Write sends what the library has written, but for the ends of answers that were taken.
+func (c *Conn) Write(p []byte) (int, error) {
+	c.enter()
+	defer c.leave()
+	out, done := &c.out, 0 // up to where p has gone where it is to go
+	for at := 0; at < len(p); {
+		if out.pass > 0 {
+			n := min(out.pass, len(p)-at)
+			out.pass -= n
+			at += n
+			continue
+		}
+		begin, n := at, copy(out.head[out.got:], p[at:])
+		out.got += n
+		at += n
+		split := n < frameHeader
+		if out.got == frameHeader {
+			h := parseHeader(out.head[:])
+			out.got, out.pass = 0, h.length
+			if as, send := c.sends(h); as != h || split || !send {
+				if err := c.pass(p[done:begin]); err != nil {
+					return 0, err
+				}
+				done = at
+				if !send {
+					continue
+				}
+				if err := c.pass(appendHeader(nil, as)); err != nil {
+					return 0, err
+				}
+			}
+			continue
+		}
+		if err := c.pass(p[done:begin]); err != nil { // the header goes when it is whole
+			return 0, err
+		}
+		done = at
+	}
+	if err := c.pass(p[done:]); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (c *Conn) pass(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	_, err := c.Conn.Write(p)
+	return err
+}
+
+// sends takes note of a frame of the library's, and gives it as it is to be sent, if it is.
+func (c *Conn) sends(h header) (as header, send bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st := c.streams[h.stream]
+	if st == nil {
+		if h.kind == http2.FrameData {
+			c.real -= int64(h.length)
+		}
+		return h, true
+	}
+	end := false
+	switch h.kind {
+	case http2.FrameData:
+		c.real -= int64(h.length)
+		st.window -= int64(h.length)
+		end = h.flags.Has(http2.FlagDataEndStream)
+	case http2.FrameHeaders:
+		end = h.flags.Has(http2.FlagHeadersEndStream)
+	case http2.FrameRSTStream:
+		c.gone(st)
+	}
+	switch {
+	case !end:
+		return h, true
+	case st.state == taken && h.kind == http2.FrameData:
+		st.state = open
+		st.wake()
+		h.flags &^= http2.FlagDataEndStream
+		return h, h.length > 0
+	}
+	c.over(st)
+	st.state = ended
+	return h, true
+}
+
+// enter waits for the library's turn.
+func (c *Conn) enter() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.busy && !c.half && !c.closed {
+		c.free.Wait()
+	}
+	c.busy, c.half = true, false
+}
+
+// leave ends it, unless it is in the middle of a frame. The group comes first then, lest a long list keep it from ever having a turn.
+func (c *Conn) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.out.pass > 0 || c.out.got > 0:
+		c.half = true
+	case c.wanted:
+		c.wanted, c.handed = false, true
+		c.group.Wake()
+	default:
+		c.busy = false
+	}
+}
+
+// begin takes the turn for the group. For a connection that is closed there is none to take, but the tasks have theirs, to end.
+func (c *Conn) begin() (write, run bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return false, true
+	case c.handed:
+		c.handed = false
+	case c.draining:
+		return false, false // woken afterwards
+	case c.busy:
+		c.wanted = true
+		return false, false
+	}
+	c.busy = true
+	return true, true
+}
+
+// end gives the turn back.
+func (c *Conn) end(draining bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy, c.draining = false, draining
+	c.free.Signal()
+}
+
+const (
+	// turnBytes is about how much is written before other connections have their turns.
+	turnBytes = 192 << 10
+	// sealedBytes is about how much is encrypted at once.
+	sealedBytes = 4 * largestFrame
+)
+
+// buffers are what a turn needs room for.
+type buffers struct{ plain, cipher []byte }
+
+var turnBuffers = sync.Pool{New: func() any { return &buffers{} }}
+
+// turn lets the streams that were taken write. What they have written leaves in one system call, which does not wait.
+func (c *Conn) turn(g *deliver.Group) time.Duration {
+	write, run := c.begin()
+	if !write {
+		if run {
+			g.Run(func() bool { return false })
+		}
+		return deliver.Idle
+	}
+	b := turnBuffers.Get().(*buffers)
+	c.wire.Hold(b.cipher)
+	c.out.plain = b.plain[:0]
+	written := 0
+	var failed error
+	seal := func() {
+		written += len(c.out.plain)
+		failed = errors.Join(failed, c.pass(c.out.plain))
+		c.out.plain = c.out.plain[:0]
+	}
+	more := g.Run(func() bool {
+		if len(c.out.plain) >= sealedBytes {
+			seal()
+		}
+		return written >= turnBytes || failed != nil
+	})
+	seal()
+	cipher, all, err := c.wire.Push()
+	b.plain, b.cipher, c.out.plain = c.out.plain, cipher, nil
+	turnBuffers.Put(b)
+	failed = errors.Join(failed, err)
+	c.end(failed == nil && !all)
+	switch {
+	case failed != nil:
+		go c.Close() // says good-bye, which may take a while
+	case !all:
+		go c.drain()
+	case more:
+		return deliver.Again
+	}
+	return deliver.Idle
+}
+
+// drain waits until the socket has taken everything.
+func (c *Conn) drain() {
+	if c.wire.Drain() != nil {
+		_ = c.Close()
+	}
+	c.mu.Lock()
+	c.draining = false
+	c.mu.Unlock()
+	c.group.Wake()
+}
