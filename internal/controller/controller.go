@@ -55,7 +55,9 @@ type Starter struct {
 	// Account is the controller's service account in kube-system where its name differs from Name
 	// (node-lifecycle-controller acts as node-controller). One that begins with "system:" is a whole user name.
 	Account string
-	Run     func(ctx context.Context, env Env) error
+	// EventSource is who events say that they are from, where that is not Name either: people and alerts know upstream's.
+	EventSource string
+	Run         func(ctx context.Context, env Env) error
 }
 
 // User is the name that the controller acts under.

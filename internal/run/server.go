@@ -318,7 +318,7 @@ func runControllers(ctx context.Context, cfg controller.Config, clientFor func(a
 		if err != nil {
 			return controller.Env{}, err
 		}
-		events := client.NewRecorder(c, s.Name, "")
+		events := client.NewRecorder(c, cmp.Or(s.EventSource, s.Name), "")
 		recorders.Go(func() { events.Run(ctx) })
 		return controller.Env{Client: c, Events: events, Config: cfg}, nil
 	})

@@ -22,7 +22,7 @@ import (
 )
 
 // Horizontal scales what HorizontalPodAutoscalers point at.
-var Horizontal = controller.Starter{Name: "horizontal-pod-autoscaler-controller", Account: "horizontal-pod-autoscaler", Run: run}
+var Horizontal = controller.Starter{Name: "horizontal-pod-autoscaler-controller", Account: "horizontal-pod-autoscaler", EventSource: "horizontal-pod-autoscaler", Run: run}
 
 // period is how often each autoscaler looks, as upstream's flag has it by default.
 const period = 15 * time.Second

@@ -17,7 +17,7 @@ import (
 )
 
 // Endpoints keeps the Endpoints objects of Services with a selector: an older API that people's programs still read.
-var Endpoints = controller.Starter{Name: "endpoints-controller", Account: "endpoint-controller", Run: runEndpoints}
+var Endpoints = controller.Starter{Name: "endpoints-controller", Account: "endpoint-controller", EventSource: "endpoint-controller", Run: runEndpoints}
 
 const (
 	// endpointsManagedBy marks Endpoints that this controller writes.

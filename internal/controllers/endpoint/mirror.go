@@ -17,7 +17,7 @@ import (
 )
 
 // Mirror writes EndpointSlices for Endpoints that people keep by hand for Services without a selector.
-var Mirror = controller.Starter{Name: "endpointslice-mirroring-controller", Account: "endpointslicemirroring-controller", Run: runMirror}
+var Mirror = controller.Starter{Name: "endpointslice-mirroring-controller", Account: "endpointslicemirroring-controller", EventSource: "endpoint-slice-mirroring-controller", Run: runMirror}
 
 const (
 	mirrorManager    = "endpointslicemirroring-controller.k8s.io"

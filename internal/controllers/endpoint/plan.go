@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -142,8 +143,10 @@ func (p *plan) write(ctx context.Context, c client.Interface, g group, d *draft)
 		if s.Endpoints == nil {
 			s.Endpoints = []discoveryv1.Endpoint{}
 		}
-		_, err := client.Create(ctx, c, s)
-		return err
+		if _, err := client.Create(ctx, c, s); err != nil {
+			return fmt.Errorf("failed to create EndpointSlice for %s %s/%s: %w", p.gvk.Kind, s.Namespace, p.owner.GetName(), err)
+		}
+		return nil
 	}
 	sameLabels := maps.Equal(d.old.Labels, p.labels)
 	sameAnnotations := !p.replaceAnnotations || maps.Equal(without(d.old.Annotations), without(p.annotations))

@@ -16,7 +16,7 @@ import (
 )
 
 // Slice keeps the EndpointSlices of Services with a selector.
-var Slice = controller.Starter{Name: "endpointslice-controller", Run: runSlice}
+var Slice = controller.Starter{Name: "endpointslice-controller", EventSource: "endpoint-slice-controller", Run: runSlice}
 
 const (
 	sliceManager = "endpointslice-controller.k8s.io"

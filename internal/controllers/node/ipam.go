@@ -17,7 +17,7 @@ import (
 )
 
 // IPAM gives each node its part of the pod range: spec.podCIDR and spec.podCIDRs.
-var IPAM = controller.Starter{Name: "node-ipam-controller", Account: "node-controller", Run: runIPAM}
+var IPAM = controller.Starter{Name: "node-ipam-controller", Account: "node-controller", EventSource: "cidrAllocator", Run: runIPAM}
 
 const byPodCIDR = "pod-cidr"
 

@@ -20,7 +20,7 @@ import (
 // Lifecycle watches over nodes: one that is silent for the grace period becomes Unknown, and a node's conditions become
 // taints, which keep pods away (NoSchedule) and send them off (NoExecute; TaintEviction does that). Sending off is rate
 // limited per zone, and stops when all nodes of all zones seem to be gone: then it is rather us who are cut off.
-var Lifecycle = controller.Starter{Name: "node-lifecycle-controller", Account: "node-controller", Run: runLifecycle}
+var Lifecycle = controller.Starter{Name: "node-lifecycle-controller", Account: "node-controller", EventSource: "node-controller", Run: runLifecycle}
 
 const (
 	defaultGrace   = 40 * time.Second

@@ -24,7 +24,7 @@ import (
 )
 
 // Disruption keeps the status of PodDisruptionBudgets: how many of the selected pods are healthy, and how many may be evicted.
-var Disruption = controller.Starter{Name: "disruption-controller", Run: runDisruption}
+var Disruption = controller.Starter{Name: "disruption-controller", EventSource: "controllermanager", Run: runDisruption}
 
 // deletionGrace is how long an eviction that was granted may take to show as a deletion of its pod.
 const deletionGrace = 2 * time.Minute

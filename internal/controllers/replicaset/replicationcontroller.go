@@ -11,7 +11,7 @@ import (
 )
 
 // ReplicationController is the controller of ReplicationControllers.
-var ReplicationController = controller.Starter{Name: "replicationcontroller-controller", Account: "replication-controller",
+var ReplicationController = controller.Starter{Name: "replicationcontroller-controller", Account: "replication-controller", EventSource: "replication-controller",
 	Run: func(ctx context.Context, env controller.Env) error {
 		return run(ctx, env, kind[*corev1.ReplicationController]{
 			gvk:        corev1.SchemeGroupVersion.WithKind("ReplicationController"),

@@ -16,7 +16,7 @@ import (
 )
 
 // Controller makes and releases ResourceClaims.
-var Controller = controller.Starter{Name: "resourceclaim-controller", Account: "resource-claim-controller", Run: run}
+var Controller = controller.Starter{Name: "resourceclaim-controller", Account: "resource-claim-controller", EventSource: "resource_claim", Run: run}
 
 // Indexes: the pods that use a claim or a template ("namespace/name"), the claims made for a pod (its UID).
 const (

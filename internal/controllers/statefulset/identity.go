@@ -100,10 +100,10 @@ func (r *round) ensureClaims(ctx context.Context, pod *corev1.Pod, ordinal int) 
 			continue
 		}
 		if err != nil {
-			r.env.Events.Eventf(r.set, nil, corev1.EventTypeWarning, "FailedCreate", "CreateClaim", "create Claim %s for Pod %s in StatefulSet %s failed error: %s", name, pod.Name, r.set.Name, err)
-			return fmt.Errorf("create claim %s: %w", name, err)
+			r.env.Events.Eventf(r.set, nil, corev1.EventTypeWarning, "FailedCreate", "CreateClaim", "Create Claim %s for Pod %s in StatefulSet %s failed error: %s", name, pod.Name, r.set.Name, err)
+			return fmt.Errorf("failed to create PVC %s: %w", name, err)
 		}
-		r.env.Events.Eventf(r.set, nil, corev1.EventTypeNormal, "SuccessfulCreate", "CreateClaim", "create Claim %s Pod %s in StatefulSet %s success", name, pod.Name, r.set.Name)
+		r.env.Events.Eventf(r.set, nil, corev1.EventTypeNormal, "SuccessfulCreate", "CreateClaim", "Create Claim %s Pod %s in StatefulSet %s success", name, pod.Name, r.set.Name)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package statefulset
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -206,11 +207,11 @@ func (r *round) create(ctx context.Context, i, ordinal int) error {
 		return fmt.Errorf("create pod %s: %w", p.Name, err)
 	case err != nil:
 		if !controller.NamespaceTerminating(err) {
-			r.env.Events.Eventf(r.set, nil, corev1.EventTypeWarning, "FailedCreate", "Create", "create Pod %s in StatefulSet %s failed error: %s", podName(r.set, ordinal), r.set.Name, err)
+			r.env.Events.Eventf(r.set, nil, corev1.EventTypeWarning, "FailedCreate", "Create", "Create Pod %s in StatefulSet %s failed error: %s", podName(r.set, ordinal), r.set.Name, err)
 		}
 		return err
 	}
-	r.env.Events.Eventf(r.set, created, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "create Pod %s in StatefulSet %s successful", created.Name, r.set.Name)
+	r.env.Events.Eventf(r.set, created, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Create Pod %s in StatefulSet %s successful", created.Name, r.set.Name)
 	r.replicas[i] = created
 	return nil
 }
@@ -232,10 +233,10 @@ func (r *round) delete(ctx context.Context, p *corev1.Pod) error {
 		return nil
 	}
 	if err != nil {
-		r.env.Events.Eventf(r.set, p, corev1.EventTypeWarning, "FailedDelete", "Delete", "delete Pod %s in StatefulSet %s failed error: %s", p.Name, r.set.Name, err)
+		r.env.Events.Eventf(r.set, p, corev1.EventTypeWarning, "FailedDelete", "Delete", "Delete Pod %s in StatefulSet %s failed error: %s", p.Name, r.set.Name, err)
 		return fmt.Errorf("delete pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
-	r.env.Events.Eventf(r.set, p, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "delete Pod %s in StatefulSet %s successful", p.Name, r.set.Name)
+	r.env.Events.Eventf(r.set, p, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Delete Pod %s in StatefulSet %s successful", p.Name, r.set.Name)
 	return nil
 }
 
@@ -312,7 +313,7 @@ func (r *round) writeStatus(ctx context.Context) error {
 		ObservedGeneration: r.set.Generation,
 		CurrentRevision:    r.current.Name,
 		UpdateRevision:     r.update.Name,
-		CollisionCount:     r.set.Status.CollisionCount,
+		CollisionCount:     cmp.Or(r.set.Status.CollisionCount, new(int32)),
 		Conditions:         r.set.Status.Conditions,
 	}
 	ready := int32(0)

@@ -74,10 +74,10 @@ func TestPodsStartAndStopInOrder(t *testing.T) {
 	c.Eventually("one runs", running(t, c, "db", "db-0 image:1"))
 	var order []string
 	for _, e := range c.Events.List() {
-		if name, ok := strings.CutPrefix(e, "Normal SuccessfulCreate create Pod "); ok {
+		if name, ok := strings.CutPrefix(e, "Normal SuccessfulCreate Create Pod "); ok {
 			order = append(order, "+"+strings.Fields(name)[0])
 		}
-		if name, ok := strings.CutPrefix(e, "Normal SuccessfulDelete delete Pod "); ok {
+		if name, ok := strings.CutPrefix(e, "Normal SuccessfulDelete Delete Pod "); ok {
 			order = append(order, "-"+strings.Fields(name)[0])
 		}
 	}

@@ -22,7 +22,7 @@ import (
 
 // AttachDetach asks drivers to attach volumes to the nodes whose pods use them, and to detach them when no pod does any more: by
 // VolumeAttachments, which the driver's own attacher acts on. Volumes of CSI drivers only; others need no attaching.
-var AttachDetach = controller.Starter{Name: "persistentvolume-attach-detach-controller", Account: "attachdetach-controller", Run: runAttachDetach}
+var AttachDetach = controller.Starter{Name: "persistentvolume-attach-detach-controller", Account: "attachdetach-controller", EventSource: "attachdetach-controller", Run: runAttachDetach}
 
 const (
 	byNode = "volume-node"

@@ -17,7 +17,7 @@ import (
 
 // Binder binds claims to persistent volumes, asks the class's provisioner for one when none fits, and does what the
 // reclaim policy says with volumes whose claim is gone.
-var Binder = controller.Starter{Name: "persistentvolume-binder-controller", Account: "persistent-volume-binder", Run: runBinder}
+var Binder = controller.Starter{Name: "persistentvolume-binder-controller", Account: "persistent-volume-binder", EventSource: "persistentvolume-controller", Run: runBinder}
 
 // What binding is noted by, on claims and volumes.
 const (

@@ -14,7 +14,7 @@ import (
 )
 
 // Ephemeral makes the claims of pods' generic ephemeral volumes; a claim belongs to its pod and goes with it.
-var Ephemeral = controller.Starter{Name: "ephemeral-volume-controller", Run: runEphemeral}
+var Ephemeral = controller.Starter{Name: "ephemeral-volume-controller", EventSource: "ephemeral_volume", Run: runEphemeral}
 
 func runEphemeral(ctx context.Context, env controller.Env) error {
 	pods, err := client.Open[*corev1.Pod](ctx, env.Client, client.Scope{})
@@ -71,7 +71,7 @@ func runEphemeral(ctx context.Context, env controller.Env) error {
 					Spec: *t.Spec.DeepCopy(),
 				})
 				if err != nil && !controller.NamespaceTerminating(err) && !apierrors.IsAlreadyExists(err) {
-					env.Events.Eventf(p, nil, corev1.EventTypeWarning, "FailedBinding", "CreateClaim", "ephemeral volume %s: %v", v.Name, err)
+					env.Events.Eventf(p, nil, corev1.EventTypeWarning, "FailedBinding", "CreateClaim", "ephemeral volume %s: create PVC %s: %v", v.Name, name, err)
 					return controller.Result{}, err
 				}
 			}
