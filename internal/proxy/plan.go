@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"golang.org/x/sys/unix"
+	netutils "k8s.io/utils/net"
 )
 
 // place is the map that a frontend is in.
@@ -198,14 +198,14 @@ func loadBalancerIPs(svc *corev1.Service, v4 bool) []netip.Addr {
 }
 
 // sourceRanges is the valid loadBalancerSourceRanges of the family. Ranges of the other family alone still mean
-// that not everybody may come; "!" then stands for nobody.
+// that not everybody may come; "!" then stands for nobody. What is stored may be written loosely: with spaces, and with zeros that mean nothing.
 func sourceRanges(svc *corev1.Service, v4 bool) string {
 	if len(svc.Spec.LoadBalancerSourceRanges) == 0 {
 		return ""
 	}
 	out := ""
 	for _, text := range svc.Spec.LoadBalancerSourceRanges {
-		if r, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil && r.Addr().Is4() == v4 {
+		if r, ok := loosePrefix(strings.TrimSpace(text)); ok && r.Addr().Is4() == v4 {
 			if r.Bits() == 0 {
 				return ""
 			}
@@ -216,6 +216,23 @@ func sourceRanges(svc *corev1.Service, v4 bool) string {
 		return "!"
 	}
 	return out
+}
+
+// loosePrefix reads a range as versions did that took leading zeros. One of IPv4 addresses within IPv6 is one of IPv4.
+func loosePrefix(text string) (netip.Prefix, bool) {
+	_, r, err := netutils.ParseCIDRSloppy(text)
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	addr, ok := netip.AddrFromSlice(r.IP)
+	bits, all := r.Mask.Size()
+	if mapped := addr.Unmap(); mapped != addr {
+		if bits -= all - mapped.BitLen(); bits < 0 {
+			return netip.Prefix{}, false
+		}
+		addr = mapped
+	}
+	return netip.PrefixFrom(addr, bits), ok
 }
 
 func affinitySeconds(svc *corev1.Service) int32 {

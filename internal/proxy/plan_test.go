@@ -217,14 +217,14 @@ func drawSlices(t *rapid.T, name string) []*discoveryv1.EndpointSlice {
 	return []*discoveryv1.EndpointSlice{sliceObject(name, eps...)}
 }
 
-func TestRangesOfSourcesMayHaveSpacesAroundThem(t *testing.T) {
+func TestRangesOfSourcesMayBeLooselyWritten(t *testing.T) {
 	svc := serviceObject("web", "10.43.0.80", func(s *corev1.ServiceSpec) {
-		s.LoadBalancerSourceRanges = []string{" 192.0.2.0/25", "2001:db8::/64 ", "10.42.0.0/16"}
+		s.LoadBalancerSourceRanges = []string{" 192.0.2.0/25", "2001:db8::/64 ", "10.42.0.0/16", "010.043.0.0/16", "::ffff:10.44.0.1/112", "::ffff:10.45.0.0/64", "10.46.0.0", "x/8"}
 	})
-	if got, want := sourceRanges(svc, true), "192.0.2.0/25,10.42.0.0/16,"; got != want {
+	if got, want := sourceRanges(svc, true), "192.0.2.0/25,10.42.0.0/16,10.43.0.0/16,10.44.0.0/16,"; got != want {
 		t.Errorf("IPv4: %q, want %q", got, want)
 	}
-	if got, want := sourceRanges(svc, false), "2001:db8::/64,"; got != want {
+	if got, want := sourceRanges(svc, false), "2001:db8::/64,::/64,"; got != want {
 		t.Errorf("IPv6: %q, want %q", got, want)
 	}
 }

@@ -15,6 +15,10 @@ func TestALooselyWrittenAddressStaysWhereItWas(t *testing.T) {
 	balanced := func(ranges string) string {
 		return service("", "type: LoadBalancer, loadBalancerSourceRanges: "+ranges)
 	}
+	annotated := func(kind, ranges string) string {
+		return "apiVersion: v1\nkind: Service\nmetadata: {annotations: {service.beta.kubernetes.io/load-balancer-source-ranges: '" + ranges + "'}}\nspec: {ports: [{port: 80}], type: " + kind + "}\n"
+	}
+	const annotation = "metadata.annotations[service.beta.kubernetes.io/load-balancer-source-ranges]: "
 	endpoints := func(ip string) string {
 		return "apiVersion: v1\nkind: Endpoints\nmetadata: {annotations: {x: '::ffff:127.0.0.1'}}\nsubsets: [{addresses: [{ip: '" + ip + "'}]}]\n"
 	}
@@ -41,6 +45,12 @@ func TestALooselyWrittenAddressStaysWhereItWas(t *testing.T) {
 		{"an address of the wrong family that was there", service("", "clusterIP: 010.0.0.1, clusterIPs: [010.0.0.1], ipFamilies: [IPv6]"), service("", "clusterIP: 010.0.0.1, clusterIPs: [010.0.0.1], ipFamilies: [IPv6]"), []string{"expected an IPv6 value"}},
 		{"a range of sources that was there with spaces", balanced("[' 010.0.0.0/8']"), balanced("['010.0.0.0/8 ']"), nil},
 		{"a range of sources that was not", balanced("[10.0.0.0/8]"), balanced("[010.0.0.0/8]"), []string{zeros}},
+		{"an annotation with ranges", annotated("LoadBalancer", ""), annotated("LoadBalancer", " 10.0.0.0/8 , 2001:db8::/64"), nil},
+		{"an empty annotation with ranges", annotated("LoadBalancer", "10.0.0.0/8"), annotated("LoadBalancer", " "), nil},
+		{"an annotation with what are none", annotated("LoadBalancer", ""), annotated("LoadBalancer", "10.0.0.0/8,,x"), []string{annotation + `Invalid value: "": must be a valid CIDR value`, annotation + `Invalid value: "x"`}},
+		{"an annotation with ranges that was there", annotated("LoadBalancer", "010.0.0.0/8"), annotated("LoadBalancer", "010.0.0.0/8"), nil},
+		{"an annotation that has less ranges than before", annotated("LoadBalancer", "010.0.0.0/8,10.0.0.0/8"), annotated("LoadBalancer", "010.0.0.0/8"), []string{annotation + `Invalid value: "010.0.0.0/8": ` + zeros}},
+		{"an annotation with ranges of another type", annotated("LoadBalancer", "10.0.0.0/8"), annotated("NodePort", "10.0.0.0/8"), []string{annotation + "Forbidden: may only be used when `type` is 'LoadBalancer'"}},
 		{"an endpoint that was there", endpoints("010.0.0.1"), endpoints("010.0.0.1"), nil},
 		{"a loopback endpoint that an annotation has", endpoints("10.0.0.1"), endpoints("::ffff:127.0.0.1"), []string{mapped, "may not be in the loopback range"}},
 		{"a loopback endpoint that was there", endpoints("::ffff:127.0.0.1"), endpoints("::ffff:127.0.0.1"), []string{"may not be in the loopback range"}},

@@ -253,6 +253,8 @@ func validateLoadBalancerFields(s, old *corev1.Service) field.ErrorList {
 		for i, cidr := range s.Spec.LoadBalancerSourceRanges {
 			errs = append(errs, validateStoredCIDR(strings.TrimSpace(cidr), ranges, at.Index(i))...)
 		}
+	} else {
+		errs = append(errs, validateSourceRangesAnnotation(s, old)...)
 	}
 	if s.Spec.AllocateLoadBalancerNodePorts != nil && !balanced {
 		errs = append(errs, field.Forbidden(specPath.Child("allocateLoadBalancerNodePorts"), onlyForLoadBalancer))
@@ -263,6 +265,25 @@ func validateLoadBalancerFields(s, old *corev1.Service) field.ErrorList {
 		} else {
 			errs = append(errs, field.Forbidden(specPath.Child("loadBalancerClass"), onlyForLoadBalancer))
 		}
+	}
+	return errs
+}
+
+// validateSourceRangesAnnotation is about the annotation that was there before loadBalancerSourceRanges. One that does not change is taken as it is.
+func validateSourceRangesAnnotation(s, old *corev1.Service) (errs field.ErrorList) {
+	text, ok := s.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]
+	if !ok {
+		return nil
+	}
+	at := field.NewPath("metadata", "annotations").Key(corev1.AnnotationLoadBalancerSourceRangesKey)
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		errs = append(errs, field.Forbidden(at, onlyForLoadBalancer))
+	}
+	if strings.TrimSpace(text) == "" || old != nil && old.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey] == text {
+		return errs
+	}
+	for cidr := range strings.SplitSeq(text, ",") {
+		errs = append(errs, validateStoredCIDR(strings.TrimSpace(cidr), nil, at)...)
 	}
 	return errs
 }
