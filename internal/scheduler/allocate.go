@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -108,9 +110,12 @@ func (a *allocator) PreBind(ctx context.Context, state framework.State, pod *cor
 	return nil
 }
 
-// bind writes what the claim gets (nil: it has it already) and that the pod uses it. Who is late looks again at what is there now.
+// bind writes what the claim gets (nil: it has it already) and that the pod uses it. Who is late looks again at what is there now, as does who got no
+// answer.
 func (a *allocator) bind(ctx context.Context, claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult, pod *corev1.Pod) error {
-	err := retry.RetryOnConflict(conflicts, func() error { return a.tryBind(ctx, claim, allocation, pod) })
+	err := untilAnswered(ctx, func() error {
+		return retry.RetryOnConflict(conflicts, func() error { return a.tryBind(ctx, claim, allocation, pod) })
+	})
 	if err != nil {
 		return fmt.Errorf("add allocation and reservation to claim %s: %w", claim.Name, err)
 	}
@@ -128,11 +133,13 @@ func (a *allocator) tryBind(ctx context.Context, claim *resourcev1.ResourceClaim
 	}
 	switch {
 	case now.UID != claim.UID || now.DeletionTimestamp != nil:
-		return fmt.Errorf("claim %s got deleted in the meantime", claim.Name)
+		return decideAnew(fmt.Sprintf("claim %s got deleted in the meantime", claim.Name))
+	case allocation != nil && same(now.Status.Allocation, allocation) && claimhelper.IsReservedForPod(pod, now, false):
+		return a.seen(ctx, now) // an attempt whose answer was lost has written it
 	case allocation != nil && now.Status.Allocation != nil:
-		return fmt.Errorf("claim %s got allocated elsewhere in the meantime", claim.Name)
+		return decideAnew(fmt.Sprintf("claim %s got allocated elsewhere in the meantime", claim.Name))
 	case allocation == nil && now.Status.Allocation == nil:
-		return fmt.Errorf("claim %s got deallocated elsewhere in the meantime", claim.Name)
+		return decideAnew(fmt.Sprintf("claim %s got deallocated elsewhere in the meantime", claim.Name))
 	case allocation == nil && claimhelper.IsReservedForPod(pod, now, false):
 		return nil
 	}
@@ -155,6 +162,25 @@ func (a *allocator) tryBind(ctx context.Context, claim *resourcev1.ResourceClaim
 	}
 	_, err = client.UpdateStatus(ctx, a.client, now)
 	return err
+}
+
+// same tells of the allocation that was decided, but for the time when it was written.
+func same(written, decided *resourcev1.AllocationResult) bool {
+	if written == nil {
+		return false
+	}
+	plain := *written
+	plain.AllocationTimestamp = decided.AllocationTimestamp
+	return apiequality.Semantic.DeepEqual(&plain, decided)
+}
+
+// seen waits until the View shows a claim that somebody else, or a lost answer, has told of.
+func (a *allocator) seen(ctx context.Context, claim *resourcev1.ResourceClaim) error {
+	revision, err := strconv.ParseInt(claim.ResourceVersion, 10, 64)
+	if err != nil {
+		return decideAnew(err.Error())
+	}
+	return a.devices.claims.WaitFor(ctx, revision)
 }
 
 // errNotReady: a device has met one of its binding failure conditions.

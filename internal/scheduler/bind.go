@@ -103,7 +103,21 @@ func (s *Scheduler) bind(ctx context.Context, pod *corev1.Pod, node string) erro
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
 	}
-	if _, err := s.client.CreateSub(ctx, podResource, pod.Namespace, pod.Name, "binding", binding, metav1.CreateOptions{}); err != nil {
+	err := untilAnswered(ctx, func() error {
+		_, err := s.client.CreateSub(ctx, podResource, pod.Namespace, pod.Name, "binding", binding, metav1.CreateOptions{})
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		now, lookErr := client.Get[*corev1.Pod](ctx, s.client, pod.Namespace, pod.Name)
+		switch {
+		case unanswered(lookErr):
+			return lookErr
+		case lookErr == nil && now.UID == pod.UID && now.Spec.NodeName == node:
+			return nil // by an attempt whose answer was lost
+		}
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("bind %s/%s to %s: %w", pod.Namespace, pod.Name, node, err)
 	}
 	s.events.Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding", "Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -33,6 +34,8 @@ func (v *claimsByName) set(c *resourcev1.ResourceClaim) {
 	defer v.mu.Unlock()
 	v.claims[c.Name] = c
 }
+
+func (v *claimsByName) WaitFor(context.Context, int64) error { return nil }
 
 // devicesWith has claims that are theirs only.
 func devicesWith(t *testing.T, claims ...*resourcev1.ResourceClaim) (*devices, *claimsByName) {
