@@ -37,7 +37,7 @@ func (c objectConvertor) ConvertToVersion(in runtime.Object, target runtime.Grou
 		from = c.hub
 	}
 	to, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{from, c.served, c.hub})
-	if !ok {
+	if !ok || !api.Scheme.Recognizes(to) {
 		// The field manager forgets who wrote in a version that is not there any more; it knows them by this error.
 		return nil, runtime.NewNotRegisteredGVKErrForTarget("knarr", from, target)
 	}

@@ -121,6 +121,11 @@ func (op *operation) createOnce(ctx context.Context, obj runtime.Object) (runtim
 		}
 		return obj, nil
 	}
+	if version, err := strconv.ParseUint(meta.GetResourceVersion(), 10, 64); err == nil && version != 0 && op.verb == "create" {
+		t.fail()
+		return nil, unnamed(errNewRevision)
+	}
+	meta.SetResourceVersion("")
 	stored, err := r.codec.encode(obj)
 	if err != nil {
 		t.fail()
@@ -159,6 +164,9 @@ func (op *operation) createRefused(t *txn, res store.TxnResult, key string) erro
 	}
 	return errRetry
 }
+
+// errNewRevision: what is not there yet has no revision.
+var errNewRevision = errors.New("resourceVersion should not be set on objects to be created")
 
 // errRetry: something that a write depends on besides its object changed meanwhile.
 var errRetry = errors.New("the objects that the write depends on changed meanwhile")
@@ -199,7 +207,6 @@ func (op *operation) invalidKind(obj runtime.Object) schema.GroupKind {
 func (op *operation) prepareCreate(ctx context.Context, t *txn, obj runtime.Object) error {
 	r, meta := op.endpoint.registry, accessor(obj)
 	meta.SetSelfLink("")
-	meta.SetResourceVersion("")
 	meta.SetCreationTimestamp(r.server.now())
 	meta.SetUID(types.UID(uuid.NewString()))
 	if r.strategy.PrepareCreate != nil {
@@ -215,6 +222,9 @@ func (op *operation) prepareCreate(ctx context.Context, t *txn, obj runtime.Obje
 	}
 	if errs := r.strategy.ValidateNew(obj, r.kind.Namespaced); len(errs) > 0 {
 		return apierrors.NewInvalid(op.invalidKind(obj), meta.GetName(), errs)
+	}
+	if t.late != nil {
+		return t.late
 	}
 	a := op.attributes(admission.Create, obj, nil)
 	a.Name = meta.GetName()

@@ -97,6 +97,10 @@ func (s *Server) setNodePorts(ctx context.Context, t *txn, svc *corev1.Service, 
 			errs = append(errs, field.Invalid(field.NewPath("spec", "healthCheckNodePort"), port, err.Error()))
 		}
 	}
+	if len(errs) > 0 && t.op.dryRun {
+		t.late = invalidService(svc, errs)
+		return nil
+	}
 	if len(errs) > 0 {
 		return invalidService(svc, errs)
 	}

@@ -140,6 +140,8 @@ type txn struct {
 	ops        []store.Op
 	// onFailure runs when the transaction is not committed (to give back what was allocated).
 	onFailure []func()
+	// late is an error that a dry run tells only when nothing else is wrong.
+	late error
 }
 
 func (t *txn) add(c store.Condition, op store.Op) {

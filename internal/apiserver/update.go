@@ -80,8 +80,14 @@ func (op *operation) createByUpdate(ctx context.Context, fn change) (runtime.Obj
 		return nil, err
 	}
 	meta := accessor(obj)
-	if rv := meta.GetResourceVersion(); rv != "" && rv != "0" && op.verb == "patch" {
-		return nil, apierrors.NewConflict(op.endpoint.resource, op.name, errModified)
+	if rv := meta.GetResourceVersion(); rv != "" { // which one does not matter, but it must be one
+		if _, err := strconv.ParseUint(rv, 10, 64); err != nil {
+			return nil, unnamed(err)
+		}
+	}
+	if meta.GetUID() != "" && op.verb == "patch" {
+		return nil, apierrors.NewConflict(op.endpoint.resource, op.name,
+			fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", meta.GetUID()))
 	}
 	if meta.GetUID() != "" {
 		return nil, apierrors.NewConflict(op.endpoint.resource, op.name,
@@ -225,6 +231,9 @@ func (op *operation) prepareUpdate(ctx context.Context, t *txn, obj runtime.Obje
 	}
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(op.invalidKind(obj), op.name, errs)
+	}
+	if t.late != nil {
+		return t.late
 	}
 	a := op.attributes(admission.Update, obj, c.obj)
 	if op.subresource == "scale" {

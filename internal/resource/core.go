@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -107,6 +108,7 @@ func eventStrategy() *Strategy {
 // newEventStrategy is for events as events.k8s.io shows them.
 func newEventStrategy() *Strategy {
 	s := eventStrategy()
+	s.ValidateName, s.LateMeta = nil, false // written there, events are named as other objects are
 	s.ValidateCreate = checks(validateEventsEvent)
 	s.ValidateUpdate = checksBoth(validateEventsEventUpdate)
 	s.FieldAliases = map[string]string{"reportingController": "reportingComponent"}
@@ -285,6 +287,12 @@ func persistentVolumeStrategy() *Strategy {
 			v.Status.LastPhaseTransitionTime = old.Status.LastPhaseTransitionTime.DeepCopy()
 		}
 	})
+	s.Stamp = func(obj, old runtime.Object, now metav1.Time) {
+		is, was := &obj.(*corev1.PersistentVolume).Status, &old.(*corev1.PersistentVolume).Status
+		if is.Phase != was.Phase && is.LastPhaseTransitionTime.Equal(was.LastPhaseTransitionTime) {
+			is.LastPhaseTransitionTime = &now
+		}
+	}
 	s.FieldAliases = map[string]string{"name": "metadata.name"}
 	return s
 }

@@ -57,8 +57,7 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 	defaultTemplate(&spec.Template)
 	for i := range spec.VolumeClaimTemplates {
 		c := &spec.VolumeClaimTemplates[i]
-		setDefault(&c.APIVersion, "v1")
-		setDefault(&c.Kind, "PersistentVolumeClaim")
+		c.APIVersion, c.Kind = "v1", "PersistentVolumeClaim" // whatever the writer called it
 		defaultClaim(c)
 	}
 }

@@ -195,7 +195,7 @@ func podGrace(obj runtime.Object, opts *metav1.DeleteOptions) (int64, bool) {
 // those are given: Guaranteed when CPU and memory are limited everywhere and requested in the same amount, BestEffort when there are neither
 // requests nor limits, otherwise Burstable.
 func QOSClass(p *corev1.Pod) corev1.PodQOSClass {
-	if r := p.Spec.Resources; r != nil && (hasQOS(r.Requests) || hasQOS(r.Limits)) {
+	if r := p.Spec.Resources; r != nil {
 		return qosOf([]corev1.ResourceRequirements{*r})
 	}
 	var all []corev1.ResourceRequirements
@@ -209,13 +209,6 @@ func QOSClass(p *corev1.Pod) corev1.PodQOSClass {
 }
 
 var qosResources = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
-
-func hasQOS(list corev1.ResourceList) bool {
-	return slices.ContainsFunc(qosResources, func(name corev1.ResourceName) bool {
-		q := list[name]
-		return q.Sign() > 0
-	})
-}
 
 func qosOf(all []corev1.ResourceRequirements) corev1.PodQOSClass {
 	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}

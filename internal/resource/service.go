@@ -7,6 +7,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 func serviceStrategy() *Strategy {
@@ -17,6 +18,7 @@ func serviceStrategy() *Strategy {
 		PrepareCreate: on(func(s *corev1.Service) {
 			s.Status = corev1.ServiceStatus{}
 			pairClusterIPs(s, nil)
+			dropTrafficPolicy(s)
 		}),
 		PrepareUpdate:  onBoth(prepareServiceUpdate),
 		PrepareStatus:  onBoth(func(s, old *corev1.Service) { s.Spec = *old.Spec.DeepCopy() }),
@@ -65,6 +67,15 @@ func prepareServiceUpdate(s, old *corev1.Service) {
 	pairClusterIPs(s, old)
 	keepAllocations(s, old)
 	dropOtherTypes(s, old)
+	dropTrafficPolicy(s)
+}
+
+// dropTrafficPolicy: a name elsewhere has no traffic in the cluster. What is no policy is left to be refused.
+func dropTrafficPolicy(s *corev1.Service) {
+	p := s.Spec.InternalTrafficPolicy
+	if !hasClusterIP(s) && p != nil && (*p == corev1.ServiceInternalTrafficPolicyCluster || *p == corev1.ServiceInternalTrafficPolicyLocal) {
+		s.Spec.InternalTrafficPolicy = nil
+	}
 }
 
 // pairClusterIPs makes clusterIP and the first of clusterIPs tell the same when a client changes only one of them, as
@@ -104,14 +115,11 @@ func keepAllocations(s, old *corev1.Service) {
 	}
 }
 
+// keepNodePorts: a port is the same one as long as it has its name, whatever else of it changes.
 func keepNodePorts(s, old *corev1.Service) {
-	type key struct {
-		protocol corev1.Protocol
-		port     int32
-	}
-	allocated := map[key]int32{}
+	allocated := map[string]int32{}
 	for _, p := range old.Spec.Ports {
-		allocated[key{p.Protocol, p.Port}] = p.NodePort
+		allocated[p.Name] = p.NodePort
 	}
 	used := map[int32]bool{}
 	for _, p := range s.Spec.Ports {
@@ -119,7 +127,7 @@ func keepNodePorts(s, old *corev1.Service) {
 	}
 	for i := range s.Spec.Ports {
 		p := &s.Spec.Ports[i]
-		if port := allocated[key{p.Protocol, p.Port}]; p.NodePort == 0 && port != 0 && !used[port] {
+		if port := allocated[p.Name]; p.NodePort == 0 && port != 0 && !used[port] {
 			p.NodePort = port
 			used[port] = true
 		}
@@ -152,9 +160,6 @@ func dropOtherTypes(s, old *corev1.Service) {
 	if externallyAccessible(old) && !externallyAccessible(s) && s.Spec.ExternalTrafficPolicy == old.Spec.ExternalTrafficPolicy {
 		s.Spec.ExternalTrafficPolicy = ""
 	}
-	if hasClusterIP(old) && !hasClusterIP(s) && equalPointers(s.Spec.InternalTrafficPolicy, old.Spec.InternalTrafficPolicy) {
-		s.Spec.InternalTrafficPolicy = nil
-	}
 }
 
 func equalPointers[T comparable](a, b *T) bool {
@@ -173,8 +178,18 @@ func hasNodePorts(s *corev1.Service) bool {
 	return false
 }
 
+// sameNodePorts: whichever ports have them.
 func sameNodePorts(s, old *corev1.Service) bool {
-	return slices.EqualFunc(s.Spec.Ports, old.Spec.Ports, func(a, b corev1.ServicePort) bool { return a.NodePort == b.NodePort })
+	held := func(s *corev1.Service) sets.Set[int32] {
+		ports := sets.Set[int32]{}
+		for _, p := range s.Spec.Ports {
+			if p.NodePort != 0 {
+				ports.Insert(p.NodePort)
+			}
+		}
+		return ports
+	}
+	return held(s).Equal(held(old))
 }
 
 // needsHealthCheckPort: a load balancer that sends traffic only to nodes with endpoints has to ask which those are.

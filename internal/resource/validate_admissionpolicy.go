@@ -57,8 +57,19 @@ func newPolicyChecker(scope cel.Scope, known map[string]bool) (*policyChecker, e
 	if err != nil {
 		return nil, err
 	}
-	// Even without variables of its own, a policy has the variable "variables".
+	// The expressions of variables, and those of mutating policies, have "variables" even when there are none.
 	return (&policyChecker{fresh, fresh, known}).narrowed(scope)
+}
+
+// bareChecker knows of no "variables".
+func bareChecker(scope cel.Scope, known map[string]bool) (*policyChecker, error) {
+	fresh, err := cel.New(scope)
+	if err != nil {
+		return nil, err
+	}
+	scope.Stored = true
+	stored, err := cel.New(scope)
+	return &policyChecker{fresh, stored, known}, err
 }
 
 // narrowed has the same variables in another scope.
@@ -128,7 +139,13 @@ func validateValidatingPolicySpec(p *admissionregistrationv1.ValidatingAdmission
 		const text = "validations or auditAnnotations must contain at least one item"
 		return append(errs, field.Required(at.Child("validations"), text), field.Required(at.Child("auditAnnotations"), text))
 	}
-	messages, err := c.narrowed(cel.Scope{Params: scope.Params})
+	inMessages := cel.Scope{Params: scope.Params}
+	messages, err := c.narrowed(inMessages)
+	if len(spec.Variables) == 0 && err == nil {
+		if c, err = bareChecker(scope, known); err == nil {
+			messages, err = bareChecker(inMessages, known)
+		}
+	}
 	if err != nil {
 		return append(errs, field.InternalError(at, err))
 	}
@@ -169,11 +186,11 @@ func validateAuditAnnotations(policy string, annotations []admissionregistration
 	keys := map[string]bool{}
 	for i, a := range annotations {
 		at := at.Index(i)
-		key := a.Key
-		if policy != "" {
-			key = policy + "/" + a.Key
+		if policy == "" {
+			errs = append(errs, field.Invalid(at.Child("key"), a.Key, "requires metadata.name be non-empty"))
+		} else {
+			errs = append(errs, validateQualified(policy+"/"+a.Key, at.Child("key"))...)
 		}
-		errs = append(errs, validateQualified(key, at.Child("key"))...)
 		switch {
 		case strings.TrimSpace(a.ValueExpression) == "":
 			errs = append(errs, field.Required(at.Child("valueExpression"), "valueExpression is not specified"))
@@ -269,13 +286,14 @@ func validateParamRef(r *admissionregistrationv1.ParamRef, at *field.Path) field
 	case r.Name != "" && r.Selector != nil:
 		const text = "name and selector are mutually exclusive"
 		errs = append(errs, field.Forbidden(at.Child("name"), text), field.Forbidden(at.Child("selector"), text))
-		errs = append(errs, validateSelector(r.Selector, at.Child("selector"))...)
-	case r.Name != "":
-		errs = append(errs, invalids(at.Child("name"), r.Name, pathSegment(r.Name, false))...)
-	case r.Selector != nil:
-		errs = append(errs, validateSelector(r.Selector, at.Child("selector"))...)
-	default:
+	case r.Name == "" && r.Selector == nil:
 		errs = append(errs, field.Required(at, "one of name or selector must be specified"))
+	}
+	if r.Name != "" {
+		errs = append(errs, invalids(at.Child("name"), r.Name, pathSegment(r.Name, false))...)
+	}
+	if r.Selector != nil {
+		errs = append(errs, validateSelector(r.Selector, at.Child("selector"))...)
 	}
 	if r.ParameterNotFoundAction == nil {
 		return append(errs, field.Required(at.Child("parameterNotFoundAction"), ""))

@@ -314,7 +314,10 @@ func withClaims(t *corev1.PodTemplateSpec, claims []corev1.PersistentVolumeClaim
 	t = t.DeepCopy()
 	t.Spec.Hostname = "" // the pods get their own name
 	var volumes []corev1.Volume
-	for _, c := range claims {
+	for i, c := range claims {
+		if slices.ContainsFunc(claims[:i], func(before corev1.PersistentVolumeClaim) bool { return before.Name == c.Name }) {
+			continue
+		}
 		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.Name}}
 		volumes = append(volumes, corev1.Volume{Name: c.Name, VolumeSource: source})
 	}

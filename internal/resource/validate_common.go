@@ -42,6 +42,14 @@ func validateSubdomain(value string, path *field.Path) field.ErrorList {
 	return invalids(path, value, validation.IsDNS1123Subdomain(value))
 }
 
+// requiredSubdomain tells that a name is missing, or what is wrong with it.
+func requiredSubdomain(value string, path *field.Path) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return validateSubdomain(value, path)
+}
+
 func validateQualified(value string, path *field.Path) field.ErrorList {
 	return invalids(path, value, validation.IsQualifiedName(value))
 }

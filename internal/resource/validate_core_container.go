@@ -234,7 +234,7 @@ func (p podParts) validateMounts(c *corev1.Container, list *field.Path) field.Er
 			}
 			errs = append(errs, validateDescendingPath(m.SubPathExpr, list.Child("subPathExpr"))...)
 		}
-		errs = append(errs, validatePropagation(m.MountPropagation, c.SecurityContext, at.Child("mountPropagation"))...)
+		errs = append(errs, validatePropagation(m.MountPropagation, c.SecurityContext, list.Child("mountPropagation"))...)
 		errs = append(errs, validateRecursiveReadOnly(m, list.Child("recursiveReadOnly"))...)
 	}
 	return errs
@@ -277,15 +277,20 @@ func validateRecursiveReadOnly(m *corev1.VolumeMount, at *field.Path) field.Erro
 func (p podParts) validateDevices(c *corev1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	paths, names := sets.Set[string]{}, sets.Set[string]{}
-	mounted := sets.Set[string]{}
+	mounted, mountedNames := sets.Set[string]{}, sets.Set[string]{}
 	for _, m := range c.VolumeMounts {
 		mounted.Insert(m.MountPath)
+		mountedNames.Insert(m.Name)
 	}
 	for i := range c.VolumeDevices {
 		d, at := &c.VolumeDevices[i], at.Index(i)
-		switch v := p.volumes[d.Name]; {
-		case d.Name == "":
+		if d.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), ""))
+		}
+		if mountedNames.Has(d.Name) {
+			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "must not already exist in volumeMounts"))
+		}
+		switch v := p.volumes[d.Name]; {
 		case names.Has(d.Name):
 			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "must be unique"))
 		case v == nil:

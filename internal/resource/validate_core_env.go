@@ -63,10 +63,7 @@ func validateEnvSource(v *corev1.EnvVar, path *field.Path) field.ErrorList {
 }
 
 func validateKeyRef(name, key string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if name == "" {
-		errs = append(errs, field.Required(path.Child("name"), ""))
-	}
+	errs := validateSubdomain(name, path.Child("name"))
 	if key == "" {
 		return append(errs, field.Required(path.Child("key"), ""))
 	}
@@ -96,11 +93,11 @@ func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.Err
 		if s.Prefix != "" {
 			errs = append(errs, invalids(at.Child("prefix"), s.Prefix, validation.IsRelaxedEnvVarName(s.Prefix))...)
 		}
-		if s.ConfigMapRef != nil && s.ConfigMapRef.Name == "" {
-			errs = append(errs, field.Required(at.Child("configMapRef", "name"), ""))
+		if s.ConfigMapRef != nil {
+			errs = append(errs, requiredSubdomain(s.ConfigMapRef.Name, at.Child("configMapRef", "name"))...)
 		}
-		if s.SecretRef != nil && s.SecretRef.Name == "" {
-			errs = append(errs, field.Required(at.Child("secretRef", "name"), ""))
+		if s.SecretRef != nil {
+			errs = append(errs, requiredSubdomain(s.SecretRef.Name, at.Child("secretRef", "name"))...)
 		}
 		switch {
 		case s.ConfigMapRef == nil && s.SecretRef == nil:

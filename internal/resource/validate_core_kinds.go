@@ -2,6 +2,7 @@ package resource
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 )
 
 // maxDataSize bounds the data of a Secret or ConfigMap, in bytes.
@@ -187,14 +189,17 @@ func validatePodCIDRs(s *corev1.NodeSpec, before *stored) field.ErrorList {
 	if len(s.PodCIDRs) > 0 && s.PodCIDR != "" && s.PodCIDRs[0] != s.PodCIDR {
 		errs = append(errs, field.Invalid(at.Index(0), s.PodCIDRs[0], "must match `podCIDR`"))
 	}
-	six := 0
 	for i, cidr := range s.PodCIDRs {
 		errs = append(errs, validateStoredCIDR(cidr, before, at.Index(i))...)
-		if strings.Contains(cidr, ":") {
-			six++
-		}
 	}
-	if n := len(s.PodCIDRs); n > 1 && (n > 2 || six != 1) {
+	if len(s.PodCIDRs) < 2 {
+		return errs
+	}
+	both, err := netutils.IsDualStackCIDRStrings(s.PodCIDRs)
+	if err != nil {
+		errs = append(errs, field.InternalError(at, fmt.Errorf("invalid PodCIDRs. failed to check with dual stack with error:%w", err)))
+	}
+	if !both || len(s.PodCIDRs) > 2 {
 		errs = append(errs, field.Invalid(at, s.PodCIDRs, "may specify no more than one CIDR for each IP family"))
 	}
 	return errs
@@ -205,7 +210,7 @@ func validateNodeResources(n *corev1.Node) field.ErrorList {
 	status := field.NewPath("status")
 	for name, list := range map[string]corev1.ResourceList{"capacity": n.Status.Capacity, "allocatable": n.Status.Allocatable} {
 		for _, r := range slices.Sorted(maps.Keys(list)) {
-			errs = append(errs, validateResourceValue(r, list[r], status.Child(name).Key(string(r)))...)
+			errs = append(errs, validateResourceValue(r, list[r], status.Child(name, string(r)))...)
 		}
 	}
 	return errs
@@ -221,7 +226,11 @@ func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 	if old.Spec.ProviderID != "" && n.Spec.ProviderID != old.Spec.ProviderID {
 		errs = append(errs, field.Forbidden(specPath.Child("providerID"), "node updates may not change providerID except from \"\" to valid"))
 	}
+	if n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID {
+		errs = append(errs, field.Forbidden(specPath.Child("externalID"), "may not be updated"))
+	}
 	munged := n.Spec.DeepCopy()
+	munged.DoNotUseExternalID = old.Spec.DoNotUseExternalID
 	munged.PodCIDR, munged.PodCIDRs, munged.ProviderID = old.Spec.PodCIDR, old.Spec.PodCIDRs, old.Spec.ProviderID
 	munged.Taints, munged.Unschedulable, munged.ConfigSource = old.Spec.Taints, old.Spec.Unschedulable, old.Spec.ConfigSource
 	if !equal(munged, &old.Spec) {

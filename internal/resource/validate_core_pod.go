@@ -68,20 +68,17 @@ func validatePod(p *corev1.Pod) field.ErrorList {
 
 // validatePodSpec checks a pod's spec. podName is "" for a template.
 func validatePodSpec(spec *corev1.PodSpec, podName string, at *field.Path) field.ErrorList {
-	p := partsOf(spec)
-	errs := validateVolumes(spec.Volumes, podName, at.Child("volumes"))
+	volumes, errs := validateVolumes(spec.Volumes, podName, at.Child("volumes"))
+	p := podParts{spec: spec, volumes: volumes}
 	errs = append(errs, validatePodClaims(spec.ResourceClaims, at.Child("resourceClaims"))...)
 	errs = append(errs, p.validateContainers(at.Child("containers"))...)
 	errs = append(errs, p.validateInitContainers(at.Child("initContainers"))...)
 	errs = append(errs, p.validateEphemeral(at.Child("ephemeralContainers"))...)
-	errs = append(errs, p.validatePodResources(at.Child("resources"), at.Child("containers"))...)
+	errs = append(errs, p.validatePodResources(at.Child("resources"))...)
 	errs = append(errs, oneOf(spec.RestartPolicy, at.Child("restartPolicy"), corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)...)
 	errs = append(errs, oneOf(spec.DNSPolicy, at.Child("dnsPolicy"), corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)...)
 	errs = append(errs, metavalidation.ValidateLabels(spec.NodeSelector, at.Child("nodeSelector"))...)
 	errs = append(errs, p.validatePodSecurity(at)...)
-	for i, secret := range spec.ImagePullSecrets {
-		errs = append(errs, required(at.Child("imagePullSecrets").Index(i), "name", secret.Name)...)
-	}
 	errs = append(errs, validateAffinity(spec.Affinity, at.Child("affinity"))...)
 	errs = append(errs, validateDNSConfig(spec.DNSConfig, spec.DNSPolicy, at.Child("dnsConfig"))...)
 	errs = append(errs, validateGates(spec, at)...)
@@ -301,7 +298,7 @@ func (p podParts) validateEphemeral(at *field.Path) field.ErrorList {
 	for i := range p.spec.EphemeralContainers {
 		e, at := &p.spec.EphemeralContainers[i], at.Index(i)
 		c := corev1.Container(e.EphemeralContainerCommon)
-		const why = "field not allowed in ephemeral container"
+		const why = "cannot be set for an Ephemeral Container"
 		for _, f := range []struct {
 			name string
 			set  bool
@@ -309,7 +306,7 @@ func (p podParts) validateEphemeral(at *field.Path) field.ErrorList {
 			{"ports", len(c.Ports) > 0}, {"resources", len(c.Resources.Limits)+len(c.Resources.Requests)+len(c.Resources.Claims) > 0},
 			{"livenessProbe", c.LivenessProbe != nil}, {"readinessProbe", c.ReadinessProbe != nil}, {"startupProbe", c.StartupProbe != nil},
 			{"lifecycle", c.Lifecycle != nil}, {"resizePolicy", len(c.ResizePolicy) > 0}, {"restartPolicy", c.RestartPolicy != nil},
-			{"restartPolicyRules", len(c.RestartPolicyRules) > 0},
+			{"restartPolicyRules", c.RestartPolicyRules != nil},
 		} {
 			if f.set {
 				errs = append(errs, field.Forbidden(at.Child(f.name), why))
@@ -317,10 +314,10 @@ func (p podParts) validateEphemeral(at *field.Path) field.ErrorList {
 		}
 		for j, m := range c.VolumeMounts {
 			if m.SubPath != "" {
-				errs = append(errs, field.Forbidden(at.Child("volumeMounts").Index(j).Child("subPath"), "cannot be set for an Ephemeral Container"))
+				errs = append(errs, field.Forbidden(at.Child("volumeMounts").Index(j).Child("subPath"), why))
 			}
 			if m.SubPathExpr != "" {
-				errs = append(errs, field.Forbidden(at.Child("volumeMounts").Index(j).Child("subPathExpr"), "cannot be set for an Ephemeral Container"))
+				errs = append(errs, field.Forbidden(at.Child("volumeMounts").Index(j).Child("subPathExpr"), why))
 			}
 		}
 		errs = append(errs, p.validateContainer(&c, names, at)...)

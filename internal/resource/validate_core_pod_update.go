@@ -14,7 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 )
+
+const notNegative = "must be a non-negative integer"
 
 // mutablePodFields is the part of upstream's message that says what may change.
 var mutablePodFields = strings.Join([]string{
@@ -186,19 +189,20 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	for _, ip := range p.Status.HostIPs {
 		hostIPs = append(hostIPs, ip.IP)
 	}
-	errs = append(errs, validateIPList(podIPs, storedIn(textsOf(old.Status.PodIPs, func(ip corev1.PodIP) string { return ip.IP })), status.Child("podIPs"), "may specify no more than one IP for each IP family")...)
-	errs = append(errs, validateIPList(hostIPs, storedIn(textsOf(old.Status.HostIPs, func(ip corev1.HostIP) string { return ip.IP })), status.Child("hostIPs"), "may specify no more than one IP for each IP family")...)
+	errs = append(errs, validateIPList(podIPs, storedIn(textsOf(old.Status.PodIPs, func(ip corev1.PodIP) string { return ip.IP })), status.Child("podIPs"))...)
+	errs = append(errs, validateIPList(hostIPs, storedIn(textsOf(old.Status.HostIPs, func(ip corev1.HostIP) string { return ip.IP })), status.Child("hostIPs"))...)
 	if len(hostIPs) > 0 && p.Status.HostIP != "" && hostIPs[0] != p.Status.HostIP {
 		errs = append(errs, field.Invalid(status.Child("hostIPs").Index(0).Child("ip"), hostIPs[0], "must be equal to `hostIP`"))
 	}
+	errs = append(errs, validateContainerStatuses(p, status)...)
 	for i, c := range p.Status.Conditions {
 		errs = append(errs, validateQualified(string(c.Type), status.Child("conditions").Index(i).Child("Type"))...)
 		if c.ObservedGeneration < 0 {
-			errs = append(errs, field.Invalid(status.Child("conditions").Index(i).Child("observedGeneration"), c.ObservedGeneration, apivalidation.IsNegativeErrorMsg))
+			errs = append(errs, field.Invalid(status.Child("conditions").Index(i).Child("observedGeneration"), c.ObservedGeneration, notNegative))
 		}
 	}
 	if p.Status.ObservedGeneration < 0 {
-		errs = append(errs, field.Invalid(status.Child("observedGeneration"), p.Status.ObservedGeneration, apivalidation.IsNegativeErrorMsg))
+		errs = append(errs, field.Invalid(status.Child("observedGeneration"), p.Status.ObservedGeneration, notNegative))
 	}
 	return append(errs, validateClaimStatuses(p, status)...)
 }
@@ -227,21 +231,20 @@ func validateClaimStatuses(p *corev1.Pod, status *field.Path) field.ErrorList {
 }
 
 // validateIPList checks addresses of a dual-stack list: valid, and at most one of each family.
-func validateIPList(ips []string, before *stored, at *field.Path, tooMany string) field.ErrorList {
+func validateIPList(ips []string, before *stored, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	families := map[bool]int{}
-	seen := sets.Set[string]{}
 	for i, ip := range ips {
-		at := at.Index(i)
-		errs = append(errs, validateStoredIP(ip, before, at)...)
-		if seen.Has(ip) {
-			errs = append(errs, field.Duplicate(at, ip))
-		}
-		seen.Insert(ip)
-		families[strings.Contains(ip, ":")]++
+		errs = append(errs, validateStoredIP(ip, before, at.Index(i))...)
 	}
-	if len(ips) > 1 && (len(ips) > 2 || families[true] > 1 || families[false] > 1) {
-		errs = append(errs, field.Invalid(at, ips, tooMany))
+	if len(ips) < 2 {
+		return errs
+	}
+	both, err := netutils.IsDualStackIPStrings(ips)
+	if err != nil {
+		errs = append(errs, field.InternalError(at, fmt.Errorf("failed to check for dual stack with error:%w", err)))
+	}
+	if !both || len(ips) > 2 {
+		errs = append(errs, field.Invalid(at, ips, "may specify no more than one IP for each IP family"))
 	}
 	return errs
 }

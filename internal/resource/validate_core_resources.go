@@ -90,11 +90,16 @@ func validateHugePages(name corev1.ResourceName, value resource.Quantity, at *fi
 }
 
 func (p podParts) validateContainerResources(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
+	return append(validateRequirements(r, validateContainerResourceName, at), p.validateUsedClaims(r, at)...)
+}
+
+// validateUsedClaims: what uses a claim names one of the pod's.
+func (p podParts) validateUsedClaims(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
 	names := sets.Set[string]{}
 	for _, c := range p.spec.ResourceClaims {
 		names.Insert(c.Name)
 	}
-	errs := validateRequirements(r, validateContainerResourceName, at)
+	var errs field.ErrorList
 	seen := sets.Set[string]{}
 	for i, claim := range r.Claims {
 		at := at.Child("claims").Index(i)
@@ -166,7 +171,7 @@ func validateRequirements(r *corev1.ResourceRequirements, validName func(corev1.
 }
 
 // validatePodResources checks the resources of the pod as a whole (KEP-2837): only some names, and room for all containers.
-func (p podParts) validatePodResources(at, containers *field.Path) field.ErrorList {
+func (p podParts) validatePodResources(at *field.Path) field.ErrorList {
 	r := p.spec.Resources
 	if r == nil {
 		return nil
@@ -174,9 +179,10 @@ func (p podParts) validatePodResources(at, containers *field.Path) field.ErrorLi
 	var errs field.ErrorList
 	if len(r.Claims) > 0 {
 		errs = append(errs, field.Forbidden(at.Child("claims"), "claims may not be set for Resources at pod-level"))
+		errs = append(errs, p.validateUsedClaims(r, at)...)
 	}
 	errs = append(errs, validateRequirements(r, func(name corev1.ResourceName, at *field.Path) field.ErrorList {
-		if errs := validateQualified(string(name), at); len(errs) > 0 {
+		if errs := validateResourceName(name, at); len(errs) > 0 {
 			return errs
 		}
 		if !resourcehelper.IsSupportedPodLevelResource(name) {
@@ -188,15 +194,15 @@ func (p podParts) validatePodResources(at, containers *field.Path) field.ErrorLi
 	pod := &corev1.Pod{Spec: *p.spec}
 	total := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
 	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
-		value, sum := r.Requests[name], total[name]
-		if sum.Cmp(value) > 0 {
+		value := r.Requests[name]
+		if sum, ok := total[name]; ok && sum.Cmp(value) > 0 {
 			errs = append(errs, field.Invalid(at.Child("requests").Key(string(name)), value.String(), fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", sum.String())))
 		}
 	}
 	for i := range p.spec.Containers {
 		for name, limit := range p.spec.Containers[i].Resources.Limits {
 			if podLimit, ok := r.Limits[name]; ok && limit.Cmp(podLimit) > 0 {
-				errs = append(errs, field.Invalid(containers.Index(i).Child("resources", "limits").Key(string(name)), limit.String(), fmt.Sprintf("must be less than or equal to pod limits of %s", podLimit.String())))
+				errs = append(errs, field.Invalid(at.Child("containers").Index(i).Key(string(name)).Child("limits"), limit.String(), fmt.Sprintf("must be less than or equal to pod limits of %s", podLimit.String())))
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package resource
 
 import (
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -255,20 +254,14 @@ var volumeSources = []string{"hostPath", "gcePersistentDisk", "awsElasticBlockSt
 
 func validatePersistentSource(s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	sources := map[string]any{}
-	value := reflect.ValueOf(s.PersistentVolumeSource)
-	for i := range value.NumField() {
-		if name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ","); !value.Field(i).IsNil() {
-			sources[name] = value.Field(i).Interface()
-		}
-	}
+	sources := sourcesIn(s.PersistentVolumeSource)
 	found := false
 	for _, name := range volumeSources {
 		if sources[name] == nil {
 			continue
 		}
 		if found && name != "flexVolume" {
-			errs = append(errs, field.Forbidden(at.Child(name), errManySources))
+			errs = append(errs, secondSource(name, at))
 			continue
 		}
 		found = true
@@ -286,7 +279,7 @@ func validatePersistentSource(s *corev1.PersistentVolumeSpec, at *field.Path) fi
 		case *corev1.CSIPersistentVolumeSource:
 			errs = append(errs, validatePersistentCSI(source, at.Child(name))...)
 		default:
-			errs = append(errs, validateLegacySource(source, at.Child(name))...)
+			errs = append(errs, validateLegacySource(source, sourcePath(name, at))...)
 		}
 	}
 	if !found {

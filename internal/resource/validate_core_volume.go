@@ -17,14 +17,15 @@ import (
 const (
 	errFileMode     = "must be a number between 0 and 0777 (octal), both inclusive"
 	errManySources  = "may not specify more than 1 volume type"
+	errManyInSource = "may not specify more than 1 volume type per source"
 	errBacksteps    = "must not contain '..'"
 	errRelativePath = "must be a relative path"
 	errAbsolutePath = "must be an absolute path"
 )
 
-// validateVolumes checks a pod's volumes. podName is "" for a template.
-func validateVolumes(volumes []corev1.Volume, podName string, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
+// validateVolumes checks a pod's volumes, and gives those that mounts can name: volumes that are right. podName is "" for a template.
+func validateVolumes(volumes []corev1.Volume, podName string, at *field.Path) (right map[string]*corev1.Volume, errs field.ErrorList) {
+	right = map[string]*corev1.Volume{}
 	names, made := map[string]bool{}, map[string]bool{}
 	for i := range volumes {
 		if v := &volumes[i]; v.Ephemeral != nil && podName != "" {
@@ -33,7 +34,7 @@ func validateVolumes(volumes []corev1.Volume, podName string, at *field.Path) fi
 	}
 	for i := range volumes {
 		v, at := &volumes[i], at.Index(i)
-		name := at.Child("name")
+		name, before := at.Child("name"), len(errs)
 		switch {
 		case v.Name == "":
 			errs = append(errs, field.Required(name, ""))
@@ -48,6 +49,9 @@ func validateVolumes(volumes []corev1.Volume, podName string, at *field.Path) fi
 				"must not reference a PVC that gets created for an ephemeral volume"))
 		}
 		errs = append(errs, validateVolumeSource(&v.VolumeSource, at)...)
+		if len(errs) == before {
+			right[v.Name] = v
+		}
 		if v.Ephemeral != nil && podName != "" {
 			claim := podName + "-" + v.Name
 			for _, m := range validation.IsDNS1123Subdomain(claim) {
@@ -55,25 +59,60 @@ func validateVolumes(volumes []corev1.Volume, podName string, at *field.Path) fi
 			}
 		}
 	}
-	return errs
+	return right, errs
+}
+
+// podVolumeSources are the sources of a pod's volume in the order in which they are looked at: the first one that is there counts.
+var podVolumeSources = []string{"emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret", "nfs", "iscsi", "glusterfs", "flocker", "persistentVolumeClaim", "rbd", "cinder",
+	"cephfs", "quobyte", "downwardAPI", "fc", "flexVolume", "configMap", "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "storageos", "projected", "scaleIO",
+	"csi", "ephemeral", "image"}
+
+// toldAs are the words in which upstream tells of a source beside another one, where they are not the field's name.
+var toldAs = map[string]string{"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
+
+// secondSource refuses a source beside the one that counts.
+func secondSource(name string, at *field.Path) *field.Error {
+	if told, ok := toldAs[name]; ok {
+		name = told
+	}
+	return field.Forbidden(at.Child(name), errManySources)
+}
+
+// sourcesIn gives the sources that a struct of pointers holds, by their names.
+func sourcesIn(holder any) map[string]any {
+	sources := map[string]any{}
+	value := reflect.ValueOf(holder)
+	for i := range value.NumField() {
+		if name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ","); !value.Field(i).IsNil() {
+			sources[name] = value.Field(i).Interface()
+		}
+	}
+	return sources
+}
+
+// sourcePath is where a source's fields are told to be.
+func sourcePath(name string, at *field.Path) *field.Path {
+	if name == "gcePersistentDisk" {
+		name = "persistentDisk"
+	}
+	return at.Child(name)
 }
 
 // validateVolumeSource wants exactly one source; the first one given counts, further ones are forbidden.
 func validateVolumeSource(s *corev1.VolumeSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
+	sources := sourcesIn(*s)
 	found := false
-	value := reflect.ValueOf(*s)
-	for i := range value.NumField() {
-		if value.Field(i).IsNil() {
-			continue
+	for _, name := range podVolumeSources {
+		source := sources[name]
+		switch {
+		case source == nil:
+		case found:
+			errs = append(errs, secondSource(name, at))
+		default:
+			found = true
+			errs = append(errs, validateOneVolumeSource(source, sourcePath(name, at))...)
 		}
-		name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
-		if found {
-			errs = append(errs, field.Forbidden(at.Child(name), errManySources))
-			continue
-		}
-		found = true
-		errs = append(errs, validateOneVolumeSource(value.Field(i).Interface(), at.Child(name))...)
 	}
 	if !found {
 		errs = append(errs, field.Required(at, "must specify a volume type"))
@@ -117,7 +156,7 @@ func validateOneVolumeSource(source any, at *field.Path) field.ErrorList {
 	case *corev1.CSIVolumeSource:
 		errs := validateDriverName(s.Driver, at.Child("driver"))
 		if s.NodePublishSecretRef != nil {
-			errs = append(errs, required(at.Child("nodePublishSecretRef"), "name", s.NodePublishSecretRef.Name)...)
+			errs = append(errs, validateNodePublishSecret(s.NodePublishSecretRef.Name, at)...)
 		}
 		return errs
 	case *corev1.ImageVolumeSource:
@@ -125,6 +164,14 @@ func validateOneVolumeSource(source any, at *field.Path) field.ErrorList {
 		return append(errs, validatePullPolicy(s.PullPolicy, at.Child("pullPolicy"))...)
 	}
 	return validateLegacySource(source, at)
+}
+
+// validateNodePublishSecret: a wrong name is told of the volume, a missing one of the reference.
+func validateNodePublishSecret(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at.Child("nodePublishSecretRef", "name"), "")}
+	}
+	return validateSubdomain(name, at.Child("name"))
 }
 
 func required(at *field.Path, name, value string) field.ErrorList {
@@ -153,8 +200,8 @@ func validateHostPath(s *corev1.HostPathVolumeSource, at *field.Path) field.Erro
 }
 
 var hostPathTypes = []corev1.HostPathType{
-	corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathDirectory, corev1.HostPathFileOrCreate, corev1.HostPathFile,
-	corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev,
+	corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory, corev1.HostPathDirectoryOrCreate,
+	corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket,
 }
 
 func validateItems(items []corev1.KeyToPath, at *field.Path) field.ErrorList {
@@ -272,7 +319,7 @@ func validateProjected(s *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 			}
 		}
 		if count > 1 {
-			errs = append(errs, field.Forbidden(at, errManySources))
+			errs = append(errs, field.Forbidden(at, errManyInSource))
 		}
 	}
 	return errs

@@ -207,15 +207,16 @@ func validateAzureDisk(s *corev1.AzureDiskVolumeSource, at *field.Path) field.Er
 	if s.CachingMode != nil {
 		errs = append(errs, notSupportedUnless(*s.CachingMode, at.Child("cachingMode"), corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)...)
 	}
+	kind := deref(s.Kind)
 	if s.Kind != nil {
-		errs = append(errs, notSupportedUnless(*s.Kind, at.Child("kind"), corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk)...)
-		managed := strings.Index(s.DataDiskURI, "/subscriptions/") == 0
-		if *s.Kind == corev1.AzureManagedDisk && !managed {
-			errs = append(errs, field.NotSupported(at.Child("diskURI"), s.DataDiskURI, []string{"/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"}))
-		}
-		if *s.Kind != corev1.AzureManagedDisk && managed {
-			errs = append(errs, field.NotSupported(at.Child("diskURI"), s.DataDiskURI, []string{"https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"}))
-		}
+		errs = append(errs, notSupportedUnless(kind, at.Child("kind"), corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk)...)
+	}
+	begins, example := "https://", "{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
+	if kind == corev1.AzureManagedDisk {
+		begins, example = "/subscriptions/", "{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
+	}
+	if !strings.HasPrefix(s.DataDiskURI, begins) {
+		errs = append(errs, field.NotSupported(at.Child("diskURI"), s.DataDiskURI, []string{begins + example}))
 	}
 	return errs
 }

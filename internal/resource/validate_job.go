@@ -142,7 +142,7 @@ func validateJobRestart(spec *batchv1.JobSpec, path *field.Path) field.ErrorList
 	default:
 		errs = append(errs, field.NotSupported(path, policy, []corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}))
 	}
-	if spec.PodFailurePolicy != nil && policy != corev1.RestartPolicyNever {
+	if spec.PodFailurePolicy != nil && policy == corev1.RestartPolicyOnFailure {
 		errs = append(errs, field.Invalid(path, policy, fmt.Sprintf("only %q is supported when podFailurePolicy is specified", corev1.RestartPolicyNever)))
 	}
 	return errs
@@ -412,7 +412,7 @@ func validateCompletionsUpdate(spec, old *batchv1.JobSpec, path *field.Path) fie
 func validateJobPodsUpdate(j, old *batchv1.Job) field.ErrorList {
 	template, before := j.Spec.Template.DeepCopy(), &old.Spec.Template
 	suspended := deref(old.Spec.Suspend)
-	if suspended && (old.Status.StartTime == nil || jobSuspended(old)) {
+	if suspended && old.Status.Active == 0 && (old.Status.StartTime == nil || jobSuspended(old)) {
 		spec := &template.Spec
 		if spec.Affinity != nil {
 			spec.Affinity.NodeAffinity = nil

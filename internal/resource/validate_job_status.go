@@ -6,6 +6,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -36,6 +37,17 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("ready"), *s.Ready, "cannot set more ready pods than active"))
 	}
 	errs = append(errs, validateJobIndexes(j, old, path)...)
+	for _, c := range []struct {
+		name    string
+		is, was int32
+	}{{"succeeded", s.Succeeded, old.Status.Succeeded}, {"failed", s.Failed, old.Status.Failed}} {
+		if c.is < c.was {
+			errs = append(errs, field.Invalid(path.Child(c.name), c.is, fmt.Sprintf("cannot decrease the %s counter", c.name)))
+		}
+	}
+	if was := old.Status.StartTime; was != nil && !deref(j.Spec.Suspend) && !was.Equal(s.StartTime) {
+		errs = append(errs, field.Invalid(path.Child("startTime"), s.StartTime, "field is immutable for unsuspended job once set"))
+	}
 	return append(errs, validateJobProgress(s, &old.Status, path)...)
 }
 
@@ -86,26 +98,36 @@ func validateJobProgress(s, old *batchv1.JobStatus, path *field.Path) field.Erro
 		return slices.ContainsFunc(s.Conditions, func(c batchv1.JobCondition) bool { return c.Type == kind && c.Status == corev1.ConditionTrue })
 	}
 	var errs field.ErrorList
-	for _, kind := range []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed} {
+	wrong := func(format string, args ...any) {
+		errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, fmt.Sprintf(format, args...)))
+	}
+	for _, kind := range []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed, batchv1.JobFailureTarget} {
 		if has(old, kind) && !has(s, kind) {
-			errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, fmt.Sprintf("cannot disable the terminal %s=True condition", kind)))
+			wrong("cannot disable the terminal %s=True condition", kind)
 		}
 	}
-	if has(s, batchv1.JobComplete) && has(s, batchv1.JobFailed) {
-		errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, "cannot set Complete=True and Failed=true conditions"))
+	if has(old, batchv1.JobSuccessCriteriaMet) && !has(s, batchv1.JobSuccessCriteriaMet) {
+		wrong("cannot disable the SuccessCriteriaMet=True condition")
 	}
-	if has(s, batchv1.JobSuccessCriteriaMet) && has(s, batchv1.JobFailureTarget) {
-		errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"))
+	for _, success := range []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobSuccessCriteriaMet} {
+		for _, failure := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobFailureTarget} {
+			if has(s, success) && has(s, failure) {
+				wrong("cannot set %s=True and %s=true conditions", success, failure)
+			}
+		}
 	}
 	if has(s, batchv1.JobFailed) && !has(old, batchv1.JobFailed) && !has(s, batchv1.JobFailureTarget) {
-		errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, "cannot set Failed=True condition without the FailureTarget=true condition"))
+		wrong("cannot set Failed=True condition without the FailureTarget=true condition")
 	}
-	if has(s, batchv1.JobComplete) && !has(old, batchv1.JobComplete) && !has(s, batchv1.JobSuccessCriteriaMet) {
-		errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, "cannot set Complete=True condition without the SuccessCriteriaMet=true condition"))
+	if has(s, batchv1.JobComplete) && !has(s, batchv1.JobSuccessCriteriaMet) {
+		wrong("cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
 	}
 	finished := has(s, batchv1.JobComplete) || has(s, batchv1.JobFailed)
-	if finished && s.Active > 0 {
-		errs = append(errs, field.Invalid(path.Child("active"), s.Active, "active>0 is invalid for finished job"))
+	if finished {
+		errs = append(errs, validateNoPodsLeft(s, path)...)
+	}
+	if was := old.CompletionTime; was != nil && s.CompletionTime != nil && !was.Equal(s.CompletionTime) {
+		errs = append(errs, field.Invalid(path.Child("completionTime"), s.CompletionTime, apivalidation.FieldImmutableErrorMsg))
 	}
 	if s.CompletionTime != nil && !has(s, batchv1.JobComplete) {
 		errs = append(errs, field.Invalid(path.Child("completionTime"), s.CompletionTime, "cannot set completionTime when there is no Complete=True condition"))
@@ -118,6 +140,21 @@ func validateJobProgress(s, old *batchv1.JobStatus, path *field.Path) field.Erro
 	}
 	if finished && s.StartTime == nil && !(old.StartTime == nil && (has(old, batchv1.JobComplete) || has(old, batchv1.JobFailed))) {
 		errs = append(errs, field.Required(path.Child("startTime"), "startTime is required for finished job"))
+	}
+	return errs
+}
+
+// validateNoPodsLeft: a finished job has no pods that run, end or wait to be counted.
+func validateNoPodsLeft(s *batchv1.JobStatus, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if s.Active > 0 {
+		errs = append(errs, field.Invalid(path.Child("active"), s.Active, "active>0 is invalid for finished job"))
+	}
+	if n := deref(s.Terminating); n > 0 {
+		errs = append(errs, field.Invalid(path.Child("terminating"), n, "terminating>0 is invalid for finished job"))
+	}
+	if u := s.UncountedTerminatedPods; u != nil && len(u.Failed)+len(u.Succeeded) > 0 {
+		errs = append(errs, field.Invalid(path.Child("uncountedTerminatedPods"), u, "must be empty for finished job"))
 	}
 	return errs
 }

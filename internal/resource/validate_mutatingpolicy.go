@@ -110,6 +110,7 @@ func validateMutatingPolicyBinding(b *admissionregistrationv1.MutatingAdmissionP
 	errs = append(errs, validateParamRef(b.Spec.ParamRef, at.Child("paramRef"))...)
 	if b.Spec.MatchResources != nil {
 		errs = append(errs, validateMatchResources(b.Spec.MatchResources, at.Child("matchResources"))...)
+		errs = append(errs, refuseDelete(b.Spec.MatchResources, at.Child("matchResources", "resourceRules", "operations"))...)
 	}
 	return errs
 }

@@ -126,7 +126,7 @@ func validateDriverName(name string, at *field.Path) field.ErrorList {
 	if len(name) > maxCSIDriverNameLength {
 		errs = append(errs, field.TooLong(at, name, maxCSIDriverNameLength))
 	}
-	return append(errs, validateSubdomain(strings.ToLower(name), at)...)
+	return append(errs, invalids(at, name, validation.IsDNS1123Subdomain(strings.ToLower(name)))...)
 }
 
 func validateVolumeAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
@@ -297,9 +297,6 @@ func validateCSIStorageCapacity(c *storagev1.CSIStorageCapacity) field.ErrorList
 	}
 	if c.Capacity != nil {
 		errs = append(errs, validateQuantity(*c.Capacity, field.NewPath("capacity"))...)
-	}
-	if c.MaximumVolumeSize != nil {
-		errs = append(errs, validateQuantity(*c.MaximumVolumeSize, field.NewPath("maximumVolumeSize"))...)
 	}
 	return errs
 }

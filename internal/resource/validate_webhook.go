@@ -137,8 +137,8 @@ func validateWebhookName(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, "")}
 	}
-	if errs := invalids(at, name, validation.IsDNS1123Subdomain(name)); len(errs) > 0 {
-		return errs
+	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
+		return field.ErrorList{field.Invalid(at, name, strings.Join(wrong, ","))}
 	}
 	if strings.Count(name, ".") < 2 {
 		return field.ErrorList{field.Invalid(at, name, "should be a domain with at least three segments separated by dots")}

@@ -59,6 +59,11 @@ func brief(a, b *answer) string {
 func compareCauses(x, y any) []difference {
 	a, b := causes(x), causes(y)
 	var out []difference
+	for c := range a {
+		if len(a) == 1 && strings.Contains(c, "failed to allocate IP: IPAddress.") {
+			return []difference{{"the address that nothing could be written for, ours tells why", fmt.Sprint(a), fmt.Sprint(b)}} // whatever else is wrong is not told
+		}
+	}
 	for _, c := range slices.Sorted(maps.Keys(a)) {
 		if _, ok := b[c]; !ok {
 			out = append(out, difference{"missing cause: " + c, a[c], ""})

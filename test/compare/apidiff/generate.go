@@ -229,6 +229,7 @@ func (c *scenario) both(verb, how string, make func(side int) request) int {
 			c.last[i] = obj
 		}
 	}
+	emptyAsNull(c.last[0], c.last[1])
 	if a.code != b.code {
 		return 0
 	}

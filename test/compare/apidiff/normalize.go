@@ -1,11 +1,65 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 )
+
+// emptyAsNull writes null where b has an empty list or map and a has null: how an answer shows what is empty differs (docs/differences.md), and
+// what is made of the answer should not.
+func emptyAsNull(a, b any) {
+	switch y := b.(type) {
+	case map[string]any:
+		x, _ := a.(map[string]any)
+		for k, v := range y {
+			if was, ok := x[k]; ok && was == nil && isEmpty(v) {
+				y[k] = nil
+			} else {
+				emptyAsNull(was, v)
+			}
+		}
+	case []any:
+		if x, _ := a.([]any); len(x) == len(y) {
+			for i, v := range y {
+				emptyAsNull(x[i], v)
+			}
+		}
+	}
+}
+
+func isEmpty(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		return len(v) == 0
+	case []any:
+		return len(v) == 0
+	}
+	return false
+}
+
+// sortManagers brings the entries of managedFields in one order: they are sorted by their times, and a second may end between the two servers.
+func sortManagers(v any) {
+	list, _ := v.([]any)
+	slices.SortStableFunc(list, func(a, b any) int { return strings.Compare(compact(a), compact(b)) })
+}
+
+// own has each server's own values where text has those of the server that it was made for: addresses, uids, generated names.
+func own(text []byte, from, to map[string]any) []byte {
+	for _, value := range []*regexp.Regexp{uuid, token, quoted} {
+		a, b := value.FindAllString(compact(from), -1), value.FindAllString(compact(to), -1)
+		if len(a) != len(b) {
+			continue
+		}
+		for i := range a {
+			text = bytes.ReplaceAll(text, []byte(a[i]), []byte(b[i]))
+		}
+	}
+	return text
+}
 
 var (
 	uuid     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
@@ -14,6 +68,7 @@ var (
 	suffixed = regexp.MustCompile(`\bgen-[bcdfghjklmnpqrstvwxz2456789]{5}\b`)
 	revision = regexp.MustCompile(`(StorageError: |ResourceVersion|resourceVersion|resource version)[^"]{0,40}?\d+`)
 	port     = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
+	twice    = regexp.MustCompile(`^Duplicate value: 3\d{4}$`)
 	quoted   = regexp.MustCompile(`10\.47\.\d+\.\d+`)
 	age      = regexp.MustCompile(`^\d+s$`)
 	address  = regexp.MustCompile(`127\.0\.0\.1:\d+`)
@@ -37,6 +92,9 @@ func normalize(v any, key string) any {
 				}
 			default:
 				v[k] = normalize(x, k)
+				if k == "managedFields" {
+					sortManagers(v[k])
+				}
 			}
 		}
 	case []any:
@@ -60,6 +118,7 @@ func text(s string) string {
 	s = uuid.ReplaceAllString(s, "<uid>")
 	s = token.ReplaceAllString(s, "kube-api-access-<random>")
 	s = suffixed.ReplaceAllString(s, "gen-<random>")
+	s = twice.ReplaceAllString(s, "Duplicate value: <port>")
 	s = revision.ReplaceAllString(s, "$1<revision>")
 	if !strings.HasPrefix(s, "2024-") {
 		s = moment.ReplaceAllString(s, "<time>")

@@ -68,7 +68,7 @@ func startUpstream(ctx context.Context, o *options, dir string) (*server, error)
 	api, err := launch(dir, "kube-apiserver", filepath.Join(o.upstream, "kube-apiserver"), "--etcd-servers", local(store), "--secure-port", fmt.Sprint(port),
 		"--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1", "--cert-dir", dir, "--service-cluster-ip-range", serviceRange, "--token-auth-file", tokens,
 		"--service-account-issuer", "https://kubernetes.default.svc.cluster.local", "--service-account-key-file", key, "--service-account-signing-key-file", key,
-		"--authorization-mode", "Node,RBAC", "--endpoint-reconciler-type", "none")
+		"--allow-privileged", "--authorization-mode", "Node,RBAC", "--endpoint-reconciler-type", "none")
 	if err != nil {
 		etcd()
 		return nil, err

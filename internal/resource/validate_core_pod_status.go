@@ -1,0 +1,78 @@
+package resource
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// claimPrefix begins the names of devices that a container has by a claim, in its status (KEP-4680).
+const claimPrefix = "claim:"
+
+// validateContainerStatuses checks what the statuses of containers tell of their users and devices.
+func validateContainerStatuses(p *corev1.Pod, status *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	ephemeral := make([]corev1.Container, len(p.Spec.EphemeralContainers))
+	for i, c := range p.Spec.EphemeralContainers {
+		ephemeral[i] = corev1.Container(c.EphemeralContainerCommon)
+	}
+	for _, list := range []struct {
+		name       string
+		statuses   []corev1.ContainerStatus
+		containers []corev1.Container
+	}{
+		{"containerStatuses", p.Status.ContainerStatuses, p.Spec.Containers}, {"initContainerStatuses", p.Status.InitContainerStatuses, p.Spec.InitContainers},
+		{"ephemeralContainerStatuses", p.Status.EphemeralContainerStatuses, ephemeral},
+	} {
+		for i := range list.statuses {
+			s, at := &list.statuses[i], status.Child(list.name).Index(i)
+			if s.User != nil && s.User.Linux != nil {
+				errs = append(errs, validateContainerUser(s.User.Linux, at.Child("user", "linux"))...)
+			}
+			if j := slices.IndexFunc(list.containers, func(c corev1.Container) bool { return c.Name == s.Name }); j >= 0 {
+				errs = append(errs, validateDeviceHealth(s.AllocatedResourcesStatus, &list.containers[j].Resources, at.Child("allocatedResourcesStatus"))...)
+			}
+		}
+	}
+	return errs
+}
+
+func validateContainerUser(u *corev1.LinuxContainerUser, at *field.Path) field.ErrorList {
+	errs := invalids(at.Child("uid"), u.UID, validation.IsValidUserID(u.UID))
+	errs = append(errs, invalids(at.Child("gid"), u.GID, validation.IsValidGroupID(u.GID))...)
+	for i, group := range u.SupplementalGroups {
+		errs = append(errs, invalids(at.Child("supplementalGroups").Index(i), group, validation.IsValidGroupID(group))...)
+	}
+	return errs
+}
+
+// validateDeviceHealth: devices are of what the container asked for, and each is told of once.
+func validateDeviceHealth(list []corev1.ResourceStatus, asked *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, r := range list {
+		at := at.Index(i)
+		if claim, ok := strings.CutPrefix(string(r.Name), claimPrefix); ok {
+			if !slices.ContainsFunc(asked.Claims, func(c corev1.ResourceClaim) bool {
+				return claim == c.Name || claim == c.Name+"/"+c.Request && c.Request != ""
+			}) {
+				errs = append(errs, field.Invalid(at.Child("name"), r.Name, "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty"))
+			}
+		} else if _, ok := asked.Requests[r.Name]; !ok {
+			errs = append(errs, field.Invalid(at.Child("name"), r.Name, "must match one of the container's resource requests"))
+		}
+		seen := sets.Set[corev1.ResourceID]{}
+		for j, device := range r.Resources {
+			at := at.Child("resources").Index(j)
+			if seen.Has(device.ResourceID) {
+				errs = append(errs, field.Duplicate(at.Child("resourceID"), device.ResourceID))
+			}
+			seen.Insert(device.ResourceID)
+			errs = append(errs, notSupportedUnless(device.Health, at.Child("health"), corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown)...)
+		}
+	}
+	return errs
+}
