@@ -71,6 +71,7 @@ func assign(pod *corev1.Pod, b *corev1.Binding, now metav1.Time) error {
 		return fmt.Errorf("pod %v has non-empty .spec.schedulingGates", pod.Name)
 	}
 	pod.Spec.NodeName = b.Target.Name
+	pod.Status.NominatedNodeName = "" // what was expected has come about, or not
 	pod.Annotations = merged(pod.Annotations, b.Annotations)
 	pod.Labels = merged(pod.Labels, b.Labels) // where the pod runs, by admission
 	setPodCondition(pod, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now})

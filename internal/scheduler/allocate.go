@@ -88,6 +88,12 @@ func (a *allocator) Unreserve(ctx context.Context, state framework.State, pod *c
 	}
 }
 
+// PreBindPreFlight implements framework.PreBindPlugin.
+func (a *allocator) PreBindPreFlight(state framework.State, _ *corev1.Pod, _ string) bool {
+	decided, ok := decidedDevices(state)
+	return ok && len(decided.Claims()) > 0
+}
+
 // PreBind writes allocations and reservations, and waits for devices that must be made ready.
 func (a *allocator) PreBind(ctx context.Context, state framework.State, pod *corev1.Pod, node string) *framework.Status {
 	decided, ok := decidedDevices(state)

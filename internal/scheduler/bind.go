@@ -50,7 +50,9 @@ func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 			fail(err)
 		}
 	}
-	waits := slices.ContainsFunc(c.profile.PreBinds, func(p framework.PreBindPlugin) bool { return !c.skipped.Has(p.Name()) })
+	waits := slices.ContainsFunc(c.profile.PreBinds, func(p framework.PreBindPlugin) bool {
+		return !c.skipped.Has(p.Name()) && p.PreBindPreFlight(c.state, c.pod, c.node)
+	})
 	if !waits {
 		s.write(ctx, bind)
 		return
@@ -59,6 +61,7 @@ func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 	s.writing.Add(1)
 	go func() {
 		defer s.writing.Done()
+		s.expect(ctx, c)
 		if err := c.preBind(ctx); err != nil {
 			fail(err)
 			return
@@ -70,6 +73,17 @@ func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 		defer s.giveBinder()
 		bind()
 	}()
+}
+
+// expect writes where the pod will go once what it waits for is there (KEP-5278): others, autoscalers first of all, are not to take the node for
+// unused, and after a restart the pod is tried there first. It goes on without it.
+func (s *Scheduler) expect(ctx context.Context, c *cycle) {
+	if c.pod.Status.NominatedNodeName == c.node {
+		return
+	}
+	if err := s.patchStatus(ctx, c.pod, map[string]any{"nominatedNodeName": c.node}); err != nil && ctx.Err() == nil {
+		s.log.Warn("writing where a pod is expected", "pod", c.pod.Namespace+"/"+c.pod.Name, "error", err)
+	}
 }
 
 func (c *cycle) reserve(ctx context.Context) error {
@@ -124,8 +138,11 @@ func (s *Scheduler) bind(ctx context.Context, pod *corev1.Pod, node string) erro
 	return nil
 }
 
-// report writes the PodScheduled condition and an event. nominated is written when preemption chose a node.
-func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, reason, message, nominated string) {
+// nomination is what becomes of the pod's nominatedNodeName: nil leaves it, "" takes it away.
+type nomination *string
+
+// report writes the PodScheduled condition and an event.
+func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, reason, message string, nominated nomination) {
 	s.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", message)
 	condition := corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message,
@@ -138,13 +155,17 @@ func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, reason, message
 		if old.Status == condition.Status {
 			condition.LastTransitionTime = old.LastTransitionTime
 		}
-		if old.Status == condition.Status && old.Reason == reason && old.Message == message && (nominated == "" || nominated == pod.Status.NominatedNodeName) {
+		if old.Status == condition.Status && old.Reason == reason && old.Message == message && (nominated == nil || *nominated == pod.Status.NominatedNodeName) {
 			return
 		}
 	}
 	status := map[string]any{"conditions": []corev1.PodCondition{condition}}
-	if nominated != "" {
-		status["nominatedNodeName"] = nominated
+	switch {
+	case nominated == nil:
+	case *nominated != "":
+		status["nominatedNodeName"] = *nominated
+	case pod.Status.NominatedNodeName != "":
+		status["nominatedNodeName"] = nil
 	}
 	s.write(ctx, func() {
 		if err := s.patchStatus(ctx, pod, status); err != nil {

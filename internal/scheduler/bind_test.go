@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
@@ -41,6 +42,11 @@ func (b *binding) CreateSub(_ context.Context, _ schema.GroupVersionResource, _,
 	return obj, nil
 }
 
+// Patch takes where pods are expected.
+func (b *binding) Patch(context.Context, schema.GroupVersionResource, string, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (runtime.Object, error) {
+	return &corev1.Pod{}, nil
+}
+
 type noEvents struct{}
 
 func (noEvents) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
@@ -62,6 +68,7 @@ func (g gate) PreBind(ctx context.Context, _ framework.State, _ *corev1.Pod, _ s
 	}
 	return nil
 }
+func (gate) PreBindPreFlight(framework.State, *corev1.Pod, string) bool { return true }
 func (gate) Reserve(context.Context, framework.State, *corev1.Pod, string) *framework.Status {
 	return nil
 }

@@ -97,6 +97,10 @@ func (d *Decision) filter(snapshot *framework.Snapshot, pod *framework.PodInfo, 
 	allowed sets.Set[string], nominated map[string][]*framework.PodInfo, start int) []*framework.NodeInfo {
 	all := len(snapshot.Nodes)
 	wanted := nodesToFind(all)
+	// Where the pod is expected it goes, when it fits there still (KEP-1923).
+	if node, ok := snapshot.Node(pod.Pod.Status.NominatedNodeName); ok && (allowed == nil || allowed.Has(node.Name())) && d.fitsOn(snapshot, pod, profile, filters, nominated, node).OK() {
+		return []*framework.NodeInfo{node}
+	}
 	var feasible []*framework.NodeInfo
 	for i := range all {
 		node := snapshot.Nodes[(start+i)%all]
@@ -105,10 +109,7 @@ func (d *Decision) filter(snapshot *framework.Snapshot, pod *framework.PodInfo, 
 				Reasons: []string{"node(s) didn't satisfy plugin(s) [NodeAffinity]"}}
 			continue
 		}
-		status := runFilters(d.State, filters, pod, node)
-		if expected := higherNominated(nominated[node.Name()], pod); status.OK() && len(expected) > 0 {
-			status = filterWithNominated(snapshot, pod, profile, node, expected)
-		}
+		status := d.fitsOn(snapshot, pod, profile, filters, nominated, node)
 		switch {
 		case status.OK():
 			if feasible = append(feasible, node); len(feasible) >= wanted {
@@ -122,6 +123,16 @@ func (d *Decision) filter(snapshot *framework.Snapshot, pod *framework.PodInfo, 
 		}
 	}
 	return feasible
+}
+
+// fitsOn asks about one node, also once the pods are there that are expected on it.
+func (d *Decision) fitsOn(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile, filters []framework.FilterPlugin,
+	nominated map[string][]*framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	status := runFilters(d.State, filters, pod, node)
+	if expected := higherNominated(nominated[node.Name()], pod); status.OK() && len(expected) > 0 {
+		status = filterWithNominated(snapshot, pod, profile, node, expected)
+	}
+	return status
 }
 
 func runFilters(state framework.State, filters []framework.FilterPlugin, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {

@@ -201,7 +201,7 @@ func (s *Scheduler) giveBinder() { <-s.binders }
 func (s *Scheduler) unassume(ctx context.Context, p *queued, err error, now time.Time) {
 	s.log.Info("binding failed", "pod", p.info.Pod.Namespace+"/"+p.info.Pod.Name, "error", err)
 	if _, waits := s.queue.pods[p.info.Pod.UID]; waits && ctx.Err() == nil {
-		s.report(ctx, p.info.Pod, corev1.PodReasonSchedulerError, err.Error(), "")
+		s.report(ctx, p.info.Pod, corev1.PodReasonSchedulerError, err.Error(), new(string))
 	}
 	if _, ok := s.cluster.assumed[p.info.Pod.UID]; ok {
 		s.cluster.removePod(p.info)
@@ -216,7 +216,7 @@ func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Pr
 	pod := p.info.Pod
 	if d.Err != nil {
 		s.queue.failed(p, now)
-		s.report(ctx, pod, corev1.PodReasonSchedulerError, d.Message(), "")
+		s.report(ctx, pod, corev1.PodReasonSchedulerError, d.Message(), nil)
 		return
 	}
 	var wants framework.Events
@@ -233,12 +233,16 @@ func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Pr
 			}
 		})
 	}
-	message, nominated := d.Message(), ""
+	message, nominated := d.Message(), nomination(nil)
 	if v := preempt(snapshot, p.info, profile, d, s.budgets.List("", nil)); v != nil {
-		nominated = v.node
+		nominated = &v.node
 		s.nominate(p.info, v.node)
 		s.write(ctx, func() { s.evict(ctx, pod, v) })
 	} else if d.Nodes > 0 {
+		if pod.Status.NominatedNodeName != "" && mayPreempt(snapshot, pod) {
+			nominated = new(string) // it is not expected there any more
+			s.forgetNomination(p.info)
+		}
 		message += " "
 		if _, ok := decidedDevices(d.State); ok {
 			message += "still not schedulable, " // taking devices from claims did not help either
@@ -304,7 +308,8 @@ func (s *Scheduler) onPod(old, pod *corev1.Pod, deleted bool, now time.Time) {
 		s.onBoundPod(old, pod, now)
 	case s.mine(pod):
 		info := framework.NewPodInfo(pod)
-		if node := pod.Status.NominatedNodeName; node != "" && s.nominatedOn(info) == "" {
+		_, assumed := s.cluster.assumed[pod.UID] // then it counts there already
+		if node := pod.Status.NominatedNodeName; node != "" && !assumed && s.nominatedOn(info) == "" {
 			s.nominate(info, node)
 		}
 		s.queue.put(info, old == nil || schedulingChanged(old, pod), now)

@@ -77,6 +77,12 @@ func (b *volumeBinder) Unreserve(_ context.Context, state framework.State, _ *co
 	}
 }
 
+// PreBindPreFlight implements framework.PreBindPlugin: claims that are bound already need nothing.
+func (b *volumeBinder) PreBindPreFlight(state framework.State, _ *corev1.Pod, _ string) bool {
+	r, ok := state[reservedKey].(*reservedVolumes)
+	return ok && len(r.found.Static)+len(r.found.Provision) > 0
+}
+
 // PreBind writes what was reserved, and waits until all claims are bound.
 func (b *volumeBinder) PreBind(ctx context.Context, state framework.State, pod *corev1.Pod, node string) *framework.Status {
 	r, ok := state[reservedKey].(*reservedVolumes)

@@ -98,6 +98,18 @@ func selected(t *testing.T, c *controllertest.Cluster, claim, node string) {
 	})
 }
 
+// expected waits until the pod says that it is to go to the node.
+func expected(t *testing.T, c *controllertest.Cluster, name, node string) {
+	t.Helper()
+	c.Eventually("the pod is expected on "+node, func() string {
+		p, err := client.Get[*corev1.Pod](t.Context(), c.Client, "default", name)
+		if err != nil || p.Status.NominatedNodeName != node {
+			return fmt.Sprint(err, p.Status.NominatedNodeName)
+		}
+		return ""
+	})
+}
+
 func TestAPodIsBoundOnceItsClaimHasTheVolumeThatWasFound(t *testing.T) {
 	c := start(t, []string{"a", "b"}, volume.Binder)
 	newClass(c, "local", "kubernetes.io/no-provisioner", storagev1.VolumeBindingWaitForFirstConsumer)
@@ -132,8 +144,10 @@ func TestAClaimIsProvisionedForThePodsNode(t *testing.T) {
 	if fresh, err := client.Get[*corev1.Pod](t.Context(), c.Client, "default", p.Name); err != nil || fresh.Spec.NodeName != "" {
 		t.Errorf("%v: bound to %q before there is a volume", err, fresh.Spec.NodeName)
 	}
+	expected(t, c, "p", "a")
 	newVolume(c, "v", "csi", "a", claim) // what a provisioner does
 	podIs(t, c, "p", "a", "")
+	expected(t, c, "p", "")
 }
 
 func TestAProvisionerThatHasNoRoomHasThePodDecidedAnew(t *testing.T) {
@@ -154,6 +168,19 @@ func TestAProvisionerThatHasNoRoomHasThePodDecidedAnew(t *testing.T) {
 	selected(t, c, "data", "a")
 	newVolume(c, "v", "csi", "a", claim)
 	podIs(t, c, "p", "a", "")
+}
+
+func TestAPodWhoseClaimGoesAwayIsExpectedNowhereAnyMore(t *testing.T) {
+	c := start(t, []string{"a"}, volume.Binder)
+	newClass(c, "csi", "example.com/csi", storagev1.VolumeBindingWaitForFirstConsumer)
+	newClaim(c, "data", "csi")
+	newPod(c, "p", "data")
+	expected(t, c, "p", "a")
+	if err := client.Delete[*corev1.PersistentVolumeClaim](t.Context(), c.Client, "default", "data", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	expected(t, c, "p", "")
+	podIs(t, c, "p", "", `persistentvolumeclaim "data" not found`)
 }
 
 func TestPodsThatShareAClaimGoToOneNode(t *testing.T) {

@@ -155,6 +155,8 @@ type ReservePlugin interface {
 type PreBindPlugin interface {
 	Plugin
 	PreBind(ctx context.Context, state State, pod *corev1.Pod, nodeName string) *Status
+	// PreBindPreFlight tells whether PreBind will have anything to do; then the pod says which node it is to go to while it waits.
+	PreBindPreFlight(state State, pod *corev1.Pod, nodeName string) bool
 }
 
 // Weighted is a score plugin and its weight in the sum.

@@ -1,0 +1,26 @@
+package scheduler
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
+	"github.com/knarr-project/knarr/internal/scheduler/plugins"
+)
+
+func expectedOn(node string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Status.NominatedNodeName = node }
+}
+
+func TestAPodGoesWhereItIsExpectedWhileItFitsThere(t *testing.T) {
+	nodes := []*corev1.Node{node("a", "4"), node("b", "4"), node("c", "4", tainted), node("d", "1")}
+	profile := plugins.Default(corev1.DefaultSchedulerName)
+	busy := []*corev1.Pod{pod("busy", "2", onNode("b"))}
+	for expected, want := range map[string]string{"": "a", "b": "b", "c": "a", "d": "a", "gone": "a"} {
+		d := Decide(snapshotOf(nodes, busy), framework.NewPodInfo(pod("p", "2", expectedOn(expected))), &profile, nil, 0, 0)
+		if d.Node != want {
+			t.Errorf("expected on %q, it goes to %q, want %q: %v", expected, d.Node, want, d.Err)
+		}
+	}
+}
