@@ -104,7 +104,6 @@ func newEnvironment(scope Scope, typed Typed) (*cel.Env, error) {
 	}
 	object := declare(typed.Object)
 	options := []cel.EnvOption{
-		boundedQuantity(), boundedIsQuantity(),
 		cel.Variable("object", object), cel.Variable("oldObject", object),
 		cel.Variable("request", request.CelType()), cel.Variable("namespaceObject", namespace.CelType()),
 	}
@@ -117,6 +116,7 @@ func newEnvironment(scope Scope, typed Typed) (*cel.Env, error) {
 	if scope.Patches {
 		options = append(options, common.ResolverEnvOption(&mutation.DynamicTypeResolver{}), environment.UnversionedLib(library.JSONPatch))
 	}
+	BoundQuantities()
 	set, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(environment.VersionedOptions{
 		IntroducedVersion: version.MajorMinor(1, 0), EnvOptions: options,
 	})

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+
+	admissioncel "github.com/knarr-project/knarr/internal/admission/cel"
 )
 
 // Version is one version of a custom kind. Safe for concurrent use; what it needs is made on first use and kept as long as it is used.
@@ -155,5 +157,6 @@ func makeRules(s *structuralschema.Structural, err error) (*cel.Validator, error
 	if err != nil || s == nil {
 		return nil, err
 	}
+	admissioncel.BoundQuantities()
 	return cel.NewValidator(s, true, celconfig.PerCallLimit), nil
 }
