@@ -24,6 +24,8 @@ type table struct {
 type column struct {
 	kind string
 	path *jsonpath.JSONPath
+	// How what the path finds can grow: with the object's depth for each descent, and by what it names more than once.
+	growth
 }
 
 var metaDocs = metav1.ObjectMeta{}.SwaggerDoc()
@@ -49,7 +51,7 @@ func (v *Version) makeTable() *table {
 		if description == "" {
 			description = fmt.Sprintf("Custom resource definition column (in JSONPath format): %s", c.JSONPath)
 		}
-		t.columns = append(t.columns, column{kind: c.Type, path: path})
+		t.columns = append(t.columns, column{kind: c.Type, path: path, growth: growthOf(c.JSONPath)})
 		t.definitions = append(t.definitions, metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: description, Priority: c.Priority})
 	}
 	return t
@@ -71,6 +73,9 @@ func (v *Version) Row(obj runtime.Object, now metav1.Time) []any {
 }
 
 func (c column) cell(u *unstructured.Unstructured, now metav1.Time) any {
+	if c.tooMuch(u.Object) {
+		return nil
+	}
 	found, err := c.path.FindResults(u.Object)
 	if err != nil || len(found) == 0 || len(found[0]) == 0 {
 		return nil

@@ -1,0 +1,67 @@
+package custom
+
+import "strings"
+
+// maxFound is how many values a column's path may find on its way to the one that is shown.
+const maxFound = 1_000_000
+
+// growth is what makes a path find values more than once: it descends again into what it has descended into (..a..b), or names the same in several ways
+// ([0,0][0,0]). The library finds them all, a number with the path's length for exponent, before the first is shown.
+type growth struct {
+	descents int
+	named    float64 // times
+}
+
+func growthOf(path string) growth {
+	g := growth{descents: strings.Count(path, ".."), named: 1}
+	names, within := 1.0, 0
+	for _, c := range path {
+		switch c {
+		case '[':
+			within++
+		case ']':
+			if within--; within <= 0 {
+				g.named, names, within = g.named*names, 1, 0
+			}
+		case ',':
+			if within > 0 {
+				names++
+			}
+		}
+	}
+	return g
+}
+
+// tooMuch tells of an object in which the path could find more than maxFound values. Paths that find everything once at most do not look at it.
+func (g growth) tooMuch(object any) bool {
+	if g.descents < 2 && g.named == 1 {
+		return false
+	}
+	values, depth := extent(object)
+	found := float64(values) * g.named
+	for i := 1; i < g.descents && found <= maxFound; i++ {
+		found *= float64(depth)
+	}
+	return found > maxFound
+}
+
+// extent is how many values a descent finds in one, and how deep they are. The library descends into the bytes of texts too.
+func extent(value any) (values, depth int) {
+	each := func(item any) {
+		n, d := extent(item)
+		values, depth = values+n, max(depth, d)
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		for _, item := range value {
+			each(item)
+		}
+	case []any:
+		for _, item := range value {
+			each(item)
+		}
+	case string:
+		values, depth = len(value), 1
+	}
+	return values + 1, depth + 1
+}
