@@ -79,7 +79,7 @@ func (d *customDocuments) GroupVersions() []discovery.GroupVersion {
 }
 
 // Hashes implements openapi.Provider: a document changes with the definitions that are in it.
-func (d *customDocuments) Hashes() map[string]string {
+func (d *customDocuments) Hashes() map[string]openapi.Hash {
 	parts := map[string][]string{}
 	d.established(func(crd *apiextensionsv1.CustomResourceDefinition, _ *cache.Entry) {
 		for i := range crd.Spec.Versions {
@@ -89,10 +89,10 @@ func (d *customDocuments) Hashes() map[string]string {
 			}
 		}
 	})
-	hashes := make(map[string]string, len(parts))
+	hashes := make(map[string]openapi.Hash, len(parts))
 	for path, list := range parts {
 		sum := sha256.Sum256([]byte(path + "\n" + strings.Join(list, "\n")))
-		hashes[path] = strings.ToUpper(hex.EncodeToString(sum[:]))
+		hashes[path] = openapi.Hash{Text: strings.ToUpper(hex.EncodeToString(sum[:])), Whole: true}
 	}
 	return hashes
 }

@@ -29,7 +29,7 @@ type Cache struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	done   chan struct{} // closed when the writer has ended
+	work   sync.WaitGroup // the writer and what comes by from time to time
 
 	mu      sync.Mutex // guards what follows
 	started bool
@@ -40,8 +40,7 @@ type Cache struct {
 // New makes a cache of the store. It starts to watch when the first kind is opened; Close ends it.
 func New(s store.Store) *Cache {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &Cache{store: s, log: slog.Default().With("component", "cache"), ctx: ctx, cancel: cancel, done: make(chan struct{}),
-		kinds: map[string]*Kind{}}
+	c := &Cache{store: s, log: slog.Default().With("component", "cache"), ctx: ctx, cancel: cancel, kinds: map[string]*Kind{}}
 	c.clock.progress, c.clock.closed = c.progress, ctx.Done()
 	return c
 }
@@ -50,15 +49,12 @@ func New(s store.Store) *Cache {
 func (c *Cache) Close() {
 	c.cancel()
 	c.mu.Lock()
-	started := c.started
-	c.started = true // no later
+	c.started = true // not any more
 	if c.stream != nil {
 		c.stream.Close()
 	}
 	c.mu.Unlock()
-	if started {
-		<-c.done
-	}
+	c.work.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, k := range c.kinds {
@@ -157,14 +153,13 @@ func (c *Cache) begin(ctx context.Context) error {
 	}
 	c.started, c.stream = true, stream
 	_ = stream.Progress(ctx) // to know where it begins; waitFor asks again
-	go c.write()
-	go c.trimming()
+	c.work.Go(c.write)
+	c.work.Go(c.trimming)
 	return nil
 }
 
 // write is the only goroutine that changes kinds.
 func (c *Cache) write() {
-	defer close(c.done)
 	for c.ctx.Err() == nil {
 		b, err := c.stream.Next(c.ctx)
 		if err != nil {

@@ -154,9 +154,9 @@ func (o *options) steps(ctx context.Context, s side, f figures, name string, lis
 				}
 			}
 		}
-		if o.profile {
+		if o.profile && !slices.ContainsFunc(c.control, (*process).ended) {
 			if err := o.keepHeap(ctx, load, s.name()+"-"+step.key, c.control); err != nil {
-				return err
+				progress("%s: %s: %v", s.name(), step.key, err)
 			}
 		}
 	}

@@ -35,11 +35,17 @@ type Provider interface {
 	// Revision grows whenever anything else here changes.
 	Revision() uint64
 	// Hashes names the version 3 documents ("apis/GROUP/VERSION") with a hash of what they will say.
-	Hashes() map[string]string
+	Hashes() map[string]Hash
 	// Document makes one of them.
 	Document(path string) (*spec3.OpenAPI, error)
 	// Extend adds paths and definitions to the version 2 document.
 	Extend(doc *spec.Swagger) error
+}
+
+// Hash is that of a document. As long as a Whole one stays the same, so does the document; with others it may be another one at the next Revision.
+type Hash struct {
+	Text  string
+	Whole bool
 }
 
 const (
@@ -56,10 +62,18 @@ type Handler struct {
 	// identity stands for the content of built-in documents: it is the same as long as the binary is.
 	identity func() string
 
+	known known
+
+	mu       sync.Mutex // documents are made one at a time
+	revision uint64     // of the provider when the pages were looked through
+	pages    map[page]made
+}
+
+// known is what the provider has, as of a revision of it.
+type known struct {
 	mu       sync.Mutex
 	revision uint64
-	extra    map[string]string // the provider's hashes at that revision
-	pages    map[page]made
+	hashes   map[string]Hash // never modified
 }
 
 // made is a document as it was when its content had the hash.
@@ -196,12 +210,9 @@ func (h *Handler) serveIndex(w http.ResponseWriter) {
 	for _, path := range paths3() {
 		add(path, h.hash(path))
 	}
-	h.mu.Lock()
-	h.refresh()
-	extra := h.extra
-	h.mu.Unlock()
+	_, extra := h.extra()
 	for path, hash := range extra {
-		add(path, hash)
+		add(path, hash.Text)
 	}
 	w.Header().Set("Content-Type", mediaJSON)
 	_ = json.NewEncoder(w).Encode(index) // the client may be gone
@@ -218,14 +229,16 @@ func (h *Handler) hash(path string) string {
 func (h *Handler) page(p page) (string, []byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.refresh()
-	hash, custom := h.extra[p.path]
+	revision, extra := h.extra()
+	h.prune(revision, extra)
+	content, custom := extra[p.path]
+	hash := content.Text
 	switch {
 	case custom:
 	case p.path == rootV2:
-		names := slices.Sorted(maps.Keys(h.extra))
+		names := slices.Sorted(maps.Keys(extra))
 		for _, name := range names {
-			hash += name + h.extra[name]
+			hash += name + extra[name].Text
 		}
 		hash = h.hash(p.path + hash)
 	case contains(paths3(), p.path):
@@ -257,19 +270,31 @@ func (h *Handler) page(p page) (string, []byte, error) {
 	return hash, page.compressed, nil
 }
 
-// refresh looks at what the provider has, and drops the documents that are not there any more. mu is held.
-func (h *Handler) refresh() {
+// extra is what the provider has now.
+func (h *Handler) extra() (uint64, map[string]Hash) {
 	if h.provider == nil {
+		return 0, nil
+	}
+	k := &h.known
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if revision := h.provider.Revision(); revision != k.revision || k.hashes == nil {
+		k.revision, k.hashes = revision, h.provider.Hashes()
+	}
+	return k.revision, k.hashes
+}
+
+// prune drops the documents that may be others at another revision of the provider. mu is held.
+func (h *Handler) prune(revision uint64, extra map[string]Hash) {
+	if revision == h.revision {
 		return
 	}
-	revision := h.provider.Revision()
-	if revision == h.revision && h.extra != nil {
-		return
-	}
-	h.revision, h.extra = revision, h.provider.Hashes()
+	h.revision = revision
 	maps.DeleteFunc(h.pages, func(p page, _ made) bool {
-		_, ok := h.extra[p.path]
-		return !ok && p.path != rootV2 && !contains(paths3(), p.path)
+		if hash, ok := extra[p.path]; ok {
+			return !hash.Whole
+		}
+		return !contains(paths3(), p.path)
 	})
 }
 

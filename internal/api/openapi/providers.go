@@ -20,8 +20,8 @@ func (all Providers) Revision() (sum uint64) {
 }
 
 // Hashes implements Provider.
-func (all Providers) Hashes() map[string]string {
-	hashes := map[string]string{}
+func (all Providers) Hashes() map[string]Hash {
+	hashes := map[string]Hash{}
 	for _, p := range all {
 		maps.Copy(hashes, p.Hashes())
 	}

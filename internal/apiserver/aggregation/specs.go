@@ -21,6 +21,8 @@ import (
 	"k8s.io/kube-openapi/pkg/openapiconv"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/knarr-project/knarr/internal/api/openapi"
 )
 
 // specs remembers which OpenAPI documents the remotes have. Nothing is fetched before somebody asks; from then on the list is
@@ -54,14 +56,14 @@ func (o OpenAPI) Revision() uint64 {
 }
 
 // Hashes implements openapi.Provider.
-func (o OpenAPI) Hashes() map[string]string {
+func (o OpenAPI) Hashes() map[string]openapi.Hash {
 	o.specs.refresh(o.Aggregator)
 	o.specs.mu.Lock()
 	defer o.specs.mu.Unlock()
-	hashes := map[string]string{}
+	hashes := map[string]openapi.Hash{}
 	for gv, s := range o.specs.known {
 		if _, ok := o.Serves(gv); ok {
-			hashes["apis/"+gv.String()] = s.hash
+			hashes["apis/"+gv.String()] = openapi.Hash{Text: s.hash} // it says what the server says
 		}
 	}
 	return hashes

@@ -17,7 +17,7 @@ func (v *Version) OpenAPI() openapi.CustomKind {
 	for _, f := range v.spec.SelectableFields {
 		k.SelectableFields = append(k.SelectableFields, fieldName(f.JSONPath))
 	}
-	s, err := v.structure()
+	s, err := v.makeStructure() // not kept: what is made of it is, where it is needed again
 	if err != nil || s == nil {
 		return k
 	}
