@@ -35,7 +35,7 @@ func (p adminAccess) Validate(ctx context.Context, a *Attributes) error {
 	if namespace.Labels[resourcev1.DRAAdminNamespaceLabelKey] == "true" {
 		return nil
 	}
-	return apierrors.NewInvalid(a.Kind.GroupKind(), a.objectName(), field.ErrorList{field.Forbidden(field.NewPath(""),
+	return apierrors.NewInvalid(a.Kind.GroupKind(), a.objectName(), field.ErrorList{field.Forbidden(whereAsked(a.Object),
 		"admin access to devices requires the `"+resourcev1.DRAAdminNamespaceLabelKey+": true` label on the containing namespace")})
 }
 
@@ -54,10 +54,29 @@ func wantsAdminAccess(a *Attributes) bool {
 	return false
 }
 
+// whereAsked is the place of the first request for such access, in a claim or in what a template makes; a status has none.
+func whereAsked(obj any) *field.Path {
+	var spec *resourcev1.ResourceClaimSpec
+	switch o := obj.(type) {
+	case *resourcev1.ResourceClaimTemplate:
+		spec = &o.Spec.Spec
+	case *resourcev1.ResourceClaim:
+		spec = &o.Spec
+	default:
+		return field.NewPath("")
+	}
+	if i := slices.IndexFunc(spec.Devices.Requests, asksAdminAccess); i >= 0 {
+		return field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess")
+	}
+	return field.NewPath("")
+}
+
+func asksAdminAccess(r resourcev1.DeviceRequest) bool {
+	return r.Exactly != nil && r.Exactly.AdminAccess != nil && *r.Exactly.AdminAccess
+}
+
 func requestsAdminAccess(spec *resourcev1.ResourceClaimSpec) bool {
-	return slices.ContainsFunc(spec.Devices.Requests, func(r resourcev1.DeviceRequest) bool {
-		return r.Exactly != nil && r.Exactly.AdminAccess != nil && *r.Exactly.AdminAccess
-	})
+	return slices.ContainsFunc(spec.Devices.Requests, asksAdminAccess)
 }
 
 func hasAdminAccess(claim *resourcev1.ResourceClaim) bool {

@@ -57,6 +57,10 @@ func podFields(obj runtime.Object) fields.Set {
 
 func preparePod(p *corev1.Pod) {
 	p.Generation = 1
+	if seconds := p.Spec.TerminationGracePeriodSeconds; seconds != nil && *seconds < 0 {
+		least := int64(1)
+		p.Spec.TerminationGracePeriodSeconds = &least
+	}
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: QOSClass(p)}
 	if len(p.Spec.SchedulingGates) > 0 {
 		p.Status.Conditions = []corev1.PodCondition{{

@@ -26,6 +26,7 @@ func makesPods(s *Strategy) *Strategy {
 		if old == nil {
 			out = nameWarnings(obj)
 		}
+		out = append(out, podWarnings(obj, old)...)
 		if warned != nil {
 			out = append(out, warned(obj, old)...)
 		}
@@ -78,11 +79,40 @@ func podSpecOf(obj runtime.Object) *corev1.PodSpec {
 	return &corev1.PodSpec{}
 }
 
+// dropProjections: ClusterTrustBundleProjection and PodCertificateRequest are off.
+func dropProjections(spec, old *corev1.PodSpec) {
+	var bundles, certificates bool
+	if old != nil {
+		eachProjection(old, func(p *corev1.VolumeProjection) {
+			bundles, certificates = bundles || p.ClusterTrustBundle != nil, certificates || p.PodCertificate != nil
+		})
+	}
+	eachProjection(spec, func(p *corev1.VolumeProjection) {
+		if !bundles {
+			p.ClusterTrustBundle = nil
+		}
+		if !certificates {
+			p.PodCertificate = nil
+		}
+	})
+}
+
+func eachProjection(spec *corev1.PodSpec, visit func(*corev1.VolumeProjection)) {
+	for i := range spec.Volumes {
+		if p := spec.Volumes[i].Projected; p != nil {
+			for j := range p.Sources {
+				visit(&p.Sources[j])
+			}
+		}
+	}
+}
+
 // dropPodFields: GenericWorkload and ContainerStopSignals are off. What the object had already, it keeps.
 func dropPodFields(spec, old *corev1.PodSpec) {
 	if old == nil || old.SchedulingGroup == nil {
 		spec.SchedulingGroup = nil
 	}
+	dropProjections(spec, old)
 	if old != nil && hasStopSignal(old) {
 		return
 	}

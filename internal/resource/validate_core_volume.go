@@ -276,7 +276,7 @@ func validateProjected(s *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 		taken[p] = true
 	}
 	for i := range s.Sources {
-		source, at := &s.Sources[i], at.Child("sources").Index(i)
+		source, whole, at := &s.Sources[i], at, at.Child("sources").Index(i)
 		count := 0
 		if p := source.Secret; p != nil {
 			count++
@@ -303,7 +303,7 @@ func validateProjected(s *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 		}
 		if p := source.ServiceAccountToken; p != nil {
 			count++
-			errs = append(errs, validateTokenProjection(p, at.Child("serviceAccountToken"))...)
+			errs = append(errs, validateTokenProjection(p, whole, at.Child("serviceAccountToken"))...)
 			take(p.Path, p.Path)
 		}
 		if p := source.ClusterTrustBundle; p != nil {
@@ -325,7 +325,8 @@ func validateProjected(s *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 	return errs
 }
 
-func validateTokenProjection(p *corev1.ServiceAccountTokenProjection, at *field.Path) field.ErrorList {
+// validateTokenProjection: a path that is missing is told of the whole volume.
+func validateTokenProjection(p *corev1.ServiceAccountTokenProjection, whole, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if seconds := p.ExpirationSeconds; seconds != nil {
 		if *seconds < 600 {
@@ -335,7 +336,7 @@ func validateTokenProjection(p *corev1.ServiceAccountTokenProjection, at *field.
 		}
 	}
 	if p.Path == "" {
-		return append(errs, field.Required(at.Child("path"), ""))
+		return append(errs, field.Required(whole.Child("path"), ""))
 	}
 	return append(errs, validateLocalPath(p.Path, at.Child("path"))...)
 }

@@ -181,7 +181,7 @@ func validateTemplateMeta(m *metav1.ObjectMeta, at *field.Path) field.ErrorList 
 		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""}, {"selfLink", m.SelfLink != ""}, {"uID", m.UID != ""},
 		{"resourceVersion", m.ResourceVersion != ""}, {"generation", m.Generation != 0}, {"creationTimestamp", !m.CreationTimestamp.IsZero()},
 		{"deletionTimestamp", m.DeletionTimestamp != nil}, {"deletionGracePeriodSeconds", m.DeletionGracePeriodSeconds != nil},
-		{"ownerReferences", len(m.OwnerReferences) > 0}, {"finalizers", len(m.Finalizers) > 0}, {"managedFields", len(m.ManagedFields) > 0},
+		{"ownerReferences", m.OwnerReferences != nil}, {"finalizers", m.Finalizers != nil}, {"managedFields", m.ManagedFields != nil}, // even if there are none
 	} {
 		if f.set {
 			errs = append(errs, field.Forbidden(at.Child(f.name), "cannot be set"))
@@ -335,7 +335,13 @@ func validateRequestName(name string, requests map[string]bool, at *field.Path) 
 	if requests[name] {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(at, name, "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'")}
+	var errs field.ErrorList
+	if parts := strings.Split(name, "/"); len(parts) <= 2 {
+		for _, part := range parts {
+			errs = append(errs, validateLabel(part, at)...)
+		}
+	}
+	return append(errs, field.Invalid(at, name, "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"))
 }
 
 func validateFullName(name string, at *field.Path) field.ErrorList {

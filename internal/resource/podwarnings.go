@@ -1,0 +1,316 @@
+package resource
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// podWarnings are about what a pod, or a template of pods, may say but better would not. Of updates only those of templates are told, and only when
+// the template changes. Versions and words are those that clients know from upstream's server.
+func podWarnings(obj, old runtime.Object) []string {
+	if pod, ok := obj.(*corev1.Pod); ok {
+		if old != nil {
+			return nil
+		}
+		return warnedPod{&corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}, nil}.warnings()
+	}
+	template, at := templateOf(obj)
+	if template == nil {
+		return nil
+	}
+	if old != nil {
+		if before, _ := templateOf(old); before != nil && equal(template, before) {
+			return nil
+		}
+	}
+	return warnedPod{template, at}.warnings()
+}
+
+// templateOf gives a workload's template and where it is.
+func templateOf(obj runtime.Object) (*corev1.PodTemplateSpec, *field.Path) {
+	at := specPath.Child("template")
+	switch o := obj.(type) {
+	case *corev1.PodTemplate:
+		return &o.Template, field.NewPath("template")
+	case *corev1.ReplicationController:
+		return o.Spec.Template, at
+	case *appsv1.Deployment:
+		return &o.Spec.Template, at
+	case *appsv1.ReplicaSet:
+		return &o.Spec.Template, at
+	case *appsv1.DaemonSet:
+		return &o.Spec.Template, at
+	case *appsv1.StatefulSet:
+		return &o.Spec.Template, at
+	case *batchv1.Job:
+		return &o.Spec.Template, at
+	case *batchv1.CronJob:
+		return &o.Spec.JobTemplate.Spec.Template, specPath.Child("jobTemplate", "spec", "template")
+	}
+	return nil, nil
+}
+
+// warnedPod is a template that is looked through; at is nil for a pod.
+type warnedPod struct {
+	*corev1.PodTemplateSpec
+	at *field.Path
+}
+
+func (p warnedPod) path(name string, more ...string) *field.Path {
+	if p.at == nil {
+		return field.NewPath(name, more...)
+	}
+	return p.at.Child(name, more...)
+}
+
+func (p warnedPod) warnings() []string {
+	at := p.path("spec")
+	out := warnSelection(&p.Spec, at)
+	out = append(out, warnVolumes(p.Spec.Volumes, at.Child("volumes"))...)
+	out = append(out, warnRepeated(&p.Spec, at)...)
+	out = append(out, warnFractions(corev1.ResourceMemory, p.Spec.Overhead, at.Child("overhead"))...)
+	const seccomp = corev1.SeccompPodAnnotationKey
+	if _, ok := p.Annotations[seccomp]; ok && (p.Spec.SecurityContext == nil || p.Spec.SecurityContext.SeccompProfile == nil) {
+		out = append(out, fmt.Sprintf(`%s: non-functional in v1.27+; use the "seccompProfile" field instead`, p.path("metadata", "annotations").Key(seccomp)))
+	}
+	for i := range p.Spec.InitContainers {
+		out = append(out, p.warnContainer(&p.Spec.InitContainers[i], at.Child("initContainers").Index(i))...)
+	}
+	for i := range p.Spec.Containers {
+		out = append(out, p.warnContainer(&p.Spec.Containers[i], at.Child("containers").Index(i))...)
+	}
+	out = append(out, warnPorts(&p.Spec, at)...)
+	if seconds := p.Spec.TerminationGracePeriodSeconds; seconds != nil && *seconds < 0 {
+		out = append(out, fmt.Sprintf("%s: must be >= 0; negative values are invalid and will be treated as 1", at.Child("terminationGracePeriodSeconds")))
+	}
+	out = append(out, warnEmptySelectors(p.Spec.Affinity, at.Child("affinity"))...)
+	if p.Spec.DNSConfig != nil {
+		for i, ip := range p.Spec.DNSConfig.Nameservers {
+			out = append(out, warnLongIP(ip, at.Child("dnsConfig", "nameservers").Index(i))...)
+		}
+	}
+	for i, alias := range p.Spec.HostAliases {
+		out = append(out, warnLongIP(alias.IP, at.Child("hostAliases").Index(i).Child("ip"))...)
+	}
+	return out
+}
+
+// oldLabels are labels of nodes that others have replaced (reference of well-known labels).
+var oldLabels = []struct{ name, since, instead string }{
+	{corev1.LabelFailureDomainBetaZone, "v1.17", corev1.LabelTopologyZone}, {corev1.LabelFailureDomainBetaRegion, "v1.17", corev1.LabelTopologyRegion},
+	{corev1.LabelInstanceType, "v1.17", corev1.LabelInstanceTypeStable}, {"beta.kubernetes.io/arch", "v1.14", corev1.LabelArchStable}, {"beta.kubernetes.io/os", "v1.14", corev1.LabelOSStable},
+}
+
+// warnOldLabel tells of a label that is used where pods choose their nodes.
+func warnOldLabel(label string, at *field.Path) []string {
+	for _, old := range oldLabels {
+		if old.name == label {
+			return []string{fmt.Sprintf("%s: %s is deprecated since %s; use %q instead", at, label, old.since, old.instead)}
+		}
+	}
+	return nil
+}
+
+func warnSelection(spec *corev1.PodSpec, at *field.Path) []string {
+	var out []string
+	for _, label := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
+		for _, old := range oldLabels {
+			if old.name == label {
+				out = append(out, fmt.Sprintf("%s: deprecated since %s; use %q instead", at.Child("nodeSelector").Key(label), old.since, old.instead))
+			}
+		}
+	}
+	requirements := func(list []corev1.NodeSelectorRequirement, at *field.Path) {
+		for i, r := range list {
+			out = append(out, warnOldLabel(r.Key, at.Index(i).Child("key"))...)
+		}
+	}
+	if a := spec.Affinity; a != nil && a.NodeAffinity != nil {
+		at := at.Child("affinity", "nodeAffinity")
+		if r := requiredNodes(a); r != nil {
+			for i, term := range r.NodeSelectorTerms {
+				requirements(term.MatchExpressions, at.Child(requiredTerms, "nodeSelectorTerms").Index(i).Child("matchExpressions"))
+			}
+		}
+		for i, term := range a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			requirements(term.Preference.MatchExpressions, at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("preference", "matchExpressions"))
+		}
+	}
+	for i, c := range spec.TopologySpreadConstraints {
+		at := at.Child("topologySpreadConstraints").Index(i)
+		out = append(out, warnOldLabel(c.TopologyKey, at.Child("topologyKey"))...)
+		if c.LabelSelector == nil {
+			out = append(out, matchesNothing(at))
+		}
+	}
+	return out
+}
+
+func matchesNothing(at *field.Path) string {
+	return fmt.Sprintf("%s: a null labelSelector results in matching no pod", at.Child("labelSelector"))
+}
+
+func warnEmptySelectors(a *corev1.Affinity, at *field.Path) []string {
+	var out []string
+	terms := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, at *field.Path) {
+		for i, t := range required {
+			if t.LabelSelector == nil {
+				out = append(out, matchesNothing(at.Child(requiredTerms).Index(i)))
+			}
+		}
+		for i, t := range preferred {
+			if t.PodAffinityTerm.LabelSelector == nil {
+				out = append(out, matchesNothing(at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm")))
+			}
+		}
+	}
+	if a != nil && a.PodAffinity != nil {
+		terms(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution, at.Child("podAffinity"))
+	}
+	if a != nil && a.PodAntiAffinity != nil {
+		terms(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution, at.Child("podAntiAffinity"))
+	}
+	return out
+}
+
+// oldVolumes are sources that do nothing any more, or will not.
+var oldVolumes = map[string]string{
+	"photonPersistentDisk": "photonPersistentDisk: deprecated in v1.11, non-functional in v1.16+", "gitRepo": "gitRepo: deprecated in v1.11, and disabled by default in v1.33+",
+	"scaleIO": "scaleIO: deprecated in v1.16, non-functional in v1.22+", "flocker": "flocker: deprecated in v1.22, non-functional in v1.25+",
+	"storageos": "storageOS: deprecated in v1.22, non-functional in v1.25+", "quobyte": "quobyte: deprecated in v1.22, non-functional in v1.25+",
+	"glusterfs": "glusterfs: deprecated in v1.25, non-functional in v1.26+", "cephfs": "cephfs: deprecated in v1.28, non-functional in v1.31+", "rbd": "rbd: deprecated in v1.28, non-functional in v1.31+",
+}
+
+func warnVolumes(volumes []corev1.Volume, at *field.Path) []string {
+	var out, empty []string
+	for i := range volumes {
+		v, at := &volumes[i], at.Index(i)
+		for _, name := range slices.Sorted(maps.Keys(sourcesIn(v.VolumeSource))) {
+			if old, ok := oldVolumes[name]; ok {
+				out = append(out, fmt.Sprintf("%s.%s", at, old))
+			}
+		}
+		if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
+			resources, at := v.Ephemeral.VolumeClaimTemplate.Spec.Resources, at.Child("ephemeral", "volumeClaimTemplate", "spec", "resources")
+			out = append(out, warnFractions(corev1.ResourceStorage, resources.Requests, at.Child("requests"))...)
+			out = append(out, warnFractions(corev1.ResourceStorage, resources.Limits, at.Child("limits"))...)
+		}
+		if v.Projected != nil && slices.Contains(v.Projected.Sources, corev1.VolumeProjection{}) {
+			empty = append(empty, fmt.Sprintf("volume %q (Projected) has no sources provided", v.Name))
+		}
+	}
+	return append(out, empty...)
+}
+
+// warnFractions: there is no part of a byte.
+func warnFractions(name corev1.ResourceName, list corev1.ResourceList, at *field.Path) []string {
+	if value, ok := list[name]; ok && value.MilliValue()%1000 != 0 {
+		return []string{fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer", at.Key(string(name)), value.String())}
+	}
+	return nil
+}
+
+// warnRepeated tells of entries that an apply takes for the same one.
+func warnRepeated(spec *corev1.PodSpec, at *field.Path) []string {
+	var out []string
+	seen := map[string]bool{}
+	for i, alias := range spec.HostAliases {
+		if seen[alias.IP] {
+			out = append(out, fmt.Sprintf("%s: duplicate ip %q", at.Child("hostAliases").Index(i).Child("ip"), alias.IP))
+		}
+		seen[alias.IP] = true
+	}
+	seen = map[string]bool{}
+	var empty []string
+	for i, secret := range spec.ImagePullSecrets {
+		at := at.Child("imagePullSecrets").Index(i).Child("name")
+		if seen[secret.Name] {
+			out = append(out, fmt.Sprintf("%s: duplicate name %q", at, secret.Name))
+		}
+		seen[secret.Name] = true
+		if secret.Name == "" {
+			empty = append(empty, fmt.Sprintf("%s: invalid empty name %q", at, secret.Name))
+		}
+	}
+	return append(out, empty...)
+}
+
+func (p warnedPod) warnContainer(c *corev1.Container, at *field.Path) []string {
+	var out []string
+	key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
+	if _, ok := p.Annotations[key]; ok && (c.SecurityContext == nil || c.SecurityContext.AppArmorProfile == nil) {
+		out = append(out, fmt.Sprintf(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`, p.path("metadata", "annotations").Key(key)))
+	}
+	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		out = append(out, warnFractions(name, c.Resources.Limits, at.Child("resources", "limits"))...)
+		out = append(out, warnFractions(name, c.Resources.Requests, at.Child("resources", "requests"))...)
+	}
+	seen := map[string]bool{}
+	for i, e := range c.Env {
+		if seen[e.Name] && !strings.Contains(e.Value, "$("+e.Name+")") { // it may be made of what it was before
+			out = append(out, fmt.Sprintf("%s: hides previous definition of %q, which may be dropped when using apply", at.Child("env").Index(i), e.Name))
+		}
+		seen[e.Name] = true
+	}
+	return out
+}
+
+// warnPorts tells of ports that are the same, or may be.
+func warnPorts(spec *corev1.PodSpec, at *field.Path) []string {
+	type used struct {
+		port corev1.ContainerPort
+		at   string
+	}
+	var out []string
+	var before []used
+	look := func(containers []corev1.Container, at *field.Path) {
+		for i := range containers {
+			for j, port := range containers[i].Ports {
+				where := at.Index(i).Child("ports").Index(j).String()
+				if port.HostIP != "" && port.HostPort == 0 {
+					out = append(out, fmt.Sprintf("%s: hostIP set without hostPort: %+v", where, port))
+				}
+				for _, other := range before {
+					if how := sharing(&port, &other.port); how != "" {
+						out = append(out, fmt.Sprintf("%s: %s port definition with %s", where, how, other.at))
+					}
+				}
+				before = append(before, used{port, where})
+			}
+		}
+	}
+	look(spec.InitContainers, at.Child("initContainers"))
+	look(spec.Containers, at.Child("containers"))
+	return out
+}
+
+// sharing says in which way two ports are one; "" when they are not.
+func sharing(a, b *corev1.ContainerPort) string {
+	switch {
+	case a.ContainerPort != b.ContainerPort || a.Protocol != b.Protocol:
+		return ""
+	case a.HostPort == b.HostPort && a.HostIP == b.HostIP:
+		return "duplicate"
+	case a.HostPort != 0 && b.HostPort != 0 && a.HostPort != b.HostPort, a.HostIP != "" && b.HostIP != "" && a.HostIP != b.HostIP:
+		return ""
+	}
+	return "overlapping"
+}
+
+// warnLongIP: an IPv6 address has one shortest form (RFC 5952).
+func warnLongIP(ip string, at *field.Path) []string {
+	addr, err := netip.ParseAddr(ip)
+	if err != nil || !addr.Is6() || addr.String() == ip {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: IPv6 address %q should be in RFC 5952 canonical format (%q)", at, ip, addr)}
+}
