@@ -7,6 +7,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/admission/webhook"
@@ -40,7 +41,7 @@ func TestTheAuditLogSaysWhereTheTimeOfASlowRequestWent(t *testing.T) {
 	if _, err := over.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("slow"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	wantParts(last(), "total", "authentication", "authorization", "mutating-webhook", "validating-webhook", "etcd", "serialize-response-object", "response-write")
+	wantParts(last(), "total", "mutating-webhook", "validating-webhook", "etcd")
 	if _, err := client.Create(t.Context(), c, configMap("within")); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,16 @@ func TestTheAuditLogSaysWhereTheTimeOfASlowRequestWent(t *testing.T) {
 		t.Fatal(err)
 	}
 	watch.Stop()
-	if got := last(); got["apiserver.latency.k8s.io/total"] != "" {
-		t.Errorf("a watch is said to be slow: %v", got)
+	deadline := time.Now().Add(time.Minute)
+	for ended := false; !ended; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the end of the watch is not recorded")
+		}
+		for _, e := range sink.take() {
+			ended = ended || e.Stage == auditv1.StageResponseComplete
+			if e.Annotations["apiserver.latency.k8s.io/total"] != "" {
+				t.Errorf("a watch is said to be slow: %v", e.Annotations)
+			}
+		}
 	}
 }

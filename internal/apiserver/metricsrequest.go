@@ -123,7 +123,7 @@ func (m *metrics) begin(w *codeWriter, info *requestInfo, size int64) func() {
 		running.Dec()
 		series.count(w.code, dryRun).Inc()
 		took := time.Since(start)
-		series.observe(took, w.waited+time.Duration(w.hooks.Load()), dryRun)
+		series.observe(took, w.waited+time.Duration(w.mutating.Load()+w.validating.Load()), dryRun)
 		if series.size != nil {
 			series.size.Observe(float64(w.written))
 		}
@@ -141,7 +141,7 @@ func (s *requestSeries) observe(took, waited time.Duration, dryRun string) {
 	}
 	duration.Observe(took.Seconds())
 	if s.serviceTime != nil {
-		s.serviceTime.Observe((took - waited).Seconds())
+		s.serviceTime.Observe(max(0, took-waited).Seconds()) // several waits of a collection's objects may be at once
 	}
 }
 

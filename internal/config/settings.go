@@ -2,6 +2,7 @@ package config
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -15,50 +16,44 @@ const hidden = "<hidden>"
 func Settings(flags *pflag.FlagSet) map[string]string {
 	told := map[string]string{}
 	flags.VisitAll(func(f *pflag.Flag) {
-		value := f.Value.String()
+		list, isList := f.Value.(pflag.SliceValue)
 		switch {
-		case f.Name == "token" && value != "":
-			value = hidden
-		case strings.Contains(value, "://"):
-			value = withoutPasswords(value)
+		case f.Name == "token" && f.Value.String() != "":
+			told[f.Name] = hidden
+		case isList:
+			values := slices.Clone(list.GetSlice())
+			for i := range values {
+				values[i] = withoutPassword(values[i])
+			}
+			told[f.Name] = "[" + strings.Join(values, ",") + "]"
+		default:
+			told[f.Name] = withoutPassword(f.Value.String())
 		}
-		told[f.Name] = value
 	})
 	return told
 }
 
-// withoutPasswords hides what stands before the '@' of URLs, alone or in a list, and what follows their '?'.
-func withoutPasswords(value string) string {
-	list, isList := strings.CutPrefix(value, "[")
-	if isList {
-		list = strings.TrimSuffix(list, "]")
+// withoutPassword hides what stands before the '@' of a URL, and what follows its '?' or '#'. What looks like a URL and can not be read as one is
+// not told at all.
+func withoutPassword(value string) string {
+	if !strings.Contains(value, "://") {
+		return value
 	}
-	urls := strings.Split(list, ",")
-	for i, text := range urls {
-		u, err := url.Parse(text)
-		if err != nil {
-			if strings.Contains(text, "@") || strings.Contains(text, "?") {
-				urls[i] = hidden
-			}
-			continue
-		}
-		if u.User == nil && u.RawQuery == "" && u.Fragment == "" {
-			continue
-		}
-		if u.User != nil {
-			u.User = url.User("hidden")
-		}
-		if u.RawQuery != "" {
-			u.RawQuery = "hidden"
-		}
-		if u.Fragment != "" {
-			u.Fragment = "hidden"
-		}
-		urls[i] = u.String()
+	u, err := url.Parse(value)
+	if err != nil {
+		return hidden
 	}
-	value = strings.Join(urls, ",")
-	if isList {
-		value = "[" + value + "]"
+	if u.User == nil && u.RawQuery == "" && u.Fragment == "" {
+		return value
 	}
-	return value
+	if u.User != nil {
+		u.User = url.User("hidden")
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = "hidden"
+	}
+	if u.Fragment != "" {
+		u.Fragment = "hidden"
+	}
+	return u.String()
 }

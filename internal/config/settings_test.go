@@ -103,6 +103,9 @@ func TestSecretsAreNotTold(t *testing.T) {
 		"a password in a URL":          {func(c *Config) { c.ManifestURL = "https://me:secret@host/x" }, "manifest-url", "https://hidden@host/x"},
 		"a key after a URL's path":     {func(c *Config) { c.ManifestURL = "https://host/x?key=secret" }, "manifest-url", "https://host/x?hidden"},
 		"a password in a list of URLs": {func(c *Config) { c.StoreEndpoints = []string{"https://a:2379", "https://me:secret@b:2379"} }, "store", "[https://a:2379,https://hidden@b:2379]"},
+		"a password with a comma":      {func(c *Config) { c.ManifestURL = "https://me:se,cret@host/x" }, "manifest-url", "https://hidden@host/x"},
+		"a comma in a list of URLs":    {func(c *Config) { c.StoreEndpoints = []string{"https://me:se,cret@b:2379", "https://c:2379"} }, "store", "[https://hidden@b:2379,https://c:2379]"},
+		"a slash in a password":        {func(c *Config) { c.ManifestURL = "https://me:se/cret@host/x" }, "manifest-url", "<hidden>"},
 		"a URL that can not be read":   {func(c *Config) { c.Join = "https://me:se cret%@host" }, "join", "<hidden>"},
 		"a URL without secrets":        {func(c *Config) { c.Join = "https://host:6443" }, "join", "https://host:6443"},
 	} {
@@ -110,7 +113,8 @@ func TestSecretsAreNotTold(t *testing.T) {
 			c := Default()
 			flags := flagsOf(&c)
 			tc.change(&c)
-			if got := Settings(flags)[tc.flag]; got != tc.want {
+			before := slices.Clone(c.StoreEndpoints)
+			if got := Settings(flags)[tc.flag]; got != tc.want || !slices.Equal(c.StoreEndpoints, before) {
 				t.Errorf("--%s is told as %q, want %q", tc.flag, got, tc.want)
 			}
 		})

@@ -9,7 +9,7 @@ import (
 // k8s.io/apiserver/pkg/endpoints/request documents (LatencyTrackers).
 type Part int
 
-// Parts of a request's time. What there is several times of is added up.
+// Parts of a request's time. What there is several times of is added up, but for validating webhooks.
 const (
 	Authentication Part = iota
 	Impersonation
@@ -53,13 +53,24 @@ func (rec *Record) Authenticated(took time.Duration) {
 	}
 }
 
-// Webhooks implements admission.Stopwatch.
+// Webhooks implements admission.Stopwatch. Validating webhooks are asked at once, also those of several objects of a collection: the longest counts.
 func (rec *Record) Webhooks(mutating bool, took time.Duration) {
-	if mutating {
+	switch {
+	case mutating:
 		rec.Spent(MutatingWebhooks, took)
-		return
+	case rec != nil:
+		AtLeast(&rec.latency[ValidatingWebhooks], took)
 	}
-	rec.Spent(ValidatingWebhooks, took)
+}
+
+// AtLeast raises a time, in nanoseconds, to what something took.
+func AtLeast(longest *atomic.Int64, took time.Duration) {
+	for {
+		have := longest.Load()
+		if have >= int64(took) || longest.CompareAndSwap(have, int64(took)) {
+			return
+		}
+	}
 }
 
 // LivesLong says that how long the request takes is for its ends to decide: a watch, a stream.

@@ -30,8 +30,10 @@ func TestSlowRequestsAreToldWhereTheirTimeWent(t *testing.T) {
 				rec.Spent(Store, 20*time.Millisecond)
 				rec.Webhooks(true, 300*time.Millisecond)
 				rec.Webhooks(false, 200*time.Millisecond)
+				rec.Webhooks(false, 150*time.Millisecond)
+				rec.Webhooks(true, 10*time.Millisecond)
 			},
-			want: map[string]string{"total": "700ms", "etcd": "120ms", "mutating-webhook": "300ms", "validating-webhook": "200ms"},
+			want: map[string]string{"total": "700ms", "etcd": "120ms", "mutating-webhook": "310ms", "validating-webhook": "200ms"},
 		},
 		"authentication was before the record": {
 			took: 400 * time.Millisecond,

@@ -178,12 +178,12 @@ func (s *Service) legacyUser(ctx context.Context, token string, c *claims) (auth
 		return auth.User{}, err
 	}
 	s.uses.legacy.Inc()
+	s.noteUse(ctx, secret) // also when it does not count: whoever makes it valid again finds that somebody wants it
 	if secret.Labels[labelInvalidSince] != "" {
 		s.uses.marked.Inc()
 		return auth.User{}, fmt.Errorf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
 			secret.Namespace, secret.Name, account.Namespace, account.Name, labelInvalidSince)
 	}
-	s.noteUse(ctx, secret)
 	return auth.User{Name: c.Subject, UID: string(account.UID), Groups: auth.ServiceAccountGroups(c.LegacyNamespace), Remarks: s.uses.inSecret(account, secret)}, nil
 }
 

@@ -414,6 +414,9 @@ func TestTheUseOfTokensThatShouldBeOthersIsTold(t *testing.T) {
 		"Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the 'kubernetes.io/legacy-token-invalid-since' label from the secret to temporarily allow use of this token" {
 		t.Errorf("of an invalid one: %v", err)
 	}
+	if secret, err := client.Get[*corev1.Secret](t.Context(), w.Memory, "ns", "s"); err != nil || secret.Labels["kubernetes.io/legacy-token-last-used"] != w.now.UTC().Format(time.DateOnly) {
+		t.Errorf("the use of an invalid one is not noted: %v %v", secret.Labels, err)
+	}
 	w = newWorld(t, p256(t))
 	made, err := w.Issue(t.Context(), "ns", "sa", podRequest(podExpiration))
 	if err != nil {

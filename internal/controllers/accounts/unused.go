@@ -51,7 +51,12 @@ func runUnusedTokens(ctx context.Context, env controller.Env) error {
 	loop := controller.Loop{
 		Name: "legacy-serviceaccount-token-cleaner-controller",
 		Inputs: []controller.Input{
-			controller.Self(secrets),
+			controller.On(secrets, func(e client.TypedEvent[*corev1.Secret]) []controller.Key {
+				if e.Old != nil && e.Old.Labels[labelInvalidSince] != "" && e.Object.Labels[labelInvalidSince] == "" {
+					return nil // somebody lets the token count again: until it is looked at next there is time to use it
+				}
+				return []controller.Key{controller.KeyOf(e.Object)}
+			}),
 			controller.On(accounts, func(e client.TypedEvent[*corev1.ServiceAccount]) (keys []controller.Key) {
 				for _, r := range e.Object.Secrets {
 					keys = append(keys, controller.Key{Namespace: e.Object.Namespace, Name: r.Name})
@@ -60,6 +65,7 @@ func runUnusedTokens(ctx context.Context, env controller.Env) error {
 			}),
 		},
 		Reconcile: u.reconcile,
+		Resync:    lookAgain,
 	}
 	return loop.Run(ctx)
 }
@@ -142,27 +148,31 @@ const (
 	deletion
 )
 
-// nextStep says what is to be done about a token that nobody uses, and when. A day counts until its end.
+// nextStep says what is to be done about a token that nobody uses, and when. A day counts until its end. Before uses have been noted for the
+// whole period nothing is known of anybody's.
 func nextStep(secret *corev1.Secret, trackedSince time.Time, period time.Duration) (step, time.Time, error) {
-	const day = 24 * time.Hour
-	if invalid, err := time.Parse(time.DateOnly, secret.Labels[labelInvalidSince]); err == nil {
-		return deletion, invalid.Add(day + period), nil
-	}
 	if trackedSince.IsZero() {
 		return waiting, time.Time{}, nil
 	}
-	last := trackedSince
+	last, next := trackedSince, marking
 	if text, ok := secret.Labels[labelLastUsed]; ok {
-		var err error
-		if last, err = time.Parse(time.DateOnly, text); err != nil {
+		used, err := time.Parse(time.DateOnly, text)
+		if err != nil {
 			return waiting, time.Time{}, fmt.Errorf("label %s: %q is no day such as 2006-01-02", labelLastUsed, text)
 		}
+		last = later(last, used)
 	}
-	due := last.Add(day + period)
-	if young := secret.CreationTimestamp.Add(period); young.After(due) {
-		due = young
+	if invalid, err := time.Parse(time.DateOnly, secret.Labels[labelInvalidSince]); err == nil {
+		last, next = later(last, invalid), deletion
 	}
-	return marking, due, nil
+	return next, later(last.Add(24*time.Hour+period), secret.CreationTimestamp.Add(period)), nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 func (u unusedTokens) mark(ctx context.Context, secret *corev1.Secret) error {

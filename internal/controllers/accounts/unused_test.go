@@ -2,8 +2,8 @@ package accounts_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -90,33 +90,41 @@ func TestGeneratedTokensThatNobodyUsesAreInvalidatedThenDeleted(t *testing.T) {
 		}
 		return ""
 	}
+	track(t.Context(), t, c)
 	c.Run(accounts.UnusedTokens)
-	// Nobody notes uses yet: only what is marked already is deleted.
-	c.Eventually("what was invalid for long is gone", func() string {
-		names := slices.Collect(func(yield func(string) bool) {
-			for _, s := range controllertest.List[*corev1.Secret](c) {
-				if !yield(s.Name) {
-					return
-				}
-			}
-		})
-		if slices.Contains(names, "long-invalid") || slices.Contains(names, "long-invalid-though-used") {
-			return "still there"
-		}
-		return ""
-	})
-	if s, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", "long-unused"); err != nil || s.Labels[invalidSince] != "" {
-		t.Errorf("without a day from which on uses are noted: %v %v", s.Labels, err)
+	c.Eventually("each has come to its end", check)
+}
+
+func TestATokenThatIsMadeValidAgainStaysSoForTheTimeBeing(t *testing.T) {
+	c := controllertest.New(t)
+	c.Config.LegacyTokenPeriod = time.Nanosecond
+	if _, err := client.Create(t.Context(), c.Client, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}); err != nil {
+		t.Fatal(err)
 	}
 	track(t.Context(), t, c)
-	for _, s := range controllertest.List[*corev1.Secret](c) { // it is looked again tomorrow, or when something changes
-		s = s.DeepCopy()
-		s.Annotations["again"] = "yes"
-		if _, err := client.Update(t.Context(), c.Client, s); err != nil {
-			t.Fatal(err)
-		}
+	generated := func(name string) *corev1.Secret {
+		account := controllertest.Create(c, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}, Secrets: []corev1.ObjectReference{{Name: name}}})
+		return controllertest.Create(c, &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken, ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{lastUsed: "2020-01-01"},
+			Annotations: map[string]string{corev1.ServiceAccountNameKey: name, corev1.ServiceAccountUIDKey: string(account.UID)}}})
 	}
-	c.Eventually("each has come to its end", check)
+	marked := func(name string) {
+		c.Eventually(name+" is marked", func() string {
+			s, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", name)
+			if err != nil || !isDay(s.Labels[invalidSince]) {
+				return fmt.Sprint(err, s.Labels)
+			}
+			return ""
+		})
+	}
+	s := generated("first")
+	c.Run(accounts.UnusedTokens)
+	marked("first")
+	controllertest.Retry(c, s, func(s *corev1.Secret) { delete(s.Labels, invalidSince) })
+	generated("second") // what is seen after that change
+	marked("second")
+	if s, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", "first"); err != nil || s.Labels[invalidSince] != "" {
+		t.Errorf("it is invalid again: %v %v", s.Labels, err)
+	}
 }
 
 func isDay(text string) bool {

@@ -75,7 +75,9 @@ func subresources(path string) []string {
 		return []string{"healthz", "proxy"}
 	case under("/statusz"):
 		return []string{"statusz"}
-	case under("/configz"), under("/flagz"):
+	case under("/flagz"):
+		return []string{"configz"}
+	case under("/configz"):
 		return []string{"configz", "proxy"}
 	}
 	return []string{"proxy"}

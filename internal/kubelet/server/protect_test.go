@@ -34,7 +34,7 @@ func TestWhatTheNodeTellsOfItselfHasItsPermission(t *testing.T) {
 		{"/statusz", "statusz", http.StatusOK},
 		{"/statusz", "proxy", http.StatusForbidden},
 		{"/flagz", "configz", http.StatusOK},
-		{"/flagz", "proxy", http.StatusOK},
+		{"/flagz", "proxy", http.StatusForbidden},
 		{"/flagz", "statusz", http.StatusForbidden},
 		{"/healthz", "healthz", http.StatusOK},
 		{"/configz", "configz", http.StatusOK},
