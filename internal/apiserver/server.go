@@ -112,6 +112,7 @@ type Server struct {
 	lanes      *deliver.Lanes
 	hubs       hubs
 	streams    streams
+	ears       *deliver.Ears // while the server runs
 	out        transports
 
 	modes auth.Memo[string, impersonation] // by which users have impersonated last
@@ -249,6 +250,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	if err := h2.Configure(server, s.pool); err != nil {
 		return fmt.Errorf("apiserver: %w", err)
 	}
+	if err := s.openEars(); err != nil {
+		return fmt.Errorf("apiserver: %w", err)
+	}
 	s.background()
 	failed := make(chan error, 1)
 	go func() {
@@ -265,6 +269,19 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	}
 	s.takeLeave(server, listener, &connections)
 	<-failed
+	return nil
+}
+
+// openEars lets streams hear their clients hang up.
+func (s *Server) openEars() (err error) {
+	if s.ears, err = deliver.NewEars(); err != nil {
+		return err
+	}
+	s.goOn(func(context.Context) {
+		if err := s.ears.Run(); err != nil {
+			s.log.Error("watches do not hear their clients hang up", "err", err)
+		}
+	})
 	return nil
 }
 
@@ -329,6 +346,9 @@ func (s *Server) goOn(fn func(ctx context.Context)) {
 func (s *Server) Close() {
 	s.cancel()
 	s.streams.close()
+	if s.ears != nil {
+		_ = s.ears.Close()
+	}
 	s.wg.Wait()
 	s.cache.Close()
 	s.cfg.Audit.Close()

@@ -29,6 +29,7 @@ type outlet interface {
 type ownConnection struct {
 	conn     net.Conn // HTTP's: TLS or not
 	wire     *deliver.Conn
+	ear      deliver.Ear // for the client's end of it
 	stream   *watchStream
 	draining atomic.Bool // somebody waits for the socket
 }
@@ -73,6 +74,7 @@ func (o *ownConnection) drain() {
 func (o *ownConnection) patience(until time.Time) { _ = o.conn.SetWriteDeadline(until) }
 
 func (o *ownConnection) finish(brokenOff bool, done func()) {
+	o.ear.Close()
 	go func() { // the last words may have to wait for the socket
 		defer done()
 		o.patience(time.Now().Add(time.Second)) // the client may be gone

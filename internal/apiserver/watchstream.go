@@ -48,14 +48,14 @@ type streams struct {
 	closed bool
 }
 
-// add is false when the server closes. all counts what close has to wait for: the stream, and goroutines of its own.
-func (ss *streams) add(s *watchStream, all *sync.WaitGroup, goroutines int) bool {
+// add is false when the server closes. all counts what close has to wait for.
+func (ss *streams) add(s *watchStream, all *sync.WaitGroup) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.closed {
 		return false
 	}
-	all.Add(1 + goroutines)
+	all.Add(1)
 	if ss.open == nil {
 		ss.open = map[*watchStream]struct{}{}
 	}
@@ -69,6 +69,15 @@ func (ss *streams) remove(s *watchStream) (known bool) {
 	_, known = ss.open[s]
 	delete(ss.open, s)
 	return known
+}
+
+// goOn runs fn aside, for a stream that is open.
+func (ss *streams) goOn(s *watchStream, all *sync.WaitGroup, fn func()) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if _, open := ss.open[s]; open {
+		all.Go(fn)
+	}
 }
 
 // close ends all of them.
@@ -105,11 +114,15 @@ func (s *Server) stream(w *codeWriter, r *http.Request, f format, wt *watcher) e
 			seats()
 		}
 	}
-	if !s.streams.add(st, &s.wg, 1) {
+	out.ear = s.ears.Open(st.heard)
+	deliver.ForgetHandshake(conn)
+	if !s.streams.add(st, &s.wg) {
 		st.finish(errStreamOver)
 		return nil
 	}
-	go st.listen(out)
+	if err := out.ear.Listen(out.wire, true); err != nil {
+		st.hangUp()
+	}
 	st.begin()
 	return nil
 }
@@ -126,7 +139,7 @@ func (s *Server) settle(w *codeWriter, r *http.Request, f format, wt *watcher, e
 	st := s.newStream(w, f, wt, &sharedConnection{Stream: answer}, end)
 	st.task = answer.Task(st.turn)
 	wt.begun, wt.bound, wt.settle, wt.bookmark = nil, nil, nil, false // done, and they hold the request
-	if !s.streams.add(st, &s.wg, 0) || !answer.Take(&st.task, st.hangUp) {
+	if !s.streams.add(st, &s.wg) || !answer.Take(&st.task, st.hangUp) {
 		st.hangUp()
 		return true
 	}
@@ -170,16 +183,15 @@ func (st *watchStream) hangUp() {
 	st.wake()
 }
 
-// listen waits until the client hangs up. It has nothing to say.
-func (st *watchStream) listen(on *ownConnection) {
-	defer st.server.wg.Done()
-	var ignored [64]byte
-	for on.wire.Heard() == nil {
-		if _, err := on.conn.Read(ignored[:]); err != nil {
-			break
+// heard is told that the client has sent something, or hung up.
+func (st *watchStream) heard() {
+	out := st.out.(*ownConnection)
+	st.server.streams.goOn(st, &st.server.wg, func() {
+		var ignored [64]byte // it has nothing to say
+		if _, err := out.conn.Read(ignored[:]); err != nil || out.ear.Listen(out.wire, false) != nil {
+			st.hangUp()
 		}
-	}
-	st.hangUp()
+	})
 }
 
 // alarm is when something is due though nothing happens: a bookmark or the end.

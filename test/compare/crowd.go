@@ -60,13 +60,14 @@ func idleWatches(ctx context.Context, o *options, c *clients, f figures, cluster
 		if err := cluster.restartServer(ctx); err != nil {
 			return err
 		}
-		_, before := settled(ctx, cluster.control)
+		before, all := settled(ctx, cluster.control)
 		bodies, err := kind.open(ctx, configMaps+"?watch=1&fieldSelector=metadata.name=one", watches)
 		if err != nil {
 			return err
 		}
-		_, with := settled(ctx, cluster.control)
-		f[kind.key] = figure{value: (with - before) * 1e6 / 1024 / float64(watches), note: fmt.Sprintf("%d watches", watches)}
+		with, allWith := settled(ctx, cluster.control)
+		each := func(megabytes float64) float64 { return megabytes * 1e6 / 1024 / float64(watches) }
+		f[kind.key] = figure{value: each(with - before), note: fmt.Sprintf("%d watches, RssAnon %.0f and %.0f MB, RSS %.1f KiB", watches, before, with, each(allWith-all))}
 		if o.profile {
 			if err := o.keepHeap(ctx, c, kind.key, cluster.control); err != nil {
 				return err
@@ -81,7 +82,7 @@ func idleWatches(ctx context.Context, o *options, c *clients, f figures, cluster
 
 // settled is the processes' memory (RssAnon, RSS) when they have had some time to tidy up.
 func settled(ctx context.Context, server []*process) (anon, rss float64) {
-	_ = pause(ctx, 10*time.Second)
+	_ = pause(ctx, 30*time.Second)
 	return memory(tree(server))
 }
 

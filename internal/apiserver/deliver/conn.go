@@ -135,12 +135,3 @@ func (c *Conn) drain() error {
 	c.out = nil
 	return err
 }
-
-// Heard waits until the other end has sent something, or has gone. It takes nothing from the stream.
-func (c *Conn) Heard() error {
-	return c.raw.Read(func(fd uintptr) bool {
-		var one [1]byte
-		_, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		return err != syscall.EAGAIN && err != syscall.EINTR
-	})
-}

@@ -79,29 +79,6 @@ func TestAFullSocketKeepsNobodyWaitingAndNothingIsLost(t *testing.T) {
 	}
 }
 
-func TestHeardTellsOfDataAndOfTheEnd(t *testing.T) {
-	c, other := pair(t)
-	heard := make(chan error)
-	go func() { heard <- c.Heard() }()
-	if _, err := other.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-heard; err != nil {
-		t.Fatal(err)
-	}
-	one := make([]byte, 1)
-	if _, err := c.Read(one); err != nil || one[0] != 'x' {
-		t.Fatalf("it was taken from the stream: %q %v", one, err)
-	}
-	_ = other.Close()
-	if err := c.Heard(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Read(one); err != io.EOF {
-		t.Fatal(err)
-	}
-}
-
 func TestATaskHasATurnForEveryTimeItWasWoken(t *testing.T) {
 	p := NewPool()
 	var told, done atomic.Int64 // what was asked for, and up to where turns have seen it
