@@ -113,6 +113,62 @@ func TestACollectionIsDeletedAsItWasAtARevision(t *testing.T) {
 	}
 }
 
+func TestTheStatusOfAJobOnlyGoesOn(t *testing.T) {
+	s := newTestServer(t)
+	merge := []string{"Content-Type", "application/merge-patch+json"}
+	const jobs = "/apis/batch/v1/namespaces/default/jobs"
+	job := func(name, more string) string {
+		return `{"metadata":{"name":"` + name + `"},"spec":{` + more + `"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"a","image":"b"}]}}}}`
+	}
+	const began = `{"status":{"startTime":"2024-01-01T00:00:00Z","succeeded":2,"failed":3,"active":1}}`
+	const target = `{"type":"FailureTarget","status":"True"}`
+	status := func(name string) string { return jobs + "/" + name + "/status" }
+	for _, a := range []asked{
+		{"a job", "POST", jobs, job("j", ""), nil, 201, "", "", ""},
+		{"that runs", "PATCH", status("j"), began, merge, 200, "", "", ""},
+		{"fewer failures", "PATCH", status("j"), `{"status":{"failed":2}}`, merge, 422, "cannot decrease the failed counter", "", ""},
+		{"fewer successes", "PATCH", status("j"), `{"status":{"succeeded":1}}`, merge, 422, "cannot decrease the succeeded counter", "", ""},
+		{"another start", "PATCH", status("j"), `{"status":{"startTime":"2025-01-01T00:00:00Z"}}`, merge, 422, "field is immutable for unsuspended job once set", "", ""},
+		{"a target", "PATCH", status("j"), `{"status":{"conditions":[` + target + `]}}`, merge, 200, "", "", ""},
+		{"that is taken back", "PATCH", status("j"), `{"status":{"conditions":[]}}`, merge, 422, "cannot disable the terminal FailureTarget=True condition", "", ""},
+		{"an end without a target", "PATCH", status("j"), `{"status":{"active":0,"conditions":[{"type":"Failed","status":"True"}]}}`, merge, 422, "cannot set Failed=True condition without the FailureTarget=true condition", "", ""},
+		{"an end", "PATCH", status("j"), `{"status":{"active":0,"conditions":[` + target + `,{"type":"Failed","status":"True"}]}}`, merge, 200, "", "", ""},
+		{"a job that waits", "POST", jobs, job("w", `"suspend":true,`), nil, 201, "", "", ""},
+		{"and ran before", "PATCH", status("w"), began, merge, 200, "", "", ""},
+		{"may begin again", "PATCH", status("w"), `{"status":{"startTime":null}}`, merge, 200, "", "", ""},
+		{"a job that waited", "POST", jobs, job("r", ""), nil, 201, "", "", ""},
+		{"as its condition says", "PATCH", status("r"), `{"status":{"startTime":"2024-01-01T00:00:00Z","conditions":[{"type":"Suspended","status":"True"}]}}`, merge, 200, "", "", ""},
+		{"begins with the end of the condition", "PATCH", status("r"), `{"status":{"startTime":"2025-01-01T00:00:00Z","conditions":[{"type":"Suspended","status":"False"}]}}`, merge, 200, "2025-01-01", "", ""},
+	} {
+		a.check(t, s)
+	}
+}
+
+func TestPodsAndEventsAndServicesOfTheAPIAreAnsweredAsUpstreamAnswersThem(t *testing.T) {
+	s := newTestServer(t)
+	merge := []string{"Content-Type", "application/merge-patch+json"}
+	const pods, events = "/api/v1/namespaces/default/pods", "/apis/events.k8s.io/v1/namespaces/default/events"
+	const services = "/apis/apiregistration.k8s.io/v1/apiservices"
+	for _, a := range []asked{
+		{"a pod", "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"a","image":"b"}]}}`, nil, 201, "", "", ""},
+		{"an address twice is one of a family too many", "PATCH", pods + "/p/status", `{"status":{"podIP":"1.1.1.1","podIPs":[{"ip":"1.1.1.1"},{"ip":"1.1.1.1"}]}}`, merge, 422, "may specify no more than one IP for each IP family", "Duplicate", ""},
+		{"what is no address has no family", "PATCH", pods + "/p/status", `{"status":{"hostIP":"1.1.1.1","hostIPs":[{"ip":"1.1.1.1"},{"ip":"x"}]}}`, merge, 422, "failed to check for dual stack with error:invalid IP[1]: x", "", ""},
+		{"one that is none is just that", "PATCH", pods + "/p/status", `{"status":{"hostIP":"x","hostIPs":[{"ip":"x"}]}}`, merge, 422, "must be a valid IP address", "dual stack", ""},
+		{"a log of one stream", "GET", pods + "/p/log?stream=Stdout", "", nil, 422, "stream: Forbidden: may not be specified", "", ""},
+		{"a log of no stream", "GET", pods + "/p/log?stream=", "", nil, 422, "stream: Forbidden: may not be specified", "", ""},
+		{"events by the words of the core group", "GET", events + "?fieldSelector=involvedObject.kind=Pod", "", nil, 400, "field label not supported: involvedObject.kind", "", ""},
+		{"events by their source", "GET", events + "?fieldSelector=source=a", "", nil, 400, "field label not supported: source", "", ""},
+		{"events by their own words", "GET", events + "?fieldSelector=regarding.kind=Pod,reportingController=a", "", nil, 200, "EventList", "", ""},
+		{"an event", "POST", "/api/v1/namespaces/default/events", `{"metadata":{"name":"e"},"involvedObject":{"namespace":"default"}}`, nil, 201, "", "", ""},
+		{"another one than is meant", "DELETE", events + "/e", `{"preconditions":{"uid":"a"}}`, nil, 409, `on Event \"e\": the UID in the precondition (a)`, "", ""},
+		{"a service of the API without a name", "POST", services, `{"metadata":{},"spec":{"group":"g.example","version":"v1","groupPriorityMinimum":1,"versionPriority":1}}`, nil, 422, "name or generateName is required", "spec.version+", ""},
+		{"a watch that is asked for somehow", "GET", pods + "?watch=x&limit=1&continue=x", "", nil, 422, "resourceVersionMatch is forbidden when continue is provided", "", ""},
+		{"a watch that is not asked for", "GET", pods + "?watch=False", "", nil, 200, "PodList", "", ""},
+	} {
+		a.check(t, s)
+	}
+}
+
 func TestWhatEveryClusterHasNamesWhoMadeIt(t *testing.T) {
 	s := newTestServer(t, withServices)
 	if err := s.bootstrap(t.Context(), append(s.bootstrapObjects(), localServices()...)); err != nil {

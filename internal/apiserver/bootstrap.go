@@ -106,7 +106,7 @@ func (s *Server) missing(ctx context.Context, objs []runtime.Object) (out []runt
 const serviceCIDRManager = "kubernetes-service-cidr-controller"
 
 // noteCondition records that a manager has applied those fields of a condition, which are all that it says of the status.
-func noteCondition(obj metav1.Object, apiVersion, manager, kind string, fields ...string) error {
+func noteCondition(obj metav1.Object, now metav1.Time, apiVersion, manager, kind string, fields ...string) error {
 	at := fieldpath.MakePathOrDie("status", "conditions", fieldpath.KeyByFields("type", kind))
 	owned := fieldpath.NewSet(at)
 	for _, field := range fields {
@@ -116,7 +116,6 @@ func noteCondition(obj metav1.Object, apiVersion, manager, kind string, fields .
 	if err != nil {
 		return err
 	}
-	now := metav1.Now()
 	entry := metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: apiVersion, Time: &now,
 		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: raw}, Subresource: "status"}
 	obj.SetManagedFields(append([]metav1.ManagedFieldsEntry{entry}, obj.GetManagedFields()...)) // those who apply come first
@@ -143,11 +142,11 @@ func (s *Server) addCreation(ctx context.Context, t *txn, obj runtime.Object) er
 	switch o := obj.(type) {
 	case *networkingv1.ServiceCIDR:
 		o.Status = wanted.(*networkingv1.ServiceCIDR).Status // ready from the start, as it is in use from the start
-		err = noteCondition(o, networkingv1.SchemeGroupVersion.String(), serviceCIDRManager, networkingv1.ServiceCIDRConditionReady, "lastTransitionTime", "message", "status", "type")
+		err = noteCondition(o, s.now(), networkingv1.SchemeGroupVersion.String(), serviceCIDRManager, networkingv1.ServiceCIDRConditionReady, "lastTransitionTime", "message", "status", "type")
 	case *flowcontrolv1.FlowSchema:
 		condition, _ := danglingCondition(o, false, s.now()) // its level is made with it
 		o.Status.Conditions = []flowcontrolv1.FlowSchemaCondition{condition}
-		err = noteCondition(o, flowcontrolv1.SchemeGroupVersion.String(), flowManager, string(condition.Type), "lastTransitionTime", "message", "reason", "status", "type")
+		err = noteCondition(o, s.now(), flowcontrolv1.SchemeGroupVersion.String(), flowManager, string(condition.Type), "lastTransitionTime", "message", "reason", "status", "type")
 	}
 	if err != nil {
 		return err

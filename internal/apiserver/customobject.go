@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/knarr-project/knarr/internal/api"
@@ -43,20 +44,41 @@ func (op *operation) decodeCustom(media string, data []byte, validation string) 
 	if err := op.boundElements(len(doc), u.Object); err != nil {
 		return nil, err
 	}
-	if u.GetKind() == "" {
-		return nil, unrecognized(op.gvk, data, runtime.NewMissingKindErr(string(doc)))
+	if err := op.readKind(doc, data, u, validation); err != nil {
+		return nil, err
 	}
 	unknown, err := op.endpoint.custom.Take(u)
 	if err != nil {
-		return nil, op.notHandled(err)
+		return nil, unreadable(u.GroupVersionKind(), op.gvk, err)
 	}
-	if err := reportFields(append(append(strict, duplicates...), unknown...), op.gvk, op.gvk, validation, op.warn); err != nil {
+	if err := reportFields(append(append(strict, duplicates...), unknown...), u.GroupVersionKind(), op.gvk, validation, op.warn); err != nil {
 		return nil, err
 	}
 	if got := u.GroupVersionKind().GroupVersion(); got != op.gvk.GroupVersion() {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", got, op.gvk.GroupVersion()))
 	}
 	return u, nil
+}
+
+// readKind refuses a body that does not say what it is.
+func (op *operation) readKind(doc, data []byte, u *unstructured.Unstructured, validation string) error {
+	if _, err := findKind(doc); err != nil {
+		return unrecognized(op.gvk, data, fmt.Errorf("couldn't get version/kind; json parse error: %w", err))
+	}
+	if err := brokenVersion(doc); err != nil {
+		return unrecognized(op.gvk, data, err)
+	}
+	if u.GetKind() == "" {
+		missing := runtime.NewMissingKindErr(string(doc))
+		if validation == metav1.FieldValidationIgnore {
+			return unreadable(op.gvk, op.gvk, missing)
+		}
+		return unrecognized(op.gvk, data, missing)
+	}
+	if version, there := u.Object["apiVersion"]; there && version == nil {
+		return unreadable(schema.GroupVersionKind{Kind: u.GetKind()}, op.gvk, errors.New(".apiVersion accessor error: <nil> is of the type <nil>, expected string"))
+	}
+	return nil
 }
 
 // notHandled is upstream's answer to a body that is not what it should be.

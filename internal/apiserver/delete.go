@@ -106,7 +106,7 @@ func (op *operation) checkPreconditions(p *metav1.Preconditions, meta metav1.Obj
 	if op.endpoint.hooks.deleting != nil || op.endpoint.resource == namespaces {
 		return op.storedPreconditions(p, meta)
 	}
-	kind := schema.GroupResource{Group: op.endpoint.gvk.Group, Resource: op.endpoint.gvk.Kind}
+	kind := schema.GroupResource{Group: op.endpoint.hub.Group, Resource: op.endpoint.hub.Kind} // as it is stored
 	if p.UID != nil && *p.UID != meta.GetUID() {
 		return apierrors.NewConflict(kind, op.name, fmt.Errorf(
 			"the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, meta.GetUID()))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -59,10 +60,14 @@ func (op *operation) newListRequest(opts metav1.ListOptions) (*listRequest, erro
 	return req, nil
 }
 
+// coreEventFields are what only the core group calls them.
+var coreEventFields = []string{"involvedObject", "source", "reportingComponent"}
+
 // selectable refuses a field that the kind does not select by, and gives an alias its proper name.
 func (op *operation) selectable(name, value string) (string, string, error) {
 	strategy := op.endpoint.strategy
 	switch {
+	case op.endpoint.gvk.Group == "events.k8s.io" && slices.Contains(coreEventFields, strings.SplitN(name, ".", 2)[0]):
 	case name == "metadata.name", name == "metadata.namespace" && (op.endpoint.kind.Namespaced || len(strategy.FieldNames) == 0), slices.Contains(strategy.FieldNames, name):
 		return name, value, nil
 	case strategy.FieldAliases[name] != "":

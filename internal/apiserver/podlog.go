@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
 
@@ -51,7 +50,7 @@ func logOptions(q url.Values, name string) (*corev1.PodLogOptions, error) {
 		}
 		opts.SinceTime = &metav1.Time{Time: at}
 	}
-	if text := q.Get("stream"); text != "" {
+	if text := q.Get("stream"); q.Has("stream") {
 		opts.Stream = &text
 	}
 	if errs := validateLogOptions(opts); len(errs) > 0 {
@@ -61,7 +60,6 @@ func logOptions(q url.Values, name string) (*corev1.PodLogOptions, error) {
 }
 
 func validateLogOptions(opts *corev1.PodLogOptions) (errs field.ErrorList) {
-	streams := []string{corev1.LogStreamAll, corev1.LogStreamStderr, corev1.LogStreamStdout}
 	if opts.TailLines != nil && *opts.TailLines < 0 {
 		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *opts.TailLines, "must be greater than or equal to 0"))
 	}
@@ -74,12 +72,8 @@ func validateLogOptions(opts *corev1.PodLogOptions) (errs field.ErrorList) {
 	case opts.SinceSeconds != nil && *opts.SinceSeconds < 1:
 		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *opts.SinceSeconds, "must be greater than 0"))
 	}
-	if opts.Stream != nil {
-		if !slices.Contains(streams, *opts.Stream) {
-			errs = append(errs, field.NotSupported(field.NewPath("stream"), *opts.Stream, streams))
-		} else if *opts.Stream != corev1.LogStreamAll && opts.TailLines != nil {
-			errs = append(errs, field.Forbidden(field.NewPath(""), "`tailLines` is forbidden when `stream` is not \"All\""))
-		}
+	if opts.Stream != nil { // PodLogsQuerySplitStreams is off
+		errs = append(errs, field.Forbidden(field.NewPath("stream"), "may not be specified"))
 	}
 	return errs
 }
@@ -99,9 +93,6 @@ func kubeletParams(opts *corev1.PodLogOptions) url.Values {
 	}
 	if opts.SinceTime != nil {
 		q.Set("sinceTime", opts.SinceTime.Format(time.RFC3339))
-	}
-	if opts.Stream != nil && *opts.Stream != corev1.LogStreamAll {
-		q.Set("stream", *opts.Stream)
 	}
 	return q
 }

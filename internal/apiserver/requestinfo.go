@@ -106,7 +106,7 @@ func (i *requestInfo) takeVerb(method string) {
 	case http.MethodGet, http.MethodHead:
 		i.verb = "get"
 		switch {
-		case i.name == "" && isTrue(i.query.Get("watch")):
+		case i.name == "" && asksToWatch(i.query):
 			i.verb = "watch"
 			i.takeNameFromSelector()
 		case i.name == "":
@@ -144,6 +144,15 @@ func splitPath(path string) []string {
 		return nil
 	}
 	return strings.Split(path, "/")
+}
+
+// asksToWatch: by naming the parameter, whatever it says but no.
+func asksToWatch(query url.Values) bool {
+	if !query.Has("watch") {
+		return false
+	}
+	no := strings.ToLower(query.Get("watch"))
+	return no != "false" && no != "0"
 }
 
 func isTrue(v string) bool {

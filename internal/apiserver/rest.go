@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/auth"
@@ -156,6 +157,12 @@ func (c *call) serve(ctx context.Context) error {
 func (c *call) warnHeader(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.warnings.known == nil { // what is said of the credentials stays
+		said, _ := utilnet.ParseWarningHeaders(c.w.Header().Values("Warning")) // ours: they can be read
+		for _, s := range said {
+			c.warnings.add(s.Text)
+		}
+	}
 	if c.warnings.add(text) {
 		c.w.Header()["Warning"] = c.warnings.headers()
 	}

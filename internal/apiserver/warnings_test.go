@@ -2,8 +2,11 @@ package apiserver
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/knarr-project/knarr/internal/auth"
 )
 
 // What upstream's server answered to the same warnings.
@@ -46,5 +49,19 @@ func TestWarningsAreBoundedTogether(t *testing.T) {
 	var w warnings
 	if w.add("not\x00printable") || w.headers() != nil {
 		t.Error("what no header can say is sent")
+	}
+}
+
+func TestWhatIsSaidOfCredentialsStaysBesideOtherWarnings(t *testing.T) {
+	w := httptest.NewRecorder()
+	said := &codeWriter{ResponseWriter: w}
+	said.remark(&auth.Remarks{Warnings: []string{"a token that is \"old\"", "twice"}})
+	c := &call{w: said}
+	for _, text := range []string{"a field", "twice", "another"} {
+		c.warnHeader(text)
+	}
+	want := []string{`299 - "a token that is \"old\""`, `299 - "twice"`, `299 - "a field"`, `299 - "another"`}
+	if got := w.Header().Values("Warning"); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -19,7 +19,7 @@ func validateAPIService(a *apiregistrationv1.APIService) field.ErrorList {
 	var errs field.ErrorList
 	spec := field.NewPath("spec")
 	// The name says what is served, so that nothing is served twice.
-	if len(path.IsValidPathSegmentName(a.Name)) == 0 && a.Name != a.Spec.Version+"."+a.Spec.Group {
+	if a.Name != "" && len(path.IsValidPathSegmentName(a.Name)) == 0 && a.Name != a.Spec.Version+"."+a.Spec.Group {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), a.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", a.Spec.Version+"."+a.Spec.Group)))
 	}
 	switch {

@@ -88,6 +88,7 @@ func TestWhatAClaimMaySayOfItsDevices(t *testing.T) {
 		{"users without a name", "", allocation(result) + ", reservedFor: [{}]", []string{"reservedFor[0].resource: Required value", "reservedFor[0].name: Required value", "reservedFor[0].uid: Required value"}},
 		{"what was allocated stays", allocation(result), allocation("request: r, driver: d.example, pool: q, device: d"), []string{"status.allocation: Invalid value: {"}},
 		{"what was allocated is given back", allocation(result), "", nil},
+		{"and what its device said may stay", allocation(result) + ", devices: [{driver: d.example, pool: p, device: d}]", "devices: [{driver: d.example, pool: p, device: d}]", nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -23,7 +23,7 @@ func validateResourceClaimStatus(c, old *resourcev1.ResourceClaim) field.ErrorLi
 	at := field.NewPath("status")
 	requests := requestNames(&old.Spec)
 	errs := validateReservedFor(c, old, at.Child("reservedFor"))
-	errs = append(errs, validateDeviceStatuses(c, at.Child("devices"))...)
+	errs = append(errs, validateDeviceStatuses(c, old, at.Child("devices"))...)
 	switch {
 	case c.Status.Allocation == nil:
 	case old.Status.Allocation != nil:
@@ -71,7 +71,8 @@ func validateReservedFor(c, old *resourcev1.ResourceClaim, at *field.Path) field
 	return errs
 }
 
-func validateDeviceStatuses(c *resourcev1.ResourceClaim, at *field.Path) field.ErrorList {
+// validateDeviceStatuses: what devices say of themselves is of those that are allocated or had said something before.
+func validateDeviceStatuses(c, old *resourcev1.ResourceClaim, at *field.Path) field.ErrorList {
 	got := map[allocated]bool{}
 	if c.Status.Allocation != nil {
 		for _, r := range c.Status.Allocation.Devices.Results {
@@ -81,6 +82,9 @@ func validateDeviceStatuses(c *resourcev1.ResourceClaim, at *field.Path) field.E
 			}
 			got[allocated{r.Driver, r.Pool, r.Device, share}] = true
 		}
+	}
+	for _, d := range old.Status.Devices {
+		got[allocated{d.Driver, d.Pool, d.Device, deref(d.ShareID)}] = true
 	}
 	seen := map[allocated]bool{}
 	var errs field.ErrorList

@@ -45,10 +45,18 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 			errs = append(errs, field.Invalid(path.Child(c.name), c.is, fmt.Sprintf("cannot decrease the %s counter", c.name)))
 		}
 	}
-	if was := old.Status.StartTime; was != nil && !deref(j.Spec.Suspend) && !was.Equal(s.StartTime) {
+	if was := old.Status.StartTime; was != nil && !deref(j.Spec.Suspend) && !resumes(s, &old.Status) && !was.Equal(s.StartTime) {
 		errs = append(errs, field.Invalid(path.Child("startTime"), s.StartTime, "field is immutable for unsuspended job once set"))
 	}
 	return append(errs, validateJobProgress(s, &old.Status, path)...)
+}
+
+// resumes tells whether a job goes on with this status: it was suspended, and is so no more.
+func resumes(s, old *batchv1.JobStatus) bool {
+	is := func(list []batchv1.JobCondition, status corev1.ConditionStatus) bool {
+		return slices.ContainsFunc(list, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobSuspended && c.Status == status })
+	}
+	return is(old.Conditions, corev1.ConditionTrue) && is(s.Conditions, corev1.ConditionFalse)
 }
 
 // validateJobIndexes checks the lists of indexes that are done, where they change.

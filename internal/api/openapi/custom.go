@@ -44,7 +44,7 @@ func optionGroups() []schema.GroupVersion {
 			list = append(list, gvk.GroupVersion())
 		}
 	}
-	return slices.DeleteFunc(append(list, optionsOnly...), func(gv schema.GroupVersion) bool {
+	return slices.DeleteFunc(list, func(gv schema.GroupVersion) bool {
 		return gv.Group == "apiextensions.k8s.io" || gv.Group == "apiregistration.k8s.io" || gv.Group == metricsGroup
 	})
 }

@@ -62,8 +62,8 @@ func TestOptionsNameTheGroupVersionsTheyAreKnownIn(t *testing.T) {
 	}{
 		{"the document of everything has those of reviews as well", nil,
 			[]string{"/v1", "apps/v1beta2", "admission.k8s.io/v1", "admission.k8s.io/v1beta1", "apiregistration.k8s.io/v1beta1", "imagepolicy.k8s.io/v1alpha1"}, []string{"metrics.k8s.io/v1beta1"}},
-		{"those of custom kinds have not what extension itself has", optionGroups(),
-			[]string{"/v1", "admission.k8s.io/v1", "imagepolicy.k8s.io/v1alpha1"}, []string{"apiextensions.k8s.io/v1", "apiregistration.k8s.io/v1beta1", "metrics.k8s.io/v1beta1"}},
+		{"those of custom kinds have neither these nor what extension itself has", optionGroups(),
+			[]string{"/v1", "apps/v1beta2"}, []string{"admission.k8s.io/v1", "apiextensions.k8s.io/v1", "apiregistration.k8s.io/v1beta1", "metrics.k8s.io/v1beta1"}},
 		{"a group version has its own", []schema.GroupVersion{{Group: "apps", Version: "v1"}}, []string{"/v1", "apps/v1"}, []string{"admission.k8s.io/v1", "apps/v1beta2"}},
 		{"so has the one of metrics", []schema.GroupVersion{{Group: metricsGroup, Version: "v1beta1"}}, []string{"metrics.k8s.io/v1beta1"}, []string{"apps/v1"}},
 	} {

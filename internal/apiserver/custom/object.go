@@ -101,14 +101,20 @@ func (v *Version) repair(u *unstructured.Unstructured) error {
 // Take makes a client's document an object of this version: metadata must be well formed, fields that the schema does not have are
 // removed and told, defaults are filled in.
 func (v *Version) Take(u *unstructured.Unstructured) (unknown []error, err error) {
-	if gv := u.GroupVersionKind().GroupVersion(); gv != v.GVK().GroupVersion() {
-		return v.takeForeign(u)
-	}
-	s, err := v.structure()
+	meta, found, paths, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{ReturnUnknownFieldPaths: true})
 	if err != nil {
 		return nil, err
 	}
-	meta, found, paths, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{ReturnUnknownFieldPaths: true})
+	if gv := u.GroupVersionKind().GroupVersion(); gv != v.GVK().GroupVersion() {
+		return v.takeForeign(u)
+	}
+	if u.GetKind() != v.GVK().Kind { // validation refuses it; the schema is that of another kind
+		if found {
+			err = objectmeta.SetObjectMeta(u.Object, meta)
+		}
+		return nil, err
+	}
+	s, err := v.structure()
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +138,7 @@ func (v *Version) Take(u *unstructured.Unstructured) (unknown []error, err error
 // takeForeign tells what is wrong with an object of another version, which is refused later.
 func (v *Version) takeForeign(u *unstructured.Unstructured) (unknown []error, err error) {
 	gvk := u.GroupVersionKind()
-	if gvk.Group != v.GVK().Group {
+	if gvk.Group != v.GVK().Group || gvk.Kind != v.GVK().Kind {
 		return nil, nil
 	}
 	var s *structuralschema.Structural
@@ -177,7 +183,7 @@ func (v *Version) prune(u *unstructured.Unstructured, s *structuralschema.Struct
 // Default fills in the schema's defaults and removes nulls where there may be none. Idempotent.
 func (v *Version) Default(u *unstructured.Unstructured) {
 	s, err := v.structure()
-	if err != nil || s == nil {
+	if err != nil || s == nil || u.GetKind() != v.GVK().Kind {
 		return
 	}
 	defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s)

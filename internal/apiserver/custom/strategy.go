@@ -16,6 +16,7 @@ import (
 func (v *Version) Strategy() *resource.Strategy {
 	s := &resource.Strategy{
 		LooseFinalizers: true,
+		LateMeta:        true, // validate has looked at it
 		Warnings: func(obj, old runtime.Object) []string {
 			if old == nil {
 				return resource.FinalizerWarnings(content(obj), nil)

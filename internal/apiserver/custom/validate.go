@@ -19,22 +19,24 @@ import (
 	"k8s.io/apiserver/pkg/cel/common"
 )
 
-// validate holds a new object to its schema; its own metadata is held to the common rules by whoever calls.
+// validate holds a new object to the common rules of metadata and to its schema. Neither is looked at in an object of another kind, but the rest is.
 func (v *Version) validate(u *unstructured.Unstructured) field.ErrorList {
 	errs := v.validateType(u)
 	s, schema, err := v.measure(v.compiled.Get().schema)
 	if err != nil {
 		return append(errs, field.InternalError(nil, err))
 	}
-	errs = append(errs, validation.ValidateCustomResource(nil, u.Object, schema)...)
-	errs = append(errs, v.validateScale(u)...)
+	if len(errs) == 0 {
+		errs = apivalidation.ValidateObjectMetaAccessor(u, v.def.namespaced(), apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+		errs = append(errs, validation.ValidateCustomResource(nil, u.Object, schema)...)
+		errs = append(errs, v.validateScale(u)...)
+	}
 	if s == nil {
 		return errs
 	}
 	errs = append(errs, objectmeta.Validate(nil, u.Object, s, false)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s, u.Object)...)
-	name := apivalidation.ValidateObjectMetaAccessor(u, v.def.namespaced(), apivalidation.NameIsDNSSubdomain, field.NewPath("metadata")) // told by who calls
-	return append(errs, v.validateRules(u, nil, append(name, errs...))...)
+	return append(errs, v.validateRules(u, nil, errs)...)
 }
 
 // validateUpdate holds a changed object to its schema. What was wrong before and has not changed may stay so (ratcheting, KEP-4008).

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 )
 
 // live creates an object, does a few things to it, and removes it.
@@ -22,9 +24,7 @@ func (c *scenario) live(obj map[string]any) {
 	if code != http.StatusCreated {
 		return
 	}
-	if e.kind == "FlowSchema" {
-		c.settled()
-	}
+	c.settled(c.path())
 	steps := []func(){c.update, c.update, c.status, c.status, c.merge, c.jsonPatch, c.strategic, c.apply, c.read, c.table, c.otherVersion, c.list, c.list, c.deleteDry,
 		c.negotiate, c.negotiate, c.content, c.content, c.badQuery, c.badQuery, c.oddMethod, c.part, c.part, c.dryUpdate}
 	if c.bodies {
@@ -46,16 +46,26 @@ func (c *scenario) live(obj map[string]any) {
 	}
 }
 
-// settled waits until both servers have said in the conditions what they make of the object.
-func (c *scenario) settled() {
+// settled waits until both servers have said in the conditions of a FlowSchema what they make of it.
+func (c *scenario) settled(path string) {
+	if c.entry.kind != "FlowSchema" || c.err != nil {
+		return
+	}
 	for i, s := range c.sides {
-		err := until(c.ctx, "conditions of "+c.path(), func() bool {
-			a, err := s.send(c.ctx, request{method: http.MethodGet, path: c.path()})
+		err := until(c.ctx, "conditions of "+path, func() bool {
+			a, err := s.send(c.ctx, request{method: http.MethodGet, path: path})
 			if err != nil || a.code != http.StatusOK {
 				return true
 			}
-			c.last[i], _ = a.object.(map[string]any)
-			return dig(c.last[i]["status"], "conditions") != nil
+			object, _ := a.object.(map[string]any)
+			if path == c.path() {
+				c.last[i] = object
+			}
+			conditions, _ := dig(object["status"], "conditions").([]any)
+			return slices.ContainsFunc(conditions, func(condition any) bool {
+				message, _ := dig(condition, "message").(string)
+				return strings.HasPrefix(message, "This FlowSchema references the PriorityLevelConfiguration")
+			})
 		})
 		if err != nil {
 			c.err = err
@@ -130,6 +140,7 @@ func (c *scenario) status() {
 		obj["status"] = status["status"]
 		return c.write(http.MethodPut, c.path()+"/status", obj, "application/json")
 	})
+	c.settled(c.path())
 }
 
 // nested is a document that holds only the value at path; lists on the way are replaced by what stands there.
@@ -257,7 +268,11 @@ func (c *scenario) list() {
 	case 0:
 		query.Set("fieldSelector", oneOf(c.r, fields))
 	case 1:
-		query.Set("limit", oneOf(c.r, []string{"1", "0", "-1", "x"}))
+		limit := oneOf(c.r, []string{"1", "0", "-1", "x"})
+		if limit == "1" && !c.entry.namespaced {
+			limit = "500" // others make objects beside, and whether one page holds all is by chance
+		}
+		query.Set("limit", limit)
 	case 2:
 		query.Set(oneOf(c.r, []string{"resourceVersion", "resourceVersionMatch", "continue", "timeoutSeconds", "sendInitialEvents", "allowWatchBookmarks", "unknown"}), oneOf(c.r, []string{"0", "x", "-1", "", "Exact", "NotOlderThan", "false"}))
 	}

@@ -71,6 +71,8 @@ var (
 	twice    = regexp.MustCompile(`^Duplicate value: 3\d{4}$`)
 	quoted   = regexp.MustCompile(`10\.47\.\d+\.\d+`)
 	age      = regexp.MustCompile(`^\d+s$`)
+	tooOld   = regexp.MustCompile(`too old resource version: \d+ \(\d+\)`)
+	jwt      = regexp.MustCompile(`\beyJ[\w-]+\.[\w-]+\.[\w-]+`)
 	address  = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 )
 
@@ -119,6 +121,8 @@ func text(s string) string {
 	s = token.ReplaceAllString(s, "kube-api-access-<random>")
 	s = suffixed.ReplaceAllString(s, "gen-<random>")
 	s = twice.ReplaceAllString(s, "Duplicate value: <port>")
+	s = tooOld.ReplaceAllString(s, "too old resource version: <revision>")
+	s = jwt.ReplaceAllString(s, "<token>")
 	s = revision.ReplaceAllString(s, "$1<revision>")
 	if !strings.HasPrefix(s, "2024-") {
 		s = moment.ReplaceAllString(s, "<time>")
