@@ -103,7 +103,7 @@ func (k *Kind) AddEntryIndex(name string, values func(*Entry) []string) {
 	if _, ok := s.indexes[name]; ok {
 		return
 	}
-	ix := &index{values: values, entries: newIndexTree()}
+	ix := &index{values: values, keys: newIndexTree()}
 	s.entries.Scan(func(e *Entry) bool { ix.add(e); return true })
 	indexes := maps.Clone(s.indexes)
 	if indexes == nil {
@@ -149,7 +149,7 @@ func (k *Kind) begin(entries *tree, revision int64) {
 	if old := k.state.Load(); old != nil {
 		indexes = map[string]*index{}
 		for name, ix := range old.indexes {
-			fresh := &index{values: ix.values, entries: newIndexTree()}
+			fresh := &index{values: ix.values, keys: newIndexTree()}
 			entries.Scan(func(e *Entry) bool { fresh.add(e); return true })
 			indexes[name] = fresh
 		}

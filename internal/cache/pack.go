@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"bytes"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -60,10 +61,17 @@ func (p *pack) open() []byte {
 	return all
 }
 
+// scratch is what packing needs for a moment.
+type scratch struct{ raw, compressed []byte }
+
+var packing = sync.Pool{New: func() any { return &scratch{raw: make([]byte, 0, 2*packBytes)} }}
+
 // pack compresses the old states of the events with the numbers from first up to before end. Events and entries do not change, and somebody may be looking at
 // them, so they are replaced by others. So is the state that the older event shows as new, which is the same one.
 func (l *eventLog) pack(first, end uint64) {
-	var raw []byte
+	room := packing.Get().(*scratch)
+	defer packing.Put(room)
+	raw := room.raw[:0]
 	var places []*place
 	for n := max(first, l.first); n < end; n++ {
 		e := l.at(n)
@@ -79,7 +87,11 @@ func (l *eventLog) pack(first, end uint64) {
 	if len(places) == 0 {
 		return
 	}
-	p := &pack{compressed: slices.Clip(zstdEncoder().EncodeAll(raw, make([]byte, 0, len(raw)/4)))}
+	room.compressed = zstdEncoder().EncodeAll(raw, room.compressed[:0])
+	p := &pack{compressed: bytes.Clone(room.compressed)}
+	if cap(raw) <= 4*packBytes {
+		room.raw = raw
+	}
 	for _, where := range places {
 		where.pack = p
 	}
@@ -108,8 +120,9 @@ func (l *eventLog) replace(n uint64, e *event, where *place) {
 
 // words are strings that headers have in common, found by their hash. Those of an entry are part of its stored bytes, which are to go.
 type words struct {
-	seed  maphash.Seed
-	known []string
+	seed           maphash.Seed
+	known          []string
+	labels, fields Pairs // of the last state that had others than the one before it
 }
 
 const knownWords = 256
@@ -137,20 +150,24 @@ func (w *words) header(h *Header, before *Entry) Header {
 	if own.UID = before.UID; own.UID != h.UID {
 		own.UID = strings.Clone(h.UID)
 	}
-	own.Labels, own.Fields = w.pairs(h.Labels, before.Labels), w.pairs(h.Fields, before.Fields)
+	own.Labels, own.Fields = w.pairs(h.Labels, before.Labels, &w.labels), w.pairs(h.Fields, before.Fields, &w.fields)
 	return own
 }
 
-func (w *words) pairs(p, before Pairs) Pairs {
-	if len(p) == 0 {
+// pairs are the same pairs: those of the state before or those that were made last, if they are equal.
+func (w *words) pairs(p, before Pairs, last *Pairs) Pairs {
+	switch {
+	case len(p) == 0:
 		return nil
-	}
-	if slices.Equal(p, before) {
+	case slices.Equal(p, before):
 		return before
+	case slices.Equal(p, *last):
+		return *last
 	}
 	own := make(Pairs, len(p))
 	for i, pair := range p {
 		own[i] = Pair{w.own(pair.Name), w.own(pair.Value)}
 	}
+	*last = own
 	return own
 }

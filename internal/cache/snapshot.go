@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"slices"
 	"strings"
 	"sync"
 
@@ -14,14 +15,11 @@ func newTree() *tree {
 	return btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.Key < b.Key }, btree.Options{Degree: 32, NoLocks: true})
 }
 
-// indexTree holds the entries by index value, then key.
+// indexTree holds the keys of entries by index value. The entries are in the tree beside it, so that one that changes without changing its
+// values changes no index.
 type indexTree = btree.BTreeG[indexItem]
 
-type indexItem struct {
-	value string
-	key   string
-	entry *Entry
-}
+type indexItem struct{ value, key string }
 
 func newIndexTree() *indexTree {
 	return btree.NewBTreeGOptions(func(a, b indexItem) bool {
@@ -34,31 +32,36 @@ func newIndexTree() *indexTree {
 
 // index is a named index in one state of a kind.
 type index struct {
-	values  func(*Entry) []string
-	entries *indexTree
+	values func(*Entry) []string
+	keys   *indexTree
 }
 
 func (ix *index) add(e *Entry) {
 	for _, v := range ix.values(e) {
-		ix.entries.Set(indexItem{value: v, key: e.Key, entry: e})
+		ix.keys.Set(indexItem{value: v, key: e.Key})
 	}
 }
 
-// with is the index after changes: itself when it has none of their entries, before and after.
+// with is the index after changes: itself when they change none of its values.
 func (ix *index) with(changes []*event) *index {
 	next := ix
 	for _, c := range changes {
+		var was, is []string
 		if c.old != nil {
-			for _, v := range ix.values(c.old) {
-				next = ix.own(next)
-				next.entries.Delete(indexItem{value: v, key: c.old.Key})
-			}
+			was = ix.values(c.old)
 		}
 		if c.new != nil {
-			for _, v := range ix.values(c.new) {
-				next = ix.own(next)
-				next.entries.Set(indexItem{value: v, key: c.new.Key, entry: c.new})
-			}
+			is = ix.values(c.new)
+		}
+		if slices.Equal(was, is) {
+			continue
+		}
+		next = ix.own(next)
+		for _, v := range was {
+			next.keys.Delete(indexItem{value: v, key: c.old.Key})
+		}
+		for _, v := range is {
+			next.keys.Set(indexItem{value: v, key: c.new.Key})
 		}
 	}
 	return next
@@ -70,7 +73,7 @@ func (ix *index) own(next *index) *index {
 	if next != ix {
 		return next
 	}
-	return &index{values: ix.values, entries: ix.entries.Copy()}
+	return &index{values: ix.values, keys: ix.keys.Copy()}
 }
 
 // Snapshot is all entries of a kind at one revision. Immutable.
@@ -132,8 +135,12 @@ func (s *Snapshot) ByIndex(name, value string, fn func(*Entry) bool) bool {
 	if !ok {
 		return false
 	}
-	ix.entries.Ascend(indexItem{value: value}, func(i indexItem) bool {
-		return i.value == value && fn(i.entry)
+	ix.keys.Ascend(indexItem{value: value}, func(i indexItem) bool {
+		if i.value != value {
+			return false
+		}
+		e, ok := s.Get(i.key)
+		return !ok || fn(e)
 	})
 	return true
 }
