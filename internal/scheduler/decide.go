@@ -101,7 +101,7 @@ func (d *Decision) filter(snapshot *framework.Snapshot, pod *framework.PodInfo, 
 	if node, ok := snapshot.Node(pod.Pod.Status.NominatedNodeName); ok && (allowed == nil || allowed.Has(node.Name())) && d.fitsOn(snapshot, pod, profile, filters, nominated, node).OK() {
 		return []*framework.NodeInfo{node}
 	}
-	var feasible []*framework.NodeInfo
+	feasible := make([]*framework.NodeInfo, 0, wanted)
 	for i := range all {
 		node := snapshot.Nodes[(start+i)%all]
 		if allowed != nil && !allowed.Has(node.Name()) {
@@ -191,8 +191,8 @@ func (d *Decision) score(snapshot *framework.Snapshot, pod *framework.PodInfo, p
 			return
 		}
 	}
-	total := make([]int64, len(feasible))
-	scores := make([]int64, len(feasible))
+	sums := make([]int64, 2*len(feasible))
+	total, scores := sums[:len(feasible)], sums[len(feasible):]
 	for _, p := range profile.Scores {
 		if silent.Has(p.Name()) {
 			continue
@@ -212,14 +212,22 @@ func (d *Decision) score(snapshot *framework.Snapshot, pod *framework.PodInfo, p
 			total[i] += s * p.Weight
 		}
 	}
-	best := slices.Max(total)
-	var equals []int
-	for i, s := range total {
+	d.Node = feasible[pickBest(total, pick)].Name()
+}
+
+// pickBest is one of the places of the highest score.
+func pickBest(scores []int64, pick uint64) int {
+	best, equals := slices.Max(scores), uint64(0)
+	for _, s := range scores {
 		if s == best {
-			equals = append(equals, i)
+			equals++
 		}
 	}
-	d.Node = feasible[equals[pick%uint64(len(equals))]].Name()
+	i := slices.Index(scores, best)
+	for skip := pick % equals; skip > 0; skip-- {
+		i += 1 + slices.Index(scores[i+1:], best)
+	}
+	return i
 }
 
 // Message says per reason how many nodes were refused, in upstream's words.

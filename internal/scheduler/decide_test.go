@@ -197,3 +197,15 @@ func TestSnapshotsStayAsTheyWere(t *testing.T) {
 		t.Errorf("the new snapshot has %d pods, %dm", len(after.Pods), after.Requested.MilliCPU)
 	}
 }
+
+func TestOneOfTheBestIsPicked(t *testing.T) {
+	scores := []int64{3, 7, 1, 7, 7, 0}
+	for pick, want := range []int{1, 3, 4, 1, 3} {
+		if got := pickBest(scores, uint64(pick)); got != want {
+			t.Errorf("pick %d is %d, want %d", pick, got, want)
+		}
+	}
+	if got := pickBest([]int64{0}, 5); got != 0 {
+		t.Errorf("of one, %d", got)
+	}
+}

@@ -149,15 +149,26 @@ func namedNodes(pod *corev1.Pod) sets.Set[string] {
 }
 
 func (nodeAffinity) Filter(_ framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	// The library would make requirements of the selector, and look at the labels for each.
+	for label, value := range pod.Pod.Spec.NodeSelector {
+		if is, ok := node.Node.Labels[label]; !ok || is != value {
+			return framework.RefuseAlways(notSelected)
+		}
+	}
+	if a := pod.Pod.Spec.Affinity; a == nil || a.NodeAffinity == nil {
+		return nil
+	}
 	match, err := pod.NodeAffinity.Match(node.Node)
 	if err != nil {
 		return framework.RefuseAlways(fmt.Sprintf("node affinity of the pod: %v", err))
 	}
 	if !match {
-		return framework.RefuseAlways("node(s) didn't match Pod's node affinity/selector")
+		return framework.RefuseAlways(notSelected)
 	}
 	return nil
 }
+
+const notSelected = "node(s) didn't match Pod's node affinity/selector"
 
 func (nodeAffinity) RequeueOn() framework.Events {
 	return framework.NodeAdded | framework.NodeLabels | framework.SelfChanged
