@@ -127,7 +127,7 @@ func (e *Entry) shareOwners(obj runtime.Object) {
 // Stored is the object as it is in the store, shared: never to be modified.
 func (e *Entry) Stored() []byte {
 	if e.packed != nil {
-		return e.packed.pack.open()[e.packed.from:e.packed.to]
+		return e.packed.pack.open()[e.packed.from:e.packed.to:e.packed.to]
 	}
 	return e.stored
 }

@@ -135,15 +135,12 @@ func (l *eventLog) drop() {
 // entryOverhead is about what an entry takes besides its stored bytes: itself, labels and fields (BenchmarkMemory).
 const entryOverhead = 1000
 
-// packedTo says how much smaller states are usually when they are packed.
-const packedTo = 8
-
 func held(e *event) int {
 	if e.old == nil {
 		return 0
 	}
 	if where := e.old.packed; where != nil {
-		return (where.to-where.from)/packedTo + entryOverhead
+		return where.held() + entryOverhead
 	}
 	return len(e.old.stored) + entryOverhead
 }

@@ -18,6 +18,7 @@ const packBytes = 32 << 10
 // pack holds the stored bytes of states that only the log still has (ADR 32).
 type pack struct {
 	compressed []byte
+	size       int // when it is not
 
 	mu     sync.Mutex           // guards opened
 	opened weak.Pointer[[]byte] // while somebody looks at the states, at most until the garbage collector comes by
@@ -28,6 +29,9 @@ type place struct {
 	pack     *pack
 	from, to int
 }
+
+// held is the state's share of what the pack takes.
+func (p *place) held() int { return (p.to - p.from) * len(p.pack.compressed) / p.pack.size }
 
 var zstdEncoder = sync.OnceValue(func() *zstd.Encoder {
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
@@ -72,28 +76,30 @@ func (l *eventLog) pack(first, end uint64) {
 	room := packing.Get().(*scratch)
 	defer packing.Put(room)
 	raw := room.raw[:0]
-	var places []*place
-	for n := max(first, l.first); n < end; n++ {
-		e := l.at(n)
-		if e.old == nil || e.old.schema == nil || e.old.packed != nil { // without a schema: of a Feed, which has no bytes
-			continue
-		}
-		from := len(raw)
-		raw = append(raw, e.old.stored...)
-		where := &place{from: from, to: len(raw)}
-		places = append(places, where)
-		l.replace(n, e, where)
+	packs := func(e *event) bool { // a state without a schema is of a Feed, which has no bytes
+		return e.old != nil && e.old.schema != nil && len(e.old.stored) > 0
 	}
-	if len(places) == 0 {
+	first = max(first, l.first)
+	for n := first; n < end; n++ {
+		if e := l.at(n); packs(e) {
+			raw = append(raw, e.old.stored...)
+		}
+	}
+	if len(raw) == 0 {
 		return
 	}
 	room.compressed = zstdEncoder().EncodeAll(raw, room.compressed[:0])
-	p := &pack{compressed: bytes.Clone(room.compressed)}
+	p := &pack{compressed: bytes.Clone(room.compressed), size: len(raw)}
 	if cap(raw) <= 4*packBytes {
 		room.raw = raw
 	}
-	for _, where := range places {
-		where.pack = p
+	from := 0
+	for n := first; n < end; n++ {
+		if e := l.at(n); packs(e) {
+			to := from + len(e.old.stored)
+			l.replace(n, e, &place{pack: p, from: from, to: to})
+			from = to
+		}
 	}
 }
 

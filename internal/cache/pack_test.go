@@ -1,6 +1,8 @@
 package cache
 
 import (
+	"crypto/rand"
+	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
@@ -143,8 +145,28 @@ func TestAPackedStateTakesAFractionOfItsBytes(t *testing.T) {
 			}
 		}
 	}
-	if compressed == 0 || compressed > stored/packedTo {
+	if compressed == 0 || compressed > stored/8 {
 		t.Errorf("%d bytes are packed into %d", stored, compressed)
+	}
+}
+
+func TestWhatCanNotBeCompressedCountsInFull(t *testing.T) {
+	s := openStore(t)
+	k := openKind(t, openCache(t, s), pods)
+	noise := make([]byte, 3*hotBytes/200)
+	for range 200 {
+		p := pod("a", "noise", "", nil)
+		_, _ = rand.Read(noise)
+		p.Annotations = map[string]string{"noise": base64.StdEncoding.EncodeToString(noise)}
+		wait(t, k, write(t, s, pods, p))
+	}
+	if packedEvents(k) == 0 {
+		t.Fatal("nothing is packed")
+	}
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if least := 199 * len(noise); k.log.bytes < least {
+		t.Errorf("the log counts %d bytes, and there are %d at least", k.log.bytes, least)
 	}
 }
 

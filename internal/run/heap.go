@@ -61,6 +61,8 @@ type heapKeeper struct {
 	room  int         // in force
 	calm  *time.Timer // runs since the last collection
 	rests bool        // memory is being given back, for which the next collection is
+
+	resting sync.WaitGroup
 }
 
 func (k *heapKeeper) keep() (stop func()) {
@@ -83,11 +85,16 @@ func (k *heapKeeper) keep() (stop func()) {
 
 func (k *heapKeeper) release() {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.users--; k.users == 0 {
+	k.users--
+	last := k.users == 0
+	if last {
 		k.era++
 		k.calm.Stop()
 		debug.SetGCPercent(mostRoom)
+	}
+	k.mu.Unlock()
+	if last {
+		k.resting.Wait()
 	}
 }
 
@@ -120,10 +127,14 @@ func (k *heapKeeper) rest(era int) {
 	k.mu.Lock()
 	rests := era == k.era && isCalm(heapNow(), k.room)
 	k.rests = rests
+	if rests {
+		k.resting.Add(1)
+	}
 	k.mu.Unlock()
 	if !rests {
 		return
 	}
+	defer k.resting.Done()
 	debug.FreeOSMemory()
 	if program, err := os.Executable(); err == nil {
 		// The mappings of a program stay as they are as long as it runs. What is not given back costs nothing else.
