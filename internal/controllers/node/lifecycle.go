@@ -156,6 +156,7 @@ func (c *lifecycle) reconcile(ctx context.Context, key controller.Key) (controll
 		c.mu.Lock()
 		delete(c.heard, key.Name)
 		c.mu.Unlock()
+		c.count(key.Name, nil) // a status that this worker wrote may have been counted after the node's end
 		if c.registered[key.Name] {
 			delete(c.registered, key.Name)
 			c.event(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}, "RemovingNode", "Node %s event: Removing Node %s from Controller", key.Name, key.Name)
