@@ -40,7 +40,7 @@ func (s *schema) refused(reason string) {
 // live is what a schema's requests are doing.
 type live struct {
 	executing, waiting atomic.Int64 // requests
-	inUse              atomic.Int64 // seats
+	inUse, wanted      atomic.Int64 // seats
 }
 
 // table are the schemas in the order in which they are tried.

@@ -115,8 +115,10 @@ func (g *Gate) Enter(ctx context.Context, r *Request, width func(most int) int) 
 		return ticket, ErrTooMany
 	case Waiting:
 		s.live.waiting.Add(1)
+		s.live.wanted.Add(int64(wide))
 		reason := g.wait(ctx, l, w)
 		s.live.waiting.Add(-1)
+		s.live.wanted.Add(-int64(wide))
 		ticket.Waited = g.cfg.Now().Sub(now)
 		g.waits.observe(l.name, s.name, reason == "", ticket.Waited)
 		if reason != "" {
@@ -160,7 +162,7 @@ func (g *Gate) Configure(schemas []*flowcontrolv1.FlowSchema, levels []*flowcont
 	for _, o := range levels {
 		l := g.levels[o.Name]
 		if l == nil {
-			l = &level{name: o.Name}
+			l = &level{name: o.Name, course: newCourse(g.cfg.Now)}
 			g.levels[o.Name] = l
 		}
 		l.configure(o.UID, shape[o.Name])

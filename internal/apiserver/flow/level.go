@@ -51,6 +51,7 @@ type level struct {
 	most      int     // the highest demand for seats since limits were adjusted last
 	smoothed  float64 // demand over a longer time
 	counts    counts
+	course    course
 }
 
 type counts struct{ dispatched, refused, timedOut, cancelled uint64 }
@@ -92,6 +93,7 @@ const firstGuess = 0.003
 func (l *level) enter(width int, hash uint64, now time.Time, about func() (Request, string)) (Outcome, seats, *waiter, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.elapseTo(now)
 	l.most = max(l.most, l.inUse+l.waitSeats+width)
 	if l.shape.exempt || l.waiting == 0 && l.fits(width) {
 		l.take(width)
@@ -211,6 +213,7 @@ func (l *level) withdraw(w *waiter, reason string) (withdrawn bool) {
 	if w.done {
 		return false
 	}
+	l.elapse()
 	q := &l.queues[w.queue]
 	for i := range q.waiters {
 		if q.waiters[i] == w {
@@ -234,6 +237,7 @@ func (w *waiter) seats() seats { return seats{width: w.width, queue: w.queue, ex
 func (l *level) exit(s seats, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.elapse()
 	l.inUse -= s.width
 	l.executing--
 	if l.typical == 0 {
@@ -255,6 +259,7 @@ func (l *level) exit(s seats, took time.Duration) {
 func (l *level) configure(uid types.UID, s shapeOf) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.elapse()
 	l.uid, l.shape = uid, s
 	if len(l.queues) != s.queues {
 		old := l.queues
@@ -289,6 +294,7 @@ func (l *level) configure(uid types.UID, s shapeOf) {
 func (l *level) setLimit(limit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.elapse()
 	l.limit = limit
 	l.dispatch()
 }
@@ -298,6 +304,7 @@ func (l *level) demand() (highest int, smoothed float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	highest = l.most
+	l.period(highest)
 	l.most = l.inUse + l.waitSeats
 	// A rise counts at once, a fall slowly: half of it is forgotten after five minutes.
 	const keep = 0.977

@@ -63,6 +63,7 @@ var (
 	descExecuting  = describe("current_executing_requests", "Number of requests in initial (for a WATCH) or any (for a non-WATCH) execution stage in the API Priority and Fairness subsystem", "priority_level", "flow_schema")
 	descInUse      = describe("current_executing_seats", "Concurrency (number of seats) occupied by the currently executing (initial stage for a WATCH, any stage otherwise) requests in the API Priority and Fairness subsystem", "priority_level", "flow_schema")
 	descWaiting    = describe("current_inqueue_requests", "Number of requests currently pending in queues of the API Priority and Fairness subsystem", "priority_level", "flow_schema")
+	descWanted     = describe("current_inqueue_seats", "Number of seats currently pending in queues of the API Priority and Fairness subsystem", "priority_level", "flow_schema")
 	descTarget     = describe("target_seats", "Seat allocation targets", "priority_level")
 	descLimit      = describe("current_limit_seats", "current derived number of execution seats available to each priority level", "priority_level")
 	descNominal    = describe("nominal_limit_seats", "Nominal number of execution seats configured for each priority level", "priority_level")
@@ -75,7 +76,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (g *Gate) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descExecuting, descInUse, descWaiting, descTarget, descLimit, descNominal, descLower, descUpper, descSmoothed, descDispatched, descRejected} {
+	for _, d := range append([]*prometheus.Desc{descExecuting, descInUse, descWaiting, descWanted, descTarget, descLimit, descNominal, descLower, descUpper, descSmoothed, descDispatched, descRejected}, descCourse...) {
 		ch <- d
 	}
 	g.waits.durations.Describe(ch)
@@ -94,8 +95,9 @@ func (g *Gate) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, l := range t.levels {
 		l.mu.Lock()
-		shape, limit, smoothed := l.shape, l.limit, l.smoothed
+		shape, limit, smoothed, course := l.shape, l.limit, l.smoothed, l.told()
 		l.mu.Unlock()
+		course.collect(ch, l.name)
 		gauge(descLimit, float64(limit), l.name)
 		gauge(descTarget, float64(limit), l.name)
 		gauge(descNominal, float64(shape.nominal), l.name)
@@ -107,6 +109,7 @@ func (g *Gate) Collect(ch chan<- prometheus.Metric) {
 		gauge(descExecuting, float64(s.live.executing.Load()), s.level.name, s.name)
 		gauge(descInUse, float64(s.live.inUse.Load()), s.level.name, s.name)
 		gauge(descWaiting, float64(s.live.waiting.Load()), s.level.name, s.name)
+		gauge(descWanted, float64(s.live.wanted.Load()), s.level.name, s.name)
 		if n := s.served.Load(); n > 0 {
 			ch <- prometheus.MustNewConstMetric(descDispatched, prometheus.CounterValue, float64(n), s.level.name, s.name)
 		}

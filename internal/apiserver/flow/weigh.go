@@ -1,0 +1,150 @@
+package flow
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// weighed is a histogram of a value over time: each nanosecond counts as one observation of the value that there was, which is how upstream tells of
+// utilization.
+type weighed struct {
+	bounds []float64
+	counts []uint64 // nanoseconds by bucket; the last one is of what is above all bounds
+	sum    float64
+}
+
+func newWeighed(bounds []float64) weighed {
+	return weighed{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
+}
+
+// was adds that the value was so for that long.
+func (w *weighed) was(value float64, nanoseconds int64) {
+	i := 0
+	for i < len(w.bounds) && value > w.bounds[i] {
+		i++
+	}
+	w.counts[i] += uint64(nanoseconds)
+	w.sum += value * float64(nanoseconds)
+}
+
+// metric is the histogram as it is now.
+func (w *weighed) metric(d *prometheus.Desc, labels ...string) prometheus.Metric {
+	total, buckets := uint64(0), make(map[float64]uint64, len(w.bounds))
+	for i, n := range w.counts {
+		total += n
+		if i < len(w.bounds) {
+			buckets[w.bounds[i]] = total
+		}
+	}
+	return prometheus.MustNewConstHistogram(d, total, w.sum, buckets, labels...)
+}
+
+func (w weighed) clone() weighed {
+	w.counts = slices.Clone(w.counts)
+	return w
+}
+
+var (
+	demandBounds  = []float64{0.2, 0.4, 0.6, 0.8, 1, 1.2, 1.4, 1.7, 2, 2.8, 4, 6}
+	seatBounds    = []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1}
+	requestBounds = []float64{0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 1}
+)
+
+// course is how busy a level was.
+type course struct {
+	clock func() time.Time // nil: nobody wants to know
+	since time.Time        // when the figures became what they are
+
+	demand, seats, executing, waiting weighed
+
+	// Of the present period between two adjustments: demand × seconds, its square × seconds, seconds.
+	sum, squares, seconds float64
+	// Of the last one.
+	average, deviation, highest float64
+}
+
+func newCourse(clock func() time.Time) course {
+	return course{clock: clock, since: clock(), demand: newWeighed(demandBounds), seats: newWeighed(seatBounds), executing: newWeighed(requestBounds), waiting: newWeighed(requestBounds)}
+}
+
+// elapse accounts for the time since the figures changed last; it is called, with the level locked, before they change again.
+func (l *level) elapse() {
+	if l.course.clock != nil {
+		l.elapseTo(l.course.clock())
+	}
+}
+
+// elapseTo is elapse for who knows the time.
+func (l *level) elapseTo(now time.Time) {
+	c := &l.course
+	if c.clock == nil {
+		return
+	}
+	took := now.Sub(c.since).Nanoseconds()
+	if took <= 0 {
+		return
+	}
+	c.since = now
+	demand := float64(l.inUse + l.waitSeats)
+	c.sum += demand * float64(took) / 1e9
+	c.squares += demand * demand * float64(took) / 1e9
+	c.seconds += float64(took) / 1e9
+	c.demand.was(share(l.inUse+l.waitSeats, l.shape.nominal), took)
+	c.seats.was(share(l.inUse, l.limit), took)
+	c.executing.was(share(l.executing, l.limit), took)
+	c.waiting.was(share(l.waiting, l.shape.queues*l.shape.queueLength), took)
+}
+
+// share of a limit; there is no share of none.
+func share(n, of int) float64 {
+	if of <= 0 {
+		return float64(n)
+	}
+	return float64(n) / float64(of)
+}
+
+// period ends one between two adjustments.
+func (l *level) period(highest int) {
+	l.elapse()
+	c := &l.course
+	c.average, c.deviation, c.highest = 0, 0, float64(highest)
+	if c.seconds > 0 {
+		c.average = c.sum / c.seconds
+		c.deviation = math.Sqrt(max(0, c.squares/c.seconds-c.average*c.average))
+	}
+	c.sum, c.squares, c.seconds = 0, 0, 0
+}
+
+var (
+	descDemand    = describe("demand_seats", "Observations, at the end of every nanosecond, of (the number of seats each priority level could use) / (nominal number of seats for that level)", "priority_level")
+	descHighest   = describe("demand_seats_high_watermark", "High watermark, over last adjustment period, of demand_seats", "priority_level")
+	descAverage   = describe("demand_seats_average", "Time-weighted average, over last adjustment period, of demand_seats", "priority_level")
+	descDeviation = describe("demand_seats_stdev", "Time-weighted standard deviation, over last adjustment period, of demand_seats", "priority_level")
+	descSeats     = describe("priority_level_seat_utilization", "Observations, at the end of every nanosecond, of utilization of seats for any stage of execution (but only initial stage for WATCHes)", "priority_level", "phase")
+	descRequests  = describe("priority_level_request_utilization", "Observations, at the end of every nanosecond, of number of requests (as a fraction of the relevant limit) waiting or in any stage of execution (but only initial stage for WATCHes)", "priority_level", "phase")
+	descCourse    = []*prometheus.Desc{descDemand, descHighest, descAverage, descDeviation, descSeats, descRequests}
+)
+
+// told is a copy of the course up to now.
+func (l *level) told() course {
+	l.elapse()
+	c := l.course
+	c.demand, c.seats, c.executing, c.waiting = c.demand.clone(), c.seats.clone(), c.executing.clone(), c.waiting.clone()
+	return c
+}
+
+func (c *course) collect(ch chan<- prometheus.Metric, level string) {
+	if c.clock == nil {
+		return
+	}
+	ch <- c.demand.metric(descDemand, level)
+	ch <- prometheus.MustNewConstMetric(descHighest, prometheus.GaugeValue, c.highest, level)
+	ch <- prometheus.MustNewConstMetric(descAverage, prometheus.GaugeValue, c.average, level)
+	ch <- prometheus.MustNewConstMetric(descDeviation, prometheus.GaugeValue, c.deviation, level)
+	ch <- c.seats.metric(descSeats, level, "executing")
+	ch <- c.executing.metric(descRequests, level, "executing")
+	ch <- c.waiting.metric(descRequests, level, "waiting")
+}
