@@ -155,19 +155,31 @@ func (s *slow) Range(ctx context.Context, prefix string, o store.RangeOptions) (
 	return s.lossy.Range(ctx, prefix, o)
 }
 
-func TestAListThatFailsWhileAnotherIsDueLeavesNoGap(t *testing.T) {
-	s := &slow{lossy: lossy{Store: openStore(t)}, began: make(chan struct{}, 10), ends: make(chan error)}
+func newSlow(t *testing.T) *slow {
+	return &slow{lossy: lossy{Store: openStore(t)}, began: make(chan struct{}, 10), ends: make(chan error)}
+}
+
+// relisting is a kind with the pod a/1 that is just being listed again: the list waits for s.ends, its outcome comes from listed. The cursor was opened before.
+func relisting(t *testing.T) (s *slow, k *Kind, cur *Cursor, listed <-chan error) {
+	t.Helper()
+	s = newSlow(t)
 	c := openCache(t, s)
-	k := openKind(t, c, pods)
+	k = openKind(t, c, pods)
 	wait(t, k, write(t, s, pods, pod("a", "1", "", nil)))
 	cur, err := k.Watch(k.Revision(), Interest{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(cur.Close)
 	s.on.Store(true)
-	failed := make(chan error)
-	go func() { failed <- c.Relist(t.Context(), pods) }()
+	outcome := make(chan error)
+	go func() { outcome <- c.Relist(t.Context(), pods) }()
 	<-s.began
+	return s, k, cur, outcome
+}
+
+func TestAListThatFailsWhileAnotherIsDueLeavesNoGap(t *testing.T) {
+	s, k, cur, failed := relisting(t)
 	s.lose(fmt.Errorf("test: %w", store.ErrCompacted))
 	s.waitForWatch(t, 2)
 	remove(t, s, pods, "a", "1") // the new stream may tell of that or not
@@ -178,7 +190,8 @@ func TestAListThatFailsWhileAnotherIsDueLeavesNoGap(t *testing.T) {
 	<-s.began // the one that the lost stream needs
 	s.on.Store(false)
 	s.ends <- nil
-	for err = nil; err == nil; {
+	var err error
+	for err == nil {
 		_, _, err = cur.Next(patient(t))
 	}
 	if !errors.Is(err, ErrTooOld) {
@@ -233,7 +246,7 @@ func TestACursorThatIsBeingReadWhileItsKindIsListedAgainIsTooOld(t *testing.T) {
 }
 
 func TestTrimmingWhileAKindIsOpenedHarmsNobody(t *testing.T) {
-	s := &slow{lossy: lossy{Store: openStore(t)}, began: make(chan struct{}, 10), ends: make(chan error)}
+	s := newSlow(t)
 	c := openCache(t, s)
 	rev := write(t, s, pods, pod("a", "1", "", nil))
 	s.on.Store(true)
@@ -257,19 +270,7 @@ func TestTrimmingWhileAKindIsOpenedHarmsNobody(t *testing.T) {
 func TestReadersSeeWritesWhileAKindIsListedAgain(t *testing.T) {
 	for name, outcome := range map[string]error{"and the list fails": store.ErrUnavailable, "and the list succeeds": nil} {
 		t.Run(name, func(t *testing.T) {
-			s := &slow{lossy: lossy{Store: openStore(t)}, began: make(chan struct{}, 10), ends: make(chan error)}
-			c := openCache(t, s)
-			k := openKind(t, c, pods)
-			wait(t, k, write(t, s, pods, pod("a", "1", "", nil)))
-			cur, err := k.Watch(k.Revision(), Interest{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer cur.Close()
-			s.on.Store(true)
-			listed := make(chan error)
-			go func() { listed <- c.Relist(t.Context(), pods) }()
-			<-s.began
+			s, k, cur, listed := relisting(t)
 			rev := write(t, s, pods, pod("a", "2", "", nil))
 			if got := names(wait(t, k, rev), pods+"/", ""); got != "a/1 a/2" {
 				t.Errorf("while it is listed: %q", got)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -96,11 +96,85 @@ var kinds = []kind{
 	{name: widgets.Resource, open: openWidgets},
 }
 
-// configMaps are a built-in kind, stored and sent as protobuf.
-type configMaps struct {
-	corev1client.ConfigMapInterface
+// objects are what clients of all kinds can do, typed or not.
+type objects[T, L any] interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
+	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
+	Update(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
+	Patch(ctx context.Context, name string, how types.PatchType, body []byte, opts metav1.PatchOptions, subresources ...string) (T, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+	List(ctx context.Context, opts metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
+// client makes an api of a kind's client: itemOf reads one of its objects, object makes one.
+type client[T metav1.Object, L runtime.Object] struct {
+	objects[T, L]
+	field, begin string
+	itemOf       func(T) (item, error)
+	object       func(item) T
+}
+
+func (c client[T, L]) section() string { return c.field }
+func (c client[T, L]) header() string  { return c.begin }
+
+func (c client[T, L]) read(obj runtime.Object) (item, error) {
+	t, ok := obj.(T)
+	if !ok {
+		return item{}, fmt.Errorf("a %T instead of a %T", obj, t)
+	}
+	return c.itemOf(t)
+}
+
+func (c client[T, L]) answer(t T, err error) (item, error) {
+	if err != nil {
+		return item{}, err
+	}
+	return c.itemOf(t)
+}
+
+func (c client[T, L]) get(ctx context.Context, name string, opts metav1.GetOptions) (item, error) {
+	return c.answer(c.Get(ctx, name, opts))
+}
+
+func (c client[T, L]) create(ctx context.Context, i item) (item, error) {
+	return c.answer(c.Create(ctx, c.object(i), metav1.CreateOptions{}))
+}
+
+func (c client[T, L]) update(ctx context.Context, i item) (item, error) {
+	return c.answer(c.Update(ctx, c.object(i), metav1.UpdateOptions{}))
+}
+
+func (c client[T, L]) patch(ctx context.Context, name string, how types.PatchType, body string, opts metav1.PatchOptions) (item, error) {
+	return c.answer(c.Patch(ctx, name, how, []byte(body), opts))
+}
+
+func (c client[T, L]) remove(ctx context.Context, name string, opts metav1.DeleteOptions) error {
+	return c.Delete(ctx, name, opts)
+}
+
+func (c client[T, L]) list(ctx context.Context, opts metav1.ListOptions) (items []item, _ metav1.ListMeta, err error) {
+	list, err := c.List(ctx, opts)
+	if err != nil {
+		return nil, metav1.ListMeta{}, err
+	}
+	of, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, metav1.ListMeta{}, err
+	}
+	err = meta.EachListItem(list, func(obj runtime.Object) error {
+		one, err := c.read(obj)
+		items = append(items, one)
+		return err
+	})
+	return items, metav1.ListMeta{ResourceVersion: of.GetResourceVersion(), Continue: of.GetContinue()}, err
+}
+
+func (c client[T, L]) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	return c.Watch(ctx, opts)
+}
+
+// openConfigMaps opens a built-in kind, stored and sent as protobuf.
 func openConfigMaps(cfg *rest.Config, namespace string, _ int) (api, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.ContentType = "application/vnd.kubernetes.protobuf"
@@ -108,72 +182,21 @@ func openConfigMaps(cfg *rest.Config, namespace string, _ int) (api, error) {
 	if err != nil {
 		return nil, err
 	}
-	return configMaps{c.CoreV1().ConfigMaps(namespace)}, nil
-}
-
-func (configMaps) section() string { return "data" }
-func (configMaps) header() string  { return `"apiVersion":"v1","kind":"ConfigMap"` }
-
-func (configMaps) read(obj runtime.Object) (item, error) {
-	m, ok := obj.(*corev1.ConfigMap)
-	if !ok {
-		return item{}, fmt.Errorf("a %T instead of a ConfigMap", obj)
-	}
-	i := metadata(m)
-	i.value = m.Data[valueKey]
-	return i, nil
-}
-
-func (c configMaps) answer(m *corev1.ConfigMap, err error) (item, error) {
-	if err != nil {
-		return item{}, err
-	}
-	return c.read(m)
-}
-
-func (configMaps) object(i item) *corev1.ConfigMap {
-	m := &corev1.ConfigMap{Data: map[string]string{valueKey: i.value}}
-	i.setMetadata(m)
-	return m
-}
-
-func (c configMaps) get(ctx context.Context, name string, opts metav1.GetOptions) (item, error) {
-	return c.answer(c.Get(ctx, name, opts))
-}
-
-func (c configMaps) create(ctx context.Context, i item) (item, error) {
-	return c.answer(c.Create(ctx, c.object(i), metav1.CreateOptions{}))
-}
-
-func (c configMaps) update(ctx context.Context, i item) (item, error) {
-	return c.answer(c.Update(ctx, c.object(i), metav1.UpdateOptions{}))
-}
-
-func (c configMaps) patch(ctx context.Context, name string, how types.PatchType, body string, opts metav1.PatchOptions) (item, error) {
-	return c.answer(c.Patch(ctx, name, how, []byte(body), opts))
-}
-
-func (c configMaps) remove(ctx context.Context, name string, opts metav1.DeleteOptions) error {
-	return c.Delete(ctx, name, opts)
-}
-
-func (c configMaps) list(ctx context.Context, opts metav1.ListOptions) (items []item, meta metav1.ListMeta, err error) {
-	list, err := c.List(ctx, opts)
-	if err != nil {
-		return nil, meta, err
-	}
-	for i := range list.Items {
-		one, err := c.read(&list.Items[i])
-		if err != nil {
-			return nil, meta, err
-		}
-		items = append(items, one)
-	}
-	return items, list.ListMeta, nil
-}
-
-func (c configMaps) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	return c.Watch(ctx, opts)
+	return client[*corev1.ConfigMap, *corev1.ConfigMapList]{
+		objects: c.CoreV1().ConfigMaps(namespace),
+		field:   "data",
+		begin:   `"apiVersion":"v1","kind":"ConfigMap"`,
+		itemOf: func(m *corev1.ConfigMap) (item, error) {
+			i := metadata(m)
+			i.value = m.Data[valueKey]
+			return i, nil
+		},
+		object: func(i item) *corev1.ConfigMap {
+			m := &corev1.ConfigMap{Data: map[string]string{valueKey: i.value}}
+			i.setMetadata(m)
+			return m
+		},
+	}, nil
 }
 
 // widgets are a custom kind of two versions, one of which is stored.
@@ -190,85 +213,49 @@ const widgetDefinition = `{
 	}
 }`
 
-// widgetClient is one client's way to widgets, in one of their versions.
-type widgetClient struct {
-	dynamic.ResourceInterface
-	version string
-}
-
+// openWidgets opens them in one of their versions.
 func openWidgets(cfg *rest.Config, namespace string, choice int) (api, error) {
 	version := []string{"v1", "v1beta1"}[choice%2]
 	c, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return widgetClient{c.Resource(widgets.WithVersion(version)).Namespace(namespace), version}, nil
+	group := widgets.Group + "/" + version
+	return client[*unstructured.Unstructured, *unstructured.UnstructuredList]{
+		objects: whole{c.Resource(widgets.WithVersion(version)).Namespace(namespace)},
+		field:   "spec",
+		begin:   fmt.Sprintf(`"apiVersion":%q,"kind":"Widget"`, group),
+		itemOf: func(u *unstructured.Unstructured) (item, error) {
+			if u.GetKind() != "Widget" || u.GetAPIVersion() != group {
+				return item{}, fmt.Errorf("a %s instead of a Widget of %s", u.GroupVersionKind(), version)
+			}
+			i := metadata(u)
+			i.value, _, _ = unstructured.NestedString(u.Object, "spec", valueKey)
+			return i, nil
+		},
+		object: func(i item) *unstructured.Unstructured {
+			u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": group, "kind": "Widget", "spec": map[string]any{valueKey: i.value}}}
+			i.setMetadata(u)
+			return u
+		},
+	}, nil
 }
 
-func (widgetClient) section() string { return "spec" }
-func (c widgetClient) header() string {
-	return fmt.Sprintf(`"apiVersion":"%s/%s","kind":"Widget"`, widgets.Group, c.version)
+// whole is a dynamic client for whole objects, with the methods that typed ones have.
+type whole struct{ dynamic.ResourceInterface }
+
+func (w whole) Get(ctx context.Context, name string, opts metav1.GetOptions) (*unstructured.Unstructured, error) {
+	return w.ResourceInterface.Get(ctx, name, opts)
 }
 
-func (c widgetClient) read(obj runtime.Object) (item, error) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok || u.GetKind() != "Widget" || u.GetAPIVersion() != widgets.Group+"/"+c.version {
-		return item{}, fmt.Errorf("a %T of %s instead of a Widget of %s", obj, obj.GetObjectKind().GroupVersionKind(), c.version)
-	}
-	i := metadata(u)
-	i.value, _, _ = unstructured.NestedString(u.Object, "spec", valueKey)
-	return i, nil
+func (w whole) Create(ctx context.Context, obj *unstructured.Unstructured, opts metav1.CreateOptions) (*unstructured.Unstructured, error) {
+	return w.ResourceInterface.Create(ctx, obj, opts)
 }
 
-func (c widgetClient) answer(u *unstructured.Unstructured, err error) (item, error) {
-	if err != nil {
-		return item{}, err
-	}
-	return c.read(u)
+func (w whole) Update(ctx context.Context, obj *unstructured.Unstructured, opts metav1.UpdateOptions) (*unstructured.Unstructured, error) {
+	return w.ResourceInterface.Update(ctx, obj, opts)
 }
 
-func (c widgetClient) object(i item) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": widgets.Group + "/" + c.version, "kind": "Widget",
-		"spec": map[string]any{valueKey: i.value}}}
-	i.setMetadata(u)
-	return u
-}
-
-func (c widgetClient) get(ctx context.Context, name string, opts metav1.GetOptions) (item, error) {
-	return c.answer(c.Get(ctx, name, opts))
-}
-
-func (c widgetClient) create(ctx context.Context, i item) (item, error) {
-	return c.answer(c.Create(ctx, c.object(i), metav1.CreateOptions{}))
-}
-
-func (c widgetClient) update(ctx context.Context, i item) (item, error) {
-	return c.answer(c.Update(ctx, c.object(i), metav1.UpdateOptions{}))
-}
-
-func (c widgetClient) patch(ctx context.Context, name string, how types.PatchType, body string, opts metav1.PatchOptions) (item, error) {
-	return c.answer(c.Patch(ctx, name, how, []byte(body), opts))
-}
-
-func (c widgetClient) remove(ctx context.Context, name string, opts metav1.DeleteOptions) error {
-	return c.Delete(ctx, name, opts)
-}
-
-func (c widgetClient) list(ctx context.Context, opts metav1.ListOptions) (items []item, meta metav1.ListMeta, err error) {
-	list, err := c.List(ctx, opts)
-	if err != nil {
-		return nil, meta, err
-	}
-	for i := range list.Items {
-		one, err := c.read(&list.Items[i])
-		if err != nil {
-			return nil, meta, err
-		}
-		items = append(items, one)
-	}
-	return items, metav1.ListMeta{ResourceVersion: list.GetResourceVersion(), Continue: list.GetContinue()}, nil
-}
-
-func (c widgetClient) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	return c.Watch(ctx, opts)
+func (w whole) Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
+	return w.ResourceInterface.Delete(ctx, name, opts)
 }
