@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 	"sync"
 
@@ -44,8 +45,9 @@ func ApplyJSONPatch(patch jsonpatch.Patch, doc []byte) (out []byte, err error) {
 
 // worth tells of a patch that reads or makes what is nested too deep for its size.
 func worth(patch jsonpatch.Patch, doc []byte) error {
-	size, longest, moved, copies := len(doc), 0, 0, 0
+	size, longest, copies := len(doc), 0, 0
 	depth, work := bounds.Levels(doc)
+	var g growth
 	for _, operation := range patch {
 		for _, value := range operation {
 			if value != nil {
@@ -57,15 +59,69 @@ func worth(patch jsonpatch.Patch, doc []byte) error {
 		if err != nil {
 			continue // found by whoever applies it
 		}
-		levels := strings.Count(path, "/")
-		longest = max(longest, levels)
-		switch operation.Kind() {
-		case "copy":
+		longest = max(longest, levels(path))
+		kind := operation.Kind()
+		if kind == "copy" {
 			copies = MaxJSONPatchCopies
-			moved += levels // what was moved may be moved on, with what it is in
-		case "move":
-			moved += levels
+		}
+		if from, err := operation.From(); err == nil && (kind == "copy" || kind == "move") {
+			g.take(from, path)
 		}
 	}
-	return bounds.Nested(work + int64(size+copies)*int64(longest+moved) + int64(copies)*int64(depth))
+	return bounds.Nested(work + int64(size+copies)*int64(longest+g.once+g.again) + int64(copies)*int64(depth))
+}
+
+func levels(path string) int { return strings.Count(path, "/") }
+
+// growth is how much deeper copies and moves make a document: by the most that one of them does, and by each that takes on what others may have made.
+type growth struct {
+	once, again int
+	made, above map[string]bool // where something was put; what that is within
+}
+
+func (g *growth) take(from, path string) {
+	deeper := max(0, levels(path)-levels(from))
+	if g.taken(from) {
+		g.again += deeper
+	} else {
+		g.once = max(g.once, deeper)
+	}
+	if g.made == nil {
+		g.made, g.above = map[string]bool{}, map[string]bool{}
+	}
+	if last := strings.LastIndexByte(path, '/'); last >= 0 && strings.Trim(path[last+1:], "0123456789-") == "" {
+		path = path[:last] // an element of a list, whose place may change
+	}
+	g.made[path] = true
+	for end := range parents(path) {
+		g.above[path[:end]] = true
+	}
+}
+
+func (g *growth) taken(from string) bool {
+	if levels(from) > knownLevels || g.made[from] || g.above[from] {
+		return true
+	}
+	for end := range parents(from) {
+		if g.made[from[:end]] {
+			return true
+		}
+	}
+	return false
+}
+
+// knownLevels is how deep a path may be to be told from others, which takes the square of it.
+const knownLevels = 100
+
+// parents are the ends of what a path is within.
+func parents(path string) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i, n := 0, 0; i < len(path); i++ {
+			if path[i] == '/' {
+				if n++; n > knownLevels || !yield(i) {
+					return
+				}
+			}
+		}
+	}
 }

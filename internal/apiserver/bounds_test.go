@@ -127,10 +127,17 @@ func TestAPatchIsBoundedByWhatItsLevelsHoldTogether(t *testing.T) {
 	for i := range 3000 {
 		moves = append(moves, fmt.Sprintf(`{"op":"add","path":"/%d","value":{}},{"op":"move","from":"/%d","path":"/%d/a"}`, i+1, i, i+1))
 	}
+	var copies, within []string
+	for i := range 100 {
+		copies = append(copies, fmt.Sprintf(`{"op":"copy","from":"/data/a","path":"/data/copy-%d"}`, i), fmt.Sprintf(`{"op":"copy","from":"/metadata","path":"/far/away/from/here/m%d"}`, i))
+		within = append(within, `{"op":"copy","from":"/l/0/a","path":"/l/-"},{"op":"copy","from":"/l/0","path":"/l/1"}`)
+	}
 	for name, c := range map[string]struct {
 		media, body string
 		code        int
 	}{
+		"a JSON patch of many copies":      {"json-patch", `[{"op":"add","path":"/far","value":{"away":{"from":{"here":{}}}}},` + strings.Join(copies, ",") + `]`, 200},
+		"a JSON patch of copies in a list": {"json-patch", `[{"op":"add","path":"/l","value":[{"a":"b"}]},` + strings.Join(within, ",") + `]`, 200},
 		"a merge patch that is deep":       {"merge-patch", `{"x":` + deep(3000, large) + `}`, 413},
 		"a merge patch that is large":      {"merge-patch", `{"x":` + deep(30, 2*large) + `}`, 200},
 		"a merge patch of many levels":     {"merge-patch", `{"x":` + deep(5000, 10) + `}`, 200},

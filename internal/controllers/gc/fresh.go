@@ -3,6 +3,7 @@ package gc
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 
@@ -28,18 +29,29 @@ func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Ob
 			continue // can have no namespaced owners
 		}
 		if other.view.WaitFor(wait, revision) == nil {
-			for _, d := range other.view.ByIndex(byOwner, string(obj.GetUID())) {
-				out = append(out, dependent{other, accessor(d)})
-			}
+			out = append(out, seen(other, obj.GetUID())...)
 			continue
 		}
 		listed, err := c.listDependents(ctx, other, obj.GetNamespace(), obj.GetUID())
+		if apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) {
+			// A kind whose extension server or conversion webhook is away must not hold up all others: what is known of it has to do.
+			slog.Warn("garbage collector goes by what it has seen of a kind that can not be listed", "resource", other.gvr.GroupResource().String(), "error", err)
+			listed, err = seen(other, obj.GetUID()), nil
+		}
 		if err != nil {
 			return nil, fmt.Errorf("dependents of %s: list %s: %w", obj.GetName(), other.gvr.GroupResource(), err)
 		}
 		out = append(out, listed...)
 	}
 	return out, nil
+}
+
+// seen are the dependents that a kind's View shows.
+func seen(k *watched, owner types.UID) (out []dependent) {
+	for _, d := range k.view.ByIndex(byOwner, string(owner)) {
+		out = append(out, dependent{k, accessor(d)})
+	}
+	return out
 }
 
 // page is how many objects are listed at a time.

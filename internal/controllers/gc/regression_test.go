@@ -30,6 +30,7 @@ type stale struct {
 	mu       sync.Mutex         // guards what follows
 	found    map[types.UID]bool // owners whom a lookup has found
 	listed   int                // how often Secrets were
+	away     bool               // they can not be listed
 	deleting func(name string)
 }
 
@@ -56,7 +57,11 @@ func (s *stale) List(ctx context.Context, res schema.GroupVersionResource, names
 	if res == secrets {
 		s.mu.Lock()
 		s.listed++
+		away := s.away
 		s.mu.Unlock()
+		if away {
+			return nil, apierrors.NewServiceUnavailable("whoever serves them is away")
+		}
 	}
 	return s.Interface.List(ctx, res, namespace, opts)
 }
@@ -275,4 +280,18 @@ func TestRegressionAnOwnerWaitsForADependentThatTheCollectorHasNotSeen(t *testin
 		return ""
 	})
 	c.Eventually("the owner goes after it", left(c))
+}
+
+func TestAKindThatCanNotBeListedHoldsNobodyUp(t *testing.T) {
+	c, s, hold := startStale(t)
+	configMap(c, "foreground", nil)
+	configMap(c, "orphaned", nil)
+	s.mu.Lock()
+	s.away = true
+	s.mu.Unlock()
+	pass := hold()
+	defer pass()
+	del(t, c, "foreground", metav1.DeletePropagationForeground)
+	del(t, c, "orphaned", metav1.DeletePropagationOrphan)
+	c.Eventually("both owners go", left(c))
 }
