@@ -247,7 +247,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 		MaxHeaderBytes: 1 << 20, ConnContext: deliver.Context, ErrorLog: s.httpErrors(),
 	}
 	listener = deliver.Listen(listener)
-	if err := h2.Configure(server, s.pool); err != nil {
+	if err := h2.Configure(server, s.pool, s.cfg.RequestTimeout); err != nil {
 		return fmt.Errorf("apiserver: %w", err)
 	}
 	if err := s.openEars(); err != nil {

@@ -26,15 +26,18 @@ type Conn struct {
 	windows
 	turns
 	closed bool
+	away   bool // the library knows, or says, that the connection will end: it closes it when its own streams have ended
 	// idle is after how much time without streams the connection is to be given up, by the timer; 0: never.
 	idle  time.Duration
 	timer *time.Timer
+	// patience is how long a client may take over what is written in a turn.
+	patience time.Duration
 	// leaving: that time has come, and the one who reads is to tell the library.
 	leaving bool
 }
 
-func newConn(under *tls.Conn, wire *deliver.Conn, pool *deliver.Pool, idle time.Duration) *Conn {
-	c := &Conn{Conn: under, wire: wire, pool: pool, idle: idle, streams: map[uint32]*Stream{}}
+func newConn(under *tls.Conn, wire *deliver.Conn, pool *deliver.Pool, idle, patience time.Duration) *Conn {
+	c := &Conn{Conn: under, wire: wire, pool: pool, idle: idle, patience: patience, streams: map[uint32]*Stream{}}
 	c.in.pass = len(http2.ClientPreface)
 	c.windows = windows{initial: initialWindow, real: initialWindow}
 	c.free.L = &c.mu
@@ -64,15 +67,20 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// opened notes a stream that the client has opened, with its request. mu is held.
-func (c *Conn) opened(id uint32) {
-	if _, again := c.streams[id]; again { // trailers
+// mostStreams is how many streams of a connection are known, more than the library allows. What is beyond that can not be taken, no more.
+const mostStreams = 4 * mostTaken
+
+// opened notes a stream that the client has opened, with its request; asked tells whether that has ended.
+func (c *Conn) opened(id uint32, asked bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, again := c.streams[id]; again || c.away || c.closed || len(c.streams) >= mostStreams { // again: trailers
 		return
 	}
 	if len(c.streams) == 0 && c.timer != nil {
 		c.timer.Stop()
 	}
-	c.streams[id] = &Stream{conn: c, id: id, window: c.initial}
+	c.streams[id] = &Stream{conn: c, id: id, window: c.initial, asked: asked}
 }
 
 // over forgets a stream. mu is held.

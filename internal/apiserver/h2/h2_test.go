@@ -89,6 +89,9 @@ func (tk *taker) turn() time.Duration {
 	return deliver.Ended
 }
 
+// late is what the handler of /late waits for.
+var late = make(chan struct{})
+
 // serving is a server of HTTP/2 whose path /take is taken and given to the channel; /echo gives back what it is sent, and /none says that an answer could not be taken.
 func serving(t *testing.T, idle time.Duration) (address string, trust *tls.Config, takers chan *taker) {
 	t.Helper()
@@ -96,11 +99,25 @@ func serving(t *testing.T, idle time.Duration) (address string, trust *tls.Confi
 	takers = make(chan *taker, 100)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/take", func(w http.ResponseWriter, r *http.Request) { takers <- take(pool, w, r) })
+	mux.HandleFunc("/late", func(w http.ResponseWriter, r *http.Request) {
+		<-late
+		takers <- take(pool, w, r)
+	})
+	mux.HandleFunc("/much", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bytes.Repeat([]byte{'m'}, much)) })
+	mux.HandleFunc("/refused", func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		answer := Answer(r.Context(), w)
+		answer.End()
+		if task := answer.Task(nil); answer.Take(&task, nil) {
+			t.Error("it is taken though nobody wants it any more")
+		}
+	})
 	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 	pair := httptest.NewTLSServer(nil)
 	pair.Close() // only its certificate is wanted
 	server := &http.Server{Handler: mux, ConnContext: deliver.Context, IdleTimeout: idle, TLSConfig: &tls.Config{Certificates: pair.TLS.Certificates}}
-	if err := Configure(server, pool); err != nil {
+	if err := Configure(server, pool, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -288,12 +305,18 @@ func (c *raw) greet(stream, more uint32) {
 
 func (c *raw) ask(id uint32, path string) {
 	c.t.Helper()
+	c.askFor(id, path, true)
+}
+
+// askFor asks; whole: that is all of the request.
+func (c *raw) askFor(id uint32, path string, whole bool) {
+	c.t.Helper()
 	var block bytes.Buffer
 	fields := hpack.NewEncoder(&block)
 	for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "x"}, {":path", path}} {
 		c.must(fields.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}))
 	}
-	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true}))
+	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndStream: whole, EndHeaders: true}))
 }
 
 // until reads frames up to the one that is wanted.
@@ -399,7 +422,8 @@ func TestFramesPassUnchangedHoweverTheyAreCut(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		mine, other := tlsPair(t)
-		c := newConn(mine, nil, deliver.NewPool(), 0)
+		c := newConn(mine, nil, deliver.NewPool(), 0, time.Minute)
+		c.real = 1 << 30
 		sent := append([]byte(http2.ClientPreface), frames.Bytes()...)
 		go func() {
 			cut(random, frames.Bytes(), func(b []byte) { _, _ = c.Write(b) })

@@ -42,6 +42,9 @@ type incoming struct {
 	pass  int    // bytes that the library gets as they are
 	frame []byte // what has been read of the one that is looked at
 	feed  []byte // what the library gets next
+	// block is the stream whose header is being read; asked: that is all of its request.
+	block       uint32
+	asked, last bool // last: the header ends with this frame
 }
 
 // Read gives the library what the client has sent, but for what is about streams that it does not have any more.
@@ -55,7 +58,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 			return n, nil
 		case in.pass > 0:
 			n, err := c.receive(p[:min(len(p), in.pass)])
-			in.pass -= n
+			if in.pass -= n; in.pass == 0 {
+				c.readBlock()
+			}
 			return n, err
 		}
 		if err := c.readFrame(); err != nil {
@@ -63,6 +68,14 @@ func (c *Conn) Read(p []byte) (int, error) {
 		}
 	}
 	return 0, nil
+}
+
+// readBlock notes the stream whose header the library has now.
+func (c *Conn) readBlock() {
+	if in := &c.in; in.block != 0 && in.last {
+		c.opened(in.block, in.asked)
+		in.block = 0
+	}
 }
 
 // readFrame reads a frame's header, and the rest of those that are looked at, until the library is to be given something.
@@ -81,6 +94,15 @@ func (c *Conn) readFrame() error {
 		switch {
 		case !examined(h):
 			in.pass = h.length
+			switch h.kind {
+			case http2.FrameHeaders:
+				in.block, in.asked, in.last = h.stream, h.flags.Has(http2.FlagHeadersEndStream), h.flags.Has(http2.FlagHeadersEndHeaders)
+			case http2.FrameContinuation:
+				in.last = h.flags.Has(http2.FlagContinuationEndHeaders)
+			}
+			if h.length == 0 {
+				c.readBlock()
+			}
 		case want < frameHeader+h.length:
 			want += h.length
 			continue
@@ -110,14 +132,15 @@ func (c *Conn) received(h header, payload []byte) bool {
 	defer c.mu.Unlock()
 	st := c.streams[h.stream]
 	switch h.kind {
-	case http2.FrameHeaders:
-		c.opened(h.stream)
 	case http2.FrameSettings:
 		if h.flags&http2.FlagSettingsAck == 0 {
 			c.settings(payload)
 		}
 	case http2.FrameGoAway:
-		return c.taken == 0 // else the library would close a connection that it takes for unused
+		if c.taken > 0 {
+			return false // the library would close a connection that it takes for unused
+		}
+		c.away = true
 	case http2.FrameRSTStream:
 		if st != nil && examined(h) {
 			c.gone(st)
@@ -142,16 +165,19 @@ func (c *Conn) received(h header, payload []byte) bool {
 
 // settings: the window that streams begin with is changed for those that there are as well (RFC 9113, 6.9.2).
 func (c *Conn) settings(payload []byte) {
+	size := c.initial
 	for ; len(payload) >= 6; payload = payload[6:] {
-		if http2.SettingID(binary.BigEndian.Uint16(payload)) != http2.SettingInitialWindowSize {
-			continue
+		if http2.SettingID(binary.BigEndian.Uint16(payload)) == http2.SettingInitialWindowSize {
+			size = int64(binary.BigEndian.Uint32(payload[2:]))
 		}
-		size := int64(binary.BigEndian.Uint32(payload[2:]))
-		for _, st := range c.streams {
-			st.widen(size - c.initial)
-		}
-		c.initial = size
 	}
+	if size == c.initial {
+		return
+	}
+	for _, st := range c.streams {
+		st.widen(size - c.initial)
+	}
+	c.initial = size
 }
 
 // receive reads, though the time for idle connections may come meanwhile: then it gives nothing.
@@ -163,8 +189,8 @@ func (c *Conn) receive(p []byte) (int, error) {
 	return n, err
 }
 
-// giveUp lets the library end the connection the way it would itself: as if the client had said that it will ask for nothing more. A client that has sent half a frame is not
-// idle but late.
+// giveUp lets the library end the connection the way it would itself: as if the client had said that it will ask for nothing more. Of a client that has sent half a frame, or half a
+// request, the library is told that its time is over, by the error.
 func (c *Conn) giveUp() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,14 +198,14 @@ func (c *Conn) giveUp() bool {
 		return false
 	}
 	c.leaving = false
+	if len(c.streams) == 0 && (c.in.pass > 0 || len(c.in.frame) > 0 || c.in.block != 0) {
+		return false
+	}
 	_ = c.SetReadDeadline(time.Time{})
 	if len(c.streams) > 0 || c.closed {
 		return true
 	}
-	if c.in.pass > 0 || len(c.in.frame) > 0 {
-		c.timer.Reset(c.idle)
-		return true
-	}
+	c.away = true
 	c.in.feed = append(appendHeader(nil, header{length: 8, kind: http2.FrameGoAway}), make([]byte, 8)...) // no stream, no error
 	return true
 }

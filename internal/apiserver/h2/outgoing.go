@@ -15,6 +15,9 @@ type outgoing struct {
 	pass int // bytes that go as they are
 	head [frameHeader]byte
 	got  int // of head
+	// data is a frame that is larger than the window was: it goes in pieces, and its length is what of them is left.
+	data  header
+	block bool // a header is not complete, and nothing may come between
 	// plain is what streams that were taken have written in this turn.
 	plain []byte
 }
@@ -41,28 +44,29 @@ func (c *Conn) Write(p []byte) (int, error) {
 			at += n
 			continue
 		}
-		begin, n := at, copy(out.head[out.got:], p[at:])
-		out.got += n
-		at += n
-		split := n < frameHeader
-		if out.got == frameHeader {
-			h := parseHeader(out.head[:])
-			out.got, out.pass = 0, h.length
-			if as, send := c.sends(h); as != h || split || !send {
-				if err := c.pass(p[done:begin]); err != nil {
-					return 0, err
+		begin, instead := at, []byte(nil) // instead of what is there from begin to at
+		switch {
+		case out.data.length > 0:
+			if err := c.pass(p[done:at]); err != nil { // before waiting
+				return 0, err
+			}
+			done, instead = at, c.piece()
+		default:
+			n := copy(out.head[out.got:], p[at:])
+			out.got += n
+			at += n
+			if out.got == frameHeader {
+				out.got = 0
+				send := c.sends(parseHeader(out.head[:]))
+				if send && n == frameHeader {
+					continue // with what is around it
 				}
-				done = at
-				if !send {
-					continue
-				}
-				if err := c.pass(appendHeader(nil, as)); err != nil {
-					return 0, err
+				if send {
+					instead = out.head[:]
 				}
 			}
-			continue
 		}
-		if err := c.pass(p[done:begin]); err != nil { // the header goes when it is whole
+		if err := errors.Join(c.pass(p[done:begin]), c.pass(instead)); err != nil {
 			return 0, err
 		}
 		done = at
@@ -73,6 +77,17 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// piece begins the next piece of a frame that is larger than the window, when there is room for one: with a header of its own.
+func (c *Conn) piece() []byte {
+	next := c.out.data
+	if next.length = c.grant(next.length); next.length < c.out.data.length {
+		next.flags &^= http2.FlagDataEndStream
+	}
+	c.out.data.length -= next.length
+	c.out.pass = next.length
+	return appendHeader(nil, next)
+}
+
 func (c *Conn) pass(p []byte) error {
 	if len(p) == 0 {
 		return nil
@@ -81,40 +96,51 @@ func (c *Conn) pass(p []byte) error {
 	return err
 }
 
-// sends takes note of a frame of the library's, and gives it as it is to be sent, if it is.
-func (c *Conn) sends(h header) (as header, send bool) {
+// sends takes note of a frame of the library's, and tells whether it is to be sent as it is.
+func (c *Conn) sends(h header) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st := c.streams[h.stream]
-	if st == nil {
-		if h.kind == http2.FrameData {
-			c.real -= int64(h.length)
-		}
-		return h, true
-	}
 	end := false
 	switch h.kind {
 	case http2.FrameData:
-		c.real -= int64(h.length)
-		st.window -= int64(h.length)
 		end = h.flags.Has(http2.FlagDataEndStream)
+		if st != nil {
+			st.window -= int64(h.length)
+		}
 	case http2.FrameHeaders:
 		end = h.flags.Has(http2.FlagHeadersEndStream)
+		c.out.block = !h.flags.Has(http2.FlagHeadersEndHeaders)
+	case http2.FrameContinuation:
+		c.out.block = !h.flags.Has(http2.FlagContinuationEndHeaders)
+	case http2.FrameGoAway:
+		c.away = true
 	case http2.FrameRSTStream:
-		c.gone(st)
+		if st != nil {
+			c.gone(st)
+		}
 	}
 	switch {
-	case !end:
-		return h, true
-	case st.state == taken && h.kind == http2.FrameData:
+	case st == nil || !end:
+	case st.state == taken && h.kind == http2.FrameData && h.length == 0:
 		st.state = open
 		st.wake()
-		h.flags &^= http2.FlagDataEndStream
-		return h, h.length > 0
+		return false
+	case st.state == taken: // its handler has written after all
+		c.gone(st)
+	default:
+		c.over(st)
+		st.state = ended
 	}
-	c.over(st)
-	st.state = ended
-	return h, true
+	if h.kind == http2.FrameData && int64(h.length) > c.real {
+		c.out.data = h // in pieces
+		return false
+	}
+	if h.kind == http2.FrameData {
+		c.real -= int64(h.length)
+	}
+	c.out.pass = h.length
+	return true
 }
 
 // enter waits for the library's turn.
@@ -132,14 +158,21 @@ func (c *Conn) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.out.pass > 0 || c.out.got > 0:
+	case c.out.pass > 0 || c.out.got > 0 || c.out.block:
 		c.half = true
-	case c.wanted:
+	default:
+		c.yield()
+	}
+}
+
+// yield gives the library's turn to the group if it waits. mu is held.
+func (c *Conn) yield() {
+	if c.wanted {
 		c.wanted, c.handed = false, true
 		c.group.Wake()
-	default:
-		c.busy = false
+		return
 	}
+	c.busy = false
 }
 
 // begin takes the turn for the group. For a connection that is closed there is none to take, but the tasks have theirs, to end.
@@ -225,9 +258,11 @@ func (c *Conn) turn(g *deliver.Group) time.Duration {
 
 // drain waits until the socket has taken everything.
 func (c *Conn) drain() {
+	_ = c.wire.SetWriteDeadline(time.Now().Add(c.patience))
 	if c.wire.Drain() != nil {
 		_ = c.Close()
 	}
+	_ = c.wire.SetWriteDeadline(time.Time{})
 	c.mu.Lock()
 	c.draining = false
 	c.mu.Unlock()

@@ -17,8 +17,9 @@ import (
 // never is the library's time for idle connections: it does not know of streams that were taken. A Conn looks to the server's own.
 const never = time.Duration(math.MaxInt64)
 
-// Configure makes the server serve HTTP/2 on Conns. The tasks of streams that are taken have their turns in the pool. Call it before the server serves.
-func Configure(server *http.Server, pool *deliver.Pool) error {
+// Configure makes the server serve HTTP/2 on Conns. The tasks of streams that are taken have their turns in the pool; patience is how long a
+// client may take over what is written in a turn. Call it before the server serves.
+func Configure(server *http.Server, pool *deliver.Pool, patience time.Duration) error {
 	conf := &http2.Server{IdleTimeout: never}
 	if err := http2.ConfigureServer(server, conf); err != nil {
 		return fmt.Errorf("configure HTTP/2: %w", err)
@@ -28,7 +29,7 @@ func Configure(server *http.Server, pool *deliver.Pool) error {
 		if of, ok := handler.(interface{ BaseContext() context.Context }); ok { // net/http's way to hand over the connection's
 			ctx = of.BaseContext()
 		}
-		c := newConn(under, deliver.From(ctx), pool, server.IdleTimeout)
+		c := newConn(under, deliver.From(ctx), pool, server.IdleTimeout, patience)
 		conf.ServeConn(c, &http2.ServeConnOpts{Context: context.WithValue(ctx, connKey{}, c), Handler: handler, BaseConfig: server})
 	}
 	return nil

@@ -17,6 +17,8 @@ type Stream struct {
 
 	// What follows is guarded by conn.mu.
 	state   state
+	asked   bool // the request has ended with its header
+	refused bool // nobody wants it any more
 	window  int64
 	blocked bool
 	task    *deliver.Task
@@ -47,7 +49,7 @@ func (c *Conn) takeable(id uint32) *Stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st := c.streams[id]
-	if st == nil || st.state != theirs || c.wire == nil || c.keep == 0 || c.taken >= mostTaken {
+	if st == nil || st.state != theirs || !st.asked || c.wire == nil || !c.wide || c.away || c.taken >= mostTaken {
 		return nil
 	}
 	return st
@@ -57,12 +59,12 @@ func (c *Conn) takeable(id uint32) *Stream {
 func (st *Stream) Task(turn func() time.Duration) deliver.Task { return st.conn.group.Task(turn) }
 
 // Take takes the answer out of its request: it goes on when the handler, which must not write any more, has returned. The task is woken when there is room to write that there was not
-// before; hungUp is called when nobody reads any more, unless that is so already: then it is false. hungUp must not block.
+// before; hungUp is called when nobody reads any more. It is false when that is so already, the connection is about to end, or End was called. hungUp must not block.
 func (st *Stream) Take(task *deliver.Task, hungUp func()) bool {
 	c := st.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if st.state != theirs || c.closed {
+	if st.state != theirs || st.refused || c.away || c.closed {
 		return false
 	}
 	st.state, st.task, st.hungUp = taken, task, hungUp
@@ -80,9 +82,11 @@ func (st *Stream) Room() int {
 	}
 	if rest := st.left; rest != nil {
 		st.left = nil
-		st.put(rest)
+		if room := st.put(rest); room < len(rest) {
+			st.left = rest[room:]
+		}
 	}
-	if room := min(st.window, c.spare); room > 0 && st.left == nil {
+	if room := min(st.window, c.available()); room > 0 && st.left == nil {
 		return int(room)
 	}
 	st.block()
@@ -101,24 +105,24 @@ func (st *Stream) Write(b []byte) (int, error) {
 		st.left = append(st.left, b...)
 		return len(b), nil
 	}
-	st.put(b)
+	if room := st.put(b); room < len(b) {
+		st.left = slices.Clone(b[room:])
+		st.block()
+	}
 	return len(b), nil
 }
 
-// put; conn.mu is held.
-func (st *Stream) put(b []byte) {
+// put sends as much of b as there is room for. conn.mu is held.
+func (st *Stream) put(b []byte) int {
 	c := st.conn
-	room := int(min(int64(len(b)), max(0, min(st.window, c.spare))))
-	st.window, c.spare, c.real = st.window-int64(room), c.spare-int64(room), c.real-int64(room)
+	room := int(min(int64(len(b)), max(0, min(st.window, c.available()))))
+	st.window, c.real, c.debt = st.window-int64(room), c.real-int64(room), c.debt+int64(room)
 	for at := 0; at < room; at += largestFrame {
 		piece := b[at:min(at+largestFrame, room)]
 		c.out.plain = appendHeader(c.out.plain, header{length: len(piece), kind: http2.FrameData, stream: st.id})
 		c.out.plain = append(c.out.plain, piece...)
 	}
-	if room < len(b) {
-		st.left = slices.Clone(b[room:])
-		st.block()
-	}
+	return room
 }
 
 // block lets the task be woken when there is room. conn.mu is held.
@@ -135,6 +139,8 @@ func (st *Stream) End() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
+	case st.state == theirs:
+		st.refused = true // the library ends it
 	case st.state == taken:
 		st.state = closing
 	case st.state == open && !c.closed:
