@@ -76,11 +76,12 @@ func levels(path string) int { return strings.Count(path, "/") }
 // growth is how much deeper copies and moves make a document: by the most that one of them does, and by each that takes on what others may have made.
 type growth struct {
 	once, again int
-	made, above map[string]bool // where something was put; what that is within
+	made, above map[string]bool // the places where something was put; what those are within
 }
 
 func (g *growth) take(from, path string) {
 	deeper := max(0, levels(path)-levels(from))
+	from, path = place(from), place(path)
 	if g.taken(from) {
 		g.again += deeper
 	} else {
@@ -89,17 +90,30 @@ func (g *growth) take(from, path string) {
 	if g.made == nil {
 		g.made, g.above = map[string]bool{}, map[string]bool{}
 	}
-	if last := strings.LastIndexByte(path, '/'); last >= 0 && strings.Trim(path[last+1:], "0123456789-") == "" {
-		path = path[:last] // an element of a list, whose place may change
-	}
 	g.made[path] = true
 	for end := range parents(path) {
 		g.above[path[:end]] = true
 	}
 }
 
+// place is a path as all that may lead to the same are written. What is an index anywhere in it stands for each of its list's elements, since they change
+// places when one is put before them. The library takes what strconv.Atoi does for an index, a ~ that escapes nothing for itself, and ignores what is before
+// the first slash.
+func place(path string) string {
+	segments := strings.SplitN(unescaped.Replace(path), "/", knownLevels+2) // the last may be several that are not looked at
+	for i, segment := range segments {
+		if strings.Trim(segment, "0123456789+-") == "" {
+			segments[i] = "-"
+		}
+	}
+	segments[0] = ""
+	return strings.Join(segments, "/")
+}
+
+var unescaped = strings.NewReplacer("~0", "~0", "~1", "~1", "~", "~0")
+
 func (g *growth) taken(from string) bool {
-	if levels(from) > knownLevels || g.made[from] || g.above[from] {
+	if levels(from) >= knownLevels || g.made[from] || g.above[from] {
 		return true
 	}
 	for end := range parents(from) {
@@ -110,10 +124,10 @@ func (g *growth) taken(from string) bool {
 	return false
 }
 
-// knownLevels is how deep a path may be to be told from others, which takes the square of it.
+// knownLevels is from how many levels on paths are not told from others, which takes the square of it.
 const knownLevels = 100
 
-// parents are the ends of what a path is within.
+// parents are the ends of what a path is within, of fewer levels than knownLevels.
 func parents(path string) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i, n := 0, 0; i < len(path); i++ {

@@ -127,6 +127,11 @@ func TestAPatchIsBoundedByWhatItsLevelsHoldTogether(t *testing.T) {
 	for i := range 3000 {
 		moves = append(moves, fmt.Sprintf(`{"op":"add","path":"/%d","value":{}},{"op":"move","from":"/%d","path":"/%d/a"}`, i+1, i, i+1))
 	}
+	var shifts, spelt []string // an element that is put before what was moved moves that back; the other has two ways to write a key
+	for range 3000 {
+		shifts = append(shifts, `{"op":"move","from":"/L/1","path":"/L/0/b"},{"op":"add","path":"/L/0","value":{}}`)
+		spelt = append(spelt, `{"op":"add","path":"/q","value":{}},{"op":"move","from":"/p~","path":"/q/b"},{"op":"move","from":"/q","path":"/p~0"}`)
+	}
 	var copies, within []string
 	for i := range 100 {
 		copies = append(copies, fmt.Sprintf(`{"op":"copy","from":"/data/a","path":"/data/copy-%d"}`, i), fmt.Sprintf(`{"op":"copy","from":"/metadata","path":"/far/away/from/here/m%d"}`, i))
@@ -145,6 +150,8 @@ func TestAPatchIsBoundedByWhatItsLevelsHoldTogether(t *testing.T) {
 		"a JSON patch with a deep path":    {"json-patch", `[{"op":"add","path":"/x","value":` + deep(3000, 1) + `},{"op":"add","path":"/x` + path + `","value":` + deep(1, large) + `}]`, 413},
 		"a JSON patch of many levels":      {"json-patch", `[{"op":"add","path":"/x","value":` + deep(3000, 1) + `},{"op":"add","path":"/x` + path + `","value":1}]`, 200},
 		"a JSON patch that moves down":     {"json-patch", `[{"op":"add","path":"/0","value":` + deep(1, large) + `},` + strings.Join(moves, ",") + `]`, 413},
+		"a JSON patch that shifts a list":  {"json-patch", `[{"op":"add","path":"/L","value":[{},` + deep(1, large) + `]},` + strings.Join(shifts, ",") + `]`, 413},
+		"a JSON patch of two spellings":    {"json-patch", `[{"op":"add","path":"/p~","value":` + deep(1, large) + `},` + strings.Join(spelt, ",") + `]`, 413},
 		"a JSON patch that copies a depth": {"json-patch", `[{"op":"add","path":"/x","value":` + deep(200, 500_000) + `},{"op":"copy","from":"/x","path":"/y"}]`, 413},
 	} {
 		code, _, answer := do(t, s, "PATCH", maps+"/a?fieldValidation=Ignore", c.body, "Content-Type", "application/"+c.media+"+json")
