@@ -12,21 +12,18 @@ type growth struct {
 	named    float64 // times
 }
 
+// growthOf reads a path roughly, and may find more growth than there is. A filter has brackets within its own, and its texts and keys may have any that close
+// nothing, so the names between each bracket and the next are multiplied, whatever the brackets mean: no list of names has a ] in it, and one with a [ is
+// divided into factors whose product is no less than its length. ['.a'] is read like ..a by the library.
 func growthOf(path string) growth {
-	g := growth{descents: strings.Count(path, ".."), named: 1}
-	names, within := 1.0, 0
+	g := growth{descents: strings.Count(path, "..") + strings.Count(path, "'."), named: 1}
+	names := 1.0
 	for _, c := range path {
 		switch c {
-		case '[':
-			within++
-		case ']':
-			if within--; within <= 0 {
-				g.named, names, within = g.named*names, 1, 0
-			}
+		case '[', ']':
+			g.named, names = g.named*names, 1
 		case ',':
-			if within > 0 {
-				names++
-			}
+			names++
 		}
 	}
 	return g

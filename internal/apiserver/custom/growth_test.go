@@ -30,6 +30,15 @@ func TestAColumnShowsNothingThatIsFoundTooOften(t *testing.T) {
 		".few[0,1]":                            "1",
 		".lists" + strings.Repeat("[0,0]", 60): nil,
 		".lists" + strings.Repeat("[0]", 60):   "x",
+		".lists[?(@" + strings.Repeat("[0,0]", 30) + ")]":     nil,
+		`.lists[?("]]"=="]]")]` + strings.Repeat("[0,0]", 30): nil,
+		`.lists[?("[["=="[[")]` + strings.Repeat("[0,0]", 30): nil,
+		".deep" + strings.Repeat("['a','a','\\[']", 30):       nil,
+		".deep" + strings.Repeat("['.a']", 30):                nil,
+		".deep" + strings.Repeat("['.a', '.a']", 30):          nil,
+		".deep" + strings.Repeat("['a']", 100):                "x",
+		`.few[?(@=="2")]`:                                     "2",
+		`.few[?(@!="],[,2")]`:                                 "1",
 	} {
 		d := defined(&apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &anything}, func(c *apiextensionsv1.CustomResourceDefinition) {
 			c.Spec.Versions[0].AdditionalPrinterColumns = []apiextensionsv1.CustomResourceColumnDefinition{{Name: "c", Type: "string", JSONPath: path}}
@@ -38,7 +47,7 @@ func TestAColumnShowsNothingThatIsFoundTooOften(t *testing.T) {
 		u := &unstructured.Unstructured{Object: map[string]any{"deep": nested, "lists": lists, "few": []any{"1", "2"}, "spec": map[string]any{"b": "y"}, "a": map[string]any{"b": "z"}}}
 		got := v.Row(u, metav1.Now())[1]
 		if text, ok := got.(string); want == nil && got != nil || want != nil && (!ok || !strings.HasPrefix(text, want.(string))) {
-			t.Errorf("%.20s shows %.40v", path, got)
+			t.Errorf("%.30s shows %.40v", path, got)
 		}
 	}
 }
