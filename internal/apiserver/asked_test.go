@@ -162,6 +162,8 @@ func TestPodsAndEventsAndServicesOfTheAPIAreAnsweredAsUpstreamAnswersThem(t *tes
 		{"an event", "POST", "/api/v1/namespaces/default/events", `{"metadata":{"name":"e"},"involvedObject":{"namespace":"default"}}`, nil, 201, "", "", ""},
 		{"another one than is meant", "DELETE", events + "/e", `{"preconditions":{"uid":"a"}}`, nil, 409, `on Event \"e\": the UID in the precondition (a)`, "", ""},
 		{"a service of the API without a name", "POST", services, `{"metadata":{},"spec":{"group":"g.example","version":"v1","groupPriorityMinimum":1,"versionPriority":1}}`, nil, 422, "name or generateName is required", "spec.version+", ""},
+		{"a pod whose AppArmor profile is an annotation", "POST", pods, `{"metadata":{"name":"q","annotations":{"container.apparmor.security.beta.kubernetes.io/a":"localhost/x"}},"spec":{"containers":[{"name":"a","image":"b"}]}}`, nil, 201,
+			`"appArmorProfile":{"type":"Localhost","localhostProfile":"x"}`, "", `metadata.annotations[container.apparmor.security.beta.kubernetes.io/a]: deprecated since v1.30; use the \"appArmorProfile\" field instead`},
 		{"a watch that is asked for somehow", "GET", pods + "?watch=x&limit=1&continue=x", "", nil, 422, "resourceVersionMatch is forbidden when continue is provided", "", ""},
 		{"a watch that is not asked for", "GET", pods + "?watch=False", "", nil, 200, "PodList", "", ""},
 	} {

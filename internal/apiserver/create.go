@@ -209,6 +209,11 @@ func (op *operation) prepareCreate(ctx context.Context, t *txn, obj runtime.Obje
 	meta.SetSelfLink("")
 	meta.SetCreationTimestamp(r.server.now())
 	meta.SetUID(types.UID(uuid.NewString()))
+	if r.strategy.WarningsAsSent != nil {
+		for _, w := range r.strategy.WarningsAsSent(obj) {
+			op.warn(w)
+		}
+	}
 	if r.strategy.PrepareCreate != nil {
 		r.strategy.PrepareCreate(obj)
 	}

@@ -17,6 +17,7 @@ func podStrategy() *Strategy {
 	return &Strategy{
 		AllowUnconditionalUpdate: true,
 		Default:                  on(defaultPod),
+		WarningsAsSent:           func(obj runtime.Object) []string { return warnAppArmor(obj.(*corev1.Pod)) },
 		PrepareCreate:            on(preparePod),
 		PrepareUpdate:            onBoth(preparePodUpdate),
 		PrepareStatus:            onBoth(preparePodStatus),
@@ -69,6 +70,7 @@ func preparePod(p *corev1.Pod) {
 		}}
 	}
 	mergeMatchLabelKeys(p)
+	takeAppArmor(p)
 }
 
 // mergeMatchLabelKeys writes what matchLabelKeys and mismatchLabelKeys mean for this pod into the label selectors, so that later changes of

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -246,9 +247,8 @@ func warnRepeated(spec *corev1.PodSpec, at *field.Path) []string {
 
 func (p warnedPod) warnContainer(c *corev1.Container, at *field.Path) []string {
 	var out []string
-	key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
-	if _, ok := p.Annotations[key]; ok && (c.SecurityContext == nil || c.SecurityContext.AppArmorProfile == nil) {
-		out = append(out, fmt.Sprintf(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`, p.path("metadata", "annotations").Key(key)))
+	if _, own := annotatedAppArmor(p.Annotations, &p.Spec, c); own && p.at != nil { // warnAppArmor tells of a pod's
+		out = append(out, oldAppArmor(p.path("metadata", "annotations"), c))
 	}
 	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
 		out = append(out, warnFractions(name, c.Resources.Limits, at.Child("resources", "limits"))...)
@@ -256,7 +256,8 @@ func (p warnedPod) warnContainer(c *corev1.Container, at *field.Path) []string {
 	}
 	seen := map[string]bool{}
 	for i, e := range c.Env {
-		if seen[e.Name] && !strings.Contains(e.Value, "$("+e.Name+")") { // it may be made of what it was before
+		before := "$(" + e.Name + ")"
+		if seen[e.Name] && (e.Value == before || !strings.Contains(e.Value, before)) { // it may be made of what it was before, and of more
 			out = append(out, fmt.Sprintf("%s: hides previous definition of %q, which may be dropped when using apply", at.Child("env").Index(i), e.Name))
 		}
 		seen[e.Name] = true
@@ -264,46 +265,111 @@ func (p warnedPod) warnContainer(c *corev1.Container, at *field.Path) []string {
 	return out
 }
 
-// warnPorts tells of ports that are the same, or may be.
+// What is sent of all warnings together: so many runes, counting so many of each (internal/apiserver/warnings.go).
+const (
+	warnedRunes    = 4096
+	warnedRunesOne = 256
+)
+
+// warnPorts tells of ports that are the same, or may be: of each with every other one, until there is more than is sent.
 func warnPorts(spec *corev1.PodSpec, at *field.Path) []string {
-	type used struct {
-		port corev1.ContainerPort
-		at   string
-	}
 	var out []string
-	var before []used
-	look := func(containers []corev1.Container, at *field.Path) {
-		for i := range containers {
-			for j, port := range containers[i].Ports {
-				where := at.Index(i).Child("ports").Index(j).String()
-				if port.HostIP != "" && port.HostPort == 0 {
-					out = append(out, fmt.Sprintf("%s: hostIP set without hostPort: %+v", where, port))
-				}
-				for _, other := range before {
-					if how := sharing(&port, &other.port); how != "" {
-						out = append(out, fmt.Sprintf("%s: %s port definition with %s", where, how, other.at))
-					}
-				}
-				before = append(before, used{port, where})
+	all, seen, runes := placedPorts(spec, at), seenPorts{}, 0
+	for n, here := range all {
+		if here.port.HostIP != "" && here.port.HostPort == 0 {
+			out = append(out, fmt.Sprintf("%s: hostIP set without hostPort: %+v", here, *here.port))
+		}
+		for _, before := range seen.like(here.port) {
+			text := fmt.Sprintf("%s: %s port definition with %s", here, sharing(here.port, all[before].port), all[before])
+			out = append(out, text)
+			if runes += min(utf8.RuneCountInString(text), warnedRunesOne); runes > warnedRunes {
+				return out
 			}
 		}
+		seen.add(here.port, n)
 	}
-	look(spec.InitContainers, at.Child("initContainers"))
-	look(spec.Containers, at.Child("containers"))
 	return out
 }
 
-// sharing says in which way two ports are one; "" when they are not.
+// placedPort is a port and where it is: its place among ports.
+type placedPort struct {
+	port  *corev1.ContainerPort
+	ports *field.Path
+	index int
+}
+
+func (p placedPort) String() string { return p.ports.Index(p.index).String() }
+
+func placedPorts(spec *corev1.PodSpec, at *field.Path) []placedPort {
+	var all []placedPort
+	place := func(containers []corev1.Container, at *field.Path) {
+		for i := range containers {
+			for j := range containers[i].Ports {
+				all = append(all, placedPort{&containers[i].Ports[j], at.Index(i).Child("ports"), j})
+			}
+		}
+	}
+	place(spec.InitContainers, at.Child("initContainers"))
+	place(spec.Containers, at.Child("containers"))
+	return all
+}
+
+// sharing says in which way two ports of seenPorts.like are one.
 func sharing(a, b *corev1.ContainerPort) string {
 	switch {
-	case a.ContainerPort != b.ContainerPort || a.Protocol != b.Protocol:
-		return ""
 	case a.HostPort == b.HostPort && a.HostIP == b.HostIP:
 		return "duplicate"
-	case a.HostPort != 0 && b.HostPort != 0 && a.HostPort != b.HostPort, a.HostIP != "" && b.HostIP != "" && a.HostIP != b.HostIP:
-		return ""
+	case a.HostPort == 0 || b.HostPort == 0:
+		return "overlapping"
 	}
-	return "overlapping"
+	return "dangerously ambiguous" // one is of all addresses
+}
+
+// portKey is what ports have in common; anyHostPort and anyHostIP stand for those of all of them.
+type portKey struct {
+	port     int32
+	protocol corev1.Protocol
+	hostPort int32
+	hostIP   string
+}
+
+const (
+	anyHostPort = -1
+	anyHostIP   = "*"
+)
+
+// seenPorts finds those ports that are to be warned of together with another one: a pod may have many thousands, and comparing each with each took
+// seconds and gigabytes. The price is three places in a map for each.
+type seenPorts map[portKey][]int
+
+func (s seenPorts) add(p *corev1.ContainerPort, n int) {
+	for _, key := range []portKey{
+		{p.ContainerPort, p.Protocol, anyHostPort, anyHostIP}, {p.ContainerPort, p.Protocol, p.HostPort, anyHostIP}, {p.ContainerPort, p.Protocol, p.HostPort, p.HostIP},
+	} {
+		s[key] = append(s[key], n)
+	}
+}
+
+// like gives the ports of the same number and protocol, in the order in which they were added, where one of the two has no hostPort, or where both have the same
+// hostPort and either the same hostIP or one of them none.
+func (s seenPorts) like(p *corev1.ContainerPort) []int {
+	key := portKey{p.ContainerPort, p.Protocol, anyHostPort, anyHostIP}
+	if p.HostPort == 0 {
+		return s[key]
+	}
+	key.hostPort = 0
+	found := slices.Clone(s[key])
+	key.hostPort = p.HostPort
+	if p.HostIP == "" {
+		found = append(found, s[key]...)
+	} else {
+		key.hostIP = ""
+		found = append(found, s[key]...)
+		key.hostIP = p.HostIP
+		found = append(found, s[key]...)
+	}
+	slices.Sort(found)
+	return found
 }
 
 // warnLongIP: an IPv6 address has one shortest form (RFC 5952).

@@ -43,8 +43,10 @@ type Strategy struct {
 	// Subresource holds prepare and validate of update subresources other than status (ephemeralcontainers, resize, finalize, approval).
 	Subresource map[string]UpdateStrategy
 
-	// Warnings are sent to the client as Warning headers.
+	// Warnings are sent to the client as Warning headers, for an object that has been prepared and is valid.
 	Warnings func(obj, old runtime.Object) []string
+	// WarningsAsSent are those of a create that can only be told before PrepareCreate; they are sent whether the object is valid or not.
+	WarningsAsSent func(obj runtime.Object) []string
 
 	// Fields gives the selectable fields besides metadata.name and metadata.namespace.
 	Fields func(obj runtime.Object) fields.Set

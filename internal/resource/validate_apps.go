@@ -3,13 +3,13 @@ package resource
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -314,15 +314,18 @@ func withClaims(t *corev1.PodTemplateSpec, claims []corev1.PersistentVolumeClaim
 	t = t.DeepCopy()
 	t.Spec.Hostname = "" // the pods get their own name
 	var volumes []corev1.Volume
-	for i, c := range claims {
-		if slices.ContainsFunc(claims[:i], func(before corev1.PersistentVolumeClaim) bool { return before.Name == c.Name }) {
+	names := sets.Set[string]{} // there may be any number of claims
+	for i := range claims {
+		name := claims[i].Name
+		if names.Has(name) {
 			continue
 		}
-		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.Name}}
-		volumes = append(volumes, corev1.Volume{Name: c.Name, VolumeSource: source})
+		names.Insert(name)
+		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
+		volumes = append(volumes, corev1.Volume{Name: name, VolumeSource: source})
 	}
 	for _, v := range t.Spec.Volumes {
-		if !slices.ContainsFunc(claims, func(c corev1.PersistentVolumeClaim) bool { return c.Name == v.Name }) {
+		if !names.Has(v.Name) {
 			volumes = append(volumes, v)
 		}
 	}

@@ -1,8 +1,10 @@
 package resource
 
 import (
+	"strconv"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -51,6 +53,7 @@ func TestNewObjectsAreToldWhatTheComparisonSaw(t *testing.T) {
 		{"a capacity that volumes of less than nothing have", "apiVersion: storage.k8s.io/v1\nkind: CSIStorageCapacity\nstorageClassName: s\nmaximumVolumeSize: -1\n", nil},
 		{"a job's pods whose restart nobody knows", "apiVersion: batch/v1\nkind: Job\nspec: {podFailurePolicy: {rules: []}, selector: {matchLabels: {a: b}}, manualSelector: true, template: {metadata: {labels: {a: b}}, spec: {restartPolicy: x, containers: [{name: c, image: i}]}}}\n", []string{`restartPolicy: Unsupported value: "x": supported values: "Always", "OnFailure", "Never"`, `restartPolicy: Unsupported value: "x": supported values: "OnFailure", "Never"`}},
 		{"two claims of one name bring one volume", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}, volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}, {metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]}\n", nil},
+		{"a claim comes in place of a volume of its name", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}], volumes: [{name: d, emptyDir: {}}, {name: e, emptyDir: {}}, {name: e, emptyDir: {}}]}}, volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]}\n", []string{`spec.template.spec.volumes[2].name: Duplicate value: "e"`}},
 		{"a policy without variables knows of none", policy("validations: [{expression: variables.v}]"), []string{"undeclared reference to 'variables'"}},
 		{"a policy with variables lacks one", policy("variables: [{name: w, expression: '1'}], validations: [{expression: variables.v}]"), []string{"undefined field 'v'"}},
 		{"a binding that changes what is being deleted", "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicyBinding\nspec: {policyName: p, matchResources: {resourceRules: [{apiGroups: [a], apiVersions: [v1], operations: [DELETE], resources: [b]}]}}\n", []string{`spec.matchResources.resourceRules.operations: Unsupported value: "DELETE"`}},
@@ -61,6 +64,20 @@ func TestNewObjectsAreToldWhatTheComparisonSaw(t *testing.T) {
 			obj, s := read(t, c.manifest)
 			expect(t, s.ValidateCreate(obj), c.want...)
 		})
+	}
+}
+
+// Comparing each claim with each took minutes.
+func TestManyClaimsBringTheirVolumes(t *testing.T) {
+	const many = 100000
+	template := &corev1.PodTemplateSpec{}
+	claims := make([]corev1.PersistentVolumeClaim, many)
+	for i := range claims {
+		claims[i].Name = strconv.Itoa(i)
+		template.Spec.Volumes = append(template.Spec.Volumes, corev1.Volume{Name: strconv.Itoa(i + 1)})
+	}
+	if got := withClaims(template, claims).Spec.Volumes; len(got) != many+1 || got[many].Name != strconv.Itoa(many) {
+		t.Errorf("got %d volumes, want %d", len(got), many+1)
 	}
 }
 
