@@ -94,7 +94,7 @@ func negotiate(r *http.Request, transforms transforms, stream bool) (format, err
 
 // parseAccept reads one of the media types of an Accept header. Unlike elsewhere, their names and those of parameters are only known in small letters.
 func parseAccept(part string) (media string, params map[string]string, err error) {
-	media, params, err = mime.ParseMediaType(part)
+	_, params, err = mime.ParseMediaType(part)
 	if err != nil {
 		return "", nil, err
 	}
