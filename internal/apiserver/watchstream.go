@@ -3,7 +3,9 @@ package apiserver
 import (
 	"errors"
 	"math"
+	"net"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -121,6 +123,9 @@ func (s *Server) stream(w *codeWriter, r *http.Request, f format, wt *watcher) e
 		return nil
 	}
 	if err := out.ear.Listen(out.wire, true); err != nil {
+		if !errors.Is(err, os.ErrClosed) && !errors.Is(err, net.ErrClosed) {
+			s.log.Warn("a watch can not hear when its client leaves, and ends", "resource", wt.op.endpoint.gvr.String(), "err", err)
+		}
 		st.hangUp()
 	}
 	st.begin()
@@ -172,6 +177,9 @@ func (st *watchStream) begin() {
 		st.w.cursor.Notify(st.wake)
 	}
 	st.timer.Reset(time.Until(st.alarm()))
+	if st.gone.Load() {
+		st.timer.Stop() // it may have been finished before
+	}
 	st.wake()
 }
 

@@ -43,6 +43,7 @@ type area struct{ from, to uintptr }
 //
 //	00400000-02fef000 r-xp 00000000 08:01 1234   /usr/bin/knarr
 //	Anonymous:             0 kB
+//	Swap:                  0 kB
 func unwritten(table io.Reader, path string) (areas []area, err error) {
 	var candidate area
 	lines := bufio.NewScanner(table)
@@ -50,7 +51,9 @@ func unwritten(table io.Reader, path string) (areas []area, err error) {
 		fields := bytes.Fields(lines.Bytes())
 		switch {
 		case len(fields) < 3:
-		case string(fields[0]) == "Anonymous:":
+		case string(fields[0]) == "Anonymous:" && string(fields[1]) != "0":
+			candidate = area{}
+		case string(fields[0]) == "Swap:": // comes after Anonymous
 			if candidate.to > 0 && string(fields[1]) == "0" {
 				areas = append(areas, candidate)
 			}

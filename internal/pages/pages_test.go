@@ -17,21 +17,32 @@ func TestOnlyTheFilesUnwrittenAreasAreForgotten(t *testing.T) {
 	const table = `00400000-02fef000 r-xp 00000000 08:01 1234                               /usr/bin/knarr
 Rss:               39164 kB
 Anonymous:             0 kB
+Swap:                  0 kB
 VmFlags: rd ex mr mw me dw
 02fef000-07097000 r--p 02bef000 08:01 1234                               /usr/bin/knarr
 Anonymous:             0 kB
+Swap:                  0 kB
 07097000-071df000 rw-p 06c97000 08:01 1234                               /usr/bin/knarr
 Anonymous:             0 kB
+Swap:                  0 kB
 071df000-07250000 r--p 06ddf000 08:01 1234                               /usr/bin/knarr
 Anonymous:             4 kB
+Swap:                  0 kB
+07260000-07261000 r--p 06ddf000 08:01 1234                               /usr/bin/knarr
+Anonymous:             0 kB
+Swap:                  4 kB
 07250000-07260000 rw-p 00000000 00:00 0 
 Anonymous:            64 kB
+Swap:                  0 kB
 7fd5fa200000-7fd83a200000 r--s 00000000 08:01 99                         /var/lib/a folder/db
 Anonymous:             0 kB
+Swap:                  0 kB
 7fd83a200000-7fd83a201000 r--s 00000000 08:01 98                         /other/usr/bin/knarr
 Anonymous:             0 kB
+Swap:                  0 kB
 7ffe1000-7ffe2000 r-xp 00000000 00:00 0                                  [vdso]
 Anonymous:             0 kB
+Swap:                  0 kB
 `
 	for path, want := range map[string][]area{
 		"/usr/bin/knarr":       {{0x400000, 0x2fef000}, {0x2fef000, 0x7097000}},

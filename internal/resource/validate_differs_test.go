@@ -99,6 +99,12 @@ func TestStatusesAreHeldToWhatTheyWere(t *testing.T) {
 	job := func(status string) string {
 		return "apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}\nstatus: " + status + "\n"
 	}
+	shrunk := func(status string) string {
+		return "apiVersion: batch/v1\nkind: Job\nspec: {completionMode: Indexed, completions: 3, parallelism: 3, template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}\nstatus: " + status + "\n"
+	}
+	empty := func(status string) string {
+		return "apiVersion: batch/v1\nkind: Job\nspec: {suspend: true, completions: 0, template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}\nstatus: " + status + "\n"
+	}
 	pod := func(status string) string {
 		return "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c, image: i}]}\nstatus: " + status + "\n"
 	}
@@ -110,6 +116,8 @@ func TestStatusesAreHeldToWhatTheyWere(t *testing.T) {
 		want          []string
 	}{
 		{"counts do not go back", job("{succeeded: 2, failed: 2}"), job("{succeeded: 1, failed: 1}"), []string{"status.succeeded: Invalid value: 1: cannot decrease the succeeded counter", "status.failed: Invalid value: 1: cannot decrease the failed counter"}},
+		{"what succeeded beyond the indexes of a job that became smaller does not count", shrunk("{succeeded: 2}"), shrunk("{succeeded: 0}"), nil},
+		{"a suspended job with nothing to do is complete without having begun", empty("{}"), empty("{completionTime: '2024-01-01T00:00:00Z', " + complete + "}"), nil},
 		{"a job has begun when it has begun", job("{" + begun + "}"), job("{}"), []string{"status.startTime: Invalid value: null: field is immutable for unsuspended job once set"}},
 		{"a reason to fail stays", job("{conditions: [{type: FailureTarget, status: 'True'}]}"), job("{}"), []string{"status.conditions: Invalid value: cannot disable the terminal FailureTarget=True condition"}},
 		{"what was reached stays reached", job("{conditions: [{type: SuccessCriteriaMet, status: 'True'}]}"), job("{}"), []string{"status.conditions: Invalid value: cannot disable the SuccessCriteriaMet=True condition"}},

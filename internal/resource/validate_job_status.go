@@ -41,14 +41,19 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 		name    string
 		is, was int32
 	}{{"succeeded", s.Succeeded, old.Status.Succeeded}, {"failed", s.Failed, old.Status.Failed}} {
-		if c.is < c.was {
+		if c.is < c.was && !(c.name == "succeeded" && elastic(&j.Spec)) {
 			errs = append(errs, field.Invalid(path.Child(c.name), c.is, fmt.Sprintf("cannot decrease the %s counter", c.name)))
 		}
 	}
 	if was := old.Status.StartTime; was != nil && !deref(j.Spec.Suspend) && !resumes(s, &old.Status) && !was.Equal(s.StartTime) {
 		errs = append(errs, field.Invalid(path.Child("startTime"), s.StartTime, "field is immutable for unsuspended job once set"))
 	}
-	return append(errs, validateJobProgress(s, &old.Status, path)...)
+	return append(errs, validateJobProgress(j, s, &old.Status, path)...)
+}
+
+// elastic tells whether the job may have become smaller: what has succeeded beyond its indexes does not count any more (KEP-3715).
+func elastic(spec *batchv1.JobSpec) bool {
+	return indexed(spec) && equalPointers(spec.Completions, spec.Parallelism)
 }
 
 // resumes tells whether a job goes on with this status: it was suspended, and is so no more.
@@ -101,7 +106,7 @@ func texts[T ~string](list []T) []string {
 }
 
 // validateJobProgress: a job's end is final.
-func validateJobProgress(s, old *batchv1.JobStatus, path *field.Path) field.ErrorList {
+func validateJobProgress(j *batchv1.Job, s, old *batchv1.JobStatus, path *field.Path) field.ErrorList {
 	has := func(s *batchv1.JobStatus, kind batchv1.JobConditionType) bool {
 		return slices.ContainsFunc(s.Conditions, func(c batchv1.JobCondition) bool { return c.Type == kind && c.Status == corev1.ConditionTrue })
 	}
@@ -146,7 +151,8 @@ func validateJobProgress(s, old *batchv1.JobStatus, path *field.Path) field.Erro
 	if s.StartTime != nil && s.CompletionTime != nil && s.CompletionTime.Before(s.StartTime) {
 		errs = append(errs, field.Invalid(path.Child("completionTime"), s.CompletionTime, "must be equal to or after `startTime`"))
 	}
-	if finished && s.StartTime == nil && !(old.StartTime == nil && (has(old, batchv1.JobComplete) || has(old, batchv1.JobFailed))) {
+	nothingToDo := deref(j.Spec.Suspend) && j.Spec.Completions != nil && *j.Spec.Completions == 0 // such a job is complete without having begun
+	if finished && !nothingToDo && s.StartTime == nil && !(old.StartTime == nil && (has(old, batchv1.JobComplete) || has(old, batchv1.JobFailed))) {
 		errs = append(errs, field.Required(path.Child("startTime"), "startTime is required for finished job"))
 	}
 	return errs

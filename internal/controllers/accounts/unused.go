@@ -52,8 +52,8 @@ func runUnusedTokens(ctx context.Context, env controller.Env) error {
 		Name: "legacy-serviceaccount-token-cleaner-controller",
 		Inputs: []controller.Input{
 			controller.On(secrets, func(e client.TypedEvent[*corev1.Secret]) []controller.Key {
-				if e.Old != nil && e.Old.Labels[labelInvalidSince] != "" && e.Object.Labels[labelInvalidSince] == "" {
-					return nil // somebody lets the token count again: until it is looked at next there is time to use it
+				if e.Type == client.Modified && e.Old.Labels[labelInvalidSince] != e.Object.Labels[labelInvalidSince] {
+					return nil // somebody may let the token count again: until it is looked at next there is time to use it
 				}
 				return []controller.Key{controller.KeyOf(e.Object)}
 			}),
@@ -101,10 +101,10 @@ func (u unusedTokens) reconcile(ctx context.Context, key controller.Key) (contro
 		err = client.Delete[*corev1.Secret](ctx, u.env.Client, key.Namespace, key.Name,
 			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}})
 	default:
-		err = u.mark(ctx, secret)
+		err, done.After = u.mark(ctx, secret), lookAgain
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		err = nil // what has changed wakes this again
+		err = nil // what has changed wakes this again, or is looked at with everything else
 	}
 	return done, err
 }

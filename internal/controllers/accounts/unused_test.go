@@ -119,6 +119,8 @@ func TestATokenThatIsMadeValidAgainStaysSoForTheTimeBeing(t *testing.T) {
 	s := generated("first")
 	c.Run(accounts.UnusedTokens)
 	marked("first")
+	generated("between") // nothing of the first is left to be looked at when this one has been
+	marked("between")
 	controllertest.Retry(c, s, func(s *corev1.Secret) { delete(s.Labels, invalidSince) })
 	generated("second") // what is seen after that change
 	marked("second")

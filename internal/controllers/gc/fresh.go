@@ -15,8 +15,9 @@ import (
 )
 
 // dependentsNow are an owner's dependents, none of those missing that were there when its deletion was asked for: Views show them that have reached it. Of
-// kinds whose Views are late (those over HTTPS hear of a quiet kind once a minute) the server is asked.
-func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Object) ([]dependent, error) {
+// kinds whose Views are late (those over HTTPS hear of a quiet kind once a minute) the server is asked. Of those that it can not list, because an extension
+// server or a conversion webhook is away, what has been seen is all there is, if that will do.
+func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Object, seenWillDo bool) ([]dependent, error) {
 	revision, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
 	if err != nil {
 		return nil, fmt.Errorf("dependents of %s: %w", obj.GetName(), err)
@@ -33,8 +34,7 @@ func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Ob
 			continue
 		}
 		listed, err := c.listDependents(ctx, other, obj.GetNamespace(), obj.GetUID())
-		if apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) {
-			// A kind whose extension server or conversion webhook is away must not hold up all others: what is known of it has to do.
+		if seenWillDo && (apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)) {
 			slog.Warn("garbage collector goes by what it has seen of a kind that can not be listed", "resource", other.gvr.GroupResource().String(), "error", err)
 			listed, err = seen(other, obj.GetUID()), nil
 		}

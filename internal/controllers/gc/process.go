@@ -237,7 +237,8 @@ func (c *collector) releaseWhenFree(ctx context.Context, k *watched, obj metav1.
 	if c.heldUp(k, obj, c.dependents(obj.GetUID())) {
 		return nil
 	}
-	dependents, err := c.dependentsNow(ctx, k, obj)
+	// One kind that is away must not hold up the deletions of all: a dependent of it that is missed goes later, since its owner is absent.
+	dependents, err := c.dependentsNow(ctx, k, obj, true)
 	if err != nil || c.heldUp(k, obj, dependents) {
 		return err
 	}
@@ -269,7 +270,7 @@ func namespaceFor(k *watched, obj, dependent metav1.Object) string {
 // orphan takes the owner's reference off each dependent, then the finalizer off the owner. A dependent that was there
 // when the deletion was asked for must not be missed: it would be collected a moment later.
 func (c *collector) orphan(ctx context.Context, k *watched, obj metav1.Object) error {
-	dependents, err := c.dependentsNow(ctx, k, obj)
+	dependents, err := c.dependentsNow(ctx, k, obj, false)
 	if err != nil {
 		return err
 	}

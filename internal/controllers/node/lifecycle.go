@@ -156,7 +156,6 @@ func (c *lifecycle) reconcile(ctx context.Context, key controller.Key) (controll
 		c.mu.Lock()
 		delete(c.heard, key.Name)
 		c.mu.Unlock()
-		c.count(key.Name, nil) // a status that this worker wrote may have been counted after the node's end
 		if c.registered[key.Name] {
 			delete(c.registered, key.Name)
 			c.event(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}, "RemovingNode", "Node %s event: Removing Node %s from Controller", key.Name, key.Name)
@@ -224,7 +223,7 @@ func (c *lifecycle) checkHeartbeat(ctx context.Context, node *corev1.Node) (_ *c
 	if err != nil {
 		return nil, 0, fmt.Errorf("node %s is silent: %w", node.Name, err)
 	}
-	c.count(updated.Name, updated)
+	c.recount(updated)
 	c.event(updated, "NodeNotReady", "Node %s status is now: NodeNotReady", node.Name)
 	return updated, 0, nil
 }

@@ -182,6 +182,20 @@ type tally struct{ nodes, ready, down int }
 func (c *lifecycle) count(name string, node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.countLocked(name, node)
+}
+
+// recount counts a node as it is since a worker has written it, unless it has gone meanwhile.
+func (c *lifecycle) recount(node *corev1.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.shares[node.Name]; ok {
+		c.countLocked(node.Name, node)
+	}
+}
+
+// countLocked; mu is held.
+func (c *lifecycle) countLocked(name string, node *corev1.Node) {
 	if was, ok := c.shares[name]; ok {
 		c.add(was, -1)
 		delete(c.shares, name)
