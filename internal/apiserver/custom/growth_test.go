@@ -21,7 +21,7 @@ func TestAColumnShowsNothingThatIsFoundTooOften(t *testing.T) {
 	}
 	anything := true
 	for path, want := range map[string]any{
-		"..b":                                  "y",
+		"..b":                                  "", // either, since maps have no order
 		"..spec..b":                            "y",
 		"..a..b":                               "z",
 		strings.Repeat("..a", 30):              nil,
