@@ -23,7 +23,7 @@ type table struct {
 
 type column struct {
 	kind string
-	path *jsonpath.JSONPath
+	path *jsonpath.JSONPath // nil: not to be followed
 	// How what the path finds can grow: with the object's depth for each descent, and by what it names more than once.
 	growth
 }
@@ -47,6 +47,9 @@ func (v *Version) makeTable() *table {
 			continue // validation lets none through; one from a foreign store is not shown
 		}
 		path.AllowMissingKeys(true)
+		if parsed, err := jsonpath.Parse(c.Name, "{"+c.JSONPath+"}"); err != nil || loops(parsed.Root) {
+			path = nil
+		}
 		description := c.Description
 		if description == "" {
 			description = fmt.Sprintf("Custom resource definition column (in JSONPath format): %s", c.JSONPath)
@@ -73,7 +76,7 @@ func (v *Version) Row(obj runtime.Object, now metav1.Time) []any {
 }
 
 func (c column) cell(u *unstructured.Unstructured, now metav1.Time) any {
-	if c.tooMuch(u.Object) {
+	if c.path == nil || c.tooMuch(u.Object) {
 		return nil
 	}
 	found, err := c.path.FindResults(u.Object)

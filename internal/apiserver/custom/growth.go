@@ -1,6 +1,11 @@
 package custom
 
-import "strings"
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/util/jsonpath"
+)
 
 // maxFound is how many values a column's path may find on its way to the one that is shown.
 const maxFound = 1_000_000
@@ -40,6 +45,22 @@ func (g growth) tooMuch(object any) bool {
 		found *= float64(depth)
 	}
 	return found > maxFound
+}
+
+// loops tells of a path with {range}. The library goes on with the body of one without an end after it has been through it, which doubles with each of them,
+// and it leaves the path cut off where it has looped last: what shares the path finds something else, or races.
+func loops(node jsonpath.Node) bool {
+	switch node := node.(type) {
+	case *jsonpath.IdentifierNode:
+		return true // range and end are all that there are
+	case *jsonpath.ListNode:
+		return slices.ContainsFunc(node.Nodes, loops)
+	case *jsonpath.FilterNode:
+		return loops(node.Left) || loops(node.Right)
+	case *jsonpath.UnionNode:
+		return slices.ContainsFunc(node.Nodes, func(list *jsonpath.ListNode) bool { return loops(list) })
+	}
+	return false
 }
 
 // extent is how many values a descent finds in one, and how deep they are. The library descends into the bytes of texts too.

@@ -37,6 +37,9 @@ func TestAColumnShowsNothingThatIsFoundTooOften(t *testing.T) {
 		".deep" + strings.Repeat("['.a']", 30):                nil,
 		".deep" + strings.Repeat("['.a', '.a']", 30):          nil,
 		".deep" + strings.Repeat("['a']", 100):                "x",
+		".spec" + strings.Repeat("}{range @", 60):             nil,
+		".spec.b}{range .few[*]}{@}{end":                      nil,
+		".spec.b}{.range":                                     "y",
 		`.few[?(@=="2")]`:                                     "2",
 		`.few[?(@!="],[,2")]`:                                 "1",
 	} {
