@@ -241,11 +241,15 @@ func TestAConnectionThatBreaksHangsUpItsStreams(t *testing.T) {
 }
 
 func TestAConnectionIsIdleWhenNothingOfItIsTaken(t *testing.T) {
-	address, trust, takers := serving(t, time.Millisecond)
+	address, trust, takers := serving(t, time.Minute)
 	c := dial(t, address, trust)
 	c.greet(1<<20, 8<<20)
 	c.ask(1, "/take")
 	tk := <-takers
+	of := tk.answer.conn
+	of.mu.Lock()
+	of.idle = time.Millisecond // from now on: a slow machine may need a while until here
+	of.mu.Unlock()
 	for id := uint32(3); id < 13; id += 2 { // others come and go
 		c.ask(id, "/nothing")
 		c.until(func(f http2.Frame) bool {
@@ -295,12 +299,18 @@ func (c *raw) must(err error) {
 // greet begins the connection; stream is each stream's window, more what that of the connection gets beyond the usual.
 func (c *raw) greet(stream, more uint32) {
 	c.t.Helper()
+	c.must(c.hello(stream, more))
+}
+
+func (c *raw) hello(stream, more uint32) error {
 	_, err := io.WriteString(c.conn, http2.ClientPreface)
-	c.must(err)
-	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: stream}))
-	if more > 0 {
-		c.must(c.WriteWindowUpdate(0, more))
+	if err == nil {
+		err = c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: stream})
 	}
+	if err == nil && more > 0 {
+		err = c.WriteWindowUpdate(0, more)
+	}
+	return err
 }
 
 func (c *raw) ask(id uint32, path string) {

@@ -260,9 +260,10 @@ func (c *Conn) turn(g *deliver.Group) time.Duration {
 func (c *Conn) drain() {
 	_ = c.wire.SetWriteDeadline(time.Now().Add(c.patience))
 	if c.wire.Drain() != nil {
-		_ = c.Close()
+		_ = c.Close() // the deadline stays, or its good-bye might wait for ever
+	} else {
+		_ = c.wire.SetWriteDeadline(time.Time{})
 	}
-	_ = c.wire.SetWriteDeadline(time.Time{})
 	c.mu.Lock()
 	c.draining = false
 	c.mu.Unlock()

@@ -1,5 +1,7 @@
 package h2
 
+import "time"
+
 // windows are those of the connection (RFC 9113, 5.2): how much the client takes until it says that it takes more. Streams that were taken send out of the same window as the library, which does not know of
 // that, and may believe that there is more than there is; what it writes then waits (see grant). Clients say that they take more when half of the window, or even all of it, is used up: so there is
 // no part of it that one of the two could not use. Guarded by Conn.mu.
@@ -53,6 +55,10 @@ func (c *Conn) unblock() {
 func (c *Conn) grant(want int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.real <= 0 && c.patience > 0 {
+		late := time.AfterFunc(c.patience, func() { _ = c.Close() }) // nothing else of the library's can leave meanwhile
+		defer late.Stop()
+	}
 	for c.real <= 0 && !c.closed {
 		c.hungry = true
 		c.yield()
