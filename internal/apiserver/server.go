@@ -337,6 +337,18 @@ func (s *Server) start(ctx context.Context) bool {
 	return true
 }
 
+// Started returns when what every cluster has from the beginning is stored.
+func (s *Server) Started(ctx context.Context) error {
+	select {
+	case <-s.started:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.ctx.Done():
+		return errors.New("the API server was closed before the first objects were made")
+	}
+}
+
 // goOn runs fn until the server closes.
 func (s *Server) goOn(fn func(ctx context.Context)) {
 	s.wg.Go(func() { fn(s.ctx) })

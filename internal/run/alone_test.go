@@ -61,6 +61,15 @@ func newAloneWorld(t *testing.T) *aloneWorld {
 	return w
 }
 
+func TestAServerIsReadyWhenTheFirstObjectsAreThere(t *testing.T) {
+	w := newAloneWorld(t)
+	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
+		if _, err := client.Get[*corev1.Namespace](t.Context(), w.admin, "", name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // start runs a component until the test ends, and returns when it is ready.
 func (w *aloneWorld) start(t *testing.T, cfg *config.Config, run func(context.Context, Params) error) {
 	t.Helper()

@@ -29,7 +29,7 @@ func Up(ctx context.Context, p Params) error {
 			{{"keys", s.startKeys}, {"store", s.startStore}, {"container runtime", n.startRuntime}},
 			{{"API server", s.startAPI}},
 			{{"controllers", s.startControllers}, {"scheduler", s.startScheduler}},
-			n.parts(),
+			append(n.parts(), Component{"first objects", s.awaitFirstObjects}),
 		})
 	})
 }
@@ -44,7 +44,7 @@ func Server(ctx context.Context, p Params) error {
 		return p.process(ctx, []Phase{
 			{{"keys", s.startKeys}, {"store", s.startStore}},
 			{{"API server", s.startAPI}},
-			{{"controllers", s.startControllers}, {"scheduler", s.startScheduler}},
+			{{"controllers", s.startControllers}, {"scheduler", s.startScheduler}, {"first objects", s.awaitFirstObjects}},
 		})
 	})
 }
@@ -53,7 +53,7 @@ func Server(ctx context.Context, p Params) error {
 func APIServer(ctx context.Context, p Params) error {
 	return p.locked(func() error {
 		s := p.server()
-		return p.process(ctx, []Phase{{{"keys", s.startKeys}, {"store", s.startStore}}, {{"API server", s.startAPI}}})
+		return p.process(ctx, []Phase{{{"keys", s.startKeys}, {"store", s.startStore}}, {{"API server", s.startAPI}}, {{"first objects", s.awaitFirstObjects}}})
 	})
 }
 

@@ -285,6 +285,11 @@ func (s *server) serve(ctx context.Context, listener net.Listener, policy *rbac.
 	return func() error { return <-done }, nil
 }
 
+// awaitFirstObjects is the last part of a server to be usable: until then there are no namespaces. What starts meanwhile does not need them.
+func (s *server) awaitFirstObjects(ctx context.Context) (func() error, error) {
+	return nil, s.api.Started(ctx)
+}
+
 func (s *server) startControllers(ctx context.Context) (func() error, error) {
 	cfg := controllerConfig(s.cfg)
 	cfg.CACert, cfg.SigningCert, cfg.SigningKey, cfg.LegacyToken = s.keys.CA.CertPEM, s.keys.CA.CertPEM, s.keys.CA.KeyPEM, s.tokens.LegacyToken

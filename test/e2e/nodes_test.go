@@ -107,9 +107,12 @@ func newFleet(t *testing.T) *fleet {
 	f := &fleet{lan: newLAN(t), cluster: &cluster{newMachine(t, "server")}}
 	f.plug(f.machine)
 	f.start("server", "--advertise-address", f.address(f.machine), "--node-monitor-grace-period", "5s")
-	out, err := f.tool(binary, "token", "create", "--data-dir", f.dir, "--advertise-address", f.address(f.machine)).Output()
+	create := f.tool(binary, "token", "create", "--data-dir", f.dir, "--advertise-address", f.address(f.machine))
+	var complaint strings.Builder
+	create.Stderr = &complaint
+	out, err := create.Output()
 	if err != nil {
-		t.Fatalf("token create: %v", err)
+		t.Fatalf("token create: %v: %s", err, &complaint)
 	}
 	f.token = strings.TrimSpace(string(out))
 	for _, name := range []string{"east", "west"} {
