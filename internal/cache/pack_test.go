@@ -197,20 +197,20 @@ func TestTheLogCountsTheBytesThatItHolds(t *testing.T) {
 			t.Errorf("%s: %d bytes are hot", when, hot)
 		}
 	}
-	drop := func(n int) {
+	drop := func(until func(*eventLog) uint64) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		for range n {
+		for end := until(&k.log); k.log.first < end; {
 			k.log.drop()
 		}
 	}
 	churn(t, s, k, 400)
 	check("after some changes")
-	drop(10)
+	drop(func(l *eventLog) uint64 { return l.first + 10 })
 	check("packed ones have gone")
-	drop(int(k.log.packed+1) - int(k.log.first))
+	drop(func(l *eventLog) uint64 { return l.packed + 1 })
 	check("one to be packed has gone")
-	drop(int(k.log.hot+10) - int(k.log.first))
+	drop(func(l *eventLog) uint64 { return l.hot + 10 })
 	check("hot ones have gone")
 	p := pod("a", "large", "", nil)
 	for i := range 6 {

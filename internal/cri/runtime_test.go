@@ -51,7 +51,7 @@ func testConfig(t testing.TB) Config {
 		Logger:  slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := Purge(ctx, config); err != nil {
 			t.Error(err)
@@ -323,7 +323,7 @@ func TestPurgeLeavesNothingOfPodsThatRun(t *testing.T) {
 		}
 	}
 	// runc could not delete the containers, so their cgroups are left for the test.
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		left := 0
 		for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
 			dirs, _ := filepath.Glob(filepath.Join(root, pod.Linux.CgroupParent, "*"))

@@ -35,7 +35,7 @@ func startRuntime(t *testing.T, mirrors map[string][]string) (*Client, *cri.Runt
 	config := cri.Config{DataDir: t.TempDir(), Mirrors: mirrors, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() {
-		purge, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		purge, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := cri.Purge(purge, config); err != nil {
 			t.Error(err)

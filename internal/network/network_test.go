@@ -231,7 +231,7 @@ func TestHostPortsWithTheSamePortAndDifferentAddresses(t *testing.T) {
 	}
 	defer c.Close()
 	fmt.Fprint(c, "hello")
-	_ = server.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = server.SetDeadline(time.Now().Add(time.Minute))
 	if _, _, err := server.ReadFrom(make([]byte, 16)); err != nil {
 		t.Errorf("UDP host port: %v", err)
 	}

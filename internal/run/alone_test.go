@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/network/nettest"
 )
 
 // aloneWorld is an API server with its controllers and its scheduler beside it, each in a process of its own as far as they know.
@@ -35,18 +35,15 @@ type aloneWorld struct {
 
 func newAloneWorld(t *testing.T) *aloneWorld {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &aloneWorld{cfg: config.Default(), url: "https://" + listener.Addr().String(), audit: filepath.Join(t.TempDir(), "audit.log")}
-	w.cfg.DataDir, w.cfg.Listen, w.cfg.AdvertiseAddress, w.cfg.NodeName = t.TempDir(), listener.Addr().String(), "192.0.2.1", "sea"
-	listener.Close()
+	address := nettest.FreeAddress(t)
+	w := &aloneWorld{cfg: config.Default(), url: "https://" + address, audit: filepath.Join(t.TempDir(), "audit.log")}
+	w.cfg.DataDir, w.cfg.Listen, w.cfg.AdvertiseAddress, w.cfg.NodeName = t.TempDir(), address, "192.0.2.1", "sea"
 	w.cfg.APIServer.Audit.LogPath, w.cfg.APIServer.Audit.PolicyFile = w.audit, filepath.Join(t.TempDir(), "policy")
 	policy := `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}`
 	if err := os.WriteFile(w.cfg.APIServer.Audit.PolicyFile, []byte(policy), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	var err error
 	if w.keys, err = pki.Open(pki.Config{Dir: w.cfg.Path("pki"), Names: []string{"127.0.0.1"}, NodeName: "sea"}); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/knarr-project/knarr/internal/network/nettest"
 )
 
 // server is `knarr apiserver`, a process of its own that is killed and started again on the same data folder and port.
@@ -72,7 +74,7 @@ func startServer(t testing.TB, flags ...string) *server {
 			t.Error(err)
 		}
 	})
-	s := &server{t: t, dir: dir, listen: freeAddress(t), flags: flags}
+	s := &server{t: t, dir: dir, listen: nettest.FreeAddress(t), flags: flags}
 	t.Cleanup(func() {
 		s.end(syscall.SIGTERM)
 		if t.Failed() {
@@ -89,16 +91,6 @@ func binary() string {
 		return err.Error()
 	}
 	return path
-}
-
-// freeAddress finds a port of loopback that nobody has right now.
-func freeAddress(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // start runs the server and waits until it serves.

@@ -177,9 +177,9 @@ func (p *page) run(t *testing.T, s section) {
 	}
 }
 
-// until tries again for half a minute.
+// until tries again for a minute.
 func until(fn func() error) error {
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		err := fn()
 		if err == nil || time.Now().After(deadline) {
 			return err

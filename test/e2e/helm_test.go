@@ -63,7 +63,7 @@ func (h *helm) life(serverSide string) {
 	if out := h.kubectl("get", "deployments,services,pods,configmaps,secrets,serviceaccounts", "-l", "!hook", "-o", "name"); strings.Contains(out, h.release) {
 		h.t.Errorf("after uninstall there are:\n%s", out)
 	}
-	h.kubectl("delete", "jobs", "--all", "--timeout=30s")
+	h.kubectl("delete", "jobs", "--all", "--timeout=60s")
 }
 
 func (h *helm) run(args ...string) string {

@@ -161,10 +161,10 @@ func (m *machine) stop(signal syscall.Signal) {
 	m.space.signal(m.cmd, signal)
 	select {
 	case <-m.done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		m.space.signal(m.cmd, syscall.SIGKILL)
 		<-m.done
-		m.t.Error("knarr did not stop within 30 s of a signal")
+		m.t.Error("knarr did not stop within a minute of a signal")
 	}
 	m.cmd = nil
 }

@@ -72,7 +72,7 @@ func TestTwoWorkers(t *testing.T) {
 	f.checkReachable(east)
 	west.ip("link set uplink up")
 	f.waitReady(west, "True")
-	f.eventually(30*time.Second, "the pods that left the node have ended there", func() error { return f.noneOf(west, before[west.name]) })
+	f.eventually(time.Minute, "the pods that left the node have ended there", func() error { return f.noneOf(west, before[west.name]) })
 	f.scale(8)
 	f.checkServices(f.crew())
 
@@ -195,7 +195,7 @@ func (f *fleet) checkServices(crew map[string][]member) {
 			out, err := f.tryKubectl("", "exec", pod, "--", "/sailor", "fetch", "http://crew.default.svc.cluster.local", calls)
 			return []byte(out), err
 		})
-		f.eventually(20*time.Second, "a headless Service's name gives all pods' addresses on "+w.name, func() error {
+		f.eventually(time.Minute, "a headless Service's name gives all pods' addresses on "+w.name, func() error {
 			out, err := f.tryKubectl("", "exec", pod, "--", "/sailor", "lookup", "muster.default.svc.cluster.local")
 			if err == nil && len(strings.Fields(out)) != len(all) {
 				err = fmt.Errorf("got %q", out)

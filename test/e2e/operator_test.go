@@ -84,7 +84,7 @@ func TestControllerRuntime(t *testing.T) {
 	if out := c.kubectl("get", "pods", "-l", "harbour.example.com/fleet=herring", "-o", `jsonpath={.items[*].status.conditions[?(@.type=="harbour.example.com/berthed")].reason}`); out != "Moored Moored" {
 		t.Errorf("the pods' gates: %q", out)
 	}
-	c.eventually(10*time.Second, "the controller's events", func() error {
+	c.eventually(time.Minute, "the controller's events", func() error {
 		if out := c.kubectl("events", "--for=configmap/herring"); !strings.Contains(out, "created: 2 ships") {
 			return fmt.Errorf("got %s", out)
 		}
@@ -96,15 +96,15 @@ func TestControllerRuntime(t *testing.T) {
 		return holder
 	}
 	first := leader()
-	c.kubectl("delete", "pod", first, "--grace-period=0", "--force", "--timeout=30s")
+	c.kubectl("delete", "pod", first, "--grace-period=0", "--force", "--timeout=60s")
 	c.kubectl("patch", "configmap", "herring", "--type=merge", "-p", `{"data":{"ships":"3"}}`)
 	c.waitFleet("3/3")
 	if second := leader(); second == first {
 		t.Errorf("%s still leads", second)
 	}
 
-	c.kubectl("delete", "configmap", "herring", "--timeout=30s")
-	c.eventually(20*time.Second, "what the fleet owned goes with it", func() error {
+	c.kubectl("delete", "configmap", "herring", "--timeout=60s")
+	c.eventually(time.Minute, "what the fleet owned goes with it", func() error {
 		if out := c.kubectl("get", "deployments,replicasets,pods", "-o", "name"); strings.Contains(out, "herring") {
 			return fmt.Errorf("there are %s", out)
 		}

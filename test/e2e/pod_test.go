@@ -29,7 +29,7 @@ func TestOnePodFromApplyToItsLog(t *testing.T) {
 	c.up()
 	c.loadProgram("harbour/store:v1", "../../examples/harbour/store")
 	c.apply(onePod)
-	c.kubectl("wait", "--for=condition=Ready", "pod/store", "--timeout=30s")
+	c.kubectl("wait", "--for=condition=Ready", "pod/store", "--timeout=60s")
 	if log := c.kubectl("logs", "store"); !strings.Contains(log, "listening on :8080") {
 		t.Errorf("the log is %q", log)
 	}
@@ -39,7 +39,7 @@ func TestOnePodFromApplyToItsLog(t *testing.T) {
 			t.Errorf("the node's summary does not tell of the process %s: %s", name, summary)
 		}
 	}
-	c.kubectl("delete", "pod", "store", "--timeout=30s")
+	c.kubectl("delete", "pod", "store", "--timeout=60s")
 	if out, err := c.tryKubectl("", "get", "pod", "store"); err == nil || !strings.Contains(out, `pods "store" not found`) {
 		t.Errorf("after the deletion: %s", out)
 	}
@@ -51,7 +51,7 @@ func TestPodsSurviveARestart(t *testing.T) {
 	c.up()
 	c.loadProgram("harbour/store:v1", "../../examples/harbour/store")
 	c.apply(onePod)
-	c.kubectl("wait", "--for=condition=Ready", "pod/store", "--timeout=30s")
+	c.kubectl("wait", "--for=condition=Ready", "pod/store", "--timeout=60s")
 	id := func() string {
 		return c.kubectl("get", "pod", "store", "-o", "jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}")
 	}
@@ -59,13 +59,13 @@ func TestPodsSurviveARestart(t *testing.T) {
 	for i, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		c.stop(signal)
 		c.up()
-		c.kubectl("wait", "--for=condition=Ready", "pod/store", "--timeout=30s")
+		c.kubectl("wait", "--for=condition=Ready", "pod/store", "--timeout=60s")
 		if after := id(); after != before {
 			t.Errorf("restart %d: the container was %q, is %q", i, before, after)
 		}
 	}
 	c.apply(strings.ReplaceAll(onePod, "name: store}", "name: second}"))
-	c.kubectl("wait", "--for=condition=Ready", "pod/second", "--timeout=30s")
+	c.kubectl("wait", "--for=condition=Ready", "pod/second", "--timeout=60s")
 }
 
 // TestTheSampleAnswersThroughItsService deploys the harbour as its users would.
@@ -80,7 +80,7 @@ func TestTheSampleAnswersThroughItsService(t *testing.T) {
 		c.kubectl("-n", "harbour", "rollout", "status", workload, "--timeout=60s")
 	}
 	address := c.kubectl("-n", "harbour", "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
-	c.eventually(20*time.Second, "the sample answers", func() error { return c.post("http://"+address+"/arrivals", `{"ship":"Fram"}`) })
+	c.eventually(time.Minute, "the sample answers", func() error { return c.post("http://"+address+"/arrivals", `{"ship":"Fram"}`) })
 	if body, err := c.get("http://" + address + "/arrivals"); err != nil || !strings.Contains(body, `"ship":"Fram"`) {
 		t.Errorf("read back: %q, %v", body, err)
 	}

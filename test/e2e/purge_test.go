@@ -68,8 +68,8 @@ func TestPurgeLeavesNothing(t *testing.T) {
 			c.stop(signal)
 		}
 		c.purge()
-		c.stop(syscall.SIGTERM)                                       // it has ended; this is for the test's own bookkeeping
-		c.eventually(5*time.Second, "nothing is left", func() error { // a process that was killed is there until init has buried it
+		c.stop(syscall.SIGTERM)                                     // it has ended; this is for the test's own bookkeeping
+		c.eventually(time.Minute, "nothing is left", func() error { // a process that was killed is there until init has buried it
 			var left []error
 			for trace, n := range c.traces() {
 				if n > before[trace] {

@@ -306,11 +306,15 @@ func TestAnUncontendedRequestAllocatesNothing(t *testing.T) {
 	g := newGate(time.Minute, 600)
 	dev := &Request{User: auth.User{Name: "alice", Groups: []string{"dev"}}, Verb: "get", Resource: "pods", Namespace: "a"}
 	ctx := t.Context()
-	if n := testing.AllocsPerRun(100, func() {
-		ticket, _ := g.Enter(ctx, dev, one)
-		ticket.Done()
-	}); n > 0 {
-		t.Errorf("%v allocations a request", n)
+	least := math.Inf(1) // what other tests have left running may allocate too
+	for range 10 {
+		least = min(least, testing.AllocsPerRun(100, func() {
+			ticket, _ := g.Enter(ctx, dev, one)
+			ticket.Done()
+		}))
+	}
+	if least > 0 {
+		t.Errorf("%v allocations a request", least)
 	}
 }
 

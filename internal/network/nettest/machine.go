@@ -103,13 +103,15 @@ func (m Machine) Serve(t *testing.T, port int) {
 }
 
 // Ask reads what a server says at once.
-func Ask(addr string) (string, error) {
-	c, err := net.DialTimeout("tcp", addr, askPatience)
+func Ask(addr string) (string, error) { return ask(addr, time.Minute) }
+
+func ask(addr string, patience time.Duration) (string, error) {
+	c, err := net.DialTimeout("tcp", addr, patience)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(askPatience))
+	_ = c.SetDeadline(time.Now().Add(patience))
 	b, err := io.ReadAll(c)
 	return string(b), err
 }
@@ -137,10 +139,10 @@ func (m Machine) Refused(t *testing.T, what, addr string) {
 
 func (m Machine) Silent(t *testing.T, what, addr string) {
 	t.Helper()
-	if got, err := m.Ask(t, addr); err == nil || !strings.Contains(err.Error(), "timeout") {
+	var got string
+	var err error
+	m.In(t, func() { got, err = ask(addr, time.Second) })
+	if err == nil || !strings.Contains(err.Error(), "timeout") {
 		t.Errorf("%s: %q, %v; want no answer", what, got, err)
 	}
 }
-
-// askPatience is how long an answer may take.
-const askPatience = time.Second
