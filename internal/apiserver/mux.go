@@ -41,7 +41,7 @@ func (s *Server) newMux() *http.ServeMux {
 	profiles(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if h, ok := s.security.Load().Paths[r.URL.Path]; ok {
-			h.ServeHTTP(w, r)
+			serveRead(w, r, h)
 			return
 		}
 		if r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
@@ -51,6 +51,24 @@ func (s *Server) newMux() *http.ServeMux {
 		notFoundPath(w)
 	})
 	return mux
+}
+
+// tokenDocuments tell those outside who verify service accounts' tokens where the keys are, and the keys.
+var tokenDocuments = map[string]string{"/.well-known/openid-configuration": mediaJSON, "/openid/v1/jwks": "application/jwk-set+json"}
+
+// serveRead serves what can only be read, to those who take it.
+func serveRead(w http.ResponseWriter, r *http.Request, h http.Handler) {
+	var err error
+	if media, ok := tokenDocuments[r.URL.Path]; ok {
+		err = checkDocument(r, media)
+	} else if r.Method != http.MethodGet {
+		err = errMethod
+	}
+	if err != nil {
+		respondError(w, plainFormat(r), err)
+		return
+	}
+	h.ServeHTTP(w, r)
 }
 
 // profiles serves the process's own profiles (CPU, heap, goroutines ...) where upstream does; like there, / does not list them.
@@ -109,8 +127,13 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 // serveRoot lists the paths there are.
 func (s *Server) serveRoot(w http.ResponseWriter) {
 	found := map[string]bool{}
-	for _, path := range []string{"/.well-known/openid-configuration", "/api", "/apis", "/apis/", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/openid/v1/jwks", "/statusz", "/version"} {
+	for _, path := range []string{"/api", "/apis", "/apis/", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/statusz", "/version"} {
 		found[path] = true
+	}
+	for path := range tokenDocuments {
+		if _, served := s.security.Load().Paths[path]; served {
+			found[path] = true
+		}
 	}
 	if s.cfg.Settings != nil {
 		found["/flagz"] = true

@@ -145,7 +145,7 @@ type Security struct {
 	Audiences []string
 	// Rules answers SelfSubjectRulesReviews.
 	Rules RulesReviewer
-	// Paths are served besides the API: /.well-known/openid-configuration, /openid/v1/jwks.
+	// Paths are read besides the API: /.well-known/openid-configuration, /openid/v1/jwks.
 	Paths map[string]http.Handler
 }
 

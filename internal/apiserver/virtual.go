@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/google/uuid"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -108,9 +109,16 @@ func (op *operation) virtualCreate(ctx context.Context, obj runtime.Object) (out
 
 // issue gives a token, and names the request as if it were stored.
 func (op *operation) issue(ctx context.Context, issuer TokenIssuer, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+	var asked int64
+	if request.Spec.ExpirationSeconds != nil {
+		asked = *request.Spec.ExpirationSeconds
+	}
 	out, err := issuer.Issue(ctx, op.namespace, op.name, request)
 	if err != nil {
 		return nil, err
+	}
+	if given := *out.Spec.ExpirationSeconds; given < asked {
+		op.warn(fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", asked, given))
 	}
 	out.UID = types.UID(uuid.NewString())
 	return out, nil

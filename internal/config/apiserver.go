@@ -18,6 +18,8 @@ type APIServer struct {
 	// FlowControl divides the seats by FlowSchemas; without it nothing is limited.
 	FlowControl    bool           `json:"enablePriorityAndFairness"`
 	Authentication Authentication `json:"authentication,omitzero"`
+	// ServiceAccounts are the tokens of service accounts.
+	ServiceAccounts ServiceAccounts `json:"serviceAccounts,omitzero"`
 	// TokenWebhook is a kubeconfig file of the server that knows whose bearer tokens are.
 	TokenWebhook    string          `json:"tokenWebhook,omitempty"`
 	TokenWebhookTTL metav1.Duration `json:"tokenWebhookTTL,omitzero"`
@@ -83,7 +85,7 @@ var DefaultAuthorizationModes = []string{"Node", "RBAC"}
 func defaultAPIServer() APIServer {
 	truncate := AuditTruncate{MaxBatch: 10 << 20, MaxEvent: 100 << 10, Version: auditVersion}
 	return APIServer{
-		Authentication: defaultAuthentication(), TokenWebhookTTL: metav1.Duration{Duration: 2 * time.Minute},
+		Authentication: defaultAuthentication(), ServiceAccounts: defaultServiceAccounts(), TokenWebhookTTL: metav1.Duration{Duration: 2 * time.Minute},
 		AuthorizationAllowedTTL: metav1.Duration{Duration: 5 * time.Minute}, AuthorizationRefusedTTL: metav1.Duration{Duration: 30 * time.Second},
 		MaxRequests: 400, MaxMutatingRequests: 200, FlowControl: true,
 		RequestTimeout: metav1.Duration{Duration: time.Minute}, ShutdownIdle: metav1.Duration{Duration: time.Second},
@@ -112,6 +114,7 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&c.MaxMutatingRequests, "max-mutating-requests-inflight", c.MaxMutatingRequests, "see --max-requests-inflight; 0 for both does not limit")
 	f.BoolVar(&c.FlowControl, "enable-priority-and-fairness", c.FlowControl, "limit requests at one time by FlowSchemas and PriorityLevelConfigurations")
 	c.Authentication.addFlags(f)
+	c.ServiceAccounts.addFlags(f)
 	f.StringVar(&c.TokenWebhook, "authentication-token-webhook-config-file", c.TokenWebhook, "kubeconfig file of the server that knows whose bearer tokens are (TokenReview v1)")
 	f.DurationVar(&c.TokenWebhookTTL.Duration, "authentication-token-webhook-cache-ttl", c.TokenWebhookTTL.Duration, "how long its answers are remembered")
 	f.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes, "authorizers in order: AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook (default: Node,RBAC)")
@@ -159,6 +162,7 @@ func (b *AuditBatching) addFlags(f *pflag.FlagSet, prefix string) {
 
 func (c *APIServer) validate(bad func(field, value, allowed string)) {
 	c.Authentication.validate(bad)
+	c.ServiceAccounts.validate(bad)
 	d := defaultAPIServer()
 	if c.AuthorizationConfig != "" && (len(c.AuthorizationModes) > 0 || c.AuthorizationWebhook != "" || c.AuthorizationAllowedTTL != d.AuthorizationAllowedTTL || c.AuthorizationRefusedTTL != d.AuthorizationRefusedTTL) {
 		bad("authorization-config", c.AuthorizationConfig, "no --authorization-mode or --authorization-webhook-* beside it")

@@ -46,7 +46,12 @@ func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
 			c.APIServer.AuthorizationConfig = "x"
 			c.APIServer.AuthorizationModes = []string{"RBAC"}
 		}, "no --authorization-mode"},
-		"no grace for silent nodes": {func(c *Config) { c.NodeMonitorGrace.Duration = 0 }, `node-monitor-grace-period: "0s"`},
+		"a token's issuer without a name": {func(c *Config) { c.APIServer.ServiceAccounts.Issuers = []string{""} }, `service-account-issuer: ""`},
+		"a token's issuer that is no URL": {func(c *Config) { c.APIServer.ServiceAccounts.Issuers = []string{"a:b c\x7f"} }, "service-account-issuer"},
+		"a token's issuer twice":          {func(c *Config) { c.APIServer.ServiceAccounts.Issuers = []string{"https://a", "https://a"} }, "each issuer once"},
+		"keys without TLS":                {func(c *Config) { c.APIServer.ServiceAccounts.JWKSURI = "http://a/keys" }, "service-account-jwks-uri"},
+		"tokens of a minute":              {func(c *Config) { c.APIServer.ServiceAccounts.MaxExpiration.Duration = time.Minute }, "between 1 hour and 2^32 seconds"},
+		"no grace for silent nodes":       {func(c *Config) { c.NodeMonitorGrace.Duration = 0 }, `node-monitor-grace-period: "0s"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := Default()

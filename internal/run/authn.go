@@ -17,6 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/oidc"
+	"github.com/knarr-project/knarr/internal/auth/token"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/reload"
 )
@@ -39,6 +40,23 @@ func (s *server) followFiles(ctx context.Context) error {
 		parts = append(parts, background(f.Run))
 	}
 	return alongside(ctx, parts...)
+}
+
+// serviceAccountTokens issues and checks the tokens of service accounts.
+func (s *server) serviceAccountTokens(ctx context.Context) (*token.Service, error) {
+	c := &s.cfg.APIServer.ServiceAccounts
+	keys, err := s.keys.ServiceAccount.With(c.SigningKeyFile, c.KeyFiles)
+	if err != nil {
+		return nil, err
+	}
+	issuers := c.Issuers
+	if len(issuers) == 0 {
+		issuers = []string{"https://kubernetes.default.svc." + s.cfg.ClusterDomain}
+	}
+	return token.New(ctx, token.Config{
+		Issuer: issuers[0], AcceptedIssuers: issuers[1:], Audiences: c.Audiences, JWKSURI: c.JWKSURI, Keys: keys, Client: s.own(),
+		MaxExpiration: c.MaxExpiration.Duration, KeepExpiration: !c.ExtendExpiration,
+	})
 }
 
 // issuers are the outside issuers of tokens, and who may come in without credentials.

@@ -173,9 +173,7 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	tokens, err := token.New(ctx, token.Config{
-		Issuer: "https://kubernetes.default.svc." + s.cfg.ClusterDomain, Keys: s.keys.ServiceAccount, Client: s.own(),
-	})
+	tokens, err := s.serviceAccountTokens(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +187,7 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	issuers, anonymity, err := s.issuers(ctx, tokens.Audiences, []string{tokens.Issuer})
+	issuers, anonymity, err := s.issuers(ctx, tokens.Audiences, append([]string{tokens.Issuer}, tokens.AcceptedIssuers...))
 	if err != nil {
 		return nil, err
 	}
@@ -212,13 +210,19 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 			ProxyHeaders: s.proxyHeaders,
 		},
 		Authorizer: authorizer, Admission: chain, TokenIssuer: tokens, Tokens: all, Audiences: tokens.Audiences, Rules: policy,
-		Paths: map[string]http.Handler{
-			"/.well-known/openid-configuration": http.HandlerFunc(tokens.ServeConfiguration),
-			"/openid/v1/jwks":                   http.HandlerFunc(tokens.ServeKeys),
-			snapshotPath:                        serveSnapshot(s.db, s.log),
-		},
+		Paths: s.paths(),
 	})
 	return policy, nil
+}
+
+// paths are served beside the API. Issuers that verifiers can not ask over https have no documents.
+func (s *server) paths() map[string]http.Handler {
+	paths := map[string]http.Handler{snapshotPath: serveSnapshot(s.db, s.log)}
+	if strings.HasPrefix(s.tokens.Issuer, "https://") {
+		paths["/.well-known/openid-configuration"] = http.HandlerFunc(s.tokens.ServeConfiguration)
+		paths["/openid/v1/jwks"] = http.HandlerFunc(s.tokens.ServeKeys)
+	}
+	return paths
 }
 
 // admission is the chain with webhooks and policies in their places.

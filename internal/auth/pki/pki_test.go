@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"net"
@@ -139,4 +140,47 @@ func serials(t *testing.T, url, kubeconfig string, now time.Time) [2]string {
 	}
 	defer response.Body.Close()
 	return [2]string{response.TLS.PeerCertificates[0].SerialNumber.String(), pair.Leaf.SerialNumber.String()}
+}
+
+func TestKeysOfFlagsSignAndVerifyInsteadOfTheFolders(t *testing.T) {
+	now := time.Now()
+	own, other, third := open(t, t.TempDir(), now), open(t, t.TempDir(), now), open(t, t.TempDir(), now)
+	key := func(p *PKI, file string) string { return filepath.Join(p.config.Dir, file) }
+	public := func(p *PKI) crypto.PublicKey { return p.ServiceAccount.Signer.Public() }
+	for name, tc := range map[string]struct {
+		signer    string
+		verifiers []string
+		signs     *PKI
+		accepted  []*PKI
+	}{
+		"no flags":                           {"", nil, own, []*PKI{own}},
+		"another signer":                     {key(other, "sa.key"), nil, other, []*PKI{other}},
+		"a signer that is named twice":       {key(other, "sa.key"), []string{key(other, "sa.pub")}, other, []*PKI{other}},
+		"a signer, and one that was before":  {key(other, "sa.key"), []string{key(third, "sa.pub"), key(own, "sa.key")}, other, []*PKI{third, own, other}},
+		"another server's keys are accepted": {"", []string{key(third, "sa.pub")}, own, []*PKI{own, third}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keys, err := own.ServiceAccount.With(tc.signer, tc.verifiers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !samePublicKey(keys.Signer.Public(), public(tc.signs)) || len(keys.Verifiers) != len(tc.accepted) {
+				t.Fatalf("%d keys are accepted", len(keys.Verifiers))
+			}
+			for i, p := range tc.accepted {
+				if !samePublicKey(keys.Verifiers[i], public(p)) {
+					t.Errorf("key %d is another one", i)
+				}
+			}
+		})
+	}
+	for name, files := range map[string][2]string{"no signer": {"/nope", ""}, "no key": {"", "/nope"}, "a public key does not sign": {key(own, "sa.pub"), ""}} {
+		var verifiers []string
+		if files[1] != "" {
+			verifiers = files[1:]
+		}
+		if _, err := own.ServiceAccount.With(files[0], verifiers); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
 }

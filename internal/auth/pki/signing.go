@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"k8s.io/client-go/util/keyutil"
 
@@ -33,6 +34,38 @@ func ReadSigningKey(path string) (*SigningKeys, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return &SigningKeys{Signer: signer, Verifiers: []crypto.PublicKey{signer.Public()}}, nil
+}
+
+// With gives the keys that flags name instead of the folder's: signerFile signs, when it is named, and only what it or a key of the
+// verifierFiles has signed is accepted. Verifiers without a signer are accepted beside the folder's own.
+func (k *SigningKeys) With(signerFile string, verifierFiles []string) (*SigningKeys, error) {
+	out := &SigningKeys{Signer: k.Signer, Verifiers: slices.Clone(k.Verifiers)}
+	var signer []any
+	if signerFile != "" {
+		own, err := ReadSigningKey(signerFile)
+		if err != nil {
+			return nil, fmt.Errorf("service account key: %w", err)
+		}
+		out, signer = &SigningKeys{Signer: own.Signer}, []any{own.Signer.Public()}
+	}
+	for _, path := range verifierFiles {
+		public, err := keyutil.PublicKeysFromFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("service account keys: %w", err)
+		}
+		out.accept(public)
+	}
+	out.accept(signer)
+	return out, nil
+}
+
+// accept adds those keys that are not there yet.
+func (k *SigningKeys) accept(public []any) {
+	for _, p := range public {
+		if !slices.ContainsFunc(k.Verifiers, func(known crypto.PublicKey) bool { return samePublicKey(known, p) }) {
+			k.Verifiers = append(k.Verifiers, p)
+		}
+	}
 }
 
 func openSigningKeys(dir string) (*SigningKeys, error) {
@@ -69,11 +102,7 @@ func openSigningKeys(dir string) (*SigningKeys, error) {
 	if err != nil {
 		return nil, fmt.Errorf("service account keys in %s: %w", pubFile, err)
 	}
-	for _, k := range published {
-		if !samePublicKey(signer.Public(), k) {
-			keys.Verifiers = append(keys.Verifiers, k)
-		}
-	}
+	keys.accept(published)
 	return keys, nil
 }
 

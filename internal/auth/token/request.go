@@ -77,8 +77,9 @@ func (s *Service) Issue(ctx context.Context, namespace, name string, request *au
 	}
 	now := s.Now()
 	requested := time.Duration(*request.Spec.ExpirationSeconds) * time.Second
-	if s.MaxExpiration > 0 {
-		requested = min(requested, s.MaxExpiration)
+	if s.MaxExpiration > 0 && requested > s.MaxExpiration {
+		requested = s.MaxExpiration
+		request.Spec.ExpirationSeconds = new(int64(requested / time.Second))
 	}
 	lifetime := requested
 	if s.extends(request, bound) {
@@ -116,8 +117,8 @@ func (s *Service) bind(ctx context.Context, account *corev1.ServiceAccount, boun
 		return nil, apierrors.NewBadRequest("Name parameter required.")
 	}
 	var uid types.UID
-	switch gvk {
-	case corev1.SchemeGroupVersion.WithKind("Pod"):
+	switch gvk.GroupKind() { // whatever the version
+	case schema.GroupKind{Kind: "Pod"}:
 		pod, err := client.Get[*corev1.Pod](ctx, s.Client, account.Namespace, bound.Name)
 		if err != nil {
 			return nil, err
@@ -135,13 +136,13 @@ func (s *Service) bind(ctx context.Context, account *corev1.ServiceAccount, boun
 				return nil, err
 			}
 		}
-	case corev1.SchemeGroupVersion.WithKind("Node"):
+	case schema.GroupKind{Kind: "Node"}:
 		node, err := client.Get[*corev1.Node](ctx, s.Client, "", bound.Name)
 		if err != nil {
 			return nil, err
 		}
 		uid, p.Node = node.UID, &ref{Name: node.Name, UID: string(node.UID)}
-	case corev1.SchemeGroupVersion.WithKind("Secret"):
+	case schema.GroupKind{Kind: "Secret"}:
 		secret, err := client.Get[*corev1.Secret](ctx, s.Client, account.Namespace, bound.Name)
 		if err != nil {
 			return nil, err

@@ -21,7 +21,7 @@ type Config struct {
 	// Issuer is in every token made; DefaultIssuer when empty. AcceptedIssuers are accepted besides.
 	Issuer          string
 	AcceptedIssuers []string
-	// Audiences are the API server's own; Issuer when empty.
+	// Audiences are the API server's own; all issuers when empty.
 	Audiences []string
 	// JWKSURI is where verifiers find the keys; Issuer + /openid/v1/jwks when empty.
 	JWKSURI string
@@ -68,7 +68,7 @@ func New(ctx context.Context, config Config) (*Service, error) {
 		s.Issuer = DefaultIssuer
 	}
 	if len(s.Audiences) == 0 {
-		s.Audiences = []string{s.Issuer}
+		s.Audiences = append([]string{s.Issuer}, s.AcceptedIssuers...)
 	}
 	if s.JWKSURI == "" {
 		s.JWKSURI = s.Issuer + "/openid/v1/jwks"

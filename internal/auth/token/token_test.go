@@ -347,6 +347,41 @@ func TestDiscoveryDocumentsVerifyATokenWithoutTheServer(t *testing.T) {
 	}
 }
 
+func TestSeveralIssuersAndALongestLifetime(t *testing.T) {
+	w := newWorld(t, p256(t))
+	config := w.Config
+	config.Audiences, config.Issuer, config.AcceptedIssuers, config.MaxExpiration, config.JWKSURI = nil, "https://new", []string{"https://old"}, 2*time.Hour, ""
+	s, err := New(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Issuer, config.AcceptedIssuers = "https://old", nil
+	old, err := New(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := s.Issue(context.Background(), "ns", "sa", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(86400))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"https://new", "https://old"}; !slices.Equal(made.Spec.Audiences, want) || !slices.Equal(s.Audiences, want) {
+		t.Errorf("for %q, the server is %q", made.Spec.Audiences, s.Audiences)
+	}
+	if *made.Spec.ExpirationSeconds != 7200 || !made.Status.ExpirationTimestamp.Time.Equal(w.now.Add(2*time.Hour)) {
+		t.Errorf("%d seconds, until %v", *made.Spec.ExpirationSeconds, made.Status.ExpirationTimestamp)
+	}
+	before, err := old.Issue(context.Background(), "ns", "sa", &authenticationv1.TokenRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, ok, err := s.AuthenticateToken(context.Background(), before.Status.Token, s.Audiences); !ok || err != nil {
+		t.Errorf("a token of the issuer before: %v, %v", ok, err)
+	}
+	if _, _, ok, _ := old.AuthenticateToken(context.Background(), made.Status.Token, s.Audiences); ok {
+		t.Error("a token of an issuer that is not accepted is")
+	}
+}
+
 func FuzzVerifyNeverPanicsOrAccepts(f *testing.F) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,0 +1,55 @@
+package apiserver
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+)
+
+func TestTheDocumentsOfTokensAreOnlyReadAndOnlyListedWhenTheyAreThere(t *testing.T) {
+	s := newTestServer(t)
+	const keys = "/openid/v1/jwks"
+	if code, _, body := do(t, s, "GET", keys, ""); code != 404 {
+		t.Errorf("without an issuer: %d %s", code, body)
+	}
+	if _, _, body := do(t, s, "GET", "/", ""); strings.Contains(body, keys) {
+		t.Errorf("without an issuer: %s", body)
+	}
+	s.Use(Security{Authorizer: allowAll{}, Paths: map[string]http.Handler{keys: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"keys":[]}`))
+	})}})
+	if code, _, body := do(t, s, "GET", keys, "", "Content-Type", ""); code != 200 || body != `{"keys":[]}` {
+		t.Errorf("%d %s", code, body)
+	}
+	if _, _, body := do(t, s, "GET", "/", ""); !strings.Contains(body, keys) {
+		t.Errorf("with an issuer: %s", body)
+	}
+	refused(t, s, "POST PUT PATCH DELETE HEAD", keys, 405, noMethod)
+	refused(t, s, "GET", keys, 406, "406: Not Acceptable\n\nAvailable representations: application/jwk-set+json", "Content-Type", "", "Accept", "application/json")
+}
+
+// brief issues tokens of ten minutes, whatever is asked for.
+type brief struct{}
+
+func (brief) Issue(_ context.Context, _, _ string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+	request.Spec.ExpirationSeconds = new(int64(600))
+	return request, nil
+}
+
+func TestATokenThatEndsSoonerThanAskedForWarns(t *testing.T) {
+	s := newTestServer(t)
+	s.Use(Security{Authorizer: allowAll{}, TokenIssuer: brief{}})
+	for asked, warning := range map[string]string{
+		`{}`:                                 "",
+		`{"spec":{"expirationSeconds":600}}`: "",
+		`{"spec":{"expirationSeconds":601}}`: `299 - "requested expiration of 601 seconds shortened to 600 seconds"`,
+	} {
+		code, header, body := do(t, s, "POST", "/api/v1/namespaces/default/serviceaccounts/a/token", asked)
+		if code != 201 || header.Get("Warning") != warning {
+			t.Errorf("%s: %d %q %s", asked, code, header.Get("Warning"), body)
+		}
+	}
+}
