@@ -1,132 +1,24 @@
 package volume
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
-
-	"github.com/knarr-project/knarr/internal/client"
 )
-
-// cluster is the little of an API that volumes use.
-type cluster struct {
-	client.Interface // what is not written here must not be called
-	mu               sync.Mutex
-	objects          map[string]runtime.Object // resource/namespace/name
-	views            []*view
-	tokens           int
-	patched          []string
-	life             time.Duration
-	now              func() time.Time
-}
-
-func newCluster() *cluster {
-	return &cluster{objects: map[string]runtime.Object{}, life: time.Hour, now: time.Now}
-}
-
-func (c *cluster) Get(_ context.Context, res schema.GroupVersionResource, namespace, name string, _ metav1.GetOptions, _ ...string) (runtime.Object, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if object, found := c.objects[res.Resource+"/"+namespace+"/"+name]; found {
-		return object, nil
-	}
-	return nil, apierrors.NewNotFound(res.GroupResource(), name)
-}
-
-func (c *cluster) CreateSub(_ context.Context, _ schema.GroupVersionResource, _, name, _ string, obj runtime.Object, _ metav1.CreateOptions) (runtime.Object, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.tokens < 0 {
-		return nil, errors.New("no tokens today")
-	}
-	c.tokens++
-	request := obj.(*authenticationv1.TokenRequest).DeepCopy()
-	request.Status = authenticationv1.TokenRequestStatus{Token: fmt.Sprintf("%s-%d", name, c.tokens), ExpirationTimestamp: metav1.NewTime(c.now().Add(c.life))}
-	return request, nil
-}
-
-// put stores or, with a nil object, deletes, and tells the Views.
-func (c *cluster) put(resource, name string, object runtime.Object) {
-	c.mu.Lock()
-	key := resource + "/default/" + name
-	if object == nil {
-		delete(c.objects, key)
-	} else {
-		c.objects[key] = object
-	}
-	views := slices.Clone(c.views)
-	c.mu.Unlock()
-	for _, v := range views {
-		if v.key == key {
-			v.changed <- struct{}{}
-		}
-	}
-}
-
-func (c *cluster) View(_ context.Context, res schema.GroupVersionResource, scope client.Scope) (client.View, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	name := strings.TrimPrefix(scope.FieldSelector, "metadata.name=")
-	v := &view{cluster: c, key: res.Resource + "/" + scope.Namespace + "/" + name, changed: make(chan struct{}, 10)}
-	c.views = append(c.views, v)
-	return v, nil
-}
-
-type view struct {
-	cluster *cluster
-	key     string
-	changed chan struct{}
-}
-
-func (v *view) Get(_, _ string) (runtime.Object, bool) {
-	v.cluster.mu.Lock()
-	defer v.cluster.mu.Unlock()
-	object, found := v.cluster.objects[v.key]
-	return object, found
-}
-func (v *view) List(string, labels.Selector) []runtime.Object  { return nil }
-func (v *view) AddIndex(string, func(runtime.Object) []string) {}
-func (v *view) ByIndex(string, string) []runtime.Object        { return nil }
-func (v *view) Revision() int64                                { return 0 }
-func (v *view) WaitFor(context.Context, int64) error           { return nil }
-func (v *view) Subscribe(ctx context.Context, fn func(client.Event)) (synced, done <-chan struct{}) {
-	ended, ready := make(chan struct{}), make(chan struct{})
-	close(ready)
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-v.changed:
-				fn(client.Event{Type: client.Modified})
-			}
-		}
-	}()
-	return ready, ended
-}
 
 // bench is a Manager at work on one pod's folder; everything is taken away when the test ends.
 type bench struct {
@@ -242,93 +134,6 @@ func perm(t *testing.T, path string) (fs.FileMode, *syscall.Stat_t) {
 		t.Fatal(err)
 	}
 	return info.Mode() &^ fs.ModeDir, info.Sys().(*syscall.Stat_t)
-}
-
-func TestAConfigMapVolumeFollowsItsObject(t *testing.T) {
-	b := newBench(t)
-	b.cluster.put("configmaps", "cm", configMap(map[string]string{"a": "1", "b": "2"}))
-	p := pod(volume("cfg", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}))
-	point := b.mount(p)["cfg"]
-	if want := filepath.Join(b.dir, "volumes/kubernetes.io~configmap/cfg"); point.HostPath != want {
-		t.Errorf("it lies at %s, want %s", point.HostPath, want)
-	}
-	if got := content(t, point.HostPath); !maps.Equal(got, map[string]string{"a": "1", "b": "2"}) {
-		t.Errorf("content is %v", got)
-	}
-	if mode, _ := perm(t, filepath.Join(point.HostPath, "a")); mode != 0o644 {
-		t.Errorf("mode is %v, want 0644", mode)
-	}
-	eventually(t, "a View is open", func() bool { b.cluster.mu.Lock(); defer b.cluster.mu.Unlock(); return len(b.cluster.views) == 1 })
-	b.cluster.put("configmaps", "cm", configMap(map[string]string{"b": "3", "c": "4"}))
-	eventually(t, "the new content shows", func() bool { return maps.Equal(content(t, point.HostPath), map[string]string{"b": "3", "c": "4"}) })
-	b.cluster.put("configmaps", "cm", nil)
-	time.Sleep(20 * time.Millisecond)
-	if got := content(t, point.HostPath); len(got) != 2 {
-		t.Errorf("after its deletion the volume shows %v, want the last content", got)
-	}
-	if err := b.Unmount(t.Context(), p.UID, b.dir); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(b.dir, "volumes")); !os.IsNotExist(err) {
-		t.Errorf("volumes are left: %v", err)
-	}
-	if len(b.objects.watched) != 0 {
-		t.Errorf("still followed: %v", b.objects.watched)
-	}
-}
-
-func TestAMissingObjectIsToldWhenItStaysMissing(t *testing.T) {
-	var log bytes.Buffer
-	b := newBench(t)
-	b.Log = slog.New(slog.NewTextHandler(&log, nil))
-	b.cluster.put("configmaps", "cm", configMap(map[string]string{"a": "1"}))
-	p := pod(volume("cfg", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}))
-	point := b.mount(p)["cfg"]
-	eventually(t, "a View is open", func() bool { b.cluster.mu.Lock(); defer b.cluster.mu.Unlock(); return len(b.cluster.views) == 1 })
-	b.cluster.put("configmaps", "cm", nil)
-	failed := func() bool {
-		known := b.pods[p.UID]
-		known.mu.Lock()
-		defer known.mu.Unlock()
-		return !known.failing.IsZero()
-	}
-	eventually(t, "the deletion is seen", failed)
-	if log.Len() > 0 {
-		t.Errorf("told at once: %s", log.String())
-	}
-	b.refresh(t.Context(), p.UID)
-	if log.Len() > 0 {
-		t.Errorf("told at once: %s", log.String())
-	}
-	b.cluster.now = func() time.Time { return time.Now().Add(time.Minute) }
-	b.refresh(t.Context(), p.UID)
-	if !strings.Contains(log.String(), `not found`) {
-		t.Errorf("not told: %s", log.String())
-	}
-	if got := content(t, point.HostPath); !maps.Equal(got, map[string]string{"a": "1"}) {
-		t.Errorf("content is %v", got)
-	}
-}
-
-func TestAFrozenPodFollowsNothing(t *testing.T) {
-	var log bytes.Buffer
-	b := newBench(t)
-	b.Log = slog.New(slog.NewTextHandler(&log, nil))
-	b.cluster.put("configmaps", "cm", configMap(map[string]string{"a": "1"}))
-	p := pod(volume("cfg", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}))
-	point := b.mount(p)["cfg"]
-	b.Freeze(p.UID)
-	if len(b.objects.watched) != 0 {
-		t.Errorf("still followed: %v", b.objects.watched)
-	}
-	b.cluster.put("configmaps", "cm", nil)
-	b.refresh(t.Context(), p.UID)
-	if got := content(t, point.HostPath); !maps.Equal(got, map[string]string{"a": "1"}) || log.Len() > 0 {
-		t.Errorf("content is %v, log: %s", got, log.String())
-	}
-	if err := b.Unmount(t.Context(), p.UID, b.dir); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestWhatIsMissingIsNamedUnlessItIsOptional(t *testing.T) {
