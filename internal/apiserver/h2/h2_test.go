@@ -183,7 +183,7 @@ func TestEverybodyOnAConnectionGetsWhatIsTheirs(t *testing.T) {
 	defer all.Wait()
 	for i := range 20 {
 		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
+		t.Cleanup(cancel) // when all have got theirs
 		body, err := get(ctx, client, "https://"+address+"/take")
 		if err != nil {
 			t.Fatal(err)
