@@ -38,8 +38,8 @@ func newCertificateApproval(z auth.Authorizer) Plugin {
 
 // Validate implements Validator.
 func (p certificateApproval) Validate(ctx context.Context, a *Attributes) error {
-	request, ok := a.OldObject.(*certificatesv1.CertificateSigningRequest)
-	if !ok || !a.is(certificatesv1.GroupName, "certificatesigningrequests", "approval") {
+	request, _, ok := updated[*certificatesv1.CertificateSigningRequest](a, certificatesv1.GroupName, "certificatesigningrequests", "approval")
+	if !ok {
 		return nil
 	}
 	if !mayUseSigner(ctx, p.authorizer, a.User, "approve", request.Spec.SignerName) {
@@ -60,12 +60,8 @@ func newCertificateSigning(z auth.Authorizer) Plugin {
 
 // Validate implements Validator.
 func (p certificateSigning) Validate(ctx context.Context, a *Attributes) error {
-	old, ok := a.OldObject.(*certificatesv1.CertificateSigningRequest)
-	changed, ok2 := a.Object.(*certificatesv1.CertificateSigningRequest)
-	if !ok || !ok2 || !a.is(certificatesv1.GroupName, "certificatesigningrequests", "status") {
-		return nil
-	}
-	if equality.Semantic.DeepEqual(old.Status, changed.Status) {
+	old, changed, ok := updated[*certificatesv1.CertificateSigningRequest](a, certificatesv1.GroupName, "certificatesigningrequests", "status")
+	if !ok || equality.Semantic.DeepEqual(old.Status, changed.Status) {
 		return nil
 	}
 	if !mayUseSigner(ctx, p.authorizer, a.User, "sign", old.Spec.SignerName) {

@@ -27,9 +27,8 @@ func newClaimStatus(authorizer auth.Authorizer) Plugin {
 
 // Validate implements Validator.
 func (p claimStatus) Validate(ctx context.Context, a *Attributes) error {
-	claim, ok := a.Object.(*resourcev1.ResourceClaim)
-	old, before := a.OldObject.(*resourcev1.ResourceClaim)
-	if !ok || !before || a.Subresource != "status" || a.Resource.Group != resourcev1.GroupName {
+	old, claim, ok := updated[*resourcev1.ResourceClaim](a, resourcev1.GroupName, "resourceclaims", "status")
+	if !ok {
 		return nil
 	}
 	errs := append(p.mayBind(ctx, a, claim, old), p.mayReport(ctx, a, claim, old)...)

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -24,6 +25,13 @@ func (b base) Handles(o Operation) bool { return slices.Contains(b.operations, o
 // is says whether the write is to the resource itself or, for "pods/resize", to its subresource.
 func (a *Attributes) is(group, resource, subresource string) bool {
 	return a.Resource.Group == group && a.Resource.Resource == resource && a.Subresource == subresource
+}
+
+// updated is an object before and after an update of the subresource; false for any other write.
+func updated[T runtime.Object](a *Attributes, group, resource, subresource string) (old, changed T, ok bool) {
+	old, before := a.OldObject.(T)
+	changed, after := a.Object.(T)
+	return old, changed, before && after && a.is(group, resource, subresource)
 }
 
 // pod is the pod of a create or update of pods themselves.

@@ -1,9 +1,6 @@
 package zpages
 
 import (
-	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 )
 
@@ -13,11 +10,7 @@ func TestTheProcessTellsItsSettings(t *testing.T) {
 		return map[string]string{"v": "0", "event-ttl": "1h0m0s", "tls-cert-file": ""}
 	})
 	const structured, text = ";v=v1beta1;g=config.k8s.io;as=Flagz", "text/plain; charset=utf-8"
-	for name, tc := range map[string]struct {
-		accept      string
-		code        int
-		media, want string
-	}{
+	wantAnswers(t, h, map[string]answer{
 		"people, by name": {"", 200, text, "\napiserver flagz\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\nevent-ttl=1h0m0s\ntls-cert-file=\nv=0\n"},
 		"JSON": {"application/json" + structured, 200, "application/json;g=config.k8s.io;v=v1beta1;as=Flagz",
 			"{\n  \"kind\": \"Flagz\",\n  \"apiVersion\": \"config.k8s.io/v1beta1\",\n  \"metadata\": {\n    \"name\": \"apiserver\"\n  },\n  \"flags\": {\n    \"event-ttl\": \"1h0m0s\","},
@@ -25,17 +18,5 @@ func TestTheProcessTellsItsSettings(t *testing.T) {
 		"the older version":  {"application/json;v=v1alpha1;g=config.k8s.io;as=Flagz", 200, "application/json;g=config.k8s.io;v=v1alpha1;as=Flagz", `"apiVersion": "config.k8s.io/v1alpha1"`},
 		"JSON of no version": {"application/json", 406, "application/json", "only the following media types are accepted: application/json, application/yaml, text/plain"},
 		"another kind":       {"application/json;v=v1beta1;g=config.k8s.io;as=Statusz", 406, "application/json", "NotAcceptable"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/flagz", nil)
-			r.Header.Set("Accept", tc.accept)
-			h(w, r)
-			if w.Code != tc.code || w.Header().Get("Content-Type") != tc.media || !strings.Contains(w.Body.String(), tc.want) {
-				t.Errorf("%d %s %s", w.Code, w.Header().Get("Content-Type"), w.Body)
-			}
-			if strings.Contains(tc.accept, "v1alpha1") != (w.Header().Get("Warning") == `299 - "This version of the flagz endpoint is deprecated. Please use a newer version."`) {
-				t.Errorf("the warning is %q", w.Header().Get("Warning"))
-			}
-		})
-	}
+	})
 }

@@ -1,6 +1,7 @@
 package zpages
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -14,11 +15,7 @@ func TestTheProcessTellsOfItself(t *testing.T) {
 	began := time.Date(2026, 11, 22, 6, 9, 8, 0, time.UTC)
 	h := Statusz("apiserver", began, func() time.Time { return began.Add(time.Hour + 67*time.Second) }, "/healthz")
 	const structured, text = ";v=v1beta1;g=config.k8s.io;as=Statusz", "text/plain; charset=utf-8"
-	for name, tc := range map[string]struct {
-		accept      string
-		code        int
-		media, want string
-	}{
+	wantAnswers(t, h, map[string]answer{
 		"people":               {"", 200, text, "\nUp: 1 hr 01 min 07 sec\n"},
 		"whoever takes all":    {"*/*", 200, text, "\nStarted: Sun Nov 22 06:09:08 UTC 2026\n"},
 		"JSON":                 {"application/json" + structured, 200, "application/json;g=config.k8s.io;v=v1beta1;as=Statusz", `"startTime": "2026-11-22T06:09:08Z",` + "\n" + `  "uptimeSeconds": 3667,` + "\n" + `  "goVersion": "` + runtime.Version() + `",` + "\n" + `  "binaryVersion": "1.36.3",` + "\n" + `  "emulationVersion": "1.36",`},
@@ -30,15 +27,30 @@ func TestTheProcessTellsOfItself(t *testing.T) {
 		"protobuf":             {"application/vnd.kubernetes.protobuf" + structured, 406, "application/json", "NotAcceptable"},
 		"HTML":                 {"text/html", 406, "application/json", "NotAcceptable"},
 		"nothing at all (q=0)": {"text/plain;q=0", 406, "application/json", "NotAcceptable"},
-	} {
+	})
+}
+
+// answer is what a page says to an Accept header: want is a part of it.
+type answer struct {
+	accept      string
+	code        int
+	media, want string
+}
+
+// wantAnswers asks for each; clients of the older version are warned.
+func wantAnswers(t *testing.T, h http.HandlerFunc, answers map[string]answer) {
+	t.Helper()
+	for name, tc := range answers {
 		t.Run(name, func(t *testing.T) {
-			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/statusz", nil)
+			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil)
 			r.Header.Set("Accept", tc.accept)
 			h(w, r)
 			if w.Code != tc.code || w.Header().Get("Content-Type") != tc.media || !strings.Contains(w.Body.String(), tc.want) {
 				t.Errorf("%d %s %s", w.Code, w.Header().Get("Content-Type"), w.Body)
 			}
-			if deprecated := w.Header().Get("Warning") != ""; deprecated != strings.Contains(tc.accept, "v1alpha1") {
+			_, kind, _ := strings.Cut(tc.media, ";as=")
+			warning := fmt.Sprintf(`299 - "This version of the %s endpoint is deprecated. Please use a newer version."`, strings.ToLower(kind))
+			if strings.Contains(tc.media, "v1alpha1") != (w.Header().Get("Warning") == warning) {
 				t.Errorf("the warning is %q", w.Header().Get("Warning"))
 			}
 		})

@@ -127,6 +127,14 @@ func (b *bench) apply(ctx context.Context, namespace, manifest string) error {
 	return err
 }
 
+// makes applies a manifest, and waits for what becomes of an object then.
+func (b *bench) makes(ctx context.Context, namespace, manifest, object, path, wanted string) error {
+	if err := b.apply(ctx, namespace, manifest); err != nil {
+		return err
+	}
+	return b.becomes(ctx, namespace, object, path, wanted)
+}
+
 // field is what a JSONPath finds in an object.
 func (b *bench) field(ctx context.Context, namespace, object, path string) (string, error) {
 	out, err := b.kubectl(ctx, "", "get", "-n", namespace, object, "-o", "jsonpath="+path)

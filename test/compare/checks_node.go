@@ -119,7 +119,7 @@ spec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}
 }
 
 func volumesSeen(ctx context.Context, b *bench, namespace string) error {
-	if err := b.apply(ctx, namespace, strings.NewReplacer("IMAGE", podImage).Replace(`
+	if err := b.apply(ctx, namespace, withImage(`
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: settings}

@@ -41,7 +41,7 @@ func rollout(ctx context.Context, b *bench, namespace string) error {
 }
 
 func ordered(ctx context.Context, b *bench, namespace string) error {
-	if err := b.apply(ctx, namespace, volumes(namespace, 2)+strings.NewReplacer("NS", namespace, "IMAGE", podImage).Replace(`
+	if err := b.makes(ctx, namespace, volumes(namespace, 2)+strings.NewReplacer("NS", namespace, "IMAGE", podImage).Replace(`
 apiVersion: v1
 kind: Service
 metadata: {name: db}
@@ -58,29 +58,23 @@ spec:
   template:
     metadata: {labels: {app: db}}
     spec: {terminationGracePeriodSeconds: 1, containers: [{name: a, image: "IMAGE", imagePullPolicy: Never, volumeMounts: [{name: d, mountPath: /d}]}]}
-`)); err != nil {
-		return err
-	}
-	if err := b.becomes(ctx, namespace, "statefulset/db", "{.status.readyReplicas} {.status.availableReplicas}", "2 2"); err != nil {
+`), "statefulset/db", "{.status.readyReplicas} {.status.availableReplicas}", "2 2"); err != nil {
 		return err
 	}
 	return b.becomes(ctx, namespace, "pvc/d-db-1", "{.status.phase}", "Bound")
 }
 
 func daemon(ctx context.Context, b *bench, namespace string) error {
-	if err := b.apply(ctx, namespace, strings.NewReplacer("IMAGE", podImage).Replace(`
+	return b.makes(ctx, namespace, withImage(`
 apiVersion: apps/v1
 kind: DaemonSet
 metadata: {name: d}
 spec: {selector: {matchLabels: {app: d}}, template: {metadata: {labels: {app: d}}, spec: {terminationGracePeriodSeconds: 1, containers: [{name: a, image: "IMAGE", imagePullPolicy: Never}]}}}
-`)); err != nil {
-		return err
-	}
-	return b.becomes(ctx, namespace, "daemonset/d", "{.status.desiredNumberScheduled} {.status.numberAvailable}", "1 1")
+`), "daemonset/d", "{.status.desiredNumberScheduled} {.status.numberAvailable}", "1 1")
 }
 
 func jobDone(ctx context.Context, b *bench, namespace string) error {
-	if err := b.apply(ctx, namespace, strings.NewReplacer("IMAGE", podImage).Replace(`
+	if err := b.makes(ctx, namespace, withImage(`
 apiVersion: batch/v1
 kind: Job
 metadata: {name: kept}
@@ -90,17 +84,14 @@ apiVersion: batch/v1
 kind: Job
 metadata: {name: short}
 spec: {ttlSecondsAfterFinished: 1, template: {spec: {restartPolicy: Never, containers: [{name: a, image: "IMAGE", imagePullPolicy: Never, args: [say, done]}]}}}
-`)); err != nil {
-		return err
-	}
-	if err := b.becomes(ctx, namespace, "job/kept", `{.status.completedIndexes} {.status.succeeded} {.status.conditions[?(@.type=="Complete")].status}`, "0,1 2 True"); err != nil {
+`), "job/kept", `{.status.completedIndexes} {.status.succeeded} {.status.conditions[?(@.type=="Complete")].status}`, "0,1 2 True"); err != nil {
 		return err
 	}
 	return b.gone(ctx, namespace, "job/short")
 }
 
 func cron(ctx context.Context, b *bench, namespace string) error {
-	if err := b.apply(ctx, namespace, strings.NewReplacer("IMAGE", podImage).Replace(`
+	if err := b.apply(ctx, namespace, withImage(`
 apiVersion: batch/v1
 kind: CronJob
 metadata: {name: c}
@@ -163,15 +154,12 @@ func answers(ctx context.Context, url, text string) error {
 }
 
 func autoscaler(ctx context.Context, b *bench, namespace string) error {
-	if err := b.apply(ctx, namespace, deployment("web", 1)+`---
+	if err := b.makes(ctx, namespace, deployment("web", 1)+`---
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
 metadata: {name: web}
 spec: {minReplicas: 2, maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}, metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}]}
-`); err != nil {
-		return err
-	}
-	if err := b.becomes(ctx, namespace, "deployment/web", "{.spec.replicas} {.status.availableReplicas}", "2 2"); err != nil {
+`, "deployment/web", "{.spec.replicas} {.status.availableReplicas}", "2 2"); err != nil {
 		return err
 	}
 	return b.becomes(ctx, namespace, "hpa/web", `{.status.conditions[?(@.type=="AbleToScale")].status}`, "True")

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -247,6 +248,9 @@ serverTLSBootstrap: true
 
 // podImage holds the program of the end-to-end tests' containers.
 const podImage = "localhost/sailor:1"
+
+// withImage is a manifest whose pods run that: IMAGE stands for it.
+func withImage(manifest string) string { return strings.ReplaceAll(manifest, "IMAGE", podImage) }
 
 func (m *mixed) loadImage(ctx context.Context, where ...string) error {
 	var out []byte

@@ -231,21 +231,13 @@ func TestEverybodyOnAConnectionGetsWhatIsTheirs(t *testing.T) {
 }
 
 func TestAConnectionThatBreaksHangsUpItsStreams(t *testing.T) {
-	address, trust, takers := serving(t, time.Minute)
-	c := dial(t, address, trust)
-	c.greet(1<<20, 8<<20)
-	c.ask(1, "/take")
-	tk := <-takers
+	c, tk := taking(t, 1<<20)
 	_ = c.conn.Close()
 	<-tk.gone
 }
 
 func TestAConnectionIsIdleWhenNothingOfItIsTaken(t *testing.T) {
-	address, trust, takers := serving(t, time.Minute)
-	c := dial(t, address, trust)
-	c.greet(1<<20, 8<<20)
-	c.ask(1, "/take")
-	tk := <-takers
+	c, tk := taking(t, 1<<20)
 	of := tk.answer.conn
 	of.mu.Lock()
 	of.idle = time.Millisecond // from now on: a slow machine may need a while until here
@@ -287,6 +279,30 @@ func dial(t *testing.T, address string, trust *tls.Config) *raw {
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	return &raw{http2.NewFramer(conn, conn), t, conn}
+}
+
+// wide is what a client adds to a connection's window so that its streams can be taken.
+const wide = 8 << 20
+
+// greeted is a client of a server of its own; stream and more are as for greet.
+func greeted(t *testing.T, stream, more uint32) (c *raw, takers chan *taker) {
+	t.Helper()
+	address, trust, takers := serving(t, time.Minute)
+	c = dial(t, address, trust)
+	c.greet(stream, more)
+	return c, takers
+}
+
+// taking is one whose stream 1, with such a window, has been taken.
+func taking(t *testing.T, stream uint32) (*raw, *taker) {
+	t.Helper()
+	c, takers := greeted(t, stream, wide)
+	c.ask(1, "/take")
+	tk := <-takers
+	if tk == nil {
+		t.Fatal("not taken")
+	}
+	return c, tk
 }
 
 func (c *raw) must(err error) {
@@ -342,14 +358,7 @@ func (c *raw) until(wanted func(http2.Frame) bool) {
 }
 
 func TestNothingIsSentBeyondAWindow(t *testing.T) {
-	address, trust, takers := serving(t, time.Minute)
-	c := dial(t, address, trust)
-	c.greet(10, 8<<20)
-	c.ask(1, "/take")
-	tk := <-takers
-	if tk == nil {
-		t.Fatal("not taken")
-	}
+	c, tk := taking(t, 10)
 	want := []byte("a watch's event that does not fit into any window")
 	tk.write(want)
 	tk.write(nil)
@@ -379,11 +388,7 @@ func TestNothingIsSentBeyondAWindow(t *testing.T) {
 }
 
 func TestAWindowThatIsChangedHoldsForStreamsThatAreTaken(t *testing.T) {
-	address, trust, takers := serving(t, time.Minute)
-	c := dial(t, address, trust)
-	c.greet(0, 8<<20)
-	c.ask(1, "/take")
-	tk := <-takers
+	c, tk := taking(t, 0)
 	tk.write([]byte("twelve bytes"))
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 12}))
 	c.until(func(f http2.Frame) bool {
@@ -393,9 +398,7 @@ func TestAWindowThatIsChangedHoldsForStreamsThatAreTaken(t *testing.T) {
 }
 
 func TestAnAnswerOnASmallConnectionStaysItsHandlers(t *testing.T) {
-	address, trust, takers := serving(t, time.Minute)
-	c := dial(t, address, trust)
-	c.greet(1<<20, 0)
+	c, takers := greeted(t, 1<<20, 0)
 	c.ask(1, "/take")
 	if tk := <-takers; tk != nil {
 		t.Error("it was taken")
@@ -404,11 +407,7 @@ func TestAnAnswerOnASmallConnectionStaysItsHandlers(t *testing.T) {
 }
 
 func TestAStreamEndedHalfWayThroughAnEventIsBrokenOff(t *testing.T) {
-	address, trust, takers := serving(t, time.Minute)
-	c := dial(t, address, trust)
-	c.greet(5, 8<<20)
-	c.ask(1, "/take")
-	tk := <-takers
+	c, tk := taking(t, 5)
 	tk.write([]byte("too long"))
 	c.until(func(f http2.Frame) bool { return f.Header().Type == http2.FrameData })
 	tk.hungUp() // as when the watch's time is over

@@ -20,10 +20,8 @@ func TestNobodyIsKeptWaitingByAnyClientsWindow(t *testing.T) {
 	for name, usedUp := range map[string]float64{"half": 0.5, "all": 1} {
 		for asked, others := range map[string]int{"only what was taken": 0, "beside handlers' answers": 3} {
 			t.Run(fmt.Sprintf("%s of it, %s", name, asked), func(t *testing.T) {
-				address, trust, takers := serving(t, time.Minute)
-				c := dial(t, address, trust)
 				const window = 65535 + 1<<20
-				c.greet(1<<30, window-65535)
+				c, takers := greeted(t, 1<<30, window-65535)
 				want := map[uint32]byte{}
 				for i := range 2 {
 					id := uint32(2*i + 1)
@@ -130,7 +128,7 @@ func TestAConnectionThatAsksForNothingIsIdle(t *testing.T) {
 	} {
 		address, trust, _ := serving(t, 100*time.Millisecond)
 		c := dial(t, address, trust)
-		err := c.hello(1<<20, 8<<20)
+		err := c.hello(1<<20, wide)
 		if err == nil {
 			err = begin(c)
 		}
@@ -174,9 +172,7 @@ func TestNothingComesIntoABlockOfHeaders(t *testing.T) {
 }
 
 func TestAnAnswerIsNotTakenWhenTheClientHasSaidGoodBye(t *testing.T) {
-	address, trust, takers := serving(t, time.Minute)
-	c := dial(t, address, trust)
-	c.greet(1<<20, 8<<20)
+	c, takers := greeted(t, 1<<20, wide)
 	c.ask(1, "/late")
 	c.must(c.WriteGoAway(0, http2.ErrCodeNo, nil))
 	c.until(func(f http2.Frame) bool { return f.Header().Type == http2.FrameGoAway })
@@ -190,9 +186,7 @@ func TestAnAnswerIsNotTakenWhenTheClientHasSaidGoodBye(t *testing.T) {
 }
 
 func TestAnAnswerIsNotTakenBeforeTheRequestHasEnded(t *testing.T) {
-	address, trust, takers := serving(t, time.Minute)
-	c := dial(t, address, trust)
-	c.greet(1<<20, 8<<20)
+	c, takers := greeted(t, 1<<20, wide)
 	c.askFor(1, "/take", false)
 	if tk := <-takers; tk != nil {
 		t.Error("it is taken")
@@ -200,9 +194,7 @@ func TestAnAnswerIsNotTakenBeforeTheRequestHasEnded(t *testing.T) {
 }
 
 func TestAnAnswerThatNobodyWantsEndsWithItsHandler(t *testing.T) {
-	address, trust, _ := serving(t, time.Minute)
-	c := dial(t, address, trust)
-	c.greet(1<<20, 8<<20)
+	c, _ := greeted(t, 1<<20, wide)
 	c.ask(1, "/refused")
 	c.until(func(f http2.Frame) bool {
 		return f.Header().StreamID == 1 && f.Header().Flags.Has(http2.FlagDataEndStream)
