@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 )
 
 // Backoff of a key whose Reconcile fails, as upstream's work queues.
@@ -48,10 +49,16 @@ func NewWork[K comparable](name string, reconcile func(context.Context, K) (Resu
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](minBackoff, maxBackoff)
 	m := newMeter(name)
 	order := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Queue: &fifo[K]{meter: m}})
-	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Queue: order})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Queue: order, Clock: calmClock{clock.RealClock{}}})
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{DelayingQueue: delaying})
 	return &Work[K]{name: name, reconcile: reconcile, limiter: limiter, queue: queue, meter: m}
 }
+
+// calmClock is for queues that wait. Besides the timer for the first key that waits they have a ticker, every ten seconds, in case that timer has been
+// forgotten: forty queues wake an idle process four times a second with it. Here it comes once an hour.
+type calmClock struct{ clock.WithTicker }
+
+func (c calmClock) NewTicker(time.Duration) clock.Ticker { return c.WithTicker.NewTicker(time.Hour) }
 
 // Add queues a key.
 func (w *Work[K]) Add(key K) { w.queue.Add(key) }

@@ -153,6 +153,9 @@ sandbox = %[7]q
 config_path = %[8]q
 
 [plugins.'io.containerd.cri.v1.runtime']
+# How fast CPU time is used is computed between two questions. By default containerd asks every container's shim each second in case somebody will
+# want to know, which is most of what an idle node costs.
+stats_collect_period = '87600h'
 restrict_oom_score_adj = %[9]t
 netns_mounts_under_state_dir = true
 

@@ -181,7 +181,8 @@ func (s *Server) serveAt(ctx context.Context, addr netip.Addr, h *handler) error
 		})
 		context.AfterFunc(ctx, stop)
 	}
-	udp := &mdns.Server{PacketConn: l.udp, Handler: h}
+	// What its timeout limits over UDP is only how long the server waits for a question, and 2 s by default: an idle process would be woken for nothing.
+	udp := &mdns.Server{PacketConn: l.udp, Handler: h, ReadTimeout: time.Hour}
 	tcp := &mdns.Server{Listener: l.tcp, Handler: h}
 	serve("UDP", udp.ActivateAndServe, func() { shutdown(udp, l.udp) })
 	serve("TCP", tcp.ActivateAndServe, func() { shutdown(tcp, l.tcp) })
