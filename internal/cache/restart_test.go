@@ -26,7 +26,8 @@ type lossy struct {
 
 type lossyStream struct {
 	store.Stream
-	fail chan error
+	broken context.Context // done when it is, from then on
+	fail   context.CancelCauseFunc
 }
 
 func (l *lossy) Watch(ctx context.Context, prefix string, after int64) (store.Stream, error) {
@@ -36,7 +37,8 @@ func (l *lossy) Watch(ctx context.Context, prefix string, after int64) (store.St
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ls := &lossyStream{Stream: s, fail: make(chan error, 1)}
+	ls := &lossyStream{Stream: s}
+	ls.broken, ls.fail = context.WithCancelCause(context.Background())
 	l.streams = append(l.streams, ls)
 	return ls, nil
 }
@@ -44,15 +46,7 @@ func (l *lossy) Watch(ctx context.Context, prefix string, after int64) (store.St
 func (s *lossyStream) Next(ctx context.Context) (store.Batch, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		select {
-		case err := <-s.fail:
-			cancel(err)
-		case <-done:
-		}
-	}()
+	defer context.AfterFunc(s.broken, func() { cancel(context.Cause(s.broken)) })()
 	b, err := s.Stream.Next(ctx)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return b, cause
@@ -64,7 +58,7 @@ func (s *lossyStream) Next(ctx context.Context) (store.Batch, error) {
 func (l *lossy) lose(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.streams[len(l.streams)-1].fail <- err
+	l.streams[len(l.streams)-1].fail(err)
 }
 
 func (l *lossy) watches() int {
@@ -80,6 +74,15 @@ func (l *lossy) waitForWatch(t *testing.T, n int) {
 			t.Fatalf("%d watches were opened, want %d", l.watches(), n)
 		}
 	}
+}
+
+// ending is how a cursor ends, or nil when it does not.
+func ending(t *testing.T, cur *Cursor) (err error) {
+	t.Helper()
+	for ctx := patient(t); err == nil && ctx.Err() == nil; {
+		_, _, err = cur.Next(ctx)
+	}
+	return err
 }
 
 func TestAWatchThatBreaksGoesOnWhereItWas(t *testing.T) {
@@ -115,13 +118,7 @@ func TestAWatchLostToCompactionListsAgain(t *testing.T) {
 	s.lose(fmt.Errorf("test: %w", store.ErrCompacted))
 	remove(t, s, pods, "a", "1")
 	rev := write(t, s, pods, pod("a", "3", "", nil))
-	for {
-		_, _, err = cur.Next(patient(t))
-		if err != nil {
-			break
-		}
-	}
-	if !errors.Is(err, ErrTooOld) {
+	if err := ending(t, cur); !errors.Is(err, ErrTooOld) {
 		t.Errorf("a cursor over the gap got %v", err)
 	}
 	s.waitForWatch(t, 2)
@@ -190,11 +187,7 @@ func TestAListThatFailsWhileAnotherIsDueLeavesNoGap(t *testing.T) {
 	<-s.began // the one that the lost stream needs
 	s.on.Store(false)
 	s.ends <- nil
-	var err error
-	for err == nil {
-		_, _, err = cur.Next(patient(t))
-	}
-	if !errors.Is(err, ErrTooOld) {
+	if err := ending(t, cur); !errors.Is(err, ErrTooOld) {
 		t.Errorf("a cursor over the gap got %v", err)
 	}
 	rev := write(t, s, pods, pod("a", "2", "", nil))
