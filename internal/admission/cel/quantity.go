@@ -18,7 +18,7 @@ import (
 // BoundQuantities replaces the library's quantity() and isQuantity(), in all environments of this process, by ones that read what bodies of requests may
 // have: theirs read any text, which for some takes an hour that no cost limit sees. Rules of custom resources are compiled by the library in an
 // environment that it gives nobody, so that the functions of the one that all are made from are replaced. To be called before expressions are compiled; the
-// API server does when it is made.
+// API server does when it is made, and the scheduler, which asks devices what selectors say of them.
 var BoundQuantities = sync.OnceFunc(func() {
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 	for _, env := range []*cel.Env{base.NewExpressionsEnv(), base.StoredExpressionsEnv()} {

@@ -1,0 +1,66 @@
+package scheduler
+
+import (
+	"strings"
+	"testing"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/cel"
+)
+
+// selects tells what a selector says of a device.
+func selects(t *testing.T, expression string) (bool, error) {
+	t.Helper()
+	selector := newDevices(t.Context(), nil, nil).selectors.GetOrCompile(expression)
+	if selector.Error != nil {
+		return false, selector.Error
+	}
+	yes, major, number := true, "1.2.3", int64(7)
+	share := true
+	matches, _, err := selector.DeviceMatches(t.Context(), cel.Device{
+		Driver:                   "d.example.com",
+		AllowMultipleAllocations: &share,
+		Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
+			"big": {BoolValue: &yes}, "firmware": {VersionValue: &major}, "other.example.com/n": {IntValue: &number}, "model": {StringValue: &major},
+		},
+		Capacity: map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"memory": {Value: resource.MustParse("80Gi")}},
+	})
+	return matches, err
+}
+
+// TestQuantitiesOfSelectorsEnd: the library would compute ten to the power of a thousand millions, for anybody who may make a claim. A scheduler of its own has no API server beside it that
+// bounds that for the whole process.
+func TestQuantitiesOfSelectorsEnd(t *testing.T) {
+	for expression, want := range map[string]string{
+		`device.capacity["d.example.com"].memory.isGreaterThan(quantity("40Gi"))`:        "",
+		`quantity("1e-1000000000").isGreaterThan(quantity("1"))`:                         "has an exponent that is not between",
+		`quantity("1e" + string(-1000000000)).isGreaterThan(quantity("1"))`:              "has an exponent that is not between",
+		`device.driver == "d.example.com" && isQuantity("1e" + string(-1000000000 - 1))`: "no match",
+	} {
+		matches, err := selects(t, expression)
+		switch {
+		case want == "" || want == "no match":
+			if err != nil || matches != (want == "") {
+				t.Errorf("%s: %v, %v", expression, matches, err)
+			}
+		case err == nil || !strings.Contains(err.Error(), want):
+			t.Errorf("%s: %v, want %q", expression, err, want)
+		}
+	}
+}
+
+func FuzzSelectors(f *testing.F) {
+	for _, s := range []string{
+		`device.driver == "d.example.com"`, `device.attributes["d.example.com"].big && device.allowMultipleAllocations`, `cel.bind(d, device.attributes["other.example.com"], d.n > 3)`,
+		`device.attributes["d.example.com"].firmware.isGreaterThan(semver("1.0.0"))`, `device.capacity["d.example.com"].memory.compareTo(quantity("1e3")) > 0`,
+		`"x".matches("(") || [1, 2].exists(i, i == 3)`, `device.attributes["none"].all(a, a in ["b"])`,
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, expression string) {
+		if len(expression) <= 4096 {
+			_, _ = selects(t, expression)
+		}
+	})
+}
