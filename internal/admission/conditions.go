@@ -4,21 +4,24 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/knarr-project/knarr/internal/admission/cel"
+	"github.com/knarr-project/knarr/internal/admission/measure"
 )
 
 // Conditions are the matchConditions of a webhook or policy, compiled when the first write gets that far.
 type Conditions struct {
+	about   measure.Condition
 	prepare func() (*cel.Compiler, []cel.Program, error)
 }
 
-// NewConditions prepares conditions over the variables of the scope.
-func NewConditions(conditions []admissionregistrationv1.MatchCondition, scope cel.Scope) *Conditions {
-	return &Conditions{prepare: onceValues(func() (*cel.Compiler, []cel.Program, error) {
+// NewConditions prepares conditions over the variables of the scope; about says whose they are.
+func NewConditions(about measure.Condition, conditions []admissionregistrationv1.MatchCondition, scope cel.Scope) *Conditions {
+	return &Conditions{about: about, prepare: onceValues(func() (*cel.Compiler, []cel.Program, error) {
 		compiler, err := cel.New(scope)
 		if err != nil {
 			return nil, nil, err
@@ -43,12 +46,18 @@ func onceValues[A, B any](f func() (A, B, error)) func() (A, B, error) {
 }
 
 // Match: the write is not wanted when any condition is false, else it is an error when any can not be evaluated.
-func (c *Conditions) Match(ctx context.Context, in cel.Input) (bool, error) {
+func (c *Conditions) Match(ctx context.Context, a *Attributes, in cel.Input) (bool, error) {
 	compiler, programs, err := c.prepare()
 	if err != nil || len(programs) == 0 {
 		return err == nil, err
 	}
-	e := compiler.Evaluate(ctx, in, cel.BudgetMatchConditions)
+	since := time.Now()
+	wanted, err := match(compiler.Evaluate(ctx, in, cel.BudgetMatchConditions), programs)
+	c.about.Evaluated(string(a.Operation), time.Since(since), err)
+	return wanted, err
+}
+
+func match(e *cel.Evaluation, programs []cel.Program) (bool, error) {
 	var problems []error
 	for _, p := range programs {
 		value, err := e.Eval(p)

@@ -320,6 +320,17 @@ func TestVersionsWithAConversionWebhook(t *testing.T) {
 	if message, _ := out["message"].(string); code != http.StatusInternalServerError || !strings.HasPrefix(message, "conversion webhook for two.example.com/v1, Kind=Host failed: Post ") {
 		t.Errorf("without webhook: %d %v", code, message)
 	}
+	_, page := fetch(t, a.URL+"/metrics")
+	for _, want := range []string{
+		`apiserver_conversion_webhook_request_total{failure_type="",result="success"} `, `apiserver_conversion_webhook_duration_seconds_count{failure_type="",result="success"} `,
+		`apiserver_conversion_webhook_request_total{failure_type="conversion_webhook_call_failure",result="failure"} `,
+		`apiserver_crd_conversion_webhook_duration_seconds_count{crd_name="hosts.two.example.com",from_version="v1",succeeded="true",to_version="v2"} `,
+		`apiserver_crd_conversion_webhook_duration_seconds_count{crd_name="hosts.two.example.com",from_version="v1",succeeded="false",to_version="v2"} `,
+	} {
+		if !strings.Contains(page, "\n"+want) {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
 }
 
 func TestNamesAreGivenOnce(t *testing.T) {

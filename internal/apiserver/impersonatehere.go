@@ -74,7 +74,7 @@ func runsOn(user *auth.User, node string) bool {
 // mayImpersonateHere checks a mode for one request.
 func (s *Server) mayImpersonateHere(ctx context.Context, mode impersonation, user auth.User, wanted *auth.User, about auth.Attributes) error {
 	about.User, about.Verb = user, "impersonate-on:"+string(mode)+":"+about.Verb
-	if err := s.authorize(ctx, about); err != nil {
+	if err := s.allowed(ctx, mode, about); err != nil {
 		return err
 	}
 	identity := func(resource, subresource, namespace, name string) auth.Attributes {
@@ -84,19 +84,19 @@ func (s *Server) mayImpersonateHere(ctx context.Context, mode impersonation, use
 	}
 	switch mode {
 	case associatedNode:
-		return s.authorize(ctx, identity("nodes", "", "", anyNode))
+		return s.allowed(ctx, mode, identity("nodes", "", "", anyNode))
 	case arbitraryNode:
 		node, _ := nodeOf(wanted.Name)
-		return s.authorize(ctx, identity("nodes", "", "", node))
+		return s.allowed(ctx, mode, identity("nodes", "", "", node))
 	case impersonatedAccount:
 		namespace, account, _ := auth.SplitServiceAccount(wanted.Name)
-		return s.authorize(ctx, identity("serviceaccounts", "", namespace, account))
+		return s.allowed(ctx, mode, identity("serviceaccounts", "", namespace, account))
 	}
-	if err := s.authorize(ctx, identity("users", "", "", wanted.Name)); err != nil {
+	if err := s.allowed(ctx, mode, identity("users", "", "", wanted.Name)); err != nil {
 		return err
 	}
 	if wanted.UID != "" {
-		if err := s.authorize(ctx, identity("uids", "", "", wanted.UID)); err != nil {
+		if err := s.allowed(ctx, mode, identity("uids", "", "", wanted.UID)); err != nil {
 			return err
 		}
 	}
@@ -104,7 +104,7 @@ func (s *Server) mayImpersonateHere(ctx context.Context, mode impersonation, use
 		return auth.Forbidden(identity("groups", "", "", auth.GroupMasters), "impersonating the system:masters group is not allowed")
 	}
 	for _, group := range wanted.Groups {
-		if err := s.authorize(ctx, identity("groups", "", "", group)); err != nil {
+		if err := s.allowed(ctx, mode, identity("groups", "", "", group)); err != nil {
 			return err
 		}
 	}
@@ -113,7 +113,7 @@ func (s *Server) mayImpersonateHere(ctx context.Context, mode impersonation, use
 			return auth.Forbidden(identity("userextras", "", "", ""), "impersonating an invalid key in extra is not allowed: "+errs.ToAggregate().Error())
 		}
 		for _, value := range wanted.Extra[key] {
-			if err := s.authorize(ctx, identity("userextras", key, "", value)); err != nil {
+			if err := s.allowed(ctx, mode, identity("userextras", key, "", value)); err != nil {
 				return err
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -133,12 +135,9 @@ func (s *Server) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service
 	if err != nil {
 		return err
 	}
-	ranges := s.serviceRanges(ctx, familyOf(addr))
-	inside := false
-	for _, r := range ranges {
-		inside = inside || r.usable(addr)
-	}
-	if !inside {
+	since, ranges := time.Now(), s.serviceRanges(ctx, familyOf(addr))
+	at := slices.IndexFunc(ranges, func(r addressRange) bool { return r.usable(addr) })
+	if at < 0 {
 		if len(ranges) == 0 {
 			return errOutOfRange
 		}
@@ -149,9 +148,12 @@ func (s *Server) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service
 		return err
 	}
 	if _, ok := taken.Get(r.key("", addr.String())); ok {
-		return errAddressTaken
+		err = errAddressTaken
+	} else {
+		err = s.addAddress(t, r, svc, addr)
 	}
-	return s.addAddress(t, r, svc, addr)
+	s.metrics.allocation.address(t, ranges[at], scopeStatic, since, err)
+	return err
 }
 
 // freeAddress takes any address of the family: a random one of the upper part of a range, else whatever is left.
@@ -161,24 +163,37 @@ func (s *Server) freeAddress(ctx context.Context, t *txn, svc *corev1.Service, f
 		return "", err
 	}
 	for _, in := range s.serviceRanges(ctx, family) {
-		free := func(addr netip.Addr) bool {
+		since := time.Now()
+		addr, ok := in.free(func(addr netip.Addr) bool {
 			_, used := taken.Get(r.key("", addr.String()))
-			return !used && in.usable(addr)
+			return used
+		})
+		if !ok {
+			s.metrics.allocation.address(t, in, scopeDynamic, since, errNoAddress)
+			continue
 		}
-		band, size := in.staticBand(), in.size()
-		for range randomTries {
-			if addr := in.at(band + rand.Uint64N(size-band)); free(addr) {
-				return addr.String(), s.addAddress(t, r, svc, addr)
-			}
-		}
-		// Nearly full: from above down, so that the static part is used last.
-		for offset := size - 1; offset > 0 && size <= 1<<20; offset-- {
-			if addr := in.at(offset); free(addr) {
-				return addr.String(), s.addAddress(t, r, svc, addr)
-			}
-		}
+		err := s.addAddress(t, r, svc, addr)
+		s.metrics.allocation.address(t, in, scopeDynamic, since, err)
+		return addr.String(), err
 	}
 	return "", errNoAddress
+}
+
+// free finds an address that is not used.
+func (r addressRange) free(used func(netip.Addr) bool) (addr netip.Addr, ok bool) {
+	band, size := r.staticBand(), r.size()
+	for range randomTries {
+		if addr = r.at(band + rand.Uint64N(size-band)); r.usable(addr) && !used(addr) {
+			return addr, true
+		}
+	}
+	// Nearly full: from above down, so that the static part is used last.
+	for offset := size - 1; offset > 0 && size <= 1<<20; offset-- {
+		if addr = r.at(offset); r.usable(addr) && !used(addr) {
+			return addr, true
+		}
+	}
+	return netip.Addr{}, false
 }
 
 // addAddress makes the Service's IPAddress part of the transaction, on condition that nobody has it.

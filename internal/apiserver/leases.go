@@ -40,6 +40,9 @@ func (s *Server) lease(ctx context.Context, r *registry) (store.LeaseID, error) 
 	if err != nil {
 		return 0, storeError(err)
 	}
+	if l.id != 0 {
+		s.metrics.store.leased.Observe(float64(l.used))
+	}
 	l.id, l.until, l.used = id, now.Add(reuse), 1
 	return id, nil
 }

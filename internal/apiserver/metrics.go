@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
+	"github.com/knarr-project/knarr/internal/apiserver/custom"
+	knarr "github.com/knarr-project/knarr/internal/version"
 )
 
 // metrics are the server's own, under upstream's names.
@@ -22,6 +25,7 @@ type metrics struct {
 	bodySizes     *prometheus.HistogramVec
 	validated     *prometheus.HistogramVec
 	longRunning   *prometheus.GaugeVec
+	watchLists    *prometheus.HistogramVec
 	deprecated    *prometheus.GaugeVec
 	terminations  *prometheus.CounterVec
 	tlsErrors     prometheus.Counter
@@ -31,6 +35,7 @@ type metrics struct {
 	audit         *audit.Metrics
 	security      *securityMetrics
 	store         *storeMetrics
+	allocation    *allocationMetrics
 	health        *healthMetrics
 
 	// series are the metrics of requests of one shape, so that a request looks labels up once. Names of objects are no part of a
@@ -82,6 +87,9 @@ func newMetrics() *metrics {
 			"Response latency distribution in seconds for each field validation value", requestSeconds[2:], "field_validation"),
 		longRunning: newGauge("apiserver_longrunning_requests",
 			"Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.", labels...),
+		watchLists: newHistogram("apiserver_watch_list_duration_seconds",
+			"Response latency distribution in seconds for watch list requests broken by group, version, resource and scope.",
+			[]float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60}, "group", "version", "resource", "scope"),
 		deprecated: newGauge("apiserver_requested_deprecated_apis",
 			"Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
 			"group", "version", "resource", "subresource", "removed_release"),
@@ -90,16 +98,18 @@ func newMetrics() *metrics {
 		tlsErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: "apiserver_tls_handshake_errors_total",
 			Help: "Number of requests dropped with 'TLS handshake error from' error"}),
 		mutating: inflight.WithLabelValues("mutating"), readOnly: inflight.WithLabelValues("readOnly"),
-		audit: audit.NewMetrics(), security: newSecurityMetrics(), store: newStoreMetrics(), health: newHealthMetrics(),
+		audit: audit.NewMetrics(), security: newSecurityMetrics(), store: newStoreMetrics(), allocation: newAllocationMetrics(), health: newHealthMetrics(),
 	}
 	m.notValidated = m.validated.WithLabelValues("")
-	m.registry.MustRegister(m.requests, m.durations, m.serviceTimes, m.responseSizes, m.bodySizes, m.validated, inflight, m.longRunning, m.deprecated, m.terminations,
-		m.tlsErrors, buildInfo(), collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll)),
+	m.registry.MustRegister(m.requests, m.durations, m.serviceTimes, m.responseSizes, m.bodySizes, m.validated, inflight, m.longRunning, m.watchLists, m.deprecated, m.terminations,
+		m.tlsErrors, buildInfo(), versionInfo(), collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.registry.MustRegister(m.audit.Collectors()...)
 	m.registry.MustRegister(m.security.collectors()...)
 	m.registry.MustRegister(m.store.collectors()...)
+	m.registry.MustRegister(m.allocation.collectors()...)
 	m.registry.MustRegister(measure.Collectors()...)
+	m.registry.MustRegister(custom.Collectors()...)
 	m.others = m.newSeries(shape{verb: "other"}, &requestInfo{verb: "other"})
 	return m
 }
@@ -110,6 +120,15 @@ func buildInfo() prometheus.Collector {
 		"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform")
 	build.WithLabelValues(Version.Major, Version.Minor, Version.GitVersion, Version.GitCommit, Version.GitTreeState, Version.BuildDate, Version.GoVersion, Version.Compiler, Version.Platform).Set(1)
 	return build
+}
+
+func versionInfo() prometheus.Collector {
+	info := newGauge("version_info",
+		"Provides the compatibility version info of the component. The component label is the name of the component, usually kube, but is relevant for aggregated-apiservers.",
+		"binary", "component", "emulation", "min_compat")
+	info.WithLabelValues(strings.TrimPrefix(knarr.Kubernetes, "v"), "kube", Version.EmulationMajor+"."+Version.EmulationMinor,
+		Version.MinCompatibilityMajor+"."+Version.MinCompatibilityMinor).Set(1)
+	return info
 }
 
 func (m *metrics) handler() http.Handler {

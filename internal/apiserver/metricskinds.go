@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/bits"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -75,6 +76,8 @@ var (
 	descOpened       = describeKind("apiserver_watch_cache_initializations_total", "Counter of watch cache initializations broken by resource type.", "resource")
 	descStoreEvents  = describeKind("apiserver_storage_events_received_total", "Number of etcd events received split by kind.", "resource")
 	descCacheEvents  = describeKind("apiserver_watch_cache_events_received_total", "Counter of events received in watch cache broken by resource type.", "resource")
+	descDispatched   = describeKind("apiserver_watch_cache_events_dispatched_total", "Counter of events dispatched in watch cache broken by resource type.", "resource")
+	descCapacity     = describeKind("watch_cache_capacity", "Total capacity of watch cache broken by resource type.", "resource")
 	descWatchEvents  = describeKind("apiserver_watch_events_total", "Number of events sent in watch clients", "version", "resource")
 	descWatchedSizes = describeKind("apiserver_watch_events_sizes", "Watch event size distribution in bytes", "version", "resource")
 )
@@ -83,18 +86,23 @@ var (
 func (m kindMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descObjects, descOldObjects, descSizes, descDatabase, descLists, descFetched, descReturned, descConsistent, descInit, descRevision, descOpened,
-		descStoreEvents, descCacheEvents, descWatchEvents, descWatchedSizes,
+		descStoreEvents, descCacheEvents, descDispatched, descCapacity, descWatchEvents, descWatchedSizes,
 	} {
 		ch <- d
 	}
 }
+
+// collectPatience is how long what is asked of the store may take; then the page goes without.
+const collectPatience = 5 * time.Second
 
 // versionModulus leaves the digits of a resourceVersion that a float holds exactly.
 const versionModulus = 1_000_000_000_000_000
 
 // Collect implements prometheus.Collector.
 func (m kindMetrics) Collect(ch chan<- prometheus.Metric) {
-	if size, err := m.server.store.Size(context.Background()); err == nil {
+	ctx, cancel := context.WithTimeout(context.Background(), collectPatience)
+	defer cancel()
+	if size, err := m.server.store.Size(ctx); err == nil {
 		ch <- prometheus.MustNewConstMetric(descDatabase, prometheus.GaugeValue, float64(size), "etcd-0")
 	}
 	told := map[*registry]bool{}
@@ -151,6 +159,10 @@ func (r *registry) collect(ch chan<- prometheus.Metric, reader cache.Reader) {
 	if counts, ok := reader.(interface{ Received() uint64 }); ok {
 		counter(descStoreEvents, counts.Received())
 		counter(descCacheEvents, counts.Received())
+		counter(descDispatched, counts.Received())
+	}
+	if log, ok := reader.(interface{ Capacity() int }); ok {
+		gauge(descCapacity, float64(log.Capacity()), group, resource)
 	}
 	counter(descLists, r.reads.lists.Load(), "")
 	counter(descFetched, r.reads.fetched.Load(), "")

@@ -134,6 +134,18 @@ func (m *metrics) begin(w *codeWriter, info *requestInfo, size int64) func() {
 	}
 }
 
+// watchListed notes how long a watch took to send what was there already.
+func (m *metrics) watchListed(op *operation, req *listRequest, took time.Duration) {
+	scope := "cluster"
+	if _, ok := req.fields.RequiresExactMatch("metadata.name"); ok {
+		scope = "resource"
+	} else if op.namespace != "" {
+		scope = "namespace"
+	}
+	gvr := op.endpoint.gvr
+	m.watchLists.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource, scope).Observe(took.Seconds())
+}
+
 func (s *requestSeries) observe(took, waited time.Duration, dryRun string) {
 	duration := s.duration
 	if dryRun != "" {

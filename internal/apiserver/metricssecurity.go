@@ -13,7 +13,8 @@ import (
 type securityMetrics struct {
 	attempts, authorized, users        *prometheus.CounterVec
 	authenticating, authorizing        *prometheus.HistogramVec
-	filters, impersonations            *prometheus.HistogramVec
+	filters                            *prometheus.HistogramVec
+	impersonations, checks             attempts // to be somebody else, and whether that is allowed
 	certificates                       prometheus.Histogram
 	authenticated, allowed             outcome
 	authentication, record             prometheus.Observer // of filters
@@ -27,6 +28,29 @@ type outcome struct {
 	took  prometheus.Observer
 }
 
+// attempts of impersonation, by mode and decision.
+type attempts struct {
+	count *prometheus.CounterVec
+	took  *prometheus.HistogramVec
+}
+
+func newAttempts(name, count, took string, seconds []float64) attempts {
+	return attempts{
+		newCounter("apiserver_"+name+"_total", count+" split by mode and decision.", "mode", "decision"),
+		newHistogram("apiserver_"+name+"_duration_seconds", took+" in seconds split by mode and decision.", seconds, "mode", "decision"),
+	}
+}
+
+// observe counts one.
+func (a attempts) observe(mode impersonation, err error, took time.Duration) {
+	decision := "allowed"
+	if err != nil {
+		decision = "denied"
+	}
+	a.count.WithLabelValues(string(mode), decision).Inc()
+	a.took.WithLabelValues(string(mode), decision).Observe(took.Seconds())
+}
+
 func newSecurityMetrics() *securityMetrics {
 	seconds := prometheus.ExponentialBuckets(0.001, 2, 15)
 	const day = 24 * 60 * 60
@@ -36,7 +60,9 @@ func newSecurityMetrics() *securityMetrics {
 		authorized:     newCounter("authorization_attempts_total", "Counter of authorization attempts broken down by result. It can be either 'allowed', 'denied', 'no-opinion' or 'error'.", "result"),
 		authenticating: newHistogram("authentication_duration_seconds", "Authentication duration in seconds broken out by result.", seconds, "result"),
 		authorizing:    newHistogram("authorization_duration_seconds", "Authorization duration in seconds broken out by result.", seconds, "result"),
-		impersonations: newHistogram("apiserver_impersonation_attempts_duration_seconds", "Latency of impersonation attempts in seconds split by mode and decision.", seconds, "mode", "decision"),
+		impersonations: newAttempts("impersonation_attempts", "Total number of impersonation attempts", "Latency of impersonation attempts", seconds),
+		checks: newAttempts("impersonation_authorization_attempts", "Total number of authorization checks made by the impersonation handler",
+			"Latency of authorization checks made by the impersonation handler", seconds),
 		filters: newHistogram("apiserver_request_filter_duration_seconds", "Request filter latency distribution in seconds, for each filter type",
 			[]float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 5, 10, 15, 30}, "filter"),
 		certificates: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "apiserver_client_certificate_expiration_seconds",
@@ -53,7 +79,10 @@ func newSecurityMetrics() *securityMetrics {
 }
 
 func (m *securityMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.attempts, m.users, m.authorized, m.authenticating, m.authorizing, m.filters, m.impersonations, m.certificates}
+	return []prometheus.Collector{
+		m.attempts, m.users, m.authorized, m.authenticating, m.authorizing, m.filters, m.certificates,
+		m.impersonations.count, m.impersonations.took, m.checks.count, m.checks.took,
+	}
 }
 
 func (o outcome) observe(took time.Duration) {

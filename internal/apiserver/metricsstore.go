@@ -23,6 +23,7 @@ type storeMetrics struct {
 	requests, failures                  *prometheus.CounterVec
 	durations                           *prometheus.HistogramVec
 	lists, fetched, evaluated, returned *prometheus.CounterVec
+	leased                              prometheus.Histogram
 
 	mu    sync.RWMutex
 	kinds map[string]*storeSeries // by the part of a key that names the kind
@@ -40,12 +41,14 @@ func newStoreMetrics() *storeMetrics {
 		fetched:   list("fetched_objects_total", "Number of objects read from storage in the course of serving a LIST request"),
 		evaluated: list("evaluated_objects_total", "Number of objects tested in the course of serving a LIST request from storage"),
 		returned:  list("returned_objects_total", "Number of objects returned for a LIST request from storage"),
-		kinds:     map[string]*storeSeries{},
+		leased: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "etcd_lease_object_counts", Help: "Number of objects attached to a single etcd lease.",
+			Buckets: []float64{10, 50, 100, 500, 1000, 2500, 5000}}),
+		kinds: map[string]*storeSeries{},
 	}
 }
 
 func (m *storeMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.failures, m.durations, m.lists, m.fetched, m.evaluated, m.returned}
+	return []prometheus.Collector{m.requests, m.failures, m.durations, m.lists, m.fetched, m.evaluated, m.returned, m.leased}
 }
 
 // storeOperation is an operation's place among the series of its kind.

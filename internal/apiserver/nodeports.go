@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"math/bits"
 	"math/rand/v2"
 
 	corev1 "k8s.io/api/core/v1"
@@ -88,12 +89,12 @@ func (s *Server) setNodePorts(ctx context.Context, t *txn, svc *corev1.Service, 
 		if held[port] {
 			continue
 		}
-		if err := bitmap.take(port); err != nil {
+		if err := s.takePort(t, bitmap, port); err != nil {
 			errs = append(errs, field.Invalid(path.Index(i).Child("nodePort"), port, err.Error()))
 		}
 	}
 	if port := svc.Spec.HealthCheckNodePort; port != 0 && wantsHealthPort(svc) && !held[port] && !mine[port] {
-		if err := bitmap.take(port); err != nil {
+		if err := s.takePort(t, bitmap, port); err != nil {
 			errs = append(errs, field.Invalid(field.NewPath("spec", "healthCheckNodePort"), port, err.Error()))
 		}
 	}
@@ -104,7 +105,7 @@ func (s *Server) setNodePorts(ctx context.Context, t *txn, svc *corev1.Service, 
 	if len(errs) > 0 {
 		return invalidService(svc, errs)
 	}
-	if err := fillPorts(svc, bitmap, wants); err != nil {
+	if err := s.fillPorts(t, svc, bitmap, wants); err != nil {
 		return invalidService(svc, field.ErrorList{field.InternalError(path, fmt.Errorf("failed to allocate a nodePort: %w", err))})
 	}
 	now := newPortSet(nodePorts(svc))
@@ -117,7 +118,7 @@ func (s *Server) setNodePorts(ctx context.Context, t *txn, svc *corev1.Service, 
 }
 
 // fillPorts finds free ports where the Service has none.
-func fillPorts(svc *corev1.Service, bitmap *portBitmap, wants bool) error {
+func (s *Server) fillPorts(t *txn, svc *corev1.Service, bitmap *portBitmap, wants bool) error {
 	byPort := map[int32]int32{}
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
@@ -128,20 +129,34 @@ func fillPorts(svc *corev1.Service, bitmap *portBitmap, wants bool) error {
 			p.NodePort = shared
 			continue
 		}
-		port, err := bitmap.free()
+		port, err := s.freePort(t, bitmap)
 		if err != nil {
 			return err
 		}
 		p.NodePort, byPort[p.Port] = port, port
 	}
 	if wantsHealthPort(svc) && svc.Spec.HealthCheckNodePort == 0 {
-		port, err := bitmap.free()
+		port, err := s.freePort(t, bitmap)
 		if err != nil {
 			return err
 		}
 		svc.Spec.HealthCheckNodePort = port
 	}
 	return nil
+}
+
+// takePort takes a port that is asked for.
+func (s *Server) takePort(t *txn, bitmap *portBitmap, port int32) error {
+	err := bitmap.take(port)
+	s.metrics.allocation.port(t, scopeStatic, err)
+	return err
+}
+
+// freePort takes any port.
+func (s *Server) freePort(t *txn, bitmap *portBitmap) (int32, error) {
+	port, err := bitmap.free()
+	s.metrics.allocation.port(t, scopeDynamic, err)
+	return port, err
 }
 
 // releaseNodePorts gives ports back in the transaction.
@@ -230,6 +245,14 @@ func (b *portBitmap) free() (int32, error) {
 		}
 	}
 	return 0, errNoPort
+}
+
+// taken is how many ports are.
+func (b *portBitmap) taken() (n int) {
+	for _, word := range b.bits.Bits() {
+		n += bits.OnesCount(uint(word))
+	}
+	return n
 }
 
 // write makes the new bitmap part of the transaction, on condition that nobody else changed it.

@@ -101,6 +101,7 @@ func (c *call) serveWatch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	since := time.Now()
 	w, err := c.openWatch(ctx, req)
 	if err != nil {
 		return err
@@ -115,6 +116,14 @@ func (c *call) serveWatch(ctx context.Context) error {
 		}
 	}()
 	w.begun = cw.seats.Done
+	if w.bookmark {
+		w.begun = func() {
+			if w.initial == nil { // else it ended before
+				c.server.metrics.watchListed(c.operation, req, time.Since(since))
+			}
+			cw.seats.Done()
+		}
+	}
 	if wsstream.IsWebSocketRequest(c.r) {
 		c.server.serveWatchMessages(ctx, c.w, c.r, c.f, w)
 		return nil

@@ -205,7 +205,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.routes = client.NewRoutes(s.ctx, s.own())
 	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Certificate: cfg.ProxyCertificate, Logger: cfg.Logger, Clock: cfg.Clock})
-	s.metrics.registry.MustRegister(append(cfg.Collectors, s.remotes, kindMetrics{s})...)
+	s.metrics.registry.MustRegister(append(cfg.Collectors, s.remotes, kindMetrics{s}, takenMetrics{s})...)
 	if sealed, ok := cfg.Store.(sealedStore); ok {
 		s.metrics.registry.MustRegister(sealed.Collectors()...)
 		sealed.OnRepair(s.cache.Relist)

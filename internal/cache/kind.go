@@ -192,6 +192,13 @@ func (k *Kind) Received() uint64 {
 	return uint64(k.log.end())
 }
 
+// Capacity is how many changes the log has room for just now; it grows with what has to be kept.
+func (k *Kind) Capacity() int {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return len(k.log.ring)
+}
+
 // Opened is how often the kind was listed to begin with: once, and once more each time that it was listed again, because the stream was lost or by Relist.
 func (k *Kind) Opened() uint64 {
 	k.mu.RLock()

@@ -22,6 +22,16 @@ const (
 	Validating = "validating"
 )
 
+// Whose matchConditions.
+const (
+	KindWebhook = "webhook"
+	KindPolicy  = "policy"
+)
+
+// Condition is whose matchConditions are told of: its name, KindWebhook or KindPolicy; and Mutating or Validating for webhooks, Validate for policies
+// of both kinds, as upstream.
+type Condition struct{ Name, Kind, Type string }
+
 // Actions of policies, and what was wrong when one did not pass a write.
 const (
 	Allowed     = "allow"
@@ -56,6 +66,15 @@ var (
 		"name", "type", "operation", "error_type", "rejection_code")
 	webhookFailOpen = counter("admission_webhook_fail_open_count",
 		"Admission webhook fail open count, identified by name and broken out for each admission type (validating or admit).", "name", "type")
+	conditions = histogram("admission_match_condition_evaluation_seconds",
+		"Admission match condition evaluation time in seconds, identified by name and broken out for each kind containing matchConditions (webhook or policy), operation and type (validate or admit).",
+		[]float64{0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25}, "name", "kind", "type", "operation")
+	conditionErrors = counter("admission_match_condition_evaluation_errors_total",
+		"Admission match condition evaluation errors count, identified by name of resource containing the match condition and broken out for each kind containing matchConditions (webhook or policy), operation and admission type (validate or admit).",
+		"name", "kind", "type", "operation")
+	conditionExclusions = counter("admission_match_condition_exclusions_total",
+		"Admission match condition evaluation exclusions count, identified by name of resource containing the match condition and broken out for each kind containing matchConditions (webhook or policy), operation and admission type (validate or admit).",
+		"name", "kind", "type", "operation")
 	policyChecks = counter("validating_admission_policy_check_total",
 		"Validation admission policy check total, labeled by policy and further identified by binding and enforcement action taken.", "policy", "policy_binding", "error_type", "enforcement_action")
 	policyTimes = histogram("validating_admission_policy_check_duration_seconds",
@@ -80,7 +99,7 @@ var (
 // Collectors are all of them.
 func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		steps, plugins, webhooks, webhookRequests, webhookRejections, webhookFailOpen, policyChecks, policyTimes, mutationChecks, mutationTimes,
+		steps, plugins, webhooks, webhookRequests, webhookRejections, webhookFailOpen, conditions, conditionErrors, conditionExclusions, policyChecks, policyTimes, mutationChecks, mutationTimes,
 		compilations, evaluations, podSecurity, podSecurityExempt, podSecurityErrors,
 	}
 }
@@ -137,6 +156,22 @@ func WebhookRejected(name, kind, operation, errorType string, code int) {
 
 // WebhookFailedOpen notes that a write passed though its webhook could not be asked.
 func WebhookFailedOpen(name, kind string) { webhookFailOpen.WithLabelValues(name, kind).Inc() }
+
+// Evaluated notes how long matchConditions took, and whether one of them could not be evaluated.
+func (c *Condition) Evaluated(operation string, took time.Duration, err error) {
+	conditions.WithLabelValues(c.Name, c.Kind, c.Type, operation).Observe(took.Seconds())
+	if err != nil {
+		conditionErrors.WithLabelValues(c.Name, c.Kind, c.Type, operation).Inc()
+	}
+}
+
+// WebhookExcluded notes that a webhook's matchConditions do not want a write.
+func WebhookExcluded(name, kind, operation string) {
+	if kind == Validating {
+		kind = Validate // upstream has both names
+	}
+	conditionExclusions.WithLabelValues(name, KindWebhook, kind, operation).Inc()
+}
 
 // Policy notes what one binding of a ValidatingAdmissionPolicy did about a write.
 func Policy(policy, binding, errorType, action string, took time.Duration) {

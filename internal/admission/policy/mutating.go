@@ -186,7 +186,7 @@ func (p *Mutating) mutate(ctx context.Context, r *mutatingRule, b *binding, w *w
 			in.Params = cel.OfObject(param)
 		}
 		if i == 0 {
-			if ok, err := r.conditions.Match(ctx, in); err != nil || !ok {
+			if ok, err := r.conditions.Match(ctx, w.Attributes, in); err != nil || !ok {
 				return false, err
 			}
 			invoked = true

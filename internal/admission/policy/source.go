@@ -11,6 +11,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/admission/cel"
+	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 )
@@ -71,7 +72,7 @@ func newRule(name string, kind *admissionregistrationv1.ParamKind, match *admiss
 	}
 	return rule{
 		name: name, paramKind: kind, matcher: matcherOf(match), failOpen: failure != nil && *failure == admissionregistrationv1.Ignore,
-		conditions: admission.NewConditions(conditions, cel.Scope{Params: kind != nil, Authorizer: true, Stored: true}),
+		conditions: admission.NewConditions(measure.Condition{Name: name, Kind: measure.KindPolicy, Type: measure.Validate}, conditions, cel.Scope{Params: kind != nil, Authorizer: true, Stored: true}),
 	}
 }
 

@@ -177,7 +177,7 @@ func (r *validatingRule) check(ctx context.Context, v *view, param runtime.Objec
 	failure := func(err error) decision {
 		return decision{message: err.Error(), reason: metav1.StatusReasonInvalid, passes: r.failOpen}
 	}
-	switch ok, err := r.conditions.Match(ctx, in); {
+	switch ok, err := r.conditions.Match(ctx, v.Attributes, in); {
 	case err != nil && !r.failOpen:
 		return []decision{failure(err)}, nil
 	case err != nil || !ok:

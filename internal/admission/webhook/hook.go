@@ -31,6 +31,7 @@ type Config struct {
 
 // hook is one webhook. Everything but its client is fixed.
 type hook struct {
+	kind          string // measure.Mutating or Validating
 	configuration string
 	index         int // in its configuration
 	position      int // among all of the plugin
@@ -52,16 +53,16 @@ func (h *hook) id() string { return fmt.Sprintf("%s/%d/%s", h.configuration, h.i
 const defaultTimeout = 10 * time.Second
 
 // newHook prepares a webhook; the two kinds differ in one field only.
-func newHook(configuration string, index int, w *admissionregistrationv1.MutatingWebhook, config *Config) *hook {
+func newHook(kind, configuration string, index int, w *admissionregistrationv1.MutatingWebhook, config *Config) *hook {
 	rules := make([]admissionregistrationv1.NamedRuleWithOperations, len(w.Rules))
 	for i := range w.Rules {
 		rules[i].RuleWithOperations = w.Rules[i]
 	}
 	h := &hook{
-		configuration: configuration, index: index, name: w.Name, endpoint: w.ClientConfig, versions: w.AdmissionReviewVersions, timeout: defaultTimeout,
+		kind: kind, configuration: configuration, index: index, name: w.Name, endpoint: w.ClientConfig, versions: w.AdmissionReviewVersions, timeout: defaultTimeout,
 		matcher: admission.NewMatcher(admission.Criteria{Rules: rules, MatchPolicy: w.MatchPolicy,
 			NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector}),
-		conditions: admission.NewConditions(w.MatchConditions, cel.Scope{Authorizer: true, Stored: true}),
+		conditions: admission.NewConditions(measure.Condition{Name: w.Name, Kind: measure.KindWebhook, Type: kind}, w.MatchConditions, cel.Scope{Authorizer: true, Stored: true}),
 	}
 	if w.TimeoutSeconds != nil {
 		h.timeout = time.Duration(*w.TimeoutSeconds) * time.Second
@@ -185,12 +186,11 @@ func (h *hook) wants(ctx context.Context, s *shown, namespaces admission.Namespa
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	switch ok, err = h.conditions.Match(ctx, s.input[form]); {
-	case err != nil && h.ignoreFailure:
-		return nil, nil
-	case err != nil:
+	switch ok, err = h.conditions.Match(ctx, s.Attributes, s.input[form]); {
+	case err != nil && !h.ignoreFailure:
 		return nil, apierrors.NewForbidden(s.Resource.GroupResource(), s.Name, err)
 	case !ok:
+		measure.WebhookExcluded(h.name, h.kind, string(s.Operation))
 		return nil, nil
 	}
 	if s.DryRun && !h.safeToTry {
@@ -200,23 +200,23 @@ func (h *hook) wants(ctx context.Context, s *shown, namespaces admission.Namespa
 }
 
 // measure notes one request to the hook, and how it ended.
-func (h *hook) measure(kind string, s *shown, a *answer, err error, took time.Duration) {
+func (h *hook) measure(s *shown, a *answer, err error, took time.Duration) {
 	operation := string(s.Operation)
 	switch {
 	case err != nil:
-		measure.Webhook(h.name, kind, operation, http.StatusServiceUnavailable, !h.ignoreFailure, took)
+		measure.Webhook(h.name, h.kind, operation, http.StatusServiceUnavailable, !h.ignoreFailure, took)
 		if !h.ignoreFailure {
-			measure.WebhookRejected(h.name, kind, operation, "calling_webhook_error", 0)
+			measure.WebhookRejected(h.name, h.kind, operation, "calling_webhook_error", 0)
 		}
 	case a.allowed:
-		measure.Webhook(h.name, kind, operation, http.StatusOK, false, took)
+		measure.Webhook(h.name, h.kind, operation, http.StatusOK, false, took)
 	default:
 		code := http.StatusBadRequest
 		if a.result != nil {
 			code = max(code, int(a.result.Code))
 		}
-		measure.Webhook(h.name, kind, operation, code, true, took)
-		measure.WebhookRejected(h.name, kind, operation, measure.NoError, code)
+		measure.Webhook(h.name, h.kind, operation, code, true, took)
+		measure.WebhookRejected(h.name, h.kind, operation, measure.NoError, code)
 	}
 }
 

@@ -32,7 +32,7 @@ func NewMutating(ctx context.Context, config Config) *Mutating {
 	p.source.prepare = func(c *admissionregistrationv1.MutatingWebhookConfiguration) []*hook {
 		hooks := make([]*hook, len(c.Webhooks))
 		for i := range c.Webhooks {
-			hooks[i] = newHook(c.Name, i, &c.Webhooks[i], &p.config)
+			hooks[i] = newHook(measure.Mutating, c.Name, i, &c.Webhooks[i], &p.config)
 		}
 		return hooks
 	}
@@ -90,7 +90,7 @@ func (p *Mutating) invoke(ctx context.Context, h *hook, s *shown, e *encoded) (c
 	since := time.Now()
 	answer, err := h.ask(ctx, e, uuid.NewString())
 	took := time.Since(since)
-	h.measure(measure.Mutating, s, answer, err, took)
+	h.measure(s, answer, err, took)
 	s.Webhooks(true, took)
 	if err != nil {
 		return false, h.failed(s, "mutating", round, err)

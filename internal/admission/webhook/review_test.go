@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/admission/measure"
 )
 
 func TestAnswersAreHeldToTheirVersion(t *testing.T) {
@@ -62,7 +63,7 @@ func TestRefusalsAreErrorsWhateverTheWebhookSays(t *testing.T) {
 
 func TestAWebhookWithSideEffectsRefusesDryRuns(t *testing.T) {
 	some := admissionregistrationv1.SideEffectClassSome
-	h := newHook("c", 0, &admissionregistrationv1.MutatingWebhook{Name: "a.b.c", SideEffects: &some, Rules: []admissionregistrationv1.RuleWithOperations{{
+	h := newHook(measure.Mutating, "c", 0, &admissionregistrationv1.MutatingWebhook{Name: "a.b.c", SideEffects: &some, Rules: []admissionregistrationv1.RuleWithOperations{{
 		Operations: []admissionregistrationv1.OperationType{"*"}, Rule: admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}}}}}, &Config{})
 	for dryRun, want := range map[bool]string{true: `admission webhook "a.b.c" does not support dry run`, false: ""} {
 		a := &admission.Attributes{Operation: admission.Delete, DryRun: dryRun}

@@ -30,7 +30,7 @@ func NewValidating(ctx context.Context, config Config) *Validating {
 	p.source.prepare = func(c *admissionregistrationv1.ValidatingWebhookConfiguration) []*hook {
 		hooks := make([]*hook, len(c.Webhooks))
 		for i, w := range c.Webhooks {
-			hooks[i] = newHook(c.Name, i, &admissionregistrationv1.MutatingWebhook{
+			hooks[i] = newHook(measure.Validating, c.Name, i, &admissionregistrationv1.MutatingWebhook{
 				Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy,
 				NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector, SideEffects: w.SideEffects, TimeoutSeconds: w.TimeoutSeconds,
 				AdmissionReviewVersions: w.AdmissionReviewVersions, MatchConditions: w.MatchConditions,
@@ -82,7 +82,7 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 		all.Go(func() {
 			since := time.Now()
 			answers[i], errs[i] = h.ask(ctx, reviews[i], uuid.NewString())
-			h.measure(measure.Validating, s, answers[i], errs[i], time.Since(since))
+			h.measure(s, answers[i], errs[i], time.Since(since))
 		})
 	}
 	all.Wait()

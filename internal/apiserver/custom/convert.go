@@ -28,7 +28,9 @@ func (d *Definition) Convert(u *unstructured.Unstructured, version string) (*uns
 	if c := d.CRD.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
 		ctx, cancel := context.WithTimeout(context.Background(), webhookTimeout)
 		defer cancel()
+		since := time.Now()
 		out, err := d.convertByWebhook(ctx, u, to)
+		d.observe(from.Version, version, time.Since(since), err)
 		if err != nil {
 			return nil, err
 		}
@@ -52,14 +54,14 @@ func (d *Definition) convertByWebhook(ctx context.Context, u *unstructured.Unstr
 	}
 	response, err := d.call(ctx, hook.ClientConfig, request)
 	if err != nil {
-		return nil, fmt.Errorf("conversion webhook for %s failed: %w", from, err)
+		return nil, failed(callFailure, fmt.Errorf("conversion webhook for %s failed: %w", from, err))
 	}
 	out, err := conversionResponse(response, uid)
 	if err != nil {
-		return nil, fmt.Errorf("conversion webhook for %s failed: %w", from, err)
+		return nil, failed(malformedFailure, fmt.Errorf("conversion webhook for %s failed: %w", from, err))
 	}
 	if err := checkConverted(u, out, to); err != nil {
-		return nil, fmt.Errorf("conversion webhook for %s returned invalid converted object at index 0: %w", from, err)
+		return nil, failed(objectFailure, fmt.Errorf("conversion webhook for %s returned invalid converted object at index 0: %w", from, err))
 	}
 	return out, nil
 }

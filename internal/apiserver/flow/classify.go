@@ -28,6 +28,8 @@ type schema struct {
 	live      *live                  // kept when the schema is configured anew: requests under way hold on to it
 	execution [2]prometheus.Observer // in seconds: of other requests, and of watches until they have begun
 	width     prometheus.Observer
+	wait      prometheus.Observer // of those that got seats; nil, as length, where nothing waits
+	length    prometheus.Observer
 	refusedBy [4]atomic.Uint64 // in the order of refusals
 }
 

@@ -28,9 +28,25 @@ type Gate struct {
 	cfg   Config
 	table atomic.Pointer[table]
 	waits waitMetrics
+	// queued are the requests that wait just now, by what they do.
+	queued [2]atomic.Int64
 
 	mu     sync.Mutex // guards levels against two reconfigurations at once
 	levels map[string]*level
+}
+
+// What requests do.
+const (
+	readOnly = iota
+	mutating
+)
+
+func does(r *Request) int {
+	switch r.Verb {
+	case "get", "list", "watch":
+		return readOnly
+	}
+	return mutating
 }
 
 // New makes a Gate.
@@ -110,17 +126,21 @@ func (g *Gate) Enter(ctx context.Context, r *Request, width func(most int) int) 
 	}
 	outcome, got, w, reason := l.enter(wide, s.flowOf(r), now, func() (Request, string) { return *r, s.name })
 	switch outcome {
+	case Served:
+		g.waits.waited(s, true, 0, 1)
 	case Refused:
 		s.refused(reason)
 		return ticket, ErrTooMany
 	case Waiting:
 		s.live.waiting.Add(1)
 		s.live.wanted.Add(int64(wide))
+		g.queued[does(r)].Add(1)
 		reason := g.wait(ctx, l, w)
 		s.live.waiting.Add(-1)
 		s.live.wanted.Add(-int64(wide))
+		g.queued[does(r)].Add(-1)
 		ticket.Waited = g.cfg.Now().Sub(now)
-		g.waits.observe(l.name, s.name, reason == "", ticket.Waited)
+		g.waits.waited(s, reason == "", ticket.Waited, w.company)
 		if reason != "" {
 			s.refused(reason)
 			return ticket, ErrTooMany

@@ -73,6 +73,8 @@ type waiter struct {
 	done   bool          // it has them, or does not want them any more
 	about  Request
 	schema string
+	// company is how many stood in the queue when it came, itself among them.
+	company int
 	// expected is how long it was thought to take when it got its seats.
 	expected float64
 }
@@ -115,6 +117,7 @@ func (l *level) enter(width int, hash uint64, now time.Time, about func() (Reque
 	w := &waiter{width: width, queue: at, since: now, served: make(chan struct{})}
 	w.about, w.schema = about()
 	q.waiters = append(q.waiters, w)
+	w.company = len(q.waiters)
 	q.seats += width
 	l.waiting++
 	l.waitSeats += width

@@ -11,15 +11,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// waitMetrics are of requests: how long they had to wait (those that did not are not worth a sample), took, and how wide they were.
-type waitMetrics struct{ durations, execution, widths *prometheus.HistogramVec }
+// waitMetrics are of requests: how long they had to wait, in which company, took, and how wide they were. Exempt ones do not wait, and are not told of there.
+type waitMetrics struct{ durations, lengths, execution, widths *prometheus.HistogramVec }
 
 func newWaitMetrics() waitMetrics {
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_flowcontrol_" + name, Help: help, Buckets: buckets}, append([]string{"priority_level", "flow_schema"}, labels...))
 	}
 	return waitMetrics{
-		histogram("request_wait_duration_seconds", "Length of time a request spent waiting in its queue", []float64{0, 0.005, 0.02, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30}, "execute"),
+		histogram("request_wait_duration_seconds", "Length of time a request spent waiting in its queue", []float64{0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30}, "execute"),
+		histogram("request_queue_length_after_enqueue", "Length of queue in the API Priority and Fairness subsystem, as seen by each request after it is enqueued",
+			[]float64{0, 10, 25, 50, 100, 250, 500, 1000}),
 		histogram("request_execution_seconds", "Duration of initial stage (for a WATCH) or any (for a non-WATCH) stage of request execution in the API Priority and Fairness subsystem",
 			[]float64{0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30}, "type"),
 		histogram("work_estimated_seats", "Number of estimated seats (maximum of initial and final seats) associated with requests in API Priority and Fairness",
@@ -27,10 +29,18 @@ func newWaitMetrics() waitMetrics {
 	}
 }
 
+func (m waitMetrics) all() []*prometheus.HistogramVec {
+	return []*prometheus.HistogramVec{m.durations, m.lengths, m.execution, m.widths}
+}
+
 // of gives a schema its series, so that a request need not look them up.
 func (m waitMetrics) of(s *schema) {
 	s.execution = [2]prometheus.Observer{m.execution.WithLabelValues(s.level.name, s.name, "regular"), m.execution.WithLabelValues(s.level.name, s.name, "watch")}
 	s.width = m.widths.WithLabelValues(s.level.name, s.name)
+	if !s.shape.exempt {
+		s.wait = m.durations.WithLabelValues(s.level.name, s.name, "true")
+		s.length = m.lengths.WithLabelValues(s.level.name, s.name)
+	}
 }
 
 // began and ended count a request that has seats.
@@ -51,8 +61,17 @@ func (s *schema) ended(t *Ticket, took time.Duration) {
 	s.execution[kind].Observe(took.Seconds())
 }
 
-func (m waitMetrics) observe(level, schema string, executed bool, waited time.Duration) {
-	m.durations.WithLabelValues(level, schema, fmt.Sprint(executed)).Observe(waited.Seconds())
+// waited notes how long a request stood in a queue, and how many did when it came, itself among them; 0 and 1 when it found seats at once.
+func (m waitMetrics) waited(s *schema, executed bool, waited time.Duration, company int) {
+	if s.wait == nil {
+		return
+	}
+	s.length.Observe(float64(company))
+	if !executed {
+		m.durations.WithLabelValues(s.level.name, s.name, "false").Observe(waited.Seconds())
+		return
+	}
+	s.wait.Observe(waited.Seconds())
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -64,6 +83,7 @@ var (
 	descInUse      = describe("current_executing_seats", "Concurrency (number of seats) occupied by the currently executing (initial stage for a WATCH, any stage otherwise) requests in the API Priority and Fairness subsystem", "priority_level", "flow_schema")
 	descWaiting    = describe("current_inqueue_requests", "Number of requests currently pending in queues of the API Priority and Fairness subsystem", "priority_level", "flow_schema")
 	descWanted     = describe("current_inqueue_seats", "Number of seats currently pending in queues of the API Priority and Fairness subsystem", "priority_level", "flow_schema")
+	descInQueue    = prometheus.NewDesc("apiserver_current_inqueue_requests", "Maximal number of queued requests in this apiserver per request kind in last second.", []string{"request_kind"}, nil)
 	descTarget     = describe("target_seats", "Seat allocation targets", "priority_level")
 	descLimit      = describe("current_limit_seats", "current derived number of execution seats available to each priority level", "priority_level")
 	descNominal    = describe("nominal_limit_seats", "Nominal number of execution seats configured for each priority level", "priority_level")
@@ -79,9 +99,10 @@ func (g *Gate) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range append([]*prometheus.Desc{descExecuting, descInUse, descWaiting, descWanted, descTarget, descLimit, descNominal, descLower, descUpper, descSmoothed, descDispatched, descRejected}, descCourse...) {
 		ch <- d
 	}
-	g.waits.durations.Describe(ch)
-	g.waits.execution.Describe(ch)
-	g.waits.widths.Describe(ch)
+	ch <- descInQueue
+	for _, v := range g.waits.all() {
+		v.Describe(ch)
+	}
 }
 
 // Collect implements prometheus.Collector: the figures are read when somebody asks.
@@ -119,9 +140,11 @@ func (g *Gate) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	g.waits.durations.Collect(ch)
-	g.waits.execution.Collect(ch)
-	g.waits.widths.Collect(ch)
+	gauge(descInQueue, float64(g.queued[readOnly].Load()), "readOnly")
+	gauge(descInQueue, float64(g.queued[mutating].Load()), "mutating")
+	for _, v := range g.waits.all() {
+		v.Collect(ch)
+	}
 }
 
 // eachLevel calls fn for every level, in the order of names, with its lock held.

@@ -73,8 +73,13 @@ func (s *Service) AuthenticateToken(ctx context.Context, token string, audiences
 func (s *Service) verify(token string) (*claims, error) {
 	id := sha256.Sum256([]byte(token))
 	if c, ok := s.verified.Get(id); ok {
+		s.cached.hit()
 		return c, nil
 	}
+	return s.cached.verify(func() (*claims, error) { return s.verifySignature(id, token) })
+}
+
+func (s *Service) verifySignature(id [sha256.Size]byte, token string) (*claims, error) {
 	p, ok := jws.Split(token)
 	if !ok {
 		return nil, nil

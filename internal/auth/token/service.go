@@ -47,6 +47,7 @@ type Service struct {
 	// unnoted are Secrets whose use could not be written, and when that was tried.
 	unnoted auth.Memo[types.UID, time.Time]
 	uses    uses
+	cached  cached
 
 	accounts *client.Lazy[*corev1.ServiceAccount]
 	secrets  *client.Lazy[*corev1.Secret]
@@ -59,6 +60,7 @@ func New(ctx context.Context, config Config) (*Service, error) {
 	s := &Service{
 		Config:   config,
 		uses:     newUses(),
+		cached:   newCached(),
 		accounts: client.NewLazy[*corev1.ServiceAccount](ctx, config.Client, nil),
 		secrets:  client.NewLazy[*corev1.Secret](ctx, config.Client, nil),
 		pods:     client.NewLazy[*corev1.Pod](ctx, config.Client, nil),

@@ -10,12 +10,14 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -225,6 +227,43 @@ func TestTokenRequestErrors(t *testing.T) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+func TestSignaturesThatAreKnownAreTold(t *testing.T) {
+	w, stranger := newWorld(t, p256(t)), newWorld(t, p256(t))
+	use := func(from *world) {
+		made, err := from.Issue(t.Context(), "ns", "sa", podRequest(600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			_, _, _, _ = w.AuthenticateToken(t.Context(), made.Status.Token, w.Audiences)
+		}
+	}
+	use(w)
+	use(stranger)
+	_, _, _, _ = w.AuthenticateToken(t.Context(), "of somebody else", w.Audiences)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(w.Collectors()...)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if name, ok := strings.CutPrefix(f.GetName(), "authentication_token_cache_"); ok {
+				got[name+" "+m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	want := map[string]float64{
+		"request_total hit": 1, "request_total miss": 3, "fetch_total ok": 1, "fetch_total error": 2, "active_fetch_count in_flight": 0,
+		"request_duration_seconds hit": 1, "request_duration_seconds miss": 3,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("told %v, want %v", got, want)
 	}
 }
 

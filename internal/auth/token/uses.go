@@ -44,7 +44,7 @@ func newUses() uses {
 // Collectors are the metrics of the tokens' use.
 func (s *Service) Collectors() []prometheus.Collector {
 	u := &s.uses
-	return []prometheus.Collector{u.valid, u.stale, u.legacy, u.auto, u.manual, u.marked}
+	return append([]prometheus.Collector{u.valid, u.stale, u.legacy, u.auto, u.manual, u.marked}, s.cached.collectors...)
 }
 
 // bound notes the use of a token that expires: a stale one should have been replaced by its holder by now.

@@ -1,0 +1,55 @@
+package custom
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics of conversion webhooks, under upstream's names; the collectors are the process's.
+var (
+	conversions = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "apiserver_conversion_webhook_request_total",
+		Help: "Counter for conversion webhook requests with success/failure and failure error type"}, []string{"result", "failure_type"})
+	conversionSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_conversion_webhook_duration_seconds",
+		Help: "Conversion webhook request latency", Buckets: []float64{0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 45, 60}}, []string{"result", "failure_type"})
+	definitionSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_crd_conversion_webhook_duration_seconds",
+		Help: "CRD webhook conversion duration in seconds", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}, []string{"crd_name", "from_version", "to_version", "succeeded"})
+)
+
+// Collectors are what a registry takes.
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{conversions, conversionSeconds, definitionSeconds}
+}
+
+// conversionError says how a conversion failed.
+type conversionError struct {
+	error
+	failure string
+}
+
+func (e *conversionError) Unwrap() error { return e.error }
+
+const (
+	callFailure      = "conversion_webhook_call_failure"
+	malformedFailure = "conversion_webhook_malformed_response_failure"
+	objectFailure    = "conversion_webhook_invalid_converted_object_failure"
+)
+
+func failed(failure string, err error) error { return &conversionError{err, failure} }
+
+// observe notes what came of asking the definition's webhook.
+func (d *Definition) observe(from, to string, took time.Duration, err error) {
+	definitionSeconds.WithLabelValues(d.CRD.Name, from, to, strconv.FormatBool(err == nil)).Observe(took.Seconds())
+	var how *conversionError
+	result, failure := "success", ""
+	switch {
+	case errors.As(err, &how):
+		result, failure = "failure", how.failure
+	case err != nil:
+		return // it was not asked
+	}
+	conversions.WithLabelValues(result, failure).Inc()
+	conversionSeconds.WithLabelValues(result, failure).Observe(took.Seconds())
+}

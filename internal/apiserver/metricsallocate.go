@@ -1,0 +1,129 @@
+package apiserver
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/knarr-project/knarr/internal/cache"
+)
+
+// allocationMetrics are of Services' addresses and node ports. Scope is "static" for those that somebody asks for, and "dynamic" for those that
+// the server chooses.
+type allocationMetrics struct {
+	addresses, addressErrors *prometheus.CounterVec
+	seconds                  *prometheus.HistogramVec
+	ports, portErrors        *prometheus.CounterVec
+}
+
+const (
+	scopeStatic  = "static"
+	scopeDynamic = "dynamic"
+)
+
+const (
+	addressMetrics = "kube_apiserver_clusterip_allocator_"
+	portMetrics    = "kube_apiserver_nodeport_allocator_"
+)
+
+func newAllocationMetrics() *allocationMetrics {
+	return &allocationMetrics{
+		addresses:     newCounter(addressMetrics+"allocation_total", "Number of Cluster IPs allocations", "cidr", "scope"),
+		addressErrors: newCounter(addressMetrics+"allocation_errors_total", "Number of errors trying to allocate Cluster IPs", "cidr", "scope"),
+		seconds:       newHistogram(addressMetrics+"allocation_duration_seconds", "Duration in seconds to allocate a Cluster IP by ServiceCIDR", prometheus.DefBuckets, "cidr"),
+		ports:         newCounter(portMetrics+"allocation_total", "Number of NodePort allocations", "scope"),
+		portErrors:    newCounter(portMetrics+"allocation_errors_total", "Number of errors trying to allocate NodePort", "scope"),
+	}
+}
+
+func (m *allocationMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.addresses, m.addressErrors, m.seconds, m.ports, m.portErrors}
+}
+
+// address counts one that was to be taken out of a range. What a dry run takes does not count.
+func (m *allocationMetrics) address(t *txn, in addressRange, scope string, since time.Time, err error) {
+	switch cidr := in.String(); {
+	case t.op.dryRun:
+	case err != nil:
+		m.addressErrors.WithLabelValues(cidr, scope).Inc()
+	default:
+		m.addresses.WithLabelValues(cidr, scope).Inc()
+		m.seconds.WithLabelValues(cidr).Observe(time.Since(since).Seconds())
+	}
+}
+
+// port counts one that was to be taken.
+func (m *allocationMetrics) port(t *txn, scope string, err error) {
+	switch {
+	case t.op.dryRun:
+	case err != nil:
+		m.portErrors.WithLabelValues(scope).Inc()
+	default:
+		m.ports.WithLabelValues(scope).Inc()
+	}
+}
+
+var (
+	descAddressesTaken = prometheus.NewDesc(addressMetrics+"allocated_ips", "Gauge measuring the number of allocated IPs for Services", []string{"cidr"}, nil)
+	descAddressesFree  = prometheus.NewDesc(addressMetrics+"available_ips", "Gauge measuring the number of available IPs for Services", []string{"cidr"}, nil)
+	descPortsTaken     = prometheus.NewDesc(portMetrics+"allocated_ports", "Gauge measuring the number of allocated NodePorts for Services", nil, nil)
+	descPortsFree      = prometheus.NewDesc(portMetrics+"available_ports", "Gauge measuring the number of available NodePorts for Services", nil, nil)
+)
+
+// takenMetrics tell how much of the ranges is taken, which lies in the store, whichever server took it.
+type takenMetrics struct{ server *Server }
+
+// Describe implements prometheus.Collector.
+func (m takenMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descAddressesTaken, descAddressesFree, descPortsTaken, descPortsFree} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m takenMetrics) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), collectPatience)
+	defer cancel()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	if ports, err := m.server.loadPorts(ctx); err == nil {
+		taken := ports.taken()
+		gauge(descPortsTaken, float64(taken))
+		gauge(descPortsFree, float64(ports.ports.Size-taken))
+	}
+	for _, family := range m.server.families() {
+		for _, in := range m.server.serviceRanges(ctx, family) {
+			taken := m.server.takenIn(ctx, in)
+			gauge(descAddressesTaken, float64(taken), in.String())
+			gauge(descAddressesFree, float64(in.room()-taken), in.String())
+		}
+	}
+}
+
+// takenIn counts the addresses of a range that belong to somebody.
+func (s *Server) takenIn(ctx context.Context, in addressRange) (n uint64) {
+	r, taken, err := s.addresses(ctx)
+	if err != nil {
+		return 0
+	}
+	prefix := r.prefix("")
+	taken.Ascend(prefix, prefix, func(e *cache.Entry) bool {
+		if addr, err := netip.ParseAddr(e.Name); err == nil && in.usable(addr) {
+			n++
+		}
+		return true
+	})
+	return n
+}
+
+// room is how many addresses of a range can be given out: not the network's own and, for IPv4, not the last one.
+func (r addressRange) room() uint64 {
+	if familyOf(r.Addr()) == corev1.IPv4Protocol {
+		return r.size() - 2
+	}
+	return r.size() - 1
+}
