@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -162,11 +163,13 @@ func (c *lifecycle) mayEvict(node *corev1.Node) (wait time.Duration, ok bool) {
 // share is what a node counts in its zone.
 type share struct {
 	zone        string
-	ready, down int // neither: it has never said
+	ready, down int   // neither: it has never said
+	revision    int64 // of the node
 }
 
 func shareOf(node *corev1.Node) share {
 	s := share{zone: zoneOf(node)}
+	s.revision, _ = strconv.ParseInt(node.ResourceVersion, 10, 64) // always a number
 	if ready := condition(node, corev1.NodeReady); ready != nil && ready.Status == corev1.ConditionTrue {
 		s.ready = 1
 	} else if ready != nil {
@@ -185,11 +188,11 @@ func (c *lifecycle) count(name string, node *corev1.Node) {
 	c.countLocked(name, node)
 }
 
-// recount counts a node as it is since a worker has written it, unless it has gone meanwhile.
+// recount counts a node as it is since a worker has written it, unless it has gone meanwhile, or is known as it has been written after that.
 func (c *lifecycle) recount(node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.shares[node.Name]; ok {
+	if counted, ok := c.shares[node.Name]; ok && counted.revision < shareOf(node).revision {
 		c.countLocked(node.Name, node)
 	}
 }

@@ -39,6 +39,29 @@ func TestATallyIsTheSumOfItsNodes(t *testing.T) {
 	})
 }
 
+func TestANodeIsCountedAsItWasWrittenLast(t *testing.T) {
+	node := func(revision string, ready corev1.ConditionStatus) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: revision},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}
+	}
+	ready, down := map[string]tally{zoneOf(node("", "")): {nodes: 1, ready: 1}}, map[string]tally{zoneOf(node("", "")): {nodes: 1, down: 1}}
+	for name, tc := range map[string]struct {
+		heard, written *corev1.Node
+		want           map[string]tally
+	}{
+		"by the worker":                        {node("9", corev1.ConditionTrue), node("10", corev1.ConditionUnknown), down},
+		"by the node itself, after the worker": {node("11", corev1.ConditionTrue), node("10", corev1.ConditionUnknown), ready},
+		"which has gone":                       {nil, node("10", corev1.ConditionUnknown), map[string]tally{}},
+	} {
+		c := &lifecycle{shares: map[string]share{}, tallies: map[string]tally{}}
+		c.count("n", tc.heard)
+		c.recount(tc.written)
+		if !maps.Equal(c.tallies, tc.want) {
+			t.Errorf("%s: counted %v, want %v", name, c.tallies, tc.want)
+		}
+	}
+}
+
 func TestHowAZoneIsDoing(t *testing.T) {
 	for tallied, want := range map[tally]zoneState{
 		{nodes: 3}:                      zoneNormal, // none has ever said anything
