@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/knarr-project/knarr/internal/client"
@@ -23,20 +22,17 @@ func newAdminAccess(namespaces *client.Lazy[*corev1.Namespace]) Plugin {
 	return adminAccess{base{"DeviceAdminAccess", []Operation{Create, Update}}, namespaces}
 }
 
-// Validate implements Validator.
-func (p adminAccess) Validate(ctx context.Context, a *Attributes) error {
+// ValidateFields implements FieldValidator.
+func (p adminAccess) ValidateFields(ctx context.Context, a *Attributes) (field.ErrorList, error) {
 	if a.Resource.Group != resourcev1.GroupName || !wantsAdminAccess(a) {
-		return nil
+		return nil, nil
 	}
 	namespace, err := p.namespaces.Find(ctx, "", a.Namespace)
-	if err != nil {
-		return err
+	if err != nil || namespace.Labels[resourcev1.DRAAdminNamespaceLabelKey] == "true" {
+		return nil, err
 	}
-	if namespace.Labels[resourcev1.DRAAdminNamespaceLabelKey] == "true" {
-		return nil
-	}
-	return apierrors.NewInvalid(a.Kind.GroupKind(), a.objectName(), field.ErrorList{field.Forbidden(whereAsked(a.Object),
-		"admin access to devices requires the `"+resourcev1.DRAAdminNamespaceLabelKey+": true` label on the containing namespace")})
+	return field.ErrorList{field.Forbidden(whereAsked(a.Object),
+		"admin access to devices requires the `"+resourcev1.DRAAdminNamespaceLabelKey+": true` label on the containing namespace")}, nil
 }
 
 // wantsAdminAccess: the write asks for such access, or gives it. A spec does not change after it was created.

@@ -52,11 +52,13 @@ func TestAdminAccessToDevicesNeedsALabelledNamespace(t *testing.T) {
 			if w.previous != nil {
 				a.OldObject = w.previous
 			}
-			err = chain.Validate(t.Context(), a)
-			if refused {
-				wantRefusal(t, err, "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace")
-			} else if err != nil {
-				t.Errorf("%s, label %q: %v", name, label, err)
+			errs, err := chain.ValidateFields(t.Context(), a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const text = "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace"
+			if (len(errs) > 0) != refused || refused && errs[0].Detail != text {
+				t.Errorf("%s, label %q: %v", name, label, errs)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/auth"
@@ -80,8 +81,29 @@ type Validator interface {
 	Validate(ctx context.Context, a *Attributes) error
 }
 
+// FieldValidator is a plugin whose refusals are told together with what the kind's own rules find.
+type FieldValidator interface {
+	Plugin
+	ValidateFields(ctx context.Context, a *Attributes) (field.ErrorList, error)
+}
+
 // Chain runs plugins in order.
 type Chain []Plugin
+
+// ValidateFields gives what the plugins find in the object's fields.
+func (c Chain) ValidateFields(ctx context.Context, a *Attributes) (field.ErrorList, error) {
+	var errs field.ErrorList
+	for _, p := range c {
+		if v, ok := p.(FieldValidator); ok && p.Handles(a.Operation) {
+			found, err := v.ValidateFields(ctx, a)
+			if err != nil {
+				return nil, err
+			}
+			errs = append(errs, found...)
+		}
+	}
+	return errs, nil
+}
 
 // Rounds tells mutators whether they see an object for the first time. Webhooks and policies change it in ways that
 // the plugins before them, and other webhooks, may want to see: then all mutators run once more (API reference,

@@ -7,7 +7,6 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/knarr-project/knarr/internal/auth"
@@ -25,17 +24,13 @@ func newClaimStatus(authorizer auth.Authorizer) Plugin {
 	return claimStatus{base{"DeviceClaimStatus", []Operation{Update}}, authorizer}
 }
 
-// Validate implements Validator.
-func (p claimStatus) Validate(ctx context.Context, a *Attributes) error {
+// ValidateFields implements FieldValidator.
+func (p claimStatus) ValidateFields(ctx context.Context, a *Attributes) (field.ErrorList, error) {
 	old, claim, ok := updated[*resourcev1.ResourceClaim](a, resourcev1.GroupName, "resourceclaims", "status")
 	if !ok {
-		return nil
+		return nil, nil
 	}
-	errs := append(p.mayBind(ctx, a, claim, old), p.mayReport(ctx, a, claim, old)...)
-	if len(errs) == 0 {
-		return nil
-	}
-	return apierrors.NewInvalid(a.Kind.GroupKind(), a.objectName(), errs)
+	return append(p.mayBind(ctx, a, claim, old), p.mayReport(ctx, a, claim, old)...), nil
 }
 
 // permission is what is asked for the subresource that stands for a part of the status.

@@ -80,8 +80,12 @@ func TestEachPartOfAClaimsStatusHasItsPermission(t *testing.T) {
 			claim := func(s status) *resourcev1.ResourceClaim {
 				return &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}, Status: s}
 			}
-			err := newClaimStatus(z).(Validator).Validate(t.Context(), &Attributes{User: tc.user, Operation: Update, Verb: tc.verb, Kind: resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"),
+			errs, err := newClaimStatus(z).(FieldValidator).ValidateFields(t.Context(), &Attributes{User: tc.user, Operation: Update, Verb: tc.verb, Kind: resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"),
 				Resource: resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), Subresource: "status", Namespace: "ns", Name: "c", Object: claim(tc.now), OldObject: claim(tc.old)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = errs.ToAggregate()
 			if !slices.Equal(z.list, tc.asked) {
 				t.Errorf("asked %q, want %q", z.list, tc.asked)
 			}

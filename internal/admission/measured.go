@@ -16,6 +16,9 @@ type measured struct {
 }
 
 func newMeasured(p Plugin) Plugin {
+	if _, ok := p.(FieldValidator); ok {
+		return p // it is a part of the validation of its kind
+	}
 	m := &measured{Plugin: p}
 	if mutator, ok := p.(Mutator); ok {
 		m.mutator, m.admit = mutator, measure.Plugin(p.Name(), measure.Admit)

@@ -60,6 +60,10 @@ func TestRequestsAreAnsweredAsUpstreamAnswersThem(t *testing.T) {
 		{"another version with a field that it does not have", "POST", scalers, v2, nil, 400, "the API version in the data (autoscaling/v2) does not match", "", "unknown field"},
 		{"the same for somebody strict", "POST", scalers + "?fieldValidation=Strict", v2, nil, 400, `HorizontalPodAutoscaler in version \"v2\" cannot be handled as a HorizontalPodAutoscaler: strict decoding error`, "", ""},
 		// Reviews are asked, not kept.
+		{"a review in a namespace is of that namespace", "POST", "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews", `{"spec":{"user":"a","resourceAttributes":{"namespace":"default","verb":"get","resource":"pods"}}}`, nil, 201, `"metadata":{"namespace":"default"`, "", ""},
+		{"a made map", "POST", maps, `{"metadata":{"name":"linked","selfLink":"x"}}`, nil, 201, `"name":"linked"`, "selfLink", ""},
+		{"its link is shown by a dry run", "PATCH", maps + "/linked?dryRun=All", `{"metadata":{"selfLink":"y"}}`, merge, 200, `"selfLink":"y"`, "", ""},
+		{"and not kept", "PATCH", maps + "/linked", `{"metadata":{"selfLink":"y"}}`, merge, 200, `"name":"linked"`, "selfLink", ""},
 		{"a review with a uid and a time", "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"metadata":{"uid":"u","creationTimestamp":"2024-01-01T00:00:00Z"},"spec":{"user":"a","nonResourceAttributes":{"path":"/","verb":"get"}}}`, nil, 201, `"allowed":`, "2024-01-01", ""},
 		// The phase of a volume.
 		{"a volume", "POST", volumes, `{"metadata":{"name":"v"},"spec":{"capacity":{"storage":"1Gi"},"accessModes":["ReadWriteOnce"],"hostPath":{"path":"/x"}}}`, nil, 201, "Pending", "", ""},

@@ -119,7 +119,7 @@ func (op *operation) createOnce(ctx context.Context, obj runtime.Object) (runtim
 		if c.obj != nil {
 			return nil, op.alreadyExists(meta.GetName(), c.obj)
 		}
-		return obj, nil
+		return r.asStored(obj)
 	}
 	if version, err := strconv.ParseUint(meta.GetResourceVersion(), 10, 64); err == nil && version != 0 && op.verb == "create" {
 		t.fail()
@@ -225,14 +225,18 @@ func (op *operation) prepareCreate(ctx context.Context, t *txn, obj runtime.Obje
 	if csr, ok := obj.(*certificatesv1.CertificateSigningRequest); ok {
 		stampRequester(csr, op.user)
 	}
-	if errs := r.strategy.ValidateNew(obj, r.kind.Namespaced); len(errs) > 0 {
+	a := op.attributes(admission.Create, obj, nil)
+	a.Name = meta.GetName()
+	errs, err := op.validateFields(ctx, a)
+	if err != nil {
+		return err
+	}
+	if errs = append(errs, r.strategy.ValidateNew(obj, r.kind.Namespaced)...); len(errs) > 0 {
 		return apierrors.NewInvalid(op.invalidKind(obj), meta.GetName(), errs)
 	}
 	if t.late != nil {
 		return t.late
 	}
-	a := op.attributes(admission.Create, obj, nil)
-	a.Name = meta.GetName()
 	if err := op.validateAdmission(ctx, a); err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func (e *endpoint) resetCustomFields(subresource string) map[fieldpath.APIVersio
 		var reset *fieldpath.Set
 		switch {
 		case subresource == "status":
-			reset = fieldpath.NewSet(fieldpath.MakePathOrDie("spec"))
+			reset = fieldpath.NewSet(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("metadata"))
 		case subresource == "" && v.HasStatus():
 			reset = fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
 		default:

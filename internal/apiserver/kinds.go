@@ -12,7 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver/custom"
 )
@@ -70,6 +72,13 @@ func newEndpoints(s *Server) *endpoints {
 	if r := es.registry(resourcev1.GroupName, "resourceslices"); r != nil {
 		r.hooks.create = func(_ context.Context, _ *txn, obj runtime.Object) error { stampTaints(obj, s.now()); return nil }
 		r.hooks.update = func(_ context.Context, _ *txn, obj, _ runtime.Object) error { stampTaints(obj, s.now()); return nil }
+	}
+	for _, name := range []string{"resourceclaims", "resourceclaimtemplates"} {
+		if r := es.registry(resourcev1.GroupName, name); r != nil {
+			r.hooks.fields = func(ctx context.Context, a *admission.Attributes) (field.ErrorList, error) {
+				return s.admission().ValidateFields(ctx, a)
+			}
+		}
 	}
 	if r := es.registry("", "persistentvolumes"); r != nil {
 		r.hooks.update = func(_ context.Context, _ *txn, obj, old runtime.Object) error {

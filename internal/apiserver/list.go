@@ -68,7 +68,7 @@ func (op *operation) selectable(name, value string) (string, string, error) {
 	strategy := op.endpoint.strategy
 	switch {
 	case op.endpoint.gvk.Group == "events.k8s.io" && slices.Contains(coreEventFields, strings.SplitN(name, ".", 2)[0]):
-	case name == "metadata.name", name == "metadata.namespace" && (op.endpoint.kind.Namespaced || len(strategy.FieldNames) == 0), slices.Contains(strategy.FieldNames, name):
+	case name == "metadata.name", name == "metadata.namespace" && (op.endpoint.kind.Namespaced || len(strategy.FieldNames) == 0 && op.endpoint.custom == nil), slices.Contains(strategy.FieldNames, name):
 		return name, value, nil
 	case strategy.FieldAliases[name] != "":
 		return strategy.FieldAliases[name], value, nil

@@ -123,20 +123,24 @@ func (e *endpoint) resetFilter(subresource string) fieldpath.Filter {
 
 // resetFields are those that a write to this (sub)resource has no effect on, so that it does not come to own them.
 func (e *endpoint) resetFields(subresource string) map[fieldpath.APIVersion]fieldpath.Filter {
-	var reset *fieldpath.Set
+	var reset fieldpath.Set
 	switch {
 	case subresource == "status":
-		reset = fieldpath.NewSet(fieldpath.MakePathOrDie("spec"))
-		if e.resource.Resource != "nodes" {
-			reset.Insert(fieldpath.MakePathOrDie("metadata", "deletionTimestamp"))
-			reset.Insert(fieldpath.MakePathOrDie("metadata", "ownerReferences"))
-		}
+		reset.Insert(fieldpath.MakePathOrDie("spec"))
 	case (subresource == "" || subresource == "finalize") && e.hasSubresource("status"):
-		reset = fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
-	default:
+		reset.Insert(fieldpath.MakePathOrDie("status"))
+	}
+	for _, name := range e.strategy.Resets[subresource] {
+		var path fieldpath.Path
+		for part := range strings.SplitSeq(name, ".") {
+			path = append(path, fieldpath.MakePathOrDie(part)...)
+		}
+		reset.Insert(path)
+	}
+	if reset.Empty() {
 		return nil
 	}
-	filter := fieldpath.NewExcludeSetFilter(reset)
+	filter := fieldpath.NewExcludeSetFilter(&reset)
 	out := map[fieldpath.APIVersion]fieldpath.Filter{}
 	for _, version := range e.kind.Served {
 		gv := schema.GroupVersion{Group: e.gvk.Group, Version: version}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
@@ -118,6 +119,16 @@ func (op *operation) mutate(ctx context.Context, a *admission.Attributes) error 
 func (op *operation) validateAdmission(ctx context.Context, a *admission.Attributes) error {
 	observed(ctx, a)
 	return op.forbidden(op.server.admission().Validate(ctx, a))
+}
+
+// validateFields gives what is wrong with fields besides what the kind's strategy finds.
+func (op *operation) validateFields(ctx context.Context, a *admission.Attributes) (field.ErrorList, error) {
+	check := op.endpoint.hooks.fields
+	if check == nil {
+		return nil, nil
+	}
+	errs, err := check(ctx, a)
+	return errs, op.forbidden(err)
 }
 
 // forbidden makes an admission error that is no Status a Forbidden one, as upstream does.

@@ -12,7 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver/ownership"
 	"github.com/knarr-project/knarr/internal/cache"
@@ -49,6 +51,8 @@ type hooks struct {
 	create func(ctx context.Context, t *txn, obj runtime.Object) error
 	update func(ctx context.Context, t *txn, obj, old runtime.Object) error
 	remove func(ctx context.Context, t *txn, old runtime.Object) error
+	// fields finds what is wrong besides what the strategy finds.
+	fields func(ctx context.Context, a *admission.Attributes) (field.ErrorList, error)
 	// deleting marks an object that is not being deleted yet in the kind's own way, instead of the usual one.
 	deleting func(obj runtime.Object, now metav1.Time)
 }
@@ -121,6 +125,22 @@ func (r *registry) asRead(obj runtime.Object, stored []byte, revision int64) (ru
 		return obj, nil
 	}
 	return r.decode(stored, revision) // conversion may have lost something
+}
+
+// asStored is what a dry run answers: the object with its revision, or with none, as it would come out of the store.
+func (r *registry) asStored(obj runtime.Object) (runtime.Object, error) {
+	if r.custom == nil || r.kind.StorageVersion == "" {
+		return obj, nil
+	}
+	stored, err := r.codec.encode(obj)
+	if err != nil {
+		return nil, err
+	}
+	out, err := r.decode(stored, 0)
+	if err == nil {
+		accessor(out).SetResourceVersion(accessor(obj).GetResourceVersion())
+	}
+	return out, err
 }
 
 func (r *registry) applyDefaults(obj runtime.Object) {

@@ -128,11 +128,15 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fres
 		t.fail()
 		meta.SetResourceVersion(old.GetResourceVersion())
 		next, err := op.overtaken(ctx, key, c, fresh)
+		if err == nil && next == nil {
+			obj, err = r.asStored(obj)
+		}
 		return obj, next, err
 	}
 	if op.dryRun {
 		t.fail()
-		return obj, nil, nil
+		out, err := r.asStored(obj)
+		return out, nil, err
 	}
 	lease, err := r.server.lease(ctx, r)
 	if err != nil {
@@ -201,7 +205,9 @@ func (op *operation) prepareUpdate(ctx context.Context, t *txn, obj runtime.Obje
 		meta.SetNamespace(old.GetNamespace())
 	}
 	meta.SetGeneration(old.GetGeneration())
-	meta.SetSelfLink("")
+	if !op.dryRun { // it is not stored, and a dry run shows what was sent
+		meta.SetSelfLink("")
+	}
 	prepare, validate := op.updateRules()
 	if prepare != nil {
 		prepare(obj, c.obj)
@@ -225,7 +231,12 @@ func (op *operation) prepareUpdate(ctx context.Context, t *txn, obj runtime.Obje
 			return err
 		}
 	}
-	errs := r.strategy.ValidateMetaUpdate(meta, old, r.kind.Namespaced)
+	a := op.attributes(admission.Update, obj, c.obj)
+	errs, err := op.validateFields(ctx, a)
+	if err != nil {
+		return err
+	}
+	errs = append(errs, r.strategy.ValidateMetaUpdate(meta, old, r.kind.Namespaced)...)
 	if validate != nil {
 		errs = append(errs, validate(obj, c.obj)...)
 	}
@@ -235,7 +246,6 @@ func (op *operation) prepareUpdate(ctx context.Context, t *txn, obj runtime.Obje
 	if t.late != nil {
 		return t.late
 	}
-	a := op.attributes(admission.Update, obj, c.obj)
 	if op.subresource == "scale" {
 		if err := op.endpoint.showScales(a); err != nil {
 			return err

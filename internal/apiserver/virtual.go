@@ -127,8 +127,8 @@ func (op *operation) issue(ctx context.Context, issuer TokenIssuer, request *aut
 // review answers the API's questions about users and permissions.
 func (op *operation) review(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 	security, z := op.server.security.Load(), op.server.authorizer()
-	if meta, ok := obj.(metav1.Object); ok && op.namespace == "" {
-		meta.SetNamespace("")
+	if meta, ok := obj.(metav1.Object); ok && (op.namespace == "" || meta.GetNamespace() == "") {
+		meta.SetNamespace(op.namespace)
 	}
 	switch o := obj.(type) {
 	case *authenticationv1.TokenReview:
@@ -151,7 +151,10 @@ func (op *operation) review(ctx context.Context, obj runtime.Object) (runtime.Ob
 		if security.Rules == nil {
 			return nil, apierrors.NewInternalError(errors.New("this API server's authorizer can not list rules"))
 		}
-		return o, security.Rules.ReviewRules(op.user, o)
+		if err := security.Rules.ReviewRules(op.user, o); err != nil {
+			return nil, err
+		}
+		return &authorizationv1.SelfSubjectRulesReview{TypeMeta: o.TypeMeta, Status: o.Status}, nil // the answer does not say what was asked
 	}
 	return nil, errMethod
 }

@@ -34,6 +34,12 @@ func onlyStatus(obj, old runtime.Object, name string) {
 	metav1.ResetObjectMetaForStatus(obj.(metav1.Object), old.DeepCopyObject().(metav1.Object))
 }
 
+// leavesMetadata is for kinds whose status is written without any metadata.
+func (s *Strategy) leavesMetadata() {
+	s.PrepareStatus = func(obj, old runtime.Object) { onlyStatus(obj, old, "Spec") }
+	s.Resets = map[string][]string{"status": {"metadata"}}
+}
+
 func clearPart(obj runtime.Object, name string) { part(obj, name).SetZero() }
 
 func same(obj, old runtime.Object, name string) bool {

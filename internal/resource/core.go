@@ -211,6 +211,7 @@ func podTemplateStrategy() *Strategy {
 func replicationControllerStrategy() *Strategy {
 	s := withStatusAndGeneration(true)
 	s.Default = on(defaultReplicationController)
+	s.ValidateName = declaredSubdomain
 	s.ValidateCreate = checks(validateReplicationController)
 	s.ValidateUpdate = checksBoth(validateReplicationControllerUpdate)
 	s.ValidateStatus = checksBoth(validateReplicationControllerStatus)

@@ -65,7 +65,8 @@ func withInternal(obj, old runtime.Object, validate func(c, old *apiextensions.C
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
 	return slices.DeleteFunc(validate(c, before), func(e *field.Error) bool {
-		return strings.HasPrefix(e.Field, "metadata.") && (old != nil || e.Field != "metadata.name") && e.Field != "metadata.annotations["+apiextensionsv1.KubeAPIApprovedAnnotation+"]"
+		ofName := e.Field == "metadata.name" && old == nil && e.Type != field.ErrorTypeRequired
+		return strings.HasPrefix(e.Field, "metadata.") && !ofName && e.Field != "metadata.annotations["+apiextensionsv1.KubeAPIApprovedAnnotation+"]"
 	})
 }
 
@@ -95,16 +96,18 @@ func unknownFormats(c *apiextensionsv1.CustomResourceDefinition) (warnings []str
 			schemavalidation.ConvertJSONSchemaProps(props, converted) != nil {
 			continue // validation has told
 		}
+		var found []string
 		eachSchema(converted, func(s *spec.Schema) {
 			for _, format := range schemavalidation.GetUnrecognizedFormats(s, environment.DefaultCompatibilityVersion()) {
 				if !seen[format] {
 					seen[format] = true
-					warnings = append(warnings, fmt.Sprintf("unrecognized format %q", format))
+					found = append(found, fmt.Sprintf("unrecognized format %q", format))
 				}
 			}
 		})
+		slices.Sort(found) // properties have no order
+		warnings = append(warnings, found...)
 	}
-	slices.Sort(warnings)
 	return warnings
 }
 
@@ -119,6 +122,14 @@ func eachSchema(s *spec.Schema, fn func(*spec.Schema)) {
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
 		eachSchema(s.AdditionalProperties.Schema, fn)
+	}
+	for _, list := range [][]spec.Schema{s.AllOf, s.AnyOf, s.OneOf} {
+		for i := range list {
+			eachSchema(&list[i], fn)
+		}
+	}
+	if s.Not != nil {
+		eachSchema(s.Not, fn)
 	}
 }
 

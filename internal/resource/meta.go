@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -93,4 +94,12 @@ func (s *Strategy) validateName() apivalidation.ValidateNameFunc {
 		return s.ValidateName
 	}
 	return apivalidation.NameIsDNSSubdomain
+}
+
+// declaredSubdomain is the rule for names of kinds whose types declare it: the same as the others' (a DNS subdomain), in other words.
+func declaredSubdomain(name string, prefix bool) []string {
+	if prefix {
+		return apivalidation.NameIsDNSSubdomain(name, prefix)
+	}
+	return content.IsDNS1123Subdomain(name)
 }

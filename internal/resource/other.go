@@ -11,7 +11,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -107,6 +106,7 @@ func serviceCIDRStrategy() *Strategy {
 	s := withStatus(true)
 	s.ValidateCreate = checks(validateServiceCIDR)
 	s.ValidateUpdate = checksBoth(validateServiceCIDRUpdate)
+	s.leavesMetadata()
 	return s
 }
 
@@ -195,7 +195,7 @@ func volumeAttachmentStrategy() *Strategy {
 	s.ValidateCreate = checks(validateVolumeAttachment)
 	s.ValidateUpdate = checksBoth(validateVolumeAttachmentUpdate)
 	s.ValidateStatus = checksBoth(validateVolumeAttachmentStatus)
-	s.PrepareStatus = onBoth(func(a, old *storagev1.VolumeAttachment) { onlyStatus(a, old, "Spec") })
+	s.leavesMetadata()
 	return s
 }
 
@@ -266,6 +266,7 @@ func certificateRequestStrategy() *Strategy {
 			c.Status.Conditions = conditions
 		})},
 	}
+	s.Resets = map[string][]string{"": {"spec"}, "status": {"status.conditions"}, "approval": {"spec", "status.certificate"}}
 	s.FieldNames = []string{"spec.signerName"}
 	s.Fields = func(obj runtime.Object) fields.Set {
 		return fields.Set{"spec.signerName": obj.(*certificatesv1.CertificateSigningRequest).Spec.SignerName}
@@ -319,6 +320,7 @@ func validatingPolicyStrategy() *Strategy {
 	s.Default = on(defaultValidatingPolicy)
 	s.ValidateCreate, s.ValidateUpdate = checks(validateValidatingPolicy), checksBoth(validateValidatingPolicyUpdate)
 	s.ValidateStatus = checksBoth(validateValidatingPolicyStatus)
+	s.leavesMetadata()
 	return s
 }
 
@@ -360,6 +362,7 @@ func apiServiceStrategy() *Strategy {
 	s.ValidateCreate = checks(validateAPIService)
 	s.ValidateUpdate = checksBoth(func(a, _ *apiregistrationv1.APIService) field.ErrorList { return validateAPIService(a) })
 	s.ValidateStatus = checksBoth(func(a, _ *apiregistrationv1.APIService) field.ErrorList { return validateAPIServiceStatus(a) })
+	s.leavesMetadata()
 	return s
 }
 
@@ -369,7 +372,7 @@ func flowSchemaStrategy() *Strategy {
 	s.ValidateCreate = checks(validateFlowSchema)
 	s.ValidateUpdate = checksBoth(validateFlowSchemaUpdate)
 	s.ValidateStatus = checksBoth(validateFlowSchemaUpdate)
-	s.PrepareStatus = onBoth(func(f, old *flowcontrolv1.FlowSchema) { onlyStatus(f, old, "Spec") })
+	s.leavesMetadata()
 	return s
 }
 
@@ -379,12 +382,13 @@ func priorityLevelStrategy() *Strategy {
 	s.ValidateCreate = checks(validatePriorityLevel)
 	s.ValidateUpdate = checksBoth(validatePriorityLevelUpdate)
 	s.ValidateStatus = checksBoth(validatePriorityLevelUpdate)
-	s.PrepareStatus = onBoth(func(p, old *flowcontrolv1.PriorityLevelConfiguration) { onlyStatus(p, old, "Spec") })
+	s.leavesMetadata()
 	return s
 }
 
 func deviceClassStrategy() *Strategy {
 	s := withGeneration(true)
+	s.ValidateName = declaredSubdomain
 	s.ValidateCreate = checks(validateDeviceClass)
 	s.ValidateUpdate = checksBoth(validateDeviceClassUpdate)
 	return s
@@ -431,6 +435,7 @@ func resourceClaimStrategy() *Strategy {
 	s.Default = on(defaultResourceClaim)
 	s.ValidateCreate = checks(validateResourceClaim)
 	s.ValidateUpdate = checksBoth(validateResourceClaimUpdate)
+	s.leavesMetadata()
 	s.PrepareStatus = onBoth(func(c, old *resourcev1.ResourceClaim) {
 		onlyStatus(c, old, "Spec")
 		if c.Status.Allocation == nil && old.Status.Allocation != nil {

@@ -18,6 +18,7 @@ func podStrategy() *Strategy {
 		AllowUnconditionalUpdate: true,
 		Default:                  on(defaultPod),
 		WarningsAsSent:           func(obj runtime.Object) []string { return warnAppArmor(obj.(*corev1.Pod)) },
+		Resets:                   map[string][]string{"status": {"metadata.deletionTimestamp", "metadata.ownerReferences"}},
 		PrepareCreate:            on(preparePod),
 		PrepareUpdate:            onBoth(preparePodUpdate),
 		PrepareStatus:            onBoth(preparePodStatus),

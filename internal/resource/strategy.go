@@ -43,6 +43,10 @@ type Strategy struct {
 	// Subresource holds prepare and validate of update subresources other than status (ephemeralcontainers, resize, finalize, approval).
 	Subresource map[string]UpdateStrategy
 
+	// Resets are fields, by subresource, that a write leaves as they are, so that who writes does not come to own them; besides the usual, which are
+	// the status for a write of the object, and the spec for a write of the status.
+	Resets map[string][]string
+
 	// Warnings are sent to the client as Warning headers, for an object that has been prepared and is valid.
 	Warnings func(obj, old runtime.Object) []string
 	// WarningsAsSent are those of a create that can only be told before PrepareCreate; they are sent whether the object is valid or not.

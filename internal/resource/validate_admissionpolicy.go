@@ -29,7 +29,7 @@ func validateValidatingPolicyUpdate(p, old *admissionregistrationv1.ValidatingAd
 		known[v.Expression], known[v.MessageExpression] = true, true
 	}
 	for _, a := range old.Spec.AuditAnnotations {
-		known[a.ValueExpression] = true
+		known[strings.TrimSpace(a.ValueExpression)] = true
 	}
 	return validateValidatingPolicySpec(p, known)
 }
@@ -197,7 +197,10 @@ func validateAuditAnnotations(policy string, annotations []admissionregistration
 		case len(a.ValueExpression) > maxValueExpressionKB*1024:
 			errs = append(errs, field.Required(at.Child("valueExpression"), "must not exceed 5kB in length"))
 		default:
-			errs = append(errs, c.check(a.ValueExpression, cel.StringOrNot, at.Child("valueExpression"))...)
+			for _, err := range c.check(strings.TrimSpace(a.ValueExpression), cel.StringOrNot, at.Child("valueExpression")) {
+				err.BadValue = a.ValueExpression // as it was written
+				errs = append(errs, err)
+			}
 		}
 		if a.Key != "" && keys[a.Key] {
 			errs = append(errs, field.Duplicate(at.Child("key"), a.Key))

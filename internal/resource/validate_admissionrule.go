@@ -113,11 +113,11 @@ func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition
 	names := map[string]bool{}
 	for i, c := range conditions {
 		at := at.Index(i)
-		if strings.TrimSpace(c.Expression) == "" {
+		if text := strings.TrimSpace(c.Expression); text == "" {
 			errs = append(errs, field.Required(at.Child("expression"), ""))
 		} else {
 			scope.Stored = old[c.Expression]
-			errs = append(errs, compiles(scope, c.Expression, at.Child("expression"))...)
+			errs = append(errs, compiles(scope, text, at.Child("expression"))...)
 		}
 		switch {
 		case c.Name == "":

@@ -18,9 +18,12 @@ const (
 func validateAPIService(a *apiregistrationv1.APIService) field.ErrorList {
 	var errs field.ErrorList
 	spec := field.NewPath("spec")
-	// The name says what is served, so that nothing is served twice.
-	if a.Name != "" && len(path.IsValidPathSegmentName(a.Name)) == 0 && a.Name != a.Spec.Version+"."+a.Spec.Group {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), a.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", a.Spec.Version+"."+a.Spec.Group)))
+	// The name says what is served, so that nothing is served twice. What a name begins with is held to that as well: none can be generated.
+	served := a.Spec.Version + "." + a.Spec.Group
+	for _, n := range []struct{ field, value string }{{"generateName", a.GenerateName}, {"name", a.Name}} {
+		if n.value != "" && len(path.IsValidPathSegmentName(n.value)) == 0 && n.value != served {
+			errs = append(errs, field.Invalid(field.NewPath("metadata", n.field), n.value, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", served)))
+		}
 	}
 	switch {
 	case a.Spec.Group != "":

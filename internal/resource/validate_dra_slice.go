@@ -19,7 +19,7 @@ func validateResourceSlice(s *resourcev1.ResourceSlice) field.ErrorList {
 	errs = append(errs, validatePool(&spec.Pool, specPath.Child("pool"))...)
 	errs = append(errs, validateSlicePlace(spec)...)
 	errs = append(errs, validateCounterSets(spec.SharedCounters, specPath.Child("sharedCounters"))...)
-	if len(spec.SharedCounters) > 0 && len(spec.Devices) > 0 {
+	if spec.SharedCounters != nil && spec.Devices != nil { // lists without elements were sent as well
 		errs = append(errs, field.Invalid(specPath, "", "only one of `sharedCounters` or `devices` is allowed"))
 	}
 	at, most := specPath.Child("devices"), resourcev1.ResourceSliceMaxDevices
@@ -155,12 +155,12 @@ func validateDevice(d *resourcev1.Device, perDevice bool, at *field.Path) field.
 	errs := validateLabel(d.Name, at.Child("name"))
 	for _, name := range slices.Sorted(maps.Keys(d.Attributes)) {
 		errs = append(errs, validateDeviceName(string(name), at.Child("attributes"))...)
-		errs = append(errs, validateAttribute(d.Attributes[name], at.Child("attributes").Key(string(name)))...)
+		errs = append(errs, validateAttribute(d.Attributes[name], at.Child("attributes").Key(shownKey(string(name))))...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Capacity)) {
 		c := d.Capacity[name]
 		errs = append(errs, validateDeviceName(string(name), at.Child("capacity"))...)
-		errs = append(errs, validateDeviceCapacity(&c, deref(d.AllowMultipleAllocations), at.Child("capacity").Key(string(name)))...)
+		errs = append(errs, validateDeviceCapacity(&c, deref(d.AllowMultipleAllocations), at.Child("capacity").Key(shownKey(string(name))))...)
 	}
 	if n := len(d.Attributes) + len(d.Capacity); n > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
 		errs = append(errs, field.Invalid(at, n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)))
@@ -290,4 +290,14 @@ func validateAttribute(a resourcev1.DeviceAttribute, at *field.Path) field.Error
 		errs = append(errs, field.Invalid(at, a, "exactly one value must be specified"))
 	}
 	return errs
+}
+
+// shownKey is a name of an attribute or a capacity as a field's path shows it: what is longer than the longest name that can be lacks its middle.
+func shownKey(name string) string {
+	const most = resourcev1.DeviceMaxDomainLength + 1 + resourcev1.DeviceMaxIDLength
+	if len(name) <= most {
+		return name
+	}
+	half := (most - len("...")) / 2
+	return name[:most-len("...")-half] + "..." + name[len(name)-half:]
 }

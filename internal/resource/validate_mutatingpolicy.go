@@ -17,10 +17,10 @@ func validateMutatingPolicyUpdate(p, old *admissionregistrationv1.MutatingAdmiss
 	known := expressionsOf(old.Spec.Variables, old.Spec.MatchConditions)
 	for _, m := range old.Spec.Mutations {
 		if m.ApplyConfiguration != nil {
-			known[m.ApplyConfiguration.Expression] = true
+			known[strings.TrimSpace(m.ApplyConfiguration.Expression)] = true
 		}
 		if m.JSONPatch != nil {
-			known[m.JSONPatch.Expression] = true
+			known[strings.TrimSpace(m.JSONPatch.Expression)] = true
 		}
 	}
 	return validateMutatingPolicySpec(&p.Spec, known)
@@ -71,7 +71,7 @@ func validateMutation(m *admissionregistrationv1.Mutation, c *policyChecker, at 
 	const apply, patch = admissionregistrationv1.PatchTypeApplyConfiguration, admissionregistrationv1.PatchTypeJSONPatch
 	var errs field.ErrorList
 	expression := func(text string, returns cel.Types, at *field.Path) {
-		if strings.TrimSpace(text) == "" {
+		if text = strings.TrimSpace(text); text == "" {
 			errs = append(errs, field.Required(at, ""))
 			return
 		}

@@ -256,6 +256,7 @@ func validateCSIDriver(d *storagev1.CSIDriver) field.ErrorList {
 		at := specPath.Child("tokenRequests").Index(i)
 		if audiences[t.Audience] {
 			errs = append(errs, field.Duplicate(at.Child("audience"), t.Audience))
+			continue
 		}
 		audiences[t.Audience] = true
 		if s := t.ExpirationSeconds; s != nil {

@@ -27,6 +27,7 @@ func deploymentStrategy() *Strategy {
 		spec := old.DeepCopy()
 		d.Spec, d.Labels = spec.Spec, spec.Labels
 	})
+	s.Resets = map[string][]string{"status": {"metadata.labels"}}
 	s.ValidateCreate = checks(validateDeployment)
 	s.ValidateUpdate = checksBoth(validateDeploymentUpdate)
 	s.ValidateStatus = checksBoth(validateDeploymentStatus)

@@ -41,6 +41,28 @@ func TestWhatMustDifferIsNoDifference(t *testing.T) {
 	}
 }
 
+func TestValuesOfErrorsAreMaskedOneInAnother(t *testing.T) {
+	for _, text := range []string{
+		`Invalid value: {"a":{"b":"c"}}: spec.x: Invalid value: {"d":"e"}: must be a string`, `Invalid value: "{\"a\":1}": spec.x: Invalid value: {"d":"e"}: must be a string`, `Invalid value: {}: must be a string`,
+	} {
+		if got := maskObjects(text); got != "Invalid value: {}: must be a string" {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+}
+
+func TestANameThatIsMadeUpIsNoDifference(t *testing.T) {
+	body := func(name string) *answer {
+		return &answer{code: 201, object: decode([]byte(`{"metadata":{"generateName":"a","name":"` + name + `"}}`))}
+	}
+	if d := compare(body("a267dq"), body("apwkzf")); len(d) != 0 {
+		t.Errorf("%v", d)
+	}
+	if d := compare(body("a267dq"), body("b")); len(d) != 1 {
+		t.Errorf("%v", d)
+	}
+}
+
 func TestWhatIsExplainedIsNotOpen(t *testing.T) {
 	refused := func(message string) *answer {
 		return &answer{code: 422, object: map[string]any{"message": message}}

@@ -21,7 +21,7 @@ func (c *scenario) live(obj map[string]any) {
 		return c.write(http.MethodPost, path+"?"+c.fieldValidation()[:0], obj, "application/json")
 	})
 	defer c.remove()
-	if code != http.StatusCreated {
+	if code != http.StatusCreated || dig(c.last[0]["metadata"], "name") != dig(c.last[1]["metadata"], "name") { // each has made up one
 		return
 	}
 	c.settled(c.path())

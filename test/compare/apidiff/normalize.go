@@ -80,6 +80,16 @@ var (
 func normalize(v any, key string) any {
 	switch v := v.(type) {
 	case map[string]any:
+		if base, _ := v["generateName"].(string); base != "" {
+			if name, _ := v["name"].(string); len(name) == len(base)+5 && strings.HasPrefix(name, base) {
+				v["name"] = base + "<random>"
+			}
+		}
+		if v["signerName"] != nil && v["request"] != nil { // each server calls us something else
+			delete(v, "username")
+			delete(v, "uid")
+			delete(v, "extra")
+		}
 		for k, x := range v {
 			switch k {
 			case "uid", "resourceVersion", "selfLink", "remainingItemCount":
@@ -88,6 +98,11 @@ func normalize(v any, key string) any {
 				}
 			case "continue":
 				v[k] = "<continue>"
+			case "userInfo":
+				v[k] = "<user>"
+			case "resourceRules", "nonResourceRules": // upstream gathers them in no order
+				sortManagers(x)
+				v[k] = normalize(x, k)
 			case "creationTimestamp", "deletionTimestamp", "time":
 				if x != nil {
 					v[k] = "<time>"

@@ -179,6 +179,9 @@ func (c *scenario) badQuery() {
 		query.Set("labelSelector", "case="+c.name)
 	}
 	query.Set(key, value)
+	if path == list && query.Get("labelSelector") == "" {
+		query.Set("labelSelector", "case="+c.name) // others come and go
+	}
 	if key == "dryRun" && method == http.MethodDelete && value != "All" && path == list {
 		return // would really delete what others have made
 	}
