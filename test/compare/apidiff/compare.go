@@ -136,8 +136,9 @@ func maskObjects(s string) string {
 }
 
 func maskValue(s, label string) string {
-	for open, closing := range map[string]string{"{": "}", "[": "]", `"{`: `}"`} {
-		start := strings.Index(s, label+open)
+	for _, pair := range []struct{ open, closing string }{{`"{`, `}"`}, {"{", "}"}, {"[", "]"}} {
+		closing := pair.closing
+		start := strings.Index(s, label+pair.open)
 		if start < 0 {
 			continue
 		}
