@@ -7,6 +7,7 @@ import (
 	"math/big"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,29 +26,31 @@ var (
 
 var nodePortCodec = &storedCodec{hub: corev1.SchemeGroupVersion.WithKind("RangeAllocation"), stored: corev1.SchemeGroupVersion.WithKind("RangeAllocation")}
 
-// portSet is the node ports that a Service holds, with the protocols that use each.
-type portSet map[int32]bool
-
-func newPortSet(ports []int32) portSet {
-	set := portSet{}
-	for _, p := range ports {
-		set[p] = true
+// nodePorts are all node ports that a Service holds. A type that has none may name some all the same: they are nobody's.
+func nodePorts(svc *corev1.Service) []int32 {
+	if !mayHaveNodePorts(svc) {
+		return nil
 	}
-	return set
+	out := trafficPorts(svc)
+	if p := svc.Spec.HealthCheckNodePort; p != 0 {
+		out = append(out, p)
+	}
+	return out
 }
 
-// nodePorts are all node ports that a Service holds.
-func nodePorts(svc *corev1.Service) []int32 {
+// trafficPorts are the node ports of the Service's own ports.
+func trafficPorts(svc *corev1.Service) []int32 {
 	var out []int32
 	for i := range svc.Spec.Ports {
 		if p := svc.Spec.Ports[i].NodePort; p != 0 {
 			out = append(out, p)
 		}
 	}
-	if p := svc.Spec.HealthCheckNodePort; p != 0 {
-		out = append(out, p)
-	}
 	return out
+}
+
+func mayHaveNodePorts(svc *corev1.Service) bool {
+	return svc.Spec.Type == corev1.ServiceTypeNodePort || svc.Spec.Type == corev1.ServiceTypeLoadBalancer
 }
 
 func wantsNodePorts(svc *corev1.Service) bool {
@@ -60,104 +63,116 @@ func wantsNodePorts(svc *corev1.Service) bool {
 	return false
 }
 
-func balanced(svc *corev1.Service) bool { return svc.Spec.Type == corev1.ServiceTypeLoadBalancer }
-
 func wantsHealthPort(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// setNodePorts takes the ports asked for, finds free ones for the rest, and gives back those no longer used.
-func (s *Server) setNodePorts(ctx context.Context, t *txn, svc *corev1.Service, held portSet) error {
-	wants := wantsNodePorts(svc)
-	asked := nodePorts(svc)
-	if !wants && !wantsHealthPort(svc) && len(asked) == 0 && len(held) == 0 {
+// setNodePorts takes the ports asked for, finds free ones for the rest, and gives back those no longer used. old is nil when the Service is new.
+func (s *Server) setNodePorts(ctx context.Context, t *txn, svc, old *corev1.Service) error {
+	var held []int32
+	if old != nil {
+		held = nodePorts(old)
+	}
+	if !mayHaveNodePorts(svc) && len(held) == 0 {
 		return nil
 	}
 	bitmap, err := s.loadPorts(ctx)
 	if err != nil {
 		return err
 	}
-	path := field.NewPath("spec", "ports")
-	mine := portSet{}
-	var errs field.ErrorList
-	for i := range svc.Spec.Ports {
-		port := svc.Spec.Ports[i].NodePort
-		if port == 0 || mine[port] || !wantsNodePorts(svc) && !balanced(svc) {
-			continue // two protocols of one port may share it; what may have no port is told so by the validation
+	bitmap.note = func(scope string, err error) { s.metrics.allocation.port(t, scope, err) }
+	if refused := bitmap.assign(svc, old); refused != nil {
+		err := invalidService(svc, field.ErrorList{refused})
+		if t.op.dryRun {
+			t.late = err
+			return nil
 		}
-		mine[port] = true
-		if held[port] {
-			continue
-		}
-		if err := s.takePort(t, bitmap, port); err != nil {
-			errs = append(errs, field.Invalid(path.Index(i).Child("nodePort"), port, err.Error()))
-		}
+		return err
 	}
-	if port := svc.Spec.HealthCheckNodePort; port != 0 && wantsHealthPort(svc) && !held[port] && !mine[port] {
-		if err := s.takePort(t, bitmap, port); err != nil {
-			errs = append(errs, field.Invalid(field.NewPath("spec", "healthCheckNodePort"), port, err.Error()))
-		}
-	}
-	if len(errs) > 0 && t.op.dryRun {
-		t.late = invalidService(svc, errs)
-		return nil
-	}
-	if len(errs) > 0 {
-		return invalidService(svc, errs)
-	}
-	if err := s.fillPorts(t, svc, bitmap, wants); err != nil {
-		return invalidService(svc, field.ErrorList{field.InternalError(path, fmt.Errorf("failed to allocate a nodePort: %w", err))})
-	}
-	now := newPortSet(nodePorts(svc))
-	for port := range held {
-		if !now[port] {
+	now := nodePorts(svc)
+	for _, port := range held {
+		if !slices.Contains(now, port) {
 			bitmap.release(port)
 		}
 	}
 	return bitmap.write(t)
 }
 
-// fillPorts finds free ports where the Service has none.
-func (s *Server) fillPorts(t *txn, svc *corev1.Service, bitmap *portBitmap, wants bool) error {
-	byPort := map[int32]int32{}
+// assign gives the Service its ports. What is refused first is told alone.
+func (b *portBitmap) assign(svc, old *corev1.Service) *field.Error {
+	if !mayHaveNodePorts(svc) {
+		return nil
+	}
+	var refused *field.Error
+	if old == nil {
+		refused = b.assignNew(svc)
+	} else {
+		refused = b.assignChanged(svc, old)
+	}
+	// A port that is there stays: the validation refuses another one.
+	if refused != nil || !wantsHealthPort(svc) || old != nil && wantsHealthPort(old) && old.Spec.HealthCheckNodePort != 0 {
+		return refused
+	}
+	return b.takeOrFind(&svc.Spec.HealthCheckNodePort, field.NewPath("spec", "healthCheckNodePort"))
+}
+
+// assignNew gives ports of one number, which differ in their protocols, the same node port, unless others are asked for.
+func (b *portBitmap) assignNew(svc *corev1.Service) *field.Error {
+	wants := wantsNodePorts(svc)
+	byNumber := map[int32][]int32{}
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
-		if !wants || p.NodePort != 0 {
+		taken := byNumber[p.Port]
+		switch {
+		case p.NodePort == 0 && !wants:
+			continue
+		case p.NodePort == 0 && len(taken) > 0:
+			p.NodePort = taken[0]
+			continue
+		case p.NodePort == 0:
+			p.NodePort = askedFor(svc, p.Port)
+		case slices.Contains(taken, p.NodePort):
 			continue
 		}
-		if shared := byPort[p.Port]; shared != 0 { // the same port with another protocol
-			p.NodePort = shared
-			continue
+		if refused := b.takeOrFind(&p.NodePort, portPath(i)); refused != nil {
+			return refused
 		}
-		port, err := s.freePort(t, bitmap)
-		if err != nil {
-			return err
-		}
-		p.NodePort, byPort[p.Port] = port, port
-	}
-	if wantsHealthPort(svc) && svc.Spec.HealthCheckNodePort == 0 {
-		port, err := s.freePort(t, bitmap)
-		if err != nil {
-			return err
-		}
-		svc.Spec.HealthCheckNodePort = port
+		byNumber[p.Port] = append(taken, p.NodePort)
 	}
 	return nil
 }
 
-// takePort takes a port that is asked for.
-func (s *Server) takePort(t *txn, bitmap *portBitmap, port int32) error {
-	err := bitmap.take(port)
-	s.metrics.allocation.port(t, scopeStatic, err)
-	return err
+// askedFor is the first node port that a port of this number names, 0 if none does.
+func askedFor(svc *corev1.Service, number int32) int32 {
+	for _, p := range svc.Spec.Ports {
+		if p.Port == number && p.NodePort != 0 {
+			return p.NodePort
+		}
+	}
+	return 0
 }
 
-// freePort takes any port.
-func (s *Server) freePort(t *txn, bitmap *portBitmap) (int32, error) {
-	port, err := bitmap.free()
-	s.metrics.allocation.port(t, scopeDynamic, err)
-	return port, err
+// assignChanged keeps what the Service has, takes what is new, and finds each port that has none one of its own.
+func (b *portBitmap) assignChanged(svc, old *corev1.Service) *field.Error {
+	wants := wantsNodePorts(svc)
+	var mine []int32
+	if mayHaveNodePorts(old) {
+		mine = trafficPorts(old)
+	}
+	for i := range svc.Spec.Ports {
+		p := &svc.Spec.Ports[i]
+		if p.NodePort == 0 && !wants || p.NodePort != 0 && slices.Contains(mine, p.NodePort) {
+			continue
+		}
+		if refused := b.takeOrFind(&p.NodePort, portPath(i)); refused != nil {
+			return refused
+		}
+		mine = append(mine, p.NodePort)
+	}
+	return nil
 }
+
+func portPath(i int) *field.Path { return field.NewPath("spec", "ports").Index(i).Child("nodePort") }
 
 // releaseNodePorts gives ports back in the transaction.
 func (s *Server) releaseNodePorts(ctx context.Context, t *txn, release []int32) error {
@@ -181,6 +196,13 @@ type portBitmap struct {
 	bits     *big.Int
 	revision int64
 	changed  bool
+	note     func(scope string, err error) // hears of each port that is taken, or can not be; may be nil
+}
+
+func (b *portBitmap) noted(scope string, err error) {
+	if b.note != nil {
+		b.note(scope, err)
+	}
 }
 
 func (s *Server) loadPorts(ctx context.Context) (*portBitmap, error) {
@@ -202,6 +224,25 @@ func (s *Server) loadPorts(ctx context.Context) (*portBitmap, error) {
 	}
 	b.obj.Range = rangeText
 	return b, nil
+}
+
+// takeOrFind takes the port that is named, and finds a free one where none is.
+func (b *portBitmap) takeOrFind(port *int32, at *field.Path) *field.Error {
+	if *port != 0 {
+		err := b.take(*port)
+		b.noted(scopeStatic, err)
+		if err != nil {
+			return field.Invalid(at, *port, err.Error())
+		}
+		return nil
+	}
+	free, err := b.free()
+	b.noted(scopeDynamic, err)
+	if err != nil {
+		return field.InternalError(at, fmt.Errorf("failed to allocate a nodePort: %w", err))
+	}
+	*port = free
+	return nil
 }
 
 func (b *portBitmap) take(port int32) error {

@@ -35,9 +35,8 @@ func (s *Server) serviceHooks() hooks {
 // allocateService fills in what the Service needs and has not got, and gives back what it needs no longer.
 func (s *Server) allocateService(ctx context.Context, t *txn, svc, old *corev1.Service) error {
 	var before []string
-	ports := newPortSet(nil)
 	if old != nil {
-		before, ports = clusterIPs(old), newPortSet(nodePorts(old))
+		before = clusterIPs(old)
 	}
 	if svc.Spec.Type != corev1.ServiceTypeExternalName {
 		if errs := resource.ValidateServiceAddresses(svc, old); len(errs) > 0 {
@@ -52,7 +51,7 @@ func (s *Server) allocateService(ctx context.Context, t *txn, svc, old *corev1.S
 	}
 	after := clusterIPs(svc)
 	s.releaseAddresses(t, slices.DeleteFunc(slices.Clone(before), func(ip string) bool { return slices.Contains(after, ip) }))
-	return s.setNodePorts(ctx, t, svc, ports)
+	return s.setNodePorts(ctx, t, svc, old)
 }
 
 func invalidService(svc *corev1.Service, errs field.ErrorList) error {

@@ -159,6 +159,9 @@ func (h History) Trim(ctx context.Context, all []*appsv1.ControllerRevision, lim
 	if limit != nil {
 		keep = int(*limit)
 	}
+	if keep < 0 {
+		return nil // all are kept
+	}
 	var idle []*appsv1.ControllerRevision
 	for _, r := range all {
 		if !used(r) {

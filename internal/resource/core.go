@@ -61,12 +61,7 @@ func nodeStrategy() *Strategy {
 			return fields.Set{"spec.unschedulable": strconv.FormatBool(obj.(*corev1.Node).Spec.Unschedulable)}
 		},
 	}
-	s.Warnings = func(obj, _ runtime.Object) []string {
-		if obj.(*corev1.Node).Spec.DoNotUseExternalID != "" {
-			return []string{"spec.externalID: this field is deprecated, and is unused by Kubernetes"}
-		}
-		return nil
-	}
+	s.Warnings = nodeWarnings
 	// The kubelet has no configuration from the API any more.
 	s.dropping(func(obj, _ runtime.Object) { obj.(*corev1.Node).Spec.ConfigSource = nil })
 	return s
@@ -160,6 +155,7 @@ func serviceAccountStrategy() *Strategy {
 	s.PrepareCreate = on(clean)
 	s.PrepareUpdate = onBoth(func(a, _ *corev1.ServiceAccount) { clean(a) })
 	s.ValidateName = apivalidation.ValidateServiceAccountName
+	s.Warnings = serviceAccountWarnings
 	return s
 }
 
@@ -169,6 +165,7 @@ func endpointsStrategy() *Strategy {
 	s.Default = on(defaultEndpoints)
 	s.ValidateCreate = checks(validateEndpoints)
 	s.ValidateUpdate = checksBoth(validateEndpointsUpdate)
+	s.Warnings = endpointsWarnings
 	return s
 }
 
@@ -230,6 +227,7 @@ func claimStrategy() *Strategy {
 	s.ValidateCreate = checks(validateClaim)
 	s.ValidateUpdate = checksBoth(validateClaimUpdate)
 	s.ValidateStatus = checksBoth(validateClaimStatus)
+	s.Warnings = claimWarnings
 	s.PrepareCreate = on(func(c *corev1.PersistentVolumeClaim) {
 		c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
 		dropDataSources(&c.Spec)
@@ -276,12 +274,7 @@ func persistentVolumeStrategy() *Strategy {
 			v.Status.LastPhaseTransitionTime = &created
 		}
 	})
-	s.Warnings = func(obj, _ runtime.Object) []string {
-		if obj.(*corev1.PersistentVolume).Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
-			return []string{"spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning."}
-		}
-		return nil
-	}
+	s.Warnings = persistentVolumeWarnings
 	s.PrepareStatus = onBoth(func(v, old *corev1.PersistentVolume) {
 		v.Spec = *old.Spec.DeepCopy()
 		if v.Status.LastPhaseTransitionTime == nil {

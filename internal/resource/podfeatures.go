@@ -26,6 +26,7 @@ func makesPods(s *Strategy) *Strategy {
 		if old == nil {
 			out = nameWarnings(obj)
 		}
+		out = append(out, indexedWarnings(obj, old)...)
 		out = append(out, podWarnings(obj, old)...)
 		if warned != nil {
 			out = append(out, warned(obj, old)...)
@@ -41,7 +42,7 @@ func nameWarnings(obj runtime.Object) []string {
 	switch obj.(type) {
 	case *corev1.Pod:
 		where = "in the Pod's hostname"
-	case *corev1.ReplicationController, *appsv1.ReplicaSet, *appsv1.Deployment, *batchv1.CronJob:
+	case *corev1.ReplicationController, *appsv1.ReplicaSet, *appsv1.Deployment, *batchv1.CronJob, *batchv1.Job:
 	default:
 		return nil
 	}

@@ -3,7 +3,6 @@ package resource
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -11,12 +10,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // podWarnings are about what a pod, or a template of pods, may say but better would not. Of updates only those of templates are told, and only when
-// the template changes. Versions and words are those that clients know from upstream's server.
+// something about the pods changes. Versions and words are those that clients know from upstream's server.
 func podWarnings(obj, old runtime.Object) []string {
 	if pod, ok := obj.(*corev1.Pod); ok {
 		if old != nil {
@@ -28,12 +28,22 @@ func podWarnings(obj, old runtime.Object) []string {
 	if template == nil {
 		return nil
 	}
-	if old != nil {
-		if before, _ := templateOf(old); before != nil && equal(template, before) {
-			return nil
-		}
+	if old != nil && !warnedAgain(obj, old) {
+		return nil
 	}
 	return warnedPod{template, at}.warnings()
+}
+
+// warnedAgain tells whether an update repeats what was said of the template: with every change of what is wanted, but of kinds that count the changes of their
+// template alone only with those.
+func warnedAgain(obj, old runtime.Object) bool {
+	switch obj.(type) {
+	case *corev1.PodTemplate, *appsv1.DaemonSet:
+		after, _ := templateOf(obj)
+		before, _ := templateOf(old)
+		return !equal(after, before)
+	}
+	return obj.(metav1.Object).GetGeneration() != old.(metav1.Object).GetGeneration()
 }
 
 // templateOf gives a workload's template and where it is.
@@ -96,11 +106,11 @@ func (p warnedPod) warnings() []string {
 	out = append(out, warnEmptySelectors(p.Spec.Affinity, at.Child("affinity"))...)
 	if p.Spec.DNSConfig != nil {
 		for i, ip := range p.Spec.DNSConfig.Nameservers {
-			out = append(out, warnLongIP(ip, at.Child("dnsConfig", "nameservers").Index(i))...)
+			out = append(out, warnIP(ip, at.Child("dnsConfig", "nameservers").Index(i))...)
 		}
 	}
 	for i, alias := range p.Spec.HostAliases {
-		out = append(out, warnLongIP(alias.IP, at.Child("hostAliases").Index(i).Child("ip"))...)
+		out = append(out, warnIP(alias.IP, at.Child("hostAliases").Index(i).Child("ip"))...)
 	}
 	return out
 }
@@ -192,7 +202,7 @@ var oldVolumes = map[string]string{
 }
 
 func warnVolumes(volumes []corev1.Volume, at *field.Path) []string {
-	var out, empty []string
+	var out, rest []string
 	for i := range volumes {
 		v, at := &volumes[i], at.Index(i)
 		for _, name := range slices.Sorted(maps.Keys(sourcesIn(v.VolumeSource))) {
@@ -206,10 +216,11 @@ func warnVolumes(volumes []corev1.Volume, at *field.Path) []string {
 			out = append(out, warnFractions(corev1.ResourceStorage, resources.Limits, at.Child("limits"))...)
 		}
 		if v.Projected != nil && slices.Contains(v.Projected.Sources, corev1.VolumeProjection{}) {
-			empty = append(empty, fmt.Sprintf("volume %q (Projected) has no sources provided", v.Name))
+			rest = append(rest, fmt.Sprintf("volume %q (Projected) has no sources provided", v.Name))
 		}
+		rest = append(rest, warnPaths(v)...)
 	}
-	return append(out, empty...)
+	return append(out, rest...)
 }
 
 // warnFractions: there is no part of a byte.
@@ -370,13 +381,4 @@ func (s seenPorts) like(p *corev1.ContainerPort) []int {
 	}
 	slices.Sort(found)
 	return found
-}
-
-// warnLongIP: an IPv6 address has one shortest form (RFC 5952).
-func warnLongIP(ip string, at *field.Path) []string {
-	addr, err := netip.ParseAddr(ip)
-	if err != nil || !addr.Is6() || addr.String() == ip {
-		return nil
-	}
-	return []string{fmt.Sprintf("%s: IPv6 address %q should be in RFC 5952 canonical format (%q)", at, ip, addr)}
 }

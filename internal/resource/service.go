@@ -35,33 +35,6 @@ func serviceStrategy() *Strategy {
 	}
 }
 
-func serviceWarnings(obj, _ runtime.Object) []string {
-	s := obj.(*corev1.Service)
-	var out []string
-	if headless(s) && s.Spec.LoadBalancerIP != "" {
-		out = append(out, "spec.loadBalancerIP is ignored for headless services")
-	}
-	if headless(s) && s.Spec.SessionAffinity != corev1.ServiceAffinityNone {
-		out = append(out, "spec.SessionAffinity is ignored for headless services")
-	}
-	switch {
-	case len(s.Spec.ExternalIPs) == 0:
-	case headless(s):
-		out = append(out, "spec.externalIPs is ignored for headless services")
-	case s.Spec.Type == corev1.ServiceTypeExternalName:
-		out = append(out, `spec.externalIPs is ignored when spec.type is "ExternalName"`)
-	default:
-		out = append(out, "spec.externalIPs is deprecated and may no longer be implemented in some clusters")
-	}
-	if s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ExternalName != "" {
-		out = append(out, `spec.externalName is ignored when spec.type is not "ExternalName"`)
-	}
-	if d := s.Spec.TrafficDistribution; d != nil && *d == corev1.ServiceTrafficDistributionPreferClose {
-		out = append(out, `spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"`)
-	}
-	return out
-}
-
 func prepareServiceUpdate(s, old *corev1.Service) {
 	s.Status = *old.Status.DeepCopy()
 	pairClusterIPs(s, old)
@@ -140,7 +113,8 @@ func dropOtherTypes(s, old *corev1.Service) {
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil
 		s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = nil, nil
 	}
-	if hasNodePorts(old) && !hasNodePorts(s) && sameNodePorts(s, old) {
+	// A load balancer that needs no node ports any more keeps those it has: they go when somebody takes them away.
+	if hasNodePorts(old) && !hasNodePorts(s) && s.Spec.Type != corev1.ServiceTypeLoadBalancer && sameNodePorts(s, old) {
 		for i := range s.Spec.Ports {
 			s.Spec.Ports[i].NodePort = 0
 		}

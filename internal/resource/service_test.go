@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 func TestANodePortStaysWithTheNameOfItsPort(t *testing.T) {
@@ -42,3 +43,5 @@ func TestANameElsewhereHasNoTrafficPolicy(t *testing.T) {
 		}
 	}
 }
+
+func firstNodePort(obj runtime.Object) int32 { return obj.(*corev1.Service).Spec.Ports[0].NodePort }

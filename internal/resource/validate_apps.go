@@ -305,8 +305,7 @@ func validateStatefulSetSpec(spec *appsv1.StatefulSetSpec, path *field.Path) fie
 		errs = append(errs, selectsTemplate(selector, &spec.Template, template)...)
 		errs = append(errs, validatePodTemplate(withClaims(&spec.Template, spec.VolumeClaimTemplates), template)...)
 	}
-	errs = append(errs, runsForever(&spec.Template, template, "StatefulSet")...)
-	return append(errs, optionalNonNegative(spec.RevisionHistoryLimit, path.Child("revisionHistoryLimit"))...)
+	return append(errs, runsForever(&spec.Template, template, "StatefulSet")...)
 }
 
 // withClaims is the template with the volumes that the claims bring: they come first, and in place of others of their name.

@@ -54,6 +54,11 @@ func (p podParts) validateInitContainers(at *field.Path) field.ErrorList {
 			errs = append(errs, validateLifecycle(c.Lifecycle, p.spec, at.Child("lifecycle"))...)
 			errs = append(errs, validateProbes(c, at)...)
 		} else {
+			for j, policy := range c.ResizePolicy {
+				if policy.RestartPolicy == corev1.RestartContainer {
+					errs = append(errs, field.Invalid(at.Child("resizePolicy").Index(j).Child("restartPolicy"), policy.RestartPolicy, "must not be set to 'RestartContainer' for non-sidecar initContainers"))
+				}
+			}
 			const only = "may not be set for init containers without restartPolicy=Always"
 			for name, set := range map[string]bool{"lifecycle": c.Lifecycle != nil, "livenessProbe": c.LivenessProbe != nil, "readinessProbe": c.ReadinessProbe != nil, "startupProbe": c.StartupProbe != nil} {
 				if set {
@@ -230,7 +235,7 @@ func (p podParts) validateMounts(c *corev1.Container, list *field.Path) field.Er
 		}
 		if m.SubPathExpr != "" {
 			if m.SubPath != "" {
-				errs = append(errs, field.Invalid(list.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
+				errs = append(errs, field.Invalid(at.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
 			}
 			errs = append(errs, validateDescendingPath(m.SubPathExpr, list.Child("subPathExpr"))...)
 		}
@@ -301,7 +306,6 @@ func (p podParts) validateDevices(c *corev1.Container, at *field.Path) field.Err
 		names.Insert(d.Name)
 		if d.DevicePath == "" {
 			errs = append(errs, field.Required(at.Child("devicePath"), ""))
-			continue
 		}
 		if paths.Has(d.DevicePath) {
 			errs = append(errs, field.Invalid(at.Child("devicePath"), d.DevicePath, "must be unique"))
@@ -328,7 +332,7 @@ func validateResizePolicy(policies []corev1.ContainerResizePolicy, restart corev
 		errs = append(errs, oneOf(p.ResourceName, at, corev1.ResourceCPU, corev1.ResourceMemory)...)
 		errs = append(errs, oneOf(p.RestartPolicy, at, corev1.NotRequired, corev1.RestartContainer)...)
 		if restart == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired && p.RestartPolicy != "" {
-			errs = append(errs, field.Invalid(at, p.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'"))
+			errs = append(errs, field.Invalid(at, p.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"))
 		}
 	}
 	return errs

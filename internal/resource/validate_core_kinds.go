@@ -219,7 +219,7 @@ func validateNodeResources(n *corev1.Node) field.ErrorList {
 // validateNodeUpdate: labels, annotations, taints and schedulability change; what ties a node to its network and its
 // machine is set once.
 func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
-	errs := validateNodeWith(n, storedIn(slices.Values(old.Spec.PodCIDRs)))
+	errs := append(validateNodeWith(n, storedIn(slices.Values(old.Spec.PodCIDRs))), validateNodeAddresses(n)...)
 	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
 		errs = append(errs, field.Forbidden(specPath.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
 	}
@@ -240,6 +240,10 @@ func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 }
 
 func validateNodeStatus(n, _ *corev1.Node) field.ErrorList {
+	return append(validateNodeAddresses(n), validateNodeResources(n)...)
+}
+
+func validateNodeAddresses(n *corev1.Node) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[corev1.NodeAddress]bool{}
 	for i, a := range n.Status.Addresses {
@@ -248,7 +252,7 @@ func validateNodeStatus(n, _ *corev1.Node) field.ErrorList {
 		}
 		seen[a] = true
 	}
-	return append(errs, validateNodeResources(n)...)
+	return errs
 }
 
 func validateReplicationController(r *corev1.ReplicationController) field.ErrorList {

@@ -98,13 +98,24 @@ func validateLimitValues(item *corev1.LimitRangeItem, at *field.Path) field.Erro
 		wrong(hasLimit && hasMost && limit.Cmp(most) > 0, "default", most, "default value %s is greater than max value %s", limit.String(), most.String())
 		wrong(hasRatio && ratio.Cmp(resource.MustParse("1")) < 0, "maxLimitRequestRatio", ratio, "ratio %s is less than 1", ratio.String())
 		if hasRatio && hasLeast && hasMost && least.Sign() > 0 {
-			span := most.AsApproximateFloat64() / least.AsApproximateFloat64()
-			wrong(ratio.AsApproximateFloat64() > span, "maxLimitRequestRatio", ratio, "ratio %s is greater than max/min = %f", ratio.String(), span)
+			number := spanNumbers(least, most, ratio)
+			span := number(most) / number(least)
+			wrong(number(ratio) > span, "maxLimitRequestRatio", ratio, "ratio %s is greater than max/min = %f", ratio.String(), span)
 		}
 		wrong(hasRequest && hasLimit && !mayOvercommit(name) && name != corev1.ResourceStorage && limit.Cmp(request) != 0, "defaultRequest", request,
 			"default value %s must equal to defaultRequest value %s in %s", limit.String(), request.String(), name)
 	}
 	return errs
+}
+
+// spanNumbers tells how quantities are compared: with their thousandths, unless one of them is too large to be counted in those.
+func spanNumbers(list ...resource.Quantity) func(resource.Quantity) float64 {
+	for _, q := range list {
+		if q.Value() > resource.MaxMilliValue {
+			return func(q resource.Quantity) float64 { return float64(q.Value()) }
+		}
+	}
+	return func(q resource.Quantity) float64 { return float64(q.MilliValue()) / 1000 }
 }
 
 func validateResourceQuota(q *corev1.ResourceQuota) field.ErrorList {

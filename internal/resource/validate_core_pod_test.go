@@ -109,7 +109,9 @@ func TestPodsAreValidatedFieldByField(t *testing.T) {
 		{"propagation without privilege", func(s *corev1.PodSpec) { s.Containers[0].VolumeMounts[0].MountPropagation = &bidirectional }, []string{"Bidirectional mount propagation is available only to privileged containers"}},
 		{"two volume types", func(s *corev1.PodSpec) { s.Volumes[0].HostPath = &corev1.HostPathVolumeSource{Path: "/"} }, []string{"spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type", `spec.containers[0].volumeMounts[0].name: Not found: "data"`}},
 		{"no volume type", func(s *corev1.PodSpec) { s.Volumes[0].EmptyDir = nil }, []string{"spec.volumes[0]: Required value: must specify a volume type", `spec.containers[0].volumeMounts[0].name: Not found: "data"`}},
-		{"two projections into one path", func(s *corev1.PodSpec) { s.Volumes[2].Projected.Sources[2].ServiceAccountToken.Path = "l" }, []string{`spec.volumes[2].projected: Invalid value: "l": conflicting duplicate paths`}},
+		{"two projections into one path", func(s *corev1.PodSpec) {
+			s.Volumes[2].Projected.Sources[0].Secret.Items = []corev1.KeyToPath{{Key: "k", Path: "l"}}
+		}, []string{`spec.volumes[2].projected: Invalid value: "l": conflicting duplicate paths`}},
 		{"a token for a second", func(s *corev1.PodSpec) {
 			s.Volumes[2].Projected.Sources[2].ServiceAccountToken.ExpirationSeconds = &one
 		}, []string{"may not specify a duration less than 10 minutes"}},

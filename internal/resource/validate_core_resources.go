@@ -177,7 +177,7 @@ func (p podParts) validatePodResources(at *field.Path) field.ErrorList {
 		return nil
 	}
 	var errs field.ErrorList
-	if len(r.Claims) > 0 {
+	if r.Claims != nil { // an empty list is one as well
 		errs = append(errs, field.Forbidden(at.Child("claims"), "claims may not be set for Resources at pod-level"))
 		errs = append(errs, p.validateUsedClaims(r, at)...)
 	}

@@ -103,7 +103,6 @@ func validateServicePorts(s *corev1.Service, at *field.Path) field.ErrorList {
 		port     int32
 	}
 	names, ports, nodePorts := map[string]bool{}, map[key]bool{}, map[key]bool{}
-	exposes := s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	for i := range s.Spec.Ports {
 		p, at := &s.Spec.Ports[i], at.Index(i)
 		switch {
@@ -122,8 +121,8 @@ func validateServicePorts(s *corev1.Service, at *field.Path) field.ErrorList {
 		if p.AppProtocol != nil {
 			errs = append(errs, validateQualified(*p.AppProtocol, at.Child("appProtocol"))...)
 		}
-		if !exposes && p.NodePort != 0 {
-			errs = append(errs, field.Forbidden(at.Child("nodePort"), fmt.Sprintf("may not be used when `type` is '%s'", s.Spec.Type)))
+		if s.Spec.Type == corev1.ServiceTypeClusterIP && p.NodePort != 0 {
+			errs = append(errs, field.Forbidden(at.Child("nodePort"), "may not be used when `type` is 'ClusterIP'"))
 		}
 		if p.NodePort != 0 {
 			k := key{p.Protocol, p.NodePort}
@@ -195,25 +194,26 @@ func validateClusterIPs(s *corev1.ServiceSpec, before *stored) field.ErrorList {
 	if len(s.ClusterIPs) > 2 {
 		errs = append(errs, field.Invalid(ips, s.ClusterIPs, "may only hold up to 2 values"))
 	}
-	if slices.Contains(s.ClusterIPs, corev1.ClusterIPNone) {
-		if len(s.ClusterIPs) > 1 {
-			errs = append(errs, field.Invalid(ips, s.ClusterIPs, "'None' must be the first and only value"))
-		}
-		return errs
+	none := len(s.ClusterIPs) > 0 && s.ClusterIPs[0] == corev1.ClusterIPNone
+	if none && len(s.ClusterIPs) > 1 {
+		errs = append(errs, field.Invalid(ips, s.ClusterIPs, "'None' must be the first and only value"))
 	}
 	for i, ip := range s.ClusterIPs {
+		if i == 0 && none {
+			continue
+		}
 		if invalid := validateStoredIP(ip, before, ips.Index(i)); len(invalid) > 0 {
 			errs = append(errs, invalid...)
 			continue
 		}
-		if i < len(s.IPFamilies) {
+		if i < len(s.IPFamilies) && !none {
 			six := strings.Contains(ip, ":")
 			if family := s.IPFamilies[i]; six != (family == corev1.IPv6Protocol) {
 				errs = append(errs, field.Invalid(ips.Index(i), ip, fmt.Sprintf("expected an %v value as indicated by `ipFamilies[%v]`", family, i)))
 			}
 		}
 	}
-	if len(s.ClusterIPs) == 2 && strings.Contains(s.ClusterIPs[0], ":") == strings.Contains(s.ClusterIPs[1], ":") {
+	if len(s.ClusterIPs) == 2 && !none && s.ClusterIPs[1] != corev1.ClusterIPNone && strings.Contains(s.ClusterIPs[0], ":") == strings.Contains(s.ClusterIPs[1], ":") {
 		errs = append(errs, field.Invalid(ips, s.ClusterIPs, "may specify no more than one IP for each IP family"))
 	}
 	return errs
@@ -322,6 +322,9 @@ func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 	if old.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.Type == corev1.ServiceTypeLoadBalancer && !equalPointers(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
 		errs = append(errs, field.Invalid(specPath.Child("loadBalancerClass"), s.Spec.LoadBalancerClass, onceSet))
 	}
+	if needsHealthCheckPort(old) && needsHealthCheckPort(s) && s.Spec.HealthCheckNodePort != old.Spec.HealthCheckNodePort {
+		errs = append(errs, field.Forbidden(specPath.Child("healthCheckNodePort"), "field is immutable"))
+	}
 	return append(errs, validateService(s, old)...)
 }
 
@@ -375,7 +378,7 @@ func validateServiceStatus(s, old *corev1.Service) field.ErrorList {
 		} else if ingress.IPMode != nil {
 			errs = append(errs, field.Forbidden(at.Child("ipMode"), "may not be specified when `ip` is not set"))
 		}
-		if ingress.IPMode != nil {
+		if ingress.IP != "" && ingress.IPMode != nil {
 			errs = append(errs, notSupportedUnless(*ingress.IPMode, at.Child("ipMode"), corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)...)
 		}
 		errs = append(errs, validateIngressHostname(ingress.Hostname, at.Child("hostname"))...)

@@ -19,7 +19,7 @@ func validateAccessModes(modes []corev1.PersistentVolumeAccessMode, at *field.Pa
 	for _, mode := range modes {
 		errs = append(errs, notSupportedUnless(mode, at, validAccessModes...)...)
 	}
-	if slices.Contains(modes, corev1.ReadWriteOncePod) && slices.ContainsFunc(modes, func(m corev1.PersistentVolumeAccessMode) bool { return m != corev1.ReadWriteOncePod }) {
+	if len(errs) == 0 && slices.Contains(modes, corev1.ReadWriteOncePod) && slices.ContainsFunc(modes, func(m corev1.PersistentVolumeAccessMode) bool { return m != corev1.ReadWriteOncePod }) {
 		errs = append(errs, field.Forbidden(at, "may not use ReadWriteOncePod with other access modes"))
 	}
 	return errs
@@ -46,8 +46,6 @@ func validateClaimSpec(s *corev1.PersistentVolumeClaimSpec, at *field.Path) fiel
 	storage := at.Child("resources").Key(string(corev1.ResourceStorage))
 	if value, ok := s.Resources.Requests[corev1.ResourceStorage]; !ok {
 		errs = append(errs, field.Required(storage, ""))
-	} else if negative := validateResourceValue(corev1.ResourceStorage, value, storage); len(negative) > 0 {
-		errs = append(errs, negative...)
 	} else {
 		errs = append(errs, validatePositiveQuantity(value, storage)...)
 	}
@@ -108,14 +106,13 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 		changed.VolumeName = ""
 	}
 	// The old annotation may give way to the field, and a claim without a class may get the default one later.
-	if was.StorageClassName == nil && changed.StorageClassName != nil &&
-		(!bound && was.VolumeName == "" || old.Annotations[corev1.BetaStorageClassAnnotation] == *changed.StorageClassName) {
+	if class, annotated := old.Annotations[corev1.BetaStorageClassAnnotation]; was.StorageClassName == nil && (!annotated || class == deref(changed.StorageClassName)) {
 		changed.StorageClassName = nil
 	}
 	if bound {
 		changed.Resources.Requests = was.Resources.Requests
 	}
-	if bound || was.VolumeAttributesClassName == nil {
+	if bound {
 		changed.VolumeAttributesClassName = was.VolumeAttributesClassName
 	}
 	if !equal(changed, was) {

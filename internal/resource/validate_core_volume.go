@@ -303,8 +303,7 @@ func validateProjected(s *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 		}
 		if p := source.ServiceAccountToken; p != nil {
 			count++
-			errs = append(errs, validateTokenProjection(p, whole, at.Child("serviceAccountToken"))...)
-			take(p.Path, p.Path)
+			errs = append(errs, validateTokenProjection(p, whole, at.Child("serviceAccountToken"))...) // its path may be another's: that is warned of
 		}
 		if p := source.ClusterTrustBundle; p != nil {
 			count++

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"net"
 	"path"
 	"regexp"
 	"strings"
@@ -25,22 +26,36 @@ func validateLegacySource(source any, at *field.Path) field.ErrorList {
 		}
 		return errs
 	case *corev1.ISCSIVolumeSource:
-		secret := ""
-		if s.SecretRef != nil {
-			secret = s.SecretRef.Name
+		errs := validateISCSI(s.TargetPortal, s.IQN, s.Lun, at)
+		if s.SecretRef == nil && (s.DiscoveryCHAPAuth || s.SessionCHAPAuth) {
+			errs = append(errs, field.Required(at.Child("secretRef"), ""))
 		}
-		return validateISCSI(s.TargetPortal, s.IQN, s.Lun, s.DiscoveryCHAPAuth || s.SessionCHAPAuth, s.SecretRef != nil, secret, s.InitiatorName, at)
+		for name, value := range map[string]*string{"iqn": &s.IQN, "initiatorname": s.InitiatorName} {
+			if value != nil && (name != "iqn" || *value != "") {
+				errs = append(errs, validateISCSIName(*value, true, at.Child(name))...)
+			}
+		}
+		return errs
 	case *corev1.ISCSIPersistentVolumeSource:
-		secret := ""
+		errs := validateISCSI(s.TargetPortal, s.IQN, s.Lun, at)
 		if s.SecretRef != nil {
-			secret = s.SecretRef.Name
+			errs = append(errs, required(at.Child("secretRef"), "name", s.SecretRef.Name)...)
+		} else if s.DiscoveryCHAPAuth || s.SessionCHAPAuth {
+			errs = append(errs, field.Required(at.Child("secretRef"), ""))
 		}
-		return validateISCSI(s.TargetPortal, s.IQN, s.Lun, s.DiscoveryCHAPAuth || s.SessionCHAPAuth, s.SecretRef != nil, secret, s.InitiatorName, at)
+		for name, value := range map[string]*string{"iqn": &s.IQN, "initiatorname": s.InitiatorName} {
+			if value != nil && (name != "iqn" || *value != "") {
+				errs = append(errs, validateISCSIName(*value, false, at.Child(name))...)
+			}
+		}
+		return errs
 	case *corev1.GlusterfsVolumeSource:
 		return append(required(at, "endpoints", s.EndpointsName), required(at, "path", s.Path)...)
 	case *corev1.GlusterfsPersistentVolumeSource:
 		errs := append(required(at, "endpoints", s.EndpointsName), required(at, "path", s.Path)...)
-		if s.EndpointsNamespace != nil {
+		if s.EndpointsNamespace != nil && *s.EndpointsNamespace == "" {
+			errs = append(errs, field.Invalid(at.Child("endpointsNamespace"), "", "if the endpointnamespace is set, it must be a valid namespace name"))
+		} else if s.EndpointsNamespace != nil {
 			errs = append(errs, invalids(at.Child("endpointsNamespace"), *s.EndpointsNamespace, validation.IsDNS1123Label(*s.EndpointsNamespace))...)
 		}
 		return errs
@@ -98,7 +113,11 @@ func validateLegacySource(source any, at *field.Path) field.ErrorList {
 	case *corev1.StorageOSVolumeSource:
 		return validateStorageOS(s.VolumeName, s.VolumeNamespace, s.SecretRef != nil && s.SecretRef.Name == "", at)
 	case *corev1.StorageOSPersistentVolumeSource:
-		return validateStorageOS(s.VolumeName, s.VolumeNamespace, s.SecretRef != nil && s.SecretRef.Name == "", at)
+		errs := validateStorageOS(s.VolumeName, s.VolumeNamespace, s.SecretRef != nil && s.SecretRef.Name == "", at)
+		if s.SecretRef != nil {
+			errs = append(errs, required(at.Child("secretRef"), "namespace", s.SecretRef.Namespace)...)
+		}
+		return errs
 	}
 	return nil
 }
@@ -112,7 +131,7 @@ func requiredList(at *field.Path, name string, list []string) field.ErrorList {
 
 func validatePartition(n int32, at *field.Path) field.ErrorList {
 	if n < 0 || n > 255 {
-		return field.ErrorList{field.Invalid(at, n, validation.InclusiveRangeError(0, 255))}
+		return field.ErrorList{field.Invalid(at, n, validation.InclusiveRangeError(1, 255))} // none is 0
 	}
 	return nil
 }
@@ -123,37 +142,30 @@ var (
 	iscsiNAA = regexp.MustCompile(`^naa.[[:alnum:]]{32}$`)
 )
 
-// validISCSIName: a name of one of the three forms of RFC 3721; others pass as upstream lets them.
-func validISCSIName(name string) bool {
+// validateISCSIName: a name of one of the three forms of RFC 3721. known asks first whether it begins as one of them.
+func validateISCSIName(name string, known bool, at *field.Path) field.ErrorList {
+	var form *regexp.Regexp
 	switch {
 	case strings.HasPrefix(name, "iqn"):
-		return iscsiIQN.MatchString(name)
+		form = iscsiIQN
 	case strings.HasPrefix(name, "eui"):
-		return iscsiEUI.MatchString(name)
+		form = iscsiEUI
 	case strings.HasPrefix(name, "naa"):
-		return iscsiNAA.MatchString(name)
+		form = iscsiNAA
+	case known:
+		return field.ErrorList{field.Invalid(at, name, "must be valid format starting with iqn, eui, or naa")}
 	}
-	return false
+	if form == nil || !form.MatchString(name) {
+		return field.ErrorList{field.Invalid(at, name, "must be valid format")}
+	}
+	return nil
 }
 
-func validateISCSI(portal, iqn string, lun int32, chap, hasSecret bool, secret string, initiator *string, at *field.Path) field.ErrorList {
-	errs := required(at, "targetPortal", portal)
-	if iqn == "" {
-		errs = append(errs, field.Required(at.Child("iqn"), ""))
-	} else if !validISCSIName(iqn) {
-		errs = append(errs, field.Invalid(at.Child("iqn"), iqn, "must be valid format starting with iqn, eui, or naa"))
-	}
+// validateISCSI checks what pods' and persistent volumes' sources share; of their names and secrets they are told differently.
+func validateISCSI(portal, iqn string, lun int32, at *field.Path) field.ErrorList {
+	errs := append(required(at, "targetPortal", portal), required(at, "iqn", iqn)...)
 	if lun < 0 || lun > 255 {
 		errs = append(errs, field.Invalid(at.Child("lun"), lun, validation.InclusiveRangeError(0, 255)))
-	}
-	if chap && !hasSecret {
-		errs = append(errs, field.Required(at.Child("secretRef"), ""))
-	}
-	if hasSecret && chap {
-		errs = append(errs, required(at.Child("secretRef"), "name", secret)...)
-	}
-	if initiator != nil && !validISCSIName(*initiator) {
-		errs = append(errs, field.Invalid(at.Child("initiatorname"), *initiator, "must be valid format starting with iqn, eui, or naa"))
 	}
 	return errs
 }
@@ -179,9 +191,12 @@ func validateFibreChannel(s *corev1.FCVolumeSource, at *field.Path) field.ErrorL
 		errs = append(errs, field.Required(at.Child("targetWWNs"), "must specify either targetWWNs or wwids, but not both"))
 	case len(s.TargetWWNs) > 0 && len(s.WWIDs) > 0:
 		errs = append(errs, field.Invalid(at.Child("targetWWNs"), s.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously"))
-	case len(s.TargetWWNs) > 0 && s.Lun == nil:
+	}
+	switch {
+	case len(s.TargetWWNs) == 0:
+	case s.Lun == nil:
 		errs = append(errs, field.Required(at.Child("lun"), "lun is required if targetWWNs is specified"))
-	case len(s.TargetWWNs) > 0 && (*s.Lun < 0 || *s.Lun > 255):
+	case *s.Lun < 0 || *s.Lun > 255:
 		errs = append(errs, field.Invalid(at.Child("lun"), *s.Lun, validation.InclusiveRangeError(0, 255)))
 	}
 	return errs
@@ -221,19 +236,21 @@ func validateAzureDisk(s *corev1.AzureDiskVolumeSource, at *field.Path) field.Er
 	return errs
 }
 
+const maxQuobyteTenant = 64
+
 func validateQuobyte(s *corev1.QuobyteVolumeSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if s.Registry == "" {
+	switch {
+	case s.Registry == "":
 		errs = append(errs, field.Required(at.Child("registry"), "must be a host:port pair or multiple pairs separated by commas"))
-	} else {
+	case len(s.Tenant) > maxQuobyteTenant:
+		errs = append(errs, field.Required(at.Child("tenant"), "must be a UUID and may not exceed a length of 64 characters"))
+	default:
 		for pair := range strings.SplitSeq(s.Registry, ",") {
-			if !strings.Contains(pair, ":") {
+			if _, _, err := net.SplitHostPort(pair); err != nil {
 				errs = append(errs, field.Invalid(at.Child("registry"), s.Registry, "must be a host:port pair or multiple pairs separated by commas"))
 			}
 		}
-	}
-	if len(s.Tenant) >= 65 {
-		errs = append(errs, field.Required(at.Child("tenant"), "must be a UUID and may not exceed a length of 64 characters"))
 	}
 	return append(errs, required(at, "volume", s.Volume)...)
 }

@@ -153,7 +153,7 @@ func validateCompletionMode(spec *batchv1.JobSpec, path *field.Path) field.Error
 	if mode := spec.CompletionMode; mode != nil {
 		errs = notSupportedUnless(*mode, path.Child("completionMode"), batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)
 	}
-	if deref(spec.CompletionMode) == batchv1.NonIndexedCompletion {
+	if spec.CompletionMode == nil || *spec.CompletionMode == batchv1.NonIndexedCompletion {
 		const needed = "requires indexed completion mode"
 		if spec.BackoffLimitPerIndex != nil {
 			errs = append(errs, field.Invalid(path.Child("backoffLimitPerIndex"), *spec.BackoffLimitPerIndex, needed))

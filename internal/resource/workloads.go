@@ -71,6 +71,7 @@ func setTemplateGeneration(d *appsv1.DaemonSet, generation int64) {
 func statefulSetStrategy() *Strategy {
 	s := withStatusAndGeneration(true)
 	s.Default = on(defaultStatefulSet)
+	s.Warnings = statefulSetWarnings
 	s.dropping(func(obj, old runtime.Object) {
 		// MaxUnavailableStatefulSet is off.
 		if r := obj.(*appsv1.StatefulSet).Spec.UpdateStrategy.RollingUpdate; r != nil {

@@ -1,0 +1,81 @@
+package apiserver
+
+import (
+	"math/big"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// The range has a hundred ports; 30050 is somebody else's, and so is what a service held before.
+func TestServicesGetTheNodePortsThatTheyAskFor(t *testing.T) {
+	const none, free, same = 0, -1, -2 // no port; one that nobody asked for; such a one, which the port before it has as well
+	const outside = "provided port is not in the valid range. The range of valid ports is 30000-30099"
+	cases := []struct {
+		name, old, obj string
+		want           []int32 // the last one is that of the health check
+		refused        string
+	}{
+		{"one that says nothing", "", "{type: NodePort, ports: [{port: 80}]}", []int32{free, none}, ""},
+		{"two protocols of a port have one", "", "{type: NodePort, ports: [{port: 80}, {port: 80, protocol: UDP}, {port: 81}]}", []int32{free, same, free, none}, ""},
+		{"two protocols of a port have what either asks for", "", "{type: NodePort, ports: [{port: 80}, {port: 80, protocol: UDP, nodePort: 30001}]}", []int32{30001, 30001, none}, ""},
+		{"two protocols of a port may have two", "", "{type: NodePort, ports: [{port: 80, nodePort: 30002}, {port: 80, protocol: UDP, nodePort: 30001}]}", []int32{30002, 30001, none}, ""},
+		{"what another port has", "", "{type: NodePort, ports: [{port: 80, nodePort: 30001}, {port: 81, protocol: UDP, nodePort: 30001}]}", nil, "spec.ports[1].nodePort: Invalid value: 30001: provided port is already allocated"},
+		{"what somebody else has", "", "{type: NodePort, ports: [{port: 80, nodePort: 30050}]}", nil, "spec.ports[0].nodePort: Invalid value: 30050: provided port is already allocated"},
+		{"the first that is wrong is told", "", "{type: NodePort, ports: [{port: 80}, {port: 80, protocol: UDP, nodePort: 7}, {port: 81, nodePort: 8}]}", nil, "spec.ports[0].nodePort: Invalid value: 7: " + outside},
+		{"a load balancer that needs none", "", "{type: LoadBalancer, allocateLoadBalancerNodePorts: false, ports: [{port: 80}, {port: 80, protocol: UDP, nodePort: 30001}]}", []int32{none, 30001, none}, ""},
+		{"a health check", "", "{type: LoadBalancer, externalTrafficPolicy: Local, ports: [{port: 80, nodePort: 30001}]}", []int32{30001, free}, ""},
+		{"a health check at a port of the service", "", "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30001, ports: [{port: 80, nodePort: 30001}]}", nil, "spec.healthCheckNodePort: Invalid value: 30001: provided port is already allocated"},
+		{"a name elsewhere has none, whatever it says", "", "{type: ExternalName, ports: [{port: 80, nodePort: 7}]}", []int32{7, none}, ""},
+
+		{"a port that came later has its own", "{type: NodePort, ports: [{port: 80, nodePort: 30001}]}", "{type: NodePort, ports: [{port: 80, nodePort: 30001}, {port: 80, protocol: UDP}]}", []int32{30001, free, none}, ""},
+		{"ports that change their type have their own", "{type: ClusterIP, ports: [{port: 80}, {port: 80, protocol: UDP}]}", "{type: NodePort, ports: [{port: 80}, {port: 80, protocol: UDP}]}", []int32{free, free, none}, ""},
+		{"two protocols may ask for one", "{type: ClusterIP, ports: [{port: 80}]}", "{type: NodePort, ports: [{port: 80, nodePort: 30001}, {port: 81, protocol: UDP, nodePort: 30001}]}", []int32{30001, 30001, none}, ""},
+		{"the port of its own health check", "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30003, ports: [{port: 80, nodePort: 30001}]}", "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30003, ports: [{port: 80, nodePort: 30003}]}", nil, "spec.ports[0].nodePort: Invalid value: 30003: provided port is already allocated"},
+		{"another health check is refused later", "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30003, ports: [{port: 80, nodePort: 30001}]}", "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 7, ports: [{port: 80, nodePort: 30001}]}", []int32{30001, 7}, ""},
+		{"a health check that begins", "{type: LoadBalancer, externalTrafficPolicy: Cluster, ports: [{port: 80, nodePort: 30001}]}", "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 7, ports: [{port: 80, nodePort: 30001}]}", nil, "spec.healthCheckNodePort: Invalid value: 7: " + outside},
+	}
+	service := func(spec string) *corev1.Service {
+		svc := &corev1.Service{}
+		if err := yaml.Unmarshal([]byte(spec), &svc.Spec); err != nil {
+			t.Fatal(err)
+		}
+		return svc
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			b := &portBitmap{ports: PortRange{Base: 30000, Size: 100}, obj: &corev1.RangeAllocation{Range: "30000-30099"}, bits: new(big.Int)}
+			taken := []int32{30050}
+			var old *corev1.Service
+			if c.old != "" {
+				old = service(c.old)
+				taken = append(taken, nodePorts(old)...)
+			}
+			for _, port := range taken {
+				if err := b.take(port); err != nil {
+					t.Fatal(err)
+				}
+			}
+			svc := service(c.obj)
+			if refused := b.assign(svc, old); refused != nil || c.refused != "" {
+				if refused == nil || refused.Error() != c.refused {
+					t.Errorf("refused: %v, want %q", refused, c.refused)
+				}
+				return
+			}
+			got := []int32{}
+			for _, p := range svc.Spec.Ports {
+				got = append(got, p.NodePort)
+			}
+			got = append(got, svc.Spec.HealthCheckNodePort)
+			for i, want := range c.want {
+				switch {
+				case want == free && (got[i] < 30000 || slices.Contains(append(taken, got[:i]...), got[i])), want == same && got[i] != got[i-1], want >= 0 && got[i] != want:
+					t.Errorf("ports %v, want %v", got, c.want)
+				}
+			}
+		})
+	}
+}
