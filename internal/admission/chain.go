@@ -108,10 +108,10 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		newAlwaysPullImages(),
 		images,
 		security,
-		newPodNodeSelector(k.namespaces),
+		newPodNodeSelector(k.namespaces, config.Files.NodeSelectors),
 		newPriority(k.priorityClasses),
 		newDefaultTolerationSeconds(),
-		newPodTolerations(k.namespaces),
+		newPodTolerations(k.namespaces, config.Files.Tolerations),
 		events,
 		newExtendedResourceToleration(),
 		newDefaultStorageClass(k.storageClasses),
@@ -138,7 +138,7 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		newGrants(config.Roles, config.Authorizer),
 		newAdminAccess(k.namespaces),
 		newClaimStatus(config.Authorizer),
-		newResourceQuota(c, k.quotas, config.Now),
+		newResourceQuota(c, k.quotas, config.Files.Limited, config.Now),
 		newAlways("AlwaysDeny", true),
 	}
 	return choose(all, config)

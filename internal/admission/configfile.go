@@ -17,6 +17,14 @@ type Files struct {
 	PodSecurity *psconfig.PodSecurityConfiguration
 	EventLimits []EventLimit
 	ImagePolicy *ImagePolicy
+	// Limited is what only namespaces with a quota for it may use.
+	Limited []LimitedResource
+	// NodeSelectors are PodNodeSelector's, by namespace.
+	NodeSelectors map[string]string
+	// Tolerations are PodTolerationRestriction's.
+	Tolerations Tolerations
+	// MutatingWebhooks and ValidatingWebhooks are kubeconfig files with the credentials that webhooks are shown.
+	MutatingWebhooks, ValidatingWebhooks string
 }
 
 // configVersions are those that upstream reads.
@@ -95,8 +103,44 @@ func (f *Files) take(name string, raw []byte, folder string) (err error) {
 		}
 		err = yaml.UnmarshalStrict(raw, &limits)
 		f.EventLimits = limits.Limits
+	case "ResourceQuota":
+		var settings struct {
+			APIVersion string            `json:"apiVersion"`
+			Kind       string            `json:"kind"`
+			Limited    []LimitedResource `json:"limitedResources"`
+		}
+		err = yaml.UnmarshalStrict(raw, &settings)
+		f.Limited = settings.Limited
+	case "PodNodeSelector":
+		var settings struct {
+			Selectors map[string]string `json:"podNodeSelectorPluginConfig"`
+		}
+		err = yaml.UnmarshalStrict(raw, &settings)
+		f.NodeSelectors = settings.Selectors
+	case "PodTolerationRestriction":
+		err = yaml.UnmarshalStrict(raw, &f.Tolerations)
+	case "MutatingAdmissionWebhook":
+		f.MutatingWebhooks, err = webhookCredentials(raw, folder)
+	case "ValidatingAdmissionWebhook":
+		f.ValidatingWebhooks, err = webhookCredentials(raw, folder)
 	default:
 		err = fmt.Errorf("the plugin has no settings here")
 	}
 	return err
+}
+
+// webhookCredentials is the file that a WebhookAdmissionConfiguration names.
+func webhookCredentials(raw []byte, folder string) (string, error) {
+	var settings struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		File       string `json:"kubeConfigFile"`
+	}
+	if err := yaml.UnmarshalStrict(raw, &settings); err != nil {
+		return "", err
+	}
+	if settings.File != "" && !filepath.IsAbs(settings.File) {
+		settings.File = filepath.Join(folder, settings.File)
+	}
+	return settings.File, nil
 }

@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
@@ -129,123 +127,6 @@ func (p extendedResourceToleration) Admit(_ context.Context, a *Attributes) erro
 func isExtended(name corev1.ResourceName) bool {
 	domain, _, ok := strings.Cut(string(name), "/")
 	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") && !strings.HasPrefix(string(name), "requests.")
-}
-
-// podNodeSelector joins the namespace's node selector to each of its pods'.
-type podNodeSelector struct {
-	base
-	namespaces *client.Lazy[*corev1.Namespace]
-}
-
-const annotationNodeSelector = "scheduler.alpha.kubernetes.io/node-selector"
-
-func newPodNodeSelector(namespaces *client.Lazy[*corev1.Namespace]) Plugin {
-	return podNodeSelector{base{"PodNodeSelector", []Operation{Create}}, namespaces}
-}
-
-// Admit implements Mutator.
-func (p podNodeSelector) Admit(ctx context.Context, a *Attributes) error {
-	pod, ok := a.pod()
-	if !ok {
-		return nil
-	}
-	namespace, err := p.namespaces.Find(ctx, "", a.Namespace)
-	if err != nil {
-		return err
-	}
-	wanted, err := labels.ConvertSelectorToLabelsMap(namespace.Annotations[annotationNodeSelector])
-	if err != nil {
-		return err
-	}
-	for key, value := range wanted {
-		if have, ok := pod.Spec.NodeSelector[key]; ok && have != value {
-			return a.forbid(errors.New("pod node label selector conflicts with its namespace node label selector"))
-		}
-		if pod.Spec.NodeSelector == nil {
-			pod.Spec.NodeSelector = map[string]string{}
-		}
-		pod.Spec.NodeSelector[key] = value
-	}
-	return nil
-}
-
-// podTolerations adds the namespace's default tolerations to its pods', and refuses those that it does not allow.
-type podTolerations struct {
-	base
-	namespaces *client.Lazy[*corev1.Namespace]
-}
-
-const (
-	annotationDefaultTolerations = "scheduler.alpha.kubernetes.io/defaultTolerations"
-	annotationAllowedTolerations = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
-)
-
-func newPodTolerations(namespaces *client.Lazy[*corev1.Namespace]) Plugin {
-	return podTolerations{base{"PodTolerationRestriction", []Operation{Create, Update}}, namespaces}
-}
-
-// Admit implements Mutator.
-func (p podTolerations) Admit(ctx context.Context, a *Attributes) error {
-	pod, ok := a.pod()
-	if !ok || a.Operation != Create {
-		return nil
-	}
-	extra, err := p.annotated(ctx, a, annotationDefaultTolerations)
-	if err != nil {
-		return err
-	}
-	for _, t := range extra {
-		if !tolerates(pod.Spec.Tolerations, t) {
-			pod.Spec.Tolerations = append(pod.Spec.Tolerations, t)
-		}
-	}
-	return nil
-}
-
-// Validate implements Validator.
-func (p podTolerations) Validate(ctx context.Context, a *Attributes) error {
-	pod, ok := a.pod()
-	if !ok {
-		return nil
-	}
-	allowed, err := p.annotated(ctx, a, annotationAllowedTolerations)
-	if err != nil || len(allowed) == 0 {
-		return err
-	}
-	for _, t := range pod.Spec.Tolerations {
-		if !slices.ContainsFunc(allowed, func(wider corev1.Toleration) bool { return covers(wider, t) }) {
-			return errors.New("pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist")
-		}
-	}
-	return nil
-}
-
-// covers says whether one toleration tolerates all that the other does.
-func covers(wider, t corev1.Toleration) bool {
-	exists := wider.Operator == corev1.TolerationOpExists
-	if wider.Key != t.Key && (wider.Key != "" || !exists) || wider.Effect != "" && wider.Effect != t.Effect {
-		return false
-	}
-	if !exists && (t.Operator == corev1.TolerationOpExists || wider.Value != t.Value) {
-		return false
-	}
-	if wider.Effect != corev1.TaintEffectNoExecute || wider.TolerationSeconds == nil {
-		return true
-	}
-	return t.TolerationSeconds != nil && *t.TolerationSeconds <= *wider.TolerationSeconds
-}
-
-func (p podTolerations) annotated(ctx context.Context, a *Attributes, key string) (out []corev1.Toleration, err error) {
-	namespace, err := p.namespaces.Find(ctx, "", a.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	if text := namespace.Annotations[key]; text != "" {
-		if err := json.Unmarshal([]byte(text), &out); err != nil {
-			return nil, fmt.Errorf("annotation %s of namespace %s: %w", key, a.Namespace, err)
-		}
-	}
-	return out, nil
 }
 
 // autoProvision makes the namespace of what is created in one that is not there; its twin only refuses such writes, as

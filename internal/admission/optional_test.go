@@ -221,11 +221,25 @@ kind: AdmissionConfiguration
 plugins:
 - name: EventRateLimit
   path: events.yaml
+- name: ResourceQuota
+  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: [{resource: pods, matchContains: [x]}]}
+- name: PodNodeSelector
+  configuration: {podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}}
+- name: PodTolerationRestriction
+  configuration: {apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, kind: Configuration, whitelist: [{key: w, operator: Exists}]}
+- name: MutatingAdmissionWebhook
+  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: hooks}
+- name: ValidatingAdmissionWebhook
+  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: /hooks}
 - name: PodSecurity
   configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: restricted}, exemptions: {namespaces: [free]}}
 `))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(files.Limited) != 1 || files.Limited[0].MatchContains[0] != "x" || files.NodeSelectors[clusterDefault] != "a=b" || files.Tolerations.Allowed[0].Key != "w" ||
+		files.MutatingWebhooks != filepath.Join(dir, "hooks") || files.ValidatingWebhooks != "/hooks" {
+		t.Errorf("the settings are %+v", files)
 	}
 	if len(files.EventLimits) != 1 || files.EventLimits[0].Burst != 10 || files.PodSecurity.Defaults.Enforce != "restricted" {
 		t.Errorf("the settings are %+v", files)

@@ -1,11 +1,13 @@
 package admission
 
 import (
+	"net/http"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -65,4 +67,9 @@ func (a *Attributes) forbid(err error) error {
 		return err
 	}
 	return apierrors.NewForbidden(a.groupResource(), a.objectName(), err)
+}
+
+// bare tells an error in its own words, and as the server's: what upstream's plugins do not say as a refusal.
+func bare(err error) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}}
 }

@@ -22,13 +22,14 @@ import (
 // Usage that a failed or deleted object no longer needs is taken back by the quota controller.
 type resourceQuota struct {
 	base
-	client client.Interface
-	quotas *client.Lazy[*corev1.ResourceQuota]
-	now    func() time.Time
+	client  client.Interface
+	quotas  *client.Lazy[*corev1.ResourceQuota]
+	limited []LimitedResource
+	now     func() time.Time
 }
 
-func newResourceQuota(c client.Interface, quotas *client.Lazy[*corev1.ResourceQuota], now func() time.Time) Plugin {
-	return resourceQuota{base{"ResourceQuota", []Operation{Create, Update}}, c, quotas, now}
+func newResourceQuota(c client.Interface, quotas *client.Lazy[*corev1.ResourceQuota], limited []LimitedResource, now func() time.Time) Plugin {
+	return resourceQuota{base{"ResourceQuota", []Operation{Create, Update}}, c, quotas, limited, now}
 }
 
 // quotaAttempts is how often a lost compare-and-swap is tried again.
@@ -45,10 +46,13 @@ func (p resourceQuota) Validate(ctx context.Context, a *Attributes) error {
 		return err
 	}
 	quotas := view.List(a.Namespace, nil)
-	if len(quotas) == 0 {
+	if len(quotas) == 0 && len(p.limited) == 0 {
 		return nil
 	}
 	delta := p.delta(a)
+	if err := p.restrict(a, quotas, delta); err != nil {
+		return err
+	}
 	for _, quota := range quotas {
 		if err := p.charge(ctx, a, quota, delta); err != nil {
 			return err

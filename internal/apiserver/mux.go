@@ -59,10 +59,10 @@ var tokenDocuments = map[string]string{"/.well-known/openid-configuration": medi
 // serveRead serves what can only be read, to those who take it.
 func serveRead(w http.ResponseWriter, r *http.Request, h http.Handler) {
 	var err error
-	if media, ok := tokenDocuments[r.URL.Path]; ok {
-		err = checkDocument(r, media)
-	} else if r.Method != http.MethodGet {
+	if media, ok := tokenDocuments[r.URL.Path]; r.Method != http.MethodGet {
 		err = errMethod
+	} else if ok && !offered(r.Header.Get("Accept"), media) {
+		err = notOffered(media)
 	}
 	if err != nil {
 		respondError(w, plainFormat(r), err)

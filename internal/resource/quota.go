@@ -132,23 +132,25 @@ func QuotaScopes(q *corev1.ResourceQuota) []corev1.ScopedResourceSelectorRequire
 	return all
 }
 
-// QuotaConcerns says whether an object is in all scopes of the quota. Only pods, and claims by their attributes class, are in scopes.
+// QuotaConcerns says whether an object is in all scopes of the quota.
 func QuotaConcerns(q *corev1.ResourceQuota, obj runtime.Object) bool {
 	for _, scope := range QuotaScopes(q) {
-		switch o := obj.(type) {
-		case *corev1.Pod:
-			if !podInScope(o, scope) {
-				return false
-			}
-		case *corev1.PersistentVolumeClaim:
-			if scope.ScopeName != corev1.ResourceQuotaScopeVolumeAttributesClass || !claimInScope(o, scope) {
-				return false
-			}
-		default:
+		if !QuotaInScope(scope, obj) {
 			return false
 		}
 	}
 	return true
+}
+
+// QuotaInScope says whether an object is in a scope. Only pods, and claims by their attributes class, are in any.
+func QuotaInScope(scope corev1.ScopedResourceSelectorRequirement, obj runtime.Object) bool {
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		return podInScope(o, scope)
+	case *corev1.PersistentVolumeClaim:
+		return scope.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass && claimInScope(o, scope)
+	}
+	return false
 }
 
 func podInScope(pod *corev1.Pod, scope corev1.ScopedResourceSelectorRequirement) bool {

@@ -232,11 +232,18 @@ func (s *server) admission(ctx context.Context, authorizer auth.Authorizer, role
 		return nil, err
 	}
 	policies := policy.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer}
-	hooks := webhook.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer, Resolve: client.NewRoutes(ctx, s.own()).Resolve}
+	mutating := webhook.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer, Resolve: client.NewRoutes(ctx, s.own()).Resolve}
+	validating := mutating
+	if mutating.Credentials, err = webhook.LoadCredentials(files.MutatingWebhooks); err != nil {
+		return nil, err
+	}
+	if validating.Credentials, err = webhook.LoadCredentials(files.ValidatingWebhooks); err != nil {
+		return nil, err
+	}
 	return admission.Default(ctx, s.own(), admission.Config{
 		Authorizer: authorizer, Roles: roles, Files: files, Enable: s.cfg.EnableAdmission, Disable: s.cfg.DisableAdmission,
 		MutatingPolicy: policy.NewMutating(ctx, policies), ValidatingPolicy: policy.NewValidating(ctx, policies),
-		MutatingWebhook: webhook.NewMutating(ctx, hooks), ValidatingWebhook: webhook.NewValidating(ctx, hooks),
+		MutatingWebhook: webhook.NewMutating(ctx, mutating), ValidatingWebhook: webhook.NewValidating(ctx, validating),
 	})
 }
 

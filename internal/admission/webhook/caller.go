@@ -30,6 +30,7 @@ import (
 type caller struct {
 	rest      rest.Interface
 	transport *http.Transport
+	server    string // HOST, or HOST:PORT
 }
 
 const (
@@ -80,7 +81,7 @@ func servicePort(s *admissionregistrationv1.ServiceReference) int32 {
 }
 
 // newCaller prepares the client of an endpoint: a URL, or a Service, which is verified by the name NAME.NAMESPACE.svc.
-func newCaller(endpoint admissionregistrationv1.WebhookClientConfig, resolve func(ctx context.Context, namespace, name string, port int32) (string, error)) (*caller, error) {
+func newCaller(endpoint admissionregistrationv1.WebhookClientConfig, credentials Credentials, resolve func(ctx context.Context, namespace, name string, port int32) (string, error)) (*caller, error) {
 	secure := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	if len(endpoint.CABundle) > 0 {
 		secure.RootCAs = x509.NewCertPool()
@@ -94,11 +95,16 @@ func newCaller(endpoint admissionregistrationv1.WebhookClientConfig, resolve fun
 		// Without HTTP/2, connections spread over the endpoints of a Service.
 		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}, MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: 90 * time.Second,
 	}
+	server := ""
 	config := &rest.Config{UserAgent: "kube-apiserver-admission", QPS: -1, ContentConfig: rest.ContentConfig{NegotiatedSerializer: codecs.WithoutConversion()}}
 	switch {
 	case endpoint.Service != nil:
 		s := endpoint.Service
 		secure.ServerName = s.Name + "." + s.Namespace + ".svc"
+		server = secure.ServerName
+		if port := servicePort(s); port != defaultServicePort {
+			server = net.JoinHostPort(server, strconv.Itoa(int(port)))
+		}
 		config.Host = "https://" + net.JoinHostPort(secure.ServerName, strconv.Itoa(int(servicePort(s))))
 		if s.Path != nil {
 			config.APIPath = *s.Path
@@ -116,12 +122,16 @@ func newCaller(endpoint admissionregistrationv1.WebhookClientConfig, resolve fun
 		if err != nil {
 			return nil, fmt.Errorf("unparsable URL: %w", err)
 		}
-		config.Host, config.APIPath = u.Scheme+"://"+u.Host, u.Path
+		server, config.Host, config.APIPath = u.Host, u.Scheme+"://"+u.Host, u.Path
 	default:
 		return nil, errors.New("webhook configuration must have either service or URL")
 	}
-	client, err := rest.UnversionedRESTClientForConfigAndClient(config, &http.Client{Transport: limited{transport}})
-	return &caller{rest: client, transport: transport}, err
+	shown, err := credentials.show(server, transport)
+	if err != nil {
+		return nil, err
+	}
+	client, err := rest.UnversionedRESTClientForConfigAndClient(config, &http.Client{Transport: limited{shown}})
+	return &caller{rest: client, transport: transport, server: server}, err
 }
 
 // close ends idle connections; requests under way end as they would.

@@ -25,6 +25,8 @@ type Config struct {
 	Served admission.Served
 	// Authorizer answers match conditions.
 	Authorizer auth.Authorizer
+	// Credentials are what webhooks are shown.
+	Credentials Credentials
 	// Resolve finds where connections to a Service go: HOST:PORT.
 	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
 }
@@ -70,7 +72,7 @@ func newHook(kind, configuration string, index int, w *admissionregistrationv1.M
 	h.ignoreFailure = w.FailurePolicy != nil && *w.FailurePolicy == admissionregistrationv1.Ignore
 	h.safeToTry = w.SideEffects != nil && (*w.SideEffects == admissionregistrationv1.SideEffectClassNone || *w.SideEffects == admissionregistrationv1.SideEffectClassNoneOnDryRun)
 	h.again = w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy
-	h.client = sync.OnceValues(func() (*caller, error) { return newCaller(h.endpoint, config.Resolve) })
+	h.client = sync.OnceValues(func() (*caller, error) { return newCaller(h.endpoint, config.Credentials, config.Resolve) })
 	return h
 }
 

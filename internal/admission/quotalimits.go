@@ -1,0 +1,66 @@
+package admission
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	rules "github.com/knarr-project/knarr/internal/resource"
+)
+
+// LimitedResource is something that only namespaces with a quota for it may use (ResourceQuotaConfiguration of apiserver.config.k8s.io/v1).
+type LimitedResource struct {
+	APIGroup string `json:"apiGroup"`
+	Resource string `json:"resource"`
+	// MatchContains are parts of the names of what is used: ".storageclass.storage.k8s.io/requests.storage".
+	MatchContains []string `json:"matchContains"`
+	// MatchScopes are scopes, each of which needs a quota with that scope.
+	MatchScopes []corev1.ScopedResourceSelectorRequirement `json:"matchScopes"`
+}
+
+// restrict refuses what is limited and no quota of the namespace is about. How much the quotas leave is told afterwards.
+func (p resourceQuota) restrict(a *Attributes, quotas []*corev1.ResourceQuota, delta corev1.ResourceList) error {
+	limited := map[corev1.ResourceName]bool{}
+	var scopes []corev1.ScopedResourceSelectorRequirement
+	for _, l := range p.limited {
+		if l.APIGroup != a.Resource.Group || l.Resource != a.Resource.Resource {
+			continue
+		}
+		for name, value := range delta {
+			if value.Sign() > 0 && slices.ContainsFunc(l.MatchContains, func(part string) bool { return strings.Contains(string(name), part) }) {
+				limited[name] = true
+			}
+		}
+		for _, scope := range l.MatchScopes {
+			if rules.QuotaInScope(scope, a.Object) {
+				scopes = append(scopes, scope)
+			}
+		}
+	}
+	for _, quota := range quotas {
+		if rules.QuotaConcerns(quota, a.Object) {
+			for name := range quota.Status.Hard {
+				delete(limited, name)
+			}
+		}
+		for _, own := range rules.QuotaScopes(quota) {
+			if rules.QuotaInScope(own, a.Object) {
+				scopes = slices.DeleteFunc(scopes, func(s corev1.ScopedResourceSelectorRequirement) bool { return s.ScopeName == own.ScopeName })
+			}
+		}
+	}
+	if len(limited) > 0 {
+		var names []string
+		for _, name := range slices.Sorted(maps.Keys(limited)) {
+			names = append(names, string(name))
+		}
+		return a.forbid(fmt.Errorf("insufficient quota to consume: %s", strings.Join(names, ",")))
+	}
+	if len(scopes) > 0 {
+		return bare(fmt.Errorf("insufficient quota to match these scopes: %v", scopes))
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package webhook
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Credentials are what webhooks are shown, by the names of their servers ("Authenticate API servers" in the reference of admission webhooks).
+// The zero value has none.
+type Credentials struct{ config *clientcmdapi.Config }
+
+// LoadCredentials reads a kubeconfig file whose users have the names of servers: HOST, HOST:PORT unless it is 443 of a Service, "*" for the
+// first parts of a name, "*" alone for all others. "" is no file.
+func LoadCredentials(path string) (Credentials, error) {
+	if path == "" {
+		return Credentials{}, nil
+	}
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return Credentials{}, fmt.Errorf("credentials for webhooks: %w", err)
+	}
+	if err := clientcmd.ResolveLocalPaths(config); err != nil {
+		return Credentials{}, fmt.Errorf("credentials for webhooks: %w", err)
+	}
+	c := Credentials{config}
+	for name := range config.AuthInfos {
+		if _, err := c.of(name); err != nil {
+			return Credentials{}, fmt.Errorf("credentials for webhooks: user %q in %s: %w", name, path, err)
+		}
+	}
+	return c, nil
+}
+
+// forServer are the credentials for a server, HOST or HOST:PORT; nil when there are none.
+func (c Credentials) forServer(server string) (*rest.Config, error) {
+	if c.config == nil {
+		return nil, nil
+	}
+	for _, name := range namesOf(server) {
+		if _, ok := c.config.AuthInfos[name]; ok {
+			return c.of(name)
+		}
+	}
+	return nil, nil
+}
+
+// show makes the transport show a server its credentials.
+func (c Credentials) show(server string, transport *http.Transport) (http.RoundTripper, error) {
+	user, err := c.forServer(server)
+	if err != nil || user == nil {
+		return transport, err
+	}
+	secure, err := rest.TLSConfigFor(&rest.Config{TLSClientConfig: user.TLSClientConfig})
+	if err != nil {
+		return nil, err
+	}
+	if secure != nil {
+		transport.TLSClientConfig.Certificates, transport.TLSClientConfig.GetClientCertificate = secure.Certificates, secure.GetClientCertificate
+	}
+	return rest.HTTPWrappersForConfig(user, transport)
+}
+
+// namesOf are the names under which a server's credentials may stand, the closest first.
+func namesOf(server string) []string {
+	names := []string{server}
+	host, port := server, ""
+	if h, p, err := net.SplitHostPort(server); err == nil {
+		host, port = h, ":"+p
+	}
+	parts := strings.Split(host, ".")
+	for i := 1; i < len(parts); i++ {
+		names = append(names, "*."+strings.Join(parts[i:], ".")+port)
+	}
+	return append(names, "*")
+}
+
+// of are one user's credentials.
+func (c Credentials) of(name string) (*rest.Config, error) {
+	one := clientcmdapi.NewConfig()
+	one.AuthInfos["user"] = c.config.AuthInfos[name]
+	one.Clusters["server"] = &clientcmdapi.Cluster{Server: "https://" + strings.ReplaceAll(name, "*", "any")}
+	one.Contexts["context"] = &clientcmdapi.Context{AuthInfo: "user", Cluster: "server"}
+	return clientcmd.NewNonInteractiveClientConfig(*one, "context", &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+}
