@@ -221,7 +221,7 @@ func FuzzRequests(f *testing.F) {
 		w := httptest.NewRecorder()
 		began := time.Now()
 		s.Handler().ServeHTTP(w, r)
-		if took := time.Since(began); took > 20*time.Second {
+		if took := time.Since(began); took > time.Minute {
 			t.Errorf("%s %s took %s", method, target, took)
 		}
 		if strings.Contains(w.Body.String(), "caused apiserver to panic") {

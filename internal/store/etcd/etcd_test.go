@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"fmt"
-	"net"
 	"net/url"
 	"path/filepath"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
+	"github.com/knarr-project/knarr/internal/network/nettest"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/storetest"
 )
@@ -65,12 +65,7 @@ func startEtcd(t *testing.T) string {
 
 func freeURL(t *testing.T) url.URL {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return url.URL{Scheme: "http", Host: l.Addr().String()}
+	return url.URL{Scheme: "http", Host: nettest.FreeAddress(t)}
 }
 
 func TestOpenIsQuickAndKeepsWhatWasWritten(t *testing.T) {
