@@ -11,6 +11,7 @@ import (
 
 	contentapi "github.com/containerd/containerd/api/services/content/v1"
 	imagesapi "github.com/containerd/containerd/api/services/images/v1"
+	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 	streamingapi "github.com/containerd/containerd/api/services/streaming/v1"
 	transferapi "github.com/containerd/containerd/api/services/transfer/v1"
 	"github.com/distribution/reference"
@@ -30,6 +31,7 @@ type Client struct {
 	connection *grpc.ClientConn
 	content    contentapi.ContentClient
 	images     imagesapi.ImagesClient
+	leases     leasesapi.LeasesClient
 	streams    streamingapi.StreamingClient
 	transfers  transferapi.TransferClient
 	cri        criapi.ImageServiceClient
@@ -46,6 +48,7 @@ func Dial(socket string) (*Client, error) {
 		connection: connection,
 		content:    contentapi.NewContentClient(connection),
 		images:     imagesapi.NewImagesClient(connection),
+		leases:     leasesapi.NewLeasesClient(connection),
 		streams:    streamingapi.NewStreamingClient(connection),
 		transfers:  transferapi.NewTransferClient(connection),
 		cri:        criapi.NewImageServiceClient(connection),

@@ -29,10 +29,17 @@ func (c *Client) Store(ctx context.Context, image v1.Image, names ...string) ([]
 		}
 		full = append(full, normalized)
 	}
-	reader, writer := io.Pipe()
-	go func() { writer.CloseWithError(writeLayout(writer, image, full, present)) }()
-	defer reader.Close()
-	if err := c.transfer(ctx, reader); err != nil {
+	attempt := func(present map[string]bool) error {
+		reader, writer := io.Pipe()
+		defer reader.Close()
+		go func() { writer.CloseWithError(writeLayout(writer, image, full, present)) }()
+		return c.transfer(ctx, reader)
+	}
+	err = attempt(present)
+	if err != nil && len(present) > 0 && ctx.Err() == nil {
+		err = attempt(nil) // containerd may have collected a blob meanwhile that we therefore did not send
+	}
+	if err != nil {
 		return nil, fmt.Errorf("store image %v: %w", full, err)
 	}
 	return full, c.waitVisible(ctx, full)

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
+	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 	streamingapi "github.com/containerd/containerd/api/services/streaming/v1"
 	transferapi "github.com/containerd/containerd/api/services/transfer/v1"
 	"github.com/containerd/containerd/api/types"
 	transfertypes "github.com/containerd/containerd/api/types/transfer"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
@@ -21,7 +24,12 @@ const chunk = 32 << 10
 // transfer sends a tar through containerd's stream protocol into its transfer service, which stores the content, unpacks the
 // layers that are not unpacked yet, and records the names that the archive's index annotates.
 func (c *Client) transfer(ctx context.Context, archive io.Reader) error {
-	ctx, cancel := context.WithCancel(inNamespace(ctx))
+	ctx, done, err := c.leased(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	id := "knarr-" + rand.Text()
 	stream, err := c.openStream(ctx, id)
@@ -57,6 +65,29 @@ func (c *Client) transfer(ctx context.Context, archive io.Reader) error {
 		return sendErr
 	}
 	return err
+}
+
+// leaseHeader names the lease that what a call makes belongs to.
+const leaseHeader = "containerd-lease"
+
+// leaseLife is after what time containerd forgets a lease whose owner was killed.
+const leaseLife = 24 * time.Hour
+
+// leased keeps containerd's collector from what is made under the context until done is called: content, and streams too. Without it a stream in a
+// namespace in which nothing is stored yet is taken for rubbish, and soon after containerd's start its collector runs.
+func (c *Client) leased(ctx context.Context) (_ context.Context, done func(), err error) {
+	ctx = inNamespace(ctx)
+	created, err := c.leases.Create(ctx, &leasesapi.CreateRequest{
+		ID: "knarr-" + rand.Text(), Labels: map[string]string{"containerd.io/gc.expire": time.Now().Add(leaseLife).UTC().Format(time.RFC3339)},
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("lease: %w", err)
+	}
+	return metadata.AppendToOutgoingContext(ctx, leaseHeader, created.Lease.ID), func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		_, _ = c.leases.Delete(ctx, &leasesapi.DeleteRequest{ID: created.Lease.ID}) // or it expires
+	}, nil
 }
 
 // openStream registers a stream under an id that a transfer then names.
