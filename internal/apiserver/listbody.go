@@ -58,6 +58,9 @@ func (e *endpoint) items(p *page, name string, form itemForm) (listItems, error)
 	if all != nil {
 		return listItems{size: len(all.plain), all: all, lanes: e.server.lanes}, nil
 	}
+	if together {
+		defer func() { list.keep(p.changed, all) }()
+	}
 	items := listItems{entries: p.entries, form: form, lanes: e.server.lanes}
 	if err := items.measure(e.server.turns(len(p.entries))); err != nil {
 		return items, err
@@ -65,12 +68,12 @@ func (e *endpoint) items(p *page, name string, form itemForm) (listItems, error)
 	if !together || items.size > largestShared {
 		return items, nil
 	}
-	all = &sharedItems{plain: make([]byte, 0, items.size)}
-	if err := items.each(func(piece []byte) error { all.plain = append(all.plain, piece...); return nil }); err != nil {
+	plain := make([]byte, 0, items.size)
+	if err := items.each(func(piece []byte) error { plain = append(plain, piece...); return nil }); err != nil {
 		return items, err
 	}
-	list.keep(p.changed, all)
-	return listItems{size: len(all.plain), all: all, lanes: items.lanes}, nil
+	all = &sharedItems{plain: plain}
+	return listItems{size: len(plain), all: all, lanes: items.lanes}, nil
 }
 
 // A list of a kind that has so many objects takes turns with others at looking at them, once it has looked at as many as one turn is for: a page, or a small

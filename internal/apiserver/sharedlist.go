@@ -31,7 +31,8 @@ type sharedList struct {
 	mu    sync.Mutex // not held while items are put together
 	asked int64      // the state that was last asked for
 	made  int64      // the state that items are of
-	at    time.Time  // when that was
+	at    time.Time  // when that was begun last
+	busy  bool       // and it is not done
 	items weak.Pointer[sharedItems]
 }
 
@@ -44,7 +45,7 @@ type sharedItems struct {
 	err     error
 }
 
-// find gives the items of the page if they are shared. make: they should be, and the caller is to put them together for all.
+// find gives the items of the page if they are shared. make: they should be, and the caller is to put them together for all, and has to call the list's keep.
 func (s *sharedLists) find(form string, p *page, now time.Time) (items *sharedItems, list *sharedList, make bool) {
 	if p.whole == "" || p.changed == 0 {
 		return nil, nil, false
@@ -59,18 +60,19 @@ func (s *sharedLists) find(form string, p *page, now time.Time) (items *sharedIt
 	}
 	again := l.asked == p.changed
 	l.asked = max(l.asked, p.changed)
-	if !again || now.Sub(l.at) < sharedEvery {
+	if !again || l.busy || now.Sub(l.at) < sharedEvery {
 		return nil, l, false
 	}
-	l.at = now
+	l.at, l.busy = now, true
 	return nil, l, true
 }
 
-// keep shares items that were put together.
+// keep shares items that were put together; nil when they were not.
 func (l *sharedList) keep(changed int64, items *sharedItems) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if changed >= l.made {
+	l.busy = false
+	if items != nil && changed >= l.made {
 		l.made, l.items = changed, weak.Make(items)
 	}
 }

@@ -56,6 +56,28 @@ func TestListsOfEverythingShareABodyUntilSomethingChanges(t *testing.T) {
 	}
 }
 
+func TestOneAtATimePutsItemsTogether(t *testing.T) {
+	var s sharedLists
+	p, now := &page{changed: 1, whole: "/p/"}, time.Unix(0, 0)
+	ask := func() (list *sharedList, together bool) {
+		now = now.Add(time.Minute) // however long it takes
+		_, list, together = s.find("json", p, now)
+		return list, together
+	}
+	ask()
+	list, together := ask()
+	if !together {
+		t.Fatal("the second one was not to put them together")
+	}
+	if _, another := ask(); another {
+		t.Error("another one was to put together what is being put together")
+	}
+	list.keep(p.changed, nil) // it has failed
+	if _, next := ask(); !next {
+		t.Error("the next one was not to try again")
+	}
+}
+
 func TestItemsArePutTogetherOnceForAState(t *testing.T) {
 	var s sharedLists
 	now := time.Unix(0, 0)
