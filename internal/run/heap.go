@@ -17,7 +17,7 @@ import (
 // collecting costs twice as much a byte as with Go's own rule, at most.
 const (
 	smallHeap = 40 << 20
-	largeHeap = 96 << 20
+	largeHeap = 72 << 20
 
 	mostRoom  = 100 // percent of what lives
 	leastRoom = 50
@@ -35,7 +35,8 @@ func heapRoom(lives uint64) int {
 }
 
 // After a burst (starting is one) nothing is allocated for a while, so nothing is collected, and what the burst has left stays: garbage, free memory that Go keeps for the
-// next one, and pages of the program that were needed for it. When a collection is followed by calm, all that is given back.
+// next one, and pages of the program that were needed for it. When a collection is followed by calm, all that is given back. Who had much to do for a while yet after it is looked at
+// once more: the next collection may be minutes away.
 const (
 	calmAfter = 15 * time.Second
 	// worthwhile is how much garbage and free memory are worth a collection.
@@ -59,7 +60,8 @@ type heapKeeper struct {
 	users int
 	era   int         // how often the room has been put back: sentinels from before do nothing
 	room  int         // in force
-	calm  *time.Timer // runs since the last collection
+	calm  *time.Timer // runs since the last collection or look
+	from  uint64      // what was allocated at the last look; 0 when there was none since the last collection
 	rests bool        // memory is being given back, for which the next collection is
 
 	resting sync.WaitGroup
@@ -98,12 +100,17 @@ func (k *heapKeeper) release() {
 	}
 }
 
-// sentinel is garbage at once: it goes with the next collection.
-type sentinel struct{ _ [16]byte }
+// sentinel is garbage at once: the next collection finds it. It is large enough to have pages of its own, because after a collection the runtime goes through those first. A cleanup would
+// only run when it has gone through everything, which on a busy machine is when the next collection begins: the room would lag behind a growing heap.
+type sentinel struct{ _ [40 << 10]byte }
 
-func (k *heapKeeper) arm() { runtime.AddCleanup(new(sentinel), k.collected, k.era) }
+func (k *heapKeeper) arm() { k.post(new(sentinel), k.era) }
 
-func (k *heapKeeper) collected(era int) {
+func (k *heapKeeper) post(s *sentinel, era int) {
+	runtime.SetFinalizer(s, func(s *sentinel) { k.collected(s, era) })
+}
+
+func (k *heapKeeper) collected(s *sentinel, era int) {
 	lives := sizes("/gc/heap/live:bytes")[0]
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -118,14 +125,14 @@ func (k *heapKeeper) collected(era int) {
 	if !k.rests {
 		k.calm.Reset(calmAfter)
 	}
-	k.rests = false
-	k.arm()
+	k.rests, k.from = false, 0
+	k.post(s, era)
 }
 
 // rest gives memory back, if there is calm and it is worthwhile.
 func (k *heapKeeper) rest(era int) {
 	k.mu.Lock()
-	rests := era == k.era && isCalm(heapNow(), k.room)
+	rests := era == k.era && k.look(heapNow())
 	k.rests = rests
 	if rests {
 		k.resting.Add(1)
@@ -136,6 +143,25 @@ func (k *heapKeeper) rest(era int) {
 	}
 	defer k.resting.Done()
 	debug.FreeOSMemory()
+	forgetProgram()
+}
+
+// look says whether there is calm and something to give back. Where there is only the latter, it will be looked again.
+func (k *heapKeeper) look(h heapSizes) bool {
+	if h.held < h.live+worthwhile {
+		return false
+	}
+	if isCalm(h, k.from, k.room) {
+		return true
+	}
+	k.from = h.allocated
+	k.calm.Reset(calmAfter)
+	return false
+}
+
+// forgetProgram gives back the program's pages. Half of them are only needed to start, so this is done when it has, too: who comes then (after a restart, all clients at once) finds
+// that memory free.
+func forgetProgram() {
 	if program, err := os.Executable(); err == nil {
 		// The mappings of a program stay as they are as long as it runs. What is not given back costs nothing else.
 		_ = pages.Forget(program)
@@ -150,9 +176,9 @@ func heapNow() heapSizes {
 	return heapSizes{live: m[0], allocated: m[1], held: m[1] + m[2] + m[3]}
 }
 
-// isCalm says whether there is something to give back and little of the room has been used since the last collection: the next one is far.
-func isCalm(h heapSizes, room int) bool {
-	return h.held >= h.live+worthwhile && h.allocated <= h.live+h.live*uint64(room)/200
+// isCalm says whether little of the room has been used since the last collection, or since as much as from was allocated.
+func isCalm(h heapSizes, from uint64, room int) bool {
+	return h.allocated <= max(h.live, from)+h.live*uint64(room)/200
 }
 
 func sizes(names ...string) []uint64 {

@@ -11,7 +11,7 @@ import (
 
 func TestTheRoomForGarbageGrowsMoreSlowlyThanWhatLives(t *testing.T) {
 	for lives, want := range map[uint64]int{
-		0: 100, 20 << 20: 100, 40 << 20: 100, 54 << 20: 88, 68 << 20: 75, 96 << 20: 50, 4 << 30: 50,
+		0: 100, 20 << 20: 100, 40 << 20: 100, 48 << 20: 88, 56 << 20: 75, 72 << 20: 50, 4 << 30: 50,
 	} {
 		if got := heapRoom(lives); got != want {
 			t.Errorf("%d MB live: %d %%, want %d", lives>>20, got, want)
@@ -70,16 +70,25 @@ func TestEachCollectionSetsTheRoom(t *testing.T) {
 func TestMemoryIsGivenBackWhenThereIsCalmAndItIsWorthwhile(t *testing.T) {
 	const mb = 1 << 20
 	for name, c := range map[string]struct {
-		heap heapSizes
-		calm bool
+		heap  heapSizes
+		from  uint64
+		rests bool
+		again bool
 	}{
-		"after a burst":                        {heapSizes{live: 100 * mb, allocated: 110 * mb, held: 250 * mb}, true},
-		"just started":                         {heapSizes{live: 14 * mb, allocated: 15 * mb, held: 34 * mb}, true},
-		"when it has been given back":          {heapSizes{live: 14 * mb, allocated: 16 * mb, held: 20 * mb}, false},
-		"while the next collection draws near": {heapSizes{live: 100 * mb, allocated: 130 * mb, held: 250 * mb}, false},
+		"after a burst":                        {heap: heapSizes{live: 100 * mb, allocated: 110 * mb, held: 250 * mb}, rests: true},
+		"just started":                         {heap: heapSizes{live: 14 * mb, allocated: 15 * mb, held: 34 * mb}, rests: true},
+		"when it has been given back":          {heap: heapSizes{live: 14 * mb, allocated: 16 * mb, held: 20 * mb}},
+		"while the next collection draws near": {heap: heapSizes{live: 100 * mb, allocated: 130 * mb, held: 250 * mb}, again: true},
+		"when that did not come":               {heap: heapSizes{live: 100 * mb, allocated: 132 * mb, held: 250 * mb}, from: 130 * mb, rests: true},
+		"while as much goes on":                {heap: heapSizes{live: 400 * mb, allocated: 590 * mb, held: 650 * mb}, from: 480 * mb, again: true},
 	} {
-		if got := isCalm(c.heap, leastRoom); got != c.calm {
-			t.Errorf("%s: %v", name, got)
+		k := &heapKeeper{room: leastRoom, from: c.from, calm: time.NewTimer(time.Hour)}
+		k.calm.Stop()
+		if got := k.look(c.heap); got != c.rests {
+			t.Errorf("%s: memory is given back: %v", name, got)
+		}
+		if got := k.calm.Stop(); got != c.again {
+			t.Errorf("%s: it is looked again: %v", name, got)
 		}
 	}
 }

@@ -67,7 +67,13 @@ func (p Params) nodeHere() *worker {
 
 func (p Params) process(ctx context.Context, phases []Phase) error {
 	defer keepHeapSmall()()
-	return Process(ctx, phases, p.Progress, p.Ready, p.Log)
+	ready := func() {
+		if p.Ready != nil {
+			p.Ready()
+		}
+		forgetProgram()
+	}
+	return Process(ctx, phases, p.Progress, ready, p.Log)
 }
 
 // locked runs fn while this process holds the data folder.
