@@ -35,7 +35,11 @@ type aloneWorld struct {
 
 func newAloneWorld(t *testing.T) *aloneWorld {
 	t.Helper()
-	address := nettest.FreeAddress(t)
+	return newAloneWorldAt(t, nettest.FreeAddress(t))
+}
+
+func newAloneWorldAt(t *testing.T, address string) *aloneWorld {
+	t.Helper()
 	w := &aloneWorld{cfg: config.Default(), url: "https://" + address, audit: filepath.Join(t.TempDir(), "audit.log")}
 	w.cfg.DataDir, w.cfg.Listen, w.cfg.AdvertiseAddress, w.cfg.NodeName = t.TempDir(), address, "192.0.2.1", "sea"
 	w.cfg.APIServer.Audit.LogPath, w.cfg.APIServer.Audit.PolicyFile = w.audit, filepath.Join(t.TempDir(), "policy")
@@ -64,6 +68,13 @@ func TestAServerIsReadyWhenTheFirstObjectsAreThere(t *testing.T) {
 		if _, err := client.Get[*corev1.Namespace](t.Context(), w.admin, "", name); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestAServerThatListensOnOneAddressIsReachedThere(t *testing.T) {
+	w := newAloneWorldAt(t, strings.Replace(nettest.FreeAddress(t), "127.0.0.1", "127.0.0.2", 1))
+	if _, err := client.Get[*corev1.Namespace](t.Context(), w.admin, "", "default"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -57,7 +58,7 @@ func (s *server) startKeys(ctx context.Context) (wait func() error, err error) {
 		Dir:           s.cfg.Path("pki"),
 		ServiceIPs:    []net.IP{s.cfg.ServiceIP(1).AsSlice()},
 		ClusterDomain: s.cfg.ClusterDomain,
-		Names:         append([]string{s.cfg.NodeName, s.cfg.AdvertiseAddress}, s.cfg.TLSNames...),
+		Names:         append([]string{s.cfg.NodeName, s.cfg.AdvertiseAddress, localAddress(s.cfg.Listen)}, s.cfg.TLSNames...),
 		NodeName:      s.cfg.NodeName,
 		NodeAddresses: []string{s.cfg.AdvertiseAddress, "127.0.0.1"},
 	})
@@ -147,7 +148,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	settled()
-	url := "https://" + netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), listen.Port()).String()
+	url := "https://" + net.JoinHostPort(localAddress(s.cfg.Listen), strconv.Itoa(int(listen.Port())))
 	if err := s.keys.WriteKubeconfig(s.cfg.AdminKubeconfig(), url, s.keys.Admin); err != nil {
 		end()
 		s.api.Close()
@@ -159,6 +160,15 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 // own is the API server's client for its own needs.
 func (s *server) own() client.Interface {
 	return s.api.Client(auth.Component(auth.UserAPIServer, auth.GroupMasters))
+}
+
+// localAddress is where this machine reaches a server that listens there.
+func localAddress(listen string) string {
+	at, err := netip.ParseAddrPort(listen)
+	if err != nil || at.Addr().IsUnspecified() {
+		return "127.0.0.1" // an error is found by whoever listens
+	}
+	return at.Addr().String()
 }
 
 // secure builds authentication, authorization and admission. They read through the server's own client, which needs no
