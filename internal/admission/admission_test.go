@@ -142,7 +142,7 @@ func TestWhatIsRefused(t *testing.T) {
 			`pods "p" is forbidden: the integer value of priority (1) must not be provided in pod spec; priority admission controller computed 0 from the given PriorityClass name`},
 		{"a second default class", Attributes{Object: &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "b"}, GlobalDefault: true}},
 			[]client.Object{&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "a"}, GlobalDefault: true}},
-			`priorityclasses.scheduling.k8s.io "b" is forbidden: PriorityClass a is already marked as default for the cluster. Only one PriorityClass can be marked as global default`},
+			`priorityclasses.scheduling.k8s.io "b" is forbidden: PriorityClass a is already marked as default. Only one default can exist`},
 		{"too small", Attributes{Object: asking("10m", "20m")}, []client.Object{limits(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Min: cpu("50m")})},
 			`pods "p" is forbidden: minimum cpu usage per Container is 50m, but request is 10m`},
 		{"too large", Attributes{Object: asking("1", "2")}, []client.Object{limits(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpu("1")})},
@@ -247,7 +247,10 @@ func TestANodeWritesOnlyItsOwn(t *testing.T) {
 	mirror := newPod(func(p *corev1.Pod) {
 		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 		p.Spec.NodeName = "n1"
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "n1-uid", Controller: new(true)}}
 	})
+	alone := mirror.DeepCopy()
+	alone.OwnerReferences = nil
 	bound := newPod(func(p *corev1.Pod) { p.Spec.NodeName = "n2" })
 	cases := []struct {
 		name string
@@ -259,13 +262,14 @@ func TestANodeWritesOnlyItsOwn(t *testing.T) {
 		{"a restricted label", Attributes{Object: node("n1", map[string]string{"node-restriction.kubernetes.io/x": "y"})}, `node "n1" is not allowed to set the following labels: node-restriction.kubernetes.io/x`},
 		{"a role", Attributes{Object: node("n1", map[string]string{"node-role.kubernetes.io/control-plane": ""}), OldObject: node("n1", nil), Operation: Update, Name: "n1"}, `is not allowed to modify labels: node-role.kubernetes.io/control-plane`},
 		{"a mirror pod", Attributes{Object: mirror}, ""},
+		{"a mirror pod that outlives it", Attributes{Object: alone}, `node "n1" can only create pods with an owner reference set to itself`},
 		{"another pod", Attributes{Object: newPod()}, `pod does not have "kubernetes.io/config.mirror" annotation, node "n1" can only create mirror pods`},
 		{"another node's pod", Attributes{Operation: Delete, Name: "p", OldObject: bound}, `node "n1" can only delete pods with spec.nodeName set to itself`},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			c.a.User = auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}}
-			err := run(t, c.a)
+			err := run(t, c.a, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "n1-uid"}})
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("got  %v\nwant %s", err, c.want)
 			}

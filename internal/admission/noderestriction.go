@@ -114,27 +114,8 @@ func (p nodeRestriction) mirrorPod(ctx context.Context, node string, a *Attribut
 	if pod.Spec.NodeName != node {
 		return fmt.Errorf("node %q can only create pods with spec.nodeName set to itself", node)
 	}
-	if len(pod.OwnerReferences) > 1 {
-		return fmt.Errorf("node %q can only create pods with a single owner reference set to itself", node)
-	}
-	if len(pod.OwnerReferences) == 1 {
-		owner := pod.OwnerReferences[0]
-		if owner.APIVersion != "v1" || owner.Kind != "Node" || owner.Name != node {
-			return fmt.Errorf("node %q can only create pods with an owner reference set to itself", node)
-		}
-		if owner.Controller == nil || !*owner.Controller {
-			return fmt.Errorf("node %q can only create pods with a controller owner reference set to itself", node)
-		}
-		if owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion {
-			return fmt.Errorf("node %q must not set blockOwnerDeletion on an owner reference", node)
-		}
-		self, err := p.nodes.Find(ctx, "", node)
-		if err != nil {
-			return err
-		}
-		if owner.UID != self.UID {
-			return fmt.Errorf("node %s UID mismatch: expected %s got %s", node, owner.UID, self.UID)
-		}
+	if err := p.ownedBy(ctx, node, pod); err != nil {
+		return err
 	}
 	switch {
 	case pod.Spec.ServiceAccountName != "":
@@ -152,11 +133,42 @@ func (p nodeRestriction) mirrorPod(ctx context.Context, node string, a *Attribut
 		}
 		if v.Projected != nil {
 			for _, s := range v.Projected.Sources {
-				if s.ServiceAccountToken != nil || s.ClusterTrustBundle != nil || s.PodCertificate != nil {
+				if s.ClusterTrustBundle != nil {
+					return fmt.Errorf("node %q can not create pods that reference clustertrustbundles", node)
+				}
+				if s.ServiceAccountToken != nil || s.PodCertificate != nil {
 					return fmt.Errorf("node %q can not create pods that reference projected credentials", node)
 				}
 			}
 		}
+	}
+	return nil
+}
+
+// ownedBy: a mirror pod goes with its node, and belongs to nobody else.
+func (p nodeRestriction) ownedBy(ctx context.Context, node string, pod *corev1.Pod) error {
+	if len(pod.OwnerReferences) > 1 {
+		return fmt.Errorf("node %q can only create pods with a single owner reference set to itself", node)
+	}
+	if len(pod.OwnerReferences) == 0 {
+		return fmt.Errorf("node %q can only create pods with an owner reference set to itself", node)
+	}
+	owner := pod.OwnerReferences[0]
+	if owner.APIVersion != "v1" || owner.Kind != "Node" || owner.Name != node {
+		return fmt.Errorf("node %q can only create pods with an owner reference set to itself", node)
+	}
+	if owner.Controller == nil || !*owner.Controller {
+		return fmt.Errorf("node %q can only create pods with a controller owner reference set to itself", node)
+	}
+	if owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion {
+		return fmt.Errorf("node %q must not set blockOwnerDeletion on an owner reference", node)
+	}
+	self, err := p.nodes.Find(ctx, "", node)
+	if err != nil {
+		return err
+	}
+	if owner.UID != self.UID {
+		return fmt.Errorf("node %s UID mismatch: expected %s got %s", node, owner.UID, self.UID)
 	}
 	return nil
 }
@@ -188,7 +200,7 @@ func podStatus(node string, a *Attributes) error {
 	case !maps.Equal(pod.Labels, changed.Labels):
 		return fmt.Errorf("node %q cannot update labels through pod status", node)
 	case !equality.Semantic.DeepEqual(pod.Status.ResourceClaimStatuses, changed.Status.ResourceClaimStatuses):
-		return fmt.Errorf("node %q cannot update resource claim statuses", node)
+		return fmt.Errorf("node %q cannot update resource claim statues", node)
 	}
 	return nil
 }
@@ -367,7 +379,7 @@ func (p nodeRestriction) audience(ctx context.Context, a *Attributes, pod *corev
 			return nil
 		}
 	}
-	return fmt.Errorf("audience %q not found in pod spec volume", wanted)
+	return fmt.Errorf("audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", wanted, a.User.Name)
 }
 
 func lease(node string, a *Attributes) error {

@@ -138,7 +138,7 @@ func (p priority) Validate(_ context.Context, a *Attributes) error {
 		return err
 	}
 	if other != nil {
-		return a.forbid(fmt.Errorf("PriorityClass %v is already marked as default for the cluster. Only one PriorityClass can be marked as global default", other.Name))
+		return a.forbid(fmt.Errorf("PriorityClass %v is already marked as default. Only one default can exist", other.Name))
 	}
 	return nil
 }

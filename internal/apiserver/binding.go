@@ -25,7 +25,7 @@ func (op *operation) bind(ctx context.Context, b *corev1.Binding) (runtime.Objec
 	if op.subresource == "" {
 		name = b.Name // the old way: POST to bindings
 	}
-	if b.Name != "" && b.Name != name {
+	if b.Name != name {
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if errs := validateBinding(b); len(errs) > 0 {

@@ -79,7 +79,7 @@ func (op *operation) takeNamespace(meta metav1.Object) error {
 	case meta.GetNamespace() == "":
 		meta.SetNamespace(op.namespace)
 	case meta.GetNamespace() != op.namespace:
-		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+		return errOtherNamespace
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ const maxDisruptedPods = 2000
 
 // evict deletes a pod if its PodDisruptionBudget allows.
 func (op *operation) evict(ctx context.Context, e *policyv1.Eviction) (runtime.Object, error) {
-	if e.Name != "" && e.Name != op.name {
+	if e.Name != op.name {
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
 	opts := &metav1.DeleteOptions{}

@@ -65,6 +65,7 @@ func (s *Server) newHandler() http.Handler {
 		filters.lap(m.flow)
 		w.audit.Spent(audit.Queue, w.waited)
 		if err := s.authorizeRequest(ctx, requestAttributes(user, info)); err != nil {
+			w.Header().Set("X-Content-Type-Options", "nosniff") // as upstream, of this refusal alone
 			respondError(w, plainFormat(r), err)
 			return
 		}

@@ -12,6 +12,9 @@ import (
 // errNoSuchPath is a 404 of the path, not of the object.
 var errNoSuchPath = apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "the server could not find the requested resource", 0, false)
 
+// errOtherNamespace: the object says another namespace than the path.
+var errOtherNamespace = apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+
 // errMethod is upstream's 405.
 var errMethod = apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "",
 	"the server does not allow this method on the requested resource", 0, false)

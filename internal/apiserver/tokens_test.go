@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
 )
 
 func TestTheDocumentsOfTokensAreOnlyReadAndOnlyListedWhenTheyAreThere(t *testing.T) {
@@ -50,6 +52,16 @@ func TestATokenThatEndsSoonerThanAskedForWarns(t *testing.T) {
 		code, header, body := do(t, s, "POST", "/api/v1/namespaces/default/serviceaccounts/a/token", asked)
 		if code != 201 || header.Get("Warning") != warning {
 			t.Errorf("%s: %d %q %s", asked, code, header.Get("Warning"), body)
+		}
+	}
+}
+
+func TestWhoMayNotIsToldSoWithoutGuessesOfTheMediaType(t *testing.T) {
+	s := newTestServer(t)
+	s.Use(Security{Authorizer: auth.Authorizers{}})
+	for path, sniff := range map[string]string{"/api/v1/nodes": "nosniff", "/metrics": "nosniff"} {
+		if code, header, _ := do(t, s, "GET", path, ""); code != 403 || header.Get("X-Content-Type-Options") != sniff {
+			t.Errorf("%s: %d %v", path, code, header)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func (op *operation) checkNames(meta metav1.Object) error {
 		return nil
 	}
 	if ns := meta.GetNamespace(); ns != "" && ns != op.namespace {
-		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+		return errOtherNamespace
 	}
 	return nil
 }

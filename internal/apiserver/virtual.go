@@ -83,6 +83,11 @@ func (op *operation) virtualCreate(ctx context.Context, obj runtime.Object) (out
 		meta.SetDeletionGracePeriodSeconds(nil)
 		meta.SetSelfLink("")
 	}
+	if meta := accessor(obj); op.subresource == "eviction" || op.subresource == "binding" {
+		if ns := meta.GetNamespace(); ns != "" && ns != op.namespace {
+			return nil, true, errOtherNamespace
+		}
+	}
 	attributes := op.attributes(admission.Create, obj, nil)
 	if err := op.admit(ctx, attributes); err != nil {
 		return nil, true, err

@@ -222,7 +222,7 @@ func (z *Authorizer) resourceSlice(node string, a auth.Attributes) (auth.Decisio
 		if exactly(a.FieldSelector, "spec.nodeName") == node {
 			return auth.Allow, "", nil
 		}
-		return refuse("can only list/watch/deletecollection resourceslices with spec.nodeName field selector")
+		return refuse("can only list/watch/deletecollection resourceslices with nodeName field selector")
 	}
 	return refuse("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection")
 }
