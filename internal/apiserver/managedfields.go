@@ -32,6 +32,9 @@ var typeConverter = sync.OnceValue(func() managedfields.TypeConverter {
 	return applyconfigurations.NewTypeConverter(api.Scheme)
 })
 
+// Prepare makes what a server's first write would wait for, a tenth of a second, and needs neither keys nor store for it. Called or not, each is made once.
+func Prepare() { typeConverter() }
+
 // fieldManager tracks who owns which field of the operation's kind.
 func (op *operation) manager() (fieldManager, error) {
 	e := op.endpoint

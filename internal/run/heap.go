@@ -41,6 +41,9 @@ const (
 	calmAfter = 15 * time.Second
 	// worthwhile is how much garbage and free memory are worth a collection.
 	worthwhile = 16 << 20
+	// What is made for requests (compiled schemas and rules, decoded and encoded forms) is forgotten within a minute of its last use. Forgetting allocates nothing, so no
+	// collection would come: there is one more look that long after memory was given back, if enough lives for some of it to be such.
+	forgottenAfter = 75 * time.Second
 )
 
 // keepHeapSmall sets the room after each collection, and gives memory back after bursts, until the function that it returns is called. Nothing runs in between.
@@ -63,6 +66,7 @@ type heapKeeper struct {
 	calm  *time.Timer // runs since the last collection or look
 	from  uint64      // what was allocated at the last look; 0 when there was none since the last collection
 	rests bool        // memory is being given back, for which the next collection is
+	last  bool        // the next look is for what has been forgotten since memory was given back
 
 	resting sync.WaitGroup
 }
@@ -124,16 +128,18 @@ func (k *heapKeeper) collected(s *sentinel, era int) {
 	}
 	if !k.rests {
 		k.calm.Reset(calmAfter)
+		k.last = false
 	}
 	k.rests, k.from = false, 0
 	k.post(s, era)
 }
 
-// rest gives memory back, if there is calm and it is worthwhile.
+// rest gives memory back, if there is calm and it is worthwhile. If much still lives, there will be one more look.
 func (k *heapKeeper) rest(era int) {
 	k.mu.Lock()
+	last := k.last
 	rests := era == k.era && k.look(heapNow())
-	k.rests = rests
+	k.rests, k.last = rests, false
 	if rests {
 		k.resting.Add(1)
 	}
@@ -144,14 +150,30 @@ func (k *heapKeeper) rest(era int) {
 	defer k.resting.Done()
 	debug.FreeOSMemory()
 	forgetProgram()
+	if !last && heapNow().live > smallHeap {
+		k.lookAgain(era)
+	}
 }
 
-// look says whether there is calm and something to give back. Where there is only the latter, it will be looked again.
-func (k *heapKeeper) look(h heapSizes) bool {
-	if h.held < h.live+worthwhile {
-		return false
+func (k *heapKeeper) lookAgain(era int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if era == k.era {
+		k.last = true
+		k.calm.Reset(forgottenAfter)
 	}
-	if isCalm(h, k.from, k.room) {
+}
+
+// look says whether there is calm and something to give back, which the last look takes for granted: what has been forgotten counts as alive until it is collected. Where there
+// is only the latter, it will be looked again.
+func (k *heapKeeper) look(h heapSizes) bool {
+	calm := isCalm(h, k.from, k.room)
+	switch {
+	case calm && k.last:
+		return true
+	case h.held < h.live+worthwhile:
+		return false
+	case calm:
 		return true
 	}
 	k.from = h.allocated

@@ -72,17 +72,20 @@ func TestMemoryIsGivenBackWhenThereIsCalmAndItIsWorthwhile(t *testing.T) {
 	for name, c := range map[string]struct {
 		heap  heapSizes
 		from  uint64
+		last  bool
 		rests bool
 		again bool
 	}{
-		"after a burst":                        {heap: heapSizes{live: 100 * mb, allocated: 110 * mb, held: 250 * mb}, rests: true},
-		"just started":                         {heap: heapSizes{live: 14 * mb, allocated: 15 * mb, held: 34 * mb}, rests: true},
-		"when it has been given back":          {heap: heapSizes{live: 14 * mb, allocated: 16 * mb, held: 20 * mb}},
-		"while the next collection draws near": {heap: heapSizes{live: 100 * mb, allocated: 130 * mb, held: 250 * mb}, again: true},
-		"when that did not come":               {heap: heapSizes{live: 100 * mb, allocated: 132 * mb, held: 250 * mb}, from: 130 * mb, rests: true},
-		"while as much goes on":                {heap: heapSizes{live: 400 * mb, allocated: 590 * mb, held: 650 * mb}, from: 480 * mb, again: true},
+		"after a burst":                                {heap: heapSizes{live: 100 * mb, allocated: 110 * mb, held: 250 * mb}, rests: true},
+		"just started":                                 {heap: heapSizes{live: 14 * mb, allocated: 15 * mb, held: 34 * mb}, rests: true},
+		"when it has been given back":                  {heap: heapSizes{live: 14 * mb, allocated: 16 * mb, held: 20 * mb}},
+		"while the next collection draws near":         {heap: heapSizes{live: 100 * mb, allocated: 130 * mb, held: 250 * mb}, again: true},
+		"when that did not come":                       {heap: heapSizes{live: 100 * mb, allocated: 132 * mb, held: 250 * mb}, from: 130 * mb, rests: true},
+		"when something may have been forgotten since": {heap: heapSizes{live: 100 * mb, allocated: 101 * mb, held: 103 * mb}, last: true, rests: true},
+		"and much is done meanwhile":                   {heap: heapSizes{live: 100 * mb, allocated: 130 * mb, held: 135 * mb}, last: true, again: true},
+		"while as much goes on":                        {heap: heapSizes{live: 400 * mb, allocated: 590 * mb, held: 650 * mb}, from: 480 * mb, again: true},
 	} {
-		k := &heapKeeper{room: leastRoom, from: c.from, calm: time.NewTimer(time.Hour)}
+		k := &heapKeeper{room: leastRoom, from: c.from, last: c.last, calm: time.NewTimer(time.Hour)}
 		k.calm.Stop()
 		if got := k.look(c.heap); got != c.rests {
 			t.Errorf("%s: memory is given back: %v", name, got)
@@ -114,6 +117,38 @@ func TestRestingGivesBackWhatABurstHasLeft(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("nothing is given back: %+v", heapNow())
 		}
+	}
+}
+
+// TestThereIsOneMoreLookForWhatHasBeenForgotten, which allocates nothing, so that no collection comes by itself.
+func TestThereIsOneMoreLookForWhatHasBeenForgotten(t *testing.T) {
+	untouched(t)
+	k := &heapKeeper{room: mostRoom, calm: time.AfterFunc(time.Hour, func() {})} // it looks when the test says so
+	defer k.calm.Stop()
+	kept := make([]byte, 2*smallHeap)
+	for deadline := time.Now().Add(time.Minute); !k.last; {
+		if time.Now().After(deadline) {
+			t.Fatalf("much lives, and it does not look again: %+v", heapNow())
+		}
+		burst := make([]byte, 64<<20)
+		runtime.KeepAlive(burst)
+		runtime.GC()
+		k.rest(k.era)
+	}
+	runtime.KeepAlive(kept)
+	for deadline := time.Now().Add(time.Minute); ; k.last = true { // there may be no calm while what other tests have left running allocates
+		before := forcedCollections()
+		k.rest(k.era)
+		if k.last {
+			t.Error("there is more than one more look")
+		}
+		if forcedCollections() > before {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("what was forgotten is not collected: %+v", heapNow())
+		}
+		runtime.GC()
 	}
 }
 

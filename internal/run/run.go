@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 
+	"github.com/knarr-project/knarr/internal/apiserver"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/cri"
 )
@@ -25,7 +27,7 @@ func Up(ctx context.Context, p Params) error {
 	return p.locked(func() error {
 		s, n := p.server(), p.nodeHere()
 		n.server = s
-		return p.process(ctx, []Phase{
+		return p.control(ctx, []Phase{
 			{{"keys", s.startKeys}, {"store", s.startStore}, {"container runtime", n.startRuntime}},
 			{{"API server", s.startAPI}},
 			{{"controllers", s.startControllers}, {"scheduler", s.startScheduler}},
@@ -41,7 +43,7 @@ func Server(ctx context.Context, p Params) error {
 	}
 	return p.locked(func() error {
 		s := p.server()
-		return p.process(ctx, []Phase{
+		return p.control(ctx, []Phase{
 			{{"keys", s.startKeys}, {"store", s.startStore}},
 			{{"API server", s.startAPI}},
 			{{"controllers", s.startControllers}, {"scheduler", s.startScheduler}, {"first objects", s.awaitFirstObjects}},
@@ -53,7 +55,7 @@ func Server(ctx context.Context, p Params) error {
 func APIServer(ctx context.Context, p Params) error {
 	return p.locked(func() error {
 		s := p.server()
-		return p.process(ctx, []Phase{{{"keys", s.startKeys}, {"store", s.startStore}}, {{"API server", s.startAPI}}, {{"first objects", s.awaitFirstObjects}}})
+		return p.control(ctx, []Phase{{{"keys", s.startKeys}, {"store", s.startStore}}, {{"API server", s.startAPI}}, {{"first objects", s.awaitFirstObjects}}})
 	})
 }
 
@@ -63,6 +65,15 @@ func (p Params) nodeHere() *worker {
 		p.Config.RunDir = cri.DefaultRunDir(p.Config.DataDir)
 	}
 	return &worker{cfg: p.Config, log: p.Log, settings: p.Settings}
+}
+
+// control runs a process that has the API server in it. What that must know of the built-in kinds before its first write is parsed while keys and store wait
+// for the disk.
+func (p Params) control(ctx context.Context, phases []Phase) error {
+	var aside sync.WaitGroup
+	aside.Go(apiserver.Prepare)
+	defer aside.Wait()
+	return p.process(ctx, phases)
 }
 
 func (p Params) process(ctx context.Context, phases []Phase) error {

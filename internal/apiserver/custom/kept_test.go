@@ -28,3 +28,50 @@ func TestAKeptValueGoesWhenNobodyAsksForIt(t *testing.T) {
 		time.Sleep(2 * time.Minute) // no timer is left
 	})
 }
+
+// crowd asks for more values than may be new at a time, once each.
+func crowd() {
+	for range 1000 {
+		custom.NewKept(func() int { return 0 }).Get()
+	}
+}
+
+func TestNewcomersGiveWayToNewerOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		made := 0
+		k := custom.NewKept(func() int { made++; return made })
+		for range 3 { // for one request
+			k.Get()
+		}
+		crowd()
+		if got := k.Get(); got != 2 {
+			t.Errorf("value %d after many others were made, want a new one", got)
+		}
+		crowd()
+		if got := k.Get(); got != 2 {
+			t.Errorf("value %d, want the second: it is in use", got)
+		}
+		time.Sleep(2 * time.Minute)
+	})
+}
+
+func TestAValueInUseDoesNotGiveWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		made := 0
+		k := custom.NewKept(func() int { made++; return made })
+		k.Get()
+		time.Sleep(5 * time.Second)
+		k.Get()
+		crowd()
+		if got := k.Get(); got != 1 {
+			t.Errorf("value %d, want the first: it was asked for on two occasions", got)
+		}
+		time.Sleep(3 * time.Minute)
+		k.Get() // long after: a newcomer again
+		crowd()
+		if got := k.Get(); got != 3 {
+			t.Errorf("value %d, want the third", got)
+		}
+		time.Sleep(2 * time.Minute)
+	})
+}
