@@ -65,6 +65,7 @@ func TestRequestsAreAnsweredAsUpstreamAnswersThem(t *testing.T) {
 		{"the same for somebody strict", "POST", scalers + "?fieldValidation=Strict", v2, nil, 400, `HorizontalPodAutoscaler in version \"v2\" cannot be handled as a HorizontalPodAutoscaler: strict decoding error`, "", ""},
 		// Reviews are asked, not kept.
 		{"a review in a namespace is of that namespace", "POST", "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews", `{"spec":{"user":"a","resourceAttributes":{"namespace":"default","verb":"get","resource":"pods"}}}`, nil, 201, `"metadata":{"namespace":"default"`, "", ""},
+		{"a table of events is one of the core group's", "GET", "/apis/events.k8s.io/v1/namespaces/default/events", "", []string{"Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}, 406, "the requested object is a list (*core.EventList)", "", ""},
 		{"a made map", "POST", maps, `{"metadata":{"name":"linked","selfLink":"x"}}`, nil, 201, `"name":"linked"`, "selfLink", ""},
 		{"its link is shown by a dry run", "PATCH", maps + "/linked?dryRun=All", `{"metadata":{"selfLink":"y"}}`, merge, 200, `"selfLink":"y"`, "", ""},
 		{"and not kept", "PATCH", maps + "/linked", `{"metadata":{"selfLink":"y"}}`, merge, 200, `"name":"linked"`, "selfLink", ""},

@@ -214,6 +214,9 @@ func (op *operation) prepareCreate(ctx context.Context, t *txn, obj runtime.Obje
 			op.warn(w)
 		}
 	}
+	if r.hooks.stamp != nil {
+		r.hooks.stamp(obj, r.server.now())
+	}
 	if r.strategy.PrepareCreate != nil {
 		r.strategy.PrepareCreate(obj)
 	}

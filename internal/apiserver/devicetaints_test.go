@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,5 +36,30 @@ func TestDevicesSaySinceWhenTheyAreTainted(t *testing.T) {
 	taints := made.Spec.Devices[0].Taints
 	if !taints[0].TimeAdded.Equal(&earlier) || taints[1].TimeAdded == nil {
 		t.Errorf("what the writer says does not stand, or the new taint has no time: %v", taints)
+	}
+}
+
+// A write counts as a change when it gives a taint another time than it had.
+func TestATaintOfTheSameSecondIsNoChange(t *testing.T) {
+	var later atomic.Int64
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s := newTestServer(t, func(c *Config) { c.Clock = func() time.Time { return start.Add(time.Duration(later.Load())) } })
+	const path = "/apis/resource.k8s.io/v1/resourceslices"
+	body := func(attributes string) string {
+		return `{"metadata":{"name":"s"},"spec":{"driver":"d.example","nodeName":"n","pool":{"name":"p","generation":1,"resourceSliceCount":1},"devices":[{"name":"d",` + attributes + `"taints":[{"key":"a","effect":"NoSchedule"}]}]}}`
+	}
+	merge := []string{"Content-Type", "application/merge-patch+json"}
+	for _, one := range []struct {
+		after time.Duration
+		asked
+	}{
+		{0, asked{"a new one", "POST", path, body(""), nil, 201, `"generation":1,"creation`, "", ""}},
+		{0, asked{"the same again", "PATCH", path + "/s", body(""), merge, 200, `"generation":1,"creation`, "", ""}},
+		{time.Second, asked{"the same a second later", "PATCH", path + "/s", body(""), merge, 200, `"generation":2,"creation`, "", ""}},
+		{time.Second, asked{"what is dropped counts", "PATCH", path + "/s", body(`"attributes":{"m":{"string":"a","ints":[1]}},`), merge, 200, `"generation":3,"creation`, `"ints"`, ""}},
+		{time.Second, asked{"what is dropped counts again", "PATCH", path + "/s", body(`"attributes":{"m":{"string":"a","ints":[1]}},`), merge, 200, `"generation":4,"creation`, `"ints"`, ""}},
+	} {
+		later.Store(int64(one.after))
+		one.check(t, s)
 	}
 }

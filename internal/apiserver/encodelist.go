@@ -124,7 +124,11 @@ func beforeProtobufItem(b []byte, size int, _ bool) []byte {
 
 func (e *endpoint) encodeMetadataList(objs []runtime.Object, m metav1.ListMeta, f format) ([]byte, error) {
 	if f.as != "PartialObjectMetadataList" {
-		name := internalPackage(e.gvk.Group) + "." + e.gvk.Kind + "List"
+		group := e.gvk.Group
+		if alias := e.kind.Alias; alias != (schema.GroupResource{}) {
+			group = alias.Group
+		}
+		name := internalPackage(group) + "." + e.gvk.Kind + "List"
 		if e.custom != nil {
 			name = "unstructured.UnstructuredList"
 		}

@@ -70,8 +70,7 @@ func newEndpoints(s *Server) *endpoints {
 		}
 	}
 	if r := es.registry(resourcev1.GroupName, "resourceslices"); r != nil {
-		r.hooks.create = func(_ context.Context, _ *txn, obj runtime.Object) error { stampTaints(obj, s.now()); return nil }
-		r.hooks.update = func(_ context.Context, _ *txn, obj, _ runtime.Object) error { stampTaints(obj, s.now()); return nil }
+		r.hooks.stamp = stampTaints
 	}
 	for _, name := range []string{"resourceclaims", "resourceclaimtemplates"} {
 		if r := es.registry(resourcev1.GroupName, name); r != nil {

@@ -47,6 +47,8 @@ type registry struct {
 
 // hooks are what a few kinds do besides, within the write (cluster IPs of Services).
 type hooks struct {
+	// stamp fills in times before anything is compared with what is stored.
+	stamp func(obj runtime.Object, now metav1.Time)
 	// create and update may change obj and add conditions and operations to the transaction.
 	create func(ctx context.Context, t *txn, obj runtime.Object) error
 	update func(ctx context.Context, t *txn, obj, old runtime.Object) error

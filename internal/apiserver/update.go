@@ -208,6 +208,9 @@ func (op *operation) prepareUpdate(ctx context.Context, t *txn, obj runtime.Obje
 	if !op.dryRun { // it is not stored, and a dry run shows what was sent
 		meta.SetSelfLink("")
 	}
+	if r.hooks.stamp != nil {
+		r.hooks.stamp(obj, r.server.now())
+	}
 	prepare, validate := op.updateRules()
 	if prepare != nil {
 		prepare(obj, c.obj)

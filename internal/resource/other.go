@@ -69,6 +69,7 @@ func clusterRoleBindingStrategy() *Strategy {
 
 func ingressStrategy() *Strategy {
 	s := withStatusAndGeneration(true)
+	s.Warnings = warnsOfNew(warnIngress)
 	s.ValidateCreate = checks(validateIngressCreate)
 	s.ValidateUpdate = checksBoth(validateIngressUpdate)
 	s.ValidateStatus = checksBoth(validateIngressStatus)
@@ -128,6 +129,7 @@ func endpointSliceStrategy() *Strategy {
 		drop(e, old)
 		setGeneration(e, old, changed)
 	})
+	s.Warnings = warnsOfNew(warnEndpointSlice)
 	s.ValidateCreate = checks(validateEndpointSlice)
 	s.ValidateUpdate = checksBoth(validateEndpointSliceUpdate)
 	return s
@@ -136,6 +138,7 @@ func endpointSliceStrategy() *Strategy {
 func storageClassStrategy() *Strategy {
 	s := plain(true)
 	s.Default = on(defaultStorageClass)
+	s.Warnings = warns(warnStorageClass)
 	s.ValidateCreate = checks(validateStorageClass)
 	s.ValidateUpdate = checksBoth(validateStorageClassUpdate)
 	return s
@@ -177,6 +180,7 @@ func csiNodeStrategy() *Strategy {
 
 func csiStorageCapacityStrategy() *Strategy {
 	s := plain(false)
+	s.Warnings = warns(warnCSIStorageCapacity)
 	s.ValidateCreate = checks(validateCSIStorageCapacity)
 	s.ValidateUpdate = checksBoth(validateCSIStorageCapacityUpdate)
 	return s
@@ -229,6 +233,7 @@ func leaseStrategy() *Strategy {
 
 func runtimeClassStrategy() *Strategy {
 	s := plain(false)
+	s.Warnings = warns(warnRuntimeClass)
 	s.ValidateCreate = checks(validateRuntimeClass)
 	s.ValidateUpdate = checksBoth(validateRuntimeClassUpdate)
 	return s
@@ -405,7 +410,11 @@ func resourceSliceStrategy() *Strategy {
 		}
 		return []string{fmt.Sprintf("spec.driver: driver names should be lowercase; %q contains uppercase characters", driver)}
 	}
-	s.dropping(func(obj, _ runtime.Object) { dropDeviceLists(obj.(*resourcev1.ResourceSlice)) })
+	s.PrepareCreate = on(func(r *resourcev1.ResourceSlice) { dropDeviceLists(r); r.Generation = 1 })
+	s.PrepareUpdate = onBoth(func(r, old *resourcev1.ResourceSlice) {
+		setGeneration(r, old, !same(r, old, "Spec")) // what is dropped counts as a change all the same
+		dropDeviceLists(r)
+	})
 	s.FieldNames = []string{resourcev1.ResourceSliceSelectorNodeName, resourcev1.ResourceSliceSelectorDriver}
 	s.Fields = func(obj runtime.Object) fields.Set {
 		r := obj.(*resourcev1.ResourceSlice)

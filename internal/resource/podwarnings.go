@@ -133,13 +133,7 @@ func warnOldLabel(label string, at *field.Path) []string {
 
 func warnSelection(spec *corev1.PodSpec, at *field.Path) []string {
 	var out []string
-	for _, label := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
-		for _, old := range oldLabels {
-			if old.name == label {
-				out = append(out, fmt.Sprintf("%s: deprecated since %s; use %q instead", at.Child("nodeSelector").Key(label), old.since, old.instead))
-			}
-		}
-	}
+	out = append(out, warnLabelsOf(spec.NodeSelector, func(label string) *field.Path { return at.Child("nodeSelector").Key(label) })...)
 	requirements := func(list []corev1.NodeSelectorRequirement, at *field.Path) {
 		for i, r := range list {
 			out = append(out, warnOldLabel(r.Key, at.Index(i).Child("key"))...)

@@ -191,11 +191,7 @@ var reclaimPolicies = []corev1.PersistentVolumeReclaimPolicy{corev1.PersistentVo
 
 func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 	s, at := &v.Spec, field.NewPath("spec")
-	var errs field.ErrorList
-	if len(s.AccessModes) == 0 {
-		errs = append(errs, field.Required(at.Child("accessModes"), ""))
-	}
-	errs = append(errs, validateAccessModes(s.AccessModes, at.Child("accessModes"))...)
+	errs := validateVolumeItself(s, at)
 	if len(s.Capacity) == 0 {
 		errs = append(errs, field.Required(at.Child("capacity"), ""))
 	}
@@ -217,10 +213,6 @@ func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 			errs = append(errs, validateNodeSelector(a.Required, at.Child("nodeAffinity", "required"))...)
 		}
 	}
-	errs = append(errs, validatePersistentSource(s, at)...)
-	if s.HostPath != nil && cleanPath(s.HostPath.Path) == "/" && s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
-		errs = append(errs, field.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'"))
-	}
 	if s.StorageClassName != "" {
 		errs = append(errs, invalids(at.Child("storageClassName"), s.StorageClassName, validation.IsDNS1123Subdomain(s.StorageClassName))...)
 	}
@@ -234,6 +226,20 @@ func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 		if s.CSI == nil {
 			errs = append(errs, field.Required(at.Child("csi"), "has to be specified when using volumeAttributesClassName"))
 		}
+	}
+	return errs
+}
+
+// validateVolumeItself is what volumes of claims and those of pods have in common.
+func validateVolumeItself(s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(s.AccessModes) == 0 {
+		errs = append(errs, field.Required(at.Child("accessModes"), ""))
+	}
+	errs = append(errs, validateAccessModes(s.AccessModes, at.Child("accessModes"))...)
+	errs = append(errs, validatePersistentSource(s, at)...)
+	if s.HostPath != nil && cleanPath(s.HostPath.Path) == "/" && s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+		errs = append(errs, field.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'"))
 	}
 	return errs
 }

@@ -23,6 +23,13 @@ func TestNewObjectsOfOtherKindsAreToldWhatUpstreamTells(t *testing.T) {
 	policy := func(kind, rest string) string {
 		return "apiVersion: admissionregistration.k8s.io/v1\nkind: " + kind + "\nspec: {matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}, " + rest + "}\n"
 	}
+	attachment := func(volume string) string {
+		return "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\nspec: {attacher: a, nodeName: node-1, source: {inlineVolumeSpec: {" + volume + "}}}\n"
+	}
+	block := func(cidr, except string) string {
+		return "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nspec: {podSelector: {}, ingress: [{from: [{ipBlock: {cidr: " + cidr + ", except: [" + except + "]}}]}]}\n"
+	}
+	const inline = "accessModes: [ReadWriteOnce], csi: {driver: d, volumeHandle: h}"
 	const both = "spec: Invalid value: \"\": only one of `sharedCounters` or `devices` is allowed"
 	cases := []struct {
 		name, manifest string
@@ -34,6 +41,17 @@ func TestNewObjectsOfOtherKindsAreToldWhatUpstreamTells(t *testing.T) {
 		{"a slice with one empty list", slice(", devices: []"), nil},
 		{"an attribute whose name is too long is shown without its middle", slice(", devices: [{name: d, attributes: {" + long + ": {}}}]"), []string{
 			"spec.devices[0].attributes: Too long: may not be more than 32 bytes", "spec.devices[0].attributes[" + long[:47] + "..." + long[54:] + `]: Invalid value: "": exactly one value must be specified`}},
+		{"a volume of a pod", attachment(inline + ", persistentVolumeReclaimPolicy: Retain, volumeMode: Filesystem, mountOptions: [a], volumeAttributesClassName: x"), nil},
+		{"a volume of a pod that is none", attachment("mountOptions: [a]"), []string{"spec.source.inlineVolumeSpec.csi: Required value: has to be specified in the context of inline volumes", "spec.source.inlineVolumeSpec.accessModes: Required value", "spec.source.inlineVolumeSpec: Required value: must specify a volume type"}},
+		{"a volume of a pod with what claims ask for", attachment(inline + ", capacity: {storage: 1Gi}, claimRef: {name: a}, storageClassName: x, nodeAffinity: {}"), []string{
+			"spec.source.inlineVolumeSpec.capacity: Forbidden: may not be specified in the context of inline volumes", "claimRef: Forbidden", "storageClassName: Forbidden", "nodeAffinity: Forbidden"}},
+		{"a volume of a pod that is a block device", attachment(inline + ", volumeMode: Block, persistentVolumeReclaimPolicy: Delete"), []string{
+			"volumeMode: Forbidden: may not specify volumeMode other than Filesystem in the context of inline volumes", "persistentVolumeReclaimPolicy: Forbidden: may only be Retain in the context of inline volumes"}},
+		{"a volume of a pod of no driver", attachment("accessModes: [ReadWriteOnce], nfs: {server: a, path: /b}"), []string{"inlineVolumeSpec.csi: Required value: has to be specified in the context of inline volumes"}},
+		{"an exception that is written oddly, and outside", block("10.0.0.0/8", "11.0.0.1/16"), []string{"except[0]: Invalid value: \"11.0.0.1/16\": must not have bits set beyond the prefix length", "must be a strict subset of `cidr`"}},
+		{"an exception that is written oddly, and inside", block("10.0.0.0/8", "10.1.0.1/16"), []string{"must not have bits set beyond the prefix length"}},
+		{"an exception that is none", block("10.0.0.0/8", "'a'"), []string{"must be a valid CIDR value"}},
+		{"an Ingress of two classes", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {annotations: {kubernetes.io/ingress.class: a}}\nspec: {ingressClassName: b, defaultBackend: {service: {name: s, port: {number: 80}}}}\n", []string{`annotations.kubernetes.io/ingress.class: Invalid value: "a": must match`}},
 		{"an audience that is asked for twice is not looked at again", driver("tokenRequests: [{audience: a}, {audience: a, expirationSeconds: 1}]"), []string{`spec.tokenRequests[1].audience: Duplicate value: "a"`}},
 		{"an API service whose name is generated", service(", generateName: a..b"), []string{"metadata.generateName: Invalid value: \"a..b\": must be `spec.version+\".\"+spec.group`: \"v1.a.example\""}},
 		{"an API service whose name would be generated as it is", service(", generateName: v1.a.example"), nil},
@@ -84,5 +102,36 @@ spec:
 	}
 	if got := s.Warnings(obj, nil); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
+	}
+}
+
+func TestWhatIsOldIsWarnedOf(t *testing.T) {
+	const arch = `deprecated since v1.14; use "kubernetes.io/arch" instead`
+	for _, c := range []struct {
+		name, manifest string
+		always         bool // in updates too
+		want           []string
+	}{
+		{"an Ingress that names its class in an annotation", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {annotations: {kubernetes.io/ingress.class: a}}\n", false, []string{`annotation "kubernetes.io/ingress.class" is deprecated, please use 'spec.ingressClassName' instead`}},
+		{"an Ingress that names it in both places", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {annotations: {kubernetes.io/ingress.class: a}}\nspec: {ingressClassName: a}\n", true, nil},
+		{"endpoints that are names", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: FQDN\nendpoints: []\n", false, []string{"spec.addressType: FQDN endpoints are deprecated"}},
+		{"endpoints that are addresses", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nendpoints: []\n", true, nil},
+		{"a topology of old labels", "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nprovisioner: p\nallowedTopologies: [{matchLabelExpressions: [{key: a, values: [b]}, {key: beta.kubernetes.io/arch, values: [b]}]}]\n", true, []string{"allowedTopologies[0].matchLabelExpressions[1].key: " + arch}},
+		{"a capacity of old labels", "apiVersion: storage.k8s.io/v1\nkind: CSIStorageCapacity\nstorageClassName: s\nnodeTopology: {matchLabels: {beta.kubernetes.io/arch: a, b: c}, matchExpressions: [{key: beta.kubernetes.io/arch, operator: Exists}]}\n", true,
+			[]string{"nodeTopology.matchExpressions[0].key: beta.kubernetes.io/arch is " + arch, "nodeTopology.matchLabels.beta.kubernetes.io/arch: " + arch}},
+		{"a capacity of everywhere", "apiVersion: storage.k8s.io/v1\nkind: CSIStorageCapacity\nstorageClassName: s\n", true, nil},
+		{"a runtime on old labels", "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nhandler: h\nscheduling: {nodeSelector: {beta.kubernetes.io/arch: a, c: d}}\n", true, []string{"scheduling.nodeSelector: " + arch}},
+		{"a runtime anywhere", "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nhandler: h\n", true, nil},
+	} {
+		obj, s := read(t, c.manifest)
+		if got := s.Warnings(obj, nil); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q", c.name, got)
+		}
+		if !c.always {
+			c.want = nil
+		}
+		if got := s.Warnings(obj, obj); !slices.Equal(got, c.want) {
+			t.Errorf("%s, updated: got %q", c.name, got)
+		}
 	}
 }

@@ -25,7 +25,7 @@ const ingressClassAnnotation = "kubernetes.io/ingress.class"
 func validateIngressCreate(i *networkingv1.Ingress) field.ErrorList {
 	errs := validateIngress(i)
 	if class, ok := i.Annotations[ingressClassAnnotation]; ok && i.Spec.IngressClassName != nil && *i.Spec.IngressClassName != class {
-		at := field.NewPath("metadata", "annotations").Child(ingressClassAnnotation)
+		at := field.NewPath("annotations").Child(ingressClassAnnotation)
 		errs = append(errs, field.Invalid(at, class, "must match `ingressClassName` when both are specified"))
 	}
 	return errs
@@ -347,11 +347,8 @@ func validateIPBlock(b *networkingv1.IPBlock, before *stored, at *field.Path) fi
 	}
 	for i, except := range b.Except {
 		at := at.Child("except").Index(i)
-		if invalid := validateStoredCIDR(except, before, at); len(invalid) > 0 {
-			errs = append(errs, invalid...)
-			continue
-		}
-		if !strictlyWithin(except, outer) {
+		errs = append(errs, validateStoredCIDR(except, before, at)...)
+		if _, inner, err := netutils.ParseCIDRSloppy(except); err == nil && !strictlyWithin(inner, outer) {
 			errs = append(errs, field.Invalid(at, except, "must be a strict subset of `cidr`"))
 		}
 	}
@@ -359,9 +356,8 @@ func validateIPBlock(b *networkingv1.IPBlock, before *stored, at *field.Path) fi
 }
 
 // strictlyWithin tells whether a range lies in another and is smaller, however it is written.
-func strictlyWithin(cidr string, outer *net.IPNet) bool {
-	_, inner, err := netutils.ParseCIDRSloppy(cidr)
-	if err != nil || !outer.Contains(inner.IP) {
+func strictlyWithin(inner, outer *net.IPNet) bool {
+	if !outer.Contains(inner.IP) {
 		return false
 	}
 	bits, family := outer.Mask.Size()

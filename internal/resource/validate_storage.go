@@ -138,6 +138,8 @@ func validateVolumeAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
 		errs = append(errs, field.Required(source, exactlyOneVolume))
 	case inline != nil && name != nil:
 		errs = append(errs, field.Forbidden(source, exactlyOneVolume))
+	case inline != nil:
+		errs = append(errs, validateInlineVolume(inline, source.Child("inlineVolumeSpec"))...)
 	case name != nil:
 		if *name == "" {
 			errs = append(errs, field.Required(source.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
@@ -146,6 +148,31 @@ func validateVolumeAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
 	}
 	errs = append(errs, invalids(specPath.Child("nodeName"), a.Spec.NodeName, apivalidation.NameIsDNSSubdomain(a.Spec.NodeName, false))...)
 	return append(errs, validateVolumeAttachmentStatus(a, nil)...)
+}
+
+// validateInlineVolume holds a volume that a pod's own volume was translated to: it is a CSI driver's, and has nothing of what a claim asks for.
+func validateInlineVolume(s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"capacity", len(s.Capacity) > 0}, {"claimRef", s.ClaimRef != nil}, {"storageClassName", s.StorageClassName != ""}, {"nodeAffinity", s.NodeAffinity != nil},
+	} {
+		if f.given {
+			errs = append(errs, field.Forbidden(at.Child(f.name), "may not be specified in the context of inline volumes"))
+		}
+	}
+	if s.CSI == nil {
+		errs = append(errs, field.Required(at.Child("csi"), "has to be specified in the context of inline volumes"))
+	}
+	if p := s.PersistentVolumeReclaimPolicy; p != "" && p != corev1.PersistentVolumeReclaimRetain {
+		errs = append(errs, field.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may only be Retain in the context of inline volumes"))
+	}
+	if m := s.VolumeMode; m != nil && *m != corev1.PersistentVolumeFilesystem {
+		errs = append(errs, field.Forbidden(at.Child("volumeMode"), "may not specify volumeMode other than Filesystem in the context of inline volumes"))
+	}
+	return append(errs, validateVolumeItself(s, at)...)
 }
 
 func validateVolumeAttachmentUpdate(a, old *storagev1.VolumeAttachment) field.ErrorList {

@@ -122,12 +122,12 @@ func resolve(s source, r rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule,
 		if role, ok := s.clusterRole(r.Name); ok {
 			return role.Rules, nil
 		}
-		return nil, apierrors.NewNotFound(rbacv1.Resource("clusterroles"), r.Name)
+		return nil, apierrors.NewNotFound(rbacv1.Resource("clusterrole"), r.Name)
 	case "Role":
 		if role, ok := s.role(namespace, r.Name); ok {
 			return role.Rules, nil
 		}
-		return nil, apierrors.NewNotFound(rbacv1.Resource("roles"), r.Name)
+		return nil, apierrors.NewNotFound(rbacv1.Resource("role"), r.Name)
 	}
 	return nil, fmt.Errorf("unsupported role reference kind: %q", r.Kind)
 }

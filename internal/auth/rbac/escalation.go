@@ -96,12 +96,16 @@ func (g Grants) checkBinding(ctx context.Context, u auth.User, resource, namespa
 			return nil
 		}
 	}
+	gr := schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}
 	rules, err := resolve(g.Rules.live, ref, namespace)
+	if apierrors.IsNotFound(err) {
+		return apierrors.NewNotFound(gr, ref.Name) // as upstream says it: the role's name, and the kind that was written
+	}
 	if err != nil {
 		return err
 	}
 	if err := g.covers(u, namespace, rules); err != nil {
-		return apierrors.NewForbidden(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, name, err)
+		return apierrors.NewForbidden(gr, name, err)
 	}
 	return nil
 }

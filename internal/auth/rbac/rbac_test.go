@@ -191,7 +191,7 @@ func TestNobodyGrantsMoreThanTheyHave(t *testing.T) {
 		{"garbage collection", "nobody", owned, role(rule("*", core, "nodes")), ""},
 		{"binding of what is held", "boss", to("view"), nil, ""},
 		{"binding of more", "boss", to("cluster-admin"), nil, `rolebindings.rbac.authorization.k8s.io "b" is forbidden: user "boss"`},
-		{"binding of nothing", "boss", to("gone"), nil, `clusterroles.rbac.authorization.k8s.io "gone" not found`},
+		{"binding of nothing", "boss", to("gone"), nil, `rolebindings.rbac.authorization.k8s.io "gone" not found`},
 		{"binding with the verb bind", "trusted", to("cluster-admin"), nil, ""},
 	}
 	for _, c := range cases {
@@ -225,9 +225,19 @@ func TestForbiddenReadsAsUpstreams(t *testing.T) {
 
 func TestReviewRulesListsWhatAUserMay(t *testing.T) {
 	z, _ := bootstrapped(t)
+	notFound := func(kind string) string {
+		_, err := resolve(newMemory(Bootstrap()), rbacv1.RoleRef{Kind: kind, Name: "gone"}, "ns")
+		return err.Error()
+	}
 	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "ns"}}
 	if err := z.ReviewRules(ask("x", "", "", "", "", "").User, review); err != nil {
 		t.Fatal(err)
+	}
+	if want := `clusterrole.rbac.authorization.k8s.io "gone" not found`; notFound("ClusterRole") != want {
+		t.Errorf("a role that is not there: %s", notFound("ClusterRole"))
+	}
+	if want := `role.rbac.authorization.k8s.io "gone" not found`; notFound("Role") != want {
+		t.Errorf("a role that is not there: %s", notFound("Role"))
 	}
 	if len(review.Status.ResourceRules) == 0 || len(review.Status.NonResourceRules) == 0 || review.Status.Incomplete {
 		t.Errorf("%+v", review.Status)
