@@ -179,3 +179,26 @@ func TestAutoscalerV1CarriesV2InAnnotations(t *testing.T) {
 		t.Errorf("%v: got %#v", err, back)
 	}
 }
+
+func TestAnnotationsOfAnAutoscalerThatCannotBeRead(t *testing.T) {
+	for _, text := range []string{"/a", "", "{}", `{"ScaleUp": 3}`, `[{"resource": {"targetAverageValue": "x", "currentAverageValue": "x"}}]`} {
+		percent := int32(7)
+		hpa := &autoscalingv1.HorizontalPodAutoscaler{
+			Spec:   autoscalingv1.HorizontalPodAutoscalerSpec{TargetCPUUtilizationPercentage: &percent},
+			Status: autoscalingv1.HorizontalPodAutoscalerStatus{CurrentCPUUtilizationPercentage: &percent},
+		}
+		hpa.Annotations = map[string]string{hpaMetricsAnnotation: text, hpaCurrentMetricsAnnotation: text, hpaConditionsAnnotation: text}
+		if text != "{}" { // which is a behavior of nothing
+			hpa.Annotations[hpaBehaviorAnnotation] = text
+		}
+		obj, err := Convert(hpa, autoscalingv2.SchemeGroupVersion)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		v2 := obj.(*autoscalingv2.HorizontalPodAutoscaler)
+		if len(v2.Spec.Metrics) != 1 || len(v2.Status.CurrentMetrics) != 1 || v2.Spec.Behavior != nil || len(v2.Annotations) > 0 {
+			t.Errorf("%q: %d metrics, %d measured, behavior %v, annotations %v; want those of the CPU alone", text, len(v2.Spec.Metrics), len(v2.Status.CurrentMetrics), v2.Spec.Behavior, v2.Annotations)
+		}
+	}
+}

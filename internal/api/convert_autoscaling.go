@@ -198,7 +198,7 @@ func hpaSpecFromAnnotations(in *autoscalingv1.HorizontalPodAutoscaler, out *auto
 			return err
 		}
 		if err := json.Unmarshal([]byte(text), &metrics); err != nil {
-			return err
+			metrics = nil // what a client wrote there may be anything
 		}
 		for i := range metrics {
 			out.Spec.Metrics = append(out.Spec.Metrics, metricSpecToV2(&metrics[i]))
@@ -218,10 +218,7 @@ func hpaSpecFromAnnotations(in *autoscalingv1.HorizontalPodAutoscaler, out *auto
 		return nil
 	}
 	var b *hpaBehavior
-	if err := json.Unmarshal([]byte(text), &b); err != nil {
-		return err
-	}
-	if b == nil || *b == (hpaBehavior{}) {
+	if json.Unmarshal([]byte(text), &b) != nil || b == nil || *b == (hpaBehavior{}) {
 		return nil
 	}
 	up, err := rulesFromAnnotation(b.ScaleUp)
@@ -238,14 +235,7 @@ func hpaSpecFromAnnotations(in *autoscalingv1.HorizontalPodAutoscaler, out *auto
 
 func hpaStatusFromAnnotations(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.HorizontalPodAutoscaler) error {
 	// What a client wrote there may be anything: unreadable values are dropped.
-	if text, ok := in.Annotations[hpaCurrentMetricsAnnotation]; ok {
-		var current []autoscalingv1.MetricStatus
-		if bounds.Document([]byte(text), current) == nil && json.Unmarshal([]byte(text), &current) == nil {
-			for i := range current {
-				out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, metricStatusToV2(&current[i]))
-			}
-		}
-	} else if percent := in.Status.CurrentCPUUtilizationPercentage; percent != nil {
+	if percent := in.Status.CurrentCPUUtilizationPercentage; percent != nil {
 		out.Status.CurrentMetrics = []autoscalingv2.MetricStatus{{
 			Type: autoscalingv2.ResourceMetricSourceType,
 			Resource: &autoscalingv2.ResourceMetricStatus{
@@ -253,6 +243,15 @@ func hpaStatusFromAnnotations(in *autoscalingv1.HorizontalPodAutoscaler, out *au
 				Current: autoscalingv2.MetricValueStatus{AverageUtilization: percent},
 			},
 		}}
+	}
+	if text, ok := in.Annotations[hpaCurrentMetricsAnnotation]; ok {
+		var current []autoscalingv1.MetricStatus
+		if bounds.Document([]byte(text), current) == nil && json.Unmarshal([]byte(text), &current) == nil {
+			out.Status.CurrentMetrics = nil
+			for i := range current {
+				out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, metricStatusToV2(&current[i]))
+			}
+		}
 	}
 	if text, ok := in.Annotations[hpaConditionsAnnotation]; ok {
 		var conditions []autoscalingv1.HorizontalPodAutoscalerCondition

@@ -51,8 +51,11 @@ func nodeStrategy() *Strategy {
 		AllowUnconditionalUpdate: true,
 		Default:                  on(defaultNode),
 		// A node registers itself with its status: create keeps it.
-		PrepareUpdate:  onBoth(func(n, old *corev1.Node) { n.Status = *old.Status.DeepCopy() }),
-		PrepareStatus:  onBoth(func(n, old *corev1.Node) { n.Spec = *old.Spec.DeepCopy() }),
+		PrepareUpdate: onBoth(func(n, old *corev1.Node) { n.Status = *old.Status.DeepCopy() }),
+		PrepareStatus: onBoth(func(n, old *corev1.Node) {
+			n.Spec = *old.Spec.DeepCopy()
+			n.Status.Config = nil
+		}),
 		ValidateCreate: checks(validateNode),
 		ValidateUpdate: checksBoth(validateNodeUpdate),
 		ValidateStatus: checksBoth(validateNodeStatus),
@@ -63,7 +66,10 @@ func nodeStrategy() *Strategy {
 	}
 	s.Warnings = nodeWarnings
 	// The kubelet has no configuration from the API any more.
-	s.dropping(func(obj, _ runtime.Object) { obj.(*corev1.Node).Spec.ConfigSource = nil })
+	s.dropping(func(obj, _ runtime.Object) {
+		n := obj.(*corev1.Node)
+		n.Spec.ConfigSource, n.Status.Config = nil, nil
+	})
 	return s
 }
 

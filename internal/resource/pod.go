@@ -59,10 +59,7 @@ func podFields(obj runtime.Object) fields.Set {
 
 func preparePod(p *corev1.Pod) {
 	p.Generation = 1
-	if seconds := p.Spec.TerminationGracePeriodSeconds; seconds != nil && *seconds < 0 {
-		least := int64(1)
-		p.Spec.TerminationGracePeriodSeconds = &least
-	}
+	leastGrace(&p.Spec)
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: QOSClass(p)}
 	if len(p.Spec.SchedulingGates) > 0 {
 		p.Status.Conditions = []corev1.PodCondition{{
@@ -115,7 +112,16 @@ func requireLabels(s *metav1.LabelSelector, labels map[string]string, keys []str
 	}
 }
 
+// leastGrace: less than no time to end is the least there is.
+func leastGrace(spec *corev1.PodSpec) {
+	if seconds := spec.TerminationGracePeriodSeconds; seconds != nil && *seconds < 0 {
+		least := int64(1)
+		spec.TerminationGracePeriodSeconds = &least
+	}
+}
+
 func preparePodUpdate(p, old *corev1.Pod) {
+	leastGrace(&p.Spec)
 	p.Status = *old.Status.DeepCopy()
 	bumpPod(p, old)
 }
@@ -138,6 +144,18 @@ func preparePodStatus(p, old *corev1.Pod) {
 		p.Status.QOSClass = storedQOS(old)
 	}
 	reconcilePodIPs(&p.Status)
+	dropVolumeStatus(&p.Status)
+}
+
+// dropVolumeStatus: of images as volumes only their mounts are told (KEP-4639's digests are off).
+func dropVolumeStatus(s *corev1.PodStatus) {
+	for _, containers := range [][]corev1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range containers {
+			for j := range containers[i].VolumeMounts {
+				containers[i].VolumeMounts[j].VolumeStatus = nil
+			}
+		}
+	}
 }
 
 // storedQOS is the class that a pod's status tells; where it tells none, the one that follows from the spec.

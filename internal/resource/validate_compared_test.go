@@ -3,6 +3,9 @@ package resource
 import (
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // What a third comparison with upstream's API server has found, of the core groups.
@@ -36,6 +39,14 @@ func TestNewObjectsAreToldWhatIsWrongWithThem(t *testing.T) {
 		{"a resize that restarts what runs once", pod("restartPolicy: Always, containers: [{name: c, image: i}], initContainers: [{name: d, image: i, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]}]"), []string{
 			`spec.initContainers[0].resizePolicy[0].restartPolicy: Invalid value: "RestartContainer": must not be set to 'RestartContainer' for non-sidecar initContainers`}},
 		{"two ways to a part of a volume", mounted("volumeMounts: [{name: v, mountPath: /a}, {name: v, mountPath: /b, subPath: x, subPathExpr: z}]"), []string{`spec.containers[0].volumeMounts[1].subPathExpr: Invalid value: "z": subPathExpr and subPath are mutually exclusive`}},
+		{"containers without names", pod("containers: [{image: i}, {image: i}]"), []string{"spec.containers[0].name: Required value", "spec.containers[1].name: Required value", `spec.containers[1].name: Duplicate value: ""`}},
+		{"a claim of a volume without a name", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {volumes: [{ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}], containers: [{name: c, image: i}]}\n", []string{"spec.volumes[0].name: Required value"}},
+		{"an access mode that is alone, beside one that is none and one that is", claim("accessModes: [x, ReadWriteMany, ReadWriteOncePod], resources: {requests: {storage: 1Gi}}"), []string{`spec.accessModes: Unsupported value: "x"`, "spec.accessModes: Forbidden: may not use ReadWriteOncePod with other access modes"}},
+		{"options of a volume that has none", strings.Replace(pv("hostPath: {path: /a}"), "spec", "metadata: {annotations: {volume.beta.kubernetes.io/mount-options: a}}\nspec", 1), []string{"metadata.annotations.volume.beta.kubernetes.io/mount-options: Forbidden: may not specify mount options for this volume type"}},
+		{"options of a volume that has some", strings.Replace(pv("nfs: {server: a, path: /b}"), "spec", "metadata: {annotations: {volume.beta.kubernetes.io/mount-options: a}}\nspec", 1), nil},
+		{"no swap that is some", "apiVersion: v1\nkind: Node\nstatus: {nodeInfo: {swap: {capacity: 0}}}\n", []string{"metadata.nodeSwapStatus.capacity: Invalid value: 0: must be greater than zero"}},
+		{"a device of no volume, twice", mounted("volumeDevices: [{name: w, devicePath: /a}, {name: w, devicePath: /b}]"), []string{`volumeDevices[0].name: Not found: "w"`, `volumeDevices[1].name: Not found: "w"`, `volumeDevices[1].name: Invalid value: "w": must be unique`}},
+		{"a file of variables in a volume that cannot be", mounted("env: [{name: A, valueFrom: {fileKeyRef: {key: a, path: b, volumeName: A_}}}]"), []string{`fileKeyRef.volumeName: Invalid value: "A_": a lowercase RFC 1123 label`, `fileKeyRef.volumeName: Not found: "A_"`}},
 		{"two devices nowhere", mounted("volumeDevices: [{name: v}, {name: v}]"), []string{"volumeDevices[0].devicePath: Required value", "volumeDevices[1].devicePath: Required value", `volumeDevices[1].devicePath: Invalid value: "": must be unique`, `volumeDevices[1].name: Invalid value: "v": must be unique`}},
 		{"no claims of a pod as a whole are claims as well", pod("resources: {claims: []}, containers: [{name: c, image: i}]"), []string{"spec.resources.claims: Forbidden: claims may not be set for Resources at pod-level"}},
 		{"a token in place of another file is warned of", pod("serviceAccountName: a, volumes: [{name: v, projected: {sources: [{secret: {name: s, items: [{key: k, path: p}]}}, {serviceAccountToken: {path: p, expirationSeconds: 3600}}]}}], containers: [{name: c, image: i}]"), nil},
@@ -56,6 +67,7 @@ func TestNewObjectsAreToldWhatIsWrongWithThem(t *testing.T) {
 		{"a ratio of thousandths", limits("10", "10m", "1001"), []string{"ratio 1001 is greater than max/min = 1000.000000"}},
 		{"a ratio of more than can be counted", limits("9223372036854775808", "10m", "100M"), []string{"ratio 100M is greater than max/min = 0.000000"}},
 		{"no address, and one that is none", service("type: NodePort, clusterIP: None, clusterIPs: [None, a]"), []string{"spec.clusterIPs: Invalid value: [\"None\",\"a\"]: 'None' must be the first and only value", `spec.clusterIPs[1]: Invalid value: "a": must be a valid IP address`}},
+		{"an address beside what is none", service("type: NodePort, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, '1']"), []string{`spec.clusterIPs[1]: Invalid value: "1": must be a valid IP address`}},
 		{"no address in the second place", service("type: NodePort, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, None]"), []string{`spec.clusterIPs[1]: Invalid value: "None": must be a valid IP address`}},
 		{"a node port of a name elsewhere", service("type: ExternalName, externalName: a.example"), nil},
 		{"a node port of a service in the cluster", service("type: ClusterIP"), []string{"spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"}},
@@ -76,6 +88,12 @@ func TestChangesAreToldWhatIsWrongWithThem(t *testing.T) {
 	claim := func(spec string) string {
 		return "apiVersion: v1\nkind: PersistentVolumeClaim\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}, " + spec + "}\nstatus: {phase: Pending}\n"
 	}
+	csi := func(rest string) string {
+		return "apiVersion: v1\nkind: PersistentVolume\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], csi: {driver: a, volumeHandle: b, " + rest + "}}\n"
+	}
+	bound := func(requests string) string {
+		return "apiVersion: v1\nkind: PersistentVolumeClaim\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {" + requests + "}}}\nstatus: {phase: Bound}\n"
+	}
 	node := "apiVersion: v1\nkind: Node\nstatus: {addresses: [{type: InternalIP, address: 10.0.0.1}, {type: InternalIP, address: 10.0.0.1}]}\n"
 	const immutable = "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
 	cases := []struct {
@@ -86,6 +104,10 @@ func TestChangesAreToldWhatIsWrongWithThem(t *testing.T) {
 		{"a claim that waits gets attributes", claim("volumeMode: Filesystem"), claim("volumeMode: Filesystem, volumeAttributesClassName: a"), []string{immutable}},
 		{"a claim that waits for its volume gets a class", claim("volumeName: a"), claim("volumeName: a, storageClassName: b"), nil},
 		{"a claim of an annotated class gets another", strings.Replace(claim("volumeName: a"), "spec", "metadata: {annotations: {volume.beta.kubernetes.io/storage-class: a}}\nspec", 1), claim("volumeName: a, storageClassName: b"), []string{immutable}},
+		{"a claim that is bound asks for something else", bound("storage: 1Gi"), bound("storage: 2Gi, cpu: 1"), []string{immutable}},
+		{"a claim that is bound grows", bound("storage: 1Gi"), bound("storage: 2Gi"), nil},
+		{"a volume gets a secret of the node", csi(""), csi("nodeExpandSecretRef: {name: a, namespace: b}"), []string{"spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation"}},
+		{"a volume gets a secret of the controller", csi(""), csi("controllerExpandSecretRef: {name: a, namespace: b}"), nil},
 		{"a node of one address twice", node, node, []string{"status.addresses[1]: Duplicate value"}},
 	}
 	for _, c := range cases {
@@ -109,6 +131,39 @@ func TestALoadBalancerKeepsNodePortsThatItNeedsNoMore(t *testing.T) {
 			if got := firstNodePort(obj); got != want {
 				t.Errorf("from %s to %s: node port %d, want %d", was, is, got, want)
 			}
+		}
+	}
+}
+
+func TestWhatNothingReadsIsNotKept(t *testing.T) {
+	old, s := read(t, "apiVersion: v1\nkind: Node\n")
+	for name, prepare := range map[string]func(obj runtime.Object){
+		"create": s.PrepareCreate, "status": func(obj runtime.Object) { s.PrepareStatus(obj, old) },
+	} {
+		obj, _ := read(t, "apiVersion: v1\nkind: Node\nstatus: {config: {error: a}}\n")
+		if prepare(obj); obj.(*corev1.Node).Status.Config != nil {
+			t.Errorf("%s keeps the state of the node's configuration", name)
+		}
+	}
+}
+
+func TestAPodsStatusTellsNothingOfWhatItsVolumesAre(t *testing.T) {
+	old, s := read(t, "apiVersion: v1\nkind: Pod\n")
+	obj, _ := read(t, "apiVersion: v1\nkind: Pod\nstatus: {containerStatuses: [{name: c, volumeMounts: [{name: v, mountPath: /a, volumeStatus: {image: {imageRef: a}}}]}]}\n")
+	s.PrepareStatus(obj, old)
+	if mount := obj.(*corev1.Pod).Status.ContainerStatuses[0].VolumeMounts[0]; mount.VolumeStatus != nil || mount.Name != "v" {
+		t.Errorf("got %+v", mount)
+	}
+}
+
+func TestAPodHasTimeToEnd(t *testing.T) {
+	old, s := read(t, "apiVersion: v1\nkind: Pod\nspec: {terminationGracePeriodSeconds: 30}\n")
+	for name, prepare := range map[string]func(obj runtime.Object){
+		"create": s.PrepareCreate, "update": func(obj runtime.Object) { s.PrepareUpdate(obj, old) },
+	} {
+		obj, _ := read(t, "apiVersion: v1\nkind: Pod\nspec: {terminationGracePeriodSeconds: -1}\n")
+		if prepare(obj); *obj.(*corev1.Pod).Spec.TerminationGracePeriodSeconds != 1 {
+			t.Errorf("%s: %d s", name, *obj.(*corev1.Pod).Spec.TerminationGracePeriodSeconds)
 		}
 	}
 }

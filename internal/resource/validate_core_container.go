@@ -95,10 +95,12 @@ func (p podParts) validateContainer(c *corev1.Container, names sets.Set[string],
 }
 
 func validateContainerName(name string, names sets.Set[string], at *field.Path) field.ErrorList {
+	var errs field.ErrorList
 	if name == "" {
-		return field.ErrorList{field.Required(at, "")}
+		errs = append(errs, field.Required(at, ""))
+	} else {
+		errs = append(errs, validateLabel(name, at)...)
 	}
-	errs := validateLabel(name, at)
 	if names.Has(name) {
 		errs = append(errs, field.Duplicate(at, name))
 	}
@@ -186,7 +188,7 @@ func validateHostPorts(containers []corev1.Container, at *field.Path) field.Erro
 func (p podParts) validateFileEnv(vars []corev1.EnvVar, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range vars {
-		if vars[i].ValueFrom == nil || vars[i].ValueFrom.FileKeyRef == nil || vars[i].ValueFrom.FileKeyRef.VolumeName == "" {
+		if vars[i].ValueFrom == nil || vars[i].ValueFrom.FileKeyRef == nil {
 			continue
 		}
 		name, at := vars[i].ValueFrom.FileKeyRef.VolumeName, at.Index(i).Child("valueFrom", "fileKeyRef", "volumeName")
@@ -295,9 +297,10 @@ func (p podParts) validateDevices(c *corev1.Container, at *field.Path) field.Err
 		if mountedNames.Has(d.Name) {
 			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "must not already exist in volumeMounts"))
 		}
-		switch v := p.volumes[d.Name]; {
-		case names.Has(d.Name):
+		if names.Has(d.Name) {
 			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "must be unique"))
+		}
+		switch v := p.volumes[d.Name]; {
 		case v == nil:
 			errs = append(errs, field.NotFound(at.Child("name"), d.Name))
 		case v.PersistentVolumeClaim == nil && v.Ephemeral == nil:

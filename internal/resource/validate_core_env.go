@@ -74,6 +74,8 @@ func validateFileKeyRef(r *corev1.FileKeySelector, path *field.Path) field.Error
 	var errs field.ErrorList
 	if r.VolumeName == "" {
 		errs = append(errs, field.Required(path.Child("volumeName"), ""))
+	} else {
+		errs = append(errs, validateLabel(r.VolumeName, path.Child("volumeName"))...)
 	}
 	if r.Path == "" {
 		errs = append(errs, field.Required(path.Child("path"), ""))

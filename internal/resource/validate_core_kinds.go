@@ -155,6 +155,9 @@ func validateNode(n *corev1.Node) field.ErrorList { return validateNodeWith(n, n
 func validateNodeWith(n *corev1.Node, ranges *stored) field.ErrorList {
 	errs := validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints")) // upstream's path
 	errs = append(errs, validatePodCIDRs(&n.Spec, ranges)...)
+	if swap := n.Status.NodeInfo.Swap; swap != nil && swap.Capacity != nil && *swap.Capacity <= 0 {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "nodeSwapStatus", "capacity"), *swap.Capacity, "must be greater than zero")) // upstream's path
+	}
 	return append(errs, validateNodeResources(n)...)
 }
 

@@ -198,12 +198,14 @@ func validateClusterIPs(s *corev1.ServiceSpec, before *stored) field.ErrorList {
 	if none && len(s.ClusterIPs) > 1 {
 		errs = append(errs, field.Invalid(ips, s.ClusterIPs, "'None' must be the first and only value"))
 	}
+	wrong := false
 	for i, ip := range s.ClusterIPs {
 		if i == 0 && none {
 			continue
 		}
 		if invalid := validateStoredIP(ip, before, ips.Index(i)); len(invalid) > 0 {
 			errs = append(errs, invalid...)
+			wrong = true
 			continue
 		}
 		if i < len(s.IPFamilies) && !none {
@@ -213,7 +215,7 @@ func validateClusterIPs(s *corev1.ServiceSpec, before *stored) field.ErrorList {
 			}
 		}
 	}
-	if len(s.ClusterIPs) == 2 && !none && s.ClusterIPs[1] != corev1.ClusterIPNone && strings.Contains(s.ClusterIPs[0], ":") == strings.Contains(s.ClusterIPs[1], ":") {
+	if len(s.ClusterIPs) == 2 && !none && !wrong && strings.Contains(s.ClusterIPs[0], ":") == strings.Contains(s.ClusterIPs[1], ":") {
 		errs = append(errs, field.Invalid(ips, s.ClusterIPs, "may specify no more than one IP for each IP family"))
 	}
 	return errs

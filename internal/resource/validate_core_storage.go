@@ -19,7 +19,10 @@ func validateAccessModes(modes []corev1.PersistentVolumeAccessMode, at *field.Pa
 	for _, mode := range modes {
 		errs = append(errs, notSupportedUnless(mode, at, validAccessModes...)...)
 	}
-	if len(errs) == 0 && slices.Contains(modes, corev1.ReadWriteOncePod) && slices.ContainsFunc(modes, func(m corev1.PersistentVolumeAccessMode) bool { return m != corev1.ReadWriteOncePod }) {
+	shared := slices.ContainsFunc(modes, func(m corev1.PersistentVolumeAccessMode) bool {
+		return m != corev1.ReadWriteOncePod && slices.Contains(validAccessModes, m)
+	})
+	if shared && slices.Contains(modes, corev1.ReadWriteOncePod) {
 		errs = append(errs, field.Forbidden(at, "may not use ReadWriteOncePod with other access modes"))
 	}
 	return errs
@@ -109,8 +112,8 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	if class, annotated := old.Annotations[corev1.BetaStorageClassAnnotation]; was.StorageClassName == nil && (!annotated || class == deref(changed.StorageClassName)) {
 		changed.StorageClassName = nil
 	}
-	if bound {
-		changed.Resources.Requests = was.Resources.Requests
+	if size, sized := was.Resources.Requests[corev1.ResourceStorage]; bound && sized && changed.Resources.Requests != nil {
+		changed.Resources.Requests[corev1.ResourceStorage] = size
 	}
 	if bound {
 		changed.VolumeAttributesClassName = was.VolumeAttributesClassName
@@ -189,9 +192,25 @@ func validateCapacity(name corev1.ResourceName, value resource.Quantity, at *fie
 
 var reclaimPolicies = []corev1.PersistentVolumeReclaimPolicy{corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain}
 
+// validateMountAnnotation: of the options in the old annotation only some kinds of volumes know; those came before the field.
+func validateMountAnnotation(v *corev1.PersistentVolume) field.ErrorList {
+	s := &v.Spec.PersistentVolumeSource
+	switch {
+	case s.AWSElasticBlockStore != nil, s.AzureDisk != nil, s.AzureFile != nil, s.CephFS != nil, s.Cinder != nil, s.GCEPersistentDisk != nil, s.Glusterfs != nil,
+		s.ISCSI != nil, s.NFS != nil, s.PhotonPersistentDisk != nil, s.Quobyte != nil, s.RBD != nil, s.VsphereVolume != nil:
+		return nil
+	}
+	if _, ok := v.Annotations[mountOptionsAnnotation]; !ok {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "annotations", mountOptionsAnnotation), "may not specify mount options for this volume type")}
+}
+
+const mountOptionsAnnotation = "volume.beta.kubernetes.io/mount-options"
+
 func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 	s, at := &v.Spec, field.NewPath("spec")
-	errs := validateVolumeItself(s, at)
+	errs := append(validateMountAnnotation(v), validateVolumeItself(s, at)...)
 	if len(s.Capacity) == 0 {
 		errs = append(errs, field.Required(at.Child("capacity"), ""))
 	}
@@ -323,13 +342,10 @@ func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.Error
 	errs := validatePersistentVolume(v)
 	was, is := old.Spec.PersistentVolumeSource, v.Spec.PersistentVolumeSource
 	if was.CSI != nil && is.CSI != nil {
-		// The secrets of expansion came later than many volumes.
+		// The secret of expansion came later than many volumes.
 		csi := *is.CSI
 		if was.CSI.ControllerExpandSecretRef == nil {
 			csi.ControllerExpandSecretRef = nil
-		}
-		if was.CSI.NodeExpandSecretRef == nil {
-			csi.NodeExpandSecretRef = nil
 		}
 		is.CSI = &csi
 	}
@@ -365,7 +381,7 @@ func validateVolumeAffinityUpdate(a, old *corev1.VolumeNodeAffinity, at *field.P
 			now := a.Required.NodeSelectorTerms[i].MatchExpressions
 			for j := range renamed.Required.NodeSelectorTerms[i].MatchExpressions {
 				e := &renamed.Required.NodeSelectorTerms[i].MatchExpressions[j]
-				if stable := betaTopology[e.Key]; stable != "" && j < len(now) && now[j].Key == stable {
+				if stable := betaTopology[e.Key]; j < len(now) && now[j].Key == stable { // of no name it is told that it lacks one
 					e.Key = stable
 				}
 			}

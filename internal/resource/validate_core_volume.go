@@ -52,7 +52,7 @@ func validateVolumes(volumes []corev1.Volume, podName string, at *field.Path) (r
 		if len(errs) == before {
 			right[v.Name] = v
 		}
-		if v.Ephemeral != nil && podName != "" {
+		if v.Ephemeral != nil && podName != "" && v.Name != "" {
 			claim := podName + "-" + v.Name
 			for _, m := range validation.IsDNS1123Subdomain(claim) {
 				errs = append(errs, field.Invalid(name, v.Name, fmt.Sprintf("PVC name %q: %s", claim, m)))

@@ -140,6 +140,9 @@ func warnClaimSpec(s *corev1.PersistentVolumeClaimSpec, at *field.Path) []string
 func persistentVolumeWarnings(obj, _ runtime.Object) []string {
 	v := obj.(*corev1.PersistentVolume)
 	out := warnStorageClassAnnotation(v)
+	if _, ok := v.Annotations[mountOptionsAnnotation]; ok {
+		out = append(out, annotationPath(mountOptionsAnnotation)+`: deprecated since v1.31; use "mountOptions" attribute instead`)
+	}
 	if v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 		out = append(out, "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.")
 	}

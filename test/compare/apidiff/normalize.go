@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -90,6 +91,8 @@ func normalize(v any, key string) any {
 			delete(v, "uid")
 			delete(v, "extra")
 		}
+		dropStoredAnnotation(v)
+		maskOwnedNames(v)
 		for k, x := range v {
 			switch k {
 			case "uid", "resourceVersion", "selfLink", "remainingItemCount":
@@ -132,6 +135,28 @@ func normalize(v any, key string) any {
 		}
 	}
 	return v
+}
+
+// maskOwnedNames masks random names in the keys that say who owns what.
+func maskOwnedNames(v map[string]any) {
+	for _, k := range slices.Collect(maps.Keys(v)) {
+		if masked := token.ReplaceAllString(k, "kube-api-access-<random>"); masked != k {
+			v[masked] = v[k]
+			delete(v, k)
+		}
+	}
+}
+
+// dropStoredAnnotation takes out of metadata alone what upstream adds to a DaemonSet when it converts the whole object (docs/differences.md).
+func dropStoredAnnotation(v map[string]any) {
+	meta, _ := v["metadata"].(map[string]any)
+	annotations, _ := meta["annotations"].(map[string]any)
+	if v["kind"] != "PartialObjectMetadata" || annotations == nil {
+		return
+	}
+	if delete(annotations, "deprecated.daemonset.template.generation"); len(annotations) == 0 {
+		delete(meta, "annotations")
+	}
 }
 
 func text(s string) string {
