@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -17,7 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// recordRequest gives the audit record the object of a request, as it was sent.
+// recordRequest gives the audit record the object of a request.
 func recordRequest(rec *audit.Record, obj runtime.Object, gvk schema.GroupVersionKind) {
 	if rec == nil || obj == nil {
 		return
@@ -30,6 +31,33 @@ func recordRequest(rec *audit.Record, obj runtime.Object, gvk schema.GroupVersio
 	}
 	if doc, err := encodeAs(obj, gvk, jsonFormat); err == nil {
 		rec.Request(doc)
+	}
+}
+
+// asRecorded is what the audit record shows of what was sent: with the defaults of its kind, as upstream.
+func (c *call) asRecorded(obj runtime.Object) runtime.Object {
+	if !recordOf(c.w).WantsRequest() || c.info.subresource != "" || c.gvk != c.endpoint.gvk || c.takesCustom() {
+		return obj
+	}
+	hub, err := c.endpoint.toHub(obj.DeepCopyObject())
+	if err != nil {
+		return obj
+	}
+	out, err := c.endpoint.fromHub(hub)
+	if err != nil {
+		return obj
+	}
+	return out
+}
+
+// recordFailure gives the audit record the Status that is the answer.
+func recordFailure(rec *audit.Record, status *metav1.Status) {
+	rec.Failed(status)
+	if !rec.WantsResponse() {
+		return
+	}
+	if doc, err := encodeAs(status, statusKind, jsonFormat); err == nil {
+		rec.Response(doc)
 	}
 }
 
@@ -97,7 +125,7 @@ func recordResult(rec *audit.Record, out runtime.Object, err error) {
 	}
 	if err != nil {
 		status := statusOf(err)
-		rec.Failed(status)
+		recordFailure(rec, status)
 		rec.Stage(auditv1.StageResponseComplete, int(status.Code))
 		return
 	}

@@ -42,7 +42,7 @@ func (e *events) take() []*auditv1.Event {
 }
 
 func recorded(t *testing.T) (*Server, *events) {
-	policy, err := audit.ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse, resources: [{group: '', resources: [configmaps, endpoints]}]}]"))
+	policy, err := audit.ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse, resources: [{group: '', resources: [configmaps, endpoints, services]}]}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,10 +77,28 @@ func TestRequestsAreRecorded(t *testing.T) {
 				t.Error("the answer has no audit ID")
 			}
 			list = sink.take()
-			if e = list[1]; e.ResponseStatus.Code != 404 || e.ResponseStatus.Reason != metav1.StatusReasonNotFound || e.ImpersonatedUser.Username != "bob" {
+			if e = list[1]; e.ResponseObject == nil || !strings.Contains(string(e.ResponseObject.Raw), `"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"configmaps \"none\" not found"`) {
+				t.Errorf("the answer is %v", e.ResponseObject)
+			}
+			if e.ResponseStatus.Code != 404 || e.ResponseStatus.Reason != metav1.StatusReasonNotFound || e.ImpersonatedUser.Username != "bob" {
 				t.Errorf("got %+v", e)
 			}
 		})
+	}
+}
+
+func TestWhatWasSentIsRecordedWithItsDefaults(t *testing.T) {
+	s, sink := recorded(t)
+	for method, path := range map[string]string{"POST": "/api/v1/namespaces/default/services", "PUT": "/api/v1/namespaces/default/services/x"} {
+		do(t, s, method, path, `{"metadata":{"name":"x"},"spec":{"ports":[{"port":80}]}}`)
+		list := sink.take()
+		var sent corev1.Service
+		if len(list) != 2 || list[1].RequestObject == nil || json.Unmarshal(list[1].RequestObject.Raw, &sent) != nil {
+			t.Fatalf("%s: %+v", method, list)
+		}
+		if sent.Spec.Type != corev1.ServiceTypeClusterIP || sent.Spec.ClusterIP != "" || sent.UID != "" {
+			t.Errorf("%s: %s", method, list[1].RequestObject.Raw)
+		}
 	}
 }
 

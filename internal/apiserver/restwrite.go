@@ -31,7 +31,7 @@ func (c *call) body(validation string) (runtime.Object, error) {
 		obj, err = decodeBody(media, data, c.gvk, validation, c.warn)
 	}
 	if err == nil {
-		recordRequest(recordOf(c.w), obj, c.gvk)
+		recordRequest(recordOf(c.w), c.asRecorded(obj), c.gvk)
 	}
 	return obj, err
 }
