@@ -112,6 +112,8 @@ func (s *Server) refuse(w *codeWriter, r *http.Request, info *requestInfo, id st
 	a := requestAttributes(auth.User{}, info)
 	w.audit = s.cfg.Audit.Begin(id, &a, r)
 	respondError(w, plainFormat(r), apierrors.NewUnauthorized("Unauthorized"))
+	w.audit.Stage(auditv1.StageResponseStarted, http.StatusUnauthorized) // the only one that upstream records of it
+	w.audit = nil
 }
 
 // inTheNameOf finds out in whose name the request is made.

@@ -50,14 +50,31 @@ func (c *call) asRecorded(obj runtime.Object) runtime.Object {
 	return out
 }
 
-// recordFailure gives the audit record the Status that is the answer.
+// recordFailure gives the audit record the Status of a request that failed.
 func recordFailure(rec *audit.Record, status *metav1.Status) {
 	rec.Failed(status)
+	recordStatus(rec, status)
+}
+
+// recordStatus gives the audit record the Status that is the answer.
+func recordStatus(rec *audit.Record, status *metav1.Status) {
 	if !rec.WantsResponse() {
 		return
 	}
 	if doc, err := encodeAs(status, statusKind, jsonFormat); err == nil {
 		rec.Response(doc)
+	}
+}
+
+// recordDeletion gives the audit record the options that were sent, under the name that upstream gives them there, whatever theirs.
+func recordDeletion(rec *audit.Record, opts *metav1.DeleteOptions) {
+	if !rec.WantsRequest() {
+		return
+	}
+	shown := *opts
+	shown.TypeMeta = metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: metav1.GroupName + "/" + runtime.APIVersionInternal}
+	if doc, err := json.Marshal(&shown); err == nil {
+		rec.Request(doc)
 	}
 }
 

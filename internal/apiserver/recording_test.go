@@ -102,6 +102,19 @@ func TestWhatWasSentIsRecordedWithItsDefaults(t *testing.T) {
 	}
 }
 
+func TestDeletionsAreRecorded(t *testing.T) {
+	s, sink := recorded(t)
+	const path = "/api/v1/namespaces/default/configmaps"
+	do(t, s, "POST", path, `{"metadata":{"name":"x"}}`)
+	sink.take()
+	do(t, s, "DELETE", path+"/x", `{"kind":"DeleteOptions","apiVersion":"apps/v1","propagationPolicy":"Background"}`)
+	list := sink.take()
+	if len(list) != 2 || list[1].RequestObject == nil || string(list[1].RequestObject.Raw) != `{"kind":"DeleteOptions","apiVersion":"meta.k8s.io/__internal","propagationPolicy":"Background"}` ||
+		list[1].ResponseObject == nil || !strings.Contains(string(list[1].ResponseObject.Raw), `"status":"Success"`) {
+		t.Errorf("a deletion: %+v", list)
+	}
+}
+
 func TestTheUseOfADeprecatedKindIsRecordedAsSuch(t *testing.T) {
 	s, sink := recorded(t)
 	cfg, _ := overHTTP(t, s, "application/json")
@@ -144,7 +157,7 @@ func TestBadCredentialsAreRecorded(t *testing.T) {
 	s.Use(security)
 	cfg, _ := overHTTP(t, s, "application/json")
 	fetch(t, cfg.Host+"/api/v1/namespaces/default/configmaps")
-	if list := sink.take(); len(list) != 1 || list[0].ResponseStatus.Code != 401 || list[0].ResponseStatus.Reason != metav1.StatusReasonUnauthorized {
+	if list := sink.take(); len(list) != 1 || list[0].Stage != auditv1.StageResponseStarted || list[0].ResponseStatus.Code != 401 || list[0].ResponseStatus.Reason != metav1.StatusReasonUnauthorized {
 		t.Errorf("got %+v", list)
 	}
 }

@@ -27,7 +27,9 @@ func (c *call) serveDelete(ctx context.Context) error {
 		code = http.StatusAccepted
 	}
 	if gone && !returnsDeleted[c.endpoint.resource] {
-		respondAs(c.w, code, c.f, deletedStatus(c.endpoint, out), statusKind)
+		status := deletedStatus(c.endpoint, out)
+		recordStatus(recordOf(c.w), status)
+		respondAs(c.w, code, c.f, status, statusKind)
 		return nil
 	}
 	return c.answer(code, out)
@@ -55,6 +57,7 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 		if opts, err = decodeDeleteOptions(media, data); err != nil {
 			return nil, err
 		}
+		recordDeletion(recordOf(c.w), opts)
 	} else if err := query(c, opts, func(v *url.Values, o *metav1.DeleteOptions) error {
 		return metav1.Convert_url_Values_To_v1_DeleteOptions(v, o, nil)
 	}); err != nil {

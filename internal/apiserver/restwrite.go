@@ -58,6 +58,7 @@ func (c *call) serveCreate(ctx context.Context) error {
 	}
 	code := http.StatusCreated
 	if status, ok := out.(*metav1.Status); ok {
+		recordStatus(recordOf(c.w), status)
 		respondAs(c.w, code, c.f, status, statusKind)
 		return nil
 	}

@@ -124,6 +124,7 @@ func (op *operation) replaceScale(ctx context.Context, obj runtime.Object) (runt
 	if err := op.checkNames(scale); err != nil {
 		return nil, err
 	}
+	scale.Namespace = op.namespace // which a body need not say
 	return op.updateScale(ctx, op.trackedScale(func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error) { return scale, nil }))
 }
 

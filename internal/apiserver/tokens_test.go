@@ -65,3 +65,16 @@ func TestWhoMayNotIsToldSoWithoutGuessesOfTheMediaType(t *testing.T) {
 		}
 	}
 }
+
+func TestAScaleNeedNotSayItsNamespace(t *testing.T) {
+	s := newTestServer(t)
+	const sets = "/apis/apps/v1/namespaces/default/replicasets"
+	if code, _, body := do(t, s, "POST", sets, `{"metadata":{"name":"x"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`); code != 201 {
+		t.Fatalf("%d %s", code, body)
+	}
+	for body, want := range map[string]int{`{"metadata":{"name":"x"},"spec":{"replicas":2}}`: 200, `{"metadata":{"name":"x","namespace":"other"},"spec":{"replicas":2}}`: 400} {
+		if code, _, answer := do(t, s, "PUT", sets+"/x/scale", body); code != want {
+			t.Errorf("%s: %d %s", body, code, answer)
+		}
+	}
+}
