@@ -3,7 +3,6 @@ package apiserver
 import (
 	"bytes"
 	"io"
-	"runtime"
 	"sync"
 	"time"
 
@@ -38,7 +37,7 @@ type itemForm struct {
 	before func(b []byte, size int, first bool) []byte
 }
 
-// pieceBytes is how much of a body is written at a time. After each piece others have their turns, so that a write that comes while fifty lists are being sent
+// pieceBytes is how much of a body is written at a time. Before each piece others have their turns, so that a write that comes while fifty lists are being sent
 // waits for a piece of one, not for whatever their sockets take.
 const pieceBytes = 64 << 10
 
@@ -80,7 +79,7 @@ func (e *endpoint) items(p *page, name string, form itemForm) (listItems, error)
 // namespace, is over by then.
 const (
 	manyObjects  = 10000
-	objectsATurn = 1000
+	objectsATurn = 500
 )
 
 // turns are for work on so many objects.
@@ -114,7 +113,7 @@ func (i *listItems) each(fn func(piece []byte) error) error {
 		}
 		for rest := i.all.plain; len(rest) > 0; {
 			n := min(len(rest), pieceBytes)
-			if err := i.piece(rest[:n], fn); err != nil {
+			if err := i.inTurn(func() error { return fn(rest[:n]) }); err != nil {
 				return err
 			}
 			rest = rest[n:]
@@ -123,32 +122,38 @@ func (i *listItems) each(fn func(piece []byte) error) error {
 	}
 	buffer := pieces.Get().(*[]byte)
 	defer pieces.Put(buffer)
-	b := (*buffer)[:0]
-	defer func() { *buffer = b[:0] }()
-	for k, entry := range i.entries {
-		raw, err := i.form.encoding(entry)
+	for k := 0; k < len(i.entries); {
+		err := i.inTurn(func() (err error) {
+			if *buffer, k, err = i.piece((*buffer)[:0], k); err != nil {
+				return err
+			}
+			return fn(*buffer)
+		})
 		if err != nil {
 			return err
 		}
-		b = append(i.form.before(b, len(raw), k == 0), raw...)
-		if len(b) < pieceBytes && k < len(i.entries)-1 {
-			continue
-		}
-		if err := i.piece(b, fn); err != nil {
-			return err
-		}
-		b = b[:0]
 	}
 	return nil
 }
 
-// piece calls fn when it is this list's turn.
-func (i *listItems) piece(b []byte, fn func([]byte) error) error {
+// piece appends items from the k-th on until they make a piece, and says which is next.
+func (i *listItems) piece(b []byte, k int) ([]byte, int, error) {
+	for ; k < len(i.entries) && len(b) < pieceBytes; k++ {
+		raw, err := i.form.encoding(i.entries[k])
+		if err != nil {
+			return b, k, err
+		}
+		b = append(i.form.before(b, len(raw), k == 0), raw...)
+	}
+	return b, k, nil
+}
+
+// inTurn calls fn when it is this list's turn.
+func (i *listItems) inTurn(fn func() error) error {
 	if i.size >= laneFrom {
-		defer runtime.Gosched()
 		defer i.lanes.Take()()
 	}
-	return fn(b)
+	return fn()
 }
 
 // writeTo writes the whole body.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -156,7 +158,7 @@ func TestAQueueForgetsWhatItHasGiven(t *testing.T) {
 }
 
 func TestSomethingLongTakesTurns(t *testing.T) {
-	l := &Lanes{make(chan struct{}, 1)}
+	l := newLanes(1, lanePatience)
 	turns := l.Turns(3)
 	for range 3 {
 		turns.Step()
@@ -185,8 +187,39 @@ func TestSomethingLongTakesTurns(t *testing.T) {
 	none.End()
 }
 
+func TestWhoIsReadyGoesBeforeALanesNextPiece(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	l := newLanes(1, time.Hour)
+	var pieces atomic.Int64
+	var stop atomic.Bool
+	var lists sync.WaitGroup
+	for range 50 {
+		lists.Go(func() {
+			for !stop.Load() {
+				leave := l.Take()
+				pieces.Add(1)
+				leave()
+			}
+		})
+	}
+	for pieces.Load() < 100 {
+		runtime.Gosched()
+	}
+	const rounds = 200
+	before := pieces.Load()
+	for range rounds {
+		runtime.Gosched() // ready, and behind all that are
+	}
+	between := pieces.Load() - before
+	stop.Store(true)
+	lists.Wait()
+	if between > 3*rounds {
+		t.Errorf("%d times ready, and waited for %d pieces", rounds, between)
+	}
+}
+
 func TestALaneIsForOneAtATimeButNotForEver(t *testing.T) {
-	l := &Lanes{make(chan struct{}, 1)}
+	l := newLanes(1, lanePatience)
 	leave := l.Take()
 	leave()
 	leave() // once is enough

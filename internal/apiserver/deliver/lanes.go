@@ -6,24 +6,33 @@ import (
 	"time"
 )
 
-// Lanes bound how many large answers have a piece sent at any moment: to one less than there are CPUs, at least one. Fifty lists that are sent side by
+// Lanes bound how many large answers have a piece made and sent at any moment: to one less than there are CPUs, at least one. Fifty lists that are sent side by
 // side are fifty goroutines that a write has to wait behind, each for as long as its socket takes more. Piece by piece, in turn, all of them advance, and a
 // write waits for one piece. Where there are few CPUs that costs lists much of their pace (two fifths with one lane on two CPUs); only those
 // that are large enough to be in the way take lanes.
-type Lanes struct{ taken chan struct{} }
+type Lanes struct {
+	taken    chan struct{}
+	patience time.Duration
+}
 
 // NewLanes makes lanes for this machine.
-func NewLanes() *Lanes { return &Lanes{make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))} }
+func NewLanes() *Lanes { return newLanes(max(1, runtime.GOMAXPROCS(0)-1), lanePatience) }
+
+func newLanes(n int, patience time.Duration) *Lanes { return &Lanes{make(chan struct{}, n), patience} }
 
 // lanePatience is how long a lane is kept from others by somebody who waits for a slow client.
 const lanePatience = 2 * time.Millisecond
 
-// Take waits for a lane, first come, first served. leave gives it back; after lanePatience it is given back anyhow.
+// Take waits for a lane, first come, first served. leave gives it back; after the lanes' patience it is given back anyhow.
+//
+// Whoever has got a lane lets all go first that are ready to run: who leaves a lane wakes the next one, which Go runs at once, on the same CPU, before anything else that waits
+// there, and so on from one to the next. Those that wait for a lane are not ready. So of all these answers no more than have lanes are ever in another goroutine's way.
 func (l *Lanes) Take() (leave func()) {
 	l.taken <- struct{}{}
+	runtime.Gosched()
 	var once sync.Once
 	giveBack := func() { once.Do(func() { <-l.taken }) }
-	timer := time.AfterFunc(lanePatience, giveBack)
+	timer := time.AfterFunc(l.patience, giveBack)
 	return func() {
 		timer.Stop()
 		giveBack()
