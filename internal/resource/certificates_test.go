@@ -36,6 +36,7 @@ func TestVerdictsAboutCertificateRequests(t *testing.T) {
 		{"an approval", true, request(), request("Approved"), ""},
 		{"an approval in the status", false, request(), request("Approved"), `status.conditions: Forbidden: updates may not add a condition of type "Approved"`},
 		{"an approval that stays in the status", false, request("Approved"), request("Approved", "Failed"), ""},
+		{"an approval that says nothing", true, request(), request("Approved="), `status.conditions[0].status: Required value`},
 		{"an approval that is none", true, request(), request("Approved=False"), `status.conditions[0].status: Unsupported value: "False": supported values: "True"`},
 		{"approved and denied", true, request(), request("Approved", "Denied"), `status.conditions: Invalid value: "Denied": Approved and Denied conditions are mutually exclusive`},
 		{"denied and approved", true, request(), request("Denied", "Approved"), `status.conditions: Invalid value: "Approved": Approved and Denied conditions are mutually exclusive`},

@@ -110,9 +110,7 @@ func validateCertificateConditions(c, old *certificatesv1.CertificateSigningRequ
 	for i, condition := range c.Status.Conditions {
 		switch condition.Type {
 		case certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
-			if condition.Status != "True" {
-				errs = append(errs, field.NotSupported(at.Index(i).Child("status"), condition.Status, []string{"True"}))
-			}
+			errs = append(errs, oneOf(condition.Status, at.Index(i).Child("status"), "True")...)
 		default:
 			if condition.Type == "" {
 				errs = append(errs, field.Required(at.Index(i).Child("type"), ""))

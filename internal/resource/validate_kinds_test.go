@@ -52,6 +52,8 @@ func TestNewObjectsOfOtherKindsAreToldWhatUpstreamTells(t *testing.T) {
 		{"an exception that is written oddly, and inside", block("10.0.0.0/8", "10.1.0.1/16"), []string{"must not have bits set beyond the prefix length"}},
 		{"an exception that is none", block("10.0.0.0/8", "'a'"), []string{"must be a valid CIDR value"}},
 		{"an Ingress of two classes", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {annotations: {kubernetes.io/ingress.class: a}}\nspec: {ingressClassName: b, defaultBackend: {service: {name: s, port: {number: 80}}}}\n", []string{`annotations.kubernetes.io/ingress.class: Invalid value: "a": must match`}},
+		{"a host that is an address, however it is written", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nspec: {rules: [{host: 010.0.0.1}]}\n", []string{`spec.rules[0].host: Invalid value: "010.0.0.1": must be a DNS name, not an IP address`}},
+		{"a host that looks like one", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nspec: {rules: [{host: '1.2.3'}]}\n", nil},
 		{"an audience that is asked for twice is not looked at again", driver("tokenRequests: [{audience: a}, {audience: a, expirationSeconds: 1}]"), []string{`spec.tokenRequests[1].audience: Duplicate value: "a"`}},
 		{"an API service whose name is generated", service(", generateName: a..b"), []string{"metadata.generateName: Invalid value: \"a..b\": must be `spec.version+\".\"+spec.group`: \"v1.a.example\""}},
 		{"an API service whose name would be generated as it is", service(", generateName: v1.a.example"), nil},
@@ -133,5 +135,21 @@ func TestWhatIsOldIsWarnedOf(t *testing.T) {
 		if got := s.Warnings(obj, obj); !slices.Equal(got, c.want) {
 			t.Errorf("%s, updated: got %q", c.name, got)
 		}
+	}
+}
+
+func TestEndpointsThatStayAreNotHeldToAnotherType(t *testing.T) {
+	slice := func(kind, rest string) string {
+		return "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: " + kind + "\nendpoints: [{addresses: [10.0.0.1]" + rest + "}]\n"
+	}
+	old, s := read(t, slice("IPv4", ""))
+	const stays = "addressType: Invalid value: \"IPv6\": field is immutable"
+	for manifest, want := range map[string][]string{
+		slice("IPv6", ""):              {stays},
+		slice("IPv6", ", hostname: h"): {stays, "endpoints[0].addresses: Invalid value: \"10.0.0.1\": must be an IPv6 address"},
+		slice("IPv4", ", hostname: h"): nil,
+	} {
+		obj, _ := read(t, manifest)
+		expect(t, s.ValidateUpdate(obj, old), want...)
 	}
 }

@@ -42,7 +42,7 @@ func validateIngress(i *networkingv1.Ingress) field.ErrorList {
 	for j := range i.Spec.Rules {
 		rule, at := &i.Spec.Rules[j], specPath.Child("rules").Index(j)
 		if rule.Host != "" {
-			if _, err := netip.ParseAddr(rule.Host); err == nil {
+			if netutils.ParseIPSloppy(rule.Host) != nil {
 				errs = append(errs, field.Invalid(at.Child("host"), rule.Host, "must be a DNS name, not an IP address"))
 			}
 			errs = append(errs, validateIngressHost(rule.Host, at.Child("host"))...)

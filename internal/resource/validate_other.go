@@ -28,19 +28,34 @@ const (
 )
 
 func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
-	errs := oneOf(s.AddressType, field.NewPath("addressType"), discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
-	endpoints := field.NewPath("endpoints")
-	if n := len(s.Endpoints); n > maxSliceEndpoints {
-		return append(errs, field.TooMany(endpoints, n, maxSliceEndpoints))
-	}
-	for i := range s.Endpoints {
-		errs = append(errs, validateEndpoint(&s.Endpoints[i], s.AddressType, endpoints.Index(i))...)
+	errs := append(validateSliceType(s), validateSliceEndpoints(s)...)
+	if len(s.Endpoints) > maxSliceEndpoints {
+		return errs
 	}
 	return append(errs, validateSlicePorts(s.Ports, field.NewPath("ports"))...)
 }
 
+func validateSliceType(s *discoveryv1.EndpointSlice) field.ErrorList {
+	return oneOf(s.AddressType, field.NewPath("addressType"), discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
+}
+
+func validateSliceEndpoints(s *discoveryv1.EndpointSlice) field.ErrorList {
+	var errs field.ErrorList
+	endpoints := field.NewPath("endpoints")
+	if n := len(s.Endpoints); n > maxSliceEndpoints {
+		return field.ErrorList{field.TooMany(endpoints, n, maxSliceEndpoints)}
+	}
+	for i := range s.Endpoints {
+		errs = append(errs, validateEndpoint(&s.Endpoints[i], s.AddressType, endpoints.Index(i))...)
+	}
+	return errs
+}
+
 func validateEndpointSliceUpdate(s, old *discoveryv1.EndpointSlice) field.ErrorList {
-	errs := validateEndpointSlice(s)
+	errs := append(validateSliceType(s), validateSlicePorts(s.Ports, field.NewPath("ports"))...)
+	if !equal(s.Endpoints, old.Endpoints) { // those that stayed were looked at
+		errs = append(errs, validateSliceEndpoints(s)...)
+	}
 	return append(errs, validateImmutable(s.AddressType, old.AddressType, field.NewPath("addressType"))...)
 }
 

@@ -51,6 +51,19 @@ func TestValuesOfErrorsAreMaskedOneInAnother(t *testing.T) {
 	}
 }
 
+func TestABlankTokenIsOneDifference(t *testing.T) {
+	review := func(status string) *answer {
+		return &answer{code: 201, object: decode([]byte(`{"kind":"TokenReview","status":` + status + `}`))}
+	}
+	refused := review(`{"error":"invalid bearer token","user":{}}`)
+	if d := compare(review(`{"authenticated":true,"user":{"username":"system:anonymous"}}`), refused); len(d) != 1 || d[0].shape != "a blank token is anybody's, ours nobody's" {
+		t.Errorf("%v", d)
+	}
+	if d := compare(review(`{"authenticated":true,"user":{"username":"somebody"}}`), refused); len(d) != 3 {
+		t.Errorf("%v", d)
+	}
+}
+
 func TestANameThatIsMadeUpIsNoDifference(t *testing.T) {
 	body := func(name string) *answer {
 		return &answer{code: 201, object: decode([]byte(`{"metadata":{"generateName":"a","name":"` + name + `"}}`))}
