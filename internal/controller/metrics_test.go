@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 )
 
 func TestQueuesAreMeasured(t *testing.T) {
+	name := t.Name() + rand.Text() // the counters are the process's, and the test may run in it again
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(Collectors()...)
 	value := func(family string) float64 {
@@ -20,7 +22,7 @@ func TestQueuesAreMeasured(t *testing.T) {
 		}
 		for _, f := range families {
 			for _, m := range f.GetMetric() {
-				if f.GetName() == family && m.GetLabel()[0].GetValue() == t.Name() {
+				if f.GetName() == family && m.GetLabel()[0].GetValue() == name {
 					return m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 				}
 			}
@@ -30,7 +32,7 @@ func TestQueuesAreMeasured(t *testing.T) {
 	started, goOn := make(chan struct{}), make(chan struct{})
 	done := make(chan struct{})
 	tries := 0
-	w := NewWork(t.Name(), func(context.Context, string) (Result, error) {
+	w := NewWork(name, func(context.Context, string) (Result, error) {
 		if tries++; tries == 1 {
 			close(started)
 			<-goOn
