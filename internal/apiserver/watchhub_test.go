@@ -138,17 +138,25 @@ func areLater(t *testing.T, times []time.Time) {
 	}
 }
 
-// deadlineWriter is an answer that notes what is asked of its writes, and ends a watch that has begun.
+// deadlineWriter is an answer that notes what is asked of its writes until a watch has begun, and ends that: then it has a deadline for its last words.
 type deadlineWriter struct {
 	*httptest.ResponseRecorder
-	times []time.Time
 	begun func()
+
+	mu    sync.Mutex // guards what follows: who ends the watch runs beside it
+	ended bool
+	times []time.Time
 }
 
 func (d *deadlineWriter) SetWriteDeadline(at time.Time) error {
-	if at.IsZero() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.ended:
+	case at.IsZero():
+		d.ended = true
 		d.begun()
-	} else {
+	default:
 		d.times = append(d.times, at)
 	}
 	return nil
