@@ -2,17 +2,15 @@ package apiserver
 
 import (
 	"net/http"
-	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/apiserver/custom"
-	knarr "github.com/knarr-project/knarr/internal/version"
+	"github.com/knarr-project/knarr/internal/zpages"
 )
 
 // metrics are the server's own, under upstream's names.
@@ -36,7 +34,7 @@ type metrics struct {
 	security      *securityMetrics
 	store         *storeMetrics
 	allocation    *allocationMetrics
-	health        *healthMetrics
+	health        *zpages.HealthMetrics
 
 	// series are the metrics of requests of one shape, so that a request looks labels up once. Names of objects are no part of a
 	// shape, but resources that do not exist are: maxSeries bounds what strangers can make of them.
@@ -98,12 +96,12 @@ func newMetrics() *metrics {
 		tlsErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: "apiserver_tls_handshake_errors_total",
 			Help: "Number of requests dropped with 'TLS handshake error from' error"}),
 		mutating: inflight.WithLabelValues("mutating"), readOnly: inflight.WithLabelValues("readOnly"),
-		audit: audit.NewMetrics(), security: newSecurityMetrics(), store: newStoreMetrics(), allocation: newAllocationMetrics(), health: newHealthMetrics(),
+		audit: audit.NewMetrics(), security: newSecurityMetrics(), store: newStoreMetrics(), allocation: newAllocationMetrics(), health: zpages.NewHealthMetrics(),
 	}
 	m.notValidated = m.validated.WithLabelValues("")
 	m.registry.MustRegister(m.requests, m.durations, m.serviceTimes, m.responseSizes, m.bodySizes, m.validated, inflight, m.longRunning, m.watchLists, m.deprecated, m.terminations,
-		m.tlsErrors, buildInfo(), versionInfo(), collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll)),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		m.tlsErrors)
+	m.registry.MustRegister(zpages.Collectors()...)
 	m.registry.MustRegister(m.audit.Collectors()...)
 	m.registry.MustRegister(m.security.collectors()...)
 	m.registry.MustRegister(m.store.collectors()...)
@@ -112,23 +110,6 @@ func newMetrics() *metrics {
 	m.registry.MustRegister(custom.Collectors()...)
 	m.others = m.newSeries(shape{verb: "other"}, &requestInfo{verb: "other"})
 	return m
-}
-
-func buildInfo() prometheus.Collector {
-	build := newGauge("kubernetes_build_info",
-		"A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
-		"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform")
-	build.WithLabelValues(Version.Major, Version.Minor, Version.GitVersion, Version.GitCommit, Version.GitTreeState, Version.BuildDate, Version.GoVersion, Version.Compiler, Version.Platform).Set(1)
-	return build
-}
-
-func versionInfo() prometheus.Collector {
-	info := newGauge("version_info",
-		"Provides the compatibility version info of the component. The component label is the name of the component, usually kube, but is relevant for aggregated-apiservers.",
-		"binary", "component", "emulation", "min_compat")
-	info.WithLabelValues(strings.TrimPrefix(knarr.Kubernetes, "v"), "kube", Version.EmulationMajor+"."+Version.EmulationMinor,
-		Version.MinCompatibilityMajor+"."+Version.MinCompatibilityMinor).Set(1)
-	return info
 }
 
 func (m *metrics) handler() http.Handler {

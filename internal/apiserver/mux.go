@@ -13,6 +13,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/api/openapi"
 	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
+	"github.com/knarr-project/knarr/internal/version"
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
@@ -21,8 +22,8 @@ func (s *Server) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, kind := range []string{"healthz", "livez", "readyz"} {
 		h := s.serveHealth(kind)
-		mux.HandleFunc("/"+kind, h)
-		mux.HandleFunc("/"+kind+"/", h)
+		mux.Handle("/"+kind, h)
+		mux.Handle("/"+kind+"/", h)
 	}
 	for path, h := range map[string]http.HandlerFunc{"/version": serveVersion, "/api": s.serveDiscovery, "/apis": s.serveDiscovery} {
 		mux.HandleFunc(path, h)
@@ -36,7 +37,7 @@ func (s *Server) newMux() *http.ServeMux {
 	mux.HandleFunc("/statusz", zpages.Statusz("apiserver", time.Now(), time.Now, about...))
 	mux.HandleFunc("GET "+flowControlPath, s.serveFlowControl)
 	mux.Handle("GET /metrics", s.metrics.handler())
-	mux.Handle("GET /metrics/slis", s.metrics.health.handler())
+	mux.Handle("GET /metrics/slis", s.metrics.health.Handler())
 	mux.Handle("/openapi/", openapi.New(openapi.Providers{s.customDocs, aggregation.OpenAPI{Aggregator: s.remotes}}))
 	profiles(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -97,7 +98,7 @@ func serveVersion(w http.ResponseWriter, r *http.Request) {
 		respondError(w, plainFormat(r), err)
 		return
 	}
-	body, err := json.MarshalIndent(Version, "", "  ")
+	body, err := json.MarshalIndent(version.Info, "", "  ")
 	if err != nil {
 		respondError(w, jsonFormat, err)
 		return
@@ -141,7 +142,7 @@ func (s *Server) serveRoot(w http.ResponseWriter) {
 	for _, kind := range []string{"healthz", "livez", "readyz"} {
 		found["/"+kind] = true
 		for _, c := range s.checks(kind) {
-			found["/"+kind+"/"+c.name] = true
+			found["/"+kind+"/"+c.Name] = true
 		}
 	}
 	for _, gv := range s.discovery.GroupVersions() {

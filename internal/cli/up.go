@@ -33,7 +33,7 @@ func componentCommands() []*cobra.Command {
 	list := []*cobra.Command{
 		runCommand("apiserver", "The API server and its store alone", "", config.Process|config.Server, false, run.APIServer),
 		runCommand("controllers", "The controllers alone (needs --kubeconfig)", "", config.Process|config.Controlling|config.ControllersAlone, false, run.Controllers),
-		runCommand("scheduler", "The scheduler alone (needs --kubeconfig)", "", config.Process, false, run.Scheduler),
+		runCommand("scheduler", "The scheduler alone (needs --kubeconfig)", "", config.Process|config.SchedulerAlone, false, run.Scheduler),
 		runCommand("kubelet", "The node agent alone (needs --kubeconfig)", "", config.Process|config.Node|config.NodeAlone, true, run.Kubelet),
 		runCommand("proxy", "The service proxy alone (needs --kubeconfig)", "", config.Process|config.Node, true, run.Proxy),
 	}

@@ -92,6 +92,8 @@ type Config struct {
 	APIServer APIServer `json:"apiServer,omitzero"`
 	// Controllers are settings of controllers that run alone.
 	Controllers Controllers `json:"controllers,omitzero"`
+	// Observe is where controllers or a scheduler that run alone tell of themselves.
+	Observe Observe `json:"observe,omitzero"`
 	// LogLevel is debug, info, warn or error. Default warn for up, info for the rest.
 	LogLevel string `json:"logLevel"`
 }
@@ -126,6 +128,7 @@ const (
 	Server                              // store and API server
 	Controlling                         // the controllers
 	ControllersAlone                    // the controllers in a process of their own
+	SchedulerAlone                      // the scheduler in a process of its own
 	NodeAlone                           // the node agent in a process of its own
 	Node                                // node agent, runtime, network
 	Joining                             // how to reach a server that is already there
@@ -162,6 +165,10 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 	}
 	if groups&ControllersAlone != 0 {
 		c.Controllers.addFlags(f)
+		c.Observe.addFlags(f, controllersPort)
+	}
+	if groups&SchedulerAlone != 0 {
+		c.Observe.addFlags(f, schedulerPort)
 	}
 	if groups&Node != 0 {
 		f.StringVar(&c.NodeName, "node-name", c.NodeName, "name of the node (default: the host's name)")
@@ -274,6 +281,7 @@ func (c *Config) Validate() error {
 	}
 	c.APIServer.validate(bad)
 	c.Controllers.validate(bad)
+	c.Observe.validate(bad)
 	if c.MaxPods < 1 {
 		bad("max-pods", fmt.Sprint(c.MaxPods), "1 or more")
 	}

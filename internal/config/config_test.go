@@ -34,6 +34,9 @@ func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
 		"join is not a URL":            {func(c *Config) { c.Join = "host:6443" }, `join: "host:6443"`},
 		"cluster domain with a blank":  {func(c *Config) { c.ClusterDomain = "a b" }, `cluster-domain: "a b"`},
 		"no pods allowed on this node": {func(c *Config) { c.MaxPods = 0 }, `max-pods: "0"`},
+		"port of no machine":           {func(c *Config) { c.Observe.SecurePort = 70000 }, `secure-port: "70000"`},
+		"bind address with a port":     {func(c *Config) { c.Observe.BindAddress = "127.0.0.1:1" }, `bind-address: "127.0.0.1:1"`},
+		"certificate without a key":    {func(c *Config) { c.Observe.TLSCert = "x" }, `tls-cert-file: "x"`},
 		"lease of half a second":       {func(c *Config) { c.NodeLeaseDuration.Duration = time.Second / 2 }, `node-lease-duration: "500ms"`},
 		"an issuer beside the file": {func(c *Config) {
 			c.APIServer.Authentication.Config = "x"

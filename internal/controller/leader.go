@@ -26,10 +26,13 @@ type Election struct {
 	Namespace string          // kube-system
 	Name      string          // kube-controller-manager
 	Identity  string          // host name and something unique
+	Leading   *Leading        // told of what comes of it; may be nil
 
 	// Zero values mean upstream's defaults: 15 s, 10 s, 2 s.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 }
+
+const defaultLease = 15 * time.Second
 
 // election is the state of one Run.
 type election struct {
@@ -39,11 +42,12 @@ type election struct {
 	observed *coordinationv1.Lease
 }
 
-// Run waits until this process leads, then calls lead with a context that ends when leadership does, and waits for it.
-// It returns lead's error, ErrLeadershipLost, or nil when ctx ended. The lease is given back at the end.
+// Run waits until this process leads, then calls lead with a context that ends when leadership does, and waits for it: when the lease is lost, only
+// for as long as nobody else can have it yet, since then the process has to end. It returns lead's error, ErrLeadershipLost, or nil when ctx ended. The lease
+// is given back at the end.
 func (e Election) Run(ctx context.Context, lead func(context.Context) error) error {
 	if e.LeaseDuration == 0 {
-		e.LeaseDuration = 15 * time.Second
+		e.LeaseDuration = defaultLease
 	}
 	if e.RenewDeadline == 0 {
 		e.RenewDeadline = 10 * time.Second
@@ -59,6 +63,8 @@ func (e Election) Run(ctx context.Context, lead func(context.Context) error) err
 		case <-time.After(e.RetryPeriod):
 		}
 	}
+	e.Leading.note(time.Now())
+	defer e.Leading.ended()
 	slog.Info("leading", "lease", e.Namespace+"/"+e.Name, "identity", e.Identity)
 	if e.Events != nil {
 		e.Events.Eventf(r.observed, nil, corev1.EventTypeNormal, "LeaderElection", "Lead", "%s became leader", e.Identity)
@@ -86,9 +92,16 @@ func (e Election) Run(ctx context.Context, lead func(context.Context) error) err
 			cancel()
 			if ok {
 				renewed = time.Now()
+				e.Leading.note(renewed)
 			} else if time.Since(renewed) >= e.RenewDeadline {
 				stop()
-				return errors.Join(fmt.Errorf("lease %s/%s: %w", e.Namespace, e.Name, ErrLeadershipLost), <-result)
+				lost := fmt.Errorf("lease %s/%s: %w", e.Namespace, e.Name, ErrLeadershipLost)
+				select {
+				case err := <-result:
+					return errors.Join(lost, err)
+				case <-time.After(e.LeaseDuration - e.RenewDeadline):
+					return lost
+				}
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/delegated"
 	"github.com/knarr-project/knarr/internal/kubelet/server"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
 )
@@ -23,15 +24,15 @@ func (k *Kubelet) serve(ctx context.Context) (run func(context.Context), err err
 		return func(context.Context) {}, nil
 	}
 	authn, authz := k.Authenticator, k.Authorizer
-	delegated := &server.Delegated{Client: k.Client, Now: k.Now}
+	asked := &delegated.Auth{Client: k.Client, Now: k.Now, TTL: delegated.Kubelet}
 	if k.TLS != nil && k.TLS.ClientCAs != nil {
-		delegated.Certificates = auth.NewCertificates(k.TLS.ClientCAs, k.Now)
+		asked.Certificates = auth.NewCertificates(k.TLS.ClientCAs, k.Now)
 	}
 	if authn == nil {
-		authn = delegated
+		authn = asked
 	}
 	if authz == nil {
-		authz = delegated
+		authz = asked
 	}
 	run, _, err = server.Listen(ctx, server.Config{
 		Listen: k.Listen, TLS: k.TLS, Authenticator: authn, Authorizer: authz, NodeName: k.NodeName, Runtime: k.Runtime,

@@ -6,17 +6,17 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/util/cert"
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controller"
+	"github.com/knarr-project/knarr/internal/scheduler"
 )
 
 // Node runs a worker of a cluster whose server is elsewhere.
@@ -76,8 +76,8 @@ func (p Params) kubeconfig(path string) (*rest.Config, error) {
 	return config, nil
 }
 
-// alone runs one component against an API server elsewhere.
-func (p Params) alone(ctx context.Context, name string, run func(ctx context.Context, c client.Interface, config *rest.Config) error) error {
+// alone runs one component against an API server elsewhere, and tells of it if there is a port for that.
+func (p Params) alone(ctx context.Context, name string, told *component, run func(ctx context.Context, c client.Interface, config *rest.Config) error) error {
 	config, err := p.kubeconfig(p.Config.Kubeconfig)
 	if err != nil {
 		return err
@@ -86,24 +86,40 @@ func (p Params) alone(ctx context.Context, name string, run func(ctx context.Con
 	if err != nil {
 		return err
 	}
-	return p.process(ctx, []Phase{{{name, Background(func(ctx context.Context) error { return run(ctx, c, config) })}}})
+	var phases []Phase
+	if p.Config.Observe.SecurePort != 0 {
+		phases = append(phases, Phase{{"health and metrics", func(ctx context.Context) (func() error, error) {
+			serve, err := told.observe(ctx, p, c)
+			if err != nil {
+				return nil, err
+			}
+			return Background(serve)(ctx)
+		}}})
+	}
+	return p.process(ctx, append(phases, Phase{{name, Background(func(ctx context.Context) error { return run(ctx, c, config) })}}))
 }
 
 // Scheduler runs the scheduler alone, where its lease makes it the leader.
 func Scheduler(ctx context.Context, p Params) error {
-	return p.alone(ctx, "scheduler", func(ctx context.Context, c client.Interface, _ *rest.Config) error {
-		return lead(ctx, c, "kube-scheduler", func(ctx context.Context) error { return runScheduler(ctx, c, p.Log) })
+	const name = "kube-scheduler"
+	told := &component{name: name, leading: controller.NewLeading(name), collectors: scheduler.Collectors(), configzName: "componentconfig", configz: map[string]any{
+		"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+		"profiles": []any{map[string]any{"schedulerName": corev1.DefaultSchedulerName}},
+	}}
+	return p.alone(ctx, "scheduler", told, func(ctx context.Context, c client.Interface, _ *rest.Config) error {
+		return lead(ctx, c, name, told.leading, func(ctx context.Context) error { return runScheduler(ctx, c, p.Log) })
 	})
 }
 
 // lead runs fn while this process holds the lease that upstream's component of the same name would hold.
-func lead(ctx context.Context, c client.Interface, name string, fn func(ctx context.Context) error) error {
+func lead(ctx context.Context, c client.Interface, name string, leading *controller.Leading, fn func(ctx context.Context) error) error {
 	host, err := os.Hostname()
 	if err != nil {
 		return err
 	}
 	return controller.Election{
 		Client: c, Namespace: "kube-system", Name: name, Identity: fmt.Sprintf("%s_%d_%d", host, os.Getpid(), time.Now().UnixNano()),
+		Leading: leading,
 	}.Run(ctx, fn)
 }
 
@@ -153,11 +169,7 @@ func (p Params) onNode(ctx context.Context, phase func(*worker) Phase, runtime b
 // selfSigned serves the node's API with a certificate of its own making, as upstream's kubelet does without one; clients
 // are known by the cluster's CA.
 func selfSigned(cfg *config.Config, reach *rest.Config) (*tls.Config, error) {
-	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(cfg.NodeName, []net.IP{net.ParseIP(cfg.AdvertiseAddress)}, nil)
-	if err != nil {
-		return nil, err
-	}
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	pair, err := selfSignedPair(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -112,6 +112,17 @@ func (w *aloneWorld) beside(t *testing.T, leaf *pki.Leaf) *config.Config {
 	return &cfg
 }
 
+// node is one that is ready.
+func (w *aloneWorld) node(t *testing.T, name string) {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
+		Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("4Gi"), corev1.ResourcePods: resource.MustParse("9")},
+		Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}},
+	}}
+	node.Status.Capacity = node.Status.Allocatable
+	create(t, w, node)
+}
+
 func (w *aloneWorld) eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(60 * time.Second); !done(); time.Sleep(20 * time.Millisecond) {
@@ -129,12 +140,7 @@ func TestControllersAndSchedulerAloneNeedOnlyTheRightsOfTheBootstrapRoles(t *tes
 	w.start(t, controllers, Controllers)
 	w.start(t, w.beside(t, w.keys.Scheduler), Scheduler)
 
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "sea"}, Status: corev1.NodeStatus{
-		Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("4Gi"), corev1.ResourcePods: resource.MustParse("9")},
-		Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}},
-	}}
-	node.Status.Capacity = node.Status.Allocatable
-	create(t, w, node)
+	w.node(t, "sea")
 	create(t, w, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}})
 	two, label := int32(2), map[string]string{"app": "ship"}
 	create(t, w, &appsv1.Deployment{

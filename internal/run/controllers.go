@@ -25,12 +25,14 @@ import (
 
 // Controllers runs the controllers alone, where their lease makes them the leader.
 func Controllers(ctx context.Context, p Params) error {
-	return p.alone(ctx, "controllers", func(ctx context.Context, c client.Interface, reach *rest.Config) error {
+	const name = "kube-controller-manager"
+	told := &component{name: name, leading: controller.NewLeading(name), collectors: controller.Collectors(), configzName: "kubecontrollermanager.config.k8s.io", configz: controllersConfigz(p.Config)}
+	return p.alone(ctx, "controllers", told, func(ctx context.Context, c client.Interface, reach *rest.Config) error {
 		cfg, err := aloneConfig(p.Config, reach)
 		if err != nil {
 			return err
 		}
-		return lead(ctx, c, "kube-controller-manager", func(ctx context.Context) error {
+		return lead(ctx, c, name, told.leading, func(ctx context.Context) error {
 			return runControllers(ctx, cfg, func(account string) (client.Interface, error) {
 				if !p.Config.Controllers.OwnAccounts || strings.HasPrefix(account, "system:") {
 					return c, nil
@@ -39,6 +41,20 @@ func Controllers(ctx context.Context, p Params) error {
 			})
 		})
 	})
+}
+
+// controllersConfigz tells the settings in the shape of upstream's configuration.
+func controllersConfigz(c *config.Config) map[string]any {
+	return map[string]any{
+		"apiVersion": "kubecontrollermanager.config.k8s.io/v1alpha1", "kind": "KubeControllerManagerConfiguration",
+		"NodeLifecycleController": map[string]any{"NodeMonitorGracePeriod": c.NodeMonitorGrace.Duration.String()},
+		"LegacySATokenCleaner":    map[string]any{"CleanUpPeriod": c.LegacyTokenPeriod.Duration.String()},
+		"SAController":            map[string]any{"RootCAFile": c.Controllers.RootCA, "ServiceAccountKeyFile": c.Controllers.ServiceAccountKey},
+		"CSRSigningController": map[string]any{
+			"ClusterSigningCertFile": c.Controllers.SigningCert, "ClusterSigningKeyFile": c.Controllers.SigningKey,
+			"ClusterSigningDuration": c.Controllers.SigningDuration.Duration.String(),
+		},
+	}
 }
 
 // aloneConfig reads the keys that controllers of a process of their own are given.

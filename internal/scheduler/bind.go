@@ -28,6 +28,9 @@ type cycle struct {
 	profile *framework.Profile
 	state   framework.State
 	skipped sets.Set[string] // plugins that have nothing to do for the pod
+	// began is when the attempt did, since when the pod was first queued.
+	began, since time.Time
+	attempts     int
 	// reserved are the plugins whose Reserve was called, for taking it back.
 	reserved []framework.ReservePlugin
 }
@@ -36,6 +39,7 @@ type cycle struct {
 // beside it. What was reserved is given back when something fails.
 func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 	fail := func(err error) {
+		attempted(c.pod, resultError, c.began)
 		for _, p := range slices.Backward(c.reserved) {
 			p.Unreserve(ctx, c.state, c.pod, c.node)
 		}
@@ -48,7 +52,9 @@ func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 	bind := func() {
 		if err := s.bind(ctx, c.pod, c.node); err != nil {
 			fail(err)
+			return
 		}
+		c.bound()
 	}
 	waits := slices.ContainsFunc(c.profile.PreBinds, func(p framework.PreBindPlugin) bool {
 		return !c.skipped.Has(p.Name()) && p.PreBindPreFlight(c.state, c.pod, c.node)

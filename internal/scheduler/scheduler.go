@@ -102,6 +102,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("scheduler: %w", err)
 	}
+	defer pending.add(s)()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -152,7 +153,8 @@ func (s *Scheduler) drain() {
 
 // one tries the next pod; false means that none is ready.
 func (s *Scheduler) one(ctx context.Context) bool {
-	p, ok := s.queue.pop(time.Now())
+	began := time.Now()
+	p, ok := s.queue.pop(began)
 	if !ok {
 		return false
 	}
@@ -162,13 +164,14 @@ func (s *Scheduler) one(ctx context.Context) bool {
 		s.nextStart = (s.nextStart + 1) % len(snapshot.Nodes)
 	}
 	d := Decide(snapshot, p.info, profile, s.nominated, s.nextStart, rand.Uint64())
+	decisionTimes.Observe(time.Since(began).Seconds())
 	if d.Node == "" {
-		s.refuse(ctx, p, profile, snapshot, &d)
+		s.refuse(ctx, p, profile, snapshot, &d, began)
 		return true
 	}
 	s.cluster.assume(p.info, d.Node)
 	s.forgetNomination(p.info)
-	s.finish(ctx, &cycle{p: p, pod: p.info.Pod, node: d.Node, profile: profile, state: d.State, skipped: d.Skipped})
+	s.finish(ctx, &cycle{p: p, pod: p.info.Pod, node: d.Node, profile: profile, state: d.State, skipped: d.Skipped, began: began, since: p.since, attempts: p.attempts})
 	return true
 }
 
@@ -211,10 +214,11 @@ func (s *Scheduler) unassume(ctx context.Context, p *queued, err error, now time
 }
 
 // refuse records why a pod found no node, and tries preemption.
-func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Profile, snapshot *framework.Snapshot, d *Decision) {
+func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Profile, snapshot *framework.Snapshot, d *Decision, began time.Time) {
 	now := time.Now()
 	pod := p.info.Pod
 	if d.Err != nil {
+		attempted(pod, resultError, began)
 		s.queue.failed(p, now)
 		s.report(ctx, pod, corev1.PodReasonSchedulerError, d.Message(), nil)
 		return
@@ -236,9 +240,12 @@ func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Pr
 	message, nominated := d.Message(), nomination(nil)
 	if v := preempt(snapshot, p.info, profile, d, s.budgets.List("", nil)); v != nil {
 		nominated = &v.node
+		preemptions.Inc()
+		victimCount.Observe(float64(len(v.pods)))
 		s.nominate(p.info, v.node)
 		s.write(ctx, func() { s.evict(ctx, pod, v) })
 	} else if d.Nodes > 0 {
+		preemptions.Inc()
 		if pod.Status.NominatedNodeName != "" && mayPreempt(snapshot, pod) {
 			nominated = new(string) // it is not expected there any more
 			s.forgetNomination(p.info)
@@ -249,6 +256,7 @@ func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Pr
 		}
 		message += preemptionMessage(d)
 	}
+	attempted(pod, resultUnschedulable, began)
 	s.queue.refused(p, wants, now)
 	s.report(ctx, pod, corev1.PodReasonUnschedulable, message, nominated)
 }

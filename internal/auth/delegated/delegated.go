@@ -1,4 +1,6 @@
-package server
+// Package delegated lets a component that serves requests of its own ask the API server who its clients are and what they may do (TokenReview,
+// SubjectAccessReview). Client certificates are judged here.
+package delegated
 
 import (
 	"context"
@@ -16,21 +18,24 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// How long the API server's answers are believed, as upstream's kubelet.
-const (
-	tokenTTL   = 2 * time.Minute
-	allowedTTL = 5 * time.Minute
-	deniedTTL  = 30 * time.Second
-	maxAnswers = 4096
+const maxAnswers = 4096
+
+// TTL is how long the API server's answers are believed.
+type TTL struct{ Token, Allowed, Denied time.Duration }
+
+// Upstream's: of its kubelet, and of its other components.
+var (
+	Kubelet   = TTL{2 * time.Minute, 5 * time.Minute, 30 * time.Second}
+	Component = TTL{10 * time.Second, 10 * time.Second, 10 * time.Second}
 )
 
-// Delegated asks the API server who a bearer token is from, and what users may do. Client certificates are judged here. Safe for
-// concurrent use.
-type Delegated struct {
+// Auth is both questions. Safe for concurrent use.
+type Auth struct {
 	Client client.Interface
 	// Certificates judges client certificates; nil accepts none.
 	Certificates auth.Authenticator
 	Now          func() time.Time
+	TTL          TTL
 
 	mu      sync.Mutex
 	tokens  map[[sha256.Size]byte]tokenAnswer
@@ -49,7 +54,7 @@ type answer struct {
 }
 
 // Authenticate implements auth.Authenticator.
-func (d *Delegated) Authenticate(r *http.Request) (auth.User, bool, error) {
+func (d *Auth) Authenticate(r *http.Request) (auth.User, bool, error) {
 	if d.Certificates != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		user, ok, err := d.Certificates.Authenticate(r)
 		return auth.WithAuthenticatedGroup(user), ok, err
@@ -82,12 +87,12 @@ func (d *Delegated) Authenticate(r *http.Request) (auth.User, bool, error) {
 	if d.tokens == nil || len(d.tokens) > maxAnswers {
 		d.tokens = map[[sha256.Size]byte]tokenAnswer{}
 	}
-	d.tokens[key] = tokenAnswer{user, d.Now().Add(tokenTTL)}
+	d.tokens[key] = tokenAnswer{user, d.Now().Add(d.TTL.Token)}
 	return user, true, nil
 }
 
 // Authorize implements auth.Authorizer.
-func (d *Delegated) Authorize(ctx context.Context, a auth.Attributes) (auth.Decision, string, error) {
+func (d *Auth) Authorize(ctx context.Context, a auth.Attributes) (auth.Decision, string, error) {
 	key := strings.Join([]string{a.User.Name, a.User.UID, strings.Join(a.User.Groups, ","), a.Verb, a.Resource, a.Subresource, a.Name, a.Path}, "\x00")
 	d.mu.Lock()
 	known, ok := d.answers[key]
@@ -113,9 +118,9 @@ func (d *Delegated) Authorize(ctx context.Context, a auth.Attributes) (auth.Deci
 	if err != nil {
 		return auth.NoOpinion, "", err
 	}
-	out := answer{decision: auth.NoOpinion, reason: review.Status.Reason, until: d.Now().Add(deniedTTL)}
+	out := answer{decision: auth.NoOpinion, reason: review.Status.Reason, until: d.Now().Add(d.TTL.Denied)}
 	if review.Status.Allowed {
-		out.decision, out.until = auth.Allow, d.Now().Add(allowedTTL)
+		out.decision, out.until = auth.Allow, d.Now().Add(d.TTL.Allowed)
 	} else if review.Status.Denied {
 		out.decision = auth.Deny
 	}

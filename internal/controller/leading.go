@@ -1,0 +1,59 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// patience is how long a leader that does not renew its lease is still taken for healthy after the lease has expired, as upstream.
+const patience = 20 * time.Second
+
+// Leading tells whether an Election's process leads. The zero value does not.
+type Leading struct {
+	name    string
+	lease   time.Duration
+	renewed atomic.Int64 // Unix nanoseconds; 0: it does not lead
+}
+
+var descLeading = prometheus.NewDesc("leader_election_master_status",
+	"Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.",
+	[]string{"name"}, nil)
+
+// NewLeading is to be given to the Election of the name.
+func NewLeading(name string) *Leading { return &Leading{name: name, lease: defaultLease} }
+
+func (l *Leading) note(at time.Time) {
+	if l != nil {
+		l.renewed.Store(at.UnixNano())
+	}
+}
+
+func (l *Leading) ended() {
+	if l != nil {
+		l.renewed.Store(0)
+	}
+}
+
+// Healthy is nil unless this process has led for longer than its lease lasts: then it ought to have ended.
+func (l *Leading) Healthy(context.Context) error {
+	if at := l.renewed.Load(); at != 0 && time.Since(time.Unix(0, at)) > l.lease+patience {
+		return fmt.Errorf("failed election to renew leadership on lease %s", l.name)
+	}
+	return nil
+}
+
+// Describe implements prometheus.Collector.
+func (l *Leading) Describe(ch chan<- *prometheus.Desc) { ch <- descLeading }
+
+// Collect implements prometheus.Collector.
+func (l *Leading) Collect(ch chan<- prometheus.Metric) {
+	leads := 0.0
+	if l.renewed.Load() != 0 {
+		leads = 1
+	}
+	ch <- prometheus.MustNewConstMetric(descLeading, prometheus.GaugeValue, leads, l.name)
+}

@@ -1,0 +1,84 @@
+package run
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/util/cert"
+
+	"github.com/knarr-project/knarr/internal/auth/delegated"
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/controller"
+	"github.com/knarr-project/knarr/internal/observe"
+	"github.com/knarr-project/knarr/internal/zpages"
+)
+
+// component is one that runs alone, under upstream's name, which is its lease's as well.
+type component struct {
+	name       string
+	leading    *controller.Leading
+	collectors []prometheus.Collector
+	// configz is what /configz tells beside what all have in common, and the name that it stands under.
+	configz     map[string]any
+	configzName string
+}
+
+// observe opens the component's address for health and metrics.
+func (c *component) observe(ctx context.Context, p Params, to client.Interface) (func(context.Context) error, error) {
+	o := &p.Config.Observe
+	secure, err := observedTLS(o, p.Config)
+	if err != nil {
+		return nil, err
+	}
+	asked := &delegated.Auth{Client: to, Certificates: &observe.Authority{Client: to, Now: time.Now}, Now: time.Now, TTL: delegated.Component}
+	leads := zpages.Check{Name: "leaderElection", Run: c.leading.Healthy}
+	ping := zpages.Check{Name: "ping", Run: func(context.Context) error { return nil }}
+	configz := map[string]any{
+		"clientConnection": map[string]any{"kubeconfig": p.Config.Kubeconfig},
+		"leaderElection": map[string]any{
+			"leaderElect": true, "resourceLock": "leases", "resourceName": c.name, "resourceNamespace": "kube-system",
+			"leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s",
+		},
+	}
+	for key, value := range c.configz {
+		configz[key] = value
+	}
+	return observe.Listen(ctx, net.JoinHostPort(o.BindAddress, strconv.Itoa(o.SecurePort)), observe.Config{
+		Component: c.name, TLS: secure, Authenticator: asked, Authorizer: asked,
+		Alive: []zpages.Check{ping, leads}, Ready: []zpages.Check{ping, leads},
+		Collectors: slices.Concat(c.collectors, client.Collectors(), []prometheus.Collector{c.leading}),
+		Configz:    map[string]any{c.configzName: configz}, Settings: p.Settings, Log: p.Log.With("component", c.name),
+	})
+}
+
+// observedTLS has the certificate that was given, or one of its own making, as upstream's components. Clients may show one.
+func observedTLS(o *config.Observe, cfg *config.Config) (*tls.Config, error) {
+	secure := &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+	var pair tls.Certificate
+	var err error
+	if o.TLSCert != "" {
+		if pair, err = tls.LoadX509KeyPair(o.TLSCert, o.TLSKey); err != nil {
+			return nil, fmt.Errorf("tls-cert-file, tls-private-key-file: %w", err)
+		}
+	} else if pair, err = selfSignedPair(cfg); err != nil {
+		return nil, err
+	}
+	secure.Certificates = []tls.Certificate{pair}
+	return secure, nil
+}
+
+// selfSignedPair is a certificate of the machine's name and address.
+func selfSignedPair(cfg *config.Config) (tls.Certificate, error) {
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(cfg.NodeName, []net.IP{net.ParseIP(cfg.AdvertiseAddress)}, nil)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(certPEM, keyPEM)
+}
