@@ -200,7 +200,7 @@ func podStatus(node string, a *Attributes) error {
 	case !maps.Equal(pod.Labels, changed.Labels):
 		return fmt.Errorf("node %q cannot update labels through pod status", node)
 	case !equality.Semantic.DeepEqual(pod.Status.ResourceClaimStatuses, changed.Status.ResourceClaimStatuses):
-		return fmt.Errorf("node %q cannot update resource claim statues", node)
+		return fmt.Errorf("node %q cannot update resource claim statues", node) // as upstream spells it
 	}
 	return nil
 }

@@ -42,8 +42,8 @@ func (p podNodeSelector) Admit(ctx context.Context, a *Attributes) error {
 		return err
 	}
 	for key, value := range wanted {
-		if have, ok := pod.Spec.NodeSelector[key]; ok && have != value {
-			return a.forbid(errors.New("pod node label selector conflicts with its namespace node label selector"))
+		if _, ok := pod.Spec.NodeSelector[key]; ok {
+			continue
 		}
 		if pod.Spec.NodeSelector == nil {
 			pod.Spec.NodeSelector = map[string]string{}

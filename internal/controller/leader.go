@@ -28,11 +28,16 @@ type Election struct {
 	Identity  string          // host name and something unique
 	Leading   *Leading        // told of what comes of it; may be nil
 
-	// Zero values mean upstream's defaults: 15 s, 10 s, 2 s.
+	// Zero values mean the constants of these names.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 }
 
-const defaultLease = 15 * time.Second
+// The times of an Election that sets none: upstream's.
+const (
+	LeaseDuration = 15 * time.Second
+	RenewDeadline = 10 * time.Second
+	RetryPeriod   = 2 * time.Second
+)
 
 // election is the state of one Run.
 type election struct {
@@ -47,13 +52,13 @@ type election struct {
 // is given back at the end.
 func (e Election) Run(ctx context.Context, lead func(context.Context) error) error {
 	if e.LeaseDuration == 0 {
-		e.LeaseDuration = defaultLease
+		e.LeaseDuration = LeaseDuration
 	}
 	if e.RenewDeadline == 0 {
-		e.RenewDeadline = 10 * time.Second
+		e.RenewDeadline = RenewDeadline
 	}
 	if e.RetryPeriod == 0 {
-		e.RetryPeriod = 2 * time.Second
+		e.RetryPeriod = RetryPeriod
 	}
 	r := &election{Election: e}
 	for !r.try(ctx) {

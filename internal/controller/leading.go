@@ -24,7 +24,7 @@ var descLeading = prometheus.NewDesc("leader_election_master_status",
 	[]string{"name"}, nil)
 
 // NewLeading is to be given to the Election of the name.
-func NewLeading(name string) *Leading { return &Leading{name: name, lease: defaultLease} }
+func NewLeading(name string) *Leading { return &Leading{name: name, lease: LeaseDuration} }
 
 func (l *Leading) note(at time.Time) {
 	if l != nil {

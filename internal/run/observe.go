@@ -44,7 +44,7 @@ func (c *component) observe(ctx context.Context, p Params, to client.Interface) 
 		"clientConnection": map[string]any{"kubeconfig": p.Config.Kubeconfig},
 		"leaderElection": map[string]any{
 			"leaderElect": true, "resourceLock": "leases", "resourceName": c.name, "resourceNamespace": "kube-system",
-			"leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s",
+			"leaseDuration": controller.LeaseDuration.String(), "renewDeadline": controller.RenewDeadline.String(), "retryPeriod": controller.RetryPeriod.String(),
 		},
 	}
 	for key, value := range c.configz {
