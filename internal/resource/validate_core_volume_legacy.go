@@ -30,12 +30,7 @@ func validateLegacySource(source any, at *field.Path) field.ErrorList {
 		if s.SecretRef == nil && (s.DiscoveryCHAPAuth || s.SessionCHAPAuth) {
 			errs = append(errs, field.Required(at.Child("secretRef"), ""))
 		}
-		for name, value := range map[string]*string{"iqn": &s.IQN, "initiatorname": s.InitiatorName} {
-			if value != nil && (name != "iqn" || *value != "") {
-				errs = append(errs, validateISCSIName(*value, true, at.Child(name))...)
-			}
-		}
-		return errs
+		return append(errs, validateISCSINames(s.IQN, s.InitiatorName, true, at)...)
 	case *corev1.ISCSIPersistentVolumeSource:
 		errs := validateISCSI(s.TargetPortal, s.IQN, s.Lun, at)
 		if s.SecretRef != nil {
@@ -43,12 +38,7 @@ func validateLegacySource(source any, at *field.Path) field.ErrorList {
 		} else if s.DiscoveryCHAPAuth || s.SessionCHAPAuth {
 			errs = append(errs, field.Required(at.Child("secretRef"), ""))
 		}
-		for name, value := range map[string]*string{"iqn": &s.IQN, "initiatorname": s.InitiatorName} {
-			if value != nil && (name != "iqn" || *value != "") {
-				errs = append(errs, validateISCSIName(*value, false, at.Child(name))...)
-			}
-		}
-		return errs
+		return append(errs, validateISCSINames(s.IQN, s.InitiatorName, false, at)...)
 	case *corev1.GlusterfsVolumeSource:
 		return append(required(at, "endpoints", s.EndpointsName), required(at, "path", s.Path)...)
 	case *corev1.GlusterfsPersistentVolumeSource:
@@ -141,6 +131,18 @@ var (
 	iscsiEUI = regexp.MustCompile(`^eui.[[:alnum:]]{16}$`)
 	iscsiNAA = regexp.MustCompile(`^naa.[[:alnum:]]{32}$`)
 )
+
+// validateISCSINames checks those of target and initiator; that the former is missing is told elsewhere.
+func validateISCSINames(iqn string, initiator *string, known bool, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if iqn != "" {
+		errs = append(errs, validateISCSIName(iqn, known, at.Child("iqn"))...)
+	}
+	if initiator != nil {
+		errs = append(errs, validateISCSIName(*initiator, known, at.Child("initiatorname"))...)
+	}
+	return errs
+}
 
 // validateISCSIName: a name of one of the three forms of RFC 3721. known asks first whether it begins as one of them.
 func validateISCSIName(name string, known bool, at *field.Path) field.ErrorList {
