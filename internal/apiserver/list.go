@@ -114,7 +114,8 @@ type page struct {
 	whole string
 	// changed is the revision of the kind's newest change.
 	changed int64
-	seen    int // objects looked at
+	seen    int  // objects looked at
+	zipped  bool // it goes out compressed
 }
 
 func (p *page) meta() metav1.ListMeta {
@@ -205,7 +206,7 @@ func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from s
 			match, err = req.matches(e)
 		}
 		if match {
-			p.entries = append(p.entries, e)
+			p.entries = append(roomFor(p.entries, s.Len()), e)
 		}
 		return err == nil
 	})
@@ -220,6 +221,15 @@ func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from s
 		}
 	}
 	return p, nil
+}
+
+// roomFor gives entries that have room for one more, of no more than most. They grow by more at once than append lets them: what they were copied from is garbage, and a
+// hundred thousand of them would leave several times what they take.
+func roomFor(entries []*cache.Entry, most int) []*cache.Entry {
+	if n := len(entries); n == cap(entries) && n >= 1024 {
+		return append(make([]*cache.Entry, 0, max(n+1, min(8*n, most))), entries...)
+	}
+	return entries
 }
 
 // single is the key of the only object that the field selector can match.

@@ -64,7 +64,11 @@ func (e *endpoint) items(p *page, name string, form itemForm) (listItems, error)
 	if err := items.measure(e.server.turns(len(p.entries))); err != nil {
 		return items, err
 	}
-	if !together || items.size > largestShared {
+	most := laneFrom
+	if p.zipped {
+		most = largestShared
+	}
+	if !together || items.size >= most {
 		return items, nil
 	}
 	plain := make([]byte, 0, items.size)

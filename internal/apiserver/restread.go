@@ -87,6 +87,7 @@ func (c *call) serveList(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.zipped = takesGzip(c.r)
 	since := time.Now()
 	body, err := c.endpoint.encodePage(p, c.f)
 	recordOf(c.w).Spent(audit.Serialize, time.Since(since))

@@ -23,7 +23,8 @@ const (
 	sharedForms = 32
 	// sharedEvery is how often a form's items are put together at most: slow clients may still be reading the last ones.
 	sharedEvery = time.Second
-	// largestShared bounds what is put together.
+	// largestShared bounds what is put together to be compressed once for all. What is sent as it is is put together up to laneFrom only: it spares others
+	// little, and so much garbage at once would make writes wait for its collection.
 	largestShared = 256 << 20
 )
 
