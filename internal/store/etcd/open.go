@@ -42,7 +42,7 @@ const (
 	tick = 500 * time.Millisecond
 
 	// snapshotCount is after how many entries etcd puts a snapshot of its membership on disk and forgets log before it.
-	snapshotCount = 1000
+	snapshotCount = 750
 
 	// batchInterval is how long a write that is in the log, and so on disk, may wait until it is put into the database's file with others. Etcd
 	// looks whether there are any each time, and syncs the file twice when there are: a tenth of a second, its default, is for servers that read the file
