@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/knarr-project/knarr/internal/auth"
@@ -262,8 +263,15 @@ func TestAServerThatIsGoneIsToldAndLeftOutOfWhatIsCertain(t *testing.T) {
 	if resp.StatusCode != http.StatusServiceUnavailable || body != "service unavailable\n" {
 		t.Errorf("%s: %q", resp.Status, body)
 	}
-	if _, err := s.own().Discovery(t.Context()); err == nil || err.Error() != "unable to retrieve the complete list of server APIs: wardle.example.com/v1: stale GroupVersion discovery: wardle.example.com/v1" {
-		t.Errorf("discovery says %v", err)
+	remote, err := client.Remote(&rest.Config{Host: ts.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for how, c := range map[string]client.Interface{"in process": s.own(), "over HTTP": remote} {
+		const want = "unable to retrieve the complete list of server APIs: wardle.example.com/v1: stale GroupVersion discovery: wardle.example.com/v1"
+		if lists, err := c.Discovery(t.Context()); err == nil || err.Error() != want || len(lists) == 0 {
+			t.Errorf("discovery %s: %d lists, %v", how, len(lists), err)
+		}
 	}
 	if err := client.Delete[*apiregistrationv1.APIService](t.Context(), s.own(), "", "v1.wardle.example.com", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

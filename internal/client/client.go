@@ -35,7 +35,8 @@ type Interface interface {
 	// View opens (or shares) a live picture of one kind. It returns once the picture is complete.
 	View(ctx context.Context, res schema.GroupVersionResource, scope Scope) (View, error)
 
-	// Discovery lists what the server serves, custom resources included: one list per group version.
+	// Discovery lists what the server serves, custom resources included: one list per group version. Where servers of some groups do not answer, it gives
+	// those of the others with the error.
 	Discovery(ctx context.Context) ([]*metav1.APIResourceList, error)
 }
 

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -281,7 +282,7 @@ func (r *remote) DeleteCollection(ctx context.Context, res schema.GroupVersionRe
 	})
 }
 
-// Discovery lists what the server serves. Groups that do not answer (aggregated ones) are left out.
+// Discovery lists what the server serves, and fails for the group versions whose servers do not answer.
 func (r *remote) Discovery(ctx context.Context) ([]*metav1.APIResourceList, error) {
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(r.viewer.config, r.viewer.http)
 	if err != nil {
@@ -291,7 +292,7 @@ func (r *remote) Discovery(ctx context.Context) ([]*metav1.APIResourceList, erro
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return nil, err
 	}
-	return lists, ctx.Err()
+	return lists, cmp.Or(ctx.Err(), err)
 }
 
 // plain is u as an interface that is nil when there is none.

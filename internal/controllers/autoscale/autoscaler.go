@@ -210,10 +210,7 @@ func (c *autoscaler) scale(ctx context.Context, a *autoscalingv2.HorizontalPodAu
 
 // resourceOf finds the resource that serves a kind.
 func (c *autoscaler) resourceOf(ctx context.Context, gv schema.GroupVersion, kind string) (schema.GroupVersionResource, error) {
-	lists, err := c.env.Client.Discovery(ctx)
-	if err != nil {
-		return schema.GroupVersionResource{}, err
-	}
+	lists, err := c.env.Client.Discovery(ctx) // one group that does not answer is nothing to autoscalers of others
 	for _, list := range lists {
 		if list.GroupVersion != gv.String() {
 			continue
@@ -223,6 +220,9 @@ func (c *autoscaler) resourceOf(ctx context.Context, gv schema.GroupVersion, kin
 				return gv.WithResource(r.Name), nil
 			}
 		}
+	}
+	if err != nil {
+		return schema.GroupVersionResource{}, err
 	}
 	return schema.GroupVersionResource{}, fmt.Errorf("no matches for kind %q in version %q", kind, gv)
 }

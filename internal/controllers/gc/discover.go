@@ -3,7 +3,6 @@ package gc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -12,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
@@ -75,7 +75,7 @@ func (c *collector) followDefinitions(ctx context.Context) {
 	}
 }
 
-// refresh opens Views of kinds that discovery newly lists and closes those of kinds that are gone. A kind whose group
+// refresh has Views opened of kinds that discovery newly lists and closes those of kinds that are gone. A kind whose group
 // can't be discovered just now stays.
 func (c *collector) refresh(ctx context.Context) error {
 	lists, failed := c.env.Client.Discovery(ctx)
@@ -118,16 +118,13 @@ func (c *collector) refresh(ctx context.Context) error {
 		}
 	}
 	c.mapped = mapped
-	c.mu.Unlock()
-
-	for _, k := range gone {
-		k.stop()
-		<-k.done
-	}
 	for _, k := range fresh {
-		if err := c.open(ctx, k); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("watch %s: %w", k.gvr.GroupResource(), err))
-		}
+		c.follow(ctx, k)
+		c.kinds[k.gvk.GroupKind()] = k
+	}
+	c.mu.Unlock()
+	for _, k := range gone {
+		k.close()
 	}
 	return failed
 }
@@ -147,13 +144,39 @@ func (c *collector) watchedOf(gv schema.GroupVersion, r metav1.APIResource) *wat
 	return &watched{gvr: gvk.GroupVersion().WithResource(r.Name), gvk: gvk, namespaced: r.Namespaced}
 }
 
-// open starts to watch a kind.
-func (c *collector) open(ctx context.Context, k *watched) error {
-	kctx, stop := context.WithCancel(ctx)
-	view, err := c.env.Client.View(kctx, k.gvr, client.Scope{MetadataOnly: true})
+// follow watches a kind as soon as it can be listed, without anybody waiting for it.
+func (c *collector) follow(ctx context.Context, k *watched) {
+	ctx, k.stop = context.WithCancel(ctx)
+	k.opened = make(chan struct{})
+	go func() {
+		defer close(k.opened)
+		late := time.AfterFunc(c.patience, func() {
+			slog.Warn("garbage collector goes on without a kind that can not be listed", "resource", k.gvr.GroupResource().String())
+		})
+		defer late.Stop()
+		view, err := c.open(ctx, k)
+		if err != nil {
+			return // the kind has gone, or the collector ends
+		}
+		k.view.Store(&view)
+		k.synced, k.ended = view.Subscribe(ctx, func(e client.Event) { c.see(k, e) })
+	}()
+}
+
+// open gives the kind's View, indexed, or ctx's error.
+func (c *collector) open(ctx context.Context, k *watched) (client.View, error) {
+	var view client.View
+	backoff := wait.Backoff{Duration: lookAgain[0], Factor: 2, Steps: 9, Cap: 30 * time.Second}
+	err := backoff.DelayFunc().Until(ctx, true, false, func(ctx context.Context) (bool, error) {
+		v, err := c.env.Client.View(ctx, k.gvr, client.Scope{MetadataOnly: true})
+		if err != nil && ctx.Err() == nil {
+			slog.Warn("garbage collector can't watch a kind yet", "resource", k.gvr.GroupResource().String(), "error", err)
+		}
+		view = v
+		return err == nil, nil
+	})
 	if err != nil {
-		stop()
-		return err
+		return nil, err
 	}
 	view.AddIndex(byOwner, func(obj runtime.Object) []string {
 		var uids []string
@@ -162,11 +185,5 @@ func (c *collector) open(ctx context.Context, k *watched) error {
 		}
 		return uids
 	})
-	c.mu.Lock()
-	k.view, k.stop = view, stop
-	c.kinds[k.gvk.GroupKind()] = k
-	c.mapped[k.gvk.GroupKind()] = k
-	c.mu.Unlock()
-	k.synced, k.done = view.Subscribe(kctx, func(e client.Event) { c.see(k, e) })
-	return nil
+	return view, nil
 }

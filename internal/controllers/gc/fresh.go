@@ -29,7 +29,7 @@ func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Ob
 		if k.namespaced && !other.namespaced {
 			continue // can have no namespaced owners
 		}
-		if other.view.WaitFor(wait, revision) == nil {
+		if view, ok := other.shown(); ok && view.WaitFor(wait, revision) == nil {
 			out = append(out, seen(other, obj.GetUID())...)
 			continue
 		}
@@ -48,7 +48,11 @@ func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Ob
 
 // seen are the dependents that a kind's View shows.
 func seen(k *watched, owner types.UID) (out []dependent) {
-	for _, d := range k.view.ByIndex(byOwner, string(owner)) {
+	view, ok := k.shown()
+	if !ok {
+		return nil
+	}
+	for _, d := range view.ByIndex(byOwner, string(owner)) {
 		out = append(out, dependent{k, accessor(d)})
 	}
 	return out

@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -35,6 +36,8 @@ const (
 	workers   = 20
 	byOwner   = "gc-owner-uid"
 	syncLimit = time.Second // how long the release of an owner waits for Views before it asks the server
+
+	syncPatience = 30 * time.Second // upstream's
 )
 
 // item is an object to look at; the UID tells it from a later one of the same name.
@@ -48,47 +51,98 @@ func (i item) String() string {
 	return fmt.Sprintf("%s %s/%s (%s)", i.gvr.GroupResource(), i.namespace, i.name, i.uid)
 }
 
-// watched is a kind whose objects we see.
+// watched is a kind whose objects we see, once it could be listed.
 type watched struct {
 	gvr        schema.GroupVersionResource
 	gvk        schema.GroupVersionKind
 	namespaced bool
-	view       client.View
+	view       atomic.Pointer[client.View] // nil until then
 	stop       context.CancelFunc
-	synced     <-chan struct{}
-	done       <-chan struct{}
+	opened     chan struct{}   // closed when the View is open, or never will be
+	synced     <-chan struct{} // of the View; nil without one, as ended
+	ended      <-chan struct{}
+}
+
+// shown is the kind's View; false while there is none.
+func (k *watched) shown() (client.View, bool) {
+	if v := k.view.Load(); v != nil {
+		return *v, true
+	}
+	return nil, false
+}
+
+// find looks an object up in the View.
+func (k *watched) find(namespace, name string) (metav1.Object, bool) {
+	if view, ok := k.shown(); ok {
+		if obj, ok := view.Get(namespace, name); ok {
+			return accessor(obj), true
+		}
+	}
+	return nil, false
+}
+
+// close ends the watch.
+func (k *watched) close() {
+	k.stop()
+	<-k.opened
+	if k.ended != nil {
+		<-k.ended
+	}
 }
 
 type collector struct {
-	env  controller.Env
-	work *controller.Work[item]
+	env      controller.Env
+	work     *controller.Work[item]
+	patience time.Duration // how long the start, and the log, wait for kinds that can not be listed
 
-	mu     sync.RWMutex
+	mu     sync.RWMutex // guards the maps
 	kinds  map[schema.GroupKind]*watched
-	mapped map[schema.GroupKind]*watched // also kinds that can't be watched; view is nil then
+	mapped map[schema.GroupKind]*watched // also kinds that can't be watched
 }
 
+// run begins without the kinds that can not be listed in time, as upstream: what a broken conversion webhook or an absent extension server answers for holds
+// up nobody else.
 func run(ctx context.Context, env controller.Env) error {
-	c := &collector{env: env, kinds: map[schema.GroupKind]*watched{}, mapped: map[schema.GroupKind]*watched{}}
+	return (&collector{env: env, patience: syncPatience}).run(ctx)
+}
+
+func (c *collector) run(ctx context.Context) error {
+	c.kinds, c.mapped = map[schema.GroupKind]*watched{}, map[schema.GroupKind]*watched{}
 	c.work = controller.NewWork("garbage-collector-controller", c.process)
 	if err := c.refresh(ctx); err != nil {
 		// What could be discovered is watched; the rest follows when its definition changes, or is tried again.
 		slog.Warn("garbage collector can't see all kinds yet", "error", err)
 	}
-	for _, k := range c.all() {
-		select {
-		case <-k.synced:
-		case <-ctx.Done():
-		}
-	}
+	c.waitForKinds(ctx)
 	var group sync.WaitGroup
 	group.Go(func() { c.followDefinitions(ctx) })
 	c.work.Run(ctx, workers)
 	group.Wait()
 	for _, k := range c.all() {
-		<-k.done
+		k.close()
 	}
 	return nil
+}
+
+// waitForKinds waits for what can be seen: an owner that no View shows has to be asked for.
+func (c *collector) waitForKinds(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
+	for _, k := range c.all() {
+		select {
+		case <-k.opened:
+		case <-ctx.Done():
+			return
+		}
+		if k.synced == nil {
+			continue
+		}
+		select {
+		case <-k.synced:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (c *collector) all() []*watched {
@@ -119,9 +173,7 @@ func (c *collector) dependents(uid types.UID) []dependent {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, k := range c.kinds {
-		for _, obj := range k.view.ByIndex(byOwner, string(uid)) {
-			out = append(out, dependent{k, accessor(obj)})
-		}
+		out = append(out, seen(k, uid)...)
 	}
 	return out
 }
@@ -171,17 +223,15 @@ func (c *collector) see(k *watched, e client.Event) {
 func (c *collector) addWaitingOwners(obj metav1.Object, refs []metav1.OwnerReference) {
 	for _, ref := range refs {
 		k, ok := c.kind(ref.APIVersion, ref.Kind)
-		if !ok || k.view == nil {
+		if !ok {
 			continue
 		}
 		namespace := ""
 		if k.namespaced {
 			namespace = obj.GetNamespace()
 		}
-		if owner, ok := k.view.Get(namespace, ref.Name); ok {
-			if o := accessor(owner); o.GetUID() == ref.UID && waits(o) {
-				c.work.Add(item{gvr: k.gvr, namespace: namespace, name: ref.Name, uid: ref.UID})
-			}
+		if owner, ok := k.find(namespace, ref.Name); ok && owner.GetUID() == ref.UID && waits(owner) {
+			c.work.Add(item{gvr: k.gvr, namespace: namespace, name: ref.Name, uid: ref.UID})
 		}
 	}
 }

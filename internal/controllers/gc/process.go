@@ -27,12 +27,8 @@ func (c *collector) process(ctx context.Context, it item) (controller.Result, er
 	if k == nil {
 		return done, nil
 	}
-	shared, ok := k.view.Get(it.namespace, it.name)
-	if !ok {
-		return done, nil
-	}
-	obj := accessor(shared)
-	if obj.GetUID() != it.uid {
+	obj, ok := k.find(it.namespace, it.name)
+	if !ok || obj.GetUID() != it.uid {
 		return done, nil
 	}
 	if obj.GetDeletionTimestamp() != nil {
@@ -69,14 +65,10 @@ func (c *collector) watchedBy(it item) *watched {
 func (c *collector) allSolid(obj metav1.Object) bool {
 	for _, ref := range obj.GetOwnerReferences() {
 		k, ok := c.kind(ref.APIVersion, ref.Kind)
-		if !ok || k.view == nil || (k.namespaced && obj.GetNamespace() == "") {
+		if !ok || (k.namespaced && obj.GetNamespace() == "") {
 			return false
 		}
-		owner, ok := k.view.Get(ownerNamespace(k, obj), ref.Name)
-		if !ok {
-			return false
-		}
-		if o := accessor(owner); o.GetUID() != ref.UID || waits(o) {
+		if owner, ok := k.find(ownerNamespace(k, obj), ref.Name); !ok || owner.GetUID() != ref.UID || waits(owner) {
 			return false
 		}
 	}
@@ -211,15 +203,16 @@ func (c *collector) state(ctx context.Context, obj metav1.Object, regarding runt
 
 // reportElsewhere says so when the owner exists, but in another namespace, which a reference can't point to.
 func (c *collector) reportElsewhere(k *watched, obj metav1.Object, regarding runtime.Object, ref metav1.OwnerReference) {
-	if !k.namespaced || k.view == nil {
-		return
-	}
 	namespaces, ok := c.kind("v1", "Namespace")
-	if !ok || namespaces.view == nil {
+	if !ok || !k.namespaced {
 		return
 	}
-	for _, ns := range namespaces.view.List("", nil) {
-		if owner, ok := k.view.Get(accessor(ns).GetName(), ref.Name); ok && accessor(owner).GetUID() == ref.UID {
+	view, ok := namespaces.shown()
+	if !ok {
+		return
+	}
+	for _, ns := range view.List("", nil) {
+		if owner, ok := k.find(accessor(ns).GetName(), ref.Name); ok && owner.GetUID() == ref.UID {
 			c.reportInvalid(regarding, ref, obj.GetNamespace())
 			return
 		}

@@ -4,8 +4,10 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -27,7 +29,10 @@ import (
 // something goes away, ends, or changes, and from time to time. A kind is watched once a quota bounds it.
 var ResourceQuota = controller.Starter{Name: "resourcequota-controller", Run: runQuota}
 
-const recount = 5 * time.Minute
+const (
+	recount  = 5 * time.Minute
+	patience = time.Second // how long quotas wait for a kind that can not be listed
+)
 
 var (
 	podResource     = schema.GroupResource{Resource: "pods"}
@@ -40,9 +45,17 @@ type quotas struct {
 	quotas client.ViewOf[*corev1.ResourceQuota]
 	work   *controller.Work[controller.Key]
 
-	mu    sync.Mutex // guards views and ended
-	views map[schema.GroupResource]client.View
-	ended []<-chan struct{}
+	mu    sync.Mutex // guards kinds
+	kinds map[schema.GroupResource]*bounded
+}
+
+// bounded is a kind that some quota bounds.
+type bounded struct {
+	late   chan struct{} // closed when quotas do not wait for the kind any more
+	opened chan struct{} // closed when the View is open, or could not be; what follows is set then
+	view   client.View
+	err    error
+	ended  <-chan struct{} // of the View
 }
 
 func runQuota(ctx context.Context, env controller.Env) error {
@@ -50,7 +63,7 @@ func runQuota(ctx context.Context, env controller.Env) error {
 	if err != nil {
 		return fmt.Errorf("open resource quotas: %w", err)
 	}
-	c := &quotas{env: env, quotas: view, views: map[schema.GroupResource]client.View{}}
+	c := &quotas{env: env, quotas: view, kinds: map[schema.GroupResource]*bounded{}}
 	c.work = controller.NewWork("resourcequota-controller", c.reconcile)
 	_, done := view.Subscribe(ctx, func(e client.TypedEvent[*corev1.ResourceQuota]) {
 		// Admission writes the usage of objects that are not there yet: counting because of that would take it back.
@@ -58,13 +71,15 @@ func runQuota(ctx context.Context, env controller.Env) error {
 			c.work.Add(controller.KeyOf(e.Object))
 		}
 	})
-	c.ended = append(c.ended, done)
 	c.work.Run(ctx, 2)
+	<-done
 	c.mu.Lock()
-	ended := c.ended
+	kinds := slices.Collect(maps.Values(c.kinds))
 	c.mu.Unlock()
-	for _, d := range ended {
-		<-d
+	for _, k := range kinds {
+		if <-k.opened; k.ended != nil {
+			<-k.ended
+		}
 	}
 	return nil
 }
@@ -85,7 +100,13 @@ func (c *quotas) reconcile(ctx context.Context, key controller.Key) (controller.
 	for gr, names := range byKind {
 		view, err := c.view(ctx, gr)
 		if err != nil {
-			failed = fmt.Errorf("count %s for quota %s: %w", gr, key, err)
+			// What was counted before is nearer to the truth than nothing, without which nobody could create any more.
+			failed = errors.Join(failed, fmt.Errorf("count %s for quota %s: %w", gr, key, err))
+			for _, name := range names {
+				if before, ok := q.Status.Used[name]; ok {
+					used[name] = before
+				}
+			}
 			continue
 		}
 		for _, name := range names {
@@ -125,34 +146,73 @@ func (c *quotas) sum(q *corev1.ResourceQuota, gr schema.GroupResource, view clie
 	}
 }
 
-// view opens the View of a kind that some quota bounds, for as long as the controller runs (a reconcile's context is that of
-// Run). All but pods, Services and claims are only counted.
+// view gives the View of a kind that some quota bounds, or an error when the kind can not be listed (for now): quotas of other kinds do not wait for it.
 func (c *quotas) view(ctx context.Context, gr schema.GroupResource) (client.View, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if v, ok := c.views[gr]; ok {
-		return v, nil
-	}
-	gvr, err := c.resolve(ctx, gr)
-	if err != nil {
-		return nil, err
-	}
-	whole := gr == podResource || gr == serviceResource || gr == claimResource
-	v, err := c.env.Client.View(ctx, gvr, client.Scope{MetadataOnly: !whole})
-	if err != nil {
-		return nil, err
-	}
-	c.views[gr] = v
-	_, done := v.Subscribe(ctx, func(e client.Event) {
-		if e.Type == client.Added || (e.Type == client.Modified && !usageChanged(gr, e)) {
-			return
+	k := c.kinds[gr]
+	c.mu.Unlock()
+	if k == nil {
+		gvr, err := c.resolve(ctx, gr)
+		if err != nil {
+			return nil, err
 		}
-		for _, q := range c.quotas.List(controller.KeyOf(e.Object).Namespace, nil) {
-			c.work.Add(controller.KeyOf(q))
+		k = c.follow(ctx, gvr)
+	}
+	select {
+	case <-k.opened:
+	case <-k.late:
+	}
+	select {
+	case <-k.opened:
+		return k.view, k.err
+	default:
+		return nil, fmt.Errorf("%s can not be listed yet", gr)
+	}
+}
+
+// follow opens the View of a kind for as long as the controller runs (a reconcile's context is that of Run).
+func (c *quotas) follow(ctx context.Context, gvr schema.GroupVersionResource) *bounded {
+	gr := gvr.GroupResource()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k, ok := c.kinds[gr]; ok {
+		return k
+	}
+	k := &bounded{late: make(chan struct{}), opened: make(chan struct{})}
+	c.kinds[gr] = k
+	late := time.AfterFunc(patience, func() { close(k.late) })
+	go func() {
+		c.open(ctx, gvr, k)
+		close(k.opened)
+		if !late.Stop() {
+			c.recountIn(metav1.NamespaceAll)
+		}
+	}()
+	return k
+}
+
+// open returns when the kind could be listed. All but pods, Services and claims are only counted.
+func (c *quotas) open(ctx context.Context, gvr schema.GroupVersionResource, k *bounded) {
+	gr := gvr.GroupResource()
+	whole := gr == podResource || gr == serviceResource || gr == claimResource
+	if k.view, k.err = c.env.Client.View(ctx, gvr, client.Scope{MetadataOnly: !whole}); k.err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.kinds, gr) // the next reconcile tries again
+		return
+	}
+	_, k.ended = k.view.Subscribe(ctx, func(e client.Event) {
+		if e.Type != client.Added && (e.Type != client.Modified || usageChanged(gr, e)) {
+			c.recountIn(controller.KeyOf(e.Object).Namespace)
 		}
 	})
-	c.ended = append(c.ended, done)
-	return v, nil
+}
+
+// recountIn has the quotas of a namespace counted.
+func (c *quotas) recountIn(namespace string) {
+	for _, q := range c.quotas.List(namespace, nil) {
+		c.work.Add(controller.KeyOf(q))
+	}
 }
 
 // usageChanged: the update may have changed what the object uses.

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	admissionpolicy "github.com/knarr-project/knarr/internal/admission/policy"
@@ -62,7 +63,7 @@ func runTypeChecking(ctx context.Context, env controller.Env) error {
 
 func typeWarnings(ctx context.Context, c client.Interface, p *admissionregistrationv1.ValidatingAdmissionPolicy) ([]admissionregistrationv1.ExpressionWarning, error) {
 	served, err := c.Discovery(ctx)
-	if err != nil {
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // of groups that do not answer no types are known
 		return nil, err
 	}
 	var kinds []admissionpolicy.Kind

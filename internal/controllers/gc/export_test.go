@@ -1,0 +1,13 @@
+package gc
+
+import (
+	"context"
+	"time"
+
+	"github.com/knarr-project/knarr/internal/controller"
+)
+
+// Impatient is the garbage collector, but that it begins with what can be listed at once.
+var Impatient = controller.Starter{Name: Controller.Name, Account: Controller.Account, Run: func(ctx context.Context, env controller.Env) error {
+	return (&collector{env: env, patience: time.Millisecond}).run(ctx)
+}}
