@@ -69,6 +69,27 @@ func newPod(change ...func(p *corev1.Pod)) *corev1.Pod {
 	return p
 }
 
+func TestPodsStayForAsLongAsTheServerSays(t *testing.T) {
+	notReady, unreachable := int64(0), int64(7)
+	chain, err := Default(t.Context(), authtest.New(namespaceWith(nil)), Config{NotReadyToleration: &notReady, UnreachableToleration: &unreachable})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := newPod()
+	a := attributesOf(pod)
+	for _, p := range chain {
+		if m, ok := p.(Mutator); ok && p.Name() == "DefaultTolerationSeconds" {
+			if err := m.Admit(t.Context(), a); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	tolerations := pod.Spec.Tolerations
+	if len(tolerations) != 2 || tolerations[0].Key != corev1.TaintNodeNotReady || *tolerations[0].TolerationSeconds != 0 || *tolerations[1].TolerationSeconds != 7 {
+		t.Errorf("it tolerates %v", tolerations)
+	}
+}
+
 func TestAPodIsCompleted(t *testing.T) {
 	pod := newPod()
 	if err := run(t, Attributes{Object: pod}); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,8 @@ import (
 type Config struct {
 	// Enable turns on plugins that are off by default; Disable turns plugins off. Both by name.
 	Enable, Disable []string
+	// NotReadyToleration and UnreachableToleration are for how many seconds pods that say nothing of it stay on such a node; 300 when nil.
+	NotReadyToleration, UnreachableToleration *int64
 	// Files are the settings of plugins that have any.
 	Files Files
 	// Authorizer decides on the permissions that plugins ask for.
@@ -110,7 +113,7 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		security,
 		newPodNodeSelector(k.namespaces, config.Files.NodeSelectors),
 		newPriority(k.priorityClasses),
-		newDefaultTolerationSeconds(),
+		newDefaultTolerationSeconds(config.NotReadyToleration, config.UnreachableToleration),
 		newPodTolerations(k.namespaces, config.Files.Tolerations),
 		events,
 		newExtendedResourceToleration(),
@@ -165,13 +168,21 @@ var offByDefault = []string{
 // choose drops what is not given or turned off. Names that no plugin has are errors: a misspelt name must not
 // silently leave a protection off.
 func choose(all Chain, config Config) (Chain, error) {
-	for _, name := range slices.Concat(config.Enable, config.Disable) {
-		if !slices.Contains(Names, name) {
-			return nil, fmt.Errorf("admission plugin %q is unknown", name)
+	var both []string
+	for flag, names := range map[string][]string{"enable-admission-plugins": config.Enable, "disable-admission-plugins": config.Disable} {
+		for _, name := range names {
+			if !slices.Contains(Names, name) {
+				return nil, fmt.Errorf("%s plugin %q is unknown; known are %s", flag, name, strings.Join(Names, ", "))
+			}
 		}
-		if slices.Contains(config.Enable, name) && slices.Contains(config.Disable, name) {
-			return nil, fmt.Errorf("admission plugin %q is both enabled and disabled", name)
+	}
+	for _, name := range config.Enable {
+		if slices.Contains(config.Disable, name) {
+			both = append(both, name)
 		}
+	}
+	if len(both) > 0 {
+		return nil, fmt.Errorf("%v in enable-admission-plugins and disable-admission-plugins overlapped", both)
 	}
 	for _, name := range config.Enable {
 		if !slices.ContainsFunc(all, func(p Plugin) bool { return p != nil && p.Name() == name }) {

@@ -5,31 +5,36 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
-// defaultTolerationSeconds lets pods stay 300 seconds on a node that is not ready or unreachable, unless they say otherwise.
-type defaultTolerationSeconds struct{ base }
-
-func newDefaultTolerationSeconds() Plugin {
-	return defaultTolerationSeconds{base{"DefaultTolerationSeconds", []Operation{Create, Update}}}
+// defaultTolerationSeconds lets pods stay for a while on a node that is not ready or unreachable, unless they say otherwise.
+type defaultTolerationSeconds struct {
+	base
+	notReady, unreachable int64 // seconds
 }
 
-const tolerationSeconds = int64(300)
+func newDefaultTolerationSeconds(notReady, unreachable *int64) Plugin {
+	const usual = 300
+	return defaultTolerationSeconds{base{"DefaultTolerationSeconds", []Operation{Create, Update}}, ptr.Deref(notReady, usual), ptr.Deref(unreachable, usual)}
+}
 
 // Admit implements Mutator.
-func (defaultTolerationSeconds) Admit(_ context.Context, a *Attributes) error {
+func (p defaultTolerationSeconds) Admit(_ context.Context, a *Attributes) error {
 	pod, ok := a.pod()
 	if !ok {
 		return nil
 	}
-	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+	for _, taint := range []struct {
+		key     string
+		seconds int64
+	}{{corev1.TaintNodeNotReady, p.notReady}, {corev1.TaintNodeUnreachable, p.unreachable}} {
 		tolerates := slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
-			return (t.Key == key || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "")
+			return (t.Key == taint.key || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "")
 		})
 		if !tolerates {
-			seconds := tolerationSeconds
 			pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
-				Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds,
+				Key: taint.key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &taint.seconds,
 			})
 		}
 	}

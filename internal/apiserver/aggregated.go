@@ -39,8 +39,8 @@ func (s *Server) aggregate(ctx context.Context) {
 // Trust is what extension servers must know to believe who a request is from; they read it from the ConfigMap
 // kube-system/extension-apiserver-authentication.
 type Trust struct {
-	// ClientCA signs client certificates, PEM.
-	ClientCA []byte
+	// ClientCA gives the authorities of client certificates at present, PEM; nil: there are none.
+	ClientCA func() []byte
 	// FrontProxyCA signs the certificate that this server shows to extension servers, PEM, under one of FrontProxyNames.
 	FrontProxyCA    []byte
 	FrontProxyNames []string
@@ -53,12 +53,12 @@ const trustMapName = "extension-apiserver-authentication"
 // publishTrust writes the ConfigMap.
 func (s *Server) publishTrust(ctx context.Context) error {
 	t := s.cfg.Trust
-	if len(t.ClientCA) == 0 && len(t.FrontProxyCA) == 0 {
+	if t.ClientCA == nil && len(t.FrontProxyCA) == 0 {
 		return nil
 	}
 	want := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: trustMapName}, Data: map[string]string{}}
-	if len(t.ClientCA) > 0 {
-		want.Data["client-ca-file"] = string(t.ClientCA)
+	if t.ClientCA != nil {
+		want.Data["client-ca-file"] = string(t.ClientCA())
 	}
 	if len(t.FrontProxyCA) > 0 {
 		want.Data["requestheader-client-ca-file"] = string(t.FrontProxyCA)

@@ -3,6 +3,9 @@ package apiserver
 import (
 	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -11,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/knarr-project/knarr/internal/auth"
@@ -293,8 +298,9 @@ func TestExtensionServersLearnWhomToTrust(t *testing.T) {
 		defer server.Close()
 		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: nil, Bytes: server.Certificate().Raw})
 	}("a")
+	clients := ca
 	s := newTestServer(t, func(c *Config) {
-		c.Trust = Trust{ClientCA: ca, FrontProxyCA: ca, FrontProxyNames: []string{"front-proxy-client"}, Headers: auth.RemoteHeaders}
+		c.Trust = Trust{ClientCA: func() []byte { return clients }, FrontProxyCA: ca, FrontProxyNames: []string{"front-proxy-client"}, Headers: auth.RemoteHeaders}
 	})
 	if err := s.bootstrap(t.Context(), s.bootstrapObjects()); err != nil {
 		t.Fatal(err)
@@ -331,6 +337,18 @@ func TestExtensionServersLearnWhomToTrust(t *testing.T) {
 	}
 	if m = read(); m.Data["client-ca-file"] != string(ca) {
 		t.Error("a certificate that is there twice stays so")
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "other"}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	added := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other.Raw})
+	if clients = append(slices.Clone(ca), added...); read().Data["client-ca-file"] != string(clients) {
+		t.Error("an authority that came later is not told of")
 	}
 	if _, err := client.Get[*corev1.ConfigMap](t.Context(), s.own(), "kube-system", "none"); !apierrors.IsNotFound(err) {
 		t.Error(err)

@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// newHandler is the way of every HTTP request: recover, authenticate, begin the audit record, impersonate, wait for seats, authorize, serve.
+// newHandler is the way of every HTTP request: recover, answer what is the same for everybody, authenticate, begin the audit record, impersonate, wait for seats, authorize, serve.
 func (s *Server) newHandler() http.Handler {
 	mux := s.newMux()
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -34,6 +34,9 @@ func (s *Server) newHandler() http.Handler {
 		id := auditID(r)
 		header.Set("Audit-Id", id)
 		header.Set("Cache-Control", "no-cache, private")
+		if s.cfg.Front.answer(w, r) {
+			return
+		}
 		user, err := s.authenticate(r)
 		took := filters.lap(m.authentication)
 		m.authenticatedAs(r, &user, err, took)

@@ -24,7 +24,7 @@ const (
 
 // lease is the store's lease for new objects of the kind; 0 for those that stay.
 func (s *Server) lease(ctx context.Context, r *registry) (store.LeaseID, error) {
-	if r.kind.Prefix != "/registry/events" {
+	if r.kind.Prefix != "/registry/events" || s.cfg.EventTTL < 0 {
 		return 0, nil
 	}
 	l := &s.leases

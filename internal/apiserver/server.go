@@ -58,7 +58,7 @@ type Config struct {
 	// Audit records requests; nil records none. The server closes it.
 	Audit *audit.Log
 
-	// EventTTL is how long Events are kept; 0 is one hour.
+	// EventTTL is how long Events are kept; 0 is one hour, negative for ever.
 	EventTTL time.Duration
 	// CompactEvery is how often old revisions are forgotten; 0 is five minutes, negative never.
 	CompactEvery time.Duration
@@ -66,6 +66,10 @@ type Config struct {
 	RequestTimeout time.Duration
 	// MaxRequests is how many seats there are for requests at one time (FlowSchemas divide them); 0 is 600, negative does not limit.
 	MaxRequests int
+	// MinWatch is the shortest time after which a watch without timeoutSeconds ends; 0 is half an hour.
+	MinWatch time.Duration
+	// Front is what is said of requests whoever they are from.
+	Front Front
 	// ShutdownDelay is how long the server goes on after it has said that it is not ready any more; 0 by default.
 	ShutdownDelay time.Duration
 	// ShutdownIdle is how long the server, when it stops, waits for connections on which nothing is asked: the client may just be sending, and over HTTP/1.1
@@ -177,6 +181,9 @@ func New(cfg Config) (*Server, error) {
 	if cfg.RequestTimeout == 0 {
 		cfg.RequestTimeout = time.Minute
 	}
+	if cfg.MinWatch == 0 {
+		cfg.MinWatch = 30 * time.Minute
+	}
 	if cfg.ShutdownIdle == 0 {
 		cfg.ShutdownIdle = time.Second
 	}
@@ -237,8 +244,6 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	defer s.Close()
 	if tlsConfig != nil {
 		tlsConfig = tlsConfig.Clone()
-		// Full records from the start: small ones, which are for a page's first bytes, would take a system call for each event.
-		tlsConfig.DynamicRecordSizingDisabled = true
 	}
 	var connections openConnections
 	server := &http.Server{

@@ -18,9 +18,6 @@ import (
 )
 
 const (
-	// minWatch is the shortest time after which a watch without timeoutSeconds ends; up to twice that, at random, so
-	// that watchers do not come back all at once. As upstream (--min-request-timeout).
-	minWatch = 30 * time.Minute
 	// bookmarkEvery is how often an idle watch is told the revision that it has reached.
 	bookmarkEvery = time.Minute
 	// bookmarkBeforeEnd is how long before its end a watch gets its last bookmark.
@@ -387,9 +384,11 @@ func (w *watcher) bookmarkObject(revision int64, initialEnd bool) runtime.Object
 	return obj
 }
 
+// duration is, where the client does not say it, up to twice the shortest time, at random, so that watchers do not come back all at once.
 func (w *watcher) duration() time.Duration {
 	if seconds := w.req.opts.TimeoutSeconds; seconds != nil && *seconds != 0 { // below zero it ends at once, as upstream
 		return time.Duration(*seconds) * time.Second
 	}
-	return minWatch + rand.N(minWatch)
+	least := w.op.server.cfg.MinWatch
+	return least + rand.N(least)
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,10 +21,13 @@ var oidUserUID = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}
 
 // Certificates authenticates TLS client certificates: the common name is the user, organizations are groups.
 type Certificates struct {
-	// Roots are the authorities trusted.
-	Roots *x509.CertPool
-	Now   func() time.Time
+	now     func() time.Time
+	trusted atomic.Pointer[trusted]
+}
 
+// trusted are authorities, and whom they have vouched for lately.
+type trusted struct {
+	roots    *x509.CertPool
 	verified Memo[[sha256.Size]byte, verifiedCertificate]
 }
 
@@ -34,9 +38,16 @@ type verifiedCertificate struct {
 
 // NewCertificates trusts the roots; now is time.Now outside of tests.
 func NewCertificates(roots *x509.CertPool, now func() time.Time) *Certificates {
-	c := &Certificates{Roots: roots, Now: now}
-	c.verified.Size = 1024
+	c := &Certificates{now: now}
+	c.Trust(roots)
 	return c
+}
+
+// Trust replaces the authorities; who was known by those before is verified anew.
+func (c *Certificates) Trust(roots *x509.CertPool) {
+	t := &trusted{roots: roots}
+	t.verified.Size = 1024
+	c.trusted.Store(t)
 }
 
 // Authenticate implements Authenticator. A chain is verified once and remembered until it expires, because a
@@ -45,12 +56,12 @@ func (c *Certificates) Authenticate(r *http.Request) (User, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return User{}, false, nil
 	}
-	leaf, now := r.TLS.PeerCertificates[0], c.Now()
+	leaf, now, trusted := r.TLS.PeerCertificates[0], c.now(), c.trusted.Load()
 	id := sha256.Sum256(leaf.Raw)
-	if v, ok := c.verified.Get(id); ok && now.Before(v.notAfter) {
+	if v, ok := trusted.verified.Get(id); ok && now.Before(v.notAfter) {
 		return v.user, true, nil
 	}
-	notAfter, err := verifyClient(r.TLS.PeerCertificates, c.Roots, now)
+	notAfter, err := verifyClient(r.TLS.PeerCertificates, trusted.roots, now)
 	if err != nil {
 		return User{}, false, fmt.Errorf("verifying certificate %s failed: %w", describe(leaf), err)
 	}
@@ -67,7 +78,7 @@ func (c *Certificates) Authenticate(r *http.Request) (User, bool, error) {
 			user.UID = uid
 		}
 	}
-	c.verified.Put(id, verifiedCertificate{user: user, notAfter: notAfter})
+	trusted.verified.Put(id, verifiedCertificate{user: user, notAfter: notAfter})
 	return user, true, nil
 }
 

@@ -7,10 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
 	"github.com/knarr-project/knarr/internal/cli/image"
@@ -63,15 +61,12 @@ func (s *settings) addFlags(cmd *cobra.Command, groups config.Groups) {
 // complete reads the file, then lets the flags that were given win over it.
 func (s *settings) complete(cmd *cobra.Command) (*slog.Logger, error) {
 	if s.file != "" {
-		given := map[string]string{}
-		cmd.Flags().Visit(func(f *pflag.Flag) { given[f.Name] = f.Value.String() })
+		again := config.Given(cmd.Flags())
 		if err := s.Load(s.file); err != nil {
 			return nil, err
 		}
-		for name, value := range given {
-			if err := cmd.Flags().Set(name, strings.Trim(value, "[]")); err != nil {
-				return nil, fmt.Errorf("--%s: %w", name, err)
-			}
+		if err := again(); err != nil {
+			return nil, err
 		}
 	}
 	if err := s.Complete(); err != nil {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -10,6 +11,8 @@ import (
 
 // APIServer are settings of the API server that have upstream's names, meanings and defaults.
 type APIServer struct {
+	// Serving is with which certificates HTTPS is served. Default: the cluster's own.
+	Serving
 	Audit Audit `json:"audit,omitzero"`
 
 	// MaxRequests and MaxMutatingRequests together are the seats that flow control divides. 0 for both does not limit.
@@ -20,6 +23,8 @@ type APIServer struct {
 	Authentication Authentication `json:"authentication,omitzero"`
 	// ServiceAccounts are the tokens of service accounts.
 	ServiceAccounts ServiceAccounts `json:"serviceAccounts,omitzero"`
+	// TokenFile is a file of bearer tokens and whose they are (CSV).
+	TokenFile string `json:"tokenFile,omitempty"`
 	// TokenWebhook is a kubeconfig file of the server that knows whose bearer tokens are.
 	TokenWebhook    string          `json:"tokenWebhook,omitempty"`
 	TokenWebhookTTL metav1.Duration `json:"tokenWebhookTTL,omitzero"`
@@ -28,6 +33,7 @@ type APIServer struct {
 	AuthorizationModes      []string        `json:"authorizationModes,omitempty"`
 	AuthorizationConfig     string          `json:"authorizationConfig,omitempty"`
 	AuthorizationWebhook    string          `json:"authorizationWebhook,omitempty"`
+	AuthorizationPolicy     string          `json:"authorizationPolicy,omitempty"` // of ABAC
 	AuthorizationAllowedTTL metav1.Duration `json:"authorizationAllowedTTL,omitzero"`
 	AuthorizationRefusedTTL metav1.Duration `json:"authorizationRefusedTTL,omitzero"`
 	// EncryptionConfig is a file that says which objects lie encrypted in the store.
@@ -39,6 +45,15 @@ type APIServer struct {
 	ShutdownDelay metav1.Duration `json:"shutdownDelay,omitzero"`
 	// ShutdownIdle is how long the server, when it ends, waits for connections on which nothing is asked.
 	ShutdownIdle metav1.Duration `json:"shutdownIdle,omitzero"`
+	// MinRequestTimeout is for how many seconds a watch without timeoutSeconds lives at least.
+	MinRequestTimeout int `json:"minRequestTimeout,omitempty"`
+	// Front is what is said of requests whoever they are from.
+	Front Front `json:"front,omitzero"`
+	// EventTTL is how long Events are kept; 0 is for ever.
+	EventTTL metav1.Duration `json:"eventTTL,omitzero"`
+	// NotReadyToleration and UnreachableToleration are for how many seconds pods that say nothing of it stay on a node that is not ready, or not reached.
+	NotReadyToleration    int `json:"defaultNotReadyTolerationSeconds"`
+	UnreachableToleration int `json:"defaultUnreachableTolerationSeconds"`
 }
 
 // Audit is what is recorded of requests, and where that goes.
@@ -89,6 +104,7 @@ func defaultAPIServer() APIServer {
 		AuthorizationAllowedTTL: metav1.Duration{Duration: 5 * time.Minute}, AuthorizationRefusedTTL: metav1.Duration{Duration: 30 * time.Second},
 		MaxRequests: 400, MaxMutatingRequests: 200, FlowControl: true,
 		RequestTimeout: metav1.Duration{Duration: time.Minute}, ShutdownIdle: metav1.Duration{Duration: time.Second},
+		MinRequestTimeout: 1800, EventTTL: metav1.Duration{Duration: time.Hour}, NotReadyToleration: 300, UnreachableToleration: 300,
 		Audit: Audit{
 			LogFormat: "json", LogMaxAge: 366, LogMaxBackups: 100, LogMaxSize: 100, LogTruncate: truncate, WebhookTruncate: truncate,
 			LogBatch:       AuditBatching{Mode: "blocking", BufferSize: 10000, MaxSize: 1},
@@ -113,20 +129,28 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&c.MaxRequests, "max-requests-inflight", c.MaxRequests, "seats for requests at one time, together with --max-mutating-requests-inflight; FlowSchemas divide them")
 	f.IntVar(&c.MaxMutatingRequests, "max-mutating-requests-inflight", c.MaxMutatingRequests, "see --max-requests-inflight; 0 for both does not limit")
 	f.BoolVar(&c.FlowControl, "enable-priority-and-fairness", c.FlowControl, "limit requests at one time by FlowSchemas and PriorityLevelConfigurations")
+	c.Serving.addFlags(f, "the cluster's own")
 	c.Authentication.addFlags(f)
 	c.ServiceAccounts.addFlags(f)
+	f.StringVar(&c.TokenFile, "token-auth-file", c.TokenFile, "file of bearer tokens, a line for each: token,user,uid,\"group1,group2\"; read once")
 	f.StringVar(&c.TokenWebhook, "authentication-token-webhook-config-file", c.TokenWebhook, "kubeconfig file of the server that knows whose bearer tokens are (TokenReview v1)")
 	f.DurationVar(&c.TokenWebhookTTL.Duration, "authentication-token-webhook-cache-ttl", c.TokenWebhookTTL.Duration, "how long its answers are remembered")
-	f.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes, "authorizers in order: AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook (default: Node,RBAC)")
+	f.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes, "authorizers in order: ABAC, AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook (default: Node,RBAC)")
 	f.StringVar(&c.AuthorizationConfig, "authorization-config", c.AuthorizationConfig, "file with the authorizers in order (AuthorizationConfiguration), instead of the other authorization flags; its changes count without a restart")
+	f.StringVar(&c.AuthorizationPolicy, "authorization-policy-file", c.AuthorizationPolicy, "file of policies for --authorization-mode=ABAC, a JSON object a line; read once")
 	f.StringVar(&c.AuthorizationWebhook, "authorization-webhook-config-file", c.AuthorizationWebhook, "kubeconfig file of the server that --authorization-mode=Webhook asks (SubjectAccessReview v1)")
 	f.DurationVar(&c.AuthorizationAllowedTTL.Duration, "authorization-webhook-cache-authorized-ttl", c.AuthorizationAllowedTTL.Duration, "how long it is remembered that it has allowed something")
 	f.DurationVar(&c.AuthorizationRefusedTTL.Duration, "authorization-webhook-cache-unauthorized-ttl", c.AuthorizationRefusedTTL.Duration, "how long it is remembered that it has not")
 	f.StringVar(&c.EncryptionConfig, "encryption-provider-config", c.EncryptionConfig, "file that says which objects lie encrypted in the store (EncryptionConfiguration)")
 	f.BoolVar(&c.EncryptionReload, "encryption-provider-config-automatic-reload", c.EncryptionReload, "changes of that file count without a restart")
 	f.DurationVar(&c.RequestTimeout.Duration, "request-timeout", c.RequestTimeout.Duration, "how long a request other than watches and streams may take")
+	f.IntVar(&c.MinRequestTimeout, "min-request-timeout", c.MinRequestTimeout, "for how many seconds a watch lives at least, twice that at most, unless its client says how long")
+	c.Front.addFlags(f)
 	f.DurationVar(&c.ShutdownDelay.Duration, "shutdown-delay-duration", c.ShutdownDelay.Duration, "how long requests are still served after /readyz has begun to fail on the server's end")
 	f.DurationVar(&c.ShutdownIdle.Duration, "shutdown-idle-duration", c.ShutdownIdle.Duration, "how long open connections on which nothing is asked are kept on the server's end: a client may just be sending")
+	f.DurationVar(&c.EventTTL.Duration, "event-ttl", c.EventTTL.Duration, "how long Events are kept; 0: until somebody deletes them")
+	f.IntVar(&c.NotReadyToleration, "default-not-ready-toleration-seconds", c.NotReadyToleration, "for how many seconds pods that do not say so themselves stay on a node that is not ready")
+	f.IntVar(&c.UnreachableToleration, "default-unreachable-toleration-seconds", c.UnreachableToleration, "for how many seconds pods that do not say so themselves stay on a node that is not reached")
 	a := &c.Audit
 	f.StringVar(&a.PolicyFile, "audit-policy-file", a.PolicyFile, "file with the audit policy (audit.k8s.io/v1); without it nothing is recorded")
 	f.StringVar(&a.LogPath, "audit-log-path", a.LogPath, "file that audit events are written to; '-' is the standard output")
@@ -161,11 +185,22 @@ func (b *AuditBatching) addFlags(f *pflag.FlagSet, prefix string) {
 }
 
 func (c *APIServer) validate(bad func(field, value, allowed string)) {
+	c.Serving.validate(bad)
 	c.Authentication.validate(bad)
 	c.ServiceAccounts.validate(bad)
+	c.Front.validate(bad)
+	if c.MinRequestTimeout < 0 {
+		bad("min-request-timeout", fmt.Sprint(c.MinRequestTimeout), "seconds, 0 or more")
+	}
+	if c.EventTTL.Duration < 0 {
+		bad("event-ttl", c.EventTTL.Duration.String(), "0 or more, such as 1h")
+	}
 	d := defaultAPIServer()
 	if c.AuthorizationConfig != "" && (len(c.AuthorizationModes) > 0 || c.AuthorizationWebhook != "" || c.AuthorizationAllowedTTL != d.AuthorizationAllowedTTL || c.AuthorizationRefusedTTL != d.AuthorizationRefusedTTL) {
 		bad("authorization-config", c.AuthorizationConfig, "no --authorization-mode or --authorization-webhook-* beside it")
+	}
+	if abac := slices.Contains(c.AuthorizationModes, "ABAC"); c.AuthorizationConfig == "" && abac != (c.AuthorizationPolicy != "") {
+		bad("authorization-policy-file", c.AuthorizationPolicy, "a file of policies together with --authorization-mode=ABAC, and only then")
 	}
 	a := &c.Audit
 	for prefix, b := range map[string]*AuditBatching{"audit-log-": &a.LogBatch, "audit-webhook-": &a.WebhookBatch} {

@@ -11,6 +11,8 @@ import (
 
 // Authentication is who may come in besides the cluster's own certificates and tokens.
 type Authentication struct {
+	// ClientCA is a file of authorities of client certificates, besides the cluster's own. Its changes count without a restart.
+	ClientCA string `json:"clientCA,omitempty"`
 	// Config is a file of an AuthenticationConfiguration: issuers of tokens, anonymous requests. Its changes count without a restart.
 	Config string `json:"config,omitempty"`
 	// Anonymous lets requests without credentials in, as system:anonymous; nil does, too, unless the file says otherwise.
@@ -49,6 +51,7 @@ func defaultAuthentication() Authentication {
 func defaultOIDC() OIDC { return OIDC{UsernameClaim: "sub", SigningAlgs: []string{"RS256"}} }
 
 func (c *Authentication) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.ClientCA, "client-ca-file", c.ClientCA, "authorities of client certificates besides the cluster's own, PEM file; its changes count without a restart")
 	f.StringVar(&c.Config, "authentication-config", c.Config, "file with issuers of JSON Web Tokens and rules for anonymous requests (AuthenticationConfiguration); its changes count without a restart")
 	f.Var(&optionalBool{&c.Anonymous}, "anonymous-auth", "let requests without credentials in, as system:anonymous (default true)")
 	f.Lookup("anonymous-auth").NoOptDefVal = "true"

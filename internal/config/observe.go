@@ -19,16 +19,14 @@ type Observe struct {
 	// BindAddress and SecurePort are where. Default 0.0.0.0, and 10257 for controllers, 10259 for the scheduler; port 0 is nowhere.
 	BindAddress string `json:"bindAddress,omitempty"`
 	SecurePort  int    `json:"securePort,omitempty"`
-	// TLSCert and TLSKey are the certificate. Default: a self-signed one.
-	TLSCert string `json:"tlsCert,omitempty"`
-	TLSKey  string `json:"tlsPrivateKey,omitempty"`
+	// Serving is with which certificate. Default: a self-signed one.
+	Serving
 }
 
 func (o *Observe) addFlags(f *pflag.FlagSet, port int) {
 	f.StringVar(&o.BindAddress, "bind-address", cmp.Or(o.BindAddress, "0.0.0.0"), "address of health pages and metrics (HTTPS)")
 	f.IntVar(&o.SecurePort, "secure-port", cmp.Or(o.SecurePort, port), "port of health pages and metrics; 0 serves none")
-	f.StringVar(&o.TLSCert, "tls-cert-file", o.TLSCert, "certificate for that port, PEM file (default: a self-signed one)")
-	f.StringVar(&o.TLSKey, "tls-private-key-file", o.TLSKey, "key of that certificate, PEM file")
+	o.Serving.addFlags(f, "a self-signed one")
 }
 
 func (o *Observe) validate(bad func(field, value, allowed string)) {
@@ -38,7 +36,5 @@ func (o *Observe) validate(bad func(field, value, allowed string)) {
 	if o.SecurePort < 0 || o.SecurePort > 65535 {
 		bad("secure-port", fmt.Sprint(o.SecurePort), "a port, or 0 for none")
 	}
-	if (o.TLSCert == "") != (o.TLSKey == "") {
-		bad("tls-cert-file", o.TLSCert, "given together with tls-private-key-file")
-	}
+	o.Serving.validate(bad)
 }

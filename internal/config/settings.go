@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -31,6 +32,34 @@ func Settings(flags *pflag.FlagSet) map[string]string {
 		}
 	})
 	return told
+}
+
+// Given remembers the flags that were given; again sets them once more, over what a file says. A list of the file's is replaced, and values that have commas
+// in them stay whole.
+func Given(flags *pflag.FlagSet) (again func() error) {
+	var set []func() error
+	flags.Visit(func(f *pflag.Flag) {
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values := slices.Clone(list.GetSlice())
+			set = append(set, func() error { return list.Replace(values) })
+			return
+		}
+		value := strings.Trim(f.Value.String(), "[]") // of maps
+		set = append(set, func() error {
+			if err := f.Value.Set(value); err != nil {
+				return fmt.Errorf("--%s: %w", f.Name, err)
+			}
+			return nil
+		})
+	})
+	return func() error {
+		for _, one := range set {
+			if err := one(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // withoutPassword hides what stands before the '@' of a URL, and what follows its '?' or '#'. What looks like a URL and can not be read as one is

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -14,8 +15,12 @@ import (
 )
 
 func flagsOf(c *Config) *pflag.FlagSet {
+	return flagsOfGroups(c, Process|Server|Controlling|NodeAlone|Node|Joining)
+}
+
+func flagsOfGroups(c *Config, groups Groups) *pflag.FlagSet {
 	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	c.AddFlags(f, Process|Server|Controlling|ControllersAlone|NodeAlone|Node|Joining)
+	c.AddFlags(f, groups)
 	return f
 }
 
@@ -61,6 +66,8 @@ func TestNoSettingIsLeftOut(t *testing.T) {
 			*p = mark
 		case *float32:
 			*p = float32(mark)
+		case *float64:
+			*p = float64(mark)
 		case *bool, **bool: // two values do not tell them apart
 			return
 		default:
@@ -78,8 +85,8 @@ func TestNoSettingIsLeftOut(t *testing.T) {
 	}
 	walk(reflect.ValueOf(&c).Elem(), "")
 	var values []string
-	for _, value := range Settings(flagsOf(&c)) {
-		values = append(values, value)
+	for _, flags := range []*pflag.FlagSet{flagsOf(&c), flagsOfGroups(&c, ControllersAlone)} { // which have names in common
+		values = slices.AppendSeq(values, maps.Values(Settings(flags)))
 	}
 	for _, m := range marks {
 		var path, text string
@@ -118,5 +125,30 @@ func TestSecretsAreNotTold(t *testing.T) {
 				t.Errorf("--%s is told as %q, want %q", tc.flag, got, tc.want)
 			}
 		})
+	}
+}
+
+func TestFlagsWinOverTheFile(t *testing.T) {
+	c := Default()
+	flags := flagsOf(&c)
+	pairs := []string{"a.crt,a.key:a.example.com,b.example.com", "b.crt,b.key"}
+	if err := flags.Parse([]string{"--tls-sni-cert-key", pairs[0], "--tls-sni-cert-key", pairs[1], "--enable-admission-plugins=A,B", "--max-pods=7", "--oidc-required-claim=a=b"}); err != nil {
+		t.Fatal(err)
+	}
+	again := Given(flags)
+	path := filepath.Join(t.TempDir(), "config")
+	file := "maxPods: 9\nenableAdmission: [C]\ndisableAdmission: [D]\napiServer: {tlsSNICertKeys: [x], authentication: {oidc: {requiredClaims: {a: c}}}}\n"
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Load(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := again(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(c.APIServer.TLSNamed, pairs) || !slices.Equal(c.EnableAdmission, []string{"A", "B"}) || !slices.Equal(c.DisableAdmission, []string{"D"}) ||
+		c.MaxPods != 7 || c.APIServer.Authentication.OIDC.RequiredClaims["a"] != "b" {
+		t.Errorf("got %v", c)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,16 +19,20 @@ import (
 // Every is how often a file is looked at.
 const Every = 10 * time.Second
 
-// File is one file of configuration. It belongs to one goroutine.
+// File is one file of configuration, or a few that belong together: a certificate and its key. It belongs to one goroutine.
 type File struct {
-	path  string
+	paths []string
 	what  string
-	apply func(ctx context.Context, data []byte) error
+	apply func(ctx context.Context, contents [][]byte) error
 	log   *slog.Logger
 
-	used    [sha256.Size]byte // of the content that counts
-	refused string            // why the present content does not, when it does not
+	used    [sha256.Size]byte // of the contents that count
+	refused string            // why the present contents do not, when they do not
 
+	metrics *metrics // nil: nobody is told
+}
+
+type metrics struct {
 	count *prometheus.CounterVec
 	last  *prometheus.GaugeVec
 	info  *prometheus.GaugeVec
@@ -41,27 +46,60 @@ func Open(ctx context.Context, what, path string, log *slog.Logger, apply func(c
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + name, Help: help}, []string{label})
 	}
 	f := &File{
-		path: path, what: what, apply: apply, log: log,
-		count: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "automatic_reloads_total",
-			Help: "Total number of automatic reloads of " + what + " configuration split by status."}, []string{"status"}),
-		last: gauge("automatic_reload_last_timestamp_seconds", "Timestamp of the last automatic reload of "+what+" configuration split by status.", "status"),
-		info: gauge("last_config_info", "Information about the last applied "+what+" configuration with hash as label.", "hash"),
+		paths: []string{path}, what: what, log: log,
+		apply: func(ctx context.Context, contents [][]byte) error { return apply(ctx, contents[0]) },
+		metrics: &metrics{
+			count: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "automatic_reloads_total",
+				Help: "Total number of automatic reloads of " + what + " configuration split by status."}, []string{"status"}),
+			last: gauge("automatic_reload_last_timestamp_seconds", "Timestamp of the last automatic reload of "+what+" configuration split by status.", "status"),
+			info: gauge("last_config_info", "Information about the last applied "+what+" configuration with hash as label.", "hash"),
+		},
 	}
-	data, err := os.ReadFile(path)
+	return f, f.open(ctx)
+}
+
+// OpenAll is Open for files that are applied together, and of which no metrics tell.
+func OpenAll(ctx context.Context, what string, paths []string, log *slog.Logger, apply func(ctx context.Context, contents [][]byte) error) (*File, error) {
+	f := &File{paths: paths, what: what, apply: apply, log: log}
+	return f, f.open(ctx)
+}
+
+func (f *File) open(ctx context.Context) error {
+	contents, sum, err := f.read()
 	if err != nil {
-		return nil, fmt.Errorf("failed to load %s configuration from file %q: %w", what, path, err)
+		return fmt.Errorf("failed to load %s configuration from %w", f.what, err)
 	}
-	if err := apply(ctx, data); err != nil {
-		return nil, err
+	if err := f.apply(ctx, contents); err != nil {
+		return err
 	}
-	f.counts(sha256.Sum256(data))
-	return f, nil
+	f.counts(sum)
+	return nil
+}
+
+// read gives the contents, and a hash of all of them.
+func (f *File) read() (contents [][]byte, sum [sha256.Size]byte, err error) {
+	sums := sha256.New()
+	for _, path := range f.paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, sum, fmt.Errorf("file %q: %w", path, err)
+		}
+		one := sha256.Sum256(data)
+		if len(f.paths) == 1 {
+			return [][]byte{data}, one, nil // which others can compute
+		}
+		sums.Write(one[:])
+		contents = append(contents, data)
+	}
+	return contents, [sha256.Size]byte(sums.Sum(nil)), nil
 }
 
 func (f *File) counts(sum [sha256.Size]byte) {
 	f.used, f.refused = sum, ""
-	f.info.Reset()
-	f.info.WithLabelValues("sha256:" + hex.EncodeToString(sum[:])).Set(1)
+	if f.metrics != nil {
+		f.metrics.info.Reset()
+		f.metrics.info.WithLabelValues("sha256:" + hex.EncodeToString(sum[:])).Set(1)
+	}
 }
 
 // Run looks at the file until ctx ends.
@@ -80,36 +118,47 @@ func (f *File) Run(ctx context.Context) {
 
 // Look applies the file if its content is another one than that which counts.
 func (f *File) Look(ctx context.Context, now time.Time) {
-	data, err := os.ReadFile(f.path)
-	sum := sha256.Sum256(data)
+	contents, sum, err := f.read()
 	if err == nil {
 		if sum == f.used {
 			f.refused = ""
 			return
 		}
-		err = f.apply(ctx, data)
+		err = f.apply(ctx, contents)
 	}
 	if ctx.Err() != nil {
+		return
+	}
+	f.metrics.looked(err, now)
+	files := strings.Join(f.paths, ", ")
+	if err == nil {
+		f.counts(sum)
+		f.log.Info("a changed configuration is used", "configuration", f.what, "file", files)
+		return
+	}
+	if text := err.Error(); text != f.refused { // told once, though it is tried again and again
+		f.refused = text
+		f.log.Error("a changed configuration is not used; the one before stays", "configuration", f.what, "file", files, "err", err)
+	}
+}
+
+// looked counts a try to use a changed file.
+func (m *metrics) looked(err error, now time.Time) {
+	if m == nil {
 		return
 	}
 	status := "success"
 	if err != nil {
 		status = "failure"
 	}
-	f.count.WithLabelValues(status).Inc()
-	f.last.WithLabelValues(status).Set(float64(now.Unix()))
-	if err == nil {
-		f.counts(sum)
-		f.log.Info("a changed configuration is used", "configuration", f.what, "file", f.path)
-		return
-	}
-	if text := err.Error(); text != f.refused { // told once, though it is tried again and again
-		f.refused = text
-		f.log.Error("a changed configuration is not used; the one before stays", "configuration", f.what, "file", f.path, "err", err)
-	}
+	m.count.WithLabelValues(status).Inc()
+	m.last.WithLabelValues(status).Set(float64(now.Unix()))
 }
 
 // Collectors are the file's metrics, under upstream's names.
 func (f *File) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{f.count, f.last, f.info}
+	if f.metrics == nil {
+		return nil
+	}
+	return []prometheus.Collector{f.metrics.count, f.metrics.last, f.metrics.info}
 }

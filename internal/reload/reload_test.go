@@ -75,3 +75,41 @@ func TestAChangedFileCountsUnlessItIsBroken(t *testing.T) {
 		t.Errorf("counted %v", got)
 	}
 }
+
+func TestFilesThatBelongTogetherAreAppliedTogether(t *testing.T) {
+	dir := t.TempDir()
+	paths := []string{filepath.Join(dir, "cert"), filepath.Join(dir, "key")}
+	write := func(i int, text string) {
+		if err := os.WriteFile(paths[i], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var used []string
+	apply := func(_ context.Context, contents [][]byte) error {
+		if string(contents[0]) != string(contents[1]) {
+			return errors.New("they do not fit")
+		}
+		used = append(used, string(contents[0]))
+		return nil
+	}
+	log := slog.New(slog.DiscardHandler)
+	write(0, "one")
+	if _, err := OpenAll(t.Context(), "test", paths, log, apply); err == nil || !strings.Contains(err.Error(), paths[1]) {
+		t.Fatalf("without the second file: %v", err)
+	}
+	write(1, "one")
+	f, err := OpenAll(t.Context(), "test", paths, log, apply)
+	if err != nil || f.Collectors() != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		file int
+		text string
+	}{{0, "two"}, {1, "two"}, {1, "two"}} {
+		write(step.file, step.text)
+		f.Look(t.Context(), time.Now())
+	}
+	if want := []string{"one", "two"}; !slices.Equal(used, want) {
+		t.Errorf("used %q, want %q", used, want)
+	}
+}

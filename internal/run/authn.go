@@ -1,7 +1,6 @@
 package run
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -135,7 +134,7 @@ const ownProxy = "front-proxy-client"
 // proxies are the front proxies that are believed: the cluster's own servers, and those of the flags.
 func (s *server) proxies() (auth.Authenticators, apiserver.Trust, error) {
 	trust := apiserver.Trust{
-		ClientCA: s.keys.CA.CertPEM, FrontProxyCA: s.keys.FrontProxyCA.CertPEM, FrontProxyNames: []string{ownProxy}, Headers: auth.RemoteHeaders,
+		ClientCA: func() []byte { return *s.clients.pem.Load() }, FrontProxyCA: s.keys.FrontProxyCA.CertPEM, FrontProxyNames: []string{ownProxy}, Headers: auth.RemoteHeaders,
 	}
 	all := auth.Authenticators{auth.FrontProxy{Roots: s.keys.FrontProxyCA.Pool(), Names: trust.FrontProxyNames, Headers: trust.Headers, Now: time.Now}}
 	h := &s.cfg.APIServer.Authentication.RequestHeader
@@ -146,15 +145,14 @@ func (s *server) proxies() (auth.Authenticators, apiserver.Trust, error) {
 	if err != nil {
 		return nil, trust, err
 	}
-	certificates, err := cert.ParseCertsPEM(authorities)
-	if err != nil {
+	if s.proxyAuthorities, err = cert.ParseCertsPEM(authorities); err != nil {
 		return nil, trust, fmt.Errorf("requestheader-client-ca-file %s: %w", h.ClientCA, err)
 	}
+	if err := s.disjoint([]*x509.Certificate{s.keys.CA.Certificate}); err != nil {
+		return nil, trust, err
+	}
 	roots := x509.NewCertPool()
-	for _, c := range certificates {
-		if len(h.AllowedNames) == 0 && bytes.Equal(c.Raw, s.keys.CA.Certificate.Raw) {
-			return nil, trust, errors.New("--requestheader-client-ca-file and the cluster's client CA contain overlapping certificates; --requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users")
-		}
+	for _, c := range s.proxyAuthorities {
 		roots.AddCert(c)
 	}
 	headers := auth.FrontProxyHeaders{User: h.UsernameHeaders, UID: h.UIDHeaders, Group: h.GroupHeaders, ExtraPrefix: h.ExtraHeaderPrefixes}

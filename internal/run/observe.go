@@ -3,7 +3,7 @@ package run
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strconv"
@@ -17,6 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/observe"
+	"github.com/knarr-project/knarr/internal/reload"
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
@@ -33,7 +34,8 @@ type component struct {
 // observe opens the component's address for health and metrics.
 func (c *component) observe(ctx context.Context, p Params, to client.Interface) (func(context.Context) error, error) {
 	o := &p.Config.Observe
-	secure, err := observedTLS(o, p.Config)
+	log := p.Log.With("component", c.name)
+	secure, files, err := observedTLS(ctx, p.Config, log)
 	if err != nil {
 		return nil, err
 	}
@@ -50,28 +52,34 @@ func (c *component) observe(ctx context.Context, p Params, to client.Interface) 
 	for key, value := range c.configz {
 		configz[key] = value
 	}
-	return observe.Listen(ctx, net.JoinHostPort(o.BindAddress, strconv.Itoa(o.SecurePort)), observe.Config{
+	serve, err := observe.Listen(ctx, net.JoinHostPort(o.BindAddress, strconv.Itoa(o.SecurePort)), observe.Config{
 		Component: c.name, TLS: secure, Authenticator: asked, Authorizer: asked,
 		Alive: []zpages.Check{ping, leads}, Ready: []zpages.Check{ping, leads},
 		Collectors: slices.Concat(c.collectors, client.Collectors(), []prometheus.Collector{c.leading}),
-		Configz:    map[string]any{c.configzName: configz}, Settings: p.Settings, Log: p.Log.With("component", c.name),
+		Configz:    map[string]any{c.configzName: configz}, Settings: p.Settings, Log: log,
 	})
-}
-
-// observedTLS has the certificate that was given, or one of its own making, as upstream's components. Clients may show one.
-func observedTLS(o *config.Observe, cfg *config.Config) (*tls.Config, error) {
-	secure := &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
-	var pair tls.Certificate
-	var err error
-	if o.TLSCert != "" {
-		if pair, err = tls.LoadX509KeyPair(o.TLSCert, o.TLSKey); err != nil {
-			return nil, fmt.Errorf("tls-cert-file, tls-private-key-file: %w", err)
-		}
-	} else if pair, err = selfSignedPair(cfg); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	secure.Certificates = []tls.Certificate{pair}
-	return secure, nil
+	parts := []func(context.Context) error{serve}
+	for _, f := range files {
+		parts = append(parts, background(f.Run))
+	}
+	return func(ctx context.Context) error { return alongside(ctx, parts...) }, nil
+}
+
+// observedTLS has the certificates that were given, whose files are to be followed, or one of its own making, as upstream's components. Clients may
+// show one.
+func observedTLS(ctx context.Context, cfg *config.Config, log *slog.Logger) (*tls.Config, []*reload.File, error) {
+	pair, err := selfSignedPair(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	secure := &tls.Config{
+		ClientAuth: tls.RequestClientCert, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil },
+	}
+	files, err := servingTLS(ctx, secure, &cfg.Observe.Serving, log)
+	return secure, files, err
 }
 
 // selfSignedPair is a certificate of the machine's name and address.

@@ -3,6 +3,8 @@ package run
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net"
@@ -20,6 +22,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver"
 	"github.com/knarr-project/knarr/internal/apiserver/encryption"
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/abac"
 	"github.com/knarr-project/knarr/internal/auth/node"
 	"github.com/knarr-project/knarr/internal/auth/oidc"
 	"github.com/knarr-project/knarr/internal/auth/pki"
@@ -49,8 +52,11 @@ type server struct {
 
 	frontProxies auth.Authenticators
 	proxyHeaders auth.FrontProxyHeaders
-	outside      *oidc.Tokens
-	files        []*reload.File // of configuration, that are followed
+	// proxyAuthorities are those of --requestheader-client-ca-file.
+	proxyAuthorities []*x509.Certificate
+	clients          *clientAuthorities
+	outside          *oidc.Tokens
+	files            []*reload.File // of configuration, that are followed
 }
 
 func (s *server) startKeys(ctx context.Context) (wait func() error, err error) {
@@ -102,9 +108,11 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	compact := s.cfg.CompactionInterval.Duration
-	if compact == 0 {
-		compact = -1
+	never := func(setting time.Duration) time.Duration { // 0 of the flags
+		if setting == 0 {
+			return -1
+		}
+		return setting
 	}
 	auditLog, err := openAudit(&s.cfg.APIServer.Audit, s.log.With("component", "audit"))
 	if err != nil {
@@ -114,7 +122,19 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.openClientAuthorities(ctx); err != nil {
+		return nil, err
+	}
+	secure, err := s.serverTLS(ctx)
+	if err != nil {
+		return nil, err
+	}
 	s.frontProxies, s.proxyHeaders = proxies, trust.Headers
+	front := &s.cfg.APIServer.Front
+	origins, err := front.Expressions()
+	if err != nil {
+		return nil, err
+	}
 	s.api, err = apiserver.New(apiserver.Config{
 		Store:        s.db,
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix(s.cfg.ServiceCIDR)},
@@ -127,10 +147,13 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		Audit:            auditLog,
 		MaxRequests:      s.cfg.APIServer.Seats(),
 		RequestTimeout:   s.cfg.APIServer.RequestTimeout.Duration,
+		MinWatch:         time.Duration(s.cfg.APIServer.MinRequestTimeout) * time.Second,
+		Front:            apiserver.Front{Origins: origins, StrictTransport: strings.Join(front.StrictTransport, "; "), GoAway: front.GoAway},
 		ShutdownDelay:    s.cfg.APIServer.ShutdownDelay.Duration,
 		ShutdownIdle:     s.cfg.APIServer.ShutdownIdle.Duration,
+		EventTTL:         never(s.cfg.APIServer.EventTTL.Duration),
 
-		CompactEvery: compact,
+		CompactEvery: never(s.cfg.CompactionInterval.Duration),
 		Settings:     s.settings,
 		Collectors:   controller.Collectors(),
 		Logger:       s.log.With("component", "apiserver"),
@@ -154,7 +177,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		s.api.Close()
 		return nil, err
 	}
-	return s.serve(ctx, listener, policy, life, end)
+	return s.serve(ctx, listener, secure, policy, life, end)
 }
 
 // own is the API server's client for its own needs.
@@ -202,7 +225,15 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 		return nil, err
 	}
 	s.outside = issuers
-	all := auth.TokenAuthenticators{tokens, token.NewBootstrap(ctx, s.own(), tokens.Audiences, time.Now), issuers}
+	var all auth.TokenAuthenticators
+	if file := s.cfg.APIServer.TokenFile; file != "" {
+		known, err := token.OpenFile(file, tokens.Audiences)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, known)
+	}
+	all = append(all, tokens, token.NewBootstrap(ctx, s.own(), tokens.Audiences, time.Now), issuers)
 	if file := s.cfg.APIServer.TokenWebhook; file != "" {
 		asked, err := authwebhook.NewTokens(file, s.cfg.APIServer.TokenWebhookTTL.Duration)
 		if err != nil {
@@ -213,7 +244,7 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 	s.api.Use(apiserver.Security{
 		Authenticator: auth.Requests{
 			Authenticators: append(slices.Clip(s.frontProxies),
-				auth.NewCertificates(s.keys.CA.Pool(), time.Now),
+				s.clients.certificates,
 				auth.Bearer{Tokens: all, Audiences: tokens.Audiences},
 			),
 			Anonymous:    anonymity,
@@ -250,7 +281,9 @@ func (s *server) admission(ctx context.Context, authorizer auth.Authorizer, role
 	if validating.Credentials, err = webhook.LoadCredentials(files.ValidatingWebhooks); err != nil {
 		return nil, err
 	}
+	notReady, unreachable := int64(s.cfg.APIServer.NotReadyToleration), int64(s.cfg.APIServer.UnreachableToleration)
 	return admission.Default(ctx, s.own(), admission.Config{
+		NotReadyToleration: &notReady, UnreachableToleration: &unreachable,
 		Authorizer: authorizer, Roles: roles, Files: files, Enable: s.cfg.EnableAdmission, Disable: s.cfg.DisableAdmission,
 		MutatingPolicy: policy.NewMutating(ctx, policies), ValidatingPolicy: policy.NewValidating(ctx, policies),
 		MutatingWebhook: webhook.NewMutating(ctx, mutating), ValidatingWebhook: webhook.NewValidating(ctx, validating),
@@ -260,9 +293,17 @@ func (s *server) admission(ctx context.Context, authorizer auth.Authorizer, role
 // authorizers are asked in the order of the configuration.
 func (s *server) authorizers(ctx context.Context, nodes, policy auth.Authorizer) (auth.Authorizer, error) {
 	c := &s.cfg.APIServer
-	chain := authwebhook.NewChain(authwebhook.Authorizers{
+	known := authwebhook.Authorizers{
 		"Node": nodes, "RBAC": policy, "AlwaysAllow": authwebhook.Always(auth.Allow), "AlwaysDeny": authwebhook.Always(auth.NoOpinion),
-	})
+	}
+	if c.AuthorizationPolicy != "" {
+		policies, err := abac.Load(c.AuthorizationPolicy)
+		if err != nil {
+			return nil, fmt.Errorf("--authorization-policy-file: %w", err)
+		}
+		known["ABAC"] = policies
+	}
+	chain := authwebhook.NewChain(known)
 	s.api.Register(chain.Collectors()...)
 	if c.AuthorizationConfig != "" {
 		return chain, s.follow(ctx, "authorization", c.AuthorizationConfig, func(_ context.Context, data []byte) error {
@@ -282,13 +323,13 @@ func (s *server) authorizers(ctx context.Context, nodes, policy auth.Authorizer)
 }
 
 // serve answers requests until ctx ends and those that were sent are answered; then it ends life, which is that of secure's work.
-func (s *server) serve(ctx context.Context, listener net.Listener, policy *rbac.Authorizer, life context.Context, end func()) (func() error, error) {
+func (s *server) serve(ctx context.Context, listener net.Listener, secure *tls.Config, policy *rbac.Authorizer, life context.Context, end func()) (func() error, error) {
 	done := make(chan error, 1)
 	go func() {
 		done <- alongside(ctx,
 			func(ctx context.Context) error {
 				defer end()
-				return s.api.Run(ctx, listener, s.keys.ServerTLS())
+				return s.api.Run(ctx, listener, secure)
 			},
 			func(ctx context.Context) error {
 				err := s.followFiles(ctx) // which may change the issuers

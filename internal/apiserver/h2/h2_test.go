@@ -113,6 +113,7 @@ func serving(t *testing.T, idle time.Duration) (address string, trust *tls.Confi
 			t.Error("it is taken though nobody wants it any more")
 		}
 	})
+	mux.HandleFunc("/away", func(_ http.ResponseWriter, r *http.Request) { GoAway(r.Context()) })
 	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 	pair := httptest.NewTLSServer(nil)
 	pair.Close() // only its certificate is wanted

@@ -200,3 +200,34 @@ func TestAnAnswerThatNobodyWantsEndsWithItsHandler(t *testing.T) {
 		return f.Header().StreamID == 1 && f.Header().Flags.Has(http2.FlagDataEndStream)
 	})
 }
+
+func TestAClientThatIsToGoIsToldOnceAndServedUntilItDoes(t *testing.T) {
+	c, tk := taking(t, 1<<20)
+	away := 0
+	ended := func(id uint32) {
+		t.Helper()
+		c.until(func(f http2.Frame) bool {
+			if said, ok := f.(*http2.GoAwayFrame); ok {
+				if away++; said.LastStreamID != 1<<31-1 || said.ErrCode != http2.ErrCodeNo {
+					t.Errorf("it is told %v", said)
+				}
+			}
+			return f.Header().StreamID == id && f.Header().Flags.Has(http2.FlagDataEndStream)
+		})
+	}
+	c.ask(3, "/away")
+	ended(3)
+	if away != 1 {
+		t.Fatalf("told %d times before the answer", away)
+	}
+	c.ask(5, "/away")
+	ended(5)
+	c.ask(7, "/echo")
+	ended(7)
+	tk.write([]byte("still here"))
+	tk.write(nil)
+	ended(1)
+	if away != 1 {
+		t.Errorf("told %d times", away)
+	}
+}

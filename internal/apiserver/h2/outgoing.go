@@ -1,8 +1,10 @@
 package h2
 
 import (
+	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -18,6 +20,9 @@ type outgoing struct {
 	// data is a frame that is larger than the window was: it goes in pieces, and its length is what of them is left.
 	data  header
 	block bool // a header is not complete, and nothing may come between
+	// farewell: the client is to make its next requests over another connection; farewelled: it has been told.
+	farewell   atomic.Bool
+	farewelled bool
 	// plain is what streams that were taken have written in this turn.
 	plain []byte
 }
@@ -37,6 +42,9 @@ func (c *Conn) Write(p []byte) (int, error) {
 	c.enter()
 	defer c.leave()
 	out, done := &c.out, 0 // up to where p has gone where it is to go
+	if err := c.sayFarewell(); err != nil {
+		return 0, err
+	}
 	for at := 0; at < len(p); {
 		if out.pass > 0 {
 			n := min(out.pass, len(p)-at)
@@ -75,6 +83,29 @@ func (c *Conn) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// GoAway asks the client of the request with this context to make its next requests over another connection, which may lead elsewhere. Requests and answers on this one, those that
+// are taken too, go on as if nothing had happened, as do requests that the client has sent before it knows: the frame says so, and the library does not know of it.
+// It is false where there is no HTTP/2.
+func GoAway(ctx context.Context) bool {
+	c, _ := ctx.Value(connKey{}).(*Conn)
+	if c == nil {
+		return false
+	}
+	c.out.farewell.Store(true)
+	return true
+}
+
+// sayFarewell writes what GoAway wants, once and between frames. The turn is the library's.
+func (c *Conn) sayFarewell() error {
+	out := &c.out
+	if !out.farewell.Load() || out.pass > 0 || out.got > 0 || out.block || out.data.length > 0 || out.farewelled {
+		return nil
+	}
+	out.farewelled = true
+	frame := appendHeader(nil, header{length: 8, kind: http2.FrameGoAway})
+	return c.pass(append(frame, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0)) // any stream, no error
 }
 
 // piece begins the next piece of a frame that is larger than the window, when there is room for one: with a header of its own.

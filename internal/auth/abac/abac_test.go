@@ -1,0 +1,94 @@
+package abac
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/knarr-project/knarr/internal/auth"
+)
+
+func line(spec string) string {
+	return `{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": {` + spec + "}}\n"
+}
+
+// TestWhatALineAllows: as upstream's kube-apiserver v1.36.3 decides.
+func TestWhatALineAllows(t *testing.T) {
+	alice := auth.User{Name: "alice", Groups: []string{"staff", auth.GroupAuthenticated}}
+	pods := func(verb string) auth.Attributes {
+		return auth.Attributes{User: alice, Verb: verb, Namespace: "n", Resource: "pods"}
+	}
+	path := func(verb, path string) auth.Attributes { return auth.Attributes{User: alice, Verb: verb, Path: path} }
+	with := func(a auth.Attributes, change func(*auth.Attributes)) auth.Attributes { change(&a); return a }
+	for name, tc := range map[string]struct {
+		spec    string
+		asked   auth.Attributes
+		allowed bool
+	}{
+		"the user, what it says":                      {`"user": "alice", "namespace": "n", "resource": "pods"`, pods("delete"), true},
+		"another user":                                {`"user": "bob", "namespace": "n", "resource": "pods"`, pods("get"), false},
+		"a group of the user's":                       {`"group": "staff", "namespace": "n", "resource": "pods"`, pods("get"), true},
+		"a group of others":                           {`"group": "guests", "namespace": "n", "resource": "pods"`, pods("get"), false},
+		"the user in a group of others":               {`"user": "alice", "group": "guests", "namespace": "n", "resource": "pods"`, pods("get"), false},
+		"nobody":                                      {`"namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), false},
+		"everybody":                                   {`"user": "*", "namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), true},
+		"any group":                                   {`"group": "*", "namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), true},
+		"everybody who is known":                      {`"group": "system:authenticated", "namespace": "n", "resource": "pods"`, pods("get"), true},
+		"another namespace":                           {`"user": "alice", "namespace": "m", "resource": "pods"`, pods("get"), false},
+		"no namespace is that of what is in none":     {`"user": "alice", "resource": "pods"`, pods("get"), false},
+		"what is in no namespace":                     {`"user": "alice", "resource": "nodes"`, auth.Attributes{User: alice, Verb: "get", Resource: "nodes"}, true},
+		"another group of the API":                    {`"user": "alice", "namespace": "n", "resource": "pods", "apiGroup": "x"`, pods("get"), false},
+		"no group is the core one":                    {`"user": "alice", "namespace": "n", "resource": "*"`, with(pods("get"), func(a *auth.Attributes) { a.Group = "apps" }), false},
+		"a subresource goes with its resource":        {`"user": "alice", "namespace": "n", "resource": "pods"`, with(pods("get"), func(a *auth.Attributes) { a.Subresource = "log" }), true},
+		"reading, get":                                {`"user": "alice", "readonly": true, "namespace": "n", "resource": "pods"`, pods("get"), true},
+		"reading, list":                               {`"user": "alice", "readonly": true, "namespace": "n", "resource": "pods"`, pods("list"), true},
+		"reading, watch":                              {`"user": "alice", "readonly": true, "namespace": "n", "resource": "pods"`, pods("watch"), true},
+		"reading is not writing":                      {`"user": "alice", "readonly": true, "namespace": "n", "resource": "pods"`, pods("patch"), false},
+		"a path":                                      {`"user": "alice", "nonResourcePath": "/metrics"`, path("get", "/metrics"), true},
+		"another path":                                {`"user": "alice", "nonResourcePath": "/metrics"`, path("get", "/metrics/slis"), false},
+		"paths below one":                             {`"user": "alice", "nonResourcePath": "/debug/*"`, path("get", "/debug/pprof"), true},
+		"all paths":                                   {`"user": "alice", "nonResourcePath": "*"`, path("post", "/x"), true},
+		"reading a path":                              {`"user": "alice", "readonly": true, "nonResourcePath": "*"`, path("get", "/x"), true},
+		"reading a path is not writing to it":         {`"user": "alice", "readonly": true, "nonResourcePath": "*"`, path("post", "/x"), false},
+		"a line for paths says nothing of resources":  {`"user": "alice", "nonResourcePath": "*"`, pods("get"), false},
+		"a line for resources says nothing of a path": {`"user": "alice", "namespace": "*", "resource": "*", "apiGroup": "*"`, path("get", "/x"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policies, err := Parse([]byte("# a comment\n\n" + line(`"user": "somebody"`) + line(tc.spec)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			decision, _, err := policies.Authorize(t.Context(), tc.asked)
+			if err != nil || decision != auth.Allow && tc.allowed || decision != auth.NoOpinion && !tc.allowed {
+				t.Errorf("decided %v, %v", decision, err)
+			}
+		})
+	}
+}
+
+func TestALineThatCanNotBeReadIsNamed(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"no JSON":            {"x", "line 2: "},
+		"an unknown field":   {line(`"usr": "alice"`), `line 2: json: unknown field "usr"`},
+		"another kind":       {`{"apiVersion": "v1", "kind": "Pod"}`, `line 2: a "Pod" of "v1"`},
+		"the oldest form":    {`{"user": "alice"}`, "line 2: "},
+		"two in one line":    {strings.TrimSpace(line("")) + "{}", "line 2: more than one object"},
+		"half of an object":  {`{"apiVersion": "abac`, "line 2: "},
+		"a list of policies": {"[]", "line 2: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := Parse([]byte("# first\n" + tc.text + "\n")); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
+				t.Errorf("got %v, want %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(line(`"user": "alice", "resource": "*"`)))
+	f.Add([]byte("# nothing\n\n{"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if policies, err := Parse(data); err != nil && policies != nil {
+			t.Error("policies beside an error")
+		}
+	})
+}

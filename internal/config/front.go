@@ -1,0 +1,59 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Front is what is said of requests whoever they are from, with upstream's names.
+type Front struct {
+	// Origins are expressions for the origins of pages whose scripts may ask this server.
+	Origins []string `json:"corsAllowedOrigins,omitempty"`
+	// StrictTransport tells browsers to come with HTTPS only: directives of RFC 6797.
+	StrictTransport []string `json:"strictTransportSecurityDirectives,omitempty"`
+	// GoAway is the part of requests over HTTP/2 whose client is told to make the next ones over another connection.
+	GoAway float64 `json:"goawayChance,omitempty"`
+}
+
+const mostGoAway = 0.02
+
+func (c *Front) addFlags(f *pflag.FlagSet) {
+	f.StringSliceVar(&c.Origins, "cors-allowed-origins", c.Origins, "regular expressions for the origins of pages whose scripts may ask this server, such as //example\\.com(:|$); none: no headers for them (CORS)")
+	f.StringSliceVar(&c.StrictTransport, "strict-transport-security-directives", c.StrictTransport, "directives of the header Strict-Transport-Security, such as max-age=31536000,includeSubDomains,preload; none: no header")
+	f.Float64Var(&c.GoAway, "goaway-chance", c.GoAway, "part of the requests over HTTP/2, up to 0.02, whose client is told to make the next ones over another connection, for servers behind a load balancer")
+}
+
+// Expressions are the Origins. Validate has looked at them.
+func (c *Front) Expressions() (list []*regexp.Regexp, err error) {
+	for _, text := range c.Origins {
+		re, err := regexp.Compile(text)
+		if err != nil {
+			return nil, err
+		}
+		if !strings.HasPrefix(text, "^") && !strings.Contains(text, "//") || !strings.HasSuffix(text, "$") && !strings.Contains(text, ":") {
+			return nil, fmt.Errorf("%s is not bound to the beginning (by '^' or '//') and the end (by '$' or ':') of a host", text)
+		}
+		list = append(list, re)
+	}
+	return list, nil
+}
+
+func (c *Front) validate(bad func(field, value, allowed string)) {
+	if c.GoAway < 0 || c.GoAway > mostGoAway {
+		bad("goaway-chance", fmt.Sprint(c.GoAway), fmt.Sprintf("between 0 and %v", mostGoAway))
+	}
+	if _, err := c.Expressions(); err != nil {
+		bad("cors-allowed-origins", strings.Join(c.Origins, ","), "regular expressions: "+err.Error())
+	}
+	for _, directive := range c.StrictTransport {
+		name, _, _ := strings.Cut(directive, "=")
+		switch strings.ToLower(strings.TrimSpace(name)) {
+		case "max-age", "includesubdomains", "preload":
+		default:
+			bad("strict-transport-security-directives", directive, "max-age=SECONDS, includeSubDomains and preload (RFC 6797, 6.1)")
+		}
+	}
+}

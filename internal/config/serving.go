@@ -1,0 +1,113 @@
+package config
+
+import (
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Serving is how HTTPS is served, with upstream's names.
+type Serving struct {
+	// TLSCert and TLSKey are the certificate and its key, PEM files. Their changes count without a restart.
+	TLSCert string `json:"tlsCert,omitempty"`
+	TLSKey  string `json:"tlsPrivateKey,omitempty"`
+	// TLSNamed are further pairs for those who ask for a name: CERT,KEY or CERT,KEY:NAME,NAME.
+	TLSNamed []string `json:"tlsSNICertKeys,omitempty"`
+	// TLSMinVersion is VersionTLS12 when empty.
+	TLSMinVersion string `json:"tlsMinVersion,omitempty"`
+	// TLSCiphers are Go's own when empty. Those of TLS 1.3 can not be chosen.
+	TLSCiphers []string `json:"tlsCipherSuites,omitempty"`
+}
+
+func (c *Serving) addFlags(f *pflag.FlagSet, without string) {
+	f.StringVar(&c.TLSCert, "tls-cert-file", c.TLSCert, "certificate to serve with, those of authorities behind it, PEM file; its changes count without a restart (default: "+without+")")
+	f.StringVar(&c.TLSKey, "tls-private-key-file", c.TLSKey, "key of that certificate, PEM file")
+	f.StringArrayVar(&c.TLSNamed, "tls-sni-cert-key", c.TLSNamed, "CERT,KEY or CERT,KEY:NAME,NAME: another certificate for those who ask for one of these names, such as *.example.com, or for those in it; may be repeated")
+	f.StringVar(&c.TLSMinVersion, "tls-min-version", c.TLSMinVersion, "oldest version of TLS: "+strings.Join(slices.Sorted(maps.Keys(tlsVersions)), ", ")+" (default VersionTLS12)")
+	f.StringSliceVar(&c.TLSCiphers, "tls-cipher-suites", c.TLSCiphers, "cipher suites up to TLS 1.2, by their IANA names (default: Go's own)")
+}
+
+var tlsVersions = map[string]uint16{
+	"VersionTLS10": tls.VersionTLS10, "VersionTLS11": tls.VersionTLS11, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13,
+}
+
+// cipherSuites are all that Go knows, those that it thinks are weak as well: it is for who runs the server to choose.
+func cipherSuites() map[string]uint16 {
+	known := map[string]uint16{ // names from before the RFC
+		"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305":   tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+		"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305": tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+	}
+	for _, suite := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
+		known[suite.Name] = suite.ID
+	}
+	return known
+}
+
+// TLS is the oldest version, and the cipher suites, nil for Go's own. Validate has looked at them.
+func (c *Serving) TLS() (oldest uint16, suites []uint16) {
+	oldest = tls.VersionTLS12
+	if c.TLSMinVersion != "" {
+		oldest = tlsVersions[c.TLSMinVersion]
+	}
+	known := cipherSuites()
+	for _, name := range c.TLSCiphers {
+		suites = append(suites, known[name])
+	}
+	return oldest, suites
+}
+
+// CertKey is a certificate and its key in files, and whom it is for.
+type CertKey struct {
+	Cert, Key string
+	Names     []string
+}
+
+// Named reads TLSNamed.
+func (c *Serving) Named() ([]CertKey, error) {
+	var pairs []CertKey
+	for _, text := range c.TLSNamed {
+		files, names, named := strings.Cut(text, ":")
+		cert, key, _ := strings.Cut(files, ",")
+		pair := CertKey{Cert: strings.TrimSpace(cert), Key: strings.TrimSpace(key)}
+		if pair.Cert == "" || pair.Key == "" || strings.Contains(pair.Key, ",") {
+			return nil, fmt.Errorf("%q is not CERT,KEY or CERT,KEY:NAME,NAME", text)
+		}
+		if named {
+			for name := range strings.SplitSeq(names, ",") {
+				pair.Names = append(pair.Names, strings.TrimSpace(name))
+			}
+		}
+		pairs = append(pairs, pair)
+	}
+	return pairs, nil
+}
+
+// http2Ciphers are those of which a server of HTTP/2 must have one (RFC 9113, 9.2.2).
+var http2Ciphers = []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}
+
+func (c *Serving) validate(bad func(field, value, allowed string)) {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		bad("tls-cert-file", c.TLSCert, "given together with tls-private-key-file")
+	}
+	if _, err := c.Named(); err != nil {
+		bad("tls-sni-cert-key", strings.Join(c.TLSNamed, " "), "files of a certificate and its key, a comma between them; then, after a colon, names: cert.pem,key.pem:*.example.com")
+	}
+	if _, ok := tlsVersions[c.TLSMinVersion]; !ok && c.TLSMinVersion != "" {
+		bad("tls-min-version", c.TLSMinVersion, "one of "+strings.Join(slices.Sorted(maps.Keys(tlsVersions)), ", "))
+	}
+	known := cipherSuites()
+	for _, name := range c.TLSCiphers {
+		if _, ok := known[name]; !ok {
+			bad("tls-cipher-suites", name, "names out of "+strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			return
+		}
+	}
+	oldest, suites := c.TLS()
+	if len(suites) > 0 && oldest < tls.VersionTLS13 && !slices.ContainsFunc(suites, func(id uint16) bool { return slices.Contains(http2Ciphers, id) }) {
+		bad("tls-cipher-suites", strings.Join(c.TLSCiphers, ","), "one of "+tls.CipherSuiteName(http2Ciphers[0])+" and "+tls.CipherSuiteName(http2Ciphers[1])+" among them, which HTTP/2 asks for")
+	}
+}

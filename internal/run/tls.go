@@ -1,0 +1,148 @@
+package run
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/serving"
+	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/reload"
+)
+
+// servingTLS lets base, which has a certificate of its own, show those of the flags as well. The files that it names are to be followed.
+func servingTLS(ctx context.Context, base *tls.Config, c *config.Serving, log *slog.Logger) ([]*reload.File, error) {
+	base.MinVersion, base.CipherSuites = c.TLS()
+	named, err := c.Named()
+	if err != nil {
+		return nil, err
+	}
+	all := serving.New(base.GetCertificate)
+	var files []*reload.File
+	use := func(flag, certFile, keyFile string, pair *serving.Pair) error {
+		f, err := reload.OpenAll(ctx, flag, []string{certFile, keyFile}, log, func(_ context.Context, contents [][]byte) error {
+			if err := pair.Use(contents[0], contents[1]); err != nil {
+				return fmt.Errorf("--%s: certificate %s with key %s: %w", flag, certFile, keyFile, err)
+			}
+			return nil
+		})
+		files = append(files, f)
+		return err
+	}
+	if c.TLSCert != "" {
+		if err := use("tls-cert-file", c.TLSCert, c.TLSKey, all.Rest()); err != nil {
+			return nil, err
+		}
+	}
+	for _, n := range named {
+		if err := use("tls-sni-cert-key", n.Cert, n.Key, all.Named(n.Names)); err != nil {
+			return nil, err
+		}
+	}
+	if len(files) > 0 {
+		base.GetCertificate = all.Get
+	}
+	return files, nil
+}
+
+// clientAuthorities are those of client certificates: the cluster's own, and of a file that may change.
+type clientAuthorities struct {
+	certificates *auth.Certificates
+	pem          atomic.Pointer[[]byte]
+	found        atomic.Pointer[[]*x509.Certificate] // in the file
+}
+
+// openClientAuthorities reads the file of --client-ca-file, if there is one, and follows it.
+func (s *server) openClientAuthorities(ctx context.Context) error {
+	s.clients = &clientAuthorities{certificates: auth.NewCertificates(s.keys.CA.Pool(), time.Now)}
+	s.clients.pem.Store(&s.keys.CA.CertPEM)
+	s.clients.found.Store(&[]*x509.Certificate{})
+	path := s.cfg.APIServer.Authentication.ClientCA
+	if path == "" {
+		return nil
+	}
+	f, err := reload.OpenAll(ctx, "client-ca-file", []string{path}, s.log.With("component", "apiserver"), func(_ context.Context, contents [][]byte) error {
+		found, err := cert.ParseCertsPEM(contents[0])
+		if err != nil {
+			return fmt.Errorf("--client-ca-file: %s holds no certificates of authorities: %w", path, err)
+		}
+		if err := s.disjoint(found); err != nil {
+			return err
+		}
+		roots := s.keys.CA.Pool()
+		for _, c := range found {
+			roots.AddCert(c)
+		}
+		both := slices.Concat(s.keys.CA.CertPEM, []byte("\n"), contents[0])
+		s.clients.certificates.Trust(roots)
+		s.clients.pem.Store(&both)
+		s.clients.found.Store(&found)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.files = append(s.files, f)
+	return nil
+}
+
+// disjoint: users whose certificates are of an authority of proxies could say that they are anybody, unless proxies are known by their names.
+func (s *server) disjoint(clients []*x509.Certificate) error {
+	if len(s.cfg.APIServer.Authentication.RequestHeader.AllowedNames) > 0 {
+		return nil
+	}
+	for _, c := range clients {
+		if slices.ContainsFunc(s.proxyAuthorities, c.Equal) {
+			return errors.New("--requestheader-client-ca-file and --client-ca-file, to which the cluster's own client CA belongs, contain overlapping certificates; --requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users")
+		}
+	}
+	return nil
+}
+
+// serverTLS is how HTTPS is served: with the certificates of the flags beside the cluster's, to clients of all authorities, whose names the handshake tells, since
+// clients choose their certificates by them.
+func (s *server) serverTLS(ctx context.Context) (*tls.Config, error) {
+	base := s.keys.ServerTLS()
+	files, err := servingTLS(ctx, base, &s.cfg.APIServer.Serving, s.log.With("component", "apiserver"))
+	if err != nil {
+		return nil, err
+	}
+	s.files = append(s.files, files...)
+	for _, c := range s.proxyAuthorities {
+		base.ClientCAs.AddCert(c)
+	}
+	if s.cfg.APIServer.Authentication.ClientCA == "" {
+		return base, nil
+	}
+	own := base.ClientCAs
+	var latest atomic.Pointer[handshake]
+	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		found := s.clients.found.Load()
+		h := latest.Load()
+		if h == nil || h.of != found {
+			h = &handshake{of: found, config: base.Clone()}
+			h.config.ClientCAs, h.config.GetConfigForClient = own.Clone(), nil
+			for _, c := range *found {
+				h.config.ClientCAs.AddCert(c)
+			}
+			latest.Store(h)
+		}
+		return h.config, nil
+	}
+	return base, nil
+}
+
+// handshake is a configuration made of these authorities.
+type handshake struct {
+	of     *[]*x509.Certificate
+	config *tls.Config
+}
