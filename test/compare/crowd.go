@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -55,7 +54,7 @@ func idleWatches(ctx context.Context, o *options, c *clients, f figures, cluster
 	watches := int(10000 * o.scale)
 	for _, kind := range []struct {
 		key  string
-		open func(ctx context.Context, path string, n int) ([]io.ReadCloser, error)
+		open func(ctx context.Context, path string, n int) ([]stream, error)
 	}{{"idle-watch", c.plainStreams}, {"idle-watch-h2", c.sharedStreams}} {
 		if err := cluster.restartServer(ctx); err != nil {
 			return err

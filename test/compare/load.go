@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -140,7 +139,7 @@ func watches(ctx context.Context, c *clients, scale float64, f figures, server [
 }
 
 // delivered measures n writes' events on the streams that open gives.
-func (c *clients) delivered(ctx context.Context, key string, n int, f figures, server []*process, open func(ctx context.Context, path string, n int) ([]io.ReadCloser, error)) error {
+func (c *clients) delivered(ctx context.Context, key string, n int, f figures, server []*process, open func(ctx context.Context, path string, n int) ([]stream, error)) error {
 	const streams = 1000
 	newest, err := c.set.CoreV1().ConfigMaps(space).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -173,19 +172,19 @@ func (c *clients) delivered(ctx context.Context, key string, n int, f figures, s
 }
 
 // plainStreams opens watches with a connection each.
-func (c *clients) plainStreams(_ context.Context, path string, n int) ([]io.ReadCloser, error) {
-	return openAll(n, func(i int) (io.ReadCloser, error) {
+func (c *clients) plainStreams(_ context.Context, path string, n int) ([]stream, error) {
+	return openAll(n, func(i int) (stream, error) {
 		w, err := c.watch(path)
 		if err != nil {
 			return nil, err
 		}
-		return wireBody{&chunks{in: w.in}, w.conn}, nil
+		return wireStream{&chunks{in: w.in}, w.conn}, nil
 	})
 }
 
 // openAll opens streams side by side: all of them, or none stays open.
-func openAll(n int, open func(i int) (io.ReadCloser, error)) ([]io.ReadCloser, error) {
-	bodies := make([]io.ReadCloser, n)
+func openAll(n int, open func(i int) (stream, error)) ([]stream, error) {
+	bodies := make([]stream, n)
 	err := parallel(n, 16, func(i int) (err error) {
 		bodies[i], err = open(i)
 		return err
@@ -201,37 +200,21 @@ func openAll(n int, open func(i int) (io.ReadCloser, error)) ([]io.ReadCloser, e
 	return nil, err
 }
 
-// wireBody is an answer without end.
-type wireBody struct {
-	io.Reader
+// wireStream is an answer without end on a connection of its own.
+type wireStream struct {
+	body io.Reader
 	io.Closer
 }
 
-// sharedStreams opens watches over HTTP/2, a hundred to a connection.
-func (c *clients) sharedStreams(ctx context.Context, path string, n int) ([]io.ReadCloser, error) {
-	const perConnection = 100
-	transports := make([]*http.Transport, (n+perConnection-1)/perConnection)
-	for i := range transports {
-		tls := c.tls.Clone()
-		tls.NextProtos = []string{"h2"}
-		transports[i] = &http.Transport{TLSClientConfig: tls, ForceAttemptHTTP2: true, DisableCompression: true, IdleConnTimeout: time.Second}
+func (s wireStream) follow(taken func(b []byte)) error {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := s.body.Read(buf)
+		taken(buf[:n])
+		if err != nil {
+			return err
+		}
 	}
-	return openAll(n, func(i int) (io.ReadCloser, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+c.address+path, nil)
-		if err != nil {
-			return nil, err
-		}
-		req.Header.Set("Accept", protobufType+";stream=watch")
-		resp, err := transports[i/perConnection].RoundTrip(req)
-		if err != nil {
-			return nil, err
-		}
-		if resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 {
-			resp.Body.Close()
-			return nil, fmt.Errorf("watch: %s %s", resp.Proto, resp.Status)
-		}
-		return resp.Body, nil
-	})
 }
 
 // eventCounter counts what arrives on watch streams.
@@ -242,13 +225,11 @@ type eventCounter struct {
 }
 
 // count reads length-prefixed frames until the stream ends; an end before the measurement's is a stream dropped.
-func (c *eventCounter) count(body io.Reader) {
-	buf := make([]byte, 32<<10)
+func (c *eventCounter) count(from stream) {
 	head, filled, skip := [4]byte{}, 0, 0
-	for {
-		n, err := body.Read(buf)
+	_ = from.follow(func(b []byte) {
 		events := int64(0)
-		for b := buf[:n]; len(b) > 0; {
+		for len(b) > 0 {
 			if skip > 0 {
 				passed := min(skip, len(b))
 				b, skip = b[passed:], skip-passed
@@ -267,12 +248,9 @@ func (c *eventCounter) count(body io.Reader) {
 			c.events.Add(events)
 			c.last.Store(time.Now().UnixNano())
 		}
-		if err != nil {
-			if !c.ended.Load() {
-				c.dropped.Add(1)
-			}
-			return
-		}
+	})
+	if !c.ended.Load() {
+		c.dropped.Add(1)
 	}
 }
 

@@ -67,13 +67,13 @@ func TestEventsAreCountedHoweverTheStreamIsCut(t *testing.T) {
 	for cut := 1; cut < 400; cut += 7 {
 		counter := &eventCounter{}
 		counter.ended.Store(true)
-		counter.count(&cutter{r: strings.NewReader(stream.String()), n: cut})
+		counter.count(wireStream{body: &cutter{r: strings.NewReader(stream.String()), n: cut}})
 		if got := counter.events.Load(); got != 4 {
 			t.Errorf("%d events when %d bytes come at a time, want 4", got, cut)
 		}
 	}
 	dropped := &eventCounter{}
-	dropped.count(&chunks{in: bufio.NewReader(strings.NewReader("0\r\n\r\n"))})
+	dropped.count(wireStream{body: &chunks{in: bufio.NewReader(strings.NewReader("0\r\n\r\n"))}})
 	if dropped.dropped.Load() != 1 {
 		t.Error("a stream that ends before the measurement does is not counted as dropped")
 	}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// stream is an answer without end.
+type stream interface {
+	io.Closer
+	// follow gives taken what arrives until the stream ends, and says why it did. What taken gets is valid until it returns.
+	follow(taken func(b []byte)) error
+}
+
+const (
+	// streamWindow and sharedWindow are what a server may send ahead on a stream, and on a connection of HTTP/2: what Go's own client allows.
+	streamWindow, sharedWindow = 4 << 20, 1 << 30
+	// streamsPerConnection is how many watches share one.
+	streamsPerConnection = 100
+)
+
+// sharedStreams opens watches over HTTP/2, a hundred to a connection.
+func (c *clients) sharedStreams(ctx context.Context, path string, n int) ([]stream, error) {
+	connections := make([]*sharedConnection, (n+streamsPerConnection-1)/streamsPerConnection)
+	err := parallel(len(connections), 16, func(i int) (err error) {
+		connections[i], err = c.dialShared()
+		return err
+	})
+	if err == nil {
+		return openAll(n, func(i int) (stream, error) { return connections[i/streamsPerConnection].get(ctx, c.address, path) })
+	}
+	for _, s := range connections {
+		if s != nil {
+			s.conn.Close()
+		}
+	}
+	return nil, err
+}
+
+// sharedConnection is a connection of HTTP/2 (RFC 9113) that only gets things. Its one goroutine reads for all streams: as with wire, clients are to cost as little as they can.
+type sharedConnection struct {
+	conn   *tls.Conn
+	framer *http2.Framer // reading is the connection's goroutine's
+
+	mu      sync.Mutex // guards what follows, and the framer's writing
+	block   bytes.Buffer
+	fields  *hpack.Encoder // into block
+	next    uint32
+	streams map[uint32]*sharedStream
+	err     error // why there are no more streams
+}
+
+// sharedStream is one stream of a connection.
+type sharedStream struct {
+	on     *sharedConnection
+	id     uint32
+	status chan int // its code arrives here once
+	ended  chan struct{}
+
+	mu      sync.Mutex // guards what follows
+	taken   func([]byte)
+	early   []byte // what came before anybody followed
+	unsaid  int    // bytes that the server has not been told are read
+	failure error
+}
+
+func (c *clients) dialShared() (*sharedConnection, error) {
+	config := c.tls.Clone()
+	config.NextProtos = []string{http2.NextProtoTLS}
+	conn, err := tls.Dial("tcp", c.address, config)
+	if err != nil {
+		return nil, err
+	}
+	s := &sharedConnection{conn: conn, framer: http2.NewFramer(conn, bufio.NewReaderSize(conn, 64<<10)), next: 1, streams: map[uint32]*sharedStream{}}
+	s.fields = hpack.NewEncoder(&s.block)
+	s.framer.SetReuseFrames()
+	s.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	_, err = io.WriteString(conn, http2.ClientPreface)
+	err = errors.Join(err, s.framer.WriteSettings(http2.Setting{ID: http2.SettingEnablePush}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: streamWindow}),
+		s.framer.WriteWindowUpdate(0, sharedWindow))
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	go s.read()
+	return s, nil
+}
+
+// get opens a stream.
+func (s *sharedConnection) get(ctx context.Context, host, path string) (stream, error) {
+	st := &sharedStream{on: s, status: make(chan int, 1), ended: make(chan struct{})}
+	if err := s.ask(st, host, path); err != nil {
+		return nil, err
+	}
+	select {
+	case code := <-st.status:
+		if code == http.StatusOK {
+			return st, nil
+		}
+		st.Close()
+		return nil, fmt.Errorf("watch: %d", code)
+	case <-st.ended:
+		return nil, fmt.Errorf("watch: %w", st.follow(func([]byte) {}))
+	case <-ctx.Done():
+		st.Close()
+		return nil, ctx.Err()
+	}
+}
+
+func (s *sharedConnection) ask(st *sharedStream, host, path string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	s.block.Reset()
+	for _, f := range []hpack.HeaderField{
+		{Name: ":method", Value: http.MethodGet}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: host}, {Name: ":path", Value: path},
+		{Name: "accept", Value: protobufType + ";stream=watch"},
+	} {
+		if err := s.fields.WriteField(f); err != nil {
+			return err
+		}
+	}
+	st.id = s.next
+	s.next += 2
+	s.streams[st.id] = st
+	return s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: st.id, BlockFragment: s.block.Bytes(), EndStream: true, EndHeaders: true})
+}
+
+// read serves all streams until the connection ends.
+func (s *sharedConnection) read() {
+	err := error(nil)
+	unsaid := 0
+	for err == nil {
+		var frame http2.Frame
+		if frame, err = s.framer.ReadFrame(); err != nil {
+			break
+		}
+		switch f := frame.(type) {
+		case *http2.DataFrame:
+			n := int(f.Header().Length)
+			if unsaid += n; unsaid >= sharedWindow/2 {
+				err = s.say(func() error { return s.framer.WriteWindowUpdate(0, uint32(unsaid)) })
+				unsaid = 0
+			}
+			if st := s.stream(f.StreamID); st != nil {
+				err = errors.Join(err, st.take(f.Data(), n))
+				if f.StreamEnded() {
+					st.end(io.EOF)
+				}
+			}
+		case *http2.MetaHeadersFrame:
+			if st := s.stream(f.StreamID); st != nil {
+				code, _ := strconv.Atoi(f.PseudoValue("status"))
+				select {
+				case st.status <- code:
+				default: // trailers
+				}
+				if f.StreamEnded() {
+					st.end(io.EOF)
+				}
+			}
+		case *http2.RSTStreamFrame:
+			if st := s.stream(f.StreamID); st != nil {
+				st.end(fmt.Errorf("the server ended the stream: %s", f.ErrCode))
+			}
+		case *http2.SettingsFrame:
+			if !f.IsAck() {
+				err = s.say(s.framer.WriteSettingsAck)
+			}
+		case *http2.PingFrame:
+			if !f.IsAck() {
+				err = s.say(func() error { return s.framer.WritePing(true, f.Data) })
+			}
+		}
+	}
+	s.mu.Lock()
+	s.err = err
+	left := s.streams
+	s.streams = nil
+	s.mu.Unlock()
+	s.conn.Close()
+	for _, st := range left {
+		st.end(err)
+	}
+}
+
+// say writes a frame.
+func (s *sharedConnection) say(write func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return write()
+}
+
+func (s *sharedConnection) stream(id uint32) *sharedStream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.streams[id]
+}
+
+// take gives away what has come, which was size bytes of the windows.
+func (st *sharedStream) take(b []byte, size int) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.taken != nil {
+		st.taken(b)
+	} else {
+		st.early = append(st.early, b...)
+	}
+	st.unsaid += size
+	if st.unsaid < streamWindow/2 {
+		return nil
+	}
+	read := uint32(st.unsaid)
+	st.unsaid = 0
+	return st.on.say(func() error { return st.on.framer.WriteWindowUpdate(st.id, read) })
+}
+
+func (st *sharedStream) end(err error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.failure == nil {
+		st.failure = err
+		close(st.ended)
+	}
+}
+
+func (st *sharedStream) follow(taken func([]byte)) error {
+	st.mu.Lock()
+	if len(st.early) > 0 {
+		taken(st.early)
+	}
+	st.taken, st.early = taken, nil
+	st.mu.Unlock()
+	<-st.ended
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.failure
+}
+
+// Close ends the stream; the last one of a connection takes it with it.
+func (st *sharedStream) Close() error {
+	s := st.on
+	s.mu.Lock()
+	_, open := s.streams[st.id]
+	delete(s.streams, st.id)
+	last := len(s.streams) == 0
+	var err error
+	if open && !last {
+		err = s.framer.WriteRSTStream(st.id, http2.ErrCodeCancel)
+	}
+	s.mu.Unlock()
+	if last {
+		err = s.conn.Close()
+	}
+	st.end(net.ErrClosed)
+	return err
+}
