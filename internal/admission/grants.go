@@ -28,5 +28,5 @@ func (p grants) Validate(ctx context.Context, a *Attributes) error {
 	if a.Resource.Group != rbacv1.GroupName || a.Subresource != "" || a.Object == nil {
 		return nil
 	}
-	return p.Check(ctx, a.User, a.Object, a.OldObject)
+	return p.Check(ctx, a.User, a.Verb == "create", a.Object, a.OldObject)
 }

@@ -58,7 +58,7 @@ func (s *Server) newHandler() http.Handler {
 		defer cancel()
 		filters.lap(m.record)
 		if user, err = s.inTheNameOf(ctx, r, user, info); err != nil {
-			respondError(w, plainFormat(r), err)
+			forbid(w, r, err)
 			return
 		}
 		filters.lap(m.impersonation)
@@ -68,13 +68,18 @@ func (s *Server) newHandler() http.Handler {
 		filters.lap(m.flow)
 		w.audit.Spent(audit.Queue, w.waited)
 		if err := s.authorizeRequest(ctx, requestAttributes(user, info)); err != nil {
-			w.Header().Set("X-Content-Type-Options", "nosniff") // as upstream, of this refusal alone
-			respondError(w, plainFormat(r), err)
+			forbid(w, r, err)
 			return
 		}
 		filters.lap(m.authorization)
 		s.route(mux, w, r.WithContext(auth.WithUser(ctx, user)), info, user)
 	})
+}
+
+// forbid answers a request that the user may not make. Only these refusals have the header, as upstream's.
+func forbid(w http.ResponseWriter, r *http.Request, err error) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	respondError(w, plainFormat(r), err)
 }
 
 // route hands an authorized request to whoever serves its path.

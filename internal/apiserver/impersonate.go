@@ -80,14 +80,14 @@ func (s *Server) mayImpersonate(ctx context.Context, user auth.User, wanted *aut
 		modes = slices.Insert(slices.Delete(modes, i, i+1), 0, last)
 	}
 	var refusal error
+	began := s.clock()
+	defer func() { s.metrics.security.impersonations.observe(mode, err, s.clock().Sub(began)) }()
 	for i, mode := range modes {
-		began := s.clock()
 		if mode == unconstrained {
 			err = s.mayImpersonateAlways(ctx, user, wanted)
 		} else {
 			err = s.mayImpersonateHere(ctx, mode, user, wanted, about)
 		}
-		s.metrics.security.impersonations.observe(mode, err, s.clock().Sub(began))
 		if err == nil {
 			if mode != last {
 				s.modes.Put(user.Name, mode)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	dto "github.com/prometheus/client_model/go"
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/knarr-project/knarr/internal/auth"
@@ -107,6 +108,8 @@ func TestImpersonation(t *testing.T) {
 		{"groups for this request", "cgrp", alice("Impersonate-Group", "system:nodes", "Impersonate-Uid", "u", "Impersonate-Extra-acme.io%2Fx", "a"), "alice u [system:nodes system:authenticated] [acme.io/x=[a]]", 201},
 		{"masters for this request", "cgrp", alice("Impersonate-Group", "system:masters"), refused("cgrp", "impersonate:user-info", "groups", "authentication.k8s.io") + " at the cluster scope: impersonating the system:masters group is not allowed", 403},
 		{"an extra without domain", "cgrp", alice("Impersonate-Extra-Scopes", "a"), `impersonating an invalid key in extra is not allowed: extra.key: Invalid value: "scopes": must be a domain-prefixed path (such as "acme.io/foo")`, 403},
+		{"an extra without a name", "cgrp", alice("Impersonate-Extra-", "a"), "impersonating the empty string key in extra is not allowed", 403},
+		{"a group without a name", "cgrp", alice("Impersonate-Group", "", "Impersonate-Group", "g"), "impersonating the empty string group is not allowed", 403},
 		{"a service account for this request", "csa", []string{"Impersonate-User", sa}, sa + "  [system:serviceaccounts system:serviceaccounts:default system:authenticated] []", 201},
 		{"a service account with groups of choice", "csa", []string{"Impersonate-User", sa, "Impersonate-Group", "x"}, refused("csa", "impersonate", "serviceaccounts", ""), 403},
 		{"any node", "carb", []string{"Impersonate-User", "system:node:n7"}, "system:node:n7  [system:nodes system:authenticated] []", 201},
@@ -149,7 +152,24 @@ func TestImpersonation(t *testing.T) {
 			if resp.StatusCode != tc.code || !strings.Contains(got, tc.want) {
 				t.Errorf("%d %s\nwant %d %s", resp.StatusCode, got, tc.code, tc.want)
 			}
+			if sniffed := resp.Header.Get("X-Content-Type-Options") == "nosniff"; sniffed != (tc.code >= 400) {
+				t.Errorf("nosniff: %t", sniffed)
+			}
 		})
+	}
+	// However many ways are tried for a request, it is one attempt.
+	attempts := func(mode impersonation, decision string) float64 {
+		var m dto.Metric
+		if err := s.metrics.security.impersonations.count.WithLabelValues(string(mode), decision).Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		return m.Counter.GetValue()
+	}
+	if got, all := attempts("", "denied"), attempts(unconstrained, "denied")+attempts(impersonatedUserInfo, "denied"); got == 0 || all != 0 {
+		t.Errorf("%v attempts were denied, %v of them by one way", got, all)
+	}
+	if got := attempts(associatedNode, "allowed"); got != 1 {
+		t.Errorf("%v attempts to be the node that a pod runs on were allowed", got)
 	}
 }
 

@@ -104,11 +104,17 @@ func (s *Server) mayImpersonateHere(ctx context.Context, mode impersonation, use
 		return auth.Forbidden(identity("groups", "", "", auth.GroupMasters), "impersonating the system:masters group is not allowed")
 	}
 	for _, group := range wanted.Groups {
+		if group == "" {
+			return auth.Forbidden(identity("groups", "", "", ""), "impersonating the empty string group is not allowed")
+		}
 		if err := s.allowed(ctx, mode, identity("groups", "", "", group)); err != nil {
 			return err
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(wanted.Extra)) {
+		if key == "" {
+			return auth.Forbidden(identity("userextras", "", "", ""), "impersonating the empty string key in extra is not allowed")
+		}
 		if errs := utilvalidation.IsDomainPrefixedPath(field.NewPath("extra", "key"), key); len(errs) > 0 {
 			return auth.Forbidden(identity("userextras", "", "", ""), "impersonating an invalid key in extra is not allowed: "+errs.ToAggregate().Error())
 		}

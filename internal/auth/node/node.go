@@ -69,16 +69,13 @@ func (z *Authorizer) Authorize(_ context.Context, a auth.Attributes) (auth.Decis
 			return z.readReferenced(node, a)
 		case "/persistentvolumeclaims":
 			if a.Subresource == "status" {
-				return z.writeReferenced(node, a, "update", "patch")
+				return z.writeStatus(node, a)
 			}
 			return z.getReferenced(node, a)
 		case "/persistentvolumes", "storage.k8s.io/volumeattachments", "resource.k8s.io/resourceclaims":
 			return z.getReferenced(node, a)
 		case "/serviceaccounts":
-			if a.Subresource == "token" {
-				return z.writeReferenced(node, a, "create")
-			}
-			return z.getReferenced(node, a)
+			return z.account(node, a)
 		case "coordination.k8s.io/leases":
 			return z.lease(node, a)
 		case "storage.k8s.io/csinodes":
@@ -112,6 +109,9 @@ func (z *Authorizer) readReferenced(node string, a auth.Attributes) (auth.Decisi
 	if !a.IsReadOnly() || a.Subresource != "" {
 		return refuse("can only read resources of this type")
 	}
+	if a.Namespace == "" {
+		return refuse("can only read namespaced object of this type")
+	}
 	if a.Name == "" {
 		a.Name = exactly(a.FieldSelector, "metadata.name")
 	}
@@ -119,19 +119,29 @@ func (z *Authorizer) readReferenced(node string, a auth.Attributes) (auth.Decisi
 }
 
 func (z *Authorizer) getReferenced(node string, a auth.Attributes) (auth.Decision, string, error) {
-	if a.Verb != "get" || a.Subresource != "" {
+	switch {
+	case a.Verb != "get":
 		return refuse("can only get individual resources of this type")
+	case a.Subresource != "":
+		return refuse("cannot get subresource")
 	}
 	return z.referenced(node, a)
 }
 
-func (z *Authorizer) writeReferenced(node string, a auth.Attributes, verbs ...string) (auth.Decision, string, error) {
-	for _, v := range verbs {
-		if a.Verb == v {
-			return z.referenced(node, a)
-		}
+// writeStatus allows what a node tells of the claims that its pods use.
+func (z *Authorizer) writeStatus(node string, a auth.Attributes) (auth.Decision, string, error) {
+	if a.Verb == "update" || a.Verb == "patch" {
+		return z.referenced(node, a)
 	}
-	return refuse("can only %v %s/%s", verbs, a.Resource, a.Subresource)
+	return refuse("can only get/update/patch this type")
+}
+
+// account allows tokens for the accounts of a node's pods, and reading those accounts.
+func (z *Authorizer) account(node string, a auth.Attributes) (auth.Decision, string, error) {
+	if a.Verb == "get" && a.Subresource == "" || a.Verb == "create" && a.Subresource == "token" {
+		return z.referenced(node, a)
+	}
+	return refuse("can only create tokens for individual service accounts")
 }
 
 func (z *Authorizer) referenced(node string, a auth.Attributes) (auth.Decision, string, error) {
@@ -228,6 +238,9 @@ func (z *Authorizer) resourceSlice(node string, a auth.Attributes) (auth.Decisio
 }
 
 func (z *Authorizer) node(node string, a auth.Attributes) (auth.Decision, string, error) {
+	if a.Subresource != "" {
+		return z.byRules(a)
+	}
 	switch a.Verb {
 	case "create", "update", "patch": // NodeRestriction looks at the name
 		return z.byRules(a)
@@ -237,8 +250,6 @@ func (z *Authorizer) node(node string, a auth.Attributes) (auth.Decision, string
 			name = exactly(a.FieldSelector, "metadata.name")
 		}
 		switch {
-		case a.Subresource != "":
-			return refuse("cannot authorize node subresources")
 		case name == node:
 			return auth.Allow, "", nil
 		case name == "":

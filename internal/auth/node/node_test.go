@@ -86,3 +86,38 @@ func TestANodeSeesWhatItsPodsNeedAndNoMore(t *testing.T) {
 		t.Error("a user outside of the group system:nodes was taken for a node")
 	}
 }
+
+// The words are upstream's for the same requests.
+func TestANodeIsToldWhyItMayNot(t *testing.T) {
+	z, err := New(t.Context(), authtest.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const unrelated = "no relationship found between node 'n1' and this object"
+	for _, c := range []struct {
+		verb, resource, subresource, namespace, name string
+		want                                         string
+	}{
+		{"list", "secrets", "", "", "", "can only read namespaced object of this type"},
+		{"list", "configmaps", "", "ns", "", "No Object name found"},
+		{"delete", "secrets", "", "ns", "x", "can only read resources of this type"},
+		{"get", "secrets", "", "ns", "x", unrelated},
+		{"get", "persistentvolumeclaims", "status", "ns", "x", "can only get/update/patch this type"},
+		{"patch", "persistentvolumeclaims", "status", "ns", "x", unrelated},
+		{"list", "serviceaccounts", "", "ns", "", "can only create tokens for individual service accounts"},
+		{"create", "serviceaccounts", "", "ns", "", "can only create tokens for individual service accounts"},
+		{"get", "persistentvolumes", "status", "", "x", "cannot get subresource"},
+		{"list", "persistentvolumes", "", "", "", "can only get individual resources of this type"},
+		{"get", "nodes", "status", "", "n1", ""},
+		{"get", "nodes", "proxy", "", "n1", ""},
+		{"list", "nodes", "", "", "", "node 'n1' cannot read all nodes, only its own Node object"},
+	} {
+		a := auth.Attributes{
+			User: auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}},
+			Verb: c.verb, Resource: c.resource, Subresource: c.subresource, Namespace: c.namespace, Name: c.name,
+		}
+		if d, reason, err := z.Authorize(t.Context(), a); err != nil || d != auth.NoOpinion || reason != c.want {
+			t.Errorf("%s: %v %q %v, want %q", auth.ForbiddenText(a), d, reason, err, c.want)
+		}
+	}
+}

@@ -101,15 +101,15 @@ func (a *authenticator) distributed(ctx context.Context, name string, s source) 
 	}
 	t, ok := jws.Split(string(text))
 	if !ok {
-		return nil, fmt.Errorf("while getting distributed claim %q: no JWT", name)
+		return nil, fmt.Errorf("getting untrusted issuer from endpoint %v failed for claim %q: malformed token", s.Endpoint, name)
 	}
 	issuer := issuerOf(&t)
 	p, err := a.other(ctx, issuer)
-	if err == nil {
-		_, err = a.verify(ctx, p, &t)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("verifying untrusted issuer %v failed: %w", issuer, err)
+	}
+	if _, err := a.verify(ctx, p, &t); err != nil {
+		return nil, fmt.Errorf("verify distributed claim token: %w", err)
 	}
 	c := claims{}
 	if err := json.Unmarshal(t.Payload, &c); err != nil {

@@ -62,6 +62,23 @@ func (l *stringOrList) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// audiences are a claim of one string or several, and nothing else.
+type audiences []string
+
+func (a *audiences) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*a = audiences{one}
+		return nil
+	}
+	var list []string
+	if err := json.Unmarshal(data, &list); err != nil {
+		return err
+	}
+	*a = list
+	return nil
+}
+
 // numericDate is seconds since 1970, possibly with a fraction, which does not count (RFC 7519).
 type numericDate struct{ time.Time }
 
@@ -69,9 +86,6 @@ func (d *numericDate) UnmarshalJSON(data []byte) error {
 	var number json.Number
 	if err := json.Unmarshal(data, &number); err != nil {
 		return err
-	}
-	if number == "" { // null
-		return nil
 	}
 	if seconds, err := number.Int64(); err == nil {
 		d.Time = time.Unix(seconds, 0).UTC()
@@ -89,8 +103,11 @@ func (d *numericDate) UnmarshalJSON(data []byte) error {
 type idToken struct {
 	Issuer       string            `json:"iss"`
 	Subject      string            `json:"sub"`
-	Audience     stringOrList      `json:"aud"`
+	Audience     audiences         `json:"aud"`
 	Expiry       numericDate       `json:"exp"`
+	IssuedAt     numericDate       `json:"iat"` // this one and the next two only have to be what they should be
+	Nonce        string            `json:"nonce"`
+	AccessHash   string            `json:"at_hash"`
 	NotBefore    *numericDate      `json:"nbf"`
 	ClaimNames   map[string]string `json:"_claim_names"`
 	ClaimSources map[string]source `json:"_claim_sources"`
@@ -103,17 +120,20 @@ type source struct {
 }
 
 // leeway is how far an issuer's clock may be ahead.
-const leeway = 5 * time.Minute
+const leeway = time.Minute
 
 // check says why the token is not good for one of the audiences at the time, or nothing.
-func (t *idToken) check(audiences []string, now time.Time) error {
+func (t *idToken) check(meantFor []string, now time.Time) error {
 	for _, name := range t.ClaimNames {
 		if _, ok := t.ClaimSources[name]; !ok {
 			return errors.New("oidc: source does not exist")
 		}
 	}
-	if !slices.ContainsFunc(audiences, func(a string) bool { return slices.Contains(t.Audience, a) }) {
-		return fmt.Errorf("oidc: expected audience in %q got %q", audiences, []string(t.Audience))
+	if !slices.ContainsFunc(meantFor, func(a string) bool { return slices.Contains(t.Audience, a) }) {
+		if len(meantFor) == 1 {
+			return fmt.Errorf("oidc: expected audience %q got %q", meantFor[0], []string(t.Audience))
+		}
+		return fmt.Errorf("oidc: expected audience in %q got %q", meantFor, []string(t.Audience))
 	}
 	if t.Expiry.Before(now) {
 		return fmt.Errorf("oidc: token is expired (Token Expiry: %v)", t.Expiry.Time)

@@ -44,7 +44,20 @@ func (m *mapping) user(ctx context.Context) (u auth.User, err error) {
 	if err := m.checkUser(ctx, &u); err != nil {
 		return auth.User{}, err
 	}
+	m.identify(&u)
 	return u, nil
+}
+
+// identify tells which of the user's tokens it is, if the token says so.
+func (m *mapping) identify(u *auth.User) {
+	var id string
+	if m.claims.read("jti", &id) != nil || id == "" {
+		return
+	}
+	if u.Extra == nil {
+		u.Extra = map[string][]string{}
+	}
+	u.Extra[auth.ExtraCredentialID] = []string{"JTI=" + id}
 }
 
 func (m *mapping) username(ctx context.Context) (string, error) {

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/knarr-project/knarr/internal/auth"
 )
@@ -125,6 +126,15 @@ func TestTokensMeanWhatTheyMeanUpstream(t *testing.T) {
 			{"too many extras", "expressions", named + `,"g":[],"e":["1","2","3"]`, auth.User{}, "oidc: error evaluating user info validation rule: validation expression 'user.extra['example.com/x'].size() < 3' failed: many"},
 			{"a token that lasts too long", "expressions", good + `,"iat":1,"u":"bob","id":"i","g":[],"e":"1"`, auth.User{}, "oidc: error evaluating claim validation expression: validation expression 'claims.exp - claims.iat <= 86400' failed: too long"},
 
+			{"a token with an id", "claims", fine + `,"jti":"x"`, with(bob, func(u *auth.User) { u.Extra = map[string][]string{auth.ExtraCredentialID: {"JTI=x"}} }), ""},
+			{"a token whose id is a number", "claims", fine + `,"jti":1`, bob, ""},
+			{"a token that is young", "claims", fine + `,"iat":"x"`, auth.User{}, "oidc: verify token: oidc: failed to unmarshal claims: json: invalid number literal, trying to unmarshal \"\\\"x\\\"\" into Number"},
+			{"a token of no time", "claims", fine + `,"iat":null`, auth.User{}, `oidc: verify token: oidc: failed to unmarshal claims: strconv.ParseFloat: parsing "": invalid syntax`},
+			{"an audience that is a number", "claims", from + `,"aud":1`, auth.User{}, "oidc: verify token: oidc: failed to unmarshal claims: json: cannot unmarshal number into Go struct field idToken.aud of type []string"},
+			{"an audience that is null", "claims", from + `,"aud":null`, auth.User{}, `oidc: verify token: oidc: expected audience in ["a" "b"] got [""]`},
+			{"a nonce that is a number", "claims", fine + `,"nonce":1`, auth.User{}, "oidc: verify token: oidc: failed to unmarshal claims: json: cannot unmarshal number into Go struct field idToken.nonce of type string"},
+			{"distributed groups that are no token", "claims", fine + fmt.Sprintf(`,"_claim_names":{"groups":"s"},"_claim_sources":{"s":{"endpoint":"%s/keys"}}`, i.URL), auth.User{}, fmt.Sprintf(`oidc: could not expand distributed claims: getting untrusted issuer from endpoint %s/keys failed for claim "groups": malformed token`, i.URL)},
+
 			{"an address", "email", good + `,"email":"a@b"`, auth.User{Name: "a@b"}, ""},
 			{"a verified address", "email", good + `,"email":"a@b","email_verified":true`, auth.User{Name: "a@b"}, ""},
 			{"an address that is not verified", "email", good + `,"email":"a@b","email_verified":false`, auth.User{}, "oidc: email not verified"},
@@ -182,4 +192,27 @@ func TestSignatures(t *testing.T) {
 	if _, _, ok, err := tokens.AuthenticateToken(t.Context(), strings.Join(changed, "."), []string{own}); ok || err == nil {
 		t.Error("a changed token is believed")
 	}
+}
+
+func TestWhomATokenIsMeantFor(t *testing.T) {
+	now := time.Unix(2000000000, 0)
+	for _, tc := range []struct {
+		name     string
+		meantFor []string
+		token    idToken
+		err      string
+	}{
+		{"one audience", []string{"a"}, idToken{Audience: audiences{"b"}}, `oidc: expected audience "a" got ["b"]`},
+		{"two audiences", []string{"a", "c"}, idToken{Audience: audiences{"b"}}, `oidc: expected audience in ["a" "c"] got ["b"]`},
+		{"a minute before its time", []string{"a"}, idToken{Audience: audiences{"a"}, Expiry: at(now, 600), NotBefore: new(at(now, 60))}, ""},
+		{"earlier", []string{"a"}, idToken{Audience: audiences{"a"}, Expiry: at(now, 600), NotBefore: new(at(now, 61))}, "oidc: current time 2033-05-18 03:33:20 +0000 UTC before the nbf (not before) time: 2033-05-18 03:34:21 +0000 UTC"},
+	} {
+		if err := tc.token.check(tc.meantFor, now.UTC()); (err == nil) != (tc.err == "") || err != nil && err.Error() != tc.err {
+			t.Errorf("%s: %v, want %s", tc.name, err, tc.err)
+		}
+	}
+}
+
+func at(now time.Time, seconds int) numericDate {
+	return numericDate{now.Add(time.Duration(seconds) * time.Second).UTC()}
 }

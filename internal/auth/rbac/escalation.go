@@ -12,6 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	rbacvalidation "k8s.io/component-helpers/auth/rbac/validation"
@@ -29,17 +30,18 @@ type Grants struct {
 	Authorizer auth.Authorizer
 }
 
-// Check gives a Forbidden StatusError for a write that grants too much. old is nil for a create. Objects of other kinds
-// pass.
-func (g Grants) Check(ctx context.Context, u auth.User, obj, old runtime.Object) error {
+// Check gives a Forbidden StatusError for a write that grants too much. old is nil for an object that is not there yet; unnamed
+// says that the request's path does not name it either (a POST), so that no right that is bound to a role's name allows it. Objects of
+// other kinds pass.
+func (g Grants) Check(ctx context.Context, u auth.User, unnamed bool, obj, old runtime.Object) error {
 	if slices.Contains(u.Groups, auth.GroupMasters) || old != nil && onlyGarbageCollection(obj, old) {
 		return nil
 	}
 	switch o := obj.(type) {
 	case *rbacv1.Role:
-		return g.checkRole(ctx, u, "roles", o.Namespace, o.Name, o.Rules, nil)
+		return g.checkRole(ctx, u, unnamed, "roles", o.ObjectMeta, o.Rules, nil)
 	case *rbacv1.ClusterRole:
-		return g.checkRole(ctx, u, "clusterroles", "", o.Name, o.Rules, o.AggregationRule)
+		return g.checkRole(ctx, u, unnamed, "clusterroles", o.ObjectMeta, o.Rules, o.AggregationRule)
 	case *rbacv1.RoleBinding:
 		return g.checkBinding(ctx, u, "rolebindings", o.Namespace, o.Name, o.RoleRef)
 	case *rbacv1.ClusterRoleBinding:
@@ -65,8 +67,13 @@ func onlyGarbageCollection(obj, old runtime.Object) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-func (g Grants) checkRole(ctx context.Context, u auth.User, resource, namespace, name string, rules []rbacv1.PolicyRule, aggregation *rbacv1.AggregationRule) error {
+func (g Grants) checkRole(ctx context.Context, u auth.User, unnamed bool, resource string, role metav1.ObjectMeta, rules []rbacv1.PolicyRule, aggregation *rbacv1.AggregationRule) error {
+	namespace, name := role.Namespace, role.Name
 	escalate := auth.Attributes{User: u, Verb: "escalate", Group: rbacv1.GroupName, Version: "v1", Resource: resource, Namespace: namespace, Name: name}
+	article := "an" // upstream's words
+	if unnamed {
+		escalate.Name, article = "", "the"
+	}
 	if d, _, err := g.Authorizer.Authorize(ctx, escalate); err == nil && d == auth.Allow {
 		return nil
 	}
@@ -77,7 +84,7 @@ func (g Grants) checkRole(ctx context.Context, u auth.User, resource, namespace,
 	if aggregation != nil {
 		everything := []rbacv1.PolicyRule{rule("*", "*", "*"), paths("*", "*")}
 		if g.covers(u, namespace, everything) != nil {
-			return apierrors.NewForbidden(gr, name, errors.New("must have cluster-admin privileges to use an aggregationRule"))
+			return apierrors.NewForbidden(gr, name, fmt.Errorf("must have cluster-admin privileges to use %s aggregationRule", article))
 		}
 	}
 	return nil

@@ -169,7 +169,9 @@ func TestNobodyGrantsMoreThanTheyHave(t *testing.T) {
 		}
 	}
 	escalator := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "escalator"}, Rules: []rbacv1.PolicyRule{rule("escalate bind", "rbac.authorization.k8s.io", "roles clusterroles")}}
-	z, _ := bootstrapped(t, binding("boss", "admin"), binding("trusted", "escalator"), escalator)
+	ofOne := rule("escalate", "rbac.authorization.k8s.io", "roles", "r")
+	keeper := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "keeper"}, Rules: []rbacv1.PolicyRule{ofOne}}
+	z, _ := bootstrapped(t, binding("boss", "admin"), binding("trusted", "escalator"), escalator, binding("keeper", "keeper"), keeper)
 	g := Grants{Rules: z, Authorizer: z}
 	role := func(rules ...rbacv1.PolicyRule) runtime.Object {
 		return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r"}, Rules: rules}
@@ -179,6 +181,7 @@ func TestNobodyGrantsMoreThanTheyHave(t *testing.T) {
 	}
 	owned := role(rule("*", core, "nodes")).(*rbacv1.Role)
 	owned.OwnerReferences = []metav1.OwnerReference{{Name: "x"}}
+	aggregated := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "all"}, AggregationRule: &rbacv1.AggregationRule{}}
 	cases := []struct {
 		name, user string
 		obj, old   runtime.Object
@@ -188,6 +191,10 @@ func TestNobodyGrantsMoreThanTheyHave(t *testing.T) {
 		{"what is not held", "boss", role(rule("get list", core, "pods nodes")), nil,
 			`roles.rbac.authorization.k8s.io "r" is forbidden: user "boss" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:` + "\n" + `{APIGroups:[""], Resources:["nodes"], Verbs:["get" "list"]}`},
 		{"with the verb escalate", "trusted", role(rule("get list", core, "nodes")), nil, ""},
+		{"with the verb escalate for this role", "keeper", role(rule("get list", core, "nodes")), role(), ""},
+		{"with the verb escalate for a role that is not there", "keeper", role(rule("get list", core, "nodes")), nil, "RBAC permissions not currently held"},
+		{"an aggregation, created", "boss", aggregated, nil, "must have cluster-admin privileges to use the aggregationRule"},
+		{"an aggregation, updated", "boss", aggregated, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "all"}}, "must have cluster-admin privileges to use an aggregationRule"},
 		{"garbage collection", "nobody", owned, role(rule("*", core, "nodes")), ""},
 		{"binding of what is held", "boss", to("view"), nil, ""},
 		{"binding of more", "boss", to("cluster-admin"), nil, `rolebindings.rbac.authorization.k8s.io "b" is forbidden: user "boss"`},
@@ -196,7 +203,7 @@ func TestNobodyGrantsMoreThanTheyHave(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			err := g.Check(context.Background(), ask(c.user, "", "", "", "", "").User, c.obj, c.old)
+			err := g.Check(context.Background(), ask(c.user, "", "", "", "", "").User, c.old == nil, c.obj, c.old)
 			switch {
 			case c.want == "" && err != nil:
 				t.Error(err)
