@@ -31,7 +31,7 @@ func (p adminAccess) ValidateFields(ctx context.Context, a *Attributes) (field.E
 	if err != nil || namespace.Labels[resourcev1.DRAAdminNamespaceLabelKey] == "true" {
 		return nil, err
 	}
-	return field.ErrorList{field.Forbidden(whereAsked(a.Object),
+	return field.ErrorList{field.Forbidden(whereAsked(a),
 		"admin access to devices requires the `"+resourcev1.DRAAdminNamespaceLabelKey+": true` label on the containing namespace")}, nil
 }
 
@@ -50,21 +50,23 @@ func wantsAdminAccess(a *Attributes) bool {
 	return false
 }
 
-// whereAsked is the place of the first request for such access, in a claim or in what a template makes; a status has none.
-func whereAsked(obj any) *field.Path {
-	var spec *resourcev1.ResourceClaimSpec
-	switch o := obj.(type) {
+// whereAsked is the place of the first request for such access, in a claim or in what a template makes, or where a status gives it.
+func whereAsked(a *Attributes) *field.Path {
+	switch o := a.Object.(type) {
 	case *resourcev1.ResourceClaimTemplate:
-		spec = &o.Spec.Spec
+		return ofRequests(&o.Spec.Spec)
 	case *resourcev1.ResourceClaim:
-		spec = &o.Spec
-	default:
-		return field.NewPath("")
+		if a.Subresource != "status" {
+			return ofRequests(&o.Spec)
+		}
+		i := slices.IndexFunc(o.Status.Allocation.Devices.Results, givesAdminAccess)
+		return field.NewPath("status", "allocation", "devices", "results").Index(i).Child("adminAccess")
 	}
-	if i := slices.IndexFunc(spec.Devices.Requests, asksAdminAccess); i >= 0 {
-		return field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess")
-	}
-	return field.NewPath("")
+	return nil
+}
+
+func ofRequests(spec *resourcev1.ResourceClaimSpec) *field.Path {
+	return field.NewPath("spec", "devices", "requests").Index(slices.IndexFunc(spec.Devices.Requests, asksAdminAccess)).Child("adminAccess")
 }
 
 func asksAdminAccess(r resourcev1.DeviceRequest) bool {
@@ -76,6 +78,9 @@ func requestsAdminAccess(spec *resourcev1.ResourceClaimSpec) bool {
 }
 
 func hasAdminAccess(claim *resourcev1.ResourceClaim) bool {
-	return claim != nil && claim.Status.Allocation != nil && slices.ContainsFunc(claim.Status.Allocation.Devices.Results,
-		func(r resourcev1.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil && *r.AdminAccess })
+	return claim != nil && claim.Status.Allocation != nil && slices.ContainsFunc(claim.Status.Allocation.Devices.Results, givesAdminAccess)
+}
+
+func givesAdminAccess(r resourcev1.DeviceRequestAllocationResult) bool {
+	return r.AdminAccess != nil && *r.AdminAccess
 }

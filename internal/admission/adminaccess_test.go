@@ -19,7 +19,7 @@ func TestAdminAccessToDevicesNeedsALabelledNamespace(t *testing.T) {
 		{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AdminAccess: &yes}},
 	}}}
 	given := &resourcev1.ResourceClaim{ObjectMeta: meta, Spec: spec}
-	given.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{AdminAccess: &yes}}}}
+	given.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Request: "other"}, {Request: "r", AdminAccess: &yes}}}}
 	type write struct {
 		operation        Operation
 		kind, resource   string
@@ -32,13 +32,14 @@ func TestAdminAccessToDevicesNeedsALabelledNamespace(t *testing.T) {
 	for name, tc := range map[string]struct {
 		write   write
 		refused bool
+		path    string
 	}{
-		"a claim that asks for it":        {claim(Create, "", &resourcev1.ResourceClaim{ObjectMeta: meta, Spec: spec}, nil), true},
-		"a claim that does not":           {claim(Create, "", &resourcev1.ResourceClaim{ObjectMeta: meta}, nil), false},
-		"a template that asks for it":     {write{Create, "ResourceClaimTemplate", "resourceclaimtemplates", "", &resourcev1.ResourceClaimTemplate{ObjectMeta: meta, Spec: resourcev1.ResourceClaimTemplateSpec{Spec: spec}}, nil}, true},
-		"a status that gives it":          {claim(Update, "status", given, &resourcev1.ResourceClaim{ObjectMeta: meta, Spec: spec}), true},
-		"a status that had given it":      {claim(Update, "status", given, given), false},
-		"a claim whose labels are edited": {claim(Update, "", given, given), false},
+		"a claim that asks for it":        {claim(Create, "", &resourcev1.ResourceClaim{ObjectMeta: meta, Spec: spec}, nil), true, "spec.devices.requests[0].adminAccess"},
+		"a claim that does not":           {claim(Create, "", &resourcev1.ResourceClaim{ObjectMeta: meta}, nil), false, ""},
+		"a template that asks for it":     {write{Create, "ResourceClaimTemplate", "resourceclaimtemplates", "", &resourcev1.ResourceClaimTemplate{ObjectMeta: meta, Spec: resourcev1.ResourceClaimTemplateSpec{Spec: spec}}, nil}, true, "spec.devices.requests[0].adminAccess"},
+		"a status that gives it":          {claim(Update, "status", given, &resourcev1.ResourceClaim{ObjectMeta: meta, Spec: spec}), true, "status.allocation.devices.results[1].adminAccess"},
+		"a status that had given it":      {claim(Update, "status", given, given), false, ""},
+		"a claim whose labels are edited": {claim(Update, "", given, given), false, ""},
 	} {
 		for label, refused := range map[string]bool{"true": false, "false": tc.refused, "": tc.refused} {
 			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"resource.kubernetes.io/admin-access": label}}}
@@ -57,7 +58,7 @@ func TestAdminAccessToDevicesNeedsALabelledNamespace(t *testing.T) {
 				t.Fatal(err)
 			}
 			const text = "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace"
-			if (len(errs) > 0) != refused || refused && errs[0].Detail != text {
+			if (len(errs) > 0) != refused || refused && (errs[0].Detail != text || errs[0].Field != tc.path) {
 				t.Errorf("%s, label %q: %v", name, label, errs)
 			}
 		}

@@ -241,6 +241,9 @@ func claimStrategy() *Strategy {
 	})
 	s.PrepareUpdate = onBoth(func(c, old *corev1.PersistentVolumeClaim) {
 		c.Status = *old.Status.DeepCopy()
+		if old.Spec.DataSource == nil && old.Spec.DataSourceRef == nil { // else it is told that it can not change
+			dropDataSources(&c.Spec)
+		}
 		pairDataSources(&c.Spec)
 	})
 	return s

@@ -140,6 +140,25 @@ func TestAClaimTakesDataOfClaimsAndSnapshotsOnly(t *testing.T) {
 	}
 }
 
+func TestAClaimWithoutDataIsAskedForSomeInAnUpdateAsItIsWhenNew(t *testing.T) {
+	for _, c := range []struct {
+		name, had, source string
+		kept              bool
+	}{
+		{"something of another namespace", "", "dataSourceRef: {kind: Other, name: o, apiGroup: a.example, namespace: b}", false},
+		{"anything else", "", "dataSource: {kind: Other, name: o, apiGroup: a.example}", false},
+		{"a claim", "", "dataSource: {kind: PersistentVolumeClaim, name: c}", true},
+		{"something of another namespace, where there was a claim", "dataSource: {kind: PersistentVolumeClaim, name: c}", "dataSourceRef: {kind: Other, name: o, apiGroup: a.example, namespace: b}", true},
+	} {
+		old, s := read(t, "apiVersion: v1\nkind: PersistentVolumeClaim\nspec: {"+c.had+"}\n")
+		obj, _ := read(t, "apiVersion: v1\nkind: PersistentVolumeClaim\nspec: {"+c.source+"}\n")
+		s.PrepareUpdate(obj, old)
+		if claim := obj.(*corev1.PersistentVolumeClaim); (claim.Spec.DataSourceRef != nil) != c.kept {
+			t.Errorf("%s: %v, %v", c.name, claim.Spec.DataSource, claim.Spec.DataSourceRef)
+		}
+	}
+}
+
 func TestWhatIsAllocatedToAClaim(t *testing.T) {
 	cases := []struct {
 		name   string
