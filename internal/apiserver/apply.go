@@ -15,7 +15,6 @@ import (
 
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/api/bounds"
-	"github.com/knarr-project/knarr/internal/apiserver/custom"
 )
 
 // applied is a decoded apply configuration.
@@ -92,7 +91,7 @@ func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Obj
 		return nil, err
 	}
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		if err := custom.Mend(u); err != nil {
+		if err := op.endpoint.custom.Mend(u); err != nil {
 			return nil, err
 		}
 	}

@@ -14,6 +14,7 @@ const deleteCollectionWorkers = 4
 
 // deleteCollection deletes every object that the list matches and gives them back.
 func (op *operation) deleteCollection(ctx context.Context, opts *metav1.DeleteOptions, req *listRequest) (*page, error) {
+	op.warnOfOrphans(opts)
 	p, err := op.list(ctx, req)
 	if err != nil {
 		return nil, err

@@ -69,11 +69,10 @@ func (op *operation) readKind(doc, data []byte, u *unstructured.Unstructured, va
 		return unrecognized(op.gvk, data, err)
 	}
 	if u.GetKind() == "" {
-		missing := runtime.NewMissingKindErr(string(doc))
 		if validation == metav1.FieldValidationIgnore {
-			return unreadable(op.gvk, op.gvk, missing)
+			return unreadable(op.gvk, op.gvk, runtime.NewMissingKindErr(string(doc)))
 		}
-		return unrecognized(op.gvk, data, missing)
+		return unrecognized(op.gvk, data, runtime.NewMissingKindErr(string(data)))
 	}
 	if version, there := u.Object["apiVersion"]; there && version == nil {
 		return unreadable(schema.GroupVersionKind{Kind: u.GetKind()}, op.gvk, errors.New(".apiVersion accessor error: <nil> is of the type <nil>, expected string"))

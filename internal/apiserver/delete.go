@@ -25,10 +25,8 @@ func (op *operation) delete(ctx context.Context, opts *metav1.DeleteOptions) (ou
 	if errs := metav1validation.ValidateDeleteOptions(opts); len(errs) > 0 {
 		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
 	}
+	op.warnOfOrphans(opts)
 	r := op.endpoint.registry
-	if r.resource == jobs && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
-		op.warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
-	}
 	key := r.key(op.namespace, op.name)
 	c, fresh, err := r.load(ctx, key, op.dryRun)
 	if err != nil {
@@ -60,6 +58,13 @@ func (op *operation) delete(ctx context.Context, opts *metav1.DeleteOptions) (ou
 			}
 			c, fresh = newest, true
 		}
+	}
+}
+
+// warnOfOrphans tells who deletes jobs, one or however many there are, and says nothing of their pods.
+func (op *operation) warnOfOrphans(opts *metav1.DeleteOptions) {
+	if op.endpoint.resource == jobs && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
+		op.warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
 	}
 }
 

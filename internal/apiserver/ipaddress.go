@@ -138,7 +138,7 @@ func (s *Server) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service
 	since, ranges := time.Now(), s.serviceRanges(ctx, familyOf(addr))
 	at := slices.IndexFunc(ranges, func(r addressRange) bool { return r.usable(addr) })
 	if at < 0 {
-		if len(ranges) == 0 {
+		if len(ranges) == 0 || !t.op.dryRun {
 			return errOutOfRange
 		}
 		return fmt.Errorf("the provided IP (%v) is not in the valid range. The range of valid IPs is %s", ip, ranges[0])

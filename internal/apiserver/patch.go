@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	goruntime "runtime"
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -228,8 +229,10 @@ func (op *operation) strategicPatch(old runtime.Object, p patchRequest) (runtime
 	if err := bounds.StrategicMerge(fields, patch, old); err != nil {
 		return nil, apierrors.NewRequestEntityTooLargeError(err.Error())
 	}
-	merged, err := strategicpatch.StrategicMergeMapPatch(fields, patch, old)
+	merged, err := mergeStrategic(fields, patch, old)
 	switch {
+	case errors.Is(err, errMergeKey):
+		return nil, invalidPatch(fmt.Sprintf("%+v", patch), err)
 	case errors.Is(err, mergepatch.ErrBadJSONDoc), errors.Is(err, mergepatch.ErrBadPatchFormatForPrimitiveList),
 		errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList),
 		errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat):
@@ -257,6 +260,23 @@ func (op *operation) strategicPatch(old runtime.Object, p patchRequest) (runtime
 		return nil, invalidPatch(fmt.Sprintf("%+v", patch), err)
 	}
 	return obj, nil
+}
+
+// errMergeKey is of a patch with an element that can not be told from others.
+var errMergeKey = errors.New("the elements of a list can not be told apart")
+
+// mergeStrategic is the library's merge. It compares what elements are found by, and panics when that is a list or an object.
+func mergeStrategic(fields, patch map[string]any, like runtime.Object) (merged map[string]any, err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case goruntime.Error:
+			err = fmt.Errorf("%w: %v", errMergeKey, r)
+		default:
+			panic(r)
+		}
+	}()
+	return strategicpatch.StrategicMergeMapPatch(fields, patch, like)
 }
 
 // errUnsupported is upstream's 415 of what no handler has looked at yet.

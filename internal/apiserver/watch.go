@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -376,10 +377,26 @@ func (r *registry) revision() int64 {
 // bookmarkObject is an empty object that carries a resourceVersion.
 func (w *watcher) bookmarkObject(revision int64, initialEnd bool) runtime.Object {
 	obj := w.op.endpoint.newObject()
+	annotations := map[string]string{}
+	// What upstream's internal types count is zero there, not missing.
+	var replicas int32
+	switch obj := obj.(type) {
+	case *appsv1.DaemonSet:
+		annotations[appsv1.DeprecatedTemplateGeneration] = "0"
+	case *appsv1.Deployment:
+		obj.Spec.Replicas = &replicas
+	case *appsv1.ReplicaSet:
+		obj.Spec.Replicas = &replicas
+	case *appsv1.StatefulSet:
+		obj.Spec.Replicas = &replicas
+	}
+	if initialEnd {
+		annotations[metav1.InitialEventsAnnotationKey] = "true"
+	}
 	meta := accessor(obj)
 	meta.SetResourceVersion(strconv.FormatInt(revision, 10))
-	if initialEnd {
-		meta.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	if len(annotations) > 0 {
+		meta.SetAnnotations(annotations)
 	}
 	return obj
 }

@@ -101,6 +101,11 @@ func (v *Version) repair(u *unstructured.Unstructured) error {
 // Take makes a client's document an object of this version: metadata must be well formed, fields that the schema does not have are
 // removed and told, defaults are filled in.
 func (v *Version) Take(u *unstructured.Unstructured) (unknown []error, err error) {
+	return v.take(u, true)
+}
+
+// take is Take. Whether objects embedded in it must be well formed too, or validation tells what is wrong with them, strict says.
+func (v *Version) take(u *unstructured.Unstructured, strict bool) (unknown []error, err error) {
 	meta, found, paths, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{ReturnUnknownFieldPaths: true})
 	if err != nil {
 		return nil, err
@@ -119,7 +124,7 @@ func (v *Version) Take(u *unstructured.Unstructured) (unknown []error, err error
 		return nil, err
 	}
 	bad, embedded := objectmeta.CoerceWithOptions(nil, u.Object, s, false, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
-	if bad != nil {
+	if bad != nil && strict {
 		return nil, bad
 	}
 	if found {
@@ -153,14 +158,22 @@ func (v *Version) takeForeign(u *unstructured.Unstructured) (unknown []error, er
 	return unknown, nil
 }
 
-// Prune removes fields that the schema does not have from an object that an admission plugin has changed, and fills in defaults.
+// Prune removes fields that the schema does not have from an object that was applied or that an admission plugin has changed, and fills in
+// defaults.
 func (v *Version) Prune(u *unstructured.Unstructured) error {
-	_, err := v.Take(u)
+	_, err := v.take(u, false)
 	return err
 }
 
-// Mend drops what of an object's metadata is not of its type. An applied configuration may have it, where the schema takes what Go does not.
-func Mend(u *unstructured.Unstructured) error { return coerce(u, nil, true) }
+// Mend drops what of an object's metadata is not of its type. An applied configuration may have it, where the schema takes what Go does not. Only
+// in the version of the store: what is converted to it has to be well formed.
+func (v *Version) Mend(u *unstructured.Unstructured) error {
+	if v.spec.Name == v.def.storage {
+		return coerce(u, nil, true)
+	}
+	_, _, _, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{})
+	return err
+}
 
 // coerce checks metadata, at the root and of embedded objects; repair drops what is malformed instead of refusing it.
 func coerce(u *unstructured.Unstructured, s *structuralschema.Structural, repair bool) error {

@@ -10,6 +10,6 @@
 //     comparison (compare.go).
 //   - The field sets of managers are parsed once, not with every write (memo.go); objects made alike have the same.
 //
-// What it does not know (another version among the managers, types of several shapes, doubled items of a list) it leaves to
-// the field manager: Update then tells that it has done nothing.
+// What it does not know (another version among the managers, types of several shapes, doubled items of a list, or items found by
+// an empty string, which a Go value leaves out) it leaves to the field manager: Update then tells that it has done nothing.
 package ownership

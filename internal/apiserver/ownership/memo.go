@@ -12,7 +12,12 @@ import (
 type parsed struct {
 	set     *fieldpath.Set
 	encoded []byte // as it is written, which may differ from how a client wrote it
+	// blank: some item of a list is found by an empty string.
+	blank bool
 }
+
+// blankKey is how such an item is written.
+const blankKey = `\":\"\"`
 
 // Bounds of what the process keeps parsed.
 const (
@@ -66,7 +71,7 @@ func (t *Tracker) parse(raw string) (parsed, bool) {
 	if err := set.FromJSON(strings.NewReader(raw)); err != nil {
 		return parsed{}, false
 	}
-	p := parsed{set: &set}
+	p := parsed{set: &set, blank: strings.Contains(raw, blankKey)}
 	reconciled, err := typed.ReconcileFieldSetWithSchema(p.set, t.kind)
 	if err != nil {
 		return parsed{}, false

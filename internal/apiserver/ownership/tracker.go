@@ -117,7 +117,7 @@ func (t *Tracker) entries(stored, brought []metav1.ManagedFieldsEntry) ([]entry,
 			return nil, false
 		}
 		known, ok := t.parse(e.FieldsV1.GetRawString())
-		if !ok || known.set.Has(managedFieldsPath) {
+		if !ok || known.blank || known.set.Has(managedFieldsPath) {
 			return nil, false
 		}
 		out = append(out, entry{ManagedFieldsEntry: *e, set: known.set, encoded: known.encoded})

@@ -1,0 +1,148 @@
+package apiserver
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func TestWhoDeletesJobsIsWarnedOfTheirPodsHoweverManyThereAre(t *testing.T) {
+	s := newTestServer(t)
+	const path, warning = "/apis/batch/v1/namespaces/default/jobs", "child pods are preserved by default when jobs are deleted"
+	for _, a := range []asked{
+		{"no job at all", "DELETE", path + "?labelSelector=a", "", nil, 200, `"items":[]`, "", warning},
+		{"a page that is none", "DELETE", path + "?continue=x", "", nil, 400, "invalid continue token", "", warning},
+		{"a selector that is none", "DELETE", path + "?labelSelector=!!", "", nil, 400, "unable to parse requirement", "", ""},
+		{"who says what is to become of the pods", "DELETE", path + "?propagationPolicy=Orphan", "", nil, 200, `"items":[]`, "", ""},
+		{"a job that is not there", "DELETE", path + "/a", "", nil, 404, "not found", "", warning},
+	} {
+		a.check(t, s)
+	}
+}
+
+func TestAnAddressOfNoRangeIsToldSo(t *testing.T) {
+	s := newTestServer(t, withServices)
+	const services = "/api/v1/namespaces/default/services"
+	body := func(ip string) string {
+		return `{"metadata":{"name":"a"},"spec":{"clusterIP":"` + ip + `","ports":[{"port":80}]}}`
+	}
+	for _, a := range []asked{
+		{"no address", "POST", services, body("0.0.0.0"), nil, 422, "failed to allocate IP 0.0.0.0: the provided network does not match the current range", "", ""},
+		{"the range's own", "POST", services, body("10.43.0.0"), nil, 422, "10.43.0.0: the provided network does not match the current range", "", ""},
+		{"without effect the range is named", "POST", services + "?dryRun=All", body("0.0.0.0"), nil, 422, "the provided IP (0.0.0.0) is not in the valid range. The range of valid IPs is 10.43.0.0/24", "", ""},
+	} {
+		a.check(t, s)
+	}
+}
+
+// Upstream makes bookmarks of its internal types, where what is counted is no pointer.
+func TestABookmarkHasWhatIsAlwaysCounted(t *testing.T) {
+	s := newTestServer(t)
+	for resource, has := range map[string]string{
+		"deployments": `"spec":{"replicas":0,`, "replicasets": `"spec":{"replicas":0,`, "statefulsets": `"spec":{"replicas":0,`,
+		"daemonsets": `"annotations":{"deprecated.daemonset.template.generation":"0"}`, "controllerrevisions": `"metadata":{"resourceVersion":"7"}`,
+	} {
+		e, ok := s.endpoints.find(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource})
+		if !ok {
+			t.Fatal(resource)
+		}
+		w := &watcher{op: s.internal(e, "default", "")}
+		body, err := e.encodeObject(w.bookmarkObject(7, false), jsonFormat)
+		if err != nil || !strings.Contains(string(body), has) {
+			t.Errorf("%s: %s %v", resource, body, err)
+		}
+	}
+}
+
+// What elements are told apart by may be anything in a patch; upstream's handler panics.
+func TestAStrategicPatchWhoseElementsCanNotBeToldApartIsRefused(t *testing.T) {
+	s := newTestServer(t)
+	strategic := []string{"Content-Type", "application/strategic-merge-patch+json"}
+	const maps = "/api/v1/namespaces/default/configmaps"
+	const refused = "the elements of a list can not be told apart"
+	for _, a := range []asked{
+		{"an owned map", "POST", maps, `{"metadata":{"name":"a","finalizers":["a.example/b"],"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"a","uid":"u"}]}}`, nil, 201, "", "", ""},
+		{"a list", "PATCH", maps + "/a", `{"metadata":{"ownerReferences":[{"uid":[]}]}}`, strategic, 422, refused, "", ""},
+		{"an object", "PATCH", maps + "/a", `{"metadata":{"ownerReferences":[{"uid":{}}]}}`, strategic, 422, refused, "", ""},
+		{"an order of lists", "PATCH", maps + "/a", `{"metadata":{"$setElementOrder/finalizers":[[]]}}`, strategic, 422, refused, "", ""},
+		{"keys that are objects", "PATCH", maps + "/a", `{"metadata":{"$retainKeys":[{}]}}`, strategic, 422, refused, "", ""},
+		{"a number can be compared, and is no uid", "PATCH", maps + "/a", `{"metadata":{"ownerReferences":[{"uid":5}]}}`, strategic, 422, "cannot convert int64", refused, ""},
+		{"nothing has changed", "GET", maps + "/a", "", nil, 200, `"uid":"u"`, "", ""},
+	} {
+		a.check(t, s)
+	}
+}
+
+// A configuration may name an item by an empty string, which the object does not show any more: from the next write on nobody knows whose it is.
+func TestOwnersAreForgottenWithAnItemThatHasNoKeyAnyMore(t *testing.T) {
+	s := newTestServer(t)
+	merge, apply := []string{"Content-Type", "application/merge-patch+json"}, []string{"Content-Type", "application/apply-patch+yaml"}
+	const accounts = "/api/v1/namespaces/default/serviceaccounts"
+	for _, a := range []asked{
+		{"an account", "POST", accounts, `{"metadata":{"name":"a"},"secrets":[{"name":"s"}]}`, nil, 201, "managedFields", "", ""},
+		{"a secret without a name", "PATCH", accounts + "/a?fieldManager=m", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"a"},"secrets":[{"name":""}]}`, apply, 200, `k:{\"name\":\"\"}`, "", ""},
+		{"any write", "PATCH", accounts + "/a", `{"metadata":{"labels":{"a":"b"}}}`, merge, 200, `"secrets":[{"name":"s"},{}]`, "managedFields", ""},
+	} {
+		a.check(t, s)
+	}
+}
+
+const gadgets = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gadgets.stable.example.com}
+spec:
+  group: stable.example.com
+  scope: Cluster
+  names: {plural: gadgets, singular: gadget, kind: Gadget}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: &schema {type: object, properties: {spec: {type: object, properties: {template: {type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}}}}}}
+  - name: v2
+    served: true
+    storage: false
+    schema: {openAPIV3Schema: *schema}
+`
+
+func TestAnAppliedCustomResourceIsToldWhatItsMetadataCanNotBe(t *testing.T) {
+	a := newAPI(t)
+	a.define(gadgets)
+	for _, c := range []struct {
+		name, version, object, metadata, template string
+		code                                      int
+		says                                      string
+	}{
+		{"embedded, a version that is null", "v1", "a", "", `{apiVersion: null, kind: Pod}`, 422, `Gadget.stable.example.com "a" is invalid: spec.template.apiVersion: Invalid value: null: must be a string`},
+		{"embedded, a time that is none", "v1", "a", "", `{apiVersion: v1, kind: Pod, metadata: {creationTimestamp: x}}`, 422, `spec.template.metadata: Invalid value: {"creationTimestamp":"x"}: parsing time "x"`},
+		{"what Go can not take is dropped", "v1", "a", "deletionGracePeriodSeconds: 1.5", `{apiVersion: v1, kind: Pod}`, 201, ""},
+		{"but not where it has to be converted", "v2", "b", "deletionGracePeriodSeconds: 1.5", `{apiVersion: v1, kind: Pod}`, 500, "json: cannot unmarshal number 1.5 into Go struct field ObjectMeta.deletionGracePeriodSeconds of type int64"},
+		{"an object that is fine", "v2", "c", "", `{apiVersion: v1, kind: Pod}`, 201, ""},
+		{"nor of one that is there", "v2", "c", "deletionTimestamp: x", `{apiVersion: v1, kind: Pod}`, 500, `parsing time "x"`},
+	} {
+		body := fmt.Sprintf("{apiVersion: stable.example.com/%s, kind: Gadget, metadata: {name: %s, %s}, spec: {template: %s}}", c.version, c.object, c.metadata, c.template)
+		code, got, _ := a.do("PATCH", "/apis/stable.example.com/"+c.version+"/gadgets/"+c.object+"?fieldManager=m&force=true", body, "Content-Type", "application/apply-patch+yaml")
+		if code != c.code || c.says != "" && !strings.Contains(fmt.Sprint(got["message"]), c.says) {
+			t.Errorf("%s: got %d %v", c.name, code, got["message"])
+		}
+	}
+}
+
+func TestYAMLThatIsOfNoKindIsShownAsItWasSent(t *testing.T) {
+	a := newAPI(t)
+	a.define(crontabs)
+	for _, c := range []struct{ query, body, says string }{
+		{"", "---\n", "Object 'Kind' is missing in '---\n' (2d2d2d0a)"},
+		{"", "a: 1", "Object 'Kind' is missing in 'a: 1' (613a2031)"},
+		{"?fieldValidation=Ignore", "a: 1", `CronTab in version "v1" cannot be handled as a CronTab: Object 'Kind' is missing in '{"a":1}'`},
+	} {
+		code, got, _ := a.do("RAW", crontabsPath+c.query, c.body, "Content-Type", "application/yaml")
+		if message := fmt.Sprint(got["message"]); code != http.StatusBadRequest || !strings.Contains(message, c.says) {
+			t.Errorf("%q%s: got %d %s", c.body, c.query, code, message)
+		}
+	}
+}
