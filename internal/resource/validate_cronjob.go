@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 	"time"
@@ -58,7 +59,7 @@ func validateJobOfCronJob(spec *batchv1.JobSpec, path *field.Path) field.ErrorLi
 
 func validateSchedule(spec *batchv1.CronJobSpec, allowZone bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if _, err := cron.ParseStandard(spec.Schedule); err != nil {
+	if _, err := ParseSchedule(spec.Schedule); err != nil {
 		errs = append(errs, field.Invalid(path, spec.Schedule, err.Error()))
 	}
 	switch {
@@ -68,6 +69,14 @@ func validateSchedule(spec *batchv1.CronJobSpec, allowZone bool, path *field.Pat
 		errs = append(errs, field.Invalid(path, spec.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"))
 	}
 	return errs
+}
+
+// ParseSchedule reads when a cron job is due. The library falls over a time zone that nothing follows.
+func ParseSchedule(text string) (cron.Schedule, error) {
+	if (strings.HasPrefix(text, "TZ=") || strings.HasPrefix(text, "CRON_TZ=")) && !strings.Contains(text, " ") {
+		return nil, errors.New("expected exactly 5 fields, found 0: []")
+	}
+	return cron.ParseStandard(text)
 }
 
 var zoneName = regexp.MustCompile(`^[A-Za-z\.\-_0-9+]{1,14}$`)

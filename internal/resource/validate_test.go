@@ -118,6 +118,8 @@ func TestValidateCreate(t *testing.T) {
 		{"a cron job without schedule", cronJob(""), []string{"spec.schedule: Required value"}},
 		{"a cron job with an odd schedule", cronJob(`, schedule: "often"`),
 			[]string{`spec.schedule: Invalid value: "often": expected exactly 5 fields, found 1: [often]`}},
+		{"a cron job with a zone and nothing else", cronJob(`, schedule: "CRON_TZ=UTC"`), []string{
+			`spec.schedule: Invalid value: "CRON_TZ=UTC": expected exactly 5 fields, found 0: []`, `spec.schedule: Invalid value: "CRON_TZ=UTC": cannot use TZ or CRON_TZ in schedule, use timeZone field instead`}},
 		{"a cron job of nowhere", cronJob(`, schedule: "* * * * *", timeZone: Mars/Base`),
 			[]string{`spec.timeZone: Invalid value: "Mars/Base": unknown time zone Mars/Base`}},
 		{"a cron job with two zones", cronJob(`, schedule: "TZ=UTC * * * * *", timeZone: Etc/UTC`),

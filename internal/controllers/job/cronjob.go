@@ -18,6 +18,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/controller"
+	rules "github.com/knarr-project/knarr/internal/resource"
 )
 
 // CronJob makes Jobs on a schedule.
@@ -227,7 +228,7 @@ func (t *cronRound) schedule() (cron.Schedule, bool) {
 		}
 		text = "TZ=" + *zone + " " + text
 	}
-	schedule, err := cron.ParseStandard(text)
+	schedule, err := rules.ParseSchedule(text)
 	if err != nil {
 		t.event(corev1.EventTypeWarning, "UnparseableSchedule", "Schedule", "unparseable schedule: %q : %s", t.cron.Spec.Schedule, err)
 		return nil, false
