@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -145,6 +147,48 @@ func FuzzManagedFields(f *testing.F) {
 		if _, err := encodeAs(out, op.gvk, format{media: mediaJSON}); err != nil {
 			t.Errorf("what was updated can not be encoded: %v", err)
 		}
+	})
+}
+
+// FuzzAccept: whatever a client says that it accepts, the answer has one of the forms that there are.
+func FuzzAccept(f *testing.F) {
+	for _, accept := range []string{"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/vnd.kubernetes.protobuf;stream=watch;q=0.5, */*;q=NaN", "application/yaml;pretty=1",
+		"application/json;as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io;pretty", `application/json;a="\`, ",;=,*/*;q=1e999", "application/apply-patch+cbor, application/cbor"} {
+		f.Add(accept, "pretty=true&includeObject=Object", "curl/8", true)
+	}
+	f.Fuzz(func(t *testing.T, accept, query, agent string, stream bool) {
+		r := &http.Request{URL: &url.URL{Path: "/api/v1/pods", RawQuery: query}, Header: http.Header{"Accept": {accept}, "User-Agent": {agent}}}
+		for _, pick := range []func(*http.Request, transforms, bool) (format, error){negotiate, negotiateCustom} {
+			got, err := pick(r, transforms{metadata: true, table: true}, stream)
+			if err != nil && !isStatus(err) {
+				t.Errorf("the error is no answer: %v", err)
+			}
+			if err == nil && (!slices.Contains([]string{mediaJSON, mediaYAML, mediaProtobuf}, got.media) || stream && got.media == mediaYAML || got.table() && got.media == mediaProtobuf) {
+				t.Errorf("%q is answered with %+v", accept, got)
+			}
+		}
+		offered(accept, mediaJSON)
+	})
+}
+
+// FuzzDeleteOptions: the body of a deletion is refused, or says what can be checked.
+func FuzzDeleteOptions(f *testing.F) {
+	for _, body := range []string{`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":-1,"preconditions":{"uid":"x","resourceVersion":"1"},"propagationPolicy":"Orphan","dryRun":["All"]}`,
+		"orphanDependents: true\npropagationPolicy: Foreground\n", "k8s\x00\n\x13\n\x02v1\x12\rDeleteOptions\x12\x02\x08\x05", `{"gracePeriodSeconds":1e999}`, `null`, ``} {
+		for media := range byte(3) {
+			f.Add(media, []byte(body))
+		}
+	}
+	medias := []string{mediaJSON, mediaYAML, mediaProtobuf}
+	f.Fuzz(func(t *testing.T, media byte, body []byte) {
+		opts, err := decodeDeleteOptions(medias[int(media)%len(medias)], body)
+		if err != nil {
+			if !isStatus(err) {
+				t.Errorf("the error is no answer: %v", err)
+			}
+			return
+		}
+		_ = metav1validation.ValidateDeleteOptions(opts)
 	})
 }
 

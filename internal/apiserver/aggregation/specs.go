@@ -190,6 +190,11 @@ func (r *Remote) findSpec(ctx context.Context) (specOf, error) {
 	if err != nil {
 		return specOf{}, err
 	}
+	return listed(body, r.gv)
+}
+
+// listed is where an index of version 3 says that the document of a group version lies.
+func listed(body []byte, gv schema.GroupVersion) (specOf, error) {
 	var index struct {
 		Paths map[string]struct {
 			ServerRelativeURL string `json:"serverRelativeURL"`
@@ -198,7 +203,7 @@ func (r *Remote) findSpec(ctx context.Context) (specOf, error) {
 	if err := json.Unmarshal(body, &index); err != nil {
 		return specOf{}, err
 	}
-	entry, ok := index.Paths["apis/"+r.gv.String()]
+	entry, ok := index.Paths["apis/"+gv.String()]
 	if !ok {
 		return specOf{}, fs.ErrNotExist
 	}
@@ -254,11 +259,16 @@ func (r *Remote) version2(ctx context.Context) (*spec.Swagger, error) {
 	if err != nil {
 		return nil, err
 	}
+	return partOf(body, r.gv)
+}
+
+// partOf is the part of a document of version 2 that is about a group version.
+func partOf(body []byte, gv schema.GroupVersion) (*spec.Swagger, error) {
 	doc := &spec.Swagger{}
 	if err := json.Unmarshal(body, doc); err != nil {
 		return nil, err
 	}
-	return openapiaggregator.FilterSpecByPathsWithoutSideEffects(doc, []string{"/apis/" + r.gv.String() + "/"}), nil
+	return openapiaggregator.FilterSpecByPathsWithoutSideEffects(doc, []string{"/apis/" + gv.String() + "/"}), nil
 }
 
 // Extend implements openapi.Provider. A server that does not answer leaves its part out.
@@ -274,12 +284,16 @@ func (o OpenAPI) Extend(doc *spec.Swagger) error {
 			o.cfg.Logger.Debug("an extension server gives no OpenAPI", "groupVersion", gv.String(), "err", err)
 			continue
 		}
-		if part.Paths == nil {
-			continue
-		}
-		if err := openapiaggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(doc, part); err != nil {
+		if err := mergePart(doc, part); err != nil {
 			return fmt.Errorf("merge the OpenAPI of %s: %w", gv, err)
 		}
 	}
 	return nil
+}
+
+func mergePart(doc, part *spec.Swagger) error {
+	if part.Paths == nil {
+		return nil
+	}
+	return openapiaggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(doc, part)
 }

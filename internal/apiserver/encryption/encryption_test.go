@@ -1,13 +1,18 @@
 package encryption
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/etcd"
@@ -185,6 +190,50 @@ func FuzzParse(f *testing.F) {
 				}
 			}
 			_, _ = build(t.Context(), config, nil)
+		}
+	})
+}
+
+// FuzzStored reads what anybody who can write to the store may have put there: it is what one of the keys has written, or it stays as it is.
+func FuzzStored(f *testing.F) {
+	config := func(kinds ...string) string {
+		text := "- resources: [secrets]\n  providers:\n"
+		for _, kind := range kinds {
+			text += provider(kind, "a", keyA)
+		}
+		return head + text
+	}
+	const key = "/registry/secrets/default/one"
+	kinds := []string{"secretbox", "aesgcm", "aescbc"}
+	all, err := load(f.Context(), []byte(config(kinds...)), nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, kind := range kinds {
+		writer, err := load(f.Context(), []byte(config(kind)), nil)
+		if err != nil {
+			f.Fatal(err)
+		}
+		stored, err := writer.list[0].TransformToStorage(f.Context(), []byte("hidden"), value.DefaultContext(key))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(stored)
+		f.Add(stored[:len(stored)-1])
+		f.Add([]byte("k8s:enc:" + kind + ":v1:a:"))
+	}
+	f.Add([]byte("k8s:enc:kms:v2:a:\x0a\xff"))
+	f.Add([]byte("k8s:enc:"))
+	s := &Store{log: slog.New(slog.DiscardHandler), builtin: map[string]schema.GroupResource{"/registry/secrets": {Resource: "secrets"}}}
+	s.broken, s.wake = map[string]string{}, make(chan struct{}, 1)
+	s.rules.Store(all)
+	f.Fuzz(func(t *testing.T, stored []byte) {
+		kv := &store.KeyValue{Key: key, Value: slices.Clone(stored)}
+		if err := s.decrypt(t.Context(), kv); err != nil {
+			t.Errorf("others wait for what can never be read: %v", err)
+		}
+		if !encrypted(stored) && !bytes.Equal(kv.Value, stored) {
+			t.Errorf("%q is not encrypted, and is read as %q", stored, kv.Value)
 		}
 	})
 }

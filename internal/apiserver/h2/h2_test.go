@@ -93,7 +93,7 @@ func (tk *taker) turn() time.Duration {
 var late = make(chan struct{})
 
 // serving is a server of HTTP/2 whose path /take is taken and given to the channel; /echo gives back what it is sent, and /none says that an answer could not be taken.
-func serving(t *testing.T, idle time.Duration) (address string, trust *tls.Config, takers chan *taker) {
+func serving(t testing.TB, idle time.Duration) (address string, trust *tls.Config, takers chan *taker) {
 	t.Helper()
 	pool := deliver.NewPool()
 	takers = make(chan *taker, 100)
@@ -134,7 +134,7 @@ func serving(t *testing.T, idle time.Duration) (address string, trust *tls.Confi
 	return listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}, takers
 }
 
-func clientOf(t *testing.T, trust *tls.Config) *http.Client {
+func clientOf(t testing.TB, trust *tls.Config) *http.Client {
 	t.Helper()
 	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: trust}
 	t.Cleanup(transport.CloseIdleConnections)

@@ -54,3 +54,24 @@ func FuzzSelectors(f *testing.F) {
 		}
 	})
 }
+
+// FuzzUse: a configuration (AuthorizationConfiguration, with expressions) is refused, or what it says is done; one that is refused changes nothing.
+func FuzzUse(f *testing.F) {
+	conditions := "    matchConditions: [{expression: \"request.user != 'a' && has(request.resourceAttributes) && request.resourceAttributes.namespace == 'x'\"}]\n"
+	for _, text := range []string{configuration("/nowhere", "Deny", conditions), configuration("/nowhere", "NoOpinion", ""),
+		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: RBAC, name: rbac}]\n",
+		"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthorizationConfiguration\nauthorizers: [{type: RBAC, name: a}, {type: RBAC, name: a}, null]\n"} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if bytes.Contains(data, []byte("/dev")) || bytes.Contains(data, []byte("/proc")) {
+			return // files that may have no end
+		}
+		c := NewChain(Authorizers{"RBAC": Always(auth.Allow)})
+		err := c.Use(data)
+		decision, _, _ := c.Authorize(t.Context(), auth.Attributes{User: auth.User{Name: "u"}, Verb: "get"})
+		if err != nil && decision != auth.NoOpinion {
+			t.Errorf("what is refused (%v) decides %v", err, decision)
+		}
+	})
+}

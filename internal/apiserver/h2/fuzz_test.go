@@ -1,0 +1,113 @@
+package h2
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// requestFor is the header block of a request for the path.
+func requestFor(path string) []byte {
+	var b bytes.Buffer
+	e := hpack.NewEncoder(&b)
+	for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "x"}, {Name: ":path", Value: path}} {
+		_ = e.WriteField(f)
+	}
+	return b.Bytes()
+}
+
+// sent are the frames that a client sends: f writes them.
+func sent(f func(fr *http2.Framer)) []byte {
+	var b bytes.Buffer
+	fr := http2.NewFramer(&b, nil)
+	fr.AllowIllegalWrites = true
+	f(fr)
+	return b.Bytes()
+}
+
+// FuzzFrames sends anything at all to a server that gives answers out of hand: it ends the connection, and others are served as before.
+func FuzzFrames(f *testing.F) {
+	take, echo := requestFor("/take"), requestFor("/echo")
+	for _, frames := range []func(fr *http2.Framer){
+		func(fr *http2.Framer) {
+			_ = fr.WriteSettings()
+			_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: take, EndStream: true, EndHeaders: true})
+			_ = fr.WriteWindowUpdate(1, 1)
+			_ = fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+			_ = fr.WriteRSTStream(1, http2.ErrCodeCancel)
+		},
+		func(fr *http2.Framer) {
+			_ = fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
+			_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: take[:5], EndStream: true})
+			_ = fr.WriteContinuation(1, true, take[5:])
+			_ = fr.WriteWindowUpdate(0, 1<<31-1)
+			_ = fr.WriteWindowUpdate(1, 1<<31-1)
+			_ = fr.WriteGoAway(0, http2.ErrCodeNo, []byte("x"))
+		},
+		func(fr *http2.Framer) {
+			_ = fr.WriteSettings()
+			_ = fr.WriteSettingsAck()
+			_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: echo, EndHeaders: true})
+			_ = fr.WriteData(3, false, []byte("text"))
+			_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: []byte{}, EndHeaders: true, EndStream: true})
+			_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 5, BlockFragment: take, EndHeaders: true, EndStream: true})
+			_ = fr.WritePing(false, [8]byte{1})
+			_ = fr.WriteRawFrame(http2.FrameWindowUpdate, 0, 5, []byte{0, 0, 0})
+			_ = fr.WriteRawFrame(http2.FrameType(77), 255, 9, []byte("unknown"))
+			_ = fr.WriteRawFrame(http2.FrameGoAway, 0, 0, []byte{})
+		},
+	} {
+		f.Add(sent(frames))
+	}
+	f.Add([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0, 255, 255, 255, 1, 4})
+	address, trust, takers := serving(f, time.Minute)
+	ended := make(chan struct{})
+	f.Cleanup(func() { close(ended) })
+	go func() {
+		for {
+			select {
+			case tk := <-takers:
+				if tk != nil {
+					tk.write(make([]byte, 70_000)) // more than a window
+					tk.write(nil)
+				}
+			case <-ended:
+				return
+			}
+		}
+	}()
+	others := clientOf(f, trust)
+	f.Fuzz(func(t *testing.T, frames []byte) {
+		conn, err := tls.Dial("tcp", address, trust)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			_ = conn.NetConn().(*net.TCPConn).SetLinger(0) // there are many of them
+			_ = conn.Close()
+		}()
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
+		_, _ = conn.Write(append([]byte(http2.ClientPreface), frames...)) // the server may have hung up
+		_ = conn.CloseWrite()
+		if _, err := io.Copy(io.Discard, conn); err != nil && isTimeout(err) {
+			t.Errorf("the connection does not end")
+		}
+		body, err := get(t.Context(), others, "https://"+address+"/echo")
+		if err != nil {
+			t.Fatalf("others are not served any more: %v", err)
+		}
+		_, _ = io.Copy(io.Discard, body)
+		_ = body.Close()
+	})
+}
+
+func isTimeout(err error) bool {
+	timeout, ok := err.(net.Error)
+	return ok && timeout.Timeout()
+}

@@ -1,0 +1,171 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/knarr-project/knarr/internal/api"
+)
+
+// oddObject is a request's body of the endpoint's kind, taken as requests take it; nil when it is refused.
+func oddObject(t *testing.T, e *endpoint, o *odd) runtime.Object {
+	obj, err := api.Scheme.New(e.gvk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.fill(reflect.ValueOf(obj).Elem(), 0)
+	body, err := json.Marshal(obj)
+	if err != nil {
+		t.Fatalf("%s: what is filled in has no form in JSON: %v", e.gvk, err)
+	}
+	taken, err := decodeBody(mediaJSON, body, e.gvk, metav1.FieldValidationIgnore, func(string) {})
+	if err != nil {
+		if !isStatus(err) {
+			t.Errorf("%s: the error is no answer: %v", e.gvk, err)
+		}
+		return nil
+	}
+	hub, err := e.toHub(taken)
+	if err != nil {
+		t.Logf("%s: %v", e.gvk, err)
+		return nil
+	}
+	return hub
+}
+
+// checkKept: what has been stored is read again, shown in every form and selected by its fields.
+func checkKept(t *testing.T, e *endpoint, obj runtime.Object) {
+	e.header(obj)
+	shown, err := e.fromHub(obj)
+	if err != nil {
+		t.Logf("%s: %v", e.gvk, err)
+		return
+	}
+	for _, f := range []format{{media: mediaJSON}, {media: mediaProtobuf}, {media: mediaJSON, as: "PartialObjectMetadata", asVersion: "v1"}} {
+		if _, err := e.encodeObject(shown, f); err != nil && !strings.Contains(err.Error(), "UTF-8") {
+			t.Errorf("%s: it can not be shown: %v", e.gvk, err)
+		}
+	}
+	if _, err := e.table([]runtime.Object{obj}, metav1.ListMeta{}, format{media: mediaJSON, as: "Table"}, true); err != nil {
+		t.Errorf("%s: it has no row: %v", e.gvk, err)
+	}
+	if e.codec == nil {
+		return
+	}
+	stored, err := e.codec.encode(obj)
+	if err != nil {
+		if !strings.Contains(err.Error(), "UTF-8") {
+			t.Errorf("%s: it can not be stored: %v", e.gvk, err)
+		}
+		return
+	}
+	if _, err := e.decode(stored, 7); err != nil {
+		t.Errorf("%s: what was stored can not be read: %v", e.gvk, err)
+	}
+}
+
+// everyEndpoint are those of all built-in kinds in all their versions, in an order that stays.
+func everyEndpoint(s *Server) (all []*endpoint) {
+	for _, e := range s.endpoints.builtin {
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b *endpoint) int { return strings.Compare(a.gvr.String(), b.gvr.String()) })
+	return all
+}
+
+// FuzzStoredObjects reads what anybody who can write to the store may have put there; what can be read can be shown.
+func FuzzStoredObjects(f *testing.F) {
+	all := everyEndpoint(newTestServer(f))
+	for i, e := range all {
+		if e.codec == nil {
+			continue
+		}
+		stored, err := e.codec.encode(e.newObject())
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(uint16(i), stored)
+	}
+	f.Add(uint16(0), []byte("k8s\x00\x0a\x00\x12\x02\x0a\xff"))
+	f.Add(uint16(0), []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":1}}`))
+	f.Fuzz(func(t *testing.T, which uint16, stored []byte) {
+		e := all[int(which)%len(all)]
+		if e.codec == nil {
+			return
+		}
+		if obj, err := e.decode(stored, 7); err == nil {
+			checkKept(t, e, obj)
+		}
+	})
+}
+
+// FuzzKinds makes objects of every kind whose fields hold anything at all, and does with them what requests do: there is an answer to each of them.
+func FuzzKinds(f *testing.F) {
+	all := everyEndpoint(newTestServer(f))
+	for i := range all {
+		for seed := range byte(3) {
+			f.Add(uint16(i), []byte{seed}, []byte{seed + 100})
+		}
+	}
+	f.Fuzz(func(t *testing.T, which uint16, data, other []byte) {
+		e := all[int(which)%len(all)]
+		obj := oddObject(t, e, newOdd(data))
+		if obj == nil {
+			return
+		}
+		strategy := e.strategy
+		before := obj.DeepCopyObject()
+		if strategy.WarningsAsSent != nil {
+			strategy.WarningsAsSent(obj)
+		}
+		if strategy.PrepareCreate != nil {
+			strategy.PrepareCreate(obj)
+		}
+		errs := strategy.ValidateNew(obj, e.kind.Namespaced)
+		if strategy.Warnings != nil {
+			strategy.Warnings(obj, nil)
+		}
+		e.header(obj)
+		e.cells(obj, metav1.Now())
+		if len(errs) == 0 {
+			checkKept(t, e, obj)
+		}
+		if changed := oddObject(t, e, newOdd(other)); changed != nil {
+			updateOdd(e, changed, obj)
+		}
+		updateOdd(e, before, obj)
+		updateOdd(e, obj.DeepCopyObject(), before)
+	})
+}
+
+// updateOdd holds the change from old to obj to the rules of the kind and all its subresources.
+func updateOdd(e *endpoint, obj, old runtime.Object) {
+	subresources := []string{"", "status"}
+	for name := range e.strategy.Subresource {
+		subresources = append(subresources, name)
+	}
+	for _, name := range subresources {
+		op := &operation{server: e.server, endpoint: e, subresource: name}
+		prepare, validate := op.updateRules()
+		obj := obj.DeepCopyObject()
+		if prepare != nil {
+			prepare(obj, old)
+		}
+		if e.strategy.Stamp != nil {
+			e.strategy.Stamp(obj, old, metav1.Now())
+		}
+		e.strategy.ValidateMetaUpdate(accessor(obj), accessor(old), e.kind.Namespaced)
+		if validate != nil {
+			validate(obj, old)
+		}
+		if name == "" && e.strategy.Warnings != nil {
+			e.strategy.Warnings(obj, old)
+		}
+	}
+}

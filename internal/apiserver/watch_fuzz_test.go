@@ -1,0 +1,85 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// FuzzWatch opens watches with any parameters: they are refused or begin, and then what has been sent by the time that the client goes are whole events.
+func FuzzWatch(f *testing.F) {
+	for _, q := range []string{
+		"watch=1", "watch=1&resourceVersion=0&allowWatchBookmarks=true", "watch=true&resourceVersion=1&timeoutSeconds=1", "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+		"watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=3", "watch=1&resourceVersion=-1", "watch=1&resourceVersion=18446744073709551616", "watch=1&resourceVersion=9223372036854775807",
+		"watch=1&labelSelector=a%3Db,c+in+(d),!e&fieldSelector=metadata.name%3Done", "watch=1&fieldSelector=metadata.namespace!%3Ddefault&limit=1&continue=x", "watch=1&timeoutSeconds=-9223372036854775808", "watch=1&resourceVersionMatch=Exact&resourceVersion=2",
+	} {
+		f.Add(q, "default", false)
+		f.Add(q, "", true)
+	}
+	s := newTestServer(f)
+	for _, name := range []string{"one", "two", "three"} {
+		m := configMap(name)
+		m.Labels = map[string]string{"a": "b", "c": "d"}
+		if _, err := client.Create(f.Context(), s.own(), m); err != nil {
+			f.Fatal(err)
+		}
+	}
+	e, ok := s.endpoints.find(corev1.SchemeGroupVersion.WithResource("configmaps"))
+	if !ok {
+		f.Fatal("no configmaps")
+	}
+	f.Fuzz(func(t *testing.T, text, namespace string, protobuf bool) {
+		values, _ := url.ParseQuery(text)
+		var opts metav1.ListOptions
+		if metav1.Convert_url_Values_To_v1_ListOptions(&values, &opts, nil) != nil {
+			return
+		}
+		op := &operation{server: s, endpoint: e, verb: "watch", namespace: namespace, gvk: e.gvk, warn: func(string) {}}
+		req, err := op.newListRequest(opts)
+		if err != nil {
+			if !isStatus(err) {
+				t.Errorf("the error is no answer: %v", err)
+			}
+			return
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if rv, err := parseRevision(opts.ResourceVersion); err == nil && rv > e.revision() {
+			cancel() // it would wait for what is to come
+		}
+		w, err := op.openWatch(ctx, req)
+		if err != nil {
+			if _, number := errors.AsType[*field.Error](err); !isStatus(err) && !number { // a revision that is none has the answer of all unknown errors, as upstream
+				t.Errorf("the error is no answer: %v", err)
+			}
+			return
+		}
+		w.begun = cancel
+		out := httptest.NewRecorder()
+		f := format{media: mediaJSON, stream: true}
+		if protobuf {
+			f.media = mediaProtobuf
+		}
+		_ = w.run(ctx, newFrames(e, f, out)) // the client goes
+		for decoder := json.NewDecoder(out.Body); !protobuf; {
+			var event metav1.WatchEvent
+			err := decoder.Decode(&event)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil || event.Type == "" || len(event.Object.Raw) == 0 {
+				t.Fatalf("%q: an event is %+v: %v", text, event, err)
+			}
+		}
+	})
+}
