@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -28,37 +27,17 @@ func (op *operation) delete(ctx context.Context, opts *metav1.DeleteOptions) (ou
 	op.warnOfOrphans(opts)
 	r := op.endpoint.registry
 	key := r.key(op.namespace, op.name)
-	c, fresh, err := r.load(ctx, key, op.dryRun)
+	err = op.onState(ctx, key, func(c current, fresh bool) (next *current, err error) {
+		if c.obj == nil {
+			return nil, apierrors.NewNotFound(r.resource, op.name)
+		}
+		out, gone, next, err = op.deleteOnce(ctx, key, c, fresh, opts.DeepCopy())
+		return next, err
+	})
 	if err != nil {
 		return nil, false, err
 	}
-	for {
-		if err := ctx.Err(); err != nil {
-			return nil, false, storeError(err)
-		}
-		if c.obj == nil {
-			return nil, false, apierrors.NewNotFound(r.resource, op.name)
-		}
-		var next *current
-		out, gone, next, err = op.deleteOnce(ctx, key, c, fresh, opts.DeepCopy())
-		switch {
-		case err == nil && next == nil:
-			return out, gone, nil
-		case err == nil:
-			c, fresh = *next, true
-		case fresh && !errors.Is(err, errRetry):
-			return nil, false, err
-		default:
-			newest, _, loadErr := r.load(ctx, key, true)
-			if loadErr != nil {
-				return nil, false, loadErr
-			}
-			if newest.revision == c.revision && !errors.Is(err, errRetry) {
-				return nil, false, err
-			}
-			c, fresh = newest, true
-		}
-	}
+	return out, gone, nil
 }
 
 // warnOfOrphans tells who deletes jobs, one or however many there are, and says nothing of their pods.

@@ -29,44 +29,53 @@ type change func(ctx context.Context, old runtime.Object) (runtime.Object, error
 func (op *operation) update(ctx context.Context, allowCreate bool, fn change) (out runtime.Object, created bool, err error) {
 	r := op.endpoint.registry
 	key := r.key(op.namespace, op.name)
-	c, fresh, err := r.load(ctx, key, op.dryRun)
+	err = op.onState(ctx, key, func(c current, fresh bool) (next *current, err error) {
+		if created = c.obj == nil; !created {
+			out, next, err = op.updateOnce(ctx, key, c, fresh, fn)
+			return next, err
+		}
+		if !allowCreate {
+			return nil, apierrors.NewNotFound(r.resource, op.name)
+		}
+		if out, err = op.createByUpdate(ctx, fn); apierrors.IsAlreadyExists(err) {
+			c, _, err = r.load(ctx, key, true)
+			return &c, err
+		}
+		return nil, err
+	})
 	if err != nil {
 		return nil, false, err
 	}
+	return out, created, nil
+}
+
+// onState does once on the named object's state, and again on a newer one: on next, when the object has changed meanwhile, or on the newest when
+// it went wrong on a state that may only have been old.
+func (op *operation) onState(ctx context.Context, key string, once func(c current, fresh bool) (next *current, err error)) error {
+	r := op.endpoint.registry
+	c, fresh, err := r.load(ctx, key, op.dryRun)
+	if err != nil {
+		return err
+	}
 	for {
 		if err := ctx.Err(); err != nil {
-			return nil, false, storeError(err)
+			return storeError(err)
 		}
-		if c.obj == nil {
-			if !allowCreate {
-				return nil, false, apierrors.NewNotFound(r.resource, op.name)
-			}
-			out, err = op.createByUpdate(ctx, fn)
-			if apierrors.IsAlreadyExists(err) {
-				if c, fresh, err = r.load(ctx, key, true); err != nil {
-					return nil, false, err
-				}
-				continue
-			}
-			return out, true, err
-		}
-		var next *current
-		out, next, err = op.updateOnce(ctx, key, c, fresh, fn)
+		next, err := once(c, fresh)
 		switch {
 		case err == nil && next == nil:
-			return out, false, nil
+			return nil
 		case err == nil:
 			c, fresh = *next, true
 		case fresh && !errors.Is(err, errRetry):
-			return nil, false, err
+			return err
 		default:
-			// What looked wrong may only have been old: look at the newest state.
 			newest, _, loadErr := r.load(ctx, key, true)
 			if loadErr != nil {
-				return nil, false, loadErr
+				return loadErr
 			}
 			if newest.revision == c.revision && !errors.Is(err, errRetry) {
-				return nil, false, err
+				return err
 			}
 			c, fresh = newest, true
 		}
