@@ -1,0 +1,143 @@
+package resource
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// validateProbes checks the probes of a container that runs on.
+func validateProbes(c *corev1.Container, at *field.Path) field.ErrorList {
+	errs := validateProbe(c.LivenessProbe, at.Child("livenessProbe"))
+	errs = append(errs, validateProbe(c.ReadinessProbe, at.Child("readinessProbe"))...)
+	errs = append(errs, validateProbe(c.StartupProbe, at.Child("startupProbe"))...)
+	for name, p := range map[string]*corev1.Probe{"livenessProbe": c.LivenessProbe, "startupProbe": c.StartupProbe} {
+		if p == nil {
+			continue
+		}
+		if p.SuccessThreshold != 1 {
+			errs = append(errs, field.Invalid(at.Child(name, "successThreshold"), p.SuccessThreshold, "must be 1"))
+		}
+		if s := p.TerminationGracePeriodSeconds; s != nil && *s <= 0 {
+			errs = append(errs, field.Invalid(at.Child(name, "terminationGracePeriodSeconds"), *s, "must be greater than 0"))
+		}
+	}
+	if p := c.ReadinessProbe; p != nil && p.TerminationGracePeriodSeconds != nil {
+		if s := *p.TerminationGracePeriodSeconds; s <= 0 {
+			errs = append(errs, field.Invalid(at.Child("readinessProbe", "terminationGracePeriodSeconds"), s, "must be greater than 0"))
+		}
+		errs = append(errs, field.Invalid(at.Child("readinessProbe", "terminationGracePeriodSeconds"), p.TerminationGracePeriodSeconds, "must not be set for readinessProbes"))
+	}
+	return errs
+}
+
+func validateProbe(p *corev1.Probe, at *field.Path) field.ErrorList {
+	if p == nil {
+		return nil
+	}
+	errs := validateHandler(handler{p.Exec, p.HTTPGet, p.TCPSocket, p.GRPC, nil}, at)
+	for _, f := range []struct {
+		name  string
+		value int32
+	}{
+		{"initialDelaySeconds", p.InitialDelaySeconds}, {"timeoutSeconds", p.TimeoutSeconds}, {"periodSeconds", p.PeriodSeconds},
+		{"successThreshold", p.SuccessThreshold}, {"failureThreshold", p.FailureThreshold},
+	} {
+		errs = append(errs, validateNonNegative(int64(f.value), at.Child(f.name))...)
+	}
+	return errs
+}
+
+func validateLifecycle(l *corev1.Lifecycle, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+	if l == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if h := l.PostStart; h != nil {
+		errs = append(errs, validateHandler(handler{h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep}, at.Child("postStart"))...)
+		errs = append(errs, validateSleep(h.Sleep, spec, at.Child("postStart", "sleep"))...)
+	}
+	if h := l.PreStop; h != nil {
+		errs = append(errs, validateHandler(handler{h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep}, at.Child("preStop"))...)
+		errs = append(errs, validateSleep(h.Sleep, spec, at.Child("preStop", "sleep"))...)
+	}
+	if l.StopSignal != nil {
+		errs = append(errs, validateStopSignal(*l.StopSignal, spec.OS, at.Child("stopSignal"))...)
+	}
+	return errs
+}
+
+func validateSleep(s *corev1.SleepAction, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+	if s == nil || spec.TerminationGracePeriodSeconds == nil {
+		return nil
+	}
+	if grace := *spec.TerminationGracePeriodSeconds; s.Seconds < 0 || s.Seconds > grace {
+		return field.ErrorList{field.Invalid(at, s.Seconds, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", grace))}
+	}
+	return nil
+}
+
+func validateStopSignal(s corev1.Signal, os *corev1.PodOS, at *field.Path) field.ErrorList {
+	switch {
+	case os == nil || os.Name == "":
+		return field.ErrorList{field.Forbidden(at, "may not be set for containers with empty `spec.os.name`")}
+	case os.Name == corev1.Windows:
+		return notSupportedUnless(s, at, corev1.SIGTERM, corev1.SIGKILL)
+	case !strings.HasPrefix(string(s), "SIG"):
+		return field.ErrorList{field.Invalid(at, s, "must be the name of a signal")}
+	}
+	return nil
+}
+
+// handler is one action of a probe or a hook: exactly one of its fields is to be set.
+type handler struct {
+	exec  *corev1.ExecAction
+	http  *corev1.HTTPGetAction
+	tcp   *corev1.TCPSocketAction
+	grpc  *corev1.GRPCAction
+	sleep *corev1.SleepAction
+}
+
+func validateHandler(h handler, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	count := 0
+	check := func(name string, set bool, validate func(at *field.Path) field.ErrorList) {
+		if !set {
+			return
+		}
+		if count++; count > 1 {
+			errs = append(errs, field.Forbidden(at.Child(name), "may not specify more than 1 handler type"))
+			return
+		}
+		errs = append(errs, validate(at.Child(name))...)
+	}
+	check("exec", h.exec != nil, func(at *field.Path) field.ErrorList {
+		if len(h.exec.Command) == 0 {
+			return field.ErrorList{field.Required(at.Child("command"), "")}
+		}
+		return nil
+	})
+	check("httpGet", h.http != nil, func(at *field.Path) field.ErrorList { return validateHTTPGet(h.http, at) })
+	check("tcpSocket", h.tcp != nil, func(at *field.Path) field.ErrorList {
+		return validatePortNumOrName(h.tcp.Port, at.Child("port"))
+	})
+	check("grpc", h.grpc != nil, func(at *field.Path) field.ErrorList { return validatePort(h.grpc.Port, at.Child("port")) })
+	check("sleep", h.sleep != nil, func(*field.Path) field.ErrorList { return nil })
+	if count == 0 {
+		errs = append(errs, field.Required(at, "must specify a handler type"))
+	}
+	return errs
+}
+
+func validateHTTPGet(h *corev1.HTTPGetAction, at *field.Path) field.ErrorList {
+	errs := required(at, "path", h.Path)
+	errs = append(errs, validatePortNumOrName(h.Port, at.Child("port"))...)
+	errs = append(errs, notSupportedUnless(h.Scheme, at.Child("scheme"), corev1.URISchemeHTTP, corev1.URISchemeHTTPS)...)
+	for _, header := range h.HTTPHeaders {
+		errs = append(errs, invalids(at.Child("httpHeaders"), header.Name, validation.IsHTTPHeaderName(header.Name))...)
+	}
+	return errs
+}
