@@ -2,12 +2,12 @@ package openapi
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -123,27 +123,16 @@ func TestHashesSaveTransfers(t *testing.T) {
 	}
 }
 
-func TestCost(t *testing.T) {
-	if testing.Short() {
-		t.Skip()
-	}
-	measure := func(name string, f func()) {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		start := time.Now()
-		f()
-		runtime.ReadMemStats(&after)
-		t.Logf("%s: %v, %d kB allocated", name, time.Since(start).Round(time.Millisecond), (after.TotalAlloc-before.TotalAlloc)>>10)
-	}
-	h := New(nil)
-	measure("first schemas", func() { _, _ = newSchemas(v3) })
+// BenchmarkDocuments makes documents for the first time; that of version 2 has all kinds in it.
+func BenchmarkDocuments(b *testing.B) {
 	for _, p := range []page{{"api/v1", false}, {"apis/apps/v1", false}, {"apis/apps/v1", true}, {rootV2, false}, {rootV2, true}} {
-		measure(p.path, func() {
-			_, body, err := h.page(p)
-			if err != nil {
-				t.Fatal(err)
+		b.Run(fmt.Sprint(p), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, err := New(nil).page(p); err != nil {
+					b.Fatal(err)
+				}
 			}
-			t.Logf("%v: %d bytes kept", p, len(body))
 		})
 	}
 }
