@@ -79,7 +79,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 			t.Logf("%d histories: %v", made+1, total)
 		}
 	}
-	t.Logf("%d histories of seed %d: %v", made, start, total)
+	t.Logf("%d histories of seed %d: %v; the server was %s", made, start, total, s.fate())
 	if what := lacking(); what != "" {
 		t.Errorf("the histories show nothing: %s", what)
 	}

@@ -29,7 +29,8 @@ type server struct {
 
 	mu      sync.Mutex // guards what follows
 	process *process
-	conns   []net.Conn    // of the clients that client made
+	conns   []net.Conn // of the clients that client made
+	blows   map[syscall.Signal]int
 	log     processOutput // of all its lives
 }
 
@@ -150,9 +151,22 @@ func (s *server) end(signal syscall.Signal) {
 		return
 	default:
 	}
+	s.mu.Lock()
+	if s.blows == nil {
+		s.blows = map[syscall.Signal]int{}
+	}
+	s.blows[signal]++
+	s.mu.Unlock()
 	s.hangUp() // what is idle would hold up a server that is told to end
 	_ = p.cmd.Process.Signal(signal)
 	<-p.gone
+}
+
+// fate is what the server has been through.
+func (s *server) fate() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprintf("killed %d times and told to end %d times", s.blows[syscall.SIGKILL], s.blows[syscall.SIGTERM])
 }
 
 // hangUp closes the connections of the clients that client made: none of them has a request under way when the server is to end.
