@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver/custom"
 	"github.com/knarr-project/knarr/internal/cache"
 )
@@ -220,8 +219,13 @@ func (c customCodec) decode(data []byte, revision int64) (runtime.Object, error)
 
 // customSchema is how the cache reads custom resources: as they are stored, whatever the version. What selects by other fields than
 // names is looked at in the version of the request.
-func customSchema(kind *api.Kind) cache.Schema {
-	return cache.Schema{Prefix: kind.Prefix, Decode: custom.DecodeStored, Header: func(obj runtime.Object) cache.Header {
+func (r *registry) customSchema() cache.Schema {
+	decode := func(stored []byte, revision int64) (runtime.Object, error) {
+		obj, err := custom.DecodeStored(stored, revision)
+		r.server.metrics.store.decoded(r.resource, err)
+		return obj, err
+	}
+	return cache.Schema{Prefix: r.kind.Prefix, Decode: decode, Header: func(obj runtime.Object) cache.Header {
 		meta := accessor(obj)
 		return cache.Header{Namespace: meta.GetNamespace(), Name: meta.GetName(), UID: string(meta.GetUID()), Labels: cache.PairsOf(meta.GetLabels())}
 	}}

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -34,6 +35,13 @@ func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
 			t.Errorf("%s: %s %s", length, resp.Status, body)
 		}
 	}
+	const want = `apiserver_request_terminations_total{code="504",component="apiserver",group="",resource="configmaps",scope="resource",subresource="",verb="POST",version="v1"} 2`
+	eventually(t, func() error {
+		if _, page := fetch(t, url+"/metrics"); !strings.Contains(page, want+"\n") {
+			return errors.New("lacks " + want)
+		}
+		return nil
+	})
 }
 
 // A client that asks and does not read would else keep the answer in memory and its seats.
@@ -64,6 +72,12 @@ func TestAnAnswerThatNobodyReadsIsGivenUp(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Errorf("%q: the server waits for a client that does not read", query)
 		}
+	}
+	w := httptest.NewRecorder()
+	s.metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	const want = `apiserver_request_aborts_total{group="",resource="configmaps",scope="namespace",subresource="",verb="LIST",version="v1"} 1`
+	if !strings.Contains(w.Body.String(), want+"\n") {
+		t.Error("lacks " + want)
 	}
 }
 

@@ -29,7 +29,7 @@ func (s *Server) newHandler() http.Handler {
 		w.ended = s.metrics.begin(w, info, r.ContentLength)
 		defer w.release()
 		filters, m := laps{time.Now()}, s.metrics.security
-		defer s.finish(w, r)
+		defer s.finish(w, r, info)
 		header := w.Header()
 		id := auditID(r)
 		header.Set("Audit-Id", id)
@@ -55,7 +55,7 @@ func (s *Server) newHandler() http.Handler {
 			respondError(w, plainFormat(r), err)
 			return
 		}
-		defer cancel()
+		defer func() { s.metrics.expired(ctx, w, info); cancel() }()
 		filters.lap(m.record)
 		if user, err = s.inTheNameOf(ctx, r, user, info); err != nil {
 			forbid(w, r, err)
@@ -175,7 +175,7 @@ func auditID(r *http.Request) string {
 }
 
 // finish ends the request's record. A panic is answered with 500 and logged; http.ErrAbortHandler passes, it is how a proxy breaks off.
-func (s *Server) finish(w *codeWriter, r *http.Request) {
+func (s *Server) finish(w *codeWriter, r *http.Request, info *requestInfo) {
 	v := recover()
 	if v == nil && w.taken {
 		return
@@ -184,6 +184,7 @@ func (s *Server) finish(w *codeWriter, r *http.Request) {
 	if v == nil || v == http.ErrAbortHandler {
 		w.audit.Stage(auditv1.StageResponseComplete, max(w.code, http.StatusOK))
 		if v != nil {
+			s.metrics.aborted(info)
 			panic(v)
 		}
 		return

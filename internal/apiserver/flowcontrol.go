@@ -37,8 +37,7 @@ func (s *Server) enterFlow(ctx context.Context, w *codeWriter, info *requestInfo
 	if err == nil {
 		return true
 	}
-	series := s.metrics.of(info)
-	s.metrics.terminations.WithLabelValues(append(series.labels(), "429")...).Inc()
+	s.metrics.terminated(info, http.StatusTooManyRequests)
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 	recordOf(w).Failed(statusOf(apierrors.NewTooManyRequests(err.Error(), retryAfter)))
 	http.Error(w, err.Error(), http.StatusTooManyRequests)
@@ -266,7 +265,7 @@ func (s *Server) serveFlowControl(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var page strings.Builder
-	found, err := s.flow.Show(&page, strings.TrimPrefix(r.URL.Path, flowControlPath))
+	found, err := s.flow.Show(&page, strings.TrimPrefix(r.URL.Path, flowControlPath), r.URL.Query().Has("includeRequestDetails"))
 	switch {
 	case err != nil:
 		respondError(w, jsonFormat, err)

@@ -44,7 +44,7 @@ func (r *registry) waitFresh(ctx context.Context, reader cache.Reader, resourceV
 		if err != nil {
 			return storeError(err)
 		}
-		if err := reader.WaitFor(ctx, newest); err != nil {
+		if err := r.waitFor(ctx, reader, newest); err != nil {
 			r.reads.stale.Add(1)
 			return storeError(err)
 		}
@@ -55,7 +55,14 @@ func (r *registry) waitFresh(ctx context.Context, reader cache.Reader, resourceV
 	if err != nil {
 		return err
 	}
-	return waitFuture(ctx, reader, revision)
+	return r.waitFuture(ctx, reader, revision)
+}
+
+// waitFor waits until the cache has a revision, and notes how long that took.
+func (r *registry) waitFor(ctx context.Context, reader cache.Reader, revision int64) error {
+	since := time.Now()
+	defer func() { r.reads.waits(r).Observe(time.Since(since).Seconds()) }()
+	return reader.WaitFor(ctx, revision)
 }
 
 func parseRevision(resourceVersion string) (int64, error) {
@@ -71,10 +78,10 @@ func badRevision(err error) error {
 }
 
 // waitFuture waits a little for a revision, and says that it is too large when it does not come.
-func waitFuture(ctx context.Context, reader cache.Reader, revision int64) error {
+func (r *registry) waitFuture(ctx context.Context, reader cache.Reader, revision int64) error {
 	bounded, cancel := context.WithTimeout(ctx, futureWait)
 	defer cancel()
-	err := reader.WaitFor(bounded, revision)
+	err := r.waitFor(bounded, reader, revision)
 	if err == nil {
 		return nil
 	}

@@ -57,7 +57,7 @@ func (s *Server) checks(kind string) []zpages.Check {
 		started("priority-and-fairness-config-consumer", "priority-and-fairness-filter")
 	}
 	started("start-apiextensions-informers", "start-apiextensions-controllers", "crd-informer-synced", "start-system-namespaces-controller",
-		"start-cluster-authentication-info-controller", "start-legacy-token-tracking-controller", "rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
+		"start-cluster-authentication-info-controller", "storage-readiness", "start-legacy-token-tracking-controller", "rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
 	if s.flow != nil {
 		started("priority-and-fairness-config-producer")
 	}

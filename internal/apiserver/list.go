@@ -250,7 +250,7 @@ func (op *operation) exactly(ctx context.Context, reader cache.Reader, resourceV
 	if err != nil {
 		return nil, err
 	}
-	if err := waitFuture(ctx, reader, revision); err != nil {
+	if err := op.endpoint.waitFuture(ctx, reader, revision); err != nil {
 		return nil, err
 	}
 	s, err := reader.At(ctx, revision)

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
@@ -26,6 +25,7 @@ type metrics struct {
 	watchLists    *prometheus.HistogramVec
 	deprecated    *prometheus.GaugeVec
 	terminations  *prometheus.CounterVec
+	aborts        *prometheus.CounterVec
 	tlsErrors     prometheus.Counter
 	notValidated  prometheus.Observer // of validated
 	mutating      prometheus.Gauge    // requests in flight
@@ -93,13 +93,16 @@ func newMetrics() *metrics {
 			"group", "version", "resource", "subresource", "removed_release"),
 		terminations: newCounter("apiserver_request_terminations_total", "Number of requests which apiserver terminated in self-defense.",
 			"verb", "group", "version", "resource", "subresource", "scope", "component", "code"),
+		aborts: newCounter("apiserver_request_aborts_total",
+			"Number of requests which apiserver aborted possibly due to a timeout, for each group, version, verb, resource, subresource and scope",
+			"verb", "group", "version", "resource", "subresource", "scope"),
 		tlsErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: "apiserver_tls_handshake_errors_total",
 			Help: "Number of requests dropped with 'TLS handshake error from' error"}),
 		mutating: inflight.WithLabelValues("mutating"), readOnly: inflight.WithLabelValues("readOnly"),
 		audit: audit.NewMetrics(), security: newSecurityMetrics(), store: newStoreMetrics(), allocation: newAllocationMetrics(), health: zpages.NewHealthMetrics(),
 	}
 	m.notValidated = m.validated.WithLabelValues("")
-	m.registry.MustRegister(m.requests, m.durations, m.serviceTimes, m.responseSizes, m.bodySizes, m.validated, inflight, m.longRunning, m.watchLists, m.deprecated, m.terminations,
+	m.registry.MustRegister(m.requests, m.durations, m.serviceTimes, m.responseSizes, m.bodySizes, m.validated, inflight, m.longRunning, m.watchLists, m.deprecated, m.terminations, m.aborts,
 		m.tlsErrors)
 	m.registry.MustRegister(zpages.Collectors()...)
 	m.registry.MustRegister(m.audit.Collectors()...)
@@ -113,5 +116,5 @@ func newMetrics() *metrics {
 }
 
 func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return zpages.Metrics(m.registry)
 }

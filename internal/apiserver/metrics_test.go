@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/knarr-project/knarr/internal/store"
 )
 
 // families are what dashboards and alerts ask upstream's API server v1.36 for, with the labels of their series in order; "le" is left out.
@@ -56,6 +58,7 @@ var families = map[string]string{
 	"apiserver_watch_cache_events_dispatched_total":                  "group resource",
 	"apiserver_watch_cache_events_received_total":                    "group resource",
 	"apiserver_watch_cache_initializations_total":                    "group resource",
+	"apiserver_watch_cache_read_wait_seconds":                        "group resource",
 	"apiserver_watch_cache_resource_version":                         "group resource",
 	"apiserver_watch_events_sizes":                                   "group resource version",
 	"apiserver_watch_events_total":                                   "group resource version",
@@ -153,5 +156,19 @@ func TestMetricsHaveUpstreamsNamesAndLabels(t *testing.T) {
 	_, page = fetch(t, url+"/metrics/slis")
 	if want := `kubernetes_healthcheck{name="etcd",type="readyz"} 1`; !strings.Contains(page, want) {
 		t.Errorf("lacks %s: %s", want, page)
+	}
+}
+
+func TestWhatCanNotBeDecodedIsCounted(t *testing.T) {
+	s := newTestServer(t)
+	url, _, _ := running(t, s)
+	if _, err := s.store.Commit(t.Context(), nil, store.Op{Key: "/registry/configmaps/default/bad", Value: []byte("k8s\x00 and then nonsense")}); err != nil {
+		t.Fatal(err)
+	}
+	if resp, body := fetch(t, url+"/api/v1/namespaces/default/configmaps/bad"); resp.StatusCode != http.StatusInternalServerError {
+		t.Errorf("%s %s", resp.Status, body)
+	}
+	if _, page := fetch(t, url+"/metrics"); !strings.Contains(page, `apiserver_storage_decode_errors_total{group="",resource="configmaps"} `) {
+		t.Error("it is not counted")
 	}
 }

@@ -97,7 +97,10 @@ func (m takenMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, family := range m.server.families() {
 		for _, in := range m.server.serviceRanges(ctx, family) {
-			taken := m.server.takenIn(ctx, in)
+			taken, err := m.server.takenIn(ctx, in)
+			if err != nil {
+				continue // nothing is better than a number that says that all are free
+			}
 			gauge(descAddressesTaken, float64(taken), in.String())
 			gauge(descAddressesFree, float64(in.room()-taken), in.String())
 		}
@@ -105,10 +108,10 @@ func (m takenMetrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 // takenIn counts the addresses of a range that belong to somebody.
-func (s *Server) takenIn(ctx context.Context, in addressRange) (n uint64) {
+func (s *Server) takenIn(ctx context.Context, in addressRange) (n uint64, err error) {
 	r, taken, err := s.addresses(ctx)
 	if err != nil {
-		return 0
+		return 0, err
 	}
 	prefix := r.prefix("")
 	taken.Ascend(prefix, prefix, func(e *cache.Entry) bool {
@@ -117,7 +120,7 @@ func (s *Server) takenIn(ctx context.Context, in addressRange) (n uint64) {
 		}
 		return true
 	})
-	return n
+	return n, nil
 }
 
 // room is how many addresses of a range can be given out: not the network's own and, for IPv4, not the last one.

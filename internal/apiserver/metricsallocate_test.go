@@ -1,11 +1,15 @@
 package apiserver
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"github.com/knarr-project/knarr/internal/store"
 )
 
 // fewServices gives a server ranges for Services: 14 addresses, 4 ports.
@@ -49,6 +53,42 @@ func TestAllocationsAreTold(t *testing.T) {
 			if !strings.Contains(page, want+"\n") {
 				t.Errorf("%s: lacks %s", step.does, want)
 			}
+		}
+	}
+}
+
+// closed is a store that can not be asked any more.
+type closed struct {
+	store.Store
+	since atomic.Bool
+}
+
+func (c *closed) Get(ctx context.Context, key string, revision int64) (*store.KeyValue, int64, error) {
+	if c.since.Load() {
+		return nil, 0, store.ErrUnavailable
+	}
+	return c.Store.Get(ctx, key, revision)
+}
+
+func (c *closed) Range(ctx context.Context, prefix string, opts store.RangeOptions) (store.RangeResult, error) {
+	if c.since.Load() {
+		return store.RangeResult{}, store.ErrUnavailable
+	}
+	return c.Store.Range(ctx, prefix, opts)
+}
+
+func TestNothingIsToldOfAllocationsThatCanNotBeRead(t *testing.T) {
+	var away *closed
+	s := newTestServer(t, fewServices, func(c *Config) { away = &closed{Store: c.Store}; c.Store = away })
+	away.since.Store(true)
+	w := httptest.NewRecorder()
+	s.metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if page := w.Body.String(); w.Code != http.StatusOK || !strings.Contains(page, "\ngo_goroutines ") {
+		t.Fatalf("%d %s", w.Code, page)
+	}
+	for _, name := range []string{"clusterip_allocator_allocated_ips", "clusterip_allocator_available_ips", "nodeport_allocator_allocated_ports", "nodeport_allocator_available_ports"} {
+		if strings.Contains(w.Body.String(), "kube_apiserver_"+name) {
+			t.Errorf("%s is told of a store that can not be asked", name)
 		}
 	}
 }

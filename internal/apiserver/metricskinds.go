@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"math/bits"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +18,17 @@ type readStats struct {
 	lists, fetched, returned atomic.Uint64 // of LIST
 	consistent, stale        atomic.Uint64 // reads of the newest state: those that got it, and those that did not in time
 	initial                  atomic.Uint64 // events that watches began with
+
+	once   sync.Once
+	waited prometheus.Observer // of reads that wait for the cache
+}
+
+// waits are told of kinds that are read.
+func (s *readStats) waits(r *registry) prometheus.Observer {
+	s.once.Do(func() {
+		s.waited = r.server.metrics.store.readWaits.WithLabelValues(r.resource.Group, r.resource.Resource)
+	})
+	return s.waited
 }
 
 // watchStats are of the events that one version's watchers were sent.

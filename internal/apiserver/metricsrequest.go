@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"sync"
@@ -132,6 +134,24 @@ func (m *metrics) begin(w *codeWriter, info *requestInfo, size int64) func() {
 			m.fieldValidation(validation).Observe(took.Seconds())
 		}
 	}
+}
+
+// terminated counts a request that the server itself ended with an error.
+func (m *metrics) terminated(info *requestInfo, code int) {
+	m.terminations.WithLabelValues(append(m.of(info).labels(), strconv.Itoa(code))...).Inc()
+}
+
+// expired counts a request whose time was over before it had its answer.
+func (m *metrics) expired(ctx context.Context, w *codeWriter, info *requestInfo) {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && w.code == http.StatusGatewayTimeout {
+		m.terminated(info, w.code)
+	}
+}
+
+// aborted counts a request whose connection was broken off.
+func (m *metrics) aborted(info *requestInfo) {
+	s := m.of(info)
+	m.aborts.WithLabelValues(s.verb, s.group, s.version, s.resource, s.subresource, s.scope).Inc()
 }
 
 // watchListed notes how long a watch took to send what was there already.

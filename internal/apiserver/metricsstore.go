@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/store"
@@ -24,6 +25,8 @@ type storeMetrics struct {
 	durations                           *prometheus.HistogramVec
 	lists, fetched, evaluated, returned *prometheus.CounterVec
 	leased                              prometheus.Histogram
+	readWaits                           *prometheus.HistogramVec
+	undecodable                         *prometheus.CounterVec
 
 	mu    sync.RWMutex
 	kinds map[string]*storeSeries // by the part of a key that names the kind
@@ -43,12 +46,22 @@ func newStoreMetrics() *storeMetrics {
 		returned:  list("returned_objects_total", "Number of objects returned for a LIST request from storage"),
 		leased: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "etcd_lease_object_counts", Help: "Number of objects attached to a single etcd lease.",
 			Buckets: []float64{10, 50, 100, 500, 1000, 2500, 5000}}),
-		kinds: map[string]*storeSeries{},
+		readWaits: newHistogram("apiserver_watch_cache_read_wait_seconds", "Histogram of time spent waiting for a watch cache to become fresh.",
+			[]float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3}, "group", "resource"),
+		undecodable: newCounter("apiserver_storage_decode_errors_total", "Number of stored object decode errors split by object type", "group", "resource"),
+		kinds:       map[string]*storeSeries{},
+	}
+}
+
+// decoded counts what can not be decoded.
+func (m *storeMetrics) decoded(resource schema.GroupResource, err error) {
+	if err != nil {
+		m.undecodable.WithLabelValues(resource.Group, resource.Resource).Inc()
 	}
 }
 
 func (m *storeMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.failures, m.durations, m.lists, m.fetched, m.evaluated, m.returned, m.leased}
+	return []prometheus.Collector{m.requests, m.failures, m.durations, m.lists, m.fetched, m.evaluated, m.returned, m.leased, m.readWaits, m.undecodable}
 }
 
 // storeOperation is an operation's place among the series of its kind.

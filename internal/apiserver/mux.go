@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
-	"net/http/pprof"
 	"slices"
 	"time"
 
@@ -35,11 +34,11 @@ func (s *Server) newMux() *http.ServeMux {
 		about = slices.Insert(about, 0, "/flagz")
 	}
 	mux.HandleFunc("/statusz", zpages.Statusz("apiserver", time.Now(), time.Now, about...))
-	mux.HandleFunc("GET "+flowControlPath, s.serveFlowControl)
-	mux.Handle("GET /metrics", s.metrics.handler())
-	mux.Handle("GET /metrics/slis", s.metrics.health.Handler())
+	mux.HandleFunc(flowControlPath, s.serveFlowControl)
+	mux.Handle("/metrics", s.metrics.handler())
+	mux.Handle("/metrics/slis", s.metrics.health.Handler())
 	mux.Handle("/openapi/", openapi.New(openapi.Providers{s.customDocs, aggregation.OpenAPI{Aggregator: s.remotes}}))
-	profiles(mux)
+	zpages.Debug(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if h, ok := s.security.Load().Paths[r.URL.Path]; ok {
 			serveRead(w, r, h)
@@ -70,19 +69,6 @@ func serveRead(w http.ResponseWriter, r *http.Request, h http.Handler) {
 		return
 	}
 	h.ServeHTTP(w, r)
-}
-
-// profiles serves the process's own profiles (CPU, heap, goroutines ...) where upstream does; like there, / does not list them.
-// Who may see them is a matter of authorization, as for every path.
-func profiles(mux *http.ServeMux) {
-	mux.HandleFunc("/debug/pprof", func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, r.URL.Path+"/", http.StatusMovedPermanently)
-	})
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 }
 
 // notFoundPath is upstream's answer to a path that nobody serves: plain text, which clients know.

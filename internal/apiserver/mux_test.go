@@ -19,7 +19,7 @@ func TestProfilesAreServedToThoseWhoMaySeeThem(t *testing.T) {
 	if w := get(open, "/debug/pprof/goroutine?debug=1"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "goroutine profile:") {
 		t.Errorf("goroutines: %d %.100s", w.Code, w.Body)
 	}
-	if w := get(open, "/debug/pprof"); w.Code != http.StatusMovedPermanently || w.Header().Get("Location") != "/debug/pprof/" {
+	if w := get(open, "/debug/pprof"); w.Code != http.StatusFound || w.Header().Get("Location") != "/debug/pprof/" {
 		t.Errorf("the folder without its slash: %d to %q", w.Code, w.Header().Get("Location"))
 	}
 	closed := newTestServer(t, func(cfg *Config) { cfg.Security.Authorizer = auth.Authorizers{} })

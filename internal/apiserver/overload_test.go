@@ -93,7 +93,7 @@ func TestAFloodDoesNotDrownHealthLeasesAndSystemClients(t *testing.T) {
 	}
 	eventually(t, func() error {
 		var page strings.Builder
-		if _, err := s.flow.Show(&page, "dump_requests"); err != nil || strings.Count(page.String(), "tenant") < 5*seats {
+		if _, err := s.flow.Show(&page, "dump_requests", false); err != nil || strings.Count(page.String(), "tenant") < 5*seats {
 			return fmt.Errorf("the flood is not there yet: %v", err)
 		}
 		return nil

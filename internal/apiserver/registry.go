@@ -111,6 +111,7 @@ type objectCodec interface {
 // decode makes a hub object with defaults from stored bytes.
 func (r *registry) decode(stored []byte, revision int64) (runtime.Object, error) {
 	obj, err := r.codec.decode(stored, revision)
+	r.server.metrics.store.decoded(r.resource, err)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +193,7 @@ var heldDecoded = map[schema.GroupResource]bool{{Resource: "pods"}: true, {Resou
 // schema is how the cache reads the kind. Objects of a custom kind are kept as they are stored, for all versions.
 func (r *registry) schema() cache.Schema {
 	if r.custom != nil {
-		return customSchema(r.kind)
+		return r.customSchema()
 	}
 	return cache.Schema{Prefix: r.kind.Prefix, Decode: r.decode, Header: r.header, Keep: heldDecoded[r.resource]}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/cli/image"
 	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/zpages"
 )
 
 // ExitStatus is an error that has been told already; the process ends with this status.
@@ -76,7 +77,8 @@ func (s *settings) complete(cmd *cobra.Command) (*slog.Logger, error) {
 	if err := level.UnmarshalText([]byte(s.LogLevel)); err != nil {
 		return nil, err
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	zpages.LogLevel.Set(level)
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &zpages.LogLevel}))
 	slog.SetDefault(log)
 	klog.SetSlogLogger(log) // what Kubernetes' libraries have to say, under the same level
 	return log, nil

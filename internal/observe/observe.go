@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/knarr-project/knarr/internal/auth"
@@ -29,9 +28,9 @@ type Config struct {
 	// Authenticator gives no user for those who bring no credentials: they are system:anonymous.
 	Authenticator auth.Authenticator
 	Authorizer    auth.Authorizer
-	// Alive and Ready are the checks of /livez and /readyz; /healthz has those of Alive.
-	Alive, Ready []zpages.Check
-	Collectors   []prometheus.Collector
+	// Health, Alive and Ready are the checks of /healthz, /livez and /readyz.
+	Health, Alive, Ready []zpages.Check
+	Collectors           []prometheus.Collector
 	// Configz is what /configz tells, by the name that upstream gives it.
 	Configz map[string]any
 	// Settings are what the process was started with, which /flagz tells; nil: there is no such page.
@@ -66,7 +65,7 @@ var open = []string{"/healthz", "/livez", "/readyz"}
 func (c *Config) Handler() http.Handler {
 	mux := http.NewServeMux()
 	results := zpages.NewHealthMetrics()
-	for kind, checks := range map[string][]zpages.Check{"healthz": c.Alive, "livez": c.Alive, "readyz": c.Ready} {
+	for kind, checks := range map[string][]zpages.Check{"healthz": c.Health, "livez": c.Alive, "readyz": c.Ready} {
 		h := &zpages.Health{Kind: kind, Checks: checks, Results: results, NotFound: http.NotFound, Failed: func(check string, err error) {
 			c.Log.Warn("a health check fails", "kind", kind, "check", check, "error", err)
 		}}
@@ -76,8 +75,9 @@ func (c *Config) Handler() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(zpages.Collectors()...)
 	registry.MustRegister(c.Collectors...)
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("/metrics", zpages.Metrics(registry))
 	mux.Handle("/metrics/slis", results.Handler())
+	zpages.Debug(mux)
 	mux.HandleFunc("/configz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(c.Configz) // the client may be gone

@@ -21,12 +21,16 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controller"
+	"github.com/knarr-project/knarr/internal/controllers"
 )
 
 // Controllers runs the controllers alone, where their lease makes them the leader.
 func Controllers(ctx context.Context, p Params) error {
 	const name = "kube-controller-manager"
 	told := &component{name: name, leading: controller.NewLeading(name), collectors: controller.Collectors(), configzName: "kubecontrollermanager.config.k8s.io", configz: controllersConfigz(p.Config)}
+	for _, starter := range controllers.All() {
+		told.parts = append(told.parts, starter.Name)
+	}
 	return p.alone(ctx, "controllers", told, func(ctx context.Context, c client.Interface, reach *rest.Config) error {
 		cfg, err := aloneConfig(p.Config, reach)
 		if err != nil {

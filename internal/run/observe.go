@@ -26,6 +26,7 @@ type component struct {
 	name       string
 	leading    *controller.Leading
 	collectors []prometheus.Collector
+	parts      []string // that /healthz tells of beside the lease
 	// configz is what /configz tells beside what all have in common, and the name that it stands under.
 	configz     map[string]any
 	configzName string
@@ -42,6 +43,10 @@ func (c *component) observe(ctx context.Context, p Params, to client.Interface) 
 	asked := &delegated.Auth{Client: to, Certificates: &observe.Authority{Client: to, Now: time.Now}, Now: time.Now, TTL: delegated.Component}
 	leads := zpages.Check{Name: "leaderElection", Run: c.leading.Healthy}
 	ping := zpages.Check{Name: "ping", Run: func(context.Context) error { return nil }}
+	health := []zpages.Check{leads}
+	for _, part := range c.parts { // one that ends, ends the process
+		health = append(health, zpages.Check{Name: part, Run: ping.Run})
+	}
 	configz := map[string]any{
 		"clientConnection": map[string]any{"kubeconfig": p.Config.Kubeconfig},
 		"leaderElection": map[string]any{
@@ -54,7 +59,7 @@ func (c *component) observe(ctx context.Context, p Params, to client.Interface) 
 	}
 	serve, err := observe.Listen(ctx, net.JoinHostPort(o.BindAddress, strconv.Itoa(o.SecurePort)), observe.Config{
 		Component: c.name, TLS: secure, Authenticator: asked, Authorizer: asked,
-		Alive: []zpages.Check{ping, leads}, Ready: []zpages.Check{ping, leads},
+		Health: health, Alive: []zpages.Check{ping}, Ready: []zpages.Check{leads},
 		Collectors: slices.Concat(c.collectors, client.Collectors(), []prometheus.Collector{c.leading}),
 		Configz:    map[string]any{c.configzName: configz}, Settings: p.Settings, Log: log,
 	})

@@ -100,12 +100,18 @@ func TestComponentsAloneTellOfThemselves(t *testing.T) {
 			{"an administrator", "/healthz/leaderElection", "", []tls.Certificate{pair}, 200, "ok"},
 			{"an administrator", "/configz", "", []tls.Certificate{pair}, 200, `"resourceName":"` + name + `"`},
 			{"an administrator", "/statusz", "", []tls.Certificate{pair}, 200, "Paths: /configz /healthz /livez /metrics /readyz"},
+			{"anybody", "/debug/pprof/", "", nil, 403, `"reason": "Forbidden"`},
+			{"an administrator", "/debug/pprof/", "", []tls.Certificate{pair}, 200, "goroutine"},
+			{"an administrator", "/debug/flags/v", "", []tls.Certificate{pair}, 406, "unsupported http method"},
 			{"an administrator", "/nothing", "", []tls.Certificate{pair}, 404, "404 page not found"},
 		} {
 			if code, body := get(url+tc.path, tc.bearer, tc.certificates...); code != tc.code || !strings.Contains(body, tc.want) {
 				t.Errorf("%s: %s by %s: %d %.300s", name, tc.path, tc.who, code, body)
 			}
 		}
+	}
+	if _, body := get(controllers+"/healthz?verbose", "", pair); !strings.Contains(body, "[+]leaderElection ok\n") || !strings.Contains(body, "[+]garbage-collector-controller ok\n") {
+		t.Errorf("the health of controllers: %s", body)
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "nowhere"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	w.eventually(t, "the pod's account is there", func() bool {

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Check is one part of a health page.
@@ -126,7 +125,7 @@ func NewHealthMetrics() *HealthMetrics {
 
 // Handler is the page /metrics/slis.
 func (m *HealthMetrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return Metrics(m.registry)
 }
 
 func (m *HealthMetrics) note(kind, name string, err error) {

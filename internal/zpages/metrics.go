@@ -1,10 +1,13 @@
 package zpages
 
 import (
+	"net/http"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/knarr-project/knarr/internal/version"
 )
@@ -23,4 +26,20 @@ func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build, spoken,
 	}
+}
+
+// began is since when the process counts, near enough.
+var began = time.Now()
+
+// Metrics is a page of what a registry gathers, whatever the method, as upstream; but DELETE, which resets the metrics there, does not here.
+func Metrics(from prometheus.Gatherer) http.Handler {
+	page := promhttp.HandlerFor(from, promhttp.HandlerOpts{ProcessStartTime: began})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete {
+			w.Header().Set("Allow", http.MethodGet)
+			http.Error(w, "metrics can not be reset", http.StatusMethodNotAllowed)
+			return
+		}
+		page.ServeHTTP(w, r)
+	})
 }

@@ -128,18 +128,26 @@ func matchesPath(pattern, path string) bool {
 	return ok && strings.HasSuffix(prefix, "/") && strings.HasPrefix(path, prefix)
 }
 
-// flowOf tells the flows of a schema apart.
+// distinguisher is what tells the flows of a schema apart.
+func (s *schema) distinguisher(r *Request) string {
+	if d := s.spec.DistinguisherMethod; d != nil {
+		switch d.Type {
+		case flowcontrolv1.FlowDistinguisherMethodByUserType:
+			return r.User.Name
+		case flowcontrolv1.FlowDistinguisherMethodByNamespaceType:
+			return r.Namespace
+		}
+	}
+	return ""
+}
+
+// flowOf is the flow as a number.
 func (s *schema) flowOf(r *Request) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(s.name))
-	if d := s.spec.DistinguisherMethod; d != nil {
+	if s.spec.DistinguisherMethod != nil {
 		_, _ = h.Write([]byte{0})
-		switch d.Type {
-		case flowcontrolv1.FlowDistinguisherMethodByUserType:
-			_, _ = h.Write([]byte(r.User.Name))
-		case flowcontrolv1.FlowDistinguisherMethodByNamespaceType:
-			_, _ = h.Write([]byte(r.Namespace))
-		}
+		_, _ = h.Write([]byte(s.distinguisher(r)))
 	}
 	// FNV's high bits are weak for short texts; a hand is dealt from all of them.
 	x := h.Sum64()

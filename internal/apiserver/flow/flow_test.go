@@ -44,7 +44,7 @@ func group(name string) flowcontrolv1.Subject {
 
 var queues = &flowcontrolv1.QueuingConfiguration{Queues: 64, HandSize: 6, QueueLengthLimit: 50}
 
-func noDetails() (Request, string) { return Request{}, "" }
+func noDetails() (Request, string, string) { return Request{}, "", "" }
 
 func TestSharesBecomeUpstreamsSeats(t *testing.T) {
 	lend := func(l *flowcontrolv1.PriorityLevelConfiguration, percent int32) *flowcontrolv1.PriorityLevelConfiguration {
@@ -221,8 +221,18 @@ func TestRequestsAreSortedAndWait(t *testing.T) {
 	var page strings.Builder
 	for !strings.Contains(page.String(), "alice") {
 		page.Reset()
-		if _, err := g.Show(&page, "dump_requests"); err != nil {
+		if _, err := g.Show(&page, "dump_requests", false); err != nil {
 			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{
+		"dump_requests":        "PriorityLevelName, FlowSchemaName, QueueIndex, RequestIndexInQueue, FlowDistingsher, ArriveTime,",
+		"dump_queues":          "NextDispatchR, InitialSeatsSum, MaxSeatsSum, TotalWorkSum\n",
+		"dump_priority_levels": "PriorityLevelName, ActiveQueues, IsIdle, IsQuiescing, WaitingRequests, ExecutingRequests, DispatchedRequests, RejectedRequests, TimedoutRequests, CancelledRequests\n",
+	} {
+		var page strings.Builder
+		if found, err := g.Show(&page, name, true); err != nil || !found || !strings.Contains(page.String(), want) {
+			t.Errorf("%s, %v: %s", name, err, page.String())
 		}
 	}
 	first.Done()

@@ -124,7 +124,7 @@ func (g *Gate) Enter(ctx context.Context, r *Request, width func(most int) int) 
 	if !s.shape.exempt {
 		wide = width(max(1, s.shape.nominal))
 	}
-	outcome, got, w, reason := l.enter(wide, s.flowOf(r), now, func() (Request, string) { return *r, s.name })
+	outcome, got, w, reason := l.enter(wide, s.flowOf(r), now, func() (Request, string, string) { return *r, s.name, s.distinguisher(r) })
 	switch outcome {
 	case Served:
 		g.waits.waited(s, true, 0, 1)

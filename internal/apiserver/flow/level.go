@@ -73,6 +73,7 @@ type waiter struct {
 	done   bool          // it has them, or does not want them any more
 	about  Request
 	schema string
+	flow   string // what tells it apart from others of the schema
 	// company is how many stood in the queue when it came, itself among them.
 	company int
 	// expected is how long it was thought to take when it got its seats.
@@ -92,7 +93,7 @@ type seats struct {
 const firstGuess = 0.003
 
 // enter gives the request seats, a place in a queue, or a reason why not. hash tells flows apart.
-func (l *level) enter(width int, hash uint64, now time.Time, about func() (Request, string)) (Outcome, seats, *waiter, string) {
+func (l *level) enter(width int, hash uint64, now time.Time, about func() (r Request, schema, flow string)) (Outcome, seats, *waiter, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.elapseTo(now)
@@ -115,7 +116,7 @@ func (l *level) enter(width int, hash uint64, now time.Time, about func() (Reque
 		q.due = max(q.due, l.virtual) // what a queue did not use in the past is not owed to it
 	}
 	w := &waiter{width: width, queue: at, since: now, served: make(chan struct{})}
-	w.about, w.schema = about()
+	w.about, w.schema, w.flow = about()
 	q.waiters = append(q.waiters, w)
 	w.company = len(q.waiters)
 	q.seats += width

@@ -161,8 +161,9 @@ func (g *Gate) eachLevel(fn func(*level)) {
 	}
 }
 
-// Show writes one of upstream's pages for people: dump_priority_levels, dump_queues or dump_requests (those that wait).
-func (g *Gate) Show(w io.Writer, page string) (found bool, err error) {
+// Show writes one of upstream's pages for people, with its columns: dump_priority_levels, dump_queues or dump_requests (those that wait; details say who
+// wants what).
+func (g *Gate) Show(w io.Writer, page string, details bool) (found bool, err error) {
 	tw := tabwriter.NewWriter(w, 8, 0, 1, ' ', 0)
 	row := func(cells ...any) {
 		for i, c := range cells {
@@ -186,20 +187,28 @@ func (g *Gate) Show(w io.Writer, page string) (found bool, err error) {
 			row(l.name, active, l.executing == 0 && l.waiting == 0, false, l.waiting, l.executing, l.counts.dispatched, l.counts.refused, l.counts.timedOut, l.counts.cancelled)
 		})
 	case "dump_queues":
-		row("PriorityLevelName", "Index", "PendingRequests", "ExecutingRequests", "SeatsInUse", "NextDispatchR", "InitialSeatsSum")
+		row("PriorityLevelName", "Index", "PendingRequests", "ExecutingRequests", "SeatsInUse", "NextDispatchR", "InitialSeatsSum", "MaxSeatsSum", "TotalWorkSum")
 		g.eachLevel(func(l *level) {
 			for i := range l.queues {
 				q := &l.queues[i]
-				row(l.name, i, len(q.waiters), q.executing, q.executing, fmt.Sprintf("%.8fss", q.due), q.seats)
+				row(l.name, i, len(q.waiters), q.executing, q.executing, seatSeconds(q.due), q.seats, q.seats, seatSeconds(float64(q.seats)*l.expected()))
 			}
 		})
 	case "dump_requests":
-		row("PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "ArriveTime", "InitialSeats", "UserName", "Verb", "Path", "Namespace", "Name", "APIVersion", "Resource", "SubResource")
+		columns := []any{"PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "FlowDistingsher", "ArriveTime", "InitialSeats", "FinalSeats", "AdditionalLatency", "StartTime"}
+		if details {
+			columns = append(columns, "UserName", "Verb", "APIPath", "Namespace", "Name", "APIVersion", "Resource", "SubResource")
+		}
+		row(columns...)
 		g.eachLevel(func(l *level) {
 			for i := range l.queues {
 				for n, w := range l.queues[i].waiters {
-					r := &w.about
-					row(l.name, w.schema, i, n, w.since.UTC().Format(time.RFC3339Nano), w.width, r.User.Name, r.Verb, r.Path, r.Namespace, r.Name, r.Version, r.Resource, r.Subresource)
+					// No request keeps seats after its end (FinalSeats, AdditionalLatency), and none that waits has begun.
+					cells := []any{l.name, w.schema, i, n, w.flow, w.since.UTC().Format(time.RFC3339Nano), w.width, 0, time.Duration(0), time.Time{}.Format(time.RFC3339Nano)}
+					if r := &w.about; details {
+						cells = append(cells, r.User.Name, r.Verb, r.Path, r.Namespace, r.Name, r.Version, r.Resource, r.Subresource)
+					}
+					row(cells...)
 				}
 			}
 		})
@@ -208,3 +217,6 @@ func (g *Gate) Show(w io.Writer, page string) (found bool, err error) {
 	}
 	return true, tw.Flush()
 }
+
+// seatSeconds is an amount of work, as upstream writes it.
+func seatSeconds(work float64) string { return fmt.Sprintf("%.8fss", work) }

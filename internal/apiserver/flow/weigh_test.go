@@ -14,7 +14,7 @@ func TestALevelTellsHowBusyItWasOverTime(t *testing.T) {
 	l := &level{name: "l", course: newCourse(func() time.Time { return now })}
 	l.configure("", shapeOf{queues: 1, handSize: 1, queueLength: 10, nominal: 4, lower: 4, upper: 4})
 	enter := func(width int) seats {
-		_, s, _, _ := l.enter(width, 0, now, func() (Request, string) { return Request{}, "" })
+		_, s, _, _ := l.enter(width, 0, now, noDetails)
 		return s
 	}
 	now = now.Add(2 * time.Second) // idle for two seconds

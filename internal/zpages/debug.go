@@ -1,0 +1,63 @@
+package zpages
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"strconv"
+
+	"k8s.io/klog/v2"
+)
+
+// LogLevel is the level of the process's log.
+var LogLevel slog.LevelVar
+
+// Debug serves the process's own profiles (CPU, heap, goroutines ...) and the level of its log where upstream does. Who may see and change them is a
+// matter of authorization, as for every path.
+func Debug(mux *http.ServeMux) {
+	mux.HandleFunc("/debug/pprof", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, r.URL.Path+"/", http.StatusFound)
+	})
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("/debug/flags/v", serveVerbosity)
+}
+
+// mostVerbose is more than anything asks for; a body does not need to be longer than its digits.
+const mostVerbose, longestVerbosity = 10, 16
+
+// serveVerbosity takes a level of klog: 0 is info, and from 4 on there is what debug tells.
+func serveVerbosity(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	fail := func(code int, text string) {
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, text+"\n") // the client may be gone
+	}
+	if r.Method != http.MethodPut {
+		fail(http.StatusNotAcceptable, "unsupported http method")
+		return
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, longestVerbosity))
+	if err != nil {
+		fail(http.StatusBadRequest, "error reading request body: "+err.Error())
+		return
+	}
+	n, err := strconv.ParseUint(string(body), 10, 31)
+	if err != nil {
+		fail(http.StatusBadRequest, err.Error())
+		return
+	}
+	var level klog.Level
+	if err := level.Set(strconv.FormatUint(n, 10)); err != nil {
+		fail(http.StatusBadRequest, err.Error())
+		return
+	}
+	LogLevel.Set(slog.Level(-int(min(n, mostVerbose))))
+	_, _ = fmt.Fprintf(w, "successfully set klog.logging.verbosity to %d\n", n)
+}
