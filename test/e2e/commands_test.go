@@ -23,7 +23,7 @@ import (
 //	= URL           is fetched on the cluster's machine until it answers what is wanted
 //
 // and the lines below one of these are what the output must contain, or after "- " must not. Commands run in testdata/kubectl, where a plugin
-// is, too, and in the page's namespace.
+// is, too, and in the page's namespace. %D is the cluster's data folder.
 type page struct {
 	*kubectl
 	namespace string
@@ -188,9 +188,12 @@ func until(fn func() error) error {
 }
 
 func (p *page) command(c *command) (*exec.Cmd, error) {
-	args := c.args
-	if !strings.HasPrefix(args[0], "shout") { // plugins' names come first
-		args = append([]string{"--namespace", p.namespace}, args...)
+	var args []string
+	if !strings.HasPrefix(c.args[0], "shout") && c.args[0] != "__complete" { // names of plugins come first, and what shells ask
+		args = []string{"--namespace", p.namespace}
+	}
+	for _, arg := range c.args {
+		args = append(args, strings.ReplaceAll(arg, "%D", p.dir))
 	}
 	cmd := p.invoke(args...)
 	cmd.Dir = filepath.Join("testdata", "kubectl")
@@ -199,7 +202,7 @@ func (p *page) command(c *command) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd.Env = append(cmd.Env, "KUBE_EDITOR=sed -i s/shanty/ballad/", "KUBECTL_EXTERNAL_DIFF=diff -u0", "PATH="+plugins+":"+os.Getenv("PATH"))
+	cmd.Env = append(cmd.Env, "KUBE_EDITOR=sed -i s/shanty/ballad/", "KUBECTL_EXTERNAL_DIFF=diff -u0", "KUBECTL_APPLYSET=true", "PATH="+plugins+":"+os.Getenv("PATH"))
 	if c.input != "" {
 		data, err := os.ReadFile(filepath.Join(cmd.Dir, c.input))
 		if err != nil {
