@@ -3,6 +3,10 @@
 package controllers
 
 import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/controllers/accounts"
 	"github.com/knarr-project/knarr/internal/controllers/autoscale"
@@ -67,4 +71,9 @@ func All() []controller.Starter {
 		endpoint.Endpoints,
 		endpoint.Mirror,
 	}
+}
+
+// Collectors are what a registry takes: of all queues, and of what single controllers count.
+func Collectors() []prometheus.Collector {
+	return slices.Concat(controller.Collectors(), node.Collectors())
 }

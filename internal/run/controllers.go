@@ -27,7 +27,7 @@ import (
 // Controllers runs the controllers alone, where their lease makes them the leader.
 func Controllers(ctx context.Context, p Params) error {
 	const name = "kube-controller-manager"
-	told := &component{name: name, leading: controller.NewLeading(name), collectors: controller.Collectors(), configzName: "kubecontrollermanager.config.k8s.io", configz: controllersConfigz(p.Config)}
+	told := &component{name: name, leading: controller.NewLeading(name), collectors: controllers.Collectors(), configzName: "kubecontrollermanager.config.k8s.io", configz: controllersConfigz(p.Config)}
 	for _, starter := range controllers.All() {
 		told.parts = append(told.parts, starter.Name)
 	}

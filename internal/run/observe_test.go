@@ -129,5 +129,21 @@ func TestComponentsAloneTellOfThemselves(t *testing.T) {
 	w.node(t, "sea")
 	w.eventually(t, "a pod with a node is told of", tells(scheduler, `scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} `,
 		`scheduler_pod_scheduling_sli_duration_seconds_count{attempts="`, `scheduler_pending_pods{queue="unschedulable"} 0`, `scheduler_cache_size{type="nodes"} 1`))
-	w.eventually(t, "the queues of controllers are told of", tells(controllers, `workqueue_adds_total{name="`, `workqueue_depth{name="`))
+	for name, spec := range map[string]corev1.PodSpec{
+		"gated":     {SchedulingGates: []corev1.PodSchedulingGate{{Name: "example.com/gate"}}},
+		"elsewhere": {NodeSelector: map[string]string{"a": "b"}},
+	} {
+		spec.Containers = pod.Spec.Containers
+		if _, err := client.Create(t.Context(), w.admin, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: spec}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const profile = `profile="default-scheduler"`
+	w.eventually(t, "it is told why pods wait, and what scheduling takes", tells(scheduler, `scheduler_pending_pods{queue="gated"} 1`,
+		`scheduler_unschedulable_pods{plugin="SchedulingGates",`+profile+`} 1`, `scheduler_unschedulable_pods{plugin="NodeAffinity",`+profile+`} 1`,
+		`scheduler_queue_incoming_pods_total{event="UnschedulablePodAdd",queue="active"} `, `scheduler_queue_incoming_pods_total{event="ScheduleAttemptFailure",queue="unschedulable"} `,
+		`scheduler_framework_extension_point_duration_seconds_count{extension_point="Filter",`+profile+`,status="Success"} `,
+		`scheduler_framework_extension_point_duration_seconds_count{extension_point="Bind",`+profile+`,status="Success"} `))
+	w.eventually(t, "what controllers do is told of", tells(controllers, `workqueue_adds_total{name="`, `workqueue_depth{name="`, `node_collector_zone_size{zone=""} 1`,
+		`node_collector_zone_health{zone=""} `, "taint_eviction_controller_pod_deletions_total "))
 }

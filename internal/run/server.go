@@ -155,7 +155,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 
 		CompactEvery: never(s.cfg.CompactionInterval.Duration),
 		Settings:     s.settings,
-		Collectors:   controller.Collectors(),
+		Collectors:   slices.Concat(controllers.Collectors(), scheduler.Collectors()),
 		Logger:       s.log.With("component", "apiserver"),
 	})
 	if err != nil {

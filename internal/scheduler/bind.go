@@ -45,12 +45,18 @@ func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 		}
 		s.post(func(now time.Time) { s.unassume(ctx, c.p, err, now) })
 	}
-	if err := c.reserve(ctx); err != nil {
+	watch := &stopwatch{c.profile.SchedulerName, time.Now()}
+	err := c.reserve(ctx)
+	watch.lap("Reserve", outcomeOf(err))
+	if err != nil {
 		fail(err)
 		return
 	}
 	bind := func() {
-		if err := s.bind(ctx, c.pod, c.node); err != nil {
+		watch := &stopwatch{c.profile.SchedulerName, time.Now()}
+		err := s.bind(ctx, c.pod, c.node)
+		watch.lap("Bind", outcomeOf(err))
+		if err != nil {
 			fail(err)
 			return
 		}
@@ -68,7 +74,10 @@ func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 	go func() {
 		defer s.writing.Done()
 		s.expect(ctx, c)
-		if err := c.preBind(ctx); err != nil {
+		watch := &stopwatch{c.profile.SchedulerName, time.Now()}
+		err := c.preBind(ctx)
+		watch.lap("PreBind", outcomeOf(err))
+		if err != nil {
 			fail(err)
 			return
 		}

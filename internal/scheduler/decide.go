@@ -44,18 +44,26 @@ func nodesToFind(all int) int {
 // Decide chooses a node for the pod. It is pure: start (where in the list of nodes to begin) and pick (a number to
 // choose among equals by) are inputs. nominated are pods expected on nodes that preemption has made room on, by node name.
 func Decide(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile, nominated map[string][]*framework.PodInfo, start int, pick uint64) Decision {
+	return decide(snapshot, pod, profile, nominated, start, pick, nil)
+}
+
+// decide is Decide by a stopwatch.
+func decide(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile, nominated map[string][]*framework.PodInfo, start int, pick uint64, watch *stopwatch) Decision {
 	d := Decision{State: framework.State{}, Refusals: map[string]*framework.Status{}, Nodes: len(snapshot.Nodes)}
 	filters, allowed := d.preFilter(snapshot, pod, profile)
+	watch.lap("PreFilter", d.status())
 	if d.Whole != nil || d.Err != nil {
 		return d
 	}
 	feasible := d.filter(snapshot, pod, profile, filters, allowed, nominated, start)
+	watch.lap("Filter", d.status())
 	switch {
 	case d.Err != nil || len(feasible) == 0:
 	case len(feasible) == 1:
 		d.Node = feasible[0].Name()
 	default:
 		d.score(snapshot, pod, profile, feasible, pick)
+		watch.lap("Score", d.status())
 	}
 	return d
 }

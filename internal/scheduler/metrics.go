@@ -24,13 +24,17 @@ var (
 	podAttempts = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "scheduler_pod_scheduling_attempts", Buckets: prometheus.ExponentialBuckets(1, 2, 5),
 		Help: "Number of attempts to successfully schedule a pod."})
 	preemptions = prometheus.NewCounter(prometheus.CounterOpts{Name: "scheduler_preemption_attempts_total", Help: "Total preemption attempts in the cluster till now"})
+	incoming    = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "scheduler_queue_incoming_pods_total",
+		Help: "Number of pods added to scheduling queues by event and queue type."}, []string{"queue", "event"})
+	extensionTimes = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "scheduler_framework_extension_point_duration_seconds", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 12),
+		Help: "Latency for running all plugins of a specific extension point."}, []string{"extension_point", "status", "profile"})
 	victimCount = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "scheduler_preemption_victims", Buckets: prometheus.ExponentialBuckets(1, 2, 7),
 		Help: "Number of selected preemption victims"})
 )
 
 // Collectors are what a registry takes.
 func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{scheduleAttempts, attemptTimes, decisionTimes, podTimes, podAttempts, preemptions, victimCount, &pending}
+	return []prometheus.Collector{scheduleAttempts, attemptTimes, decisionTimes, podTimes, podAttempts, preemptions, victimCount, incoming, extensionTimes, &pending}
 }
 
 // Results of an attempt.
@@ -53,6 +57,44 @@ func (c *cycle) bound() {
 	podTimes.WithLabelValues(strconv.Itoa(min(c.attempts, mostAttempts))).Observe(time.Since(c.since).Seconds())
 }
 
+// Statuses of an extension point, as upstream calls them.
+const (
+	statusSuccess       = "Success"
+	statusUnschedulable = "Unschedulable"
+	statusError         = "Error"
+)
+
+// stopwatch tells how long the extension points of an attempt take, one after the other. A nil one does not.
+type stopwatch struct {
+	profile string
+	since   time.Time
+}
+
+func (w *stopwatch) lap(point, status string) {
+	if w == nil {
+		return
+	}
+	now := time.Now()
+	extensionTimes.WithLabelValues(point, status, w.profile).Observe(now.Sub(w.since).Seconds())
+	w.since = now
+}
+
+// outcomeOf is the status of an extension point that is over, from what it may have ended with.
+func outcomeOf(err error) string {
+	if err != nil {
+		return statusError
+	}
+	return statusSuccess
+}
+
+// status is that of the decision's last extension point.
+func (d *Decision) status() string {
+	if d.Err == nil && d.Whole != nil {
+		return statusUnschedulable
+	}
+	return outcomeOf(d.Err)
+}
+
 // mostAttempts bounds the values of a label.
 const mostAttempts = 16
 
@@ -68,6 +110,9 @@ var (
 	descPending = prometheus.NewDesc("scheduler_pending_pods",
 		"Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.",
 		[]string{"queue"}, nil)
+	descRefused = prometheus.NewDesc("scheduler_unschedulable_pods",
+		"The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all plugins that caused it to not schedule and so this metric have meaning only when broken down by plugin.",
+		[]string{"plugin", "profile"}, nil)
 	descCache = prometheus.NewDesc("scheduler_cache_size", "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.", []string{"type"}, nil)
 )
 
@@ -88,6 +133,7 @@ func (p *pendingPods) add(s *Scheduler) (remove func()) {
 // Describe implements prometheus.Collector.
 func (p *pendingPods) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descPending
+	ch <- descRefused
 	ch <- descCache
 }
 
@@ -112,6 +158,13 @@ func (p *pendingPods) Collect(ch chan<- prometheus.Metric) {
 			for place, n := range one.places {
 				sum.places[place] += n
 			}
+			for by, n := range one.refused {
+				if sum.refused == nil {
+					sum.refused = map[refusal]int{}
+				}
+				sum.refused[by] += n
+			}
+			sum.gated += one.gated
 			sum.nodes, sum.pods, sum.assumed = sum.nodes+one.nodes, sum.pods+one.pods, sum.assumed+one.assumed
 		case <-timer.C:
 			return
@@ -123,6 +176,10 @@ func (p *pendingPods) Collect(ch chan<- prometheus.Metric) {
 	gauge(descPending, sum.places[active], "active")
 	gauge(descPending, sum.places[backoff], "backoff")
 	gauge(descPending, sum.places[unschedulable], "unschedulable")
+	gauge(descPending, sum.gated, "gated")
+	for by, n := range sum.refused {
+		ch <- prometheus.MustNewConstMetric(descRefused, prometheus.GaugeValue, float64(n), by.plugin, by.profile)
+	}
 	gauge(descCache, sum.nodes, "nodes")
 	gauge(descCache, sum.pods, "pods")
 	gauge(descCache, sum.assumed, "assumed_pods")
@@ -131,14 +188,27 @@ func (p *pendingPods) Collect(ch chan<- prometheus.Metric) {
 // sizes are how many pods are where, and what is known of the cluster.
 type sizes struct {
 	places               [inFlight + 1]int
+	refused              map[refusal]int
+	gated                int
 	nodes, pods, assumed int
 }
 
+// refusal is by which plugin of which profile a pod was refused.
+type refusal struct{ plugin, profile string }
+
 // sizes runs in the scheduler's goroutine.
 func (s *Scheduler) sizes() (n sizes) {
+	n.refused = map[refusal]int{}
 	for _, p := range s.queue.pods {
 		n.places[p.place]++
+		for _, plugin := range p.refused {
+			n.refused[refusal{plugin, p.info.Pod.Spec.SchedulerName}]++
+		}
 	}
+	for _, profile := range s.gated {
+		n.refused[refusal{"SchedulingGates", profile}]++
+	}
+	n.gated = len(s.gated)
 	n.nodes, n.pods, n.assumed = len(s.cluster.nodes), len(s.cluster.where), len(s.cluster.assumed)
 	return n
 }

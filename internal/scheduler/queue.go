@@ -29,6 +29,7 @@ type queued struct {
 	tried    time.Time        // last attempt
 	until    time.Time        // end of the backoff, or when an unschedulable pod is tried anyway
 	wants    framework.Events // events that end the wait
+	refused  []string         // plugins that refused it, last time
 	place    place
 	index    int // in its heap
 }
@@ -42,6 +43,14 @@ const (
 	unschedulable
 	inFlight
 )
+
+// String is how metrics call the place.
+func (p place) String() string {
+	return [...]string{"nowhere", "active", "backoff", "unschedulable", "inFlight"}[p]
+}
+
+// attemptFailed is why most pods wait.
+const attemptFailed = "ScheduleAttemptFailure"
 
 // queue is owned by the scheduler's goroutine. Time is an input.
 type queue struct {
@@ -80,7 +89,7 @@ func (q *queue) put(info *framework.PodInfo, changed bool, now time.Time) {
 	if !ok {
 		p = &queued{info: info, since: now}
 		q.pods[info.Pod.UID] = p
-		q.activate(p)
+		q.activate(p, "UnschedulablePodAdd")
 		return
 	}
 	p.info = info
@@ -88,7 +97,7 @@ func (q *queue) put(info *framework.PodInfo, changed bool, now time.Time) {
 	case p.place == active:
 		heap.Fix(&q.active, p.index)
 	case p.place == unschedulable && changed:
-		q.retry(p, now)
+		q.retry(p, "UnschedulablePodUpdate", now)
 	case p.place == inFlight && changed:
 		q.missed |= framework.SelfChanged
 	}
@@ -112,21 +121,24 @@ func (q *queue) leave(p *queued) {
 	p.place = nowhere
 }
 
-func (q *queue) activate(p *queued) {
+// activate, retry and refused tell the metrics why, in upstream's words.
+func (q *queue) activate(p *queued, why string) {
 	q.leave(p)
 	p.place = active
+	incoming.WithLabelValues(active.String(), why).Inc()
 	heap.Push(&q.active, p)
 }
 
 // retry makes a pod active, after what is left of its backoff.
-func (q *queue) retry(p *queued, now time.Time) {
+func (q *queue) retry(p *queued, why string, now time.Time) {
 	q.leave(p)
 	p.until = p.tried.Add(backoffOf(p.attempts))
 	if !p.until.After(now) {
-		q.activate(p)
+		q.activate(p, why)
 		return
 	}
 	p.place = backoff
+	incoming.WithLabelValues(backoff.String(), why).Inc()
 	heap.Push(&q.backoff, p)
 }
 
@@ -147,7 +159,7 @@ func backoffOf(attempts int) time.Duration {
 // pop takes the next pod to try; ok is false when none is active.
 func (q *queue) pop(now time.Time) (p *queued, ok bool) {
 	for len(q.backoff.items) > 0 && !q.backoff.items[0].until.After(now) {
-		q.activate(q.backoff.items[0])
+		q.activate(q.backoff.items[0], "BackoffComplete")
 	}
 	if len(q.active.items) == 0 {
 		return nil, false
@@ -165,16 +177,17 @@ func (q *queue) refused(p *queued, wants framework.Events, now time.Time) {
 		return // deleted while it was tried
 	}
 	if q.missed&wants != 0 || wants == 0 {
-		q.retry(p, now)
+		q.retry(p, attemptFailed, now)
 		return
 	}
 	p.place, p.wants, p.until = unschedulable, wants, now.Add(maxInUnschedulable)
+	incoming.WithLabelValues(unschedulable.String(), attemptFailed).Inc()
 }
 
 // failed puts a pod back whose attempt ended in an error; it is tried again after its backoff.
 func (q *queue) failed(p *queued, now time.Time) {
 	if q.pods[p.info.Pod.UID] == p {
-		q.retry(p, now)
+		q.retry(p, attemptFailed, now)
 	}
 }
 
@@ -188,8 +201,11 @@ func (q *queue) happenedTo(e framework.Events, concerns func(*framework.PodInfo)
 		if p.place != unschedulable {
 			continue
 		}
-		if p.wants&e != 0 && (concerns == nil || concerns(p.info)) || !p.until.After(now) {
-			q.retry(p, now)
+		switch {
+		case p.wants&e != 0 && (concerns == nil || concerns(p.info)):
+			q.retry(p, (p.wants & e).Name(), now)
+		case !p.until.After(now):
+			q.retry(p, "UnschedulableTimeout", now)
 		}
 	}
 }

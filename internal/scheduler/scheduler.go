@@ -19,6 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	claimhelper "k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/knarr-project/knarr/internal/client"
@@ -54,6 +56,7 @@ type Scheduler struct {
 	cluster   *cluster
 	queue     *queue
 	nominated map[string][]*framework.PodInfo
+	gated     map[types.UID]string // pods that are not to be tried yet, with their schedulers' names
 	nextStart int
 	budgets   client.ViewOf[*policyv1.PodDisruptionBudget]
 	storage   *storage
@@ -76,7 +79,7 @@ func New(cfg Config) *Scheduler {
 	}
 	s := &Scheduler{
 		client: cfg.Client, events: cfg.Events, log: cfg.Logger, profiles: map[string]*framework.Profile{}, wants: map[string]framework.Events{},
-		wake: make(chan struct{}, 1), queue: newQueue(), nominated: map[string][]*framework.PodInfo{}, binders: make(chan struct{}, cfg.Binders),
+		wake: make(chan struct{}, 1), queue: newQueue(), nominated: map[string][]*framework.PodInfo{}, gated: map[types.UID]string{}, binders: make(chan struct{}, cfg.Binders),
 	}
 	for i := range cfg.Profiles {
 		p := &cfg.Profiles[i]
@@ -163,10 +166,11 @@ func (s *Scheduler) one(ctx context.Context) bool {
 	if len(snapshot.Nodes) > 0 {
 		s.nextStart = (s.nextStart + 1) % len(snapshot.Nodes)
 	}
-	d := Decide(snapshot, p.info, profile, s.nominated, s.nextStart, rand.Uint64())
+	watch := &stopwatch{profile: profile.SchedulerName, since: began}
+	d := decide(snapshot, p.info, profile, s.nominated, s.nextStart, rand.Uint64(), watch)
 	decisionTimes.Observe(time.Since(began).Seconds())
 	if d.Node == "" {
-		s.refuse(ctx, p, profile, snapshot, &d, began)
+		s.refuse(ctx, p, profile, snapshot, &d, watch, began)
 		return true
 	}
 	s.cluster.assume(p.info, d.Node)
@@ -214,7 +218,7 @@ func (s *Scheduler) unassume(ctx context.Context, p *queued, err error, now time
 }
 
 // refuse records why a pod found no node, and tries preemption.
-func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Profile, snapshot *framework.Snapshot, d *Decision, began time.Time) {
+func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Profile, snapshot *framework.Snapshot, d *Decision, watch *stopwatch, began time.Time) {
 	now := time.Now()
 	pod := p.info.Pod
 	if d.Err != nil {
@@ -224,7 +228,8 @@ func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Pr
 		return
 	}
 	var wants framework.Events
-	for plugin := range d.RefusedBy() {
+	p.refused = sets.List(d.RefusedBy())
+	for _, plugin := range p.refused {
 		wants |= s.wants[plugin]
 	}
 	if d.Nodes == 0 {
@@ -242,10 +247,12 @@ func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Pr
 		nominated = &v.node
 		preemptions.Inc()
 		victimCount.Observe(float64(len(v.pods)))
+		watch.lap("PostFilter", statusSuccess)
 		s.nominate(p.info, v.node)
 		s.write(ctx, func() { s.evict(ctx, pod, v) })
 	} else if d.Nodes > 0 {
 		preemptions.Inc()
+		watch.lap("PostFilter", statusUnschedulable)
 		if pod.Status.NominatedNodeName != "" && mayPreempt(snapshot, pod) {
 			nominated = new(string) // it is not expected there any more
 			s.forgetNomination(p.info)
@@ -301,6 +308,8 @@ func (s *Scheduler) forgetNomination(info *framework.PodInfo) {
 
 // onPod runs in the scheduler's goroutine for every change of a pod.
 func (s *Scheduler) onPod(old, pod *corev1.Pod, deleted bool, now time.Time) {
+	wasGated := s.gated[pod.UID] != ""
+	delete(s.gated, pod.UID)
 	ended := deleted || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	if pod.Spec.NodeName != "" || ended {
 		s.queue.remove(pod.UID)
@@ -323,6 +332,12 @@ func (s *Scheduler) onPod(old, pod *corev1.Pod, deleted bool, now time.Time) {
 		s.queue.put(info, old == nil || schedulingChanged(old, pod), now)
 	default:
 		s.queue.remove(pod.UID)
+		if s.waitsForGates(pod) {
+			s.gated[pod.UID] = pod.Spec.SchedulerName
+			if !wasGated {
+				incoming.WithLabelValues(unschedulable.String(), "UnschedulablePodAdd").Inc()
+			}
+		}
 	}
 }
 
@@ -354,6 +369,12 @@ func (s *Scheduler) nominatedOn(info *framework.PodInfo) string {
 func (s *Scheduler) mine(pod *corev1.Pod) bool {
 	_, ok := s.profiles[pod.Spec.SchedulerName]
 	return ok && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
+}
+
+// waitsForGates: the pod will be for one of the profiles.
+func (s *Scheduler) waitsForGates(pod *corev1.Pod) bool {
+	_, ok := s.profiles[pod.Spec.SchedulerName]
+	return ok && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) > 0
 }
 
 func schedulingChanged(old, pod *corev1.Pod) bool {

@@ -122,7 +122,24 @@ func (c *taintEviction) reconcile(ctx context.Context, key controller.Key) (cont
 			return controller.Result{After: rest}, nil
 		}
 	}
-	return controller.Result{}, c.evict(ctx, p)
+	return controller.Result{}, c.evict(ctx, p, dueAt(taints, since, limit, c.now()))
+}
+
+// dueAt is since when a pod is to go: the end of what it tolerates, or when the last taint that it does not tolerate came.
+func dueAt(taints []corev1.Taint, since time.Time, limit time.Duration, now time.Time) time.Time {
+	if !since.IsZero() {
+		return since.Add(max(limit, 0))
+	}
+	due := time.Time{}
+	for i := range taints {
+		if at := taints[i].TimeAdded; at != nil && at.After(due) && !at.After(now) {
+			due = at.Time
+		}
+	}
+	if due.IsZero() {
+		return now
+	}
+	return due
 }
 
 // tolerates says whether the pod tolerates all taints; limit is for how long, below zero for ever.
@@ -149,7 +166,7 @@ func tolerates(p *corev1.Pod, taints []corev1.Taint) (ok bool, limit time.Durati
 	return true, limit
 }
 
-func (c *taintEviction) evict(ctx context.Context, p *corev1.Pod) error {
+func (c *taintEviction) evict(ctx context.Context, p *corev1.Pod, due time.Time) error {
 	c.env.Events.Eventf(p, nil, corev1.EventTypeNormal, "TaintManagerEviction", "Evict", "Marking for deletion Pod %s/%s", p.Namespace, p.Name)
 	err := patchPodCondition(ctx, c.env.Client, p, corev1.PodCondition{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager",
@@ -160,6 +177,10 @@ func (c *taintEviction) evict(ctx context.Context, p *corev1.Pod) error {
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("evict pod %s/%s from tainted node %s: %w", p.Namespace, p.Name, p.Spec.NodeName, err)
+	}
+	if err == nil {
+		podDeletions.Inc()
+		podDeletionTimes.Observe(c.now().Sub(due).Seconds())
 	}
 	delete(c.since, p.UID)
 	delete(c.names, controller.KeyOf(p))

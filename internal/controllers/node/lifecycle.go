@@ -50,10 +50,11 @@ type lifecycle struct {
 	mu      sync.Mutex
 	heard   map[string]time.Time // by our clock, when a node was last heard of: clocks of nodes are not trusted
 	shares  map[string]share     // by node
-	tallies map[string]tally     // by zone
+	tallies map[zoneID]tally     // by zone
 
 	// Of the one worker:
-	zones      map[string]*zone
+	zones      map[zoneID]*zone
+	told       map[zoneID]tally // what metrics say
 	allDown    bool
 	registered map[string]bool
 }
@@ -80,7 +81,7 @@ func runLifecycle(ctx context.Context, env controller.Env) error {
 	}
 	controller.IndexPodsByNode(pods)
 	c := &lifecycle{env: env, nodes: nodes, pods: pods, grace: env.Config.NodeMonitorGrace, now: time.Now,
-		heard: map[string]time.Time{}, shares: map[string]share{}, tallies: map[string]tally{}, zones: map[string]*zone{}, registered: map[string]bool{}}
+		heard: map[string]time.Time{}, shares: map[string]share{}, tallies: map[zoneID]tally{}, zones: map[zoneID]*zone{}, registered: map[string]bool{}}
 	if c.grace == 0 {
 		c.grace = defaultGrace
 	}

@@ -117,7 +117,13 @@ func (c *lifecycle) taint(ctx context.Context, node *corev1.Node) (wait time.Dur
 	if !changed {
 		return wait, nil
 	}
-	return wait, c.writeTaints(ctx, node, taints)
+	if err := c.writeTaints(ctx, node, taints); err != nil {
+		return wait, err
+	}
+	if evict != "" && !evicted {
+		evictions.WithLabelValues(zoneLabelOf(node)).Inc()
+	}
+	return wait, nil
 }
 
 func (c *lifecycle) writeTaints(ctx context.Context, node *corev1.Node, taints []corev1.Taint) error {
@@ -135,8 +141,11 @@ func (c *lifecycle) writeTaints(ctx context.Context, node *corev1.Node, taints [
 	return err
 }
 
-func zoneOf(node *corev1.Node) string {
-	return node.Labels[corev1.LabelTopologyRegion] + "/" + node.Labels[corev1.LabelTopologyZone]
+// zoneID tells zones apart.
+type zoneID struct{ region, zone string }
+
+func zoneOf(node *corev1.Node) zoneID {
+	return zoneID{node.Labels[corev1.LabelTopologyRegion], node.Labels[corev1.LabelTopologyZone]}
 }
 
 // mayEvict takes the zone's turn for the node; when it is not its turn, wait is how long until it may be (0: until something changes).
@@ -162,7 +171,7 @@ func (c *lifecycle) mayEvict(node *corev1.Node) (wait time.Duration, ok bool) {
 
 // share is what a node counts in its zone.
 type share struct {
-	zone        string
+	zone        zoneID
 	ready, down int   // neither: it has never said
 	revision    int64 // of the node
 }
@@ -233,6 +242,8 @@ func (c *lifecycle) judgeZones(ctx context.Context) error {
 	c.mu.Lock()
 	tallies := maps.Clone(c.tallies)
 	c.mu.Unlock()
+	tellZones(tallies, c.told)
+	c.told = tallies
 	for id := range c.zones {
 		if _, ok := tallies[id]; !ok {
 			delete(c.zones, id)

@@ -3,8 +3,13 @@ package node
 import (
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
@@ -12,7 +17,7 @@ import (
 
 func TestATallyIsTheSumOfItsNodes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := &lifecycle{shares: map[string]share{}, tallies: map[string]tally{}}
+		c := &lifecycle{shares: map[string]share{}, tallies: map[zoneID]tally{}}
 		nodes := map[string]*corev1.Node{}
 		for range rapid.IntRange(1, 50).Draw(t, "changes") {
 			name := fmt.Sprint("node-", rapid.IntRange(0, 5).Draw(t, "node"))
@@ -28,7 +33,7 @@ func TestATallyIsTheSumOfItsNodes(t *testing.T) {
 			nodes[name] = n
 			c.count(name, n)
 		}
-		want := map[string]tally{}
+		want := map[zoneID]tally{}
 		for _, n := range nodes {
 			s, sum := shareOf(n), want[zoneOf(n)]
 			want[s.zone] = tally{sum.nodes + 1, sum.ready + s.ready, sum.down + s.down}
@@ -44,16 +49,16 @@ func TestANodeIsCountedAsItWasWrittenLast(t *testing.T) {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: revision},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}
 	}
-	ready, down := map[string]tally{zoneOf(node("", "")): {nodes: 1, ready: 1}}, map[string]tally{zoneOf(node("", "")): {nodes: 1, down: 1}}
+	ready, down := map[zoneID]tally{zoneOf(node("", "")): {nodes: 1, ready: 1}}, map[zoneID]tally{zoneOf(node("", "")): {nodes: 1, down: 1}}
 	for name, tc := range map[string]struct {
 		heard, written *corev1.Node
-		want           map[string]tally
+		want           map[zoneID]tally
 	}{
 		"by the worker":                        {node("9", corev1.ConditionTrue), node("10", corev1.ConditionUnknown), down},
 		"by the node itself, after the worker": {node("11", corev1.ConditionTrue), node("10", corev1.ConditionUnknown), ready},
-		"which has gone":                       {nil, node("10", corev1.ConditionUnknown), map[string]tally{}},
+		"which has gone":                       {nil, node("10", corev1.ConditionUnknown), map[zoneID]tally{}},
 	} {
-		c := &lifecycle{shares: map[string]share{}, tallies: map[string]tally{}}
+		c := &lifecycle{shares: map[string]share{}, tallies: map[zoneID]tally{}}
 		c.count("n", tc.heard)
 		c.recount(tc.written)
 		if !maps.Equal(c.tallies, tc.want) {
@@ -76,5 +81,28 @@ func TestHowAZoneIsDoing(t *testing.T) {
 		if got := tallied.state(); got != want {
 			t.Errorf("%+v: %v, want %v", tallied, got, want)
 		}
+	}
+}
+
+func TestZonesAreToldAsLongAsTheyAreThere(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(zoneSize, zoneHealth, zoneUnhealthy)
+	of := zoneID{"metrics", "a"}
+	page := func() string {
+		w := httptest.NewRecorder()
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		return w.Body.String()
+	}
+	told := map[zoneID]tally{of: {nodes: 4, ready: 3, down: 1}}
+	tellZones(told, nil)
+	for _, want := range []string{"zone_size", "zone_health", "unhealthy_nodes_in_zone"} {
+		value := map[string]int{"zone_size": 4, "zone_health": 75, "unhealthy_nodes_in_zone": 1}[want]
+		if line := fmt.Sprintf("node_collector_%s{zone=\"metrics:\x00:a\"} %d\n", want, value); !strings.Contains(page(), line) {
+			t.Errorf("lacks %q", line)
+		}
+	}
+	tellZones(nil, told)
+	if strings.Contains(page(), "metrics:") {
+		t.Errorf("a zone that has gone is still told of: %s", page())
 	}
 }

@@ -10,6 +10,7 @@ package framework
 import (
 	"context"
 	"fmt"
+	"math/bits"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -101,6 +102,21 @@ const (
 
 // Any is every event.
 const Any Events = 1<<31 - 1
+
+// eventNames are upstream's, in the order of the events.
+var eventNames = [...]string{
+	"NodeAdd", "NodeUpdateNodeAllocatable", "NodeUpdateNodeLabel", "NodeUpdateNodeTaint", "NodeDelete", "AssignedPodAdd", "AssignedPodDelete",
+	"AssignedPodUpdatePodScaleDown", "UnschedulablePodUpdate", "PersistentVolumeClaimUpdate", "PersistentVolumeUpdate", "StorageClassUpdate", "CSINodeUpdate",
+	"CSIDriverUpdate", "CSIStorageCapacityUpdate", "VolumeAttachmentDelete", "ResourceClaimUpdate", "DeviceClassUpdate", "ResourceSliceUpdate",
+}
+
+// Name is how metrics call the first of the events.
+func (e Events) Name() string {
+	if at := bits.TrailingZeros32(uint32(e)); at < len(eventNames) {
+		return eventNames[at]
+	}
+	return "Unknown"
+}
 
 // Plugin is what every plugin is.
 type Plugin interface {
