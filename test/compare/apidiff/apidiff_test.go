@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 )
 
@@ -91,6 +92,50 @@ func TestWhatIsExplainedIsNotOpen(t *testing.T) {
 				t.Errorf("%s: explained is %v, want %v", s.name, s.stands, want)
 			}
 		}
+	}
+}
+
+func TestEventsOfWatches(t *testing.T) {
+	event := func(kind, name string) string {
+		return `{"type":"` + kind + `","object":{"metadata":{"name":"` + name + `"}}}`
+	}
+	added, modified := event("ADDED", "a"), event("MODIFIED", "a")
+	const (
+		over = `{"type":"ERROR","object":{"kind":"Status","reason":"InternalError","message":"context deadline exceeded","code":500}}`
+		gone = `{"type":"ERROR","object":{"kind":"Status","reason":"Expired","code":410}}`
+	)
+	cases := []struct {
+		name           string
+		upstream, ours string
+		late           bool
+		want           string
+	}{
+		{"the same", added + modified, added + modified, false, ""},
+		{"one that was not told", added + modified, added, false, "events ADDED MODIFIED, ours ADDED"},
+		{"other events", added, gone, false, "events ADDED, ours ERROR 410"},
+		{"none at all", "", added, false, "events none, ours ADDED"},
+		{"other objects", added, event("ADDED", "b"), false, "[].object.metadata.name: a, ours b"},
+		{"upstream's time was over at once", over, added, false, ""},
+		{"upstream's time was over in between", added + over, added + modified, false, ""},
+		{"what was told before upstream's time was over counts", added + over, event("ADDED", "b"), false, "[].object.metadata.name: a, ours b"},
+		{"what upstream told before its time was over is not told", added + over, "", false, "events ADDED, ours none"},
+		{"the time was over before", "", added, true, ""},
+		{"the time was over before, and yet other things were told", added, modified, true, "events ADDED, ours MODIFIED"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			watch := func(told string) *answer {
+				list, _ := documentsIn([]byte(told)).([]any)
+				return &answer{code: 200, object: list, watched: true, late: c.late}
+			}
+			var got []string
+			for _, d := range compare(watch(c.upstream), watch(c.ours)) {
+				got = append(got, d.shape)
+			}
+			if strings.Join(got, "; ") != c.want {
+				t.Errorf("%v, want %q", got, c.want)
+			}
+		})
 	}
 }
 

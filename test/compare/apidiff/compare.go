@@ -42,6 +42,11 @@ func compare(a, b *answer) []difference {
 	if dig(x, "kind") == "TokenReview" && dig(dig(dig(x, "status"), "user"), "username") == "system:anonymous" && dig(dig(y, "status"), "authenticated") == nil {
 		return append(out, difference{"a blank token is anybody's, ours nobody's", compact(x), compact(y)})
 	}
+	if told, ok := x.([]any); ok && a.watched {
+		if ours, ok := y.([]any); ok {
+			return append(out, compareEvents(told, ours, a.late)...)
+		}
+	}
 	return append(out, compareValues(x, y, "")...)
 }
 

@@ -136,6 +136,8 @@ type answer struct {
 	warnings []string
 	object   any
 	text     string
+	watched  bool // object is a list of events
+	late     bool // of a watch whose time was over before it began
 }
 
 func (s *server) send(ctx context.Context, r request) (*answer, error) {
@@ -180,6 +182,7 @@ func (s *server) send(ctx context.Context, r request) (*answer, error) {
 	switch {
 	case a.kind == "application/json" && a.code == http.StatusOK && strings.Contains(r.path, "watch"):
 		a.object = documentsIn(data)
+		a.watched, a.late = true, strings.Contains(r.path, "timeoutSeconds=-1")
 	case json.Valid(data):
 		a.object = decode(data)
 	case strings.HasPrefix(a.kind, mediaProtobuf) && bytes.HasPrefix(data, []byte("k8s\x00")):

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 )
 
 // watch changes the object a few times and then asks for the events since before, or for some other watch. Each takes a second.
@@ -59,4 +60,43 @@ func (c *scenario) watch() {
 		}
 		return request{method: http.MethodGet, path: path + "?" + q.Encode(), accept: accept}
 	})
+}
+
+// compareEvents compares what two watches told. Where they told other events, the shape says which ones. Of a watch that upstream ended because its time was
+// over, which the load of the machine decides, ours is compared as far as upstream had come; late means that the time was over before the watch began, and then
+// nobody need have come anywhere.
+func compareEvents(x, y []any, late bool) []difference {
+	x, cut := inTime(x)
+	if shorter := min(len(x), len(y)); late || cut && len(x) == shorter {
+		x, y = x[:shorter], y[:shorter]
+	}
+	if a, b := eventTypes(x), eventTypes(y); a != b {
+		return []difference{{"events " + a + ", ours " + b, compact(x), compact(y)}}
+	}
+	return compareValues(x, y, "")
+}
+
+// inTime leaves out upstream's last words when its time is over.
+func inTime(events []any) (before []any, cut bool) {
+	if n := len(events); n > 0 {
+		if object := dig(events[n-1], "object"); dig(object, "reason") == "InternalError" && dig(object, "message") == "context deadline exceeded" {
+			return events[:n-1], true
+		}
+	}
+	return events, false
+}
+
+// eventTypes is the order in which events came, errors with their code.
+func eventTypes(events []any) string {
+	if len(events) == 0 {
+		return "none"
+	}
+	types := make([]string, len(events))
+	for i, e := range events {
+		types[i] = fmt.Sprint(dig(e, "type"))
+		if types[i] == "ERROR" {
+			types[i] += fmt.Sprintf(" %v", dig(dig(e, "object"), "code"))
+		}
+	}
+	return strings.Join(types, " ")
 }
