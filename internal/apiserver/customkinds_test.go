@@ -40,6 +40,19 @@ func TestCustomResourcesAreHeldToTheirSchema(t *testing.T) {
 	}
 }
 
+func TestRulesAreNotAskedAboutMetadataThatCannotBe(t *testing.T) {
+	a := newAPI(t)
+	a.define(crontabs)
+	a.want(http.StatusCreated, "POST", crontabsPath, crontab)
+	long := strings.Repeat("x", 300)
+	code, out, _ := a.do("PATCH", crontabsPath+"/one", `{"metadata":{"managedFields":[{"manager":"m","operation":"Update","apiVersion":"stable.example.com/v1","time":"2024-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{}},"subresource":"`+long+`"}]}}`,
+		"Content-Type", "application/merge-patch+json")
+	message, _ := out["message"].(string)
+	if code != http.StatusUnprocessableEntity || !strings.Contains(message, "metadata.managedFields[0].subresource: Too long: may not be more than 256 bytes") || !strings.Contains(message, "<nil>: Invalid value: null: some validation rules were not checked") {
+		t.Errorf("%d %s", code, message)
+	}
+}
+
 func TestUnknownAndDoubleFieldsOfCustomResources(t *testing.T) {
 	a := newAPI(t)
 	a.define(crontabs)

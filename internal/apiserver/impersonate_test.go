@@ -149,6 +149,9 @@ func TestImpersonation(t *testing.T) {
 				}
 				got = describe(&status.UserInfo)
 			}
+			if sniff := resp.Header.Get("X-Content-Type-Options"); (sniff == "nosniff") != (tc.code >= 400) {
+				t.Errorf("X-Content-Type-Options is %q", sniff)
+			}
 			if resp.StatusCode != tc.code || !strings.Contains(got, tc.want) {
 				t.Errorf("%d %s\nwant %d %s", resp.StatusCode, got, tc.code, tc.want)
 			}

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -69,13 +70,11 @@ var nodeColumns = columns("Name", "Status=The status of the node", "Roles=The ro
 
 // kernel is the kernel's version and what it runs on.
 func kernel(info *corev1.NodeSystemInfo) string {
-	switch {
-	case info.KernelVersion == "":
-		return unknown
-	case info.Architecture == "":
-		return info.KernelVersion
+	version := cmp.Or(info.KernelVersion, unknown)
+	if info.Architecture == "" {
+		return version
 	}
-	return info.KernelVersion + " (" + info.Architecture + ")"
+	return version + " (" + info.Architecture + ")"
 }
 
 func nodeRow(n *corev1.Node, now metav1.Time) []any {
@@ -99,16 +98,10 @@ func nodeRow(n *corev1.Node, now metav1.Time) []any {
 		}
 		return none
 	}
-	known := func(text string) string {
-		if text == "" {
-			return unknown
-		}
-		return text
-	}
 	info := &n.Status.NodeInfo
 	return []any{
 		n.Name, status, orNone(strings.Join(nodeRoles(n), ",")), ageOf(n, now), info.KubeletVersion,
-		address(corev1.NodeInternalIP), address(corev1.NodeExternalIP), known(info.OSImage), kernel(info), known(info.ContainerRuntimeVersion),
+		address(corev1.NodeInternalIP), address(corev1.NodeExternalIP), cmp.Or(info.OSImage, unknown), kernel(info), cmp.Or(info.ContainerRuntimeVersion, unknown),
 	}
 }
 
@@ -183,20 +176,27 @@ func serviceAccountRow(a *corev1.ServiceAccount, now metav1.Time) []any {
 
 var endpointsColumns = columns("Name", "Endpoints@subsets", "Age")
 
+// endpointsRow has the first addresses of each port in turn; nothing when there are addresses and none of them is ready.
 func endpointsRow(e *corev1.Endpoints, now metav1.Time) []any {
 	const limit = 3
 	var list []string
 	for _, s := range e.Subsets {
-		for _, a := range s.Addresses {
-			if len(s.Ports) == 0 {
+		if len(s.Ports) == 0 {
+			for _, a := range s.Addresses {
 				list = append(list, a.IP)
 			}
-			for _, p := range s.Ports {
+		}
+		for _, p := range s.Ports {
+			for _, a := range s.Addresses {
 				list = append(list, net.JoinHostPort(a.IP, strconv.Itoa(int(p.Port))))
 			}
 		}
 	}
-	return []any{e.Name, firstFew(list, limit, none), ageOf(e, now)}
+	empty := none
+	if len(e.Subsets) > 0 {
+		empty = ""
+	}
+	return []any{e.Name, firstFew(list, limit, empty), ageOf(e, now)}
 }
 
 var resourceQuotaColumns = columns("Name", "Request=Request represents a minimum amount of cpu/memory that a container may consume.",

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -121,19 +122,16 @@ var endpointSliceColumns = columns("Name", "AddressType@addressType", "Ports@por
 func endpointSliceRow(s *discoveryv1.EndpointSlice, now metav1.Time) []any {
 	var ports, addresses []string
 	for _, p := range s.Ports {
-		switch {
-		case p.Port != nil:
-			ports = append(ports, strconv.Itoa(int(*p.Port)))
-		case deref(p.Name) != "":
-			ports = append(ports, *p.Name)
-		default:
-			ports = append(ports, "*")
+		port := deref(p.Name)
+		if p.Port != nil {
+			port = strconv.Itoa(int(*p.Port))
 		}
+		ports = append(ports, port)
 	}
 	for _, e := range s.Endpoints {
 		addresses = append(addresses, e.Addresses...)
 	}
-	return []any{s.Name, string(s.AddressType), firstFew(ports, 3, unset), firstFew(addresses, 3, unset), ageOf(s, now)}
+	return []any{s.Name, string(s.AddressType), cmp.Or(firstFew(ports, 3, unset), unset), firstFew(addresses, 3, unset), ageOf(s, now)}
 }
 
 var roleBindingColumns = columns("Name", "Role=RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",

@@ -140,3 +140,30 @@ func TestServicesAsPeopleSeeThem(t *testing.T) {
 		})
 	}
 }
+
+// The cells are upstream's.
+func TestWhatIsNotKnownHasItsOwnCell(t *testing.T) {
+	cases := []struct {
+		name, manifest string
+		column         int
+		want           string
+	}{
+		{"a machine of which only the architecture is known", "apiVersion: v1\nkind: Node\nstatus: {nodeInfo: {architecture: arm64}}\n", 8, "<unknown> (arm64)"},
+		{"a machine of which only the kernel is known", "apiVersion: v1\nkind: Node\nstatus: {nodeInfo: {kernelVersion: '6'}}\n", 8, "6"},
+		{"a machine of which nothing is known", "apiVersion: v1\nkind: Node\n", 8, unknown},
+		{"no endpoints", "apiVersion: v1\nkind: Endpoints\n", 1, none},
+		{"endpoints that are not ready", "apiVersion: v1\nkind: Endpoints\nsubsets: [{notReadyAddresses: [{ip: 1.1.1.1}], ports: [{port: 80}]}]\n", 1, ""},
+		{"endpoints of two ports", "apiVersion: v1\nkind: Endpoints\nsubsets: [{addresses: [{ip: 1.1.1.1}, {ip: 1.1.1.2}], ports: [{port: 80}, {port: 81}]}]\n", 1, "1.1.1.1:80,1.1.1.2:80,1.1.1.1:81 + 1 more..."},
+		{"a slice without ports", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\n", 2, unset},
+		{"a slice with a port of which nothing is said", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nports: [{}]\n", 2, unset},
+		{"a slice with such a port and others", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nports: [{}, {name: x}, {name: w, port: 80}]\n", 2, ",x,80"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			obj, s := read(t, c.manifest)
+			if row := s.Row(obj, now); row[c.column] != c.want {
+				t.Errorf("got %q, want %q", row[c.column], c.want)
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/distribution/reference"
@@ -19,7 +20,7 @@ func defaultPod(pod *corev1.Pod) {
 	for i := range spec.InitContainers {
 		requestLimits(&spec.InitContainers[i].Resources)
 	}
-	defaultPodLevelRequests(pod)
+	DefaultPodLevelRequests(pod)
 	setPointer(&spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
 	if spec.HostNetwork {
 		defaultHostPorts(spec.Containers)
@@ -51,26 +52,27 @@ func requestLimits(r *corev1.ResourceRequirements) {
 	}
 }
 
-// defaultPodLevelRequests fills in requests of the pod as a whole where only limits are given (KEP-2837): what the containers
-// request together, or the limit itself if none requests the resource. Huge pages cannot be overcommitted: there the limit counts.
-func defaultPodLevelRequests(pod *corev1.Pod) {
+// DefaultPodLevelRequests fills in requests of a pod that is limited as a whole (KEP-2837): what its containers request together of each resource, or
+// the limit itself if none requests it. Huge pages cannot be overcommitted: there the limit counts.
+func DefaultPodLevelRequests(pod *corev1.Pod) {
 	r := pod.Spec.Resources
 	if r == nil || len(r.Limits) == 0 {
 		return
 	}
 	containers := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
-	for name, limit := range r.Limits {
-		if _, ok := r.Requests[name]; ok || !resourcehelper.IsSupportedPodLevelResource(name) {
-			continue
+	maps.DeleteFunc(containers, func(name corev1.ResourceName, _ resource.Quantity) bool {
+		return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+	})
+	for _, wanted := range []corev1.ResourceList{containers, r.Limits} {
+		for name, amount := range wanted {
+			if _, ok := r.Requests[name]; ok || !resourcehelper.IsSupportedPodLevelResource(name) {
+				continue
+			}
+			if r.Requests == nil {
+				r.Requests = corev1.ResourceList{}
+			}
+			r.Requests[name] = amount.DeepCopy()
 		}
-		if r.Requests == nil {
-			r.Requests = corev1.ResourceList{}
-		}
-		request := limit.DeepCopy()
-		if sum, ok := containers[name]; ok && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
-			request = sum.DeepCopy()
-		}
-		r.Requests[name] = request
 	}
 }
 

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand"
 	"testing"
 
@@ -303,6 +304,31 @@ func TestQOSClass(t *testing.T) {
 			p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: c.requests, Limits: c.limits}}}}}
 			if got := QOSClass(p); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// What upstream's API server made of the same pods (KEP-2837).
+func TestAPodThatIsLimitedAsAWholeRequestsWhatItsContainersDo(t *testing.T) {
+	cases := []struct{ name, pod, container, want string }{
+		{"nothing is limited", "{requests: {cpu: 1}}", "{requests: {memory: 1Gi}}", "map[cpu:1]"},
+		{"another resource is limited", "{limits: {cpu: 1}, requests: {cpu: 1}}", "{requests: {memory: 1Gi}}", "map[cpu:1 memory:1Gi]"},
+		{"the containers request what is limited", "{limits: {cpu: 2}}", "{requests: {cpu: 1, memory: 1Gi}}", "map[cpu:1 memory:1Gi]"},
+		{"the containers only have limits", "{limits: {memory: 2Gi}}", "{limits: {cpu: 1}}", "map[cpu:1 memory:2Gi]"},
+		{"huge pages are requested as they are limited", "{limits: {cpu: 1, hugepages-2Mi: 4Mi}}", "{requests: {hugepages-2Mi: 2Mi}, limits: {hugepages-2Mi: 2Mi}}", "map[cpu:1 hugepages-2Mi:4Mi]"},
+		{"huge pages of the containers alone", "{limits: {cpu: 1}}", "{requests: {hugepages-2Mi: 2Mi}, limits: {hugepages-2Mi: 2Mi}}", "map[cpu:1]"},
+		{"what a pod has no limits of", "{limits: {cpu: 1}}", "{requests: {ephemeral-storage: 1Gi}}", "map[cpu:1]"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			obj, _ := read(t, "apiVersion: v1\nkind: Pod\nspec: {resources: "+c.pod+", containers: [{name: c, image: i, resources: "+c.container+"}]}\n")
+			got := map[corev1.ResourceName]string{}
+			for name, amount := range obj.(*corev1.Pod).Spec.Resources.Requests {
+				got[name] = amount.String()
+			}
+			if text := fmt.Sprint(got); text != c.want {
+				t.Errorf("the pod requests %s, want %s", text, c.want)
 			}
 		})
 	}

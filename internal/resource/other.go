@@ -368,6 +368,11 @@ func apiServiceStrategy() *Strategy {
 	s.ValidateUpdate = checksBoth(func(a, _ *apiregistrationv1.APIService) field.ErrorList { return validateAPIService(a) })
 	s.ValidateStatus = checksBoth(func(a, _ *apiregistrationv1.APIService) field.ErrorList { return validateAPIServiceStatus(a) })
 	s.leavesMetadata()
+	s.PrepareStatus = onBoth(func(a, old *apiregistrationv1.APIService) {
+		sent := a.SelfLink // nothing stores it; a dry run shows it, as upstream does of this kind
+		onlyStatus(a, old, "Spec")
+		a.SelfLink = sent
+	})
 	return s
 }
 

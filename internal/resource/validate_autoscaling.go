@@ -210,7 +210,7 @@ func validateExternalMetric(m *autoscalingv2.ExternalMetricSource, at *field.Pat
 func validatePodsMetric(m *autoscalingv2.PodsMetricSource, at *field.Path) field.ErrorList {
 	errs := validateMetricIdentifier(m.Metric, at.Child("metric"))
 	errs = append(errs, validateMetricTarget(m.Target, at.Child("target"))...)
-	if v := m.Target.AverageValue; v == nil || v.Sign() != 1 {
+	if m.Target.AverageValue == nil {
 		errs = append(errs, field.Required(at.Child("target").Child("averageValue"), "must specify a positive target averageValue"))
 	}
 	return errs

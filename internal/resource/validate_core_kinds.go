@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -158,7 +159,35 @@ func validateNodeWith(n *corev1.Node, ranges *stored) field.ErrorList {
 	if swap := n.Status.NodeInfo.Swap; swap != nil && swap.Capacity != nil && *swap.Capacity <= 0 {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "nodeSwapStatus", "capacity"), *swap.Capacity, "must be greater than zero")) // upstream's path
 	}
+	errs = append(errs, validateDeclaredFeatures(n)...)
 	return append(errs, validateNodeResources(n)...)
+}
+
+const maxFeatureName = 253
+
+var featureName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*(/[A-Za-z][A-Za-z0-9]*)*$`)
+
+// validateDeclaredFeatures: what a node's agent can do are names like those of feature gates, in order and each once (KEP-5328).
+func validateDeclaredFeatures(n *corev1.Node) field.ErrorList {
+	var errs field.ErrorList
+	features := n.Status.DeclaredFeatures
+	for i, name := range features {
+		at := field.NewPath("status", "declaredFeatures").Index(i)
+		if i > 0 && name == features[i-1] {
+			errs = append(errs, field.Duplicate(at, name))
+		}
+		if i > 0 && name < features[i-1] {
+			errs = append(errs, field.Invalid(at, name, "list must be sorted alphabetically"))
+		}
+		switch {
+		case len(name) > maxFeatureName:
+			errs = append(errs, field.Invalid(at, name, fmt.Sprintf("invalid feature name %q: must be no more than %d characters", name, maxFeatureName)))
+		case !featureName.MatchString(name):
+			errs = append(errs, field.Invalid(at, name, fmt.Sprintf("invalid feature name %q: must start with an UpperCamelCase segment, with subsequent segments separated by '/' "+
+				"(e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes", name)))
+		}
+	}
+	return errs
 }
 
 func validateTaints(taints []corev1.Taint, at *field.Path) field.ErrorList {
@@ -243,7 +272,7 @@ func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 }
 
 func validateNodeStatus(n, _ *corev1.Node) field.ErrorList {
-	return append(validateNodeAddresses(n), validateNodeResources(n)...)
+	return slices.Concat(validateNodeAddresses(n), validateDeclaredFeatures(n), validateNodeResources(n))
 }
 
 func validateNodeAddresses(n *corev1.Node) field.ErrorList {

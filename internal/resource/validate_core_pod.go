@@ -17,7 +17,9 @@ import (
 func validatePodTemplate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
 	errs := metavalidation.ValidateLabels(t.Labels, at.Child("labels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(t.Annotations, at.Child("annotations"))...)
+	errs = append(errs, validateAppArmorAnnotations(t.Annotations, &t.Spec, at.Child("annotations"))...)
 	errs = append(errs, validatePodSpec(&t.Spec, "", at.Child("spec"))...)
+	errs = append(errs, validateAppArmorAgrees(t.Annotations, &t.Spec, at.Child("spec"))...)
 	if len(t.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(at.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template"))
 	}
@@ -26,7 +28,7 @@ func validatePodTemplate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorL
 
 func validatePodCreate(p *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := validatePod(p)
+	errs := append(validatePod(p), validateAppArmorAgrees(p.Annotations, &p.Spec, spec)...)
 	if len(p.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
 	}
@@ -43,6 +45,10 @@ func validatePod(p *corev1.Pod) field.ErrorList {
 	if p.Annotations[corev1.MirrorPodAnnotationKey] != "" && p.Spec.NodeName == "" {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey), p.Annotations[corev1.MirrorPodAnnotationKey], "must set spec.nodeName if mirror pod annotation is set"))
 	}
+	if p.Annotations[corev1.MirrorPodAnnotationKey] != "" && len(p.Spec.ResourceClaims) > 0 {
+		errs = append(errs, field.Forbidden(field.NewPath("[]"), "static pods do not support resource claims")) // upstream's path
+	}
+	errs = append(errs, validateAppArmorAnnotations(p.Annotations, &p.Spec, field.NewPath("metadata", "annotations"))...)
 	errs = append(errs, validatePodSpec(&p.Spec, p.Name, spec)...)
 	for i, c := range p.Spec.InitContainers {
 		errs = append(errs, validateImagePadding(c.Image, spec.Child("initContainers").Index(i).Child("image"))...)

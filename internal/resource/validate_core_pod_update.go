@@ -44,7 +44,7 @@ func difference(was, is any) string {
 // it is gated, its node selection may also be narrowed.
 func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := validatePod(p)
+	errs := append(validatePod(p), validateAppArmorUpdate(p, old)...)
 	if len(p.Spec.Containers) != len(old.Spec.Containers) {
 		return append(errs, field.Forbidden(spec.Child("containers"), "pod updates may not add or remove containers"))
 	}
@@ -170,7 +170,7 @@ func narrowTerms(is, was *corev1.NodeSelector, at *field.Path) field.ErrorList {
 
 func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	status := field.NewPath("status")
-	var errs field.ErrorList
+	errs := validateAppArmorUpdate(p, old)
 	if p.Spec.NodeName != old.Spec.NodeName {
 		errs = append(errs, field.Forbidden(status.Child("nodeName"), "may not be changed directly"))
 	}

@@ -38,7 +38,7 @@ func validateProbe(p *corev1.Probe, at *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
 	}
-	errs := validateHandler(handler{p.Exec, p.HTTPGet, p.TCPSocket, p.GRPC, nil}, at)
+	errs := validateHandler(handler{p.Exec, p.HTTPGet, p.TCPSocket, p.GRPC, nil, nil}, at)
 	for _, f := range []struct {
 		name  string
 		value int32
@@ -57,27 +57,15 @@ func validateLifecycle(l *corev1.Lifecycle, spec *corev1.PodSpec, at *field.Path
 	}
 	var errs field.ErrorList
 	if h := l.PostStart; h != nil {
-		errs = append(errs, validateHandler(handler{h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep}, at.Child("postStart"))...)
-		errs = append(errs, validateSleep(h.Sleep, spec, at.Child("postStart", "sleep"))...)
+		errs = append(errs, validateHandler(handler{h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep, spec.TerminationGracePeriodSeconds}, at.Child("postStart"))...)
 	}
 	if h := l.PreStop; h != nil {
-		errs = append(errs, validateHandler(handler{h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep}, at.Child("preStop"))...)
-		errs = append(errs, validateSleep(h.Sleep, spec, at.Child("preStop", "sleep"))...)
+		errs = append(errs, validateHandler(handler{h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep, spec.TerminationGracePeriodSeconds}, at.Child("preStop"))...)
 	}
 	if l.StopSignal != nil {
 		errs = append(errs, validateStopSignal(*l.StopSignal, spec.OS, at.Child("stopSignal"))...)
 	}
 	return errs
-}
-
-func validateSleep(s *corev1.SleepAction, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
-	if s == nil || spec.TerminationGracePeriodSeconds == nil {
-		return nil
-	}
-	if grace := *spec.TerminationGracePeriodSeconds; s.Seconds < 0 || s.Seconds > grace {
-		return field.ErrorList{field.Invalid(at, s.Seconds, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", grace))}
-	}
-	return nil
 }
 
 func validateStopSignal(s corev1.Signal, os *corev1.PodOS, at *field.Path) field.ErrorList {
@@ -99,6 +87,7 @@ type handler struct {
 	tcp   *corev1.TCPSocketAction
 	grpc  *corev1.GRPCAction
 	sleep *corev1.SleepAction
+	grace *int64 // how long a sleep may be
 }
 
 func validateHandler(h handler, at *field.Path) field.ErrorList {
@@ -125,7 +114,12 @@ func validateHandler(h handler, at *field.Path) field.ErrorList {
 		return validatePortNumOrName(h.tcp.Port, at.Child("port"))
 	})
 	check("grpc", h.grpc != nil, func(at *field.Path) field.ErrorList { return validatePort(h.grpc.Port, at.Child("port")) })
-	check("sleep", h.sleep != nil, func(*field.Path) field.ErrorList { return nil })
+	check("sleep", h.sleep != nil, func(at *field.Path) field.ErrorList {
+		if s := h.sleep.Seconds; h.grace != nil && (s < 0 || s > *h.grace) {
+			return field.ErrorList{field.Invalid(at, s, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *h.grace))}
+		}
+		return nil
+	})
 	if count == 0 {
 		errs = append(errs, field.Required(at, "must specify a handler type"))
 	}

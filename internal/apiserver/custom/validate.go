@@ -126,15 +126,16 @@ func (v *Version) validateRules(u, old *unstructured.Unstructured, found field.E
 	if rules == nil {
 		return nil
 	}
+	var before any
+	if old != nil {
+		before = old.Object
+		found = append(found, apivalidation.ValidateObjectMetaAccessorUpdate(u, old, field.NewPath("metadata"))...) // the caller tells of them
+	}
 	if slices.ContainsFunc(found, func(e *field.Error) bool { return slices.Contains(blocking, e.Type) }) {
 		return field.ErrorList{field.Invalid(nil, nil,
 			"some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")}
 	}
 	s, _ := v.structure() // there are rules: it is there
-	var before any
-	if old != nil {
-		before = old.Object
-	}
 	errs, _ := rules.Validate(context.Background(), nil, s, u.Object, before, celconfig.RuntimeCELCostBudget, opts...)
 	return errs
 }
