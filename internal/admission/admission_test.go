@@ -232,6 +232,12 @@ func TestDefaultsFromTheCluster(t *testing.T) {
 	if got, want := pod.Annotations[limitRangerAnnotation], "LimitRanger plugin set: cpu, memory request for container c; cpu limit for container c"; got != want {
 		t.Errorf("annotation is %q, want %q", got, want)
 	}
+	pod = newPod(func(p *corev1.Pod) {
+		p.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("2")}, Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}
+	})
+	if err := run(t, Attributes{Object: pod}, limit); err != nil || len(pod.Spec.Resources.Requests) != 2 || pod.Spec.Resources.Requests.Memory().String() != "1Mi" || pod.Spec.Resources.Requests.Cpu().String() != "1" {
+		t.Errorf("a pod that is limited as a whole does not request what its containers do now: %v %+v", err, pod.Spec.Resources)
+	}
 	gvisor := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "gvisor"}, Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{"memory": resource.MustParse("64Mi")}},
 		Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"sandbox": "yes"}}}
 	name := "gvisor"

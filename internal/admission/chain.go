@@ -30,6 +30,8 @@ type Config struct {
 	Files Files
 	// Authorizer decides on the permissions that plugins ask for.
 	Authorizer auth.Authorizer
+	// Served knows the kinds that owners of objects may be of; nil for those that are built in.
+	Served Served
 	// Roles is needed for the check that nobody grants more than they have; nil leaves the check out.
 	Roles *rbac.Authorizer
 	// Webhooks and policies take their places in the order when they are given.
@@ -120,7 +122,7 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		newDefaultStorageClass(k.storageClasses),
 		newStorageInUse(),
 		newIdle("PodGroupProtection"),
-		newOwnerReferences(config.Authorizer),
+		newOwnerReferences(config.Authorizer, config.Served),
 		newClaimResize(k.storageClasses),
 		newRuntimeClass(k.runtimeClasses),
 		newCertificateApproval(config.Authorizer),

@@ -13,6 +13,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/knarr-project/knarr/internal/client"
+	rules "github.com/knarr-project/knarr/internal/resource"
 )
 
 const limitRangerAnnotation = "kubernetes.io/limit-ranger"
@@ -41,6 +42,7 @@ func (p limitRanger) Admit(_ context.Context, a *Attributes) error {
 	for _, limit := range limits {
 		applyDefaults(limit, pod)
 	}
+	rules.DefaultPodLevelRequests(pod) // the containers may request more now
 	return nil
 }
 

@@ -120,7 +120,7 @@ func (p nodeRestriction) mirrorPod(ctx context.Context, node string, a *Attribut
 	switch {
 	case pod.Spec.ServiceAccountName != "":
 		return fmt.Errorf("node %q can not create pods that reference a service account", node)
-	case referencesSecret(&pod.Spec, func(string) bool { return true }) || len(pod.Spec.ImagePullSecrets) > 0:
+	case usesSecrets(&pod.Spec):
 		return fmt.Errorf("node %q can not create pods that reference secrets", node)
 	case referencesConfigMap(&pod.Spec):
 		return fmt.Errorf("node %q can not create pods that reference configmaps", node)

@@ -19,10 +19,11 @@ import (
 type ownerReferences struct {
 	base
 	authorizer auth.Authorizer
+	served     Served
 }
 
-func newOwnerReferences(z auth.Authorizer) Plugin {
-	return ownerReferences{base{"OwnerReferencesPermissionEnforcement", []Operation{Create, Update}}, z}
+func newOwnerReferences(z auth.Authorizer, served Served) Plugin {
+	return ownerReferences{base{"OwnerReferencesPermissionEnforcement", []Operation{Create, Update}}, z, served}
 }
 
 // Validate implements Validator.
@@ -48,19 +49,46 @@ func (p ownerReferences) Validate(ctx context.Context, a *Attributes) error {
 		}) {
 			continue
 		}
-		gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
-		finalize := auth.Attributes{User: a.User, Verb: "update", Group: gvk.Group, Version: gvk.Version, Resource: "*", Subresource: "finalizers", Name: ref.Name, Namespace: a.Namespace}
-		if kind, ok := api.ByKind(gvk.GroupKind()); ok {
-			finalize.Resource = kind.Resource
-			if !kind.Namespaced {
-				finalize.Namespace = ""
-			}
-		}
-		if d, reason, err := p.authorizer.Authorize(ctx, finalize); d != auth.Allow {
-			return a.forbid(fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %v, %v", reason, err))
+		if err := p.mayFinalize(ctx, a, ref); err != nil {
+			return a.forbid(err)
 		}
 	}
 	return nil
+}
+
+// mayFinalize asks whether the user may set finalizers of the owner. Of an owner of a kind that is not served nobody knows what it is: only who may set
+// those of everything may name it.
+func (p ownerReferences) mayFinalize(ctx context.Context, a *Attributes, owner metav1.OwnerReference) error {
+	gvk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
+	resource, namespaced, known := p.kind(gvk)
+	finalize := auth.Attributes{User: a.User, Verb: "update", Group: "*", Version: "*", Resource: "*", Subresource: "finalizers"}
+	if known {
+		finalize.Group, finalize.Version, finalize.Resource, finalize.Name = gvk.Group, gvk.Version, resource, owner.Name
+		if namespaced {
+			finalize.Namespace = a.Namespace
+		}
+	}
+	d, reason, err := p.authorizer.Authorize(ctx, finalize)
+	switch {
+	case d == auth.Allow:
+		return nil
+	case !known:
+		return fmt.Errorf("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s: %w", owner.APIVersion, owner.Kind,
+			&meta.NoKindMatchError{GroupKind: gvk.GroupKind(), SearchedVersions: []string{gvk.Version}})
+	}
+	return fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %v, %v", reason, err)
+}
+
+// kind finds the resource that serves a kind; without a server that could tell, among those that are built in.
+func (p ownerReferences) kind(gvk schema.GroupVersionKind) (resource string, namespaced, ok bool) {
+	if p.served != nil {
+		found, namespaced, ok := p.served.ByKind(gvk)
+		return found.Resource, namespaced, ok
+	}
+	if kind, ok := api.ByKind(gvk.GroupKind()); ok {
+		return kind.Resource, kind.Namespaced, true
+	}
+	return "", false, false
 }
 
 func refsOf(obj any) []metav1.OwnerReference {

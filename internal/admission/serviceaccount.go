@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,7 +97,7 @@ func (a *Attributes) mirrorPod(pod *corev1.Pod) error {
 			}
 		}
 	}
-	if referencesSecret(&pod.Spec, func(string) bool { return true }) {
+	if usesSecrets(&pod.Spec) {
 		return a.forbid(errors.New("a mirror pod may not reference secrets"))
 	}
 	return nil
@@ -203,9 +204,10 @@ func (p serviceAccount) limitSecrets(ctx context.Context, a *Attributes) error {
 	for _, s := range account.Secrets {
 		mountable[s.Name] = true
 	}
-	refused := ""
-	if referencesSecret(&pod.Spec, func(secret string) bool { refused = secret; return !mountable[secret] }) {
-		return a.forbid(fmt.Errorf("secret %q is not allowed because service account %s does not reference that secret", refused, account.Name))
+	for where, secret := range secretsOf(&pod.Spec) {
+		if !mountable[secret] {
+			return a.forbid(fmt.Errorf(`%s secret.secretName="%s" is not allowed because service account %s does not reference that secret`, where, secret, account.Name))
+		}
 	}
 	pulled := map[string]bool{}
 	for _, s := range account.ImagePullSecrets {
@@ -219,25 +221,58 @@ func (p serviceAccount) limitSecrets(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// referencesSecret says whether a volume or an environment variable uses a Secret that fn says yes to.
-func referencesSecret(spec *corev1.PodSpec, fn func(name string) bool) bool {
-	for _, v := range spec.Volumes {
-		if v.Secret != nil && fn(v.Secret.SecretName) {
-			return true
+// usesSecrets says whether a pod needs any Secret at all.
+func usesSecrets(spec *corev1.PodSpec) bool {
+	for range secretsOf(spec) {
+		return true
+	}
+	return len(spec.ImagePullSecrets) > 0
+}
+
+// secretsOf are the Secrets that volumes and environment variables use, with upstream's words for where.
+func secretsOf(spec *corev1.PodSpec) iter.Seq2[string, string] {
+	return func(yield func(where, secret string) bool) {
+		for _, v := range spec.Volumes {
+			if v.Secret != nil && !yield("volume with", v.Secret.SecretName) {
+				return
+			}
+			if v.Projected == nil {
+				continue
+			}
+			for _, s := range v.Projected.Sources {
+				if s.Secret != nil && !yield("volume with", s.Secret.Name) {
+					return
+				}
+			}
 		}
-		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.Secret != nil && fn(s.Secret.Name) }) {
-			return true
+		for _, c := range spec.InitContainers {
+			if !environmentSecrets("init container "+c.Name, c.Env, c.EnvFrom, yield) {
+				return
+			}
+		}
+		for _, c := range spec.Containers {
+			if !environmentSecrets("container "+c.Name, c.Env, c.EnvFrom, yield) {
+				return
+			}
+		}
+		for _, c := range spec.EphemeralContainers {
+			if !environmentSecrets("ephemeral container "+c.Name, c.Env, c.EnvFrom, yield) {
+				return
+			}
 		}
 	}
-	env := func(vars []corev1.EnvVar, from []corev1.EnvFromSource) bool {
-		return slices.ContainsFunc(vars, func(e corev1.EnvVar) bool {
-			return e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && fn(e.ValueFrom.SecretKeyRef.Name)
-		}) || slices.ContainsFunc(from, func(f corev1.EnvFromSource) bool { return f.SecretRef != nil && fn(f.SecretRef.Name) })
-	}
-	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
-		if env(c.Env, c.EnvFrom) {
-			return true
+}
+
+func environmentSecrets(container string, vars []corev1.EnvVar, from []corev1.EnvFromSource, yield func(where, secret string) bool) bool {
+	for _, e := range vars {
+		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && !yield(fmt.Sprintf("%s with envVar %s referencing", container, e.Name), e.ValueFrom.SecretKeyRef.Name) {
+			return false
 		}
 	}
-	return slices.ContainsFunc(spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return env(c.Env, c.EnvFrom) })
+	for _, f := range from {
+		if f.SecretRef != nil && !yield(container+" with envFrom referencing", f.SecretRef.Name) {
+			return false
+		}
+	}
+	return true
 }

@@ -284,7 +284,7 @@ func (s *server) admission(ctx context.Context, authorizer auth.Authorizer, role
 	notReady, unreachable := int64(s.cfg.APIServer.NotReadyToleration), int64(s.cfg.APIServer.UnreachableToleration)
 	return admission.Default(ctx, s.own(), admission.Config{
 		NotReadyToleration: &notReady, UnreachableToleration: &unreachable,
-		Authorizer: authorizer, Roles: roles, Files: files, Enable: s.cfg.EnableAdmission, Disable: s.cfg.DisableAdmission,
+		Authorizer: authorizer, Served: s.api.Served(), Roles: roles, Files: files, Enable: s.cfg.EnableAdmission, Disable: s.cfg.DisableAdmission,
 		MutatingPolicy: policy.NewMutating(ctx, policies), ValidatingPolicy: policy.NewValidating(ctx, policies),
 		MutatingWebhook: webhook.NewMutating(ctx, mutating), ValidatingWebhook: webhook.NewValidating(ctx, validating),
 	})
