@@ -353,7 +353,7 @@ func TestEveryPluginHasASwitch(t *testing.T) {
 	for _, p := range chain {
 		on[p.Name()] = true
 	}
-	placed.Enable, placed.Files.ImagePolicy = offByDefault, &ImagePolicy{KubeConfigFile: imageServerConfig(t)}
+	placed.Enable, placed.Files.ImagePolicy = OffByDefault, &ImagePolicy{KubeConfigFile: imageServerConfig(t)}
 	full, err := Default(t.Context(), authtest.New(), placed)
 	if err != nil {
 		t.Fatalf("not everything can be turned on: %v", err)
@@ -362,7 +362,7 @@ func TestEveryPluginHasASwitch(t *testing.T) {
 		if !slices.ContainsFunc(full, func(p Plugin) bool { return p.Name() == name }) {
 			t.Errorf("%s is a name, and there is no such plugin", name)
 		}
-		off := slices.Contains(offByDefault, name)
+		off := slices.Contains(OffByDefault, name)
 		if on[name] == off {
 			t.Errorf("%s: it is on: %v", name, on[name])
 		}
@@ -375,7 +375,7 @@ func TestEveryPluginHasASwitch(t *testing.T) {
 		t.Errorf("these have no switch: %v", on)
 	}
 	// Upstream has NodeRestriction off, and every installer turns it on.
-	if len(Names) != 41 || len(offByDefault) != 13 {
-		t.Errorf("%d plugins, %d of them off; upstream has 41 and 14, NodeRestriction among them", len(Names), len(offByDefault))
+	if len(Names) != 41 || len(OffByDefault) != 13 {
+		t.Errorf("%d plugins, %d of them off; upstream has 41 and 14, NodeRestriction among them", len(Names), len(OffByDefault))
 	}
 }

@@ -161,8 +161,8 @@ var Names = []string{
 	"TaintNodesByCondition", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook",
 }
 
-// offByDefault are plugins that only run when they are enabled.
-var offByDefault = []string{
+// OffByDefault are those that only run when they are enabled.
+var OffByDefault = []string{
 	"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "DenyServiceExternalIPs", "EventRateLimit", "ExtendedResourceToleration", "ImagePolicyWebhook",
 	"LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision", "NamespaceExists", "OwnerReferencesPermissionEnforcement", "PodNodeSelector", "PodTolerationRestriction",
 }
@@ -196,7 +196,7 @@ func choose(all Chain, config Config) (Chain, error) {
 		if p == nil {
 			continue
 		}
-		on := !slices.Contains(offByDefault, p.Name()) || slices.Contains(config.Enable, p.Name())
+		on := !slices.Contains(OffByDefault, p.Name()) || slices.Contains(config.Enable, p.Name())
 		if on && !slices.Contains(config.Disable, p.Name()) {
 			chain = append(chain, newMeasured(p))
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/cert"
 
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
@@ -22,8 +23,8 @@ func (s *Server) own() client.Interface {
 	return s.Client(auth.Component(auth.UserAPIServer, auth.GroupMasters))
 }
 
-func localServices() (objs []runtime.Object) {
-	for _, service := range aggregation.Local() {
+func localServices(on *api.Switches) (objs []runtime.Object) {
+	for _, service := range aggregation.Local(on) {
 		objs = append(objs, service)
 	}
 	return objs

@@ -182,7 +182,7 @@ func TestPodsAndEventsAndServicesOfTheAPIAreAnsweredAsUpstreamAnswersThem(t *tes
 
 func TestWhatEveryClusterHasNamesWhoMadeIt(t *testing.T) {
 	s := newTestServer(t, withServices)
-	if err := s.bootstrap(t.Context(), append(s.bootstrapObjects(), localServices()...)); err != nil {
+	if err := s.bootstrap(t.Context(), append(s.bootstrapObjects(), localServices(nil)...)); err != nil {
 		t.Fatal(err)
 	}
 	const flow = "/apis/flowcontrol.apiserver.k8s.io/v1/"

@@ -30,6 +30,7 @@ type kindProvider interface {
 type endpoints struct {
 	builtin    map[schema.GroupVersionResource]*endpoint
 	registries map[schema.GroupResource]*registry
+	on         *api.Switches
 	// scales writes the Scales of all kinds; it has no objects of its own.
 	scales *endpoint
 
@@ -43,6 +44,7 @@ func newEndpoints(s *Server) *endpoints {
 		builtin:    make(map[schema.GroupVersionResource]*endpoint, len(table)),
 		registries: make(map[schema.GroupResource]*registry, len(table)),
 		scales:     newScales(s),
+		on:         s.cfg.Switches,
 	}
 	for i := range table {
 		kind := &table[i]
@@ -141,20 +143,28 @@ func (es *endpoints) all() []*endpoint {
 	return list
 }
 
+// findServed is find for clients, who are not served what is turned off.
+func (es *endpoints) findServed(gvr schema.GroupVersionResource) (*endpoint, bool) {
+	if !es.on.Serves(gvr) {
+		return nil, false
+	}
+	return es.find(gvr)
+}
+
 // serves tells whether there is anything in the group version.
 func (es *endpoints) serves(gv schema.GroupVersion) bool {
 	for gvr := range es.builtin {
-		if gvr.GroupVersion() == gv {
+		if gvr.GroupVersion() == gv && es.on.Serves(gvr) {
 			return true
 		}
 	}
 	return false
 }
 
-// hasGroup tells whether a group is built in.
+// hasGroup tells whether anything of a group that is built in is served.
 func (es *endpoints) hasGroup(group string) bool {
 	for gvr := range es.builtin {
-		if gvr.Group == group {
+		if gvr.Group == group && es.on.Serves(gvr) {
 			return true
 		}
 	}

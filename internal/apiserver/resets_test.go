@@ -34,14 +34,14 @@ func ownedBy(out object, manager string) string {
 	return strings.Join(names, " ")
 }
 
-// certificateRequest is one in PEM, in base64.
-func certificateRequest(t *testing.T) string {
+// certificateRequest is one of a user in these groups, in PEM, in base64.
+func certificateRequest(t *testing.T, groups ...string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "one"}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "one", Organization: groups}}, key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ type call struct {
 
 // serveResource carries out an authorized request for a resource.
 func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *requestInfo, user auth.User) {
-	e, ok := s.endpoints.find(info.gvr)
+	e, ok := s.endpoints.findServed(info.gvr)
 	if !ok {
 		if s.endpoints.hasGroup(info.gvr.Group) {
 			respondError(w, plainFormat(r), errNoSuchPath)

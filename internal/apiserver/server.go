@@ -23,6 +23,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/admission/cel"
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/api/discovery"
 	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
@@ -68,6 +69,8 @@ type Config struct {
 	MaxRequests int
 	// MinWatch is the shortest time after which a watch without timeoutSeconds ends; 0 is half an hour.
 	MinWatch time.Duration
+	// Switches are the resources that clients are served; nil: all.
+	Switches *api.Switches
 	// Front is what is said of requests whoever they are from.
 	Front Front
 	// ShutdownDelay is how long the server goes on after it has said that it is not ready any more; 0 by default.
@@ -211,7 +214,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Audit.Metrics = s.metrics.audit
 	}
 	s.routes = client.NewRoutes(s.ctx, s.own())
-	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Certificate: cfg.ProxyCertificate, Logger: cfg.Logger, Clock: cfg.Clock})
+	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Switches: cfg.Switches, Certificate: cfg.ProxyCertificate, Logger: cfg.Logger, Clock: cfg.Clock})
 	s.metrics.registry.MustRegister(append(cfg.Collectors, s.remotes, kindMetrics{s}, takenMetrics{s})...)
 	if sealed, ok := cfg.Store.(sealedStore); ok {
 		s.metrics.registry.MustRegister(sealed.Collectors()...)
@@ -221,7 +224,7 @@ func New(cfg Config) (*Server, error) {
 		s.flow = flow.New(flow.Config{Seats: cfg.MaxRequests, Patience: cfg.RequestTimeout / 4, Logger: cfg.Logger})
 		s.metrics.registry.MustRegister(s.flow)
 	}
-	s.discovery = discovery.New(discovery.Providers{s.customDocs, s.remotes}, cfg.Advertise.String())
+	s.discovery = discovery.New(discovery.Providers{s.customDocs, s.remotes}, cfg.Advertise.String(), cfg.Switches)
 	s.handler = s.newHandler()
 	return s, nil
 }
@@ -333,7 +336,7 @@ func (s *Server) background() {
 
 // start makes what every cluster has from the beginning.
 func (s *Server) start(ctx context.Context) bool {
-	if err := s.bootstrap(ctx, append(s.bootstrapObjects(), localServices()...)); err != nil {
+	if err := s.bootstrap(ctx, append(s.bootstrapObjects(), localServices(s.cfg.Switches)...)); err != nil {
 		if ctx.Err() == nil {
 			s.log.Error("the first objects could not be made; trying again", "err", err)
 		}

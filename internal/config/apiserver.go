@@ -49,6 +49,10 @@ type APIServer struct {
 	MinRequestTimeout int `json:"minRequestTimeout,omitempty"`
 	// Front is what is said of requests whoever they are from.
 	Front Front `json:"front,omitzero"`
+	// RuntimeConfig turns APIs off: KEY=VALUE, see api.ParseSwitches.
+	RuntimeConfig []string `json:"runtimeConfig,omitempty"`
+	// FeatureGates are NAME=VALUE; only the defaults are possible.
+	FeatureGates []string `json:"featureGates,omitempty"`
 	// EventTTL is how long Events are kept; 0 is for ever.
 	EventTTL metav1.Duration `json:"eventTTL,omitzero"`
 	// NotReadyToleration and UnreachableToleration are for how many seconds pods that say nothing of it stay on a node that is not ready, or not reached.
@@ -148,6 +152,8 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	c.Front.addFlags(f)
 	f.DurationVar(&c.ShutdownDelay.Duration, "shutdown-delay-duration", c.ShutdownDelay.Duration, "how long requests are still served after /readyz has begun to fail on the server's end")
 	f.DurationVar(&c.ShutdownIdle.Duration, "shutdown-idle-duration", c.ShutdownIdle.Duration, "how long open connections on which nothing is asked are kept on the server's end: a client may just be sending")
+	f.StringSliceVar(&c.RuntimeConfig, "runtime-config", c.RuntimeConfig, "APIs that are not served to clients: GROUP/VERSION=false, GROUP/VERSION/RESOURCE=false, v1=false for the core group, api/all, api/ga or api/beta=false; what is more precise wins")
+	f.StringSliceVar(&c.FeatureGates, "feature-gates", c.FeatureGates, "NAME=true|false of feature gates of Kubernetes v1.36, which can only be as they are by default")
 	f.DurationVar(&c.EventTTL.Duration, "event-ttl", c.EventTTL.Duration, "how long Events are kept; 0: until somebody deletes them")
 	f.IntVar(&c.NotReadyToleration, "default-not-ready-toleration-seconds", c.NotReadyToleration, "for how many seconds pods that do not say so themselves stay on a node that is not ready")
 	f.IntVar(&c.UnreachableToleration, "default-unreachable-toleration-seconds", c.UnreachableToleration, "for how many seconds pods that do not say so themselves stay on a node that is not reached")
@@ -189,6 +195,7 @@ func (c *APIServer) validate(bad func(field, value, allowed string)) {
 	c.Authentication.validate(bad)
 	c.ServiceAccounts.validate(bad)
 	c.Front.validate(bad)
+	validateFeatureGates(c.FeatureGates, bad)
 	if c.MinRequestTimeout < 0 {
 		bad("min-request-timeout", fmt.Sprint(c.MinRequestTimeout), "seconds, 0 or more")
 	}

@@ -46,6 +46,13 @@ func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
 		"origins of no expression":     {func(c *Config) { c.APIServer.Front.Origins = []string{"("} }, `cors-allowed-origins: "("`},
 		"origins of any host's part":   {func(c *Config) { c.APIServer.Front.Origins = []string{"example.com$"} }, "is not bound to the beginning"},
 		"Events of less than nothing":  {func(c *Config) { c.APIServer.EventTTL.Duration = -1 }, `event-ttl: "-1ns"`},
+		"an unknown gate":              {func(c *Config) { c.APIServer.FeatureGates = []string{"Nope=true"} }, "unrecognized feature gate: Nope"},
+		"a gate of another component":  {func(c *Config) { c.APIServer.FeatureGates = []string{"wardle:x=true"} }, "component not registered: wardle"},
+		"a gate that is locked":        {func(c *Config) { c.APIServer.FeatureGates = []string{"SidecarContainers=false"} }, "cannot set feature gate SidecarContainers to false, feature is locked to true"},
+		"a gate that is off":           {func(c *Config) { c.APIServer.FeatureGates = []string{"kube:AllAlpha=true"} }, "AllAlpha=false, as by default"},
+		"a gate that is on":            {func(c *Config) { c.APIServer.FeatureGates = []string{"APIServerIdentity=0"} }, "APIServerIdentity=true, as by default"},
+		"a gate without a value":       {func(c *Config) { c.APIServer.FeatureGates = []string{"APIServerIdentity"} }, "missing bool value for APIServerIdentity"},
+		"a gate neither on nor off":    {func(c *Config) { c.APIServer.FeatureGates = []string{"APIServerIdentity=x"} }, "invalid value of APIServerIdentity"},
 		"an unknown directive":         {func(c *Config) { c.APIServer.Front.StrictTransport = []string{"forever"} }, `strict-transport-security-directives: "forever"`},
 		"watches of less than nothing": {func(c *Config) { c.APIServer.MinRequestTimeout = -1 }, `min-request-timeout: "-1"`},
 		"policies for nobody":          {func(c *Config) { c.APIServer.AuthorizationPolicy = "x" }, `authorization-policy-file: "x"`},
@@ -78,6 +85,15 @@ func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
 				t.Errorf("got %v, want an error with %q", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestGatesMayBeNamedAsTheyAre(t *testing.T) {
+	c := Default()
+	c.NodeName = "node"
+	c.APIServer.FeatureGates = []string{"SidecarContainers=true", "kube:AllAlpha=false", "APIServerIdentity=T", " AllBeta = false"}
+	if err := c.Validate(); err != nil {
+		t.Error(err)
 	}
 }
 

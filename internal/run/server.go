@@ -19,6 +19,7 @@ import (
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/admission/policy"
 	"github.com/knarr-project/knarr/internal/admission/webhook"
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver"
 	"github.com/knarr-project/knarr/internal/apiserver/encryption"
 	"github.com/knarr-project/knarr/internal/auth"
@@ -130,6 +131,10 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	s.frontProxies, s.proxyHeaders = proxies, trust.Headers
+	switches, err := api.ParseSwitches(s.cfg.APIServer.RuntimeConfig)
+	if err != nil {
+		return nil, fmt.Errorf("--runtime-config: %w", err)
+	}
 	front := &s.cfg.APIServer.Front
 	origins, err := front.Expressions()
 	if err != nil {
@@ -147,6 +152,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		Audit:            auditLog,
 		MaxRequests:      s.cfg.APIServer.Seats(),
 		RequestTimeout:   s.cfg.APIServer.RequestTimeout.Duration,
+		Switches:         switches,
 		MinWatch:         time.Duration(s.cfg.APIServer.MinRequestTimeout) * time.Second,
 		Front:            apiserver.Front{Origins: origins, StrictTransport: strings.Join(front.StrictTransport, "; "), GoAway: front.GoAway},
 		ShutdownDelay:    s.cfg.APIServer.ShutdownDelay.Duration,

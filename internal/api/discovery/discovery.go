@@ -114,8 +114,8 @@ const builtinVersionPriority = 15
 
 var versionPriorities = map[string]int32{"": 1, "resource.k8s.io": 21, "flowcontrol.apiserver.k8s.io": 21, "metrics.k8s.io": 100}
 
-// BuiltIn is what discovery says of the kinds in the table, unordered. The core group is the one with an empty name.
-func BuiltIn() []GroupVersion {
+// BuiltIn is what discovery says of the kinds in the table that are turned on, unordered. The core group is the one with an empty name.
+func BuiltIn(on *api.Switches) []GroupVersion {
 	var all []GroupVersion
 	at := map[schema.GroupVersion]int{}
 	kinds := api.Kinds()
@@ -123,6 +123,9 @@ func BuiltIn() []GroupVersion {
 		k := &kinds[i]
 		for rank, v := range k.Served {
 			gv := schema.GroupVersion{Group: k.Kind.Group, Version: v}
+			if !on.Serves(gv.WithResource(k.Resource)) {
+				continue
+			}
 			n, ok := at[gv]
 			if !ok {
 				n = len(all)

@@ -47,7 +47,7 @@ func get(t *testing.T, h http.Handler, path, accept string, header ...string) *h
 
 func TestDocumentsAreUpstreams(t *testing.T) {
 	dir := published(t)
-	h := New(nil, "10.10.10.10:8050")
+	h := New(nil, "10.10.10.10:8050", nil)
 	files, _ := filepath.Glob(filepath.Join(dir, "api*.json"))
 	compared := 0
 	for _, file := range files {
@@ -127,7 +127,7 @@ func withoutPreviews(doc any) any {
 }
 
 func TestClientGoReadsBothForms(t *testing.T) {
-	server := httptest.NewServer(New(nil, "x"))
+	server := httptest.NewServer(New(nil, "x", nil))
 	defer server.Close()
 	for name, legacy := range map[string]bool{"aggregated": false, "one document per version": true} {
 		t.Run(name, func(t *testing.T) {
@@ -159,7 +159,7 @@ func (c *customs) GroupVersions() []GroupVersion { return c.list }
 
 func TestCustomGroupsFollowTheBuiltInOnes(t *testing.T) {
 	c := &customs{}
-	h := New(c, "x")
+	h := New(c, "x", nil)
 	const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 	first := get(t, h, "/apis", accept)
 	etag := first.Header().Get("ETag")
@@ -199,7 +199,7 @@ func TestALaterProviderStandsInForAnEarlierOneAndForTheTable(t *testing.T) {
 		return GroupVersion{GroupVersion: schema.GroupVersion{Group: "apps", Version: version}, Resources: []metav1.APIResource{{Name: resource}}}
 	}
 	first, second := &customs{revision: 1, list: []GroupVersion{of("v9", "first")}}, &customs{revision: 1}
-	h := New(Providers{first, second}, "")
+	h := New(Providers{first, second}, "", nil)
 	names := func() string {
 		var names []string
 		lists, _ := h.Lists()

@@ -23,6 +23,7 @@ import (
 type Handler struct {
 	provider Provider
 	address  string
+	on       *api.Switches
 
 	mu       sync.Mutex
 	revision uint64
@@ -42,8 +43,8 @@ type document struct {
 }
 
 // New makes a Handler. The provider may be nil. The address is the server's own, "host:port", for clients that ask how to reach it.
-func New(provider Provider, address string) *Handler {
-	return &Handler{provider: provider, address: address, pages: map[page]*document{}}
+func New(provider Provider, address string, on *api.Switches) *Handler {
+	return &Handler{provider: provider, address: address, on: on, pages: map[page]*document{}}
 }
 
 // Handles tells whether a path names a discovery document: /api, /apis, /api/v1, /apis/GROUP, /apis/GROUP/VERSION.
@@ -91,7 +92,7 @@ func (h *Handler) groupVersions() []GroupVersion {
 	if h.all != nil && h.revision == revision {
 		return h.all
 	}
-	all := BuiltIn()
+	all := BuiltIn(h.on)
 	if h.provider != nil {
 		all = lastOfEach(append(all, h.provider.GroupVersions()...))
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 func TestDescriptionsAreWholeWhereTheGeneratedDocumentationIsNot(t *testing.T) {
-	doc, err := build2()
+	doc, err := build2(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,15 +90,15 @@ func TestOptionsNameTheGroupVersionsTheyAreKnownIn(t *testing.T) {
 }
 
 func TestWhatAnIssuerTellsIsInTheDocuments(t *testing.T) {
-	all, err := build2()
+	all, err := build2(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{".well-known/openid-configuration", "openid/v1/jwks"} {
-		if !slices.Contains(paths3(), path) {
+		if !slices.Contains(paths3(nil), path) {
 			t.Errorf("version 3 has no document %s", path)
 		}
-		one, err := build3(path)
+		one, err := build3(path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

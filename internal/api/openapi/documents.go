@@ -12,12 +12,13 @@ import (
 	"github.com/knarr-project/knarr/internal/version"
 )
 
-// groupVersions are those of the table, in its order.
-func groupVersions() []schema.GroupVersion {
+// groupVersions are those of the table that are turned on, in its order.
+func groupVersions(on *api.Switches) []schema.GroupVersion {
 	var list []schema.GroupVersion
 	seen := map[schema.GroupVersion]bool{}
-	for _, k := range api.Kinds() {
-		for _, v := range k.Served {
+	for i := range api.Kinds() {
+		k := &api.Kinds()[i]
+		for _, v := range on.Versions(k) {
 			gv := schema.GroupVersion{Group: k.Kind.Group, Version: v}
 			if !seen[gv] {
 				seen[gv] = true
@@ -29,9 +30,9 @@ func groupVersions() []schema.GroupVersion {
 }
 
 // paths3 are the paths below /openapi/v3/ of the documents there are: "api/v1", "apis/apps/v1", ...
-func paths3() []string {
+func paths3(on *api.Switches) []string {
 	list := []string{"api", "apis", "version", issuerPath, keysPath}
-	for _, gv := range groupVersions() {
+	for _, gv := range groupVersions(on) {
 		if gv.Group == "" {
 			list = append(list, "api/"+gv.Version)
 			continue
@@ -54,7 +55,7 @@ func contains(list []string, s string) bool {
 }
 
 // build3 makes the document of one of paths3.
-func build3(path string) (*spec3.OpenAPI, error) {
+func build3(path string, on *api.Switches) (*spec3.OpenAPI, error) {
 	parts := strings.Split(path, "/")
 	var routes []route
 	switch {
@@ -69,11 +70,11 @@ func build3(path string) (*spec3.OpenAPI, error) {
 	case path == "api":
 		routes = groupRoutes("")
 	case parts[0] == "api":
-		return groupVersionDocument(schema.GroupVersion{Version: parts[1]})
+		return groupVersionDocument(schema.GroupVersion{Version: parts[1]}, on)
 	case len(parts) == 2:
 		routes = groupRoutes(parts[1])
 	default:
-		return groupVersionDocument(schema.GroupVersion{Group: parts[1], Version: parts[2]})
+		return groupVersionDocument(schema.GroupVersion{Group: parts[1], Version: parts[2]}, on)
 	}
 	s, err := newSchemas(v3)
 	if err != nil {
@@ -82,28 +83,28 @@ func build3(path string) (*spec3.OpenAPI, error) {
 	return document3(s, routes, version.Kubernetes), nil
 }
 
-func groupVersionDocument(gv schema.GroupVersion) (*spec3.OpenAPI, error) {
+func groupVersionDocument(gv schema.GroupVersion, on *api.Switches) (*spec3.OpenAPI, error) {
 	s, err := newSchemas(v3, gv)
 	if err != nil {
 		return nil, err
 	}
-	return document3(s, groupVersionRoutes(gv), version.Kubernetes), nil
+	return document3(s, groupVersionRoutes(gv, on), version.Kubernetes), nil
 }
 
 // build2 makes the one document of OpenAPI v2.
-func build2() (*spec.Swagger, error) {
+func build2(on *api.Switches) (*spec.Swagger, error) {
 	s, err := newSchemas(v2)
 	if err != nil {
 		return nil, err
 	}
 	routes := slices.Concat(groupsRoutes(), versionRoutes(), issuerRoutes(), keysRoutes())
 	groups := map[string]bool{}
-	for _, gv := range groupVersions() {
+	for _, gv := range groupVersions(on) {
 		if !groups[gv.Group] {
 			groups[gv.Group] = true
 			routes = append(routes, groupRoutes(gv.Group)...)
 		}
-		routes = append(routes, groupVersionRoutes(gv)...)
+		routes = append(routes, groupVersionRoutes(gv, on)...)
 	}
 	return document2(s, routes, version.Kubernetes), nil
 }

@@ -26,6 +26,7 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/version"
 )
 
@@ -59,6 +60,7 @@ const (
 // Handler serves /openapi/v2 and /openapi/v3. Safe for concurrent use.
 type Handler struct {
 	provider Provider
+	on       *api.Switches
 	// identity stands for the content of built-in documents: it is the same as long as the binary is.
 	identity func() string
 
@@ -87,9 +89,9 @@ type page struct {
 	proto bool
 }
 
-// New makes a Handler; the provider may be nil.
-func New(provider Provider) *Handler {
-	return &Handler{provider: provider, identity: sync.OnceValue(buildIdentity), pages: map[page]made{}}
+// New makes a Handler for what is turned on; the provider may be nil.
+func New(provider Provider, on *api.Switches) *Handler {
+	return &Handler{provider: provider, on: on, identity: sync.OnceValue(func() string { return buildIdentity() + on.String() }), pages: map[page]made{}}
 }
 
 // Handles tells whether a path is one of OpenAPI's.
@@ -207,7 +209,7 @@ func (h *Handler) serveIndex(w http.ResponseWriter) {
 	add := func(path, hash string) {
 		index.Paths[path] = entry{rootV3 + "/" + path + "?hash=" + hash}
 	}
-	for _, path := range paths3() {
+	for _, path := range paths3(h.on) {
 		add(path, h.hash(path))
 	}
 	_, extra := h.extra()
@@ -241,7 +243,7 @@ func (h *Handler) page(p page) (string, []byte, error) {
 			hash += name + extra[name].Text
 		}
 		hash = h.hash(p.path + hash)
-	case contains(paths3(), p.path):
+	case contains(paths3(h.on), p.path):
 		hash = h.hash(p.path)
 	default:
 		return "", nil, fs.ErrNotExist
@@ -294,13 +296,13 @@ func (h *Handler) prune(revision uint64, extra map[string]Hash) {
 		if hash, ok := extra[p.path]; ok {
 			return !hash.Whole
 		}
-		return !contains(paths3(), p.path)
+		return !contains(paths3(h.on), p.path)
 	})
 }
 
 func (h *Handler) build(p page, custom bool) ([]byte, error) {
 	if p.path == rootV2 {
-		doc, err := build2()
+		doc, err := build2(h.on)
 		if err != nil {
 			return nil, err
 		}
@@ -324,7 +326,7 @@ func (h *Handler) build(p page, custom bool) ([]byte, error) {
 	if custom {
 		doc, err = h.provider.Document(p.path)
 	} else {
-		doc, err = build3(p.path)
+		doc, err = build3(p.path, h.on)
 	}
 	if err != nil {
 		return nil, err

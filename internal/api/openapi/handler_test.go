@@ -29,7 +29,7 @@ func TestVersion2IsUpstreams(t *testing.T) {
 	if err := json.Unmarshal(data, &want); err != nil {
 		t.Fatal(err)
 	}
-	doc, err := build2()
+	doc, err := build2(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestVersion2IsUpstreams(t *testing.T) {
 }
 
 func TestClientGoReadsTheDocuments(t *testing.T) {
-	server := httptest.NewServer(New(nil))
+	server := httptest.NewServer(New(nil, nil))
 	defer server.Close()
 	c := discovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL, Timeout: 10 * time.Minute}) // machines that test may be slow
 	doc, err := c.OpenAPISchema()                                                                              // version 2, in protobuf
@@ -99,7 +99,7 @@ func TestClientGoReadsTheDocuments(t *testing.T) {
 }
 
 func TestHashesSaveTransfers(t *testing.T) {
-	h := New(nil)
+	h := New(nil, nil)
 	get := func(path, etag string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("GET", path, nil)
 		r.Header.Set("If-None-Match", etag)
@@ -129,7 +129,7 @@ func BenchmarkDocuments(b *testing.B) {
 		b.Run(fmt.Sprint(p), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, _, err := New(nil).page(p); err != nil {
+				if _, _, err := New(nil, nil).page(p); err != nil {
 					b.Fatal(err)
 				}
 			}

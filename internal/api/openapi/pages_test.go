@@ -30,7 +30,7 @@ func (l *library) Document(path string) (*spec3.OpenAPI, error) {
 
 func TestADocumentStaysAsLongAsItsHashTellsAllOfIt(t *testing.T) {
 	l := &library{hashes: map[string]Hash{"apis/ours/v1": {"A", true}, "apis/theirs/v1": {"B", false}}, made: map[string]int{}}
-	h := New(l)
+	h := New(l, nil)
 	read := func() {
 		for path := range l.hashes {
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/openapi/v3/"+path, nil))
@@ -56,7 +56,7 @@ func TestADocumentStaysAsLongAsItsHashTellsAllOfIt(t *testing.T) {
 
 func TestTheIndexDoesNotWaitForADocument(t *testing.T) {
 	l := &library{hashes: map[string]Hash{"apis/theirs/v1": {"B", false}}, made: map[string]int{}, waits: make(chan struct{})}
-	h := New(l)
+	h := New(l, nil)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

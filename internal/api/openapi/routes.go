@@ -80,7 +80,7 @@ func without(list []parameter, names ...string) []parameter {
 }
 
 // groupVersionRoutes are all paths of a group version.
-func groupVersionRoutes(gv schema.GroupVersion) []route {
+func groupVersionRoutes(gv schema.GroupVersion, on *api.Switches) []route {
 	g := newGroupNames(gv)
 	routes := []route{{path: g.root + "/", tag: g.tag, ops: []operation{{
 		method: http.MethodGet, id: "get" + g.title + "APIResources", description: "get available resources",
@@ -88,7 +88,7 @@ func groupVersionRoutes(gv schema.GroupVersion) []route {
 	}}}}
 	for i := range api.Kinds() {
 		k := &api.Kinds()[i]
-		if k.Kind.Group == gv.Group && slices.Contains(k.Served, gv.Version) {
+		if k.Kind.Group == gv.Group && slices.Contains(on.Versions(k), gv.Version) {
 			routes = append(routes, g.kindRoutes(k)...)
 		}
 	}

@@ -109,7 +109,7 @@ func TestServedVersionsOfCustomResourcesAreRegisteredOnce(t *testing.T) {
 
 func TestTheTablesGroupsAreRegisteredWithUpstreamsPriorities(t *testing.T) {
 	got := map[string][2]int32{}
-	for _, s := range Local() {
+	for _, s := range Local(nil) {
 		got[s.Name] = [2]int32{s.Spec.GroupPriorityMinimum, s.Spec.VersionPriority}
 	}
 	for name, want := range map[string][2]int32{

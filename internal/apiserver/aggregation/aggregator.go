@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/api/discovery"
 	"github.com/knarr-project/knarr/internal/client"
 )
@@ -26,6 +27,8 @@ type Config struct {
 	Client client.Interface
 	// Certificate is shown to extension servers, as a proof that the headers about the user come from this server. Nil: none.
 	Certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
+	// Switches are the resources of the table that clients are served; nil: all.
+	Switches *api.Switches
 	// CheckEvery is how often a server that answers is asked again; 0 is 30 s.
 	CheckEvery time.Duration
 	Logger     *slog.Logger
@@ -80,7 +83,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		return err
 	}
 	a.view.Store(&view)
-	local := newRegistrar(a.cfg.Client, view, a.cfg.Logger)
+	local := newRegistrar(a.cfg.Client, view, a.cfg.Logger, a.cfg.Switches)
 	synced, done := view.Subscribe(ctx, func(ev client.TypedEvent[*apiregistrationv1.APIService]) {
 		a.see(ctx, ev)
 		local.wake()

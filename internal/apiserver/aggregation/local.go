@@ -12,6 +12,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/api/discovery"
 	"github.com/knarr-project/knarr/internal/client"
 )
@@ -24,10 +25,10 @@ const (
 	managedAlways = "true"
 )
 
-// Local are the APIServices of the table's group versions.
-func Local() []*apiregistrationv1.APIService {
+// Local are the APIServices of the table's group versions that are turned on.
+func Local(on *api.Switches) []*apiregistrationv1.APIService {
 	var list []*apiregistrationv1.APIService
-	for _, gv := range discovery.BuiltIn() {
+	for _, gv := range discovery.BuiltIn(on) {
 		switch gv.Group {
 		case apiregistrationv1.GroupName:
 			continue // the aggregation layer itself, which nobody registers
@@ -54,10 +55,11 @@ type registrar struct {
 	services client.ViewOf[*apiregistrationv1.APIService]
 	log      *slog.Logger
 	changed  chan struct{}
+	on       *api.Switches
 }
 
-func newRegistrar(c client.Interface, services client.ViewOf[*apiregistrationv1.APIService], log *slog.Logger) *registrar {
-	return &registrar{client: c, services: services, log: log, changed: make(chan struct{}, 1)}
+func newRegistrar(c client.Interface, services client.ViewOf[*apiregistrationv1.APIService], log *slog.Logger, on *api.Switches) *registrar {
+	return &registrar{client: c, services: services, log: log, on: on, changed: make(chan struct{}, 1)}
 }
 
 func (g *registrar) wake() {
@@ -86,7 +88,7 @@ func (g *registrar) run(ctx context.Context) {
 	for {
 		wanted := custom(definitions.List("", nil))
 		if starting {
-			wanted = append(wanted, Local()...)
+			wanted = append(wanted, Local(g.on)...)
 		}
 		retry := make(<-chan time.Time)
 		if err := g.apply(ctx, plan(g.services.List("", nil), wanted, starting)); err != nil {

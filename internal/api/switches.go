@@ -1,0 +1,142 @@
+package api
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// Switches say which resources of the table are served to clients. What is turned off is there all the same: it lies in the store, and the components of this process use it.
+// nil has everything turned on.
+type Switches struct {
+	text string
+	off  map[schema.GroupVersionResource]bool
+}
+
+// Serves tells whether clients are served the resource.
+func (s *Switches) Serves(gvr schema.GroupVersionResource) bool { return s == nil || !s.off[gvr] }
+
+// String is what the switches were made of.
+func (s *Switches) String() string {
+	if s == nil {
+		return ""
+	}
+	return s.text
+}
+
+// Versions are those of the kind that clients are served.
+func (s *Switches) Versions(k *Kind) []string {
+	if s == nil {
+		return k.Served
+	}
+	return slices.DeleteFunc(slices.Clone(k.Served), func(version string) bool {
+		return !s.Serves(k.GroupResource().WithVersion(version))
+	})
+}
+
+// The keys that stand for many versions, and which.
+var manyVersions = map[string]*regexp.Regexp{
+	"api/all": regexp.MustCompile(`^v`), "api/ga": regexp.MustCompile(`^v[0-9]+$`),
+	"api/beta": regexp.MustCompile(`^v[0-9]+beta[0-9]+$`), "api/alpha": regexp.MustCompile(`^v[0-9]+alpha[0-9]+$`),
+}
+
+// absentGroups are Kubernetes' groups that are all off by default, and not here.
+var absentGroups = []string{"internal.apiserver.k8s.io", "storagemigration.k8s.io"}
+
+var preRelease = regexp.MustCompile(`^v[0-9]+(alpha|beta)[0-9]+$`)
+
+// ParseSwitches reads KEY=true and KEY=false, as kube-apiserver's --runtime-config has them: a key is api/all, api/ga, api/beta or api/alpha, GROUP/VERSION, which is v1 for the core
+// group, or GROUP/VERSION/RESOURCE. What is more precise wins, whatever the order. A key alone is true.
+func ParseSwitches(list []string) (*Switches, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	s := &Switches{text: strings.Join(list, ","), off: map[schema.GroupVersionResource]bool{}}
+	wanted := map[string]bool{}
+	for _, item := range list {
+		key, text, given := strings.Cut(item, "=")
+		key = strings.Trim(strings.TrimSpace(key), "/")
+		on, err := strconv.ParseBool(strings.TrimSpace(text))
+		if given && err != nil {
+			return nil, fmt.Errorf("invalid value of %s: %q is neither true nor false", key, text)
+		}
+		if key == "api/v1" {
+			key = "v1"
+		}
+		wanted[key] = on || !given
+		if err := checkSwitch(key, wanted[key]); err != nil {
+			return nil, err
+		}
+	}
+	for i := range kinds {
+		k := &kinds[i]
+		for _, version := range k.Served {
+			gvr := k.GroupResource().WithVersion(version)
+			if !serves(wanted, gvr) {
+				s.off[gvr] = true
+			}
+		}
+	}
+	if registration := apiregistrationv1.SchemeGroupVersion.WithResource("apiservices"); s.off[registration] {
+		return nil, fmt.Errorf("API group/version %s must be enabled", registration.GroupVersion())
+	}
+	return s, nil
+}
+
+// serves is what is wanted of a resource: by the first of the keys that says something, on when none does.
+func serves(wanted map[string]bool, gvr schema.GroupVersionResource) bool {
+	version := gvr.GroupVersion().String()
+	for _, key := range []string{version + "/" + gvr.Resource, version, "api/ga", "api/beta", "api/alpha", "api/all"} {
+		if many := manyVersions[key]; many != nil && !many.MatchString(gvr.Version) {
+			continue
+		}
+		if on, ok := wanted[key]; ok {
+			return on
+		}
+	}
+	return true
+}
+
+// checkSwitch refuses keys of what nobody knows, and to turn on what is not here.
+func checkSwitch(key string, on bool) error {
+	if _, many := manyVersions[key]; many {
+		if on && key != "api/ga" {
+			return fmt.Errorf("%s=true: APIs that are off by default are not in this server; only false is allowed", key)
+		}
+		return nil
+	}
+	parts := strings.Split(key, "/")
+	if key == "v1" || len(parts) == 2 && parts[0] == "v1" {
+		parts = append([]string{""}, parts...)
+	}
+	if len(parts) < 2 || len(parts) > 3 {
+		return fmt.Errorf("runtime-config invalid key %s", key)
+	}
+	gv := schema.GroupVersion{Group: parts[0], Version: parts[1]}
+	group, version, resource := slices.Contains(absentGroups, gv.Group), false, len(parts) == 2
+	for i := range kinds {
+		k := &kinds[i]
+		if k.Kind.Group != gv.Group {
+			continue
+		}
+		group = true
+		if slices.Contains(k.Served, gv.Version) {
+			version = true
+			resource = resource || k.Resource == parts[2]
+		}
+	}
+	switch {
+	case !group:
+		return fmt.Errorf("unknown api groups %s", key)
+	case !version && (on || !preRelease.MatchString(gv.Version)):
+		return fmt.Errorf("group version %s that has not been registered: it is not in this server", gv)
+	case version && !resource:
+		return fmt.Errorf("%s: there is no resource %s in %s", key, parts[2], gv)
+	}
+	return nil
+}
