@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -112,7 +113,7 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 			return nil, unrecognized(want, raw, err)
 		}
 		if got.Group != "" { // "v1/"
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", want.Kind, "", want.Kind, runtime.NewMissingVersionErr(string(data))))
+			return nil, unreadable(schema.GroupVersionKind{Kind: cmp.Or(got.Kind, want.Kind)}, want, runtime.NewMissingVersionErr(string(data)))
 		}
 	}
 	if mismatch := matchKind(got, want); mismatch != nil {

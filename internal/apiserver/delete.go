@@ -130,12 +130,15 @@ const (
 // markDeleted sets the deletion's metadata on obj and says what is to be done.
 func (op *operation) markDeleted(obj runtime.Object, opts *metav1.DeleteOptions) deleteStep {
 	meta := accessor(obj)
+	ns, isNamespace := obj.(*corev1.Namespace)
+	if isNamespace && meta.GetDeletionTimestamp() != nil && len(ns.Spec.Finalizers) > 0 {
+		return deletePending // what becomes of its content has been said
+	}
 	graceful, pending := op.takeGrace(obj, meta, opts)
 	if pending {
 		return deletePending
 	}
 	finalizersChanged := op.takeFinalizers(meta, opts)
-	ns, isNamespace := obj.(*corev1.Namespace)
 	waits := len(meta.GetFinalizers()) > 0 || isNamespace && len(ns.Spec.Finalizers) > 0
 	if isNamespace && waits && ns.Status.Phase != corev1.NamespaceTerminating {
 		ns.Status.Phase = corev1.NamespaceTerminating

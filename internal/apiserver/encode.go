@@ -113,7 +113,7 @@ func (e *endpoint) encodeObject(obj runtime.Object, f format) ([]byte, error) {
 	case f.as == "PartialObjectMetadataList" && e.custom != nil:
 		return nil, unnamed(errors.New("content is not a list"))
 	case f.as == "PartialObjectMetadataList":
-		return nil, notAcceptableText(fmt.Sprintf("you requested %s, but the requested object is not a list (*%s.%s)", f.as, internalPackage(e.gvk.Group), e.gvk.Kind))
+		return nil, notAcceptableText(fmt.Sprintf("you requested %s, but the requested object is not a list (*%s)", f.as, e.internalName()))
 	case f.metadata():
 		return encodeAs(e.partialMetadata(obj), schema.GroupVersionKind{Group: metav1.GroupName, Version: f.asVersion, Kind: "PartialObjectMetadata"}, f)
 	}
@@ -122,6 +122,15 @@ func (e *endpoint) encodeObject(obj runtime.Object, f format) ([]byte, error) {
 		return nil, err
 	}
 	return encodeAs(versioned, e.gvk, f)
+}
+
+// internalName is the Go type that upstream's messages name.
+func (e *endpoint) internalName() string {
+	group := e.gvk.Group
+	if alias := e.kind.Alias; alias != (schema.GroupResource{}) {
+		group = alias.Group
+	}
+	return internalPackage(group) + "." + e.gvk.Kind
 }
 
 // encodeAs puts an object with the given kind on the wire. Its own TypeMeta is empty or the same.

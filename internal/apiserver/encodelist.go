@@ -124,11 +124,7 @@ func beforeProtobufItem(b []byte, size int, _ bool) []byte {
 
 func (e *endpoint) encodeMetadataList(objs []runtime.Object, m metav1.ListMeta, f format) ([]byte, error) {
 	if f.as != "PartialObjectMetadataList" {
-		group := e.gvk.Group
-		if alias := e.kind.Alias; alias != (schema.GroupResource{}) {
-			group = alias.Group
-		}
-		name := internalPackage(group) + "." + e.gvk.Kind + "List"
+		name := e.internalName() + "List"
 		if e.custom != nil {
 			name = "unstructured.UnstructuredList"
 		}

@@ -146,3 +146,29 @@ func TestYAMLThatIsOfNoKindIsShownAsItWasSent(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatABodyOrAnAnswerIsOfIsNamedAsUpstreamNamesIt(t *testing.T) {
+	s := newTestServer(t)
+	const events = "/apis/events.k8s.io/v1/namespaces/default/events"
+	for _, a := range []asked{
+		{"a kind with a slash and a version that is none", "POST", "/api/v1/namespaces", `{"apiVersion":"v1/","kind":"Namespace/"}`, nil, 400, `Namespace/ in version \"\" cannot be handled as a Namespace: Object 'apiVersion' is missing`, "", ""},
+		{"a version that is none", "POST", "/api/v1/namespaces", `{"apiVersion":"v1/"}`, nil, 400, `"message":"Namespace in version \"\" cannot be handled as a Namespace: Object 'apiVersion' is missing`, "", ""},
+		{"an event", "POST", "/api/v1/namespaces/default/events", `{"metadata":{"name":"e"},"involvedObject":{"namespace":"default"}}`, nil, 201, "", "", ""},
+		{"an event as a list", "GET", events + "/e", "", []string{"Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}, 406, "the requested object is not a list (*core.Event)", "", ""},
+	} {
+		a.check(t, s)
+	}
+}
+
+// What becomes of a namespace's content is said by whoever deletes it first.
+func TestANamespaceThatIsBeingDeletedIsToldNothingMore(t *testing.T) {
+	s := newTestServer(t)
+	const path = "/api/v1/namespaces/a"
+	for _, a := range []asked{
+		{"a namespace", "POST", "/api/v1/namespaces", `{"metadata":{"name":"a"}}`, nil, 201, "", "", ""},
+		{"is deleted", "DELETE", path, `{"propagationPolicy":"Orphan"}`, nil, 200, `"finalizers":["orphan"]`, "", ""},
+		{"and again", "DELETE", path, `{"propagationPolicy":"Foreground"}`, nil, 200, `"finalizers":["orphan"]`, "foregroundDeletion", ""},
+	} {
+		a.check(t, s)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // What upstream's API server answered when the comparison asked it, and ours answered otherwise.
@@ -155,6 +156,21 @@ func TestAClaimWithoutDataIsAskedForSomeInAnUpdateAsItIsWhenNew(t *testing.T) {
 		s.PrepareUpdate(obj, old)
 		if claim := obj.(*corev1.PersistentVolumeClaim); (claim.Spec.DataSourceRef != nil) != c.kept {
 			t.Errorf("%s: %v, %v", c.name, claim.Spec.DataSource, claim.Spec.DataSourceRef)
+		}
+	}
+}
+
+func TestOnlyWhatIsRequiredOfNodesIsHeldToLabels(t *testing.T) {
+	const term = "matchExpressions: [{key: a, operator: In, values: [a/b]}]"
+	for affinity, want := range map[string]int{
+		"requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{" + term + "}]}":                                          1,
+		"preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {" + term + "}}]":                                     0,
+		"preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: a b, operator: Exists}]}}]": 1,
+	} {
+		obj, _ := read(t, "apiVersion: v1\nkind: Pod\nspec: {affinity: {nodeAffinity: {"+affinity+"}}}\n")
+		errs := validateNodeAffinity(obj.(*corev1.Pod).Spec.Affinity.NodeAffinity, field.NewPath("a"))
+		if len(errs) != want {
+			t.Errorf("%s: %v", affinity, errs)
 		}
 	}
 }

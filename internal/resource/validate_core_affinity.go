@@ -46,7 +46,7 @@ func validateNodeAffinity(n *corev1.NodeAffinity, at *field.Path) field.ErrorLis
 		if term.Weight <= 0 || term.Weight > 100 {
 			errs = append(errs, field.Invalid(at.Child("weight"), term.Weight, errWeight))
 		}
-		errs = append(errs, validateNodeTerm(&term.Preference, at.Child("preference"))...)
+		errs = append(errs, validateNodeTerm(&term.Preference, false, at.Child("preference"))...)
 	}
 	return errs
 }
@@ -58,15 +58,16 @@ func validateNodeSelector(s *corev1.NodeSelector, at *field.Path) field.ErrorLis
 	}
 	var errs field.ErrorList
 	for i := range s.NodeSelectorTerms {
-		errs = append(errs, validateNodeTerm(&s.NodeSelectorTerms[i], at.Index(i))...)
+		errs = append(errs, validateNodeTerm(&s.NodeSelectorTerms[i], true, at.Index(i))...)
 	}
 	return errs
 }
 
-func validateNodeTerm(t *corev1.NodeSelectorTerm, at *field.Path) field.ErrorList {
+// validateNodeTerm holds values to what labels may have only where strict says so: what is preferred may never be found.
+func validateNodeTerm(t *corev1.NodeSelectorTerm, strict bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range t.MatchExpressions {
-		errs = append(errs, validateNodeExpression(&t.MatchExpressions[i], at.Child("matchExpressions").Index(i))...)
+		errs = append(errs, validateNodeExpression(&t.MatchExpressions[i], strict, at.Child("matchExpressions").Index(i))...)
 	}
 	for i := range t.MatchFields {
 		errs = append(errs, validateNodeField(&t.MatchFields[i], at.Child("matchFields").Index(i))...)
@@ -74,7 +75,7 @@ func validateNodeTerm(t *corev1.NodeSelectorTerm, at *field.Path) field.ErrorLis
 	return errs
 }
 
-func validateNodeExpression(r *corev1.NodeSelectorRequirement, at *field.Path) field.ErrorList {
+func validateNodeExpression(r *corev1.NodeSelectorRequirement, strict bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch r.Operator {
 	case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
@@ -93,6 +94,9 @@ func validateNodeExpression(r *corev1.NodeSelectorRequirement, at *field.Path) f
 		errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
 	}
 	errs = append(errs, metavalidation.ValidateLabelName(r.Key, at.Child("key"))...)
+	if !strict {
+		return errs
+	}
 	for i, value := range r.Values {
 		errs = append(errs, invalids(at.Child("values").Index(i), value, validation.IsValidLabelValue(value))...)
 	}
