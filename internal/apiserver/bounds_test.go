@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // nested is a protobuf message whose fields hold one another, the last one the text.
@@ -80,6 +81,41 @@ func TestNoQuantityIsReadThatTakesForever(t *testing.T) {
 	}
 	if code, _, answer := do(t, s, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"a"},"data":{"cpu":"`+endless+`"}}`); code != http.StatusCreated {
 		t.Errorf("what is no quantity is refused: %d %s", code, answer)
+	}
+}
+
+// TestJSONWithinObjectsCanBeRead: where it could not, the library of field owners panicked, for anybody who may write one of these.
+func TestJSONWithinObjectsCanBeRead(t *testing.T) {
+	s := newTestServer(t)
+	const revisions, definitions = "/apis/apps/v1/namespaces/default/controllerrevisions", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	const huge = `{"a":[1e400]}`
+	revision := func(data string) string { return `{"metadata":{"name":"a"},"data":` + data + `,"revision":1}` }
+	if code, _, answer := do(t, s, "POST", revisions, revision(`{"a":[1e300]}`)); code != http.StatusCreated {
+		t.Fatal(code, answer)
+	}
+	message := func(data string) string {
+		return string(envelope(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "ControllerRevision"}, append(nested("b", 1, 1), nested(data, 2, 1)...)))
+	}
+	for name, c := range map[string]struct {
+		method, path, media, body string
+		code                      int
+	}{
+		"a default in a schema": {"POST", definitions, mediaJSON, `{"metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},
+			"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"a":{"type":"number","default":1e400}}}}}]}}`, 400},
+		"a create":                       {"POST", revisions, mediaJSON, revision(huge), 400},
+		"an update":                      {"PUT", revisions + "/a", mediaJSON, revision(huge), 400},
+		"a message with a number":        {"POST", revisions, mediaProtobuf, message(huge), 400},
+		"a message with half a document": {"POST", revisions, mediaProtobuf, message(`{"a":`), 400},
+		"a message with something else":  {"POST", revisions, mediaProtobuf, message("k8s\x00"), 400},
+		"a JSON patch":                   {"PATCH", revisions + "/a", "application/json-patch+json", `[{"op":"add","path":"/data","value":` + huge + `}]`, 422},
+		"a merge patch":                  {"PATCH", revisions + "/a", "application/merge-patch+json", `{"data":` + huge + `}`, 400},
+		"a strategic merge patch":        {"PATCH", revisions + "/a", "application/strategic-merge-patch+json", `{"data":` + huge + `}`, 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if code, _, answer := do(t, s, c.method, c.path, c.body, "Content-Type", c.media); code != c.code {
+				t.Errorf("%d %.300s, want %d", code, answer, c.code)
+			}
+		})
 	}
 }
 

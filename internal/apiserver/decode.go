@@ -122,6 +122,9 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 		}
 		return nil, mismatch
 	}
+	if err == nil {
+		err = bounds.Raw(obj)
+	}
 	if err != nil {
 		return nil, unreadable(want, want, err)
 	}
@@ -258,6 +261,17 @@ func brokenVersion(data []byte) error {
 }
 
 func decodeProtobuf(data []byte, want schema.GroupVersionKind) (runtime.Object, error) {
+	obj, err := decodeMessage(data, want)
+	if err != nil {
+		return nil, err
+	}
+	if err := bounds.Raw(obj); err != nil {
+		return nil, unreadable(want, want, err)
+	}
+	return obj, nil
+}
+
+func decodeMessage(data []byte, want schema.GroupVersionKind) (runtime.Object, error) {
 	if obj, ok := decodeWanted(data, want); ok {
 		return obj, nil
 	}

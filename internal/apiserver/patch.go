@@ -140,6 +140,9 @@ func (op *operation) decodePatched(doc []byte, like runtime.Object, gvk schema.G
 		err = notRegistered(got)
 	}
 	if err == nil {
+		err = bounds.Raw(obj)
+	}
+	if err == nil {
 		err = op.reportStrict(append(p.double, strict...), p.validation)
 	}
 	if err != nil {

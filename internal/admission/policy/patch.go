@@ -195,6 +195,9 @@ func patched(value ref.Val, v *admission.Versioned) (runtime.Object, error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(after, out); err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
+	if err := bounds.Raw(out); err != nil {
+		return nil, err
+	}
 	out.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return out, nil
 }

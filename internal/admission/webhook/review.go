@@ -171,6 +171,9 @@ func decodeLike(e *encoded, doc []byte) (runtime.Object, error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, out); err != nil {
 		return nil, err
 	}
+	if err := bounds.Raw(out); err != nil {
+		return nil, err
+	}
 	if got := out.GetObjectKind().GroupVersionKind(); got != e.Form.Kind {
 		return nil, fmt.Errorf("the patched object is a %s, not a %s", got, e.Form.Kind)
 	}

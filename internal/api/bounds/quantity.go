@@ -96,13 +96,14 @@ func holds(t reflect.Type) bool {
 	if known, ok := holders.Load(t); ok {
 		return known.(bool)
 	}
-	found := reaches(t, map[reflect.Type]bool{})
+	found := reaches(t, func(t reflect.Type) bool { return t == quantityType }, map[reflect.Type]bool{})
 	holders.Store(t, found)
 	return found
 }
 
-func reaches(t reflect.Type, seen map[reflect.Type]bool) bool {
-	if t == quantityType {
+// reaches tells whether a type that is wanted is somewhere in t.
+func reaches(t reflect.Type, wanted func(reflect.Type) bool, seen map[reflect.Type]bool) bool {
+	if wanted(t) {
 		return true
 	}
 	if seen[t] {
@@ -111,10 +112,10 @@ func reaches(t reflect.Type, seen map[reflect.Type]bool) bool {
 	seen[t] = true
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
-		return reaches(t.Elem(), seen)
+		return reaches(t.Elem(), wanted, seen)
 	case reflect.Struct:
 		for i := range t.NumField() {
-			if reaches(t.Field(i).Type, seen) {
+			if reaches(t.Field(i).Type, wanted, seen) {
 				return true
 			}
 		}
