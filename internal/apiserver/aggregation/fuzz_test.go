@@ -5,10 +5,19 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/kube-openapi/pkg/openapiconv"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
+
+func TestADocumentThatLacksSomethingIsRefused(t *testing.T) {
+	part, err := partOf([]byte(`{"paths":{"/apis/a.example.com/v1/":{"get":{}}}}`), schema.GroupVersion{Group: "a.example.com", Version: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if doc, err := converted(part); err == nil {
+		t.Errorf("an operation without responses became %+v", doc)
+	}
+}
 
 // FuzzDocuments takes any documents of an extension server in: they are refused, or can be told on.
 func FuzzDocuments(f *testing.F) {
@@ -36,8 +45,10 @@ func FuzzDocuments(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := openapiconv.ConvertV2ToV3(part).MarshalJSON(); err != nil {
-			t.Errorf("what was read as version 2 can not be written as version 3: %v", err)
+		if doc, err := converted(part); err == nil {
+			if _, err := doc.MarshalJSON(); err != nil {
+				t.Errorf("what was read as version 2 can not be written as version 3: %v", err)
+			}
 		}
 		whole := &spec.Swagger{}
 		if err := json.Unmarshal([]byte(ours), whole); err != nil {

@@ -243,7 +243,7 @@ func (o OpenAPI) Document(path string) (*spec3.OpenAPI, error) {
 		if err != nil {
 			return nil, err
 		}
-		return openapiconv.ConvertV2ToV3(doc), nil
+		return converted(doc)
 	}
 	body, _, err := r.fetchJSON(ctx, at.path, at.query)
 	if err != nil {
@@ -268,10 +268,26 @@ func partOf(body []byte, gv schema.GroupVersion) (*spec.Swagger, error) {
 	if err := json.Unmarshal(body, doc); err != nil {
 		return nil, err
 	}
-	return openapiaggregator.FilterSpecByPathsWithoutSideEffects(doc, []string{"/apis/" + gv.String() + "/"}), nil
+	return guarded(func() (*spec.Swagger, error) {
+		return openapiaggregator.FilterSpecByPathsWithoutSideEffects(doc, []string{"/apis/" + gv.String() + "/"}), nil
+	})
 }
 
-// Extend implements openapi.Provider. A server that does not answer leaves its part out.
+func converted(doc *spec.Swagger) (*spec3.OpenAPI, error) {
+	return guarded(func() (*spec3.OpenAPI, error) { return openapiconv.ConvertV2ToV3(doc), nil })
+}
+
+// guarded lets the library work on what another server has said: it falls over documents that lack something, such as an operation's responses.
+func guarded[T any](work func() (T, error)) (out T, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("the document cannot be used: %v", cause)
+		}
+	}()
+	return work()
+}
+
+// Extend implements openapi.Provider. A server that does not answer, or says what nobody can use, leaves its part out.
 func (o OpenAPI) Extend(doc *spec.Swagger) error {
 	for gv, r := range *o.remotes.Load() {
 		if !r.available.Load() {
@@ -285,7 +301,7 @@ func (o OpenAPI) Extend(doc *spec.Swagger) error {
 			continue
 		}
 		if err := mergePart(doc, part); err != nil {
-			return fmt.Errorf("merge the OpenAPI of %s: %w", gv, err)
+			o.cfg.Logger.Warn("an extension server's OpenAPI cannot be merged into the others'", "groupVersion", gv.String(), "err", err)
 		}
 	}
 	return nil
@@ -295,5 +311,8 @@ func mergePart(doc, part *spec.Swagger) error {
 	if part.Paths == nil {
 		return nil
 	}
-	return openapiaggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(doc, part)
+	_, err := guarded(func() (*spec.Swagger, error) {
+		return doc, openapiaggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(doc, part)
+	})
+	return err
 }

@@ -3,6 +3,7 @@ package h2
 import (
 	"bytes"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -95,8 +96,8 @@ func FuzzFrames(f *testing.F) {
 		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		_, _ = conn.Write(append([]byte(http2.ClientPreface), frames...)) // the server may have hung up
 		_ = conn.CloseWrite()
-		if _, err := io.Copy(io.Discard, conn); err != nil && isTimeout(err) {
-			t.Errorf("the connection does not end")
+		if err := lastFrame(conn); isTimeout(err) {
+			t.Errorf("the connection does not end: %v", err)
 		}
 		body, err := get(t.Context(), others, "https://"+address+"/echo")
 		if err != nil {
@@ -107,7 +108,20 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
+// lastFrame reads until the server says that it will answer nothing more; a second after that it hangs up.
+func lastFrame(conn net.Conn) error {
+	for fr := http2.NewFramer(io.Discard, conn); ; {
+		frame, err := fr.ReadFrame()
+		if err != nil {
+			return err
+		}
+		if _, ok := frame.(*http2.GoAwayFrame); ok {
+			return nil
+		}
+	}
+}
+
 func isTimeout(err error) bool {
-	timeout, ok := err.(net.Error)
+	timeout, ok := errors.AsType[net.Error](err)
 	return ok && timeout.Timeout()
 }
