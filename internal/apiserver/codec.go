@@ -166,6 +166,9 @@ func (c *storedCodec) decode(data []byte, revision int64) (runtime.Object, error
 			return nil, fmt.Errorf("decode %s: %w", gvk.Kind, err)
 		}
 	}
+	if gvk.Kind != c.hub.Kind {
+		return nil, fmt.Errorf("a %s lies where a %s is expected", gvk.Kind, c.hub.Kind)
+	}
 	obj, err := convert(obj, gvk, c.hub)
 	if err != nil {
 		return nil, err
