@@ -97,7 +97,7 @@ func (c *policyChecker) check(expression string, returns cel.Types, at *field.Pa
 func (c *policyChecker) declare(v *admissionregistrationv1.Variable, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch {
-	case v.Name == "":
+	case strings.TrimSpace(v.Name) == "":
 		errs = append(errs, field.Required(at.Child("name"), "name is not specified"))
 	case !cel.IsIdentifier(v.Name):
 		errs = append(errs, field.Invalid(at.Child("name"), v.Name, "must be a valid CEL identifier"))

@@ -191,7 +191,7 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	}
 	errs = append(errs, validateIPList(podIPs, storedIn(textsOf(old.Status.PodIPs, func(ip corev1.PodIP) string { return ip.IP })), status.Child("podIPs"))...)
 	errs = append(errs, validateIPList(hostIPs, storedIn(textsOf(old.Status.HostIPs, func(ip corev1.HostIP) string { return ip.IP })), status.Child("hostIPs"))...)
-	if len(hostIPs) > 0 && p.Status.HostIP != "" && hostIPs[0] != p.Status.HostIP {
+	if len(hostIPs) > 0 && hostIPs[0] != p.Status.HostIP {
 		errs = append(errs, field.Invalid(status.Child("hostIPs").Index(0).Child("ip"), hostIPs[0], "must be equal to `hostIP`"))
 	}
 	errs = append(errs, validateContainerStatuses(p, status)...)

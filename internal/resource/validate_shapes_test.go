@@ -36,6 +36,8 @@ func TestNewObjectsAreToldWhatWasFoundAmongVeryMany(t *testing.T) {
 		{"no average", average(""), []string{"spec.metrics[0].pods.target.averageValue: Required value: must specify a positive target averageValue"}},
 		{"a sleep that is too long", hook("sleep: {seconds: 31}"), []string{at + "Invalid value: 31: must be non-negative and less than terminationGracePeriodSeconds (30)"}},
 		{"a sleep beside another action is only that", hook("exec: {command: [a]}, sleep: {seconds: 65535}"), []string{at + "Forbidden: may not specify more than 1 handler type"}},
+		{"a variable of a blank name", "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nspec: {matchConstraints: {resourceRules: [{apiGroups: [a], apiVersions: [v1], operations: [CREATE], resources: [b]}]}, variables: [{name: ' ', expression: '1'}], validations: [{expression: 'true'}]}\n",
+			[]string{"spec.variables[0].name: Required value: name is not specified"}},
 		{"claims of a mirror pod", "apiVersion: v1\nkind: Pod\nmetadata: {annotations: {kubernetes.io/config.mirror: a}}\nspec: {nodeName: node, resourceClaims: [{name: a, resourceClaimName: b}], containers: [{name: c, image: i}]}\n",
 			[]string{"[]: Forbidden: static pods do not support resource claims"}},
 	}
@@ -51,6 +53,23 @@ func TestTheStatusOfANodeTellsFeaturesInOrder(t *testing.T) {
 	old, s := read(t, "apiVersion: v1\nkind: Node\n")
 	obj, _ := read(t, "apiVersion: v1\nkind: Node\nstatus: {declaredFeatures: [Bb, Aa]}\n")
 	expect(t, s.ValidateStatus(obj, old), `status.declaredFeatures[1]: Invalid value: "Aa": list must be sorted alphabetically`)
+}
+
+func TestTheFirstAddressOfAPodsHostIsTheOneThatOldClientsRead(t *testing.T) {
+	pod := func(status string) string {
+		return "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c, image: i}]}\nstatus: {" + status + "}\n"
+	}
+	for status, want := range map[string][]string{
+		"":                  nil,
+		"hostIP: 192.0.2.1": nil,
+		"hostIP: 192.0.2.1, hostIPs: [{ip: 192.0.2.1}]": nil,
+		"hostIP: 192.0.2.2, hostIPs: [{ip: 192.0.2.1}]": {"status.hostIPs[0].ip: Invalid value: \"192.0.2.1\": must be equal to `hostIP`"},
+		"hostIPs: [{ip: 192.0.2.1}]":                    {"status.hostIPs[0].ip: Invalid value: \"192.0.2.1\": must be equal to `hostIP`"},
+	} {
+		old, s := read(t, pod(""))
+		obj, _ := read(t, pod(status))
+		t.Run(status, func(t *testing.T) { expect(t, s.ValidateStatus(obj, old), want...) })
+	}
 }
 
 const appArmorAnnotation = "container.apparmor.security.beta.kubernetes.io/"

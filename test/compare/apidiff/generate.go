@@ -22,6 +22,7 @@ type generator struct {
 
 func (g *generator) run(ctx context.Context, o *options) error {
 	var next atomic.Int64
+	next.Store(o.first - 1)
 	var wg sync.WaitGroup
 	errs := make(chan error, o.workers)
 	for w := range o.workers {

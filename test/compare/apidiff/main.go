@@ -28,6 +28,7 @@ type options struct {
 	only     string
 	bodies   bool
 	workers  int
+	first    int64
 	examples int
 }
 
@@ -42,6 +43,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "kinds to send, by name, with commas")
 	flag.BoolVar(&o.bodies, "bodies", false, "send what holds an object: creates, updates, patches; not the rest")
 	flag.IntVar(&o.workers, "workers", 4, "requests under way at once")
+	flag.Int64Var(&o.first, "first", 1, "number of the first case, which the names of its objects end with: one that was met is met again")
 	flag.IntVar(&o.examples, "examples", 1, "requests shown for each shape of difference in the file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh [--n 2000] [--seed 1] [--only KIND,KIND] [--bodies] [--examples 1]: the same requests to upstream's kube-apiserver and to knarr's; prints how the
+# run.sh [--n 2000] [--seed 1] [--only KIND,KIND] [--first 1] [--bodies] [--examples 1]: the same requests to upstream's kube-apiserver and to knarr's; prints how the
 # answers differ, by shape; .cache/compare/api.txt has an example of each. UPSTREAM=FOLDER takes upstream's binaries from there.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
