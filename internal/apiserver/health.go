@@ -35,10 +35,13 @@ func (s *Server) checks(kind string) []zpages.Check {
 	}
 	checks := []zpages.Check{check("ping", fine), check("log", fine), check("etcd", etcd)}
 	if kind == "readyz" {
-		checks = append(checks, check("etcd-readiness", etcd), finished("informer-sync", s.remotes.Synced()))
+		checks = append(checks, check("etcd-readiness", etcd))
 	}
 	if sealed, ok := s.cfg.Store.(sealedStore); ok && kind != "livez" {
 		checks = append(checks, check("kms-providers", sealed.Health))
+	}
+	if kind == "readyz" {
+		checks = append(checks, finished("informer-sync", s.remotes.Synced()))
 	}
 	started := func(names ...string) {
 		for _, name := range names {

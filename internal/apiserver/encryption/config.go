@@ -35,7 +35,7 @@ type rules struct {
 	kms []*plugin
 }
 
-var errNoProvider = errors.New("no provider of the encryption configuration can read it")
+var errNoProvider = errors.New("no matching prefix found")
 
 // load makes the rules of a configuration. Plugins of an earlier configuration are used again where nothing has changed for them.
 func load(ctx context.Context, data []byte, before *rules) (*rules, error) {
@@ -98,7 +98,7 @@ func (r *rules) provider(ctx context.Context, p *apiserverconfig.ProviderConfigu
 	case p.AESCBC != nil:
 		return blocks("aescbc", p.AESCBC.Keys, func(b cipher.Block) (value.Transformer, error) { return aestransformer.NewCBCTransformer(b), nil })
 	case p.Secretbox != nil:
-		return keyed("secretbox", p.Secretbox.Keys, func(key []byte) (value.Transformer, error) {
+		return keyed("secretbox", "Secretbox", p.Secretbox.Keys, func(key []byte) (value.Transformer, error) {
 			if len(key) != 32 {
 				return nil, fmt.Errorf("a key of %d bytes, expected 32", len(key))
 			}
@@ -113,7 +113,7 @@ func (r *rules) provider(ctx context.Context, p *apiserverconfig.ProviderConfigu
 }
 
 func blocks(kind string, keys []apiserverconfig.Key, make func(cipher.Block) (value.Transformer, error)) ([]value.PrefixTransformer, error) {
-	return keyed(kind, keys, func(key []byte) (value.Transformer, error) {
+	return keyed(kind, "AES", keys, func(key []byte) (value.Transformer, error) {
 		block, err := aes.NewCipher(key)
 		if err != nil {
 			return nil, err
@@ -122,8 +122,8 @@ func blocks(kind string, keys []apiserverconfig.Key, make func(cipher.Block) (va
 	})
 }
 
-// keyed makes one transformer a key; the first of them writes.
-func keyed(kind string, keys []apiserverconfig.Key, make func(key []byte) (value.Transformer, error)) ([]value.PrefixTransformer, error) {
+// keyed makes one transformer of all keys; the first of them writes.
+func keyed(kind, family string, keys []apiserverconfig.Key, make func(key []byte) (value.Transformer, error)) ([]value.PrefixTransformer, error) {
 	var all []value.PrefixTransformer
 	for _, k := range keys {
 		key, err := base64.StdEncoding.DecodeString(k.Secret)
@@ -134,9 +134,10 @@ func keyed(kind string, keys []apiserverconfig.Key, make func(key []byte) (value
 		if err != nil {
 			return nil, fmt.Errorf("%s key %s: %w", kind, k.Name, err)
 		}
-		all = append(all, value.PrefixTransformer{Prefix: []byte("k8s:enc:" + kind + ":v1:" + k.Name + ":"), Transformer: t})
+		all = append(all, value.PrefixTransformer{Prefix: []byte(k.Name + ":"), Transformer: t})
 	}
-	return all, nil
+	oneOf := value.NewPrefixTransformers(fmt.Errorf("no matching key was found for the provided %s transformer", family), all...)
+	return []value.PrefixTransformer{{Prefix: []byte("k8s:enc:" + kind + ":v1:"), Transformer: oneOf}}, nil
 }
 
 // find is the rule of a key of the store; nil when it is not to be encrypted.

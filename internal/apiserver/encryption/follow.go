@@ -113,4 +113,6 @@ func (s *Store) Health(ctx context.Context) error {
 }
 
 // Collectors are the store's metrics.
-func (s *Store) Collectors() []prometheus.Collector { return s.file.Collectors() }
+func (s *Store) Collectors() []prometheus.Collector {
+	return append(s.file.Collectors(), newCounted())
+}

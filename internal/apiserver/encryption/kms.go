@@ -17,6 +17,7 @@ import (
 	apiserverconfig "k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2"
+	envelope "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/metrics"
 	"k8s.io/kms/pkg/service"
 )
 
@@ -47,6 +48,9 @@ const (
 	fineFor   = 20 * time.Second
 	brokenFor = 3 * time.Second
 )
+
+// serverID is what metrics call this server: it has no name of its own.
+const serverID = ""
 
 // addPlugin uses a plugin of an earlier configuration or connects to a new one.
 func (r *rules) addPlugin(ctx context.Context, c *apiserverconfig.KMSConfiguration, before *rules) ([]value.PrefixTransformer, error) {
@@ -100,7 +104,7 @@ func connect(ctx context.Context, c *apiserverconfig.KMSConfiguration) (*plugin,
 		return nil, err
 	}
 	p := &plugin{config: *c, service: s, end: cancel}
-	p.transformer = kmsv2.NewEnvelopeTransformer(p.service, c.Name, p.current, "")
+	p.transformer = kmsv2.NewEnvelopeTransformer(p.service, c.Name, p.current, serverID)
 	return p, nil
 }
 
@@ -140,10 +144,15 @@ func (p *plugin) ask(ctx context.Context) error {
 func (p *plugin) renew(ctx context.Context) error {
 	status, err := p.service.Status(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("failed to perform status section of the healthz check for KMS Provider %s, error: %w", p.config.Name, err)
+	}
+	if result, err := kmsv2.ValidateKeyID(status.KeyID); err != nil {
+		envelope.RecordInvalidKeyIDFromStatus(p.config.Name, string(result))
+	} else {
+		envelope.RecordKeyIDFromStatus(p.config.Name, status.KeyID, serverID)
 	}
 	if err := checkStatus(status); err != nil {
-		return err
+		return fmt.Errorf("kmsv2 Provider %s is not healthy, error: %w", p.config.Name, err)
 	}
 	p.mu.Lock()
 	same := p.state.Transformer != nil && p.state.EncryptedObjectKeyID == status.KeyID

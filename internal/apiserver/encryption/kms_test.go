@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -205,6 +206,7 @@ func TestANewKeyOfAPluginMakesValuesStale(t *testing.T) {
 	if stale, err := s.Stale(t.Context(), oneSecret); stale || err != nil {
 		t.Fatalf("at first: stale %v %v", stale, err)
 	}
+	before := told(t, s)
 	f.rotate("key-2")
 	s.step(t.Context(), false, time.Now().Add(pluginAskEvery))
 	mustRead(t, s, oneSecret, "hidden")
@@ -214,6 +216,18 @@ func TestANewKeyOfAPluginMakesValuesStale(t *testing.T) {
 	mustCommit(t, s, oneSecret, "hidden")
 	if stale, err := s.Stale(t.Context(), oneSecret); stale || err != nil {
 		t.Fatalf("written again: stale %v %v", stale, err)
+	}
+	for name := range map[string]bool{
+		"apiserver_envelope_encryption_key_id_hash_total": true, "apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds": true,
+		"apiserver_envelope_encryption_kms_operations_latency_seconds": true, "apiserver_envelope_encryption_dek_source_cache_size": true,
+		"apiserver_storage_transformation_operations_total": true, "apiserver_storage_transformation_duration_seconds": true,
+	} {
+		if before[name] == 0 {
+			t.Errorf("%s is not told", name)
+		}
+	}
+	if name := "apiserver_envelope_encryption_key_id_hash_total"; told(t, s)[name] <= before[name] {
+		t.Errorf("the use of the new key is not counted: %v", told(t, s)[name])
 	}
 	// The old key is no longer needed.
 	f.set(func(f *fakeKMS) { delete(f.keys, "key-1") })
@@ -226,11 +240,11 @@ func TestAPluginThatDoesNotAnswer(t *testing.T) {
 		health  string
 	}{
 		"is down": {
-			func(_ *testing.T, f *fakeKMS) { f.stop() }, func(t *testing.T, f *fakeKMS) { f.start(t) }, "kms-provider-0: rpc error: code = ",
+			func(_ *testing.T, f *fakeKMS) { f.stop() }, func(t *testing.T, f *fakeKMS) { f.start(t) }, "kms-provider-0: failed to perform status section of the healthz check for KMS Provider ",
 		},
 		"is slow": {
 			func(_ *testing.T, f *fakeKMS) { f.set(func(f *fakeKMS) { f.slow = true }) },
-			func(_ *testing.T, f *fakeKMS) { f.set(func(f *fakeKMS) { f.slow = false }) }, "kms-provider-0: rpc error: code = DeadlineExceeded",
+			func(_ *testing.T, f *fakeKMS) { f.set(func(f *fakeKMS) { f.slow = false }) }, "rpc error: code = DeadlineExceeded",
 		},
 		"has a failure of its own": {
 			func(_ *testing.T, f *fakeKMS) {
@@ -282,7 +296,7 @@ func TestWhatAPluginSaysOfItselfIsJudged(t *testing.T) {
 		change func(f *fakeKMS)
 		want   string
 	}{
-		"not healthy":     {func(f *fakeKMS) { f.health = "sealed" }, "kms-provider-0: got unexpected healthz status: sealed"},
+		"not healthy":     {func(f *fakeKMS) { f.health = "sealed" }, " is not healthy, error: got unexpected healthz status: sealed"},
 		"another version": {func(f *fakeKMS) { f.version = "v1" }, "expected KMSv2 API version v2, got v1"},
 		"no key":          {func(f *fakeKMS) { f.key = "" }, "keyID is empty"},
 		"a long key":      {func(f *fakeKMS) { f.key = strings.Repeat("k", 2000) }, "exceeds the max size"},
@@ -411,4 +425,20 @@ func TestACacheGetsWhatCouldNotBeDecryptedOnceThePluginAnswers(t *testing.T) {
 	if got := textOf(kind); got != "new" || reader.isBroken() {
 		t.Errorf("with the plugin: %q", got)
 	}
+}
+
+// told is how many series there are of each family of metrics.
+func told(t *testing.T, s *Store) map[string]int {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(s.Collectors()...)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]int{}
+	for _, f := range families {
+		all[f.GetName()] = len(f.Metric)
+	}
+	return all
 }

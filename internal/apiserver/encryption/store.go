@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/knarr-project/knarr/internal/api"
@@ -111,6 +112,12 @@ func (s *Store) ruleOf(key string) *rule {
 	return nil
 }
 
+// about tells the libraries that transform values, which count them, of what resource the key is.
+func (s *Store) about(ctx context.Context, key string) context.Context {
+	gr, _, _ := s.resourceOf(key)
+	return request.WithRequestInfo(ctx, &request.RequestInfo{IsResourceRequest: true, APIGroup: gr.Group, Resource: gr.Resource})
+}
+
 // resourceOf is the resource that lies at a key, and the prefix that all its objects have.
 func (s *Store) resourceOf(key string) (gr schema.GroupResource, prefix string, ok bool) {
 	rest, ok := strings.CutPrefix(key, "/registry/")
@@ -140,7 +147,7 @@ func (s *Store) decrypt(ctx context.Context, kv *store.KeyValue) error {
 		s.log.Error("an encrypted object has no provider in the configuration", "key", kv.Key)
 		return nil
 	}
-	plain, _, err := r.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
+	plain, _, err := r.TransformFromStorage(s.about(ctx, kv.Key), kv.Value, value.DefaultContext(kv.Key))
 	switch {
 	case err == nil:
 		kv.Value = plain
@@ -163,7 +170,7 @@ func (s *Store) Stale(ctx context.Context, key string) (bool, error) {
 	if err != nil || kv == nil {
 		return false, err
 	}
-	_, stale, err := r.TransformFromStorage(ctx, kv.Value, value.DefaultContext(key))
+	_, stale, err := r.TransformFromStorage(s.about(ctx, key), kv.Value, value.DefaultContext(key))
 	if errors.Is(err, errNoProvider) && !encrypted(kv.Value) {
 		return true, nil // from the time before encryption, which no provider speaks of any more
 	}
@@ -201,7 +208,7 @@ func (s *Store) Commit(ctx context.Context, conditions []store.Condition, ops ..
 		if r == nil {
 			continue
 		}
-		sealed, err := r.TransformToStorage(ctx, ops[i].Value, value.DefaultContext(ops[i].Key))
+		sealed, err := r.TransformToStorage(s.about(ctx, ops[i].Key), ops[i].Value, value.DefaultContext(ops[i].Key))
 		if err != nil {
 			return store.TxnResult{}, fmt.Errorf("encrypt %s: %w", ops[i].Key, err)
 		}
