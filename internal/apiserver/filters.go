@@ -46,7 +46,7 @@ func (s *Server) newHandler() http.Handler {
 		}
 		ctx, err := s.record(w, r, info, id, user, took)
 		if err != nil {
-			http.Error(w, fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err), http.StatusInternalServerError)
+			internalError(w, r, err)
 			return
 		}
 		w.remark(user.Remarks)
@@ -68,7 +68,11 @@ func (s *Server) newHandler() http.Handler {
 		filters.lap(m.flow)
 		w.audit.Spent(audit.Queue, w.waited)
 		if err := s.authorizeRequest(ctx, requestAttributes(user, info)); err != nil {
-			forbid(w, r, err)
+			if errors.As(err, new(*apierrors.StatusError)) {
+				forbid(w, r, err)
+			} else {
+				internalError(w, r, err)
+			}
 			return
 		}
 		filters.lap(m.authorization)
@@ -80,6 +84,11 @@ func (s *Server) newHandler() http.Handler {
 func forbid(w http.ResponseWriter, r *http.Request, err error) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	respondError(w, plainFormat(r), err)
+}
+
+// internalError is an answer of the filters themselves, whatever the client takes.
+func internalError(w http.ResponseWriter, r *http.Request, err error) {
+	http.Error(w, fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err), http.StatusInternalServerError)
 }
 
 // route hands an authorized request to whoever serves its path.
@@ -138,7 +147,8 @@ func (s *Server) inTheNameOf(ctx context.Context, r *http.Request, user auth.Use
 	return as, nil
 }
 
-// authorizeRequest is authorize for requests, whose outcome is counted and recorded.
+// authorizeRequest is authorize for requests, whose outcome is counted and recorded. An error that is no StatusError says that an authorizer
+// failed, and none allowed the request.
 func (s *Server) authorizeRequest(ctx context.Context, a auth.Attributes) error {
 	since := time.Now()
 	decision, reason, err := s.authorizer().Authorize(ctx, a)
@@ -159,8 +169,9 @@ func (s *Server) authorizeRequest(ctx context.Context, a auth.Attributes) error 
 		result = "denied"
 	}
 	s.metrics.security.authorizedAs(result, took)
-	if err != nil && reason == "" {
-		reason = err.Error()
+	if err != nil { // nobody has allowed it, but somebody might have
+		rec.Annotate("authorization.k8s.io/reason", "internal error")
+		return err
 	}
 	rec.Annotate("authorization.k8s.io/decision", "forbid")
 	rec.Annotate("authorization.k8s.io/reason", reason)

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -203,4 +204,20 @@ func FuzzImpersonationHeaders(f *testing.F) {
 			}
 		}
 	})
+}
+
+// failing authorizes nothing and says that it could not.
+type failing struct{}
+
+func (failing) Authorize(context.Context, auth.Attributes) (auth.Decision, string, error) {
+	return auth.NoOpinion, "", errors.New("the webhook is away")
+}
+
+func TestAnAuthorizerThatFailsIsNoRefusal(t *testing.T) {
+	s := newTestServer(t, func(c *Config) { c.Security.Authenticator, c.Security.Authorizer = as{}, failing{} })
+	code, header, body := do(t, s, http.MethodGet, "/api/v1/pods?limit=1", "")
+	if code != http.StatusInternalServerError || body != "Internal Server Error: \"/api/v1/pods?limit=1\": the webhook is away\n" ||
+		header.Get("Content-Type") != "text/plain; charset=utf-8" || header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("%d %v %s", code, header, body)
+	}
 }

@@ -51,15 +51,30 @@ func (a *Anonymity) allows(path string) bool {
 func (a Requests) Authenticate(r *http.Request) (User, bool, error) {
 	user, ok, err := a.Authenticators.Authenticate(r)
 	a.ProxyHeaders.remove(r.Header)
+	_, _, spaced := bearer(r.Header)
 	switch {
 	case err != nil:
 		return User{}, false, err
 	case ok:
-		return WithAuthenticatedGroup(user), true, nil
+		return warned(WithAuthenticatedGroup(user), spaced), true, nil
 	case a.Anonymous.allows(r.URL.Path):
-		return Anonymous(), true, nil
+		return warned(Anonymous(), spaced), true, nil
 	}
 	return User{}, false, nil
+}
+
+// warned tells a user whose token was not looked at.
+func warned(user User, spaced bool) User {
+	if !spaced {
+		return user
+	}
+	remarks := Remarks{}
+	if user.Remarks != nil {
+		remarks = *user.Remarks
+	}
+	remarks.Warnings = append(slices.Clip(remarks.Warnings), "the provided Authorization header contains extra space before the bearer token, and is ignored")
+	user.Remarks = &remarks
+	return user
 }
 
 // Anonymous is the user of requests without credentials.
@@ -123,12 +138,22 @@ func (b Bearer) Authenticate(r *http.Request) (User, bool, error) {
 // badToken refuses a token, with what those who know tokens say of it.
 func badToken(err error) error { return utilerrors.NewAggregate([]error{ErrBadToken, err}) }
 
+// bearer reads the Authorization header: the token is what stands between the first two spaces. ok tells that it is a bearer's; spaced, that
+// there is a token behind more than one space, which counts for none.
+func bearer(h http.Header) (token string, ok, spaced bool) {
+	parts := strings.SplitN(strings.TrimSpace(h.Get("Authorization")), " ", 3)
+	if len(parts) < 2 || !strings.EqualFold(parts[0], "bearer") {
+		return "", false, false
+	}
+	return parts[1], true, parts[1] == "" && len(parts) == 3
+}
+
 const webSocketTokenPrefix = "base64url.bearer.authorization.k8s.io."
 
 func bearerToken(r *http.Request) string {
-	scheme, token, ok := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
-	if ok && strings.EqualFold(scheme, "bearer") {
-		return strings.TrimSpace(token)
+	token, ok, _ := bearer(r.Header)
+	if ok {
+		return token
 	}
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		return ""

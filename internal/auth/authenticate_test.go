@@ -53,6 +53,8 @@ func TestRequestsAreAuthenticatedAsUpstreamDoes(t *testing.T) {
 		{"a good token", nil, map[string]string{"Authorization": "bearer good"}, "bob", []string{GroupAuthenticated}},
 		{"an unknown token", nil, map[string]string{"Authorization": "Bearer what"}, "", nil},
 		{"a bad token", nil, map[string]string{"Authorization": "Bearer bad"}, "", nil},
+		{"a token behind two spaces", nil, map[string]string{"Authorization": "Bearer  good"}, "system:anonymous", []string{GroupUnauthenticated}},
+		{"two tokens", nil, map[string]string{"Authorization": "Bearer good bad"}, "bob", []string{GroupAuthenticated}},
 		{"another scheme", nil, map[string]string{"Authorization": "Basic Zm9v"}, "system:anonymous", []string{GroupUnauthenticated}},
 		{"a WebSocket token", nil, map[string]string{"Upgrade": "websocket", "Sec-Websocket-Protocol": "base64url.bearer.authorization.k8s.io.Z29vZA, v5.channel.k8s.io"}, "bob", []string{GroupAuthenticated}},
 		{"the front proxy", known.FrontProxyClient, map[string]string{"X-Remote-User": "eve", "X-Remote-Group": "dev"}, "eve", []string{"dev", GroupAuthenticated}},
@@ -79,8 +81,17 @@ func TestRequestsAreAuthenticatedAsUpstreamDoes(t *testing.T) {
 				if err != nil || !ok || user.Name != c.user || !slices.Equal(user.Groups, c.groups) {
 					t.Fatalf("%+v %v %v", user, ok, err)
 				}
+				if warned := user.Remarks != nil; warned != strings.Contains(c.headers["Authorization"], "  ") {
+					t.Errorf("remarks %+v", user.Remarks)
+				}
 			}
 		})
+	}
+}
+
+func TestAnExtraOfAFrontProxyMayHaveNoName(t *testing.T) {
+	if got := extraHeaders(http.Header{"X-Remote-Extra-": {"v"}, "X-Remote-Extr": {"w"}}, "X-Remote-Extra-"); len(got) != 1 || !slices.Equal(got[""], []string{"v"}) {
+		t.Errorf("%v", got)
 	}
 }
 

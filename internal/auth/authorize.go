@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
 // Authorizers asks each in order; the first that allows or denies decides.
@@ -30,7 +31,7 @@ func (all Authorizers) Authorize(ctx context.Context, a Attributes) (Decision, s
 			return decision, reason, err
 		}
 	}
-	return NoOpinion, strings.Join(reasons, "\n"), errors.Join(errs...)
+	return NoOpinion, strings.Join(reasons, "\n"), utilerrors.NewAggregate(errs)
 }
 
 // Masters allows everything to the group system:masters.

@@ -89,7 +89,7 @@ func firstHeader(header http.Header, names []string) string {
 func extraHeaders(header http.Header, prefix string) map[string][]string {
 	var extra map[string][]string
 	for h, values := range header {
-		if len(h) <= len(prefix) || !strings.EqualFold(h[:len(prefix)], prefix) {
+		if len(h) < len(prefix) || !strings.EqualFold(h[:len(prefix)], prefix) {
 			continue
 		}
 		key := strings.ToLower(h[len(prefix):])

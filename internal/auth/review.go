@@ -143,6 +143,13 @@ func validateFieldRequirement(at *field.Path, r *metav1.FieldSelectorRequirement
 	return errs
 }
 
+var (
+	errFieldSelector = errors.New("spec.resourceAttributes.fieldSelector ignored due to parse error")
+	errLabelSelector = errors.New("spec.resourceAttributes.labelSelector ignored due to parse error")
+	// fieldOperators are those that are known.
+	fieldOperators = []metav1.FieldSelectorOperator{metav1.FieldSelectorOpIn, metav1.FieldSelectorOpNotIn, metav1.FieldSelectorOpExists, metav1.FieldSelectorOpDoesNotExist}
+)
+
 func evaluate(ctx context.Context, z Authorizer, user User, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	var a Attributes
 	var ignored []error
@@ -155,16 +162,22 @@ func evaluate(ctx context.Context, z Authorizer, user User, resource *authorizat
 			a.FieldSelector = s.RawSelector
 			if a.FieldSelector == "" {
 				a.FieldSelector = fieldSelectorText(s.Requirements)
+				if slices.ContainsFunc(s.Requirements, func(r metav1.FieldSelectorRequirement) bool { return !slices.Contains(fieldOperators, r.Operator) }) {
+					ignored = append(ignored, errFieldSelector)
+				}
 			} else if _, err := fields.ParseSelector(a.FieldSelector); err != nil {
-				a.FieldSelector, ignored = "", append(ignored, errors.New("spec.resourceAttributes.fieldSelector ignored due to parse error"))
+				a.FieldSelector, ignored = "", append(ignored, errFieldSelector)
 			}
 		}
 		if s := resource.LabelSelector; s != nil {
 			a.LabelSelector = s.RawSelector
 			if a.LabelSelector == "" {
-				a.LabelSelector = labelSelectorText(s.Requirements)
+				var err error
+				if a.LabelSelector, err = labelSelectorText(s.Requirements); err != nil {
+					ignored = append(ignored, errLabelSelector)
+				}
 			} else if _, err := labels.Parse(a.LabelSelector); err != nil {
-				a.LabelSelector, ignored = "", append(ignored, errors.New("spec.resourceAttributes.labelSelector ignored due to parse error"))
+				a.LabelSelector, ignored = "", append(ignored, errLabelSelector)
 			}
 		}
 	} else {
@@ -200,12 +213,12 @@ func fieldSelectorText(requirements []metav1.FieldSelectorRequirement) string {
 	return strings.Join(terms, ",")
 }
 
-func labelSelectorText(requirements []metav1.LabelSelectorRequirement) string {
+func labelSelectorText(requirements []metav1.LabelSelectorRequirement) (string, error) {
 	selector, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: requirements})
 	if err != nil {
-		return ""
+		return "", err
 	}
-	return selector.String()
+	return selector.String(), nil
 }
 
 func extraOf[V ~[]string](in map[string]V) map[string][]string {

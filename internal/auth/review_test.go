@@ -44,3 +44,22 @@ func TestWhatIsWrongWithAQuestion(t *testing.T) {
 		t.Errorf("a path and another namespace: %v", err)
 	}
 }
+
+func TestSelectorsThatAreNotKnownAreTold(t *testing.T) {
+	for name, tc := range map[string]struct {
+		attributes authorizationv1.ResourceAttributes
+		want       string
+	}{
+		"an operator for fields": {authorizationv1.ResourceAttributes{FieldSelector: &authorizationv1.FieldSelectorAttributes{
+			Requirements: []metav1.FieldSelectorRequirement{{Key: "a", Operator: "x", Values: []string{"b"}}}}}, "spec.resourceAttributes.fieldSelector ignored due to parse error"},
+		"an operator for labels": {authorizationv1.ResourceAttributes{LabelSelector: &authorizationv1.LabelSelectorAttributes{
+			Requirements: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "x"}}}}, "spec.resourceAttributes.labelSelector ignored due to parse error"},
+		"known ones": {authorizationv1.ResourceAttributes{FieldSelector: &authorizationv1.FieldSelectorAttributes{
+			Requirements: []metav1.FieldSelectorRequirement{{Key: "a", Operator: "In", Values: []string{"b", "c"}}}}}, ""},
+	} {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "u", ResourceAttributes: &tc.attributes}}
+		if err := ReviewAccess(t.Context(), Authorizers{}, review); err != nil || review.Status.EvaluationError != tc.want {
+			t.Errorf("%s: %v %q", name, err, review.Status.EvaluationError)
+		}
+	}
+}

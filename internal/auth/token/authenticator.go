@@ -61,7 +61,7 @@ func (s *Service) AuthenticateToken(ctx context.Context, token string, audiences
 	if err := c.checkTimes(s.Now()); err != nil {
 		return auth.User{}, nil, false, err
 	}
-	accepted := auth.CommonAudiences(c.Audience, audiences)
+	accepted := auth.CommonAudiences(audiences, c.Audience)
 	if len(accepted) == 0 {
 		return auth.User{}, nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", []string(c.Audience), audiences)
 	}

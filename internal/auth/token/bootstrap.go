@@ -88,10 +88,11 @@ func (b Bootstrap) check(s *corev1.Secret, id, secret string) ([]string, error) 
 		return nil, fmt.Errorf("bootstrap token %s is not for authentication", id)
 	}
 	groups := []string{GroupBootstrappers}
-	for extra := range strings.SplitSeq(string(s.Data["auth-extra-groups"]), ",") {
-		if extra = strings.TrimSpace(extra); extra == "" {
-			continue
-		}
+	extras := string(s.Data["auth-extra-groups"])
+	if extras == "" {
+		return groups, nil
+	}
+	for extra := range strings.SplitSeq(extras, ",") {
 		if !bootstrapGroup.MatchString(extra) {
 			return nil, fmt.Errorf("bootstrap token %s: group %q is not of the form %s", id, extra, bootstrapGroup)
 		}

@@ -286,7 +286,11 @@ func TestBootstrapTokens(t *testing.T) {
 		"expired":                func(d map[string][]byte) { d["expiration"] = []byte(now.Format(time.RFC3339)) },
 		"expiration unreadable":  func(d map[string][]byte) { d["expiration"] = []byte("soon") },
 		"not for authentication": func(d map[string][]byte) { delete(d, "usage-bootstrap-authentication") },
-		"group not allowed":      func(d map[string][]byte) { d["auth-extra-groups"] = []byte("system:masters") },
+		"group after a space": func(d map[string][]byte) {
+			d["auth-extra-groups"] = []byte("system:bootstrappers:a, system:bootstrappers:b")
+		},
+		"a comma too many":  func(d map[string][]byte) { d["auth-extra-groups"] = []byte("system:bootstrappers:a,") },
+		"group not allowed": func(d map[string][]byte) { d["auth-extra-groups"] = []byte("system:masters") },
 	} {
 		if _, ok, err := ask(secret(change)); ok || err != nil {
 			t.Errorf("%s: ok %v, error %v", name, ok, err)

@@ -3,6 +3,8 @@ package webhook
 import (
 	"context"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // Asker puts other questions than those of this package to the server of a kubeconfig file, with the same patience.
@@ -22,4 +24,6 @@ func NewAsker(kubeconfig string, backoff time.Duration) (*Asker, error) {
 }
 
 // Ask posts a review and reads the answer into it.
-func (a *Asker) Ask(ctx context.Context, review any) error { return a.server.ask(ctx, review) }
+func (a *Asker) Ask(ctx context.Context, review runtime.Object) error {
+	return a.server.ask(ctx, review, func(error, time.Duration) {})
+}

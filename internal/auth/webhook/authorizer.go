@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,6 +34,8 @@ type Authorizer struct {
 	metrics    *Metrics
 	answers    auth.Memo[[sha256.Size]byte, answer]
 }
+
+var errBoth = errors.New("webhook subject access review returned both allow and deny response")
 
 type answer struct {
 	decision auth.Decision
@@ -98,17 +101,16 @@ func (a *Authorizer) Authorize(ctx context.Context, attributes auth.Attributes) 
 	if known, ok := a.answers.Get(key); ok && a.now().Before(known.until) {
 		return known.decision, known.reason, nil
 	}
-	began := a.now()
-	err = a.server.ask(ctx, review)
-	a.metrics.webhook(a.name, err, a.failure, a.now().Sub(began))
+	err = a.server.ask(ctx, review, func(err error, took time.Duration) { a.metrics.webhook(a.name, err, took) })
 	if err != nil {
-		return a.failure, "", fmt.Errorf("webhook authorizer %s: %w", a.name, err)
+		a.metrics.failed(a.name, err, a.failure)
+		return a.failure, "", err
 	}
 	got := answer{decision: auth.NoOpinion, reason: review.Status.Reason}
 	remember := a.refuseFor
 	switch {
 	case review.Status.Allowed && review.Status.Denied:
-		return a.failure, "", fmt.Errorf("webhook authorizer %s: the answer both allows and denies", a.name)
+		return auth.Deny, "", errBoth // whatever the policy says: it has refused
 	case review.Status.Allowed:
 		got.decision, remember = auth.Allow, a.allowFor
 	case review.Status.Denied:

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
 	apiserverconfig "k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/apis/apiserver/load"
@@ -38,6 +40,8 @@ type Chain struct {
 	known   Authorizers
 	metrics *Metrics
 	current atomic.Pointer[auth.Authorizers]
+	// required are the types of the first configuration but for webhooks. It belongs to whoever calls Use.
+	required sets.Set[string]
 }
 
 // NewChain makes a chain that has no opinion until Use or UseFlags is called. known are those that the server has by itself ("Node", "RBAC").
@@ -61,15 +65,43 @@ func (c *Chain) Use(data []byte) error {
 	if err != nil {
 		return err
 	}
-	types := sets.New(string(apiserverconfig.TypeWebhook))
+	known := sets.New(string(apiserverconfig.TypeWebhook))
 	for name := range c.known {
-		types.Insert(name)
+		known.Insert(name)
 	}
-	errs := validation.ValidateAuthorizationConfiguration(authorizationcel.NewDefaultCompiler(), nil, config, types, sets.New(string(apiserverconfig.TypeWebhook)))
+	errs := validation.ValidateAuthorizationConfiguration(authorizationcel.NewDefaultCompiler(), nil, config, known, sets.New(string(apiserverconfig.TypeWebhook)))
 	if err := errs.ToAggregate(); err != nil {
 		return err
 	}
-	return c.inOrder(config.Authorizers)
+	types, err := c.plainTypes(config.Authorizers)
+	if err != nil {
+		return err
+	}
+	if err := c.inOrder(config.Authorizers); err != nil {
+		return err
+	}
+	if c.required == nil {
+		c.required = types
+	}
+	return nil
+}
+
+// plainTypes are the authorizers that are no webhooks. Their names are not free, and those of the first configuration stay.
+func (c *Chain) plainTypes(list []apiserverconfig.AuthorizerConfiguration) (sets.Set[string], error) {
+	types, errs := sets.New[string](), []error(nil)
+	for _, one := range list {
+		if one.Type == apiserverconfig.TypeWebhook {
+			continue
+		}
+		types.Insert(string(one.Type))
+		if name := strings.ToLower(string(one.Type)); one.Name != name {
+			errs = append(errs, fmt.Errorf("expected name %s for authorizer %s instead of %s", name, one.Type, one.Name))
+		}
+	}
+	if missing := c.required.Difference(types); len(missing) > 0 {
+		errs = append(errs, fmt.Errorf("missing required types: %v", sets.List(missing)))
+	}
+	return types, utilerrors.NewAggregate(errs)
 }
 
 // Flags are upstream's older way to configure one webhook.

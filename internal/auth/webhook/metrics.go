@@ -45,22 +45,30 @@ func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.decisions, m.asked, m.open, m.latency, m.conditionErrors, m.skipped, m.conditionLatency}
 }
 
-// webhook counts one question to a webhook.
-func (m *Metrics) webhook(name string, err error, failure auth.Decision, took time.Duration) {
-	result := "success"
-	switch {
-	case errors.Is(err, context.Canceled):
-		result = "canceled"
-	case errors.Is(err, context.DeadlineExceeded):
-		result = "timeout"
-	case err != nil:
-		result = "error"
-	}
+// webhook counts one round trip to a webhook.
+func (m *Metrics) webhook(name string, err error, took time.Duration) {
+	result := outcome(err)
 	m.asked.WithLabelValues(name, result).Inc()
 	m.latency.WithLabelValues(name, result).Observe(took.Seconds())
-	if err != nil && failure == auth.NoOpinion {
-		m.open.WithLabelValues(name, result).Inc()
+}
+
+// failed counts a question that a webhook has not answered, if another authorizer is asked for that.
+func (m *Metrics) failed(name string, err error, failure auth.Decision) {
+	if failure == auth.NoOpinion {
+		m.open.WithLabelValues(name, outcome(err)).Inc()
 	}
+}
+
+func outcome(err error) string {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case err != nil:
+		return "error"
+	}
+	return "success"
 }
 
 // RecordAuthorizationMatchConditionEvaluation and the next two implement the matcher's metrics.
@@ -81,11 +89,12 @@ func (m *Metrics) RecordAuthorizationMatchConditionExclusion(_ context.Context, 
 // counted counts an authorizer's decisions.
 type counted struct {
 	auth.Authorizer
-	allowed, denied prometheus.Counter
+	metrics    *Metrics
+	kind, name string
 }
 
 func (m *Metrics) count(kind, name string, z auth.Authorizer) auth.Authorizer {
-	return &counted{z, m.decisions.WithLabelValues(kind, name, "allowed"), m.decisions.WithLabelValues(kind, name, "denied")}
+	return &counted{z, m, kind, name}
 }
 
 // Authorize implements auth.Authorizer.
@@ -93,9 +102,9 @@ func (c *counted) Authorize(ctx context.Context, a auth.Attributes) (auth.Decisi
 	decision, reason, err := c.Authorizer.Authorize(ctx, a)
 	switch decision {
 	case auth.Allow:
-		c.allowed.Inc()
+		c.metrics.decisions.WithLabelValues(c.kind, c.name, "allowed").Inc()
 	case auth.Deny:
-		c.denied.Inc()
+		c.metrics.decisions.WithLabelValues(c.kind, c.name, "denied").Inc()
 	}
 	return decision, reason, err
 }

@@ -7,8 +7,21 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
+	"strings"
+	"sync"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	authorizationv1beta1 "k8s.io/api/authorization/v1beta1"
+	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -40,8 +53,8 @@ func newServer(kubeconfig string, timeout time.Duration) (*server, error) {
 	return &server{url: config.Host, http: c, timeout: timeout, backoff: firstPause}, nil
 }
 
-// ask posts a review and reads the answer into it.
-func (s *server) ask(ctx context.Context, review any) error {
+// ask posts a review and reads the answer into it. tried is told of each attempt.
+func (s *server) ask(ctx context.Context, review runtime.Object, tried func(err error, took time.Duration)) error {
 	body, err := json.Marshal(review)
 	if err != nil {
 		return err
@@ -50,7 +63,9 @@ func (s *server) ask(ctx context.Context, review any) error {
 	defer cancel()
 	pause := s.backoff
 	for attempt := 1; ; attempt++ {
+		began := time.Now()
 		again, err := s.once(ctx, body, review)
+		tried(err, time.Since(began))
 		if err == nil || !again || attempt == attempts {
 			return err
 		}
@@ -63,7 +78,7 @@ func (s *server) ask(ctx context.Context, review any) error {
 	}
 }
 
-func (s *server) once(ctx context.Context, body []byte, answer any) (again bool, err error) {
+func (s *server) once(ctx context.Context, body []byte, answer runtime.Object) (again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
 	if err != nil {
 		return false, err
@@ -80,7 +95,41 @@ func (s *server) once(ctx context.Context, body []byte, answer any) (again bool,
 		return true, err
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests, fmt.Errorf("the webhook answers %s", resp.Status)
+		return resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests, refusal(resp.StatusCode, data)
 	}
-	return false, json.Unmarshal(data, answer)
+	return false, decode(data, answer)
+}
+
+// refusal is what an answer without success says, in the words of Kubernetes' clients.
+func refusal(code int, data []byte) error {
+	var status metav1.Status
+	if decode(data, &status) == nil && status.Status == metav1.StatusFailure {
+		return apierrors.FromObject(&status)
+	}
+	return apierrors.NewGenericServerResponse(code, http.MethodPost, schema.GroupResource{}, "", strings.TrimSpace(string(data)), 0, true)
+}
+
+// reviews are the kinds that servers answer with.
+var reviews = sync.OnceValue(func() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		authorizationv1.AddToScheme, authorizationv1beta1.AddToScheme, authenticationv1.AddToScheme, imagepolicyv1alpha1.AddToScheme,
+	} {
+		utilruntime.Must(add(scheme))
+	}
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // Status
+	return scheme
+})
+
+// decode reads an answer, which must be of the kind that is wanted if it says of which it is.
+func decode(data []byte, into runtime.Object) error {
+	kinds, _, err := reviews().ObjectKinds(into)
+	if err != nil {
+		return err
+	}
+	obj, _, err := serializer.NewCodecFactory(reviews()).UniversalDeserializer().Decode(data, &kinds[0], into)
+	if err == nil && obj != into {
+		err = fmt.Errorf("converting (%s) to (%s): unknown conversion", reflect.TypeOf(obj).Elem(), reflect.TypeOf(into).Elem())
+	}
+	return err
 }

@@ -49,7 +49,7 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string, audiences 
 		TypeMeta: metav1.TypeMeta{Kind: "TokenReview", APIVersion: authenticationv1.SchemeGroupVersion.String()},
 		Spec:     authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences},
 	}
-	if err := t.server.ask(ctx, review); err != nil {
+	if err := t.server.ask(ctx, review, func(error, time.Duration) {}); err != nil {
 		return auth.User{}, nil, false, fmt.Errorf("token webhook: %w", err)
 	}
 	if !review.Status.Authenticated {

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -162,16 +163,17 @@ func TestAChangedConfigurationCountsAndABrokenOneDoesNot(t *testing.T) {
 	bob := auth.Attributes{User: auth.User{Name: "bob"}, Verb: "get", Path: "/"}
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n"
 	for _, step := range []struct {
-		name, text string
-		ok         bool
-		want       auth.Decision
+		name, text, err string
+		want            auth.Decision
 	}{
-		{"nothing yet", "", false, auth.NoOpinion},
-		{"the first", head + "- {type: AlwaysAllow, name: all}\n", true, auth.Allow},
-		{"a broken one", head + "- {type: Nonsense, name: x}\n", false, auth.Allow},
-		{"another one", head + "- {type: AlwaysDeny, name: none}\n", true, auth.NoOpinion},
+		{"nothing yet", "", "at least one authorization mode must be defined", auth.NoOpinion},
+		{"a name of its own", head + "- {type: AlwaysAllow, name: all}\n", "expected name alwaysallow for authorizer AlwaysAllow instead of all", auth.NoOpinion},
+		{"the first", head + "- {type: AlwaysAllow, name: alwaysallow}\n", "", auth.Allow},
+		{"a broken one", head + "- {type: Nonsense, name: x}\n", "Unsupported value", auth.Allow},
+		{"one without what was there", head + "- {type: AlwaysDeny, name: none}\n", "[expected name alwaysdeny for authorizer AlwaysDeny instead of none, missing required types: [AlwaysAllow]]", auth.Allow},
+		{"another one", head + "- {type: AlwaysDeny, name: alwaysdeny}\n- {type: AlwaysAllow, name: alwaysallow}\n", "", auth.Allow},
 	} {
-		if err := allow.Use([]byte(step.text)); (err == nil) != step.ok {
+		if err := allow.Use([]byte(step.text)); (err == nil) != (step.err == "") || err != nil && !strings.Contains(err.Error(), step.err) {
 			t.Errorf("%s: %v", step.name, err)
 		}
 		if d, _, _ := allow.Authorize(t.Context(), bob); d != step.want {
@@ -186,12 +188,45 @@ func TestAChangedConfigurationCountsAndABrokenOneDoesNot(t *testing.T) {
 	}
 	for _, f := range families {
 		for _, m := range f.Metric {
-			if f.GetName() == "apiserver_authorization_decisions_total" && m.Counter.GetValue() == 2 {
+			if f.GetName() == "apiserver_authorization_decisions_total" && m.Counter.GetValue() >= 2 {
 				return
 			}
 		}
 	}
 	t.Errorf("the decisions are not counted: %v", families)
+}
+
+// The texts are those that upstream's reviews of access show for the same answers.
+func TestAnswersThatAreNone(t *testing.T) {
+	const conversion = "converting (%s) to (v1.SubjectAccessReview): unknown conversion"
+	for name, tc := range map[string]struct {
+		code         int
+		answer, want string
+		decision     auth.Decision
+	}{
+		"nothing":          {200, `{}`, "", auth.NoOpinion},
+		"both":             {200, `{"status":{"allowed":true,"denied":true}}`, "webhook subject access review returned both allow and deny response", auth.Deny},
+		"no JSON":          {200, `{`, "couldn't get version/kind; json parse error: unexpected end of JSON input", auth.NoOpinion},
+		"an unknown kind":  {200, `{"kind":"Foo","apiVersion":"v1","status":{"allowed":true}}`, `no kind "Foo" is registered for version "v1" in scheme`, auth.NoOpinion},
+		"an older version": {200, `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","status":{"allowed":true}}`, fmt.Sprintf(conversion, "v1beta1.SubjectAccessReview"), auth.NoOpinion},
+		"a status":         {200, `{"kind":"Status","apiVersion":"v1","status":"Failure"}`, fmt.Sprintf(conversion, "v1.Status"), auth.NoOpinion},
+		"a redirection":    {302, "no", "the server responded with the status code 302 but did not return more information", auth.NoOpinion},
+		"a bad request":    {400, "no", "the server rejected our request for an unknown reason", auth.NoOpinion},
+		"a refusal":        {403, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"not you","code":403}`, "not you", auth.NoOpinion},
+	} {
+		kubeconfig := hook(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(tc.code)
+			_, _ = w.Write([]byte(tc.answer))
+		})
+		all, err := used(configuration(kubeconfig, "NoOpinion", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, _, err := all.Authorize(t.Context(), auth.Attributes{User: auth.User{Name: "alice"}, Verb: "get", Path: "/x"})
+		if d != tc.decision || (err == nil) != (tc.want == "") || err != nil && !strings.HasPrefix(err.Error(), tc.want) {
+			t.Errorf("%s: %v %v, want %s", name, d, err, tc.want)
+		}
+	}
 }
 
 func TestTokensAreReviewed(t *testing.T) {
