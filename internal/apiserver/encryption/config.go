@@ -28,6 +28,16 @@ type rule struct {
 	value.Transformer
 }
 
+// TransformFromStorage implements value.Transformer. What may lie in the store is anything, and the library falls over a value of aescbc that is a beginning alone.
+func (r *rule) TransformFromStorage(ctx context.Context, data []byte, of value.Context) (plain []byte, stale bool, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("the value cannot be read: %v", cause)
+		}
+	}()
+	return r.Transformer.TransformFromStorage(ctx, data, of)
+}
+
 // rules are tried in order.
 type rules struct {
 	list []rule
