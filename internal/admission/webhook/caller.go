@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/knarr-project/knarr/internal/admission/measure"
 )
 
 // caller sends reviews to one endpoint and keeps connections to it.
@@ -35,6 +36,7 @@ type caller struct {
 
 const (
 	defaultServicePort = 443
+	userAgent          = "kube-apiserver-admission"
 	// idleConnections are kept per endpoint: as many as commonly are in flight at once.
 	idleConnections = 25
 	// maxResponse bounds what a webhook may answer: an object with patches of all of it fits.
@@ -52,7 +54,8 @@ var reviews = func() *runtime.Scheme {
 	return s
 }()
 
-var codecs = serializer.NewCodecFactory(reviews)
+// codec reads answers in JSON or YAML, whatever media type they say they have.
+var codec = serializer.NewCodecFactory(reviews).LegacyCodec(admissionv1.SchemeGroupVersion, admissionv1beta1.SchemeGroupVersion)
 
 func sameEndpoint(a, b admissionregistrationv1.WebhookClientConfig) bool {
 	if !bytes.Equal(a.CABundle, b.CABundle) || (a.URL == nil) != (b.URL == nil) || (a.Service == nil) != (b.Service == nil) {
@@ -84,10 +87,11 @@ func servicePort(s *admissionregistrationv1.ServiceReference) int32 {
 func newCaller(endpoint admissionregistrationv1.WebhookClientConfig, credentials Credentials, resolve func(ctx context.Context, namespace, name string, port int32) (string, error)) (*caller, error) {
 	secure := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	if len(endpoint.CABundle) > 0 {
-		secure.RootCAs = x509.NewCertPool()
-		if !secure.RootCAs.AppendCertsFromPEM(endpoint.CABundle) {
-			return nil, errors.New("unable to load root certificates: unable to parse bytes as PEM block")
+		trusted, err := rest.TLSConfigFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: endpoint.CABundle}})
+		if err != nil {
+			return nil, err
 		}
+		secure.RootCAs = trusted.RootCAs
 	}
 	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 	transport := &http.Transport{
@@ -96,7 +100,7 @@ func newCaller(endpoint admissionregistrationv1.WebhookClientConfig, credentials
 		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}, MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: 90 * time.Second,
 	}
 	server := ""
-	config := &rest.Config{UserAgent: "kube-apiserver-admission", QPS: -1, ContentConfig: rest.ContentConfig{NegotiatedSerializer: codecs.WithoutConversion()}}
+	config := &rest.Config{QPS: -1, ContentConfig: rest.ContentConfig{NegotiatedSerializer: serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec})}}
 	switch {
 	case endpoint.Service != nil:
 		s := endpoint.Service
@@ -173,15 +177,12 @@ func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error)
 	if err != nil {
 		return nil, err
 	}
-	result := c.rest.Post().Timeout(timeout).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx)
-	if err := result.Error(); err != nil {
-		return nil, fmt.Errorf("failed to call webhook: %w", err)
-	}
-	raw, err := result.Raw()
+	result := c.rest.Post().Timeout(timeout).SetHeader("Content-Type", runtime.ContentTypeJSON).SetHeader("User-Agent", userAgent).Body(body).Do(ctx)
+	review, err := newReview(version, result.Into)
 	if err != nil {
 		return nil, fmt.Errorf("failed to call webhook: %w", err)
 	}
-	a, err := readAnswer(raw, version, uid)
+	a, err := readAnswer(review, version, uid, h.kind == measure.Mutating)
 	if err != nil {
 		return nil, fmt.Errorf("received invalid webhook response: %w", err)
 	}

@@ -222,15 +222,12 @@ func (h *hook) measure(s *shown, a *answer, err error, took time.Duration) {
 	}
 }
 
-// failed is what becomes of a write about which the hook could not be asked.
-func (h *hook) failed(s *shown, kind string, round int, err error) error {
+// failed is what becomes of a write about which the hook could not be asked. The audit log knows the hook by its place: mutating ones among all,
+// validating ones among those that were asked.
+func (h *hook) failed(s *shown, kind string, round, place int, err error) error {
 	if h.ignoreFailure {
-		measured := measure.Validating
-		if kind == "mutating" {
-			measured = measure.Mutating
-		}
-		measure.WebhookFailedOpen(h.name, measured)
-		s.Annotate(fmt.Sprintf("failed-open.%s.webhook.admission.k8s.io/round_%d_index_%d", kind, round, h.position), h.name)
+		measure.WebhookFailedOpen(h.name, h.kind)
+		s.Annotate(fmt.Sprintf("failed-open.%s.webhook.admission.k8s.io/round_%d_index_%d", kind, round, place), h.name)
 		return nil
 	}
 	return apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: %w", h.name, err))

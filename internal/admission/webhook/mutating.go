@@ -4,15 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/google/uuid"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/admission/measure"
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -84,45 +86,50 @@ func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 	return nil
 }
 
-// invoke asks one hook and applies its patch.
+// invoke asks one hook and applies its patch. The audit log is told of every hook that was asked, and of the patches that were applied.
 func (p *Mutating) invoke(ctx context.Context, h *hook, s *shown, e *encoded) (changed bool, err error) {
 	round := s.Rounds.Number
+	var patch jsonpatch.Patch
+	defer func() {
+		if err != nil {
+			patch = nil
+		}
+		p.annotate(h, s, round, changed, patch)
+	}()
 	since := time.Now()
 	answer, err := h.ask(ctx, e, uuid.NewString())
 	took := time.Since(since)
 	h.measure(s, answer, err, took)
 	s.Webhooks(true, took)
 	if err != nil {
-		return false, h.failed(s, "mutating", round, err)
+		return false, h.failed(s, "mutation", round, h.position, err)
 	}
 	h.report(answer, s)
 	if !answer.allowed {
-		p.annotate(h, s, round, false, nil)
 		return false, h.refusal(answer.result)
 	}
 	if len(answer.patch) == 0 {
-		p.annotate(h, s, round, false, nil)
 		return false, nil
 	}
-	obj, err := patched(e, answer.patch)
+	if patch, err = api.DecodeJSONPatch(answer.patch); err != nil {
+		return false, h.failed(s, "mutation", round, h.position, fmt.Errorf("received undecodable patch in webhook response: %w", err))
+	}
+	obj, err := patched(e, patch)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
 	if obj == nil {
-		p.annotate(h, s, round, false, nil)
 		return false, nil
 	}
 	before := s.Object.DeepCopyObject()
 	if err := s.Replace(p.config.Served, e.Form, obj); err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	changed = !reflect.DeepEqual(before, s.Object)
-	p.annotate(h, s, round, changed, answer.patch)
-	return changed, nil
+	return !equality.Semantic.DeepEqual(before, s.Object), nil
 }
 
 // annotate tells the audit log who changed what (documentation: auditing mutating webhooks).
-func (p *Mutating) annotate(h *hook, s *shown, round int, changed bool, patch []byte) {
+func (p *Mutating) annotate(h *hook, s *shown, round int, changed bool, patch jsonpatch.Patch) {
 	value, err := json.Marshal(struct {
 		Configuration string `json:"configuration"`
 		Webhook       string `json:"webhook"`
@@ -137,7 +144,7 @@ func (p *Mutating) annotate(h *hook, s *shown, round int, changed bool, patch []
 	value, err = json.Marshal(struct {
 		Configuration string          `json:"configuration"`
 		Webhook       string          `json:"webhook"`
-		Patch         json.RawMessage `json:"patch"`
+		Patch         jsonpatch.Patch `json:"patch"`
 		PatchType     string          `json:"patchType"`
 	}{h.configuration, h.name, patch, "JSONPatch"})
 	if err == nil {

@@ -8,12 +8,15 @@ import (
 	"net/http"
 	"slices"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionv1beta1 "k8s.io/api/admission/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/knarr-project/knarr/internal/admission"
@@ -42,48 +45,65 @@ type answer struct {
 	warnings    []string
 }
 
-// readAnswer holds a response to the rules of the API: v1 is strict, v1beta1 was not.
-func readAnswer(raw []byte, version, uid string) (*answer, error) {
-	var review admissionv1.AdmissionReview // v1beta1 has the same fields
-	if err := json.Unmarshal(raw, &review); err != nil {
+// newReview reads an answer of the version, as a client of the API does. What says nothing of its kind is taken for the expected one.
+func newReview(version string, into func(runtime.Object) error) (*admissionv1.AdmissionReview, error) {
+	if version == "v1" {
+		review := &admissionv1.AdmissionReview{}
+		return review, into(review)
+	}
+	old := &admissionv1beta1.AdmissionReview{}
+	if err := into(old); err != nil {
 		return nil, err
 	}
+	review := &admissionv1.AdmissionReview{TypeMeta: old.TypeMeta}
+	if r := old.Response; r != nil {
+		// The version knew one type of patches only.
+		review.Response = &admissionv1.AdmissionResponse{UID: r.UID, Allowed: r.Allowed, Result: r.Result, Patch: r.Patch, AuditAnnotations: r.AuditAnnotations, Warnings: r.Warnings}
+	}
+	return review, nil
+}
+
+// readAnswer holds a response to the rules of the API: v1 is strict, v1beta1 was not, and what it says of patches to a webhook that may not
+// change anything goes unheard.
+func readAnswer(review *admissionv1.AdmissionReview, version, uid string, mutating bool) (*answer, error) {
 	r := review.Response
-	if version == "v1" {
-		if err := strict(&review, uid); err != nil {
-			return nil, err
-		}
-	} else if r == nil {
+	if r == nil {
 		return nil, errors.New("webhook response was absent")
 	}
-	a := &answer{allowed: r.Allowed, result: r.Result, patch: r.Patch, annotations: r.AuditAnnotations, warnings: r.Warnings}
-	if len(a.patch) > 0 && r.PatchType != nil && *r.PatchType != admissionv1.PatchTypeJSONPatch {
-		return nil, fmt.Errorf("invalid patch type %q: only %s is known", *r.PatchType, admissionv1.PatchTypeJSONPatch)
+	a := &answer{allowed: r.Allowed, result: r.Result, annotations: r.AuditAnnotations, warnings: r.Warnings}
+	if mutating {
+		a.patch = r.Patch
 	}
-	return a, nil
+	if version != "v1" {
+		return a, nil
+	}
+	return a, strict(review, uid, mutating)
 }
 
 // strict are the rules of v1.
-func strict(review *admissionv1.AdmissionReview, uid string) error {
+func strict(review *admissionv1.AdmissionReview, uid string, mutating bool) error {
 	want := admissionv1.SchemeGroupVersion.WithKind("AdmissionReview")
 	if got := review.GroupVersionKind(); got != want {
 		return fmt.Errorf("expected webhook response of %s, got %s", want.String(), got.String())
 	}
 	r := review.Response
 	switch {
-	case r == nil:
-		return errors.New("expected webhook response to have a response stanza")
 	case string(r.UID) != uid:
 		return fmt.Errorf("expected response.uid=%q, got %q", uid, r.UID)
+	case len(r.Patch) > 0 && !mutating:
+		return errors.New("validating webhook may not return response.patch")
+	case r.PatchType != nil && !mutating:
+		return errors.New("validating webhook may not return response.patchType")
 	case len(r.Patch) > 0 && r.PatchType == nil:
 		return errors.New("webhook returned response.patch but not response.patchType")
-	case len(r.Patch) > 0 && *r.PatchType != admissionv1.PatchTypeJSONPatch:
-		return fmt.Errorf("webhook returned invalid response.patchType of %q", *r.PatchType)
 	case len(r.Patch) == 0 && r.PatchType != nil:
-		return fmt.Errorf("webhook returned response.patchType but not response.patch")
+		return errors.New("webhook returned response.patchType but not response.patch")
 	}
 	return nil
 }
+
+// mostCode is the highest that an answer over HTTP can have.
+const mostCode = 999
 
 // refusal is the Status that the client gets when the webhook does not allow the write.
 func (h *hook) refusal(result *metav1.Status) error {
@@ -92,6 +112,9 @@ func (h *hook) refusal(result *metav1.Status) error {
 		status = *result
 	}
 	status.Code = max(status.Code, http.StatusBadRequest)
+	if status.Code > mostCode {
+		status.Code = http.StatusInternalServerError
+	}
 	if status.Status == "" || status.Status == metav1.StatusSuccess {
 		status.Status = metav1.StatusFailure
 	}
@@ -111,14 +134,18 @@ func (h *hook) refusal(result *metav1.Status) error {
 // report passes on warnings and audit annotations.
 func (h *hook) report(a *answer, s *shown) {
 	for _, w := range a.warnings {
-		s.Warn(w)
+		if w != "" {
+			s.Warn(w)
+		}
 	}
 	if noted := size(a.annotations); len(a.annotations) > maxAnnotations || noted > maxAnnotationBytes {
 		slog.Warn("an admission webhook has more to say to the audit log than it may: that is left out", "webhook", h.name, "annotations", len(a.annotations), "bytes", noted)
 		return
 	}
 	for key, value := range a.annotations {
-		s.Annotate(h.name+"/"+key, value)
+		if key = h.name + "/" + key; len(validation.IsQualifiedName(key)) == 0 {
+			s.Annotate(key, value)
+		}
 	}
 }
 
@@ -137,11 +164,7 @@ func size(annotations map[string]string) int {
 }
 
 // patched applies a webhook's JSON patch to the object that it was shown.
-func patched(e *encoded, patch []byte) (runtime.Object, error) {
-	operations, err := api.DecodeJSONPatch(patch)
-	if err != nil {
-		return nil, err
-	}
+func patched(e *encoded, operations jsonpatch.Patch) (runtime.Object, error) {
 	if len(operations) == 0 {
 		return nil, nil
 	}
@@ -174,7 +197,14 @@ func decodeLike(e *encoded, doc []byte) (runtime.Object, error) {
 	if err := bounds.Raw(out); err != nil {
 		return nil, err
 	}
-	if got := out.GetObjectKind().GroupVersionKind(); got != e.Form.Kind {
+	got := out.GetObjectKind().GroupVersionKind()
+	if got.Kind == "" {
+		got.Kind = e.Form.Kind.Kind // what a patch takes away is known all the same
+	}
+	if got.Group == "" && got.Version == "" {
+		got.Group, got.Version = e.Form.Kind.Group, e.Form.Kind.Version
+	}
+	if got != e.Form.Kind {
 		return nil, fmt.Errorf("the patched object is a %s, not a %s", got, e.Form.Kind)
 	}
 	out.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})

@@ -9,30 +9,59 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/admission/measure"
+	"github.com/knarr-project/knarr/internal/api"
 )
 
 func TestAnswersAreHeldToTheirVersion(t *testing.T) {
-	for _, test := range []struct{ name, version, body, err string }{
-		{"allowed", "v1", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u","allowed":true}}`, ""},
-		{"no response", "v1", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`, "expected webhook response to have a response stanza"},
+	const patched, typed = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u","patch":"W10="}}`,
+		`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u","patchType":"JSONPatch"}}`
+	for _, test := range []struct{ name, version, body, err, validating string }{
+		{"allowed", "v1", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u","allowed":true}}`, "", ""},
+		{"YAML", "v1", "kind: AdmissionReview\napiVersion: admission.k8s.io/v1\nresponse: {uid: u}\n", "", ""},
+		{"without a kind", "v1", `{"response":{"uid":"u"}}`, "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=", "the same"},
+		{"no response", "v1", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`, "webhook response was absent", "the same"},
+		{"null", "v1", `null`, "webhook response was absent", "the same"},
 		{"of another version", "v1", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","response":{"uid":"u"}}`,
-			"expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got admission.k8s.io/v1beta1, Kind=AdmissionReview"},
-		{"to another request", "v1", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"x"}}`, `expected response.uid="u", got "x"`},
-		{"a patch without type", "v1", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u","patch":"W10="}}`,
-			"webhook returned response.patch but not response.patchType"},
-		{"v1beta1 was not strict", "v1beta1", `{"response":{"allowed":true,"patch":"W10="}}`, ""},
-		{"v1beta1 without response", "v1beta1", `{}`, "webhook response was absent"},
+			"converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion", "the same"},
+		{"a Status", "v1", `{"kind":"Status","apiVersion":"v1","status":"Success"}`, "converting (v1.Status) to (v1.AdmissionReview): unknown conversion", "the same"},
+		{"to another request", "v1", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"x"}}`, `expected response.uid="u", got "x"`, "the same"},
+		{"the case of a name", "v1", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"UID":"u"}}`, `expected response.uid="u", got ""`, "the same"},
+		{"a patch without type", "v1", patched, "webhook returned response.patch but not response.patchType", "validating webhook may not return response.patch"},
+		{"a type without patch", "v1", typed, "webhook returned response.patchType but not response.patch", "validating webhook may not return response.patchType"},
+		{"v1beta1 was not strict", "v1beta1", `{"response":{"allowed":true,"patch":"W10="}}`, "", ""},
+		{"v1beta1 without response", "v1beta1", `{}`, "webhook response was absent", "the same"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := readAnswer([]byte(test.body), test.version, "u")
-			if got := text(err); got != test.err {
-				t.Errorf("the error is %q, want %q", got, test.err)
+			for _, mutating := range []bool{true, false} {
+				want := test.err
+				if !mutating && test.validating != "the same" {
+					want = test.validating
+				}
+				if _, err := read([]byte(test.body), test.version, mutating); text(err) != want {
+					t.Errorf("mutating %v: the error is %q, want %q", mutating, text(err), want)
+				}
 			}
 		})
 	}
+	if a, err := read([]byte(`{"response":{"allowed":true,"patch":"W10="}}`), "v1beta1", false); err != nil || a.patch != nil {
+		t.Errorf("a patch that a validating webhook of v1beta1 sends is %q, %v", a.patch, err)
+	}
+}
+
+// read is what an answer to the request "u" says.
+func read(body []byte, version string, mutating bool) (*answer, error) {
+	review, err := newReview(version, func(into runtime.Object) error {
+		_, _, err := codec.Decode(body, nil, into)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return readAnswer(review, version, "u", mutating)
 }
 
 func text(err error) string {
@@ -51,6 +80,7 @@ func TestRefusalsAreErrorsWhateverTheWebhookSays(t *testing.T) {
 	}{
 		{nil, `admission webhook "a.b.c" denied the request without explanation`, 400},
 		{&metav1.Status{Code: 200, Status: "Success", Message: "no"}, `admission webhook "a.b.c" denied the request: no`, 400},
+		{&metav1.Status{Code: 1000}, `admission webhook "a.b.c" denied the request without explanation`, 500},
 		{&metav1.Status{Code: 418, Reason: "Teapot"}, `admission webhook "a.b.c" denied the request: Teapot`, 418},
 	} {
 		err := h.refusal(test.result)
@@ -87,9 +117,20 @@ func TestAnAnswersPatchAndAnnotationsAreBounded(t *testing.T) {
 		`[` + strings.Repeat(test+",", 10000) + test + `]`: "the allowed maximum operations in a JSON patch is 10000, got 10001",
 		deep: "nested too deep for its size",
 	} {
-		if _, err := patched(e, []byte(patch)); (err == nil) != (want == "") || !strings.Contains(text(err), want) {
+		operations, err := api.DecodeJSONPatch([]byte(patch))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := patched(e, operations); (err == nil) != (want == "") || !strings.Contains(text(err), want) {
 			t.Errorf("%.100s: %v", patch, err)
 		}
+	}
+	told := map[string]string{}
+	var warned []string
+	(&hook{name: "a.b.c"}).report(&answer{annotations: map[string]string{"k": "v", "a/b": "c", "bad key!": "2", "": "empty", strings.Repeat("x", 64): "long"}, warnings: []string{"", "one"}},
+		&shown{Attributes: &admission.Attributes{Annotate: func(k, v string) { told[k] = v }, Warn: func(w string) { warned = append(warned, w) }}})
+	if len(told) != 1 || told["a.b.c/k"] != "v" || len(warned) != 1 || warned[0] != "one" {
+		t.Errorf("%v are noted, %q are warnings", told, warned)
 	}
 	for n, want := range map[int]int{0: 0, 1000: 1000, 1001: 0} {
 		noted := 0
@@ -98,7 +139,7 @@ func TestAnAnswersPatchAndAnnotationsAreBounded(t *testing.T) {
 		for i := range n {
 			a.annotations[fmt.Sprint(i)] = "x"
 		}
-		if (&hook{}).report(a, s); noted != want {
+		if (&hook{name: "a.b.c"}).report(a, s); noted != want {
 			t.Errorf("%d of %d annotations are noted", noted, n)
 		}
 	}
@@ -109,7 +150,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(`{"response":{"patch":"W3sib3AiOiJhZGQiLCJwYXRoIjoiL2RhdGEvYiIsInZhbHVlIjoxfV0="}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, version := range []string{"v1", "v1beta1"} {
-			a, err := readAnswer(body, version, "u")
+			a, err := read(body, version, true)
 			if err != nil {
 				continue
 			}
@@ -120,8 +161,8 @@ func FuzzAnswer(f *testing.F) {
 				t.Fatal(err)
 			}
 			e := &encoded{Versioned: &admission.Versioned{Attributes: &admission.Attributes{Operation: admission.Create}, Form: admission.Form{Kind: kind}, Object: obj}, object: raw}
-			if len(a.patch) > 0 {
-				_, _ = patched(e, a.patch)
+			if operations, err := api.DecodeJSONPatch(a.patch); err == nil {
+				_, _ = patched(e, operations)
 			}
 		}
 	})

@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -89,7 +88,7 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 	s.Webhooks(false, time.Since(began))
 	var first error
 	for i, h := range wanted {
-		if err := h.judge(s, answers[i], errs[i]); err != nil && first == nil {
+		if err := h.judge(s, i, answers[i], errs[i]); err != nil && first == nil {
 			first = err
 		}
 	}
@@ -97,14 +96,11 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 }
 
 // judge is what one hook's answer means for the write.
-func (h *hook) judge(s *shown, a *answer, err error) error {
+func (h *hook) judge(s *shown, place int, a *answer, err error) error {
 	if err != nil {
-		return h.failed(s, "validating", 0, err)
+		return h.failed(s, "validating", 0, place, err)
 	}
 	h.report(a, s)
-	if len(a.patch) > 0 {
-		return h.failed(s, "validating", 0, fmt.Errorf("validating webhook returned a patch"))
-	}
 	if !a.allowed {
 		return h.refusal(a.result)
 	}
