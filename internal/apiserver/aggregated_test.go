@@ -58,6 +58,9 @@ func extension(t *testing.T, s *Server) (service *corev1.Service, object *apireg
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	})
+	mux.HandleFunc(path+"/elsewhere", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "https://example.com/", http.StatusFound)
+	})
 	mux.HandleFunc(path+"/echo/talk", func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -174,6 +177,21 @@ func TestAnExtensionServerIsAskedInTheUsersName(t *testing.T) {
 		if header.Get(name) != "" {
 			t.Errorf("%s: %s went through", name, header.Get(name))
 		}
+	}
+}
+
+func TestAnExtensionServerHearsHowItWasAskedAndSendsNobodyElsewhere(t *testing.T) {
+	_, ts := aggregating(t)
+	resp, body := fetch(t, ts.URL+flunders+"/echo")
+	var header http.Header
+	if err := json.Unmarshal([]byte(body), &header); err != nil {
+		t.Fatal(err)
+	}
+	if id := resp.Header.Get("Audit-Id"); id == "" || header.Get("Audit-Id") != id || header.Get("X-Forwarded-Proto") != "https" || header.Get("X-Forwarded-Host") == "" || header.Get("X-Forwarded-Uri") != flunders+"/echo" {
+		t.Errorf("%v, the answer's: %v", header, resp.Header)
+	}
+	if resp, body := fetch(t, ts.URL+flunders+"/elsewhere"); resp.StatusCode != http.StatusBadGateway || body != "the backend attempted to redirect this request, which is not permitted" {
+		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }
 

@@ -124,7 +124,7 @@ const (
 )
 
 // ask fetches a document as the aggregator itself.
-func (r *Remote) ask(ctx context.Context, url, accept string) (*http.Response, error) {
+func (r *Remote) ask(ctx context.Context, url, accept string, timeout time.Duration) (*http.Response, error) {
 	if r.transportErr != nil {
 		return nil, r.transportErr
 	}
@@ -136,13 +136,11 @@ func (r *Remote) ask(ctx context.Context, url, accept string) (*http.Response, e
 	setUser(req, auth.User{Name: "system:kube-aggregator", Groups: []string{auth.GroupMasters}})
 	// Who is asked answers itself: the user's name is for nobody that it points at.
 	ownAnswer := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return (&http.Client{Transport: r.plain, CheckRedirect: ownAnswer}).Do(req)
+	return (&http.Client{Transport: r.plain, CheckRedirect: ownAnswer, Timeout: timeout}).Do(req)
 }
 
 func (r *Remote) discover(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
-	defer cancel()
-	resp, err := r.ask(ctx, url, "application/json")
+	resp, err := r.ask(ctx, url, "application/json", discoveryTimeout)
 	if err != nil {
 		return err
 	}

@@ -116,7 +116,8 @@ func (r *Remote) Serve(w http.ResponseWriter, req *http.Request, user auth.User)
 	}
 	location.Path, location.RawPath, location.RawQuery = req.URL.Path, req.URL.RawPath, req.URL.RawQuery
 	out := req.Clone(req.Context())
-	out.Host = location.Host
+	out.URL, out.Host = location, location.Host // the server hears in headers under which name it was asked
+	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))
 	setUser(out, user)
 	upgrade := httpstream.IsUpgradeRequest(req)
 	handler := utilproxy.NewUpgradeAwareHandler(location, r.plain, true, upgrade, failed{r})
@@ -124,6 +125,7 @@ func (r *Remote) Serve(w http.ResponseWriter, req *http.Request, user auth.User)
 		handler.Transport = r.stream
 	}
 	handler.UseLocationHost = true
+	handler.RejectForwardingRedirects = true // a server must not send its clients, with their credentials, elsewhere
 	handler.ServeHTTP(w, out)
 }
 

@@ -164,7 +164,7 @@ func (r *Remote) fetchJSON(ctx context.Context, path, query string) (body []byte
 		return nil, "", err
 	}
 	location.Path, location.RawQuery = path, query
-	resp, err := r.ask(ctx, location.String(), "application/json")
+	resp, err := r.ask(ctx, location.String(), "application/json", specsTimeout)
 	if err != nil {
 		return nil, "", err
 	}
