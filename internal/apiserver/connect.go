@@ -49,6 +49,7 @@ func (s *Server) connect(c *call) {
 // admitConnect lets admission see what is connected to.
 func (c *call) admitConnect(ctx context.Context, options runtime.Object) error {
 	a := c.attributes(admission.Connect, options, nil)
+	a.Name = c.info.name // with the port, if there is one
 	if err := c.admit(ctx, a); err != nil {
 		return err
 	}

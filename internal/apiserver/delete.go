@@ -52,6 +52,9 @@ func (op *operation) deleteOnce(ctx context.Context, key string, c current, fres
 		return nil, false, nil, err
 	}
 	a := op.attributes(admission.Delete, nil, c.obj)
+	if op.verb == "deletecollection" {
+		a.Name = "" // the path has none, as upstream's webhooks know it; which object it is, the old one says
+	}
 	if err := op.admit(ctx, a); err != nil {
 		return nil, false, nil, err
 	}

@@ -39,7 +39,7 @@ func (s *Server) enterFlow(ctx context.Context, w *codeWriter, info *requestInfo
 	}
 	s.metrics.terminated(info, http.StatusTooManyRequests)
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
-	recordOf(w).Failed(statusOf(apierrors.NewTooManyRequests(err.Error(), retryAfter)))
+	recordOf(w).Status(statusOf(apierrors.NewTooManyRequests(err.Error(), retryAfter)))
 	http.Error(w, err.Error(), http.StatusTooManyRequests)
 	return false
 }

@@ -95,23 +95,36 @@ func observed(ctx context.Context, a *admission.Attributes) {
 // mutate runs the mutating plugins. What they leave of managedFields must still be readable.
 func (op *operation) mutate(ctx context.Context, a *admission.Attributes) error {
 	observed(ctx, a)
-	if a.Object == nil || op.fieldManager == "" {
-		return op.forbidden(op.server.admission().Admit(ctx, a))
-	}
 	acc, err := meta.Accessor(a.Object)
 	if err != nil {
-		return op.forbidden(op.server.admission().Admit(ctx, a)) // options of a connection have none
+		return op.forbidden(op.server.admission().Admit(ctx, a)) // there is none, or options of a connection
 	}
 	before := acc.GetManagedFields()
 	if err := op.forbidden(op.server.admission().Admit(ctx, a)); err != nil {
 		return err
 	}
-	if slices.Equal(before, acc.GetManagedFields()) {
+	if err := op.keepNamespace(acc); err != nil {
+		return err
+	}
+	if op.fieldManager == "" || slices.Equal(before, acc.GetManagedFields()) {
 		return nil // the same entries, not ones like them: nothing has touched them
 	}
 	if err := managedfields.ValidateManagedFields(acc.GetManagedFields()); err != nil {
 		op.warn(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: " + err.Error())
 		acc.SetManagedFields(before)
+	}
+	return nil
+}
+
+// keepNamespace: admission can not move an object into another namespace, nor out of all.
+func (op *operation) keepNamespace(acc metav1.Object) error {
+	switch ns := acc.GetNamespace(); {
+	case !op.endpoint.kind.Namespaced || ns == op.namespace:
+		return nil
+	case ns != "":
+		return errOtherNamespace
+	case op.subresource == "" && !op.endpoint.kind.Virtual:
+		acc.SetNamespace(op.namespace)
 	}
 	return nil
 }

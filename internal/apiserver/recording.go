@@ -50,14 +50,9 @@ func (c *call) asRecorded(obj runtime.Object) runtime.Object {
 	return out
 }
 
-// recordFailure gives the audit record the Status of a request that failed.
-func recordFailure(rec *audit.Record, status *metav1.Status) {
-	rec.Failed(status)
-	recordStatus(rec, status)
-}
-
 // recordStatus gives the audit record the Status that is the answer.
 func recordStatus(rec *audit.Record, status *metav1.Status) {
+	rec.Status(status)
 	if !rec.WantsResponse() {
 		return
 	}
@@ -142,7 +137,7 @@ func recordResult(rec *audit.Record, out runtime.Object, err error) {
 	}
 	if err != nil {
 		status := statusOf(err)
-		recordFailure(rec, status)
+		recordStatus(rec, status)
 		rec.Stage(auditv1.StageResponseComplete, int(status.Code))
 		return
 	}

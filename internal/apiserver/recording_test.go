@@ -42,7 +42,7 @@ func (e *events) take() []*auditv1.Event {
 }
 
 func recorded(t *testing.T) (*Server, *events) {
-	policy, err := audit.ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse, resources: [{group: '', resources: [configmaps, endpoints, services]}]}]"))
+	policy, err := audit.ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse, resources: [{group: '', resources: [configmaps, endpoints, services, serviceaccounts/token]}]}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,8 @@ func TestDeletionsAreRecorded(t *testing.T) {
 	do(t, s, "DELETE", path+"/x", `{"kind":"DeleteOptions","apiVersion":"apps/v1","propagationPolicy":"Background"}`)
 	list := sink.take()
 	if len(list) != 2 || list[1].RequestObject == nil || string(list[1].RequestObject.Raw) != `{"kind":"DeleteOptions","apiVersion":"meta.k8s.io/__internal","propagationPolicy":"Background"}` ||
-		list[1].ResponseObject == nil || !strings.Contains(string(list[1].ResponseObject.Raw), `"status":"Success"`) {
+		list[1].ResponseObject == nil || !strings.Contains(string(list[1].ResponseObject.Raw), `"status":"Success"`) ||
+		list[1].ResponseStatus.Status != metav1.StatusSuccess || list[1].ResponseStatus.Details.Name != "x" || list[1].ResponseStatus.Code != 200 {
 		t.Errorf("a deletion: %+v", list)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
 )
 
 func (c *call) serveDelete(ctx context.Context) error {
@@ -110,6 +111,12 @@ func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, erro
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("couldn't get version/kind; json parse error: %v", err))
 		case gvk.Kind == "":
 			want = schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
+		case gvk == want: // the group that the type is defined in, which has no resources
+			opts := &metav1.DeleteOptions{}
+			if err := kjson.UnmarshalCaseSensitivePreserveInts(data, opts); err != nil {
+				return nil, unreadable(want, want, err)
+			}
+			return opts, nil
 		case gvk.Kind != "DeleteOptions":
 			return nil, apierrors.NewBadRequest(notRegistered(gvk).Error())
 		default:

@@ -253,7 +253,7 @@ func (op *operation) prepareUpdate(ctx context.Context, t *txn, obj runtime.Obje
 		errs = append(errs, validate(obj, c.obj)...)
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(op.invalidKind(obj), op.name, errs)
+		return apierrors.NewInvalid(op.invalidKind(obj), meta.GetName(), errs)
 	}
 	if t.late != nil {
 		return t.late

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -19,7 +20,9 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/jws"
 )
 
 // virtualGet answers for what is not an object of its own: scale, component statuses, what is measured.
@@ -83,9 +86,20 @@ func (op *operation) virtualCreate(ctx context.Context, obj runtime.Object) (out
 		meta.SetDeletionGracePeriodSeconds(nil)
 		meta.SetSelfLink("")
 	}
-	if meta := accessor(obj); op.subresource == "eviction" || op.subresource == "binding" {
-		if ns := meta.GetNamespace(); ns != "" && ns != op.namespace {
+	meta := accessor(obj)
+	switch obj.(type) {
+	case *policyv1.Eviction, *corev1.Binding:
+		if ns := meta.GetNamespace(); ns != "" && ns != op.namespace && op.subresource != "" {
 			return nil, true, errOtherNamespace
+		}
+	}
+	switch obj.(type) {
+	case *authenticationv1.TokenRequest, *corev1.Binding:
+		if meta.GetNamespace() == "" {
+			meta.SetNamespace(op.namespace) // as webhooks see it
+		}
+		if op.name == "" {
+			op.name = meta.GetName()
 		}
 	}
 	attributes := op.attributes(admission.Create, obj, nil)
@@ -126,7 +140,28 @@ func (op *operation) issue(ctx context.Context, issuer TokenIssuer, request *aut
 		op.warn(fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", asked, given))
 	}
 	out.UID = types.UID(uuid.NewString())
+	if id := credentialOf(out.Status.Token); id != "" {
+		audit.From(ctx).Annotate(issuedCredential, "JTI="+id)
+	}
 	return out, nil
+}
+
+// issuedCredential tells the audit log which token was issued: requests with it have the same in their user's extra.
+const issuedCredential = "authentication.kubernetes.io/issued-credential-id"
+
+// credentialOf is the id that a token has of its own; "" for one that can not be read.
+func credentialOf(token string) string {
+	parts, ok := jws.Split(token)
+	if !ok {
+		return ""
+	}
+	var claims struct {
+		ID string `json:"jti"`
+	}
+	if json.Unmarshal(parts.Payload, &claims) != nil {
+		return ""
+	}
+	return claims.ID
 }
 
 // review answers the API's questions about users and permissions.

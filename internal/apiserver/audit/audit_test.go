@@ -159,7 +159,7 @@ func TestANilRecordDoesNothing(t *testing.T) {
 	rec.Annotate("a", "b")
 	rec.Request(nil)
 	rec.Response(nil)
-	rec.Failed(nil)
+	rec.Status(nil)
 	rec.Impersonate(auth.User{}, "")
 	rec.Identify(&metav1.ObjectMeta{})
 	log.Close()
@@ -331,5 +331,21 @@ func TestOnlyStrictDestinationsRefuseRequests(t *testing.T) {
 		if err := rec.Received(); !errors.Is(err, want) {
 			t.Errorf("strict %v: got %v", strict, err)
 		}
+	}
+}
+
+func TestTheWebhookIsAskedAgainWhateverItAnswers(t *testing.T) {
+	for _, code := range []int{302, 400, 404, 429, 500} {
+		var asked atomic.Int32
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if asked.Add(1) == 1 {
+				w.WriteHeader(code)
+			}
+		}))
+		w := &webhook{url: server.URL, http: server.Client(), backoff: time.Millisecond}
+		if err := w.Put(&auditv1.Event{}); err != nil || asked.Load() != 2 {
+			t.Errorf("after %d it is asked %d times: %v", code, asked.Load(), err)
+		}
+		server.Close()
 	}
 }

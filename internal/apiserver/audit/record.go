@@ -170,8 +170,13 @@ func (rec *Record) stage(stage auditv1.Stage, code int) (ok bool) {
 	if len(event.UserAgent) > maxUserAgent {
 		event.UserAgent = event.UserAgent[:maxUserAgent-len("...TRUNCATED")] + "...TRUNCATED"
 	}
-	if event.ResponseStatus == nil && stage != auditv1.StageRequestReceived {
-		event.ResponseStatus = &metav1.Status{Code: int32(code)}
+	if stage != auditv1.StageRequestReceived {
+		if event.ResponseStatus == nil {
+			event.ResponseStatus = &metav1.Status{}
+		}
+		if event.ResponseStatus.Code == 0 {
+			event.ResponseStatus.Code = int32(code)
+		}
 	}
 	rec.log.Metrics.event()
 	ok = true
@@ -226,15 +231,15 @@ func (rec *Record) Identify(object metav1.Object) {
 	ref.UID, ref.ResourceVersion = object.GetUID(), object.GetResourceVersion()
 }
 
-// Failed notes why the request has failed.
-func (rec *Record) Failed(status *metav1.Status) {
+// Status notes the Status that is the answer: why the request has failed, or what has been done.
+func (rec *Record) Status(status *metav1.Status) {
 	if rec == nil {
 		return
 	}
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	rec.event.ResponseStatus = status.DeepCopy()
-	rec.event.ResponseStatus.TypeMeta = metav1.TypeMeta{}
+	rec.event.ResponseStatus.TypeMeta, rec.event.ResponseStatus.ListMeta = metav1.TypeMeta{}, metav1.ListMeta{}
 }
 
 // WantsRequest and WantsResponse tell whether the objects are to be given, as JSON.

@@ -123,7 +123,7 @@ type webhook struct {
 	backoff time.Duration
 }
 
-// webhookAttempts is how often a batch is sent that is not taken.
+// webhookAttempts is how often a batch is sent that is not taken, for whatever reason.
 const webhookAttempts = 5
 
 // OpenWebhook makes the Sink that posts to the server of a kubeconfig file. Without batching each event is waited for.
@@ -162,8 +162,8 @@ func (w *webhook) post(ctx context.Context, events []*auditv1.Event) error {
 	}
 	wait := w.backoff
 	for attempt := 1; ; attempt++ {
-		again, err := w.once(ctx, body)
-		if err == nil || !again || attempt == webhookAttempts {
+		err := w.once(ctx, body)
+		if err == nil || attempt == webhookAttempts {
 			return err
 		}
 		select {
@@ -175,20 +175,20 @@ func (w *webhook) post(ctx context.Context, events []*auditv1.Event) error {
 	}
 }
 
-func (w *webhook) once(ctx context.Context, body []byte) (again bool, err error) {
+func (w *webhook) once(ctx context.Context, body []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(body))
 	if err != nil {
-		return false, err
+		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := w.http.Do(req)
 	if err != nil {
-		return true, err
+		return err
 	}
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20)) // so that the connection is used again
 	_ = resp.Body.Close()
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
-		return false, nil
+		return nil
 	}
-	return resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests, fmt.Errorf("the audit webhook answers %s", resp.Status)
+	return fmt.Errorf("the audit webhook answers %s", resp.Status)
 }
