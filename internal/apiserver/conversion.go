@@ -50,7 +50,7 @@ func (c *converter) call(ctx context.Context, config *apiextensionsv1.WebhookCli
 		return nil, err
 	}
 	r.Header.Set("Content-Type", mediaJSON)
-	r.Header.Set("Accept", mediaJSON)
+	r.Header.Set("Accept", "application/json, */*")
 	response, err := c.client.Do(r)
 	if err != nil {
 		return nil, err
@@ -65,6 +65,9 @@ func (c *converter) call(ctx context.Context, config *apiextensionsv1.WebhookCli
 	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
 		return nil, fmt.Errorf("the server responded with %d: %s", response.StatusCode, strings.TrimSpace(string(body[:min(len(body), 256)])))
+	}
+	if len(body) == 0 {
+		return nil, fmt.Errorf("0-length response with status code: %d and content type: %s", response.StatusCode, response.Header.Get("Content-Type"))
 	}
 	return body, nil
 }

@@ -48,7 +48,7 @@ func (d *Definition) convertByWebhook(ctx context.Context, u *unstructured.Unstr
 	if hook == nil || hook.ClientConfig == nil {
 		return nil, fmt.Errorf("conversion of %s to %s: the definition names no webhook", from, to)
 	}
-	request, uid, err := conversionRequest(hook.ConversionReviewVersions, u, to)
+	request, version, uid, err := conversionRequest(hook.ConversionReviewVersions, u, to)
 	if err != nil {
 		return nil, err
 	}
@@ -56,12 +56,19 @@ func (d *Definition) convertByWebhook(ctx context.Context, u *unstructured.Unstr
 	if err != nil {
 		return nil, failed(callFailure, fmt.Errorf("conversion webhook for %s failed: %w", from, err))
 	}
-	out, err := conversionResponse(response, uid)
+	objects, err := conversionResponse(response, version, uid)
+	if err != nil {
+		return nil, failed(malformedFailure, fmt.Errorf("conversion webhook for %s failed: %w", from, err))
+	}
+	if len(objects) != 1 {
+		return nil, failed(malformedFailure, fmt.Errorf("conversion webhook for %s returned %d objects, expected 1", from, len(objects)))
+	}
+	out, err := readConverted(objects[0].Raw)
 	if err != nil {
 		return nil, failed(malformedFailure, fmt.Errorf("conversion webhook for %s failed: %w", from, err))
 	}
 	if err := checkConverted(u, out, to); err != nil {
-		return nil, failed(objectFailure, fmt.Errorf("conversion webhook for %s returned invalid converted object at index 0: %w", from, err))
+		return nil, failed(objectFailure, fmt.Errorf("conversion webhook for %s returned invalid %w", from, err))
 	}
 	return out, nil
 }

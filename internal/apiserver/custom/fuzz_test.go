@@ -128,12 +128,18 @@ func FuzzConversionResponses(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"ConversionReview","response":{"convertedObjects":[null]}}`))
 	before := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "a", "uid": "x"}}}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		out, err := conversionResponse(data, types.UID("1"))
-		if err != nil {
-			return
-		}
-		if err := checkConverted(before, out, schema.GroupVersion{Group: "example.com", Version: "v2"}); err == nil && (out.GetName() != "a" || out.GetUID() != "x") {
-			t.Errorf("metadata was changed: %v", out.Object)
+		for _, version := range []string{"v1beta1", "v1"} {
+			objects, err := conversionResponse(data, version, types.UID("1"))
+			if err != nil || len(objects) == 0 {
+				continue
+			}
+			out, err := readConverted(objects[0].Raw)
+			if err != nil {
+				continue
+			}
+			if err := checkConverted(before, out, schema.GroupVersion{Group: "example.com", Version: "v2"}); err == nil && (out.GetName() != "a" || out.GetUID() != "x") {
+				t.Errorf("metadata was changed: %v", out.Object)
+			}
 		}
 	})
 }

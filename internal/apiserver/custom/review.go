@@ -4,28 +4,41 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/google/uuid"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsv1beta1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 )
 
+// reviewCodec reads answers in JSON or YAML, whatever media type they say they have.
+var reviewCodec = func() runtime.Codec {
+	s := runtime.NewScheme()
+	utilruntime.Must(apiextensionsv1.AddToScheme(s))
+	utilruntime.Must(apiextensionsv1beta1.AddToScheme(s))
+	metav1.AddToGroupVersion(s, metav1.Unversioned)
+	return serializer.NewCodecFactory(s).LegacyCodec(apiextensionsv1.SchemeGroupVersion, apiextensionsv1beta1.SchemeGroupVersion)
+}()
+
 // conversionRequest is a ConversionReview in the first of the versions that the webhook understands and we do.
-func conversionRequest(versions []string, u *unstructured.Unstructured, to schema.GroupVersion) ([]byte, types.UID, error) {
-	raw, err := json.Marshal(u.Object)
+func conversionRequest(versions []string, u *unstructured.Unstructured, to schema.GroupVersion) (body []byte, version string, uid types.UID, err error) {
+	raw, err := json.Marshal(withoutRevision(u.Object))
 	if err != nil {
-		return nil, "", err
+		return nil, "", "", err
 	}
-	uid := types.UID(uuid.NewString())
+	uid = types.UID(uuid.NewString())
 	objects := []runtime.RawExtension{{Raw: raw}}
 	for _, version := range versions {
 		var review any
@@ -34,84 +47,160 @@ func conversionRequest(versions []string, u *unstructured.Unstructured, to schem
 			review = &apiextensionsv1.ConversionReview{
 				TypeMeta: metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "ConversionReview"},
 				Request:  &apiextensionsv1.ConversionRequest{UID: uid, DesiredAPIVersion: to.String(), Objects: objects},
+				Response: &apiextensionsv1.ConversionResponse{},
 			}
 		case "v1beta1":
 			review = &apiextensionsv1beta1.ConversionReview{
 				TypeMeta: metav1.TypeMeta{APIVersion: apiextensionsv1beta1.SchemeGroupVersion.String(), Kind: "ConversionReview"},
 				Request:  &apiextensionsv1beta1.ConversionRequest{UID: uid, DesiredAPIVersion: to.String(), Objects: objects},
+				Response: &apiextensionsv1beta1.ConversionResponse{},
 			}
 		default:
 			continue
 		}
 		body, err := json.Marshal(review)
-		return body, uid, err
+		return body, version, uid, err
 	}
-	return nil, "", fmt.Errorf("no supported ConversionReview versions")
+	return nil, "", "", fmt.Errorf("no supported ConversionReview versions")
 }
 
-// conversionResponse is the one converted object of a webhook's answer. The two versions of the review have the same fields.
-func conversionResponse(data []byte, uid types.UID) (*unstructured.Unstructured, error) {
+// withoutRevision: what is converted has none yet, as far as webhooks see.
+func withoutRevision(object map[string]any) map[string]any {
+	metadata, ok := object["metadata"].(map[string]any)
+	if !ok || metadata["resourceVersion"] == nil {
+		return object
+	}
+	object, metadata = maps.Clone(object), maps.Clone(metadata)
+	delete(metadata, "resourceVersion")
+	object["metadata"] = metadata
+	return object
+}
+
+// conversionResponse gives the converted objects of a webhook's answer to a request of the version.
+func conversionResponse(data []byte, version string, uid types.UID) ([]runtime.RawExtension, error) {
+	if version == "v1beta1" {
+		old := &apiextensionsv1beta1.ConversionReview{}
+		if err := runtime.DecodeInto(reviewCodec, data, old); err != nil {
+			return nil, err
+		}
+		if old.Response == nil {
+			return nil, errors.New("no response provided")
+		}
+		return old.Response.ConvertedObjects, succeeded(&old.Response.Result)
+	}
 	review := &apiextensionsv1.ConversionReview{}
-	if err := json.Unmarshal(data, review); err != nil {
+	if err := runtime.DecodeInto(reviewCodec, data, review); err != nil {
 		return nil, err
 	}
-	gvk := schema.FromAPIVersionAndKind(review.APIVersion, review.Kind)
-	switch {
-	case gvk.Group != apiextensionsv1.GroupName || gvk.Kind != "ConversionReview" || gvk.Version != "v1" && gvk.Version != "v1beta1":
-		return nil, fmt.Errorf("expected webhook response of %v, got %v", apiextensionsv1.SchemeGroupVersion.WithKind("ConversionReview"), gvk)
+	want := apiextensionsv1.SchemeGroupVersion.WithKind("ConversionReview")
+	switch got := review.GroupVersionKind(); {
+	case got != want:
+		return nil, fmt.Errorf("expected webhook response of %v, got %v", want, got)
 	case review.Response == nil:
 		return nil, errors.New("no response provided")
-	case gvk.Version == "v1" && review.Response.UID != uid:
+	case review.Response.UID != uid:
 		return nil, fmt.Errorf("expected response.uid=%q, got %q", uid, review.Response.UID)
-	case review.Response.Result.Status != metav1.StatusSuccess:
-		return nil, errors.New(review.Response.Result.Message)
-	case len(review.Response.ConvertedObjects) != 1:
-		return nil, fmt.Errorf("expected 1 converted objects, got %d", len(review.Response.ConvertedObjects))
 	}
+	return review.Response.ConvertedObjects, succeeded(&review.Response.Result)
+}
+
+func succeeded(result *metav1.Status) error {
+	switch {
+	case result.Status == metav1.StatusSuccess:
+		return nil
+	case result.Message != "":
+		return errors.New(result.Message)
+	}
+	return fmt.Errorf("response.result.status was '%s', not 'Success'", result.Status)
+}
+
+// readConverted reads one of them.
+func readConverted(raw []byte) (*unstructured.Unstructured, error) {
 	out := &unstructured.Unstructured{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(review.Response.ConvertedObjects[0].Raw, &out.Object); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &out.Object); err != nil {
 		return nil, err
 	}
-	if out.Object == nil {
+	switch {
+	case out.Object == nil:
 		return nil, errors.New("the converted object is null")
+	case out.GetKind() == "":
+		return nil, runtime.NewMissingKindErr(string(raw))
 	}
 	return out, nil
 }
 
-// checkConverted holds a webhook to what it may change, and puts back the metadata that it may not: only labels and annotations are its own.
+// checkConverted holds a webhook to what it may change, and puts back the metadata that it may not: only labels and annotations are its own. The
+// error says what it is about, in upstream's words.
 func checkConverted(before, out *unstructured.Unstructured, to schema.GroupVersion) error {
 	if got := out.GetAPIVersion(); got != to.String() {
-		return fmt.Errorf("invalid groupVersion (expected %v, received %v)", to, got)
+		return fmt.Errorf("object at index 0: invalid groupVersion (expected %v, received %v)", to, got)
 	}
 	if got := out.GetKind(); got != before.GetKind() {
-		return fmt.Errorf("invalid kind (expected %v, received %v)", before.GetKind(), got)
+		return fmt.Errorf("object at index 0: invalid kind (expected %v, received %v)", before.GetKind(), got)
 	}
-	if out.GetName() != before.GetName() || out.GetNamespace() != before.GetNamespace() || out.GetUID() != before.GetUID() {
-		return fmt.Errorf("invalid metadata: name, namespace and uid must stay as they are (expected %s/%s %s, received %s/%s %s)",
-			before.GetNamespace(), before.GetName(), before.GetUID(), out.GetNamespace(), out.GetName(), out.GetUID())
+	if want, got := before.GetName(), out.GetName(); want != got {
+		return fmt.Errorf("object: must have the same name: %v != %v", want, got)
 	}
-	if _, ok := before.Object["metadata"]; ok {
-		if _, ok := out.Object["metadata"].(map[string]any); !ok {
-			return fmt.Errorf("invalid metadata of type %T in converted object", out.Object["metadata"])
-		}
+	if want, got := before.GetNamespace(), out.GetNamespace(); want != got {
+		return fmt.Errorf("object: must have the same namespace: %v != %v", want, got)
 	}
-	return restoreMetadata(before, out)
+	if want, got := before.GetUID(), out.GetUID(); want != got {
+		return fmt.Errorf("object: must have the same UID: %v != %v", want, got)
+	}
+	if err := restoreMetadata(before, out); err != nil {
+		return fmt.Errorf("metadata: %w", err)
+	}
+	return nil
 }
 
 func restoreMetadata(before, out *unstructured.Unstructured) error {
-	labels, annotations := out.GetLabels(), out.GetAnnotations()
-	path := field.NewPath("metadata")
-	if !apiequality.Semantic.DeepEqual(labels, before.GetLabels()) {
-		if errs := validation.ValidateLabels(labels, path.Child("labels")); len(errs) > 0 {
-			return errs.ToAggregate()
-		}
-	}
 	meta, ok := before.Object["metadata"].(map[string]any)
 	if !ok {
 		return nil
+	}
+	changed, ok := out.Object["metadata"].(map[string]any)
+	if !ok {
+		return fmt.Errorf("invalid metadata of type %T in converted object", out.Object["metadata"])
+	}
+	path := field.NewPath("metadata")
+	labels, err := stringsOf(changed, "labels")
+	if err != nil {
+		return err
+	}
+	if !apiequality.Semantic.DeepEqual(labels, before.GetLabels()) {
+		if errs := metav1validation.ValidateLabels(labels, path.Child("labels")); len(errs) > 0 {
+			return errs.ToAggregate()
+		}
+	}
+	annotations, err := stringsOf(changed, "annotations")
+	if err != nil {
+		return err
+	}
+	if !apiequality.Semantic.DeepEqual(annotations, before.GetAnnotations()) {
+		if errs := validation.ValidateAnnotations(annotations, path.Child("annotation")); len(errs) > 0 {
+			return errs.ToAggregate()
+		}
 	}
 	out.Object["metadata"] = runtime.DeepCopyJSON(meta)
 	out.SetLabels(labels)
 	out.SetAnnotations(annotations)
 	return nil
+}
+
+// stringsOf is a map of strings in an object's metadata; nil for none.
+func stringsOf(metadata map[string]any, name string) (map[string]string, error) {
+	if metadata[name] == nil {
+		return nil, nil
+	}
+	values, ok := metadata[name].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("metadata.%s must be an object, but is %T in converted object", name, metadata[name])
+	}
+	out := make(map[string]string, len(values))
+	for key, value := range values {
+		if out[key], ok = value.(string); !ok {
+			return nil, fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object", name, key, value)
+		}
+	}
+	return out, nil
 }
