@@ -209,3 +209,33 @@ func TestPoliciesAreNeverAskedAboutThemselves(t *testing.T) {
 	}
 	mustCreate(t, c, configMap("one"))
 }
+
+func TestAPolicyWhoseParametersAreOfNoKindRefusesWhateverItsBindingsSay(t *testing.T) {
+	c := newPolicyServer(t)
+	missing := &admissionregistrationv1.ParamKind{APIVersion: "x.io/v1", Kind: "Missing"}
+	nothing := &admissionregistrationv1.MatchResources{ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"never": "so"}}}
+	mustCreate(t, c, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+		ParamKind: missing, MatchConstraints: named("", "v1", "configmaps"), Validations: []admissionregistrationv1.Validation{{Expression: "params == null"}}}})
+	mustCreate(t, c, &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+		ParamKind: missing, MatchConstraints: named("", "v1", "secrets"), ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+		Mutations: []admissionregistrationv1.Mutation{{PatchType: admissionregistrationv1.PatchTypeApplyConfiguration, ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: "Object{}"}}}}})
+	write := func() (validated, mutated error) {
+		_, validated = client.Create(t.Context(), c, withData("x", nil))
+		_, mutated = client.Create(t.Context(), c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x"}})
+		return validated, mutated
+	}
+	if validated, mutated := write(); validated != nil || mutated != nil {
+		t.Fatalf("without bindings: %v, %v", validated, mutated)
+	}
+	mustCreate(t, c, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+		PolicyName: "v", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}, MatchResources: nothing}})
+	mustCreate(t, c, &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "m", MatchResources: nothing}})
+	validated, mutated := write()
+	const why = "denied request: failed to configure policy: failed to find resource referenced by paramKind: 'x.io/v1, Kind=Missing'"
+	if want := `configmaps "x" is forbidden: ValidatingAdmissionPolicy 'v' ` + why; validated == nil || validated.Error() != want {
+		t.Errorf("%v, want %s", validated, want)
+	}
+	if want := `policy "m" ` + why; mutated == nil || mutated.Error() != want || !apierrors.IsForbidden(mutated) {
+		t.Errorf("%v, want %s", mutated, want)
+	}
+}

@@ -88,7 +88,7 @@ func TestVariablesAreEvaluatedWhenReadAndOnce(t *testing.T) {
 	if spent := before - e.left; spent > 3 {
 		t.Errorf("reading a variable again cost %d", spent)
 	}
-	if _, err := e.Eval(c.Compile("variables.broken == 'x'", Bool)); err == nil || !strings.Contains(err.Error(), `composited variable "broken" fails to evaluate`) {
+	if _, err := e.Eval(c.Compile("variables.broken == 'x'", Bool)); err == nil || !strings.Contains(err.Error(), `composited variable "broken" fails to evaluate: no such key`) {
 		t.Errorf("a broken variable gives %v", err)
 	}
 	if p := c.Compile("variables.other", Anything); p.Err == nil {

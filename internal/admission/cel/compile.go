@@ -1,6 +1,7 @@
 package cel
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -270,6 +271,9 @@ func (c *Compiler) lazyVariables(e *Evaluation) *lazy.MapValue {
 	for _, p := range c.programs {
 		m.Append(p.name, func(*lazy.MapValue) ref.Val {
 			v, err := e.Eval(p.Program)
+			if cause := errors.Unwrap(err); cause != nil {
+				err = cause // which variable it is says enough
+			}
 			if err != nil {
 				return types.NewErr("composited variable %q fails to evaluate: %s", p.name, err)
 			}

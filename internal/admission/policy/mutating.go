@@ -119,6 +119,12 @@ func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 
 func (p *Mutating) apply(ctx context.Context, r *mutatingRule, w *write, again *admission.Again) error {
 	a := w.Attributes
+	if err := p.params.configured(&r.rule); err != nil {
+		if v, wants := r.wants(ctx, w); wants != nil || v == nil || r.failOpen {
+			return wants
+		}
+		return refuse(a, metav1.StatusReasonForbidden, fmt.Sprintf("policy %q denied request: %s", r.name, err))
+	}
 	for _, b := range r.bindings {
 		key := r.name + "/" + b.name
 		if again.Skips(a, key) {
@@ -129,7 +135,7 @@ func (p *Mutating) apply(ctx context.Context, r *mutatingRule, w *write, again *
 			if r.failOpen {
 				continue
 			}
-			return refuse(a, r.name, b.name, fmt.Errorf("failed to configure binding: %w", err))
+			return refuse(a, metav1.StatusReasonForbidden, refusal(r, b, fmt.Errorf("failed to configure binding: %w", err)))
 		}
 		for _, param := range params {
 			before := a.Object.DeepCopyObject()
@@ -145,7 +151,7 @@ func (p *Mutating) apply(ctx context.Context, r *mutatingRule, w *write, again *
 				if r.failOpen {
 					continue
 				}
-				return refuse(a, r.name, b.name, err)
+				return refuse(a, metav1.StatusReasonInvalid, refusal(r, b, err))
 			}
 			if invoked && r.again {
 				again.Invoked(key)
@@ -224,11 +230,14 @@ func (p *Mutating) take(s step, e *cel.Evaluation, w *write, v *view, form admis
 	return nil
 }
 
+func refusal(r *mutatingRule, b *binding, err error) string {
+	return fmt.Sprintf("policy '%s' with binding '%s' denied request: %s", r.name, b.name, err)
+}
+
 // refuse is the error when a policy can not be carried out.
-func refuse(a *admission.Attributes, policy, binding string, err error) error {
-	text := fmt.Sprintf("policy '%s' with binding '%s' denied request: %s", policy, binding, err)
+func refuse(a *admission.Attributes, reason metav1.StatusReason, text string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonInvalid, Message: text,
+		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: reason, Message: text,
 		Details: &metav1.StatusDetails{Group: a.Resource.Group, Kind: a.Resource.Resource, Name: a.Name, Causes: []metav1.StatusCause{{Message: text}}},
 	}}
 }

@@ -77,6 +77,22 @@ func (p *params) view(ctx context.Context, kind admissionregistrationv1.ParamKin
 	return v, nil
 }
 
+// configured tells of a policy whose kind of parameters is not served: it can not be held against anything.
+func (p *params) configured(r *rule) error {
+	if r.paramKind == nil {
+		return nil
+	}
+	gvk := schema.FromAPIVersionAndKind(r.paramKind.APIVersion, r.paramKind.Kind)
+	if _, _, ok := p.config.Served.ByKind(gvk); !ok {
+		return fmt.Errorf("failed to configure policy: %w", unknownKind(gvk))
+	}
+	return nil
+}
+
+func unknownKind(gvk schema.GroupVersionKind) error {
+	return fmt.Errorf("failed to find resource referenced by paramKind: '%s'", gvk)
+}
+
 // claim gives the kind's View; with a context, it is for the caller to open it.
 func (p *params) claim(kind admissionregistrationv1.ParamKind, resource schema.GroupVersionResource, namespaced, served bool) (*paramView, context.Context, error) {
 	p.mu.Lock()
@@ -90,7 +106,7 @@ func (p *params) claim(kind admissionregistrationv1.ParamKind, resource schema.G
 		delete(p.views, kind)
 	}
 	if !served {
-		return nil, nil, fmt.Errorf("failed to find resource referenced by paramKind: '%s'", schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind))
+		return nil, nil, unknownKind(schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind))
 	}
 	ctx, cancel := context.WithCancel(p.ctx)
 	v := &paramView{resource: resource, namespaced: namespaced, cancel: cancel, opened: make(chan struct{})}

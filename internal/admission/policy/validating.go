@@ -127,6 +127,9 @@ type outcome struct {
 // apply holds the write against one policy.
 func (p *Validating) apply(ctx context.Context, r *validatingRule, w *write, out *outcome) error {
 	v, err := r.wants(ctx, w)
+	if err == nil && v != nil {
+		err = p.params.configured(&r.rule) // whatever its bindings say
+	}
 	if err != nil {
 		if !r.failOpen {
 			out.denied = append(out.denied, decision{policy: r.name, message: err.Error(), configuration: true})
