@@ -108,15 +108,27 @@ func (s *spec) allows(a *auth.Attributes) bool {
 	return s.NonResourcePath == a.Path || whole && strings.HasPrefix(a.Path, prefix)
 }
 
-// isFor: a line that names a user and a group is for that user in that group.
+// isFor: a line that names a user and a group is for that user in that group. Anybody is everybody who is known: a request without credentials is not.
 func (s *spec) isFor(u *auth.User) bool {
-	switch {
-	case s.User == "" && s.Group == "":
-		return false
-	case s.User != "" && !matches(s.User, u.Name):
-		return false
+	known := slices.Contains(u.Groups, auth.GroupAuthenticated)
+	switch s.User {
+	case "":
+		if s.Group == "" {
+			return false
+		}
+	case anything:
+		if !known {
+			return false
+		}
+	default:
+		if s.User != u.Name {
+			return false
+		}
 	}
-	return s.Group == "" || s.Group == anything || slices.Contains(u.Groups, s.Group)
+	if s.Group == anything {
+		return known
+	}
+	return s.Group == "" || slices.Contains(u.Groups, s.Group)
 }
 
 func matches(pattern, value string) bool { return pattern == anything || pattern == value }

@@ -14,6 +14,7 @@ func line(spec string) string {
 // TestWhatALineAllows: as upstream's kube-apiserver v1.36.3 decides.
 func TestWhatALineAllows(t *testing.T) {
 	alice := auth.User{Name: "alice", Groups: []string{"staff", auth.GroupAuthenticated}}
+	stranger := auth.Anonymous()
 	pods := func(verb string) auth.Attributes {
 		return auth.Attributes{User: alice, Verb: verb, Namespace: "n", Resource: "pods"}
 	}
@@ -24,14 +25,17 @@ func TestWhatALineAllows(t *testing.T) {
 		asked   auth.Attributes
 		allowed bool
 	}{
-		"the user, what it says":                      {`"user": "alice", "namespace": "n", "resource": "pods"`, pods("delete"), true},
-		"another user":                                {`"user": "bob", "namespace": "n", "resource": "pods"`, pods("get"), false},
-		"a group of the user's":                       {`"group": "staff", "namespace": "n", "resource": "pods"`, pods("get"), true},
-		"a group of others":                           {`"group": "guests", "namespace": "n", "resource": "pods"`, pods("get"), false},
-		"the user in a group of others":               {`"user": "alice", "group": "guests", "namespace": "n", "resource": "pods"`, pods("get"), false},
-		"nobody":                                      {`"namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), false},
-		"everybody":                                   {`"user": "*", "namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), true},
-		"any group":                                   {`"group": "*", "namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), true},
+		"the user, what it says":        {`"user": "alice", "namespace": "n", "resource": "pods"`, pods("delete"), true},
+		"another user":                  {`"user": "bob", "namespace": "n", "resource": "pods"`, pods("get"), false},
+		"a group of the user's":         {`"group": "staff", "namespace": "n", "resource": "pods"`, pods("get"), true},
+		"a group of others":             {`"group": "guests", "namespace": "n", "resource": "pods"`, pods("get"), false},
+		"the user in a group of others": {`"user": "alice", "group": "guests", "namespace": "n", "resource": "pods"`, pods("get"), false},
+		"nobody":                        {`"namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), false},
+		"everybody":                     {`"user": "*", "namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), true},
+		"any group":                     {`"group": "*", "namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), true},
+		"any user is not one without credentials":     {`"user": "*", "namespace": "*", "resource": "*"`, with(pods("get"), func(a *auth.Attributes) { a.User = stranger }), false},
+		"nor is any group":                            {`"group": "*", "namespace": "*", "resource": "*"`, with(pods("get"), func(a *auth.Attributes) { a.User = stranger }), false},
+		"those without credentials, by their group":   {`"group": "system:unauthenticated", "namespace": "*", "resource": "*"`, with(pods("get"), func(a *auth.Attributes) { a.User = stranger }), true},
 		"everybody who is known":                      {`"group": "system:authenticated", "namespace": "n", "resource": "pods"`, pods("get"), true},
 		"another namespace":                           {`"user": "alice", "namespace": "m", "resource": "pods"`, pods("get"), false},
 		"no namespace is that of what is in none":     {`"user": "alice", "resource": "pods"`, pods("get"), false},
