@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	crilogs "k8s.io/cri-client/pkg/logs"
 
+	"github.com/knarr-project/knarr/internal/kubelet/logs"
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
@@ -83,7 +84,10 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain")
 	w.Header().Set("Transfer-Encoding", "chunked")
 	out.Flush()
-	if err := crilogs.ReadLogs(r.Context(), path, c.Id, &opts, s.Runtime, stdout, stderr); err != nil && r.Context().Err() == nil {
+	if c.Exited() {
+		logs.Complete(r.Context(), path)
+	}
+	if err := crilogs.ReadLogs(r.Context(), path, c.Id, &opts, logs.Following{RuntimeService: s.Runtime, Path: path}, stdout, stderr); err != nil && r.Context().Err() == nil {
 		if !out.written {
 			fmt.Fprintf(w, "failed to try resolving symlinks or read the log of container %q: %v", name, err)
 		}

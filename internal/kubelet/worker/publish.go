@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"io"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/knarr-project/knarr/internal/kubelet/logs"
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 	"github.com/knarr-project/knarr/internal/kubelet/status"
@@ -188,6 +190,7 @@ func (w *Worker) words(c *corev1.Container, r *pleg.Container) string {
 		}
 	}
 	if m == "" && r.ExitCode != 0 && c.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError && r.LogPath != "" {
+		logs.Complete(context.Background(), r.LogPath) // two seconds at most
 		m = lastLogLines(r.LogPath)
 	}
 	if len(m) > limit {

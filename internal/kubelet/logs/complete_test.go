@@ -1,0 +1,38 @@
+package logs
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestALogIsCompleteWhenItsWriterHasClosedIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	w, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		_, _ = w.WriteString("last words\n")
+		w.Close()
+	}()
+	Complete(t.Context(), path)
+	if said, err := os.ReadFile(path); err != nil || string(said) != "last words\n" {
+		t.Errorf("the log says %q, %v", said, err)
+	}
+	Complete(t.Context(), path)
+	Complete(t.Context(), path+".not-there")
+}
+
+func TestALogWhoseWriterStaysIsTakenAsItIs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	w, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	synctest.Test(t, func(t *testing.T) { Complete(t.Context(), path) })
+}
