@@ -10,12 +10,15 @@ import (
 // same roles alike); nodes renew theirs, route to one another, and keep the Service kube-dns with their part of its endpoints.
 func (p *Policy) addMembership() {
 	p.clusterRole("knarr:node",
-		rule(read, core, "nodes namespaces pods endpoints"),
-		rule("get list watch create update patch", core, "services"),
-		rule("get list watch create update patch delete", "discovery.k8s.io", "endpointslices"),
+		rule(read, core, "nodes namespaces pods endpoints services"),
+		rule(read, "discovery.k8s.io", "endpointslices"),
 		rule(read, "networking.k8s.io", "servicecidrs networkpolicies"),
 		rule("create patch update", events, "events"),
 		rule("create", "certificates.k8s.io", "certificatesigningrequests/selfnodeserver"),
+	)
+	p.role(metav1.NamespaceSystem, "knarr:node", []rbacv1.Subject{group("system:nodes")},
+		rule("create", core, "services"),
+		rule("create update patch delete", "discovery.k8s.io", "endpointslices"),
 	)
 	p.clusterRole("knarr:serving-approver",
 		rule("approve", "certificates.k8s.io", "signers", "kubernetes.io/kubelet-serving"),
