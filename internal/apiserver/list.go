@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -170,7 +171,10 @@ func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from s
 	if everything && limit == 0 && from == prefix {
 		p.whole = prefix
 	}
-	if everything && limit == 0 && op.namespace == "" {
+	if limit == 0 && s.Len() >= manyObjects {
+		p.entries = *usedEntries.Get().(*[]*cache.Entry)
+	}
+	if everything && limit == 0 && op.namespace == "" && cap(p.entries) < s.Len() {
 		p.entries = make([]*cache.Entry, 0, s.Len())
 	}
 	if key, ok := op.single(req); ok && limit == 0 {
@@ -223,13 +227,26 @@ func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from s
 	return p, nil
 }
 
-// roomFor gives entries that have room for one more, of no more than most. They grow by more at once than append lets them: what they were copied from is garbage, and a
-// hundred thousand of them would leave several times what they take.
+// usedEntries are slices of large pages that have been sent. A hundred thousand entries that append gathers leave several times what they take as
+// garbage, and writes wait while it is collected.
+var usedEntries = sync.Pool{New: func() any { return new([]*cache.Entry) }}
+
+// roomFor gives entries that have room for one more, of no more than most.
 func roomFor(entries []*cache.Entry, most int) []*cache.Entry {
 	if n := len(entries); n == cap(entries) && n >= 1024 {
 		return append(make([]*cache.Entry, 0, max(n+1, min(8*n, most))), entries...)
 	}
 	return entries
+}
+
+// sent gives the entries up: nobody may look at them any more.
+func (p *page) sent() {
+	if entries := p.entries; cap(entries) >= manyObjects {
+		p.entries = nil
+		clear(entries)
+		entries = entries[:0]
+		usedEntries.Put(&entries)
+	}
 }
 
 // single is the key of the only object that the field selector can match.

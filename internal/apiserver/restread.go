@@ -91,10 +91,11 @@ func (c *call) serveList(ctx context.Context) error {
 	since := time.Now()
 	body, err := c.endpoint.encodePage(p, c.f)
 	recordOf(c.w).Spent(audit.Serialize, time.Since(since))
-	if err != nil {
-		return err
+	if err == nil {
+		err = c.respondList(body)
 	}
-	return c.respondList(body)
+	p.sent()
+	return err
 }
 
 func (c *call) serveWatch(ctx context.Context) error {
