@@ -58,6 +58,7 @@ func TestRequestsAreAnsweredAsUpstreamAnswersThem(t *testing.T) {
 		{"and wrong in itself", "POST", maps, `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":"a"}}`, nil, 400, `Deployment in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal`, "", ""},
 		{"a token request that is a pod", "POST", "/api/v1/namespaces/default/serviceaccounts/a/token", `{"apiVersion":"v1","kind":"Pod"}`, nil, 400, "converting (v1.Pod) to (authentication.TokenRequest)", "", ""},
 		{"an eviction of nobody", "POST", "/api/v1/namespaces/default/pods/a/eviction", `{}`, nil, 400, "name in URL does not match name in Eviction object", "", ""},
+		{"an eviction of the older version", "POST", "/api/v1/namespaces/default/pods/a/eviction", `{"apiVersion":"policy/v1beta1","kind":"Eviction","metadata":{"name":"a"}}`, nil, 404, "pods \\\"a\\\" not found", "", ""},
 		{"an eviction elsewhere", "POST", "/api/v1/namespaces/default/pods/a/eviction", `{"metadata":{"name":"a","namespace":"other"}}`, nil, 400, "the namespace of the provided object does not match", "", ""},
 		{"a binding of nobody", "POST", "/api/v1/namespaces/default/pods/a/binding", `{"target":{"name":"n"}}`, nil, 400, "name in URL does not match name in Binding object", "", ""},
 		{"a binding elsewhere", "POST", "/api/v1/namespaces/default/pods/a/binding", `{"metadata":{"name":"a","namespace":"other"},"target":{"name":"n"}}`, nil, 400, "the namespace of the provided object does not match", "", ""},

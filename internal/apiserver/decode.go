@@ -13,6 +13,8 @@ import (
 	"os"
 	"strings"
 
+	policyv1 "k8s.io/api/policy/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -116,7 +118,7 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 			return nil, unreadable(schema.GroupVersionKind{Kind: cmp.Or(got.Kind, want.Kind)}, want, runtime.NewMissingVersionErr(string(data)))
 		}
 	}
-	if mismatch := matchKind(got, want); mismatch != nil {
+	if mismatch := matchBody(got, want); mismatch != nil {
 		if err := readAnother(data, completed(got, want), want, strict, validation, warn); err != nil {
 			return nil, err
 		}
@@ -194,6 +196,20 @@ func reportFields(problems []error, got, want schema.GroupVersionKind, validatio
 		}
 	}
 	return nil
+}
+
+// matchBody is matchKind of a request's body, which may be an older Eviction.
+func matchBody(got, want schema.GroupVersionKind) error {
+	if olderEviction(got, want) {
+		return nil
+	}
+	return matchKind(got, want)
+}
+
+// olderEviction: evictions are posted in both versions of their group, which have the same fields; tools from before Kubernetes 1.22 know
+// only the older one.
+func olderEviction(got, want schema.GroupVersionKind) bool {
+	return got == policyv1beta1.SchemeGroupVersion.WithKind("Eviction") && want == policyv1.SchemeGroupVersion.WithKind("Eviction")
 }
 
 // matchKind refuses a body that says it is something else.
@@ -281,13 +297,13 @@ func decodeMessage(data []byte, want schema.GroupVersionKind) (runtime.Object, e
 	obj, got, err := wireSerializer.Decode(data, &want, nil)
 	if err != nil {
 		if got != nil {
-			if err := matchKind(*got, want); err != nil {
+			if err := matchBody(*got, want); err != nil {
 				return nil, err
 			}
 		}
 		return nil, unrecognized(want, data, err)
 	}
-	if err := matchKind(*got, want); err != nil {
+	if err := matchBody(*got, want); err != nil {
 		return nil, err
 	}
 	clearKind(obj)
@@ -298,7 +314,7 @@ func decodeMessage(data []byte, want schema.GroupVersionKind) (runtime.Object, e
 // looks at them whole.
 func decodeWanted(data []byte, want schema.GroupVersionKind) (runtime.Object, bool) {
 	gvk, raw, err := openEnvelope(data)
-	if err != nil || gvk != want {
+	if err != nil || gvk != want && !olderEviction(gvk, want) {
 		return nil, false
 	}
 	obj, err := api.Scheme.New(want)
