@@ -67,12 +67,12 @@ func (s *Server) newHandler() http.Handler {
 		}
 		filters.lap(m.flow)
 		w.audit.Spent(audit.Queue, w.waited)
-		if err := s.authorizeRequest(ctx, requestAttributes(user, info)); err != nil {
-			if errors.As(err, new(*apierrors.StatusError)) {
-				forbid(w, r, err)
-			} else {
-				internalError(w, r, err)
-			}
+		switch refusal, failure := s.authorizeRequest(ctx, requestAttributes(user, info)); {
+		case failure != nil:
+			internalError(w, r, failure)
+			return
+		case refusal != nil:
+			forbid(w, r, refusal)
 			return
 		}
 		filters.lap(m.authorization)
@@ -147,9 +147,9 @@ func (s *Server) inTheNameOf(ctx context.Context, r *http.Request, user auth.Use
 	return as, nil
 }
 
-// authorizeRequest is authorize for requests, whose outcome is counted and recorded. An error that is no StatusError says that an authorizer
-// failed, and none allowed the request.
-func (s *Server) authorizeRequest(ctx context.Context, a auth.Attributes) error {
+// authorizeRequest is authorize for requests, whose outcome is counted and recorded. It is a failure when an authorizer failed and none allowed the request. What
+// that error says is never an answer to the client, whatever its type: a webhook that was not found does not say that the object was not.
+func (s *Server) authorizeRequest(ctx context.Context, a auth.Attributes) (refusal *apierrors.StatusError, failure error) {
 	since := time.Now()
 	decision, reason, err := s.authorizer().Authorize(ctx, a)
 	took := time.Since(since)
@@ -159,7 +159,7 @@ func (s *Server) authorizeRequest(ctx context.Context, a auth.Attributes) error 
 		s.metrics.security.allowed.observe(took)
 		rec.Annotate("authorization.k8s.io/decision", "allow")
 		rec.Annotate("authorization.k8s.io/reason", reason)
-		return nil
+		return nil, nil
 	}
 	result := "no-opinion"
 	switch {
@@ -171,11 +171,11 @@ func (s *Server) authorizeRequest(ctx context.Context, a auth.Attributes) error 
 	s.metrics.security.authorizedAs(result, took)
 	if err != nil { // nobody has allowed it, but somebody might have
 		rec.Annotate("authorization.k8s.io/reason", "internal error")
-		return err
+		return nil, err
 	}
 	rec.Annotate("authorization.k8s.io/decision", "forbid")
 	rec.Annotate("authorization.k8s.io/reason", reason)
-	return auth.Forbidden(a, reason)
+	return auth.Forbidden(a, reason), nil
 }
 
 func auditID(r *http.Request) string {

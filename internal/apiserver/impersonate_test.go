@@ -14,6 +14,8 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/token"
@@ -207,17 +209,33 @@ func FuzzImpersonationHeaders(f *testing.F) {
 }
 
 // failing authorizes nothing and says that it could not.
-type failing struct{}
+type failing struct {
+	decision auth.Decision
+	err      error
+}
 
-func (failing) Authorize(context.Context, auth.Attributes) (auth.Decision, string, error) {
-	return auth.NoOpinion, "", errors.New("the webhook is away")
+func (f failing) Authorize(context.Context, auth.Attributes) (auth.Decision, string, error) {
+	return f.decision, "", f.err
 }
 
 func TestAnAuthorizerThatFailsIsNoRefusal(t *testing.T) {
-	s := newTestServer(t, func(c *Config) { c.Security.Authenticator, c.Security.Authorizer = as{}, failing{} })
-	code, header, body := do(t, s, http.MethodGet, "/api/v1/pods?limit=1", "")
-	if code != http.StatusInternalServerError || body != "Internal Server Error: \"/api/v1/pods?limit=1\": the webhook is away\n" ||
-		header.Get("Content-Type") != "text/plain; charset=utf-8" || header.Get("X-Content-Type-Options") != "nosniff" {
-		t.Errorf("%d %v %s", code, header, body)
+	for name, z := range map[string]failing{
+		"a webhook that is away":                           {auth.NoOpinion, errors.New("the webhook is away")},
+		"a webhook that must answer and is away":           {auth.Deny, errors.New("the webhook is away")},
+		"a webhook that is not found":                      {auth.NoOpinion, apierrors.NewGenericServerResponse(http.StatusNotFound, "POST", schema.GroupResource{}, "", "", 0, true)},
+		"a webhook that must answer and is not found":      {auth.Deny, apierrors.NewGenericServerResponse(http.StatusNotFound, "POST", schema.GroupResource{}, "", "", 0, true)},
+		"a webhook that does not know this server":         {auth.Deny, apierrors.NewUnauthorized("who are you?")},
+		"a webhook that has too much to do":                {auth.Deny, apierrors.NewTooManyRequestsError("later")},
+		"a webhook that forbids this server to ask it":     {auth.Deny, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))},
+		"an error that wraps the answer of another server": {auth.Deny, fmt.Errorf("hook: %w", apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "p"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTestServer(t, func(c *Config) { c.Security.Authenticator, c.Security.Authorizer = as{}, auth.Authorizers{z} })
+			code, header, body := do(t, s, http.MethodGet, "/api/v1/pods?limit=1", "")
+			if want := "Internal Server Error: \"/api/v1/pods?limit=1\": " + z.err.Error() + "\n"; code != http.StatusInternalServerError || body != want ||
+				header.Get("Content-Type") != "text/plain; charset=utf-8" || header.Get("X-Content-Type-Options") != "nosniff" {
+				t.Errorf("%d %v %s", code, header, body)
+			}
+		})
 	}
 }
