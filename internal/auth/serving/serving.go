@@ -13,9 +13,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Certificates are what a server has to show. Safe for concurrent use.
@@ -105,12 +108,14 @@ func (c *Certificates) renew() {
 	c.current.Store(next)
 }
 
-// ownNames are those that a certificate says of itself; its addresses are not among them.
+// ownNames are those that a certificate says of itself; addresses are not among them, even where they stand as names: who says no name asks for the address that
+// it has reached, and pods believe no other authority than the cluster's. A common name may be any text, and counts when it is a domain.
 func ownNames(leaf *x509.Certificate) []string {
-	if leaf.Subject.CommonName == "" {
-		return leaf.DNSNames
+	names := slices.Clone(leaf.DNSNames)
+	if cn := leaf.Subject.CommonName; len(validation.IsDNS1123Subdomain(strings.TrimPrefix(cn, "*."))) == 0 {
+		names = append(names, cn)
 	}
-	return append([]string{leaf.Subject.CommonName}, leaf.DNSNames...)
+	return slices.DeleteFunc(names, func(name string) bool { return net.ParseIP(canonical(name)) != nil })
 }
 
 // Get is for tls.Config.GetCertificate.

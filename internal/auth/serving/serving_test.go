@@ -87,6 +87,9 @@ func TestWhichCertificateIsShown(t *testing.T) {
 	use(t, c.Named([]string{"*.example.com", "B.example.com."}), "wildcard", "unused")
 	use(t, c.Named([]string{"a.example.com", "10.0.0.4"}), "explicit", "unused")
 	use(t, c.Named([]string{"*.example.com", "late.org"}), "late", "unused")
+	use(t, c.Named(nil), "10.0.0.1", "numbered.org")
+	use(t, c.Named(nil), "Common Name, Inc.", "company.org")
+	use(t, c.Named(nil), "*.wild.org")
 	for name, tc := range map[string]struct{ asked, at, want string }{
 		"a name that was given comes before one that a certificate has": {"a.example.com", "10.0.0.9", "explicit"},
 		"names are compared without case and final dots":                {"b.EXAMPLE.com.", "10.0.0.9", "wildcard"},
@@ -101,7 +104,11 @@ func TestWhichCertificateIsShown(t *testing.T) {
 		"a wildcard comes before the rest":                    {"api.example.com", "10.0.0.9", "wildcard"},
 		"the address of the certificate for the rest":         {"", "10.0.0.2", "rest"},
 		"a name of the cluster that no other certificate has": {"kubernetes", "10.0.0.9", "own"},
-		"an address of the cluster":                           {"", "10.0.0.1", "own"},
+		"an address of the cluster":                           {"", "10.0.0.1", "own"}, // although it is a certificate's common name
+		"a certificate whose common name is an address":       {"numbered.org", "10.0.0.9", "10.0.0.1"},
+		"a certificate whose common name is no domain":        {"company.org", "10.0.0.9", "Common Name, Inc."},
+		"a common name that is no domain":                     {"Common Name, Inc.", "10.0.0.9", "rest"},
+		"a common name with a wildcard":                       {"x.wild.org", "10.0.0.9", "*.wild.org"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := shown(t, c, tc.asked, tc.at); got != tc.want {
