@@ -41,16 +41,14 @@ func Given(flags *pflag.FlagSet) (again func() error) {
 	flags.Visit(func(f *pflag.Flag) {
 		if list, ok := f.Value.(pflag.SliceValue); ok {
 			values := slices.Clone(list.GetSlice())
-			set = append(set, func() error { return list.Replace(values) })
+			set = append(set, func() error { return named(f, list.Replace(values)) })
 			return
 		}
-		value := strings.Trim(f.Value.String(), "[]") // of maps
-		set = append(set, func() error {
-			if err := f.Value.Set(value); err != nil {
-				return fmt.Errorf("--%s: %w", f.Name, err)
-			}
-			return nil
-		})
+		value := f.Value.String()
+		if strings.HasPrefix(f.Value.Type(), "stringTo") { // a map, which shows itself in brackets
+			value = strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
+		}
+		set = append(set, func() error { return named(f, f.Value.Set(value)) })
 	})
 	return func() error {
 		for _, one := range set {
@@ -60,6 +58,14 @@ func Given(flags *pflag.FlagSet) (again func() error) {
 		}
 		return nil
 	}
+}
+
+// named tells whose value could not be set.
+func named(f *pflag.Flag, err error) error {
+	if err != nil {
+		return fmt.Errorf("--%s: %w", f.Name, err)
+	}
+	return nil
 }
 
 // withoutPassword hides what stands before the '@' of a URL, and what follows its '?' or '#'. What looks like a URL and can not be read as one is

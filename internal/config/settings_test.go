@@ -132,12 +132,12 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 	c := Default()
 	flags := flagsOf(&c)
 	pairs := []string{"a.crt,a.key:a.example.com,b.example.com", "b.crt,b.key"}
-	if err := flags.Parse([]string{"--tls-sni-cert-key", pairs[0], "--tls-sni-cert-key", pairs[1], "--enable-admission-plugins=A,B", "--max-pods=7", "--oidc-required-claim=a=b"}); err != nil {
+	if err := flags.Parse([]string{"--tls-sni-cert-key", pairs[0], "--tls-sni-cert-key", pairs[1], "--enable-admission-plugins=A,B", "--max-pods=7", "--oidc-required-claim=a=b", "--listen=[::]:6443"}); err != nil {
 		t.Fatal(err)
 	}
 	again := Given(flags)
 	path := filepath.Join(t.TempDir(), "config")
-	file := "maxPods: 9\nenableAdmission: [C]\ndisableAdmission: [D]\napiServer: {tlsSNICertKeys: [x], authentication: {oidc: {requiredClaims: {a: c}}}}\n"
+	file := "maxPods: 9\nlisten: 127.0.0.1:7443\nenableAdmission: [C]\ndisableAdmission: [D]\napiServer: {tlsSNICertKeys: [x], authentication: {oidc: {requiredClaims: {a: c}}}}\n"
 	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(c.APIServer.TLSNamed, pairs) || !slices.Equal(c.EnableAdmission, []string{"A", "B"}) || !slices.Equal(c.DisableAdmission, []string{"D"}) ||
-		c.MaxPods != 7 || c.APIServer.Authentication.OIDC.RequiredClaims["a"] != "b" {
+		c.MaxPods != 7 || c.Listen != "[::]:6443" || c.APIServer.Authentication.OIDC.RequiredClaims["a"] != "b" {
 		t.Errorf("got %v", c)
 	}
 }
