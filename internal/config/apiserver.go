@@ -148,7 +148,7 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.EncryptionConfig, "encryption-provider-config", c.EncryptionConfig, "file that says which objects lie encrypted in the store (EncryptionConfiguration)")
 	f.BoolVar(&c.EncryptionReload, "encryption-provider-config-automatic-reload", c.EncryptionReload, "changes of that file count without a restart")
 	f.DurationVar(&c.RequestTimeout.Duration, "request-timeout", c.RequestTimeout.Duration, "how long a request other than watches and streams may take")
-	f.IntVar(&c.MinRequestTimeout, "min-request-timeout", c.MinRequestTimeout, "for how many seconds a watch lives at least, twice that at most, unless its client says how long")
+	f.IntVar(&c.MinRequestTimeout, "min-request-timeout", c.MinRequestTimeout, "for how many seconds, 1 or more, a watch lives at least, twice that at most, unless its client says how long")
 	c.Front.addFlags(f)
 	f.DurationVar(&c.ShutdownDelay.Duration, "shutdown-delay-duration", c.ShutdownDelay.Duration, "how long requests are still served after /readyz has begun to fail on the server's end")
 	f.DurationVar(&c.ShutdownIdle.Duration, "shutdown-idle-duration", c.ShutdownIdle.Duration, "how long open connections on which nothing is asked are kept on the server's end: a client may just be sending")
@@ -190,14 +190,17 @@ func (b *AuditBatching) addFlags(f *pflag.FlagSet, prefix string) {
 	f.IntVar(&b.Burst, prefix+"batch-throttle-burst", b.Burst, "batches sent at once")
 }
 
+// mostMinRequestTimeout is a year, in seconds: twice as long is still a time.Duration.
+const mostMinRequestTimeout = 365 * 24 * 60 * 60
+
 func (c *APIServer) validate(bad func(field, value, allowed string)) {
 	c.Serving.validate(bad)
 	c.Authentication.validate(bad)
 	c.ServiceAccounts.validate(bad)
 	c.Front.validate(bad)
 	validateFeatureGates(c.FeatureGates, bad)
-	if c.MinRequestTimeout < 0 {
-		bad("min-request-timeout", fmt.Sprint(c.MinRequestTimeout), "seconds, 0 or more")
+	if c.MinRequestTimeout < 1 || c.MinRequestTimeout > mostMinRequestTimeout {
+		bad("min-request-timeout", fmt.Sprint(c.MinRequestTimeout), fmt.Sprintf("seconds, between 1 and %d (a year)", mostMinRequestTimeout))
 	}
 	if c.EventTTL.Duration < 0 {
 		bad("event-ttl", c.EventTTL.Duration.String(), "0 or more, such as 1h")

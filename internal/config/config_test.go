@@ -55,6 +55,11 @@ func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
 		"a gate neither on nor off":    {func(c *Config) { c.APIServer.FeatureGates = []string{"APIServerIdentity=x"} }, "invalid value of APIServerIdentity"},
 		"an unknown directive":         {func(c *Config) { c.APIServer.Front.StrictTransport = []string{"forever"} }, `strict-transport-security-directives: "forever"`},
 		"watches of less than nothing": {func(c *Config) { c.APIServer.MinRequestTimeout = -1 }, `min-request-timeout: "-1"`},
+		"watches that end at once":     {func(c *Config) { c.APIServer.MinRequestTimeout = 0 }, `min-request-timeout: "0" is not usable: seconds, between 1 and 31536000`},
+		"watches of centuries":         {func(c *Config) { c.APIServer.MinRequestTimeout = 9_300_000_000 }, `min-request-timeout: "9300000000"`},
+		"origins that go on":           {func(c *Config) { c.APIServer.Front.Origins = []string{`https://example\.com`} }, "is not bound to the beginning"},
+		"origins that go on in groups": {func(c *Config) { c.APIServer.Front.Origins = []string{`//example\.(?:com|org)`} }, "is not bound to the beginning"},
+		"origins of a scheme alone":    {func(c *Config) { c.APIServer.Front.Origins = []string{`^https:example\.com`} }, "is not bound to the beginning"},
 		"policies for nobody":          {func(c *Config) { c.APIServer.AuthorizationPolicy = "x" }, `authorization-policy-file: "x"`},
 		"ABAC without policies":        {func(c *Config) { c.APIServer.AuthorizationModes = []string{"RBAC", "ABAC"} }, "authorization-policy-file"},
 		"lease of half a second":       {func(c *Config) { c.NodeLeaseDuration.Duration = time.Second / 2 }, `node-lease-duration: "500ms"`},
@@ -85,6 +90,16 @@ func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
 				t.Errorf("got %v, want an error with %q", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestOriginsAreBoundToAHost(t *testing.T) {
+	for _, origin := range []string{`//example\.com(:|$)`, `^https://example\.com$`, `https://example\.com:8443`, `(^http://a\.org$)|(^https://b\.org$)`, `https://(?:a|b)\.org(:|$)`} {
+		c := Default()
+		c.NodeName, c.APIServer.Front.Origins = "node", []string{origin}
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s: %v", origin, err)
+		}
 	}
 }
 

@@ -33,12 +33,19 @@ func (c *Front) Expressions() (list []*regexp.Regexp, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if !strings.HasPrefix(text, "^") && !strings.Contains(text, "//") || !strings.HasSuffix(text, "$") && !strings.Contains(text, ":") {
+		if !bound(text) {
 			return nil, fmt.Errorf("%s is not bound to the beginning (by '^' or '//') and the end (by '$' or ':') of a host", text)
 		}
 		list = append(list, re)
 	}
 	return list, nil
+}
+
+// bound says whether the expression says where a host begins and where it ends: else the pages of example.com.evil.net, too, might be those that are meant. The ':'
+// before the host, or of a group that is not captured, says nothing of its end.
+func bound(expression string) bool {
+	_, host, slashes := strings.Cut(expression, "//")
+	return (slashes || strings.Contains(expression, "^")) && (strings.Contains(expression, "$") || strings.Contains(strings.ReplaceAll(host, "(?:", "("), ":"))
 }
 
 func (c *Front) validate(bad func(field, value, allowed string)) {
