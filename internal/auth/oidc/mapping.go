@@ -38,13 +38,13 @@ func (m *mapping) user(ctx context.Context) (u auth.User, err error) {
 	if u.Extra, err = m.extra(ctx); err != nil {
 		return auth.User{}, err
 	}
+	m.identify(&u) // rules of users see it
 	if err := m.checkClaims(ctx); err != nil {
 		return auth.User{}, err
 	}
 	if err := m.checkUser(ctx, &u); err != nil {
 		return auth.User{}, err
 	}
-	m.identify(&u)
 	return u, nil
 }
 

@@ -48,7 +48,8 @@ const byClaims = `  claimValidationRules:
     groups: {claim: groups, prefix: 'g:'}
     uid: {claim: uid}
     extra: [{key: example.com/x, valueExpression: 'has(claims.x) ? claims.x : ""'}]
-  userValidationRules: [{expression: "!user.username.startsWith('oidc:bad')", message: 'bad user'}, {expression: "user.groups.all(g, g != 'g:evil')"}]
+  userValidationRules: [{expression: "!user.username.startsWith('oidc:bad')", message: 'bad user'}, {expression: "user.groups.all(g, g != 'g:evil')"},
+    {expression: "!('authentication.kubernetes.io/credential-id' in user.extra) || user.extra['authentication.kubernetes.io/credential-id'] != ['JTI=stolen']", message: 'stolen'}]
 `
 
 const byExpressions = `  claimValidationRules:
@@ -127,6 +128,7 @@ func TestTokensMeanWhatTheyMeanUpstream(t *testing.T) {
 			{"a token that lasts too long", "expressions", good + `,"iat":1,"u":"bob","id":"i","g":[],"e":"1"`, auth.User{}, "oidc: error evaluating claim validation expression: validation expression 'claims.exp - claims.iat <= 86400' failed: too long"},
 
 			{"a token with an id", "claims", fine + `,"jti":"x"`, with(bob, func(u *auth.User) { u.Extra = map[string][]string{auth.ExtraCredentialID: {"JTI=x"}} }), ""},
+			{"a token whose id a rule refuses", "claims", fine + `,"jti":"stolen"`, auth.User{}, "!= ['JTI=stolen']' failed: stolen"},
 			{"a token whose id is a number", "claims", fine + `,"jti":1`, bob, ""},
 			{"a token that is young", "claims", fine + `,"iat":"x"`, auth.User{}, "oidc: verify token: oidc: failed to unmarshal claims: json: invalid number literal, trying to unmarshal \"\\\"x\\\"\" into Number"},
 			{"a token of no time", "claims", fine + `,"iat":null`, auth.User{}, `oidc: verify token: oidc: failed to unmarshal claims: strconv.ParseFloat: parsing "": invalid syntax`},
