@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
 	"slices"
@@ -73,15 +74,18 @@ func (c *component) observe(ctx context.Context, p Params, to client.Interface) 
 	return func(ctx context.Context) error { return alongside(ctx, parts...) }, nil
 }
 
+var errNoOwnCertificate = errors.New("there is no certificate of the component's own beside that of --tls-cert-file")
+
 // observedTLS has the certificates that were given, whose files are to be followed, or one of its own making, as upstream's components. Clients may
-// show one.
+// show one. Nobody believes a certificate of the component's own: where one is given for all names, there is no other.
 func observedTLS(ctx context.Context, cfg *config.Config, log *slog.Logger) (*tls.Config, []*reload.File, error) {
-	pair, err := selfSignedPair(cfg)
-	if err != nil {
-		return nil, nil, err
-	}
-	secure := &tls.Config{
-		ClientAuth: tls.RequestClientCert, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil },
+	secure := &tls.Config{ClientAuth: tls.RequestClientCert, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errNoOwnCertificate }}
+	if cfg.Observe.TLSCert == "" {
+		pair, err := selfSignedPair(cfg)
+		if err != nil {
+			return nil, nil, err
+		}
+		secure.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
 	files, err := servingTLS(ctx, secure, &cfg.Observe.Serving, log)
 	return secure, files, err

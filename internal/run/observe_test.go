@@ -4,7 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
+	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +21,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/network/nettest"
 )
 
@@ -146,4 +150,41 @@ func TestComponentsAloneTellOfThemselves(t *testing.T) {
 		`scheduler_framework_extension_point_duration_seconds_count{extension_point="Bind",`+profile+`,status="Success"} `))
 	w.eventually(t, "what controllers do is told of", tells(controllers, `workqueue_adds_total{name="`, `workqueue_depth{name="`, `node_collector_zone_size{zone=""} 1`,
 		`node_collector_zone_health{zone=""} `, "taint_eviction_controller_pod_deletions_total "))
+}
+
+func TestAComponentShowsTheCertificateThatIsGivenForAllNames(t *testing.T) {
+	leaf, err := openKeys(t).Issue(pki.Spec{File: "given", CommonName: "given", Names: []string{"given.example.com"}, ServerOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	certPEM, keyPEM, err := leaf.PEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	given := config.Serving{TLSCert: filepath.Join(dir, "crt"), TLSKey: filepath.Join(dir, "key")}
+	for path, data := range map[string][]byte{given.TLSCert: certPEM, given.TLSKey: keyPEM} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		serving config.Serving
+		given   bool
+	}{"with files": {given, true}, "without": {config.Serving{}, false}} {
+		cfg := config.Default()
+		cfg.NodeName, cfg.AdvertiseAddress, cfg.Observe.Serving = "machine", "192.0.2.1", tc.serving
+		secure, _, err := observedTLS(t.Context(), &cfg, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, asked := range []string{"machine", "given.example.com", "another.example.com", ""} {
+			cert, err := secure.GetCertificate(&tls.ClientHelloInfo{ServerName: asked})
+			if err != nil {
+				t.Errorf("%s, who asks for %q: %v", name, asked, err)
+			} else if got := cert.Leaf.Subject.CommonName; (got == "given") != tc.given {
+				t.Errorf("%s, who asks for %q is shown %s", name, asked, got)
+			}
+		}
+	}
 }
