@@ -11,7 +11,8 @@ func line(spec string) string {
 	return `{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": {` + spec + "}}\n"
 }
 
-// TestWhatALineAllows: as upstream's kube-apiserver v1.36.3 decides.
+// TestWhatALineAllows: as upstream's kube-apiserver v1.36.3 decides, but for lines with a user and a group one of which is '*': upstream takes such a line for one
+// for everybody who is known, and forgets what the other says. Here both must fit.
 func TestWhatALineAllows(t *testing.T) {
 	alice := auth.User{Name: "alice", Groups: []string{"staff", auth.GroupAuthenticated}}
 	stranger := auth.Anonymous()
@@ -25,14 +26,18 @@ func TestWhatALineAllows(t *testing.T) {
 		asked   auth.Attributes
 		allowed bool
 	}{
-		"the user, what it says":        {`"user": "alice", "namespace": "n", "resource": "pods"`, pods("delete"), true},
-		"another user":                  {`"user": "bob", "namespace": "n", "resource": "pods"`, pods("get"), false},
-		"a group of the user's":         {`"group": "staff", "namespace": "n", "resource": "pods"`, pods("get"), true},
-		"a group of others":             {`"group": "guests", "namespace": "n", "resource": "pods"`, pods("get"), false},
-		"the user in a group of others": {`"user": "alice", "group": "guests", "namespace": "n", "resource": "pods"`, pods("get"), false},
-		"nobody":                        {`"namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), false},
-		"everybody":                     {`"user": "*", "namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), true},
-		"any group":                     {`"group": "*", "namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), true},
+		"the user, what it says":                      {`"user": "alice", "namespace": "n", "resource": "pods"`, pods("delete"), true},
+		"another user":                                {`"user": "bob", "namespace": "n", "resource": "pods"`, pods("get"), false},
+		"a group of the user's":                       {`"group": "staff", "namespace": "n", "resource": "pods"`, pods("get"), true},
+		"a group of others":                           {`"group": "guests", "namespace": "n", "resource": "pods"`, pods("get"), false},
+		"the user in a group of others":               {`"user": "alice", "group": "guests", "namespace": "n", "resource": "pods"`, pods("get"), false},
+		"nobody":                                      {`"namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), false},
+		"everybody":                                   {`"user": "*", "namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), true},
+		"any group":                                   {`"group": "*", "namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), true},
+		"any user, of a group of the user's":          {`"user": "*", "group": "staff", "namespace": "n", "resource": "pods"`, pods("get"), true},
+		"any user, of a group of others":              {`"user": "*", "group": "guests", "namespace": "n", "resource": "pods"`, pods("get"), false},
+		"the user, in any group":                      {`"user": "alice", "group": "*", "namespace": "n", "resource": "pods"`, pods("get"), true},
+		"another user, in any group":                  {`"user": "bob", "group": "*", "namespace": "n", "resource": "pods"`, pods("get"), false},
 		"any user is not one without credentials":     {`"user": "*", "namespace": "*", "resource": "*"`, with(pods("get"), func(a *auth.Attributes) { a.User = stranger }), false},
 		"nor is any group":                            {`"group": "*", "namespace": "*", "resource": "*"`, with(pods("get"), func(a *auth.Attributes) { a.User = stranger }), false},
 		"those without credentials, by their group":   {`"group": "system:unauthenticated", "namespace": "*", "resource": "*"`, with(pods("get"), func(a *auth.Attributes) { a.User = stranger }), true},
