@@ -121,13 +121,16 @@ var reviews = sync.OnceValue(func() *runtime.Scheme {
 	return scheme
 })
 
+// answers reads what servers answer with.
+var answers = sync.OnceValue(func() runtime.Decoder { return serializer.NewCodecFactory(reviews()).UniversalDeserializer() })
+
 // decode reads an answer, which must be of the kind that is wanted if it says of which it is.
 func decode(data []byte, into runtime.Object) error {
 	kinds, _, err := reviews().ObjectKinds(into)
 	if err != nil {
 		return err
 	}
-	obj, _, err := serializer.NewCodecFactory(reviews()).UniversalDeserializer().Decode(data, &kinds[0], into)
+	obj, _, err := answers().Decode(data, &kinds[0], into)
 	if err == nil && obj != into {
 		err = fmt.Errorf("converting (%s) to (%s): unknown conversion", reflect.TypeOf(obj).Elem(), reflect.TypeOf(into).Elem())
 	}
