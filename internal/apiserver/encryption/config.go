@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,11 +29,20 @@ type rule struct {
 	value.Transformer
 }
 
+// fallenError is of a value over which a transformer fell. Where that was is for the log; clients are not told.
+type fallenError struct {
+	cause any
+	stack []byte
+}
+
+// Error implements error.
+func (e *fallenError) Error() string { return fmt.Sprintf("the value cannot be read: %v", e.cause) }
+
 // TransformFromStorage implements value.Transformer. What may lie in the store is anything, and the library falls over a value of aescbc that is a beginning alone.
 func (r *rule) TransformFromStorage(ctx context.Context, data []byte, of value.Context) (plain []byte, stale bool, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = fmt.Errorf("the value cannot be read: %v", cause)
+			err = &fallenError{cause, debug.Stack()}
 		}
 	}()
 	return r.Transformer.TransformFromStorage(ctx, data, of)

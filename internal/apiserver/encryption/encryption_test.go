@@ -2,6 +2,8 @@ package encryption
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 
@@ -195,6 +199,47 @@ func FuzzParse(f *testing.F) {
 }
 
 // FuzzStored reads what anybody who can write to the store may have put there: it is what one of the keys has written, or it stays as it is.
+// falls over every value.
+type falls struct{ value.Transformer }
+
+func (falls) TransformFromStorage(context.Context, []byte, value.Context) ([]byte, bool, error) {
+	panic("fallen")
+}
+
+func TestTheLogTellsWhereATransformerFell(t *testing.T) {
+	var text strings.Builder
+	s := &Store{log: slog.New(slog.NewTextHandler(&text, nil)), builtin: map[string]schema.GroupResource{"/registry/secrets": {Resource: "secrets"}}}
+	s.rules.Store(&rules{list: []rule{{resources: []schema.GroupResource{{Resource: "secrets"}}, Transformer: falls{}}}})
+	stored := []byte("k8s:enc:aescbc:v1:a:")
+	kv := &store.KeyValue{Key: "/registry/secrets/default/one", Value: slices.Clone(stored)}
+	if err := s.decrypt(t.Context(), kv); err != nil || !bytes.Equal(kv.Value, stored) {
+		t.Errorf("%q %v", kv.Value, err)
+	}
+	if !strings.Contains(text.String(), "falls.TransformFromStorage") || !strings.Contains(text.String(), `err="the value cannot be read: fallen"`) {
+		t.Error(text.String())
+	}
+}
+
+// halfBroken is a registry of which one library's metrics can not be had.
+type halfBroken struct{}
+
+func (halfBroken) Gather() ([]*dto.MetricFamily, error) {
+	const ours, theirs = "apiserver_storage_transformation_operations_total", "rest_client_requests_total"
+	counter := []*dto.Metric{{Counter: &dto.Counter{Value: new(float64)}}}
+	return []*dto.MetricFamily{
+		{Name: new(ours), Type: dto.MetricType_COUNTER.Enum(), Metric: counter}, {Name: new(theirs), Type: dto.MetricType_COUNTER.Enum(), Metric: counter},
+	}, errors.New("a library can not count")
+}
+
+func TestMetricsAreToldThoughAnotherLibraryCanNotCount(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(counted{halfBroken{}})
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 || families[0].GetName() != "apiserver_storage_transformation_operations_total" {
+		t.Errorf("%v %v", families, err)
+	}
+}
+
 func FuzzStored(f *testing.F) {
 	config := func(kinds ...string) string {
 		text := "- resources: [secrets]\n  providers:\n"

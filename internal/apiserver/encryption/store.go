@@ -155,7 +155,11 @@ func (s *Store) decrypt(ctx context.Context, kv *store.KeyValue) error {
 		return fmt.Errorf("decrypt %s: %w: %w", kv.Key, store.ErrUnavailable, err)
 	default:
 		// The object can not be decoded, which whoever asks for it is told; all others are served.
-		s.log.Error("an object can not be decrypted", "key", kv.Key, "err", err)
+		log := s.log
+		if fallen := (*fallenError)(nil); errors.As(err, &fallen) {
+			log = log.With("stack", string(fallen.stack))
+		}
+		log.Error("an object can not be decrypted", "key", kv.Key, "err", err)
 	}
 	return nil
 }
