@@ -107,7 +107,7 @@ func TestOptionsOfADeletionMayBeOfTheGroupThatDefinesThem(t *testing.T) {
 }
 
 // readable issues a token that can be read.
-type readable struct{ brief }
+type readable struct{}
 
 func (readable) Issue(ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	request.Status.Token = "eyJhbGciOiJub25lIn0.eyJqdGkiOiJpZC0xIn0.AA" // {"alg":"none"}, {"jti":"id-1"}
