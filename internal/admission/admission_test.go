@@ -278,6 +278,9 @@ func TestANodeWritesOnlyItsOwn(t *testing.T) {
 	})
 	alone := mirror.DeepCopy()
 	alone.OwnerReferences = nil
+	driven := mirror.DeepCopy()
+	driven.Annotations[corev1.MirrorPodAnnotationKey] = ""
+	driven.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d", NodePublishSecretRef: &corev1.LocalObjectReference{Name: "s"}}}}}
 	bound := newPod(func(p *corev1.Pod) { p.Spec.NodeName = "n2" })
 	cases := []struct {
 		name string
@@ -290,6 +293,7 @@ func TestANodeWritesOnlyItsOwn(t *testing.T) {
 		{"a role", Attributes{Object: node("n1", map[string]string{"node-role.kubernetes.io/control-plane": ""}), OldObject: node("n1", nil), Operation: Update, Name: "n1"}, `is not allowed to modify labels: node-role.kubernetes.io/control-plane`},
 		{"a mirror pod", Attributes{Object: mirror}, ""},
 		{"a mirror pod that outlives it", Attributes{Object: alone}, `node "n1" can only create pods with an owner reference set to itself`},
+		{"a mirror pod whose driver needs a Secret", Attributes{Object: driven}, `a mirror pod may not reference secrets`},
 		{"another pod", Attributes{Object: newPod()}, `pod does not have "kubernetes.io/config.mirror" annotation, node "n1" can only create mirror pods`},
 		{"another node's pod", Attributes{Operation: Delete, Name: "p", OldObject: bound}, `node "n1" can only delete pods with spec.nodeName set to itself`},
 	}

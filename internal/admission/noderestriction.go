@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/knarr-project/knarr/internal/auth"
+	references "github.com/knarr-project/knarr/internal/auth/node"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -120,7 +121,7 @@ func (p nodeRestriction) mirrorPod(ctx context.Context, node string, a *Attribut
 	switch {
 	case pod.Spec.ServiceAccountName != "":
 		return fmt.Errorf("node %q can not create pods that reference a service account", node)
-	case usesSecrets(&pod.Spec):
+	case len(references.SecretsOf(pod)) > 0:
 		return fmt.Errorf("node %q can not create pods that reference secrets", node)
 	case referencesConfigMap(&pod.Spec):
 		return fmt.Errorf("node %q can not create pods that reference configmaps", node)

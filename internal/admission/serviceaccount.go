@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	references "github.com/knarr-project/knarr/internal/auth/node"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -97,7 +98,7 @@ func (a *Attributes) mirrorPod(pod *corev1.Pod) error {
 			}
 		}
 	}
-	if usesSecrets(&pod.Spec) {
+	if len(references.SecretsOf(pod)) > 0 {
 		return a.forbid(errors.New("a mirror pod may not reference secrets"))
 	}
 	return nil
@@ -221,15 +222,7 @@ func (p serviceAccount) limitSecrets(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// usesSecrets says whether a pod needs any Secret at all.
-func usesSecrets(spec *corev1.PodSpec) bool {
-	for range secretsOf(spec) {
-		return true
-	}
-	return len(spec.ImagePullSecrets) > 0
-}
-
-// secretsOf are the Secrets that volumes and environment variables use, with upstream's words for where.
+// secretsOf are the Secrets that an account may limit, with upstream's words for where.
 func secretsOf(spec *corev1.PodSpec) iter.Seq2[string, string] {
 	return func(yield func(where, secret string) bool) {
 		for _, v := range spec.Volumes {

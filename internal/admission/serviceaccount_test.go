@@ -5,6 +5,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/auth/authtest"
+	"github.com/knarr-project/knarr/internal/client"
 )
 
 // The words are upstream's; that projected volumes count is ours.
@@ -63,5 +66,26 @@ func TestAMirrorPodNamesNoSecrets(t *testing.T) {
 	})
 	if err := run(t, Attributes{Object: pod}); err == nil || err.Error() != `pods "p" is forbidden: a mirror pod may not reference secrets` {
 		t.Errorf("a Secret to pull with: %v", err)
+	}
+	volumes := map[string]corev1.VolumeSource{
+		"a driver's": {CSI: &corev1.CSIVolumeSource{Driver: "d", NodePublishSecretRef: &corev1.LocalObjectReference{Name: "s"}}},
+		"a share's":  {AzureFile: &corev1.AzureFileVolumeSource{SecretName: "s", ShareName: "a"}},
+	}
+	for name, source := range volumes {
+		pod := newPod(func(p *corev1.Pod) {
+			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""}
+			p.Spec.NodeName, p.Spec.Volumes = "n", []corev1.Volume{{Name: "v", VolumeSource: source}}
+		})
+		err := run(t, Attributes{Object: pod})
+		if err == nil || err.Error() != `pods "p" is forbidden: a mirror pod may not reference secrets` {
+			t.Errorf("%s Secret: %v", name, err)
+		}
+		// NodeRestriction says the same by itself, where the other is turned off.
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "u", Controller: new(true)}}
+		nodes := authtest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}})
+		p := nodeRestriction{nodes: client.NewLazy[*corev1.Node](t.Context(), nodes, nil)}
+		if err := p.mirrorPod(t.Context(), "n", &Attributes{Object: pod}); err == nil || err.Error() != `node "n" can not create pods that reference secrets` {
+			t.Errorf("%s Secret, of a node: %v", name, err)
+		}
 	}
 }

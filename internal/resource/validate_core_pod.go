@@ -42,8 +42,8 @@ func validatePodCreate(p *corev1.Pod) field.ErrorList {
 func validatePod(p *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
 	var errs field.ErrorList
-	if p.Annotations[corev1.MirrorPodAnnotationKey] != "" && p.Spec.NodeName == "" {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey), p.Annotations[corev1.MirrorPodAnnotationKey], "must set spec.nodeName if mirror pod annotation is set"))
+	if value, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror && p.Spec.NodeName == "" {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey), value, "must set spec.nodeName if mirror pod annotation is set"))
 	}
 	if p.Annotations[corev1.MirrorPodAnnotationKey] != "" && len(p.Spec.ResourceClaims) > 0 {
 		errs = append(errs, field.Forbidden(field.NewPath("[]"), "static pods do not support resource claims")) // upstream's path

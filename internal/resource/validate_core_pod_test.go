@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -227,6 +228,15 @@ func TestRandomPodsNeverPanicTheValidator(t *testing.T) {
 		s.ValidateStatus(pod, old)
 		for _, sub := range s.Subresource {
 			sub.Validate(pod, pod.DeepCopy())
+		}
+	}
+}
+
+func TestAMirrorPodIsOfANodeWhateverItsAnnotationSays(t *testing.T) {
+	for _, value := range []string{"", "a"} {
+		errs := validatePod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.MirrorPodAnnotationKey: value}}})
+		if text := errs.ToAggregate().Error(); !strings.Contains(text, "must set spec.nodeName if mirror pod annotation is set") {
+			t.Errorf("%q: %s", value, text)
 		}
 	}
 }

@@ -31,7 +31,9 @@ func TestANodeSeesWhatItsPodsNeedAndNoMore(t *testing.T) {
 		ClaimRef:               &corev1.ObjectReference{Namespace: "ns", Name: "mine-claim"},
 		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{NodeStageSecretRef: &corev1.SecretReference{Namespace: "storage", Name: "key"}}},
 	}}
-	m := authtest.New(pod("mine", "n1", false), pod("theirs", "n2", false), pod("static", "n1", true), volume,
+	unsaid := pod("unsaid", "n1", true)
+	unsaid.Annotations[corev1.MirrorPodAnnotationKey] = ""
+	m := authtest.New(pod("mine", "n1", false), pod("theirs", "n2", false), pod("static", "n1", true), unsaid, volume,
 		&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va1"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}},
 		&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va2"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "n2"}})
 	z, err := New(context.Background(), m)
@@ -47,6 +49,7 @@ func TestANodeSeesWhatItsPodsNeedAndNoMore(t *testing.T) {
 		{auth.Attributes{Verb: "get", Resource: "secrets", Namespace: "ns", Name: "theirs-pull"}, false},
 		{auth.Attributes{Verb: "get", Resource: "secrets", Namespace: "other", Name: "mine-pull"}, false},
 		{auth.Attributes{Verb: "get", Resource: "secrets", Namespace: "ns", Name: "static-pull"}, false},
+		{auth.Attributes{Verb: "get", Resource: "secrets", Namespace: "ns", Name: "unsaid-pull"}, false},
 		{auth.Attributes{Verb: "list", Resource: "secrets", Namespace: "ns"}, false},
 		{auth.Attributes{Verb: "update", Resource: "secrets", Namespace: "ns", Name: "mine-pull"}, false},
 		{auth.Attributes{Verb: "get", Resource: "secrets", Namespace: "storage", Name: "key"}, true},

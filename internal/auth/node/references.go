@@ -20,7 +20,8 @@ func reference(node, kind, namespace, name string) string {
 // podReferences are the index values of a pod: what it gives its node access to. Mirror pods give none, because the
 // node itself makes them.
 func podReferences(pod *corev1.Pod) []string {
-	if pod.Spec.NodeName == "" || pod.Annotations[corev1.MirrorPodAnnotationKey] != "" {
+	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey] // whatever its value
+	if pod.Spec.NodeName == "" || mirror {
 		return nil
 	}
 	var out []string
