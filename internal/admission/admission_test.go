@@ -335,6 +335,11 @@ func TestPluginsAreTurnedOffByNameAndUnknownNamesAreErrors(t *testing.T) {
 			t.Errorf("%s was accepted", name)
 		}
 	}
+	for range 20 {
+		if _, err := Default(t.Context(), m, Config{Enable: []string{"A"}, Disable: []string{"B"}}); err == nil || !strings.HasPrefix(err.Error(), `enable-admission-plugins plugin "A" is unknown`) {
+			t.Fatalf("of two unknown names, the first is not the one told: %v", err)
+		}
+	}
 }
 
 // TestEveryPluginHasASwitch: upstream's kube-apiserver --help names the plugins, and those that are on by default.

@@ -171,10 +171,13 @@ var OffByDefault = []string{
 // silently leave a protection off.
 func choose(all Chain, config Config) (Chain, error) {
 	var both []string
-	for flag, names := range map[string][]string{"enable-admission-plugins": config.Enable, "disable-admission-plugins": config.Disable} {
-		for _, name := range names {
+	for _, flag := range []struct {
+		name    string
+		plugins []string
+	}{{"enable-admission-plugins", config.Enable}, {"disable-admission-plugins", config.Disable}} {
+		for _, name := range flag.plugins {
 			if !slices.Contains(Names, name) {
-				return nil, fmt.Errorf("%s plugin %q is unknown; known are %s", flag, name, strings.Join(Names, ", "))
+				return nil, fmt.Errorf("%s plugin %q is unknown; known are %s", flag.name, name, strings.Join(Names, ", "))
 			}
 		}
 	}
