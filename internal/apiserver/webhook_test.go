@@ -334,6 +334,14 @@ func TestPatchesThatDoNotFit(t *testing.T) {
 		_, err := client.Create(t.Context(), c, configMap("one"))
 		wantError(t, err, want)
 	}
+	merge := admissionv1.PatchType("Merge")
+	h.answer = func(string, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		answer := patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
+		answer.PatchType = &merge
+		return answer
+	}
+	_, err := client.Create(t.Context(), c, configMap("one"))
+	wantError(t, err, `failed calling webhook "first.example.com": unsupported patch type "Merge"`)
 }
 
 func TestWebhooksBehindServices(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -113,6 +114,9 @@ func (p *Mutating) invoke(ctx context.Context, h *hook, s *shown, e *encoded) (c
 	}
 	if patch, err = api.DecodeJSONPatch(answer.patch); err != nil {
 		return false, h.failed(s, "mutation", round, h.position, fmt.Errorf("received undecodable patch in webhook response: %w", err))
+	}
+	if len(patch) > 0 && answer.patchType != admissionv1.PatchTypeJSONPatch {
+		return false, h.failed(s, "mutation", round, h.position, fmt.Errorf("unsupported patch type %q", answer.patchType))
 	}
 	obj, err := patched(e, patch)
 	if err != nil {

@@ -41,6 +41,7 @@ type answer struct {
 	allowed     bool
 	result      *metav1.Status
 	patch       []byte
+	patchType   admissionv1.PatchType
 	annotations map[string]string
 	warnings    []string
 }
@@ -72,10 +73,13 @@ func readAnswer(review *admissionv1.AdmissionReview, version, uid string, mutati
 	}
 	a := &answer{allowed: r.Allowed, result: r.Result, annotations: r.AuditAnnotations, warnings: r.Warnings}
 	if mutating {
-		a.patch = r.Patch
+		a.patch, a.patchType = r.Patch, admissionv1.PatchTypeJSONPatch
 	}
 	if version != "v1" {
 		return a, nil
+	}
+	if r.PatchType != nil {
+		a.patchType = *r.PatchType
 	}
 	return a, strict(review, uid, mutating)
 }
@@ -98,6 +102,8 @@ func strict(review *admissionv1.AdmissionReview, uid string, mutating bool) erro
 		return errors.New("webhook returned response.patch but not response.patchType")
 	case len(r.Patch) == 0 && r.PatchType != nil:
 		return errors.New("webhook returned response.patchType but not response.patch")
+	case r.PatchType != nil && *r.PatchType == "":
+		return fmt.Errorf("webhook returned invalid response.patchType of %q", *r.PatchType)
 	}
 	return nil
 }

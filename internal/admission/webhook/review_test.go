@@ -32,6 +32,7 @@ func TestAnswersAreHeldToTheirVersion(t *testing.T) {
 		{"the case of a name", "v1", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"UID":"u"}}`, `expected response.uid="u", got ""`, "the same"},
 		{"a patch without type", "v1", patched, "webhook returned response.patch but not response.patchType", "validating webhook may not return response.patch"},
 		{"a type without patch", "v1", typed, "webhook returned response.patchType but not response.patch", "validating webhook may not return response.patchType"},
+		{"a patch of the empty type", "v1", strings.Replace(typed, `"JSONPatch"`, `"","patch":"W10="`, 1), `webhook returned invalid response.patchType of ""`, "validating webhook may not return response.patch"},
 		{"v1beta1 was not strict", "v1beta1", `{"response":{"allowed":true,"patch":"W10="}}`, "", ""},
 		{"v1beta1 without response", "v1beta1", `{}`, "webhook response was absent", "the same"},
 	} {
