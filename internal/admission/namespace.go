@@ -42,8 +42,7 @@ func (p namespaceLifecycle) Admit(ctx context.Context, a *Attributes) error {
 	if a.Operation != Create || namespace.Status.Phase != corev1.NamespaceTerminating {
 		return nil
 	}
-	forbidden := apierrors.NewForbidden(a.groupResource(), a.objectName(),
-		fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.Namespace))
+	forbidden := a.Forbidden(fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.Namespace))
 	forbidden.ErrStatus.Details.Causes = append(forbidden.ErrStatus.Details.Causes, metav1.StatusCause{
 		Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", a.Namespace), Field: "metadata.namespace",
 	})

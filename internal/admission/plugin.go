@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 
@@ -66,7 +67,12 @@ func (a *Attributes) forbid(err error) error {
 	if apierrors.IsForbidden(err) {
 		return err
 	}
-	return apierrors.NewForbidden(a.groupResource(), a.objectName(), err)
+	return a.Forbidden(err)
+}
+
+// Forbidden refuses the write; the objects of a collection that is deleted are "Unknown", as upstream calls them.
+func (a *Attributes) Forbidden(err error) *apierrors.StatusError {
+	return apierrors.NewForbidden(a.groupResource(), cmp.Or(a.objectName(), "Unknown"), err)
 }
 
 // bare tells an error in its own words, and as the server's: what upstream's plugins do not say as a refusal.

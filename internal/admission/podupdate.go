@@ -137,7 +137,7 @@ func (a *Attributes) nodeOf(ctx context.Context, nodes *client.Lazy[*corev1.Node
 
 // forbidBecause is forbid with a cause that programs can tell apart.
 func (a *Attributes) forbidBecause(cause metav1.CauseType, err error) error {
-	refused := apierrors.NewForbidden(a.groupResource(), a.objectName(), err)
+	refused := a.Forbidden(err)
 	refused.ErrStatus.Details.Causes = append(refused.ErrStatus.Details.Causes, metav1.StatusCause{Type: cause})
 	return refused
 }

@@ -120,8 +120,12 @@ func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 func (p *Mutating) apply(ctx context.Context, r *mutatingRule, w *write, again *admission.Again) error {
 	a := w.Attributes
 	if err := p.params.configured(&r.rule); err != nil {
-		if v, wants := r.wants(ctx, w); wants != nil || v == nil || r.failOpen {
-			return wants
+		v, wants := r.wants(ctx, w)
+		if r.failOpen || v == nil && wants == nil {
+			return nil
+		}
+		if wants != nil {
+			err = wants
 		}
 		return refuse(a, metav1.StatusReasonForbidden, fmt.Sprintf("policy %q denied request: %s", r.name, err))
 	}

@@ -364,7 +364,7 @@ func (o *outcome) deny(a *admission.Attributes) error {
 	if d.binding == "" {
 		text = fmt.Sprintf("ValidatingAdmissionPolicy '%s' denied request: %s", d.policy, d.message)
 	}
-	refused := apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, errors.New(text))
+	refused := a.Forbidden(errors.New(text))
 	reason := d.reason
 	if reason == "" {
 		reason = metav1.StatusReasonInvalid
