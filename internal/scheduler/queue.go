@@ -165,7 +165,7 @@ func (q *queue) pop(now time.Time) (p *queued, ok bool) {
 		return nil, false
 	}
 	p = heap.Pop(&q.active).(*queued)
-	p.place, p.tried = inFlight, now
+	p.place, p.tried, p.refused = inFlight, now, nil
 	p.attempts++
 	q.missed = 0
 	return p, true

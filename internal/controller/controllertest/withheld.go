@@ -27,8 +27,7 @@ func (w withheld) View(ctx context.Context, res schema.GroupVersionResource, sco
 	return w.Interface.View(ctx, res, scope)
 }
 
-// Withhold makes the Views of a kind wait until release is called, as those of a kind do that can not be listed: because a conversion webhook is broken, or
-// an extension server away.
+// Withhold makes the Views of a kind wait until release is called, as those of a kind do that can not be listed just now. A plain List is answered.
 func (c *Cluster) Withhold(kind schema.GroupVersionResource) (release func()) {
 	released := make(chan struct{})
 	c.Client = withheld{c.Client, kind, released}

@@ -2,6 +2,7 @@ package gc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -33,8 +34,10 @@ func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Ob
 			out = append(out, seen(other, obj.GetUID())...)
 			continue
 		}
-		listed, err := c.listDependents(ctx, other, obj.GetNamespace(), obj.GetUID())
-		if seenWillDo && (apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)) {
+		asking, cancel := context.WithTimeout(ctx, listLimit)
+		listed, err := c.listDependents(asking, other, obj.GetNamespace(), obj.GetUID())
+		cancel()
+		if seenWillDo && (errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)) {
 			slog.Warn("garbage collector goes by what it has seen of a kind that can not be listed", "resource", other.gvr.GroupResource().String(), "error", err)
 			listed, err = seen(other, obj.GetUID()), nil
 		}

@@ -7,7 +7,8 @@
 // There is no graph of our own that could be stale: the Views of all kinds, metadata only, are indexed by the owners'
 // UIDs, so "dependents of" is a lookup, and "is the owner there" another one. Nothing is deleted on the word of a View alone:
 // the object and each owner said to be absent are read fresh first, and the deletion carries UID and resourceVersion. No owner is let go on the word
-// of Views that have not seen its deletion: of their kinds the server is asked for dependents (fresh.go).
+// of Views that have not seen its deletion: of their kinds the server is asked for dependents; only an owner that waits in the foreground does not wait for
+// kinds that can not be listed (fresh.go).
 package gc
 
 import (
@@ -35,7 +36,8 @@ var Controller = controller.Starter{Name: "garbage-collector-controller", Accoun
 const (
 	workers   = 20
 	byOwner   = "gc-owner-uid"
-	syncLimit = time.Second // how long the release of an owner waits for Views before it asks the server
+	syncLimit = time.Second      // how long the release of an owner waits for Views before it asks the server
+	listLimit = 30 * time.Second // how long a kind may take to be listed then
 
 	syncPatience = 30 * time.Second // upstream's
 )

@@ -105,6 +105,9 @@ func (c *taintEviction) reconcile(ctx context.Context, key controller.Key) (cont
 	}
 	tolerated, limit := tolerates(p, taints)
 	since, waiting := c.since[p.UID]
+	if !tolerated {
+		since = time.Time{} // what it has tolerated before counts no more
+	}
 	switch {
 	case tolerated && limit < 0:
 		if waiting {

@@ -58,7 +58,7 @@ func tellZones(tallies map[zoneID]tally, told map[zoneID]tally) {
 	for id, t := range tallies {
 		label := zoneLabel(id.region, id.zone)
 		zoneSize.WithLabelValues(label).Set(float64(t.nodes))
-		zoneHealth.WithLabelValues(label).Set(float64(100 * t.ready / t.nodes))
+		zoneHealth.WithLabelValues(label).Set(100 * float64(t.ready) / float64(t.nodes))
 		zoneUnhealthy.WithLabelValues(label).Set(float64(t.nodes - t.ready))
 		evictions.WithLabelValues(label)
 	}
