@@ -154,6 +154,7 @@ func (e *endpoint) resetFields(subresource string) map[fieldpath.APIVersion]fiel
 
 // trackFields records in the new object's managedFields what the operation's manager has set.
 func (op *operation) trackFields(live, obj runtime.Object) runtime.Object {
+	op.dropDoubledOwners(accessor(obj), "")
 	if op.fieldManager == "" {
 		return obj
 	}

@@ -106,6 +106,7 @@ func (op *operation) mutate(ctx context.Context, a *admission.Attributes) error 
 	if err := op.keepNamespace(acc); err != nil {
 		return err
 	}
+	op.dropDoubledOwners(acc, afterAdmission)
 	if op.fieldManager == "" || slices.Equal(before, acc.GetManagedFields()) {
 		return nil // the same entries, not ones like them: nothing has touched them
 	}

@@ -99,7 +99,7 @@ func (s *Strategy) validateName() apivalidation.ValidateNameFunc {
 // declaredSubdomain is the rule for names of kinds whose types declare it: the same as the others' (a DNS subdomain), in other words.
 func declaredSubdomain(name string, prefix bool) []string {
 	if prefix {
-		return apivalidation.NameIsDNSSubdomain(name, prefix)
+		return pathSegment(name, prefix)
 	}
 	return content.IsDNS1123Subdomain(name)
 }

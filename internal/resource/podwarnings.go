@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -139,6 +140,15 @@ func warnSelection(spec *corev1.PodSpec, at *field.Path) []string {
 			out = append(out, warnOldLabel(r.Key, at.Index(i).Child("key"))...)
 		}
 	}
+	noLabels := func(list []corev1.NodeSelectorRequirement, at *field.Path) { // which no node will have
+		for i, r := range list {
+			for j, value := range r.Values {
+				for _, wrong := range validation.IsValidLabelValue(value) {
+					out = append(out, fmt.Sprintf("%s: %s is invalid, %s", at.Index(i).Child("values").Index(j), value, wrong))
+				}
+			}
+		}
+	}
 	if a := spec.Affinity; a != nil && a.NodeAffinity != nil {
 		at := at.Child("affinity", "nodeAffinity")
 		if r := requiredNodes(a); r != nil {
@@ -147,7 +157,9 @@ func warnSelection(spec *corev1.PodSpec, at *field.Path) []string {
 			}
 		}
 		for i, term := range a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
-			requirements(term.Preference.MatchExpressions, at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("preference", "matchExpressions"))
+			at := at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("preference", "matchExpressions")
+			requirements(term.Preference.MatchExpressions, at)
+			noLabels(term.Preference.MatchExpressions, at)
 		}
 	}
 	for i, c := range spec.TopologySpreadConstraints {
