@@ -138,7 +138,11 @@ func (f *fleet) waitReady(w *machine, status string) {
 func (f *fleet) scale(n int) {
 	f.t.Helper()
 	f.kubectl("scale", "deployment/crew", fmt.Sprintf("--replicas=%d", n))
-	f.kubectl("rollout", "status", "deployment/crew", "--timeout=60s")
+	if out, err := f.tryKubectl("", "rollout", "status", "deployment/crew", "--timeout=60s"); err != nil {
+		pods, _ := f.tryKubectl("", "get", "pods,nodes", "-o", "wide")
+		about, _ := f.tryKubectl("", "describe", "pods")
+		f.t.Fatalf("%v\n%s%s\n%s", err, out, pods, about)
+	}
 }
 
 // member is a running pod of the crew.
