@@ -14,7 +14,6 @@ import (
 func TestPagesForThoseWhoLookForBugs(t *testing.T) {
 	before := LogLevel.Level()
 	t.Cleanup(func() {
-		LogLevel.Set(before)
 		serveVerbosity(httptest.NewRecorder(), httptest.NewRequest(http.MethodPut, "/debug/flags/v", strings.NewReader("0")))
 		LogLevel.Set(before)
 	})

@@ -146,7 +146,7 @@ func (c *quotas) sum(q *corev1.ResourceQuota, gr schema.GroupResource, view clie
 	}
 }
 
-// view gives the View of a kind that some quota bounds, or an error when the kind can not be listed (for now): quotas of other kinds do not wait for it.
+// view gives the View of a kind that some quota bounds, or an error while the kind can not be listed: quotas of other kinds do not wait for it.
 func (c *quotas) view(ctx context.Context, gr schema.GroupResource) (client.View, error) {
 	c.mu.Lock()
 	k := c.kinds[gr]

@@ -3,6 +3,7 @@ package logs
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,11 +15,13 @@ func TestALogIsCompleteWhenItsWriterHasClosedIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() {
+	var writer sync.WaitGroup
+	defer writer.Wait()
+	writer.Go(func() {
 		time.Sleep(20 * time.Millisecond)
 		_, _ = w.WriteString("last words\n")
 		w.Close()
-	}()
+	})
 	Complete(t.Context(), path)
 	if said, err := os.ReadFile(path); err != nil || string(said) != "last words\n" {
 		t.Errorf("the log says %q, %v", said, err)
