@@ -21,6 +21,13 @@ func (s *Server) newHandler() http.Handler {
 	mux := s.newMux()
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w, info := &codeWriter{ResponseWriter: rw, leaving: &s.leaving}, parseRequest(r)
+		if s.cfg.ShutdownRetryAfter {
+			done, ok := s.takeIn(rw, r, info)
+			if !ok {
+				return
+			}
+			defer done()
+		}
 		defer func() {
 			if !w.taken {
 				s.giveUpBody(rw, r)

@@ -4,13 +4,16 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 )
 
 // takeLeave ends the server without losing a request. First it says that it is not ready any more, so that whoever spreads requests goes elsewhere. Then it
 // takes no new connections and ends watches and streams; every answer from now on is its connection's last (HTTP/2 is told to go away, and what comes after that is for the
-// client to send again, elsewhere). A connection on which nothing comes for a while is closed, and requests come to their end.
+// client to send again, elsewhere). A connection on which nothing comes for a while is closed, and requests come to their end. With ShutdownRetryAfter it goes on to take
+// connections until the requests that it had are answered, and tells those who come meanwhile to come again.
 func (s *Server) takeLeave(server *http.Server, listener net.Listener, connections *openConnections) {
 	s.stopping.Store(true)
 	if s.cfg.ShutdownDelay > 0 {
@@ -19,9 +22,15 @@ func (s *Server) takeLeave(server *http.Server, listener net.Listener, connectio
 	bounded, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownTimeout)
 	defer cancel()
 	s.leaving.Store(true)
-	_ = listener.Close() // the HTTP server sees the error
+	if !s.cfg.ShutdownRetryAfter {
+		_ = listener.Close() // the HTTP server sees the error
+	}
 	s.endStreams()
 	s.streams.close()
+	if s.cfg.ShutdownRetryAfter {
+		waitForNone(bounded, &s.underWay)
+		_ = listener.Close()
+	}
 	connections.wait(bounded, s.cfg.ShutdownIdle)
 	if err := server.Shutdown(bounded); err != nil {
 		s.log.Warn("requests are broken off: they did not end in time", "timeout", s.cfg.ShutdownTimeout)
@@ -46,13 +55,48 @@ func (c *openConnections) changed(_ net.Conn, state http.ConnState) {
 func (c *openConnections) wait(ctx context.Context, most time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
+	waitForNone(ctx, &c.n)
+}
+
+// waitForNone waits until n is 0, or ctx ends.
+func waitForNone(ctx context.Context, n *atomic.Int64) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for c.n.Load() > 0 {
+	for n.Load() > 0 {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// turnedAway is what those are told who come too late, in upstream's words.
+const turnedAway = "The apiserver is shutting down, please try again later."
+
+// takeIn lets a request in, or tells its client to come again if the server takes no more. A request that is let in is waited for, unless it lives long.
+func (s *Server) takeIn(w http.ResponseWriter, r *http.Request, info *requestInfo) (done func(), ok bool) {
+	s.underWay.Add(1) // before looking, so that whoever sees the flag set later waits for it
+	done = func() { s.underWay.Add(-1) }
+	if !s.leaving.Load() || neverTurnedAway(r) {
+		if info.longRunning() {
+			done()
+			done = func() {}
+		}
+		return done, true
+	}
+	done()
+	w.Header().Set("Audit-Id", auditID(r))
+	w.Header().Set("Retry-After", "5")
+	w.Header().Set("Connection", "close") // over HTTP/2 the library makes a GOAWAY of it
+	http.Error(w, turnedAway, http.StatusTooManyRequests)
+	return nil, false
+}
+
+// stillServed are the beginnings of paths that tell whoever watches over the server how it is.
+var stillServed = []string{"/healthz", "/livez", "/readyz", "/metrics"}
+
+// neverTurnedAway are requests that are served to the end, as upstream has it: of those that look at the server, and of other API servers.
+func neverTurnedAway(r *http.Request) bool {
+	return strings.HasPrefix(r.UserAgent(), "kube-apiserver/") || slices.ContainsFunc(stillServed, func(path string) bool { return strings.HasPrefix(r.URL.Path, path) })
 }

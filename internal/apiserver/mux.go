@@ -38,7 +38,9 @@ func (s *Server) newMux() *http.ServeMux {
 	mux.Handle("/metrics", s.metrics.handler())
 	mux.Handle("/metrics/slis", s.metrics.health.Handler())
 	mux.Handle("/openapi/", openapi.New(openapi.Providers{s.customDocs, aggregation.OpenAPI{Aggregator: s.remotes}}, s.cfg.Switches))
-	zpages.Debug(mux)
+	if !s.cfg.NoProfiling {
+		zpages.Debug(mux)
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if h, ok := s.security.Load().Paths[r.URL.Path]; ok {
 			serveRead(w, r, h)

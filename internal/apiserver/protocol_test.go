@@ -126,3 +126,53 @@ func TestWhatStrangersAskForDoesNotGrowTheMetrics(t *testing.T) {
 		t.Errorf("%d shapes", m.shapes)
 	}
 }
+
+func TestAStoppingServerTellsThoseWhoComeLateToComeAgain(t *testing.T) {
+	s := newTestServer(t, func(c *Config) { c.ShutdownRetryAfter = true })
+	url, stop, ended := running(t, s)
+	body, send := io.Pipe()
+	answer := make(chan string, 1)
+	go func() {
+		resp, err := http.Post(url+"/api/v1/namespaces/default/configmaps", "application/json", body)
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		_ = resp.Body.Close()
+		answer <- resp.Status
+	}()
+	_, _ = io.WriteString(send, `{"apiVersion":"v1","kind":"ConfigMap","metadata":`) // the request has begun
+	eventually(t, func() error {
+		if n := s.underWay.Load(); n != 1 {
+			return fmt.Errorf("%d requests under way", n)
+		}
+		return nil
+	})
+	stop()
+	eventually(t, func() error {
+		resp, text := fetch(t, url+"/api/v1/namespaces")
+		if resp.StatusCode != http.StatusTooManyRequests {
+			return fmt.Errorf("%s", resp.Status)
+		}
+		if resp.Header.Get("Retry-After") != "5" || !resp.Close || text != turnedAway+"\n" {
+			t.Errorf("%v %q", resp.Header, text)
+		}
+		return nil
+	})
+	for _, path := range []string{"/livez", "/metrics"} {
+		if resp, _ := fetch(t, url+path); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
+	}
+	if resp, _ := fetch(t, url+"/readyz"); resp.StatusCode != http.StatusInternalServerError {
+		t.Errorf("/readyz: %s", resp.Status)
+	}
+	_, _ = io.WriteString(send, `{"name":"late"}}`)
+	_ = send.Close()
+	if got := <-answer; got != "201 Created" {
+		t.Errorf("the request under way got %q", got)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

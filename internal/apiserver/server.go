@@ -78,9 +78,13 @@ type Config struct {
 	// ShutdownIdle is how long the server, when it stops, waits for connections on which nothing is asked: the client may just be sending, and over HTTP/1.1
 	// nothing can tell it not to; 0 is a second.
 	ShutdownIdle time.Duration
+	// ShutdownRetryAfter: connections are taken until no request is under way any more, and those who come meanwhile are told to come again.
+	ShutdownRetryAfter bool
 	// ShutdownTimeout is how long requests may take to end when the server stops; 0 is RequestTimeout.
 	ShutdownTimeout time.Duration
 
+	// NoProfiling leaves out the pages of the process's own profiles.
+	NoProfiling bool
 	// Settings are what the process was started with, which /flagz shows; nil: there is no such page.
 	Settings func() map[string]string
 	// Collectors are metrics of other parts of the process, which /metrics shows too.
@@ -134,8 +138,10 @@ type Server struct {
 	// stopping is set when the server says that it is not ready any more, leaving when it takes no new connections; then
 	// endStreams ends what lives as long as its ends want.
 	stopping, leaving atomic.Bool
-	streaming         context.Context
-	endStreams        context.CancelFunc
+	// underWay counts requests that somebody waits for, but for those that live long; only with ShutdownRetryAfter.
+	underWay   atomic.Int64
+	streaming  context.Context
+	endStreams context.CancelFunc
 }
 
 // Security is who may come in, what they may do, and what answers the API's questions about that.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/store"
 )
 
 // createAny creates an object in the endpoint's version, or posts it to a subresource or a virtual kind.
@@ -87,6 +88,8 @@ func (op *operation) checkUID(meta, old metav1.Object) error {
 	key := op.endpoint.key(op.namespace, op.name)
 	if op.dryRun {
 		key = strings.TrimPrefix(key, "/registry") // as the one who plays through a write without a store says it
+	} else {
+		key = store.Stored(op.server.cfg.Store, key)
 	}
 	return apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf(
 		"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %s, UID in object meta: %s",

@@ -19,3 +19,16 @@ func TestTheServerTellsItsSettings(t *testing.T) {
 		}
 	}
 }
+
+func TestProfilesCanBeTurnedOff(t *testing.T) {
+	for off, want := range map[bool]int{false: http.StatusOK, true: http.StatusNotFound} {
+		s := newTestServer(t, func(c *Config) { c.NoProfiling = off })
+		cfg, _ := overHTTP(t, s, "application/json")
+		if resp, _ := fetch(t, cfg.Host+"/debug/pprof/"); resp.StatusCode != want {
+			t.Errorf("off %v: %s", off, resp.Status)
+		}
+		if resp, _ := fetch(t, cfg.Host+"/debug/api_priority_and_fairness/dump_requests"); resp.StatusCode != http.StatusOK {
+			t.Errorf("off %v: the dump pages: %s", off, resp.Status)
+		}
+	}
+}

@@ -45,6 +45,11 @@ type APIServer struct {
 	ShutdownDelay metav1.Duration `json:"shutdownDelay,omitzero"`
 	// ShutdownIdle is how long the server, when it ends, waits for connections on which nothing is asked.
 	ShutdownIdle metav1.Duration `json:"shutdownIdle,omitzero"`
+	// ShutdownRetryAfter tells those who come while the server's last requests are answered to come again, instead of taking no connections.
+	ShutdownRetryAfter bool `json:"shutdownSendRetryAfter,omitempty"`
+	// Profiling serves the process's own profiles; ContentionProfiling has those of what goroutines wait for.
+	Profiling           bool `json:"profiling"`
+	ContentionProfiling bool `json:"contentionProfiling,omitempty"`
 	// MinRequestTimeout is for how many seconds a watch without timeoutSeconds lives at least.
 	MinRequestTimeout int `json:"minRequestTimeout,omitempty"`
 	// Front is what is said of requests whoever they are from.
@@ -108,7 +113,7 @@ func defaultAPIServer() APIServer {
 		AuthorizationAllowedTTL: metav1.Duration{Duration: 5 * time.Minute}, AuthorizationRefusedTTL: metav1.Duration{Duration: 30 * time.Second},
 		MaxRequests: 400, MaxMutatingRequests: 200, FlowControl: true,
 		RequestTimeout: metav1.Duration{Duration: time.Minute}, ShutdownIdle: metav1.Duration{Duration: time.Second},
-		MinRequestTimeout: 1800, EventTTL: metav1.Duration{Duration: time.Hour}, NotReadyToleration: 300, UnreachableToleration: 300,
+		Profiling: true, MinRequestTimeout: 1800, EventTTL: metav1.Duration{Duration: time.Hour}, NotReadyToleration: 300, UnreachableToleration: 300,
 		Audit: Audit{
 			LogFormat: "json", LogMaxAge: 366, LogMaxBackups: 100, LogMaxSize: 100, LogTruncate: truncate, WebhookTruncate: truncate,
 			LogBatch:       AuditBatching{Mode: "blocking", BufferSize: 10000, MaxSize: 1},
@@ -152,6 +157,9 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	c.Front.addFlags(f)
 	f.DurationVar(&c.ShutdownDelay.Duration, "shutdown-delay-duration", c.ShutdownDelay.Duration, "how long requests are still served after /readyz has begun to fail on the server's end")
 	f.DurationVar(&c.ShutdownIdle.Duration, "shutdown-idle-duration", c.ShutdownIdle.Duration, "how long open connections on which nothing is asked are kept on the server's end: a client may just be sending")
+	f.BoolVar(&c.ShutdownRetryAfter, "shutdown-send-retry-after", c.ShutdownRetryAfter, "take connections until all requests are answered on the server's end, and tell those who come meanwhile to come again (429)")
+	f.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve the server's own profiles at /debug/pprof/, and its log's level at /debug/flags/v")
+	f.BoolVar(&c.ContentionProfiling, "contention-profiling", c.ContentionProfiling, "with --profiling: measure what goroutines wait for, /debug/pprof/block")
 	f.StringSliceVar(&c.RuntimeConfig, "runtime-config", c.RuntimeConfig, "APIs that are not served to clients: GROUP/VERSION=false, GROUP/VERSION/RESOURCE=false, v1=false for the core group, api/all, api/ga or api/beta=false; what is more precise wins")
 	f.StringSliceVar(&c.FeatureGates, "feature-gates", c.FeatureGates, "NAME=true|false of feature gates of Kubernetes v1.36, which can only be as they are by default")
 	f.DurationVar(&c.EventTTL.Duration, "event-ttl", c.EventTTL.Duration, "how long Events are kept; 0: until somebody deletes them")

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -57,6 +58,8 @@ type Config struct {
 	StoreCA        string   `json:"storeCA,omitempty"`
 	StoreCert      string   `json:"storeCert,omitempty"`
 	StoreKey       string   `json:"storeKey,omitempty"`
+	// StorePrefix is below which key everything lies in the store. Default /registry.
+	StorePrefix string `json:"storePrefix"`
 	// NodeMonitorGrace is how long a node may be silent before it is not ready any more and its pods are replaced. Default 40s.
 	NodeMonitorGrace metav1.Duration `json:"nodeMonitorGracePeriod"`
 
@@ -107,6 +110,7 @@ func Default() Config {
 		ServiceCIDR:        "10.43.0.0/16",
 		ClusterDomain:      "cluster.local",
 		NodePortRange:      "30000-32767",
+		StorePrefix:        "/registry",
 		NodeMonitorGrace:   metav1.Duration{Duration: 40 * time.Second},
 		LegacyTokenPeriod:  metav1.Duration{Duration: 365 * 24 * time.Hour},
 		CompactionInterval: metav1.Duration{Duration: 5 * time.Minute},
@@ -153,6 +157,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 		f.StringVar(&c.StoreCA, "store-ca", c.StoreCA, "CA of the outside etcd, PEM file")
 		f.StringVar(&c.StoreCert, "store-cert", c.StoreCert, "client certificate for the outside etcd, PEM file")
 		f.StringVar(&c.StoreKey, "store-key", c.StoreKey, "key of that certificate, PEM file")
+		f.StringVar(&c.StorePrefix, "etcd-prefix", c.StorePrefix, "key of the store below which everything lies, for several clusters in one outside etcd")
 		f.DurationVar(&c.CompactionInterval.Duration, "compaction-interval", c.CompactionInterval.Duration, "how often old revisions are forgotten; 0 never")
 		f.StringVar(&c.AdmissionConfig, "admission-control-config-file", c.AdmissionConfig, "settings of admission plugins, a file of an AdmissionConfiguration")
 		f.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", c.EnableAdmission, "admission plugins that are on besides the default ones")
@@ -303,6 +308,9 @@ func (c *Config) NodePorts() (first, last int, err error) {
 	}
 	return first, last, nil
 }
+
+// StoreRoot is what keys of the store begin with, an absolute path without a slash at its end.
+func (c *Config) StoreRoot() string { return strings.TrimSuffix(path.Join("/", c.StorePrefix), "/") }
 
 // ServiceIP is the nth address of the Service range: 1 is the API server's, 10 the DNS Service's.
 func (c *Config) ServiceIP(n int) netip.Addr {

@@ -93,6 +93,15 @@ func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
 	}
 }
 
+func TestTheStoresRootIsAPath(t *testing.T) {
+	for given, want := range map[string]string{"/registry": "/registry", "foo": "/foo", "/bar/": "/bar", "a//b": "/a/b", "/x/../y": "/y", "/": ""} {
+		c := Config{StorePrefix: given}
+		if got := c.StoreRoot(); got != want {
+			t.Errorf("%q is %q, want %q", given, got, want)
+		}
+	}
+}
+
 func TestOriginsAreBoundToAHost(t *testing.T) {
 	for _, origin := range []string{`//example\.com(:|$)`, `^https://example\.com$`, `https://example\.com:8443`, `(^http://a\.org$)|(^https://b\.org$)`, `https://(?:a|b)\.org(:|$)`} {
 		c := Default()

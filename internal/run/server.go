@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/rbac"
 	"github.com/knarr-project/knarr/internal/auth/token"
 	authwebhook "github.com/knarr-project/knarr/internal/auth/webhook"
+	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controller"
@@ -85,6 +87,7 @@ func (s *server) startStore(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.db = store.Reroot(s.db, strings.TrimSuffix(cache.Root, "/"), s.cfg.StoreRoot())
 	if file := s.cfg.APIServer.EncryptionConfig; file != "" {
 		sealed, err := encryption.Wrap(ctx, s.db, file, s.cfg.APIServer.EncryptionReload, s.log.With("component", "encryption"))
 		if err != nil {
@@ -135,6 +138,9 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--runtime-config: %w", err)
 	}
+	if s.cfg.APIServer.Profiling && s.cfg.APIServer.ContentionProfiling {
+		runtime.SetBlockProfileRate(1)
+	}
 	front := &s.cfg.APIServer.Front
 	origins, err := front.Expressions()
 	if err != nil {
@@ -147,17 +153,19 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		Advertise:    netip.AddrPortFrom(netip.MustParseAddr(s.cfg.AdvertiseAddress), listen.Port()),
 		KubeletTLS:   s.keys.ClientTLS(s.keys.KubeletClient),
 
-		ProxyCertificate: s.keys.FrontProxyClient.GetClientCertificate,
-		Trust:            trust,
-		Audit:            auditLog,
-		MaxRequests:      s.cfg.APIServer.Seats(),
-		RequestTimeout:   s.cfg.APIServer.RequestTimeout.Duration,
-		Switches:         switches,
-		MinWatch:         time.Duration(s.cfg.APIServer.MinRequestTimeout) * time.Second,
-		Front:            apiserver.Front{Origins: origins, StrictTransport: strings.Join(front.StrictTransport, "; "), GoAway: front.GoAway},
-		ShutdownDelay:    s.cfg.APIServer.ShutdownDelay.Duration,
-		ShutdownIdle:     s.cfg.APIServer.ShutdownIdle.Duration,
-		EventTTL:         never(s.cfg.APIServer.EventTTL.Duration),
+		ProxyCertificate:   s.keys.FrontProxyClient.GetClientCertificate,
+		Trust:              trust,
+		Audit:              auditLog,
+		MaxRequests:        s.cfg.APIServer.Seats(),
+		RequestTimeout:     s.cfg.APIServer.RequestTimeout.Duration,
+		Switches:           switches,
+		MinWatch:           time.Duration(s.cfg.APIServer.MinRequestTimeout) * time.Second,
+		Front:              apiserver.Front{Origins: origins, StrictTransport: strings.Join(front.StrictTransport, "; "), GoAway: front.GoAway},
+		ShutdownDelay:      s.cfg.APIServer.ShutdownDelay.Duration,
+		ShutdownRetryAfter: s.cfg.APIServer.ShutdownRetryAfter,
+		ShutdownIdle:       s.cfg.APIServer.ShutdownIdle.Duration,
+		NoProfiling:        !s.cfg.APIServer.Profiling,
+		EventTTL:           never(s.cfg.APIServer.EventTTL.Duration),
 
 		CompactEvery: never(s.cfg.CompactionInterval.Duration),
 		Settings:     s.settings,

@@ -135,6 +135,30 @@ func TestValuesLieEncryptedAndAreRotated(t *testing.T) {
 	}
 }
 
+func TestAValueIsBoundToWhereItLies(t *testing.T) {
+	db := engine(t)
+	defer func() { _ = db.Close() }()
+	const rules = "- resources: [secrets]\n  providers:\n"
+	const key = "/registry/secrets/default/one"
+	elsewhere := wrap(t, store.Reroot(db, "/registry", "/elsewhere"), rules+provider("aesgcm", "a", keyA))
+	if _, err := elsewhere.Commit(t.Context(), nil, store.Op{Key: key, Value: []byte("hidden")}); err != nil {
+		t.Fatal(err)
+	}
+	if kv, _, err := elsewhere.Get(t.Context(), key, 0); err != nil || string(kv.Value) != "hidden" {
+		t.Errorf("read as %v, %v", kv, err)
+	}
+	stored, _, err := db.Get(t.Context(), "/elsewhere/secrets/default/one", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Commit(t.Context(), nil, store.Op{Key: key, Value: stored.Value}); err != nil {
+		t.Fatal(err)
+	}
+	if kv, _, err := wrap(t, db, rules+provider("aesgcm", "a", keyA)).Get(t.Context(), key, 0); err != nil || string(kv.Value) != string(stored.Value) {
+		t.Errorf("a value of another root is believed: %v, %v", kv, err)
+	}
+}
+
 func TestAChangedFileCountsAndABadOneDoesNot(t *testing.T) {
 	db := engine(t)
 	defer func() { _ = db.Close() }()

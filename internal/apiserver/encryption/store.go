@@ -137,6 +137,12 @@ func (s *Store) resourceOf(key string) (gr schema.GroupResource, prefix string, 
 	return schema.GroupResource{Group: first, Resource: second}, prefix, ok
 }
 
+// place is where the value lies, to which some ciphers bind it.
+func (s *Store) place(key string) value.Context { return value.DefaultContext(s.Stored(key)) }
+
+// Stored is where a key lies: store.Stored.
+func (s *Store) Stored(key string) string { return store.Stored(s.Store, key) }
+
 // decrypt makes the value readable. An error is one that may be gone the next time; what can never be decrypted stays as it is.
 func (s *Store) decrypt(ctx context.Context, kv *store.KeyValue) error {
 	if !encrypted(kv.Value) {
@@ -147,7 +153,7 @@ func (s *Store) decrypt(ctx context.Context, kv *store.KeyValue) error {
 		s.log.Error("an encrypted object has no provider in the configuration", "key", kv.Key)
 		return nil
 	}
-	plain, _, err := r.TransformFromStorage(s.about(ctx, kv.Key), kv.Value, value.DefaultContext(kv.Key))
+	plain, _, err := r.TransformFromStorage(s.about(ctx, kv.Key), kv.Value, s.place(kv.Key))
 	switch {
 	case err == nil:
 		kv.Value = plain
@@ -174,7 +180,7 @@ func (s *Store) Stale(ctx context.Context, key string) (bool, error) {
 	if err != nil || kv == nil {
 		return false, err
 	}
-	_, stale, err := r.TransformFromStorage(s.about(ctx, key), kv.Value, value.DefaultContext(key))
+	_, stale, err := r.TransformFromStorage(s.about(ctx, key), kv.Value, s.place(key))
 	if errors.Is(err, errNoProvider) && !encrypted(kv.Value) {
 		return true, nil // from the time before encryption, which no provider speaks of any more
 	}
@@ -212,7 +218,7 @@ func (s *Store) Commit(ctx context.Context, conditions []store.Condition, ops ..
 		if r == nil {
 			continue
 		}
-		sealed, err := r.TransformToStorage(s.about(ctx, ops[i].Key), ops[i].Value, value.DefaultContext(ops[i].Key))
+		sealed, err := r.TransformToStorage(s.about(ctx, ops[i].Key), ops[i].Value, s.place(ops[i].Key))
 		if err != nil {
 			return store.TxnResult{}, fmt.Errorf("encrypt %s: %w", ops[i].Key, err)
 		}
