@@ -1,6 +1,7 @@
 // Package chaos kills, restarts and compacts the API server under load, and holds what its clients saw of a built-in and a custom kind against a
-// model: reads and writes, their preconditions and what finalizers hold up are linearizable, a list is the state at its revision, also page by page
-// and as of an older one, a watch tells every change once and in order wherever it begins, and nothing that was acknowledged is lost. It needs `make build`; `make chaos` makes thousands of histories, `make test` a few.
+// model: reads and writes, their preconditions, statuses, deletions of all and what finalizers hold up are linearizable, a dry run changes nothing, a list is the
+// state at its revision, also by label, page by page and as of an older one, a watch tells every change once and in order wherever it begins, also one of all
+// namespaces, nothing that was acknowledged is lost and nothing is told that nobody wrote. It needs `make build`; `make chaos` makes thousands of histories, `make test` a few.
 package chaos
 
 import (
@@ -10,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -183,14 +185,19 @@ func (r *record) actors(t *testing.T, s *server, namespace string, random *rand.
 func (r *record) followers(t *testing.T, s *server, namespace string, random *rand.Rand) (list []*follower) {
 	for i := range followers + 2 {
 		name := fmt.Sprintf("%s-follower-%d", r.kind.name, i)
-		f := &follower{name: name, h: r.h, api: r.open(t, s, namespace, name, random), begins: beginning(i % 3), random: rand.New(rand.NewPCG(random.Uint64(), uint64(i)))}
+		f := &follower{name: name, h: r.h, begins: beginning(i % 3), random: rand.New(rand.NewPCG(random.Uint64(), uint64(i)))}
 		list = append(list, f)
+		where, within := namespace, ""
+		if random.IntN(3) == 0 { // follows the kind in all namespaces, and wants this one's
+			where, within = metav1.NamespaceAll, "metadata.namespace="+namespace
+		}
+		f.api, f.selector.FieldSelector = r.open(t, s, where, name, random), within
 		switch i {
 		case followers:
-			f.begins, f.selector.LabelSelector = beginning(random.IntN(2)), "chosen=yes"
+			f.begins, f.selector.LabelSelector = beginning(random.IntN(2)), chosen
 			f.matches = func(i item) bool { return i.chosen }
 		case followers + 1:
-			f.begins, f.selector.FieldSelector = beginning(random.IntN(2)), "metadata.name="+objectName(0)
+			f.begins, f.selector.FieldSelector = beginning(random.IntN(2)), strings.TrimPrefix(within+",metadata.name="+objectName(0), ",")
 			f.matches = func(i item) bool { return i.name == objectName(0) }
 		}
 		if f.matches == nil {

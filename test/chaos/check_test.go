@@ -53,9 +53,12 @@ func (h *history) check(plain, selecting []*follower) error {
 	if err := h.checkReads(l); err != nil {
 		return err
 	}
+	if err := h.checkChanges(l); err != nil {
+		return err
+	}
 	for _, op := range h.ops {
 		if op.Output.(output).outcome != unknown {
-			h.counts.operations++
+			h.counts.operation(op.Input.(input))
 		}
 	}
 	return h.checkLinearizable()
@@ -85,8 +88,8 @@ func (l *log) checkListed(list *listing) (compared bool, err error) {
 	if !ok {
 		return false, nil
 	}
-	maps.DeleteFunc(state, func(name string, _ int64) bool {
-		return name <= list.after || list.upTo != "" && name > list.upTo
+	maps.DeleteFunc(state, func(name string, m mark) bool {
+		return name <= list.after || list.upTo != "" && name > list.upTo || list.selecting && !m.chosen
 	})
 	if !maps.Equal(state, list.items) {
 		return true, fmt.Errorf("the list at %d (after %q, up to %q) has %v, who watched had %v", list.revision, list.after, list.upTo, list.items, state)
@@ -189,10 +192,27 @@ func (h *history) checkReads(l *log) error {
 	return nil
 }
 
+// checkChanges: whatever a watch told of, somebody had written: nothing of what was refused, or only tried.
+func (h *history) checkChanges(l *log) error {
+	written := map[string]bool{"": true} // a status that nobody has written yet
+	for _, op := range h.ops {
+		in, out := op.Input.(input), op.Output.(output)
+		if !in.dry && (out.outcome == done || out.outcome == unknown) {
+			written[in.value] = true
+		}
+	}
+	for _, c := range l.changes {
+		if c.item.value == "" || !written[c.item.value] || !written[c.item.status] {
+			return fmt.Errorf("%s of %s at %d: nobody wrote %+v", c.kind, c.item.name, c.revision, c.item)
+		}
+	}
+	return nil
+}
+
 // counts tells how much there was to hold against the model.
 type counts struct {
-	operations, exact, pages, others, compared, resumed, initial, events int
-	undecided                                                            int // names whose history the checker did not finish with
+	operations, sweeps, reports, dry, selecting, exact, pages, others, compared, resumed, initial, events int
+	undecided                                                                                             int // names whose history the checker did not finish with
 }
 
 // missing is a promise of which nothing was seen: then the histories prove nothing about it.
@@ -201,7 +221,7 @@ func (c *counts) missing() string {
 		n    int
 		what string
 	}{
-		{c.operations, "operation that was answered"}, {c.exact, "list of exactly one revision"}, {c.pages, "part of a list"}, {c.compared, "list that could be compared with what watches had"},
+		{c.operations, "operation that was answered"}, {c.sweeps, "deletion of all"}, {c.dry, "dry run"}, {c.selecting, "list by label"}, {c.exact, "list of exactly one revision"}, {c.pages, "part of a list"}, {c.compared, "list that could be compared with what watches had"},
 		{c.resumed, "watch from a revision"}, {c.initial, "watch with initial events"}, {c.events, "event"},
 	} {
 		if must.n == 0 {
@@ -211,7 +231,22 @@ func (c *counts) missing() string {
 	return ""
 }
 
+func (c *counts) operation(in input) {
+	c.operations++
+	switch {
+	case in.dry:
+		c.dry++
+	case in.do == sweep:
+		c.sweeps++
+	case in.do == report:
+		c.reports++
+	}
+}
+
 func (c *counts) add(list *listing, compared bool) {
+	if list.selecting {
+		c.selecting++
+	}
 	switch {
 	case list.after != "" || list.upTo != "":
 		c.pages++
@@ -227,6 +262,10 @@ func (c *counts) add(list *listing, compared bool) {
 
 func (c *counts) sum(o *counts) {
 	c.operations += o.operations
+	c.sweeps += o.sweeps
+	c.reports += o.reports
+	c.dry += o.dry
+	c.selecting += o.selecting
 	c.exact += o.exact
 	c.pages += o.pages
 	c.others += o.others
@@ -238,8 +277,8 @@ func (c *counts) sum(o *counts) {
 }
 
 func (c *counts) String() string {
-	return fmt.Sprintf("%d operations on objects; lists: %d exact, %d parts of forgotten ones, %d others, %d of them compared with what watches had; watches: %d resumed, %d with initial events, %d events; undecided: %d",
-		c.operations, c.exact, c.pages, c.others, c.compared, c.resumed, c.initial, c.events, c.undecided)
+	return fmt.Sprintf("%d operations on objects (%d by deletions of all, %d of statuses, %d dry runs); lists: %d exact, %d parts of forgotten ones, %d others, %d of them by label, %d compared with what watches had; watches: %d resumed, %d with initial events, %d events; undecided: %d",
+		c.operations, c.sweeps, c.reports, c.dry, c.exact, c.pages, c.others, c.selecting, c.compared, c.resumed, c.initial, c.events, c.undecided)
 }
 
 func (h *history) checkLinearizable() error {

@@ -21,7 +21,7 @@ import (
 // item is an object as the model looks at it, of whatever kind.
 type item struct {
 	name, uid, version string
-	value              string
+	value, status      string
 	chosen, deleting   bool
 	held               holds
 }
@@ -70,10 +70,11 @@ func (i item) setMetadata(obj metav1.Object) {
 // api is one client's way to the objects of one kind in one namespace.
 type api interface {
 	get(ctx context.Context, name string, opts metav1.GetOptions) (item, error)
-	create(ctx context.Context, i item) (item, error)
-	update(ctx context.Context, i item) (item, error)
-	patch(ctx context.Context, name string, how types.PatchType, body string, opts metav1.PatchOptions) (item, error)
+	create(ctx context.Context, i item, opts metav1.CreateOptions) (item, error)
+	update(ctx context.Context, i item, opts metav1.UpdateOptions) (item, error)
+	patch(ctx context.Context, name string, how types.PatchType, body string, opts metav1.PatchOptions, subresources ...string) (item, error)
 	remove(ctx context.Context, name string, opts metav1.DeleteOptions) error
+	sweep(ctx context.Context, opts metav1.ListOptions) error
 	list(ctx context.Context, opts metav1.ListOptions) ([]item, metav1.ListMeta, error)
 	watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 	// read makes an item of an event's object.
@@ -88,12 +89,14 @@ type kind struct {
 	name string
 	// unconditional: an update need not say which version it is of.
 	unconditional bool
-	open          func(cfg *rest.Config, namespace string, choice int) (api, error)
+	// reports: it has a status, which is written apart.
+	reports bool
+	open    func(cfg *rest.Config, namespace string, choice int) (api, error)
 }
 
 var kinds = []kind{
 	{name: "configmaps", unconditional: true, open: openConfigMaps},
-	{name: widgets.Resource, open: openWidgets},
+	{name: widgets.Resource, reports: true, open: openWidgets},
 }
 
 // objects are what clients of all kinds can do, typed or not.
@@ -103,6 +106,7 @@ type objects[T, L any] interface {
 	Update(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
 	Patch(ctx context.Context, name string, how types.PatchType, body []byte, opts metav1.PatchOptions, subresources ...string) (T, error)
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+	DeleteCollection(ctx context.Context, opts metav1.DeleteOptions, listOpts metav1.ListOptions) error
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
@@ -137,16 +141,20 @@ func (c client[T, L]) get(ctx context.Context, name string, opts metav1.GetOptio
 	return c.answer(c.Get(ctx, name, opts))
 }
 
-func (c client[T, L]) create(ctx context.Context, i item) (item, error) {
-	return c.answer(c.Create(ctx, c.object(i), metav1.CreateOptions{}))
+func (c client[T, L]) create(ctx context.Context, i item, opts metav1.CreateOptions) (item, error) {
+	return c.answer(c.Create(ctx, c.object(i), opts))
 }
 
-func (c client[T, L]) update(ctx context.Context, i item) (item, error) {
-	return c.answer(c.Update(ctx, c.object(i), metav1.UpdateOptions{}))
+func (c client[T, L]) update(ctx context.Context, i item, opts metav1.UpdateOptions) (item, error) {
+	return c.answer(c.Update(ctx, c.object(i), opts))
 }
 
-func (c client[T, L]) patch(ctx context.Context, name string, how types.PatchType, body string, opts metav1.PatchOptions) (item, error) {
-	return c.answer(c.Patch(ctx, name, how, []byte(body), opts))
+func (c client[T, L]) patch(ctx context.Context, name string, how types.PatchType, body string, opts metav1.PatchOptions, subresources ...string) (item, error) {
+	return c.answer(c.Patch(ctx, name, how, []byte(body), opts, subresources...))
+}
+
+func (c client[T, L]) sweep(ctx context.Context, opts metav1.ListOptions) error {
+	return c.DeleteCollection(ctx, metav1.DeleteOptions{}, opts)
 }
 
 func (c client[T, L]) remove(ctx context.Context, name string, opts metav1.DeleteOptions) error {
@@ -207,8 +215,10 @@ const widgetDefinition = `{
 	"spec": {
 		"group": "chaos.example.com", "scope": "Namespaced", "names": {"kind": "Widget", "plural": "widgets"},
 		"versions": [
-			{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {"value": {"type": "string"}}}}}}},
-			{"name": "v1beta1", "served": true, "storage": false, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {"value": {"type": "string"}}}}}}}
+			{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+				"schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {"value": {"type": "string"}}}, "status": {"type": "object", "properties": {"value": {"type": "string"}}}}}}},
+			{"name": "v1beta1", "served": true, "storage": false, "subresources": {"status": {}},
+				"schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {"value": {"type": "string"}}}, "status": {"type": "object", "properties": {"value": {"type": "string"}}}}}}}
 		]
 	}
 }`
@@ -231,10 +241,12 @@ func openWidgets(cfg *rest.Config, namespace string, choice int) (api, error) {
 			}
 			i := metadata(u)
 			i.value, _, _ = unstructured.NestedString(u.Object, "spec", valueKey)
+			i.status, _, _ = unstructured.NestedString(u.Object, "status", valueKey)
 			return i, nil
 		},
 		object: func(i item) *unstructured.Unstructured {
-			u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": group, "kind": "Widget", "spec": map[string]any{valueKey: i.value}}}
+			u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": group, "kind": "Widget", "spec": map[string]any{valueKey: i.value},
+				"status": map[string]any{valueKey: "no write of the object may change it"}}}
 			i.setMetadata(u)
 			return u
 		},

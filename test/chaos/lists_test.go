@@ -17,7 +17,8 @@ type listing struct {
 	asked       int64
 	revision    int64
 	after, upTo string // "" for no bound
-	items       map[string]int64
+	items       map[string]mark
+	selecting   bool // only what has the label
 	// consistent: the client asked for the newest state.
 	consistent bool
 	// wanted is the revision that it was to have (exact) or to be no older than; 0 for any.
@@ -25,31 +26,48 @@ type listing struct {
 	exact  bool
 }
 
+// mark is what a list is known by: which version of an object it has.
+type mark struct {
+	version int64
+	chosen  bool
+}
+
+func (i item) mark() mark {
+	version, _ := strconv.ParseInt(i.version, 10, 64)
+	return mark{version, i.chosen}
+}
+
 func (l *listing) add(items []item) {
 	for _, i := range items {
-		l.items[i.name], _ = strconv.ParseInt(i.version, 10, 64)
+		l.items[i.name] = i.mark()
 	}
 }
 
 // list reads all names: the newest state, any, one no older than a revision or exactly that of a revision; page by page at times. A whole consistent
 // list is also a read of each name.
 func (a *actor) list(ctx context.Context) {
-	opts, l := metav1.ListOptions{}, listing{items: map[string]int64{}}
+	opts, l := metav1.ListOptions{}, listing{items: map[string]mark{}, selecting: a.random.IntN(4) == 0}
+	if l.selecting {
+		opts.LabelSelector = chosen
+	}
 	revision := a.h.revision(a.random)
-	switch n := a.random.IntN(8); {
+	if a.random.IntN(2) > 0 {
+		opts.Limit = int64(1 + a.random.IntN(2))
+	}
+	switch n := a.random.IntN(9); {
 	case n < 3 && revision != "":
 		opts.ResourceVersion, opts.ResourceVersionMatch, l.exact = revision, metav1.ResourceVersionMatchExact, true
 	case n < 5 && revision != "":
 		opts.ResourceVersion, opts.ResourceVersionMatch = revision, metav1.ResourceVersionMatchNotOlderThan
-	case n < 6:
+	case n < 6 && revision != "":
+		// Who does not say how gets exactly that revision page by page, and one no older as a whole.
+		opts.ResourceVersion, l.exact = revision, opts.Limit > 0
+	case n < 7:
 		opts.ResourceVersion = "0"
 	default:
 		l.consistent = true
 	}
 	l.wanted, _ = strconv.ParseInt(opts.ResourceVersion, 10, 64)
-	if a.random.IntN(2) > 0 {
-		opts.Limit = int64(1 + a.random.IntN(2))
-	}
 	l.asked = a.h.now()
 	items, whole := a.pages(ctx, opts, &l)
 	if !whole || !l.consistent {
@@ -61,6 +79,9 @@ func (a *actor) list(ctx context.Context) {
 	}
 	for _, name := range a.names {
 		out, ok := seen[name]
+		if !ok && l.selecting {
+			continue
+		}
 		if !ok {
 			out.outcome = notFound
 		}
@@ -76,7 +97,7 @@ func (a *actor) pages(ctx context.Context, opts metav1.ListOptions, l *listing) 
 		if rest := restOf(err); rest != "" && opts.Continue != "" {
 			a.note(*l, opts.Continue)
 			whole = false
-			*l = listing{after: l.upTo, items: map[string]int64{}, asked: a.h.now()}
+			*l = listing{after: l.upTo, items: map[string]mark{}, selecting: l.selecting, asked: a.h.now()}
 			opts.Continue = rest
 			continue
 		}
@@ -100,7 +121,7 @@ func (a *actor) pages(ctx context.Context, opts metav1.ListOptions, l *listing) 
 			a.note(*l, "")
 			return items, whole
 		}
-		opts = metav1.ListOptions{Limit: opts.Limit, Continue: meta.Continue}
+		opts = metav1.ListOptions{Limit: opts.Limit, LabelSelector: opts.LabelSelector, Continue: meta.Continue}
 		if a.random.IntN(4) == 0 { // long enough for a compaction, at times
 			select {
 			case <-time.After(time.Duration(a.random.IntN(int(2 * compactEvery)))):

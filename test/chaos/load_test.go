@@ -21,7 +21,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-const valueKey = "value"
+const (
+	valueKey = "value"
+	chosen   = "chosen=yes" // half of the objects
+)
 
 // history is what all clients of one round saw of one kind.
 type history struct {
@@ -177,7 +180,7 @@ type actor struct {
 func (a *actor) act(ctx context.Context) {
 	for ctx.Err() == nil {
 		name := a.names[a.random.IntN(len(a.names))]
-		switch n := a.random.IntN(24); {
+		switch n := a.random.IntN(26); {
 		case n < 5:
 			a.get(ctx, name)
 		case n < 8:
@@ -190,6 +193,10 @@ func (a *actor) act(ctx context.Context) {
 			a.apply(ctx, name)
 		case n < 20:
 			a.remove(ctx, name)
+		case n < 21 && a.kind.reports:
+			a.report(ctx, name)
+		case n < 22:
+			a.sweep(ctx)
 		default:
 			a.list(ctx)
 		}
@@ -227,6 +234,9 @@ func (a *actor) do(ctx context.Context, in input, send func(ctx context.Context)
 	call := a.h.now()
 	got, err := send(ctx)
 	a.h.expect(call, err, fmt.Sprintf("%+v", in), http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity)
+	if in.dry {
+		got = item{} // what would have been
+	}
 	out := output{outcome: outcomeOf(err), item: got}
 	if err == nil && got.name != "" {
 		a.seen[in.name] = got
@@ -266,12 +276,14 @@ func (a *actor) finalizers() holds {
 }
 
 func (a *actor) create(ctx context.Context, name string) {
-	in := input{do: create, name: name, value: a.h.next(), holds: true, held: a.finalizers()}
-	a.do(ctx, in, func(ctx context.Context) (item, error) { return a.api.create(ctx, a.object(in)) })
+	in, dry := a.dry(input{do: create, name: name, value: a.h.next(), holds: true, held: a.finalizers(), chosen: a.random.IntN(2) > 0})
+	a.do(ctx, in, func(ctx context.Context) (item, error) {
+		return a.api.create(ctx, in.object(), metav1.CreateOptions{DryRun: dry})
+	})
 }
 
 func (a *actor) update(ctx context.Context, name string) {
-	in := input{do: update, name: name, value: a.h.next(), holds: true, held: a.finalizers()}
+	in, dry := a.dry(input{do: update, name: name, value: a.h.next(), holds: true, held: a.finalizers(), chosen: a.random.IntN(2) > 0})
 	if in.at = a.seen[name].version; a.kind.unconditional && a.random.IntN(3) == 0 {
 		in.at = ""
 	}
@@ -282,22 +294,34 @@ func (a *actor) update(ctx context.Context, name string) {
 	if a.random.IntN(3) == 0 {
 		in.uid = a.seen[name].uid
 	}
-	a.do(ctx, in, func(ctx context.Context) (item, error) { return a.api.update(ctx, a.object(in)) })
+	a.do(ctx, in, func(ctx context.Context) (item, error) {
+		return a.api.update(ctx, in.object(), metav1.UpdateOptions{DryRun: dry})
+	})
 }
 
 // object is what a create or update sends.
-func (a *actor) object(in input) item {
-	return item{name: in.name, uid: in.uid, version: in.at, value: in.value, held: in.held, chosen: a.random.IntN(2) > 0}
+func (in input) object() item {
+	return item{name: in.name, uid: in.uid, version: in.at, value: in.value, held: in.held, chosen: in.chosen}
+}
+
+// dry makes some of the writes those of which nothing may remain.
+func (a *actor) dry(in input) (input, []string) {
+	if a.random.IntN(8) > 0 {
+		return in, nil
+	}
+	in.dry = true
+	return in, []string{metav1.DryRunAll}
 }
 
 // patch changes the value, and at times the finalizers, of what it demands: by a merge patch, or a JSON patch that tests the value.
 func (a *actor) patch(ctx context.Context, name string) {
-	in, seen := input{do: patch, name: name, value: a.h.next()}, a.seen[name]
+	in, dry := a.dry(input{do: patch, name: name, value: a.h.next()})
+	seen := a.seen[name]
 	if seen.value != "" && a.random.IntN(4) == 0 {
 		in.old = seen.value
 		body := fmt.Sprintf(`[{"op":"test","path":"/%[1]s/value","value":"%[2]s"},{"op":"replace","path":"/%[1]s/value","value":"%[3]s"}]`, a.api.section(), in.old, in.value)
 		a.do(ctx, in, func(ctx context.Context) (item, error) {
-			return a.api.patch(ctx, name, types.JSONPatchType, body, metav1.PatchOptions{})
+			return a.api.patch(ctx, name, types.JSONPatchType, body, metav1.PatchOptions{DryRun: dry})
 		})
 		return
 	}
@@ -316,7 +340,7 @@ func (a *actor) patch(ctx context.Context, name string) {
 	}
 	body := fmt.Sprintf(`{"metadata":{%s},"%s":{"value":"%s"}}`, strings.Join(demands, ","), a.api.section(), in.value)
 	a.do(ctx, in, func(ctx context.Context) (item, error) {
-		return a.api.patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
+		return a.api.patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{DryRun: dry})
 	})
 }
 
@@ -338,7 +362,8 @@ func (a *actor) apply(ctx context.Context, name string) {
 }
 
 func (a *actor) remove(ctx context.Context, name string) {
-	in, seen := input{do: remove, name: name}, a.seen[name]
+	in, dry := a.dry(input{do: remove, name: name})
+	seen := a.seen[name]
 	demands := &metav1.Preconditions{}
 	if seen.version != "" && a.random.IntN(3) == 0 {
 		in.at, demands.ResourceVersion = seen.version, &seen.version
@@ -347,6 +372,38 @@ func (a *actor) remove(ctx context.Context, name string) {
 		in.uid, demands.UID = seen.uid, &uid
 	}
 	a.do(ctx, in, func(ctx context.Context) (item, error) {
-		return item{}, a.api.remove(ctx, name, metav1.DeleteOptions{Preconditions: demands})
+		return item{}, a.api.remove(ctx, name, metav1.DeleteOptions{Preconditions: demands, DryRun: dry})
 	})
+}
+
+// report writes the status; what it says of the rest is to be ignored.
+func (a *actor) report(ctx context.Context, name string) {
+	in, seen, metadata := input{do: report, name: name, value: a.h.next()}, a.seen[name], ""
+	if seen.version != "" && a.random.IntN(3) == 0 {
+		in.at, metadata = seen.version, fmt.Sprintf(`"resourceVersion":"%s"`, seen.version)
+	}
+	body := fmt.Sprintf(`{"metadata":{%s},"status":{"value":"%s"},"%s":{"value":"no write of the status may change it"}}`, metadata, in.value, a.api.section())
+	a.do(ctx, in, func(ctx context.Context) (item, error) {
+		return a.api.patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
+	})
+}
+
+// sweep deletes all objects, or those with the label: one by one, each at a time of its own.
+func (a *actor) sweep(ctx context.Context) {
+	ctx, cancel := request(ctx)
+	defer cancel()
+	in, opts := input{do: sweep, only: a.random.IntN(2) > 0}, metav1.ListOptions{}
+	if in.only {
+		opts.LabelSelector = chosen
+	}
+	call := a.h.now()
+	err := a.api.sweep(ctx, opts)
+	a.h.expect(call, err, fmt.Sprintf("%+v", in))
+	out := output{outcome: outcomeOf(err)}
+	for _, in.name = range a.names {
+		a.h.record(a.id, in, call, out)
+	}
+	if out.outcome == refused || out.outcome == unknown {
+		pause(context.Background())
+	}
 }

@@ -25,7 +25,11 @@ func TestTheModelTellsRightFromWrong(t *testing.T) {
 	no := func(o outcome) output { return output{outcome: o} }
 	made := op(1, 2, input{do: create, value: "1"}, is("1", "10"))
 	held := op(1, 2, input{do: create, value: "1", holds: true, held: 1}, output{outcome: done, item: item{uid: "u", value: "1", version: "10", held: 1}})
-	deleted := op(3, 4, input{do: remove}, no(done))
+	deleted, deleted2 := op(3, 4, input{do: remove}, no(done)), op(5, 6, input{do: remove}, no(done))
+	labelled := op(1, 2, input{do: create, value: "1", chosen: true}, output{outcome: done, item: item{uid: "u", value: "1", version: "10", chosen: true}})
+	told := func(value, status, version string) output {
+		return output{outcome: done, item: item{uid: "u", value: value, status: status, version: version}}
+	}
 	for _, c := range []struct {
 		name string
 		ops  []porcupine.Operation
@@ -54,6 +58,26 @@ func TestTheModelTellsRightFromWrong(t *testing.T) {
 			op(5, 6, input{do: patch, value: "2", holds: true}, waiting("2", "12")), op(7, 8, input{do: get}, waiting("2", "12"))}, false},
 		{"a deletion that has begun takes no new finalizer", []porcupine.Operation{held, deleted,
 			op(5, 6, input{do: patch, value: "2", holds: true, held: 3}, no(invalid)), op(7, 8, input{do: get}, waiting("1", "11"))}, true},
+		{"a dry run changes nothing", []porcupine.Operation{made,
+			op(3, 4, input{do: update, value: "2", dry: true}, no(done)), op(5, 6, input{do: get}, is("1", "10"))}, true},
+		{"what a dry run wrote cannot be read", []porcupine.Operation{made,
+			op(3, 4, input{do: update, value: "2", dry: true}, no(done)), op(5, 6, input{do: get}, is("2", "11"))}, false},
+		{"a dry run without an answer has not happened", []porcupine.Operation{made,
+			op(3, 1<<62, input{do: remove, dry: true}, no(unknown)), op(5, 6, input{do: get}, no(notFound))}, false},
+		{"a dry run, too, fails on an old version", []porcupine.Operation{made, op(3, 4, input{do: update, value: "2", at: "9", dry: true}, no(done))}, false},
+		{"a status changes nothing else", []porcupine.Operation{made, op(3, 4, input{do: report, value: "2"}, told("1", "2", "11")), op(5, 6, input{do: get}, told("1", "2", "11"))}, true},
+		{"a status cannot change the value", []porcupine.Operation{made, op(3, 4, input{do: report, value: "2"}, is("2", "11"))}, false},
+		{"an update cannot drop the status", []porcupine.Operation{made,
+			op(3, 4, input{do: report, value: "2"}, told("1", "2", "11")), op(5, 6, input{do: update, value: "3"}, is("3", "12"))}, false},
+		{"who is made again has no status", []porcupine.Operation{made,
+			op(3, 4, input{do: report, value: "2"}, told("1", "2", "11")), deleted2, op(7, 8, input{do: create, value: "3"}, told("3", "2", "13"))}, false},
+		{"the deletion of all leaves nothing", []porcupine.Operation{made, op(3, 4, input{do: sweep}, no(done)), op(5, 6, input{do: get}, is("1", "10"))}, false},
+		{"the deletion of all is well where there is nothing", []porcupine.Operation{op(3, 4, input{do: sweep}, no(done)), op(5, 6, input{do: get}, no(notFound))}, true},
+		{"the deletion of what has a label leaves what has none", []porcupine.Operation{made, op(3, 4, input{do: sweep, only: true}, no(done)), op(5, 6, input{do: get}, is("1", "10"))}, true},
+		{"the deletion of what has a label takes what has it", []porcupine.Operation{labelled,
+			op(3, 4, input{do: sweep, only: true}, no(done)), op(5, 6, input{do: get}, output{outcome: done, item: labelled.Output.(output).item})}, false},
+		{"a label cannot be lost", []porcupine.Operation{labelled, op(3, 4, input{do: get}, is("1", "10"))}, false},
+		{"the deletion of all waits for finalizers", []porcupine.Operation{held, op(3, 4, input{do: sweep}, no(done)), op(5, 6, input{do: get}, waiting("1", "11"))}, true},
 		{"a write without an answer may have happened", []porcupine.Operation{made,
 			op(3, 1<<62, input{do: update, value: "2"}, no(unknown)), op(5, 6, input{do: get}, is("2", "12"))}, true},
 		{"a write without an answer cannot be undone", []porcupine.Operation{made,
@@ -70,10 +94,10 @@ func TestTheModelTellsRightFromWrong(t *testing.T) {
 // What the rest of the checker is to find, in a history that is put together by hand.
 func TestTheChecksTellRightFromWrong(t *testing.T) {
 	added := func(revision int64, name string) change {
-		return change{kind: "ADDED", revision: revision, item: item{name: name}}
+		return change{kind: "ADDED", revision: revision, item: item{name: name, value: "1"}}
 	}
 	full := func() *follower {
-		return &follower{name: "full", spans: []*span{{from: 1, to: 9, listed: map[string]int64{}, events: []change{added(3, "a"), added(5, "b"), added(7, "c")}}}}
+		return &follower{name: "full", spans: []*span{{from: 1, to: 9, listed: map[string]mark{}, events: []change{added(3, "a"), added(5, "b"), added(7, "c")}}}}
 	}
 	resumed := func(from, to int64, events ...change) *follower {
 		return &follower{name: "resumed", spans: []*span{{from: from, to: to, events: events}}}
@@ -87,17 +111,23 @@ func TestTheChecksTellRightFromWrong(t *testing.T) {
 		{"a watch resumed in the middle", &history{}, []*follower{full(), resumed(3, 7, added(5, "b"), added(7, "c"))}, true},
 		{"an event is missing in a resumed watch", &history{}, []*follower{full(), resumed(3, 7, added(7, "c"))}, false},
 		{"an event is told twice", &history{}, []*follower{full(), resumed(3, 7, added(5, "b"), added(5, "b"), added(7, "c"))}, false},
-		{"an exact list", &history{lists: []listing{{wanted: 5, exact: true, revision: 5, items: map[string]int64{"a": 3, "b": 5}}}}, []*follower{full()}, true},
-		{"an exact list of another revision", &history{lists: []listing{{wanted: 4, exact: true, revision: 5, items: map[string]int64{"a": 3, "b": 5}}}}, []*follower{full()}, false},
-		{"an exact list that has what came later", &history{lists: []listing{{wanted: 4, exact: true, revision: 4, items: map[string]int64{"a": 3, "b": 5}}}}, []*follower{full()}, false},
-		{"a list that is older than was demanded", &history{lists: []listing{{wanted: 5, revision: 4, items: map[string]int64{"a": 3}}}}, []*follower{full()}, false},
-		{"the rest of a list", &history{lists: []listing{{revision: 7, after: "a", items: map[string]int64{"b": 5, "c": 7}}}}, []*follower{full()}, true},
-		{"the rest of a list that lacks one", &history{lists: []listing{{revision: 7, after: "a", items: map[string]int64{"c": 7}}}}, []*follower{full()}, false},
-		{"the first page of a list", &history{lists: []listing{{revision: 7, upTo: "b", items: map[string]int64{"a": 3, "b": 5}}}}, []*follower{full()}, true},
+		{"an exact list", &history{lists: []listing{{wanted: 5, exact: true, revision: 5, items: map[string]mark{"a": {version: 3}, "b": {version: 5}}}}}, []*follower{full()}, true},
+		{"an exact list of another revision", &history{lists: []listing{{wanted: 4, exact: true, revision: 5, items: map[string]mark{"a": {version: 3}, "b": {version: 5}}}}}, []*follower{full()}, false},
+		{"an exact list that has what came later", &history{lists: []listing{{wanted: 4, exact: true, revision: 4, items: map[string]mark{"a": {version: 3}, "b": {version: 5}}}}}, []*follower{full()}, false},
+		{"a list that is older than was demanded", &history{lists: []listing{{wanted: 5, revision: 4, items: map[string]mark{"a": {version: 3}}}}}, []*follower{full()}, false},
+		{"the rest of a list", &history{lists: []listing{{revision: 7, after: "a", items: map[string]mark{"b": {version: 5}, "c": {version: 7}}}}}, []*follower{full()}, true},
+		{"the rest of a list that lacks one", &history{lists: []listing{{revision: 7, after: "a", items: map[string]mark{"c": {version: 7}}}}}, []*follower{full()}, false},
+		{"the first page of a list", &history{lists: []listing{{revision: 7, upTo: "b", items: map[string]mark{"a": {version: 3}, "b": {version: 5}}}}}, []*follower{full()}, true},
+		{"a list by label", &history{lists: []listing{{revision: 7, selecting: true, items: map[string]mark{}}}}, []*follower{full()}, true},
+		{"a list by label that has what has none", &history{lists: []listing{{revision: 7, selecting: true, items: map[string]mark{"a": {version: 3}}}}}, []*follower{full()}, false},
+		{"an event of what nobody wrote", &history{}, []*follower{{spans: []*span{{from: 1, to: 3, events: []change{{kind: "ADDED", revision: 3, item: item{name: "a", value: "2"}}}}}}}, false},
+		{"an event of what was a dry run", &history{ops: []porcupine.Operation{{Input: input{do: create, name: "x", value: "2", dry: true}, Output: output{outcome: done}}}},
+			[]*follower{{spans: []*span{{from: 1, to: 3, events: []change{{kind: "ADDED", revision: 3, item: item{name: "a", value: "2"}}}}}}}, false},
 		{"a read that is older than was demanded", &history{reads: []read{{wanted: 9, name: "a", version: 2}}}, []*follower{full()}, false},
 		{"a read of what was the newest then", &history{reads: []read{{wanted: 9, name: "a", version: 3}}}, []*follower{full()}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			c.h.ops = append(c.h.ops, porcupine.Operation{Input: input{do: create, name: "x", value: "1"}, Output: output{outcome: unknown}}) // who made the events
 			if err := c.h.check(c.plain, nil); (err == nil) != c.want {
 				t.Errorf("%v", err)
 			}
@@ -140,7 +170,7 @@ func TestOddAnswers(t *testing.T) {
 }
 
 func TestHistoriesThatShowNothing(t *testing.T) {
-	c := counts{operations: 1, exact: 1, pages: 1, compared: 1, resumed: 1, initial: 1, events: 1}
+	c := counts{operations: 1, sweeps: 1, dry: 1, selecting: 1, exact: 1, pages: 1, compared: 1, resumed: 1, initial: 1, events: 1}
 	if what := c.missing(); what != "" {
 		t.Errorf("%s is said to be missing", what)
 	}

@@ -17,12 +17,14 @@ const (
 	patch  action = "patch" // merge, JSON with a test, or apply: see input
 	apply  action = "apply" // makes the object when it is not there
 	remove action = "delete"
+	sweep  action = "delete collection" // as far as it concerns one name
+	report action = "status"            // writes the status, and nothing else
 )
 
 type input struct {
 	do    action
 	name  string
-	value string // written by all writes but delete
+	value string // written by all writes but delete; of report it is the status
 	// What the write demands of the object; "" for nothing.
 	at  string // resourceVersion
 	uid string
@@ -30,6 +32,12 @@ type input struct {
 	// The finalizers that the write leaves, if it says so.
 	holds bool
 	held  holds
+	// chosen: a create or update leaves the label.
+	chosen bool
+	// only: a sweep is of what has the label.
+	only bool
+	// dry: nothing is to happen.
+	dry bool
 }
 
 type outcome string
@@ -54,6 +62,8 @@ type output struct {
 type object struct {
 	exists   bool
 	value    string
+	status   string
+	chosen   bool
 	version  string // "" when nobody was told it
 	uid      string // "" when nobody was told it
 	deleting bool
@@ -103,7 +113,7 @@ func step(s object, in input, out output) []object {
 	same := []object{s}
 	switch out.outcome {
 	case notFound:
-		if !s.exists && in.do != create && in.do != apply {
+		if !s.exists && in.do != create && in.do != apply && in.do != sweep {
 			return same
 		}
 	case exists:
@@ -123,9 +133,17 @@ func step(s object, in input, out output) []object {
 		if !may {
 			return nil
 		}
-		if next, ok := s.after(in).told(in, out.item); ok {
-			return []object{next}
+		if in.dry {
+			return same
 		}
+		next, ok := s.after(in).told(in, out.item)
+		switch {
+		case !ok:
+			return nil
+		case in.do == sweep && in.only && !s.chosen: // it may have had the label when the sweep looked, or not
+			return []object{s, next}
+		}
+		return []object{next}
 	}
 	return nil
 }
@@ -135,7 +153,7 @@ func (s object) allows(in input) (may, mayNot bool) {
 	switch {
 	case in.do == create:
 		return !s.exists, s.exists
-	case in.do == apply:
+	case in.do == apply, in.do == sweep:
 		return true, false
 	case !s.exists:
 		return false, true
@@ -160,10 +178,16 @@ func (s object) adds(in input) bool {
 
 // after is the state after an operation that succeeds. Its version is not known yet if it was written.
 func (s object) after(in input) object {
+	if in.dry {
+		return s
+	}
 	switch in.do {
 	case get:
 		return s
-	case remove:
+	case report:
+		s.status, s.version = in.value, ""
+		return s
+	case remove, sweep:
 		switch {
 		case s.held == 0:
 			return object{}
@@ -180,16 +204,19 @@ func (s object) after(in input) object {
 			return object{}
 		}
 	}
+	if in.do == create || in.do == update {
+		s.chosen = in.chosen
+	}
 	s.value, s.version = in.value, ""
 	return s
 }
 
 // told is the state with what the answer says of it; false when that can not be.
 func (s object) told(in input, is item) (object, bool) {
-	if !s.exists || in.do == remove {
+	if !s.exists || in.do == remove || in.do == sweep {
 		return s, in.do != get // what goes by the write is told as it was
 	}
-	if s.value != is.value || s.deleting != is.deleting || s.held != is.held ||
+	if s.value != is.value || s.status != is.status || s.chosen != is.chosen || s.deleting != is.deleting || s.held != is.held ||
 		s.version != "" && s.version != is.version || s.uid != "" && s.uid != is.uid {
 		return s, false
 	}

@@ -43,8 +43,8 @@ const (
 
 // span is what a follower saw without a gap.
 type span struct {
-	from, to int64            // the listing's revision, and the last that an event or bookmark told of
-	listed   map[string]int64 // nil when the span began without
+	from, to int64           // the listing's revision, and the last that an event or bookmark told of
+	listed   map[string]mark // nil when the span began without
 	events   []change
 	opened   bool // the server has taken a watch from there
 }
@@ -96,11 +96,11 @@ func (f *follower) list(ctx context.Context) (*span, error) {
 		f.h.expect(asked, err, "list of "+f.name)
 		return nil, err
 	}
-	s := &span{listed: map[string]int64{}}
+	s := &span{listed: map[string]mark{}}
 	s.from, err = strconv.ParseInt(meta.ResourceVersion, 10, 64)
 	s.to = s.from
 	for _, i := range items {
-		s.listed[i.name], _ = strconv.ParseInt(i.version, 10, 64)
+		s.listed[i.name] = i.mark()
 	}
 	f.h.learn(s.from)
 	return s, err
@@ -126,7 +126,7 @@ func (f *follower) resume(ctx context.Context) {
 func (f *follower) initial(ctx context.Context) (ok bool) {
 	opts, yes := f.selector, true
 	opts.SendInitialEvents, opts.AllowWatchBookmarks, opts.ResourceVersionMatch = &yes, true, metav1.ResourceVersionMatchNotOlderThan
-	l := listing{asked: f.h.now(), items: map[string]int64{}}
+	l := listing{asked: f.h.now(), items: map[string]mark{}}
 	if f.random.IntN(2) == 0 {
 		opts.ResourceVersion = f.h.revision(f.random)
 		l.wanted, _ = strconv.ParseInt(opts.ResourceVersion, 10, 64)
@@ -286,23 +286,23 @@ func (l *log) reaches(after int64) int64 {
 	return to
 }
 
-// state is what existed at a revision: name → version; ok is false when no follower watched then.
-func (l *log) state(revision int64) (version map[string]int64, ok bool) {
+// state is what existed at a revision, by name; ok is false when no follower watched then.
+func (l *log) state(revision int64) (is map[string]mark, ok bool) {
 	for _, s := range l.spans {
 		if s.listed == nil || s.from > revision || s.to < revision {
 			continue
 		}
-		version = maps.Clone(s.listed)
+		is = maps.Clone(s.listed)
 		for _, c := range s.events {
 			switch {
 			case c.revision > revision:
 			case c.kind == watch.Deleted:
-				delete(version, c.item.name)
+				delete(is, c.item.name)
 			default:
-				version[c.item.name] = c.revision
+				is[c.item.name] = mark{c.revision, c.item.chosen}
 			}
 		}
-		return version, true
+		return is, true
 	}
 	return nil, false
 }
