@@ -2,6 +2,7 @@ package gc_test
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,7 +17,7 @@ import (
 func TestAKindThatNeverCouldBeListedStopsNoOther(t *testing.T) {
 	c := controllertest.New(t)
 	release := c.Withhold(secrets)
-	c.Run(gc.Impatient)
+	c.Run(gc.Impatient(time.Minute))
 	a := configMap(c, "a", nil)
 	b := configMap(c, "b", nil, owner(a, true))
 	configMap(c, "c", nil, owner(b, true))

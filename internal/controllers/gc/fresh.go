@@ -34,19 +34,66 @@ func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Ob
 			out = append(out, seen(other, obj.GetUID())...)
 			continue
 		}
-		asking, cancel := context.WithTimeout(ctx, listLimit)
-		listed, err := c.listDependents(asking, other, obj.GetNamespace(), obj.GetUID())
-		cancel()
+		listed, err := c.listDependents(ctx, other, obj.GetNamespace(), obj.GetUID())
 		if seenWillDo && (errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)) {
 			slog.Warn("garbage collector goes by what it has seen of a kind that can not be listed", "resource", other.gvr.GroupResource().String(), "error", err)
 			listed, err = seen(other, obj.GetUID()), nil
 		}
 		if err != nil {
+			c.retryWith(ctx, other, item{gvr: k.gvr, namespace: obj.GetNamespace(), name: obj.GetName(), uid: obj.GetUID()}, revision)
 			return nil, fmt.Errorf("dependents of %s: list %s: %w", obj.GetName(), other.gvr.GroupResource(), err)
 		}
 		out = append(out, listed...)
 	}
 	return out, nil
+}
+
+// retryWith has an owner looked at again as soon as the View of a kind that could not be listed has got as far as a revision, or the kind has gone: its back-off
+// may have grown to a quarter of an hour by then. ctx is the collector's.
+func (c *collector) retryWith(ctx context.Context, k *watched, owner item, revision int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k.held != nil {
+		k.held[owner] = true
+		return
+	}
+	k.held = map[item]bool{owner: true}
+	c.waiting.Go(func() {
+		if !c.caughtUp(ctx, k, revision) {
+			return
+		}
+		c.mu.Lock()
+		held := k.held
+		k.held = nil
+		c.mu.Unlock()
+		for owner := range held {
+			c.work.Add(owner)
+		}
+	})
+}
+
+// caughtUp waits until a kind's View has got as far as a revision, or the kind has gone; false when ctx ends before.
+func (c *collector) caughtUp(ctx context.Context, k *watched, revision int64) bool {
+	select {
+	case <-k.opened:
+	case <-ctx.Done():
+		return false
+	}
+	view, ok := k.shown()
+	for ok && ctx.Err() == nil {
+		wait, cancel := context.WithTimeout(ctx, c.limit)
+		err := view.WaitFor(wait, revision)
+		cancel()
+		if err == nil {
+			break
+		}
+		select {
+		case <-k.ended: // it waits for nothing any more
+			ok = false
+		case <-wait.Done():
+		}
+	}
+	return ctx.Err() == nil
 }
 
 // seen are the dependents that a kind's View shows.
@@ -69,7 +116,9 @@ func (c *collector) listDependents(ctx context.Context, k *watched, namespace st
 	var out []dependent
 	opts := metav1.ListOptions{Limit: page}
 	for {
-		list, err := c.env.Client.List(ctx, k.gvr, namespace, opts)
+		asking, cancel := context.WithTimeout(ctx, c.limit)
+		list, err := c.env.Client.List(asking, k.gvr, namespace, opts)
+		cancel()
 		if apierrors.IsNotFound(err) {
 			return nil, nil // the kind is served no more
 		}

@@ -37,7 +37,7 @@ const (
 	workers   = 20
 	byOwner   = "gc-owner-uid"
 	syncLimit = time.Second      // how long the release of an owner waits for Views before it asks the server
-	listLimit = 30 * time.Second // how long a kind may take to be listed then
+	listLimit = 30 * time.Second // how long a page of a kind's objects may take then
 
 	syncPatience = 30 * time.Second // upstream's
 )
@@ -63,6 +63,7 @@ type watched struct {
 	opened     chan struct{}   // closed when the View is open, or never will be
 	synced     <-chan struct{} // of the View; nil without one, as ended
 	ended      <-chan struct{}
+	held       map[item]bool // owners that can not be let go until the kind can be listed; guarded by the collector's mu
 }
 
 // shown is the kind's View; false while there is none.
@@ -95,7 +96,9 @@ func (k *watched) close() {
 type collector struct {
 	env      controller.Env
 	work     *controller.Work[item]
-	patience time.Duration // how long the start, and the log, wait for kinds that can not be listed
+	patience time.Duration  // how long the start, and the log, wait for kinds that can not be listed
+	limit    time.Duration  // listLimit
+	waiting  sync.WaitGroup // goroutines of retryWith; those who start them are the queue's workers
 
 	mu     sync.RWMutex // guards the maps
 	kinds  map[schema.GroupKind]*watched
@@ -105,7 +108,7 @@ type collector struct {
 // run begins without the kinds that can not be listed in time, as upstream: what a broken conversion webhook or an absent extension server answers for holds
 // up nobody else.
 func run(ctx context.Context, env controller.Env) error {
-	return (&collector{env: env, patience: syncPatience}).run(ctx)
+	return (&collector{env: env, patience: syncPatience, limit: listLimit}).run(ctx)
 }
 
 func (c *collector) run(ctx context.Context) error {
@@ -120,6 +123,7 @@ func (c *collector) run(ctx context.Context) error {
 	group.Go(func() { c.followDefinitions(ctx) })
 	c.work.Run(ctx, workers)
 	group.Wait()
+	c.waiting.Wait()
 	for _, k := range c.all() {
 		k.close()
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -45,8 +44,9 @@ type quotas struct {
 	quotas client.ViewOf[*corev1.ResourceQuota]
 	work   *controller.Work[controller.Key]
 
-	mu    sync.Mutex // guards kinds
-	kinds map[schema.GroupResource]*bounded
+	mu      sync.Mutex // guards kinds
+	kinds   map[schema.GroupResource]*bounded
+	opening sync.WaitGroup // goroutines of follow; those who start them are the queue's workers
 }
 
 // bounded is a kind that some quota bounds.
@@ -73,11 +73,9 @@ func runQuota(ctx context.Context, env controller.Env) error {
 	})
 	c.work.Run(ctx, 2)
 	<-done
-	c.mu.Lock()
-	kinds := slices.Collect(maps.Values(c.kinds))
-	c.mu.Unlock()
-	for _, k := range kinds {
-		if <-k.opened; k.ended != nil {
+	c.opening.Wait()
+	for _, k := range c.kinds {
+		if k.ended != nil {
 			<-k.ended
 		}
 	}
@@ -181,13 +179,13 @@ func (c *quotas) follow(ctx context.Context, gvr schema.GroupVersionResource) *b
 	k := &bounded{late: make(chan struct{}), opened: make(chan struct{})}
 	c.kinds[gr] = k
 	late := time.AfterFunc(patience, func() { close(k.late) })
-	go func() {
+	c.opening.Go(func() {
 		c.open(ctx, gvr, k)
 		close(k.opened)
 		if !late.Stop() {
 			c.recountIn(metav1.NamespaceAll)
 		}
-	}()
+	})
 	return k
 }
 

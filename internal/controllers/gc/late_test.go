@@ -1,0 +1,107 @@
+package gc_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/controller/controllertest"
+	"github.com/knarr-project/knarr/internal/controllers/gc"
+)
+
+// slow is a client whose lists of Secrets are answered by a function.
+type slow struct {
+	client.Interface
+	list func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error)
+}
+
+func (s *slow) List(ctx context.Context, res schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
+	if res == secrets {
+		return s.list(ctx, opts)
+	}
+	return s.Interface.List(ctx, res, namespace, opts)
+}
+
+// withSlow runs a collector that can not watch Secrets until release is called, and has them listed as a function says.
+func withSlow(t *testing.T, limit time.Duration, list func(s *slow, ctx context.Context, opts metav1.ListOptions) (runtime.Object, error)) (c *controllertest.Cluster, release func()) {
+	c = controllertest.New(t)
+	s := &slow{Interface: c.Client}
+	s.list = func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) { return list(s, ctx, opts) }
+	c.Client = s
+	release = c.Withhold(secrets)
+	c.Run(gc.Impatient(limit))
+	return c, release
+}
+
+func TestAnOwnerInTheForegroundDoesNotWaitForAListThatHangs(t *testing.T) {
+	c, release := withSlow(t, time.Millisecond, func(_ *slow, ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	defer release()
+	configMap(c, "foreground", nil)
+	del(t, c, "foreground", metav1.DeletePropagationForeground)
+	c.Eventually("the owner goes", left(c))
+}
+
+func TestAnOwnerIsOrphanedWhenAKindComesBack(t *testing.T) {
+	var mu sync.Mutex
+	refused := 0
+	c, release := withSlow(t, time.Minute, func(*slow, context.Context, metav1.ListOptions) (runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		refused++
+		return nil, apierrors.NewServiceUnavailable("whoever serves them is away")
+	})
+	a := configMap(c, "orphaning", nil)
+	controllertest.Create(c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "dependent", OwnerReferences: []metav1.OwnerReference{owner(a, false)}}})
+	del(t, c, "orphaning", metav1.DeletePropagationOrphan)
+	c.Eventually("it waits", func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		if refused < 2 {
+			return "it was not tried again"
+		}
+		return ""
+	})
+	release()
+	c.Eventually("the owner goes", left(c))
+	s, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", "dependent")
+	if err != nil || len(s.OwnerReferences) > 0 {
+		t.Errorf("the dependent is %+v: %v", s, err)
+	}
+}
+
+// TestEachPageHasATimeOfItsOwn: a kind of many pages takes as long as it takes.
+func TestEachPageHasATimeOfItsOwn(t *testing.T) {
+	var mu sync.Mutex
+	var until []time.Time
+	c, release := withSlow(t, time.Minute, func(s *slow, ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		deadline, _ := ctx.Deadline()
+		mu.Lock()
+		until = append(until, deadline)
+		mu.Unlock()
+		opts.Limit = 1
+		return s.Interface.List(ctx, secrets, "default", opts)
+	})
+	defer release()
+	for _, name := range []string{"one", "two", "three"} {
+		controllertest.Create(c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	configMap(c, "orphaning", nil)
+	del(t, c, "orphaning", metav1.DeletePropagationOrphan)
+	c.Eventually("the owner goes", left(c))
+	mu.Lock()
+	defer mu.Unlock()
+	if len(until) < 3 || !until[1].After(until[0]) || !until[2].After(until[1]) {
+		t.Errorf("the pages were to come until %v", until)
+	}
+}
