@@ -13,7 +13,9 @@ import (
 type Container struct {
 	*runtimeapi.ContainerStatus
 	SandboxID string
-	learned   time.Time
+	// learned is when the runtime is known to have had it: a listing asked for later that lacks it says that it is gone. One asked for
+	// earlier may be from before it was made.
+	learned time.Time
 }
 
 // Name is the container's name in the pod's spec.
@@ -38,7 +40,7 @@ func (c *Container) FinishedTime() time.Time { return time.Unix(0, c.FinishedAt)
 // Sandbox is one pod sandbox of the pod.
 type Sandbox struct {
 	*runtimeapi.PodSandboxStatus
-	learned time.Time
+	learned time.Time // as a Container's
 }
 
 // Ready says whether containers can run in the sandbox.
@@ -132,8 +134,8 @@ func (o *Observed) Remove(id string) bool {
 	return c || s
 }
 
-// MergeSandbox takes one sandbox's status in.
-func (o *Observed) MergeSandbox(s *runtimeapi.PodSandboxStatus, asked time.Time) bool {
+// MergeSandbox takes one sandbox's status in; learned is a time after it was made.
+func (o *Observed) MergeSandbox(s *runtimeapi.PodSandboxStatus, learned time.Time) bool {
 	if s == nil || o.removed[s.Id] {
 		return false
 	}
@@ -142,7 +144,7 @@ func (o *Observed) MergeSandbox(s *runtimeapi.PodSandboxStatus, asked time.Time)
 		return false
 	}
 	if old == nil {
-		old = &Sandbox{learned: asked}
+		old = &Sandbox{learned: learned}
 	}
 	o.Sandboxes[s.Id] = &Sandbox{PodSandboxStatus: s, learned: old.learned}
 	return true
@@ -166,8 +168,8 @@ var rank = map[runtimeapi.ContainerState]int{
 	runtimeapi.ContainerState_CONTAINER_EXITED:  3,
 }
 
-// MergeContainer takes one container's status in.
-func (o *Observed) MergeContainer(c *runtimeapi.ContainerStatus, sandboxID string, asked time.Time) bool {
+// MergeContainer takes one container's status in; learned is a time after it was made.
+func (o *Observed) MergeContainer(c *runtimeapi.ContainerStatus, sandboxID string, learned time.Time) bool {
 	if c == nil || o.removed[c.Id] || c.Metadata == nil {
 		return false
 	}
@@ -183,9 +185,9 @@ func (o *Observed) MergeContainer(c *runtimeapi.ContainerStatus, sandboxID strin
 			c.FinishedAt == old.FinishedAt && old.SandboxID == sandboxID && c.Resources.String() == old.Resources.String() {
 			return false
 		}
-		asked = old.learned
+		learned = old.learned
 	}
-	o.Containers[c.Id] = &Container{ContainerStatus: c, SandboxID: sandboxID, learned: asked}
+	o.Containers[c.Id] = &Container{ContainerStatus: c, SandboxID: sandboxID, learned: learned}
 	return true
 }
 

@@ -239,18 +239,18 @@ func (w *Worker) makeSandbox(ctx context.Context, p *plan) {
 				return fail("stop", err)
 			}
 		}
-		asked := time.Now()
 		id, err := w.Runtime.RunPodSandbox(ctx, config, handler)
 		if err != nil {
 			return fail("create", err)
 		}
+		made := time.Now() // a listing from before may not have it
 		resp, err := w.Runtime.PodSandboxStatus(ctx, id, false)
 		if err != nil {
 			return fail("read the status of the", err)
 		}
 		return func() {
 			delete(w.podProblem, "sandbox")
-			w.observed.MergeSandbox(resp.Status, asked)
+			w.observed.MergeSandbox(resp.Status, made)
 		}
 	})
 }
@@ -399,6 +399,7 @@ func (w *Worker) create(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 		w.containerEvent(c, corev1.EventTypeWarning, "Failed", "Starting", "Error: %v", err)
 		return "CreateContainerError", err
 	}
+	made := time.Now() // a listing from before may not have it
 	w.containerEvent(c, corev1.EventTypeNormal, "Created", "Starting", "Container created")
 	hook := c.Lifecycle != nil && c.Lifecycle.PostStart != nil
 	resources := c.Resources.DeepCopy()
@@ -410,7 +411,7 @@ func (w *Worker) create(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 		w.observed.MergeContainer(&runtimeapi.ContainerStatus{
 			Id: id, Metadata: config.Metadata, State: runtimeapi.ContainerState_CONTAINER_CREATED, CreatedAt: asked.UnixNano(), Image: config.Image,
 			ImageRef: o.ImageRef, Labels: config.Labels, Annotations: config.Annotations,
-		}, sandboxID, asked)
+		}, sandboxID, made)
 	})
 	if err := w.Runtime.StartContainer(ctx, id); err != nil {
 		w.containerEvent(c, corev1.EventTypeWarning, "Failed", "Starting", "Error: %v", err)
