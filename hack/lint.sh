@@ -16,6 +16,7 @@ beside() { (cd "$1" && shift && go vet "$@") || say "go vet found something in $
 beside test/compare . ./apidiff
 beside test/conformance ./report
 beside test/interop ./controller
+beside test/integration ./harness
 beside runtime ./cni ./containerd ./pack
 (cd test/compare && go run "$staticcheck" . ./apidiff) || say "staticcheck found something in test/compare"
 go mod tidy -diff >/dev/null 2>&1 || say "run go mod tidy"

@@ -1,0 +1,45 @@
+package harness
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+)
+
+// handedOn are the flags of kube-apiserver that tests set and knarr has under the same name.
+var handedOn = []string{"enable-priority-and-fairness", "disable-admission-plugins", "enable-admission-plugins"}
+
+// Flags are those of the flags that a test has set which knarr is started with. The others say where the store is and how upstream's server
+// reaches another one for authentication.
+func Flags(set *pflag.FlagSet) (flags []string) {
+	for _, name := range handedOn {
+		f := set.Lookup(name)
+		if f == nil || !f.Changed {
+			continue
+		}
+		value := f.Value.String()
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			value = strings.Join(list.GetSlice(), ",")
+		}
+		flags = append(flags, "--"+name+"="+value)
+	}
+	return flags
+}
+
+// Unavailable says why knarr can not be what a test wants: another version of Kubernetes, or feature gates that are not as they
+// are by default. It is empty when knarr can.
+func Unavailable(set *pflag.FlagSet) string {
+	for _, name := range []string{"emulated-version", "feature-gates"} {
+		if f := set.Lookup(name); f != nil && f.Changed {
+			return "--" + name + "=" + f.Value.String()
+		}
+	}
+	for gate, spec := range utilfeature.DefaultMutableFeatureGate.GetAll() {
+		if now := utilfeature.DefaultFeatureGate.Enabled(gate); now != spec.Default {
+			return fmt.Sprintf("feature gate %s=%t", gate, now)
+		}
+	}
+	return ""
+}
