@@ -182,7 +182,15 @@ func (t *cronRound) start(ctx context.Context) (time.Duration, error) {
 		return 0, nil // until the spec changes
 	}
 	due, missed := lastDue(t.cron, schedule, t.now)
-	until := schedule.Next(t.now).Sub(t.now) + lateBy
+	next := schedule.Next(t.now)
+	if next.IsZero() && due.IsZero() { // 31 February: there is no such time
+		t.event(corev1.EventTypeWarning, "InvalidSchedule", "Schedule", "invalid schedule: %s : time difference between two schedules is less than 1 second", t.cron.Spec.Schedule)
+		return 0, nil // until the spec changes
+	}
+	var until time.Duration
+	if !next.IsZero() {
+		until = next.Sub(t.now) + lateBy
+	}
 	if missed {
 		t.event(corev1.EventTypeWarning, "TooManyMissedTimes", "Schedule", "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
 	}

@@ -272,3 +272,18 @@ func TestACronJobStartsAJobThatIsDue(t *testing.T) {
 		return ""
 	})
 }
+
+func TestAScheduleThatNeverComesIsToldOf(t *testing.T) {
+	c := start(t, nil)
+	controllertest.Create(c, &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "never"}, Spec: batchv1.CronJobSpec{
+		Schedule: "59 23 31 2 *", ConcurrencyPolicy: batchv1.AllowConcurrent, JobTemplate: batchv1.JobTemplateSpec{Spec: newJob("x", nil).Spec},
+	}})
+	c.Eventually("an event", func() string {
+		if events := c.Events.List(); !slices.ContainsFunc(events, func(e string) bool {
+			return strings.HasPrefix(e, "Warning InvalidSchedule invalid schedule: 59 23 31 2 * : time difference between two schedules is less than 1 second")
+		}) {
+			return fmt.Sprint(events)
+		}
+		return ""
+	})
+}
