@@ -20,10 +20,12 @@ type Controllers struct {
 	SigningCert     string          `json:"clusterSigningCert,omitempty"`
 	SigningKey      string          `json:"clusterSigningKey,omitempty"`
 	SigningDuration metav1.Duration `json:"clusterSigningDuration,omitzero"`
+	// AllocateNodeCIDRs gives each node its part of the pod range; without it, a network with addresses of its own does, or nobody.
+	AllocateNodeCIDRs bool `json:"allocateNodeCIDRs"`
 }
 
 func defaultControllers() Controllers {
-	return Controllers{SigningDuration: metav1.Duration{Duration: 365 * 24 * time.Hour}}
+	return Controllers{SigningDuration: metav1.Duration{Duration: 365 * 24 * time.Hour}, AllocateNodeCIDRs: true}
 }
 
 func (c *Controllers) addFlags(f *pflag.FlagSet) {
@@ -32,6 +34,7 @@ func (c *Controllers) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.ServiceAccountKey, "service-account-private-key-file", c.ServiceAccountKey, "key that signs the tokens of service accounts' Secrets, PEM file; without it they get none")
 	f.StringVar(&c.SigningCert, "cluster-signing-cert-file", c.SigningCert, "CA that signs certificate requests, PEM file; without it and its key none are signed")
 	f.StringVar(&c.SigningKey, "cluster-signing-key-file", c.SigningKey, "key of that CA, PEM file")
+	f.BoolVar(&c.AllocateNodeCIDRs, "allocate-node-cidrs", c.AllocateNodeCIDRs, "give each node its part of --pod-cidr")
 	f.DurationVar(&c.SigningDuration.Duration, "cluster-signing-duration", c.SigningDuration.Duration, "longest life of a certificate that is signed")
 }
 

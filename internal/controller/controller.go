@@ -83,7 +83,7 @@ type Env struct {
 // Config is what the cluster's operator decided.
 type Config struct {
 	ClusterName        string
-	PodCIDR            string // 10.42.0.0/16; each node gets a NodeCIDRMaskSize part of it
+	PodCIDR            string // 10.42.0.0/16; each node gets a NodeCIDRMaskSize part of it; "" where others decide that
 	NodeCIDRMaskSize   int    // 24
 	ServiceCIDR        string
 	CACert             []byte // PEM, for root-ca-cert-publisher

@@ -51,6 +51,7 @@ func Controllers(ctx context.Context, p Params) error {
 func controllersConfigz(c *config.Config) map[string]any {
 	return map[string]any{
 		"apiVersion": "kubecontrollermanager.config.k8s.io/v1alpha1", "kind": "KubeControllerManagerConfiguration",
+		"KubeCloudShared":         map[string]any{"AllocateNodeCIDRs": c.Controllers.AllocateNodeCIDRs},
 		"NodeLifecycleController": map[string]any{"NodeMonitorGracePeriod": c.NodeMonitorGrace.Duration.String()},
 		"LegacySATokenCleaner":    map[string]any{"CleanUpPeriod": c.LegacyTokenPeriod.Duration.String()},
 		"SAController":            map[string]any{"RootCAFile": c.Controllers.RootCA, "ServiceAccountKeyFile": c.Controllers.ServiceAccountKey},
@@ -65,6 +66,9 @@ func controllersConfigz(c *config.Config) map[string]any {
 func aloneConfig(c *config.Config, reach *rest.Config) (controller.Config, error) {
 	cfg := controllerConfig(c)
 	cfg.ClusterSigningTime = c.Controllers.SigningDuration.Duration
+	if !c.Controllers.AllocateNodeCIDRs {
+		cfg.PodCIDR = ""
+	}
 	cfg.CACert = reach.CAData
 	root := c.Controllers.RootCA
 	if root == "" && len(reach.CAData) == 0 { // data in a kubeconfig goes before a file, as for the connection itself

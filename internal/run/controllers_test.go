@@ -38,3 +38,13 @@ func TestWhichAuthorityControllersGiveToPods(t *testing.T) {
 		}
 	}
 }
+
+func TestControllersAllocateNodesRangesUnlessToldNotTo(t *testing.T) {
+	for allocate, want := range map[bool]string{true: "10.42.0.0/16", false: ""} {
+		c := config.Default()
+		c.Controllers.AllocateNodeCIDRs = allocate
+		if cfg, err := aloneConfig(&c, &rest.Config{}); err != nil || cfg.PodCIDR != want {
+			t.Errorf("--allocate-node-cidrs=%v: %q, %v", allocate, cfg.PodCIDR, err)
+		}
+	}
+}

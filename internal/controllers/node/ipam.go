@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// IPAM gives each node its part of the pod range: spec.podCIDR and spec.podCIDRs.
+// IPAM gives each node its part of the pod range, if there is one: spec.podCIDR and spec.podCIDRs.
 var IPAM = controller.Starter{Name: "node-ipam-controller", Account: "node-controller", EventSource: "cidrAllocator", Run: runIPAM}
 
 const byPodCIDR = "pod-cidr"
@@ -41,6 +41,10 @@ type cidrRange struct {
 }
 
 func runIPAM(ctx context.Context, env controller.Env) error {
+	if env.Config.PodCIDR == "" {
+		<-ctx.Done()
+		return nil
+	}
 	nodes, err := client.Open[*corev1.Node](ctx, env.Client, client.Scope{})
 	if err != nil {
 		return fmt.Errorf("open nodes: %w", err)

@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -27,6 +28,14 @@ func get(t *testing.T, c *controllertest.Cluster, name string) *corev1.Node {
 
 func tainted(n *corev1.Node, key string, effect corev1.TaintEffect) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == effect })
+}
+
+func TestWithoutAPodRangeNobodyGetsAPart(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := node.IPAM.Run(ctx, controller.Env{}); err != nil { // which has no client
+		t.Error(err)
+	}
 }
 
 func TestEachNodeGetsAPartOfThePodRange(t *testing.T) {
