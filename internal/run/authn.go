@@ -61,7 +61,7 @@ func (s *server) serviceAccountTokens(ctx context.Context) (*token.Service, erro
 // issuers are the outside issuers of tokens, and who may come in without credentials.
 func (s *server) issuers(ctx context.Context, audiences, own []string) (*oidc.Tokens, auth.Anonymity, error) {
 	c := &s.cfg.APIServer.Authentication
-	anonymity := auth.Anonymity{Allowed: c.Anonymous == nil || *c.Anonymous}
+	anonymity := s.anonymityOfFlags()
 	options := oidc.Options{Audiences: audiences, Disallowed: own, Log: s.log.With("component", "apiserver")}
 	if c.Config == "" && c.OIDC.Set() {
 		options.Algorithms = c.OIDC.SigningAlgs
@@ -111,6 +111,17 @@ func readAuthentication(path string, data []byte) (*oidc.Configuration, error) {
 		return nil, fmt.Errorf("failed to load authentication configuration from file %q: %w", path, err)
 	}
 	return config, oidc.Validate(config)
+}
+
+// anonymityOfFlags lets requests without credentials in unless they could do everything.
+func (s *server) anonymityOfFlags() auth.Anonymity {
+	c := &s.cfg.APIServer
+	allowed := c.Authentication.Anonymous == nil || *c.Authentication.Anonymous
+	if allowed && c.AuthorizationConfig == "" && slices.Contains(c.AuthorizationModes, "AlwaysAllow") {
+		s.log.Warn("requests without credentials are refused, since --authorization-mode=AlwaysAllow would let them do everything", "component", "apiserver")
+		allowed = false
+	}
+	return auth.Anonymity{Allowed: allowed}
 }
 
 func anonymityOf(c *apiserverconfig.AnonymousAuthConfig) auth.Anonymity {

@@ -61,3 +61,26 @@ func TestFrontProxiesOfTheFlagsAreBelievedBesideTheClustersOwn(t *testing.T) {
 		})
 	}
 }
+
+func TestRequestsWithoutCredentialsAreLetInUnlessAllIsAllowed(t *testing.T) {
+	yes, no := true, false
+	for name, tc := range map[string]struct {
+		flag  *bool
+		modes []string
+		file  string
+		want  bool
+	}{
+		"by default":                          {want: true},
+		"not where the flag says so":          {flag: &no},
+		"not with AlwaysAllow":                {modes: []string{"RBAC", "AlwaysAllow"}},
+		"not with AlwaysAllow, even by flag":  {flag: &yes, modes: []string{"AlwaysAllow"}},
+		"with AlwaysAllow in a file, as told": {file: "authorizers.yaml", want: true},
+	} {
+		c := config.Default()
+		c.APIServer.Authentication.Anonymous, c.APIServer.AuthorizationModes, c.APIServer.AuthorizationConfig = tc.flag, tc.modes, tc.file
+		s := &server{cfg: &c, log: slog.New(slog.DiscardHandler)}
+		if got := s.anonymityOfFlags(); got.Allowed != tc.want {
+			t.Errorf("%s: %v", name, got.Allowed)
+		}
+	}
+}
