@@ -11,7 +11,7 @@ LDFLAGS := -s -w -X github.com/knarr-project/knarr/internal/version.Knarr=$(VERS
 export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0
 
-.PHONY: help build runtime demo test lint unit e2e chaos bench compare compare-api interchange integration conformance clean
+.PHONY: help build runtime demo test lint unit e2e chaos bench compare compare-api interchange integration conformance kubectl-suite clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
@@ -63,6 +63,9 @@ integration: build ## upstream's integration tests of custom resources, with our
 
 conformance: build ## the official suite: FOCUS=regexp SKIP=regexp PROCS=n
 	./test/conformance/run.sh
+
+kubectl-suite: build ## kubectl's own test suite against upstream and knarr: FOCUS=regexp ONLY=knarr|upstream
+	./test/kubectl/run.sh
 
 clean: ## forget what was built
 	rm -rf $(BIN) .cache $(EMBED)/*.zst $(EMBED)/.built

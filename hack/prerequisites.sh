@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# prerequisites.sh WHAT: installs what is missing on a Debian-like machine for WHAT: build, test or conformance.
+# prerequisites.sh WHAT: installs what is missing on a Debian-like machine for WHAT: build, test, conformance or kubectl.
 set -euo pipefail
 case "${1:-}" in
 build) packages=(libseccomp-dev zstd) ;;
 test) packages=(libseccomp-dev zstd curl iproute2) ;;
 conformance) packages=(libseccomp-dev zstd curl iproute2 debootstrap make bzip2 xz-utils dpkg-dev) ;;
-*) echo "usage: prerequisites.sh build|test|conformance" >&2; exit 2 ;;
+kubectl) packages=(curl iproute2 jq openssl) ;;
+*) echo "usage: prerequisites.sh build|test|conformance|kubectl" >&2; exit 2 ;;
 esac
 command -v "${GO:-go}" >/dev/null || { echo "prerequisites.sh: Go is missing: install Go 1.26 or newer and put it on the PATH" >&2; exit 1; }
 command -v cc >/dev/null || packages+=(gcc libc6-dev)

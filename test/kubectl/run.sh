@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# run.sh: kubectl's own command suite (test/cmd of k8s.io/kubernetes) against upstream's control plane and against knarr's, each in
+# namespaces of its own; prints which functions pass on upstream and fail on knarr.
+#
+#   FOCUS=regexp     functions whose name matches (default: all)
+#   ONLY=knarr       one side alone: knarr or upstream
+#   UPSTREAM=FOLDER  upstream's binaries, instead of building them into .cache/compare/bin
+#
+# Writes .cache/kubectl/{upstream,knarr}/FUNCTION.log and .cache/kubectl/results.md.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+cache=$PWD/.cache/kubectl
+bin=${UPSTREAM:-$PWD/.cache/compare/bin}
+sides=(upstream knarr)
+[ -z "${ONLY:-}" ] || sides=("$ONLY")
+[ "$(id -u)" = 0 ] || { echo "run.sh: needs root" >&2; exit 1; }
+hack/prerequisites.sh kubectl
+mkdir -p "$cache/bin" "$bin"
+export GOFLAGS="-mod=mod -trimpath -buildvcs=false" CGO_ENABLED=0
+version=$(cd test/compare && go list -m -f '{{.Version}}' k8s.io/kubernetes)
+source=$(cd test/compare && go list -m -f '{{.Dir}}' k8s.io/kubernetes)
+stamp="-s -w -X k8s.io/component-base/version.gitVersion=$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
+stamp+=" -X k8s.io/component-base/version.gitTreeState=clean"
+for name in etcd kube-apiserver kube-controller-manager kubectl kubectl-convert; do
+  if [ -x "$bin/$name" ]; then
+    ln -sf "$bin/$name" "$cache/bin/$name"
+  elif [ ! -x "$cache/bin/$name" ]; then
+    package=k8s.io/kubernetes/cmd/$name
+    [ "$name" != etcd ] || package=go.etcd.io/etcd/server/v3
+    (cd test/compare && go build -ldflags "$stamp" -o "$cache/bin/$name" "$package")
+  fi
+done
+ln -sf "$PWD/bin/knarr" "$cache/bin/knarr"
+
+state=$(mktemp -d "${TMPDIR:-/tmp}/kubectl-suite-XXXXXX")
+trap 'rm -rf "$state"' EXIT
+trap 'exit 130' INT TERM HUP
+for side in "${sides[@]}"; do
+  mkdir -p "$state/$side/tmp" "$state/$side/_output"
+  for part in hack/lib hack/testdata test/cmd test/fixtures test/e2e/testing-manifests third_party/forked/shell2junit; do
+    mkdir -p "$state/$side/$part"
+    cp -r "$source/$part/." "$state/$side/$part"
+  done
+  # The module has neither the bits that let files run nor those that let them be removed.
+  chmod -R u+rwx "$state/$side"
+  find "$state/$side/test/cmd" "$state/$side/third_party" -name '*.sh' -exec sed -i -E "s,(/var)?/tmp/,$state/$side/tmp/,g" {} +
+  ln -s "$cache/bin" "$state/$side/_output/bin"
+  rm -rf "${cache:?}/$side" && mkdir -p "$cache/$side"
+  # What the side starts ends with it. The hour only bounds a hang.
+  (cd "$state/$side" && TMPDIR=$state/$side/tmp FOCUS=${FOCUS:-} timeout --kill-after 10 1h \
+    unshare --net --pid --fork --kill-child --mount-proc bash "$OLDPWD/test/kubectl/side.sh" "$side" "$cache/$side") || echo "run.sh: $side did not come to its end" >&2
+done
+
+verdicts() { sort "$cache/$1/results" 2>/dev/null || true; }
+join -a1 -a2 -e '-' -o 0,1.2,2.2 <(verdicts upstream) <(verdicts knarr) >"$state/table"
+{
+  echo '| function | upstream | knarr |'
+  echo '|---|---|---|'
+  awk '{print "| " $1 " | " $2 " | " $3 " |"}' "$state/table"
+} >"$cache/results.md"
+awk -v about="$cache" '
+  $2 == "passed" {upstream++}
+  $3 == "passed" {knarr++}
+  $2 == "passed" && $3 == "failed" {print "knarr differs: " $1 " (" about "/knarr/" $1 ".log)"; differ++}
+  END {printf "kubectl: %d functions; upstream passes %d, knarr %d; %d differ\n", NR, upstream, knarr, differ; exit differ > 0}' "$state/table"
