@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,9 @@ func (e *endpoint) table(objs []runtime.Object, listMeta metav1.ListMeta, f form
 	}
 	if withColumns {
 		t.ColumnDefinitions = e.columns()
+	}
+	if order := e.strategy.RowOrder; order != nil {
+		objs = slices.SortedFunc(slices.Values(objs), order) // the list stays as it is
 	}
 	now := metav1.NewTime(e.server.clock())
 	for _, obj := range objs {

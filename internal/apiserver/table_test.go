@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
@@ -42,5 +44,33 @@ func TestTablesOfWhatIsNotStored(t *testing.T) {
 				t.Errorf("%d %s", rec.Code, body)
 			}
 		})
+	}
+}
+
+func TestFlowSchemasAreShownInTheOrderInWhichTheyAreAsked(t *testing.T) {
+	s := newTestServer(t)
+	for name, precedence := range map[string]int32{"a": 9000, "b": 100, "c": 500, "d": 100} {
+		schema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flowcontrolv1.FlowSchemaSpec{
+			MatchingPrecedence: precedence, PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "x"}}}
+		if _, err := client.Create(t.Context(), s.own(), schema); err != nil {
+			t.Fatal(err)
+		}
+	}
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", nil)
+	req.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	rec := httptest.NewRecorder()
+	s.Handler().ServeHTTP(rec, req)
+	var table metav1.Table
+	if err := json.Unmarshal(rec.Body.Bytes(), &table); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, row := range table.Rows {
+		if name := row.Cells[0].(string); len(name) == 1 {
+			names = append(names, name)
+		}
+	}
+	if got := strings.Join(names, " "); got != "b d c a" {
+		t.Errorf("the rows are %s", got)
 	}
 }

@@ -339,7 +339,7 @@ func paramRef(r *admissionregistrationv1.ParamRef) string {
 	case r.Name == "":
 		return metav1.FormatLabelSelector(r.Selector)
 	case r.Namespace == "":
-		return r.Name
+		return "*/" + r.Name // that of the namespace which is written to
 	}
 	return r.Namespace + "/" + r.Name
 }
@@ -360,6 +360,11 @@ func flowSchemaRow(f *flowcontrolv1.FlowSchema, now metav1.Time) []any {
 	return []any{f.Name, f.Spec.PriorityLevelConfiguration.Name, int64(f.Spec.MatchingPrecedence), method, ageOf(f, now), missing}
 }
 
+// byPrecedence is the order in which flow schemas are asked.
+func byPrecedence(a, b *flowcontrolv1.FlowSchema) int {
+	return cmp.Or(cmp.Compare(a.Spec.MatchingPrecedence, b.Spec.MatchingPrecedence), strings.Compare(a.Name, b.Name))
+}
+
 var priorityLevelColumns = columns("Name", "Type@spec.type", "NominalConcurrencyShares@spec.limited.nominalConcurrencyShares", "Queues@spec.limited.limitResponse.queuing.queues",
 	"HandSize@spec.limited.limitResponse.queuing.handSize", "QueueLengthLimit@spec.limited.limitResponse.queuing.queueLengthLimit", "Age")
 
@@ -370,9 +375,6 @@ func priorityLevelRow(p *flowcontrolv1.PriorityLevelConfiguration, now metav1.Ti
 		if q := l.LimitResponse.Queuing; q != nil {
 			queues, hand, length = int64(q.Queues), int64(q.HandSize), int64(q.QueueLengthLimit)
 		}
-	}
-	if e := p.Spec.Exempt; e != nil && e.NominalConcurrencyShares != nil {
-		shares = int64(*e.NominalConcurrencyShares)
 	}
 	return []any{p.Name, string(p.Spec.Type), shares, queues, hand, length, ageOf(p, now)}
 }

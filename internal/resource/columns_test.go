@@ -156,6 +156,9 @@ func TestWhatIsNotKnownHasItsOwnCell(t *testing.T) {
 		{"endpoints of two ports", "apiVersion: v1\nkind: Endpoints\nsubsets: [{addresses: [{ip: 1.1.1.1}, {ip: 1.1.1.2}], ports: [{port: 80}, {port: 81}]}]\n", 1, "1.1.1.1:80,1.1.1.2:80,1.1.1.1:81 + 1 more..."},
 		{"a slice without ports", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\n", 2, unset},
 		{"a slice with a port of which nothing is said", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nports: [{}]\n", 2, unset},
+		{"a parameter of whichever namespace is written to", "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nspec: {paramRef: {name: a}}\n", 2, "*/a"},
+		{"parameters by their labels", "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicyBinding\nspec: {paramRef: {selector: {matchLabels: {a: b}}}}\n", 2, "a=b"},
+		{"a level without limits", "apiVersion: flowcontrol.apiserver.k8s.io/v1\nkind: PriorityLevelConfiguration\nspec: {type: Exempt, exempt: {nominalConcurrencyShares: 5}}\n", 2, none},
 		{"a slice with such a port and others", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nports: [{}, {name: x}, {name: w, port: 80}]\n", 2, ",x,80"},
 	}
 	for _, c := range cases {

@@ -195,6 +195,7 @@ func resourceQuotaStrategy() *Strategy {
 	s.ValidateCreate = checks(validateResourceQuota)
 	s.ValidateUpdate = checksBoth(validateResourceQuotaUpdate)
 	s.ValidateStatus = checksBoth(validateResourceQuotaStatus)
+	s.Warnings = warnsOfNew(warnResourceQuota)
 	return s
 }
 

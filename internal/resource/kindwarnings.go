@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -85,4 +86,32 @@ func warnRuntimeClass(c *nodev1.RuntimeClass) []string {
 		return nil
 	}
 	return warnLabelsOf(c.Scheduling.NodeSelector, func(string) *field.Path { return field.NewPath("scheduling", "nodeSelector") })
+}
+
+// warnResourceQuota tells of requests that may be more than limits may; they never can be, as a container's limits are at least its requests.
+func warnResourceQuota(q *corev1.ResourceQuota) (out []string) {
+	for _, pair := range []struct {
+		limits   corev1.ResourceName
+		requests []corev1.ResourceName // the first one that the quota has counts
+	}{
+		{corev1.ResourceLimitsCPU, []corev1.ResourceName{corev1.ResourceRequestsCPU, corev1.ResourceCPU}},
+		{corev1.ResourceLimitsMemory, []corev1.ResourceName{corev1.ResourceRequestsMemory, corev1.ResourceMemory}},
+		{corev1.ResourceLimitsEphemeralStorage, []corev1.ResourceName{corev1.ResourceRequestsEphemeralStorage}},
+	} {
+		limit, ok := q.Spec.Hard[pair.limits]
+		if !ok {
+			continue
+		}
+		for _, name := range pair.requests {
+			request, ok := q.Spec.Hard[name]
+			if !ok {
+				continue
+			}
+			if request.Cmp(limit) > 0 {
+				out = append(out, fmt.Sprintf("ResourceQuota %s (%s) should be less than %s (%s)", name, request.String(), pair.limits, limit.String()))
+			}
+			break
+		}
+	}
+	return out
 }

@@ -11,6 +11,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -382,6 +383,9 @@ func flowSchemaStrategy() *Strategy {
 	s.ValidateCreate = checks(validateFlowSchema)
 	s.ValidateUpdate = checksBoth(validateFlowSchemaUpdate)
 	s.ValidateStatus = checksBoth(validateFlowSchemaUpdate)
+	s.RowOrder = func(a, b runtime.Object) int {
+		return byPrecedence(a.(*flowcontrolv1.FlowSchema), b.(*flowcontrolv1.FlowSchema))
+	}
 	s.leavesMetadata()
 	return s
 }

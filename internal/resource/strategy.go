@@ -63,6 +63,8 @@ type Strategy struct {
 	// one per column. Every stored kind has both.
 	Columns []metav1.TableColumnDefinition
 	Row     func(obj runtime.Object, now metav1.Time) []any
+	// RowOrder is that of a list's rows, where it is not the list's own.
+	RowOrder func(a, b runtime.Object) int
 
 	// AllowCreateOnUpdate lets PUT create the object (Lease, Endpoints, ...). AllowUnconditionalUpdate lets PUT omit resourceVersion.
 	AllowCreateOnUpdate      bool

@@ -176,6 +176,9 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	}
 	if name := p.Status.NominatedNodeName; name != "" {
 		errs = append(errs, invalids(status.Child("nominatedNodeName"), name, apivalidation.NameIsDNSSubdomain(name, false))...)
+		if name != old.Status.NominatedNodeName && p.Spec.NodeName != "" {
+			errs = append(errs, field.Forbidden(status.Child("nominatedNodeName"), "may not be set on pods that are already bound to a node"))
+		}
 	}
 	errs = append(errs, validateTransitions(p.Status.ContainerStatuses, old.Status.ContainerStatuses, &old.Spec, old.Spec.Containers, status.Child("containerStatuses"))...)
 	errs = append(errs, validateInitTransitions(p.Status.InitContainerStatuses, old.Status.InitContainerStatuses, &old.Spec, status.Child("initContainerStatuses"))...)

@@ -43,6 +43,9 @@ func TestObjectsAreWarnedOf(t *testing.T) {
 		{"a volume of an old kind at an old label, recycled", volume("glusterfs: {endpoints: a, path: b}, persistentVolumeReclaimPolicy: Recycle, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: beta.kubernetes.io/os, operator: Exists}]}]}}"), []string{
 			"spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.",
 			`spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].key: beta.kubernetes.io/os is deprecated since v1.14; use "kubernetes.io/os" instead`, "spec.glusterfs: deprecated in v1.25, non-functional in v1.26+"}},
+		{"a quota of more requests than limits", "apiVersion: v1\nkind: ResourceQuota\nspec: {hard: {cpu: 9, requests.cpu: '5', limits.cpu: '3', memory: '1e10', limits.memory: 1Gi, ephemeral-storage: 5Gi, limits.ephemeral-storage: 3Gi}}\n", []string{
+			"ResourceQuota requests.cpu (5) should be less than limits.cpu (3)", "ResourceQuota memory (10e9) should be less than limits.memory (1Gi)"}},
+		{"a quota of as many, in requests at least", "apiVersion: v1\nkind: ResourceQuota\nspec: {hard: {cpu: 9, requests.cpu: '3', limits.cpu: '3', requests.memory: 1Gi}}\n", nil},
 		{"a volume of a kind that is not told of here", volume("quobyte: {registry: 'a:1', volume: b}"), nil},
 		{"a set that keeps all its revisions", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {revisionHistoryLimit: -1, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}, volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1500m}}}}]}\n", []string{
 			`spec.volumeClaimTemplates[0].resources.requests[storage]: fractional byte value "1500m" is invalid, must be an integer`, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"}},
