@@ -51,14 +51,7 @@ func (op *operation) deleteOnce(ctx context.Context, key string, c current, fres
 	if err := op.checkPreconditions(opts.Preconditions, accessor(c.obj)); err != nil {
 		return nil, false, nil, err
 	}
-	a := op.attributes(admission.Delete, nil, c.obj)
-	if op.verb == "deletecollection" {
-		a.Name = "" // the path has none, as upstream's webhooks know it; which object it is, the old one says
-	}
-	if err := op.admit(ctx, a); err != nil {
-		return nil, false, nil, err
-	}
-	if err := op.validateAdmission(ctx, a); err != nil {
+	if err := op.admitDeletion(ctx, c.obj, opts); err != nil {
 		return nil, false, nil, err
 	}
 	obj := c.obj.DeepCopyObject()
@@ -86,11 +79,42 @@ func (op *operation) deleteOnce(ctx context.Context, key string, c current, fres
 	return obj, true, nil, nil
 }
 
+// admitDeletion asks admission. A namespace whose content is going is not asked about again, as nothing comes of the request.
+func (op *operation) admitDeletion(ctx context.Context, obj runtime.Object, opts *metav1.DeleteOptions) error {
+	if ns, ok := obj.(*corev1.Namespace); ok && ns.DeletionTimestamp != nil && len(ns.Spec.Finalizers) > 0 {
+		return nil
+	}
+	a := op.attributes(admission.Delete, nil, obj)
+	if op.verb == "deletecollection" {
+		a.Name = "" // the path has none, as upstream's webhooks know it; which object it is, the old one says
+	}
+	if op.ownDeletion() {
+		told := opts.DeepCopy() // the object that is seen is the one that goes
+		if told.Preconditions == nil {
+			told.Preconditions = &metav1.Preconditions{}
+		}
+		if told.Preconditions.UID == nil {
+			uid := accessor(obj).GetUID()
+			told.Preconditions.UID = &uid
+		}
+		a.Options = told
+	}
+	if err := op.admit(ctx, a); err != nil {
+		return err
+	}
+	return op.validateAdmission(ctx, a)
+}
+
+// ownDeletion tells of kinds whose deletion is their own: namespaces and definitions of custom resources.
+func (op *operation) ownDeletion() bool {
+	return op.endpoint.hooks.deleting != nil || op.endpoint.resource == namespaces
+}
+
 func (op *operation) checkPreconditions(p *metav1.Preconditions, meta metav1.Object) error {
 	if p == nil {
 		return nil
 	}
-	if op.endpoint.hooks.deleting != nil || op.endpoint.resource == namespaces {
+	if op.ownDeletion() {
 		return op.storedPreconditions(p, meta)
 	}
 	kind := schema.GroupResource{Group: op.endpoint.hub.Group, Resource: op.endpoint.hub.Kind} // as it is stored

@@ -204,6 +204,38 @@ func TestAValidatingWebhookRefusesWrites(t *testing.T) {
 	}
 }
 
+func TestWebhooksSeeWhichNamespaceGoes(t *testing.T) {
+	_, c := newHookedServer(t)
+	h := newHookServer(t, allowed)
+	validate(t, c, admissionregistrationv1.ValidatingWebhook{ClientConfig: h.at("/check"), Rules: []admissionregistrationv1.RuleWithOperations{rule("", "v1", "namespaces")}})
+	ns, err := client.Get[*corev1.Namespace](t.Context(), c, "", "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	remove := func() {
+		t.Helper()
+		if err := client.Delete[*corev1.Namespace](t.Context(), c, "", "other", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove()
+	asked := h.requests()
+	if len(asked) != 1 {
+		t.Fatalf("the webhook was asked %d times", len(asked))
+	}
+	var options metav1.DeleteOptions
+	if err := json.Unmarshal(asked[0].Options.Raw, &options); err != nil {
+		t.Fatal(err)
+	}
+	if options.Preconditions == nil || *options.Preconditions.UID != ns.UID || options.GracePeriodSeconds == nil {
+		t.Errorf("the webhook saw the options %s", asked[0].Options.Raw)
+	}
+	remove()
+	if asked := h.requests(); len(asked) != 0 {
+		t.Errorf("of a namespace that goes already, the webhook was asked %+v", asked)
+	}
+}
+
 func TestAWebhookThatFails(t *testing.T) {
 	_, c := newHookedServer(t)
 	h := newHookServer(t, func(path string, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
