@@ -26,6 +26,8 @@ const (
 	maxConverted = 16 << 20
 	// webhookPort is that of a Service that names none.
 	webhookPort = 443
+	// webhookAgent is how every webhook knows an API server.
+	webhookAgent = "kube-apiserver-admission"
 )
 
 // converter asks the conversion webhook of one definition and keeps connections to it.
@@ -51,6 +53,7 @@ func (c *converter) call(ctx context.Context, config *apiextensionsv1.WebhookCli
 	}
 	r.Header.Set("Content-Type", mediaJSON)
 	r.Header.Set("Accept", "application/json, */*")
+	r.Header.Set("User-Agent", webhookAgent)
 	response, err := c.client.Do(r)
 	if err != nil {
 		return nil, err

@@ -283,6 +283,10 @@ func TestVersionsWithoutConversion(t *testing.T) {
 
 // convertHosts is a conversion webhook between v1's hostPort and v2's host and port.
 func convertHosts(w http.ResponseWriter, r *http.Request) {
+	if r.UserAgent() != "kube-apiserver-admission" {
+		http.Error(w, "who is "+r.UserAgent()+"?", http.StatusForbidden)
+		return
+	}
 	var review object
 	data, _ := io.ReadAll(r.Body)
 	_ = json.Unmarshal(data, &review)

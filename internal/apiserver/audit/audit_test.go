@@ -177,6 +177,9 @@ func TestAWebhookGetsBatchesAndIsTriedAgain(t *testing.T) {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
+		if r.Header.Get("Accept") != "application/json, */*" || r.URL.RequestURI() != "/hook?timeout=30s" {
+			t.Errorf("%s, Accept: %s", r.URL, r.Header.Get("Accept"))
+		}
 		body, _ := io.ReadAll(r.Body)
 		var list auditv1.EventList
 		if err := json.Unmarshal(body, &list); err != nil || list.Kind != "EventList" {

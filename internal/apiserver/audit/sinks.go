@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"sync"
 	"time"
@@ -123,8 +124,12 @@ type webhook struct {
 	backoff time.Duration
 }
 
-// webhookAttempts is how often a batch is sent that is not taken, for whatever reason.
-const webhookAttempts = 5
+const (
+	// webhookAttempts is how often a batch is sent that is not taken, for whatever reason.
+	webhookAttempts = 5
+	// webhookTimeout is what one attempt may take, as the webhook is told.
+	webhookTimeout = 30 * time.Second
+)
 
 // OpenWebhook makes the Sink that posts to the server of a kubeconfig file. Without batching each event is waited for.
 func OpenWebhook(kubeconfig string, backoff time.Duration, batch *Batching, lost Lost) (Sink, error) {
@@ -132,12 +137,19 @@ func OpenWebhook(kubeconfig string, backoff time.Duration, batch *Batching, lost
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook %s: %w", kubeconfig, err)
 	}
-	config.Timeout = 30 * time.Second
+	config.Timeout = webhookTimeout
 	c, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook %s: %w", kubeconfig, err)
 	}
-	w := &webhook{url: config.Host, http: c, backoff: backoff}
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, fmt.Errorf("audit webhook %s: %w", kubeconfig, err)
+	}
+	told := target.Query()
+	told.Set("timeout", webhookTimeout.String())
+	target.RawQuery = told.Encode()
+	w := &webhook{url: target.String(), http: c, backoff: backoff}
 	if batch == nil {
 		return w, nil
 	}
@@ -181,6 +193,7 @@ func (w *webhook) once(ctx context.Context, body []byte) error {
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, */*")
 	resp, err := w.http.Do(req)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"reflect"
 	"strings"
 	"sync"
@@ -39,6 +40,8 @@ const (
 	attempts   = 5
 	maxAnswer  = 3 << 20
 	firstPause = 500 * time.Millisecond
+	// requestTimeout is what the other side is told that it has for one attempt, as upstream.
+	requestTimeout = "30s"
 )
 
 func newServer(kubeconfig string, timeout time.Duration) (*server, error) {
@@ -50,7 +53,14 @@ func newServer(kubeconfig string, timeout time.Duration) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kubeconfig, err)
 	}
-	return &server{url: config.Host, http: c, timeout: timeout, backoff: firstPause}, nil
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", kubeconfig, err)
+	}
+	told := target.Query()
+	told.Set("timeout", requestTimeout)
+	target.RawQuery = told.Encode()
+	return &server{url: target.String(), http: c, timeout: timeout, backoff: firstPause}, nil
 }
 
 // ask posts a review and reads the answer into it. tried is told of each attempt.
@@ -84,7 +94,7 @@ func (s *server) once(ctx context.Context, body []byte, answer runtime.Object) (
 		return false, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Accept", "application/json, */*")
 	resp, err := s.http.Do(req)
 	if err != nil {
 		return true, err

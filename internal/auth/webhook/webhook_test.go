@@ -21,7 +21,12 @@ import (
 // hook serves reviews and names itself in a kubeconfig file.
 func hook(t *testing.T, answer func(w http.ResponseWriter, r *http.Request)) string {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(answer))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if uri, accept := r.URL.RequestURI(), r.Header.Get("Accept"); uri != "/review?timeout=30s" || accept != "application/json, */*" {
+			t.Errorf("asked at %s, Accept: %s", uri, accept)
+		}
+		answer(w, r)
+	}))
 	t.Cleanup(server.Close)
 	return file(t, "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a}}]\nclusters: [{name: a, cluster: {server: '"+server.URL+"/review'}}]\n")
 }
