@@ -165,6 +165,7 @@ func (op *operation) markDeleted(obj runtime.Object, opts *metav1.DeleteOptions)
 	if pending {
 		return deletePending
 	}
+	stored := meta.GetFinalizers()
 	finalizersChanged := op.takeFinalizers(meta, opts)
 	waits := len(meta.GetFinalizers()) > 0 || isNamespace && len(ns.Spec.Finalizers) > 0
 	if isNamespace && waits && ns.Status.Phase != corev1.NamespaceTerminating {
@@ -175,6 +176,9 @@ func (op *operation) markDeleted(obj runtime.Object, opts *metav1.DeleteOptions)
 	case graceful && (waits || *meta.GetDeletionGracePeriodSeconds() > 0):
 		return deleteMark
 	case !waits:
+		if !graceful {
+			meta.SetFinalizers(stored) // nothing is written before it goes, and the answer shows what was there
+		}
 		return deleteNow
 	case meta.GetDeletionTimestamp() != nil && !finalizersChanged && !graceful:
 		return deletePending
@@ -230,20 +234,19 @@ func (op *operation) setDeletion(meta metav1.Object, seconds int64, withoutGrace
 
 // takeFinalizers sets the garbage collector's finalizers as the propagation policy wants them.
 func (op *operation) takeFinalizers(meta metav1.Object, opts *metav1.DeleteOptions) (changed bool) {
-	if op.endpoint.resource.Resource == "events" {
-		return false // events own nothing
-	}
 	before := meta.GetFinalizers()
+	after := slices.Clone(before)
+	set := func(finalizer string, wanted bool) {
+		switch has := slices.Contains(after, finalizer); {
+		case has && !wanted:
+			after = slices.DeleteFunc(after, func(f string) bool { return f == finalizer })
+		case wanted && !has:
+			after = append(after, finalizer)
+		}
+	}
 	orphan, foreground := op.propagation(before, opts)
-	after := slices.DeleteFunc(slices.Clone(before), func(f string) bool {
-		return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
-	})
-	if orphan {
-		after = append(after, metav1.FinalizerOrphanDependents)
-	}
-	if foreground {
-		after = append(after, metav1.FinalizerDeleteDependents)
-	}
+	set(metav1.FinalizerOrphanDependents, orphan)
+	set(metav1.FinalizerDeleteDependents, foreground)
 	if slices.Equal(before, after) {
 		return false
 	}
@@ -253,6 +256,8 @@ func (op *operation) takeFinalizers(meta metav1.Object, opts *metav1.DeleteOptio
 
 func (op *operation) propagation(finalizers []string, opts *metav1.DeleteOptions) (orphan, foreground bool) {
 	switch {
+	case op.endpoint.resource.Resource == "events": // they own nothing
+		return false, false
 	case opts.OrphanDependents != nil:
 		return *opts.OrphanDependents, false
 	case opts.PropagationPolicy != nil:

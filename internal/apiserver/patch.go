@@ -132,6 +132,11 @@ func (op *operation) decodePatched(doc []byte, like runtime.Object, gvk schema.G
 		return nil, invalidPatch(string(doc), err)
 	}
 	strict, err := kjson.UnmarshalStrict(doc, obj)
+	if err != nil {
+		if _, syntax := findKind(doc); syntax != nil {
+			err = fmt.Errorf("couldn't get version/kind; json parse error: %w", syntax)
+		}
+	}
 	got := obj.GetObjectKind().GroupVersionKind()
 	if got.Empty() {
 		got = gvk // a patch may take it away

@@ -89,15 +89,10 @@ func (c *call) serveDeleteCollection(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f := c.f
-	if f.as != "" {
-		f.as = ""
-	}
-	body, err := c.endpoint.encodePage(p, f)
+	body, err := c.endpoint.encodePage(p, c.f)
 	if err != nil {
 		return err
 	}
-	c.f = f
 	return c.respondList(body)
 }
 

@@ -35,8 +35,12 @@ func (s *Server) serviceHooks() hooks {
 // allocateService fills in what the Service needs and has not got, and gives back what it needs no longer.
 func (s *Server) allocateService(ctx context.Context, t *txn, svc, old *corev1.Service) error {
 	var before []string
+	var settled int
 	if old != nil {
 		before = clusterIPs(old)
+		if old.Spec.Type != corev1.ServiceTypeExternalName {
+			settled = len(old.Spec.ClusterIPs)
+		}
 	}
 	if svc.Spec.Type != corev1.ServiceTypeExternalName {
 		if errs := resource.ValidateServiceAddresses(svc, old); len(errs) > 0 {
@@ -45,7 +49,7 @@ func (s *Server) allocateService(ctx context.Context, t *txn, svc, old *corev1.S
 		if errs := s.setFamilies(svc, old); len(errs) > 0 {
 			return invalidService(svc, errs)
 		}
-		if err := s.setClusterIPs(ctx, t, svc, before); err != nil {
+		if err := s.setClusterIPs(ctx, t, svc, settled); err != nil {
 			return err
 		}
 	}
@@ -162,8 +166,8 @@ func (s *Server) families() []corev1.IPFamily {
 	return out
 }
 
-// setClusterIPs takes the addresses asked for, and any free one for families without.
-func (s *Server) setClusterIPs(ctx context.Context, t *txn, svc *corev1.Service, held []string) error {
+// setClusterIPs takes the addresses asked for, and any free one for families without. The first ones may be settled: they may not change, which validation tells.
+func (s *Server) setClusterIPs(ctx context.Context, t *txn, svc *corev1.Service, settled int) error {
 	spec := &svc.Spec
 	if headless(svc) {
 		spec.ClusterIP, spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
@@ -172,10 +176,10 @@ func (s *Server) setClusterIPs(ctx context.Context, t *txn, svc *corev1.Service,
 	path := field.NewPath("spec", "clusterIPs")
 	for i, family := range spec.IPFamilies {
 		if i < len(spec.ClusterIPs) && spec.ClusterIPs[i] != "" {
-			ip := spec.ClusterIPs[i]
-			if slices.Contains(held, ip) {
+			if i < settled {
 				continue
 			}
+			ip := spec.ClusterIPs[i]
 			if err := s.reserveAddress(ctx, t, svc, ip); err != nil {
 				return invalidService(svc, field.ErrorList{field.Invalid(path, spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %s: %v", ip, err))})
 			}

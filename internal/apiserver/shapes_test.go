@@ -32,6 +32,8 @@ func TestAnAddressOfNoRangeIsToldSo(t *testing.T) {
 	for _, a := range []asked{
 		{"no address", "POST", services, body("0.0.0.0"), nil, 422, "failed to allocate IP 0.0.0.0: the provided network does not match the current range", "", ""},
 		{"the range's own", "POST", services, body("10.43.0.0"), nil, 422, "10.43.0.0: the provided network does not match the current range", "", ""},
+		{"a Service", "POST", services, `{"metadata":{"name":"b"},"spec":{"ports":[{"port":80}]}}`, nil, 201, "", "", ""},
+		{"one that has an address may not change it", "PATCH", services + "/b", `{"spec":{"clusterIP":"127.0.0.1"}}`, []string{"Content-Type", "application/merge-patch+json"}, 422, "spec.clusterIPs[0]: Invalid value: [\\\"127.0.0.1\\\"]: may not change once set", "current range", ""},
 		{"without effect the range is named", "POST", services + "?dryRun=All", body("0.0.0.0"), nil, 422, "the provided IP (0.0.0.0) is not in the valid range. The range of valid IPs is 10.43.0.0/24", "", ""},
 	} {
 		a.check(t, s)
@@ -168,6 +170,48 @@ func TestANamespaceThatIsBeingDeletedIsToldNothingMore(t *testing.T) {
 		{"a namespace", "POST", "/api/v1/namespaces", `{"metadata":{"name":"a"}}`, nil, 201, "", "", ""},
 		{"is deleted", "DELETE", path, `{"propagationPolicy":"Orphan"}`, nil, 200, `"finalizers":["orphan"]`, "", ""},
 		{"and again", "DELETE", path, `{"propagationPolicy":"Foreground"}`, nil, 200, `"finalizers":["orphan"]`, "foregroundDeletion", ""},
+	} {
+		a.check(t, s)
+	}
+}
+
+func TestTheCollectorsFinalizersAreTakenAndGivenBack(t *testing.T) {
+	s := newTestServer(t)
+	const maps, events, classes = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/events", "/apis/storage.k8s.io/v1/storageclasses"
+	for _, a := range []asked{
+		{"a held map", "POST", maps, `{"metadata":{"name":"a","finalizers":["foregroundDeletion","a.example/b"]}}`, nil, 201, "", "", ""},
+		{"what is there stays in its place", "DELETE", maps + "/a", `{"propagationPolicy":"Foreground"}`, nil, 200, `"finalizers":["foregroundDeletion","a.example/b"]`, "", ""},
+		{"what comes is the last", "DELETE", maps + "/a", `{"propagationPolicy":"Orphan"}`, nil, 200, `"finalizers":["a.example/b","orphan"]`, "", ""},
+		{"a held event", "POST", events, `{"metadata":{"name":"e","finalizers":["orphan","a.example/b"]},"involvedObject":{"namespace":"default"}}`, nil, 201, "", "", ""},
+		{"owns nothing", "DELETE", events + "/e", `{"propagationPolicy":"Orphan"}`, nil, 200, `"finalizers":["a.example/b"]`, "", ""},
+		{"a held class", "POST", classes, `{"metadata":{"name":"c","finalizers":["orphan"]},"provisioner":"p"}`, nil, 201, "", "", ""},
+		{"is shown as it was when it goes", "DELETE", classes + "/c", `{"propagationPolicy":"Background"}`, nil, 200, `"finalizers":["orphan"]`, "deletionTimestamp", ""},
+		{"and is gone", "GET", classes + "/c", "", nil, 404, "", "", ""},
+	} {
+		a.check(t, s)
+	}
+}
+
+func TestADeletedCollectionIsGivenInAnyForm(t *testing.T) {
+	s := newTestServer(t)
+	const maps = "/api/v1/namespaces/default/configmaps"
+	for _, a := range []asked{
+		{"a map", "POST", maps, `{"metadata":{"name":"a","labels":{"a":"b"}}}`, nil, 201, "", "", ""},
+		{"as a table", "DELETE", maps + "?dryRun=All&labelSelector=a", "", []string{"Accept", "application/json;as=Table;g=meta.k8s.io;v=v1"}, 200, `"kind":"Table"`, "", ""},
+		{"as metadata", "DELETE", maps + "?labelSelector=a", "", []string{"Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}, 200, `"kind":"PartialObjectMetadataList"`, "", ""},
+		{"it is gone", "GET", maps + "/a", "", nil, 404, "", "", ""},
+	} {
+		a.check(t, s)
+	}
+}
+
+func TestAPatchThatIsNoObjectSaysThatItsKindIsUnknown(t *testing.T) {
+	s := newTestServer(t)
+	merge := []string{"Content-Type", "application/merge-patch+json"}
+	const maps = "/api/v1/namespaces/default/configmaps"
+	for _, a := range []asked{
+		{"a map", "POST", maps, `{"metadata":{"name":"a"}}`, nil, 201, "", "", ""},
+		{"a list", "PATCH", maps + "/a?fieldValidation=Ignore", `[]`, merge, 422, "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct", "", ""},
 	} {
 		a.check(t, s)
 	}

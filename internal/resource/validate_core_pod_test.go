@@ -209,6 +209,43 @@ func TestResizeKeepsTheQualityOfService(t *testing.T) {
 	expect(t, resize(pod, old), "resource limits cannot be removed")
 }
 
+func TestAResizeChangesCPUAndMemoryOfAnyContainer(t *testing.T) {
+	resize := strategies[schema.GroupResource{Resource: "pods"}].Subresource["resize"].Validate
+	const given = "{requests: {cpu: 1m, ephemeral-storage: 1Gi}, limits: {cpu: 2, memory: 1Gi}}"
+	old := podFrom(t, `{metadata: {name: a, namespace: b}, spec: {restartPolicy: Always, dnsPolicy: Default, terminationGracePeriodSeconds: 1,
+		initContainers: [{name: i, image: i, resources: `+given+`}, {name: s, image: i, restartPolicy: Always, resources: `+given+`}], containers: [{name: c, image: i, resources: `+given+`}]}}`)
+	const onlyInit, only = "only cpu and memory resources for init or sidecar containers are mutable", "spec: Forbidden: only cpu and memory resources are mutable"
+	for name, c := range map[string]struct {
+		change func(*corev1.Container)
+		want   [3]string // of the init container, the sidecar and the container
+	}{
+		"CPU":                 {func(c *corev1.Container) { c.Resources.Requests["cpu"] = resource.MustParse("1") }, [3]string{}},
+		"memory that was not": {func(c *corev1.Container) { c.Resources.Requests["memory"] = resource.MustParse("1Mi") }, [3]string{}},
+		"a limit is taken away": {func(c *corev1.Container) { delete(c.Resources.Limits, "memory") },
+			[3]string{"spec.initContainers[0].resources.limits: Forbidden: resource limits cannot be removed", "spec.initContainers[1].resources.limits: Forbidden", "spec.containers[0].resources.limits: Forbidden"}},
+		"storage": {func(c *corev1.Container) { c.Resources.Requests["ephemeral-storage"] = resource.MustParse("1") },
+			[3]string{"spec.initContainers[0]: Forbidden: " + onlyInit, "spec.initContainers[1]: Forbidden: " + onlyInit, only}},
+		"how it is resized": {func(c *corev1.Container) {
+			c.ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "cpu", RestartPolicy: corev1.NotRequired}}
+		}, [3]string{onlyInit, onlyInit, only}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i, want := range c.want {
+				pod := old.DeepCopy()
+				c.change([]*corev1.Container{&pod.Spec.InitContainers[0], &pod.Spec.InitContainers[1], &pod.Spec.Containers[0]}[i])
+				if want == "" {
+					expect(t, resize(pod, old))
+				} else {
+					expect(t, resize(pod, old), want)
+				}
+			}
+		})
+	}
+	pod := old.DeepCopy()
+	pod.Spec.InitContainers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "cpu", RestartPolicy: corev1.RestartContainer}}
+	expect(t, resize(pod, old), "must not be set to 'RestartContainer'", onlyInit, "non-sidecar init containers with a resize policy of RestartContainer cannot be resized")
+}
+
 // A pod of random content must be judged, not crash the judge.
 func TestRandomPodsNeverPanicTheValidator(t *testing.T) {
 	s := strategies[schema.GroupResource{Resource: "pods"}]

@@ -316,37 +316,50 @@ func validateResize(p, old *corev1.Pod) field.ErrorList {
 		errs = append(errs, field.Invalid(spec, old.Status.QOSClass, "Pod QOS Class may not change as a result of resizing"))
 	}
 	for i := range old.Spec.Containers {
-		errs = append(errs, validateResizedContainer(&p.Spec.Containers[i], &old.Spec.Containers[i], spec.Child("containers").Index(i))...)
+		errs = append(errs, validateNotRemoved(&p.Spec.Containers[i], &old.Spec.Containers[i], spec.Child("containers").Index(i))...)
+	}
+	for i := range old.Spec.Containers {
+		if moreThanResized(&p.Spec.Containers[i], &old.Spec.Containers[i]) {
+			errs = append(errs, field.Forbidden(spec, "only cpu and memory resources are mutable"))
+			break
+		}
 	}
 	for i := range old.Spec.InitContainers {
-		at := spec.Child("initContainers").Index(i)
-		if !isSidecar(&old.Spec.InitContainers[i]) && !equal(p.Spec.InitContainers[i].Resources, old.Spec.InitContainers[i].Resources) {
-			errs = append(errs, field.Forbidden(at.Child("resources"), "resources for non-sidecar init containers are immutable"))
-			continue
+		is, was, at := &p.Spec.InitContainers[i], &old.Spec.InitContainers[i], spec.Child("initContainers").Index(i)
+		errs = append(errs, validateNotRemoved(is, was, at)...)
+		if moreThanResized(is, was) {
+			errs = append(errs, field.Forbidden(at, "only cpu and memory resources for init or sidecar containers are mutable"))
 		}
-		errs = append(errs, validateResizedContainer(&p.Spec.InitContainers[i], &old.Spec.InitContainers[i], at)...)
+		restarts := func(p corev1.ContainerResizePolicy) bool { return p.RestartPolicy == corev1.RestartContainer }
+		if !isSidecar(was) && slices.ContainsFunc(is.ResizePolicy, restarts) {
+			errs = append(errs, field.Forbidden(at, "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"))
+		}
 	}
 	return errs
 }
 
-func validateResizedContainer(is, was *corev1.Container, at *field.Path) field.ErrorList {
+// validateNotRemoved: what has been given of CPU and memory may change, and not be left open.
+func validateNotRemoved(is, was *corev1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	at = at.Child("resources")
 	for _, list := range []struct {
 		name    string
 		is, was corev1.ResourceList
 	}{{"limits", is.Resources.Limits, was.Resources.Limits}, {"requests", is.Resources.Requests, was.Resources.Requests}} {
-		for _, name := range slices.Sorted(maps.Keys(list.was)) {
-			if _, ok := list.is[name]; !ok && (name == corev1.ResourceCPU || name == corev1.ResourceMemory) {
-				errs = append(errs, field.Forbidden(at.Child(list.name), "resource "+list.name+" cannot be removed"))
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			_, had := list.was[name]
+			if _, has := list.is[name]; had && !has {
+				errs = append(errs, field.Forbidden(at.Child("resources", list.name), "resource "+list.name+" cannot be removed"))
 				break
 			}
 		}
-		if !equal(others(list.is), others(list.was)) {
-			errs = append(errs, field.Forbidden(at, "only cpu and memory resources are mutable"))
-		}
 	}
 	return errs
+}
+
+// moreThanResized tells whether anything else than CPU and memory has changed of what a resize says.
+func moreThanResized(is, was *corev1.Container) bool {
+	return !equal(others(is.Resources.Limits), others(was.Resources.Limits)) || !equal(others(is.Resources.Requests), others(was.Resources.Requests)) ||
+		!equal(is.Resources.Claims, was.Resources.Claims) || !equal(is.ResizePolicy, was.ResizePolicy)
 }
 
 // others is the list without what a resize may change.

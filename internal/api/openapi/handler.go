@@ -22,6 +22,7 @@ import (
 	openapi_v2 "github.com/google/gnostic-models/openapiv2"
 	openapi_v3 "github.com/google/gnostic-models/openapiv3"
 	"github.com/klauspost/compress/gzip"
+	"github.com/munnerz/goautoneg"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -114,11 +115,6 @@ func buildIdentity() string {
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
-		return
-	}
 	path := strings.TrimSuffix(r.URL.Path, "/")
 	if path == rootV3 {
 		h.serveIndex(w)
@@ -129,14 +125,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		media, name = mediaProto2, rootV2
 	}
 	asProto, ok := negotiate(r.Header.Get("Accept"), media)
-	if !ok {
-		http.Error(w, "only JSON and "+media+"@v1.0+protobuf are to be had", http.StatusNotAcceptable)
-		return
-	}
 	hash, body, err := h.page(page{name, asProto})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		http.NotFound(w, r)
+		w.WriteHeader(http.StatusNotFound)
+		return
+	case !ok:
+		w.WriteHeader(http.StatusNotAcceptable)
 		return
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -186,9 +181,8 @@ func negotiate(accept, media string) (asProto, ok bool) {
 	if accept == "" {
 		return false, true
 	}
-	for _, clause := range strings.Split(accept, ",") {
-		name, _, _ := strings.Cut(strings.TrimSpace(clause), ";")
-		switch name {
+	for _, clause := range goautoneg.ParseAccept(accept) {
+		switch clause.Type + "/" + clause.SubType {
 		case media + "@v1.0+protobuf", media + ".v1.0+protobuf":
 			return true, true
 		case mediaJSON, "*/*", "application/*":

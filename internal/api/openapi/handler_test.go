@@ -136,3 +136,27 @@ func BenchmarkDocuments(b *testing.B) {
 		})
 	}
 }
+
+func TestDocumentsAreGivenAsUpstreamGivesThem(t *testing.T) {
+	h := New(nil, nil)
+	const proto = mediaProto3 + ".v1.0+protobuf"
+	for _, c := range []struct {
+		name, method, path, accept string
+		code                       int
+		media                      string
+	}{
+		{"whatever the method", http.MethodPost, rootV3 + "/apis/batch/v1", mediaJSON, 200, mediaJSON},
+		{"what is not there, in no format", http.MethodGet, rootV3 + "/nowhere", "application/yaml", 404, ""},
+		{"in a format that is not to be had", http.MethodGet, rootV3 + "/apis/batch/v1", "application/yaml", 406, ""},
+		{"in the format that is liked better", http.MethodGet, rootV3 + "/apis/batch/v1", "application/json;q=0.5," + proto, 200, proto},
+		{"in the first of two that are liked as well", http.MethodGet, rootV3 + "/apis/batch/v1", "application/json," + proto, 200, mediaJSON},
+	} {
+		r := httptest.NewRequest(c.method, c.path, nil)
+		r.Header.Set("Accept", c.accept)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != c.code || w.Header().Get("Content-Type") != c.media || (c.code == 200) != (w.Body.Len() > 0) {
+			t.Errorf("%s: got %d %q, %d bytes", c.name, w.Code, w.Header().Get("Content-Type"), w.Body.Len())
+		}
+	}
+}

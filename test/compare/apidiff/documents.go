@@ -27,6 +27,12 @@ func compareDocuments(ctx context.Context, sides pair, r *report) error {
 			documents = append(documents, "/apis/"+at)
 		}
 	}
+	for _, path := range documents {
+		paths = append(paths, path+"/watch", path+"/watch/", path+"/watch/nowhere", path+"/namespaces", path+"/namespaces/default")
+	}
+	if err := compareFormats(ctx, sides, r); err != nil {
+		return err
+	}
 	for _, path := range append(paths, documents...) {
 		if err := compareDocument(ctx, sides, r, path, ""); err != nil {
 			return err
@@ -44,6 +50,43 @@ func compareDocuments(ctx context.Context, sides pair, r *report) error {
 		}
 	}
 	return compareDocument(ctx, sides, r, "/openapi/v2", "")
+}
+
+// compareFormats asks for documents in all sorts of formats, and by all sorts of methods; of those that are given, only how they are written counts.
+func compareFormats(ctx context.Context, sides pair, r *report) error {
+	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
+	for _, path := range []string{"/openapi/v3", "/openapi/v3/api/v1", "/openapi/v3/apis/apps/v1", "/openapi/v3/nowhere", "/openapi/v2", "/version", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/healthz", "/livez", "/readyz", "/livez/ping"} {
+		for _, accept := range append(accepts, openapiAccepts...) {
+			if err := compareFormat(ctx, sides, r, http.MethodGet, path, accept); err != nil {
+				return err
+			}
+		}
+		for _, method := range methods {
+			if err := compareFormat(ctx, sides, r, method, path, "application/json"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+var openapiAccepts = []string{
+	"application/com.github.proto-openapi.spec.v3@v1.0+protobuf", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+	"application/json;q=0.5,application/com.github.proto-openapi.spec.v3.v1.0+protobuf", "text/html, */*;q=0.1", "application/json;q=0",
+}
+
+func compareFormat(ctx context.Context, sides pair, r *report, method, path, accept string) error {
+	asked := request{method: method, path: path, accept: accept, exactAccept: true, brief: true}
+	var answers [2]*answer
+	for i, s := range sides {
+		a, err := s.send(ctx, asked)
+		if err != nil {
+			return err
+		}
+		answers[i] = a
+	}
+	r.add("format "+method+" "+path, compare(answers[0], answers[1]), func() string { return "  " + method + " " + path + " " + accept })
+	return nil
 }
 
 func compareDocument(ctx context.Context, sides pair, r *report, path, accept string) error {

@@ -26,9 +26,10 @@ func (c *scenario) live(obj map[string]any) {
 	}
 	c.settled(c.path())
 	steps := []func(){c.update, c.update, c.status, c.status, c.merge, c.jsonPatch, c.strategic, c.apply, c.read, c.table, c.otherVersion, c.list, c.list, c.deleteDry,
-		c.negotiate, c.negotiate, c.content, c.content, c.badQuery, c.badQuery, c.oddMethod, c.part, c.part, c.dryUpdate}
+		c.negotiate, c.negotiate, c.content, c.content, c.badQuery, c.badQuery, c.oddMethod, c.part, c.part, c.dryUpdate,
+		c.stale, c.deleteIf, c.at, c.at, c.someoneElse, c.elsewhere, c.doubled, c.wired, c.managers}
 	if c.bodies {
-		steps = []func(){c.update, c.update, c.dryUpdate, c.status, c.status, c.merge, c.jsonPatch, c.strategic, c.apply}
+		steps = []func(){c.update, c.update, c.dryUpdate, c.status, c.status, c.merge, c.jsonPatch, c.strategic, c.apply, c.stale, c.wired, c.managers}
 	}
 	for range 2 + c.r.IntN(5) {
 		oneOf(c.r, steps)()
@@ -40,6 +41,10 @@ func (c *scenario) live(obj map[string]any) {
 		c.pages()
 	case c.r.IntN(16) == 0:
 		c.watch()
+	case c.r.IntN(8) == 0:
+		c.held()
+	case c.r.IntN(8) == 0:
+		c.deleteAll()
 	}
 	if !c.bodies && c.err == nil && c.last[0] != nil && c.last[1] != nil && c.r.IntN(3) == 0 {
 		c.delete()

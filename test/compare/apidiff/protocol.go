@@ -230,6 +230,8 @@ func (c *scenario) pages() {
 		return // others make objects beside, and whether a page is the last one is by chance
 	}
 	list := c.entry.collection(c.entry.version, c.namespace)
+	own := c.last
+	defer func() { c.last = own }() // this case's object, which is to be removed, is not one of those
 	for i := range 2 {
 		obj := c.freshNamed(fmt.Sprintf("%s-%d", c.name, i))
 		if c.both("create", "one more", func(int) request { return c.write(http.MethodPost, list, obj, "application/json") }) != http.StatusCreated {

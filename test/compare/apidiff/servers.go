@@ -127,6 +127,7 @@ type request struct {
 	body         []byte
 	brief        bool // of a good answer, only how it is written counts
 	exactAccept  bool // accept is sent as it is, even when it is empty
+	header       map[string]string
 }
 
 // answer is what came back: object when the body is JSON, text otherwise.
@@ -157,6 +158,9 @@ func (s *server) send(ctx context.Context, r request) (*answer, error) {
 	req.Header.Set("User-Agent", "apidiff/1")
 	if r.contentType != "" {
 		req.Header.Set("Content-Type", r.contentType)
+	}
+	for k, v := range r.header {
+		req.Header.Set(k, v)
 	}
 	resp, err := s.client.Do(req)
 	if errors.Is(err, io.EOF) {
