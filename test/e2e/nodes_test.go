@@ -106,7 +106,7 @@ func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	f := &fleet{lan: newLAN(t), cluster: &cluster{newMachine(t, "server")}}
 	f.plug(f.machine)
-	f.start("server", "--advertise-address", f.address(f.machine), "--node-monitor-grace-period", "5s")
+	f.start("server", "--advertise-address", f.address(f.machine), "--node-monitor-grace-period", "20s") // a busy machine is not a dead one
 	create := f.tool(binary, "token", "create", "--data-dir", f.dir, "--advertise-address", f.address(f.machine))
 	var complaint strings.Builder
 	create.Stderr = &complaint
@@ -130,9 +130,20 @@ func (f *fleet) join(w *machine) {
 	f.waitReady(w, "True")
 }
 
+// waitReady waits until the node's condition is the one given; a node that is ready can take pods then.
 func (f *fleet) waitReady(w *machine, status string) {
 	f.t.Helper()
+	f.kubectl("wait", "--for=create", "node/"+w.name, "--timeout=60s") // knarr says ready when it has started to register it
 	f.kubectl("wait", "--for=condition=Ready="+status, "node/"+w.name, "--timeout=60s")
+	if status != "True" {
+		return
+	}
+	f.eventually(time.Minute, "the taints of "+w.name+" go when it is ready", func() error {
+		if taints := f.kubectl("get", "node", w.name, "-o", "jsonpath={.spec.taints}"); taints != "" {
+			return fmt.Errorf("it has %s", taints)
+		}
+		return nil
+	})
 }
 
 func (f *fleet) scale(n int) {
