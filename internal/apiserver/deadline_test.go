@@ -85,13 +85,15 @@ func TestWhatAClientMayAskOfTime(t *testing.T) {
 	s := newTestServer(t)
 	url, _, _ := running(t, s)
 	for query, want := range map[string]string{
-		"?timeout=abc":                `400 invalid timeout specified in the request URL - time: invalid duration \"abc\"`,
-		"?timeout=10h":                "200",
-		"?timeout=-1s":                "200",
-		"?watch=1&timeoutSeconds=-1":  "200",
-		"?watch=1&timeout=abc":        "200",
-		"?timeoutSeconds=x":           `400 strconv.ParseInt: parsing \"x\": invalid syntax`,
-		"?limit=92233720368547758070": `400 strconv.ParseInt: parsing \"92233720368547758070\": value out of range`,
+		"?timeout=abc":               `400 invalid timeout specified in the request URL - time: invalid duration \"abc\"`,
+		"?timeout=10h":               "200",
+		"?timeout=-1s":               "200",
+		"?watch=1&timeoutSeconds=-1": "200",
+		// More than fits into nanoseconds: such a watch ends at once, as upstream.
+		"?watch=1&timeoutSeconds=9999999999": "200",
+		"?watch=1&timeout=abc":               "200",
+		"?timeoutSeconds=x":                  `400 strconv.ParseInt: parsing \"x\": invalid syntax`,
+		"?limit=92233720368547758070":        `400 strconv.ParseInt: parsing \"92233720368547758070\": value out of range`,
 	} {
 		if query == "?watch=1&timeout=abc" {
 			query += "&timeoutSeconds=1"

@@ -59,6 +59,7 @@ func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
 		"watches of centuries":         {func(c *Config) { c.APIServer.MinRequestTimeout = 9_300_000_000 }, `min-request-timeout: "9300000000"`},
 		"origins that go on":           {func(c *Config) { c.APIServer.Front.Origins = []string{`https://example\.com`} }, "is not bound to the beginning"},
 		"origins that go on in groups": {func(c *Config) { c.APIServer.Front.Origins = []string{`//example\.(?:com|org)`} }, "is not bound to the beginning"},
+		"origins that go on twice":     {func(c *Config) { c.APIServer.Front.Origins = []string{"//a|https://b"} }, "is not bound to the beginning"},
 		"origins of a scheme alone":    {func(c *Config) { c.APIServer.Front.Origins = []string{`^https:example\.com`} }, "is not bound to the beginning"},
 		"policies for nobody":          {func(c *Config) { c.APIServer.AuthorizationPolicy = "x" }, `authorization-policy-file: "x"`},
 		"ABAC without policies":        {func(c *Config) { c.APIServer.AuthorizationModes = []string{"RBAC", "ABAC"} }, "authorization-policy-file"},

@@ -42,10 +42,10 @@ func (c *Front) Expressions() (list []*regexp.Regexp, err error) {
 }
 
 // bound says whether the expression says where a host begins and where it ends: else the pages of example.com.evil.net, too, might be those that are meant. The ':'
-// before the host, or of a group that is not captured, says nothing of its end.
+// before a host, or of a group that is not captured, says nothing of its end. Upstream takes that before the host for one.
 func bound(expression string) bool {
 	_, host, slashes := strings.Cut(expression, "//")
-	return (slashes || strings.Contains(expression, "^")) && (strings.Contains(expression, "$") || strings.Contains(strings.ReplaceAll(host, "(?:", "("), ":"))
+	return (slashes || strings.Contains(expression, "^")) && (strings.Contains(expression, "$") || strings.Contains(strings.NewReplacer("(?:", "(", "://", "//").Replace(host), ":"))
 }
 
 func (c *Front) validate(bad func(field, value, allowed string)) {

@@ -61,3 +61,22 @@ func TestARefusedPodIsTriedAnywayAfterFiveMinutes(t *testing.T) {
 		t.Fatal("still waiting")
 	}
 }
+
+func TestAPodThatIsTriedIsNotCountedAmongTheRefused(t *testing.T) {
+	q, now := newQueue(), time.Unix(1000, 0)
+	s := &Scheduler{queue: q, cluster: newCluster(nil, nil)}
+	q.put(framework.NewPodInfo(pod("p", "")), false, now)
+	p, _ := q.pop(now)
+	p.refused = []string{"NodeAffinity"}
+	q.refused(p, framework.NodeAdded, now)
+	if n := s.sizes().refused; len(n) != 1 {
+		t.Fatalf("refused: %v", n)
+	}
+	q.happened(framework.NodeAdded, now.Add(time.Minute))
+	if _, ok := q.pop(now.Add(time.Minute)); !ok {
+		t.Fatal("not tried again")
+	}
+	if n := s.sizes().refused; len(n) != 0 {
+		t.Errorf("refused, while it is tried: %v", n)
+	}
+}

@@ -101,7 +101,12 @@ func TestZonesAreToldAsLongAsTheyAreThere(t *testing.T) {
 			t.Errorf("lacks %q", line)
 		}
 	}
-	tellZones(nil, told)
+	thirds := map[zoneID]tally{of: {nodes: 3, ready: 2, down: 1}}
+	tellZones(thirds, told)
+	if line := fmt.Sprintf("node_collector_zone_health{zone=\"metrics:\x00:a\"} %v\n", 200./3); !strings.Contains(page(), line) {
+		t.Errorf("lacks %q", line)
+	}
+	tellZones(nil, thirds)
 	if strings.Contains(page(), "metrics:") {
 		t.Errorf("a zone that has gone is still told of: %s", page())
 	}

@@ -10,7 +10,6 @@ package framework
 import (
 	"context"
 	"fmt"
-	"math/bits"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -103,17 +102,33 @@ const (
 // Any is every event.
 const Any Events = 1<<31 - 1
 
-// eventNames are upstream's, in the order of the events.
-var eventNames = [...]string{
-	"NodeAdd", "NodeUpdateNodeAllocatable", "NodeUpdateNodeLabel", "NodeUpdateNodeTaint", "NodeDelete", "AssignedPodAdd", "AssignedPodDelete",
-	"AssignedPodUpdatePodScaleDown", "UnschedulablePodUpdate", "PersistentVolumeClaimUpdate", "PersistentVolumeUpdate", "StorageClassUpdate", "CSINodeUpdate",
-	"CSIDriverUpdate", "CSIStorageCapacityUpdate", "VolumeAttachmentDelete", "ResourceClaimUpdate", "DeviceClassUpdate", "ResourceSliceUpdate",
+// eventNames are upstream's.
+var eventNames = map[Events]string{
+	NodeAdded:            "NodeAdd",
+	NodeAllocatable:      "NodeUpdateNodeAllocatable",
+	NodeLabels:           "NodeUpdateNodeLabel",
+	NodeTaints:           "NodeUpdateNodeTaint",
+	NodeDeleted:          "NodeDelete",
+	PodAssigned:          "AssignedPodAdd",
+	PodRemoved:           "AssignedPodDelete",
+	PodScaledDown:        "AssignedPodUpdatePodScaleDown",
+	SelfChanged:          "UnschedulablePodUpdate",
+	ClaimChanged:         "PersistentVolumeClaimUpdate",
+	VolumeChanged:        "PersistentVolumeUpdate",
+	StorageClassChanged:  "StorageClassUpdate",
+	CSINodeChanged:       "CSINodeUpdate",
+	CSIDriverChanged:     "CSIDriverUpdate",
+	CapacityChanged:      "CSIStorageCapacityUpdate",
+	AttachmentRemoved:    "VolumeAttachmentDelete",
+	ResourceClaimChanged: "ResourceClaimUpdate",
+	DeviceClassChanged:   "DeviceClassUpdate",
+	DevicesChanged:       "ResourceSliceUpdate",
 }
 
 // Name is how metrics call the first of the events.
 func (e Events) Name() string {
-	if at := bits.TrailingZeros32(uint32(e)); at < len(eventNames) {
-		return eventNames[at]
+	if name, ok := eventNames[e&-e]; ok {
+		return name
 	}
 	return "Unknown"
 }
