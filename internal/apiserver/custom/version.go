@@ -1,6 +1,7 @@
 package custom
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	admissioncel "github.com/knarr-project/knarr/internal/admission/cel"
@@ -75,7 +77,22 @@ func (v *Version) DeprecationWarning() string {
 	case v.spec.DeprecationWarning != nil:
 		return *v.spec.DeprecationWarning
 	}
-	return fmt.Sprintf("%s/%s %s is deprecated", v.def.CRD.Spec.Group, v.spec.Name, v.def.kind())
+	warning := fmt.Sprintf("%s/%s %s is deprecated", v.def.CRD.Spec.Group, v.spec.Name, v.def.kind())
+	if instead := v.successor(); instead != "" {
+		warning += fmt.Sprintf("; use %s/%s %s", v.def.CRD.Spec.Group, instead, v.def.kind())
+	}
+	return warning
+}
+
+// successor is the newest served version of equal or greater stability that is not deprecated, "" when there is none.
+func (v *Version) successor() (newest string) {
+	for i := range v.def.CRD.Spec.Versions {
+		other := &v.def.CRD.Spec.Versions[i]
+		if other.Served && !other.Deprecated && version.CompareKubeAwareVersionStrings(other.Name, cmp.Or(newest, v.spec.Name)) > 0 {
+			newest = other.Name
+		}
+	}
+	return newest
 }
 
 // preserves tells whether unknown fields are kept everywhere (CustomResourceDefinitions that were made by the API before v1).
