@@ -225,7 +225,9 @@ func (c *lifecycle) checkHeartbeat(ctx context.Context, node *corev1.Node) (_ *c
 		return nil, 0, fmt.Errorf("node %s is silent: %w", node.Name, err)
 	}
 	c.recount(updated)
-	c.event(updated, "NodeNotReady", "Node %s status is now: NodeNotReady", node.Name)
+	if ready != nil && ready.Status == corev1.ConditionTrue { // one that never was is not told of
+		c.event(updated, "NodeNotReady", "Node %s status is now: NodeNotReady", node.Name)
+	}
 	return updated, 0, nil
 }
 

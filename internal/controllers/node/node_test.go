@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,6 +112,12 @@ func TestASilentNodeBecomesUnknownAndIsEvictedFrom(t *testing.T) {
 		}
 		return ""
 	})
+	c.Eventually("an event", func() string {
+		if events := c.Events.List(); !slices.Contains(events, "Normal NodeNotReady Node silent status is now: NodeNotReady") {
+			return fmt.Sprint(events)
+		}
+		return ""
+	})
 	c.Eventually("the hasty pod is deleted", func() string {
 		p, err := client.Get[*corev1.Pod](t.Context(), c.Client, "default", "hasty")
 		if apierrors.IsNotFound(err) || (err == nil && p.DeletionTimestamp != nil) {
@@ -137,6 +144,24 @@ func TestASilentNodeBecomesUnknownAndIsEvictedFrom(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+func TestANodeThatWasNeverReadyIsNotToldOf(t *testing.T) {
+	c := controllertest.New(t)
+	c.Config.NodeMonitorGrace = time.Millisecond
+	controllertest.Retry(c, controllertest.Node(c, "n", nil), func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }, "status")
+	c.Run(node.Lifecycle)
+	c.Eventually("it is unreachable", func() string { // the taint comes after the event
+		if n := get(t, c, "n"); !tainted(n, corev1.TaintNodeUnreachable, corev1.TaintEffectNoSchedule) {
+			return fmt.Sprint(n.Spec.Taints)
+		}
+		return ""
+	})
+	for _, e := range c.Events.List() {
+		if strings.Contains(e, "NodeNotReady") {
+			t.Error(e)
+		}
+	}
 }
 
 func TestCordoningTaints(t *testing.T) {
