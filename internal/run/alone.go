@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,12 +77,19 @@ func (p Params) kubeconfig(path string) (*rest.Config, error) {
 	return config, nil
 }
 
+// userAgent names upstream's component: what comes before the slash is the manager of the fields that it writes, by which others know them.
+func userAgent(component string) string {
+	_, version, _ := strings.Cut(rest.DefaultKubernetesUserAgent(), "/")
+	return component + "/" + version
+}
+
 // alone runs one component against an API server elsewhere, and tells of it if there is a port for that.
 func (p Params) alone(ctx context.Context, name string, told *component, run func(ctx context.Context, c client.Interface, config *rest.Config) error) error {
 	config, err := p.kubeconfig(p.Config.Kubeconfig)
 	if err != nil {
 		return err
 	}
+	config.UserAgent = userAgent(told.name)
 	c, err := client.Remote(config)
 	if err != nil {
 		return err

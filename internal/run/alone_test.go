@@ -165,6 +165,9 @@ func TestControllersAndSchedulerAloneNeedOnlyTheRightsOfTheBootstrapRoles(t *tes
 	w.eventually(t, "two pods on the node", func() bool {
 		bound := 0
 		for _, p := range pods.List("fleet", labels.Everything()) {
+			if manager := p.ManagedFields[0].Manager; manager != "kube-controller-manager" {
+				t.Fatalf("pods are written by %q", manager)
+			}
 			if p.Spec.NodeName == "sea" {
 				bound++
 			}

@@ -106,7 +106,7 @@ func aloneConfig(c *config.Config, reach *rest.Config) (controller.Config, error
 // asAccount makes a client that writes as a service account of kube-system, by tokens that base asks for.
 func asAccount(ctx context.Context, base client.Interface, reach *rest.Config, account string) (client.Interface, error) {
 	own := rest.AnonymousClientConfig(reach)
-	own.UserAgent = "knarr/" + account
+	own.UserAgent = reach.UserAgent + "/system:serviceaccount:kube-system:" + account
 	own.Wrap(transport.ResettableTokenSourceWrapTransport(transport.NewCachedTokenSource(&accountTokens{ctx: ctx, client: base, account: account})))
 	return client.RemoteSharing(base, own)
 }
