@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,10 +24,11 @@ import (
 //	= URL           is fetched on the cluster's machine until it answers what is wanted
 //
 // and the lines below one of these are what the output must contain, or after "- " must not. Commands run in testdata/kubectl, where a plugin
-// is, too, and in the page's namespace. %D is the cluster's data folder.
+// is, too, and in the page's namespace. %D is the cluster's data folder, %T one of the page's own, which is its home as well.
 type page struct {
 	*kubectl
 	namespace string
+	home      string
 }
 
 type command struct {
@@ -135,7 +137,7 @@ func (k *kubectl) runPage(t *testing.T, name, namespace string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &page{k, namespace}
+	p := &page{k, namespace, t.TempDir()}
 	if out, err := k.invoke("create", "namespace", namespace).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -189,11 +191,11 @@ func until(fn func() error) error {
 
 func (p *page) command(c *command) (*exec.Cmd, error) {
 	var args []string
-	if !strings.HasPrefix(c.args[0], "shout") && c.args[0] != "__complete" { // names of plugins come first, and what shells ask
+	if !slices.Contains([]string{"shout", "charts", "__complete"}, c.args[0]) { // names of plugins and aliases come first, and what shells ask
 		args = []string{"--namespace", p.namespace}
 	}
 	for _, arg := range c.args {
-		args = append(args, strings.ReplaceAll(arg, "%D", p.dir))
+		args = append(args, strings.NewReplacer("%D", p.dir, "%T", p.home).Replace(arg))
 	}
 	cmd := p.invoke(args...)
 	cmd.Dir = filepath.Join("testdata", "kubectl")
@@ -202,7 +204,7 @@ func (p *page) command(c *command) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd.Env = append(cmd.Env, "KUBE_EDITOR=sed -i s/shanty/ballad/", "KUBECTL_EXTERNAL_DIFF=diff -u0", "KUBECTL_APPLYSET=true", "PATH="+plugins+":"+os.Getenv("PATH"))
+	cmd.Env = append(cmd.Env, "HOME="+p.home, "KUBE_EDITOR=sed -i s/shanty/ballad/", "KUBECTL_EXTERNAL_DIFF=diff -u0", "KUBECTL_APPLYSET=true", "PATH="+plugins+":"+os.Getenv("PATH"))
 	if c.input != "" {
 		data, err := os.ReadFile(filepath.Join(cmd.Dir, c.input))
 		if err != nil {

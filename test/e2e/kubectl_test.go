@@ -37,7 +37,7 @@ func TestUpstreamsKubectl(t *testing.T) {
 	c.loadImage("e2e/sailor:v1", sailorWithTar(c))
 	k := &kubectl{c, []string{upstreamsKubectl(t)}, filepath.Join(t.TempDir(), "tavern.yaml")}
 	t.Run("commands", func(t *testing.T) {
-		for _, page := range []string{"making", "reading", "changing", "workloads", "permissions", "fleet", "containers"} {
+		for _, page := range []string{"making", "reading", "changing", "workloads", "permissions", "fleet", "containers", "settings"} {
 			t.Run(page, func(t *testing.T) { t.Parallel(); k.runPage(t, page, page) })
 		}
 		t.Run("reading, by the bundled kubectl", func(t *testing.T) {
