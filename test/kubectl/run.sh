@@ -2,7 +2,7 @@
 # run.sh: kubectl's own command suite (test/cmd of k8s.io/kubernetes) against upstream's control plane and against knarr's, each in
 # namespaces of its own; prints which functions pass on upstream and fail on knarr.
 #
-#   FOCUS=regexp     functions whose name matches (default: all)
+#   FOCUS=regexp     functions whose name matches (default: all); run_nodes_tests passes only after the first minute, on either side
 #   ONLY=knarr       one side alone: knarr or upstream
 #   UPSTREAM=FOLDER  upstream's binaries, instead of building them into .cache/compare/bin
 #
@@ -23,7 +23,7 @@ stamp="-s -w -X k8s.io/component-base/version.gitVersion=$version -X k8s.io/comp
 stamp+=" -X k8s.io/component-base/version.gitTreeState=clean"
 for name in etcd kube-apiserver kube-controller-manager kubectl kubectl-convert; do
   if [ -x "$bin/$name" ]; then
-    ln -sf "$bin/$name" "$cache/bin/$name"
+    ln -sf "$(realpath "$bin")/$name" "$cache/bin/$name"
   elif [ ! -x "$cache/bin/$name" ]; then
     package=k8s.io/kubernetes/cmd/$name
     [ "$name" != etcd ] || package=go.etcd.io/etcd/server/v3
@@ -34,7 +34,8 @@ ln -sf "$PWD/bin/knarr" "$cache/bin/knarr"
 
 state=$(mktemp -d "${TMPDIR:-/tmp}/kubectl-suite-XXXXXX")
 trap 'rm -rf "$state"' EXIT
-trap 'exit 130' INT TERM HUP
+running=
+trap '[ -z "$running" ] || kill "$running"; exit 130' INT TERM HUP
 for side in "${sides[@]}"; do
   mkdir -p "$state/$side/tmp" "$state/$side/_output"
   for part in hack/lib hack/testdata test/cmd test/fixtures test/e2e/testing-manifests third_party/forked/shell2junit; do
@@ -47,8 +48,11 @@ for side in "${sides[@]}"; do
   ln -s "$cache/bin" "$state/$side/_output/bin"
   rm -rf "${cache:?}/$side" && mkdir -p "$cache/$side"
   # What the side starts ends with it. The hour only bounds a hang.
-  (cd "$state/$side" && TMPDIR=$state/$side/tmp FOCUS=${FOCUS:-} timeout --kill-after 10 1h \
-    unshare --net --pid --fork --kill-child --mount-proc bash "$OLDPWD/test/kubectl/side.sh" "$side" "$cache/$side") || echo "run.sh: $side did not come to its end" >&2
+  TMPDIR=$state/$side/tmp FOCUS=${FOCUS:-} timeout --kill-after 10 1h env --chdir="$state/$side" \
+    unshare --net --pid --fork --kill-child --mount-proc bash "$PWD/test/kubectl/side.sh" "$side" "$cache/$side" &
+  running=$!
+  wait "$running" || echo "run.sh: $side did not come to its end" >&2
+  running=
 done
 
 verdicts() { sort "$cache/$1/results" 2>/dev/null || true; }

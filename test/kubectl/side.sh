@@ -9,7 +9,7 @@ ip link set lo up
 ip address add 192.0.2.1/32 dev lo # an API server's address in its Service may not be a loopback one
 source hack/lib/init.sh
 source hack/lib/test.sh
-source test/cmd/legacy-script.sh
+source test/cmd/legacy-script.sh >"$results/suite.out" 2>&1
 
 # In place of the suite's own: the binaries are there, and all processes end with the namespace.
 make() { :; }
@@ -69,4 +69,4 @@ start_controllers() {
   kubectl create -f - <<<'{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "127.0.0.1", "annotations": {"run-by": "nobody"}}, "status": {"capacity": {"memory": "1Gi"}}}'
 } >"$results/start.out" 2>&1
 SUPPORTED_RESOURCES=('*')
-runTests > >(tee "$results/suite.out" | grep --line-buffered "^$side: ") 2>&1
+runTests > >(tee -a "$results/suite.out" | grep --line-buffered "^$side: ") 2>&1
