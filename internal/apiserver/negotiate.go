@@ -1,8 +1,6 @@
 package apiserver
 
 import (
-	"maps"
-	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -62,21 +60,12 @@ func negotiate(r *http.Request, transforms transforms, stream bool) (format, err
 		f.pretty = pretty(r)
 		return f, nil
 	}
-	best, found := 0.0, false
+	var best wanted
+	found := false
 	for part := range strings.SplitSeq(accept, ",") {
-		media, params, err := parseAccept(part)
-		if err != nil {
-			continue
-		}
-		quality := 1.0
-		if q, ok := params["q"]; ok {
-			if quality, err = strconv.ParseFloat(q, 64); err != nil || quality <= 0 {
-				continue
-			}
-		}
-		candidate, ok := accepted(media, params, transforms, stream)
-		if ok && (!found || quality > best) {
-			f, best, found = candidate, quality, true
+		a := parseAccept(part)
+		if candidate, ok := accepted(a, transforms, stream); ok && (!found || a.before(best)) {
+			f, best, found = candidate, a, true
 		}
 	}
 	if !found && stream {
@@ -92,19 +81,41 @@ func negotiate(r *http.Request, transforms transforms, stream bool) (format, err
 	return f, nil
 }
 
-// parseAccept reads one of the media types of an Accept header. Unlike elsewhere, their names and those of parameters are only known in small letters.
-func parseAccept(part string) (media string, params map[string]string, err error) {
-	_, params, err = mime.ParseMediaType(part)
-	if err != nil {
-		return "", nil, err
-	}
-	maps.DeleteFunc(params, func(name, _ string) bool { return !strings.Contains(part, name) })
-	return mediaOf(part), params, nil
+// wanted is one of the media types of an Accept header.
+type wanted struct {
+	media   string
+	params  map[string]string
+	quality float64
 }
 
-func accepted(media string, params map[string]string, transforms transforms, stream bool) (format, bool) {
+// parseAccept reads it as upstream does: names and values are taken as they stand, small letters and quotes, and a parameter that is none says nothing.
+func parseAccept(part string) wanted {
+	a := wanted{media: mediaOf(part), params: map[string]string{}, quality: 1}
+	_, params, _ := strings.Cut(part, ";")
+	for param := range strings.SplitSeq(params, ";") {
+		name, value, _ := strings.Cut(param, "=")
+		if value == "" || strings.Contains(value, "=") {
+			continue
+		}
+		a.params[strings.TrimSpace(name)] = strings.TrimSpace(value)
+	}
+	if q, ok := a.params["q"]; ok {
+		a.quality, _ = strconv.ParseFloat(q, 64) // what is no number comes last
+	}
+	return a
+}
+
+// before tells whether a is preferred to b, which stands before it.
+func (a wanted) before(b wanted) bool {
+	if a.quality != b.quality {
+		return a.quality > b.quality
+	}
+	return strings.HasSuffix(b.media, "/*") && !strings.HasSuffix(a.media, "/*")
+}
+
+func accepted(a wanted, transforms transforms, stream bool) (format, bool) {
 	f := format{stream: stream}
-	switch media {
+	switch a.media {
 	case mediaJSON, "*/*", "application/*":
 		f.media = mediaJSON
 	case mediaYAML:
@@ -117,13 +128,13 @@ func accepted(media string, params map[string]string, transforms transforms, str
 	default:
 		return f, false
 	}
-	if s := params["stream"]; s != "" && s != "watch" {
+	if s := a.params["stream"]; s != "" && s != "watch" {
 		return f, false
 	}
-	f.pretty = isTrue(params["pretty"])
-	if as := params["as"]; as != "" {
-		version := params["v"]
-		if !transforms.has(as) || params["g"] != metav1.GroupName || version != "v1" && version != "v1beta1" {
+	f.pretty = isTrue(a.params["pretty"])
+	// A group or a version without a form is none that there is.
+	if as, group, version := a.params["as"], a.params["g"], a.params["v"]; as != "" || group != "" || version != "" {
+		if !transforms.has(as) || group != metav1.GroupName || version != "v1" && version != "v1beta1" {
 			return f, false
 		}
 		if as == "Table" && f.media == mediaProtobuf {
@@ -148,7 +159,7 @@ func negotiateCustom(r *http.Request, may transforms, stream bool) (format, erro
 	}
 	var others []string
 	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
-		if media, params, err := parseAccept(part); err != nil || media != mediaProtobuf || params["as"] != "" {
+		if a := parseAccept(part); a.media != mediaProtobuf || a.params["as"] != "" {
 			others = append(others, part)
 		}
 	}

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"errors"
 	"maps"
+	"strings"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -135,7 +136,8 @@ func TestWarningsOfPoliciesLetTheWritePass(t *testing.T) {
 	mustCreate(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	mustCreate(t, c, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: named("", "v1", "configmaps"), Validations: []admissionregistrationv1.Validation{{Expression: "false", Message: "never"}},
-		AuditAnnotations: []admissionregistrationv1.AuditAnnotation{{Key: "name", ValueExpression: "'it is ' + object.metadata.name"}, {Key: "not", ValueExpression: "null"}},
+		AuditAnnotations: []admissionregistrationv1.AuditAnnotation{{Key: "name", ValueExpression: "'it is ' + object.metadata.name"}, {Key: "not", ValueExpression: "null"},
+			{Key: "long", ValueExpression: "'  ' + ['" + strings.Repeat("x", 2<<10) + "'].map(s, s + s + s + s + s)[0] + 'x'"}},
 	}})
 	mustCreate(t, c, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
 		PolicyName: "p", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn, admissionregistrationv1.Audit}}})
@@ -150,7 +152,7 @@ func TestWarningsOfPoliciesLetTheWritePass(t *testing.T) {
 	if len(warnings) != 1 || warnings[0] != "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': never" {
 		t.Errorf("the warnings are %q", warnings)
 	}
-	want := map[string]string{"p/name": "it is one", "validation.policy.admission.k8s.io/validation_failure": `[{"message":"never","policy":"p","binding":"b","expressionIndex":0,"validationActions":["Warn","Audit"]}]`}
+	want := map[string]string{"p/name": "it is one", "p/long": strings.Repeat("x", 10<<10), "validation.policy.admission.k8s.io/validation_failure": `[{"message":"never","policy":"p","binding":"b","expressionIndex":0,"validationActions":["Warn","Audit"]}]`}
 	if !maps.Equal(annotations, want) {
 		t.Errorf("the audit annotations are %v", annotations)
 	}

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -88,6 +89,40 @@ func TestErrorsHaveTheFormThatIsAccepted(t *testing.T) {
 	} {
 		if code, header, _ := do(t, s, tt.method, tt.path, "", "Accept", tt.accept); code < 400 || header.Get("Content-Type") != tt.media {
 			t.Errorf("%s %s as %s: %d as %s", tt.method, tt.path, tt.accept, code, header.Get("Content-Type"))
+		}
+	}
+}
+
+func TestAcceptHeadersAreReadAsUpstreamReadsThem(t *testing.T) {
+	const none = ""
+	for _, tt := range []struct{ accept, media, as string }{
+		{"application/json;v=v1", none, ""},
+		{"application/json;g=meta.k8s.io", none, ""},
+		{"*/*;v=v1", none, ""},
+		{"application/json;v=v1,application/yaml", mediaYAML, ""},
+		{"application/json;AS=Table;v=v1;g=meta.k8s.io", none, ""},
+		{`application/json;as="Table";v=v1;g=meta.k8s.io`, none, ""},
+		{"application/json;as = Table ;v=v1;g=meta.k8s.io", mediaJSON, "Table"},
+		{"application/json;as=PartialObjectMetadata;as=Table;v=v1;g=meta.k8s.io", mediaJSON, "Table"},
+		{"application/json;as=Table=x;v=v1;g=meta.k8s.io", none, ""},
+		{"application/json;;", mediaJSON, ""},
+		{"application/json;as=;g=;v=;stream=", mediaJSON, ""},
+		{"application/json;foo;=x;g=a=b", mediaJSON, ""},
+		{"Application/JSON", none, ""},
+		{"application/json;q=abc", mediaJSON, ""},
+		{"application/json;q=abc,application/yaml;q=0.1", mediaYAML, ""},
+		{"application/json;q=0", mediaJSON, ""},
+		{"application/json;q=,application/yaml", mediaJSON, ""},
+		{"application/json;Q=0.1,application/yaml;q=0.5", mediaJSON, ""},
+		{"application/json;q=NaN,application/yaml", mediaJSON, ""},
+		{"*/*;q=0.2,application/yaml;q=0.2", mediaYAML, ""},
+		{"application/*,application/yaml;q=0.9", mediaJSON, ""},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Accept", tt.accept)
+		f, err := negotiate(r, transforms{metadata: true, table: true}, false)
+		if (err != nil) != (tt.media == none) || err == nil && (f.media != tt.media || f.as != tt.as) {
+			t.Errorf("%s: %+v, %v", tt.accept, f, err)
 		}
 	}
 }

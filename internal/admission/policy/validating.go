@@ -171,6 +171,9 @@ func (p *Validating) apply(ctx context.Context, r *validatingRule, w *write, out
 	return nil
 }
 
+// maxAnnotation is how many bytes of an audit annotation's value are kept, as the API reference has it (10kb).
+const maxAnnotation = 10 << 10
+
 // check evaluates the policy with one parameter.
 func (r *validatingRule) check(ctx context.Context, v *view, param runtime.Object, out *outcome) ([]decision, error) {
 	in := v.input
@@ -202,7 +205,9 @@ func (r *validatingRule) check(ctx context.Context, v *view, param runtime.Objec
 		}
 		if text, ok := value.(celtypes.String); ok {
 			key := r.name + "/" + annotation.key
-			if s := strings.TrimSpace(string(text)); s != "" && !slices.Contains(out.annotations[key], s) {
+			s := strings.TrimSpace(string(text))
+			s = s[:min(len(s), maxAnnotation)]
+			if s != "" && !slices.Contains(out.annotations[key], s) {
 				out.annotations[key] = append(out.annotations[key], s)
 			}
 		}
