@@ -104,7 +104,7 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 	}
 	problems, err := kjson.UnmarshalStrict(data, obj)
 	got := obj.GetObjectKind().GroupVersionKind()
-	if err != nil {
+	if err != nil || len(problems) > 0 { // among them may be a "Kind", which counts
 		var syntax error
 		if got, syntax = findKind(data); syntax != nil {
 			return nil, unrecognized(want, raw, fmt.Errorf("couldn't get version/kind; json parse error: %w", syntax))

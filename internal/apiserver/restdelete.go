@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/knarr-project/knarr/internal/api"
 )
 
 func (c *call) serveDelete(ctx context.Context) error {
@@ -73,12 +75,12 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 }
 
 func (c *call) serveDeleteCollection(ctx context.Context) error {
-	opts, err := c.deleteOptions()
+	c.info.query.Del("watch")
+	req, err := c.listRequest()
 	if err != nil {
 		return err
 	}
-	c.info.query.Del("watch")
-	req, err := c.listRequest()
+	opts, err := c.deleteOptions()
 	if err != nil {
 		return err
 	}
@@ -106,7 +108,7 @@ func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, erro
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("couldn't get version/kind; json parse error: %v", err))
 		case gvk.Kind == "":
 			want = schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
-		case gvk == want: // the group that the type is defined in, which has no resources
+		case gvk.Kind == want.Kind && !api.Scheme.Recognizes(gvk): // of a custom resource's group, or the one that the type is defined in; options are the same in all of them
 			opts := &metav1.DeleteOptions{}
 			if err := kjson.UnmarshalCaseSensitivePreserveInts(data, opts); err != nil {
 				return nil, unreadable(want, want, err)

@@ -197,6 +197,8 @@ func TestADeletedCollectionIsGivenInAnyForm(t *testing.T) {
 	const maps = "/api/v1/namespaces/default/configmaps"
 	for _, a := range []asked{
 		{"a map", "POST", maps, `{"metadata":{"name":"a","labels":{"a":"b"}}}`, nil, 201, "", "", ""},
+		{"what is listed is told before what becomes of it", "DELETE", maps + "?resourceVersionMatch=Exact", `{"propagationPolicy":"Orphan","orphanDependents":true}`, nil, 422, "resourceVersionMatch is forbidden unless", "cannot be both set", ""},
+		{"options of a group that nobody knows are options", "DELETE", maps + "?labelSelector=none", `{"kind":"DeleteOptions","apiVersion":"nowhere.example/v1"}`, nil, 200, `"items":[]`, "", ""},
 		{"as a table", "DELETE", maps + "?dryRun=All&labelSelector=a", "", []string{"Accept", "application/json;as=Table;g=meta.k8s.io;v=v1"}, 200, `"kind":"Table"`, "", ""},
 		{"as metadata", "DELETE", maps + "?labelSelector=a", "", []string{"Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}, 200, `"kind":"PartialObjectMetadataList"`, "", ""},
 		{"it is gone", "GET", maps + "/a", "", nil, 404, "", "", ""},
@@ -212,6 +214,18 @@ func TestAPatchThatIsNoObjectSaysThatItsKindIsUnknown(t *testing.T) {
 	for _, a := range []asked{
 		{"a map", "POST", maps, `{"metadata":{"name":"a"}}`, nil, 201, "", "", ""},
 		{"a list", "PATCH", maps + "/a?fieldValidation=Ignore", `[]`, merge, 422, "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct", "", ""},
+	} {
+		a.check(t, s)
+	}
+}
+
+func TestAWriteThatMakesAnObjectIsLookedAtAsUpstreamDoes(t *testing.T) {
+	s := newTestServer(t)
+	const classes, maps = "/apis/node.k8s.io/v1/runtimeclasses", "/api/v1/namespaces/default/configmaps"
+	for _, a := range []asked{
+		{"an update may make a class", "PUT", classes + "/a", `{"metadata":{"name":"a"},"handler":"h"}`, nil, 201, "", "", ""},
+		{"but not one that is meant by its uid", "PUT", classes + "/b", `{"metadata":{"name":"b","uid":"u"},"handler":"h"}`, nil, 409, "StorageError: invalid object, Code: 4, Key: ", "", ""},
+		{"a kind in other letters is a kind", "POST", maps, `{"kind":"ConfigMap","apiVersion":"v1","Kind":"x","metadata":{"name":"a"}}`, nil, 400, `no kind \"x\" is registered`, "", ""},
 	} {
 		a.check(t, s)
 	}

@@ -99,8 +99,7 @@ func (op *operation) createByUpdate(ctx context.Context, fn change) (runtime.Obj
 			fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", meta.GetUID()))
 	}
 	if meta.GetUID() != "" {
-		return nil, apierrors.NewConflict(op.endpoint.resource, op.name,
-			fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: ", meta.GetUID()))
+		return nil, op.anotherUID(meta.GetUID(), "")
 	}
 	if err := op.takeNamespace(meta); err != nil {
 		return nil, err

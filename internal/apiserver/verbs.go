@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/store"
@@ -81,10 +82,14 @@ func (op *operation) replace(ctx context.Context, hub runtime.Object) (runtime.O
 
 // checkUID: a body with a UID means that very object.
 func (op *operation) checkUID(meta, old metav1.Object) error {
-	uid := meta.GetUID()
-	if uid == "" || uid == old.GetUID() {
-		return nil
+	if uid := meta.GetUID(); uid != "" && uid != old.GetUID() {
+		return op.anotherUID(uid, old.GetUID())
 	}
+	return nil
+}
+
+// anotherUID refuses a write to an object by its uid, which is another one's; stored is empty when there is none.
+func (op *operation) anotherUID(uid, stored types.UID) error {
 	key := op.endpoint.key(op.namespace, op.name)
 	if op.dryRun {
 		key = strings.TrimPrefix(key, "/registry") // as the one who plays through a write without a store says it
@@ -93,7 +98,7 @@ func (op *operation) checkUID(meta, old metav1.Object) error {
 	}
 	return apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf(
 		"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %s, UID in object meta: %s",
-		key, uid, old.GetUID()))
+		key, uid, stored))
 }
 
 // patchAny patches an object or a subresource.

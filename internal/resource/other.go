@@ -234,6 +234,7 @@ func leaseStrategy() *Strategy {
 
 func runtimeClassStrategy() *Strategy {
 	s := plain(false)
+	s.AllowCreateOnUpdate = true
 	s.Warnings = warns(warnRuntimeClass)
 	s.ValidateCreate = checks(validateRuntimeClass)
 	s.ValidateUpdate = checksBoth(validateRuntimeClassUpdate)

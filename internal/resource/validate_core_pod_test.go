@@ -147,6 +147,10 @@ func TestPodsAreValidatedFieldByField(t *testing.T) {
 		{"no skew", func(s *corev1.PodSpec) { s.TopologySpreadConstraints[0].MaxSkew = 0 }, []string{"spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero"}},
 		{"no DNS", func(s *corev1.PodSpec) { s.DNSPolicy, s.DNSConfig = "None", nil }, []string{"spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"}},
 		{"a bad alias", func(s *corev1.PodSpec) { s.HostAliases[0].IP = "x" }, []string{`spec.hostAliases[0].ip: Invalid value: "x": must be a valid IP address`}},
+		{"a volume claim that is going", func(s *corev1.PodSpec) {
+			s.Volumes[4].Ephemeral.VolumeClaimTemplate.DeletionTimestamp = &metav1.Time{}
+		}, []string{"spec.volumes[4].ephemeral.volumeClaimTemplate.metadata.deletionTimestamp: Forbidden: cannot be set"}},
+		{"a volume claim with a uid", func(s *corev1.PodSpec) { s.Volumes[4].Ephemeral.VolumeClaimTemplate.UID = "u" }, []string{"metadata.uID: Forbidden: cannot be set"}},
 		{"a volume claim without size", func(s *corev1.PodSpec) { s.Volumes[4].Ephemeral.VolumeClaimTemplate.Spec.Resources.Requests = nil }, []string{"spec.volumes[4].ephemeral.volumeClaimTemplate.spec.resources[storage]: Required value"}},
 		{"a linux pod with windows options", func(s *corev1.PodSpec) {
 			s.OS = &corev1.PodOS{Name: "linux"}
