@@ -63,6 +63,9 @@ func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Obj
 	if gvk.Kind != op.endpoint.gvk.Kind {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid object type: %v", gvk))
 	}
+	if old == nil && op.endpoint.custom != nil && op.endpoint.custom.Definition().Terminating() {
+		return nil, errTerminating(op.endpoint.resource, "create")
+	}
 	if a.GetManagedFields() != nil {
 		return nil, apierrors.NewBadRequest("metadata.managedFields must be nil")
 	}

@@ -388,6 +388,10 @@ func TestDeletingADefinitionDeletesItsObjects(t *testing.T) {
 	if code != http.StatusMethodNotAllowed || refused["message"] != "create not allowed while custom resource definition is terminating" {
 		t.Errorf("%d %v", code, refused["message"])
 	}
+	code, refused, _ = a.do("PATCH", crontabsPath+"/two?fieldManager=m&dryRun=All", strings.Replace(crontab, "name: one", "name: two", 1), "Content-Type", "application/apply-patch+yaml")
+	if code != http.StatusMethodNotAllowed || refused["message"] != "create not allowed while custom resource definition is terminating" {
+		t.Errorf("%d %v", code, refused["message"])
+	}
 	if out := a.want(http.StatusOK, "GET", "/apis/stable.example.com/v1", ""); fmt.Sprint(at(out, "resources", 0, "verbs")) != "[delete deletecollection get list watch]" {
 		t.Errorf("discovery: %v", out)
 	}

@@ -207,6 +207,9 @@ func (w *watcher) progress(ctx context.Context, sink eventSink) error {
 
 // send sends what a cursor gave.
 func (w *watcher) send(ctx context.Context, sink eventSink, changes []cache.Change, revision int64, err error) error {
+	if errors.Is(err, cache.ErrForgotten) {
+		return err
+	}
 	if errors.Is(err, cache.ErrTooOld) {
 		return errors.Join(w.expired(sink), err)
 	}

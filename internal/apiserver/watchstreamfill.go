@@ -66,7 +66,7 @@ func (st *watchStream) fillOwn(b *streamBuffer) (more bool, err error) {
 		if len(st.todo) == 0 {
 			changes, revision, err := w.cursor.Poll()
 			if errors.Is(err, cache.ErrTooOld) {
-				return false, errors.Join(st.put(b, w.expiry()), errStreamOver)
+				return false, st.putExpiry(b, err)
 			}
 			if err != nil {
 				return false, err
@@ -95,6 +95,14 @@ func (st *watchStream) fillOwn(b *streamBuffer) (more bool, err error) {
 	}
 }
 
+// putExpiry ends the stream: with an event that has the client list again, unless nothing that it knows is out of date.
+func (st *watchStream) putExpiry(b *streamBuffer, why error) error {
+	if errors.Is(why, cache.ErrForgotten) {
+		return errStreamOver
+	}
+	return errors.Join(st.put(b, st.w.expiry()), errStreamOver)
+}
+
 // fillShared writes the hub's frames.
 func (st *watchStream) fillShared(b *streamBuffer) (more bool, err error) {
 	if err := st.send(b); err != nil { // what comes first
@@ -107,7 +115,7 @@ func (st *watchStream) fillShared(b *streamBuffer) (more bool, err error) {
 		case errors.Is(err, errBehind):
 			return true, st.fallBack()
 		case errors.Is(err, cache.ErrTooOld):
-			return false, errors.Join(st.put(b, st.w.expiry()), errStreamOver)
+			return false, st.putExpiry(b, err)
 		case err != nil:
 			return false, err
 		case len(frames) == 0:

@@ -8,6 +8,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -16,6 +17,10 @@ import (
 
 // ErrTooOld: the revision has fallen off the log or was compacted; the reader must list again (410).
 var ErrTooOld = errors.New("revision is too old")
+
+// ErrForgotten is the ErrTooOld of a kind that is no longer served as it was: nothing that its readers have is out of date, but there is nothing more to
+// come.
+var ErrForgotten = fmt.Errorf("%w: the kind was forgotten", ErrTooOld)
 
 // ErrFuture: the revision was not reached within the time that the context allowed.
 var ErrFuture = errors.New("revision not reached yet")

@@ -115,14 +115,14 @@ func (c *Cache) Compacted(revision int64) {
 	}
 }
 
-// Forget closes the kind of a prefix: a custom resource that is no longer served, or whose schema has changed. Its cursors end with ErrTooOld.
+// Forget closes the kind of a prefix: a custom resource that is no longer served, or whose schema has changed. Its cursors end with ErrForgotten.
 func (c *Cache) Forget(prefix string) {
 	c.mu.Lock()
 	k := c.kinds[prefix]
 	delete(c.kinds, prefix)
 	c.mu.Unlock()
 	if k != nil {
-		k.close(ErrTooOld)
+		k.close(ErrForgotten)
 	}
 }
 

@@ -73,6 +73,7 @@ func (v *Version) FromStored(stored runtime.Object) (runtime.Object, error) {
 		if err := own.repair(u); err != nil {
 			return nil, err
 		}
+		own.dropNulls(u)
 		own.Default(u)
 	}
 	out, err := v.def.Convert(u, v.spec.Name)
@@ -136,6 +137,9 @@ func (v *Version) take(u *unstructured.Unstructured, strict bool) (unknown []err
 	for _, path := range paths {
 		unknown = append(unknown, fmt.Errorf("unknown field %q", path))
 	}
+	if strict {
+		v.dropNulls(u)
+	}
 	v.Default(u)
 	return unknown, nil
 }
@@ -193,12 +197,26 @@ func (v *Version) prune(u *unstructured.Unstructured, s *structuralschema.Struct
 	return pruning.PruneWithOptions(u.Object, s, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: track})
 }
 
-// Default fills in the schema's defaults and removes nulls where there may be none. Idempotent.
+// Default fills in the schema's defaults, also for nulls where there may be none. Idempotent.
 func (v *Version) Default(u *unstructured.Unstructured) {
-	s, err := v.structure()
-	if err != nil || s == nil || u.GetKind() != v.GVK().Kind {
-		return
+	if s := v.schemaFor(u); s != nil {
+		defaulting.Default(u.Object, s)
 	}
-	defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s)
-	defaulting.Default(u.Object, s)
+}
+
+// dropNulls removes nulls where there may be none and no default takes their place. It is for what is read; a null that was applied, somebody
+// owns, and validation refuses it.
+func (v *Version) dropNulls(u *unstructured.Unstructured) {
+	if s := v.schemaFor(u); s != nil {
+		defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s)
+	}
+}
+
+// schemaFor is the schema that the object goes by; nil when there is none.
+func (v *Version) schemaFor(u *unstructured.Unstructured) *structuralschema.Structural {
+	s, err := v.structure()
+	if err != nil || u.GetKind() != v.GVK().Kind {
+		return nil
+	}
+	return s
 }

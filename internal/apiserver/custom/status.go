@@ -10,6 +10,7 @@ import (
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/util/cert"
 )
 
 type (
@@ -116,9 +117,24 @@ func acceptNames(c *crd, others []*crd, now metav1.Time) {
 		return
 	}
 	set(c, now, apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionTrue, "NoConflicts", "no conflicts found")
-	if !established(c) {
+	switch {
+	case established(c):
+	case hasBrokenAuthority(c):
+		set(c, now, apiextensionsv1.Established, apiextensionsv1.ConditionFalse, "InvalidCABundle", "The conversion webhook CABundle is invalid")
+	default:
 		set(c, now, apiextensionsv1.Established, apiextensionsv1.ConditionTrue, "InitialNamesAccepted", "the initial names have been accepted")
 	}
+}
+
+// hasBrokenAuthority tells whether the certificates that a conversion webhook's is to be verified with can not be read: none of its calls could
+// succeed.
+func hasBrokenAuthority(c *crd) bool {
+	conversion := c.Spec.Conversion
+	if conversion == nil || conversion.Webhook == nil || conversion.Webhook.ClientConfig == nil || len(conversion.Webhook.ClientConfig.CABundle) == 0 {
+		return false
+	}
+	_, err := cert.ParseCertsPEM(conversion.Webhook.ClientConfig.CABundle)
+	return err != nil
 }
 
 // checkStructure tells of schemas that are not structural. The API takes none any more, but an older store may hold some.

@@ -9,6 +9,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -140,6 +141,9 @@ func (v *Version) makeStructure() (*structuralschema.Structural, error) {
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("the schema of %s is not structural: %w", v.GVK(), err)
+	}
+	if err := defaulting.PruneDefaults(s); err != nil { // metadata of embedded objects has the fields of ObjectMeta and no others
+		return nil, fmt.Errorf("defaults of %s: %w", v.GVK(), err)
 	}
 	return s, nil
 }

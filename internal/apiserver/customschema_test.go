@@ -1,0 +1,135 @@
+package apiserver
+
+import (
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+const nullables = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: crates.stable.example.com}
+spec:
+  group: stable.example.com
+  scope: Namespaced
+  names: {plural: crates, singular: crate, kind: Crate}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              plain: {type: object, properties: {a: {type: string}}}
+              filled: {type: object, default: {a: x}, properties: {a: {type: string}}}
+              nullable: {type: object, nullable: true, properties: {a: {type: string}}}
+              label: {type: string}
+`
+
+func TestANullThatIsAppliedIsRefusedWhereThereMayBeNone(t *testing.T) {
+	a := newAPI(t)
+	a.define(nullables)
+	const path = "/apis/stable.example.com/v1/namespaces/default/crates"
+	crate := func(name, spec string) string {
+		return "{apiVersion: stable.example.com/v1, kind: Crate, metadata: {name: " + name + "}, spec: {" + spec + "}}"
+	}
+	apply := func(name, spec string) (int, object) {
+		code, out, _ := a.do("PATCH", path+"/"+name+"?fieldManager=m", crate(name, spec), "Content-Type", "application/apply-patch+yaml")
+		return code, out
+	}
+	for field, want := range map[string]struct {
+		refused string
+		spec    object
+	}{
+		"plain":    {refused: `spec.plain in body must be of type object: "null"`},
+		"label":    {refused: `spec.label in body must be of type string: "null"`},
+		"filled":   {spec: object{"filled": object{"a": "x"}}},
+		"nullable": {spec: object{"filled": object{"a": "x"}, "nullable": nil}},
+	} {
+		a.want(http.StatusCreated, "PATCH", path+"/"+field+"-old?fieldManager=m", crate(field+"-old", `plain: {a: "1"}, filled: {a: "2"}, nullable: {a: "3"}, label: "4"`), "Content-Type", "application/apply-patch+yaml")
+		for _, name := range []string{field + "-new", field + "-old"} {
+			code, out := apply(name, field+": null")
+			message, _ := out["message"].(string)
+			switch {
+			case want.refused != "" && (code != http.StatusUnprocessableEntity || !strings.HasSuffix(message, want.refused)):
+				t.Errorf("%s: %d %s", name, code, message)
+			case want.refused == "" && !reflect.DeepEqual(out["spec"], want.spec):
+				t.Errorf("%s: %d %v", name, code, out)
+			}
+		}
+		// What is created, and not applied, has no owner of the null, which is dropped.
+		spec := object{"filled": object{"a": "x"}}
+		if field == "nullable" {
+			spec["nullable"] = nil
+		}
+		if out := a.want(http.StatusCreated, "POST", path, crate(field+"-created", field+": null")); !reflect.DeepEqual(out["spec"], spec) {
+			t.Errorf("%s created: %v", field, out["spec"])
+		}
+	}
+}
+
+const embedding = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: holds.stable.example.com}
+spec:
+  group: stable.example.com
+  scope: Namespaced
+  names: {plural: holds, singular: hold, kind: Hold}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          cargo:
+            type: object
+            x-kubernetes-embedded-resource: true
+            properties:
+              apiVersion: {type: string, default: v1}
+              kind: {type: string, default: Cargo}
+              metadata:
+                type: object
+                default: {}
+                properties:
+                  name: {type: string, default: ale}
+                  unknown: {type: string, default: x}
+`
+
+func TestDefaultsOfEmbeddedMetadataHaveNoUnknownFields(t *testing.T) {
+	a := newAPI(t)
+	a.define(embedding)
+	const path = "/apis/stable.example.com/v1/namespaces/default/holds"
+	created := a.want(http.StatusCreated, "POST", path, "{apiVersion: stable.example.com/v1, kind: Hold, metadata: {name: one}, cargo: {}}")
+	read := a.want(http.StatusOK, "GET", path+"/one", "")
+	patched := a.want(http.StatusOK, "PATCH", path+"/one", `{"cargo":{"metadata":{"labels":null}}}`, "Content-Type", "application/merge-patch+json")
+	for what, out := range map[string]object{"created": created, "read": read, "patched": patched} {
+		if got := fmt.Sprint(at(out, "cargo")); got != "map[apiVersion:v1 kind:Cargo metadata:map[name:ale]]" {
+			t.Errorf("%s: %s", what, got)
+		}
+	}
+}
+
+func TestAWatchEndsInPeaceWhenItsDefinitionChanges(t *testing.T) {
+	a := newAPI(t)
+	a.define(crontabs)
+	a.want(http.StatusCreated, "POST", crontabsPath, crontab)
+	w := a.watch(crontabsPath + "?watch=1")
+	if kind, _ := w.next(); kind != "ADDED" {
+		t.Fatal(kind)
+	}
+	a.want(http.StatusOK, "PATCH", definitionsPath+"/crontabs.stable.example.com",
+		`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/more","value":{"type":"string"}}]`, "Content-Type", "application/json-patch+json")
+	if kind, out := w.next(); kind != "EOF" {
+		t.Errorf("%s %v", kind, out)
+	}
+}
