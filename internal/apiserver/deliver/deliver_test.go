@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -163,7 +164,7 @@ func TestSomethingLongTakesTurns(t *testing.T) {
 	for range 3 {
 		turns.Step()
 	}
-	if len(l.taken) != 0 {
+	if len(l.free) != 1 {
 		t.Error("a lane was taken before the work is long")
 	}
 	turns.Step()
@@ -179,7 +180,7 @@ func TestSomethingLongTakesTurns(t *testing.T) {
 	<-waits
 	turns.End()
 	turns.End()
-	if len(l.taken) != 0 {
+	if len(l.free) != 1 {
 		t.Error("the lane was not given back")
 	}
 	var none Turns
@@ -218,6 +219,59 @@ func TestWhoIsReadyGoesBeforeALanesNextPiece(t *testing.T) {
 	}
 }
 
+func TestWhatTheNetworkBringsGoesBeforeALanesNextPiece(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	l := newLanes(1, time.Hour)
+	l.gap = 0
+	requests, client, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer requests.Close()
+	defer client.Close()
+	var pieces atomic.Int64
+	var stop atomic.Bool
+	var lists sync.WaitGroup
+	for range 50 {
+		lists.Go(func() {
+			for !stop.Load() {
+				leave := l.Take()
+				pieces.Add(1)
+				leave()
+			}
+		})
+	}
+	const rounds = 100
+	var sent, between int64
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		var b [1]byte
+		for range rounds {
+			if _, err := requests.Read(b[:]); err != nil {
+				t.Error(err)
+				return
+			}
+			between += pieces.Load() - sent
+			heard <- struct{}{}
+		}
+	}()
+	for range rounds {
+		runtime.Gosched() // the reader waits again
+		sent = pieces.Load()
+		if _, err := client.Write([]byte{0}); err != nil {
+			t.Fatal(err)
+		}
+		<-heard
+	}
+	stop.Store(true)
+	lists.Wait()
+	<-heard
+	if between > 10*rounds {
+		t.Errorf("%d requests came, and waited for %d pieces", rounds, between)
+	}
+}
+
 func TestALaneIsForOneAtATimeButNotForEver(t *testing.T) {
 	l := newLanes(1, lanePatience)
 	leave := l.Take()
@@ -229,7 +283,7 @@ func TestALaneIsForOneAtATimeButNotForEver(t *testing.T) {
 	(<-next)() // though the first one has not left: it waits for its client
 	waiting()
 	l.Take()()
-	if len(l.taken) != 0 {
+	if len(l.free) != 1 {
 		t.Error("somebody has not left")
 	}
 }

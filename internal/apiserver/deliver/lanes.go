@@ -11,14 +11,21 @@ import (
 // write waits for one piece. Where there are few CPUs that costs lists much of their pace (two fifths with one lane on two CPUs); only those
 // that are large enough to be in the way take lanes.
 type Lanes struct {
-	taken    chan struct{}
+	free     chan *lane
 	patience time.Duration
+	gap      time.Duration
 }
 
 // NewLanes makes lanes for this machine.
 func NewLanes() *Lanes { return newLanes(max(1, runtime.GOMAXPROCS(0)-1), lanePatience) }
 
-func newLanes(n int, patience time.Duration) *Lanes { return &Lanes{make(chan struct{}, n), patience} }
+func newLanes(n int, patience time.Duration) *Lanes {
+	l := &Lanes{make(chan *lane, n), patience, listenEvery}
+	for range n {
+		l.free <- newLane()
+	}
+	return l
+}
 
 // lanePatience is how long a lane is kept from others by somebody who waits for a slow client.
 const lanePatience = 2 * time.Millisecond
@@ -26,18 +33,23 @@ const lanePatience = 2 * time.Millisecond
 // Take waits for a lane, first come, first served. leave gives it back; after the lanes' patience it is given back anyhow.
 //
 // Whoever has got a lane lets all go first that are ready to run: who leaves a lane wakes the next one, which Go runs at once, on the same CPU, before anything else that waits
-// there, and so on from one to the next. Those that wait for a lane are not ready. So of all these answers no more than have lanes are ever in another goroutine's way.
+// there, and so on from one to the next. Those that wait for a lane are not ready. So of all these answers no more than have lanes are ever in another goroutine's way. And it
+// listens to the network, so that those go first as well whose request has come by now.
 func (l *Lanes) Take() (leave func()) {
-	l.taken <- struct{}{}
+	taken := <-l.free
 	runtime.Gosched()
+	taken.listen(l.gap)
 	var once sync.Once
-	giveBack := func() { once.Do(func() { <-l.taken }) }
+	giveBack := func() { once.Do(func() { l.free <- taken }) }
 	timer := time.AfterFunc(l.patience, giveBack)
 	return func() {
 		timer.Stop()
 		giveBack()
 	}
 }
+
+// listenEvery is how long lanes' holders, one after the other, may go on without listening to the network.
+const listenEvery = time.Millisecond
 
 // Turns are for work that goes on for long without sending anything: after so many steps it takes a lane, and takes it anew after as many again.
 // What is over before that waits for nobody. The zero value takes none.
