@@ -106,8 +106,10 @@ func TestJSONWithinObjectsCanBeRead(t *testing.T) {
 		"an update":                      {"PUT", revisions + "/a", mediaJSON, revision(huge), 400},
 		"a message with a number":        {"POST", revisions, mediaProtobuf, message(huge), 400},
 		"a message with half a document": {"POST", revisions, mediaProtobuf, message(`{"a":`), 400},
+		"a message with no document":     {"POST", revisions, mediaProtobuf, message(""), 400},
 		"a message with something else":  {"POST", revisions, mediaProtobuf, message("k8s\x00"), 400},
-		"a JSON patch":                   {"PATCH", revisions + "/a", "application/json-patch+json", `[{"op":"add","path":"/data","value":` + huge + `}]`, 422},
+		"a JSON patch":                   {"PATCH", revisions + "/a?fieldValidation=Ignore", "application/json-patch+json", `[{"op":"add","path":"/data","value":` + huge + `}]`, 422},
+		"a JSON patch that is looked at": {"PATCH", revisions + "/a", "application/json-patch+json", `[{"op":"add","path":"/data","value":` + huge + `}]`, 400},
 		"a merge patch":                  {"PATCH", revisions + "/a", "application/merge-patch+json", `{"data":` + huge + `}`, 400},
 		"a strategic merge patch":        {"PATCH", revisions + "/a", "application/strategic-merge-patch+json", `{"data":` + huge + `}`, 400},
 	} {

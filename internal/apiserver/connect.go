@@ -57,6 +57,9 @@ func (c *call) admitConnect(ctx context.Context, options runtime.Object) error {
 }
 
 func (c *call) serveStream(ctx context.Context, find func(context.Context) (target, error)) error {
+	if err := c.mayStream(ctx); err != nil {
+		return err
+	}
 	t, err := find(ctx)
 	if err != nil {
 		return err
@@ -66,6 +69,17 @@ func (c *call) serveStream(ctx context.Context, find func(context.Context) (targ
 	}
 	c.proxyTo(t)
 	return nil
+}
+
+// mayStream asks for the verb create where a client has come with a GET, as WebSockets begin: who may only read does not run commands
+// (AuthorizePodWebsocketUpgradeCreatePermission).
+func (c *call) mayStream(ctx context.Context) error {
+	if c.r.Method != http.MethodGet {
+		return nil
+	}
+	a := requestAttributes(c.user, c.info)
+	a.Verb = "create"
+	return c.server.authorize(ctx, a)
 }
 
 // proxyTo hands the request on, upgrades included.

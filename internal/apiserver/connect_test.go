@@ -1,10 +1,13 @@
 package apiserver
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
 )
 
 func TestWhatCanNotBeConnectedTo(t *testing.T) {
@@ -55,4 +58,34 @@ func TestWhatCanNotBeConnectedTo(t *testing.T) {
 	if code, header, body := do(t, s, "GET", ns+"pods/p/log?dryRun=All", ""); code != 204 || header.Get("Content-Type") != "" || body != "" {
 		t.Errorf("the log of a pod without a node: %d %v %q", code, header, body)
 	}
+}
+
+// reader is allowed everything but to create.
+type reader struct{}
+
+func (reader) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, string, error) {
+	if a.Verb == "create" {
+		return auth.NoOpinion, "", nil
+	}
+	return auth.Allow, "", nil
+}
+
+func TestAWebSocketIsNotOpenedByWhoMayOnlyRead(t *testing.T) {
+	s := newTestServer(t)
+	const pods = "/api/v1/namespaces/default/pods"
+	if code, _, answer := do(t, s, "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`); code != 201 {
+		t.Fatal(answer)
+	}
+	const unscheduled = "pod p does not have a host assigned"
+	for _, subresource := range []string{"exec", "attach", "portforward"} {
+		before := asked{subresource + " for who may do everything", "GET", pods + "/p/" + subresource + "?command=sh", "", nil, 400, unscheduled, "", ""}
+		before.check(t, s)
+	}
+	s.Use(Security{Authorizer: reader{}})
+	for _, subresource := range []string{"exec", "attach", "portforward"} {
+		refused := asked{subresource, "GET", pods + "/p/" + subresource + "?command=sh", "", nil, 403, `cannot create resource \"pods/` + subresource + `\"`, unscheduled, ""}
+		refused.check(t, s)
+	}
+	log := asked{"a log is read", "GET", pods + "/p/log", "", nil, 204, "", "", ""}
+	log.check(t, s)
 }

@@ -53,6 +53,17 @@ func TestRulesAreNotAskedAboutMetadataThatCannotBe(t *testing.T) {
 	}
 }
 
+func TestWhatIsUnknownInAnEmbeddedObjectIsToldLast(t *testing.T) {
+	a := newAPI(t)
+	a.define(strings.Replace(crontabs, "              cronSpec:", "              pod: {type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}\n              cronSpec:", 1))
+	code, out, _ := a.do("RAW", crontabsPath+"?fieldValidation=Strict",
+		`{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"name":"x","odd":1},"spec":{"pod":{"apiVersion":"v1","kind":"Pod","metadata":{"odd":1}},"cronSpec":"a","more":1}}`)
+	want := `CronTab in version "v1" cannot be handled as a CronTab: strict decoding error: unknown field "metadata.odd", unknown field "spec.more", unknown field "spec.pod.metadata.odd"`
+	if code != http.StatusBadRequest || out["message"] != want {
+		t.Errorf("%d %v", code, out["message"])
+	}
+}
+
 func TestUnknownAndDoubleFieldsOfCustomResources(t *testing.T) {
 	a := newAPI(t)
 	a.define(crontabs)

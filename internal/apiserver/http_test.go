@@ -381,6 +381,8 @@ func TestErrorsAreUpstreams(t *testing.T) {
 			message: "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"},
 		{name: "and of numbers", method: "PATCH", path: maps + "/a", body: "[1]", header: jsonPatch, code: 400, reason: "BadRequest",
 			message: "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp"},
+		{name: "whose operation is a number", method: "PATCH", path: maps + "/a", body: `[{"op":1,"path":"/data/y","value":"1"}]`, header: jsonPatch, code: 400, reason: "BadRequest",
+			message: "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string"},
 		{name: "and for somebody who does not", method: "PATCH", path: maps + "/a?fieldValidation=Ignore", body: "{}", header: jsonPatch, code: 400, reason: "BadRequest",
 			message: "json: cannot unmarshal object into Go value of type jsonpatch.Patch"},
 		{name: "a JSON patch that takes the name away", method: "PATCH", path: maps + "/a", body: `[{"op":"replace","path":"","value":{}}]`, header: jsonPatch, code: 400, reason: "BadRequest",

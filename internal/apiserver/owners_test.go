@@ -1,6 +1,9 @@
 package apiserver
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestAnOwnerThatIsNamedTwiceIsKeptOnceAndToldOf(t *testing.T) {
 	s := newTestServer(t)
@@ -11,10 +14,14 @@ func TestAnOwnerThatIsNamedTwiceIsKeptOnceAndToldOf(t *testing.T) {
 		warning = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: 1"
 	)
 	body := func(owners string) string { return `{"metadata":{"name":"m","ownerReferences":[` + owners + `]}}` }
+	after := strings.Replace(warning, "entries;", "entries"+afterAdmission+";", 1)
+	strategic, plus := []string{"Content-Type", "application/strategic-merge-patch+json"}, []string{"Content-Type", "application/json-patch+json"}
 	for _, q := range []asked{
 		{"twice", "POST", path, body(a + "," + a), nil, 201, `"ownerReferences":[` + a + `]`, "", warning},
 		{"another name of the same UID", "PUT", path + "/m", body(a + "," + other), nil, 200, `"ownerReferences":[` + a + "," + other + `]`, "", ""},
 		{"once more", "PUT", path + "/m", body(a + "," + other + "," + a), nil, 200, `"ownerReferences":[` + a + "," + other + `]`, "", warning},
+		{"by a patch", "PATCH", path + "/m", `[{"op":"add","path":"/metadata/ownerReferences/-","value":` + a + `}]`, plus, 200, `"ownerReferences":[` + a + "," + other + `]`, "", after},
+		{"by a patch that merges owners", "PATCH", path + "/m", `{"metadata":{"ownerReferences":[{"uid":"1","controller":true}]}}`, strategic, 200, `"controller":true`, "", ""},
 	} {
 		q.check(t, s)
 	}

@@ -83,6 +83,7 @@ func (op *operation) patched(old runtime.Object, p patchRequest) (runtime.Object
 	if obj, err = op.endpoint.toHub(obj); err != nil {
 		return nil, err
 	}
+	op.dropDoubledOwners(accessor(obj), afterAdmission) // upstream only looks then, and says so
 	return op.trackFields(old, obj), nil
 }
 
@@ -109,7 +110,9 @@ func (op *operation) patchVersioned(old runtime.Object, gvk schema.GroupVersionK
 	}
 	switch p.kind {
 	case types.JSONPatchType:
-		doc, err = applyJSONPatch(doc, p)
+		if p.double, err = strangeFields(p); err == nil {
+			doc, err = applyJSONPatch(doc, p)
+		}
 	case types.MergePatchType:
 		p.double = doubleFields(p)
 		doc, err = applyMergePatch(doc, p)
@@ -176,15 +179,30 @@ func invalidPatch(value string, err error) error {
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), value, err.Error())})
 }
 
-// jsonPatchOp is what an operation is read as when somebody wants to know of its fields; messages name upstream's type.
-type jsonPatchOp map[string]json.RawMessage
+// jsonPatchOp is what an operation is read as when somebody wants to know of its fields (RFC 6902).
+type jsonPatchOp struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	From  string `json:"from"`
+	Value any    `json:"value"`
+}
+
+// strangeFields are those that a JSON patch's operations have and that mean nothing, or have twice. Messages name upstream's type.
+func strangeFields(p patchRequest) (problems []error, err error) {
+	if p.validation == metav1.FieldValidationIgnore {
+		return nil, nil
+	}
+	strict, err := kjson.UnmarshalStrict(p.data, &[]jsonPatchOp{})
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", strings.ReplaceAll(err.Error(), "apiserver.jsonPatchOp", "handlers.jsonPatchOp")))
+	}
+	for _, problem := range strict {
+		problems = append(problems, fmt.Errorf("json patch %w", problem))
+	}
+	return problems, nil
+}
 
 func applyJSONPatch(doc []byte, p patchRequest) ([]byte, error) {
-	if p.validation != metav1.FieldValidationIgnore {
-		if err := json.Unmarshal(p.data, &[]jsonPatchOp{}); err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", strings.ReplaceAll(err.Error(), "apiserver.jsonPatchOp", "handlers.jsonPatchOp")))
-		}
-	}
 	patch, err := api.DecodeJSONPatch(p.data)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())

@@ -61,7 +61,7 @@ func walkRaw(v reflect.Value) error {
 }
 
 func readable(raw []byte) error {
-	if len(raw) == 0 {
+	if raw == nil {
 		return nil
 	}
 	var value any

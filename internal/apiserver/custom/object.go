@@ -133,7 +133,7 @@ func (v *Version) take(u *unstructured.Unstructured, strict bool) (unknown []err
 			return nil, err
 		}
 	}
-	paths = append(append(paths, embedded...), v.prune(u, s, true)...)
+	paths = append(append(paths, v.prune(u, s, true)...), embedded...)
 	for _, path := range paths {
 		unknown = append(unknown, fmt.Errorf("unknown field %q", path))
 	}
