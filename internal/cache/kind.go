@@ -161,12 +161,21 @@ func (k *Kind) begin(entries *tree, revision int64) {
 
 const pageSize = 1000
 
-// list reads all of the kind at one revision (0: the newest).
+// list reads all of the kind at one revision (0: the newest). When it is to be the newest, and a compaction goes past it between two pages, it is read again in one.
 func (k *Kind) list(ctx context.Context, revision int64) (*tree, int64, error) {
+	t, at, err := k.pages(ctx, revision, pageSize)
+	if revision == 0 && errors.Is(err, store.ErrCompacted) {
+		return k.pages(ctx, 0, 0)
+	}
+	return t, at, err
+}
+
+// pages reads all of the kind at one revision, so many objects at a time (0: all).
+func (k *Kind) pages(ctx context.Context, revision, size int64) (*tree, int64, error) {
 	t := newTree()
 	prefix, from := k.schema.Prefix+"/", ""
 	for {
-		r, err := k.store.Range(ctx, prefix, store.RangeOptions{From: from, Limit: pageSize, Revision: revision})
+		r, err := k.store.Range(ctx, prefix, store.RangeOptions{From: from, Limit: size, Revision: revision})
 		if err != nil {
 			return nil, 0, fmt.Errorf("list %s: %w", k.schema.Prefix, err)
 		}

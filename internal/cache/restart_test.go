@@ -419,3 +419,38 @@ func TestOldStatesInTheLogAreMadeAgainFromWhatIsStored(t *testing.T) {
 		t.Errorf("the first change came as %v, %v", obj, err)
 	}
 }
+
+// compacting is a store that forgets all but the newest revision between the pages of a list.
+type compacting struct{ store.Store }
+
+func (c compacting) Range(ctx context.Context, prefix string, o store.RangeOptions) (store.RangeResult, error) {
+	if o.From == "" {
+		return c.Store.Range(ctx, prefix, o)
+	}
+	newer, err := c.Store.Commit(ctx, nil, store.Op{Key: "/else", Value: []byte("newer")})
+	if err != nil {
+		return store.RangeResult{}, err
+	}
+	if err := c.Store.Compact(ctx, newer.Revision); err != nil {
+		return store.RangeResult{}, err
+	}
+	return c.Store.Range(ctx, prefix, o)
+}
+
+func TestAKindIsListedThoughTheStoreIsCompactedBetweenItsPages(t *testing.T) {
+	s := openStore(t)
+	const pods = pageSize + 1
+	for i := range pods {
+		write(t, s, "/pods", pod("default", fmt.Sprintf("p-%04d", i), "", nil))
+	}
+	c := openCache(t, compacting{s})
+	k := openKind(t, c, "/pods")
+	for _, when := range []string{"opened", "listed again"} {
+		if n := k.Snapshot().Len(); n != pods {
+			t.Errorf("%s: %d pods, want %d", when, n, pods)
+		}
+		if err := c.Relist(patient(t), "/pods"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
