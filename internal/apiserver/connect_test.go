@@ -89,3 +89,34 @@ func TestAWebSocketIsNotOpenedByWhoMayOnlyRead(t *testing.T) {
 	log := asked{"a log is read", "GET", pods + "/p/log", "", nil, 204, "", "", ""}
 	log.check(t, s)
 }
+
+func TestAnUpdateOrAnApplyMakesNothingForWhoMayNotCreate(t *testing.T) {
+	s := newTestServer(t)
+	const leases, runtimes, pods = "/apis/coordination.k8s.io/v1/namespaces/default/leases/", "/apis/node.k8s.io/v1/runtimeclasses/", "/api/v1/namespaces/default/pods/"
+	apply := []string{"Content-Type", "application/apply-patch+yaml"}
+	lease := func(name string) string { return `{"metadata":{"name":"` + name + `"},"spec":{"holderIdentity":"me"}}` }
+	pod := func(name, image string) string {
+		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + name + `"},"spec":{"containers":[{"name":"c","image":"` + image + `"}]}}`
+	}
+	for _, a := range []asked{
+		{"a lease, by who may", "PUT", leases + "there", lease("there"), nil, 201, "", "", ""},
+		{"a pod, by who may", "PATCH", pods + "there?fieldManager=m", pod("there", "i"), apply, 201, "", "", ""},
+	} {
+		a.check(t, s)
+	}
+	s.Use(Security{Authorizer: reader{}})
+	for _, a := range []asked{
+		{"a pod that is there", "PATCH", pods + "there?fieldManager=m", pod("there", "j"), apply, 200, "", "", ""},
+		{"a lease", "PUT", leases + "x", lease("x"), nil, 403, `cannot create resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"default\"`, "", ""},
+		{"a lease, for trial", "PUT", leases + "x?dryRun=All", lease("x"), nil, 403, `cannot create resource \"leases\"`, "", ""},
+		{"a runtime class", "PUT", runtimes + "x", `{"metadata":{"name":"x"},"handler":"h"}`, nil, 403, `cannot create resource \"runtimeclasses\"`, "", ""},
+		{"a pod", "PATCH", pods + "x?fieldManager=m", pod("x", "i"), apply, 403, `pods \"x\" is forbidden: User`, "", ""},
+		{"a pod, for trial", "PATCH", pods + "x?fieldManager=m&dryRun=All", pod("x", "i"), apply, 403, `cannot create resource \"pods\"`, "", ""},
+		{"a pod without an image is told so first", "PATCH", pods + "x?fieldManager=m", pod("x", ""), apply, 422, "spec.containers[0].image", "", ""},
+		{"a namespace", "PATCH", "/api/v1/namespaces/x?fieldManager=m", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x"}}`, apply, 403,
+			`cannot create resource \"namespaces\" in API group \"\" in the namespace \"x\"`, "", ""},
+		{"nothing was made", "GET", pods + "x", "", nil, 404, "", "", ""},
+	} {
+		a.check(t, s)
+	}
+}

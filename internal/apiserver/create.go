@@ -240,6 +240,11 @@ func (op *operation) prepareCreate(ctx context.Context, t *txn, obj runtime.Obje
 	if t.late != nil {
 		return t.late
 	}
+	if op.creates {
+		if err := op.authorizeCreate(ctx); err != nil {
+			return err
+		}
+	}
 	if err := op.validateAdmission(ctx, a); err != nil {
 		return err
 	}

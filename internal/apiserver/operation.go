@@ -40,6 +40,8 @@ type operation struct {
 	dryRun  bool
 	// fieldManager is who owns the fields that this write sets.
 	fieldManager string
+	// creates is for a PUT or an apply that makes its object: its user was asked only about the update, and has to be allowed the create too.
+	creates bool
 	// raw writes are the server's own: the kind's update rules, which are for users, do not hold for them.
 	raw bool
 	// warn sends a Warning header; never nil.

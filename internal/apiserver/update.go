@@ -11,9 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/resource"
 	"github.com/knarr-project/knarr/internal/store"
 )
@@ -84,6 +86,7 @@ func (op *operation) onState(ctx context.Context, key string, once func(c curren
 
 // createByUpdate is a PUT or an apply of an object that does not exist.
 func (op *operation) createByUpdate(ctx context.Context, fn change) (runtime.Object, error) {
+	op.creates = true
 	obj, err := fn(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -108,6 +111,24 @@ func (op *operation) createByUpdate(ctx context.Context, fn change) (runtime.Obj
 		return nil, err
 	}
 	return op.createAgain(ctx, obj)
+}
+
+// authorizeCreate asks whether the user may create what an update or a patch is about to make.
+func (op *operation) authorizeCreate(ctx context.Context) error {
+	a := auth.Attributes{
+		User: op.user, Verb: "create", Namespace: op.namespace, Group: op.endpoint.gvr.Group, Version: op.endpoint.gvr.Version, Resource: op.endpoint.gvr.Resource, Name: op.name,
+	}
+	if op.endpoint.resource == (schema.GroupResource{Resource: "namespaces"}) {
+		a.Namespace = op.name // as its path has it
+	}
+	decision, reason, err := op.server.authorizer().Authorize(ctx, a)
+	switch {
+	case decision == auth.Allow:
+		return nil
+	case err != nil:
+		return apierrors.NewInternalError(err)
+	}
+	return auth.Forbidden(a, reason)
 }
 
 // updateOnce tries the change on one state, which is the newest if it is fresh. next is the state found instead when the object changed meanwhile.
