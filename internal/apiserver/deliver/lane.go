@@ -8,9 +8,9 @@ import (
 
 // lane is taken by one large answer at a time. Its pipe is for listening to the network; nothing goes through it but the bytes that wake the one who listens.
 type lane struct {
-	ear, mouth *os.File // closed with the lane, when nobody has it any more
-	raw        syscall.RawConn
-	listened   time.Time
+	ear, mouth  *os.File // closed with the lane, when nobody has it any more
+	hears, says syscall.RawConn
+	listened    time.Time
 }
 
 // newLane makes a lane. Where there is no pipe to be had it is one all the same: requests that come while every CPU is busy are heard later then.
@@ -19,11 +19,15 @@ func newLane() *lane {
 	if err != nil {
 		return new(lane)
 	}
-	raw, err := ear.SyscallConn()
+	hears, err := ear.SyscallConn()
 	if err != nil {
 		return new(lane)
 	}
-	return &lane{ear: ear, mouth: mouth, raw: raw}
+	says, err := mouth.SyscallConn()
+	if err != nil {
+		return new(lane)
+	}
+	return &lane{ear: ear, mouth: mouth, hears: hears, says: says}
 }
 
 // listenFor is how long listening may take, where other goroutines are always ready to run and nobody listens.
@@ -33,22 +37,38 @@ const listenFor = time.Millisecond
 // and the others to lists, one of which always goes on where another one leaves off, that is every ten milliseconds, by a thread for just this case, and each time a write
 // waits for the network it waits that long. So the lane's holder waits for the network too, with a byte that is there already, unless it has done so less than gap ago.
 func (l *lane) listen(gap time.Duration) {
-	if l.raw == nil || time.Since(l.listened) < gap {
+	if l.hears == nil || time.Since(l.listened) < gap {
 		return
 	}
 	if l.ear.SetReadDeadline(time.Now().Add(listenFor)) != nil {
 		return
 	}
 	said := false
-	_ = l.raw.Read(func(fd uintptr) (done bool) {
-		var b [16]byte // some are left over by who has not waited for theirs
+	_ = l.hears.Read(func(fd uintptr) (done bool) {
+		l.drain(fd) // what was left over by who has not waited for theirs, too: only an empty pipe's first byte wakes
 		if said {
-			_, err := syscall.Read(int(fd), b[:])
-			return err != syscall.EAGAIN && err != syscall.EINTR
+			return true
 		}
 		said = true
-		_, err := l.mouth.Write(b[:1])
-		return err != nil
+		return !l.speak()
 	})
 	l.listened = time.Now()
+}
+
+func (l *lane) drain(fd uintptr) {
+	var b [16]byte
+	for {
+		if n, err := syscall.Read(int(fd), b[:]); n <= 0 && err != syscall.EINTR {
+			return
+		}
+	}
+}
+
+// speak never waits.
+func (l *lane) speak() (said bool) {
+	err := l.says.Control(func(fd uintptr) {
+		n, err := syscall.Write(int(fd), []byte{0})
+		said = n == 1 && err == nil
+	})
+	return said && err == nil
 }
