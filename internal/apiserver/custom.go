@@ -116,6 +116,7 @@ func (c *customKinds) look(reader cache.Reader, gr schema.GroupResource) *custom
 		return nil
 	}
 	if k != nil && k.def.Serves(crd) {
+		k.def.Follow(crd)
 		k.revision = entry.Revision
 		return k
 	}

@@ -133,3 +133,19 @@ func TestAWatchEndsInPeaceWhenItsDefinitionChanges(t *testing.T) {
 		t.Errorf("%s %v", kind, out)
 	}
 }
+
+func TestAWatchHearsOfEveryObjectThatGoesWithItsDefinition(t *testing.T) {
+	a := newAPI(t)
+	a.define(crontabs)
+	a.want(http.StatusCreated, "POST", crontabsPath, crontab)
+	w := a.watch(crontabsPath + "?watch=1")
+	if kind, _ := w.next(); kind != "ADDED" {
+		t.Fatal(kind)
+	}
+	a.want(http.StatusOK, "DELETE", definitionsPath+"/crontabs.stable.example.com", "")
+	for _, want := range []string{"DELETED", "EOF"} {
+		if kind, out := w.next(); kind != want {
+			t.Fatalf("%s %v, want %s", kind, out, want)
+		}
+	}
+}

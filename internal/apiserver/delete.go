@@ -256,7 +256,7 @@ func (op *operation) takeFinalizers(meta metav1.Object, opts *metav1.DeleteOptio
 
 func (op *operation) propagation(finalizers []string, opts *metav1.DeleteOptions) (orphan, foreground bool) {
 	switch {
-	case op.endpoint.resource.Resource == "events": // they own nothing
+	case op.endpoint.ofEvents(): // they own nothing
 		return false, false
 	case opts.OrphanDependents != nil:
 		return *opts.OrphanDependents, false

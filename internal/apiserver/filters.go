@@ -24,6 +24,7 @@ func (s *Server) newHandler() http.Handler {
 		if s.cfg.ShutdownRetryAfter {
 			done, ok := s.takeIn(rw, r, info)
 			if !ok {
+				s.giveUpBody(rw, r)
 				return
 			}
 			defer done()

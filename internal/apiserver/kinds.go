@@ -185,6 +185,11 @@ func (es *endpoints) hub(group, resource string) (*endpoint, bool) {
 	return es.find(r.kind.GVR())
 }
 
+// ofEvents tells whether these are Events; a custom kind may have the same plural.
+func (e *endpoint) ofEvents() bool {
+	return e.custom == nil && e.resource.Resource == "events"
+}
+
 // allows tells whether the endpoint has the verb on the object itself or the subresource.
 func (e *endpoint) allows(verb, subresource string) bool {
 	if subresource == "" {

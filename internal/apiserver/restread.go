@@ -29,7 +29,7 @@ func (c *call) serveGet(ctx context.Context) error {
 		return c.answer(http.StatusOK, obj)
 	}
 	entry, err := c.get(ctx, opts.ResourceVersion)
-	if invalid := (*field.Error)(nil); errors.As(err, &invalid) && c.endpoint.resource.Resource == "events" {
+	if invalid := (*field.Error)(nil); errors.As(err, &invalid) && c.endpoint.ofEvents() {
 		err = badRevision(err) // upstream keeps no cache of events, and its store has words of its own
 	}
 	if err != nil {

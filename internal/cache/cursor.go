@@ -165,10 +165,16 @@ func (c *Cursor) take(into []*event) ([]*event, bool, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	// Looked at here, since it is set with mu held: the log may have begun anew while this waited for mu, and its events would come without a gap that shows.
-	if p := c.failed.Load(); p != nil {
+	// What was in the log when the kind was forgotten is told first: nothing comes after it.
+	p := c.failed.Load()
+	if p != nil && !errors.Is(*p, ErrForgotten) {
 		return into, false, *p
 	}
 	into, more, err := c.takeFrom(&k.log, into)
+	if p != nil && err == nil && len(into) == 0 && !more {
+		return into, false, *p
+	}
+	more = more || p != nil
 	if err != nil || !c.track {
 		return into, more, err
 	}

@@ -175,6 +175,35 @@ func TestASlowWatcherFallsOffTheLog(t *testing.T) {
 	}
 }
 
+func TestAForgottenKindsCursorsTellFirstWhatCameBefore(t *testing.T) {
+	s := openStore(t)
+	c := openCache(t, s)
+	k := openKind(t, c, pods)
+	cur, err := k.Watch(k.Revision(), Interest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cur.Close()
+	const writes = chunk + 1
+	var last int64
+	for i := range writes {
+		last = write(t, s, pods, pod("default", fmt.Sprintf("p-%04d", i), "", nil))
+	}
+	if err := k.WaitFor(patient(t), last); err != nil {
+		t.Fatal(err)
+	}
+	c.Forget(pods)
+	told := 0
+	for err == nil {
+		var changes []Change
+		changes, _, err = cur.Next(patient(t))
+		told += len(changes)
+	}
+	if told != writes || !errors.Is(err, ErrForgotten) {
+		t.Errorf("told of %d of %d changes, then %v", told, writes, err)
+	}
+}
+
 func TestAForgottenKindEndsItsCursors(t *testing.T) {
 	s := openStore(t)
 	c := openCache(t, s)

@@ -390,11 +390,17 @@ func validateEphemeral(s *corev1.EphemeralVolumeSource, at *field.Path) field.Er
 	errs := metav1validation.ValidateLabels(s.VolumeClaimTemplate.Labels, template.Child("metadata", "labels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(s.VolumeClaimTemplate.Annotations, template.Child("metadata", "annotations"))...)
 	m := s.VolumeClaimTemplate.ObjectMeta
-	for name, set := range map[string]bool{"name": m.Name != "", "namespace": m.Namespace != "", "generateName": m.GenerateName != "", "finalizers": len(m.Finalizers) > 0, "ownerReferences": len(m.OwnerReferences) > 0,
-		"uID": m.UID != "", "resourceVersion": m.ResourceVersion != "", "generation": m.Generation != 0, "creationTimestamp": !m.CreationTimestamp.IsZero(), "deletionTimestamp": m.DeletionTimestamp != nil,
-		"deletionGracePeriodSeconds": m.DeletionGracePeriodSeconds != nil, "managedFields": len(m.ManagedFields) > 0} {
-		if set {
-			errs = append(errs, field.Forbidden(template.Child("metadata").Child(name), "cannot be set"))
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""}, {"uID", m.UID != ""}, {"resourceVersion", m.ResourceVersion != ""},
+		{"generation", m.Generation != 0}, {"creationTimestamp", !m.CreationTimestamp.IsZero()}, {"deletionTimestamp", m.DeletionTimestamp != nil},
+		{"deletionGracePeriodSeconds", m.DeletionGracePeriodSeconds != nil}, {"ownerReferences", len(m.OwnerReferences) > 0}, {"finalizers", len(m.Finalizers) > 0},
+		{"managedFields", len(m.ManagedFields) > 0},
+	} {
+		if f.set {
+			errs = append(errs, field.Forbidden(template.Child("metadata").Child(f.name), "cannot be set"))
 		}
 	}
 	errs = append(errs, validateClaimSpec(&s.VolumeClaimTemplate.Spec, template.Child("spec"))...)

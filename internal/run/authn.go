@@ -61,7 +61,7 @@ func (s *server) serviceAccountTokens(ctx context.Context) (*token.Service, erro
 // issuers are the outside issuers of tokens, and who may come in without credentials.
 func (s *server) issuers(ctx context.Context, audiences, own []string) (*oidc.Tokens, auth.Anonymity, error) {
 	c := &s.cfg.APIServer.Authentication
-	anonymity := s.anonymityOfFlags()
+	anonymity, why := s.anonymityOfFlags()
 	options := oidc.Options{Audiences: audiences, Disallowed: own, Log: s.log.With("component", "apiserver")}
 	if c.Config == "" && c.OIDC.Set() {
 		options.Algorithms = c.OIDC.SigningAlgs
@@ -91,7 +91,7 @@ func (s *server) issuers(ctx context.Context, audiences, own []string) (*oidc.To
 			if c.Anonymous != nil {
 				return nil, anonymity, errors.New("anonymous: Forbidden: --anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file")
 			}
-			anonymity = anonymityOf(first.Anonymous)
+			anonymity, why = anonymityOf(first.Anonymous), ""
 		}
 	case c.OIDC.Set():
 		var config *oidc.Configuration
@@ -101,6 +101,9 @@ func (s *server) issuers(ctx context.Context, audiences, own []string) (*oidc.To
 		if err == nil {
 			err = tokens.Use(ctx, config, false)
 		}
+	}
+	if why != "" {
+		s.log.Warn(why, "component", "apiserver")
 	}
 	return tokens, anonymity, err
 }
@@ -113,15 +116,16 @@ func readAuthentication(path string, data []byte) (*oidc.Configuration, error) {
 	return config, oidc.Validate(config)
 }
 
-// anonymityOfFlags lets requests without credentials in unless they could do everything.
-func (s *server) anonymityOfFlags() auth.Anonymity {
+// anonymityOfFlags lets requests without credentials in unless they could do everything; why tells of that.
+func (s *server) anonymityOfFlags() (a auth.Anonymity, why string) {
 	c := &s.cfg.APIServer
-	allowed := c.Authentication.Anonymous == nil || *c.Authentication.Anonymous
-	if allowed && c.AuthorizationConfig == "" && slices.Contains(c.AuthorizationModes, "AlwaysAllow") {
-		s.log.Warn("requests without credentials are refused, since --authorization-mode=AlwaysAllow would let them do everything", "component", "apiserver")
-		allowed = false
+	if c.Authentication.Anonymous != nil && !*c.Authentication.Anonymous {
+		return a, ""
 	}
-	return auth.Anonymity{Allowed: allowed}
+	if c.AuthorizationConfig == "" && slices.Contains(c.AuthorizationModes, "AlwaysAllow") {
+		return a, "requests without credentials are refused, since --authorization-mode=AlwaysAllow would let them do everything"
+	}
+	return auth.Anonymity{Allowed: true}, ""
 }
 
 func anonymityOf(c *apiserverconfig.AnonymousAuthConfig) auth.Anonymity {

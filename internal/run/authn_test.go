@@ -79,7 +79,7 @@ func TestRequestsWithoutCredentialsAreLetInUnlessAllIsAllowed(t *testing.T) {
 		c := config.Default()
 		c.APIServer.Authentication.Anonymous, c.APIServer.AuthorizationModes, c.APIServer.AuthorizationConfig = tc.flag, tc.modes, tc.file
 		s := &server{cfg: &c, log: slog.New(slog.DiscardHandler)}
-		if got := s.anonymityOfFlags(); got.Allowed != tc.want {
+		if got, _ := s.anonymityOfFlags(); got.Allowed != tc.want {
 			t.Errorf("%s: %v", name, got.Allowed)
 		}
 	}

@@ -272,7 +272,7 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 
 // paths are served beside the API. Issuers that verifiers can not ask over https have no documents.
 func (s *server) paths() map[string]http.Handler {
-	paths := map[string]http.Handler{snapshotPath: serveSnapshot(s.db, s.log)}
+	paths := map[string]http.Handler{snapshotPath: serveSnapshot(s.db, s.cfg.SharesStore(), s.log)}
 	if strings.HasPrefix(s.tokens.Issuer, "https://") {
 		paths["/.well-known/openid-configuration"] = http.HandlerFunc(s.tokens.ServeConfiguration)
 		paths["/openid/v1/jwks"] = http.HandlerFunc(s.tokens.ServeKeys)

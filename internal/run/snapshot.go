@@ -24,12 +24,16 @@ import (
 // snapshotPath is where the API server serves a snapshot of its store, to those who may get this path (the admin).
 const snapshotPath = "/knarr/snapshot"
 
-// serveSnapshot streams the store. A failure after the first byte breaks the connection off.
-func serveSnapshot(db store.Store, log *slog.Logger) http.Handler {
+// serveSnapshot streams the store. A failure after the first byte breaks the connection off. A shared store is not shown: the copy would be of all that others have in it.
+func serveSnapshot(db store.Store, shared bool, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, ok := db.(store.Snapshotter)
 		if !ok || r.Method != http.MethodGet {
 			http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+			return
+		}
+		if shared {
+			http.Error(w, "with --etcd-prefix the store may have other clusters in it, and a snapshot is of all of it: take it with etcdctl", http.StatusForbidden)
 			return
 		}
 		w.Header().Set("Content-Type", "application/octet-stream")

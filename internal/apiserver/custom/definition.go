@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -16,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// Definition is a CustomResourceDefinition and its versions. Immutable.
+// Definition is a CustomResourceDefinition and its versions. Immutable but for what Follow takes over.
 type Definition struct {
 	CRD       *apiextensionsv1.CustomResourceDefinition // an Outline; shared, read-only
 	whole     func() (*apiextensionsv1.CustomResourceDefinition, error)
@@ -24,6 +25,8 @@ type Definition struct {
 	storage   string
 	call      Caller
 	converter *Kept[func() (managedfields.TypeConverter, error)]
+
+	terminates atomic.Bool
 }
 
 // Outline is the CustomResourceDefinition without its schemas, which are most of it, and without managed fields.
@@ -44,6 +47,7 @@ type Caller func(ctx context.Context, config *apiextensionsv1.WebhookClientConfi
 // the definition with its schemas, when they are first needed; call is used for webhook conversion.
 func NewDefinition(crd *apiextensionsv1.CustomResourceDefinition, whole func() (*apiextensionsv1.CustomResourceDefinition, error), call Caller) *Definition {
 	d := &Definition{CRD: crd, whole: whole, call: call}
+	d.Follow(crd)
 	d.converter = NewKept(func() func() (managedfields.TypeConverter, error) { return sync.OnceValues(d.makeConverter) })
 	for i := range crd.Spec.Versions {
 		v := &crd.Spec.Versions[i]
@@ -59,7 +63,7 @@ func NewDefinition(crd *apiextensionsv1.CustomResourceDefinition, whole func() (
 // change of the spec makes a new generation.
 func (d *Definition) Serves(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return d.CRD.UID == crd.UID && d.CRD.Generation == crd.Generation && established(d.CRD) == established(crd) &&
-		terminating(d.CRD) == terminating(crd) && apiequality.Semantic.DeepEqual(d.CRD.Status.AcceptedNames, crd.Status.AcceptedNames)
+		apiequality.Semantic.DeepEqual(d.CRD.Status.AcceptedNames, crd.Status.AcceptedNames)
 }
 
 // Version finds a served version. Before the definition is established it serves none.
@@ -116,7 +120,12 @@ func Prefix(crd *apiextensionsv1.CustomResourceDefinition) string {
 }
 
 // Terminating says that the definition is being deleted: nothing new is created.
-func (d *Definition) Terminating() bool { return terminating(d.CRD) }
+func (d *Definition) Terminating() bool { return d.terminates.Load() }
+
+// Follow takes over what may change of a definition while it Serves the same: that it is about to go, which those hear who watch its objects.
+func (d *Definition) Follow(crd *apiextensionsv1.CustomResourceDefinition) {
+	d.terminates.Store(terminating(crd))
+}
 
 func terminating(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating)

@@ -72,7 +72,7 @@ func (c *collector) retryWith(ctx context.Context, k *watched, owner item, revis
 	})
 }
 
-// caughtUp waits until a kind's View has got as far as a revision, or the kind has gone; false when ctx ends before.
+// caughtUp waits until a kind's View has got as far as a revision, or the server lists it, or the kind has gone; false when ctx ends before.
 func (c *collector) caughtUp(ctx context.Context, k *watched, revision int64) bool {
 	select {
 	case <-k.opened:
@@ -83,17 +83,27 @@ func (c *collector) caughtUp(ctx context.Context, k *watched, revision int64) bo
 	for ok && ctx.Err() == nil {
 		wait, cancel := context.WithTimeout(ctx, c.limit)
 		err := view.WaitFor(wait, revision)
-		cancel()
-		if err == nil {
-			break
+		if err != nil {
+			select {
+			case <-k.ended: // it waits for nothing any more
+				ok = false
+			case <-wait.Done():
+			}
 		}
-		select {
-		case <-k.ended: // it waits for nothing any more
-			ok = false
-		case <-wait.Done():
+		cancel()
+		if err == nil || !ok || c.listable(ctx, k) {
+			break
 		}
 	}
 	return ctx.Err() == nil
+}
+
+// listable tells whether the server lists the kind. One of an extension server may count revisions of its own, and its View never get as far as ours.
+func (c *collector) listable(ctx context.Context, k *watched) bool {
+	asking, cancel := context.WithTimeout(ctx, c.limit)
+	defer cancel()
+	_, err := c.env.Client.List(asking, k.gvr, metav1.NamespaceAll, metav1.ListOptions{Limit: 1})
+	return err == nil
 }
 
 // seen are the dependents that a kind's View shows.
@@ -107,6 +117,9 @@ func seen(k *watched, owner types.UID) (out []dependent) {
 	}
 	return out
 }
+
+// errSamePage: the list would never come to its end.
+var errSamePage = errors.New("the server goes on with the page that it has just given")
 
 // page is how many objects are listed at a time.
 const page = 500
@@ -138,6 +151,9 @@ func (c *collector) listDependents(ctx context.Context, k *watched, namespace st
 		m, err := meta.ListAccessor(list)
 		if err != nil || m.GetContinue() == "" {
 			return out, err
+		}
+		if m.GetContinue() == opts.Continue {
+			return nil, errSamePage
 		}
 		opts.Continue = m.GetContinue()
 	}

@@ -2,10 +2,14 @@ package gc
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/client"
@@ -27,17 +31,36 @@ func (r reached) WaitFor(ctx context.Context, _ int64) error {
 	}
 }
 
+// away is a server that lists nothing until it is back.
+type away struct {
+	client.Interface
+	back *atomic.Bool
+}
+
+func (a away) List(context.Context, schema.GroupVersionResource, string, metav1.ListOptions) (runtime.Object, error) {
+	if a.back.Load() {
+		return nil, nil
+	}
+	return nil, errors.New("the server is away")
+}
+
 // TestHeldOwnersAreTriedWhenAKindComesBack: not when their back-off, which nothing here waits for, has passed.
 func TestHeldOwnersAreTriedWhenAKindComesBack(t *testing.T) {
-	for name, back := range map[string]func(k *watched, r reached){
-		"its View opens, and then has got far enough": func(k *watched, r reached) {
+	for name, back := range map[string]func(k *watched, r reached, server *atomic.Bool){
+		"its server has revisions of its own, which do not get so far, and is back": func(k *watched, r reached, server *atomic.Bool) {
+			view := client.View(r)
+			k.view.Store(&view)
+			close(k.opened)
+			server.Store(true)
+		},
+		"its View opens, and then has got far enough": func(k *watched, r reached, _ *atomic.Bool) {
 			view := client.View(r)
 			k.view.Store(&view)
 			close(k.opened)
 			close(r.now)
 		},
-		"it goes before it could be listed": func(k *watched, _ reached) { close(k.opened) },
-		"it goes with its View": func(k *watched, r reached) {
+		"it goes before it could be listed": func(k *watched, _ reached, _ *atomic.Bool) { close(k.opened) },
+		"it goes with its View": func(k *watched, r reached, _ *atomic.Bool) {
 			view, ended := client.View(r), make(chan struct{})
 			k.view.Store(&view)
 			k.ended = ended
@@ -48,7 +71,8 @@ func TestHeldOwnersAreTriedWhenAKindComesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			tried := make(chan item, 3)
-			c := &collector{limit: time.Millisecond}
+			server := new(atomic.Bool)
+			c := &collector{limit: time.Millisecond, env: controller.Env{Client: away{back: server}}}
 			c.work = controller.NewWork("test", func(_ context.Context, it item) (controller.Result, error) {
 				tried <- it
 				return controller.Result{}, nil
@@ -60,7 +84,7 @@ func TestHeldOwnersAreTriedWhenAKindComesBack(t *testing.T) {
 			for _, owner := range append(owners, owners...) { // each is refused twice
 				c.retryWith(ctx, k, owner, 7)
 			}
-			back(k, reached{now: make(chan struct{})})
+			back(k, reached{now: make(chan struct{})}, server)
 			seen := map[item]bool{}
 			for range owners {
 				select {

@@ -134,7 +134,7 @@ func (o *Observed) Remove(id string) bool {
 	return c || s
 }
 
-// MergeSandbox takes one sandbox's status in; learned is a time after it was made.
+// MergeSandbox takes one sandbox's status in; learned is when it is known to have been there, or, of a listing, when that was asked for.
 func (o *Observed) MergeSandbox(s *runtimeapi.PodSandboxStatus, learned time.Time) bool {
 	if s == nil || o.removed[s.Id] {
 		return false
@@ -168,7 +168,7 @@ var rank = map[runtimeapi.ContainerState]int{
 	runtimeapi.ContainerState_CONTAINER_EXITED:  3,
 }
 
-// MergeContainer takes one container's status in; learned is a time after it was made.
+// MergeContainer takes one container's status in; learned is as for MergeSandbox.
 func (o *Observed) MergeContainer(c *runtimeapi.ContainerStatus, sandboxID string, learned time.Time) bool {
 	if c == nil || o.removed[c.Id] || c.Metadata == nil {
 		return false
