@@ -275,7 +275,7 @@ func (c *Config) Validate() error {
 			bad(field, value, "a URL such as https://host:6443")
 		}
 	}
-	if strings.TrimSpace(c.StorePrefix) == "" {
+	if c.StoreRoot() == "" {
 		bad("etcd-prefix", c.StorePrefix, "a path such as /registry, which no other cluster's lies below")
 	}
 	if c.NodeMonitorGrace.Duration <= 0 {
@@ -315,11 +315,8 @@ func (c *Config) NodePorts() (first, last int, err error) {
 // StoreRoot is what keys of the store begin with, an absolute path without a slash at its end.
 func (c *Config) StoreRoot() string { return strings.TrimSuffix(path.Join("/", c.StorePrefix), "/") }
 
-// SharesStore says that other clusters may lie in the store, beside this one.
-func (c *Config) SharesStore() bool {
-	usual := Default()
-	return len(c.StoreEndpoints) > 0 && c.StoreRoot() != usual.StoreRoot()
-}
+// SharesStore says that others may have something in the store, beside this cluster.
+func (c *Config) SharesStore() bool { return len(c.StoreEndpoints) > 0 }
 
 // ServiceIP is the nth address of the Service range: 1 is the API server's, 10 the DNS Service's.
 func (c *Config) ServiceIP(n int) netip.Addr {

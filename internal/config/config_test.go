@@ -81,6 +81,7 @@ func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
 		"keys without TLS":                {func(c *Config) { c.APIServer.ServiceAccounts.JWKSURI = "http://a/keys" }, "service-account-jwks-uri"},
 		"tokens of a minute":              {func(c *Config) { c.APIServer.ServiceAccounts.MaxExpiration.Duration = time.Minute }, "between 1 hour and 2^32 seconds"},
 		"a store's prefix that is empty":  {func(c *Config) { c.StorePrefix = "" }, `etcd-prefix: ""`},
+		"a store's prefix that is all":    {func(c *Config) { c.StorePrefix = "/" }, `etcd-prefix: "/"`},
 		"no grace for silent nodes":       {func(c *Config) { c.NodeMonitorGrace.Duration = 0 }, `node-monitor-grace-period: "0s"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -33,7 +33,7 @@ func serveSnapshot(db store.Store, shared bool, log *slog.Logger) http.Handler {
 			return
 		}
 		if shared {
-			http.Error(w, "with --etcd-prefix the store may have other clusters in it, and a snapshot is of all of it: take it with etcdctl", http.StatusForbidden)
+			http.Error(w, "an outside etcd may have more in it than this cluster, and a snapshot is of all of it: take it with etcdctl", http.StatusForbidden)
 			return
 		}
 		w.Header().Set("Content-Type", "application/octet-stream")

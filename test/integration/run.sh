@@ -15,6 +15,7 @@ export KNARR_BIN=${KNARR:-$top/bin/knarr} ETCD_BIN=$etcd
 # Go replaces no file below its module cache: the module is shown to it under another path.
 cd test/integration
 module=k8s.io/apiextensions-apiserver
+go mod download $module
 ln -sfn "$(go list -m -f '{{.Dir}}' $module)" "$cache/upstream"
 cp go.mod "$cache/go.mod"
 cp go.sum "$cache/go.sum"
