@@ -32,8 +32,7 @@ type counters struct {
 
 // Parse reads a kubelet's /metrics/resource (KEP-727).
 func Parse(r io.Reader) (*Reading, error) {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(r)
+	families, err := parseText(r)
 	if err != nil {
 		return nil, fmt.Errorf("parse resource metrics: %w", err)
 	}
@@ -51,6 +50,17 @@ func Parse(r io.Reader) (*Reading, error) {
 	}
 	each("container_start_time_seconds", func(c *counters, m *dto.Metric) { c.started = time.UnixMilli(int64(value(m) * 1000)) })
 	return out, nil
+}
+
+// parseText reads the text format. The library panics at labels without a name where a type has just been told (a node may say anything).
+func parseText(r io.Reader) (families map[string]*dto.MetricFamily, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			families, err = nil, fmt.Errorf("the text can not be read: %v", p)
+		}
+	}()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(r)
 }
 
 // of is what a line is about: a container, or without labels the node.
