@@ -16,7 +16,8 @@ beside() { (cd "$1" && shift && go vet "$@") || say "go vet found something in $
 beside test/compare . ./apidiff
 beside test/conformance ./report
 beside test/interop ./controller
-beside test/integration ./harness
+beside test/integration ./harness ./crd
+beside test/operators ./withserver
 beside runtime ./cni ./containerd ./pack
 (cd test/compare && go run "$staticcheck" . ./apidiff) || say "staticcheck found something in test/compare"
 go mod tidy -diff >/dev/null 2>&1 || say "run go mod tidy"

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -282,6 +283,11 @@ func TestANodeWritesOnlyItsOwn(t *testing.T) {
 	driven.Annotations[corev1.MirrorPodAnnotationKey] = ""
 	driven.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d", NodePublishSecretRef: &corev1.LocalObjectReference{Name: "s"}}}}}
 	bound := newPod(func(p *corev1.Pod) { p.Spec.NodeName = "n2" })
+	claiming := mirror.DeepCopy()
+	claiming.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
+	own := newPod(func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
+	extended := own.DeepCopy()
+	extended.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "of-others"}
 	cases := []struct {
 		name string
 		a    Attributes
@@ -294,6 +300,8 @@ func TestANodeWritesOnlyItsOwn(t *testing.T) {
 		{"a mirror pod", Attributes{Object: mirror}, ""},
 		{"a mirror pod that outlives it", Attributes{Object: alone}, `node "n1" can only create pods with an owner reference set to itself`},
 		{"a mirror pod whose driver needs a Secret", Attributes{Object: driven}, `a mirror pod may not reference secrets`},
+		{"a mirror pod that makes claims", Attributes{Object: claiming}, `node "n1" can not create pods that reference persistentvolumeclaims (via ephemeral volumes)`},
+		{"a status that names a claim", Attributes{Operation: Update, Subresource: "status", Name: "p", Object: extended, OldObject: own}, `node "n1" cannot update extended resource claim status`},
 		{"another pod", Attributes{Object: newPod()}, `pod does not have "kubernetes.io/config.mirror" annotation, node "n1" can only create mirror pods`},
 		{"another node's pod", Attributes{Operation: Delete, Name: "p", OldObject: bound}, `node "n1" can only delete pods with spec.nodeName set to itself`},
 	}
@@ -305,6 +313,15 @@ func TestANodeWritesOnlyItsOwn(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, c.want)
 			}
 		})
+	}
+}
+
+// TestANodeThatEvictsWhatIsGoneIsToldSo: a kubelet that is forbidden would try again.
+func TestANodeThatEvictsWhatIsGoneIsToldSo(t *testing.T) {
+	err := run(t, Attributes{Resource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: "ns", Subresource: "eviction", Name: "p", Object: &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}},
+		User: auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}}})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("got %v, want that the pod is not found", err)
 	}
 }
 

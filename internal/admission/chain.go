@@ -167,6 +167,12 @@ var OffByDefault = []string{
 	"LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision", "NamespaceExists", "OwnerReferencesPermissionEnforcement", "PodNodeSelector", "PodTolerationRestriction",
 }
 
+// Runs tells whether a plugin runs, with the names that are enabled and disabled.
+func Runs(plugin string, enable, disable []string) bool {
+	on := !slices.Contains(OffByDefault, plugin) || slices.Contains(enable, plugin)
+	return on && !slices.Contains(disable, plugin)
+}
+
 // choose drops what is not given or turned off. Names that no plugin has are errors: a misspelt name must not
 // silently leave a protection off.
 func choose(all Chain, config Config) (Chain, error) {
@@ -199,8 +205,7 @@ func choose(all Chain, config Config) (Chain, error) {
 		if p == nil {
 			continue
 		}
-		on := !slices.Contains(OffByDefault, p.Name()) || slices.Contains(config.Enable, p.Name())
-		if on && !slices.Contains(config.Disable, p.Name()) {
+		if Runs(p.Name(), config.Enable, config.Disable) {
 			chain = append(chain, newMeasured(p))
 		}
 	}

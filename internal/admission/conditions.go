@@ -63,7 +63,7 @@ func match(e *cel.Evaluation, programs []cel.Program) (bool, error) {
 		value, err := e.Eval(p)
 		switch {
 		case errors.Is(err, cel.ErrBudget):
-			return false, errors.New("match conditions ran out of cost budget")
+			return false, err
 		case err != nil:
 			problems = append(problems, err)
 		case value.Value() != true:

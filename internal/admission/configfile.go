@@ -1,15 +1,20 @@
 package admission
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	psconfig "k8s.io/pod-security-admission/admission/api"
 	psload "k8s.io/pod-security-admission/admission/api/load"
 	"sigs.k8s.io/yaml"
+
+	rules "github.com/knarr-project/knarr/internal/resource"
 )
 
 // Files are the settings of plugins that have any.
@@ -27,12 +32,9 @@ type Files struct {
 	MutatingWebhooks, ValidatingWebhooks string
 }
 
-// configVersions are those that upstream reads.
-var configVersions = []string{"apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"}
-
 // LoadFiles reads an AdmissionConfiguration (apiserver.config.k8s.io/v1), which holds each plugin's settings or names a
-// file of them, relative to its own folder.
-func LoadFiles(path string) (files Files, err error) {
+// file of them, relative to its own folder. As upstream, settings of plugins that do not run are not looked at, and the first ones of a plugin count.
+func LoadFiles(path string, runs func(plugin string) bool) (files Files, err error) {
 	if path == "" {
 		return files, nil
 	}
@@ -41,21 +43,22 @@ func LoadFiles(path string) (files Files, err error) {
 		return files, fmt.Errorf("admission configuration: %w", err)
 	}
 	var all struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-		Plugins    []struct {
+		metav1.TypeMeta `json:",inline"`
+		Plugins         []struct {
 			Name          string                `json:"name"`
 			Path          string                `json:"path"`
 			Configuration *runtime.RawExtension `json:"configuration"`
 		} `json:"plugins"`
 	}
-	if err := yaml.UnmarshalStrict(data, &all); err != nil {
+	if err := readSettings(data, &all, kindOf("AdmissionConfiguration", "apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1")); err != nil {
 		return files, fmt.Errorf("admission configuration %s: %w", path, err)
 	}
-	if !slices.Contains(configVersions, all.APIVersion) || all.Kind != "AdmissionConfiguration" {
-		return files, fmt.Errorf("admission configuration %s: it is a %q of %q, not an AdmissionConfiguration of %s", path, all.Kind, all.APIVersion, configVersions[0])
-	}
+	seen := map[string]bool{}
 	for _, p := range all.Plugins {
+		if seen[p.Name] || !slices.Contains(Names, p.Name) || !runs(p.Name) {
+			continue
+		}
+		seen[p.Name] = true
 		var raw []byte
 		switch {
 		case p.Configuration != nil:
@@ -69,6 +72,9 @@ func LoadFiles(path string) (files Files, err error) {
 				return files, fmt.Errorf("admission configuration of %s: %w", p.Name, err)
 			}
 		}
+		if len(bytes.TrimSpace(raw)) == 0 {
+			continue // a plugin that is only named
+		}
 		if err := files.take(p.Name, raw, filepath.Dir(path)); err != nil {
 			return files, fmt.Errorf("admission configuration of %s: %w", p.Name, err)
 		}
@@ -76,7 +82,7 @@ func LoadFiles(path string) (files Files, err error) {
 	return files, nil
 }
 
-// take reads one plugin's settings; names of files in them are relative to a folder.
+// take reads one plugin's settings; names of files in them are relative to a folder. Those of a plugin that has none are not looked at.
 func (f *Files) take(name string, raw []byte, folder string) (err error) {
 	switch name {
 	case "ImagePolicyWebhook":
@@ -96,47 +102,100 @@ func (f *Files) take(name string, raw []byte, folder string) (err error) {
 	case "PodSecurity":
 		f.PodSecurity, err = psload.LoadFromData(raw)
 	case "EventRateLimit":
-		var limits struct {
-			APIVersion string       `json:"apiVersion"`
-			Kind       string       `json:"kind"`
-			Limits     []EventLimit `json:"limits"`
-		}
-		err = yaml.UnmarshalStrict(raw, &limits)
-		f.EventLimits = limits.Limits
+		f.EventLimits, err = eventLimits(raw)
 	case "ResourceQuota":
-		var settings struct {
-			APIVersion string            `json:"apiVersion"`
-			Kind       string            `json:"kind"`
-			Limited    []LimitedResource `json:"limitedResources"`
-		}
-		err = yaml.UnmarshalStrict(raw, &settings)
-		f.Limited = settings.Limited
+		f.Limited, err = limitedResources(raw)
 	case "PodNodeSelector":
 		var settings struct {
 			Selectors map[string]string `json:"podNodeSelectorPluginConfig"`
 		}
-		err = yaml.UnmarshalStrict(raw, &settings)
+		err = yaml.Unmarshal(raw, &settings)
 		f.NodeSelectors = settings.Selectors
 	case "PodTolerationRestriction":
-		err = yaml.UnmarshalStrict(raw, &f.Tolerations)
+		f.Tolerations, err = tolerationSettings(raw)
 	case "MutatingAdmissionWebhook":
 		f.MutatingWebhooks, err = webhookCredentials(raw, folder)
 	case "ValidatingAdmissionWebhook":
 		f.ValidatingWebhooks, err = webhookCredentials(raw, folder)
-	default:
-		err = fmt.Errorf("the plugin has no settings here")
 	}
 	return err
+}
+
+// kindOf names a kind in each of its versions, the first of which is told.
+func kindOf(kind string, versions ...string) (kinds []metav1.TypeMeta) {
+	for _, v := range versions {
+		kinds = append(kinds, metav1.TypeMeta{APIVersion: v, Kind: kind})
+	}
+	return kinds
+}
+
+// readSettings reads what has to be of one of the kinds, and must not have unknown fields.
+func readSettings(raw []byte, into any, kinds []metav1.TypeMeta) error {
+	if err := ofKind(raw, kinds); err != nil {
+		return err
+	}
+	return yaml.UnmarshalStrict(raw, into)
+}
+
+func ofKind(raw []byte, kinds []metav1.TypeMeta) error {
+	var is metav1.TypeMeta
+	if err := yaml.Unmarshal(raw, &is); err != nil {
+		return err
+	}
+	if !slices.Contains(kinds, is) {
+		return fmt.Errorf("it is a %q of %q, not %s of %s", is.Kind, is.APIVersion, kinds[0].Kind, kinds[0].APIVersion)
+	}
+	return nil
+}
+
+// eventLimits are EventRateLimit's settings. Upstream takes unknown fields there.
+func eventLimits(raw []byte) ([]EventLimit, error) {
+	var settings struct {
+		Limits []EventLimit `json:"limits"`
+	}
+	if err := ofKind(raw, kindOf("Configuration", "eventratelimit.admission.k8s.io/v1alpha1")); err != nil {
+		return nil, err
+	}
+	err := yaml.Unmarshal(raw, &settings)
+	return settings.Limits, err
+}
+
+// limitedResources are ResourceQuota's settings.
+func limitedResources(raw []byte) ([]LimitedResource, error) {
+	var settings struct {
+		metav1.TypeMeta `json:",inline"`
+		Limited         []LimitedResource `json:"limitedResources"`
+	}
+	kinds := append(kindOf("ResourceQuotaConfiguration", "apiserver.config.k8s.io/v1"),
+		kindOf("Configuration", "resourcequota.admission.k8s.io/v1beta1", "resourcequota.admission.k8s.io/v1alpha1")...)
+	if err := readSettings(raw, &settings, kinds); err != nil {
+		return nil, err
+	}
+	for i, l := range settings.Limited {
+		if l.Resource == "" {
+			return nil, field.Required(field.NewPath("limitedResources").Index(i).Child("resource"), "")
+		}
+	}
+	return settings.Limited, nil
+}
+
+// tolerationSettings are PodTolerationRestriction's.
+func tolerationSettings(raw []byte) (settings Tolerations, err error) {
+	if err := readSettings(raw, &settings, kindOf("Configuration", "podtolerationrestriction.admission.k8s.io/v1alpha1")); err != nil {
+		return settings, err
+	}
+	at := field.NewPath("podtolerationrestriction")
+	errs := rules.ValidateTolerations(settings.Default, at.Child("default"))
+	return settings, append(errs, rules.ValidateTolerations(settings.Allowed, at.Child("whitelist"))...).ToAggregate()
 }
 
 // webhookCredentials is the file that a WebhookAdmissionConfiguration names.
 func webhookCredentials(raw []byte, folder string) (string, error) {
 	var settings struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-		File       string `json:"kubeConfigFile"`
+		metav1.TypeMeta `json:",inline"`
+		File            string `json:"kubeConfigFile"`
 	}
-	if err := yaml.UnmarshalStrict(raw, &settings); err != nil {
+	if err := readSettings(raw, &settings, kindOf("WebhookAdmissionConfiguration", "apiserver.config.k8s.io/v1")); err != nil {
 		return "", err
 	}
 	if settings.File != "" && !filepath.IsAbs(settings.File) {

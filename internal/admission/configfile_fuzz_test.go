@@ -26,7 +26,7 @@ func FuzzLoadFiles(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := LoadFiles(path); err != nil && !strings.HasPrefix(err.Error(), "admission configuration") {
+		if _, err := LoadFiles(path, everyPlugin); err != nil && !strings.HasPrefix(err.Error(), "admission configuration") {
 			t.Errorf("%v does not say what it is about", err)
 		}
 	})

@@ -87,7 +87,7 @@ func TestAServerDecidesOnImages(t *testing.T) {
 			}
 			config := Config{Enable: []string{"ImagePolicyWebhook"}, Disable: []string{"ServiceAccount"}}
 			var err error
-			if config.Files, err = LoadFiles(filepath.Join(folder, "all")); err != nil {
+			if config.Files, err = LoadFiles(filepath.Join(folder, "all"), everyPlugin); err != nil {
 				t.Fatal(err)
 			}
 			chain, err := Default(t.Context(), authtest.New(namespaceWith(nil)), config)

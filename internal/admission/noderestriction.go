@@ -18,13 +18,14 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/knarr-project/knarr/internal/auth"
 	references "github.com/knarr-project/knarr/internal/auth/node"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// nodeRestriction keeps a node's agent to its own Node, lease, CSINode and slices, and to the pods bound to it.
+// nodeRestriction keeps a node's agent to its own Node, lease, CSINode and slices, its part of cluster DNS, and to the pods bound to it.
 type nodeRestriction struct {
 	base
 	pods       *client.Lazy[*corev1.Pod]
@@ -54,6 +55,10 @@ func (p nodeRestriction) Admit(ctx context.Context, a *Attributes) error {
 		err = p.node(node, a)
 	case "/persistentvolumeclaims":
 		err = claim(node, a)
+	case "/services":
+		err = service(node, a)
+	case "discovery.k8s.io/endpointslices":
+		err = p.endpointSlice(ctx, node, a)
 	case "/serviceaccounts":
 		if a.Subresource == "token" {
 			err = p.token(ctx, node, a)
@@ -67,11 +72,18 @@ func (p nodeRestriction) Admit(ctx context.Context, a *Attributes) error {
 	case "certificates.k8s.io/certificatesigningrequests":
 		err = servingRequest(node, a)
 	}
+	var missing missingPod
+	if errors.As(err, &missing) {
+		return missing.error
+	}
 	if err != nil {
 		return a.forbid(err)
 	}
 	return nil
 }
+
+// missingPod is answered as it is: that a pod which a node wants to evict is not there is no secret, and it need not try again.
+type missingPod struct{ error }
 
 func (p nodeRestriction) pod(ctx context.Context, node string, a *Attributes) error {
 	switch {
@@ -90,6 +102,9 @@ func (p nodeRestriction) pod(ctx context.Context, node string, a *Attributes) er
 			name = eviction.Name
 		}
 		pod, err := p.pods.Find(ctx, a.Namespace, name)
+		if apierrors.IsNotFound(err) {
+			return missingPod{err}
+		}
 		if err != nil {
 			return err
 		}
@@ -131,6 +146,9 @@ func (p nodeRestriction) mirrorPod(ctx context.Context, node string, a *Attribut
 	for _, v := range pod.Spec.Volumes {
 		if v.PersistentVolumeClaim != nil {
 			return fmt.Errorf("node %q can not create pods that reference persistentvolumeclaims", node)
+		}
+		if v.Ephemeral != nil {
+			return fmt.Errorf("node %q can not create pods that reference persistentvolumeclaims (via ephemeral volumes)", node)
 		}
 		if v.Projected != nil {
 			for _, s := range v.Projected.Sources {
@@ -202,6 +220,8 @@ func podStatus(node string, a *Attributes) error {
 		return fmt.Errorf("node %q cannot update labels through pod status", node)
 	case !equality.Semantic.DeepEqual(pod.Status.ResourceClaimStatuses, changed.Status.ResourceClaimStatuses):
 		return fmt.Errorf("node %q cannot update resource claim statues", node) // as upstream spells it
+	case !equality.Semantic.DeepEqual(pod.Status.ExtendedResourceClaimStatus, changed.Status.ExtendedResourceClaimStatus):
+		return fmt.Errorf("node %q cannot update extended resource claim status", node) // it may read the claims that are named there
 	}
 	return nil
 }

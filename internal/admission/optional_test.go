@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -227,13 +228,21 @@ plugins:
   configuration: {podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}}
 - name: PodTolerationRestriction
   configuration: {apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, kind: Configuration, whitelist: [{key: w, operator: Exists}]}
+- name: PodTolerationRestriction
+  configuration: {of: a plugin that has its settings already}
+- name: LimitRanger
+  configuration: {of: a plugin that has none}
+- name: Nobody
+  path: not there
 - name: MutatingAdmissionWebhook
   configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: hooks}
 - name: ValidatingAdmissionWebhook
   configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: /hooks}
 - name: PodSecurity
   configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: restricted}, exemptions: {namespaces: [free]}}
-`))
+- name: ValidatingAdmissionPolicy
+  path: not there
+`), func(plugin string) bool { return plugin != "ValidatingAdmissionPolicy" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,10 +254,72 @@ plugins:
 		t.Errorf("the settings are %+v", files)
 	}
 	wantRefusal(t, passes(t, testPod(), Config{Files: files}, namespaceWith(nil)), `violates PodSecurity "restricted:latest"`)
-	if _, err := LoadFiles(write("bad.yaml", "{kind: AdmissionConfiguration, plugins: [{name: None}]}")); err == nil {
-		t.Error("settings of an unknown plugin are taken")
+}
+
+func everyPlugin(string) bool { return true }
+
+func TestSettingsThatCanNotBeMeantAreRefused(t *testing.T) {
+	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
+	of := func(plugin, settings string) string {
+		return head + "plugins: [{name: " + plugin + ", configuration: " + settings + "}]\n"
 	}
-	if _, err := LoadFiles(write("version.yaml", "{apiVersion: apiserver.config.k8s.io/v2, kind: AdmissionConfiguration}")); err == nil {
-		t.Error("a version that nobody knows is taken")
+	const (
+		limits = "apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration"
+		quota  = "apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration"
+	)
+	for name, c := range map[string]struct{ text, want string }{
+		"a version that nobody knows":      {strings.Replace(head, "v1", "v2", 1), `it is a "AdmissionConfiguration" of "apiserver.config.k8s.io/v2", not AdmissionConfiguration of apiserver.config.k8s.io/v1`},
+		"an unknown field":                 {head + "foo: 1\n", `unknown field "foo"`},
+		"limits of another kind":           {of("EventRateLimit", "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Foo}"), `it is a "Foo" of`},
+		"limits of another version":        {of("EventRateLimit", "{apiVersion: eventratelimit.admission.k8s.io/v1, kind: Configuration}"), `not Configuration of eventratelimit.admission.k8s.io/v1alpha1`},
+		"limits without a version":         {of("EventRateLimit", "{kind: Configuration}"), `it is a "Configuration" of ""`},
+		"limits with an unknown field":     {of("EventRateLimit", "{"+limits+", foo: 1, limits: [{type: Server, qps: 1, burst: 1}]}"), ""},
+		"a limited resource without name":  {of("ResourceQuota", "{"+quota+", limitedResources: [{matchContains: [pods]}]}"), `limitedResources\[0\].resource: Required value`},
+		"limited resources of other kinds": {of("ResourceQuota", "{apiVersion: apiserver.config.k8s.io/v9, kind: ResourceQuotaConfiguration}"), `apiserver.config.k8s.io/v9`},
+		"limited resources of old":         {of("ResourceQuota", "{apiVersion: resourcequota.admission.k8s.io/v1beta1, kind: Configuration}"), ""},
+		"webhooks of no kind":              {of("MutatingAdmissionWebhook", "{}"), `it is a "" of ""`},
+		"tolerations of another version":   {of("PodTolerationRestriction", "{apiVersion: x/v1, kind: Configuration}"), `x/v1`},
+		"tolerations that can not be":      {of("PodTolerationRestriction", "{apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, kind: Configuration, default: [{key: a b}]}"), `podtolerationrestriction.default\[0\].key: Invalid value: "a b"`},
+		"settings of none":                 {of("LimitRanger", "{a: 1}"), ""},
+		"settings of an unknown plugin":    {of("None", "{a: 1}"), ""},
+		"selectors with an unknown field":  {of("PodNodeSelector", "{foo: {}}"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "config")
+			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := LoadFiles(path, everyPlugin)
+			if (err != nil) != (c.want != "") || err != nil && !regexp.MustCompile(c.want).MatchString(err.Error()) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestSettingsOfPluginsThatDoNotRunAreNotLookedAt(t *testing.T) {
+	for name, c := range map[string]struct {
+		plugin          string
+		enable, disable []string
+		runs            bool
+	}{
+		"on by default":  {plugin: "PodSecurity", runs: true},
+		"disabled":       {plugin: "PodSecurity", disable: []string{"PodSecurity"}},
+		"off by default": {plugin: "EventRateLimit"},
+		"enabled":        {plugin: "EventRateLimit", enable: []string{"EventRateLimit"}, runs: true},
+	} {
+		if got := Runs(c.plugin, c.enable, c.disable); got != c.runs {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestEventLimitsThatCanNotBeAreToldByField(t *testing.T) {
+	_, err := newEventRateLimit([]EventLimit{{Type: "Server", QPS: 1, Burst: 1}, {Type: "Foo", QPS: 0, Burst: -1, CacheSize: -1}})
+	for _, want := range []string{`limits[1].type: Unsupported value: "Foo": supported values: "`, "limits[1].qps: Invalid value: 0: must be positive",
+		"limits[1].burst: Invalid value: -1: must be positive", "limits[1].cacheSize: Invalid value: -1: must not be negative"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }

@@ -3,11 +3,13 @@ package admission
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/lru"
 )
@@ -24,6 +26,8 @@ type EventLimit struct {
 }
 
 const defaultEventBuckets = 4096
+
+var eventLimitTypes = []string{"Server", "Namespace", "User", "SourceAndObject"}
 
 // eventRateLimit refuses Events of who makes too many (off by default).
 type eventRateLimit struct {
@@ -43,15 +47,26 @@ func newEventRateLimit(limits []EventLimit) (Plugin, error) {
 		return nil, nil
 	}
 	p := eventRateLimit{base: base{"EventRateLimit", []Operation{Create, Update}}}
+	var errs field.ErrorList
+	for i, l := range limits {
+		at := field.NewPath("limits").Index(i)
+		if !slices.Contains(eventLimitTypes, l.Type) {
+			errs = append(errs, field.NotSupported(at.Child("type"), l.Type, eventLimitTypes))
+		}
+		if l.QPS <= 0 {
+			errs = append(errs, field.Invalid(at.Child("qps"), l.QPS, "must be positive"))
+		}
+		if l.Burst <= 0 {
+			errs = append(errs, field.Invalid(at.Child("burst"), l.Burst, "must be positive"))
+		}
+		if l.CacheSize < 0 {
+			errs = append(errs, field.Invalid(at.Child("cacheSize"), l.CacheSize, "must not be negative"))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("event rate limit: %w", errs.ToAggregate())
+	}
 	for _, l := range limits {
-		switch l.Type {
-		case "Server", "Namespace", "User", "SourceAndObject":
-		default:
-			return nil, fmt.Errorf("event rate limit: type %q is none of Server, Namespace, User, SourceAndObject", l.Type)
-		}
-		if l.QPS <= 0 || l.Burst <= 0 || l.CacheSize < 0 {
-			return nil, fmt.Errorf("event rate limit of type %s: qps and burst must be positive, cacheSize not negative", l.Type)
-		}
 		size := int(l.CacheSize)
 		if size == 0 {
 			size = defaultEventBuckets

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -26,7 +27,7 @@ func DecodeJSONPatch(data []byte) (jsonpatch.Patch, error) {
 // MaxJSONPatchOperations is how many operations a JSON patch may have, as upstream: each may move a whole list.
 const MaxJSONPatchOperations = 10000
 
-// ApplyJSONPatch applies a patch to a document. One that would take too much (bounds.ErrNested) is not begun with. The library does not bear every broken operation (a test of the whole document without a
+// ApplyJSONPatch applies a patch to a document. One that would take too much (TooMuch) is not begun with. The library does not bear every broken operation (a test of the whole document without a
 // value, for one): what it stumbles over is an error like any other.
 func ApplyJSONPatch(patch jsonpatch.Patch, doc []byte) (out []byte, err error) {
 	defer func() {
@@ -43,9 +44,15 @@ func ApplyJSONPatch(patch jsonpatch.Patch, doc []byte) (out []byte, err error) {
 	return patch.Apply(doc)
 }
 
-// worth tells of a patch that reads or makes what is nested too deep for its size.
+// TooMuch tells whether a patch was refused for what it would take to apply it.
+func TooMuch(err error) bool {
+	return errors.Is(err, bounds.ErrNested) || errors.Is(err, bounds.ErrMoves)
+}
+
+// worth tells of a patch that reads or makes what is nested too deep for its size, or moves the elements of long lists too often.
 func worth(patch jsonpatch.Patch, doc []byte) error {
 	size, longest, copies := len(doc), 0, 0
+	list, moves := bounds.LongestList(doc), 0
 	depth, work := bounds.Levels(doc)
 	var g growth
 	for _, operation := range patch {
@@ -53,6 +60,7 @@ func worth(patch jsonpatch.Patch, doc []byte) error {
 			if value != nil {
 				down, more := bounds.Levels(*value)
 				size, depth, work = size+len(*value), max(depth, down), work+more
+				list = max(list, bounds.LongestList(*value))
 			}
 		}
 		path, err := operation.Path()
@@ -61,15 +69,33 @@ func worth(patch jsonpatch.Patch, doc []byte) error {
 		}
 		longest = max(longest, levels(path))
 		kind := operation.Kind()
+		if ofList(path) && (kind == "add" || kind == "remove" || kind == "copy" || kind == "move") {
+			moves++
+		}
 		if kind == "copy" {
 			copies = MaxJSONPatchCopies
 		}
 		if from, err := operation.From(); err == nil && (kind == "copy" || kind == "move") {
 			g.take(from, path)
+			if kind == "move" && ofList(from) {
+				moves++
+			}
 		}
+	}
+	if err := bounds.Moves(moves, list); err != nil {
+		return err
 	}
 	return bounds.Nested(work + int64(size+copies)*int64(longest+g.once+g.again) + int64(copies)*int64(depth))
 }
+
+// ofList tells whether a path may end with an index of a list. The library does not move anything for what is put behind the last ("-").
+func ofList(path string) bool {
+	last := path[strings.LastIndexByte(path, '/')+1:]
+	return last != "" && last != "-" && isIndex(last)
+}
+
+// isIndex tells whether the library may take a segment of a path for an index: what strconv.Atoi does, or what is behind the last.
+func isIndex(segment string) bool { return strings.Trim(segment, "0123456789+-") == "" }
 
 func levels(path string) int { return strings.Count(path, "/") }
 
@@ -102,7 +128,7 @@ func (g *growth) take(from, path string) {
 func place(path string) string {
 	segments := strings.SplitN(unescaped.Replace(path), "/", knownLevels+2) // the last may be several that are not looked at
 	for i, segment := range segments {
-		if strings.Trim(segment, "0123456789+-") == "" {
+		if isIndex(segment) {
 			segments[i] = "-"
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/api"
 )
 
 var success = &metav1.Status{Status: metav1.StatusSuccess, Code: 201}
@@ -29,7 +31,7 @@ func (op *operation) bind(ctx context.Context, b *corev1.Binding) (runtime.Objec
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if errs := validateBinding(b); len(errs) > 0 {
-		return nil, errs.ToAggregate() // not a Status: upstream answers 500
+		return nil, api.Together(errs) // not a Status: upstream answers 500
 	}
 	update := *op
 	update.endpoint, update.name, update.subresource, update.raw, update.fieldManager = pods, name, "binding", true, ""

@@ -47,14 +47,14 @@ func (s *Server) defaultServiceCIDR() *networkingv1.ServiceCIDR {
 // kubernetesService leads pods to the API server; it has the first address of the Service range.
 func (s *Server) kubernetesService() *corev1.Service {
 	ip := addressRange{s.cfg.ServiceCIDRs[0]}.at(1).String()
-	target := intstr.FromInt32(6443)
+	target, policy := intstr.FromInt32(6443), corev1.IPFamilyPolicySingleStack
 	if port := s.cfg.Advertise.Port(); port != 0 {
 		target = intstr.FromInt32(int32(port))
 	}
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"}},
 		Spec: corev1.ServiceSpec{
-			ClusterIP: ip, ClusterIPs: []string{ip}, SessionAffinity: corev1.ServiceAffinityNone, Type: corev1.ServiceTypeClusterIP,
+			ClusterIP: ip, IPFamilyPolicy: &policy, SessionAffinity: corev1.ServiceAffinityNone, Type: corev1.ServiceTypeClusterIP,
 			Ports: []corev1.ServicePort{{Name: "https", Port: 443, Protocol: corev1.ProtocolTCP, TargetPort: target}},
 		},
 	}
@@ -134,10 +134,11 @@ func (s *Server) addCreation(ctx context.Context, t *txn, obj runtime.Object) er
 	case *flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration:
 		op.fieldManager = flowProducer
 	}
+	asked := accessor(op.trackFields(e.newObject(), wanted.DeepCopyObject())) // what the server fills in is nobody's, as in any other create
 	if err := op.prepareCreate(ctx, t, obj); err != nil {
 		return err
 	}
-	obj = op.trackFields(e.newObject(), obj)
+	meta.SetManagedFields(asked.GetManagedFields())
 	var err error
 	switch o := obj.(type) {
 	case *networkingv1.ServiceCIDR:

@@ -258,3 +258,22 @@ func TestListsWhoseElementsHaveOwnersAreBounded(t *testing.T) {
 		t.Errorf("a list that is owned as one: %d %.300s", code, answer)
 	}
 }
+
+// TestVeryManyErrorsAreToldInTime: the library copies what has been told for each error that follows, which for so many takes a core for an hour.
+func TestVeryManyErrorsAreToldInTime(t *testing.T) {
+	s := newTestServer(t)
+	finalizers := `"A_B"` + strings.Repeat(`,"A_B"`, 400_000)
+	code, _, answer := do(t, s, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"a","finalizers":[`+finalizers+`]}}`)
+	if code != http.StatusUnprocessableEntity || !strings.Contains(answer, "in all, is not told") {
+		t.Errorf("%d %.300s", code, answer)
+	}
+	code, _, answer = do(t, s, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"a"}}`)
+	if code != http.StatusCreated {
+		t.Fatal(code, answer)
+	}
+	longs := `[{"op":"add","path":"/x","value":[0` + strings.Repeat(",0", 700_000) + `]}` + strings.Repeat(`,{"op":"add","path":"/x/0","value":1}`, 9_000) + `]`
+	code, _, answer = do(t, s, "PATCH", "/api/v1/namespaces/default/configmaps/a", longs, "Content-Type", "application/json-patch+json")
+	if code != http.StatusRequestEntityTooLarge || !strings.Contains(answer, "too many operations on long lists") {
+		t.Errorf("%d %.300s", code, answer)
+	}
+}

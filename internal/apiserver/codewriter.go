@@ -31,6 +31,8 @@ type codeWriter struct {
 	began func(code int)
 	// ended counts the request's end in the metrics.
 	ended func()
+	// uncounted: only that it is under way counts.
+	uncounted bool
 	// leaving: the answer is the last on its connection.
 	leaving *atomic.Bool
 	// taken: the response goes on after its handler has returned, and whoever has taken it says when it ends.

@@ -3,8 +3,10 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
+	"net/netip"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/knarr-project/knarr/internal/auth"
@@ -57,6 +59,55 @@ func TestWhatCanNotBeConnectedTo(t *testing.T) {
 	}
 	if code, header, body := do(t, s, "GET", ns+"pods/p/log?dryRun=All", ""); code != 204 || header.Get("Content-Type") != "" || body != "" {
 		t.Errorf("the log of a pod without a node: %d %v %q", code, header, body)
+	}
+}
+
+func TestAServiceIsProxiedToPodsOfItsNamespaceOnly(t *testing.T) {
+	s := newTestServer(t, withServices)
+	post := func(path, body string) {
+		t.Helper()
+		if code, _, answer := do(t, s, "POST", path, body); code != 201 {
+			t.Fatal(answer)
+		}
+	}
+	const pods, status = "/api/v1/namespaces/default/pods", `{"status":{"podIPs":[{"ip":"10.0.0.1"},{"ip":"fd00::1"}],"podIP":"10.0.0.1"}}`
+	post(pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+	if code, _, answer := do(t, s, "PATCH", pods+"/p/status", status, "Content-Type", "application/merge-patch+json"); code != 200 {
+		t.Fatal(answer)
+	}
+	pod := func(namespace, name string) *corev1.ObjectReference {
+		return &corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: name}
+	}
+	for name, c := range map[string]struct {
+		address string
+		of      *corev1.ObjectReference
+		want    bool
+	}{
+		"an address of the pod that it names":      {"10.0.0.1", pod("default", "p"), true},
+		"another one of it":                        {"fd00::1", pod("default", "p"), true},
+		"an address of nobody":                     {"10.0.0.1", nil, false},
+		"an address that the pod does not have":    {"10.0.0.2", pod("default", "p"), false},
+		"of a pod that is not there":               {"10.0.0.1", pod("default", "q"), false},
+		"of a pod of another namespace":            {"10.0.0.1", pod("other", "p"), false},
+		"of a pod without a namespace":             {"10.0.0.1", pod("", "p"), false},
+		"of a node, by an address that no pod has": {"192.0.2.1", &corev1.ObjectReference{Kind: "Node", Name: "n"}, false},
+	} {
+		a := endpointAddress{netip.AddrPortFrom(netip.MustParseAddr(c.address), 80), c.of}
+		if got := s.isOfPod(t.Context(), "default", a); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	post("/api/v1/namespaces/default/services", `{"metadata":{"name":"foreign"},"spec":{"ports":[{"port":80}]}}`)
+	post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", `{"metadata":{"name":"foreign","labels":{"kubernetes.io/service-name":"foreign"}},"addressType":"IPv4",
+		"endpoints":[{"addresses":["192.0.2.1"]}],"ports":[{"port":80}]}`)
+	refused(t, s, "GET", "/api/v1/namespaces/default/services/foreign/proxy/x", 503, `no endpoints available for service "foreign"`)
+}
+
+func TestWhatIsProxiedHasACleanPath(t *testing.T) {
+	for given, want := range map[string]string{"/": "/", "/a/../b": "/b", "/../../x": "/x", "/a/": "/a/", "//x": "/x", "/a/./b//": "/a/b/", "/..": "/"} {
+		if got := cleanPath(given); got != want {
+			t.Errorf("%s became %s, want %s", given, got, want)
+		}
 	}
 }
 

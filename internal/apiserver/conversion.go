@@ -33,16 +33,18 @@ const (
 // converter asks the conversion webhook of one definition and keeps connections to it.
 type converter struct {
 	server *Server
-	once   sync.Once
+
+	mu     sync.Mutex // guards what follows
 	client *http.Client
-	err    error
+	closed bool
 }
 
 func (c *converter) call(ctx context.Context, config *apiextensionsv1.WebhookClientConfig, request []byte) ([]byte, error) {
-	c.once.Do(func() { c.client, c.err = c.server.webhookClient(config) })
-	if c.err != nil {
-		return nil, fmt.Errorf("could not get REST client: %w", c.err)
+	client, err := c.connect(config)
+	if err != nil {
+		return nil, fmt.Errorf("could not get REST client: %w", err)
 	}
+	defer c.tidy()
 	target, err := webhookURL(config)
 	if err != nil {
 		return nil, err
@@ -54,7 +56,7 @@ func (c *converter) call(ctx context.Context, config *apiextensionsv1.WebhookCli
 	r.Header.Set("Content-Type", mediaJSON)
 	r.Header.Set("Accept", "application/json, */*")
 	r.Header.Set("User-Agent", webhookAgent)
-	response, err := c.client.Do(r)
+	response, err := client.Do(r)
 	if err != nil {
 		return nil, err
 	}
@@ -75,10 +77,27 @@ func (c *converter) call(ctx context.Context, config *apiextensionsv1.WebhookCli
 	return body, nil
 }
 
-// close ends idle connections; conversions under way end as they would.
+func (c *converter) connect(config *apiextensionsv1.WebhookClientConfig) (_ *http.Client, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.client == nil {
+		c.client, err = c.server.webhookClient(config)
+	}
+	return c.client, err
+}
+
+// close ends idle connections. Who still has objects to convert, such as a watch whose client is slow, may go on, and leaves none behind.
 func (c *converter) close() {
-	c.once.Do(func() { c.err = errors.New("the definition has changed") })
-	if c.client != nil {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.tidy()
+}
+
+func (c *converter) tidy() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed && c.client != nil {
 		c.client.CloseIdleConnections()
 	}
 }

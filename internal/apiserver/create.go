@@ -16,6 +16,7 @@ import (
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/store"
 )
@@ -235,7 +236,7 @@ func (op *operation) prepareCreate(ctx context.Context, t *txn, obj runtime.Obje
 		return err
 	}
 	if errs = append(errs, r.strategy.ValidateNew(obj, r.kind.Namespaced)...); len(errs) > 0 {
-		return apierrors.NewInvalid(op.invalidKind(obj), meta.GetName(), errs)
+		return api.Invalid(op.invalidKind(obj), meta.GetName(), errs)
 	}
 	if t.late != nil {
 		return t.late

@@ -28,6 +28,9 @@ func TestABodyOfNoCustomResourceIsToldWhatItIs(t *testing.T) {
 		{"another kind gets no defaults, and rules see that", "", other + `{"cronSpec":"a"}}`, 422, "no such key: replicas evaluating rule: too many", ""},
 		{"nor is it held to the schema", "", other + `{"cronSpec":"a","replicas":-1}}`, 422, "kind: Invalid value: \"Other\": must be CronTab", "greater than or equal"},
 		{"unknown fields of it are nothing to tell", "?fieldValidation=Strict", other + `{"cronSpec":"a","replicas":1,"nope":1}}`, 422, "must be CronTab", "nope"},
+		{"but those of its metadata", "?fieldValidation=Strict", strings.Replace(other, `"name":"x"`, `"name":"x","nope":1`, 1) + `{}}`, 400, `Other in version "v1" cannot be handled as a Other: strict decoding error: unknown field "metadata.nope"`, ""},
+		{"of another version too", "?fieldValidation=Strict", `{"apiVersion":"a.example/v1","kind":"CronTab","metadata":{"nope":1},"spec":{"more":1}}`, 400, `CronTab in version "v1" cannot be handled as a CronTab: strict decoding error: unknown field "metadata.nope"`, "more"},
+		{"of no version it is said first that there is none", "?fieldValidation=Strict", `{"kind":"CronTab","metadata":{"nope":1}}`, 400, "Object 'apiVersion' is missing in 'object has no apiVersion field'", ""},
 		{"nor its metadata", "", strings.Replace(other, `"name":"x"`, `"name":"x","labels":{"a b":""}`, 1) + `{"cronSpec":"a","replicas":1}}`, 422, "must be CronTab", "metadata.labels"},
 		{"but they have to be some", "", strings.Replace(other, `"name":"x"`, `"name":[]`, 1) + `{"cronSpec":"a"}}`, 400, `Other in version "v1" cannot be handled as a CronTab: json: cannot unmarshal array`, ""},
 	} {

@@ -51,7 +51,11 @@ func (op *operation) decodeCustom(media string, data []byte, validation string) 
 	if err != nil {
 		return nil, unreadable(u.GroupVersionKind(), op.gvk, err)
 	}
-	if err := reportFields(append(append(strict, duplicates...), unknown...), u.GroupVersionKind(), op.gvk, validation, op.warn); err != nil {
+	problems := append(append(strict, duplicates...), unknown...)
+	if validation == metav1.FieldValidationStrict && len(problems) > 0 && u.GetAPIVersion() == "" { // as upstream says it: nothing is named that has the fields
+		return nil, apierrors.NewBadRequest("Object 'apiVersion' is missing in 'object has no apiVersion field'")
+	}
+	if err := reportFields(problems, u.GroupVersionKind(), u.GroupVersionKind(), validation, op.warn); err != nil {
 		return nil, err
 	}
 	if got := u.GroupVersionKind().GroupVersion(); got != op.gvk.GroupVersion() {

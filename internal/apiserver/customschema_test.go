@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -8,14 +10,16 @@ import (
 	"testing"
 )
 
-const nullables = `
+// defining is a definition of namespaced kinds in stable.example.com/v1 whose objects have the properties.
+func defining(plural, singular, kind, properties string) string {
+	return fmt.Sprintf(`
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: crates.stable.example.com}
+metadata: {name: %[1]s.stable.example.com}
 spec:
   group: stable.example.com
   scope: Namespaced
-  names: {plural: crates, singular: crate, kind: Crate}
+  names: {plural: %[1]s, singular: %[2]s, kind: %[3]s}
   versions:
   - name: v1
     served: true
@@ -24,6 +28,10 @@ spec:
       openAPIV3Schema:
         type: object
         properties:
+`, plural, singular, kind) + strings.TrimPrefix(properties, "\n")
+}
+
+var nullables = defining("crates", "crate", "Crate", `
           spec:
             type: object
             properties:
@@ -31,7 +39,7 @@ spec:
               filled: {type: object, default: {a: x}, properties: {a: {type: string}}}
               nullable: {type: object, nullable: true, properties: {a: {type: string}}}
               label: {type: string}
-`
+`)
 
 func TestANullThatIsAppliedIsRefusedWhereThereMayBeNone(t *testing.T) {
 	a := newAPI(t)
@@ -75,22 +83,7 @@ func TestANullThatIsAppliedIsRefusedWhereThereMayBeNone(t *testing.T) {
 	}
 }
 
-const embedding = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: holds.stable.example.com}
-spec:
-  group: stable.example.com
-  scope: Namespaced
-  names: {plural: holds, singular: hold, kind: Hold}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
+var embedding = defining("holds", "hold", "Hold", `
           cargo:
             type: object
             x-kubernetes-embedded-resource: true
@@ -103,7 +96,7 @@ spec:
                 properties:
                   name: {type: string, default: ale}
                   unknown: {type: string, default: x}
-`
+`)
 
 func TestDefaultsOfEmbeddedMetadataHaveNoUnknownFields(t *testing.T) {
 	a := newAPI(t)
@@ -146,6 +139,75 @@ func TestAWatchHearsOfEveryObjectThatGoesWithItsDefinition(t *testing.T) {
 	for _, want := range []string{"DELETED", "EOF"} {
 		if kind, out := w.next(); kind != want {
 			t.Fatalf("%s %v, want %s", kind, out, want)
+		}
+	}
+}
+
+// What waits for a client that does not read is more than what the kernel keeps, and is still to be sent when the definition has gone.
+func TestASlowWatchHearsOfEveryObjectThatGoesWithItsDefinition(t *testing.T) {
+	a := newAPI(t)
+	a.define(crontabs)
+	list := a.want(http.StatusOK, "GET", crontabsPath, "")
+	w := a.watch(crontabsPath + "?watch=1&resourceVersion=" + at(list, "metadata", "resourceVersion").(string))
+	const objects = 24
+	large := strings.Repeat("x", 200<<10)
+	for i := range objects {
+		body, err := json.Marshal(object{
+			"apiVersion": "stable.example.com/v1", "kind": "CronTab", "spec": object{"cronSpec": "a"},
+			"metadata": object{"name": fmt.Sprintf("one-%d", i), "annotations": object{"large": large}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.Post(a.URL+crontabsPath, "application/json", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusCreated {
+			t.Fatal(response.Status)
+		}
+	}
+	a.want(http.StatusOK, "DELETE", definitionsPath+"/crontabs.stable.example.com", "")
+	a.eventually("the definition is gone", func() bool {
+		code, _, _ := a.do("GET", definitionsPath+"/crontabs.stable.example.com", "")
+		return code == http.StatusNotFound
+	})
+	told := map[string]int{}
+	for {
+		kind, _ := w.next()
+		if kind == "EOF" {
+			break
+		}
+		told[kind]++
+	}
+	if want := map[string]int{"ADDED": objects, "DELETED": objects}; !reflect.DeepEqual(told, want) {
+		t.Errorf("told of %v, want %v", told, want)
+	}
+}
+
+const customEvents = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: events.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: events, singular: event, kind: Event}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+`
+
+func TestACustomKindCalledEventsOwnsWhatItOwns(t *testing.T) {
+	a := newAPI(t)
+	a.define(customEvents)
+	const path = "/apis/example.com/v1/namespaces/default/events"
+	for policy, finalizer := range map[string]string{"Orphan": "orphan", "Foreground": "foregroundDeletion"} {
+		name := strings.ToLower(policy)
+		a.want(http.StatusCreated, "POST", path, "{apiVersion: example.com/v1, kind: Event, metadata: {name: "+name+"}}")
+		a.want(http.StatusOK, "DELETE", path+"/"+name, "{propagationPolicy: "+policy+"}")
+		if out := a.want(http.StatusOK, "GET", path+"/"+name, ""); fmt.Sprint(at(out, "metadata", "finalizers")) != "["+finalizer+"]" {
+			t.Errorf("%s: finalizers %v", policy, at(out, "metadata", "finalizers"))
 		}
 	}
 }

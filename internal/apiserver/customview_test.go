@@ -1,8 +1,10 @@
 package apiserver
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,4 +69,19 @@ func TestComponentsSeeCustomKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.eventually("it is gone from the view", func() bool { _, ok := whole.Get("default", "one"); return !ok })
+}
+
+func TestWhoAppliesWhileManagersNameADroppedVersionIsToldInUpstreamsWords(t *testing.T) {
+	a := newAPI(t)
+	a.define(crontabs + "  - {name: v0, served: true, storage: false, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}\n")
+	apply := []string{"Content-Type", "application/apply-patch+yaml"}
+	const config = `{apiVersion: stable.example.com/%s, kind: CronTab, metadata: {name: one}, spec: {cronSpec: a, replicas: %d}}`
+	old := strings.Replace(crontabsPath, "/v1/", "/v0/", 1)
+	a.want(http.StatusCreated, "PATCH", old+"/one?fieldManager=first", fmt.Sprintf(config, "v0", 1), apply...)
+	a.want(http.StatusOK, "PATCH", definitionsPath+"/crontabs.stable.example.com", `[{"op":"remove","path":"/spec/versions/1"}]`, "Content-Type", "application/json-patch+json")
+	code, out, _ := a.do("PATCH", crontabsPath+"/one?fieldManager=second", fmt.Sprintf(config, "v1", 2), apply...)
+	message, _ := out["message"].(string)
+	if code != http.StatusInternalServerError || !strings.HasSuffix(message, "request to convert CR to an invalid group/version: stable.example.com/v0") {
+		t.Errorf("%d %s", code, message)
+	}
 }

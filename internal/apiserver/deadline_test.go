@@ -44,6 +44,43 @@ func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
 	})
 }
 
+// Who is turned away and sends no body would else keep its connection, and with it the server, until the server breaks everything off.
+func TestABodyThatDoesNotComeDoesNotKeepALeavingServer(t *testing.T) {
+	s := newTestServer(t, func(c *Config) {
+		c.ShutdownRetryAfter, c.RequestTimeout, c.ShutdownTimeout = true, 12*time.Second, 20*time.Second
+	})
+	url, stop, ended := running(t, s)
+	s.underWay.Add(1) // a request that takes its time
+	stop()
+	eventually(t, func() error {
+		if !s.leaving.Load() {
+			return errors.New("not leaving")
+		}
+		return nil
+	})
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("%s", resp.Status)
+	}
+	s.underWay.Add(-1)
+	began := time.Now()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("the server left %v later", took)
+	}
+}
+
 // A client that asks and does not read would else keep the answer in memory and its seats.
 func TestAnAnswerThatNobodyReadsIsGivenUp(t *testing.T) {
 	s := newTestServer(t, func(c *Config) { c.RequestTimeout = 200 * time.Millisecond })

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
@@ -22,7 +23,7 @@ import (
 // that. It returns the object in its last state, and whether it is gone.
 func (op *operation) delete(ctx context.Context, opts *metav1.DeleteOptions) (out runtime.Object, gone bool, err error) {
 	if errs := metav1validation.ValidateDeleteOptions(opts); len(errs) > 0 {
-		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
+		return nil, false, api.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
 	}
 	op.warnOfOrphans(opts)
 	r := op.endpoint.registry
@@ -197,7 +198,7 @@ func (op *operation) takeGrace(obj runtime.Object, meta metav1.Object, opts *met
 	}
 	if at := meta.GetDeletionTimestamp(); at != nil {
 		running := meta.GetDeletionGracePeriodSeconds()
-		if running == nil {
+		if running == nil || *running == 0 { // it is over: what finalizers hold it may still be said
 			return false, false
 		}
 		if opts.GracePeriodSeconds == nil || *opts.GracePeriodSeconds >= *running {
@@ -258,8 +259,8 @@ func (op *operation) propagation(finalizers []string, opts *metav1.DeleteOptions
 	switch {
 	case op.endpoint.ofEvents(): // they own nothing
 		return false, false
-	case opts.OrphanDependents != nil:
-		return *opts.OrphanDependents, false
+	case opts.OrphanDependents != nil: // what is to go with a namespace goes before it, as upstream understands it
+		return *opts.OrphanDependents, !*opts.OrphanDependents && op.endpoint.resource == namespaces
 	case opts.PropagationPolicy != nil:
 		return *opts.PropagationPolicy == metav1.DeletePropagationOrphan, *opts.PropagationPolicy == metav1.DeletePropagationForeground
 	case slices.Contains(finalizers, metav1.FinalizerOrphanDependents):

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
@@ -99,5 +100,5 @@ func tooLarge(wanted, current int64) error {
 }
 
 func invalidListOptions(errs field.ErrorList) error {
-	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", errs)
+	return api.Invalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", errs)
 }

@@ -33,7 +33,11 @@ func (s *Server) checks(kind string) []zpages.Check {
 		_, err := s.store.Revision(ctx)
 		return err
 	}
-	checks := []zpages.Check{check("ping", fine), check("log", fine), check("etcd", etcd)}
+	checks := []zpages.Check{check("ping", fine), check("log", fine)}
+	if kind != "readyz" {
+		checks = append(checks, check("loopback-serving-certificate", fine)) // this server needs none to talk to itself
+	}
+	checks = append(checks, check("etcd", etcd))
 	if kind == "readyz" {
 		checks = append(checks, check("etcd-readiness", etcd))
 	}

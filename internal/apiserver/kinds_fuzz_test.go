@@ -160,7 +160,7 @@ func updateOdd(e *endpoint, obj, old runtime.Object) {
 		if e.strategy.Stamp != nil {
 			e.strategy.Stamp(obj, old, metav1.Now())
 		}
-		e.strategy.ValidateMetaUpdate(accessor(obj), accessor(old), e.kind.Namespaced)
+		e.strategy.ValidateMetaUpdate(accessor(obj), accessor(old), e.kind.Namespaced, name)
 		if validate != nil {
 			validate(obj, old)
 		}

@@ -19,7 +19,7 @@ import (
 // defaultKubeletPort is where a kubelet serves that does not say otherwise in its Node's status.
 const defaultKubeletPort = 10250
 
-// addressTypes is the order in which a node's addresses are tried. Upstream begins with names, which small machines do not resolve.
+// addressTypes is the order in which a node's addresses are tried, when nothing says otherwise. Upstream begins with names, which small machines do not resolve.
 var addressTypes = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeInternalDNS, corev1.NodeExternalDNS, corev1.NodeHostName}
 
 // transports are the ways out of the server.
@@ -47,7 +47,7 @@ func (s *Server) kubeletAt(ctx context.Context, nodeName string) (*url.URL, erro
 	if err != nil {
 		return nil, err
 	}
-	host, err := nodeAddress(node)
+	host, err := nodeAddress(node, s.cfg.KubeletAddresses)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +79,11 @@ func (s *Server) node(ctx context.Context, name string) (*corev1.Node, error) {
 	return objectOf[*corev1.Node](entry)
 }
 
-func nodeAddress(node *corev1.Node) (string, error) {
-	for _, want := range addressTypes {
+func nodeAddress(node *corev1.Node, order []corev1.NodeAddressType) (string, error) {
+	if len(order) == 0 {
+		order = addressTypes
+	}
+	for _, want := range order {
 		for _, a := range node.Status.Addresses {
 			if a.Type == want && a.Address != "" {
 				return a.Address, nil

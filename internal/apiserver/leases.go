@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -18,7 +19,7 @@ type leases struct {
 }
 
 const (
-	leaseReuse = time.Minute
+	leaseReuse = time.Minute // unless the configuration says otherwise
 	leaseKeys  = 1000
 )
 
@@ -35,7 +36,7 @@ func (s *Server) lease(ctx context.Context, r *registry) (store.LeaseID, error) 
 		l.used++
 		return l.id, nil
 	}
-	reuse := min(leaseReuse, s.cfg.EventTTL/20)
+	reuse := min(cmp.Or(s.cfg.LeaseReuse, leaseReuse), s.cfg.EventTTL/20)
 	id, err := s.store.Grant(ctx, s.cfg.EventTTL+reuse)
 	if err != nil {
 		return 0, storeError(err)

@@ -14,17 +14,26 @@ func TestSizesOfWatchEventsFallIntoUpstreamsBuckets(t *testing.T) {
 	}
 }
 
+// TestAKeyNamesItsKind: as metrics call it, whatever its key does.
 func TestAKeyNamesItsKind(t *testing.T) {
 	for key, want := range map[string]string{
 		"/registry/pods/default/p":                          "pods",
 		"/registry/pods/":                                   "pods",
-		"/registry/deployments/default/d":                   "deployments",
-		"/registry/stable.example.com/crontabs/default/c":   "stable.example.com/crontabs",
-		"/registry/apiregistration.k8s.io/apiservices/v1.x": "apiregistration.k8s.io/apiservices",
+		"/registry/deployments/default/d":                   "deployments.apps",
+		"/registry/minions/a":                               "nodes",
+		"/registry/ingress/default/a":                       "ingresses.networking.k8s.io",
+		"/registry/controllers/default/a":                   "replicationcontrollers",
+		"/registry/services/specs/default/a":                "services",
+		"/registry/services/endpoints/default/a":            "endpoints",
+		"/registry/services/endpoints/":                     "endpoints",
+		"/registry/events/default/a":                        "events",
+		"/registry/ranges/serviceips":                       "ranges",
+		"/registry/stable.example.com/crontabs/default/c":   "crontabs.stable.example.com",
+		"/registry/apiregistration.k8s.io/apiservices/v1.x": "apiservices.apiregistration.k8s.io",
 		"/registry/x.y":                                     "x.y",
 		"elsewhere":                                         "elsewhere",
 	} {
-		if got := kindOfKey(key); got != want {
+		if got := resourceOf(kindOfKey(key)).String(); got != want {
 			t.Errorf("%s: got %q, want %q", key, got, want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -15,16 +16,17 @@ import (
 // shape is what tells requests apart in metrics.
 type shape struct{ verb, group, version, resource, subresource, scope, component string }
 
-// requestSeries are the metrics of one shape; those that the verb does not have are nil.
+// requestSeries are the metrics of one shape; those that the verb does not have are nil. They are shown once a request has been counted.
 type requestSeries struct {
 	shape
 	m           *metrics
+	longRunning prometheus.Gauge
+	observed    func()              // sets what follows, once
 	duration    prometheus.Observer // but for dry runs
 	serviceTime prometheus.Observer
 	size        prometheus.Observer // of answers, of what reads
 	bodySize    prometheus.Observer // of requests, of what writes
-	longRunning prometheus.Gauge
-	counts      sync.Map // counted → prometheus.Counter
+	counts      sync.Map            // counted → prometheus.Counter
 }
 
 type counted struct {
@@ -40,19 +42,24 @@ func (s *shape) labels() []string {
 }
 
 func (m *metrics) newSeries(s shape, info *requestInfo) *requestSeries {
-	labels := s.labels()
-	series := &requestSeries{shape: s, m: m, duration: m.durations.WithLabelValues(s.verb, "", s.group, s.version, s.resource, s.subresource, s.scope, s.component)}
+	series := &requestSeries{shape: s, m: m}
 	if info.longRunning() {
-		series.longRunning = m.longRunning.WithLabelValues(labels...)
-	} else {
-		series.serviceTime = m.serviceTimes.WithLabelValues(labels...)
+		series.longRunning = m.longRunning.WithLabelValues(s.labels()...)
 	}
-	switch {
-	case requestKind(info) == "readOnly":
-		series.size = m.responseSizes.WithLabelValues(labels...)
-	case info.isResource:
-		series.bodySize = m.bodySizes.WithLabelValues(s.group, s.resource, bodyVerb(info))
-	}
+	kind, isResource, verb := requestKind(info), info.isResource, bodyVerb(info) // the request is not kept
+	series.observed = sync.OnceFunc(func() {
+		labels := s.labels()
+		series.duration = m.durations.WithLabelValues(s.verb, "", s.group, s.version, s.resource, s.subresource, s.scope, s.component)
+		if series.longRunning == nil {
+			series.serviceTime = m.serviceTimes.WithLabelValues(labels...)
+		}
+		switch {
+		case kind == "readOnly":
+			series.size = m.responseSizes.WithLabelValues(labels...)
+		case isResource:
+			series.bodySize = m.bodySizes.WithLabelValues(s.group, s.resource, verb)
+		}
+	})
 	return series
 }
 
@@ -79,7 +86,10 @@ func (m *metrics) of(info *requestInfo) *requestSeries {
 	if info.isResource {
 		s.component = component
 	} else {
-		s.subresource = metricPath(info.path)
+		s.resource, s.subresource = metricPath(info.path)
+		if s.resource != "" {
+			s.component = component
+		}
 	}
 	if found, ok := m.series.Load(s); ok {
 		return found.(*requestSeries)
@@ -96,13 +106,26 @@ func (m *metrics) of(info *requestInfo) *requestSeries {
 	return made.(*requestSeries)
 }
 
-// metricPath is how metrics call what is not a resource; of other paths they say nothing.
-func metricPath(path string) string {
+// metricPath is how metrics call what is not a resource, as upstream. Of other paths they say nothing: discovery, the older OpenAPI document, the metrics themselves.
+func metricPath(path string) (resource, subresource string) {
 	switch path {
-	case "/healthz", "/livez", "/readyz", "/metrics", "/version", "/openapi/v2", "/openapi/v3", "/api", "/apis":
-		return path
+	case "/healthz", "/livez", "/readyz":
+		return "", path
+	case "/flagz", "/statusz":
+		return path[1:], ""
+	case "/openapi/v3":
+		return "", path[1:]
 	}
-	return ""
+	if strings.HasPrefix(path, "/openapi/v3/") {
+		return "", "openapi/v3/"
+	}
+	return "", ""
+}
+
+// counts tells whether the figures of requests have it at all. Upstream counts where a request is served: not who is refused by authentication or authorization, nor
+// what extension servers answer, whose errors would be those of this server otherwise, nor paths that are not there.
+func (w *codeWriter) counts(s *requestSeries) bool {
+	return !w.uncounted && (s.resource != "" || s.subresource != "" || s == s.m.others)
 }
 
 // begin counts a request that has come in; the function that it returns counts its end.
@@ -123,6 +146,10 @@ func (m *metrics) begin(w *codeWriter, info *requestInfo, size int64) func() {
 	running.Inc()
 	return func() {
 		running.Dec()
+		if !w.counts(series) {
+			return
+		}
+		series.observed()
 		series.count(w.code, dryRun).Inc()
 		took := time.Since(start)
 		series.observe(took, w.waited+time.Duration(w.mutating.Load()+w.validating.Load()), dryRun)
@@ -213,7 +240,7 @@ func (s *requestSeries) count(code int, dryRun string) prometheus.Counter {
 // metricVerb is the verb as metrics have it.
 func metricVerb(info *requestInfo) string {
 	switch info.subresource {
-	case "exec", "attach", "portforward", "proxy":
+	case "exec", "attach", "log", "portforward", "proxy":
 		return "CONNECT"
 	}
 	switch info.verb {

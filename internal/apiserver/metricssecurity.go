@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -93,7 +94,11 @@ func (o outcome) observe(took time.Duration) {
 // authenticatedAs counts what came of a request's credentials.
 func (m *securityMetrics) authenticatedAs(r *http.Request, user *auth.User, err error, took time.Duration) {
 	if err != nil {
-		outcome{m.attempts.WithLabelValues("failure"), m.authenticating.WithLabelValues("failure")}.observe(took)
+		result := "error"
+		if errors.Is(err, errNoCredentials) {
+			result = "failure" // nobody knows the request; no credentials are bad
+		}
+		outcome{m.attempts.WithLabelValues(result), m.authenticating.WithLabelValues(result)}.observe(took)
 		return
 	}
 	m.authenticated.observe(took)

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/store"
 )
@@ -78,12 +79,16 @@ const (
 
 var storeOperationNames = [storeOperations]string{"get", "list", "create", "update", "delete"}
 
-// storeSeries are the metrics of one kind.
+// storeSeries are the metrics of one kind. Those of an operation are shown once there was one.
 type storeSeries struct {
-	m               *storeMetrics
-	group, resource string
-	requests        [storeOperations]prometheus.Counter
-	durations       [storeOperations]prometheus.Observer
+	m *storeMetrics
+	schema.GroupResource
+	used [storeOperations]func() storeUse
+}
+
+type storeUse struct {
+	requests  prometheus.Counter
+	durations prometheus.Observer
 }
 
 // of gives the series of a key's kind.
@@ -101,37 +106,58 @@ func (m *storeMetrics) of(key string) *storeSeries {
 		return s
 	}
 	name = strings.Clone(name) // the series must not hold on to the key
-	s = &storeSeries{m: m, resource: name}
-	if group, resource, ok := strings.Cut(name, "/"); ok {
-		s.group, s.resource = group, resource
-	}
+	s = &storeSeries{m: m, GroupResource: resourceOf(name)}
 	for op, text := range storeOperationNames {
-		s.requests[op] = m.requests.WithLabelValues(text, s.group, s.resource)
-		s.durations[op] = m.durations.WithLabelValues(text, s.group, s.resource)
+		s.used[op] = sync.OnceValue(func() storeUse {
+			return storeUse{m.requests.WithLabelValues(text, s.Group, s.Resource), m.durations.WithLabelValues(text, s.Group, s.Resource)}
+		})
 	}
 	m.kinds[name] = s
 	return s
 }
 
 // kindOfKey is the part of a key that names the kind: /registry/pods/NAMESPACE/NAME, /registry/GROUP/RESOURCE/... A group has a dot,
-// but for the few old ones, whose keys have no group.
+// but for the few old ones, whose keys have no group; the two kinds below "services" have their names after it.
 func kindOfKey(key string) string {
 	rest := strings.TrimPrefix(key, "/registry/")
 	first, after, ok := strings.Cut(rest, "/")
-	if !ok || !strings.Contains(first, ".") {
+	if !ok || first != "services" && !strings.Contains(first, ".") {
 		return first
 	}
 	resource, _, _ := strings.Cut(after, "/")
 	return rest[:len(first)+1+len(resource)]
 }
 
+// builtIn are the built-in kinds by that part of their keys, which often is an older name of theirs, and seldom has their group.
+var builtIn = sync.OnceValue(func() map[string]schema.GroupResource {
+	kinds := map[string]schema.GroupResource{}
+	for _, kind := range api.Kinds() {
+		if !kind.Virtual && kind.Alias.Empty() {
+			kinds[kindOfKey(kind.Prefix+"/")] = kind.GroupResource()
+		}
+	}
+	return kinds
+})
+
+// resourceOf is the kind that kindOfKey has named.
+func resourceOf(name string) schema.GroupResource {
+	if known, ok := builtIn()[name]; ok {
+		return known
+	}
+	if group, resource, ok := strings.Cut(name, "/"); ok {
+		return schema.GroupResource{Group: group, Resource: resource}
+	}
+	return schema.GroupResource{Resource: name}
+}
+
 func (s *storeSeries) observe(ctx context.Context, op storeOperation, since time.Time, err error) {
 	took := time.Since(since)
-	s.requests[op].Inc()
-	s.durations[op].Observe(took.Seconds())
+	use := s.used[op]()
+	use.requests.Inc()
+	use.durations.Observe(took.Seconds())
 	audit.From(ctx).Spent(audit.Store, took)
 	if err != nil {
-		s.m.failures.WithLabelValues(storeOperationNames[op], s.group, s.resource).Inc()
+		s.m.failures.WithLabelValues(storeOperationNames[op], s.Group, s.Resource).Inc()
 	}
 }
 
@@ -150,10 +176,10 @@ func (m *meteredStore) Range(ctx context.Context, prefix string, opts store.Rang
 	s := m.m.of(prefix)
 	s.observe(ctx, storeList, since, err)
 	n := float64(len(res.KVs))
-	m.m.lists.WithLabelValues(s.group, s.resource).Inc()
-	m.m.fetched.WithLabelValues(s.group, s.resource).Add(n)
-	m.m.evaluated.WithLabelValues(s.group, s.resource).Add(n)
-	m.m.returned.WithLabelValues(s.group, s.resource).Add(n)
+	m.m.lists.WithLabelValues(s.Group, s.Resource).Inc()
+	m.m.fetched.WithLabelValues(s.Group, s.Resource).Add(n)
+	m.m.evaluated.WithLabelValues(s.Group, s.Resource).Add(n)
+	m.m.returned.WithLabelValues(s.Group, s.Resource).Add(n)
 	return res, err
 }
 

@@ -37,7 +37,10 @@ func (s *Server) newMux() *http.ServeMux {
 	mux.HandleFunc(flowControlPath, s.serveFlowControl)
 	mux.Handle("/metrics", s.metrics.handler())
 	mux.Handle("/metrics/slis", s.metrics.health.Handler())
-	mux.Handle("/openapi/", openapi.New(openapi.Providers{s.customDocs, aggregation.OpenAPI{Aggregator: s.remotes}}, s.cfg.Switches))
+	documents := openapi.New(openapi.Providers{s.customDocs, aggregation.OpenAPI{Aggregator: s.remotes}}, s.cfg.Switches)
+	for _, path := range []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/"} {
+		mux.Handle(path, documents)
+	}
 	if !s.cfg.NoProfiling {
 		zpages.Debug(mux)
 	}

@@ -30,6 +30,7 @@ func TestNewObjectsWithWhatOnlyAServerGives(t *testing.T) {
 		{"what is applied where nothing is, of an identity", "PATCH", ns + "configmaps/g?fieldManager=m", apply("g", `,"uid":"x"`), 409, "uid mismatch: the provided object specified uid x, and no existing object was found"},
 		{"another identity, without effect", "PUT", ns + "configmaps/b?dryRun=All", meta("b", `,"uid":"x"`), 409, "Key: /configmaps/default/b,"},
 		{"another identity", "PUT", ns + "configmaps/b", meta("b", `,"uid":"x"`), 409, "Key: /registry/configmaps/default/b,"},
+		{"another identity of a revision that is none, where nothing is", "PUT", leases + "h", meta("h", `,"uid":"x","resourceVersion":"-1"`), 409, "UID in precondition: x, UID in object meta: "},
 		{"a node port of no range, without effect, beside what is wrong otherwise", "POST", ns + "services?dryRun=All", `{"metadata":{"name":"h"},"spec":{"type":"NodePort","ports":[{"port":80,"nodePort":7,"protocol":"x"}]}}`, 422, `is invalid: spec.ports[0].protocol: Unsupported value`},
 		{"a node port of no range, without effect", "POST", ns + "services?dryRun=All", `{"metadata":{"name":"h"},"spec":{"type":"NodePort","ports":[{"port":80,"nodePort":7}]}}`, 422, "provided port is not in the valid range"},
 	} {

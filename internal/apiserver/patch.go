@@ -211,7 +211,7 @@ func applyJSONPatch(doc []byte, p patchRequest) ([]byte, error) {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", api.MaxJSONPatchOperations, len(patch)))
 	}
 	out, err := api.ApplyJSONPatch(patch, doc)
-	if errors.Is(err, bounds.ErrNested) {
+	if api.TooMuch(err) {
 		return nil, apierrors.NewRequestEntityTooLargeError(err.Error())
 	}
 	if err != nil {

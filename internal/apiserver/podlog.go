@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/knarr-project/knarr/internal/api"
 )
 
 // streamOptions are an exec's or attach's options, for admission.
@@ -54,7 +56,7 @@ func logOptions(q url.Values, name string) (*corev1.PodLogOptions, error) {
 		opts.Stream = &text
 	}
 	if errs := validateLogOptions(opts); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), name, errs)
+		return nil, api.Invalid(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), name, errs)
 	}
 	return opts, nil
 }

@@ -41,18 +41,7 @@ func TestAStoppingServerLosesNoRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, send := io.Pipe()
-	answer := make(chan string, 1)
-	go func() {
-		resp, err := http.Post(url+"/api/v1/namespaces/default/configmaps", "application/json", body)
-		if err != nil {
-			answer <- err.Error()
-			return
-		}
-		_ = resp.Body.Close()
-		answer <- resp.Status
-	}()
-	_, _ = io.WriteString(send, `{"apiVersion":"v1","kind":"ConfigMap","metadata":`) // the request has begun
+	send, answer := beginConfigMap(url)
 	stop()
 	eventually(t, func() error {
 		if resp, _ := fetch(t, url+"/readyz/shutdown"); resp.StatusCode != http.StatusInternalServerError {
@@ -74,6 +63,23 @@ func TestAStoppingServerLosesNoRequest(t *testing.T) {
 	}
 }
 
+// beginConfigMap sends the first half of a request; the status that it is answered with comes once the rest has been sent.
+func beginConfigMap(url string) (rest *io.PipeWriter, answer <-chan string) {
+	body, rest := io.Pipe()
+	status := make(chan string, 1)
+	go func() {
+		resp, err := http.Post(url+"/api/v1/namespaces/default/configmaps", "application/json", body)
+		if err != nil {
+			status <- err.Error()
+			return
+		}
+		_ = resp.Body.Close()
+		status <- resp.Status
+	}()
+	_, _ = io.WriteString(rest, `{"apiVersion":"v1","kind":"ConfigMap","metadata":`) // the request has begun
+	return rest, status
+}
+
 func TestHealthHasNamedChecks(t *testing.T) {
 	s := newTestServer(t)
 	url, _, _ := running(t, s)
@@ -81,7 +87,7 @@ func TestHealthHasNamedChecks(t *testing.T) {
 		"/livez":                                 "ok",
 		"/readyz/etcd":                           "ok",
 		"/readyz/nosuch":                         "404 page not found\n",
-		"/livez?verbose&exclude=etcd&exclude=no": "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n…warn: some health checks cannot be excluded: no matches for \"no\"\nlivez check passed\n",
+		"/livez?verbose&exclude=etcd&exclude=no": "[+]ping ok\n[+]log ok\n[+]loopback-serving-certificate ok\n[+]etcd excluded: ok\n…warn: some health checks cannot be excluded: no matches for \"no\"\nlivez check passed\n",
 		"/readyz?verbose":                        "[+]ping ok\n[+]log ok\n[+]etcd ok\n[+]etcd-readiness ok\n[+]informer-sync ok\n…[+]shutdown ok\nreadyz check passed\n",
 	} {
 		_, got := fetch(t, url+path)
@@ -130,18 +136,7 @@ func TestWhatStrangersAskForDoesNotGrowTheMetrics(t *testing.T) {
 func TestAStoppingServerTellsThoseWhoComeLateToComeAgain(t *testing.T) {
 	s := newTestServer(t, func(c *Config) { c.ShutdownRetryAfter = true })
 	url, stop, ended := running(t, s)
-	body, send := io.Pipe()
-	answer := make(chan string, 1)
-	go func() {
-		resp, err := http.Post(url+"/api/v1/namespaces/default/configmaps", "application/json", body)
-		if err != nil {
-			answer <- err.Error()
-			return
-		}
-		_ = resp.Body.Close()
-		answer <- resp.Status
-	}()
-	_, _ = io.WriteString(send, `{"apiVersion":"v1","kind":"ConfigMap","metadata":`) // the request has begun
+	send, answer := beginConfigMap(url)
 	eventually(t, func() error {
 		if n := s.underWay.Load(); n != 1 {
 			return fmt.Errorf("%d requests under way", n)

@@ -8,7 +8,10 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"path"
+	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -30,14 +33,14 @@ func (c *call) serveProxy(ctx context.Context) error {
 	}
 	var options runtime.Object
 	var find func(ctx context.Context, scheme, port string) (target, error)
-	path := "/" + c.info.rest
+	rest := "/" + c.info.rest
 	switch c.endpoint.gvr.Resource {
 	case "pods":
-		options, find = &corev1.PodProxyOptions{Path: path}, c.podProxy
+		options, find = &corev1.PodProxyOptions{Path: rest}, c.podProxy
 	case "services":
-		options, find = &corev1.ServiceProxyOptions{Path: path}, c.serviceProxy
+		options, find = &corev1.ServiceProxyOptions{Path: rest}, c.serviceProxy
 	case "nodes":
-		options, find = &corev1.NodeProxyOptions{Path: path}, c.nodeProxy
+		options, find = &corev1.NodeProxyOptions{Path: rest}, c.nodeProxy
 	default:
 		return errNoSuchPath
 	}
@@ -51,11 +54,20 @@ func (c *call) serveProxy(ctx context.Context) error {
 	}
 	t.location.Path = ""
 	if c.info.hasRest || c.r.URL.Path[len(c.r.URL.Path)-1] == '/' {
-		t.location.Path = path // without it, the handler redirects to the path with a slash
+		t.location.Path = cleanPath(rest) // without it, the handler redirects to the path with a slash
 	}
 	t.location.RawQuery = c.r.URL.RawQuery
 	c.proxyTo(t)
 	return nil
+}
+
+// cleanPath is a path without "..": what is asked for behind the proxy is what its headers say.
+func cleanPath(of string) string {
+	clean := path.Clean(of)
+	if clean != "/" && strings.HasSuffix(of, "/") {
+		clean += "/"
+	}
+	return clean
 }
 
 func (c *call) podProxy(ctx context.Context, scheme, port string) (target, error) {
@@ -124,14 +136,42 @@ func (c *call) serviceProxy(ctx context.Context, scheme, port string) (target, e
 		return target{}, err
 	case !known:
 		return target{}, apierrors.NewNotFound(c.endpoint.resource, c.name)
-	case len(candidates) == 0:
-		return target{}, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", c.info.name))
 	}
-	chosen := candidates[rand.IntN(len(candidates))]
-	if err := proxyable(chosen.Addr().String()); err != nil {
-		return target{}, err
+	rand.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
+	for _, chosen := range candidates {
+		if !c.server.isOfPod(ctx, service.Namespace, chosen) {
+			continue
+		}
+		if err := proxyable(chosen.Addr().String()); err != nil {
+			return target{}, err
+		}
+		return target{location: &url.URL{Scheme: orHTTP(scheme), Host: chosen.String()}, transport: c.server.transports().proxy}, nil
 	}
-	return target{location: &url.URL{Scheme: orHTTP(scheme), Host: chosen.String()}, transport: c.server.transports().proxy}, nil
+	return target{}, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", c.info.name))
+}
+
+// endpointAddress is an address behind a service, and whose it is said to be.
+type endpointAddress struct {
+	netip.AddrPort
+	of *corev1.ObjectReference
+}
+
+// isOfPod tells whether an address is that of the pod of the service's namespace which it names. Those who may write EndpointSlices must not make
+// the API server talk to whatever they like in its network.
+func (s *Server) isOfPod(ctx context.Context, namespace string, a endpointAddress) bool {
+	pods, ok := s.endpoints.hub("", "pods")
+	if !ok || a.of == nil || a.of.Namespace != namespace {
+		return false
+	}
+	entry, err := s.internal(pods, namespace, a.of.Name).get(ctx, "")
+	if err != nil {
+		return false
+	}
+	pod, err := objectOf[*corev1.Pod](entry)
+	return err == nil && slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool {
+		addr, err := netip.ParseAddr(ip.IP)
+		return err == nil && addr == a.Addr()
+	})
 }
 
 // servicePort is the name of the port meant: by name, or by number.
@@ -149,12 +189,12 @@ func servicePort(service *corev1.Service, port string) (string, error) {
 }
 
 // readyEndpoints are the addresses of what is ready behind a service; known tells whether the service has any EndpointSlice.
-func (s *Server) readyEndpoints(ctx context.Context, service *corev1.Service, portName string) (out []netip.AddrPort, known bool, err error) {
-	slices, ok := s.endpoints.hub("discovery.k8s.io", "endpointslices")
+func (s *Server) readyEndpoints(ctx context.Context, service *corev1.Service, portName string) (out []endpointAddress, known bool, err error) {
+	kind, ok := s.endpoints.hub("discovery.k8s.io", "endpointslices")
 	if !ok {
 		return nil, false, errNoSuchPath
 	}
-	op := s.internal(slices, service.Namespace, "")
+	op := s.internal(kind, service.Namespace, "")
 	req, err := op.newListRequest(metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service.Name})
 	if err != nil {
 		return nil, false, err
@@ -173,7 +213,7 @@ func (s *Server) readyEndpoints(ctx context.Context, service *corev1.Service, po
 	return out, len(p.entries) > 0, nil
 }
 
-func readyIn(slice *discoveryv1.EndpointSlice, portName string) (out []netip.AddrPort) {
+func readyIn(slice *discoveryv1.EndpointSlice, portName string) (out []endpointAddress) {
 	for _, p := range slice.Ports {
 		if p.Port == nil || portName != "" && (p.Name == nil || *p.Name != portName) {
 			continue
@@ -183,7 +223,7 @@ func readyIn(slice *discoveryv1.EndpointSlice, portName string) (out []netip.Add
 				continue
 			}
 			if addr, err := netip.ParseAddr(e.Addresses[0]); err == nil {
-				out = append(out, netip.AddrPortFrom(addr, uint16(*p.Port)))
+				out = append(out, endpointAddress{netip.AddrPortFrom(addr, uint16(*p.Port)), e.TargetRef})
 			}
 		}
 	}

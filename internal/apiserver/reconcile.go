@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +23,9 @@ const reconcileEvery = 10 * time.Second
 func (s *Server) keepKubernetesService(ctx context.Context) {
 	ticker := time.NewTicker(reconcileEvery)
 	defer ticker.Stop()
+	if at := s.cfg.Advertise.Addr(); at.IsValid() && !isEndpoint(at) {
+		s.log.Warn("the Service kubernetes leads nowhere: pods can not reach this server at the address that it is advertised at", "address", at)
+	}
 	for {
 		if err := s.reconcileKubernetes(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("keep the Service kubernetes", "err", err)
@@ -41,7 +45,7 @@ func (s *Server) reconcileKubernetes(ctx context.Context) error {
 	if err := errors.Join(s.publishTrust(ctx), s.trackTokens(ctx)); err != nil {
 		return err
 	}
-	if !s.cfg.Advertise.IsValid() || len(s.cfg.ServiceCIDRs) == 0 {
+	if !isEndpoint(s.cfg.Advertise.Addr()) || len(s.cfg.ServiceCIDRs) == 0 {
 		return nil
 	}
 	if err := s.ensure(ctx, s.kubernetesEndpoints(), func(obj, want runtime.Object) {
@@ -53,6 +57,11 @@ func (s *Server) reconcileKubernetes(ctx context.Context) error {
 		slice, wanted := obj.(*discoveryv1.EndpointSlice), want.(*discoveryv1.EndpointSlice)
 		slice.Endpoints, slice.Ports = wanted.Endpoints, wanted.Ports
 	})
+}
+
+// isEndpoint tells whether the API takes the address for an endpoint's: nobody else reaches a loopback address, nor one of a link.
+func isEndpoint(at netip.Addr) bool {
+	return at.IsValid() && !at.IsLoopback() && !at.IsUnspecified() && !at.IsLinkLocalUnicast() && !at.IsLinkLocalMulticast()
 }
 
 // The ConfigMap that says since when the use of tokens in Secrets is noted (internal/auth/token notes it).

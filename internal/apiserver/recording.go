@@ -36,7 +36,7 @@ func recordRequest(rec *audit.Record, obj runtime.Object, gvk schema.GroupVersio
 
 // asRecorded is what the audit record shows of what was sent: with the defaults of its kind, as upstream.
 func (c *call) asRecorded(obj runtime.Object) runtime.Object {
-	if !recordOf(c.w).WantsRequest() || c.info.subresource != "" || c.gvk != c.endpoint.gvk || c.takesCustom() {
+	if !recordOf(c.w).WantsRequest() || c.gvk != c.endpoint.gvk || c.takesCustom() {
 		return obj
 	}
 	hub, err := c.endpoint.toHub(obj.DeepCopyObject())

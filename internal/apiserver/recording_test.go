@@ -3,7 +3,9 @@ package apiserver
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -42,7 +44,7 @@ func (e *events) take() []*auditv1.Event {
 }
 
 func recorded(t *testing.T) (*Server, *events) {
-	policy, err := audit.ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse, resources: [{group: '', resources: [configmaps, endpoints, services, serviceaccounts/token]}]}]"))
+	policy, err := audit.ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse, resources: [{group: '', resources: [configmaps, endpoints, services, services/status, serviceaccounts/token]}]}, {level: Metadata, resources: [{group: two.example.com}]}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,11 +120,33 @@ func TestDeletionsAreRecorded(t *testing.T) {
 
 func TestTheUseOfADeprecatedKindIsRecordedAsSuch(t *testing.T) {
 	s, sink := recorded(t)
-	cfg, _ := overHTTP(t, s, "application/json")
-	for resource, want := range map[string]string{"endpoints": "true", "configmaps": ""} {
-		fetch(t, cfg.Host+"/api/v1/namespaces/default/"+resource)
+	s.goOn(s.custom.run)
+	h := httptest.NewServer(s.Handler())
+	t.Cleanup(h.Close)
+	wire{t, h}.define(fmt.Sprintf(twoVersions, "preserveUnknownFields: false"))
+	sink.take()
+	const core = "/api/v1/namespaces/default/"
+	for path, want := range map[string]string{core + "endpoints": "true", core + "configmaps": "", hostsIn("v1"): "", hostsIn("v2"): "true"} {
+		fetch(t, h.URL+path)
 		if list := sink.take(); len(list) != 2 || list[1].Annotations["k8s.io/deprecated"] != want {
-			t.Errorf("%s: got %+v", resource, list)
+			t.Errorf("%s: got %+v", path, list)
+		}
+	}
+}
+
+func TestWhatIsSentToSubresourcesIsRecordedWithItsDefaults(t *testing.T) {
+	s, sink := recorded(t)
+	const services, accounts = "/api/v1/namespaces/default/services", "/api/v1/namespaces/default/serviceaccounts"
+	const service = `{"metadata":{"name":"x"},"spec":{"ports":[{"port":80}]}}`
+	do(t, s, "POST", services, service)
+	sink.take()
+	for _, c := range []struct{ method, path, body, want string }{
+		{"PUT", services + "/x/status", service, `"type":"ClusterIP"`},
+		{"POST", accounts + "/nobody/token", `{"spec":{}}`, `"expirationSeconds":3600`},
+	} {
+		do(t, s, c.method, c.path, c.body)
+		if list := sink.take(); len(list) != 2 || list[1].RequestObject == nil || !strings.Contains(string(list[1].RequestObject.Raw), c.want) {
+			t.Errorf("%s: %+v", c.path, list)
 		}
 	}
 }

@@ -30,9 +30,10 @@ type call struct {
 }
 
 // serveResource carries out an authorized request for a resource.
-func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *requestInfo, user auth.User) {
+func (s *Server) serveResource(w *codeWriter, r *http.Request, info *requestInfo, user auth.User) {
 	e, ok := s.endpoints.findServed(info.gvr)
 	if !ok {
+		w.uncounted = true
 		if s.endpoints.hasGroup(info.gvr.Group) {
 			respondError(w, plainFormat(r), errNoSuchPath)
 			return
@@ -45,14 +46,14 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		server: s, endpoint: e, user: user, verb: info.verb, namespace: info.namespace, name: info.name,
 		subresource: info.subresource, gvk: e.gvk, warn: c.warnHeader,
 	}
-	if cw, ok := w.(*codeWriter); ok {
-		c.stopwatch = cw
-	}
+	c.stopwatch = w
 	if e.custom != nil && !c.reaches() {
+		w.uncounted = true
 		notFoundPath(w)
 		return
 	}
 	if err := c.check(); err != nil {
+		w.uncounted = true
 		respondError(w, plainFormat(r), err)
 		return
 	}
@@ -104,6 +105,7 @@ func (c *call) check() error {
 	if e.custom != nil {
 		if text := e.custom.DeprecationWarning(); text != "" {
 			c.warn(text)
+			c.usesDeprecated()
 		}
 		return c.checkCustomRoute()
 	}
@@ -112,10 +114,16 @@ func (c *call) check() error {
 	}
 	if text, ok := deprecated[e.gvr]; ok {
 		c.warn(text)
-		recordOf(c.w).Annotate("k8s.io/deprecated", "true")
-		c.server.metrics.deprecated.WithLabelValues(e.gvr.Group, e.gvr.Version, e.gvr.Resource, c.info.subresource, "").Set(1)
+		c.usesDeprecated()
 	}
 	return nil
+}
+
+// usesDeprecated tells those who look for clients of a version that will go, in the audit log and the metrics.
+func (c *call) usesDeprecated() {
+	gvr := c.endpoint.gvr
+	recordOf(c.w).Annotate("k8s.io/deprecated", "true")
+	c.server.metrics.deprecated.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource, c.info.subresource, "").Set(1)
 }
 
 // transforms: what is posted to be answered, not kept (reviews, bindings, evictions, tokens), has no rows.

@@ -101,6 +101,9 @@ func (c *call) serveDeleteCollection(ctx context.Context) error {
 // decodeDeleteOptions takes DeleteOptions of any group version, as clients send them.
 func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, error) {
 	want := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
+	if doc, _, err := asJSON(media, data); media == mediaYAML && err == nil {
+		media, data = mediaJSON, doc
+	}
 	if media == mediaJSON {
 		gvk, err := findKind(data)
 		switch {
@@ -115,6 +118,9 @@ func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, erro
 			}
 			return opts, nil
 		case gvk.Kind != "DeleteOptions":
+			if gvk.Version == "" {
+				gvk = metav1.SchemeGroupVersion.WithKind(gvk.Kind) // where upstream looks for it
+			}
 			return nil, apierrors.NewBadRequest(notRegistered(gvk).Error())
 		default:
 			want = gvk

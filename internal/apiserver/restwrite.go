@@ -5,13 +5,15 @@ import (
 	"net/http"
 	"net/url"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/resource"
 )
 
 // body reads and decodes the request's object, in the version of the path.
@@ -31,6 +33,7 @@ func (c *call) body(validation string) (runtime.Object, error) {
 		obj, err = decodeBody(media, data, c.gvk, validation, c.warn)
 	}
 	if err == nil {
+		resource.DefaultBody(obj)
 		recordRequest(recordOf(c.w), c.asRecorded(obj), c.gvk)
 	}
 	return obj, err
@@ -71,7 +74,7 @@ func (c *call) setOptions(opts runtime.Object, dryRun []string, manager string) 
 }
 
 func invalidOptions(kind string, errs field.ErrorList) error {
-	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
+	return api.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
 }
 
 func (c *call) serveUpdate(ctx context.Context) error {

@@ -278,7 +278,7 @@ func (op *operation) checkScale(scale *autoscalingv1.Scale, old runtime.Object) 
 		errs = append(errs, field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0"))
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), scale.Name, errs)
+		return api.Invalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), scale.Name, errs)
 	}
 	return nil
 }

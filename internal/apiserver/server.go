@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/admission"
@@ -30,6 +32,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/deliver"
 	"github.com/knarr-project/knarr/internal/apiserver/flow"
 	"github.com/knarr-project/knarr/internal/apiserver/h2"
+	"github.com/knarr-project/knarr/internal/apiserver/handshake"
 	"github.com/knarr-project/knarr/internal/apiserver/usage"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/cache"
@@ -50,6 +53,8 @@ type Config struct {
 	// Advertise is the address of this server that the Service "kubernetes" leads to. Not set: no endpoints are kept.
 	Advertise netip.AddrPort
 
+	// KubeletAddresses are the kinds of nodes' addresses that kubelets are reached at, in order; nil: addresses before names.
+	KubeletAddresses []corev1.NodeAddressType
 	// KubeletTLS is used to reach the nodes' HTTPS servers: logs, exec, port-forward, proxy.
 	KubeletTLS *tls.Config
 	// ProxyCertificate is the front proxy's: extension servers (APIServices) know this server by it.
@@ -59,8 +64,10 @@ type Config struct {
 	// Audit records requests; nil records none. The server closes it.
 	Audit *audit.Log
 
-	// EventTTL is how long Events are kept; 0 is one hour, negative for ever.
-	EventTTL time.Duration
+	// EventTTL is how long Events are kept; 0 is one hour, negative for ever. Those of LeaseReuse (0 is one minute) go together.
+	EventTTL, LeaseReuse time.Duration
+	// NoPrivileged refuses pods with privileged containers.
+	NoPrivileged bool
 	// CompactEvery is how often old revisions are forgotten; 0 is five minutes, negative never.
 	CompactEvery time.Duration
 	// RequestTimeout bounds requests other than watches and streams; 0 is one minute.
@@ -83,6 +90,8 @@ type Config struct {
 	// ShutdownTimeout is how long requests may take to end when the server stops; 0 is RequestTimeout.
 	ShutdownTimeout time.Duration
 
+	// Components are those that componentstatuses tell of, beside the store.
+	Components []Component
 	// NoProfiling leaves out the pages of the process's own profiles.
 	NoProfiling bool
 	// Settings are what the process was started with, which /flagz shows; nil: there is no such page.
@@ -268,14 +277,11 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 		return fmt.Errorf("apiserver: %w", err)
 	}
 	s.background()
+	if tlsConfig != nil {
+		listener = s.shakeHands(listener, server)
+	}
 	failed := make(chan error, 1)
-	go func() {
-		if tlsConfig != nil {
-			failed <- server.ServeTLS(listener, "", "")
-			return
-		}
-		failed <- server.Serve(listener)
-	}()
+	go func() { failed <- server.Serve(listener) }()
 	select {
 	case err := <-failed:
 		return fmt.Errorf("apiserver: serve %s: %w", listener.Addr(), err)
@@ -283,7 +289,23 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	}
 	s.takeLeave(server, listener, &connections)
 	<-failed
+	hangUp(listener)
 	return nil
+}
+
+// shakeHands makes the connections TLS connections before the server sees them.
+func (s *Server) shakeHands(listener net.Listener, server *http.Server) net.Listener {
+	return handshake.Listen(listener, handshake.Config{
+		TLS: server.TLSConfig, Patience: server.ReadHeaderTimeout, Grace: min(5*time.Second, s.cfg.ShutdownTimeout),
+		Panicked: func(v any) { s.log.Error("panic in a TLS handshake", "panic", v, "stack", string(debug.Stack())) },
+	})
+}
+
+// hangUp closes connections of a closed listener that the server did not come to take.
+func hangUp(listener net.Listener) {
+	for c, err := listener.Accept(); err == nil; c, err = listener.Accept() {
+		_ = c.Close()
+	}
 }
 
 // openEars lets streams hear their clients hang up.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/resource"
 )
 
@@ -59,7 +60,7 @@ func (s *Server) allocateService(ctx context.Context, t *txn, svc, old *corev1.S
 }
 
 func invalidService(svc *corev1.Service, errs field.ErrorList) error {
-	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), svc.Name, errs)
+	return api.Invalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), svc.Name, errs)
 }
 
 // clusterIPs are the addresses that a Service holds.

@@ -37,7 +37,7 @@ func TestTheDocumentsOfTokensAreOnlyReadAndOnlyListedWhenTheyAreThere(t *testing
 type brief struct{}
 
 func (brief) Issue(_ context.Context, _, _ string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
-	request.Spec.ExpirationSeconds = new(int64(600))
+	request.Spec.ExpirationSeconds, request.UID = new(int64(600)), "of-the-account"
 	return request, nil
 }
 
@@ -45,12 +45,12 @@ func TestATokenThatEndsSoonerThanAskedForWarns(t *testing.T) {
 	s := newTestServer(t)
 	s.Use(Security{Authorizer: allowAll{}, TokenIssuer: brief{}})
 	for asked, warning := range map[string]string{
-		`{}`:                                 "",
+		`{}`:                                 `299 - "requested expiration of 3600 seconds shortened to 600 seconds"`, // the default was asked for
 		`{"spec":{"expirationSeconds":600}}`: "",
 		`{"spec":{"expirationSeconds":601}}`: `299 - "requested expiration of 601 seconds shortened to 600 seconds"`,
 	} {
 		code, header, body := do(t, s, "POST", "/api/v1/namespaces/default/serviceaccounts/a/token", asked)
-		if code != 201 || header.Get("Warning") != warning {
+		if code != 201 || header.Get("Warning") != warning || !strings.Contains(string(body), `"uid":"of-the-account"`) {
 			t.Errorf("%s: %d %q %s", asked, code, header.Get("Warning"), body)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/resource"
 	"github.com/knarr-project/knarr/internal/store"
@@ -92,17 +93,17 @@ func (op *operation) createByUpdate(ctx context.Context, fn change) (runtime.Obj
 		return nil, err
 	}
 	meta := accessor(obj)
+	if meta.GetUID() != "" && op.verb != "patch" {
+		return nil, op.anotherUID(meta.GetUID(), "")
+	}
 	if rv := meta.GetResourceVersion(); rv != "" { // which one does not matter, but it must be one
 		if _, err := strconv.ParseUint(rv, 10, 64); err != nil {
 			return nil, unnamed(err)
 		}
 	}
-	if meta.GetUID() != "" && op.verb == "patch" {
+	if meta.GetUID() != "" {
 		return nil, apierrors.NewConflict(op.endpoint.resource, op.name,
 			fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", meta.GetUID()))
-	}
-	if meta.GetUID() != "" {
-		return nil, op.anotherUID(meta.GetUID(), "")
 	}
 	if err := op.takeNamespace(meta); err != nil {
 		return nil, err
@@ -268,12 +269,12 @@ func (op *operation) prepareUpdate(ctx context.Context, t *txn, obj runtime.Obje
 	if err != nil {
 		return err
 	}
-	errs = append(errs, r.strategy.ValidateMetaUpdate(meta, old, r.kind.Namespaced)...)
+	errs = append(errs, r.strategy.ValidateMetaUpdate(meta, old, r.kind.Namespaced, op.subresource)...)
 	if validate != nil {
 		errs = append(errs, validate(obj, c.obj)...)
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(op.invalidKind(obj), meta.GetName(), errs)
+		return api.Invalid(op.invalidKind(obj), meta.GetName(), errs)
 	}
 	if t.late != nil {
 		return t.late
@@ -324,7 +325,7 @@ func (op *operation) checkVersion(meta, old metav1.Object) error {
 		}
 		kind := op.endpoint.gvk.GroupKind()
 		kind.Kind = op.endpoint.gvr.Resource // as upstream names it here
-		return apierrors.NewInvalid(kind, op.name, field.ErrorList{
+		return api.Invalid(kind, op.name, field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
 	case rv != old.GetResourceVersion():
 		if _, err := strconv.ParseUint(rv, 10, 64); err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/google/uuid"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/knarr-project/knarr/internal/admission"
@@ -43,7 +42,7 @@ func (op *operation) virtualGet(ctx context.Context, opts *metav1.GetOptions) (o
 			return status, true, nil
 		}
 	}
-	return nil, true, apierrors.NewNotFound(op.endpoint.resource, op.name)
+	return nil, true, apierrors.NewNotFound(schema.GroupResource{Resource: "componentstatus"}, op.name) // upstream's name for it, here
 }
 
 // virtualList gives what is selected of a kind whose objects are nowhere stored.
@@ -62,15 +61,6 @@ func (op *operation) virtualList(ctx context.Context, req *listRequest) (objs []
 		}
 	}
 	return objs, true, nil
-}
-
-// componentStatuses knows of the store only: the other components answer for themselves.
-func (s *Server) componentStatuses(ctx context.Context) []runtime.Object {
-	condition := corev1.ComponentCondition{Type: corev1.ComponentHealthy, Status: corev1.ConditionTrue, Message: "ok"}
-	if _, err := s.store.Revision(ctx); err != nil {
-		condition.Status, condition.Message, condition.Error = corev1.ConditionFalse, "", err.Error()
-	}
-	return []runtime.Object{&corev1.ComponentStatus{ObjectMeta: metav1.ObjectMeta{Name: "etcd-0"}, Conditions: []corev1.ComponentCondition{condition}}}
 }
 
 // virtualCreate carries out what is posted to subresources and to kinds that are not stored.
@@ -126,7 +116,7 @@ func (op *operation) virtualCreate(ctx context.Context, obj runtime.Object) (out
 	return out, true, err
 }
 
-// issue gives a token, and names the request as if it were stored.
+// issue gives a token.
 func (op *operation) issue(ctx context.Context, issuer TokenIssuer, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	var asked int64
 	if request.Spec.ExpirationSeconds != nil {
@@ -139,7 +129,6 @@ func (op *operation) issue(ctx context.Context, issuer TokenIssuer, request *aut
 	if given := *out.Spec.ExpirationSeconds; given < asked {
 		op.warn(fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", asked, given))
 	}
-	out.UID = types.UID(uuid.NewString())
 	if id := credentialOf(out.Status.Token); id != "" {
 		audit.From(ctx).Annotate(issuedCredential, "JTI="+id)
 	}

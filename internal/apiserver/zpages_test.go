@@ -12,7 +12,7 @@ func TestTheServerTellsItsSettings(t *testing.T) {
 	})
 	cfg, _ := overHTTP(t, s, "application/json")
 	for path, want := range map[string]string{
-		"/flagz": "\nevent-ttl=1h0m0s\n", "/": `"/flagz"`, "/statusz": "Paths: /flagz /healthz /livez /metrics /readyz /statusz /version\n",
+		"/flagz": "\nevent-ttl=1h0m0s\n", "/": `"/flagz"`, "/statusz": "Paths  /flagz /healthz /livez /metrics /readyz /statusz /version\n",
 	} {
 		if resp, body := fetch(t, cfg.Host+path); resp.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
 			t.Errorf("%s: %d %s, want %q", path, resp.StatusCode, body, want)

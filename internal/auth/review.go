@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/api"
 )
 
 // ReviewAccess answers a SubjectAccessReview: it fills in the status, or gives the StatusError of an invalid request.
@@ -81,7 +83,7 @@ func noMetadata(meta metav1.ObjectMeta, namespace, detail string) field.ErrorLis
 
 // invalidReview does not name the kind, as upstream.
 func invalidReview(errs field.ErrorList) error {
-	return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
+	return api.Invalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
 }
 
 func validateAccess(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) field.ErrorList {

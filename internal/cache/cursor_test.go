@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/knarr-project/knarr/internal/store"
 )
 
 func TestACursorTellsWhatAWatcherShouldSee(t *testing.T) {
@@ -175,7 +177,9 @@ func TestASlowWatcherFallsOffTheLog(t *testing.T) {
 	}
 }
 
-func TestAForgottenKindsCursorsTellFirstWhatCameBefore(t *testing.T) {
+// openCursor watches a kind from now on; whoever asks for it closes the cursor.
+func openCursor(t *testing.T) (store.Store, *Cache, *Kind, *Cursor) {
+	t.Helper()
 	s := openStore(t)
 	c := openCache(t, s)
 	k := openKind(t, c, pods)
@@ -183,6 +187,11 @@ func TestAForgottenKindsCursorsTellFirstWhatCameBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s, c, k, cur
+}
+
+func TestAForgottenKindsCursorsTellFirstWhatCameBefore(t *testing.T) {
+	s, c, k, cur := openCursor(t)
 	defer cur.Close()
 	const writes = chunk + 1
 	var last int64
@@ -193,6 +202,7 @@ func TestAForgottenKindsCursorsTellFirstWhatCameBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Forget(pods)
+	var err error
 	told := 0
 	for err == nil {
 		var changes []Change
@@ -205,13 +215,7 @@ func TestAForgottenKindsCursorsTellFirstWhatCameBefore(t *testing.T) {
 }
 
 func TestAForgottenKindEndsItsCursors(t *testing.T) {
-	s := openStore(t)
-	c := openCache(t, s)
-	k := openKind(t, c, pods)
-	cur, err := k.Watch(k.Revision(), Interest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, c, k, cur := openCursor(t)
 	time.AfterFunc(10*time.Millisecond, func() { c.Forget(pods) })
 	if _, _, err := cur.Next(patient(t)); !errors.Is(err, ErrTooOld) {
 		t.Errorf("got %v", err)

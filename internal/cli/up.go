@@ -63,6 +63,9 @@ func runCommand(use, short, long string, groups config.Groups, root bool, start 
 		})
 	}
 	s.addFlags(cmd, groups)
+	if groups&config.Server != 0 {
+		cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.Explain(err) })
+	}
 	cmd.Flags().StringVar(&s.Kubeconfig, "kubeconfig", "", "how to reach the API server, for a component that runs alone")
 	return cmd
 }

@@ -30,13 +30,13 @@ const (
 	maxNote = 1024
 )
 
-// EventRecorder is the Recorder: it writes events through an Interface, from one goroutine (Run). Events carry both the fields of
-// events.k8s.io/v1 (reportingController, reportingInstance, action, series) and the older ones (source, count, timestamps), so that every reader finds its
-// own.
+// EventRecorder is the Recorder: it writes events through an Interface, from one goroutine (Run). They have the older fields (source, count, timestamps), as
+// those of upstream's kubelet and controllers, which clients tell from newer ones by a missing eventTime.
 type EventRecorder struct {
 	client    Interface
 	component string
 	host      string
+	newer     bool // events also have the fields of events.k8s.io/v1: eventTime, action, series
 	now       func() time.Time
 
 	queue   chan *recorded
@@ -70,6 +70,14 @@ type series struct {
 // NewRecorder makes a recorder for a component ("kubelet") on a host; Run writes what it records.
 func NewRecorder(c Interface, component, host string) *EventRecorder {
 	return &EventRecorder{client: c, component: component, host: host, now: time.Now, queue: make(chan *recorded, eventQueue)}
+}
+
+// NewSeriesRecorder makes a recorder of a component, such as the scheduler, whose events are those of events.k8s.io/v1 with upstream. They have the older fields as well,
+// so that every reader finds its own.
+func NewSeriesRecorder(c Interface, component, host string) *EventRecorder {
+	r := NewRecorder(c, component, host)
+	r.newer = true
+	return r
 }
 
 // Eventf records an event. regarding and related may also be a *corev1.ObjectReference.
@@ -174,11 +182,13 @@ func (r *EventRecorder) event(e *recorded) *corev1.Event {
 	out := &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", e.regarding.Name, e.at.UnixNano())},
 		InvolvedObject: e.regarding,
-		Reason:         e.reason, Message: e.note, Type: e.eventType, Action: e.action,
+		Reason:         e.reason, Message: e.note, Type: e.eventType,
 		Source:         corev1.EventSource{Component: r.component, Host: r.host},
 		FirstTimestamp: at, LastTimestamp: at, Count: 1,
-		EventTime:           metav1.NewMicroTime(e.at),
-		ReportingController: r.component, ReportingInstance: r.instance(),
+		ReportingController: r.component, ReportingInstance: r.host,
+	}
+	if r.newer {
+		out.EventTime, out.Action, out.ReportingInstance = metav1.NewMicroTime(e.at), e.action, r.instance()
 	}
 	out.InvolvedObject.ResourceVersion = e.version
 	if e.related != (corev1.ObjectReference{}) {
@@ -211,11 +221,11 @@ func (r *EventRecorder) create(ctx context.Context, e *recorded) *series {
 }
 
 func (r *EventRecorder) update(ctx context.Context, known map[seriesKey]*series, key seriesKey, s *series) {
-	patch, err := json.Marshal(map[string]any{
-		"count":         s.count,
-		"lastTimestamp": metav1.NewTime(s.last),
-		"series":        corev1.EventSeries{Count: s.count, LastObservedTime: metav1.NewMicroTime(s.last)},
-	})
+	changed := map[string]any{"count": s.count, "lastTimestamp": metav1.NewTime(s.last)}
+	if r.newer {
+		changed["series"] = corev1.EventSeries{Count: s.count, LastObservedTime: metav1.NewMicroTime(s.last)}
+	}
+	patch, err := json.Marshal(changed)
 	if err == nil {
 		err = r.try(ctx, func() error {
 			_, err := Patch[*corev1.Event](ctx, r.client, s.namespace, s.name, types.MergePatchType, patch)

@@ -66,15 +66,18 @@ func TestRepeatedEventsAreOneSeries(t *testing.T) {
 	e := sink.created[0]
 	got := fmt.Sprint(e.Namespace, e.Reason, e.Message, e.Type, e.Action, e.Count, e.Source, e.ReportingController, e.ReportingInstance,
 		e.InvolvedObject.Kind, e.InvolvedObject.APIVersion, e.InvolvedObject.UID, e.InvolvedObject.ResourceVersion)
-	if want := "aBackOffback-off 5WarningBackOff1{kubelet n1}kubeletkubelet-n1Podv1ap1"; strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {
+	if want := "aBackOffback-off 5Warning1{kubelet n1}kubeletn1Podv1ap1"; strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if !e.EventTime.IsZero() {
+		t.Error("it is one of events.k8s.io")
 	}
 	var patch struct {
 		Count  int32
-		Series corev1.EventSeries
+		Series *corev1.EventSeries
 	}
 	_, data, _ := strings.Cut(sink.patches[0], " ")
-	if err := json.Unmarshal([]byte(data), &patch); err != nil || patch.Count != 2 || patch.Series.Count != 2 {
+	if err := json.Unmarshal([]byte(data), &patch); err != nil || patch.Count != 2 || patch.Series != nil {
 		t.Errorf("%s: %+v %v", data, patch, err)
 	}
 
@@ -106,7 +109,7 @@ func TestRepeatedEventsAreOneSeries(t *testing.T) {
 
 func TestARecorderWritesAndEnds(t *testing.T) {
 	sink := &eventSink{}
-	r := NewRecorder(sink, "scheduler", "")
+	r := NewSeriesRecorder(sink, "scheduler", "")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { r.Run(ctx); close(done) }()
@@ -121,7 +124,8 @@ func TestARecorderWritesAndEnds(t *testing.T) {
 	}
 	cancel()
 	<-done
-	if len(sink.created) != 1 || sink.created[0].Namespace != "default" || sink.created[0].Message != "100%" || sink.created[0].ReportingInstance != "scheduler" {
+	if len(sink.created) != 1 || sink.created[0].Namespace != "default" || sink.created[0].Message != "100%" || sink.created[0].ReportingInstance != "scheduler" ||
+		sink.created[0].EventTime.IsZero() || sink.created[0].Action != "Update" {
 		t.Errorf("got %+v", sink.created)
 	}
 	for range 2 * eventQueue { // nobody takes them: never blocks

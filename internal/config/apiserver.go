@@ -13,7 +13,15 @@ import (
 type APIServer struct {
 	// Serving is with which certificates HTTPS is served. Default: the cluster's own.
 	Serving
-	Audit Audit `json:"audit,omitzero"`
+	// CertDir says nothing beside the files of Serving, without which it is refused: the cluster's own certificates lie in the data folder.
+	CertDir string `json:"certDir,omitempty"`
+	Audit   Audit  `json:"audit,omitzero"`
+	// Kubelets are how nodes are reached; ProxyCert and ProxyKey are the certificate that extension servers know this server by.
+	Kubelets  Kubelets `json:"kubelets,omitzero"`
+	ProxyCert string   `json:"proxyClientCert,omitempty"`
+	ProxyKey  string   `json:"proxyClientKey,omitempty"`
+	// AllowPrivileged lets pods have privileged containers.
+	AllowPrivileged bool `json:"allowPrivileged"`
 
 	// MaxRequests and MaxMutatingRequests together are the seats that flow control divides. 0 for both does not limit.
 	MaxRequests         int `json:"maxRequestsInFlight,omitempty"`
@@ -60,6 +68,8 @@ type APIServer struct {
 	FeatureGates []string `json:"featureGates,omitempty"`
 	// EventTTL is how long Events are kept; 0 is for ever.
 	EventTTL metav1.Duration `json:"eventTTL,omitzero"`
+	// LeaseReuse is for how many seconds new Events share a lease of the store.
+	LeaseReuse int `json:"leaseReuseDurationSeconds,omitempty"`
 	// NotReadyToleration and UnreachableToleration are for how many seconds pods that say nothing of it stay on a node that is not ready, or not reached.
 	NotReadyToleration    int `json:"defaultNotReadyTolerationSeconds"`
 	UnreachableToleration int `json:"defaultUnreachableTolerationSeconds"`
@@ -113,7 +123,7 @@ func defaultAPIServer() APIServer {
 		AuthorizationAllowedTTL: metav1.Duration{Duration: 5 * time.Minute}, AuthorizationRefusedTTL: metav1.Duration{Duration: 30 * time.Second},
 		MaxRequests: 400, MaxMutatingRequests: 200, FlowControl: true,
 		RequestTimeout: metav1.Duration{Duration: time.Minute}, ShutdownIdle: metav1.Duration{Duration: time.Second},
-		Profiling: true, MinRequestTimeout: 1800, EventTTL: metav1.Duration{Duration: time.Hour}, NotReadyToleration: 300, UnreachableToleration: 300,
+		Profiling: true, MinRequestTimeout: 1800, EventTTL: metav1.Duration{Duration: time.Hour}, LeaseReuse: 60, AllowPrivileged: true, NotReadyToleration: 300, UnreachableToleration: 300,
 		Audit: Audit{
 			LogFormat: "json", LogMaxAge: 366, LogMaxBackups: 100, LogMaxSize: 100, LogTruncate: truncate, WebhookTruncate: truncate,
 			LogBatch:       AuditBatching{Mode: "blocking", BufferSize: 10000, MaxSize: 1},
@@ -141,6 +151,11 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	c.Serving.addFlags(f, "the cluster's own")
 	c.Authentication.addFlags(f)
 	c.ServiceAccounts.addFlags(f)
+	c.Kubelets.addFlags(f)
+	f.StringVar(&c.CertDir, "cert-dir", c.CertDir, "only beside --tls-cert-file and --tls-private-key-file, with which it says nothing: the cluster's own certificates are in DATA-DIR/pki")
+	f.StringVar(&c.ProxyCert, "proxy-client-cert-file", c.ProxyCert, "client certificate that this server shows to extension servers, of an authority of --requestheader-client-ca-file, PEM file; its changes count without a restart (default: one of the cluster's own front proxy authority)")
+	f.StringVar(&c.ProxyKey, "proxy-client-key-file", c.ProxyKey, "key of that certificate, PEM file")
+	f.BoolVar(&c.AllowPrivileged, "allow-privileged", c.AllowPrivileged, "let pods have privileged containers")
 	f.StringVar(&c.TokenFile, "token-auth-file", c.TokenFile, "file of bearer tokens, a line for each: token,user,uid,\"group1,group2\"; read once")
 	f.StringVar(&c.TokenWebhook, "authentication-token-webhook-config-file", c.TokenWebhook, "kubeconfig file of the server that knows whose bearer tokens are (TokenReview v1)")
 	f.DurationVar(&c.TokenWebhookTTL.Duration, "authentication-token-webhook-cache-ttl", c.TokenWebhookTTL.Duration, "how long its answers are remembered")
@@ -163,6 +178,7 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.RuntimeConfig, "runtime-config", c.RuntimeConfig, "APIs that are not served to clients: GROUP/VERSION=false, GROUP/VERSION/RESOURCE=false, v1=false for the core group, api/all, api/ga or api/beta=false; what is more precise wins")
 	f.StringSliceVar(&c.FeatureGates, "feature-gates", c.FeatureGates, "NAME=true|false of feature gates of Kubernetes v1.36, which can only be as they are by default")
 	f.DurationVar(&c.EventTTL.Duration, "event-ttl", c.EventTTL.Duration, "how long Events are kept; 0: until somebody deletes them")
+	f.IntVar(&c.LeaseReuse, "lease-reuse-duration-seconds", c.LeaseReuse, "for how many seconds new Events share a lease of the store, with which they go; not more than a twentieth of --event-ttl")
 	f.IntVar(&c.NotReadyToleration, "default-not-ready-toleration-seconds", c.NotReadyToleration, "for how many seconds pods that do not say so themselves stay on a node that is not ready")
 	f.IntVar(&c.UnreachableToleration, "default-unreachable-toleration-seconds", c.UnreachableToleration, "for how many seconds pods that do not say so themselves stay on a node that is not reached")
 	a := &c.Audit
@@ -206,6 +222,16 @@ func (c *APIServer) validate(bad func(field, value, allowed string)) {
 	c.Authentication.validate(bad)
 	c.ServiceAccounts.validate(bad)
 	c.Front.validate(bad)
+	c.Kubelets.validate(bad)
+	if c.CertDir != "" && (c.TLSCert == "" || c.TLSKey == "") {
+		bad("cert-dir", c.CertDir, "tls-cert-file and tls-private-key-file beside it; the cluster's own certificates are in the data folder")
+	}
+	if (c.ProxyCert == "") != (c.ProxyKey == "") {
+		bad("proxy-client-cert-file", c.ProxyCert, "given together with proxy-client-key-file")
+	}
+	if c.LeaseReuse < 1 {
+		bad("lease-reuse-duration-seconds", fmt.Sprint(c.LeaseReuse), "1 or more")
+	}
 	validateFeatureGates(c.FeatureGates, bad)
 	if c.MinRequestTimeout < 1 || c.MinRequestTimeout > mostMinRequestTimeout {
 		bad("min-request-timeout", fmt.Sprint(c.MinRequestTimeout), fmt.Sprintf("seconds, between 1 and %d (a year)", mostMinRequestTimeout))
@@ -220,7 +246,15 @@ func (c *APIServer) validate(bad func(field, value, allowed string)) {
 	if abac := slices.Contains(c.AuthorizationModes, "ABAC"); c.AuthorizationConfig == "" && abac != (c.AuthorizationPolicy != "") {
 		bad("authorization-policy-file", c.AuthorizationPolicy, "a file of policies together with --authorization-mode=ABAC, and only then")
 	}
-	a := &c.Audit
+	c.Audit.validate(bad)
+}
+
+func (a *Audit) validate(bad func(field, value, allowed string)) {
+	for name, value := range map[string]int{"maxage": a.LogMaxAge, "maxbackup": a.LogMaxBackups, "maxsize": a.LogMaxSize} {
+		if value < 0 {
+			bad("audit-log-"+name, fmt.Sprint(value), "0 or more")
+		}
+	}
 	for prefix, b := range map[string]*AuditBatching{"audit-log-": &a.LogBatch, "audit-webhook-": &a.WebhookBatch} {
 		switch b.Mode {
 		case "batch", "blocking", "blocking-strict", "":
@@ -229,6 +263,9 @@ func (c *APIServer) validate(bad func(field, value, allowed string)) {
 		}
 		if b.Mode == "batch" && (b.BufferSize < 1 || b.MaxSize < 1) {
 			bad(prefix+"batch-buffer-size", fmt.Sprint(b.BufferSize), "1 or more, as "+prefix+"batch-max-size")
+		}
+		if b.Mode == "batch" && b.Throttle && !(b.QPS > 0 && b.Burst > 0) {
+			bad(prefix+"batch-throttle-qps", fmt.Sprintf("%v, burst %d", b.QPS, b.Burst), "more than 0, as "+prefix+"batch-throttle-burst, with "+prefix+"batch-throttle-enable")
 		}
 	}
 	for prefix, t := range map[string]*AuditTruncate{"audit-log-": &a.LogTruncate, "audit-webhook-": &a.WebhookTruncate} {

@@ -16,9 +16,11 @@ type Authentication struct {
 	// Config is a file of an AuthenticationConfiguration: issuers of tokens, anonymous requests. Its changes count without a restart.
 	Config string `json:"config,omitempty"`
 	// Anonymous lets requests without credentials in, as system:anonymous; nil does, too, unless the file says otherwise.
-	Anonymous     *bool         `json:"anonymous,omitempty"`
-	OIDC          OIDC          `json:"oidc,omitzero"`
-	RequestHeader RequestHeader `json:"requestHeader,omitzero"`
+	Anonymous *bool `json:"anonymous,omitempty"`
+	// BootstrapTokens lets nodes that join show the tokens of Secrets of kube-system.
+	BootstrapTokens bool          `json:"bootstrapTokens"`
+	OIDC            OIDC          `json:"oidc,omitzero"`
+	RequestHeader   RequestHeader `json:"requestHeader,omitzero"`
 }
 
 // OIDC is one issuer of tokens, the older way.
@@ -45,7 +47,7 @@ type RequestHeader struct {
 }
 
 func defaultAuthentication() Authentication {
-	return Authentication{OIDC: defaultOIDC()}
+	return Authentication{BootstrapTokens: true, OIDC: defaultOIDC()}
 }
 
 func defaultOIDC() OIDC { return OIDC{UsernameClaim: "sub", SigningAlgs: []string{"RS256"}} }
@@ -55,6 +57,7 @@ func (c *Authentication) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Config, "authentication-config", c.Config, "file with issuers of JSON Web Tokens and rules for anonymous requests (AuthenticationConfiguration); its changes count without a restart")
 	f.Var(&optionalBool{&c.Anonymous}, "anonymous-auth", "let requests without credentials in, as system:anonymous (default true)")
 	f.Lookup("anonymous-auth").NoOptDefVal = "true"
+	f.BoolVar(&c.BootstrapTokens, "enable-bootstrap-token-auth", c.BootstrapTokens, "take the tokens that nodes join with, Secrets of type bootstrap.kubernetes.io/token in kube-system")
 	o := &c.OIDC
 	f.StringVar(&o.Issuer, "oidc-issuer-url", o.Issuer, "issuer of JSON Web Tokens, HTTPS")
 	f.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "audience that its tokens must be meant for")

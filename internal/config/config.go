@@ -163,6 +163,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 		f.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", c.EnableAdmission, "admission plugins that are on besides the default ones")
 		f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", c.DisableAdmission, "admission plugins that are off")
 		c.APIServer.addFlags(f)
+		c.addUpstream(f)
 	}
 	if groups&Controlling != 0 {
 		f.DurationVar(&c.NodeMonitorGrace.Duration, "node-monitor-grace-period", c.NodeMonitorGrace.Duration, "how long a node may be silent before its pods are replaced; several times its lease's renewals")

@@ -83,6 +83,14 @@ func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
 		"a store's prefix that is empty":  {func(c *Config) { c.StorePrefix = "" }, `etcd-prefix: ""`},
 		"a store's prefix that is all":    {func(c *Config) { c.StorePrefix = "/" }, `etcd-prefix: "/"`},
 		"no grace for silent nodes":       {func(c *Config) { c.NodeMonitorGrace.Duration = 0 }, `node-monitor-grace-period: "0s"`},
+		"keys beside their signer": {func(c *Config) {
+			c.APIServer.ServiceAccounts.SigningEndpoint, c.APIServer.ServiceAccounts.KeyFiles = "/s.sock", []string{"x"}
+		}, `service-account-signing-endpoint: "/s.sock"`},
+		"audit logs that are kept for less than a day": {func(c *Config) { c.APIServer.Audit.LogMaxAge = -1 }, `audit-log-maxage: "-1"`},
+		"less than no old audit logs":                  {func(c *Config) { c.APIServer.Audit.LogMaxBackups = -1 }, `audit-log-maxbackup: "-1"`},
+		"audit logs of less than nothing":              {func(c *Config) { c.APIServer.Audit.LogMaxSize = -1 }, `audit-log-maxsize: "-1"`},
+		"audit events that are never sent":             {func(c *Config) { c.APIServer.Audit.WebhookBatch.QPS = 0 }, "audit-webhook-batch-throttle-qps"},
+		"audit events of which none is sent at once":   {func(c *Config) { c.APIServer.Audit.WebhookBatch.Burst = 0 }, "audit-webhook-batch-throttle-qps"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := Default()

@@ -21,6 +21,8 @@ type Serving struct {
 	TLSMinVersion string `json:"tlsMinVersion,omitempty"`
 	// TLSCiphers are Go's own when empty. Those of TLS 1.3 can not be chosen.
 	TLSCiphers []string `json:"tlsCipherSuites,omitempty"`
+	// TLSCurves are the ways to agree on a key, by the numbers of TLS (tls.CurveID). Go's own when empty.
+	TLSCurves []int32 `json:"tlsCurvePreferences,omitempty"`
 }
 
 func (c *Serving) addFlags(f *pflag.FlagSet, without string) {
@@ -29,10 +31,30 @@ func (c *Serving) addFlags(f *pflag.FlagSet, without string) {
 	f.StringArrayVar(&c.TLSNamed, "tls-sni-cert-key", c.TLSNamed, "CERT,KEY or CERT,KEY:NAME,NAME: another certificate for those who ask for one of these names, such as *.example.com, or for those in it; may be repeated")
 	f.StringVar(&c.TLSMinVersion, "tls-min-version", c.TLSMinVersion, "oldest version of TLS: "+strings.Join(slices.Sorted(maps.Keys(tlsVersions)), ", ")+" (default VersionTLS12)")
 	f.StringSliceVar(&c.TLSCiphers, "tls-cipher-suites", c.TLSCiphers, "cipher suites up to TLS 1.2, by their IANA names (default: Go's own)")
+	f.Int32SliceVar(&c.TLSCurves, "tls-curve-preferences", c.TLSCurves, "ways to agree on a key, by their IANA numbers: "+curveNames()+" (default: Go's own; the order is Go's in any case)")
 }
 
 var tlsVersions = map[string]uint16{
 	"VersionTLS10": tls.VersionTLS10, "VersionTLS11": tls.VersionTLS11, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13,
+}
+
+// curves are the ways to agree on a key that Go knows.
+var curves = []tls.CurveID{tls.CurveP256, tls.CurveP384, tls.CurveP521, tls.X25519, tls.SecP256r1MLKEM768, tls.X25519MLKEM768, tls.SecP384r1MLKEM1024}
+
+func curveNames() string {
+	names := make([]string, len(curves))
+	for i, id := range curves {
+		names[i] = fmt.Sprintf("%d (%s)", id, id)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Curves are TLSCurves; nil for Go's own.
+func (c *Serving) Curves() (ids []tls.CurveID) {
+	for _, n := range c.TLSCurves {
+		ids = append(ids, tls.CurveID(n))
+	}
+	return ids
 }
 
 // cipherSuites are all that Go knows, those that it thinks are weak as well: it is for who runs the server to choose.
@@ -98,6 +120,11 @@ func (c *Serving) validate(bad func(field, value, allowed string)) {
 	}
 	if _, ok := tlsVersions[c.TLSMinVersion]; !ok && c.TLSMinVersion != "" {
 		bad("tls-min-version", c.TLSMinVersion, "one of "+strings.Join(slices.Sorted(maps.Keys(tlsVersions)), ", "))
+	}
+	for _, n := range c.TLSCurves {
+		if !slices.ContainsFunc(curves, func(id tls.CurveID) bool { return int32(id) == n }) {
+			bad("tls-curve-preferences", fmt.Sprint(n), "numbers out of "+curveNames())
+		}
 	}
 	known := cipherSuites()
 	for _, name := range c.TLSCiphers {

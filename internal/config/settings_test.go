@@ -64,6 +64,8 @@ func TestNoSettingIsLeftOut(t *testing.T) {
 			*p = map[string]string{"k": text}
 		case *int:
 			*p = mark
+		case *[]int32:
+			*p = []int32{int32(mark)}
 		case *float32:
 			*p = float32(mark)
 		case *float64:

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/knarr-project/knarr/internal/zpages"
 )
 
 // Every is how often a file is looked at.
@@ -42,14 +44,15 @@ type metrics struct {
 // configuration in logs and metrics ("encryption").
 func Open(ctx context.Context, what, path string, log *slog.Logger, apply func(ctx context.Context, data []byte) error) (*File, error) {
 	prefix := "apiserver_" + what + "_config_controller_"
+	server := prometheus.Labels{"apiserver_id_hash": zpages.Hashed(zpages.Identity())}
 	gauge := func(name, help, label string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + name, Help: help}, []string{label})
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + name, Help: help, ConstLabels: server}, []string{label})
 	}
 	f := &File{
 		paths: []string{path}, what: what, log: log,
 		apply: func(ctx context.Context, contents [][]byte) error { return apply(ctx, contents[0]) },
 		metrics: &metrics{
-			count: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "automatic_reloads_total",
+			count: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "automatic_reloads_total", ConstLabels: server,
 				Help: "Total number of automatic reloads of " + what + " configuration split by status."}, []string{"status"}),
 			last: gauge("automatic_reload_last_timestamp_seconds", "Timestamp of the last automatic reload of "+what+" configuration split by status.", "status"),
 			info: gauge("last_config_info", "Information about the last applied "+what+" configuration with hash as label.", "hash"),

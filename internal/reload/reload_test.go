@@ -66,7 +66,7 @@ func TestAChangedFileCountsUnlessItIsBroken(t *testing.T) {
 	for _, family := range families {
 		for _, m := range family.Metric {
 			if m.Counter != nil {
-				got[family.GetName()+" "+m.Label[0].GetValue()] = m.Counter.GetValue()
+				got[family.GetName()+" "+m.Label[1].GetValue()] = m.Counter.GetValue()
 			}
 		}
 	}

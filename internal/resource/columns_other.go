@@ -99,7 +99,7 @@ var ipAddressColumns = columns("Name", "ParentRef@spec.parentRef")
 func ipAddressRow(a *networkingv1.IPAddress, now metav1.Time) []any {
 	parent := none
 	if ref := a.Spec.ParentRef; ref != nil {
-		parent = ref.Resource
+		parent = strings.ToLower(ref.Resource)
 		if ref.Group != "" {
 			parent += "." + ref.Group
 		}

@@ -65,7 +65,7 @@ func withInternal(obj, old runtime.Object, validate func(c, old *apiextensions.C
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
 	return slices.DeleteFunc(validate(c, before), func(e *field.Error) bool {
-		ofName := e.Field == "metadata.name" && old == nil && e.Type != field.ErrorTypeRequired
+		ofName := (e.Field == "metadata.name" || e.Field == "metadata.generateName") && old == nil && e.Type != field.ErrorTypeRequired
 		return strings.HasPrefix(e.Field, "metadata.") && !ofName && e.Field != "metadata.annotations["+apiextensionsv1.KubeAPIApprovedAnnotation+"]"
 	})
 }

@@ -230,7 +230,12 @@ func defaultResourceClaimTemplate(t *resourcev1.ResourceClaimTemplate) {
 func defaultCustomResourceDefinition(c *apiextensionsv1.CustomResourceDefinition) {
 	apiextensionsv1.SetDefaults_CustomResourceDefinition(c)
 	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&c.Spec)
-	if conv := c.Spec.Conversion; conv != nil && conv.Webhook != nil && conv.Webhook.ClientConfig != nil && conv.Webhook.ClientConfig.Service != nil {
+	conv := c.Spec.Conversion
+	switch {
+	case conv == nil || conv.Webhook == nil:
+	case conv.Webhook.ClientConfig == nil && len(conv.Webhook.ConversionReviewVersions) == 0:
+		conv.Webhook = nil // it says nothing
+	case conv.Webhook.ClientConfig != nil && conv.Webhook.ClientConfig.Service != nil:
 		apiextensionsv1.SetDefaults_ServiceReference(conv.Webhook.ClientConfig.Service)
 	}
 }

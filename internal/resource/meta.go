@@ -54,16 +54,14 @@ func (s *Strategy) validateFinalizers(obj metav1.Object, path *field.Path) (errs
 	return errs
 }
 
-// ValidateMetaUpdate holds an object's metadata on update to the rules common to all kinds, old being the state before.
-func (s *Strategy) ValidateMetaUpdate(obj, old metav1.Object, namespaced bool) field.ErrorList {
+// ValidateMetaUpdate holds an object's metadata on update, of itself or of a subresource, to the rules common to all kinds, old being the state before.
+func (s *Strategy) ValidateMetaUpdate(obj, old metav1.Object, namespaced bool, subresource string) field.ErrorList {
 	path := field.NewPath("metadata")
-	errs := apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, path)
-	if len(errs) > 0 {
-		return append(errs, errs...) // upstream checks twice, and users see both causes
-	}
 	// The name was valid when the object was created; generateName and the rest are checked again.
-	errs = apivalidation.ValidateObjectMetaAccessor(obj, namespaced, pathSegment, path)
-	if base := obj.GetGenerateName(); s.NameRuleOnUpdate && base != "" {
+	errs := apivalidation.ValidateObjectMetaAccessor(obj, namespaced, pathSegment, path)
+	changed := apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, path)
+	errs = append(append(errs, changed...), changed...) // upstream checks twice, and users see both causes
+	if base := obj.GetGenerateName(); base != "" && (s.NameRuleOnUpdate && subresource == "" || s.NameRuleOnStatus && subresource == "status") {
 		errs = append(errs, invalids(path.Child("generateName"), base, s.validateName()(base, true))...)
 	}
 	return append(errs, s.validateFinalizers(obj, path)...)

@@ -200,6 +200,7 @@ func volumeAttachmentStrategy() *Strategy {
 	s.ValidateCreate = checks(validateVolumeAttachment)
 	s.ValidateUpdate = checksBoth(validateVolumeAttachmentUpdate)
 	s.ValidateStatus = checksBoth(validateVolumeAttachmentStatus)
+	s.NameRuleOnStatus = true
 	s.leavesMetadata()
 	return s
 }

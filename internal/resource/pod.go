@@ -133,7 +133,6 @@ func bumpPod(p, old *corev1.Pod) {
 func preparePodStatus(p, old *corev1.Pod) {
 	p.Spec = *old.Spec.DeepCopy()
 	p.DeletionTimestamp = nil
-	p.DeletionGracePeriodSeconds = old.DeletionGracePeriodSeconds
 	if old.DeletionTimestamp != nil {
 		p.DeletionTimestamp = old.DeletionTimestamp.DeepCopy()
 	}

@@ -33,7 +33,7 @@ func makesPods(s *Strategy) *Strategy {
 		}
 		return out
 	}
-	return keepsPodAddresses(s)
+	return keepsClaimMetadata(keepsPodAddresses(s))
 }
 
 // nameWarnings: names of these kinds become names of pods, and those become hostnames.

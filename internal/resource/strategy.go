@@ -34,8 +34,8 @@ type Strategy struct {
 	ValidateStatus func(obj, old runtime.Object) field.ErrorList
 	// ValidateName checks metadata.name; prefix is true when it will get a random suffix (generateName). nil: a DNS subdomain.
 	ValidateName func(name string, prefix bool) []string
-	// NameRuleOnUpdate: an update holds generateName to the rule for names once more.
-	NameRuleOnUpdate bool
+	// NameRuleOnUpdate and NameRuleOnStatus: an update of the object, or of its status, holds generateName to the rule for names once more.
+	NameRuleOnUpdate, NameRuleOnStatus bool
 	// LateMeta: metadata is looked at only when nothing else is wrong with a new object.
 	LateMeta bool
 	// LooseFinalizers: finalizers of no domain are let through, beside those that Kubernetes knows.

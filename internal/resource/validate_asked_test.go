@@ -45,6 +45,8 @@ func TestNewObjectsAreToldWhatUpstreamTells(t *testing.T) {
 		{"a profile of a type that is none", "apiVersion: v1\nkind: Pod\nspec: {securityContext: {seccompProfile: {type: x, localhostProfile: a}}, containers: [{name: c, image: i}]}\n", []string{"seccompProfile.type: Unsupported value", "localhostProfile: Invalid value: {\"type\":\"x\",\"localhostProfile\":\"a\"}: can only be set when seccomp type is Localhost"}},
 		{"keys of a driver twice, and none", node(", topologyKeys: [a, a]"), []string{`spec.drivers[0]: Duplicate value: "a"`}},
 		{"a key of a driver that is none", node(", topologyKeys: ['']"), []string{"spec.drivers[0]: Required value", `spec.drivers[0]: Invalid value: "": name part must be non-empty`, `spec.drivers[0]: Invalid value: "": name part must consist`}},
+		{"two volumes, one of which cannot be", "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\nspec: {attacher: a, nodeName: node, source: {persistentVolumeName: a..b, inlineVolumeSpec: {}}}\n",
+			[]string{"spec.source: Forbidden: must specify exactly one", `spec.source.persistentVolumeName: Invalid value: "a..b"`}},
 		{"a volume that cannot be", "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\nspec: {attacher: a, nodeName: node, source: {persistentVolumeName: a..b}}\n", []string{`spec.source.persistentVolumeName: Invalid value: "a..b": a lowercase RFC 1123 subdomain`}},
 		{"a revision of no object", "apiVersion: apps/v1\nkind: ControllerRevision\nrevision: 1\ndata: 1\n", []string{"data: Required value: data must be a valid JSON object"}},
 		{"a policy of no direction", "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nspec: {podSelector: {}, policyTypes: ['']}\n", []string{`spec.policyTypes[0]: Unsupported value: "": supported values: "Ingress", "Egress"`}},
@@ -97,9 +99,42 @@ func TestSomeKindsAskForTheRuleOfNamesAgain(t *testing.T) {
 		obj, _ := read(t, manifest)
 		obj.(metav1.Object).SetGenerateName("UPPER")
 		obj.(metav1.Object).SetResourceVersion("1")
-		if errs := s.ValidateMetaUpdate(obj.(metav1.Object), old.(metav1.Object), true); (len(errs) > 0) != again {
+		if errs := s.ValidateMetaUpdate(obj.(metav1.Object), old.(metav1.Object), true, ""); (len(errs) > 0) != again {
 			t.Errorf("%s: %v", manifest, errs)
 		}
+	}
+}
+
+func TestAStatusOfOneKindAsksForTheRuleOfNamesAgain(t *testing.T) {
+	for manifest, again := range map[string]bool{"apiVersion: v1\nkind: PersistentVolume\n": false, "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\n": true} {
+		old, s := read(t, manifest)
+		obj, _ := read(t, manifest)
+		obj.(metav1.Object).SetGenerateName("UPPER")
+		obj.(metav1.Object).SetResourceVersion("1")
+		if errs := s.ValidateMetaUpdate(obj.(metav1.Object), old.(metav1.Object), false, "status"); (len(errs) > 0) != again {
+			t.Errorf("%s: %v", manifest, errs)
+		}
+	}
+}
+
+func TestAnUpdateIsToldAllThatIsWrongWithItsMetadata(t *testing.T) {
+	const manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, resourceVersion: '1', deletionTimestamp: '2024-01-01T00:00:00Z', finalizers: [a.example/held]}\n"
+	newOnes := `metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"x"}`
+	for _, c := range []struct {
+		name   string
+		change func(m metav1.Object)
+		want   []string
+	}{
+		{"a new finalizer that could not be one", func(m metav1.Object) { m.SetFinalizers([]string{"x"}) }, []string{newOnes, newOnes, "metadata.finalizers[0]: Invalid value"}},
+		{"another uid and a name that could not be made", func(m metav1.Object) { m.SetUID("x"); m.SetGenerateName("a/") },
+			[]string{"metadata.generateName: Invalid value: \"a/\": may not contain '/'", "metadata.uid: Invalid value", "metadata.uid: Invalid value", "metadata.generateName: Invalid value: \"a/\": a lowercase"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			old, s := read(t, manifest)
+			obj, _ := read(t, manifest)
+			c.change(obj.(metav1.Object))
+			expect(t, s.ValidateMetaUpdate(obj.(metav1.Object), old.(metav1.Object), true, ""), c.want...)
+		})
 	}
 }
 

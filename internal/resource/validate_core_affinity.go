@@ -191,6 +191,11 @@ func validateMatchKeys(keys []string, s *metav1.LabelSelector, name string, at *
 	return errs
 }
 
+// ValidateTolerations is for settings that add tolerations to pods, or allow them.
+func ValidateTolerations(tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
+	return validateTolerations(tolerations, at)
+}
+
 func validateTolerations(tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range tolerations {

@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -387,22 +385,7 @@ func validateEphemeral(s *corev1.EphemeralVolumeSource, at *field.Path) field.Er
 		return field.ErrorList{field.Required(at.Child("volumeClaimTemplate"), "")}
 	}
 	template := at.Child("volumeClaimTemplate")
-	errs := metav1validation.ValidateLabels(s.VolumeClaimTemplate.Labels, template.Child("metadata", "labels"))
-	errs = append(errs, apivalidation.ValidateAnnotations(s.VolumeClaimTemplate.Annotations, template.Child("metadata", "annotations"))...)
-	m := s.VolumeClaimTemplate.ObjectMeta
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""}, {"uID", m.UID != ""}, {"resourceVersion", m.ResourceVersion != ""},
-		{"generation", m.Generation != 0}, {"creationTimestamp", !m.CreationTimestamp.IsZero()}, {"deletionTimestamp", m.DeletionTimestamp != nil},
-		{"deletionGracePeriodSeconds", m.DeletionGracePeriodSeconds != nil}, {"ownerReferences", len(m.OwnerReferences) > 0}, {"finalizers", len(m.Finalizers) > 0},
-		{"managedFields", len(m.ManagedFields) > 0},
-	} {
-		if f.set {
-			errs = append(errs, field.Forbidden(template.Child("metadata").Child(f.name), "cannot be set"))
-		}
-	}
+	errs := validateTemplateMeta(&s.VolumeClaimTemplate.ObjectMeta, template.Child("metadata"))
 	errs = append(errs, validateClaimSpec(&s.VolumeClaimTemplate.Spec, template.Child("spec"))...)
 	return errs
 }

@@ -106,6 +106,17 @@ func TestWhatAClaimMaySayOfItsDevices(t *testing.T) {
 	}
 }
 
+func TestWhoHasAClaimThatGoesStaysWhoItIs(t *testing.T) {
+	claimOf := func(name string) *resourcev1.ResourceClaim {
+		obj, _ := read(t, "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {deletionTimestamp: '2024-01-01T00:00:00Z'}\nspec: {devices: {requests: [{name: r, exactly: {deviceClassName: c}}]}}\n"+
+			"status: {allocation: {devices: {results: [{request: r, driver: d.example, pool: p, device: d}]}}, reservedFor: [{resource: pods, name: "+name+", uid: u}]}\n")
+		return obj.(*resourcev1.ResourceClaim)
+	}
+	_, s := read(t, "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\n")
+	expect(t, s.ValidateStatus(claimOf("a"), claimOf("a")))
+	expect(t, s.ValidateStatus(claimOf("b"), claimOf("a")), "status.reservedFor: Forbidden: new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set")
+}
+
 func TestAClaimTemplateSaysWhatIsWrongBesideThatItStays(t *testing.T) {
 	template := func(name string) string {
 		return fmt.Sprintf("apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nspec: {spec: {devices: {requests: [{name: %s, exactly: {deviceClassName: c}}]}}}\n", name)

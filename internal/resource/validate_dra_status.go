@@ -2,6 +2,7 @@ package resource
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -57,16 +58,11 @@ func validateReservedFor(c, old *resourcev1.ResourceClaim, at *field.Path) field
 		seen[r.UID] = true
 		return errs
 	})
-	if old.DeletionTimestamp != nil && c.Status.Allocation != nil {
-		before := map[types.UID]bool{}
-		for _, r := range old.Status.ReservedFor {
-			before[r.UID] = true
-		}
-		for uid := range seen {
-			if !before[uid] {
-				return append(errs, field.Forbidden(at, "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"))
-			}
-		}
+	isNew := func(r resourcev1.ResourceClaimConsumerReference) bool {
+		return !slices.Contains(old.Status.ReservedFor, r)
+	}
+	if old.DeletionTimestamp != nil && c.Status.Allocation != nil && slices.ContainsFunc(c.Status.ReservedFor, isNew) { // one that has changed is another
+		errs = append(errs, field.Forbidden(at, "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"))
 	}
 	return errs
 }

@@ -140,10 +140,10 @@ func validateVolumeAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
 		errs = append(errs, field.Forbidden(source, exactlyOneVolume))
 	case inline != nil:
 		errs = append(errs, validateInlineVolume(inline, source.Child("inlineVolumeSpec"))...)
-	case name != nil:
-		if *name == "" {
-			errs = append(errs, field.Required(source.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
-		}
+	case *name == "":
+		errs = append(errs, field.Required(source.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
+	}
+	if name != nil {
 		errs = append(errs, validateSubdomain(*name, source.Child("persistentVolumeName"))...)
 	}
 	errs = append(errs, invalids(specPath.Child("nodeName"), a.Spec.NodeName, apivalidation.NameIsDNSSubdomain(a.Spec.NodeName, false))...)

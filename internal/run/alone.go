@@ -65,8 +65,8 @@ func (w *worker) reach(config *rest.Config) error {
 	return nil
 }
 
-// kubeconfig reads the file that a component alone is given.
-func (p Params) kubeconfig(path string) (*rest.Config, error) {
+// kubeconfig reads the file that a component alone is given: how it reaches the API server, and by which name that knows it.
+func kubeconfig(path, component string) (*rest.Config, error) {
 	if path == "" {
 		return nil, errors.New("--kubeconfig is missing: how to reach the API server")
 	}
@@ -74,6 +74,7 @@ func (p Params) kubeconfig(path string) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
+	config.UserAgent = userAgent(component)
 	return config, nil
 }
 
@@ -85,11 +86,10 @@ func userAgent(component string) string {
 
 // alone runs one component against an API server elsewhere, and tells of it if there is a port for that.
 func (p Params) alone(ctx context.Context, name string, told *component, run func(ctx context.Context, c client.Interface, config *rest.Config) error) error {
-	config, err := p.kubeconfig(p.Config.Kubeconfig)
+	config, err := kubeconfig(p.Config.Kubeconfig, told.name)
 	if err != nil {
 		return err
 	}
-	config.UserAgent = userAgent(told.name)
 	c, err := client.Remote(config)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func lead(ctx context.Context, c client.Interface, name string, leading *control
 func Kubelet(ctx context.Context, p Params) error {
 	var peers client.Interface
 	if path := p.Config.NetworkKubeconfig; path != "" {
-		config, err := p.kubeconfig(path)
+		config, err := kubeconfig(path, "knarr-network")
 		if err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func Kubelet(ctx context.Context, p Params) error {
 			return err
 		}
 	}
-	return p.onNode(ctx, func(w *worker) Phase {
+	return p.onNode(ctx, "kubelet", func(w *worker) Phase {
 		w.peers = peers
 		return Phase{{"pod network", w.startNetwork}, {"node agent", w.startKubelet}}
 	}, true)
@@ -151,11 +151,11 @@ func Kubelet(ctx context.Context, p Params) error {
 
 // Proxy runs the service proxy alone.
 func Proxy(ctx context.Context, p Params) error {
-	return p.onNode(ctx, func(w *worker) Phase { return Phase{{"service proxy", w.startProxy}} }, false)
+	return p.onNode(ctx, "kube-proxy", func(w *worker) Phase { return Phase{{"service proxy", w.startProxy}} }, false)
 }
 
-func (p Params) onNode(ctx context.Context, phase func(*worker) Phase, runtime bool) error {
-	config, err := p.kubeconfig(p.Config.Kubeconfig)
+func (p Params) onNode(ctx context.Context, component string, phase func(*worker) Phase, runtime bool) error {
+	config, err := kubeconfig(p.Config.Kubeconfig, component)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,9 @@ func openAudit(cfg *config.Audit, log *slog.Logger) (*audit.Log, error) {
 	if err != nil {
 		return nil, err
 	}
+	if policy.Unread != nil {
+		log.Warn("the audit policy counts without what is unknown in it or stands twice", "file", cfg.PolicyFile, "err", policy.Unread)
+	}
 	out := &audit.Log{Policy: policy, Logger: log, Now: time.Now}
 	if cfg.LogPath != "" {
 		sink, err := audit.OpenFile(audit.File{

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/oidc"
+	"github.com/knarr-project/knarr/internal/auth/signer"
 	"github.com/knarr-project/knarr/internal/auth/token"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/reload"
@@ -48,13 +50,25 @@ func (s *server) serviceAccountTokens(ctx context.Context) (*token.Service, erro
 	if err != nil {
 		return nil, err
 	}
+	most := c.MaxExpiration.Duration
+	if c.SigningEndpoint != "" {
+		if s.signer, err = signer.Connect(ctx, c.SigningEndpoint, s.log.With("component", "apiserver")); err != nil {
+			return nil, err
+		}
+		context.AfterFunc(ctx, s.signer.Close)
+		if keys = nil; most > s.signer.MaxExpiration {
+			return nil, fmt.Errorf("service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: %s > %s", most, s.signer.MaxExpiration)
+		}
+		most = cmp.Or(most, s.signer.MaxExpiration)
+		s.api.Register(s.signer.Collectors()...)
+	}
 	issuers := c.Issuers
 	if len(issuers) == 0 {
 		issuers = []string{"https://kubernetes.default.svc." + s.cfg.ClusterDomain}
 	}
 	return token.New(ctx, token.Config{
 		Issuer: issuers[0], AcceptedIssuers: issuers[1:], Audiences: c.Audiences, JWKSURI: c.JWKSURI, Keys: keys, Client: s.own(),
-		MaxExpiration: c.MaxExpiration.Duration, KeepExpiration: !c.ExtendExpiration,
+		MaxExpiration: most, KeepExpiration: !c.ExtendExpiration, External: s.signer,
 	})
 }
 
@@ -70,6 +84,7 @@ func (s *server) issuers(ctx context.Context, audiences, own []string) (*oidc.To
 	if err != nil {
 		return nil, anonymity, err
 	}
+	s.api.Register(tokens.Collectors()...)
 	switch {
 	case c.Config != "":
 		var first *oidc.Configuration

@@ -103,7 +103,7 @@ func TestComponentsAloneTellOfThemselves(t *testing.T) {
 			{"an administrator", "/metrics/slis", "", []tls.Certificate{pair}, 200, `kubernetes_healthcheck{name="leaderElection",type="readyz"} 1`},
 			{"an administrator", "/healthz/leaderElection", "", []tls.Certificate{pair}, 200, "ok"},
 			{"an administrator", "/configz", "", []tls.Certificate{pair}, 200, `"resourceName":"` + name + `"`},
-			{"an administrator", "/statusz", "", []tls.Certificate{pair}, 200, "Paths: /configz /healthz /livez /metrics /readyz"},
+			{"an administrator", "/statusz", "", []tls.Certificate{pair}, 200, "Paths  /configz /healthz /livez /metrics /readyz"},
 			{"anybody", "/debug/pprof/", "", nil, 403, `"reason": "Forbidden"`},
 			{"an administrator", "/debug/pprof/", "", []tls.Certificate{pair}, 200, "goroutine"},
 			{"an administrator", "/debug/flags/v", "", []tls.Certificate{pair}, 406, "unsupported http method"},

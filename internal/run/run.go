@@ -55,6 +55,7 @@ func Server(ctx context.Context, p Params) error {
 func APIServer(ctx context.Context, p Params) error {
 	return p.locked(func() error {
 		s := p.server()
+		s.alone = true
 		return p.control(ctx, []Phase{{{"keys", s.startKeys}, {"store", s.startStore}}, {{"API server", s.startAPI}}, {{"first objects", s.awaitFirstObjects}}})
 	})
 }

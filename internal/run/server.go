@@ -29,6 +29,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/oidc"
 	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/auth/rbac"
+	"github.com/knarr-project/knarr/internal/auth/signer"
 	"github.com/knarr-project/knarr/internal/auth/token"
 	authwebhook "github.com/knarr-project/knarr/internal/auth/webhook"
 	"github.com/knarr-project/knarr/internal/cache"
@@ -48,11 +49,14 @@ type server struct {
 	cfg      *config.Config
 	log      *slog.Logger
 	settings func() map[string]string
+	alone    bool // controllers and scheduler are elsewhere
 	keys     *pki.PKI
 	db       store.Store
 	api      *apiserver.Server
 	tokens   *token.Service
 
+	// signer signs service accounts' tokens elsewhere; nil where this process does.
+	signer       *signer.Signer
 	frontProxies auth.Authenticators
 	proxyHeaders auth.FrontProxyHeaders
 	// proxyAuthorities are those of --requestheader-client-ca-file.
@@ -133,6 +137,10 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
+	outward, err := s.outward(ctx)
+	if err != nil {
+		return nil, err
+	}
 	s.frontProxies, s.proxyHeaders = proxies, trust.Headers
 	switches, err := api.ParseSwitches(s.cfg.APIServer.RuntimeConfig)
 	if err != nil {
@@ -151,9 +159,10 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix(s.cfg.ServiceCIDR)},
 		NodePorts:    apiserver.PortRange{Base: first, Size: last - first + 1},
 		Advertise:    netip.AddrPortFrom(netip.MustParseAddr(s.cfg.AdvertiseAddress), listen.Port()),
-		KubeletTLS:   s.keys.ClientTLS(s.keys.KubeletClient),
 
-		ProxyCertificate:   s.keys.FrontProxyClient.GetClientCertificate,
+		KubeletTLS:         outward.kubelets,
+		KubeletAddresses:   s.cfg.APIServer.Kubelets.Order(),
+		ProxyCertificate:   outward.proxy,
 		Trust:              trust,
 		Audit:              auditLog,
 		MaxRequests:        s.cfg.APIServer.Seats(),
@@ -166,9 +175,12 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		ShutdownIdle:       s.cfg.APIServer.ShutdownIdle.Duration,
 		NoProfiling:        !s.cfg.APIServer.Profiling,
 		EventTTL:           never(s.cfg.APIServer.EventTTL.Duration),
+		LeaseReuse:         time.Duration(s.cfg.APIServer.LeaseReuse) * time.Second,
+		NoPrivileged:       !s.cfg.APIServer.AllowPrivileged,
 
 		CompactEvery: never(s.cfg.CompactionInterval.Duration),
 		Settings:     s.settings,
+		Components:   s.components(),
 		Collectors:   slices.Concat(controllers.Collectors(), scheduler.Collectors()),
 		Logger:       s.log.With("component", "apiserver"),
 	})
@@ -247,7 +259,11 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 		}
 		all = append(all, known)
 	}
-	all = append(all, tokens, token.NewBootstrap(ctx, s.own(), tokens.Audiences, time.Now), issuers)
+	all = append(all, tokens)
+	if s.cfg.APIServer.Authentication.BootstrapTokens {
+		all = append(all, token.NewBootstrap(ctx, s.own(), tokens.Audiences, time.Now))
+	}
+	all = append(all, issuers)
 	if file := s.cfg.APIServer.TokenWebhook; file != "" {
 		asked, err := authwebhook.NewTokens(file, s.cfg.APIServer.TokenWebhookTTL.Duration)
 		if err != nil {
@@ -282,7 +298,9 @@ func (s *server) paths() map[string]http.Handler {
 
 // admission is the chain with webhooks and policies in their places.
 func (s *server) admission(ctx context.Context, authorizer auth.Authorizer, roles *rbac.Authorizer) (admission.Chain, error) {
-	files, err := admission.LoadFiles(s.cfg.AdmissionConfig)
+	files, err := admission.LoadFiles(s.cfg.AdmissionConfig, func(plugin string) bool {
+		return admission.Runs(plugin, s.cfg.EnableAdmission, s.cfg.DisableAdmission)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -345,6 +363,12 @@ func (s *server) serve(ctx context.Context, listener net.Listener, secure *tls.C
 				defer end()
 				return s.api.Run(ctx, listener, secure)
 			},
+			func(context.Context) error {
+				if s.signer != nil {
+					s.signer.Run(life)
+				}
+				return nil
+			},
 			func(ctx context.Context) error {
 				err := s.followFiles(ctx) // which may change the issuers
 				<-life.Done()
@@ -366,9 +390,20 @@ func (s *server) awaitFirstObjects(ctx context.Context) (func() error, error) {
 	return nil, s.api.Started(ctx)
 }
 
+// components are what componentstatuses tell of: those that are not in this process may be on this machine, at upstream's ports.
+func (s *server) components() []apiserver.Component {
+	if !s.alone {
+		return []apiserver.Component{{Name: "scheduler"}, {Name: "controller-manager"}}
+	}
+	return []apiserver.Component{{Name: "scheduler", Health: "https://127.0.0.1:10259/healthz"}, {Name: "controller-manager", Health: "https://127.0.0.1:10257/healthz"}}
+}
+
 func (s *server) startControllers(ctx context.Context) (func() error, error) {
 	cfg := controllerConfig(s.cfg)
-	cfg.CACert, cfg.SigningCert, cfg.SigningKey, cfg.LegacyToken = s.keys.CA.CertPEM, s.keys.CA.CertPEM, s.keys.CA.KeyPEM, s.tokens.LegacyToken
+	cfg.CACert, cfg.SigningCert, cfg.SigningKey = s.keys.CA.CertPEM, s.keys.CA.CertPEM, s.keys.CA.KeyPEM
+	if s.signer == nil {
+		cfg.LegacyToken = s.tokens.LegacyToken
+	}
 	// One View of each kind serves all controllers; each writes under its own name.
 	views := s.api.Client(auth.Component(auth.UserControllers))
 	return Background(func(ctx context.Context) error {
@@ -412,6 +447,6 @@ func (s *server) startScheduler(ctx context.Context) (func() error, error) {
 }
 
 func runScheduler(ctx context.Context, c client.Interface, log *slog.Logger) error {
-	events := client.NewRecorder(c, "default-scheduler", "")
+	events := client.NewSeriesRecorder(c, "default-scheduler", "")
 	return alongside(ctx, background(events.Run), scheduler.New(scheduler.Config{Client: c, Events: events, Logger: log.With("component", "scheduler")}).Run)
 }

@@ -22,6 +22,7 @@ import (
 // servingTLS lets base, which has a certificate of its own, show those of the flags as well. The files that it names are to be followed.
 func servingTLS(ctx context.Context, base *tls.Config, c *config.Serving, log *slog.Logger) ([]*reload.File, error) {
 	base.MinVersion, base.CipherSuites = c.TLS()
+	base.CurvePreferences = c.Curves()
 	named, err := c.Named()
 	if err != nil {
 		return nil, err

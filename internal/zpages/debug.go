@@ -26,6 +26,23 @@ func Debug(mux *http.ServeMux) {
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("/debug/flags/v", serveVerbosity)
+	for _, path := range []string{"/debug/flags", "/debug/flags/{$}"} {
+		mux.HandleFunc(path, serveFlags)
+	}
+}
+
+// flagsIndex names the flags that a running process lets change: PUT /debug/flags/NAME.
+const flagsIndex = `<!DOCTYPE html>
+<title>flags</title>
+<ul>
+<li>v: how much is logged
+</ul>
+`
+
+// serveFlags lists what can be set.
+func serveFlags(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = io.WriteString(w, flagsIndex) // the client may be gone
 }
 
 // mostVerbose is more than anything asks for; a body does not need to be longer than its digits.

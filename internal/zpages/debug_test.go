@@ -33,6 +33,8 @@ func TestPagesForThoseWhoLookForBugs(t *testing.T) {
 		"the list, without slash":  {"GET", "/debug/pprof", "", 302, "/debug/pprof/", slog.LevelInfo},
 		"a profile that is none":   {"GET", "/debug/pprof/nothing", "", 404, "Unknown profile", slog.LevelInfo},
 		"what goroutines are at":   {"GET", "/debug/pprof/goroutine?debug=1", "", 200, "goroutine profile: total", slog.LevelInfo},
+		"what can be set":          {"GET", "/debug/flags/", "", 200, "<li>v: how much is logged", slog.LevelInfo},
+		"that, without slash":      {"GET", "/debug/flags", "", 200, "<title>flags</title>", slog.LevelInfo},
 		"a path that nobody knows": {"GET", "/debug/flags/w", "", 404, "", slog.LevelInfo},
 	} {
 		t.Run(name, func(t *testing.T) {

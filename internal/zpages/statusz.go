@@ -33,7 +33,7 @@ func Statusz(component string, began time.Time, now func() time.Time, paths ...s
 			BinaryVersion: strings.TrimPrefix(version.Kubernetes, "v"), EmulationVersion: version.Major + "." + version.Minor, Paths: paths,
 		}
 		up := s.UptimeSeconds
-		return page{s, fmt.Appendf(nil, "\n%s statusz\n%s\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\nEmulation version: %s\nPaths: %s\n",
+		return page{s, fmt.Appendf(nil, "\n%s statusz\n%s\nStarted  %s\nUp  %d hr %02d min %02d sec\nGo version  %s\nBinary version  %s\nEmulation version  %s\nPaths  %s\n",
 			component, warning, s.StartTime.Format(time.UnixDate), up/3600, up/60%60, up%60, s.GoVersion, s.BinaryVersion, s.EmulationVersion, strings.Join(s.Paths, " "))}
 	})
 }

@@ -217,3 +217,13 @@ func TestLevelsAreCountedAsTheyAreRead(t *testing.T) {
 		}
 	}
 }
+
+func TestTheLongestListIsFound(t *testing.T) {
+	for doc, want := range map[string]int{
+		``: 0, `1`: 0, `{"a":1,"b":2,"c":3}`: 0, `[]`: 1, `[1,2]`: 2, `[[1,2,3],{"a":[1,2,3,4],"b":",,,,,,,"}]`: 4, `["\"],,,,,,,"]`: 1, `]],,`: 0, `[,,`: 0, `["`: 0,
+	} {
+		if longest := LongestList([]byte(doc)); longest != want {
+			t.Errorf("%s: %d, want %d", doc, longest, want)
+		}
+	}
+}

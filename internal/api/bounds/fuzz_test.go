@@ -11,7 +11,7 @@ import (
 
 // FuzzQuantity holds the two ways to look at a document against each other: what the quick look lets pass has nothing to refuse.
 func FuzzQuantity(f *testing.F) {
-	for _, text := range []string{"1e-1000000000", "1.5Gi", "-0.1e+00000003", "1E9999", strings.Repeat("7", 1001), ".." + strings.Repeat("1.", 600), "12345e1234567"} {
+	for _, text := range []string{"1e-1000000000", "1.5Gi", "-0.1e+00000003", "1E9999", strings.Repeat("7", 1001), strings.Repeat("7", 600) + "-" + strings.Repeat("7", 600) + "M7", ".." + strings.Repeat("1.", 600), "12345e1234567"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -19,7 +19,11 @@ func FuzzQuantity(f *testing.F) {
 		if err == nil && len(text) < 100000 {
 			_, _ = resource.ParseQuantity(text) // ends
 		}
-		if _, known := resource.ParseQuantity("1" + strings.Trim(text, "0123456789.+-eE")); known == nil && err != nil && !suspect(text) {
+		if err == nil || suspect(text) {
+			return
+		}
+		// The quick look counts digits in a row: others are no number.
+		if _, wrong := resource.ParseQuantity(text); wrong == nil {
 			t.Errorf("%q is refused (%v) and does not look like it", text, err)
 		}
 	})

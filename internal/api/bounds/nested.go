@@ -3,6 +3,7 @@ package bounds
 import (
 	"errors"
 	"fmt"
+	"math"
 )
 
 // MaxNestedBytes is how many bytes may be read by libraries that read what is within a level of a document again for each level: for JSON and merge
@@ -18,6 +19,50 @@ func Nested(work int64) error {
 		return fmt.Errorf("%w: level by level it has %d bytes, at most %d are allowed", ErrNested, work, MaxNestedBytes)
 	}
 	return nil
+}
+
+// MaxMoves is how many elements of lists the operations of a JSON patch may move: the library makes a list anew for each element that is put into it, or taken out.
+// 10,000 operations on a list of 10,000 elements are as many, or 130 on one of 3 MB of digits.
+const MaxMoves = 100_000_000
+
+// ErrMoves is behind the error about patches that move more.
+var ErrMoves = errors.New("too many operations on long lists")
+
+// Moves tells of so many operations that each move the elements of a list of that length.
+func Moves(operations, longest int) error {
+	if work := int64(operations) * int64(longest+operations); work > MaxMoves {
+		return fmt.Errorf("%w: %d of them and %d elements, at most %d moves are allowed", ErrMoves, operations, longest, MaxMoves)
+	}
+	return nil
+}
+
+// LongestList is how many elements the longest list of a JSON document has. Of what is no JSON it may say anything.
+func LongestList(doc []byte) (longest int) {
+	var open []int // elements so far of the lists and maps that are open; of maps none are counted
+	for i := 0; i < len(doc); i++ {
+		switch doc[i] {
+		case '[':
+			open = append(open, 1)
+		case '{':
+			open = append(open, math.MinInt)
+		case ',':
+			if len(open) > 0 {
+				open[len(open)-1]++
+			}
+		case ']', '}':
+			if len(open) > 0 {
+				longest = max(longest, open[len(open)-1])
+				open = open[:len(open)-1]
+			}
+		case '"':
+			for i++; i < len(doc) && doc[i] != '"'; i++ {
+				if doc[i] == '\\' {
+					i++
+				}
+			}
+		}
+	}
+	return longest
 }
 
 // shallowAnyway: nothing of that size is too deep, since each level takes a byte.

@@ -117,6 +117,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := "/" + strings.Trim(r.URL.Path, "/")
 	f, ok := negotiate(r.Header.Get("Accept"), path == "/api" || path == "/apis")
 	if !ok {
+		if plain, _ := negotiate("", false); !h.has(path, plain) { // what is not there is in no format
+			http.NotFound(w, r)
+			return
+		}
 		refuse(w, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf", nil)
 		return
 	}
@@ -153,6 +157,12 @@ func matches(ifNoneMatch, etag string) bool {
 		}
 	}
 	return false
+}
+
+// has tells whether there is a page at the path.
+func (h *Handler) has(path string, f form) bool {
+	doc, err := h.document(path, f)
+	return err != nil || doc != nil
 }
 
 // document gives the page at a path, nil when there is none.

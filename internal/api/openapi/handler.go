@@ -115,7 +115,7 @@ func buildIdentity() string {
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	path := strings.TrimSuffix(r.URL.Path, "/")
+	path := r.URL.Path
 	if path == rootV3 {
 		h.serveIndex(w)
 		return
@@ -125,13 +125,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		media, name = mediaProto2, rootV2
 	}
 	asProto, ok := negotiate(r.Header.Get("Accept"), media)
+	if !ok { // nothing is made for who can not read it
+		code := http.StatusNotAcceptable
+		if !h.has(name) {
+			code = http.StatusNotFound
+		}
+		w.WriteHeader(code)
+		return
+	}
 	hash, body, err := h.page(page{name, asProto})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		w.WriteHeader(http.StatusNotFound)
-		return
-	case !ok:
-		w.WriteHeader(http.StatusNotAcceptable)
 		return
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -218,6 +223,13 @@ func (h *Handler) serveIndex(w http.ResponseWriter) {
 func (h *Handler) hash(path string) string {
 	sum := sha256.Sum256([]byte(path + "\n" + h.identity()))
 	return strings.ToUpper(hex.EncodeToString(sum[:]))
+}
+
+// has tells whether there is a document at a path; that of version 2 is at rootV2.
+func (h *Handler) has(path string) bool {
+	_, extra := h.extra()
+	_, custom := extra[path]
+	return custom || path == rootV2 || contains(paths3(h.on), path)
 }
 
 // page gives a document's hash and its compressed bytes. The path of the version 2 document is rootV2. One document is made at a

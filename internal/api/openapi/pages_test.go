@@ -54,6 +54,23 @@ func TestADocumentStaysAsLongAsItsHashTellsAllOfIt(t *testing.T) {
 	}
 }
 
+func TestNothingIsMadeForWhoCanNotReadIt(t *testing.T) {
+	l := &library{hashes: map[string]Hash{"apis/theirs/v1": {"B", false}}, made: map[string]int{}}
+	h := New(l, nil)
+	for path, want := range map[string]int{"/openapi/v3/apis/theirs/v1": 406, "/openapi/v3/apis/batch/v1": 406, "/openapi/v2": 406, "/openapi/v3/apis/nowhere/v1": 404} {
+		r := httptest.NewRequest("GET", path, nil)
+		r.Header.Set("Accept", "application/yaml")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("%s: got %d, want %d", path, w.Code, want)
+		}
+	}
+	if len(l.made) > 0 || len(h.pages) > 0 {
+		t.Errorf("made %v, %d pages kept", l.made, len(h.pages))
+	}
+}
+
 func TestTheIndexDoesNotWaitForADocument(t *testing.T) {
 	l := &library{hashes: map[string]Hash{"apis/theirs/v1": {"B", false}}, made: map[string]int{}, waits: make(chan struct{})}
 	h := New(l, nil)

@@ -88,11 +88,44 @@ func TestPoliciesThatCanNotBeMeantAreRefused(t *testing.T) {
 		head:                         "no rules",
 		head + "rules: [{level: X}]": "rules[0].level",
 		head + "rules: [{level: Metadata, nonResourceURLs: ['/a*b']}]": "nonResourceURLs",
-		head + "rules: [{level: Metadata}]\nrulez: []":                 "rulez",
 		"apiVersion: audit.k8s.io/v1\nkind: Event\n":                   "expected Policy",
 	} {
 		if _, err := ParsePolicy([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestFieldsOfAPolicyThatNobodyKnowsAreToldAndLeftOut(t *testing.T) {
+	const head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
+	for text, want := range map[string]string{
+		head + "rules: [{level: Metadata}]\nrulez: []":           `unknown field "rulez"`,
+		head + "rules: [{level: Metadata, foo: 1}]":              `unknown field "rules[0].foo"`,
+		head + "rules:\n- level: None\n  level: Metadata\n":      `key "level" already set`,
+		head + "rules: [{level: Metadata, omitStages: [Panic]}]": "",
+	} {
+		policy, err := ParsePolicy([]byte(text))
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if (policy.Unread != nil) != (want != "") || want != "" && !strings.Contains(policy.Unread.Error(), want) {
+			t.Errorf("%q: told %v, want %s", text, policy.Unread, want)
+		}
+		if got := policy.decide(&auth.Attributes{Verb: "get"}).level; got != auditv1.LevelMetadata {
+			t.Errorf("%q: level %s", text, got)
+		}
+	}
+}
+
+func TestManagedFieldsAreLeftOutWhereverTheyStand(t *testing.T) {
+	const with, without = `{"metadata":{"managedFields":[{}],"name":"a"}}`, `{"metadata":{"name":"a"}}`
+	for sent, want := range map[string]string{
+		with: without, `{"items":[` + with + `]}`: `{"items":[` + without + `]}`,
+		`{"rows":[{"cells":["a"],"object":` + with + `},{"object":null},3]}`: `{"rows":[{"cells":["a"],"object":` + without + `},{"object":null},3]}`,
+	} {
+		if got := string(withoutManagedFields([]byte(sent))); got != want {
+			t.Errorf("%s became %s", sent, got)
 		}
 	}
 }
@@ -249,6 +282,23 @@ func TestLargeEventsAreTruncated(t *testing.T) {
 				t.Error("the event of other destinations was changed")
 			}
 		})
+	}
+}
+
+func TestLongUserAgentsAreCut(t *testing.T) {
+	to := &kept{}
+	for length, want := range map[int]string{1024: strings.Repeat("x", 1024), 1025: strings.Repeat("x", 1024) + "...TRUNCATED"} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("User-Agent", strings.Repeat("x", length))
+		policy, err := ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := &Log{Policy: policy, Sinks: []Destination{{Sink: to}}, Now: time.Now}
+		log.Begin("id", &auth.Attributes{Verb: "get", Path: "/"}, r).Stage(auditv1.StageResponseComplete, 200)
+		if got := to.events[len(to.events)-1].UserAgent; got != want {
+			t.Errorf("%d letters became %d", length, len(got))
+		}
 	}
 }
 

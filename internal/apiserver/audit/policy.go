@@ -17,11 +17,16 @@ import (
 )
 
 // Policy decides what is recorded of a request. The first rule that matches decides; what no rule matches is not recorded.
-type Policy struct{ spec auditv1.Policy }
+type Policy struct {
+	spec auditv1.Policy
+	// Unread tells of fields that are unknown or stand twice, nil without any. As upstream, the policy counts without them.
+	Unread error
+}
 
 var (
-	scheme = newScheme()
-	codecs = serializer.NewCodecFactory(scheme, serializer.EnableStrict)
+	scheme  = newScheme()
+	codecs  = serializer.NewCodecFactory(scheme, serializer.EnableStrict)
+	lenient = serializer.NewCodecFactory(scheme)
 )
 
 func newScheme() *runtime.Scheme {
@@ -44,9 +49,14 @@ func LoadPolicy(path string) (*Policy, error) {
 	return policy, nil
 }
 
-// ParsePolicy reads a policy in YAML or JSON. Unknown fields are errors.
+// ParsePolicy reads a policy in YAML or JSON.
 func ParsePolicy(data []byte) (*Policy, error) {
+	policy := &Policy{}
 	decoded, _, err := codecs.UniversalDecoder(auditinternal.SchemeGroupVersion).Decode(data, nil, nil)
+	if runtime.IsStrictDecodingError(err) {
+		policy.Unread = err
+		decoded, _, err = lenient.UniversalDecoder(auditinternal.SchemeGroupVersion).Decode(data, nil, nil)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +70,6 @@ func ParsePolicy(data []byte) (*Policy, error) {
 	if len(internal.Rules) == 0 {
 		return nil, fmt.Errorf("no rules: at least one is needed")
 	}
-	policy := &Policy{}
 	return policy, scheme.Convert(internal, &policy.spec, nil)
 }
 

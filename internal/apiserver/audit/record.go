@@ -168,7 +168,7 @@ func (rec *Record) stage(stage auditv1.Stage, code int) (ok bool) {
 		rec.explain(event.Annotations, event.StageTimestamp.Sub(event.RequestReceivedTimestamp.Time))
 	}
 	if len(event.UserAgent) > maxUserAgent {
-		event.UserAgent = event.UserAgent[:maxUserAgent-len("...TRUNCATED")] + "...TRUNCATED"
+		event.UserAgent = event.UserAgent[:maxUserAgent] + "...TRUNCATED"
 	}
 	if stage != auditv1.StageRequestReceived {
 		if event.ResponseStatus == nil {
@@ -277,7 +277,7 @@ func (rec *Record) unknown(object []byte) *runtime.Unknown {
 	return &runtime.Unknown{Raw: slices.Clone(object), ContentType: runtime.ContentTypeJSON}
 }
 
-// withoutManagedFields leaves metadata.managedFields out of an object, or of each of a list.
+// withoutManagedFields leaves metadata.managedFields out of an object, or of each of a list or table.
 func withoutManagedFields(object []byte) []byte {
 	var fields map[string]any
 	numbers := json.NewDecoder(bytes.NewReader(object))
@@ -296,6 +296,13 @@ func withoutManagedFields(object []byte) []byte {
 	if items, ok := fields["items"].([]any); ok {
 		for _, item := range items {
 			strip(item)
+		}
+	}
+	if rows, ok := fields["rows"].([]any); ok {
+		for _, row := range rows {
+			if row, ok := row.(map[string]any); ok {
+				strip(row["object"])
+			}
 		}
 	}
 	out, err := json.Marshal(fields)

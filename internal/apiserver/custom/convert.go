@@ -23,7 +23,8 @@ func (d *Definition) Convert(u *unstructured.Unstructured, version string) (*uns
 	to := schema.GroupVersion{Group: d.CRD.Spec.Group, Version: version}
 	target, ok := d.Any(version)
 	if !ok {
-		return nil, fmt.Errorf("convert %s to %s: %w", from, version, errNoVersion)
+		// In upstream's words, which operators look for: an apply fails so while managedFields name a version that was dropped.
+		return nil, fmt.Errorf("request to convert CR to an invalid group/version: %s", to)
 	}
 	if c := d.CRD.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
 		ctx, cancel := context.WithTimeout(context.Background(), webhookTimeout)

@@ -2,7 +2,6 @@ package custom
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -159,9 +158,6 @@ func (v *Version) Kind() *api.Kind {
 var scaleKind = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
 
 func (d *Definition) namespaced() bool { return d.CRD.Spec.Scope == apiextensionsv1.NamespaceScoped }
-
-// errNoVersion is for objects in a version that the definition does not have any more.
-var errNoVersion = errors.New("the definition has no such version")
 
 // SplitName gives plural and group of a CustomResourceDefinition's name.
 func SplitName(name string) (plural, group string, ok bool) { return strings.Cut(name, ".") }

@@ -112,13 +112,13 @@ func (v *Version) take(u *unstructured.Unstructured, strict bool) (unknown []err
 		return nil, err
 	}
 	if gv := u.GroupVersionKind().GroupVersion(); gv != v.GVK().GroupVersion() {
-		return v.takeForeign(u)
+		return v.takeForeign(u, paths)
 	}
 	if u.GetKind() != v.GVK().Kind { // validation refuses it; the schema is that of another kind
 		if found {
 			err = objectmeta.SetObjectMeta(u.Object, meta)
 		}
-		return nil, err
+		return unknownFields(paths), err
 	}
 	s, err := v.structure()
 	if err != nil {
@@ -134,21 +134,27 @@ func (v *Version) take(u *unstructured.Unstructured, strict bool) (unknown []err
 		}
 	}
 	paths = append(append(paths, v.prune(u, s, true)...), embedded...)
-	for _, path := range paths {
-		unknown = append(unknown, fmt.Errorf("unknown field %q", path))
-	}
 	if strict {
 		v.dropNulls(u)
 	}
 	v.Default(u)
-	return unknown, nil
+	return unknownFields(paths), nil
 }
 
-// takeForeign tells what is wrong with an object of another version, which is refused later.
-func (v *Version) takeForeign(u *unstructured.Unstructured) (unknown []error, err error) {
+// unknownFields are the problems of those at the paths.
+func unknownFields(paths []string) (unknown []error) {
+	for _, path := range paths {
+		unknown = append(unknown, fmt.Errorf("unknown field %q", path))
+	}
+	return unknown
+}
+
+// takeForeign tells what is wrong with an object of another version, which is refused later: what of its metadata nobody knows, and what of the
+// rest its own version does not have.
+func (v *Version) takeForeign(u *unstructured.Unstructured, ofMetadata []string) (unknown []error, err error) {
 	gvk := u.GroupVersionKind()
 	if gvk.Group != v.GVK().Group || gvk.Kind != v.GVK().Kind {
-		return nil, nil
+		return unknownFields(ofMetadata), nil
 	}
 	var s *structuralschema.Structural
 	if own, ok := v.def.Any(gvk.Version); ok {
@@ -156,10 +162,7 @@ func (v *Version) takeForeign(u *unstructured.Unstructured) (unknown []error, er
 			return nil, err
 		}
 	}
-	for _, path := range v.prune(u.DeepCopy(), s, true) {
-		unknown = append(unknown, fmt.Errorf("unknown field %q", path))
-	}
-	return unknown, nil
+	return unknownFields(append(ofMetadata, v.prune(u.DeepCopy(), s, true)...)), nil
 }
 
 // Prune removes fields that the schema does not have from an object that was applied or that an admission plugin has changed, and fills in

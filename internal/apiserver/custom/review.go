@@ -21,6 +21,8 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/knarr-project/knarr/internal/api"
 )
 
 // reviewCodec reads answers in JSON or YAML, whatever media type they say they have.
@@ -169,7 +171,7 @@ func restoreMetadata(before, out *unstructured.Unstructured) error {
 	}
 	if !apiequality.Semantic.DeepEqual(labels, before.GetLabels()) {
 		if errs := metav1validation.ValidateLabels(labels, path.Child("labels")); len(errs) > 0 {
-			return errs.ToAggregate()
+			return api.Together(errs)
 		}
 	}
 	annotations, err := stringsOf(changed, "annotations")
@@ -178,7 +180,7 @@ func restoreMetadata(before, out *unstructured.Unstructured) error {
 	}
 	if !apiequality.Semantic.DeepEqual(annotations, before.GetAnnotations()) {
 		if errs := validation.ValidateAnnotations(annotations, path.Child("annotation")); len(errs) > 0 {
-			return errs.ToAggregate()
+			return api.Together(errs)
 		}
 	}
 	out.Object["metadata"] = runtime.DeepCopyJSON(meta)

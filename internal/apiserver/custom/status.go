@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/knarr-project/knarr/internal/api"
 )
 
 type (
@@ -169,7 +171,7 @@ func checkStructure(c *crd, now metav1.Time) {
 		apihelpers.RemoveCRDCondition(c, apiextensionsv1.NonStructuralSchema)
 		return
 	}
-	set(c, now, apiextensionsv1.NonStructuralSchema, apiextensionsv1.ConditionTrue, "Violations", errs.ToAggregate().Error())
+	set(c, now, apiextensionsv1.NonStructuralSchema, apiextensionsv1.ConditionTrue, "Violations", api.Together(errs).Error())
 }
 
 // checkApproval tells whether a definition in a group of the community has been reviewed by it.

@@ -61,6 +61,15 @@ func From(ctx context.Context) *Conn {
 	return c
 }
 
+// Await waits until the other end has sent something, or has gone. It takes nothing from the stream.
+func (c *Conn) Await() error {
+	return c.raw.Read(func(fd uintptr) (done bool) {
+		var first [1]byte
+		_, _, err := syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		return err != syscall.EAGAIN
+	})
+}
+
 // Write writes, after what is still to be drained, or keeps b while writes are held.
 func (c *Conn) Write(b []byte) (int, error) {
 	c.mu.Lock()

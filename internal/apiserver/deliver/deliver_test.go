@@ -188,10 +188,9 @@ func TestSomethingLongTakesTurns(t *testing.T) {
 	none.End()
 }
 
-func TestWhoIsReadyGoesBeforeALanesNextPiece(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	l := newLanes(1, time.Hour)
-	var pieces atomic.Int64
+// crowd takes the lanes for piece after piece, from many goroutines, and counts them until it is ended.
+func crowd(l *Lanes) (pieces *atomic.Int64, end func()) {
+	pieces = new(atomic.Int64)
 	var stop atomic.Bool
 	var lists sync.WaitGroup
 	for range 50 {
@@ -203,6 +202,13 @@ func TestWhoIsReadyGoesBeforeALanesNextPiece(t *testing.T) {
 			}
 		})
 	}
+	return pieces, func() { stop.Store(true); lists.Wait() }
+}
+
+func TestWhoIsReadyGoesBeforeALanesNextPiece(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	l := newLanes(1, time.Hour)
+	pieces, end := crowd(l)
 	for pieces.Load() < 100 {
 		runtime.Gosched()
 	}
@@ -212,8 +218,7 @@ func TestWhoIsReadyGoesBeforeALanesNextPiece(t *testing.T) {
 		runtime.Gosched() // ready, and behind all that are
 	}
 	between := pieces.Load() - before
-	stop.Store(true)
-	lists.Wait()
+	end()
 	if between > 3*rounds {
 		t.Errorf("%d times ready, and waited for %d pieces", rounds, between)
 	}
@@ -229,18 +234,7 @@ func TestWhatTheNetworkBringsGoesBeforeALanesNextPiece(t *testing.T) {
 	}
 	defer requests.Close()
 	defer client.Close()
-	var pieces atomic.Int64
-	var stop atomic.Bool
-	var lists sync.WaitGroup
-	for range 50 {
-		lists.Go(func() {
-			for !stop.Load() {
-				leave := l.Take()
-				pieces.Add(1)
-				leave()
-			}
-		})
-	}
+	pieces, end := crowd(l)
 	const rounds = 100
 	var sent, between int64
 	heard := make(chan struct{})
@@ -264,8 +258,7 @@ func TestWhatTheNetworkBringsGoesBeforeALanesNextPiece(t *testing.T) {
 		}
 		<-heard
 	}
-	stop.Store(true)
-	lists.Wait()
+	end()
 	<-heard
 	if between > 10*rounds {
 		t.Errorf("%d requests came, and waited for %d pieces", rounds, between)

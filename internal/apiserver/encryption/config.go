@@ -82,6 +82,9 @@ func parse(data []byte) (*apiserverconfig.EncryptionConfiguration, error) {
 }
 
 func build(ctx context.Context, config *apiserverconfig.EncryptionConfiguration, before *rules) (*rules, error) {
+	if err := unmasked(config.Resources); err != nil {
+		return nil, err
+	}
 	out := &rules{}
 	for i := range config.Resources {
 		c := &config.Resources[i]
@@ -101,6 +104,27 @@ func build(ctx context.Context, config *apiserverconfig.EncryptionConfiguration,
 		out.list = append(out.list, r)
 	}
 	return out, nil
+}
+
+// unmasked refuses a resource that an earlier rule has with a wildcard: its own rule would never count, and what it should encrypt might lie plain.
+func unmasked(list []apiserverconfig.ResourceConfiguration) error {
+	var wildcards []string
+	for i := range list {
+		for j, name := range list[i].Resources {
+			gr := parseResource(name)
+			for _, wildcard := range wildcards {
+				if group := parseResource(wildcard).Group; group == "*" || group == gr.Group {
+					return fmt.Errorf("resources[%d].resources[%d]: resource %q is masked by earlier rule %q", i, j, name, wildcard)
+				}
+			}
+		}
+		for _, name := range list[i].Resources {
+			if parseResource(name).Resource == "*" {
+				wildcards = append(wildcards, name)
+			}
+		}
+	}
+	return nil
 }
 
 // parseResource: "*.apps" is all of a group, "*." all of the core group, "*.*" everything.

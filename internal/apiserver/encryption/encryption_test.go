@@ -174,6 +174,32 @@ func TestAChangedFileCountsAndABadOneDoesNot(t *testing.T) {
 	}
 }
 
+func TestARuleThatAnEarlierOneMasksIsRefused(t *testing.T) {
+	for name, c := range map[string]struct{ rules, masked, by string }{
+		"all of a kind, behind everything":             {"*.*|secrets", "secrets", "*.*"},
+		"a kind of a group, behind its group":          {"*.apps|deployments.apps", "deployments.apps", "*.apps"},
+		"a kind of the core, behind the core":          {"*.|secrets", "secrets", "*."},
+		"a group behind everything":                    {"secrets|*.*|*.apps", "*.apps", "*.*"},
+		"a group behind itself":                        {"*.apps|*.apps", "*.apps", "*.apps"},
+		"one of several, behind one of several":        {"*.apps,*.batch|pods,jobs.batch", "jobs.batch", "*.batch"},
+		"everything behind a kind and a group is fine": {"secrets|deployments.apps|*.apps|*.|*.*", "", ""},
+		"a kind twice is fine":                         {"secrets|secrets", "", ""},
+		"a kind behind another group is fine":          {"*.batch|deployments.apps", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := head
+			for rule := range strings.SplitSeq(c.rules, "|") {
+				text += "- resources: ['" + strings.ReplaceAll(rule, ",", "', '") + "']\n  providers: [{identity: {}}]\n"
+			}
+			_, err := load(t.Context(), []byte(text), nil)
+			want := fmt.Sprintf("resource %q is masked by earlier rule %q", c.masked, c.by)
+			if (err != nil) != (c.masked != "") || err != nil && !strings.HasSuffix(err.Error(), want) {
+				t.Errorf("got %v, want %s", err, want)
+			}
+		})
+	}
+}
+
 func TestAnAttemptMayBeRepeated(t *testing.T) {
 	s := wrap(t, engine(t), "- resources: [secrets]\n  providers:\n"+provider("aescbc", "a", keyA))
 	defer func() { _ = s.Close() }()

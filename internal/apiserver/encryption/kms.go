@@ -19,6 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2"
 	envelope "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/metrics"
 	"k8s.io/kms/pkg/service"
+
+	"github.com/knarr-project/knarr/internal/zpages"
 )
 
 // plugin is a key management service (KMS v2): it encrypts the seed of our keys, which encrypt the values.
@@ -48,9 +50,6 @@ const (
 	fineFor   = 20 * time.Second
 	brokenFor = 3 * time.Second
 )
-
-// serverID is what metrics call this server: it has no name of its own.
-const serverID = ""
 
 // addPlugin uses a plugin of an earlier configuration or connects to a new one.
 func (r *rules) addPlugin(ctx context.Context, c *apiserverconfig.KMSConfiguration, before *rules) ([]value.PrefixTransformer, error) {
@@ -104,7 +103,7 @@ func connect(ctx context.Context, c *apiserverconfig.KMSConfiguration) (*plugin,
 		return nil, err
 	}
 	p := &plugin{config: *c, service: s, end: cancel}
-	p.transformer = kmsv2.NewEnvelopeTransformer(p.service, c.Name, p.current, serverID)
+	p.transformer = kmsv2.NewEnvelopeTransformer(p.service, c.Name, p.current, zpages.Identity())
 	return p, nil
 }
 
@@ -149,7 +148,7 @@ func (p *plugin) renew(ctx context.Context) error {
 	if result, err := kmsv2.ValidateKeyID(status.KeyID); err != nil {
 		envelope.RecordInvalidKeyIDFromStatus(p.config.Name, string(result))
 	} else {
-		envelope.RecordKeyIDFromStatus(p.config.Name, status.KeyID, serverID)
+		envelope.RecordKeyIDFromStatus(p.config.Name, status.KeyID, zpages.Identity())
 	}
 	if err := checkStatus(status); err != nil {
 		return fmt.Errorf("kmsv2 Provider %s is not healthy, error: %w", p.config.Name, err)

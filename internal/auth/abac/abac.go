@@ -6,6 +6,7 @@ package abac
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,7 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// The only form of a line; an older one, without a version, was replaced in Kubernetes 1.2.
+// The form of a line. An older one, without a version, was replaced in Kubernetes 1.2 and is still read: see unversioned.
 const (
 	apiVersion = "abac.authorization.kubernetes.io/v1beta1"
 	kind       = "Policy"
@@ -69,22 +70,59 @@ func Parse(data []byte) (Policies, error) {
 		if len(line) == 0 || line[0] == '#' {
 			continue
 		}
-		var p policy
-		decoder := json.NewDecoder(bytes.NewReader(line))
-		decoder.DisallowUnknownFields()
-		err := decoder.Decode(&p)
-		if err == nil && decoder.More() {
-			err = errors.New("more than one object")
-		}
-		if err == nil && (p.APIVersion != apiVersion || p.Kind != kind) {
-			err = fmt.Errorf("a %q of %q; want a %s of %s", p.Kind, p.APIVersion, kind, apiVersion)
-		}
+		p, err := parseLine(line)
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
 		policies = append(policies, p)
 	}
 	return policies, nil
+}
+
+func parseLine(line []byte) (p policy, err error) {
+	var version struct{ APIVersion, Kind any }
+	if json.Unmarshal(line, &version) == nil && version.APIVersion == nil && version.Kind == nil {
+		var old unversioned
+		if err = decode(line, &old); err != nil {
+			return p, err
+		}
+		return policy{APIVersion: apiVersion, Kind: kind, Spec: old.spec()}, nil
+	}
+	if err = decode(line, &p); err == nil && (p.APIVersion != apiVersion || p.Kind != kind) {
+		err = fmt.Errorf("a %q of %q; want a %s of %s", p.Kind, p.APIVersion, kind, apiVersion)
+	}
+	return p, err
+}
+
+func decode(line []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	if decoder.More() {
+		return errors.New("more than one object")
+	}
+	return nil
+}
+
+// unversioned is the oldest form of a line. What it does not say matches everything: everybody who is known, every namespace, every
+// resource, and paths when it names neither. It knows no groups of the API, and is for all of them.
+type unversioned struct {
+	User, Group         string
+	Readonly            bool
+	Resource, Namespace string
+}
+
+func (u *unversioned) spec() spec {
+	s := spec{User: u.User, Group: u.Group, Readonly: u.Readonly, APIGroup: anything, Resource: cmp.Or(u.Resource, anything), Namespace: cmp.Or(u.Namespace, anything)}
+	if u.User == "" && u.Group == "" {
+		s.Group = auth.GroupAuthenticated
+	}
+	if u.Resource == "" && u.Namespace == "" {
+		s.NonResourcePath = anything
+	}
+	return s
 }
 
 // Authorize implements auth.Authorizer.

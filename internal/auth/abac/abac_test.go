@@ -74,12 +74,51 @@ func TestWhatALineAllows(t *testing.T) {
 	}
 }
 
+// TestALineWithoutAVersionMatchesWhatItDoesNotSay: upstream's tests of authorization have such lines.
+func TestALineWithoutAVersionMatchesWhatItDoesNotSay(t *testing.T) {
+	alice := auth.User{Name: "alice", Groups: []string{auth.GroupAuthenticated}}
+	bob := auth.User{Name: "bob", Groups: []string{auth.GroupAuthenticated}}
+	deletes := func(user auth.User) auth.Attributes {
+		return auth.Attributes{User: user, Verb: "delete", Group: "apps", Namespace: "n", Resource: "deployments"}
+	}
+	path := auth.Attributes{User: alice, Verb: "get", Path: "/healthz"}
+	for name, tc := range map[string]struct {
+		line    string
+		asked   auth.Attributes
+		allowed bool
+	}{
+		"a user, everything":               {`{"user": "alice"}`, deletes(alice), true},
+		"a user, paths":                    {`{"user": "alice"}`, path, true},
+		"a user is no other":               {`{"user": "alice"}`, deletes(bob), false},
+		"nobody is everybody who is known": {`{}`, deletes(bob), true},
+		"nobody is not who is not known":   {`{}`, deletes(auth.Anonymous()), false},
+		"a group":                          {`{"group": "system:unauthenticated"}`, deletes(auth.Anonymous()), true},
+		"a namespace":                      {`{"namespace": "n"}`, deletes(alice), true},
+		"another namespace":                {`{"namespace": "m"}`, deletes(alice), false},
+		"a namespace has no paths":         {`{"namespace": "n"}`, path, false},
+		"a resource, of every group":       {`{"resource": "deployments"}`, deletes(alice), true},
+		"another resource":                 {`{"resource": "pods"}`, deletes(alice), false},
+		"reading is not writing":           {`{"readonly": true}`, deletes(alice), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policies, err := Parse([]byte(tc.line))
+			if err != nil && tc.allowed {
+				t.Fatal(err)
+			}
+			if decision, _, err := policies.Authorize(t.Context(), tc.asked); err != nil || (decision == auth.Allow) != tc.allowed {
+				t.Errorf("decided %v, %v", decision, err)
+			}
+		})
+	}
+}
+
 func TestALineThatCanNotBeReadIsNamed(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"no JSON":            {"x", "line 2: "},
 		"an unknown field":   {line(`"usr": "alice"`), `line 2: json: unknown field "usr"`},
 		"another kind":       {`{"apiVersion": "v1", "kind": "Pod"}`, `line 2: a "Pod" of "v1"`},
-		"the oldest form":    {`{"user": "alice"}`, "line 2: "},
+		"a path of old":      {`{"user": "alice", "nonResourcePath": "*"}`, `line 2: json: unknown field "nonResourcePath"`},
+		"a kind alone":       {`{"kind": "Policy"}`, `line 2: a "Policy" of ""`},
 		"two in one line":    {strings.TrimSpace(line("")) + "{}", "line 2: more than one object"},
 		"half of an object":  {`{"apiVersion": "abac`, "line 2: "},
 		"a list of policies": {"[]", "line 2: "},
@@ -94,6 +133,7 @@ func TestALineThatCanNotBeReadIsNamed(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(line(`"user": "alice", "resource": "*"`)))
+	f.Add([]byte(`{"user": "alice", "readonly": true}`))
 	f.Add([]byte("# nothing\n\n{"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if policies, err := Parse(data); err != nil && policies != nil {

@@ -223,6 +223,9 @@ func (z *Authorizer) resourceSlice(node string, a auth.Attributes) (auth.Decisio
 	case "create": // NodeRestriction looks at the node name in it
 		return auth.Allow, "", nil
 	case "get", "update", "patch", "delete":
+		if a.Name == "" {
+			return refuse("No Object name found")
+		}
 		slice, ok := z.slices.Get("", a.Name)
 		if ok && slice.Spec.NodeName != nil && *slice.Spec.NodeName == node {
 			return auth.Allow, "", nil

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -114,10 +115,16 @@ func TestANodeIsToldWhyItMayNot(t *testing.T) {
 		{"get", "nodes", "status", "", "n1", ""},
 		{"get", "nodes", "proxy", "", "n1", ""},
 		{"list", "nodes", "", "", "", "node 'n1' cannot read all nodes, only its own Node object"},
+		{"patch", "resource.k8s.io/resourceslices", "", "", "", "No Object name found"},
+		{"patch", "resource.k8s.io/resourceslices", "", "", "x", unrelated},
 	} {
+		group, resource, grouped := strings.Cut(c.resource, "/")
+		if !grouped {
+			group, resource = "", c.resource
+		}
 		a := auth.Attributes{
 			User: auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}},
-			Verb: c.verb, Resource: c.resource, Subresource: c.subresource, Namespace: c.namespace, Name: c.name,
+			Verb: c.verb, Group: group, Resource: resource, Subresource: c.subresource, Namespace: c.namespace, Name: c.name,
 		}
 		if d, reason, err := z.Authorize(t.Context(), a); err != nil || d != auth.NoOpinion || reason != c.want {
 			t.Errorf("%s: %v %q %v, want %q", auth.ForbiddenText(a), d, reason, err, c.want)

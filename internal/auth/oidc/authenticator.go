@@ -26,7 +26,8 @@ type authenticator struct {
 	log        *slog.Logger
 	now        func() time.Time
 	// end stops asking the issuer where its keys are; nil when it has answered before anybody had to.
-	end context.CancelFunc
+	end     context.CancelFunc
+	metrics *issuerMetrics
 
 	mu sync.Mutex // guards others
 	// others are issuers of distributed claims.
@@ -36,8 +37,15 @@ type authenticator struct {
 // maxOthers bounds how many issuers tokens may name as sources of their claims.
 const maxOthers = 32
 
-// authenticate makes a user of a token of the issuer.
+// authenticate makes a user of a token of the issuer, and notes how long that took.
 func (a *authenticator) authenticate(ctx context.Context, t *jws.Parts) (auth.User, error) {
+	since := time.Now()
+	user, err := a.userOf(ctx, t)
+	a.metrics.authenticated(time.Since(since), err)
+	return user, err
+}
+
+func (a *authenticator) userOf(ctx context.Context, t *jws.Parts) (auth.User, error) {
 	if err := a.provider.ready(); err != nil {
 		return auth.User{}, err
 	}
@@ -134,7 +142,7 @@ func (a *authenticator) other(ctx context.Context, issuer string) (*provider, er
 			a.mu.Unlock()
 			return nil, errors.New("too many issuers of distributed claims")
 		}
-		p = newProvider(issuer, "", a.provider.http, a.log, a.now)
+		p = newProvider(issuer, "", a.provider.http, a.log, a.now, nil)
 		a.others[issuer] = p
 	}
 	a.mu.Unlock()

@@ -24,6 +24,7 @@ type provider struct {
 	http              *http.Client
 	log               *slog.Logger
 	now               func() time.Time
+	metrics           *issuerMetrics
 
 	fetching sync.Mutex // held while keys are fetched: who waits gets what was fetched
 
@@ -58,11 +59,11 @@ func newClient(authorities string) (*http.Client, error) {
 	return &http.Client{Transport: transport, Timeout: 30 * time.Second}, nil
 }
 
-func newProvider(issuer, discovery string, client *http.Client, log *slog.Logger, now func() time.Time) *provider {
+func newProvider(issuer, discovery string, client *http.Client, log *slog.Logger, now func() time.Time, m *issuerMetrics) *provider {
 	if discovery == "" {
 		discovery = strings.TrimSuffix(issuer, "/") + "/.well-known/openid-configuration"
 	}
-	return &provider{issuer: issuer, discovery: discovery, http: client, log: log, now: now}
+	return &provider{issuer: issuer, discovery: discovery, http: client, log: log, now: now, metrics: m}
 }
 
 // run asks the issuer where its keys are until it says so.
@@ -164,10 +165,11 @@ func (p *provider) fetchKeys(ctx context.Context, seen int) ([]jws.Key, error) {
 	case failure != nil && p.now().Sub(failedAt) < fetchEvery:
 		return nil, failure
 	}
-	keys, err := fetchSet(ctx, p.http, url)
+	keys, document, err := fetchSet(ctx, p.http, url)
 	if err != nil && ctx.Err() != nil {
 		return nil, err // says nothing of the issuer: whoever asked is gone
 	}
+	p.metrics.fetchedKeys(document, err, p.now())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failure, p.failedAt = err, p.now()
@@ -178,12 +180,12 @@ func (p *provider) fetchKeys(ctx context.Context, seen int) ([]jws.Key, error) {
 	return keys, nil
 }
 
-func fetchSet(ctx context.Context, client *http.Client, url string) ([]jws.Key, error) {
-	data, err := fetch(ctx, client, url, "")
-	if err != nil {
-		return nil, err
+func fetchSet(ctx context.Context, client *http.Client, url string) (keys []jws.Key, document []byte, err error) {
+	if document, err = fetch(ctx, client, url, ""); err != nil {
+		return nil, nil, err
 	}
-	return jws.ParseKeys(data)
+	keys, err = jws.ParseKeys(document)
+	return keys, document, err
 }
 
 func fetch(ctx context.Context, client *http.Client, url, token string) ([]byte, error) {

@@ -4,9 +4,14 @@ import (
 	"crypto"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/knarr-project/knarr/internal/zpages"
 )
 
 func TestNewKeysOfAnIssuerAreFetchedWhenTheyAreUsed(t *testing.T) {
@@ -34,6 +39,61 @@ func TestNewKeysOfAnIssuerAreFetchedWhenTheyAreUsed(t *testing.T) {
 	}
 	if is(old) {
 		t.Error("a key that is no longer published is believed")
+	}
+}
+
+// TestIssuersAreToldOfByTheirHashes: the series are those of upstream's API server v1.36.3.
+func TestIssuersAreToldOfByTheirHashes(t *testing.T) {
+	i := startIssuer(t)
+	tokens := configured(t, i, "  claimMappings:\n    username: {claim: sub, prefix: ''}\n")
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(tokens.Collectors()...)
+	told := func() (all []string) {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range families {
+			for _, m := range family.Metric {
+				name := strings.TrimPrefix(family.GetName(), "apiserver_authentication_jwt_authenticator_")
+				for _, l := range m.Label {
+					value := l.GetValue()
+					switch value {
+					case zpages.Hashed(i.URL):
+						value = "the issuer's"
+					case zpages.Hashed(zpages.Identity()):
+						value = "the server's"
+					}
+					if l.GetName() == "hash" {
+						if !strings.HasPrefix(value, "sha256:") {
+							t.Errorf("the hash of its keys is %q", value)
+						}
+						value = "of the keys"
+					}
+					name += ", " + l.GetName() + " " + value
+				}
+				all = append(all, name)
+			}
+		}
+		return all
+	}
+	for _, subject := range []string{`"bob"`, "7"} {
+		claims := fmt.Sprintf(`{"iss":%q,"aud":"a","exp":4000000000,"sub":%s}`, i.URL, subject)
+		_, _, _, _ = tokens.AuthenticateToken(t.Context(), i.sign(t, "ES256", "ec", claims), []string{own})
+	}
+	want := []string{
+		"jwks_fetch_last_key_set_info, apiserver_id_hash the server's, hash of the keys, jwt_issuer_hash the issuer's",
+		"jwks_fetch_last_timestamp_seconds, apiserver_id_hash the server's, jwt_issuer_hash the issuer's, result success",
+		"latency_seconds, jwt_issuer_hash the issuer's, result failure", "latency_seconds, jwt_issuer_hash the issuer's, result success",
+	}
+	if got := told(); !slices.Equal(got, want) {
+		t.Errorf("it tells of\n%s", strings.Join(got, "\n"))
+	}
+	if err := tokens.Use(t.Context(), &Configuration{}, true); err != nil {
+		t.Fatal(err)
+	}
+	if got := told(); len(got) > 0 {
+		t.Errorf("of an issuer that is gone it tells\n%s", strings.Join(got, "\n"))
 	}
 }
 

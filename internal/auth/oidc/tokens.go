@@ -33,15 +33,16 @@ type Options struct {
 // Tokens authenticates the tokens of the issuers of a configuration, which may be replaced at any time.
 type Tokens struct {
 	Options
-	ctx    context.Context
-	end    context.CancelFunc
-	asking sync.WaitGroup // issuers that have not answered yet
-	list   atomic.Pointer[[]*authenticator]
+	ctx     context.Context
+	end     context.CancelFunc
+	asking  sync.WaitGroup // issuers that have not answered yet
+	metrics *metrics
+	list    atomic.Pointer[[]*authenticator]
 }
 
 // New authenticates nobody until Use is called. It works until ctx ends or Close is called.
 func New(ctx context.Context, options Options) (*Tokens, error) {
-	t := &Tokens{Options: options, ctx: ctx}
+	t := &Tokens{Options: options, ctx: ctx, metrics: newMetrics()}
 	if len(t.Algorithms) == 0 {
 		t.Algorithms = allAlgorithms
 	}
@@ -120,6 +121,9 @@ func (t *Tokens) Use(ctx context.Context, config *Configuration, wait bool) erro
 		if a.end != nil && !slices.Contains(next, a) {
 			a.end()
 		}
+		if issuer := a.config.Issuer.URL; !slices.ContainsFunc(next, func(b *authenticator) bool { return b.config.Issuer.URL == issuer }) {
+			t.metrics.forget(issuer)
+		}
 	}
 	return nil
 }
@@ -147,9 +151,10 @@ func (t *Tokens) newAuthenticator(c *apiserverconfig.JWTAuthenticator) (*authent
 	if err != nil {
 		return nil, err
 	}
+	m := t.metrics.of(c.Issuer.URL)
 	return &authenticator{
-		config: *c.DeepCopy(), algorithms: t.Algorithms, mapper: mapper, log: t.Log, now: t.Now, others: map[string]*provider{},
-		provider: newProvider(c.Issuer.URL, c.Issuer.DiscoveryURL, client, t.Log, t.Now),
+		metrics: m, config: *c.DeepCopy(), algorithms: t.Algorithms, mapper: mapper, log: t.Log, now: t.Now, others: map[string]*provider{},
+		provider: newProvider(c.Issuer.URL, c.Issuer.DiscoveryURL, client, t.Log, t.Now, m),
 	}, nil
 }
 

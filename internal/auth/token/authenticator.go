@@ -50,7 +50,7 @@ var (
 
 // AuthenticateToken implements auth.TokenAuthenticator for service account tokens.
 func (s *Service) AuthenticateToken(ctx context.Context, token string, audiences []string) (auth.User, []string, bool, error) {
-	c, err := s.verify(token)
+	c, err := s.verify(ctx, token)
 	if c == nil || err != nil {
 		return auth.User{}, nil, false, err
 	}
@@ -70,16 +70,16 @@ func (s *Service) AuthenticateToken(ctx context.Context, token string, audiences
 }
 
 // verify gives the claims of a token with a good signature; nil for what is no service account token of this cluster.
-func (s *Service) verify(token string) (*claims, error) {
+func (s *Service) verify(ctx context.Context, token string) (*claims, error) {
 	id := sha256.Sum256([]byte(token))
-	if c, ok := s.verified.Get(id); ok {
+	if c, ok := s.keySet().verified.Get(id); ok {
 		s.cached.hit()
 		return c, nil
 	}
-	return s.cached.verify(func() (*claims, error) { return s.verifySignature(id, token) })
+	return s.cached.verify(func() (*claims, error) { return s.read(ctx, id, token) })
 }
 
-func (s *Service) verifySignature(id [sha256.Size]byte, token string) (*claims, error) {
+func (s *Service) read(ctx context.Context, id [sha256.Size]byte, token string) (*claims, error) {
 	p, ok := jws.Split(token)
 	if !ok {
 		return nil, nil
@@ -91,14 +91,12 @@ func (s *Service) verifySignature(id [sha256.Size]byte, token string) (*claims, 
 	if c.Issuer != s.Issuer && c.Issuer != legacyIssuer && !slices.Contains(s.AcceptedIssuers, c.Issuer) {
 		return nil, nil
 	}
-	for _, k := range s.keys {
-		// Old tokens carry no key id. The algorithm is the key's own: a token does not get to choose it.
-		if p.Header.Algorithm == k.alg && (p.Header.KeyID == "" || p.Header.KeyID == k.id) && k.verify(p.Signed, p.Signature) {
-			s.verified.Put(id, &c)
-			return &c, nil
-		}
+	set, err := s.verifySignature(ctx, &p)
+	if err != nil {
+		return nil, err
 	}
-	return nil, errSignature
+	set.verified.Put(id, &c)
+	return &c, nil
 }
 
 func (s *Service) boundUser(ctx context.Context, c *claims) (auth.User, error) {

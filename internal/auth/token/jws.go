@@ -22,6 +22,8 @@ type key struct {
 	signer crypto.Signer // nil for a key that only verifies
 	id     string        // the hash of the public key, as upstream names keys
 	alg    string        // ES256, ES384, ES512 or RS256
+	// unpublished keys verify tokens here only.
+	unpublished bool
 }
 
 func newKey(public crypto.PublicKey) (*key, error) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 )
@@ -46,7 +47,7 @@ func (s *Service) Prepare(request *authenticationv1.TokenRequest) error {
 		errs = append(errs, field.Invalid(spec.Child("expirationSeconds"), seconds, "may not specify a duration larger than 2^32 seconds"))
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}, "", errs)
+		return api.Invalid(schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}, "", errs)
 	}
 	return nil
 }
@@ -54,7 +55,7 @@ func (s *Service) Prepare(request *authenticationv1.TokenRequest) error {
 // Issue answers a create of serviceaccounts/NAME/token: it checks the request, reads the account and the object the token
 // is to be bound to, and fills in the status. request is changed.
 func (s *Service) Issue(ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
-	if s.signer == nil {
+	if s.signer == nil && s.External == nil {
 		return nil, apierrors.NewInternalError(errors.New("this API server has no key to sign service account tokens with"))
 	}
 	account, err := client.Get[*corev1.ServiceAccount](ctx, s.Client, namespace, name)
@@ -63,10 +64,14 @@ func (s *Service) Issue(ctx context.Context, namespace, name string, request *au
 	}
 	if request.Name != "" && request.Name != name {
 		errs := field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), request.Name, "must match the service account name if specified")}
-		return nil, apierrors.NewInvalid(schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}, name, errs)
+		return nil, api.Invalid(schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}, name, errs)
 	}
 	if request.Namespace != "" && request.Namespace != namespace {
 		return nil, apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	if request.UID != "" && request.UID != account.UID {
+		gr := schema.GroupResource{Group: authenticationv1.GroupName, Resource: "TokenRequest"}
+		return nil, apierrors.NewConflict(gr, name, fmt.Errorf("the UID in the token request (%s) does not match the UID of the service account (%s)", request.UID, account.UID))
 	}
 	if err := s.Prepare(request); err != nil {
 		return nil, err
@@ -84,16 +89,19 @@ func (s *Service) Issue(ctx context.Context, namespace, name string, request *au
 	lifetime := requested
 	if s.extends(request, bound) {
 		lifetime = extendedLifetime
+		if s.External != nil {
+			lifetime = min(lifetime, s.External.MaxExpiration)
+		}
 		bound.WarnAfter = now.Add(requested).Unix()
 	}
-	text, err := s.signer.sign(claims{
+	text, err := s.sign(ctx, &claims{
 		Issuer: s.Issuer, Subject: auth.ServiceAccountName(namespace, name), Audience: request.Spec.Audiences, ID: s.NewID(),
 		IssuedAt: now.Unix(), NotBefore: now.Unix(), Expires: now.Add(lifetime).Unix(), Private: bound,
 	})
 	if err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("failed to sign token: %w", err))
+		return nil, apierrors.NewInternalError(fmt.Errorf("failed to generate token: %w", err))
 	}
-	request.Name, request.Namespace, request.CreationTimestamp = name, namespace, metav1.NewTime(now)
+	request.Name, request.Namespace, request.UID, request.CreationTimestamp = name, namespace, account.UID, metav1.NewTime(now)
 	request.Status = authenticationv1.TokenRequestStatus{Token: text, ExpirationTimestamp: metav1.NewTime(now.Add(requested))}
 	return request, nil
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/pki"
+	"github.com/knarr-project/knarr/internal/auth/signer"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -26,6 +29,8 @@ type Config struct {
 	// JWKSURI is where verifiers find the keys; Issuer + /openid/v1/jwks when empty.
 	JWKSURI string
 	Keys    *pki.SigningKeys
+	// External signs in the place of Keys.
+	External *signer.Signer
 	// Client reads the objects that tokens are bound to, and notes the use of legacy ones; it may do everything.
 	Client client.Interface
 	// KeepExpiration turns off the extension of pods' tokens for the API server to a year (as upstream's
@@ -41,9 +46,8 @@ type Config struct {
 // Service issues and checks service account tokens. Safe for concurrent use.
 type Service struct {
 	Config
-	signer   *key
-	keys     []*key
-	verified auth.Memo[[32]byte, *claims]
+	signer *key
+	keys   atomic.Pointer[keySet]
 	// unnoted are Secrets whose use could not be written, and when that was tried.
 	unnoted auth.Memo[types.UID, time.Time]
 	uses    uses
@@ -81,15 +85,19 @@ func New(ctx context.Context, config Config) (*Service, error) {
 	if s.NewID == nil {
 		s.NewID = uuid.NewString
 	}
-	s.verified.Size = 4096
 	s.unnoted.Size = 256
+	if s.External != nil {
+		return s, nil
+	}
+	set := newKeySet(nil)
 	for _, public := range s.Keys.Verifiers {
 		k, err := newKey(public)
 		if err != nil {
 			return nil, err
 		}
-		s.keys = append(s.keys, k)
+		set.keys = append(set.keys, k)
 	}
+	s.keys.Store(set)
 	if s.Keys.Signer == nil {
 		return s, nil
 	}
@@ -132,13 +140,13 @@ func SignLegacy(keys *pki.SigningKeys, account *corev1.ServiceAccount, secret *c
 func (s *Service) ServeConfiguration(w http.ResponseWriter, _ *http.Request) {
 	algorithms := map[string]bool{}
 	var list []string
-	for _, k := range s.keys {
+	for _, k := range s.keySet().published() {
 		if !algorithms[k.alg] {
 			algorithms[k.alg] = true
 			list = append(list, k.alg)
 		}
 	}
-	serveDocument(w, "application/json", map[string]any{
+	s.serveDocument(w, "application/json", map[string]any{
 		"issuer":                                s.Issuer,
 		"jwks_uri":                              s.JWKSURI,
 		"response_types_supported":              []string{"id_token"},
@@ -149,20 +157,20 @@ func (s *Service) ServeConfiguration(w http.ResponseWriter, _ *http.Request) {
 
 // ServeKeys answers GET /openid/v1/jwks.
 func (s *Service) ServeKeys(w http.ResponseWriter, _ *http.Request) {
-	keys := make([]map[string]string, 0, len(s.keys))
-	for _, k := range s.keys {
+	keys := []map[string]string{}
+	for _, k := range s.keySet().published() {
 		keys = append(keys, k.jwk())
 	}
-	serveDocument(w, "application/jwk-set+json", map[string]any{"keys": keys})
+	s.serveDocument(w, "application/jwk-set+json", map[string]any{"keys": keys})
 }
 
-func serveDocument(w http.ResponseWriter, contentType string, document any) {
+func (s *Service) serveDocument(w http.ResponseWriter, contentType string, document any) {
 	data, err := json.Marshal(document)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", contentType)
-	w.Header().Set("Cache-Control", "public, max-age=3600")
+	w.Header().Set("Cache-Control", fmt.Sprintf("public, max-age=%d", int(s.keySet().lasts(s.Now()).Seconds())))
 	w.Write(data)
 }

@@ -147,6 +147,9 @@ func TestTokenEndsWithItsTimeItsPodItsAccountAndItsAudience(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if made.UID == "" {
+		t.Error("the answer does not say which account it is for")
+	}
 	if _, _, ok, err := w.AuthenticateToken(ctx, made.Status.Token, w.Audiences); ok || err == nil {
 		t.Error("a token for another audience was accepted")
 	}
@@ -210,6 +213,7 @@ func TestTokenRequestErrors(t *testing.T) {
 		"other pod":      {func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef.UID = "x" }, "the UID in the bound object reference (x) does not match the UID in record"},
 		"no such pod":    {func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef.Name = "x" }, `pods "x" not found`},
 		"not bindable":   {func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef.Kind = "ConfigMap" }, "cannot bind token to object of type /v1, Kind=ConfigMap"},
+		"another's UID":  {func(r *authenticationv1.TokenRequest) { r.UID = "x" }, `Operation cannot be fulfilled on TokenRequest.authentication.k8s.io "sa": the UID in the token request (x) does not match the UID of the service account (`},
 		"another's name": {func(r *authenticationv1.TokenRequest) { r.Name = "x" }, "metadata.name: Invalid value: \"x\": must match the service account name if specified"},
 	}
 	for name, c := range cases {
@@ -365,7 +369,7 @@ func FuzzVerifyNeverPanicsOrAccepts(f *testing.F) {
 	}
 	f.Add("eyJhbGciOiJub25lIn0.eyJpc3MiOiJrdWJlcm5ldGVzL3NlcnZpY2VhY2NvdW50In0.AA")
 	f.Fuzz(func(t *testing.T, token string) {
-		if c, err := s.verify(token); c != nil || (c == nil && err == nil) != (err == nil) {
+		if c, err := s.verify(t.Context(), token); c != nil || (c == nil && err == nil) != (err == nil) {
 			t.Errorf("%q: %v %v", token, c, err)
 		}
 	})

@@ -40,10 +40,9 @@ const (
 	attempts   = 5
 	maxAnswer  = 3 << 20
 	firstPause = 500 * time.Millisecond
-	// requestTimeout is what the other side is told that it has for one attempt, as upstream.
-	requestTimeout = "30s"
 )
 
+// newServer: timeout bounds a review with all its attempts; the other side is told of it.
 func newServer(kubeconfig string, timeout time.Duration) (*server, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -58,7 +57,7 @@ func newServer(kubeconfig string, timeout time.Duration) (*server, error) {
 		return nil, fmt.Errorf("%s: %w", kubeconfig, err)
 	}
 	told := target.Query()
-	told.Set("timeout", requestTimeout)
+	told.Set("timeout", timeout.String())
 	target.RawQuery = told.Encode()
 	return &server{url: target.String(), http: c, timeout: timeout, backoff: firstPause}, nil
 }

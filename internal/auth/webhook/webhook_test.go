@@ -18,11 +18,11 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// hook serves reviews and names itself in a kubeconfig file.
-func hook(t *testing.T, answer func(w http.ResponseWriter, r *http.Request)) string {
+// hook serves reviews and names itself in a kubeconfig file. Who asks tells it how long it waits for the answer.
+func hook(t *testing.T, timeout string, answer func(w http.ResponseWriter, r *http.Request)) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if uri, accept := r.URL.RequestURI(), r.Header.Get("Accept"); uri != "/review?timeout=30s" || accept != "application/json, */*" {
+		if uri, accept := r.URL.RequestURI(), r.Header.Get("Accept"); uri != "/review?timeout="+timeout || accept != "application/json, */*" {
 			t.Errorf("asked at %s, Accept: %s", uri, accept)
 		}
 		answer(w, r)
@@ -66,7 +66,7 @@ func used(text string) (*Chain, error) {
 
 func TestAWebhookIsAskedAndItsAnswersAreRemembered(t *testing.T) {
 	asked := 0
-	kubeconfig := hook(t, func(w http.ResponseWriter, r *http.Request) {
+	kubeconfig := hook(t, "3s", func(w http.ResponseWriter, r *http.Request) {
 		asked++
 		var review authorizationv1.SubjectAccessReview
 		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
@@ -110,7 +110,7 @@ func TestAWebhookIsAskedAndItsAnswersAreRemembered(t *testing.T) {
 
 func TestConditionsSpareAWebhookAndFailuresFollowThePolicy(t *testing.T) {
 	asked := 0
-	kubeconfig := hook(t, func(w http.ResponseWriter, _ *http.Request) { asked++; w.WriteHeader(http.StatusBadRequest) })
+	kubeconfig := hook(t, "3s", func(w http.ResponseWriter, _ *http.Request) { asked++; w.WriteHeader(http.StatusBadRequest) })
 	conditions := "    matchConditions:\n    - expression: has(request.resourceAttributes)\n    - expression: \"request.user != 'system:kube-proxy'\"\n"
 	for failure, want := range map[string]auth.Decision{"Deny": auth.Deny, "NoOpinion": auth.NoOpinion} {
 		all, err := used(configuration(kubeconfig, failure, conditions))
@@ -133,7 +133,7 @@ func TestConditionsSpareAWebhookAndFailuresFollowThePolicy(t *testing.T) {
 }
 
 func TestConfigurationsThatCanNotBeMeantAreRefused(t *testing.T) {
-	kubeconfig := hook(t, func(http.ResponseWriter, *http.Request) {})
+	kubeconfig := hook(t, "3s", func(http.ResponseWriter, *http.Request) {})
 	for text, want := range map[string]string{
 		configuration(kubeconfig, "Sometimes", ""):                                                     "failurePolicy",
 		configuration(kubeconfig, "Deny", "    matchConditions:\n    - expression: request.nothing\n"): "matchConditions",
@@ -219,7 +219,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		"a bad request":    {400, "no", "the server rejected our request for an unknown reason", auth.NoOpinion},
 		"a refusal":        {403, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"not you","code":403}`, "not you", auth.NoOpinion},
 	} {
-		kubeconfig := hook(t, func(w http.ResponseWriter, _ *http.Request) {
+		kubeconfig := hook(t, "3s", func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(tc.code)
 			_, _ = w.Write([]byte(tc.answer))
 		})
@@ -236,7 +236,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 
 func TestTokensAreReviewed(t *testing.T) {
 	asked := 0
-	kubeconfig := hook(t, func(w http.ResponseWriter, r *http.Request) {
+	kubeconfig := hook(t, "30s", func(w http.ResponseWriter, r *http.Request) {
 		asked++
 		if asked == 1 {
 			w.WriteHeader(http.StatusServiceUnavailable)

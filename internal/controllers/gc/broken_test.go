@@ -17,7 +17,7 @@ import (
 func TestAKindThatNeverCouldBeListedStopsNoOther(t *testing.T) {
 	c := controllertest.New(t)
 	release := c.Withhold(secrets)
-	c.Run(gc.Impatient(time.Minute))
+	c.Run(gc.Impatient(time.Minute, time.Hour))
 	a := configMap(c, "a", nil)
 	b := configMap(c, "b", nil, owner(a, true))
 	configMap(c, "c", nil, owner(b, true))

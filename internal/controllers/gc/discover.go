@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
 )
@@ -36,17 +35,16 @@ func (c *collector) followDefinitions(ctx context.Context) {
 		}
 	}
 	var ended []<-chan struct{}
-	for _, gvr := range []schema.GroupVersionResource{
-		apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"),
-		apiregistrationv1.SchemeGroupVersion.WithResource("apiservices"),
-	} {
-		view, err := c.env.Client.View(ctx, gvr, client.Scope{})
-		if err != nil {
-			slog.Warn("garbage collector can't follow new kinds", "resource", gvr.Resource, "error", err)
-			continue
-		}
+	follow := func(view client.View) {
 		_, done := view.Subscribe(ctx, wake)
 		ended = append(ended, done)
+	}
+	follow(c.services.View)
+	definitions, err := client.Open[*apiextensionsv1.CustomResourceDefinition](ctx, c.env.Client, client.Scope{})
+	if err != nil {
+		slog.Warn("garbage collector can't follow new kinds", "error", err)
+	} else {
+		follow(definitions.View)
 	}
 	next := time.NewTimer(0)
 	defer next.Stop()

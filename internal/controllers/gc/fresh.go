@@ -16,8 +16,8 @@ import (
 )
 
 // dependentsNow are an owner's dependents, none of those missing that were there when its deletion was asked for: Views show them that have reached it. Of
-// kinds whose Views are late (those over HTTPS hear of a quiet kind once a minute) the server is asked. Of those that it can not list, because an extension
-// server or a conversion webhook is away, what has been seen is all there is, if that will do.
+// kinds whose Views are late (those over HTTPS hear of a quiet kind once a minute), or count revisions of their own, the server is asked. Of those that it
+// can not list, because an extension server or a conversion webhook is away, what has been seen is all there is, if that will do.
 func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Object, seenWillDo bool) ([]dependent, error) {
 	revision, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
 	if err != nil {
@@ -30,12 +30,12 @@ func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Ob
 		if k.namespaced && !other.namespaced {
 			continue // can have no namespaced owners
 		}
-		if view, ok := other.shown(); ok && view.WaitFor(wait, revision) == nil {
+		if view, ok := other.shown(); ok && !c.foreign(other) && view.WaitFor(wait, revision) == nil {
 			out = append(out, seen(other, obj.GetUID())...)
 			continue
 		}
 		listed, err := c.listDependents(ctx, other, obj.GetNamespace(), obj.GetUID())
-		if seenWillDo && (errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)) {
+		if seenWillDo && ctx.Err() == nil && unlistable(err) {
 			slog.Warn("garbage collector goes by what it has seen of a kind that can not be listed", "resource", other.gvr.GroupResource().String(), "error", err)
 			listed, err = seen(other, obj.GetUID()), nil
 		}
@@ -46,6 +46,21 @@ func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Ob
 		out = append(out, listed...)
 	}
 	return out, nil
+}
+
+// unlistable tells whether a list's error says that whoever has the objects is away, or does not give them.
+func unlistable(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errSamePage) ||
+		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
+}
+
+// foreign tells whether an extension server answers for the kind: its store is another one, whose revisions say nothing of when something happened in ours.
+func (c *collector) foreign(k *watched) bool {
+	if c.services.View == nil {
+		return false // the server knows nothing of others
+	}
+	service, ok := c.services.Get("", k.gvr.Version+"."+k.gvr.Group)
+	return ok && service.Spec.Service != nil
 }
 
 // retryWith has an owner looked at again as soon as the View of a kind that could not be listed has got as far as a revision, or the kind has gone: its back-off
@@ -72,7 +87,8 @@ func (c *collector) retryWith(ctx context.Context, k *watched, owner item, revis
 	})
 }
 
-// caughtUp waits until a kind's View has got as far as a revision, or the server lists it, or the kind has gone; false when ctx ends before.
+// caughtUp waits until a kind's View has got as far as a revision, or the server lists it, or the kind has gone; false when ctx ends before. The Views of
+// extension servers' kinds may be as far without having seen anything.
 func (c *collector) caughtUp(ctx context.Context, k *watched, revision int64) bool {
 	select {
 	case <-k.opened:
@@ -82,7 +98,10 @@ func (c *collector) caughtUp(ctx context.Context, k *watched, revision int64) bo
 	view, ok := k.shown()
 	for ok && ctx.Err() == nil {
 		wait, cancel := context.WithTimeout(ctx, c.limit)
-		err := view.WaitFor(wait, revision)
+		err := errForeign
+		if !c.foreign(k) {
+			err = view.WaitFor(wait, revision)
+		}
 		if err != nil {
 			select {
 			case <-k.ended: // it waits for nothing any more
@@ -98,7 +117,7 @@ func (c *collector) caughtUp(ctx context.Context, k *watched, revision int64) bo
 	return ctx.Err() == nil
 }
 
-// listable tells whether the server lists the kind. One of an extension server may count revisions of its own, and its View never get as far as ours.
+// listable tells whether the server lists the kind.
 func (c *collector) listable(ctx context.Context, k *watched) bool {
 	asking, cancel := context.WithTimeout(ctx, c.limit)
 	defer cancel()
@@ -118,15 +137,21 @@ func seen(k *watched, owner types.UID) (out []dependent) {
 	return out
 }
 
+// errForeign: nothing can be waited for.
+var errForeign = errors.New("the kind's revisions are another store's")
+
 // errSamePage: the list would never come to its end.
 var errSamePage = errors.New("the server goes on with the page that it has just given")
 
 // page is how many objects are listed at a time.
 const page = 500
 
-// listDependents asks the server for a kind's dependents of an owner. namespace "" is all.
+// listDependents asks the server for a kind's dependents of an owner. namespace "" is all. Each page has its time, and all of them together have one that no
+// kind needs: a server that goes on forever does not keep a worker.
 func (c *collector) listDependents(ctx context.Context, k *watched, namespace string, owner types.UID) ([]dependent, error) {
 	var out []dependent
+	ctx, cancel := context.WithTimeout(ctx, c.total)
+	defer cancel()
 	opts := metav1.ListOptions{Limit: page}
 	for {
 		asking, cancel := context.WithTimeout(ctx, c.limit)

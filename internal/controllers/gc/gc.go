@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/controller"
@@ -38,6 +39,7 @@ const (
 	byOwner   = "gc-owner-uid"
 	syncLimit = time.Second      // how long the release of an owner waits for Views before it asks the server
 	listLimit = 30 * time.Second // how long a page of a kind's objects may take then
+	listTotal = 30 * time.Minute // and all of its pages
 
 	syncPatience = 30 * time.Second // upstream's
 )
@@ -98,7 +100,10 @@ type collector struct {
 	work     *controller.Work[item]
 	patience time.Duration  // how long the start, and the log, wait for kinds that can not be listed
 	limit    time.Duration  // listLimit
+	total    time.Duration  // listTotal
 	waiting  sync.WaitGroup // goroutines of retryWith; those who start them are the queue's workers
+
+	services client.ViewOf[*apiregistrationv1.APIService] // who answers for which group and version; set once
 
 	mu     sync.RWMutex // guards the maps
 	kinds  map[schema.GroupKind]*watched
@@ -108,12 +113,17 @@ type collector struct {
 // run begins without the kinds that can not be listed in time, as upstream: what a broken conversion webhook or an absent extension server answers for holds
 // up nobody else.
 func run(ctx context.Context, env controller.Env) error {
-	return (&collector{env: env, patience: syncPatience, limit: listLimit}).run(ctx)
+	return (&collector{env: env, patience: syncPatience, limit: listLimit, total: listTotal}).run(ctx)
 }
 
 func (c *collector) run(ctx context.Context) error {
 	c.kinds, c.mapped = map[schema.GroupKind]*watched{}, map[schema.GroupKind]*watched{}
 	c.work = controller.NewWork("garbage-collector-controller", c.process)
+	services, err := client.Open[*apiregistrationv1.APIService](ctx, c.env.Client, client.Scope{})
+	if err != nil {
+		return fmt.Errorf("open API services: %w", err)
+	}
+	c.services = services
 	if err := c.refresh(ctx); err != nil {
 		// What could be discovered is watched; the rest follows when its definition changes, or is tried again.
 		slog.Warn("garbage collector can't see all kinds yet", "error", err)

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/controller/controllertest"
@@ -31,18 +32,18 @@ func (s *slow) List(ctx context.Context, res schema.GroupVersionResource, namesp
 }
 
 // withSlow runs a collector that can not watch Secrets until release is called, and has them listed as a function says.
-func withSlow(t *testing.T, limit time.Duration, list func(s *slow, ctx context.Context, opts metav1.ListOptions) (runtime.Object, error)) (c *controllertest.Cluster, release func()) {
+func withSlow(t *testing.T, limit, total time.Duration, list func(s *slow, ctx context.Context, opts metav1.ListOptions) (runtime.Object, error)) (c *controllertest.Cluster, release func()) {
 	c = controllertest.New(t)
 	s := &slow{Interface: c.Client}
 	s.list = func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) { return list(s, ctx, opts) }
 	c.Client = s
 	release = c.Withhold(secrets)
-	c.Run(gc.Impatient(limit))
+	c.Run(gc.Impatient(limit, total))
 	return c, release
 }
 
 func TestAnOwnerInTheForegroundDoesNotWaitForAListThatHangs(t *testing.T) {
-	c, release := withSlow(t, time.Millisecond, func(_ *slow, ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+	c, release := withSlow(t, time.Millisecond, time.Hour, func(_ *slow, ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
@@ -52,10 +53,75 @@ func TestAnOwnerInTheForegroundDoesNotWaitForAListThatHangs(t *testing.T) {
 	c.Eventually("the owner goes", left(c))
 }
 
+func TestAnOwnerInTheForegroundDoesNotWaitForAListWithoutAnEnd(t *testing.T) {
+	for name, tc := range map[string]struct {
+		total time.Duration
+		next  func(opts metav1.ListOptions) string
+	}{
+		"the page that was just given":          {time.Hour, func(metav1.ListOptions) string { return "again" }},
+		"new pages, for longer than any kind's": {time.Millisecond, func(opts metav1.ListOptions) string { return opts.Continue + "x" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, release := withSlow(t, time.Minute, tc.total, func(_ *slow, ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+				return &corev1.SecretList{ListMeta: metav1.ListMeta{Continue: tc.next(opts)}}, ctx.Err()
+			})
+			defer release()
+			configMap(c, "foreground", nil)
+			del(t, c, "foreground", metav1.DeletePropagationForeground)
+			c.Eventually("the owner goes", left(c))
+		})
+	}
+}
+
+// ahead is a client whose Secrets are an extension server's: their Views have got further than everything, and show nothing.
+type ahead struct{ client.Interface }
+
+type aheadView struct{ client.View }
+
+func (aheadView) WaitFor(context.Context, int64) error { return nil }
+
+func (aheadView) ByIndex(string, string) []runtime.Object { return nil }
+
+type elsewhere struct{ client.View }
+
+func (v elsewhere) Get(namespace, name string) (runtime.Object, bool) {
+	if name == "v1." {
+		return &apiregistrationv1.APIService{Spec: apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Name: "elsewhere"}}}, true
+	}
+	return v.View.Get(namespace, name)
+}
+
+func (a ahead) View(ctx context.Context, res schema.GroupVersionResource, scope client.Scope) (client.View, error) {
+	view, err := a.Interface.View(ctx, res, scope)
+	switch {
+	case err != nil:
+	case res == secrets:
+		view = aheadView{view}
+	case res.Resource == "apiservices":
+		view = elsewhere{view}
+	}
+	return view, err
+}
+
+// TestRevisionsOfAnExtensionServerSayNothingOfOurs: its kinds' dependents are asked for, however far its Views are.
+func TestRevisionsOfAnExtensionServerSayNothingOfOurs(t *testing.T) {
+	c := controllertest.New(t)
+	c.Client = ahead{c.Client}
+	a := configMap(c, "orphaning", nil)
+	controllertest.Create(c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "dependent", OwnerReferences: []metav1.OwnerReference{owner(a, false)}}})
+	c.Run(gc.Controller)
+	del(t, c, "orphaning", metav1.DeletePropagationOrphan)
+	c.Eventually("the owner goes", left(c))
+	s, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", "dependent")
+	if err != nil || len(s.OwnerReferences) > 0 {
+		t.Errorf("the dependent is %+v: %v", s, err)
+	}
+}
+
 func TestAnOwnerIsOrphanedWhenAKindComesBack(t *testing.T) {
 	var mu sync.Mutex
 	refused := 0
-	c, release := withSlow(t, time.Minute, func(*slow, context.Context, metav1.ListOptions) (runtime.Object, error) {
+	c, release := withSlow(t, time.Minute, time.Hour, func(*slow, context.Context, metav1.ListOptions) (runtime.Object, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		refused++
@@ -84,7 +150,7 @@ func TestAnOwnerIsOrphanedWhenAKindComesBack(t *testing.T) {
 func TestEachPageHasATimeOfItsOwn(t *testing.T) {
 	var mu sync.Mutex
 	var until []time.Time
-	c, release := withSlow(t, time.Minute, func(s *slow, ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	c, release := withSlow(t, time.Minute, time.Hour, func(s *slow, ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		deadline, _ := ctx.Deadline()
 		mu.Lock()
 		until = append(until, deadline)

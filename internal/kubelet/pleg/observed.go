@@ -1,6 +1,7 @@
 package pleg
 
 import (
+	"maps"
 	"sort"
 	"time"
 
@@ -77,16 +78,20 @@ type Update struct {
 }
 
 // Observed is what the runtime has of one pod. It is owned by one goroutine. Containers' and sandboxes' states only
-// advance: news that is older than what is known does not bring an exited container back to life.
+// advance: news that is older than what is known does not bring an exited container back to life, nor one that has been removed.
 type Observed struct {
 	Sandboxes  map[string]*Sandbox
 	Containers map[string]*Container
-	removed    map[string]bool
+	removed    map[string]time.Time // since when they are known to be gone
 }
+
+// removedLately is for how long what has been removed is known by its id. No listing or event is under way for so long, and a container that crashes for months
+// leaves thousands of ids.
+const removedLately = time.Hour
 
 // NewObserved is a pod that the runtime has nothing of.
 func NewObserved() *Observed {
-	return &Observed{Sandboxes: map[string]*Sandbox{}, Containers: map[string]*Container{}, removed: map[string]bool{}}
+	return &Observed{Sandboxes: map[string]*Sandbox{}, Containers: map[string]*Container{}, removed: map[string]time.Time{}}
 }
 
 // Merge takes an update in and says whether anything changed.
@@ -99,7 +104,7 @@ func (o *Observed) Merge(u Update) bool {
 		changed = o.MergeContainer(c, u.SandboxOf[c.Id], u.Asked) || changed
 	}
 	for _, id := range u.Removed {
-		changed = o.Remove(id) || changed
+		changed = o.Remove(id, u.Asked) || changed
 	}
 	if !u.Complete {
 		return changed
@@ -113,20 +118,21 @@ func (o *Observed) Merge(u Update) bool {
 	}
 	for id, s := range o.Sandboxes {
 		if !seen[id] && s.learned.Before(u.Asked) {
-			changed = o.Remove(id) || changed
+			changed = o.Remove(id, u.Asked) || changed
 		}
 	}
 	for id, c := range o.Containers {
 		if !seen[id] && c.learned.Before(u.Asked) {
-			changed = o.Remove(id) || changed
+			changed = o.Remove(id, u.Asked) || changed
 		}
 	}
 	return changed
 }
 
-// Remove forgets a container or sandbox, for good.
-func (o *Observed) Remove(id string) bool {
-	o.removed[id] = true
+// Remove forgets a container or sandbox, which is known to be gone at the time given; ids are not used again.
+func (o *Observed) Remove(id string, now time.Time) bool {
+	maps.DeleteFunc(o.removed, func(_ string, since time.Time) bool { return now.Sub(since) > removedLately })
+	o.removed[id] = now
 	_, c := o.Containers[id]
 	_, s := o.Sandboxes[id]
 	delete(o.Containers, id)
@@ -136,18 +142,31 @@ func (o *Observed) Remove(id string) bool {
 
 // MergeSandbox takes one sandbox's status in; learned is when it is known to have been there, or, of a listing, when that was asked for.
 func (o *Observed) MergeSandbox(s *runtimeapi.PodSandboxStatus, learned time.Time) bool {
-	if s == nil || o.removed[s.Id] {
+	if s == nil || o.isRemoved(s.Id) {
 		return false
 	}
-	old := o.Sandboxes[s.Id]
-	if old != nil && (!old.Ready() || old.State == s.State && len(old.IPs()) >= len((&Sandbox{PodSandboxStatus: s}).IPs())) {
-		return false
+	if old := o.Sandboxes[s.Id]; old != nil {
+		learned = later(learned, old.learned)
+		if !old.Ready() || old.State == s.State && len(old.IPs()) >= len((&Sandbox{PodSandboxStatus: s}).IPs()) {
+			o.Sandboxes[s.Id] = &Sandbox{PodSandboxStatus: old.PodSandboxStatus, learned: learned}
+			return false
+		}
 	}
-	if old == nil {
-		old = &Sandbox{learned: learned}
-	}
-	o.Sandboxes[s.Id] = &Sandbox{PodSandboxStatus: s, learned: old.learned}
+	o.Sandboxes[s.Id] = &Sandbox{PodSandboxStatus: s, learned: learned}
 	return true
+}
+
+func (o *Observed) isRemoved(id string) bool {
+	_, ok := o.removed[id]
+	return ok
+}
+
+// later is the newer of two times at which the runtime had something: whichever of them is told last.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // SandboxStopped notes that a sandbox has been stopped. Statuses are shared, so it is a new one that says so.
@@ -170,22 +189,19 @@ var rank = map[runtimeapi.ContainerState]int{
 
 // MergeContainer takes one container's status in; learned is as for MergeSandbox.
 func (o *Observed) MergeContainer(c *runtimeapi.ContainerStatus, sandboxID string, learned time.Time) bool {
-	if c == nil || o.removed[c.Id] || c.Metadata == nil {
+	if c == nil || o.isRemoved(c.Id) || c.Metadata == nil {
 		return false
 	}
-	old := o.Containers[c.Id]
-	if old != nil {
+	if old := o.Containers[c.Id]; old != nil {
 		if sandboxID == "" {
 			sandboxID = old.SandboxID
 		}
-		if rank[c.State] < rank[old.State] {
-			return false
-		}
-		if c.State == old.State && c.ExitCode == old.ExitCode && c.Reason == old.Reason && c.StartedAt == old.StartedAt &&
+		learned = later(learned, old.learned)
+		if rank[c.State] < rank[old.State] || c.State == old.State && c.ExitCode == old.ExitCode && c.Reason == old.Reason && c.StartedAt == old.StartedAt &&
 			c.FinishedAt == old.FinishedAt && old.SandboxID == sandboxID && c.Resources.String() == old.Resources.String() {
+			o.Containers[c.Id] = &Container{ContainerStatus: old.ContainerStatus, SandboxID: old.SandboxID, learned: learned}
 			return false
 		}
-		learned = old.learned
 	}
 	o.Containers[c.Id] = &Container{ContainerStatus: c, SandboxID: sandboxID, learned: learned}
 	return true

@@ -65,7 +65,7 @@ func (w *Worker) collect(ctx context.Context) {
 		}
 		return func() {
 			for _, id := range gone {
-				w.observed.Remove(id)
+				w.observed.Remove(id, w.Now())
 				delete(w.lastWords, id)
 			}
 			if failed {

@@ -1,0 +1,91 @@
+package admission
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/auth"
+)
+
+// TestANodeWritesOnlyItsPartOfClusterDNS: what the role of nodes lets them write in kube-system would give each of them the traffic of the whole cluster.
+func TestANodeWritesOnlyItsPartOfClusterDNS(t *testing.T) {
+	part := func(node string, change ...func(*discoveryv1.EndpointSlice)) *discoveryv1.EndpointSlice {
+		s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns-" + node, Labels: map[string]string{discoveryv1.LabelServiceName: "kube-dns"}},
+			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true)},
+				Hints: &discoveryv1.EndpointHints{ForNodes: []discoveryv1.ForNode{{Name: node}}}}}}
+		for _, fn := range change {
+			fn(s)
+		}
+		return s
+	}
+	not := func(s *discoveryv1.EndpointSlice) {
+		s.Endpoints[0].Conditions.Ready, s.Endpoints[0].Conditions.Serving = new(false), new(false)
+	}
+	unhinted := func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Hints = nil }
+	forOthers := func(s *discoveryv1.EndpointSlice) {
+		s.Endpoints[0].Hints.ForNodes = []discoveryv1.ForNode{{Name: "n1"}, {Name: "n2"}}
+	}
+	zonal := func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Hints.ForZones = []discoveryv1.ForZone{{Name: "z"}} }
+	twice := func(s *discoveryv1.EndpointSlice) {
+		s.Endpoints[0].Addresses = append(s.Endpoints[0].Addresses, "10.6.6.6")
+	}
+	elsewhere := func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses = []string{"10.6.6.6"} }
+	another := func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelServiceName] = "other" }
+	service := func(name string, change ...func(*corev1.Service)) *corev1.Service {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53}}}}
+		for _, fn := range change {
+			fn(s)
+		}
+		return s
+	}
+	const home = `can only offer its part of the service "kube-dns" to itself`
+	const only = `can only say of the endpoint slices of node`
+	for name, c := range map[string]struct {
+		a    Attributes
+		want string // "" is allowed
+	}{
+		"its part":                               {Attributes{Object: part("n1")}, ""},
+		"its part elsewhere":                     {Attributes{Object: part("n1", elsewhere), OldObject: part("n1"), Operation: Update}, ""},
+		"its part, taken back":                   {Attributes{OldObject: part("n1"), Operation: Delete}, ""},
+		"its part for everybody":                 {Attributes{Object: part("n1", unhinted), OldObject: part("n1"), Operation: Update}, home},
+		"its part for others too":                {Attributes{Object: part("n1", forOthers)}, home},
+		"its part for a zone too":                {Attributes{Object: part("n1", zonal)}, home},
+		"its part at two addresses":              {Attributes{Object: part("n1", twice)}, home},
+		"its part that was for everybody":        {Attributes{Object: part("n1"), OldObject: part("n1", unhinted), Operation: Update}, ""},
+		"another node's part":                    {Attributes{Object: part("n2")}, `can not create endpoint slices of node "n2"`},
+		"another service's slice":                {Attributes{Object: part("n1", another)}, `can only write endpoint slices of the service "kube-dns"`},
+		"what was another service's slice":       {Attributes{Object: part("n1"), OldObject: part("n1", another), Operation: Update}, `can only write endpoint slices of the service "kube-dns"`},
+		"another service's slice, deleted":       {Attributes{OldObject: part("n1", another), Operation: Delete}, `can only write endpoint slices of the service "kube-dns"`},
+		"a slice without endpoints":              {Attributes{Object: part("n1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil })}, `can only write endpoint slices of the service "kube-dns"`},
+		"one named after another node":           {Attributes{Object: part("n1", func(s *discoveryv1.EndpointSlice) { s.Name = "kube-dns-n2" })}, `can only write endpoint slices of the service "kube-dns"`},
+		"that a silent node is not ready":        {Attributes{Object: part("silent", not), OldObject: part("silent"), Operation: Update}, ""},
+		"that a node that speaks is not ready":   {Attributes{Object: part("n2", not), OldObject: part("n2"), Operation: Update}, only},
+		"that a node that speaks is ready again": {Attributes{Object: part("n2"), OldObject: part("n2", not), Operation: Update}, ""},
+		"a silent node's part elsewhere":         {Attributes{Object: part("silent", not, elsewhere), OldObject: part("silent"), Operation: Update}, only},
+		"another node's part made its own":       {Attributes{Object: part("n1"), OldObject: part("n2"), Operation: Update}, only},
+		"the part of a node that is gone":        {Attributes{OldObject: part("gone"), Operation: Delete}, ""},
+		"the part of a node that is there":       {Attributes{OldObject: part("silent"), Operation: Delete}, only},
+		"the service":                            {Attributes{Object: service("kube-dns")}, ""},
+		"another service":                        {Attributes{Object: service("evil")}, `can only create the service "kube-dns"`},
+		"a service whose name is to be made":     {Attributes{Object: service("", func(s *corev1.Service) { s.GenerateName = "kube-dns" })}, `can only create the service "kube-dns"`},
+		"the service on others' addresses":       {Attributes{Object: service("kube-dns", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.1"} })}, `with a type, external addresses or a selector`},
+		"the service on all nodes' ports":        {Attributes{Object: service("kube-dns", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort })}, `with a type, external addresses or a selector`},
+		"the service of some pods":               {Attributes{Object: service("kube-dns", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"a": "b"} })}, `with a type, external addresses or a selector`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.a.User = auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}}
+			if c.a.OldObject != nil {
+				c.a.Name = c.a.OldObject.(*discoveryv1.EndpointSlice).Name
+			}
+			silent := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "silent"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}}}
+			err := run(t, c.a, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}, silent, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}})
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got  %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}

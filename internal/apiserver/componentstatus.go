@@ -1,0 +1,79 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Component is a part of the control plane beside the server and its store.
+type Component struct {
+	Name string
+	// Health is the URL where it says how it is. Empty: it runs in this process, which ends when it does.
+	Health string
+}
+
+const (
+	componentPatience = 20 * time.Second // as upstream
+	longestHealth     = 10 << 10
+)
+
+// componentClient asks whoever listens on this machine, and believes any certificate: nothing is told to it.
+var componentClient = &http.Client{Timeout: componentPatience, Transport: &http.Transport{
+	TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+}}
+
+// componentStatuses tells of the components and of the store.
+func (s *Server) componentStatuses(ctx context.Context) (all []runtime.Object) {
+	status := func(name string, c corev1.ComponentCondition) {
+		c.Type = corev1.ComponentHealthy
+		all = append(all, &corev1.ComponentStatus{ObjectMeta: metav1.ObjectMeta{Name: name}, Conditions: []corev1.ComponentCondition{c}})
+	}
+	for _, c := range s.cfg.Components {
+		status(c.Name, c.condition(ctx))
+	}
+	etcd := corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: "ok"}
+	if _, err := s.store.Revision(ctx); err != nil {
+		etcd.Status, etcd.Message, etcd.Error = corev1.ConditionFalse, "", err.Error()
+	}
+	status("etcd-0", etcd)
+	return all
+}
+
+func (c Component) condition(ctx context.Context) corev1.ComponentCondition {
+	if c.Health == "" {
+		return corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: "ok"}
+	}
+	message, err := c.ask(ctx)
+	if err != nil {
+		return corev1.ComponentCondition{Status: corev1.ConditionFalse, Message: err.Error()}
+	}
+	return corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: message}
+}
+
+func (c Component) ask(ctx context.Context) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Health, nil)
+	if err != nil {
+		return "", err
+	}
+	answer, err := componentClient.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, longestHealth))
+	if err != nil {
+		return "", err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("HTTP probe failed with statuscode: %d", answer.StatusCode)
+	}
+	return string(body), nil
+}

@@ -1,0 +1,300 @@
+// Package signer speaks to a process on this machine that signs service accounts' tokens in the API server's place (KEP-740): it keeps the keys, and tells which of them
+// count. The protocol is that of k8s.io/externaljwt.
+package signer
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	externaljwt "k8s.io/externaljwt/apis/v1"
+)
+
+// reconnect is how soon a signer that was away is found again; it is on this machine.
+var reconnect = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
+
+const (
+	// patience bounds one question to the signer.
+	patience = 30 * time.Second
+	// again is when keys that could not be fetched are asked for again.
+	again = 10 * time.Second
+	// minLifetime is what every signer has to allow, since clients may ask for it.
+	minLifetime = 10 * time.Minute
+	// longest is the length of a key's name, in bytes.
+	longest = 1024
+	// longestRefresh bounds what a signer may say.
+	longestRefresh = 24 * time.Hour
+)
+
+// Key is a key that tokens may be signed with.
+type Key struct {
+	ID     string
+	Public crypto.PublicKey
+	// Unpublished keys are not shown to verifiers elsewhere, and sign nothing new.
+	Unpublished bool
+}
+
+// Keys are those that count at a time. A set is never changed.
+type Keys struct {
+	All []Key
+	// Refresh is how soon there may be other ones.
+	Refresh time.Duration
+	read    time.Time
+}
+
+// Same tells whether k has the keys of other, nil among them.
+func (k *Keys) Same(other *Keys) bool {
+	return slices.EqualFunc(k.All, other.All, func(a, b Key) bool {
+		public, ok := a.Public.(interface{ Equal(crypto.PublicKey) bool })
+		return a.ID == b.ID && a.Unpublished == b.Unpublished && ok && public.Equal(b.Public)
+	})
+}
+
+// Left is how long it is until then.
+func (k *Keys) Left(now time.Time) time.Duration { return max(0, k.read.Add(k.Refresh).Sub(now)) }
+
+// Signer is the process. Safe for concurrent use.
+type Signer struct {
+	// MaxExpiration is how long it lets tokens live.
+	MaxExpiration time.Duration
+
+	conn    *grpc.ClientConn
+	client  externaljwt.ExternalJWTSignerClient
+	log     *slog.Logger
+	keys    atomic.Pointer[Keys]
+	fetches singleflight.Group
+	metrics metrics
+}
+
+// Connect asks the process behind the socket what it allows, and for its keys. Run keeps them up to date.
+func Connect(ctx context.Context, socket string, log *slog.Logger) (*Signer, error) {
+	s := &Signer{log: log, metrics: newMetrics()}
+	var err error
+	s.conn, err = grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(s.metrics.timed),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: patience}))
+	if err == nil {
+		s.client = externaljwt.NewExternalJWTSignerClient(s.conn)
+		err = s.meet(ctx)
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("service account signer at %s: %w", socket, err)
+	}
+	return s, nil
+}
+
+// Close ends the connection.
+func (s *Signer) Close() {
+	if s.conn != nil {
+		_ = s.conn.Close()
+	}
+}
+
+func (s *Signer) meet(ctx context.Context) error {
+	asking, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	about, err := s.client.Metadata(asking, &externaljwt.MetadataRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		return fmt.Errorf("metadata: %w", err)
+	}
+	s.MaxExpiration = time.Duration(about.MaxTokenExpirationSeconds) * time.Second
+	if s.MaxExpiration < minLifetime {
+		return fmt.Errorf("max token life supported by external-jwt-signer (%ds) is less than acceptable (min %ds)", about.MaxTokenExpirationSeconds, int(minLifetime.Seconds()))
+	}
+	return s.Fetch(ctx)
+}
+
+// Keys are those of the last time that they were fetched.
+func (s *Signer) Keys() *Keys { return s.keys.Load() }
+
+// Fetch asks for the keys now; those who ask at the same time share the question. What can not be used changes nothing. A signer that is away is not waited for.
+func (s *Signer) Fetch(ctx context.Context) error {
+	done := s.fetches.DoChan("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience) // others wait for it, too
+		defer cancel()
+		err := s.fetch(ctx)
+		s.metrics.fetches.WithLabelValues(code(err)).Inc()
+		return nil, err
+	})
+	var err error
+	select {
+	case r := <-done:
+		err = r.Err
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("fetch keys: %w", err)
+	}
+	return nil
+}
+
+func (s *Signer) fetch(ctx context.Context) error {
+	answer, err := s.client.FetchKeys(ctx, &externaljwt.FetchKeysRequest{})
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	keys, err := read(answer, now, s.log)
+	if err != nil {
+		return err
+	}
+	s.keys.Store(keys)
+	s.metrics.fetched(answer.DataTimestamp.AsTime(), now)
+	return nil
+}
+
+// read holds an answer to what the protocol says of it.
+func read(answer *externaljwt.FetchKeysResponse, now time.Time, log *slog.Logger) (*Keys, error) {
+	if err := answer.DataTimestamp.CheckValid(); err != nil {
+		return nil, fmt.Errorf("invalid data timestamp: %w", err)
+	}
+	if answer.RefreshHintSeconds <= 0 {
+		return nil, fmt.Errorf("found invalid refresh hint (%ds)", answer.RefreshHintSeconds)
+	}
+	if len(answer.Keys) == 0 {
+		return nil, errors.New("found no keys")
+	}
+	keys := &Keys{Refresh: longestRefresh, read: now}
+	if answer.RefreshHintSeconds < int64(longestRefresh/time.Second) {
+		keys.Refresh = time.Duration(answer.RefreshHintSeconds) * time.Second
+	}
+	for i, k := range answer.Keys {
+		if k.KeyId == "" || len(k.KeyId) > longest {
+			return nil, fmt.Errorf("found invalid public key id %q", k.KeyId)
+		}
+		public, err := x509.ParsePKIXPublicKey(k.Key)
+		if err != nil {
+			return nil, fmt.Errorf("public key %d %q: %w", i, k.KeyId, err)
+		}
+		if !usable(public) {
+			log.Warn("a key of the external signer is of no use: it must be RSA, or ECDSA of P-256, P-384 or P-521", "kid", k.KeyId, "type", fmt.Sprintf("%T", public))
+			continue
+		}
+		keys.All = append(keys.All, Key{ID: k.KeyId, Public: public, Unpublished: k.ExcludeFromOidcDiscovery})
+	}
+	if len(keys.All) == 0 {
+		return nil, errors.New("found no keys of RSA, or ECDSA of P-256, P-384 or P-521")
+	}
+	return keys, nil
+}
+
+func usable(public crypto.PublicKey) bool {
+	switch k := public.(type) {
+	case *rsa.PublicKey:
+		return true
+	case *ecdsa.PublicKey:
+		return k.Curve == elliptic.P256() || k.Curve == elliptic.P384() || k.Curve == elliptic.P521()
+	}
+	return false
+}
+
+// Run fetches the keys whenever the signer says that there may be other ones, until ctx ends.
+func (s *Signer) Run(ctx context.Context) {
+	wait := s.Keys().Refresh
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		if err := s.Fetch(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("the keys of service accounts' tokens are not up to date", "error", err)
+			wait = min(again, s.Keys().Refresh)
+			continue
+		}
+		wait = s.Keys().Refresh
+	}
+}
+
+// header is what a token's first part may say, and nothing else.
+type header struct {
+	Algorithm string `json:"alg"`
+	KeyID     string `json:"kid"`
+	Type      string `json:"typ"`
+}
+
+// algorithms are those that signers may use.
+var algorithms = map[string]bool{"RS256": true, "ES256": true, "ES384": true, "ES512": true}
+
+// Sign makes a token of the claims, a JSON object.
+func (s *Signer) Sign(ctx context.Context, claims []byte) (token string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	payload := base64.RawURLEncoding.EncodeToString(claims)
+	defer func() { s.metrics.signs.WithLabelValues(code(err)).Inc() }()
+	signed, err := s.client.Sign(ctx, &externaljwt.SignJWTRequest{Claims: payload}, grpc.WaitForReady(true)) // one that starts anew is waited for
+	if err != nil {
+		return "", fmt.Errorf("while signing jwt: %w", err)
+	}
+	h, err := readHeader(signed.Header)
+	if err == nil && s.unpublished(ctx, h.KeyID) {
+		err = fmt.Errorf("key used for signing JWT (kid: %s) is excluded from OIDC discovery docs", h.KeyID)
+	}
+	if err != nil {
+		return "", fmt.Errorf("while validating header: %w", err)
+	}
+	if signed.Signature == "" {
+		return "", errors.New("empty signature returned")
+	}
+	return signed.Header + "." + payload + "." + signed.Signature, nil
+}
+
+// unpublished tells whether verifiers elsewhere are not told of the key. One that is not known may be a new one.
+func (s *Signer) unpublished(ctx context.Context, id string) bool {
+	k, known := s.Keys().named(id)
+	if !known && s.Fetch(ctx) == nil {
+		k, _ = s.Keys().named(id)
+	}
+	return k.Unpublished
+}
+
+func (k *Keys) named(id string) (Key, bool) {
+	i := slices.IndexFunc(k.All, func(k Key) bool { return k.ID == id })
+	if i < 0 {
+		return Key{}, false
+	}
+	return k.All[i], true
+}
+
+func readHeader(encoded string) (h header, err error) {
+	raw, err := base64.RawURLEncoding.DecodeString(encoded)
+	if err != nil {
+		return h, err
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&h); err != nil {
+		return h, fmt.Errorf("while parsing header JSON: %w", err)
+	}
+	switch {
+	case d.Decode(&struct{}{}) != io.EOF:
+		return h, errors.New("while parsing header JSON: there is more than an object")
+	case h.Type != "JWT":
+		return h, errors.New("bad type")
+	case !algorithms[h.Algorithm]:
+		return h, fmt.Errorf("bad signing algorithm %q", h.Algorithm)
+	case h.KeyID == "":
+		return h, errors.New("key id missing")
+	case len(h.KeyID) > longest:
+		return h, fmt.Errorf("key id of %d characters, at most %d", len(h.KeyID), longest)
+	}
+	return h, nil
+}

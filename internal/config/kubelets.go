@@ -1,0 +1,49 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Kubelets are how the API server reaches the nodes' own servers, with upstream's names.
+type Kubelets struct {
+	// ClientCert and ClientKey are what this server shows them, PEM files. Default: a certificate of the cluster's own authority.
+	ClientCert string `json:"clientCertificate,omitempty"`
+	ClientKey  string `json:"clientKey,omitempty"`
+	// Authority is a PEM file of the authorities of their certificates. Default: the cluster's own.
+	Authority string `json:"certificateAuthority,omitempty"`
+	// AddressTypes are the kinds of nodes' addresses that are tried, in order. Default: addresses before names.
+	AddressTypes []string `json:"preferredAddressTypes,omitempty"`
+}
+
+// addressTypes are those that nodes may have.
+var addressTypes = []string{string(corev1.NodeHostName), string(corev1.NodeInternalDNS), string(corev1.NodeInternalIP), string(corev1.NodeExternalDNS), string(corev1.NodeExternalIP)}
+
+func (c *Kubelets) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.ClientCert, "kubelet-client-certificate", c.ClientCert, "client certificate that this server shows to kubelets, PEM file; its changes count without a restart (default: one of the cluster's own authority)")
+	f.StringVar(&c.ClientKey, "kubelet-client-key", c.ClientKey, "key of that certificate, PEM file")
+	f.StringVar(&c.Authority, "kubelet-certificate-authority", c.Authority, "authorities of kubelets' certificates, PEM file, read once (default: the cluster's own)")
+	f.StringSliceVar(&c.AddressTypes, "kubelet-preferred-address-types", c.AddressTypes, "kinds of nodes' addresses that kubelets are reached at, in order (default: InternalIP,ExternalIP,InternalDNS,ExternalDNS,Hostname)")
+}
+
+// Order is AddressTypes as the API has them.
+func (c *Kubelets) Order() (types []corev1.NodeAddressType) {
+	for _, name := range c.AddressTypes {
+		types = append(types, corev1.NodeAddressType(name))
+	}
+	return types
+}
+
+func (c *Kubelets) validate(bad func(field, value, allowed string)) {
+	if (c.ClientCert == "") != (c.ClientKey == "") {
+		bad("kubelet-client-certificate", c.ClientCert, "given together with kubelet-client-key")
+	}
+	for _, name := range c.AddressTypes {
+		if !slices.Contains(addressTypes, name) {
+			bad("kubelet-preferred-address-types", name, "out of "+strings.Join(addressTypes, ", "))
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// What an installer writes for kube-apiserver, a server takes: flags that have another name here under both (aliases), those of which only one value is
+// possible with that one (fixed), halves of an address one by one. The rest are errors that say what to do instead (hints): a flag is never ignored.
+
+// aliases are upstream's names of flags that are called otherwise here.
+var aliases = map[string]string{
+	"etcd-servers":             "store",
+	"etcd-cafile":              "store-ca",
+	"etcd-certfile":            "store-cert",
+	"etcd-keyfile":             "store-key",
+	"etcd-compaction-interval": "compaction-interval",
+	"service-cluster-ip-range": "service-cidr",
+	"service-node-port-range":  "node-port-range",
+}
+
+// fixed are flags that can only say what is so in any case; other values are refused, with the reason.
+var fixed = []struct {
+	name   string
+	values []string
+	why    string
+}{
+	{"aggregator-reject-forwarding-redirect", []string{"true"}, "extension servers never send clients elsewhere"},
+	{"authentication-token-webhook-version", []string{"v1"}, "the version of TokenReviews that its server is sent"},
+	{"authorization-webhook-version", []string{"v1"}, "the version of SubjectAccessReviews that its server is sent"},
+	{"disable-http2-serving", []string{"false"}, "HTTP/2 is always served"},
+	{"emulation-forward-compatible", []string{"false"}, "no other version is emulated"},
+	{"enable-aggregator-routing", []string{"true", "false"}, "extension servers and webhooks are reached at the endpoints of their Services with either"},
+	{"enable-garbage-collector", []string{"true"}, "what has no owner any more is collected"},
+	{"enable-logs-handler", []string{"false"}, "the machine's logs are not served"},
+	{"endpoint-reconciler-type", []string{"lease"}, "the endpoints of the Service kubernetes are kept: this server's, since a control plane has one server"},
+	{"kubernetes-service-node-port", []string{"0"}, "the Service kubernetes has no node port"},
+	{"livez-grace-period", []string{"0s"}, "what /livez tells is never put off"},
+	{"logging-format", []string{"text"}, "the log is text"},
+	{"max-connection-bytes-per-sec", []string{"0"}, "connections are not throttled"},
+	{"permit-address-sharing", []string{"true", "false"}, "SO_REUSEADDR is set with either, in upstream as well: Go does so"},
+	{"runtime-config-emulation-forward-compatible", []string{"false"}, "no other version is emulated"},
+	{"service-account-lookup", []string{"true"}, "tokens of accounts that are gone are refused"},
+	{"shutdown-watch-termination-grace-period", []string{"0s"}, "watches end as soon as the server takes leave"},
+	{"storage-backend", []string{"etcd3"}, "the store is etcd's, embedded or outside"},
+	{"storage-media-type", []string{"application/vnd.kubernetes.protobuf"}, "built-in kinds lie in the store as protobuf"},
+	{"watch-cache", []string{"true"}, "reads and watches are served from memory"},
+}
+
+// hints say what to do instead of flags of kube-apiserver that are not here.
+var hints = map[string]string{
+	"admission-control":                     "use --enable-admission-plugins and --disable-admission-plugins; the order of plugins is fixed",
+	"allow-metric-labels":                   "metrics have all of their labels; leave some out where they are scraped (metric_relabel_configs)",
+	"allow-metric-labels-manifest":          "metrics have all of their labels; leave some out where they are scraped (metric_relabel_configs)",
+	"coordinated-leadership-lease-duration": "coordinated leader election is behind a feature gate that is off by default, and not here",
+	"coordinated-leadership-renew-deadline": "coordinated leader election is behind a feature gate that is off by default, and not here",
+	"coordinated-leadership-retry-period":   "coordinated leader election is behind a feature gate that is off by default, and not here",
+	"debug-socket-path":                     "profiles are at /debug/pprof/ of the API server, for those who may get that path (--profiling)",
+	"delete-collection-workers":             "leave it out: how many objects of a collection are deleted at a time is not set",
+	"disabled-metrics":                      "leave metrics out where they are scraped (metric_relabel_configs)",
+	"egress-selector-config-file":           "the server connects to nodes, webhooks and extension servers directly; give it a route to them",
+	"emulated-version":                      "no other version than Kubernetes v1.36 is emulated",
+	"etcd-count-metric-poll-period":         "leave it out: objects are counted when /metrics is asked",
+	"etcd-db-metric-poll-interval":          "leave it out: how often the store's size is measured is not set",
+	"etcd-healthcheck-timeout":              "leave it out: how long the store may take to answer a health check is not set",
+	"etcd-readycheck-timeout":               "leave it out: how long the store may take to answer a health check is not set",
+	"etcd-servers-overrides":                "all kinds lie in one store (--etcd-servers)",
+	"external-hostname":                     "use --advertise-address; --service-account-issuer and --service-account-jwks-uri for the discovery of tokens' keys",
+	"http2-max-streams-per-connection":      "leave it out: the number of streams of a connection is Go's own; --max-requests-inflight bounds requests",
+	"kubelet-timeout":                       "leave it out: how long a kubelet may take to take a connection is not set; --request-timeout bounds requests",
+	"log-flush-frequency":                   "leave it out: each line of the log is written at once",
+	"log-json-info-buffer-size":             "leave it out: each line of the log is written at once, as text",
+	"log-json-split-stream":                 "leave it out: the log is text and goes to the standard error",
+	"log-text-info-buffer-size":             "leave it out: each line of the log is written at once",
+	"log-text-split-stream":                 "leave it out: the log goes to the standard error",
+	"min-compatibility-version":             "no other version than Kubernetes v1.36 is emulated",
+	"peer-advertise-ip":                     "requests are not proxied between API servers: a control plane has one",
+	"peer-advertise-port":                   "requests are not proxied between API servers: a control plane has one",
+	"peer-ca-file":                          "requests are not proxied between API servers: a control plane has one",
+	"permit-port-sharing":                   "one server has one port; choose another with --secure-port or --listen",
+	"show-hidden-metrics-for-version":       "no metrics are hidden",
+	"storage-initialization-timeout":        "leave it out: the server is ready once it has read its store, however long that takes",
+	"tracing-config-file":                   "requests are not traced; metrics (/metrics) and the audit log (--audit-policy-file) tell of them",
+	"version":                               "use `knarr version`",
+	"vmodule":                               "the log has one level (--log-level, -v)",
+	"watch-cache-sizes":                     "leave it out: the cache grows and shrinks with what there is",
+}
+
+// addUpstream offers kube-apiserver's names of flags beside those of the Server group, which are there already.
+func (c *Config) addUpstream(f *pflag.FlagSet) {
+	for name, ours := range aliases {
+		if flag := f.Lookup(ours); flag != nil {
+			flag.Usage += "; also --" + name
+		}
+	}
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if ours, ok := aliases[name]; ok {
+			name = ours
+		}
+		return pflag.NormalizedName(name)
+	})
+	f.Var(&half{address: &c.Listen}, "bind-address", "the address of --listen")
+	f.Var(&half{address: &c.Listen, isPort: true}, "secure-port", "the port of --listen")
+	f.VarP(&verbosity{level: &c.LogLevel}, "v", "v", "the level of the log as upstream's: up to 3 info, from 4 on debug; see --log-level")
+	for _, only := range fixed {
+		value := &choice{values: only.values, value: only.values[0], why: only.why}
+		usage := only.why
+		if len(only.values) == 1 {
+			usage = "only " + only.values[0] + ": " + usage
+		}
+		flag := f.VarPF(value, only.name, "", usage)
+		if value.Type() == "bool" {
+			flag.NoOptDefVal = "true"
+		}
+	}
+}
+
+// Explain adds to the error of a flag that is not here what to do instead, if it is one of kube-apiserver's.
+func Explain(err error) error {
+	var missing *pflag.NotExistError
+	if errors.As(err, &missing) {
+		if hint, ok := hints[missing.GetSpecifiedName()]; ok {
+			return fmt.Errorf("%w: a flag of kube-apiserver that is not here: %s", err, hint)
+		}
+	}
+	return err
+}
+
+// half is the host or the port of an address host:port.
+type half struct {
+	address *string
+	isPort  bool
+}
+
+func (h *half) split() (host, port string) {
+	if h.address == nil {
+		return "", ""
+	}
+	host, port, _ = net.SplitHostPort(*h.address) // Validate tells of an address that is none
+	return host, port
+}
+
+func (h *half) String() string {
+	host, port := h.split()
+	if h.isPort {
+		return port
+	}
+	return host
+}
+
+func (h *half) Set(text string) error {
+	host, port := h.split()
+	if h.isPort {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil || n == 0 {
+			return errors.New("a port, between 1 and 65535")
+		}
+		port = text
+	} else {
+		if host = strings.TrimSpace(text); host == "" {
+			host = "0.0.0.0"
+		}
+		if net.ParseIP(host) == nil {
+			return errors.New("an IP address, such as 0.0.0.0")
+		}
+	}
+	*h.address = net.JoinHostPort(host, port)
+	return nil
+}
+
+func (h *half) Type() string {
+	if h.isPort {
+		return "int"
+	}
+	return "ip"
+}
+
+// verbosity is a level of klog's, for the level of the log.
+type verbosity struct {
+	level *string
+	given string
+}
+
+// debugFrom is the level from which on there is what debug tells.
+const debugFrom = 4
+
+func (v *verbosity) String() string { return v.given }
+
+func (v *verbosity) Set(text string) error {
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return errors.New("a number, such as 2")
+	}
+	*v.level, v.given = "info", text
+	if n >= debugFrom {
+		*v.level = "debug"
+	}
+	return nil
+}
+
+func (v *verbosity) Type() string { return "level" }
+
+// choice is a flag with few values, often one.
+type choice struct {
+	values []string
+	value  string
+	why    string
+}
+
+func (c *choice) String() string { return c.value }
+
+func (c *choice) Set(text string) error {
+	if c.Type() == "bool" {
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return err
+		}
+		text = strconv.FormatBool(b)
+	}
+	if c.Type() == "duration" {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return err
+		}
+		text = d.String()
+	}
+	if !slices.Contains(c.values, text) {
+		return fmt.Errorf("it can only be %s: %s", strings.Join(c.values, " or "), c.why)
+	}
+	c.value = text
+	return nil
+}
+
+func (c *choice) Type() string {
+	switch {
+	case slices.Contains(c.values, "true"), slices.Contains(c.values, "false"):
+		return "bool"
+	case slices.Contains(c.values, "0s"):
+		return "duration"
+	}
+	return "string"
+}

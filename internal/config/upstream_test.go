@@ -1,0 +1,182 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// upstreamFlags are the names in `kube-apiserver --help` of v1.36.3.
+func upstreamFlags(t *testing.T) []string {
+	t.Helper()
+	data, err := os.ReadFile("testdata/kube-apiserver-v1.36-flags.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(data))
+}
+
+func TestEveryFlagOfUpstreamIsTakenOrHasAHint(t *testing.T) {
+	c := Default()
+	flags := flagsOfGroups(&c, Process|Server)
+	names := append(upstreamFlags(t), "help") // which commands have by themselves
+	flags.Bool("help", false, "")
+	for _, name := range names {
+		_, hinted := hints[name]
+		if here := flags.Lookup(name) != nil; here == hinted {
+			t.Errorf("--%s: taken is %v, and so is that there is a hint", name, here)
+		}
+	}
+	for name, ours := range aliases {
+		if !slices.Contains(names, name) || flags.Lookup(ours) == nil || flags.Lookup(name) != flags.Lookup(ours) {
+			t.Errorf("--%s is no other name of --%s", name, ours)
+		}
+	}
+	for name := range hints {
+		if !slices.Contains(names, name) {
+			t.Errorf("there is a hint for --%s, which is no flag of upstream", name)
+		}
+	}
+	for _, only := range fixed {
+		if !slices.Contains(names, only.name) {
+			t.Errorf("--%s can only have some values, and is no flag of upstream", only.name)
+		}
+	}
+}
+
+// parsed are the settings after the flags; what is wrong with them is told.
+func parsed(args ...string) (Config, error) {
+	c := Default()
+	c.NodeName = "node"
+	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	c.AddFlags(f, Process|Server)
+	if err := f.Parse(args); err != nil {
+		return c, Explain(err)
+	}
+	return c, c.Validate()
+}
+
+func TestCommandLinesOfInstallersAreTaken(t *testing.T) {
+	for installer, line := range map[string]string{
+		"kubeadm": `--advertise-address=192.0.2.10 --allow-privileged=true --authorization-mode=Node,RBAC --client-ca-file=/etc/kubernetes/pki/ca.crt
+			--enable-admission-plugins=NodeRestriction --enable-bootstrap-token-auth=true --etcd-cafile=/etc/kubernetes/pki/etcd/ca.crt
+			--etcd-certfile=/etc/kubernetes/pki/apiserver-etcd-client.crt --etcd-keyfile=/etc/kubernetes/pki/apiserver-etcd-client.key
+			--etcd-servers=https://127.0.0.1:2379 --kubelet-client-certificate=/etc/kubernetes/pki/apiserver-kubelet-client.crt
+			--kubelet-client-key=/etc/kubernetes/pki/apiserver-kubelet-client.key --kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname
+			--proxy-client-cert-file=/etc/kubernetes/pki/front-proxy-client.crt --proxy-client-key-file=/etc/kubernetes/pki/front-proxy-client.key
+			--requestheader-allowed-names=front-proxy-client --requestheader-client-ca-file=/etc/kubernetes/pki/front-proxy-ca.crt
+			--requestheader-extra-headers-prefix=X-Remote-Extra- --requestheader-group-headers=X-Remote-Group
+			--requestheader-username-headers=X-Remote-User --secure-port=6443 --service-account-issuer=https://kubernetes.default.svc.cluster.local
+			--service-account-key-file=/etc/kubernetes/pki/sa.pub --service-account-signing-key-file=/etc/kubernetes/pki/sa.key
+			--service-cluster-ip-range=10.96.0.0/12 --tls-cert-file=/etc/kubernetes/pki/apiserver.crt --tls-private-key-file=/etc/kubernetes/pki/apiserver.key`,
+		"kind": `--allow-privileged=true --etcd-servers=https://127.0.0.1:2379 --runtime-config= --feature-gates= --secure-port=6443 --service-cluster-ip-range=10.96.0.0/16`,
+		"kubespray": `--allow-privileged=true --anonymous-auth=True --bind-address=:: --default-not-ready-toleration-seconds=300 --default-unreachable-toleration-seconds=300
+			--enable-aggregator-routing=False --endpoint-reconciler-type=lease --etcd-compaction-interval=5m0s --etcd-servers=https://192.0.2.1:2379,https://192.0.2.2:2379
+			--event-ttl=1h0m0s --kubelet-preferred-address-types=InternalDNS,InternalIP,Hostname,ExternalDNS,ExternalIP --profiling=False
+			--request-timeout=1m0s --service-account-lookup=True --service-cluster-ip-range=10.233.0.0/18 --service-node-port-range=30000-32767 --storage-backend=etcd3`,
+		"k3s without its tunnel": `--advertise-address=192.0.2.10 --allow-privileged=true --anonymous-auth=false --api-audiences=https://kubernetes.default.svc.cluster.local,k3s
+			--authorization-mode=Node,RBAC --bind-address=127.0.0.1 --cert-dir=/var/lib/rancher/k3s/server/tls/temporary-certs --enable-aggregator-routing=true
+			--enable-bootstrap-token-auth=true --etcd-servers=unix://kine.sock --kubelet-certificate-authority=server-ca.crt --kubelet-client-certificate=c.crt
+			--kubelet-client-key=c.key --kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname --profiling=false --proxy-client-cert-file=p.crt
+			--proxy-client-key-file=p.key --secure-port=6444 --service-cluster-ip-range=10.43.0.0/16 --service-node-port-range=30000-32767 --storage-backend=etcd3
+			--tls-cert-file=s.crt --tls-private-key-file=s.key --tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256`,
+		"with all that is so by default": `--authentication-token-webhook-version=v1 --authorization-webhook-version=v1 --livez-grace-period=0 --logging-format=text
+			--permit-address-sharing --watch-cache --storage-media-type=application/vnd.kubernetes.protobuf --shutdown-watch-termination-grace-period=0s -v=2`,
+	} {
+		t.Run(installer, func(t *testing.T) {
+			if _, err := parsed(strings.Fields(line)...); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestFlagsOfUpstreamSayTheSameAsOurs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		got  func(*Config) any
+		want any
+	}{
+		"a port":                       {[]string{"--secure-port=7443"}, func(c *Config) any { return c.Listen }, "0.0.0.0:7443"},
+		"an address":                   {[]string{"--bind-address=127.0.0.1"}, func(c *Config) any { return c.Listen }, "127.0.0.1:6443"},
+		"an address of IPv6, a port":   {[]string{"--bind-address=::1", "--secure-port=1"}, func(c *Config) any { return c.Listen }, "[::1]:1"},
+		"no address":                   {[]string{"--bind-address="}, func(c *Config) any { return c.Listen }, "0.0.0.0:6443"},
+		"a range of Services":          {[]string{"--service-cluster-ip-range=10.96.0.0/12"}, func(c *Config) any { return c.ServiceCIDR }, "10.96.0.0/12"},
+		"a range of node ports":        {[]string{"--service-node-port-range=1-2"}, func(c *Config) any { return c.NodePortRange }, "1-2"},
+		"several members of an etcd":   {[]string{"--etcd-servers=a,b"}, func(c *Config) any { return strings.Join(c.StoreEndpoints, " ") }, "a b"},
+		"an interval of compaction":    {[]string{"--etcd-compaction-interval=0"}, func(c *Config) any { return c.CompactionInterval.Duration }, time.Duration(0)},
+		"no bootstrap tokens":          {[]string{"--enable-bootstrap-token-auth=false"}, func(c *Config) any { return c.APIServer.Authentication.BootstrapTokens }, false},
+		"no privileged containers":     {[]string{"--allow-privileged=false"}, func(c *Config) any { return c.APIServer.AllowPrivileged }, false},
+		"little of a log":              {[]string{"-v", "2"}, func(c *Config) any { return c.LogLevel }, "info"},
+		"much of a log":                {[]string{"--v=4"}, func(c *Config) any { return c.LogLevel }, "debug"},
+		"leases of half a minute":      {[]string{"--lease-reuse-duration-seconds=30"}, func(c *Config) any { return c.APIServer.LeaseReuse }, 30},
+		"ways to agree on a key":       {[]string{"--tls-curve-preferences=23,4588"}, func(c *Config) any { return len(c.APIServer.Curves()) }, 2},
+		"an order of nodes' addresses": {[]string{"--kubelet-preferred-address-types=Hostname,ExternalIP"}, func(c *Config) any { return string(c.APIServer.Kubelets.Order()[1]) }, "ExternalIP"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := parsed(tc.args...)
+			if got := tc.got(&c); err != nil || got != tc.want {
+				t.Errorf("got %v, %v, want %v", got, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestFlagsThatAreNotHereSayWhatIs(t *testing.T) {
+	for name, tc := range map[string]struct{ args, want string }{
+		"a flag of upstream":              {"--egress-selector-config-file=x", "unknown flag: --egress-selector-config-file: a flag of kube-apiserver that is not here: the server connects"},
+		"a flag of nobody":                {"--nope", "unknown flag: --nope"},
+		"a value that is not so":          {"--watch-cache=false", "it can only be true: reads and watches are served from memory"},
+		"a flag alone that is not so":     {"--disable-http2-serving", "it can only be false"},
+		"a version of webhooks":           {"--authorization-webhook-version=v1beta1", "it can only be v1"},
+		"a time that is not so":           {"--livez-grace-period=5s", "it can only be 0s"},
+		"a time that is none":             {"--livez-grace-period=x", "invalid duration"},
+		"two families of Services":        {"--service-cluster-ip-range=10.96.0.0/16,fd00::/108", "service-cidr"},
+		"a port of none":                  {"--secure-port=0", "a port, between 1 and 65535"},
+		"an address that is a name":       {"--bind-address=localhost", "an IP address"},
+		"a level that is none":            {"-v=x", "a number"},
+		"a folder without certificates":   {"--cert-dir=/x", "tls-cert-file and tls-private-key-file beside it"},
+		"half a pair for kubelets":        {"--kubelet-client-key=x", "given together with kubelet-client-key"},
+		"half a pair for extensions":      {"--proxy-client-cert-file=x", "given together with proxy-client-key-file"},
+		"addresses that nodes have not":   {"--kubelet-preferred-address-types=LegacyHostIP", "out of Hostname"},
+		"leases for no time":              {"--lease-reuse-duration-seconds=0", "1 or more"},
+		"a way to agree that is not Go's": {"--tls-curve-preferences=1", "29 (X25519)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := parsed(tc.args); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want an error with %q", err, tc.want)
+			}
+		})
+	}
+	if err := errors.New("other"); Explain(err) != err {
+		t.Error("other errors are changed")
+	}
+}
+
+func TestUpstreamsFlagsWinOverTheFileToo(t *testing.T) {
+	c := Default()
+	flags := flagsOfGroups(&c, Process|Server)
+	if err := flags.Parse([]string{"--secure-port=7443", "--etcd-servers=https://a:2379", "-v=4", "--livez-grace-period=0"}); err != nil {
+		t.Fatal(err)
+	}
+	again := Given(flags)
+	path := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(path, []byte("listen: 127.0.0.1:1\nstoreEndpoints: [x]\nlogLevel: error\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Load(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := again(); err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen != "127.0.0.1:7443" || !slices.Equal(c.StoreEndpoints, []string{"https://a:2379"}) || c.LogLevel != "debug" {
+		t.Errorf("got %s, %v, %s", c.Listen, c.StoreEndpoints, c.LogLevel)
+	}
+}

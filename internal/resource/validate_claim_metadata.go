@@ -1,0 +1,76 @@
+package resource
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// The metadata of an ephemeral volume's claim has nothing but labels and annotations. Objects that were stored when the rest was not looked at have
+// more; they are still updated, or nobody could take their finalizers away.
+
+// keepsClaimMetadata makes updates of a kind take the metadata of ephemeral volumes' claims that its pod or its template of pods had already.
+func keepsClaimMetadata(s *Strategy) *Strategy {
+	s.ValidateUpdate, s.ValidateStatus = keepingClaimMetadata(s.ValidateUpdate), keepingClaimMetadata(s.ValidateStatus)
+	for name, sub := range s.Subresource {
+		sub.Validate = keepingClaimMetadata(sub.Validate)
+		s.Subresource[name] = sub
+	}
+	return s
+}
+
+// keepingClaimMetadata validates copies of both without what stayed. An error that is left out afterwards would have left others behind: a volume
+// that is not right is not found by its mounts.
+func keepingClaimMetadata(validate func(obj, old runtime.Object) field.ErrorList) func(obj, old runtime.Object) field.ErrorList {
+	if validate == nil {
+		return nil
+	}
+	return func(obj, old runtime.Object) field.ErrorList {
+		if kept := keptClaimMetadata(podSpecOf(obj), podSpecOf(old)); len(kept) > 0 {
+			obj, old = obj.DeepCopyObject(), old.DeepCopyObject()
+			for _, at := range kept {
+				reduceClaimMetadata(&podSpecOf(obj).Volumes[at.is])
+				reduceClaimMetadata(&podSpecOf(old).Volumes[at.was])
+			}
+		}
+		return validate(obj, old)
+	}
+}
+
+// places are where a volume is in a spec, and was before.
+type places struct{ is, was int }
+
+// keptClaimMetadata finds the volumes whose claims have what they may not have, the same as before.
+func keptClaimMetadata(spec, before *corev1.PodSpec) []places {
+	var kept []places
+	for i := range spec.Volumes {
+		v := &spec.Volumes[i]
+		more := moreClaimMetadata(v)
+		if more == nil || len(validateTemplateMeta(more, field.NewPath("metadata"))) == 0 {
+			continue
+		}
+		was := slices.IndexFunc(before.Volumes, func(o corev1.Volume) bool { return o.Name == v.Name })
+		if was >= 0 && equal(more, moreClaimMetadata(&before.Volumes[was])) {
+			kept = append(kept, places{i, was})
+		}
+	}
+	return kept
+}
+
+// moreClaimMetadata is the metadata of an ephemeral volume's claim without labels and annotations; nil if it is another volume.
+func moreClaimMetadata(v *corev1.Volume) *metav1.ObjectMeta {
+	if v.Ephemeral == nil || v.Ephemeral.VolumeClaimTemplate == nil {
+		return nil
+	}
+	m := v.Ephemeral.VolumeClaimTemplate.ObjectMeta
+	m.Labels, m.Annotations = nil, nil
+	return &m
+}
+
+func reduceClaimMetadata(v *corev1.Volume) {
+	m := &v.Ephemeral.VolumeClaimTemplate.ObjectMeta
+	*m = metav1.ObjectMeta{Labels: m.Labels, Annotations: m.Annotations}
+}
