@@ -11,7 +11,7 @@ LDFLAGS := -s -w -X github.com/knarr-project/knarr/internal/version.Knarr=$(VERS
 export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0
 
-.PHONY: help build runtime demo test lint unit e2e chaos bench compare compare-api interchange integration conformance kubectl-suite clean
+.PHONY: help build runtime demo test lint unit e2e chaos bench compare compare-api interchange integration conformance kubectl-suite operators clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
@@ -58,14 +58,17 @@ compare-api: build ## the same requests to upstream's API server and ours: N=num
 interchange: build ## parts of upstream's Kubernetes in ours and ours in upstream's: LAYOUTS=names; prints what held
 	./test/compare/run.sh --interchange --layouts '$(LAYOUTS)'
 
-integration: build ## upstream's integration tests of custom resources, with our server in the place of theirs: RUN=regexp
-	./test/integration/run.sh $(if $(RUN),-run '$(RUN)')
+integration: build ## upstream's integration tests of custom resources, or of PACKAGE=name, with our server in the place of theirs: RUN=regexp
+	./test/integration/$(if $(PACKAGE),kube.sh $(PACKAGE),run.sh) $(if $(RUN),-run '$(RUN)')
 
 conformance: build ## the official suite: FOCUS=regexp SKIP=regexp PROCS=n
 	./test/conformance/run.sh
 
 kubectl-suite: build ## kubectl's own test suite against upstream and knarr: FOCUS=regexp ONLY=knarr|upstream
 	./test/kubectl/run.sh
+
+operators: build ## suites of those who write operators, controller-runtime's own first, against our API server: FOCUS=regexp ONLY=upstream
+	./test/operators/run.sh
 
 clean: ## forget what was built
 	rm -rf $(BIN) .cache $(EMBED)/*.zst $(EMBED)/.built

@@ -4,9 +4,10 @@
 #
 #   FOCUS=regexp     functions whose name matches (default: all); run_nodes_tests passes only after the first minute, on either side
 #   ONLY=knarr       one side alone: knarr or upstream
-#   UPSTREAM=FOLDER  upstream's binaries, instead of building them into .cache/compare/bin
+#   UPSTREAM=FOLDER  upstream's binaries; without it those of .cache/compare/bin, if they are of the same version; what is missing is built
 #
-# Writes .cache/kubectl/{upstream,knarr}/FUNCTION.log and .cache/kubectl/results.md.
+# Writes .cache/kubectl/{upstream,knarr}/FUNCTION.log and .cache/kubectl/results.md. It is a failure when a side did not come to its end, when knarr
+# fails what upstream passes and, of one side alone, when it fails anything.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=$PWD/.cache/kubectl
@@ -19,15 +20,20 @@ knarr | upstream) sides=("$ONLY") ;;
 esac
 [ "$(id -u)" = 0 ] || { echo "run.sh: needs root" >&2; exit 1; }
 hack/prerequisites.sh kubectl
-mkdir -p "$cache/bin" "$bin"
+mkdir -p "$cache"
 export GOFLAGS="-mod=mod -trimpath -buildvcs=false" CGO_ENABLED=0
 (cd test/compare && go mod download k8s.io/kubernetes)
 version=$(cd test/compare && go list -m -f '{{.Version}}' k8s.io/kubernetes)
 source=$(cd test/compare && go list -m -f '{{.Dir}}' k8s.io/kubernetes)
 stamp="-s -w -X k8s.io/component-base/version.gitVersion=$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
 stamp+=" -X k8s.io/component-base/version.gitTreeState=clean"
+# What is there of another version is not taken; a folder that the caller names is.
+[ "$(cat "$cache/bin/.version" 2>/dev/null)" = "$version" ] || rm -rf "$cache/bin"
+mkdir -p "$cache/bin"
+find "$cache/bin" -type l -delete # they led to what an earlier run took
+[ -n "${UPSTREAM:-}" ] || [ "$(cat "$bin/.version" 2>/dev/null)" = "$version" ] || bin=
 for name in etcd kube-apiserver kube-controller-manager kubectl kubectl-convert; do
-  if [ -x "$bin/$name" ]; then
+  if [ -n "$bin" ] && [ -x "$bin/$name" ]; then
     ln -sf "$(realpath "$bin")/$name" "$cache/bin/$name"
   elif [ ! -x "$cache/bin/$name" ]; then
     package=k8s.io/kubernetes/cmd/$name
@@ -35,6 +41,7 @@ for name in etcd kube-apiserver kube-controller-manager kubectl kubectl-convert;
     (cd test/compare && go build -ldflags "$stamp" -o "$cache/bin/$name" "$package")
   fi
 done
+echo "$version" >"$cache/bin/.version"
 ln -sf "$PWD/bin/knarr" "$cache/bin/knarr"
 
 state=$(mktemp -d "${TMPDIR:-/tmp}/kubectl-suite-XXXXXX")
@@ -57,8 +64,8 @@ for side in "${sides[@]}"; do
   TMPDIR=$state/$side/tmp FOCUS=${FOCUS:-} timeout --kill-after 10 1h env --chdir="$state/$side" \
     unshare --net --pid --fork --kill-child --mount-proc bash "$PWD/test/kubectl/side.sh" "$side" "$cache/$side" &
   running=$!
-  wait "$running" || echo "run.sh: $side did not come to its end" >&2
-  [ -s "$cache/$side/results" ] || broken=1
+  wait "$running" || { echo "run.sh: $side did not come to its end" >&2; broken=1; }
+  [ -s "$cache/$side/results" ] || { echo "run.sh: $side ran nothing" >&2; broken=1; }
   running=
 done
 
@@ -73,4 +80,5 @@ awk -v about="$cache" -v alone="${ONLY:-}" -v broken="$broken" '
   $2 == "passed" {upstream++}
   $3 == "passed" {knarr++}
   alone == "" && $2 == "passed" && $3 != "passed" {print "knarr differs: " $1 " (" about "/knarr/" $1 ".log)"; differ++}
-  END {printf "kubectl: %d functions; upstream passes %d, knarr %d; %d differ\n", NR, upstream, knarr, differ; exit differ > 0 || broken || NR == 0}' "$state/table"
+  alone != "" && ($2 == "failed" || $3 == "failed") {print alone " fails: " $1 " (" about "/" alone "/" $1 ".log)"; failed++}
+  END {printf "kubectl: %d functions; upstream passes %d, knarr %d; %d differ\n", NR, upstream, knarr, differ; exit differ > 0 || failed > 0 || broken || NR == 0}' "$state/table"

@@ -140,10 +140,15 @@ func (c *scenario) status() {
 		how = e.String()
 		e.apply(status)
 	}
+	objs := [2]map[string]any{clone(c.last[0]).(map[string]any), clone(c.last[1]).(map[string]any)}
+	if c.r.IntN(4) == 0 {
+		var more string
+		objs, more = c.edited("metadata")
+		how += "; " + more
+	}
 	c.both("status", how, func(i int) request {
-		obj := clone(c.last[i]).(map[string]any)
-		obj["status"] = status["status"]
-		return c.write(http.MethodPut, c.path()+"/status", obj, "application/json")
+		objs[i]["status"] = status["status"]
+		return c.write(http.MethodPut, c.path()+"/status", objs[i], "application/json")
 	})
 	c.settled(c.path())
 }

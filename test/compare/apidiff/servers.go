@@ -55,7 +55,7 @@ func startUpstream(ctx context.Context, o *options, dir string) (*server, error)
 	}
 	const token = "apidiff"
 	tokens := filepath.Join(dir, "tokens")
-	if err := os.WriteFile(tokens, []byte(token+`,admin,admin,"system:masters"`+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(tokens, []byte(token+`,kubernetes-admin,,"system:masters"`+"\n"), 0o600); err != nil {
 		return nil, err
 	}
 	store, peer, port := freePort(), freePort(), freePort()

@@ -57,7 +57,7 @@ func StartTestServer(t Logger, _ *TestServerInstanceOptions, flags []string, _ *
 		}
 		return TestServer{}, errors.New("knarr is not there with " + why)
 	}
-	server, err := harness.Start(harness.Flags(set)...)
+	server, err := harness.Start(harness.Settings{Flags: harness.Flags(set)})
 	if err != nil {
 		return TestServer{}, err
 	}

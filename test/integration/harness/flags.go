@@ -2,10 +2,15 @@ package harness
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/spf13/pflag"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
 )
 
 // handedOn are the flags of kube-apiserver that tests set and knarr has under the same name.
@@ -28,18 +33,39 @@ func Flags(set *pflag.FlagSet) (flags []string) {
 	return flags
 }
 
+// inner are feature gates that only change how upstream's server goes about its work, not what it answers.
+var inner = map[featuregate.Feature]bool{"ListFromCacheSnapshot": true, "ConsistentListFromCache": true, "WatchCacheInitializationPostStartHook": true, "WatchFromStorageWithoutResourceVersion": true}
+
 // Unavailable says why knarr can not be what a test wants: another version of Kubernetes, or feature gates that are not as they
 // are by default. It is empty when knarr can.
 func Unavailable(set *pflag.FlagSet) string {
 	for _, name := range []string{"emulated-version", "feature-gates"} {
+		if set == nil {
+			continue
+		}
 		if f := set.Lookup(name); f != nil && f.Changed {
 			return "--" + name + "=" + f.Value.String()
 		}
 	}
 	for gate, spec := range utilfeature.DefaultMutableFeatureGate.GetAll() {
-		if now := utilfeature.DefaultFeatureGate.Enabled(gate); now != spec.Default {
+		if now := utilfeature.DefaultFeatureGate.Enabled(gate); now != spec.Default && !inner[gate] {
 			return fmt.Sprintf("feature gate %s=%t", gate, now)
 		}
 	}
 	return ""
 }
+
+// KnownFlags are the names of all flags of `knarr apiserver`.
+var KnownFlags = sync.OnceValues(func() (map[string]bool, error) {
+	help, err := exec.Command(os.Getenv("KNARR_BIN"), "apiserver", "--help").Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask knarr for its flags: %w", err)
+	}
+	known := map[string]bool{}
+	for _, match := range flagName.FindAllSubmatch(help, -1) {
+		known[string(match[1])] = true
+	}
+	return known, nil
+})
+
+var flagName = regexp.MustCompile(`(?m)^ +(?:-., )?--([a-z0-9-]+)`)

@@ -10,10 +10,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -30,13 +33,23 @@ const startBound = time.Minute
 type Server struct {
 	Config *rest.Config // of a user in system:masters
 	Etcd   string       // URL of the store
+	CAFile string       // authority of the server's certificate
+	Port   int
 
-	dir       string
-	processes []*process
+	dir     string
+	store   *store
+	process *process
 }
 
-// Start starts an empty store and a server on it, and returns when that is ready. Flags are those of `knarr apiserver`.
-func Start(flags ...string) (server *Server, err error) {
+// Settings are what a server may be started with.
+type Settings struct {
+	Flags  []string // of `knarr apiserver`
+	Tokens string   // file of a test's own bearer tokens
+	Store  string   // of a server before it, running or not; a new one otherwise
+}
+
+// Start starts a server on its store, and returns when it is ready.
+func Start(settings Settings) (server *Server, err error) {
 	s := &Server{}
 	defer func() {
 		if err != nil {
@@ -46,44 +59,46 @@ func Start(flags ...string) (server *Server, err error) {
 	if s.dir, err = os.MkdirTemp("", "knarr-integration-"); err != nil {
 		return nil, err
 	}
-	if err := s.startStore(); err != nil {
+	if s.store, err = openStore(settings.Store); err != nil {
 		return nil, err
 	}
-	if err := s.startServer(flags); err != nil {
+	s.Etcd = s.store.url
+	if err := s.start(settings); err != nil {
 		return nil, err
 	}
 	return s, s.wait()
 }
 
-func (s *Server) startStore() error {
-	client, err := freeAddress()
-	if err != nil {
-		return err
-	}
-	peer, err := freeAddress()
-	if err != nil {
-		return err
-	}
-	s.Etcd = "http://" + client
-	return s.launch("etcd", os.Getenv("ETCD_BIN"), "--data-dir", filepath.Join(s.dir, "etcd"), "--unsafe-no-fsync", "--log-level", "warn",
-		"--listen-client-urls", s.Etcd, "--advertise-client-urls", s.Etcd,
-		"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer, "--initial-cluster", "default=http://"+peer)
-}
-
-// startServer gives the client a token, as upstream's harnesses do: their tests take it away to be somebody else.
-func (s *Server) startServer(flags []string) error {
+// start gives the client a token, as upstream's harnesses do: their tests take it away to be somebody else.
+func (s *Server) start(settings Settings) error {
 	const token = "integration"
+	lines := token + `,system:apiserver,integration,"system:masters"` + "\n"
+	if settings.Tokens != "" {
+		others, err := os.ReadFile(settings.Tokens)
+		if err != nil {
+			return err
+		}
+		lines += string(others)
+	}
 	tokens := filepath.Join(s.dir, "tokens")
-	if err := os.WriteFile(tokens, []byte(token+`,system:apiserver,integration,"system:masters"`+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(tokens, []byte(lines), 0o600); err != nil {
 		return err
 	}
 	address, err := freeAddress()
 	if err != nil {
 		return err
 	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	if s.Port, err = strconv.Atoi(port); err != nil {
+		return err
+	}
 	s.Config = &rest.Config{Host: "https://" + address, BearerToken: token, QPS: 1000, Burst: 10000}
-	return s.launch("knarr", os.Getenv("KNARR_BIN"), append([]string{"apiserver", "--data-dir", filepath.Join(s.dir, "data"), "--run-dir", filepath.Join(s.dir, "run"),
-		"--listen", address, "--advertise-address", "127.0.0.1", "--store", s.Etcd, "--token-auth-file", tokens}, flags...)...)
+	s.process, err = launch("knarr", s.dir, os.Getenv("KNARR_BIN"), append([]string{"apiserver", "--data-dir", filepath.Join(s.dir, "data"), "--run-dir", filepath.Join(s.dir, "run"),
+		"--listen", address, "--advertise-address", "127.0.0.1", "--store", s.Etcd, "--token-auth-file", tokens}, settings.Flags...)...)
+	return err
 }
 
 // wait returns when the server is ready, with its authority in the client's configuration.
@@ -94,14 +109,14 @@ func (s *Server) wait() error {
 		if s.ready(ctx) {
 			return nil
 		}
-		for _, p := range s.processes {
+		for _, p := range []*process{s.store.process, s.process} {
 			if p.ended() {
 				return fmt.Errorf("%s ended: %s", p.name, p.lastWords())
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return errors.New("knarr is not ready in time: " + s.processes[len(s.processes)-1].lastWords())
+			return errors.New("knarr is not ready in time: " + s.process.lastWords())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -112,7 +127,10 @@ func (s *Server) ready(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	s.Config.CAData = admin.CAData
+	s.Config.CAData, s.CAFile = admin.CAData, filepath.Join(s.dir, "ca.crt")
+	if err := os.WriteFile(s.CAFile, admin.CAData, 0o644); err != nil {
+		return false
+	}
 	client, err := rest.HTTPClientFor(s.Config)
 	if err != nil {
 		return false
@@ -132,19 +150,36 @@ func (s *Server) ready(ctx context.Context) bool {
 
 // Stop ends the server, then its store, and removes what they left.
 func (s *Server) Stop() {
-	for i := len(s.processes) - 1; i >= 0; i-- {
-		s.processes[i].kill()
+	if s.process != nil {
+		s.process.kill()
+	}
+	if s.store != nil {
+		s.store.close()
 	}
 	if os.Getenv("KNARR_KEEP") == "" && s.dir != "" {
 		_ = os.RemoveAll(s.dir)
 	}
 }
 
+const firstPort, ports = 20000, 10000 // those that the kernel gives away begin at 32768, node ports at 30000
+
+// lastPort is where the next free port is looked for: begun anywhere, so that processes do not meet.
+var lastPort = func() *atomic.Int64 {
+	last := &atomic.Int64{}
+	last.Store(rand.Int64N(ports))
+	return last
+}()
+
+// freeAddress is one of loopback with a port that nobody has, and that nobody else in this process is given. It is none of those that the kernel
+// gives to whoever takes any: another server's connection could have it before ours listens.
 func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	var err error
+	for range ports {
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+lastPort.Add(1)%ports)); err == nil {
+			defer l.Close()
+			return l.Addr().String(), nil
+		}
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return "", fmt.Errorf("no port of loopback is free: %w", err)
 }

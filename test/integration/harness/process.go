@@ -16,21 +16,20 @@ type process struct {
 	done      chan struct{}
 }
 
-func (s *Server) launch(name, path string, args ...string) error {
-	p := &process{name: name, log: filepath.Join(s.dir, name+".log"), cmd: exec.Command(path, args...), done: make(chan struct{})}
+func launch(name, dir, path string, args ...string) (*process, error) {
+	p := &process{name: name, log: filepath.Join(dir, name+".log"), cmd: exec.Command(path, args...), done: make(chan struct{})}
 	log, err := os.Create(p.log)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer log.Close()
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", name, err)
+		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() { _ = p.cmd.Wait(); close(p.done) }()
-	s.processes = append(s.processes, p)
-	return nil
+	return p, nil
 }
 
 func (p *process) ended() bool {

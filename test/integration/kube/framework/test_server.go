@@ -1,0 +1,97 @@
+// Package framework takes the place of one file of k8s.io/kubernetes/test/integration/framework when kube.sh runs upstream's integration tests: the one that starts
+// a server.
+package framework
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/knarr-project/knarr/test/integration/harness"
+	"github.com/knarr-project/knarr/test/integration/kube"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	"k8s.io/kubernetes/pkg/controlplane"
+)
+
+// TestServerSetup is how a test changes the server before it starts.
+type TestServerSetup struct {
+	ModifyServerRunOptions func(*options.ServerRunOptions)
+	ModifyServerConfig     func(*controlplane.Config)
+}
+
+// TearDownFunc ends the server.
+type TearDownFunc func()
+
+// StartTestServer starts knarr. A test that wants what knarr can not be is skipped, one that reaches into the server among them.
+func StartTestServer(_ context.Context, t testing.TB, setup TestServerSetup) (kubernetes.Interface, *rest.Config, TearDownFunc) {
+	var reach *kube.Reach
+	if setup.ModifyServerConfig != nil {
+		var ok bool
+		if reach, ok = kube.NewReach(setup.ModifyServerConfig); !ok {
+			t.Skip("knarr is another process")
+		}
+	}
+	dir, err := os.MkdirTemp("", "knarr-integration-files-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := kube.NewOptions()
+	if err := prepare(opts, dir); err != nil {
+		t.Fatal(err)
+	}
+	if setup.ModifyServerRunOptions != nil {
+		setup.ModifyServerRunOptions(opts)
+	}
+	if reach != nil {
+		if err := reach.Serve(opts, dir); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(reach.Close)
+	}
+	if why := harness.Unavailable(nil); why != "" {
+		t.Skip("knarr is not there with ", why)
+	}
+	server, err := kube.Start(opts, kube.FlagSet(opts))
+	if kube.IsMissing(err) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatalf("start knarr: %v", err)
+	}
+	config := server.Config
+	if reach != nil {
+		reach.Client(config)
+	}
+	config.CAFile, config.CAData = server.CAFile, nil
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		server.Stop()
+		t.Fatal(err)
+	}
+	return client, config, func() {
+		server.Stop()
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// prepare makes the options what they are before a test changes them.
+func prepare(opts *options.ServerRunOptions, dir string) error {
+	clients, proxies := filepath.Join(dir, "client-ca.crt"), filepath.Join(dir, "proxy-ca.crt")
+	if err := kube.Authority(clients, "client-ca"); err != nil {
+		return err
+	}
+	if err := kube.Authority(proxies, "front-proxy-ca"); err != nil {
+		return err
+	}
+	opts.ServiceClusterIPRanges = "10.0.0.0/24"
+	opts.Authentication.ClientCert.ClientCA = clients
+	headers := opts.Authentication.RequestHeader
+	headers.ClientCAFile, headers.AllowedNames = proxies, []string{"kube-aggregator"}
+	headers.UsernameHeaders, headers.GroupHeaders, headers.ExtraHeaderPrefixes = []string{"X-Remote-User"}, []string{"X-Remote-Group"}, []string{"X-Remote-Extra-"}
+	opts.Authentication.APIAudiences = []string{kube.Issuer}
+	opts.Authorization.Modes = []string{"Node", "RBAC"}
+	return kube.SigningKey(opts, dir)
+}

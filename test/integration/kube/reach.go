@@ -1,0 +1,166 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	"k8s.io/kubernetes/pkg/controlplane"
+)
+
+// inProcess is the token of a client that a test's own authenticator knows by no token.
+const inProcess = "in-process"
+
+// Reach is what a test put into the server itself: who authenticates and who authorizes. Knarr asks them over webhooks.
+type Reach struct {
+	authenticator authenticator.Request
+	authorizer    authorizer.Authorizer
+	nameless      bool // the test's client has no token
+	server        *httptest.Server
+}
+
+// NewReach lets a test change a configuration in which nothing but these two counts. Ok is false when it changes something else.
+func NewReach(modify func(*controlplane.Config)) (r *Reach, ok bool) {
+	defer func() {
+		if recover() != nil { // it reads what is not there, such as the store
+			ok = false
+		}
+	}()
+	config := &controlplane.Config{}
+	generic := &genericapiserver.Config{LoopbackClientConfig: &rest.Config{BearerToken: inProcess}}
+	nobody := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, nil })
+	generic.Authentication.Authenticator = nobody
+	silent := &silentAuthorizer{}
+	generic.Authorization.Authorizer = silent
+	config.ControlPlane.Generic = generic
+	modify(config)
+	if generic.RequestInfoResolver != nil || generic.AdmissionControl != nil || generic.OpenAPIConfig != nil || config.ControlPlane.StorageFactory != nil {
+		return nil, false
+	}
+	r = &Reach{authenticator: generic.Authentication.Authenticator, nameless: generic.LoopbackClientConfig.BearerToken == ""}
+	if generic.Authorization.Authorizer != authorizer.Authorizer(silent) {
+		r.authorizer = generic.Authorization.Authorizer
+	}
+	return r, true
+}
+
+// Serve answers knarr's questions, and makes the options name where.
+func (r *Reach) Serve(opts *options.ServerRunOptions, dir string) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/authenticate", func(w http.ResponseWriter, req *http.Request) { review(w, req, r.authenticate) })
+	mux.HandleFunc("/authorize", func(w http.ResponseWriter, req *http.Request) { review(w, req, r.authorize) })
+	r.server = httptest.NewTLSServer(mux)
+	var err error
+	if opts.Authentication.WebHook.ConfigFile, err = r.kubeconfig(dir, "authenticate"); err != nil {
+		return err
+	}
+	opts.Authentication.WebHook.Version, opts.Authentication.WebHook.CacheTTL = "v1", 0
+	if r.authorizer == nil {
+		return nil
+	}
+	opts.Authorization.Modes = append([]string{"Webhook"}, opts.Authorization.Modes...)
+	opts.Authorization.WebhookVersion, opts.Authorization.WebhookCacheAuthorizedTTL, opts.Authorization.WebhookCacheUnauthorizedTTL = "v1", 0, 0
+	opts.Authorization.WebhookConfigFile, err = r.kubeconfig(dir, "authorize")
+	return err
+}
+
+// Close ends it.
+func (r *Reach) Close() { r.server.Close() }
+
+// Client makes a client somebody whom the test's authenticator knows.
+func (r *Reach) Client(config *rest.Config) {
+	if r.nameless {
+		config.BearerToken = inProcess
+	}
+}
+
+func (r *Reach) kubeconfig(dir, path string) (string, error) {
+	config := clientcmdapi.NewConfig()
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.server.Certificate().Raw})
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: r.server.URL + "/" + path, CertificateAuthorityData: authority}
+	config.AuthInfos["knarr"] = &clientcmdapi.AuthInfo{}
+	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "knarr"}
+	config.CurrentContext = "test"
+	file := filepath.Join(dir, path+".kubeconfig")
+	return file, clientcmd.WriteToFile(*config, file)
+}
+
+// review reads a review, has it answered and sends it back.
+func review[T any](w http.ResponseWriter, req *http.Request, answer func(context.Context, *T)) {
+	var object T
+	if err := json.NewDecoder(req.Body).Decode(&object); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	answer(req.Context(), &object)
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(&object)
+}
+
+func (r *Reach) authenticate(ctx context.Context, review *authenticationv1.TokenReview) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+	if err != nil {
+		review.Status.Error = err.Error()
+		return
+	}
+	if review.Spec.Token != inProcess {
+		req.Header.Set("Authorization", "Bearer "+review.Spec.Token)
+	}
+	response, ok, err := r.authenticator.AuthenticateRequest(req)
+	if err != nil {
+		review.Status.Error = err.Error()
+	}
+	if err != nil || !ok {
+		return
+	}
+	review.Status.Authenticated = true
+	review.Status.User = authenticationv1.UserInfo{Username: response.User.GetName(), UID: response.User.GetUID(), Groups: response.User.GetGroups()}
+	for key, values := range response.User.GetExtra() {
+		if review.Status.User.Extra == nil {
+			review.Status.User.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		review.Status.User.Extra[key] = values
+	}
+}
+
+func (r *Reach) authorize(ctx context.Context, review *authorizationv1.SubjectAccessReview) {
+	who := &user.DefaultInfo{Name: review.Spec.User, UID: review.Spec.UID, Groups: review.Spec.Groups, Extra: map[string][]string{}}
+	for key, values := range review.Spec.Extra {
+		who.Extra[key] = values
+	}
+	what := authorizer.AttributesRecord{User: who}
+	if a := review.Spec.ResourceAttributes; a != nil {
+		what.ResourceRequest, what.Verb, what.Namespace, what.Name = true, a.Verb, a.Namespace, a.Name
+		what.APIGroup, what.APIVersion, what.Resource, what.Subresource = a.Group, a.Version, a.Resource, a.Subresource
+	}
+	if a := review.Spec.NonResourceAttributes; a != nil {
+		what.Verb, what.Path = a.Verb, a.Path
+	}
+	decision, reason, err := r.authorizer.Authorize(ctx, what)
+	review.Status = authorizationv1.SubjectAccessReviewStatus{
+		Allowed: decision == authorizer.DecisionAllow, Denied: decision == authorizer.DecisionDeny, Reason: reason,
+	}
+	if err != nil {
+		review.Status.EvaluationError = err.Error()
+	}
+}
+
+// silentAuthorizer stands for knarr's own authorizers, which are asked by knarr itself.
+type silentAuthorizer struct{ _ int }
+
+func (*silentAuthorizer) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+	return authorizer.DecisionNoOpinion, "", nil
+}

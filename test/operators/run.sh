@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# run.sh [go test's flags, such as -v]: suites of those who write operators, against our API server: controller-runtime's own, which starts servers
+# by envtest, and the cases of the Gateway API, hundreds of objects that the rules of its definitions allow or refuse.
+#
+#   FOCUS=regexp   only suites whose name matches: pkg/client, ..., gateway/standard, gateway/experimental
+#   ONLY=upstream  upstream's kube-apiserver instead: from the folder UPSTREAM, without it from .cache/compare/bin
+#
+# Prints a line for each suite; .cache/operators/SIDE has the logs. What a suite can not be asked here is in cannot.txt.
+# UPSTREAM=FOLDER takes etcd from there, KNARR=PATH another knarr than bin/knarr.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+top=$PWD
+cache=$top/.cache/operators
+side=${ONLY:-knarr}
+programs=$cache/programs-$side
+upstream=${UPSTREAM:-$top/.cache/compare/bin}
+export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0
+mkdir -p "$programs" "$cache/$side"
+
+etcd=$upstream/etcd
+if [ ! -x "$etcd" ]; then
+  etcd=$cache/etcd
+  [ -x "$etcd" ] || (cd test/compare && go build -mod=mod -ldflags '-s -w' -o "$etcd" go.etcd.io/etcd/server/v3)
+fi
+case $side in
+knarr) server=$top/test/operators/kube-apiserver ;;
+upstream) server=$upstream/kube-apiserver ;;
+*) echo "run.sh: ONLY is upstream or nothing, not $side" >&2; exit 1 ;;
+esac
+[ -x "$server" ] || { echo "run.sh: $server is not there: make compare builds it, or UPSTREAM names its folder" >&2; exit 1; }
+ln -sfn "$etcd" "$programs/etcd"
+ln -sfn "$server" "$programs/kube-apiserver"
+ln -sfn "$(command -v true)" "$programs/kubectl" # envtest looks for it; no test runs it
+export KUBEBUILDER_ASSETS=$programs KNARR_BIN=${KNARR:-$top/bin/knarr}
+
+cd test/operators
+runtime=sigs.k8s.io/controller-runtime gateway=sigs.k8s.io/gateway-api
+go mod download "$runtime" "$gateway"
+definitions=$(go list -m -f '{{.Dir}}' $gateway)/config/crd
+cp go.mod "$cache/go.mod" # what the suites' tests need beside is added there
+cp go.sum "$cache/go.sum"
+go build -modfile "$cache/go.mod" -mod=mod -o "$cache/withserver" ./withserver
+TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/ko-XXXXXX") # short: sockets lie below it
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
+
+failed=0
+# suite NAME PACKAGE [FLAGS]: one line of what came of it
+suite() {
+  local name=$1 package=$2 log flags
+  shift 2
+  [[ $name =~ ${FOCUS:-.} ]] || return 0
+  log=$cache/$side/${name//\//_}.log
+  read -ra flags <<<"$(sed -n "s|^$name \([^#]*\)#.*|\1|p" cannot.txt)"
+  if go test -modfile "$cache/go.mod" -mod=mod -vet=off -count=1 -timeout 20m -v "${more[@]}" "$@" "$package" "${flags[@]}" >"$log" 2>&1; then
+    echo "$name: $(count PASS) passed"
+  else
+    failed=1
+    echo "$name: $(count PASS) passed, $(count FAIL) failed"
+    grep -E '^ *--- FAIL|^ *\[FAIL\]|^panic:|build failed' "$log" | sort -u || true
+  fi
+}
+# count PASS|FAIL: Ginkgo's count, or Go's where there is no Ginkgo
+count() {
+  local word=Passed total
+  [ "$1" = PASS ] || word=Failed
+  total=$(sed 's/\x1b\[[0-9;]*m//g' "$log" | sed -nE "s/^(SUCCESS!|FAIL!) .* ([0-9]+) $word .*/\2/p" | tail -1)
+  if [ "${total:-0}" = 0 ]; then
+    total=$(grep -cE "^ *--- $1" "$log" || true)
+  fi
+  echo "$total"
+}
+
+more=("$@")
+for package in builder cache client client/apiutil cluster controller controller/controllerutil envtest handler internal/controller internal/recorder \
+  manager metrics/filters source webhook; do
+  suite "pkg/$package" "$runtime/pkg/$package"
+done
+for channel in standard experimental; do
+  suite "gateway/$channel" "$gateway/pkg/test/cel" -tags "$channel" -exec "$cache/withserver $definitions/$channel"
+done
+exit "$failed"
