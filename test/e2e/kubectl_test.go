@@ -100,6 +100,7 @@ func TestUpstreamsKubectl(t *testing.T) {
 		{"resume", "-n port rollout resume deployment/tavern", []string{"resumed"}},
 		{"server-side apply over it", "-n port apply --server-side --force-conflicts -f %F", []string{"serverside-applied"}},
 		{"another manager's conflict", "-n port apply --server-side --field-manager=stranger -f - < replicas", []string{"conflict", "kubectl"}},
+		{"one pod less", "-n port wait deployment/tavern --for=jsonpath={.status.terminatingReplicas}=0 --timeout=60s", []string{"condition met"}},
 		{"a Service", "-n port expose deployment tavern --port=80 --target-port=8080", []string{"service/tavern exposed"}},
 		{"its endpoints", "-n port get endpointslices -l kubernetes.io/service-name=tavern -o jsonpath={.items[*].endpoints[*].conditions.ready}", []string{"true true"}},
 		{"a pod for once", "-n port run guest --image=e2e/sailor:v1 --restart=Never --rm -i --quiet --command -- /sailor fetch http://tavern", []string{"tavern-"}},
@@ -183,6 +184,8 @@ func (k *kubectl) run(line string) string {
 func (k *kubectl) checkPortForward() {
 	k.t.Helper()
 	cmd := k.invoke("-n", "port", "port-forward", "deployment/tavern", "18080:8080")
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		k.t.Fatal(err)
@@ -192,7 +195,9 @@ func (k *kubectl) checkPortForward() {
 	}
 	defer func() { _ = cmd.Process.Signal(syscall.SIGINT); _ = cmd.Wait() }()
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, "Forwarding from 127.0.0.1:18080 -> 8080") {
-		k.t.Fatalf("port-forward: %q, %v", line, err)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		k.t.Fatalf("port-forward: %q, %v, %s", line, err, &complaints)
 	}
 	for range 3 {
 		if body, err := k.get("http://127.0.0.1:18080/"); err != nil || !strings.HasPrefix(body, "tavern-") {
