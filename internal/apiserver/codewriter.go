@@ -12,6 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/apiserver/flow"
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/trace"
 )
 
 // codeWriter remembers what metrics and audit want to know of a response.
@@ -29,6 +30,8 @@ type codeWriter struct {
 	audit *audit.Record
 	// began is called before the first byte of a response to a request that lives long.
 	began func(code int)
+	// span is the request's, where it is recorded.
+	span trace.Span
 	// ended counts the request's end in the metrics.
 	ended func()
 	// uncounted: only that it is under way counts.

@@ -36,7 +36,8 @@ func (s *Server) newHandler() http.Handler {
 		}()
 		w.ended = s.metrics.begin(w, info, r.ContentLength)
 		defer w.release()
-		filters, m := laps{time.Now()}, s.metrics.security
+		filters, m := laps{since: time.Now()}, s.metrics.security
+		began := filters.since
 		defer s.finish(w, r, info)
 		header := w.Header()
 		id := auditID(r)
@@ -52,7 +53,9 @@ func (s *Server) newHandler() http.Handler {
 			s.refuse(w, r, info, id, err)
 			return
 		}
-		ctx, err := s.record(w, r, info, id, user, took)
+		ctx := s.traced(w, r, info, id, &user, began, filters.since)
+		filters.span = w.span
+		ctx, err = s.record(ctx, w, r, info, id, user, took)
 		if err != nil {
 			internalError(w, r, err)
 			return
@@ -64,27 +67,31 @@ func (s *Server) newHandler() http.Handler {
 			return
 		}
 		defer func() { s.metrics.expired(ctx, w, info); cancel() }()
-		filters.lap(m.record)
+		filters.stage("audit", m.record)
 		if user, err = s.inTheNameOf(ctx, r, user, info); err != nil {
+			filters.stage("constrainedimpersonation", nil)
 			forbid(w, r, err)
 			return
 		}
-		filters.lap(m.impersonation)
+		filters.stage("constrainedimpersonation", m.impersonation)
 		if !s.enterFlow(ctx, w, info, user) {
+			filters.stage("priorityandfairness", nil)
 			return
 		}
-		filters.lap(m.flow)
+		filters.stage("priorityandfairness", m.flow)
 		w.audit.Spent(audit.Queue, w.waited)
 		switch refusal, failure := s.authorizeRequest(ctx, requestAttributes(user, info)); {
 		case failure != nil:
+			filters.stage("authorization", nil)
 			w.uncounted = true
 			internalError(w, r, failure)
 			return
 		case refusal != nil:
+			filters.stage("authorization", nil)
 			forbid(w, r, refusal)
 			return
 		}
-		filters.lap(m.authorization)
+		filters.stage("authorization", m.authorization)
 		s.route(mux, w, r.WithContext(auth.WithUser(ctx, user)), info, user)
 	})
 }
@@ -116,9 +123,9 @@ func (s *Server) route(mux *http.ServeMux, w *codeWriter, r *http.Request, info 
 }
 
 // record begins the request's audit record, if there is to be one. A request that can not be recorded as it has to be is refused.
-func (s *Server) record(w *codeWriter, r *http.Request, info *requestInfo, id string, user auth.User, authentication time.Duration) (context.Context, error) {
+func (s *Server) record(ctx context.Context, w *codeWriter, r *http.Request, info *requestInfo, id string, user auth.User, authentication time.Duration) (context.Context, error) {
 	if s.cfg.Audit == nil {
-		return r.Context(), nil
+		return ctx, nil
 	}
 	a := requestAttributes(user, info)
 	rec := s.cfg.Audit.Begin(id, &a, r)
@@ -131,7 +138,7 @@ func (s *Server) record(w *codeWriter, r *http.Request, info *requestInfo, id st
 		rec.LivesLong()
 		w.began = func(code int) { rec.Stage(auditv1.StageResponseStarted, code) }
 	}
-	return audit.With(r.Context(), rec), nil
+	return audit.With(ctx, rec), nil
 }
 
 // refuse answers a request whose credentials are bad.

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/trace"
 )
 
 // securityMetrics are of the filters that every request passes before it is served.
@@ -118,7 +119,21 @@ func (m *securityMetrics) authorizedAs(result string, took time.Duration) {
 }
 
 // laps measures one filter after the other.
-type laps struct{ since time.Time }
+type laps struct {
+	since time.Time
+	span  trace.Span // of the request
+}
+
+// stage is lap for a filter that has a span, which it also has when it lets the request go no further; then the filter's figures do not have it, as with upstream.
+func (l *laps) stage(name string, filter prometheus.Observer) {
+	began := l.since
+	if filter != nil {
+		l.lap(filter)
+	} else {
+		l.since = time.Now()
+	}
+	l.span.Stage(name, began, l.since)
+}
 
 // lap ends a filter, and begins the next.
 func (l *laps) lap(filter prometheus.Observer) time.Duration {

@@ -12,6 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/store"
+	"github.com/knarr-project/knarr/internal/trace"
 )
 
 // meteredStore counts and times what the server asks of its store, by operation and kind. The names are upstream's; they say etcd, which it is.
@@ -78,6 +79,19 @@ const (
 )
 
 var storeOperationNames = [storeOperations]string{"get", "list", "create", "update", "delete"}
+
+// storeSpans are upstream's names of spans for creates, updates and lists, and names like them for the rest.
+var storeSpans = [storeOperations]string{"Get etcd3", "List(recursive=true) etcd3", "Create etcd3", "GuaranteedUpdate etcd3", "Delete etcd3"}
+
+// span begins the span of an operation of a key's kind.
+func (m *storeMetrics) span(ctx context.Context, op storeOperation, key string) (context.Context, trace.Span) {
+	ctx, span := trace.Start(ctx, storeSpans[op])
+	if span.On() {
+		s := m.of(key)
+		span.Set(trace.Text("key", key), trace.Text("group", s.Group), trace.Text("resource", s.Resource))
+	}
+	return ctx, span
+}
 
 // storeSeries are the metrics of one kind. Those of an operation are shown once there was one.
 type storeSeries struct {
@@ -163,6 +177,8 @@ func (s *storeSeries) observe(ctx context.Context, op storeOperation, since time
 
 // Get implements store.Store.
 func (m *meteredStore) Get(ctx context.Context, key string, revision int64) (*store.KeyValue, int64, error) {
+	ctx, span := m.m.span(ctx, storeGet, key)
+	defer span.End()
 	since := time.Now()
 	kv, at, err := m.Store.Get(ctx, key, revision)
 	m.m.of(key).observe(ctx, storeGet, since, err)
@@ -171,6 +187,8 @@ func (m *meteredStore) Get(ctx context.Context, key string, revision int64) (*st
 
 // Range implements store.Store.
 func (m *meteredStore) Range(ctx context.Context, prefix string, opts store.RangeOptions) (store.RangeResult, error) {
+	ctx, span := m.m.span(ctx, storeList, prefix)
+	defer span.End()
 	since := time.Now()
 	res, err := m.Store.Range(ctx, prefix, opts)
 	s := m.m.of(prefix)
@@ -185,11 +203,15 @@ func (m *meteredStore) Range(ctx context.Context, prefix string, opts store.Rang
 
 // Commit implements store.Store. The first operation is the object itself.
 func (m *meteredStore) Commit(ctx context.Context, conditions []store.Condition, ops ...store.Op) (store.TxnResult, error) {
+	if len(ops) == 0 {
+		return m.Store.Commit(ctx, conditions)
+	}
+	op, key := operationOf(conditions, &ops[0]), ops[0].Key
+	ctx, span := m.m.span(ctx, op, key)
+	defer span.End()
 	since := time.Now()
 	res, err := m.Store.Commit(ctx, conditions, ops...)
-	if len(ops) > 0 {
-		m.m.of(ops[0].Key).observe(ctx, operationOf(conditions, &ops[0]), since, err)
-	}
+	m.m.of(key).observe(ctx, op, since, err)
 	return res, err
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/store"
+	"github.com/knarr-project/knarr/internal/trace"
 )
 
 // operation is one request, however it came: over HTTP or from a component of this process.
@@ -102,7 +103,10 @@ func (op *operation) mutate(ctx context.Context, a *admission.Attributes) error 
 		return op.forbidden(op.server.admission().Admit(ctx, a)) // there is none, or options of a connection
 	}
 	before := acc.GetManagedFields()
-	if err := op.forbidden(op.server.admission().Admit(ctx, a)); err != nil {
+	ctx, span := trace.Start(ctx, "Mutating admission")
+	err = op.forbidden(op.server.admission().Admit(ctx, a))
+	span.End()
+	if err != nil {
 		return err
 	}
 	if err := op.keepNamespace(acc); err != nil {
@@ -134,6 +138,8 @@ func (op *operation) keepNamespace(acc metav1.Object) error {
 
 func (op *operation) validateAdmission(ctx context.Context, a *admission.Attributes) error {
 	observed(ctx, a)
+	ctx, span := trace.Start(ctx, "Validating admission")
+	defer span.End()
 	return op.forbidden(op.server.admission().Validate(ctx, a))
 }
 

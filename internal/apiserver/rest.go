@@ -140,6 +140,8 @@ var deprecated = map[schema.GroupVersionResource]string{
 }
 
 func (c *call) serve(ctx context.Context) error {
+	ctx, span := c.span(ctx)
+	defer span.End()
 	switch c.info.verb {
 	case "get":
 		return c.serveGet(ctx)
@@ -231,10 +233,11 @@ func broken(err error) error {
 }
 
 // answer writes an object of the endpoint's kind, or of the subresource's own.
-func (c *call) answer(code int, obj runtime.Object) error {
+func (c *call) answer(ctx context.Context, code int, obj runtime.Object) error {
 	var body []byte
 	var err error
-	since := time.Now()
+	span, since := c.serializing(ctx), time.Now()
+	defer span.End()
 	switch {
 	case c.gvk == c.endpoint.gvk:
 		body, err = c.endpoint.encodeObject(obj, c.f)

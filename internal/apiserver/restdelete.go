@@ -35,7 +35,7 @@ func (c *call) serveDelete(ctx context.Context) error {
 		respondAs(c.w, code, c.f, status, statusKind)
 		return nil
 	}
-	return c.answer(code, out)
+	return c.answer(ctx, code, out)
 }
 
 // deletedStatus is the answer for kinds that do not give back the deleted object.
@@ -91,6 +91,8 @@ func (c *call) serveDeleteCollection(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	span := c.serializing(ctx)
+	defer span.End()
 	body, err := c.endpoint.encodePage(p, c.f)
 	if err != nil {
 		return err

@@ -26,16 +26,19 @@ func (c *call) serveGet(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return c.answer(http.StatusOK, obj)
+		return c.answer(ctx, http.StatusOK, obj)
 	}
-	entry, err := c.get(ctx, opts.ResourceVersion)
+	from, read := c.reading(ctx, "cacher.Get")
+	entry, err := c.get(from, opts.ResourceVersion)
+	read.End()
 	if invalid := (*field.Error)(nil); errors.As(err, &invalid) && c.endpoint.ofEvents() {
 		err = badRevision(err) // upstream keeps no cache of events, and its store has words of its own
 	}
 	if err != nil {
 		return err
 	}
-	since := time.Now()
+	span, since := c.serializing(ctx), time.Now()
+	defer span.End()
 	body, err := c.endpoint.encodeEntry(entry, c.f)
 	recordOf(c.w).Spent(audit.Serialize, time.Since(since))
 	if err != nil {
@@ -83,12 +86,15 @@ func (c *call) serveList(ctx context.Context) error {
 		c.respond(http.StatusOK, body)
 		return nil
 	}
-	p, err := c.list(ctx, req)
+	from, read := c.reading(ctx, "cacher.GetList")
+	p, err := c.list(from, req)
+	read.End()
 	if err != nil {
 		return err
 	}
 	p.zipped = takesGzip(c.r)
-	since := time.Now()
+	span, since := c.serializing(ctx), time.Now()
+	defer span.End()
 	body, err := c.endpoint.encodePage(p, c.f)
 	recordOf(c.w).Spent(audit.Serialize, time.Since(since))
 	if err == nil {
@@ -104,7 +110,9 @@ func (c *call) serveWatch(ctx context.Context) error {
 		return err
 	}
 	since := time.Now()
-	w, err := c.openWatch(ctx, req)
+	from, read := c.reading(ctx, "cacher.Watch")
+	w, err := c.openWatch(from, req)
+	read.End()
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (c *call) serveCreate(ctx context.Context) error {
 		respondAs(c.w, code, c.f, status, statusKind)
 		return nil
 	}
-	return c.answer(code, out)
+	return c.answer(ctx, code, out)
 }
 
 func (c *call) setOptions(opts runtime.Object, dryRun []string, manager string) {
@@ -97,7 +97,7 @@ func (c *call) serveUpdate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.answer(codeOf(created), out)
+	return c.answer(ctx, codeOf(created), out)
 }
 
 func codeOf(created bool) int {
@@ -139,7 +139,7 @@ func (c *call) servePatch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.answer(codeOf(created), out)
+	return c.answer(ctx, codeOf(created), out)
 }
 
 // patchAsUpdate is what admission gets to see of a patch's options.

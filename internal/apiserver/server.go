@@ -38,6 +38,7 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/store"
+	"github.com/knarr-project/knarr/internal/trace"
 )
 
 // Config is what a Server is made of. Zero values are upstream's defaults where there are any.
@@ -63,6 +64,9 @@ type Config struct {
 	Trust Trust
 	// Audit records requests; nil records none. The server closes it.
 	Audit *audit.Log
+
+	// Tracer records requests; nil records none.
+	Tracer *trace.Tracer
 
 	// EventTTL is how long Events are kept; 0 is one hour, negative for ever. Those of LeaseReuse (0 is one minute) go together.
 	EventTTL, LeaseReuse time.Duration

@@ -16,6 +16,8 @@ type APIServer struct {
 	// CertDir says nothing beside the files of Serving, without which it is refused: the cluster's own certificates lie in the data folder.
 	CertDir string `json:"certDir,omitempty"`
 	Audit   Audit  `json:"audit,omitzero"`
+	// Tracing is a file that says to whom requests' traces are sent, and how many.
+	Tracing string `json:"tracingConfig,omitempty"`
 	// Kubelets are how nodes are reached; ProxyCert and ProxyKey are the certificate that extension servers know this server by.
 	Kubelets  Kubelets `json:"kubelets,omitzero"`
 	ProxyCert string   `json:"proxyClientCert,omitempty"`
@@ -181,6 +183,7 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&c.LeaseReuse, "lease-reuse-duration-seconds", c.LeaseReuse, "for how many seconds new Events share a lease of the store, with which they go; not more than a twentieth of --event-ttl")
 	f.IntVar(&c.NotReadyToleration, "default-not-ready-toleration-seconds", c.NotReadyToleration, "for how many seconds pods that do not say so themselves stay on a node that is not ready")
 	f.IntVar(&c.UnreachableToleration, "default-unreachable-toleration-seconds", c.UnreachableToleration, "for how many seconds pods that do not say so themselves stay on a node that is not reached")
+	f.StringVar(&c.Tracing, "tracing-config-file", c.Tracing, "file that says which OpenTelemetry collector is sent the traces of how many requests (TracingConfiguration)")
 	a := &c.Audit
 	f.StringVar(&a.PolicyFile, "audit-policy-file", a.PolicyFile, "file with the audit policy (audit.k8s.io/v1); without it nothing is recorded")
 	f.StringVar(&a.LogPath, "audit-log-path", a.LogPath, "file that audit events are written to; '-' is the standard output")

@@ -87,7 +87,6 @@ var hints = map[string]string{
 	"permit-port-sharing":                   "one server has one port; choose another with --secure-port or --listen",
 	"show-hidden-metrics-for-version":       "no metrics are hidden",
 	"storage-initialization-timeout":        "leave it out: the server is ready once it has read its store, however long that takes",
-	"tracing-config-file":                   "requests are not traced; metrics (/metrics) and the audit log (--audit-policy-file) tell of them",
 	"version":                               "use `knarr version`",
 	"vmodule":                               "the log has one level (--log-level, -v)",
 	"watch-cache-sizes":                     "leave it out: the cache grows and shrinks with what there is",

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/store"
@@ -33,7 +34,7 @@ func background(run func(context.Context)) func(context.Context) error {
 }
 
 // connectStore reaches an outside etcd, with TLS when its URLs or the flags ask for it.
-func connectStore(ctx context.Context, cfg *config.Config) (store.Store, error) {
+func connectStore(ctx context.Context, cfg *config.Config, dial ...grpc.DialOption) (store.Store, error) {
 	var tlsConfig *tls.Config
 	if cfg.StoreCA != "" {
 		pem, err := os.ReadFile(cfg.StoreCA)
@@ -55,5 +56,5 @@ func connectStore(ctx context.Context, cfg *config.Config) (store.Store, error) 
 		}
 		tlsConfig.Certificates = []tls.Certificate{pair}
 	}
-	return etcd.Connect(ctx, etcd.RemoteOptions{Endpoints: cfg.StoreEndpoints, TLS: tlsConfig})
+	return etcd.Connect(ctx, etcd.RemoteOptions{Endpoints: cfg.StoreEndpoints, TLS: tlsConfig, Dial: dial})
 }

@@ -41,6 +41,7 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/etcd"
+	"github.com/knarr-project/knarr/internal/trace"
 )
 
 // server holds the control plane's parts while they are put together. Each field is set by one component and read by
@@ -51,6 +52,7 @@ type server struct {
 	settings func() map[string]string
 	alone    bool // controllers and scheduler are elsewhere
 	keys     *pki.PKI
+	tracer   *trace.Tracer // nil: requests are not traced
 	db       store.Store
 	api      *apiserver.Server
 	tokens   *token.Service
@@ -83,12 +85,16 @@ func (s *server) startKeys(ctx context.Context) (wait func() error, err error) {
 
 func (s *server) startStore(ctx context.Context) (func() error, error) {
 	var err error
+	if s.tracer, err = openTracer(ctx, s.cfg.APIServer.Tracing, s.log.With("component", "apiserver")); err != nil {
+		return nil, err
+	}
 	if len(s.cfg.StoreEndpoints) > 0 {
-		s.db, err = connectStore(ctx, s.cfg)
+		s.db, err = connectStore(ctx, s.cfg, s.tracer.DialOptions()...)
 	} else {
 		s.db, err = etcd.Open(ctx, etcd.Options{DataDir: s.cfg.Path("etcd"), Log: s.log.With("component", "store")})
 	}
 	if err != nil {
+		_ = s.tracer.Close() // it has recorded nothing
 		return nil, err
 	}
 	s.db = store.Reroot(s.db, strings.TrimSuffix(cache.Root, "/"), s.cfg.StoreRoot())
@@ -96,11 +102,18 @@ func (s *server) startStore(ctx context.Context) (func() error, error) {
 		sealed, err := encryption.Wrap(ctx, s.db, file, s.cfg.APIServer.EncryptionReload, s.log.With("component", "encryption"))
 		if err != nil {
 			_ = s.db.Close() // the first error says why
+			_ = s.tracer.Close()
 			return nil, err
 		}
 		s.db = sealed
 	}
-	return func() error { <-ctx.Done(); return s.db.Close() }, nil
+	return func() error {
+		<-ctx.Done() // nobody asks anything any more
+		if err := s.tracer.Close(); err != nil {
+			s.log.Warn("the last spans could not be sent", "component", "apiserver", "err", err)
+		}
+		return s.db.Close()
+	}, nil
 }
 
 func (s *server) startAPI(ctx context.Context) (func() error, error) {
@@ -165,6 +178,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		ProxyCertificate:   outward.proxy,
 		Trust:              trust,
 		Audit:              auditLog,
+		Tracer:             s.tracer,
 		MaxRequests:        s.cfg.APIServer.Seats(),
 		RequestTimeout:     s.cfg.APIServer.RequestTimeout.Duration,
 		Switches:           switches,

@@ -20,11 +20,13 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/knarr-project/knarr/internal/admission/measure"
+	"github.com/knarr-project/knarr/internal/trace"
 )
 
 // caller sends reviews to one endpoint and keeps connections to it.
@@ -134,7 +136,7 @@ func newCaller(endpoint admissionregistrationv1.WebhookClientConfig, credentials
 	if err != nil {
 		return nil, err
 	}
-	client, err := rest.UnversionedRESTClientForConfigAndClient(config, &http.Client{Transport: limited{shown}})
+	client, err := rest.UnversionedRESTClientForConfigAndClient(config, &http.Client{Transport: trace.Transport(limited{shown})})
 	return &caller{rest: client, transport: transport, server: server}, err
 }
 
@@ -158,6 +160,14 @@ func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error)
 	if err != nil {
 		return nil, fmt.Errorf("could not get REST client: %w", err)
 	}
+	ctx, span := trace.Start(ctx, h.spanName())
+	if span.On() {
+		request := e.Request()
+		resource := schema.GroupVersionResource(request.Resource)
+		span.Set(trace.Text("configuration", h.configuration), trace.Text("webhook", h.name), trace.Text("resource", resource.String()),
+			trace.Text("subresource", request.SubResource), trace.Text("operation", string(request.Operation)), trace.Text("UID", uid))
+	}
+	defer span.End()
 	if err := e.encode(); err != nil {
 		return nil, err
 	}
@@ -187,6 +197,14 @@ func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error)
 		return nil, fmt.Errorf("received invalid webhook response: %w", err)
 	}
 	return a, nil
+}
+
+// spanName is upstream's name of a question to the hook.
+func (h *hook) spanName() string {
+	if h.kind == measure.Mutating {
+		return "Call mutating webhook"
+	}
+	return "Call validating webhook"
 }
 
 // reviewVersion is the first of the hook's versions that we speak.

@@ -26,6 +26,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/trace"
 )
 
 // Remote is an APIService that names a Service. It is replaced when its spec changes.
@@ -38,6 +39,7 @@ type Remote struct {
 
 	// plain speaks whatever the server prefers, stream only HTTP/1.1, for connections that change their protocol.
 	plain, stream *http.Transport
+	traced        http.RoundTripper // plain, with requests' traces
 	transportErr  error
 
 	available atomic.Bool
@@ -71,6 +73,7 @@ func newRemote(a *Aggregator, object *apiregistrationv1.APIService) *Remote {
 	}
 	r.plain = r.stream.Clone()
 	r.plain.ForceAttemptHTTP2 = true
+	r.traced = trace.Transport(r.plain)
 	return r
 }
 
@@ -120,7 +123,7 @@ func (r *Remote) Serve(w http.ResponseWriter, req *http.Request, user auth.User)
 	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))
 	setUser(out, user)
 	upgrade := httpstream.IsUpgradeRequest(req)
-	handler := utilproxy.NewUpgradeAwareHandler(location, r.plain, true, upgrade, failed{r})
+	handler := utilproxy.NewUpgradeAwareHandler(location, r.traced, true, upgrade, failed{r})
 	if upgrade {
 		handler.Transport = r.stream
 	}

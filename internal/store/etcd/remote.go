@@ -23,6 +23,8 @@ type RemoteOptions struct {
 	TLS *tls.Config
 	// Log gets the client's warnings; nil is slog.Default().
 	Log *slog.Logger
+	// Dial are further settings of the connections.
+	Dial []grpc.DialOption
 }
 
 // Remote is the store in an etcd outside of this process.
@@ -46,7 +48,7 @@ func Connect(ctx context.Context, opts RemoteOptions) (*Remote, error) {
 		DialKeepAliveTimeout: 10 * time.Second,
 		MaxCallSendMsgSize:   16 << 20, // the server says what is too large
 		Logger:               zapToSlog(opts.Log),
-		DialOptions:          []grpc.DialOption{grpc.WithReadBufferSize(64 << 10)},
+		DialOptions:          append([]grpc.DialOption{grpc.WithReadBufferSize(64 << 10)}, opts.Dial...),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connect to etcd at %v: %w", opts.Endpoints, err)

@@ -1,0 +1,124 @@
+package trace
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	otelsemconv "go.opentelemetry.io/otel/semconv/v1.39.0"
+	oteltrace "go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+)
+
+// scope says whose the spans are.
+const scope = "github.com/knarr-project/knarr/internal/trace"
+
+// flushWithin is how long the end of the process waits for a collector that does not answer.
+const flushWithin = 5 * time.Second
+
+// Options of a Tracer.
+type Options struct {
+	// Service and Instance are whose spans these are.
+	Service, Instance string
+	// Dial reaches the collector; nil is directly.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Log hears what is wrong with the collector.
+	Log *slog.Logger
+}
+
+// Tracer samples requests and sends what was recorded of them. A nil one does neither.
+type Tracer struct {
+	provider *sdktrace.TracerProvider
+	tracer   oteltrace.Tracer
+}
+
+// Open makes a Tracer. It does not wait for the collector, which may come and go. The SDK's own environment variables (OTEL_BSP_..., OTEL_SPAN_...,
+// OTEL_EXPORTER_OTLP_...) count, as with upstream.
+func Open(ctx context.Context, config *Configuration, opts Options) (*Tracer, error) {
+	if opts.Log != nil {
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { opts.Log.Warn("spans could not be sent", "err", err) }))
+	}
+	client := []otlptracegrpc.Option{otlptracegrpc.WithInsecure()} // KEP-647: the collector is close by
+	if config.Endpoint != nil {
+		client = append(client, otlptracegrpc.WithEndpoint(*config.Endpoint))
+	}
+	if opts.Dial != nil {
+		client = append(client, otlptracegrpc.WithDialOption(grpc.WithContextDialer(opts.Dial)))
+	}
+	exporter, err := otlptracegrpc.New(ctx, client...)
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
+	}
+	t := newTracer(config, sdktrace.NewBatchSpanProcessor(exporter), opts)
+	return t, nil
+}
+
+func newTracer(config *Configuration, processor sdktrace.SpanProcessor, opts Options) *Tracer {
+	rate := sdktrace.NeverSample() // but for requests of sampled traces
+	if n := config.SamplingRatePerMillion; n != nil && *n > 0 {
+		rate = sdktrace.TraceIDRatioBased(float64(*n) / 1e6)
+	}
+	whose := resource.NewSchemaless(otelsemconv.ServiceName(opts.Service), otelsemconv.ServiceInstanceID(opts.Instance))
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(rate)), sdktrace.WithSpanProcessor(processor), sdktrace.WithResource(whose))
+	return &Tracer{provider: provider, tracer: provider.Tracer(scope)}
+}
+
+// Provider is for libraries that make spans of their own; nil where there is no Tracer.
+func (t *Tracer) Provider() oteltrace.TracerProvider {
+	if t == nil {
+		return nil
+	}
+	return t.provider
+}
+
+// Close sends what has not been sent yet.
+func (t *Tracer) Close() error {
+	if t == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushWithin)
+	defer cancel()
+	return t.provider.Shutdown(ctx)
+}
+
+// propagator reads and writes the headers traceparent, tracestate and baggage.
+var propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
+
+// traceparent is the header without which there is no trace, as net/http has it.
+const traceparent = "Traceparent"
+
+// Received is the context of a request that nobody samples here: its client's trace, if it has one, goes on to those that are asked for it.
+func Received(ctx context.Context, header http.Header) context.Context {
+	if len(header[traceparent]) == 0 {
+		return ctx
+	}
+	return propagator.Extract(ctx, propagation.HeaderCarrier(header))
+}
+
+// Serve begins the span of a request that has come in. A client that is not trusted does not say whether it is sampled: its trace is linked to.
+func (t *Tracer) Serve(ctx context.Context, r *http.Request, name string, trusted bool, since time.Time, more ...attribute.KeyValue) (context.Context, Span) {
+	ctx = Received(ctx, r.Header)
+	opts := []oteltrace.SpanStartOption{oteltrace.WithSpanKind(oteltrace.SpanKindServer), oteltrace.WithTimestamp(since)}
+	if !trusted {
+		opts = append(opts, oteltrace.WithNewRoot())
+		if client := oteltrace.SpanContextFromContext(ctx); client.IsValid() {
+			opts = append(opts, oteltrace.WithLinks(oteltrace.Link{SpanContext: client}))
+		}
+	}
+	ctx, span := t.tracer.Start(ctx, name, opts...)
+	if !span.IsRecording() {
+		return ctx, Span{}
+	}
+	span.SetAttributes(requestAttributes(r)...)
+	span.SetAttributes(more...)
+	return ctx, Span{span}
+}
