@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 
 	"github.com/knarr-project/knarr/internal/zpages"
 )
@@ -24,6 +25,31 @@ func finished(name string, done <-chan struct{}) zpages.Check {
 			return errNotFinished
 		}
 	})
+}
+
+// milestone is something that is done once after the start, as far as /readyz goes; done is closed when it is.
+type milestone struct {
+	done chan struct{}
+	once *sync.Once
+}
+
+func newMilestone() milestone { return milestone{done: make(chan struct{}), once: new(sync.Once)} }
+
+// reach notes that it is done, unless there is an error, which it returns.
+func (m milestone) reach(err error) error {
+	if err == nil {
+		m.once.Do(func() { close(m.done) })
+	}
+	return err
+}
+
+func (m milestone) reached() bool {
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // checks have upstream's names where they tell of the same things.
@@ -47,28 +73,38 @@ func (s *Server) checks(kind string) []zpages.Check {
 	if kind == "readyz" {
 		checks = append(checks, finished("informer-sync", s.remotes.Synced()))
 	}
-	started := func(names ...string) {
+	hook := func(done <-chan struct{}, names ...string) {
 		for _, name := range names {
-			checks = append(checks, finished("poststarthook/"+name, s.started))
+			checks = append(checks, finished("poststarthook/"+name, done))
 		}
 	}
+	started := func(names ...string) { hook(s.started, names...) }
 	aggregated := func(names ...string) {
 		for _, name := range names {
 			checks = append(checks, finished(name, s.remotes.Synced()))
 		}
 	}
-	// In upstream's order. Its hooks that run after the start are told apart only by their names here: they are one start, after which all of
-	// them pass, or the part that they belong to upstream.
+	// In upstream's order. Most of its hooks are told apart only by their names here: the first objects are stored together, after which they
+	// pass, or with the part that they belong to upstream. What is stored after those has a check of its own.
 	started("start-apiserver-admission-initializer", "generic-apiserver-start-informers")
 	if s.flow != nil {
 		started("priority-and-fairness-config-consumer", "priority-and-fairness-filter")
 	}
-	started("start-apiextensions-informers", "start-apiextensions-controllers", "crd-informer-synced", "start-system-namespaces-controller",
-		"start-cluster-authentication-info-controller", "storage-readiness", "start-legacy-token-tracking-controller", "rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
+	started("start-apiextensions-informers", "start-apiextensions-controllers", "crd-informer-synced", "start-system-namespaces-controller")
+	hook(s.trusted.done, "start-cluster-authentication-info-controller")
+	started("storage-readiness")
+	hook(s.tracked.done, "start-legacy-token-tracking-controller")
+	if s.cfg.PolicyStored != nil {
+		hook(s.cfg.PolicyStored, "rbac/bootstrap-roles")
+	} else {
+		started("rbac/bootstrap-roles")
+	}
+	started("scheduling/bootstrap-system-priority-classes")
 	if s.flow != nil {
 		started("priority-and-fairness-config-producer")
 	}
-	started("bootstrap-controller", "start-kubernetes-service-cidr-controller")
+	hook(s.led.done, "bootstrap-controller")
+	started("start-kubernetes-service-cidr-controller")
 	aggregated("poststarthook/start-kube-aggregator-informers", "poststarthook/apiservice-status-local-available-controller",
 		"poststarthook/apiservice-status-remote-available-controller", "poststarthook/apiservice-registration-controller", "poststarthook/apiservice-discovery-controller",
 		"poststarthook/kube-apiserver-autoregistration", "autoregister-completion", "poststarthook/apiservice-openapi-controller", "poststarthook/apiservice-openapiv3-controller")

@@ -21,19 +21,21 @@ const reconcileEvery = 10 * time.Second
 
 // keepKubernetesService brings back the objects that lead to this server when somebody changes or deletes them.
 func (s *Server) keepKubernetesService(ctx context.Context) {
-	ticker := time.NewTicker(reconcileEvery)
-	defer ticker.Stop()
 	if at := s.cfg.Advertise.Addr(); at.IsValid() && !isEndpoint(at) {
 		s.log.Warn("the Service kubernetes leads nowhere: pods can not reach this server at the address that it is advertised at", "address", at)
 	}
 	for {
+		again := reconcileEvery
 		if err := s.reconcileKubernetes(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("keep the Service kubernetes", "err", err)
+		}
+		if !s.trusted.reached() || !s.tracked.reached() || !s.led.reached() {
+			again = time.Second // the server is not ready without them
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-time.After(again):
 		}
 	}
 }
@@ -42,9 +44,14 @@ func (s *Server) reconcileKubernetes(ctx context.Context) error {
 	if err := s.bootstrap(ctx, s.bootstrapObjects()); err != nil {
 		return err
 	}
-	if err := errors.Join(s.publishTrust(ctx), s.trackTokens(ctx)); err != nil {
-		return err
-	}
+	return errors.Join(
+		s.trusted.reach(s.publishTrust(ctx)),
+		s.tracked.reach(s.trackTokens(ctx)),
+		s.led.reach(s.keepEndpoints(ctx)))
+}
+
+// keepEndpoints keeps what the Service "kubernetes" leads to.
+func (s *Server) keepEndpoints(ctx context.Context) error {
 	if !isEndpoint(s.cfg.Advertise.Addr()) || len(s.cfg.ServiceCIDRs) == 0 {
 		return nil
 	}

@@ -94,6 +94,8 @@ type Config struct {
 	// ShutdownTimeout is how long requests may take to end when the server stops; 0 is RequestTimeout.
 	ShutdownTimeout time.Duration
 
+	// PolicyStored is closed when the roles and bindings that every cluster has are stored, which somebody else does; nil: nobody does.
+	PolicyStored <-chan struct{}
 	// Components are those that componentstatuses tell of, beside the store.
 	Components []Component
 	// NoProfiling leaves out the pages of the process's own profiles.
@@ -147,6 +149,8 @@ type Server struct {
 	wg     sync.WaitGroup
 	// started is closed when the objects that every cluster has are there.
 	started chan struct{}
+	// What follows it, and is kept up later: trust for extension servers, the day since when tokens are noted, and where this server is.
+	trusted, tracked, led milestone
 
 	// stopping is set when the server says that it is not ready any more, leaving when it takes no new connections; then
 	// endStreams ends what lives as long as its ends want.
@@ -220,7 +224,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	m := newMetrics()
 	db := &meteredStore{cfg.Store, m.store}
-	s := &Server{cfg: cfg, store: db, cache: cache.New(db), metrics: m, log: cfg.Logger, clock: cfg.Clock, started: make(chan struct{}), pace: deliver.NewPace(), pool: deliver.NewPool(), lanes: deliver.NewLanes()}
+	s := &Server{cfg: cfg, store: db, cache: cache.New(db), metrics: m, log: cfg.Logger, clock: cfg.Clock, started: make(chan struct{}), trusted: newMilestone(), tracked: newMilestone(), led: newMilestone(), pace: deliver.NewPace(), pool: deliver.NewPool(), lanes: deliver.NewLanes()}
 	s.modes.Size = 1024
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.streaming, s.endStreams = context.WithCancel(s.ctx)

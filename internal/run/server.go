@@ -59,6 +59,7 @@ type server struct {
 
 	// signer signs service accounts' tokens elsewhere; nil where this process does.
 	signer       *signer.Signer
+	policyStored chan struct{} // closed when it is
 	frontProxies auth.Authenticators
 	proxyHeaders auth.FrontProxyHeaders
 	// proxyAuthorities are those of --requestheader-client-ca-file.
@@ -167,6 +168,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.policyStored = make(chan struct{})
 	s.api, err = apiserver.New(apiserver.Config{
 		Store:        s.db,
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix(s.cfg.ServiceCIDR)},
@@ -194,6 +196,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 
 		CompactEvery: never(s.cfg.CompactionInterval.Duration),
 		Settings:     s.settings,
+		PolicyStored: s.policyStored,
 		Components:   s.components(),
 		Collectors:   slices.Concat(controllers.Collectors(), scheduler.Collectors()),
 		Logger:       s.log.With("component", "apiserver"),
@@ -390,7 +393,11 @@ func (s *server) serve(ctx context.Context, listener net.Listener, secure *tls.C
 				return err
 			},
 			func(ctx context.Context) error {
-				if err := policy.Bootstrap(ctx, s.own()); err != nil && ctx.Err() == nil {
+				err := policy.Bootstrap(ctx, s.own())
+				switch {
+				case err == nil:
+					close(s.policyStored)
+				case ctx.Err() == nil:
 					return fmt.Errorf("bootstrap policy: %w", err)
 				}
 				return nil

@@ -1,0 +1,66 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// reluctant is a store that writes no key with any of those parts.
+type reluctant struct {
+	store.Store
+	not atomic.Pointer[[]string]
+}
+
+func (r *reluctant) Commit(ctx context.Context, conditions []store.Condition, ops ...store.Op) (store.TxnResult, error) {
+	for _, op := range ops {
+		for _, part := range *r.not.Load() {
+			if strings.Contains(op.Key, part) {
+				return store.TxnResult{}, store.ErrUnavailable
+			}
+		}
+	}
+	return r.Store.Commit(ctx, conditions, ops...)
+}
+
+func TestAPartOfTheStartIsFinishedWhenItIsStored(t *testing.T) {
+	policy := make(chan struct{})
+	var db *reluctant
+	s := newTestServer(t, func(c *Config) {
+		db = &reluctant{Store: c.Store}
+		db.not.Store(&[]string{"legacy-service-account-token-tracking", "endpointslices"})
+		c.Store, c.PolicyStored = db, policy
+		c.ServiceCIDRs, c.Advertise = []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")}, netip.MustParseAddrPort("192.0.2.1:6443")
+	})
+	const hook = "/readyz/poststarthook/"
+	check := func(want map[string]int) func() error {
+		return func() error {
+			for path, code := range want {
+				if got, _, _ := do(t, s, "GET", path, ""); got != code {
+					return fmt.Errorf("%s: %d, wanted %d", path, got, code)
+				}
+			}
+			return nil
+		}
+	}
+	refused, fine := http.StatusInternalServerError, http.StatusOK
+	s.background()
+	eventually(t, check(map[string]int{
+		hook + "start-system-namespaces-controller": fine, hook + "start-cluster-authentication-info-controller": fine,
+		hook + "start-legacy-token-tracking-controller": refused, hook + "bootstrap-controller": refused, hook + "rbac/bootstrap-roles": refused, "/readyz": refused,
+	}))
+	close(policy)
+	if err := check(map[string]int{hook + "rbac/bootstrap-roles": fine, "/readyz": refused})(); err != nil {
+		t.Error(err)
+	}
+	db.not.Store(&[]string{"endpointslices"})
+	eventually(t, check(map[string]int{hook + "start-legacy-token-tracking-controller": fine, hook + "bootstrap-controller": refused, "/readyz": refused}))
+	db.not.Store(&[]string{})
+	eventually(t, check(map[string]int{"/readyz": fine}))
+}
