@@ -15,7 +15,11 @@ func (s *Server) bound(ctx context.Context, w http.ResponseWriter, info *request
 	if info.longRunning() {
 		ctx, cancel := context.WithCancel(ctx)
 		stop := context.AfterFunc(s.streaming, cancel)
-		return ctx, func() { stop(); cancel() }, nil
+		gone := func() {}
+		if s.cfg.ShutdownWatches > 0 && info.verb == "watch" {
+			gone = s.handled.add(cancel)
+		}
+		return ctx, func() { gone(); stop(); cancel() }, nil
 	}
 	limit, err := s.timeout(info)
 	if err != nil {

@@ -116,7 +116,23 @@ func (s *Server) checks(kind string) []zpages.Check {
 			return nil
 		}))
 	}
+	if kind == "livez" && s.cfg.LivezGrace > 0 {
+		for i := range checks {
+			checks[i].Run = s.afterGrace(checks[i].Run)
+		}
+	}
 	return checks
+}
+
+// afterGrace passes until the server has had time to start.
+func (s *Server) afterGrace(run func(ctx context.Context) error) func(ctx context.Context) error {
+	until := s.made.Add(s.cfg.LivezGrace)
+	return func(ctx context.Context) error {
+		if !s.clock().After(until) {
+			return nil
+		}
+		return run(ctx)
+	}
 }
 
 // serveHealth is a page of the checks.

@@ -6,12 +6,13 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
 // takeLeave ends the server without losing a request. First it says that it is not ready any more, so that whoever spreads requests goes elsewhere. Then it
-// takes no new connections and ends watches and streams; every answer from now on is its connection's last (HTTP/2 is told to go away, and what comes after that is for the
+// takes no new connections and ends watches (one after the other, where ShutdownWatches is set) and streams; every answer from now on is its connection's last (HTTP/2 is told to go away, and what comes after that is for the
 // client to send again, elsewhere). A connection on which nothing comes for a while is closed, and requests come to their end. With ShutdownRetryAfter it goes on to take
 // connections until the requests that it had are answered, and tells those who come meanwhile to come again.
 func (s *Server) takeLeave(server *http.Server, listener net.Listener, connections *openConnections) {
@@ -19,12 +20,15 @@ func (s *Server) takeLeave(server *http.Server, listener net.Listener, connectio
 	if s.cfg.ShutdownDelay > 0 {
 		time.Sleep(s.cfg.ShutdownDelay)
 	}
-	bounded, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownTimeout)
-	defer cancel()
 	s.leaving.Store(true)
 	if !s.cfg.ShutdownRetryAfter {
 		_ = listener.Close() // the HTTP server sees the error
 	}
+	if s.cfg.ShutdownWatches > 0 {
+		s.endWatches(s.cfg.ShutdownWatches)
+	}
+	bounded, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownTimeout)
+	defer cancel()
 	s.endStreams()
 	s.streams.close()
 	if s.cfg.ShutdownRetryAfter {
@@ -36,6 +40,55 @@ func (s *Server) takeLeave(server *http.Server, listener net.Listener, connectio
 		s.log.Warn("requests are broken off: they did not end in time", "timeout", s.cfg.ShutdownTimeout)
 		_ = server.Close()
 	}
+}
+
+// mostPause is between the ends of two watches: 200 of them end in a second at least, as with upstream.
+const mostPause = 5 * time.Millisecond
+
+// endWatches ends watches over a time, so that their clients do not all come to other servers at once. Those that begin meanwhile end at once, or with the last.
+func (s *Server) endWatches(over time.Duration) {
+	ends := append(s.streams.leave(), s.handled.all()...)
+	if len(ends) == 0 {
+		return
+	}
+	pause := time.NewTicker(max(min(over/time.Duration(len(ends)), mostPause), time.Microsecond))
+	defer pause.Stop()
+	for i, end := range ends {
+		if i > 0 {
+			<-pause.C
+		}
+		end()
+	}
+}
+
+// handledWatches are the ends of watches that a handler serves; only where they are to end one after the other.
+type handledWatches struct {
+	mu   sync.Mutex
+	ends map[*context.CancelFunc]struct{}
+}
+
+// add is for one that begins; gone is to be called when it has ended.
+func (h *handledWatches) add(end context.CancelFunc) (gone func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ends == nil {
+		h.ends = map[*context.CancelFunc]struct{}{}
+	}
+	h.ends[&end] = struct{}{}
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.ends, &end)
+	}
+}
+
+func (h *handledWatches) all() (ends []func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for end := range h.ends {
+		ends = append(ends, *end)
+	}
+	return ends
 }
 
 // openConnections counts those that the HTTP server has. The zero value is ready.

@@ -21,7 +21,7 @@ const reconcileEvery = 10 * time.Second
 
 // keepKubernetesService brings back the objects that lead to this server when somebody changes or deletes them.
 func (s *Server) keepKubernetesService(ctx context.Context) {
-	if at := s.cfg.Advertise.Addr(); at.IsValid() && !isEndpoint(at) {
+	if at := s.cfg.Advertise.Addr(); at.IsValid() && !isEndpoint(at) && !s.cfg.OthersEndpoints {
 		s.log.Warn("the Service kubernetes leads nowhere: pods can not reach this server at the address that it is advertised at", "address", at)
 	}
 	for {
@@ -52,7 +52,7 @@ func (s *Server) reconcileKubernetes(ctx context.Context) error {
 
 // keepEndpoints keeps what the Service "kubernetes" leads to.
 func (s *Server) keepEndpoints(ctx context.Context) error {
-	if !isEndpoint(s.cfg.Advertise.Addr()) || len(s.cfg.ServiceCIDRs) == 0 {
+	if s.cfg.OthersEndpoints || !isEndpoint(s.cfg.Advertise.Addr()) || len(s.cfg.ServiceCIDRs) == 0 {
 		return nil
 	}
 	if err := s.ensure(ctx, s.kubernetesEndpoints(), func(obj, want runtime.Object) {

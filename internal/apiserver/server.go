@@ -96,6 +96,13 @@ type Config struct {
 
 	// PolicyStored is closed when the roles and bindings that every cluster has are stored, which somebody else does; nil: nobody does.
 	PolicyStored <-chan struct{}
+	// ShutdownWatches is over how long a time watches end when the server stops; 0 ends all at once.
+	ShutdownWatches time.Duration
+	// LivezGrace is for how long after its start the server is alive whatever it lacks.
+	LivezGrace time.Duration
+	// OthersEndpoints leaves the endpoints of the Service kubernetes to somebody else.
+	OthersEndpoints bool
+
 	// Components are those that componentstatuses tell of, beside the store.
 	Components []Component
 	// NoProfiling leaves out the pages of the process's own profiles.
@@ -121,6 +128,7 @@ type Server struct {
 	endpoints *endpoints
 	log       *slog.Logger
 	clock     func() time.Time
+	made      time.Time
 	security  atomic.Pointer[Security]
 	handler   http.Handler
 	discovery *discovery.Handler
@@ -159,6 +167,7 @@ type Server struct {
 	underWay   atomic.Int64
 	streaming  context.Context
 	endStreams context.CancelFunc
+	handled    handledWatches
 }
 
 // Security is who may come in, what they may do, and what answers the API's questions about that.
@@ -224,7 +233,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	m := newMetrics()
 	db := &meteredStore{cfg.Store, m.store}
-	s := &Server{cfg: cfg, store: db, cache: cache.New(db), metrics: m, log: cfg.Logger, clock: cfg.Clock, started: make(chan struct{}), trusted: newMilestone(), tracked: newMilestone(), led: newMilestone(), pace: deliver.NewPace(), pool: deliver.NewPool(), lanes: deliver.NewLanes()}
+	s := &Server{cfg: cfg, store: db, cache: cache.New(db), metrics: m, log: cfg.Logger, clock: cfg.Clock, made: cfg.Clock(), started: make(chan struct{}), trusted: newMilestone(), tracked: newMilestone(), led: newMilestone(), pace: deliver.NewPace(), pool: deliver.NewPool(), lanes: deliver.NewLanes()}
 	s.modes.Size = 1024
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.streaming, s.endStreams = context.WithCancel(s.ctx)

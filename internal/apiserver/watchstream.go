@@ -80,6 +80,23 @@ func (ss *streams) goOn(s *watchStream, all *sync.WaitGroup, fn func()) {
 	}
 }
 
+// leave takes no more of them, and gives what ends each of those that are open.
+func (ss *streams) leave() (ends []func()) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.closed = true
+	for s := range ss.open {
+		ends = append(ends, func() {
+			ss.mu.Lock()
+			defer ss.mu.Unlock()
+			if _, open := ss.open[s]; open {
+				s.hangUp()
+			}
+		})
+	}
+	return ends
+}
+
 // close ends all of them.
 func (ss *streams) close() {
 	ss.mu.Lock()

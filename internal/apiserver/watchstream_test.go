@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -461,6 +462,64 @@ func TestStreamsEndAndLeaveNothing(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+func TestWatchesThatEndOneAfterTheOtherAllEnd(t *testing.T) {
+	s := newTestServer(t, func(c *Config) { c.ShutdownWatches = 100 * time.Millisecond })
+	url, stop, ended := running(t, s)
+	var open []func() string
+	for range 5 {
+		next, _ := lines(t, url+defaultMaps+"?watch=1")
+		open = append(open, next)
+	}
+	response, err := http.Get(url + "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=1") // whichever way it is served
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	stop()
+	for _, next := range open {
+		if line := next(); line != "" {
+			t.Errorf("something came: %s", line)
+		}
+	}
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWatchesOfHandlersEndOnce(t *testing.T) {
+	s := newTestServer(t, func(c *Config) { c.ShutdownWatches = time.Millisecond })
+	watch := parseRequest(httptest.NewRequest("GET", "/api/v1/pods?watch=1", nil))
+	first, done, err := s.bound(t.Context(), nil, watch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, end, err := s.bound(t.Context(), nil, watch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	end()
+	if len(s.handled.ends) != 1 {
+		t.Errorf("%d are open", len(s.handled.ends))
+	}
+	s.endWatches(time.Millisecond)
+	if first.Err() == nil || second.Err() == nil {
+		t.Errorf("one goes on: %v, %v", first.Err(), second.Err())
+	}
+	other, over, err := s.bound(t.Context(), nil, parseRequest(httptest.NewRequest("GET", "/api/v1/namespaces/a/pods/b/log", nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer over()
+	s.endWatches(time.Millisecond)
+	if other.Err() != nil {
+		t.Error("what is no watch ends with them")
 	}
 }
 

@@ -57,6 +57,12 @@ type APIServer struct {
 	ShutdownIdle metav1.Duration `json:"shutdownIdle,omitzero"`
 	// ShutdownRetryAfter tells those who come while the server's last requests are answered to come again, instead of taking no connections.
 	ShutdownRetryAfter bool `json:"shutdownSendRetryAfter,omitempty"`
+	// ShutdownWatches is over how long a time watches end on the server's end; 0 ends all at once.
+	ShutdownWatches metav1.Duration `json:"shutdownWatchTerminationGracePeriod,omitzero"`
+	// LivezGrace is for how long after its start the server is alive whatever it lacks.
+	LivezGrace metav1.Duration `json:"livezGracePeriod,omitzero"`
+	// Endpoints says who keeps the endpoints of the Service kubernetes: lease is this server, none is somebody else.
+	Endpoints string `json:"endpointReconcilerType,omitempty"`
 	// Profiling serves the process's own profiles; ContentionProfiling has those of what goroutines wait for.
 	Profiling           bool `json:"profiling"`
 	ContentionProfiling bool `json:"contentionProfiling,omitempty"`
@@ -125,7 +131,7 @@ func defaultAPIServer() APIServer {
 		AuthorizationAllowedTTL: metav1.Duration{Duration: 5 * time.Minute}, AuthorizationRefusedTTL: metav1.Duration{Duration: 30 * time.Second},
 		MaxRequests: 400, MaxMutatingRequests: 200, FlowControl: true,
 		RequestTimeout: metav1.Duration{Duration: time.Minute}, ShutdownIdle: metav1.Duration{Duration: time.Second},
-		Profiling: true, MinRequestTimeout: 1800, EventTTL: metav1.Duration{Duration: time.Hour}, LeaseReuse: 60, AllowPrivileged: true, NotReadyToleration: 300, UnreachableToleration: 300,
+		Profiling: true, MinRequestTimeout: 1800, EventTTL: metav1.Duration{Duration: time.Hour}, LeaseReuse: 60, AllowPrivileged: true, Endpoints: reconcileLease, NotReadyToleration: 300, UnreachableToleration: 300,
 		Audit: Audit{
 			LogFormat: "json", LogMaxAge: 366, LogMaxBackups: 100, LogMaxSize: 100, LogTruncate: truncate, WebhookTruncate: truncate,
 			LogBatch:       AuditBatching{Mode: "blocking", BufferSize: 10000, MaxSize: 1},
@@ -134,6 +140,15 @@ func defaultAPIServer() APIServer {
 		},
 	}
 }
+
+// Who keeps the endpoints of the Service kubernetes.
+const (
+	reconcileLease = "lease"
+	reconcileNone  = "none"
+)
+
+// KeepsEndpoints says that this server does.
+func (c *APIServer) KeepsEndpoints() bool { return c.Endpoints != reconcileNone }
 
 // auditVersion is the only one that there is any more.
 const auditVersion = "audit.k8s.io/v1"
@@ -163,7 +178,7 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&c.TokenWebhookTTL.Duration, "authentication-token-webhook-cache-ttl", c.TokenWebhookTTL.Duration, "how long its answers are remembered")
 	f.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes, "authorizers in order: ABAC, AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook (default: Node,RBAC)")
 	f.StringVar(&c.AuthorizationConfig, "authorization-config", c.AuthorizationConfig, "file with the authorizers in order (AuthorizationConfiguration), instead of the other authorization flags; its changes count without a restart")
-	f.StringVar(&c.AuthorizationPolicy, "authorization-policy-file", c.AuthorizationPolicy, "file of policies for --authorization-mode=ABAC, a JSON object a line; read once")
+	f.StringVar(&c.AuthorizationPolicy, "authorization-policy-file", c.AuthorizationPolicy, "file of policies for --authorization-mode=ABAC, or for ABAC in --authorization-config, a JSON object a line; read once")
 	f.StringVar(&c.AuthorizationWebhook, "authorization-webhook-config-file", c.AuthorizationWebhook, "kubeconfig file of the server that --authorization-mode=Webhook asks (SubjectAccessReview v1)")
 	f.DurationVar(&c.AuthorizationAllowedTTL.Duration, "authorization-webhook-cache-authorized-ttl", c.AuthorizationAllowedTTL.Duration, "how long it is remembered that it has allowed something")
 	f.DurationVar(&c.AuthorizationRefusedTTL.Duration, "authorization-webhook-cache-unauthorized-ttl", c.AuthorizationRefusedTTL.Duration, "how long it is remembered that it has not")
@@ -175,6 +190,9 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&c.ShutdownDelay.Duration, "shutdown-delay-duration", c.ShutdownDelay.Duration, "how long requests are still served after /readyz has begun to fail on the server's end")
 	f.DurationVar(&c.ShutdownIdle.Duration, "shutdown-idle-duration", c.ShutdownIdle.Duration, "how long open connections on which nothing is asked are kept on the server's end: a client may just be sending")
 	f.BoolVar(&c.ShutdownRetryAfter, "shutdown-send-retry-after", c.ShutdownRetryAfter, "take connections until all requests are answered on the server's end, and tell those who come meanwhile to come again (429)")
+	f.DurationVar(&c.ShutdownWatches.Duration, "shutdown-watch-termination-grace-period", c.ShutdownWatches.Duration, "over how long a time watches are ended on the server's end, at least 200 a second, so that their clients do not all come to others at once; 0 ends all at once")
+	f.DurationVar(&c.LivezGrace.Duration, "livez-grace-period", c.LivezGrace.Duration, "for how long after its start the server is alive (/livez) whatever it lacks")
+	f.StringVar(&c.Endpoints, "endpoint-reconciler-type", c.Endpoints, "who keeps the endpoints of the Service kubernetes: lease (this server: a control plane has one) or none (somebody else)")
 	f.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve the server's own profiles at /debug/pprof/, and its log's level at /debug/flags/v")
 	f.BoolVar(&c.ContentionProfiling, "contention-profiling", c.ContentionProfiling, "with --profiling: measure what goroutines wait for, /debug/pprof/block")
 	f.StringSliceVar(&c.RuntimeConfig, "runtime-config", c.RuntimeConfig, "APIs that are not served to clients: GROUP/VERSION=false, GROUP/VERSION/RESOURCE=false, v1=false for the core group, api/all, api/ga or api/beta=false; what is more precise wins")
@@ -239,6 +257,14 @@ func (c *APIServer) validate(bad func(field, value, allowed string)) {
 	if c.MinRequestTimeout < 1 || c.MinRequestTimeout > mostMinRequestTimeout {
 		bad("min-request-timeout", fmt.Sprint(c.MinRequestTimeout), fmt.Sprintf("seconds, between 1 and %d (a year)", mostMinRequestTimeout))
 	}
+	for name, d := range map[string]time.Duration{"shutdown-watch-termination-grace-period": c.ShutdownWatches.Duration, "livez-grace-period": c.LivezGrace.Duration} {
+		if d < 0 {
+			bad(name, d.String(), "0 or more, such as 30s")
+		}
+	}
+	if c.Endpoints != reconcileLease && c.Endpoints != reconcileNone {
+		bad("endpoint-reconciler-type", c.Endpoints, "lease or none")
+	}
 	if c.EventTTL.Duration < 0 {
 		bad("event-ttl", c.EventTTL.Duration.String(), "0 or more, such as 1h")
 	}
@@ -271,11 +297,12 @@ func (a *Audit) validate(bad func(field, value, allowed string)) {
 			bad(prefix+"batch-throttle-qps", fmt.Sprintf("%v, burst %d", b.QPS, b.Burst), "more than 0, as "+prefix+"batch-throttle-burst, with "+prefix+"batch-throttle-enable")
 		}
 	}
+	used := map[string]bool{"audit-log-": a.LogPath != "", "audit-webhook-": a.WebhookConfig != ""}
 	for prefix, t := range map[string]*AuditTruncate{"audit-log-": &a.LogTruncate, "audit-webhook-": &a.WebhookTruncate} {
 		if t.Version != auditVersion && t.Version != "" {
 			bad(prefix+"version", t.Version, auditVersion)
 		}
-		if t.Enabled && (t.MaxEvent < 1 || t.MaxBatch < t.MaxEvent) {
+		if (t.Enabled || used[prefix]) && (t.MaxEvent < 1 || t.MaxBatch < t.MaxEvent) {
 			bad(prefix+"truncate-max-event-size", fmt.Sprint(t.MaxEvent), "1 or more, and not more than "+prefix+"truncate-max-batch-size")
 		}
 	}

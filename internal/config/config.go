@@ -99,6 +99,9 @@ type Config struct {
 	Observe Observe `json:"observe,omitzero"`
 	// LogLevel is debug, info, warn or error. Default warn for up, info for the rest.
 	LogLevel string `json:"logLevel"`
+
+	// noPods: the process has nothing to do with pods' addresses.
+	noPods bool
 }
 
 // Default is the configuration before file and flags.
@@ -140,6 +143,7 @@ const (
 
 // AddFlags offers the flags of the groups, with c's present values as defaults.
 func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
+	c.noPods = groups == Process|Server
 	if groups&Process != 0 {
 		f.StringVar(&c.DataDir, "data-dir", c.DataDir, "folder for everything that must survive")
 		f.StringVar(&c.RunDir, "run-dir", c.RunDir, "folder for sockets and pid files (default: /run/knarr/default, or another one below /run/knarr for another data folder)")
@@ -257,7 +261,7 @@ func (c *Config) Validate() error {
 	service, err := netip.ParsePrefix(c.ServiceCIDR)
 	if err != nil || service.Addr().Is4() && service.Bits() > 28 {
 		bad("service-cidr", c.ServiceCIDR, "a range such as 10.43.0.0/16, of 16 addresses at least")
-	} else if pod.IsValid() && pod.Overlaps(service) {
+	} else if !c.noPods && pod.IsValid() && pod.Overlaps(service) {
 		bad("service-cidr", c.ServiceCIDR, "a range that does not overlap pod-cidr "+c.PodCIDR)
 	}
 	if !dnsSubdomain.MatchString(c.ClusterDomain) {

@@ -61,9 +61,15 @@ func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
 		"origins that go on in groups": {func(c *Config) { c.APIServer.Front.Origins = []string{`//example\.(?:com|org)`} }, "is not bound to the beginning"},
 		"origins that go on twice":     {func(c *Config) { c.APIServer.Front.Origins = []string{"//a|https://b"} }, "is not bound to the beginning"},
 		"origins of a scheme alone":    {func(c *Config) { c.APIServer.Front.Origins = []string{`^https:example\.com`} }, "is not bound to the beginning"},
-		"policies for nobody":          {func(c *Config) { c.APIServer.AuthorizationPolicy = "x" }, `authorization-policy-file: "x"`},
-		"ABAC without policies":        {func(c *Config) { c.APIServer.AuthorizationModes = []string{"RBAC", "ABAC"} }, "authorization-policy-file"},
-		"lease of half a second":       {func(c *Config) { c.NodeLeaseDuration.Duration = time.Second / 2 }, `node-lease-duration: "500ms"`},
+		"events of no size": {func(c *Config) {
+			c.APIServer.Audit.LogPath, c.APIServer.Audit.LogTruncate.MaxEvent = "x", 0
+		}, `audit-log-truncate-max-event-size: "0"`},
+		"batches less than an event": {func(c *Config) {
+			c.APIServer.Audit.WebhookConfig, c.APIServer.Audit.WebhookTruncate.MaxBatch = "x", 1
+		}, `audit-webhook-truncate-max-event-size`},
+		"policies for nobody":    {func(c *Config) { c.APIServer.AuthorizationPolicy = "x" }, `authorization-policy-file: "x"`},
+		"ABAC without policies":  {func(c *Config) { c.APIServer.AuthorizationModes = []string{"RBAC", "ABAC"} }, "authorization-policy-file"},
+		"lease of half a second": {func(c *Config) { c.NodeLeaseDuration.Duration = time.Second / 2 }, `node-lease-duration: "500ms"`},
 		"an issuer beside the file": {func(c *Config) {
 			c.APIServer.Authentication.Config = "x"
 			c.APIServer.Authentication.OIDC.Issuer = "https://i"

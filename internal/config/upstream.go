@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -40,15 +39,12 @@ var fixed = []struct {
 	{"enable-aggregator-routing", []string{"true", "false"}, "extension servers and webhooks are reached at the endpoints of their Services with either"},
 	{"enable-garbage-collector", []string{"true"}, "what has no owner any more is collected"},
 	{"enable-logs-handler", []string{"false"}, "the machine's logs are not served"},
-	{"endpoint-reconciler-type", []string{"lease"}, "the endpoints of the Service kubernetes are kept: this server's, since a control plane has one server"},
 	{"kubernetes-service-node-port", []string{"0"}, "the Service kubernetes has no node port"},
-	{"livez-grace-period", []string{"0s"}, "what /livez tells is never put off"},
 	{"logging-format", []string{"text"}, "the log is text"},
 	{"max-connection-bytes-per-sec", []string{"0"}, "connections are not throttled"},
 	{"permit-address-sharing", []string{"true", "false"}, "SO_REUSEADDR is set with either, in upstream as well: Go does so"},
 	{"runtime-config-emulation-forward-compatible", []string{"false"}, "no other version is emulated"},
 	{"service-account-lookup", []string{"true"}, "tokens of accounts that are gone are refused"},
-	{"shutdown-watch-termination-grace-period", []string{"0s"}, "watches end as soon as the server takes leave"},
 	{"storage-backend", []string{"etcd3"}, "the store is etcd's, embedded or outside"},
 	{"storage-media-type", []string{"application/vnd.kubernetes.protobuf"}, "built-in kinds lie in the store as protobuf"},
 	{"watch-cache", []string{"true"}, "reads and watches are served from memory"},
@@ -223,13 +219,6 @@ func (c *choice) Set(text string) error {
 		}
 		text = strconv.FormatBool(b)
 	}
-	if c.Type() == "duration" {
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			return err
-		}
-		text = d.String()
-	}
 	if !slices.Contains(c.values, text) {
 		return fmt.Errorf("it can only be %s: %s", strings.Join(c.values, " or "), c.why)
 	}
@@ -238,11 +227,8 @@ func (c *choice) Set(text string) error {
 }
 
 func (c *choice) Type() string {
-	switch {
-	case slices.Contains(c.values, "true"), slices.Contains(c.values, "false"):
+	if slices.Contains(c.values, "true") || slices.Contains(c.values, "false") {
 		return "bool"
-	case slices.Contains(c.values, "0s"):
-		return "duration"
 	}
 	return "string"
 }

@@ -86,7 +86,7 @@ func TestCommandLinesOfInstallersAreTaken(t *testing.T) {
 			--kubelet-client-key=c.key --kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname --profiling=false --proxy-client-cert-file=p.crt
 			--proxy-client-key-file=p.key --secure-port=6444 --service-cluster-ip-range=10.43.0.0/16 --service-node-port-range=30000-32767 --storage-backend=etcd3
 			--tls-cert-file=s.crt --tls-private-key-file=s.key --tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256`,
-		"with all that is so by default": `--authentication-token-webhook-version=v1 --authorization-webhook-version=v1 --livez-grace-period=0 --logging-format=text
+		"with all that is so by default": `--authentication-token-webhook-version=v1 --authorization-webhook-version=v1 --livez-grace-period=0 --endpoint-reconciler-type=lease --logging-format=text
 			--permit-address-sharing --watch-cache --storage-media-type=application/vnd.kubernetes.protobuf --shutdown-watch-termination-grace-period=0s -v=2`,
 	} {
 		t.Run(installer, func(t *testing.T) {
@@ -117,6 +117,10 @@ func TestFlagsOfUpstreamSayTheSameAsOurs(t *testing.T) {
 		"much of a log":                {[]string{"--v=4"}, func(c *Config) any { return c.LogLevel }, "debug"},
 		"leases of half a minute":      {[]string{"--lease-reuse-duration-seconds=30"}, func(c *Config) any { return c.APIServer.LeaseReuse }, 30},
 		"ways to agree on a key":       {[]string{"--tls-curve-preferences=23,4588"}, func(c *Config) any { return len(c.APIServer.Curves()) }, 2},
+		"watches that end slowly":      {[]string{"--shutdown-watch-termination-grace-period=30s"}, func(c *Config) any { return c.APIServer.ShutdownWatches.Duration }, 30 * time.Second},
+		"alive from the start":         {[]string{"--livez-grace-period=1m"}, func(c *Config) any { return c.APIServer.LivezGrace.Duration }, time.Minute},
+		"endpoints of others":          {[]string{"--endpoint-reconciler-type=none"}, func(c *Config) any { return c.APIServer.KeepsEndpoints() }, false},
+		"policies beside the file":     {[]string{"--authorization-config=a", "--authorization-policy-file=b"}, func(c *Config) any { return c.APIServer.AuthorizationPolicy }, "b"},
 		"an order of nodes' addresses": {[]string{"--kubelet-preferred-address-types=Hostname,ExternalIP"}, func(c *Config) any { return string(c.APIServer.Kubelets.Order()[1]) }, "ExternalIP"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -135,8 +139,9 @@ func TestFlagsThatAreNotHereSayWhatIs(t *testing.T) {
 		"a value that is not so":          {"--watch-cache=false", "it can only be true: reads and watches are served from memory"},
 		"a flag alone that is not so":     {"--disable-http2-serving", "it can only be false"},
 		"a version of webhooks":           {"--authorization-webhook-version=v1beta1", "it can only be v1"},
-		"a time that is not so":           {"--livez-grace-period=5s", "it can only be 0s"},
 		"a time that is none":             {"--livez-grace-period=x", "invalid duration"},
+		"a time below 0":                  {"--shutdown-watch-termination-grace-period=-1s", "0 or more"},
+		"a keeper of endpoints":           {"--endpoint-reconciler-type=master-count", "lease or none"},
 		"two families of Services":        {"--service-cluster-ip-range=10.96.0.0/16,fd00::/108", "service-cidr"},
 		"a port of none":                  {"--secure-port=0", "a port, between 1 and 65535"},
 		"an address that is a name":       {"--bind-address=localhost", "an IP address"},
@@ -159,10 +164,28 @@ func TestFlagsThatAreNotHereSayWhatIs(t *testing.T) {
 	}
 }
 
+// The API server alone has nothing to do with pods' addresses: a default that it does not use is no reason to refuse Services'.
+func TestServicesMayHaveAnyRangeWherePodsAreElsewhere(t *testing.T) {
+	const pods = "--service-cluster-ip-range=10.42.0.0/16"
+	if _, err := parsed(pods); err != nil {
+		t.Error(err)
+	}
+	c := Default()
+	c.NodeName = "node"
+	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	c.AddFlags(f, Process|Server|Controlling)
+	if err := f.Parse([]string{pods}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "does not overlap pod-cidr") {
+		t.Errorf("with controllers: %v", err)
+	}
+}
+
 func TestUpstreamsFlagsWinOverTheFileToo(t *testing.T) {
 	c := Default()
 	flags := flagsOfGroups(&c, Process|Server)
-	if err := flags.Parse([]string{"--secure-port=7443", "--etcd-servers=https://a:2379", "-v=4", "--livez-grace-period=0"}); err != nil {
+	if err := flags.Parse([]string{"--secure-port=7443", "--etcd-servers=https://a:2379", "-v=4", "--watch-cache"}); err != nil {
 		t.Fatal(err)
 	}
 	again := Given(flags)

@@ -189,6 +189,9 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		ShutdownDelay:      s.cfg.APIServer.ShutdownDelay.Duration,
 		ShutdownRetryAfter: s.cfg.APIServer.ShutdownRetryAfter,
 		ShutdownIdle:       s.cfg.APIServer.ShutdownIdle.Duration,
+		ShutdownWatches:    s.cfg.APIServer.ShutdownWatches.Duration,
+		LivezGrace:         s.cfg.APIServer.LivezGrace.Duration,
+		OthersEndpoints:    !s.cfg.APIServer.KeepsEndpoints(),
 		NoProfiling:        !s.cfg.APIServer.Profiling,
 		EventTTL:           never(s.cfg.APIServer.EventTTL.Duration),
 		LeaseReuse:         time.Duration(s.cfg.APIServer.LeaseReuse) * time.Second,
@@ -346,11 +349,13 @@ func (s *server) authorizers(ctx context.Context, nodes, policy auth.Authorizer)
 		"Node": nodes, "RBAC": policy, "AlwaysAllow": authwebhook.Always(auth.Allow), "AlwaysDeny": authwebhook.Always(auth.NoOpinion),
 	}
 	if c.AuthorizationPolicy != "" {
-		policies, err := abac.Load(c.AuthorizationPolicy)
-		if err != nil {
-			return nil, fmt.Errorf("--authorization-policy-file: %w", err)
-		}
-		known["ABAC"] = policies
+		known["ABAC"] = authwebhook.Opened(func() (auth.Authorizer, error) {
+			policies, err := abac.Load(c.AuthorizationPolicy)
+			if err != nil {
+				return nil, fmt.Errorf("--authorization-policy-file: %w", err)
+			}
+			return policies, nil
+		})
 	}
 	chain := authwebhook.NewChain(known)
 	s.api.Register(chain.Collectors()...)

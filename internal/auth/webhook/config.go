@@ -35,6 +35,14 @@ func (a Always) Authorize(context.Context, auth.Attributes) (auth.Decision, stri
 	return auth.NoOpinion, "Everything is forbidden.", nil
 }
 
+// Opened is an authorizer that is opened when the first configuration names it. One that comes later can not bring it in.
+type Opened func() (auth.Authorizer, error)
+
+// Authorize implements auth.Authorizer; what is not open has no opinion.
+func (Opened) Authorize(context.Context, auth.Attributes) (auth.Decision, string, error) {
+	return auth.NoOpinion, "", nil
+}
+
 // Chain are authorizers in an order that may be changed at any time.
 type Chain struct {
 	known   Authorizers
@@ -154,6 +162,16 @@ func (c *Chain) inOrder(list []apiserverconfig.AuthorizerConfiguration) error {
 		a, ok := c.known[string(one.Type)]
 		if !ok {
 			return fmt.Errorf("authorization-mode %q is not a valid mode", one.Type)
+		}
+		if open, ok := a.(Opened); ok {
+			if c.required != nil {
+				return fmt.Errorf("authorizer type %s is not allowed if it was not enabled at initial server startup", one.Type)
+			}
+			var err error
+			if a, err = open(); err != nil {
+				return err
+			}
+			c.known[string(one.Type)] = a
 		}
 		out = append(out, c.metrics.count(string(one.Type), one.Name, a))
 	}

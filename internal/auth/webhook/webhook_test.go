@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -160,6 +161,38 @@ func TestConfigurationsThatCanNotBeMeantAreRefused(t *testing.T) {
 		if err := NewChain(Authorizers{"RBAC": Always(auth.NoOpinion)}).UseFlags(tc.flags); err == nil || err.Error() != tc.want {
 			t.Errorf("%v: %v", tc.flags, err)
 		}
+	}
+}
+
+func TestPoliciesAreReadWhereTheFirstConfigurationNamesThem(t *testing.T) {
+	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n- {type: RBAC, name: rbac}\n"
+	const abac = head + "- {type: ABAC, name: abac}\n"
+	opened := 0
+	chain := func(err error) *Chain {
+		return NewChain(Authorizers{"RBAC": Always(auth.NoOpinion), "ABAC": Opened(func() (auth.Authorizer, error) { opened++; return Always(auth.Allow), err })})
+	}
+	bob := auth.Attributes{User: auth.User{Name: "bob"}, Verb: "get", Path: "/"}
+	with := chain(nil)
+	for range 2 {
+		if err := with.Use([]byte(abac)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d, _, err := with.Authorize(t.Context(), bob); d != auth.Allow || err != nil || opened != 1 {
+		t.Errorf("%v %v, opened %d times", d, err, opened)
+	}
+	without := chain(errors.New("broken"))
+	if err := without.Use([]byte(head)); err != nil || opened != 1 {
+		t.Errorf("%v, opened %d times", err, opened)
+	}
+	if err := without.Use([]byte(abac)); err == nil || err.Error() != "authorizer type ABAC is not allowed if it was not enabled at initial server startup" {
+		t.Error(err)
+	}
+	if err := chain(errors.New("broken")).Use([]byte(abac)); err == nil || err.Error() != "broken" {
+		t.Error(err)
+	}
+	if err := chain(nil).UseFlags(Flags{Modes: []string{"ABAC"}}); err != nil || opened != 3 {
+		t.Errorf("%v, opened %d times", err, opened)
 	}
 }
 

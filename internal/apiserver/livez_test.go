@@ -1,0 +1,23 @@
+package apiserver
+
+import (
+	"net/http"
+	"testing"
+	"time"
+)
+
+func TestAServerIsAliveWhileItStarts(t *testing.T) {
+	now := time.Now()
+	s := newTestServer(t, func(c *Config) { c.LivezGrace, c.Clock = time.Minute, func() time.Time { return now } })
+	ask := func(path string) int {
+		code, _, _ := do(t, s, "GET", path, "") // what every cluster has is never made: the server does not run
+		return code
+	}
+	if livez, healthz, readyz := ask("/livez"), ask("/healthz"), ask("/readyz"); livez != http.StatusOK || healthz != http.StatusInternalServerError || readyz != http.StatusInternalServerError {
+		t.Errorf("at the start: %d, %d, %d", livez, healthz, readyz)
+	}
+	now = now.Add(time.Minute + 1)
+	if livez := ask("/livez"); livez != http.StatusInternalServerError {
+		t.Errorf("after the grace: %d", livez)
+	}
+}
