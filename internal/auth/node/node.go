@@ -106,10 +106,12 @@ func refuse(format string, args ...any) (auth.Decision, string, error) {
 
 // readReferenced allows get, and list and watch of a single object, of what a pod of the node refers to.
 func (z *Authorizer) readReferenced(node string, a auth.Attributes) (auth.Decision, string, error) {
-	if !a.IsReadOnly() || a.Subresource != "" {
+	switch {
+	case !a.IsReadOnly():
 		return refuse("can only read resources of this type")
-	}
-	if a.Namespace == "" {
+	case a.Subresource != "":
+		return refuse("cannot read subresource")
+	case a.Namespace == "":
 		return refuse("can only read namespaced object of this type")
 	}
 	if a.Name == "" {
@@ -138,10 +140,15 @@ func (z *Authorizer) writeStatus(node string, a auth.Attributes) (auth.Decision,
 
 // account allows tokens for the accounts of a node's pods, and reading those accounts.
 func (z *Authorizer) account(node string, a auth.Attributes) (auth.Decision, string, error) {
-	if a.Verb == "get" && a.Subresource == "" || a.Verb == "create" && a.Subresource == "token" {
-		return z.referenced(node, a)
+	switch {
+	case a.Verb == "get" && a.Subresource == "":
+		return z.readReferenced(node, a)
+	case a.Verb != "create" || a.Name == "":
+		return refuse("can only create tokens for individual service accounts")
+	case a.Subresource != "token":
+		return refuse("can only create token subresource of serviceaccount")
 	}
-	return refuse("can only create tokens for individual service accounts")
+	return z.referenced(node, a)
 }
 
 func (z *Authorizer) referenced(node string, a auth.Attributes) (auth.Decision, string, error) {
@@ -150,6 +157,9 @@ func (z *Authorizer) referenced(node string, a auth.Attributes) (auth.Decision, 
 	}
 	found := false
 	switch a.Resource {
+	case "pods":
+		pod, ok := z.pods.Get(a.Namespace, a.Name)
+		found = ok && pod.Spec.NodeName == node
 	case "secrets":
 		found = z.hasPod(node, kindSecret, a.Namespace, a.Name)
 		for _, pv := range z.volumes.ByIndex(bySecret, a.Namespace+"/"+a.Name) {
@@ -269,18 +279,13 @@ func (z *Authorizer) pod(node string, a auth.Attributes) (auth.Decision, string,
 	}
 	switch a.Verb {
 	case "get":
-		if pod, ok := z.pods.Get(a.Namespace, a.Name); ok && pod.Spec.NodeName == node {
-			return auth.Allow, "", nil
-		}
-		return refuse("no relationship found between node '%s' and this object", node)
+		return z.referenced(node, a)
 	case "list", "watch":
 		if exactly(a.FieldSelector, "spec.nodeName") == node {
 			return auth.Allow, "", nil
 		}
 		if a.Name != "" {
-			if pod, ok := z.pods.Get(a.Namespace, a.Name); ok && pod.Spec.NodeName == node {
-				return auth.Allow, "", nil
-			}
+			return z.referenced(node, a)
 		}
 		return refuse("can only list/watch pods with spec.nodeName field selector")
 	}

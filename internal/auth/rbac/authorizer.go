@@ -83,8 +83,12 @@ func (z *Authorizer) visit(u auth.User, namespace string, fn func(b binding, rul
 }
 
 func visitSource(s source, u auth.User, namespace string, fn func(b binding, rules []rbacv1.PolicyRule, err error) bool) bool {
+	node, _ := auth.NodeName(u)
 	return eachSubject(u, func(subject string) bool {
 		for _, b := range s.clusterBindings(subject) {
+			if node == "" && isForNodes("", b.Name, subject) {
+				continue
+			}
 			rules, err := resolve(s, b.RoleRef, "")
 			if !fn(binding{cluster: b, subject: subject}, rules, err) {
 				return false
@@ -93,6 +97,9 @@ func visitSource(s source, u auth.User, namespace string, fn func(b binding, rul
 		return true
 	}) && (namespace == "" || eachSubject(u, func(subject string) bool {
 		for _, b := range s.bindings(namespace, subject) {
+			if node == "" && isForNodes(b.Namespace, b.Name, subject) {
+				continue
+			}
 			rules, err := resolve(s, b.RoleRef, namespace)
 			if !fn(binding{local: b, subject: subject}, rules, err) {
 				return false

@@ -121,6 +121,51 @@ func TestAnEmptyClusterIsAuthorizedBeforeItsRolesAreWritten(t *testing.T) {
 	}
 }
 
+func TestTheGroupOfNodesAloneGivesNothing(t *testing.T) {
+	of := func(name, verb, group, resource string) auth.Attributes {
+		a := ask(name, verb, group, resource, "kube-system", "")
+		a.User.Groups = append(a.User.Groups, auth.GroupNodes)
+		return a
+	}
+	foreign := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "wanted"}, Subjects: []rbacv1.Subject{group(auth.GroupNodes)},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
+	}
+	stored, _ := bootstrapped(t)
+	own, _ := bootstrapped(t, foreign)
+	starting, err := New(t.Context(), authtest.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		verb, group, resource string
+	}{
+		{"list", "", "pods"},
+		{"list", "networking.k8s.io", "networkpolicies"},
+		{"create", "", "services"},
+		{"patch", "discovery.k8s.io", "endpointslices"},
+	} {
+		for name, z := range map[string]*Authorizer{"stored": stored, "in memory": starting} {
+			if d, _, _ := z.Authorize(t.Context(), of("system:node:n1", c.verb, c.group, c.resource)); d != auth.Allow {
+				t.Errorf("%s: a node may not %s %s", name, c.verb, c.resource)
+			}
+			for _, who := range []string{"system:anonymous", "somebody", "system:node:"} {
+				if d, reason, _ := z.Authorize(t.Context(), of(who, c.verb, c.group, c.resource)); d == auth.Allow {
+					t.Errorf("%s: %s may %s %s: %s", name, who, c.verb, c.resource, reason)
+				}
+			}
+		}
+	}
+	for _, who := range []string{"somebody", "system:node:n1"} {
+		if d, _, _ := stored.Authorize(t.Context(), of(who, "patch", "", "events")); d == auth.Allow {
+			t.Errorf("%s may change events by roles: the node authorizer is who allows it to nodes", who)
+		}
+	}
+	if d, _, _ := own.Authorize(t.Context(), of("somebody", "watch", "discovery.k8s.io", "endpointslices")); d != auth.Allow {
+		t.Error("a binding that somebody made for the group does not count")
+	}
+}
+
 func TestBootstrapAddsWhatIsMissingAndTakesNothingAway(t *testing.T) {
 	ctx := context.Background()
 	_, m := bootstrapped(t)
