@@ -23,9 +23,9 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/secretbox"
 )
 
-// rule is the providers of some resources.
+// rule is the providers of a resource.
 type rule struct {
-	resources []schema.GroupResource // "*" stands for all
+	resource schema.GroupResource // "*" stands for all
 	value.Transformer
 }
 
@@ -86,6 +86,8 @@ func build(ctx context.Context, config *apiserverconfig.EncryptionConfiguration,
 		return nil, err
 	}
 	out := &rules{}
+	var order []schema.GroupResource // as they come first: what is more precise comes before what would mask it
+	providers := map[schema.GroupResource][]value.PrefixTransformer{}
 	for i := range config.Resources {
 		c := &config.Resources[i]
 		var all []value.PrefixTransformer
@@ -97,11 +99,16 @@ func build(ctx context.Context, config *apiserverconfig.EncryptionConfiguration,
 			}
 			all = append(all, made...)
 		}
-		r := rule{Transformer: value.NewPrefixTransformers(errNoProvider, all...)}
 		for _, name := range c.Resources {
-			r.resources = append(r.resources, parseResource(name))
+			gr := parseResource(name)
+			if providers[gr] == nil {
+				order = append(order, gr)
+			}
+			providers[gr] = append(providers[gr], all...) // a resource that is named once more is read with what stands there, too
 		}
-		out.list = append(out.list, r)
+	}
+	for _, gr := range order {
+		out.list = append(out.list, rule{gr, value.NewPrefixTransformers(errNoProvider, providers[gr]...)})
 	}
 	return out, nil
 }
@@ -187,11 +194,10 @@ func keyed(kind, family string, keys []apiserverconfig.Key, make func(key []byte
 // find is the rule of a key of the store; nil when it is not to be encrypted.
 func (r *rules) find(gr schema.GroupResource) *rule {
 	for i := range r.list {
-		for _, pattern := range r.list[i].resources {
-			group := pattern.Group == gr.Group || pattern.Group == "*"
-			if group && (pattern.Resource == gr.Resource || pattern.Resource == "*") {
-				return &r.list[i]
-			}
+		pattern := r.list[i].resource
+		group := pattern.Group == gr.Group || pattern.Group == "*"
+		if group && (pattern.Resource == gr.Resource || pattern.Resource == "*") {
+			return &r.list[i]
 		}
 	}
 	return nil

@@ -200,6 +200,26 @@ func TestARuleThatAnEarlierOneMasksIsRefused(t *testing.T) {
 	}
 }
 
+// TestAResourceMayBeNamedTwice: upstream puts the providers of both rules behind each other; it writes with the first one, and reads what the second one wrote.
+func TestAResourceMayBeNamedTwice(t *testing.T) {
+	db := engine(t)
+	const key = "/registry/secrets/a/b"
+	before := wrap(t, db, "- resources: [secrets]\n  providers:\n"+provider("aescbc", "a", keyA))
+	if _, err := before.Commit(t.Context(), nil, store.Op{Key: key, Value: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	s := wrap(t, db, "- resources: [secrets]\n  providers:\n"+provider("aescbc", "b", keyB)+"- resources: [configmaps, secrets]\n  providers:\n"+provider("aescbc", "a", keyA))
+	if kv, _, err := s.Get(t.Context(), key, 0); err != nil || string(kv.Value) != "x" {
+		t.Fatalf("what the second rule encrypts is read as %v, %v", kv, err)
+	}
+	if _, err := s.Commit(t.Context(), nil, store.Op{Key: key, Value: []byte("y")}); err != nil {
+		t.Fatal(err)
+	}
+	if kv, _, err := db.Get(t.Context(), key, 0); err != nil || !strings.HasPrefix(string(kv.Value), "k8s:enc:aescbc:v1:b:") {
+		t.Errorf("it is not written by the first rule: %q, %v", kv.Value, err)
+	}
+}
+
 func TestAnAttemptMayBeRepeated(t *testing.T) {
 	s := wrap(t, engine(t), "- resources: [secrets]\n  providers:\n"+provider("aescbc", "a", keyA))
 	defer func() { _ = s.Close() }()
@@ -224,7 +244,7 @@ func TestResourcesAreFoundByTheirKeys(t *testing.T) {
 		got := -1
 		if r := s.ruleOf(key); r != nil {
 			got = 0
-			if r == &s.rules.Load().list[1] {
+			if r.resource.Group == "" && r.resource.Resource == "*" {
 				got = 1
 			}
 		}
@@ -259,7 +279,7 @@ func (falls) TransformFromStorage(context.Context, []byte, value.Context) ([]byt
 func TestTheLogTellsWhereATransformerFell(t *testing.T) {
 	var text strings.Builder
 	s := &Store{log: slog.New(slog.NewTextHandler(&text, nil)), builtin: map[string]schema.GroupResource{"/registry/secrets": {Resource: "secrets"}}}
-	s.rules.Store(&rules{list: []rule{{resources: []schema.GroupResource{{Resource: "secrets"}}, Transformer: falls{}}}})
+	s.rules.Store(&rules{list: []rule{{resource: schema.GroupResource{Resource: "secrets"}, Transformer: falls{}}}})
 	stored := []byte("k8s:enc:aescbc:v1:a:")
 	kv := &store.KeyValue{Key: "/registry/secrets/default/one", Value: slices.Clone(stored)}
 	if err := s.decrypt(t.Context(), kv); err != nil || !bytes.Equal(kv.Value, stored) {
