@@ -52,7 +52,7 @@ func TooMuch(err error) bool {
 // worth tells of a patch that reads or makes what is nested too deep for its size, or moves the elements of long lists too often.
 func worth(patch jsonpatch.Patch, doc []byte) error {
 	size, longest, copies := len(doc), 0, 0
-	list, moves := bounds.LongestList(doc), 0
+	list, moves, grows := bounds.LongestList(doc), 0, 0
 	depth, work := bounds.Levels(doc)
 	var g growth
 	for _, operation := range patch {
@@ -72,6 +72,9 @@ func worth(patch jsonpatch.Patch, doc []byte) error {
 		if ofList(path) && (kind == "add" || kind == "remove" || kind == "copy" || kind == "move") {
 			moves++
 		}
+		if kind == "add" || kind == "copy" || kind == "move" {
+			grows++
+		}
 		if kind == "copy" {
 			copies = MaxJSONPatchCopies
 		}
@@ -82,7 +85,7 @@ func worth(patch jsonpatch.Patch, doc []byte) error {
 			}
 		}
 	}
-	if err := bounds.Moves(moves, list); err != nil {
+	if err := bounds.Moves(moves, list, grows); err != nil {
 		return err
 	}
 	return bounds.Nested(work + int64(size+copies)*int64(longest+g.once+g.again) + int64(copies)*int64(depth))

@@ -64,6 +64,20 @@ func TestAPatchDoesNotMoveLongListsForLong(t *testing.T) {
 	}
 }
 
+// TestAPatchOfAsManyOperationsAsUpstreamTakesIsTaken: what counts is how long the lists are.
+func TestAPatchOfAsManyOperationsAsUpstreamTakesIsTaken(t *testing.T) {
+	doc := []byte(`{"l":[` + strings.TrimSuffix(strings.Repeat("0,", 1000), ",") + `]}`)
+	for _, operation := range []string{`{"op":"add","path":"/l/0","value":1}`, `{"op":"move","from":"/l/0","path":"/l/5"}`} {
+		p, err := DecodeJSONPatch([]byte("[" + strings.TrimSuffix(strings.Repeat(operation+",", MaxJSONPatchOperations), ",") + "]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ApplyJSONPatch(p, doc); err != nil {
+			t.Errorf("%s: %v", operation, err)
+		}
+	}
+}
+
 // What is not told to be taken from where something was put is not added to the levels that a patch may make.
 func TestAPatchTakesWhatItHasMadeHoweverItsPathIsWritten(t *testing.T) {
 	deep := strings.Repeat("/a", knownLevels-1)
