@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
@@ -32,10 +33,11 @@ type codeWriter struct {
 	began func(code int)
 	// span is the request's, where it is recorded.
 	span trace.Span
+	// series are the metrics that count the request; nil until it is served. running is the gauge that counts it meanwhile.
+	series  *requestSeries
+	running prometheus.Gauge
 	// ended counts the request's end in the metrics.
 	ended func()
-	// uncounted: only that it is under way counts.
-	uncounted bool
 	// leaving: the answer is the last on its connection.
 	leaving *atomic.Bool
 	// taken: the response goes on after its handler has returned, and whoever has taken it says when it ends.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,21 +31,35 @@ var componentClient = &http.Client{Timeout: componentPatience, Transport: &http.
 	TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
 }}
 
-// componentStatuses tells of the components and of the store.
-func (s *Server) componentStatuses(ctx context.Context) (all []runtime.Object) {
-	status := func(name string, c corev1.ComponentCondition) {
-		c.Type = corev1.ComponentHealthy
-		all = append(all, &corev1.ComponentStatus{ObjectMeta: metav1.ObjectMeta{Name: name}, Conditions: []corev1.ComponentCondition{c}})
+// componentStatuses tells of those of the components and the store whose names are wanted. They are asked at the same time, as with upstream: one that does not answer
+// holds nobody up for longer than it does alone.
+func (s *Server) componentStatuses(ctx context.Context, wanted func(name string) bool) (all []runtime.Object) {
+	var asked sync.WaitGroup
+	add := func(name string, ask func(context.Context) corev1.ComponentCondition) {
+		if !wanted(name) {
+			return
+		}
+		status := &corev1.ComponentStatus{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		all = append(all, status)
+		asked.Go(func() {
+			c := ask(ctx)
+			c.Type = corev1.ComponentHealthy
+			status.Conditions = []corev1.ComponentCondition{c}
+		})
 	}
 	for _, c := range s.cfg.Components {
-		status(c.Name, c.condition(ctx))
+		add(c.Name, c.condition)
 	}
-	etcd := corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: "ok"}
-	if _, err := s.store.Revision(ctx); err != nil {
-		etcd.Status, etcd.Message, etcd.Error = corev1.ConditionFalse, "", err.Error()
-	}
-	status("etcd-0", etcd)
+	add("etcd-0", s.storeCondition)
+	asked.Wait()
 	return all
+}
+
+func (s *Server) storeCondition(ctx context.Context) corev1.ComponentCondition {
+	if _, err := s.store.Revision(ctx); err != nil {
+		return corev1.ComponentCondition{Status: corev1.ConditionFalse, Error: err.Error()}
+	}
+	return corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: "ok"}
 }
 
 func (c Component) condition(ctx context.Context) corev1.ComponentCondition {

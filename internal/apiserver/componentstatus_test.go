@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/knarr-project/knarr/internal/network/nettest"
@@ -33,5 +34,28 @@ func TestTheComponentsAreAskedHowTheyAre(t *testing.T) {
 		if _, body := fetch(t, cfg.Host+"/api/v1/componentstatuses"+path); !strings.Contains(body, want) {
 			t.Errorf("%s: %s, want %s", path, body, want)
 		}
+	}
+}
+
+func TestComponentsAreAskedAtTheSameTimeAndAloneWhenOneIsWanted(t *testing.T) {
+	var both sync.WaitGroup
+	both.Add(2)
+	waits := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		both.Done() // more than twice it panics
+		both.Wait()
+	}))
+	t.Cleanup(waits.Close)
+	s := newTestServer(t, func(c *Config) {
+		c.Components = []Component{{"a", waits.URL}, {"b", waits.URL}, {"here", ""}}
+	})
+	cfg, _ := overHTTP(t, s, "application/json")
+	path := cfg.Host + "/api/v1/componentstatuses"
+	for _, one := range []string{path + "/here", path + "?fieldSelector=metadata.name%3Dhere"} {
+		if _, body := fetch(t, one); !strings.Contains(body, `"status":"True"`) || strings.Contains(body, `"name":"a"`) {
+			t.Errorf("%s: %s", one, body)
+		}
+	}
+	if _, body := fetch(t, path); strings.Count(body, `"status":"True"`) != 4 {
+		t.Error(body)
 	}
 }

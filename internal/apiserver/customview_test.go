@@ -85,3 +85,16 @@ func TestWhoAppliesWhileManagersNameADroppedVersionIsToldInUpstreamsWords(t *tes
 		t.Errorf("%d %s", code, message)
 	}
 }
+
+func TestFiguresOfDeprecatedVersionsDoNotHaveWhatStrangersAskFor(t *testing.T) {
+	a := newAPI(t)
+	a.define(crontabs + "    deprecated: true\n")
+	if resp, _ := fetch(t, a.URL+crontabsPath+"/one/strange"); resp.StatusCode != http.StatusNotFound || resp.Header.Get("Warning") == "" {
+		t.Errorf("%s, %s", resp.Status, resp.Header)
+	}
+	fetch(t, a.URL+crontabsPath)
+	_, page := fetch(t, a.URL+"/metrics")
+	if !strings.Contains(page, `apiserver_requested_deprecated_apis{group="stable.example.com",removed_release="",resource="crontabs",subresource="",version="v1"} 1`) || strings.Contains(page, "strange") {
+		t.Error("the metrics tell of what is not there, or not of what is")
+	}
+}

@@ -83,7 +83,6 @@ func (s *Server) newHandler() http.Handler {
 		switch refusal, failure := s.authorizeRequest(ctx, requestAttributes(user, info)); {
 		case failure != nil:
 			filters.stage("authorization", nil)
-			w.uncounted = true
 			internalError(w, r, failure)
 			return
 		case refusal != nil:
@@ -98,7 +97,6 @@ func (s *Server) newHandler() http.Handler {
 
 // forbid answers a request that the user may not make. Only these refusals have the header, as upstream's.
 func forbid(w *codeWriter, r *http.Request, err error) {
-	w.uncounted = true
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	respondError(w, plainFormat(r), err)
 }
@@ -111,7 +109,6 @@ func internalError(w http.ResponseWriter, r *http.Request, err error) {
 // route hands an authorized request to whoever serves its path.
 func (s *Server) route(mux *http.ServeMux, w *codeWriter, r *http.Request, info *requestInfo, user auth.User) {
 	if remote, ok := s.remotes.Find(info.path); ok {
-		w.uncounted = true
 		remote.Serve(w, r, user)
 		return
 	}
@@ -119,6 +116,7 @@ func (s *Server) route(mux *http.ServeMux, w *codeWriter, r *http.Request, info 
 		s.serveResource(w, r, info, user)
 		return
 	}
+	s.metrics.served(w, info)
 	mux.ServeHTTP(w, r)
 }
 
@@ -144,7 +142,6 @@ func (s *Server) record(ctx context.Context, w *codeWriter, r *http.Request, inf
 // refuse answers a request whose credentials are bad.
 func (s *Server) refuse(w *codeWriter, r *http.Request, info *requestInfo, id string, err error) {
 	s.log.Debug("a request is not authenticated", "path", r.URL.Path, "err", err)
-	w.uncounted = true
 	a := requestAttributes(auth.User{}, info)
 	w.audit = s.cfg.Audit.Begin(id, &a, r)
 	respondError(w, plainFormat(r), apierrors.NewUnauthorized("Unauthorized"))

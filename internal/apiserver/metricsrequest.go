@@ -37,7 +37,7 @@ type counted struct {
 // component is who answers for resources; upstream has none for paths.
 const component = "apiserver"
 
-func (s *shape) labels() []string {
+func (s shape) labels() []string {
 	return []string{s.verb, s.group, s.version, s.resource, s.subresource, s.scope, s.component}
 }
 
@@ -80,17 +80,22 @@ func (s shape) valid() bool {
 	return true
 }
 
-// of gives the series of a request's shape.
-func (m *metrics) of(info *requestInfo) *requestSeries {
+// shapeOf is the shape of a request.
+func shapeOf(info *requestInfo) shape {
 	s := shape{verb: metricVerb(info), group: info.gvr.Group, version: info.gvr.Version, resource: info.gvr.Resource, subresource: info.subresource, scope: info.scope()}
 	if info.isResource {
 		s.component = component
-	} else {
-		s.resource, s.subresource = metricPath(info.path)
-		if s.resource != "" {
-			s.component = component
-		}
+		return s
 	}
+	if s.resource, s.subresource = metricPath(info.path); s.resource != "" {
+		s.component = component
+	}
+	return s
+}
+
+// of gives the series of a request's shape.
+func (m *metrics) of(info *requestInfo) *requestSeries {
+	s := shapeOf(info)
 	if found, ok := m.series.Load(s); ok {
 		return found.(*requestSeries)
 	}
@@ -104,6 +109,15 @@ func (m *metrics) of(info *requestInfo) *requestSeries {
 		m.shapes++
 	}
 	return made.(*requestSeries)
+}
+
+// known is the shape of a request, if such a one has been served. Requests that never are may be of any shape.
+func (m *metrics) known(info *requestInfo) shape {
+	s := shapeOf(info)
+	if _, ok := m.series.Load(s); ok {
+		return s
+	}
+	return m.others.shape
 }
 
 // metricPath is how metrics call what is not a resource, as upstream. Of other paths they say nothing: discovery, the older OpenAPI document, the metrics themselves.
@@ -122,31 +136,40 @@ func metricPath(path string) (resource, subresource string) {
 	return "", ""
 }
 
-// counts tells whether the figures of requests have it at all. Upstream counts where a request is served: not who is refused by authentication or authorization, nor
-// what extension servers answer, whose errors would be those of this server otherwise, nor paths that are not there.
-func (w *codeWriter) counts(s *requestSeries) bool {
-	return !w.uncounted && (s.resource != "" || s.subresource != "" || s == s.m.others)
+// served says that a request has come to who serves it. Before that it is in none of the figures of requests, as in upstream's: not when authentication, flow control or
+// authorization refuse it, nor when its path leads nowhere. Strangers name what they like. What extension servers answer is not counted either: its errors would be those of this server otherwise.
+func (m *metrics) served(w *codeWriter, info *requestInfo) {
+	series := m.of(info)
+	if w.running == nil && series.longRunning != nil {
+		w.running = series.longRunning
+		w.running.Inc()
+	}
+	if series.resource != "" || series.subresource != "" || series == m.others {
+		w.series = series
+	}
 }
 
 // begin counts a request that has come in; the function that it returns counts its end.
 // size is that of its body.
 func (m *metrics) begin(w *codeWriter, info *requestInfo, size int64) func() {
-	series, start, validation := m.of(info), time.Now(), info.query.Get("fieldValidation")
+	start, validation := time.Now(), info.query.Get("fieldValidation")
 	dryRun := ""
 	if len(info.query["dryRun"]) > 0 {
 		dryRun = "All"
 	}
-	running := series.longRunning
-	if running == nil {
-		running = m.readOnly
+	if !info.longRunning() {
+		w.running = m.readOnly
 		if requestKind(info) == "mutating" {
-			running = m.mutating
+			w.running = m.mutating
 		}
+		w.running.Inc()
 	}
-	running.Inc()
 	return func() {
-		running.Dec()
-		if !w.counts(series) {
+		if w.running != nil {
+			w.running.Dec()
+		}
+		series := w.series
+		if series == nil {
 			return
 		}
 		series.observed()
@@ -165,7 +188,7 @@ func (m *metrics) begin(w *codeWriter, info *requestInfo, size int64) func() {
 
 // terminated counts a request that the server itself ended with an error.
 func (m *metrics) terminated(info *requestInfo, code int) {
-	m.terminations.WithLabelValues(append(m.of(info).labels(), strconv.Itoa(code))...).Inc()
+	m.terminations.WithLabelValues(append(m.known(info).labels(), strconv.Itoa(code))...).Inc()
 }
 
 // expired counts a request whose time was over before it had its answer.
@@ -177,7 +200,7 @@ func (m *metrics) expired(ctx context.Context, w *codeWriter, info *requestInfo)
 
 // aborted counts a request whose connection was broken off.
 func (m *metrics) aborted(info *requestInfo) {
-	s := m.of(info)
+	s := m.known(info)
 	m.aborts.WithLabelValues(s.verb, s.group, s.version, s.resource, s.subresource, s.scope).Inc()
 }
 

@@ -40,7 +40,7 @@ func TestWhatFiguresOfRequestsAreAbout(t *testing.T) {
 		{"", "/api/v1/pods"}, {"", "/api/v1/nodes"}, {"", "/apis/apps/v1/deployments"}, {"", "/api/v1/services"}, {"", "/api/v1/endpoints"}, {"", "/livez"},
 		{"", "/openapi/v3"}, {"", "/openapi/v3/api/v1"}, {"", "/statusz"}, {"", "/api/v1/namespaces/default/pods/a/log"},
 		{"Bearer bad", "/api/v1/secrets"}, {"none", "/api/v1/secrets"}, {"", "/api/v1/none"}, {"", "/apis/none/v1/none"}, {"", "/none"}, {"", "/api"},
-		{"", "/apis/wardle.example.com/v1/namespaces/default/flunders"},
+		{"", "/apis/wardle.example.com/v1/namespaces/default/flunders"}, {"Bearer bad", "/api/v1/strange?watch=true"}, {"", "/api/v1/stranger?watch=true"},
 	} {
 		fetch(t, ts.URL+request.path, "Authorization", request.token)
 	}
@@ -78,7 +78,7 @@ func TestWhatFiguresOfRequestsAreAbout(t *testing.T) {
 		t.Errorf("there are\n%s\nwant\n%s", strings.Join(slices.Sorted(maps.Keys(got)), ""), strings.Join(slices.Sorted(maps.Keys(want)), ""))
 	}
 	for _, want := range []string{
-		`authentication_attempts{result="error"} 1`, `authentication_attempts{result="failure"} 1`,
+		`authentication_attempts{result="error"} 2`, `authentication_attempts{result="failure"} 1`,
 		`etcd_requests_total{group="",operation="list",resource="nodes"} 1`, `etcd_requests_total{group="apps",operation="list",resource="deployments"} 1`,
 		`etcd_requests_total{group="",operation="list",resource="services"} 1`, `etcd_requests_total{group="",operation="list",resource="endpoints"} 1`,
 	} {
@@ -86,7 +86,7 @@ func TestWhatFiguresOfRequestsAreAbout(t *testing.T) {
 			t.Errorf("lacks %s", want)
 		}
 	}
-	for _, unwanted := range []string{`apiserver_request_duration_seconds_count{component="apiserver",dry_run="",group="wardle.example.com"`, `operation="delete",resource="nodes"`} {
+	for _, unwanted := range []string{`resource="strange`, `apiserver_request_duration_seconds_count{component="apiserver",dry_run="",group="wardle.example.com"`, `operation="delete",resource="nodes"`} {
 		if strings.Contains(page, unwanted) {
 			t.Errorf("has %s", unwanted)
 		}

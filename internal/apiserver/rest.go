@@ -33,7 +33,6 @@ type call struct {
 func (s *Server) serveResource(w *codeWriter, r *http.Request, info *requestInfo, user auth.User) {
 	e, ok := s.endpoints.findServed(info.gvr)
 	if !ok {
-		w.uncounted = true
 		if s.endpoints.hasGroup(info.gvr.Group) {
 			respondError(w, plainFormat(r), errNoSuchPath)
 			return
@@ -48,15 +47,14 @@ func (s *Server) serveResource(w *codeWriter, r *http.Request, info *requestInfo
 	}
 	c.stopwatch = w
 	if e.custom != nil && !c.reaches() {
-		w.uncounted = true
 		notFoundPath(w)
 		return
 	}
 	if err := c.check(); err != nil {
-		w.uncounted = true
 		respondError(w, plainFormat(r), err)
 		return
 	}
+	s.metrics.served(w, info)
 	if !e.kind.Namespaced {
 		c.namespace = ""
 	}
@@ -103,11 +101,15 @@ func (c *call) unwatchable(form error) error {
 func (c *call) check() error {
 	e := c.endpoint
 	if e.custom != nil {
-		if text := e.custom.DeprecationWarning(); text != "" {
+		text := e.custom.DeprecationWarning()
+		if text != "" {
 			c.warn(text)
+		}
+		err := c.checkCustomRoute()
+		if text != "" && err == nil {
 			c.usesDeprecated()
 		}
-		return c.checkCustomRoute()
+		return err
 	}
 	if err := c.checkRoute(); err != nil {
 		return err

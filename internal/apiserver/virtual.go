@@ -37,10 +37,8 @@ func (op *operation) virtualGet(ctx context.Context, opts *metav1.GetOptions) (o
 		obj, err = op.resourceMetricsOf(ctx)
 		return obj, true, err
 	}
-	for _, status := range op.server.componentStatuses(ctx) {
-		if accessor(status).GetName() == op.name {
-			return status, true, nil
-		}
+	for _, status := range op.server.componentStatuses(ctx, func(name string) bool { return name == op.name }) {
+		return status, true, nil
 	}
 	return nil, true, apierrors.NewNotFound(schema.GroupResource{Resource: "componentstatus"}, op.name) // upstream's name for it, here
 }
@@ -54,13 +52,9 @@ func (op *operation) virtualList(ctx context.Context, req *listRequest) (objs []
 		objs, err = op.resourceMetrics(ctx, req)
 		return objs, true, err
 	}
-	for _, status := range op.server.componentStatuses(ctx) {
-		meta := accessor(status)
-		if req.labels.Matches(labels.Set(meta.GetLabels())) && req.fields.Matches(fields.Set{metav1.ObjectNameField: meta.GetName()}) {
-			objs = append(objs, status)
-		}
-	}
-	return objs, true, nil
+	return op.server.componentStatuses(ctx, func(name string) bool { // which have no labels
+		return req.labels.Matches(labels.Set{}) && req.fields.Matches(fields.Set{metav1.ObjectNameField: name})
+	}), true, nil
 }
 
 // virtualCreate carries out what is posted to subresources and to kinds that are not stored.
