@@ -47,7 +47,7 @@ func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
 // Who is turned away and sends no body would else keep its connection, and with it the server, until the server breaks everything off.
 func TestABodyThatDoesNotComeDoesNotKeepALeavingServer(t *testing.T) {
 	s := newTestServer(t, func(c *Config) {
-		c.ShutdownRetryAfter, c.RequestTimeout, c.ShutdownTimeout = true, 12*time.Second, 20*time.Second
+		c.ShutdownRetryAfter, c.RequestTimeout, c.ShutdownTimeout = true, 12*time.Second, time.Hour
 	})
 	url, stop, ended := running(t, s)
 	s.underWay.Add(1) // a request that takes its time
@@ -72,12 +72,13 @@ func TestABodyThatDoesNotComeDoesNotKeepALeavingServer(t *testing.T) {
 		t.Errorf("%s", resp.Status)
 	}
 	s.underWay.Add(-1)
-	began := time.Now()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(began); took > 15*time.Second {
-		t.Errorf("the server left %v later", took)
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the server waits for the body")
 	}
 }
 

@@ -37,6 +37,8 @@ const (
 	again = 10 * time.Second
 	// minLifetime is what every signer has to allow, since clients may ask for it.
 	minLifetime = 10 * time.Minute
+	// longestLifetime is what nobody can ask more than, in seconds. A signer that sets no bound may say any number.
+	longestLifetime = 1 << 32
 	// longest is the length of a key's name, in bytes.
 	longest = 1024
 	// longestRefresh bounds what a signer may say.
@@ -114,7 +116,7 @@ func (s *Signer) meet(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("metadata: %w", err)
 	}
-	s.MaxExpiration = time.Duration(about.MaxTokenExpirationSeconds) * time.Second
+	s.MaxExpiration = time.Duration(min(about.MaxTokenExpirationSeconds, longestLifetime)) * time.Second
 	if s.MaxExpiration < minLifetime {
 		return fmt.Errorf("max token life supported by external-jwt-signer (%ds) is less than acceptable (min %ds)", about.MaxTokenExpirationSeconds, int(minLifetime.Seconds()))
 	}
@@ -257,21 +259,13 @@ func (s *Signer) Sign(ctx context.Context, claims []byte) (token string, err err
 	return signed.Header + "." + payload + "." + signed.Signature, nil
 }
 
-// unpublished tells whether verifiers elsewhere are not told of the key. One that is not known may be a new one.
+// unpublished tells whether verifiers elsewhere are not told of the key, or of one of several that have its name. One that is not known may be a new one.
 func (s *Signer) unpublished(ctx context.Context, id string) bool {
-	k, known := s.Keys().named(id)
-	if !known && s.Fetch(ctx) == nil {
-		k, _ = s.Keys().named(id)
+	named := func(k Key) bool { return k.ID == id }
+	if !slices.ContainsFunc(s.Keys().All, named) {
+		_ = s.Fetch(ctx) // what is not told of is not known, and verifies nothing
 	}
-	return k.Unpublished
-}
-
-func (k *Keys) named(id string) (Key, bool) {
-	i := slices.IndexFunc(k.All, func(k Key) bool { return k.ID == id })
-	if i < 0 {
-		return Key{}, false
-	}
-	return k.All[i], true
+	return slices.ContainsFunc(s.Keys().All, func(k Key) bool { return named(k) && k.Unpublished })
 }
 
 func readHeader(encoded string) (h header, err error) {

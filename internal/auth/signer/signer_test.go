@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -85,11 +86,19 @@ func TestATokenIsWhatTheProtocolSays(t *testing.T) {
 	if _, err := s.Sign(t.Context(), []byte(`{}`)); err == nil || !strings.Contains(err.Error(), "(kid: k3) is excluded from OIDC discovery docs") {
 		t.Errorf("signed with a key that nobody is told of: %v", err)
 	}
+	server.Change(func(a *signertest.Answers) {
+		a.Header = `{"alg":"RS256","kid":"k4","typ":"JWT"}`
+		a.Keys = &externaljwt.FetchKeysResponse{Keys: []*externaljwt.Key{server.Key("k4"), server.Key("k4")}, DataTimestamp: timestamppb.Now(), RefreshHintSeconds: 10}
+		a.Keys.Keys[1].ExcludeFromOidcDiscovery = true
+	})
+	if _, err := s.Sign(t.Context(), []byte(`{}`)); err == nil || !strings.Contains(err.Error(), "(kid: k4) is excluded from OIDC discovery docs") {
+		t.Errorf("signed with a name that also a key has which nobody is told of: %v", err)
+	}
 	if k := s.Keys(); k.Refresh != 10*time.Second || k.Left(k.read.Add(4*time.Second)) != 6*time.Second || k.Left(k.read.Add(time.Hour)) != 0 {
 		t.Errorf("keys are to be read again in %s", k.Refresh)
 	}
 	server.Change(func(a *signertest.Answers) { a.Err = errors.New("boom") })
-	if err := s.Fetch(t.Context()); err == nil || len(s.Keys().All) != 1 {
+	if err := s.Fetch(t.Context()); err == nil || len(s.Keys().All) != 2 {
 		t.Errorf("after a failure there are %v, %v", s.Keys().All, err)
 	}
 }
@@ -102,6 +111,20 @@ func TestASignersSocketMayBeAbstract(t *testing.T) {
 	}
 	defer s.Close()
 	if s.MaxExpiration != 24*time.Hour {
+		t.Errorf("tokens may live for %s", s.MaxExpiration)
+	}
+}
+
+// TestASignerMaySetNoBound: the longest time that a number of seconds can say does not fit into a Go duration.
+func TestASignerMaySetNoBound(t *testing.T) {
+	server := signertest.Start(t)
+	server.Change(func(a *signertest.Answers) { a.MaxExpiration = math.MaxInt64 })
+	s, err := Connect(t.Context(), server.Socket, slog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if s.MaxExpiration != (1<<32)*time.Second {
 		t.Errorf("tokens may live for %s", s.MaxExpiration)
 	}
 }
