@@ -103,8 +103,10 @@ func (c *call) serveDeleteCollection(ctx context.Context) error {
 // decodeDeleteOptions takes DeleteOptions of any group version, as clients send them.
 func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, error) {
 	want := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
-	if doc, _, err := asJSON(media, data); media == mediaYAML && err == nil {
-		media, data = mediaJSON, doc
+	if media == mediaYAML {
+		if doc, _, err := asJSON(media, data); err == nil { // else it is told below what is wrong with it
+			media, data = mediaJSON, doc
+		}
 	}
 	if media == mediaJSON {
 		gvk, err := findKind(data)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -91,7 +92,7 @@ func (r *EventRecorder) Eventf(regarding, related runtime.Object, eventType, rea
 	ref.ResourceVersion = ""
 	e.seriesKey = seriesKey{regarding: ref, eventType: eventType, reason: reason, action: action, note: fmt.Sprintf(note, args...)}
 	if len(e.note) > maxNote {
-		e.note = e.note[:maxNote-3] + "..."
+		e.note = strings.ToValidUTF8(e.note[:maxNote-3], "") + "..." // the last letter may have been cut
 	}
 	if e.action == "" {
 		e.action = reason

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -137,5 +138,18 @@ func pod(namespace, name, node string, lbls map[string]string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: lbls, UID: types.UID(namespace + name)},
 		Spec:       corev1.PodSpec{NodeName: node},
+	}
+}
+
+// TestALongNoteIsCutBetweenLetters: half of one would make it longer than the API takes, or no text at all.
+func TestALongNoteIsCutBetweenLetters(t *testing.T) {
+	sink := &eventSink{}
+	r := NewRecorder(sink, "kubelet", "n1")
+	for cut := range 4 {
+		r.Eventf(pod("a", "p", "", nil), nil, corev1.EventTypeWarning, "Failed", "", "%s", strings.Repeat("x", cut)+strings.Repeat("𝄞", maxNote))
+		e := <-r.queue
+		if len(e.note) > maxNote || len(e.note) < maxNote-6 || !utf8.ValidString(e.note) || !strings.HasSuffix(e.note, "𝄞...") {
+			t.Errorf("%d bytes: %q", len(e.note), e.note[len(e.note)-8:])
+		}
 	}
 }
