@@ -137,7 +137,7 @@ func (op *operation) createOnce(ctx context.Context, obj runtime.Object) (runtim
 		t.fail()
 		return nil, err
 	}
-	t.add(store.Condition{Key: key}, store.Op{Key: key, Value: stored, Lease: lease})
+	t.put(store.Condition{Key: key}, obj, stored, lease)
 	res, err := t.commit(ctx)
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (op *operation) createOnce(ctx context.Context, obj runtime.Object) (runtim
 	}
 	meta.SetResourceVersion(strconv.FormatInt(res.Revision, 10))
 	r.settle(ctx, res.Revision)
-	return r.asRead(obj, stored, res.Revision)
+	return r.asRead(obj, t.stored(), res.Revision)
 }
 
 // createRefused says why a create's conditions did not hold: the object exists, or what a hook wanted is taken.

@@ -43,6 +43,8 @@ type operation struct {
 	fieldManager string
 	// creates is for a PUT or an apply that makes its object: its user was asked only about the update, and has to be allowed the create too.
 	creates bool
+	// applies is for a server-side apply.
+	applies bool
 	// raw writes are the server's own: the kind's update rules, which are for users, do not hold for them.
 	raw bool
 	// warn sends a Warning header; never nil.
@@ -171,6 +173,8 @@ type txn struct {
 	op         *operation
 	conditions []store.Condition
 	ops        []store.Op
+	// stores is the object that the last of the ops stores; nil when it is a removal.
+	stores runtime.Object
 	// onFailure runs when the transaction is not committed (to give back what was allocated).
 	onFailure []func()
 	// late is an error that a dry run tells only when nothing else is wrong.
@@ -192,6 +196,9 @@ func (t *txn) fail() {
 // commit applies the transaction; ok is false when a condition did not hold.
 func (t *txn) commit(ctx context.Context) (res store.TxnResult, err error) {
 	res, err = t.op.server.store.Commit(ctx, t.conditions, t.ops...)
+	if errors.Is(err, store.ErrTooLarge) && t.forgetOwners() {
+		res, err = t.op.server.store.Commit(ctx, t.conditions, t.ops...)
+	}
 	if err != nil {
 		t.fail()
 		return res, storeError(err)
@@ -205,6 +212,30 @@ func (t *txn) commit(ctx context.Context) (res store.TxnResult, err error) {
 	}
 	return res, nil
 }
+
+// put adds the object to the transaction.
+func (t *txn) put(c store.Condition, obj runtime.Object, stored []byte, lease store.LeaseID) {
+	t.add(c, store.Op{Key: c.Key, Value: stored, Lease: lease})
+	t.stores = obj
+}
+
+// forgetOwners makes an object that is too large for the store smaller by what is not its writer's: the record of whose its fields are, which takes
+// more room than the fields where names are long. An apply goes by that record, and is refused instead.
+func (t *txn) forgetOwners() bool {
+	if t.stores == nil || t.op.applies || len(accessor(t.stores).GetManagedFields()) == 0 {
+		return false
+	}
+	accessor(t.stores).SetManagedFields(nil)
+	stored, err := t.op.endpoint.codec.encode(t.stores)
+	if err != nil {
+		return false
+	}
+	t.ops[len(t.ops)-1].Value = stored
+	return true
+}
+
+// stored is the object of the transaction as it is in the store.
+func (t *txn) stored() []byte { return t.ops[len(t.ops)-1].Value }
 
 // current is an object as a write found it.
 type current struct {

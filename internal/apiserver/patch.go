@@ -49,6 +49,7 @@ func doubleFields(p patchRequest) []error {
 // patch applies the patch to the named object. created tells that an apply made it.
 func (op *operation) patch(ctx context.Context, p patchRequest) (out runtime.Object, created bool, err error) {
 	apply := p.kind == types.ApplyYAMLPatchType
+	op.applies = apply
 	return op.update(ctx, apply && op.subresource == "", func(ctx context.Context, old runtime.Object) (runtime.Object, error) {
 		var obj runtime.Object
 		var err error

@@ -173,7 +173,7 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fres
 		t.fail()
 		return nil, nil, err
 	}
-	t.add(store.Condition{Key: key, ModRevision: c.revision}, store.Op{Key: key, Value: stored, Lease: lease})
+	t.put(store.Condition{Key: key, ModRevision: c.revision}, obj, stored, lease)
 	res, err := t.commit(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -184,7 +184,7 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fres
 	}
 	meta.SetResourceVersion(strconv.FormatInt(res.Revision, 10))
 	r.settle(ctx, res.Revision)
-	out, err = r.asRead(obj, stored, res.Revision)
+	out, err = r.asRead(obj, t.stored(), res.Revision)
 	return out, nil, err
 }
 

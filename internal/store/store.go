@@ -24,7 +24,7 @@ var (
 	// about the outcome of the operation.
 	ErrUnavailable = errors.New("store unavailable")
 	// ErrTooLarge: the transaction is larger than the engine takes (1.5 MiB, as upstream's etcd).
-	ErrTooLarge = errors.New("request is too large")
+	ErrTooLarge = errors.New("etcdserver: request is too large")
 	// ErrNoSpace: the engine's quota is used up; only deletions and compaction are taken.
 	ErrNoSpace = errors.New("store is out of space")
 	// ErrLeaseNotFound: the lease has expired, was revoked, or never was.

@@ -1,0 +1,73 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestWhoOwnsTheFieldsOfALargeObjectIsForgotten: there is room in the store for the object, but not for it and the record of whose its fields are.
+func TestWhoOwnsTheFieldsOfALargeObjectIsForgotten(t *testing.T) {
+	s := newTestServer(t)
+	large := map[string]string{}
+	for i := range 10_000 {
+		large[fmt.Sprintf("%s-%04d", strings.Repeat("long", 18), i)] = "A"
+	}
+	text := func(name string, data map[string]string) string {
+		out, err := json.Marshal(&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	const configMaps = "/api/v1/namespaces/default/configmaps"
+	for name, write := range map[string]func(name string) (int, string){
+		"create": func(name string) (int, string) {
+			code, _, answer := do(t, s, "POST", configMaps, text(name, large), "Content-Type", mediaJSON)
+			return code, answer
+		},
+		"update": func(name string) (int, string) {
+			if code, _, answer := do(t, s, "POST", configMaps, text(name, nil), "Content-Type", mediaJSON); code != http.StatusCreated {
+				return code, answer
+			}
+			code, _, answer := do(t, s, "PUT", configMaps+"/"+name, text(name, large), "Content-Type", mediaJSON)
+			return code, answer
+		},
+		"patch": func(name string) (int, string) {
+			if code, _, answer := do(t, s, "POST", configMaps, text(name, nil), "Content-Type", mediaJSON); code != http.StatusCreated {
+				return code, answer
+			}
+			code, _, answer := do(t, s, "PATCH", configMaps+"/"+name, text(name, large), "Content-Type", "application/merge-patch+json")
+			return code, answer
+		},
+	} {
+		code, answer := write(name)
+		if code >= 300 {
+			t.Errorf("%s is answered with %d: %.300s", name, code, answer)
+			continue
+		}
+		var given, stored corev1.ConfigMap
+		if err := json.Unmarshal([]byte(answer), &given); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, answer = do(t, s, "GET", configMaps+"/"+name, ""); json.Unmarshal([]byte(answer), &stored) != nil || !maps.Equal(stored.Data, large) {
+			t.Errorf("what %s wrote is not there: %.300s", name, answer)
+		}
+		if len(given.ManagedFields) != 0 || len(stored.ManagedFields) != 0 {
+			t.Errorf("%s leaves owners: %d in the answer, %d in the store", name, len(given.ManagedFields), len(stored.ManagedFields))
+		}
+		code, _, answer = do(t, s, "PATCH", configMaps+"/"+name+"?fieldManager=f", text(name, nil), "Content-Type", "application/apply-patch+yaml")
+		if code != http.StatusInternalServerError || !strings.Contains(answer, "too large") {
+			t.Errorf("an apply after %s, which goes by the owners, is answered with %d: %.300s", name, code, answer)
+		}
+		if code, _, answer = do(t, s, "PATCH", configMaps+"/"+name, `{"data":{"k":"v"}}`, "Content-Type", "application/merge-patch+json"); code != http.StatusOK {
+			t.Errorf("a patch of what %s wrote is answered with %d: %.300s", name, code, answer)
+		}
+	}
+}
