@@ -121,6 +121,9 @@ func (c *customKinds) look(reader cache.Reader, gr schema.GroupResource) *custom
 		return k
 	}
 	c.forget(gr)
+	if c.server.endpoints.stores(custom.Prefix(crd)) {
+		return nil // its objects would be those of a kind that is built in
+	}
 	via := &converter{server: c.server}
 	k = &customKind{def: custom.NewDefinition(crd, wholeOf(entry), via.call), revision: entry.Revision, endpoints: map[string]*endpoint{}, converter: via}
 	c.served[gr] = k

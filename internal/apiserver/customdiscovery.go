@@ -75,7 +75,12 @@ func (d *customDocuments) established(fn func(crd *apiextensionsv1.CustomResourc
 func (d *customDocuments) GroupVersions() []discovery.GroupVersion {
 	var all []*apiextensionsv1.CustomResourceDefinition
 	d.established(func(crd *apiextensionsv1.CustomResourceDefinition, _ *cache.Entry) { all = append(all, crd) })
-	return custom.Discovery(all)
+	return slices.DeleteFunc(custom.Discovery(all), func(gv discovery.GroupVersion) bool { return d.builtIn(gv.GroupVersion) })
+}
+
+// builtIn: what is defined in a version of a group that is built in is not served.
+func (d *customDocuments) builtIn(gv schema.GroupVersion) bool {
+	return d.kinds.server.endpoints.serves(gv)
 }
 
 // Hashes implements openapi.Provider: a document changes with the definitions that are in it.
@@ -83,7 +88,7 @@ func (d *customDocuments) Hashes() map[string]openapi.Hash {
 	parts := map[string][]string{}
 	d.established(func(crd *apiextensionsv1.CustomResourceDefinition, _ *cache.Entry) {
 		for i := range crd.Spec.Versions {
-			if v := &crd.Spec.Versions[i]; v.Served {
+			if v := &crd.Spec.Versions[i]; v.Served && !d.builtIn(schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name}) {
 				path := "apis/" + crd.Spec.Group + "/" + v.Name
 				parts[path] = append(parts[path], fmt.Sprintf("%s %s %d", crd.Name, crd.UID, crd.Generation))
 			}
@@ -106,7 +111,7 @@ func (d *customDocuments) versions(only schema.GroupVersion) map[schema.GroupVer
 		}
 		for i := range crd.Spec.Versions {
 			gv := schema.GroupVersion{Group: crd.Spec.Group, Version: crd.Spec.Versions[i].Name}
-			if !crd.Spec.Versions[i].Served || !only.Empty() && gv != only {
+			if !crd.Spec.Versions[i].Served || !only.Empty() && gv != only || d.builtIn(gv) {
 				continue
 			}
 			def := custom.NewDefinition(crd, wholeOf(e), nil) // of its own: what is made for a document need not stay

@@ -32,6 +32,8 @@ type endpoints struct {
 	builtin    map[schema.GroupVersionResource]*endpoint
 	registries map[schema.GroupResource]*registry
 	on         *api.Switches
+	// versions are those of all groups of which something is built in and served.
+	versions map[schema.GroupVersion]bool
 	// scales writes the Scales of all kinds; it has no objects of its own.
 	scales *endpoint
 
@@ -46,6 +48,7 @@ func newEndpoints(s *Server) *endpoints {
 		registries: make(map[schema.GroupResource]*registry, len(table)),
 		scales:     newScales(s),
 		on:         s.cfg.Switches,
+		versions:   map[schema.GroupVersion]bool{},
 	}
 	for i := range table {
 		kind := &table[i]
@@ -62,6 +65,9 @@ func newEndpoints(s *Server) *endpoints {
 		for _, version := range served {
 			e := newEndpoint(r, version)
 			es.builtin[e.gvr] = e
+			if es.on.Serves(e.gvr) {
+				es.versions[e.gvr.GroupVersion()] = true
+			}
 		}
 	}
 	if r := es.registry("", "services"); r != nil {
@@ -141,6 +147,9 @@ func (es *endpoints) find(gvr schema.GroupVersionResource) (*endpoint, bool) {
 	if e, ok := es.builtin[gvr]; ok {
 		return e, true
 	}
+	if es.serves(gvr.GroupVersion()) {
+		return nil, false
+	}
 	es.mu.RLock()
 	defer es.mu.RUnlock()
 	for _, p := range es.dynamic {
@@ -170,10 +179,13 @@ func (es *endpoints) findServed(gvr schema.GroupVersionResource) (*endpoint, boo
 	return es.find(gvr)
 }
 
-// serves tells whether there is anything in the group version.
-func (es *endpoints) serves(gv schema.GroupVersion) bool {
-	for gvr := range es.builtin {
-		if gvr.GroupVersion() == gv && es.on.Serves(gvr) {
+// serves tells whether there is anything in the group version that is built in. Then it is all there is: custom kinds do not join it.
+func (es *endpoints) serves(gv schema.GroupVersion) bool { return es.versions[gv] }
+
+// stores tells whether a kind that is built in has its objects under the prefix.
+func (es *endpoints) stores(prefix string) bool {
+	for _, r := range es.registries {
+		if r.kind.Prefix == prefix {
 			return true
 		}
 	}
