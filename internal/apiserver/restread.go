@@ -7,14 +7,25 @@ import (
 	"net/url"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 )
 
+// errExport: who asks for an object without what a server has put in must not take the whole one for it.
+var errExport = apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
+
 func (c *call) serveGet(ctx context.Context) error {
+	if list, asked := c.r.URL.Query()["export"]; asked {
+		export := true
+		if err := runtime.Convert_Slice_string_To_bool(&list, &export, nil); err != nil || export {
+			return errExport
+		}
+	}
 	var opts metav1.GetOptions
 	err := query(c, &opts, func(v *url.Values, o *metav1.GetOptions) error {
 		return metav1.Convert_url_Values_To_v1_GetOptions(v, o, nil)
