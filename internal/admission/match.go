@@ -80,10 +80,16 @@ func (a *Attributes) isNamespace() bool {
 	return a.Resource.Group == "" && a.Resource.Resource == "namespaces"
 }
 
-// IsAdmissionConfiguration tells of writes to the configuration of admission itself. No webhook and no policy sees
-// them: a broken one could otherwise not be repaired.
+// IsAdmissionConfiguration tells of writes to the configuration of admission itself. No webhook sees them: a broken one could otherwise not be
+// repaired.
 func (a *Attributes) IsAdmissionConfiguration() bool {
 	return a.Resource.Group == admissionregistrationv1.GroupName
+}
+
+// IsPolicyConfiguration tells of writes to policies and their bindings, which no policy sees for the same reason. Policies do see those to
+// configurations of webhooks, and may say who adds one.
+func (a *Attributes) IsPolicyConfiguration() bool {
+	return a.IsAdmissionConfiguration() && !strings.HasSuffix(a.Resource.Resource, "webhookconfigurations")
 }
 
 // Matches says whether the write is wanted, and in which form.

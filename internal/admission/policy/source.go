@@ -150,7 +150,7 @@ func (s *source[P, B, R]) refresh(policies []P, bindings []B) {
 
 // excluded are questions to the server, not objects: policies do not see them.
 func excluded(a *admission.Attributes) bool {
-	if a.IsAdmissionConfiguration() {
+	if a.IsPolicyConfiguration() {
 		return true
 	}
 	switch a.Resource.Group {
