@@ -11,6 +11,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -199,6 +200,28 @@ func TestAnnotationsOfAnAutoscalerThatCannotBeRead(t *testing.T) {
 		v2 := obj.(*autoscalingv2.HorizontalPodAutoscaler)
 		if len(v2.Spec.Metrics) != 1 || len(v2.Status.CurrentMetrics) != 1 || v2.Spec.Behavior != nil || len(v2.Annotations) > 0 {
 			t.Errorf("%q: %d metrics, %d measured, behavior %v, annotations %v; want those of the CPU alone", text, len(v2.Spec.Metrics), len(v2.Status.CurrentMetrics), v2.Spec.Behavior, v2.Annotations)
+		}
+	}
+}
+
+// TestAStoredDefinitionOfV1beta1KeepsUnknownFields, unless it says otherwise: that was its version's default, and is not v1's.
+func TestAStoredDefinitionOfV1beta1KeepsUnknownFields(t *testing.T) {
+	for spec, keeps := range map[string]bool{``: true, `,"preserveUnknownFields":true`: true, `,"preserveUnknownFields":false`: false} {
+		obj, err := DecodeStored([]byte(`{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"CustomResourceDefinition","metadata":{"name":"as.g.example.com"},"spec":{"group":"g.example.com","version":"v1",
+			"names":{"plural":"as","kind":"A"},"validation":{"openAPIV3Schema":{"type":"object"}}` + spec + `}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		crd := obj.(*apiextensionsv1.CustomResourceDefinition)
+		if crd.Spec.PreserveUnknownFields != keeps || crd.Spec.Scope != apiextensionsv1.NamespaceScoped || len(crd.Spec.Versions) != 1 || crd.Spec.Versions[0].Schema == nil {
+			t.Errorf("%q is read as %+v", spec, crd.Spec)
+		}
+		again, err := EncodeStored(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if obj, err = DecodeStored(again); err != nil || obj.(*apiextensionsv1.CustomResourceDefinition).Spec.PreserveUnknownFields != keeps {
+			t.Errorf("%q is read otherwise after it is written: %v", spec, err)
 		}
 	}
 }

@@ -64,6 +64,8 @@ func Convert(obj runtime.Object, to schema.GroupVersion) (runtime.Object, error)
 	case *apiextensionsv1.CustomResourceDefinition:
 		out, err = throughInternal(o, &apiextensions.CustomResourceDefinition{}, &apiextensionsv1beta1.CustomResourceDefinition{})
 	case *apiextensionsv1beta1.CustomResourceDefinition:
+		// Whoever does not speak of unknown fields keeps them in v1beta1, and drops them in v1. Only the store has this version: the object is its reader's own.
+		apiextensionsv1beta1.SetObjectDefaults_CustomResourceDefinition(o)
 		out, err = throughInternal(o, &apiextensions.CustomResourceDefinition{}, &apiextensionsv1.CustomResourceDefinition{})
 	}
 	if err != nil {

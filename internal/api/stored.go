@@ -38,7 +38,7 @@ func EncodeStored(obj runtime.Object) ([]byte, error) {
 }
 
 // DecodeStored reads what EncodeStored or upstream has written, protobuf or JSON, and gives the object in the hub
-// version, with its kind and apiVersion set. Defaults are not applied.
+// version, with its kind and apiVersion set. Defaults are not applied, but for those that are others in the hub version.
 func DecodeStored(data []byte) (runtime.Object, error) {
 	obj, gvk, err := Codecs.UniversalDeserializer().Decode(data, nil, nil)
 	if err != nil {
