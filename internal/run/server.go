@@ -397,18 +397,30 @@ func (s *server) serve(ctx context.Context, listener net.Listener, secure *tls.C
 				s.outside.Close()
 				return err
 			},
-			func(ctx context.Context) error {
-				err := policy.Bootstrap(ctx, s.own())
-				switch {
-				case err == nil:
-					close(s.policyStored)
-				case ctx.Err() == nil:
-					return fmt.Errorf("bootstrap policy: %w", err)
-				}
-				return nil
-			})
+			background(func(ctx context.Context) { s.bootstrapPolicy(ctx, policy) }))
 	}()
 	return func() error { return <-done }, nil
+}
+
+// bootstrapPolicy tries until the bootstrap policy is in the store; until then it counts as if it were. A webhook that refuses everything is no reason to end: without a
+// server it could not be removed.
+func (s *server) bootstrapPolicy(ctx context.Context, policy *rbac.Authorizer) {
+	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
+		err := policy.Bootstrap(ctx, s.own())
+		if err == nil {
+			close(s.policyStored)
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		s.log.Warn("not all of the bootstrap policy is in the store; trying again", "err", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
 }
 
 // awaitFirstObjects is the last part of a server to be usable: until then there are no namespaces. What starts meanwhile does not need them.
