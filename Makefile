@@ -58,7 +58,7 @@ compare-api: build ## the same requests to upstream's API server and ours: N=num
 interchange: build ## parts of upstream's Kubernetes in ours and ours in upstream's: LAYOUTS=names; prints what held
 	./test/compare/run.sh --interchange --layouts '$(LAYOUTS)'
 
-integration: build ## upstream's integration tests of custom resources, or of PACKAGE=name, with our server in the place of theirs: RUN=regexp
+integration: build ## upstream's integration tests of custom resources, of PACKAGE=name or of those that hold (PACKAGE=all), with our server in the place of theirs: RUN=regexp
 	./test/integration/$(if $(PACKAGE),kube.sh $(PACKAGE),run.sh) $(if $(RUN),-run '$(RUN)')
 
 conformance: build ## the official suite: FOCUS=regexp SKIP=regexp PROCS=n

@@ -1,6 +1,7 @@
 # What run.sh and kube.sh begin with: where things are, the programs, and a folder for temporary files.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+. test/session.sh
 top=$PWD
 cache=$top/.cache/integration
 etcd=${UPSTREAM:-$cache}/etcd
@@ -20,9 +21,8 @@ show() {
 
 # What a test that is killed does not remove goes with this folder; with KNARR_KEEP the servers' folders stay, where temporary files are.
 if [ -z "${KNARR_KEEP:-}" ]; then
-  TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/ki-XXXXXX") # short: sockets lie below it
-  export TMPDIR
-  trap 'rm -rf "$TMPDIR"' EXIT
+  scratch=$(mktemp -d "${TMPDIR:-/tmp}/ki-XXXXXX") # short: sockets lie below it
+  export TMPDIR=$scratch
 fi
 
 # cannot FILE [PACKAGE]: the names in a list of tests that knarr can not pass, as a regular expression.

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # kube.sh PACKAGE [flags of a test's binary without "test.", such as -run Patch]: one package of upstream's other integration tests (below k8s.io/kubernetes/test/integration)
-# against knarr. Their sources stay where they are; only the files that start a server are ours. Prints what failed, how many passed
-# and why the others skip themselves; .cache/integration/kube/PACKAGE.log has everything. UPSTREAM and KNARR are those of run.sh.
+# against knarr; all: those of kube/packages.txt, one after the other. Their sources stay where they are; only the files that start a server are ours. Prints what failed,
+# how many passed and why the others skip themselves; .cache/integration/kube/PACKAGE.log has everything. UPSTREAM and KNARR are those of run.sh.
 . "$(dirname "$0")/common.sh"
-package=${1:?which package of k8s.io/kubernetes/test/integration? see the top of kube.sh}
+asked=${1:?which package of k8s.io/kubernetes/test/integration? see the top of kube.sh}
 shift
-name=${package//\//-}
 mkdir -p "$cache/kube"
 
 module=k8s.io/kubernetes
@@ -23,17 +22,31 @@ cat >"$cache/kube/overlay.json" <<END
   "$cache/kubernetes/test/integration/etcd/knarr.go": "$PWD/kube/etcd/start.go.txt"
 }}
 END
-binary=$cache/kube/$name.test
-rm -f "$binary"
-go test -c -modfile "$mod" -mod=mod -overlay "$cache/kube/overlay.json" -vet=off -o "$binary" "$module/test/integration/$package"
-[ -x "$binary" ] || { echo "$package has no tests"; exit 1; }
-skip=$(cannot kube/cannot.txt "$package")
-log=$cache/kube/$name.log
-status=0
-(cd "$cache/kubernetes/test/integration/$package" && PATH=$(dirname "$etcd"):$PATH "$binary" -test.v -test.timeout 60m \
-  ${skip:+-test.skip "$skip"} "${@/#-/-test.}") >"$log" 2>&1 || status=$?
-rm -f "$binary" # each has a good part of Kubernetes in it
-grep -aE '^ *--- FAIL|^panic:' "$log" | cut -c1-200 || true
-grep -aoE 'knarr is (not there with|another process).*' "$log" | sort | uniq -c | cut -c1-200 || true
-echo "$package: $(count PASS) passed, $(count FAIL) failed, $(count SKIP) skipped; $(grep -c "^$package Test" kube/cannot.txt || true) cannot"
-[ "$status" = 0 ] && [ "$(count PASS)" -gt 0 ]
+
+# judge PACKAGE [FLAGS]: builds a package's tests, runs them and tells what came of it.
+judge() {
+  local package=$1 name=${1//\//-} status=0 binary log skip
+  shift
+  binary=$cache/kube/$name.test log=$cache/kube/$name.log
+  rm -f "$binary"
+  session go test -c -modfile "$mod" -mod=mod -overlay "$cache/kube/overlay.json" -vet=off -o "$binary" "$module/test/integration/$package" || return 1
+  [ -x "$binary" ] || { echo "$package has no tests"; return 1; }
+  skip=$(cannot kube/cannot.txt "$package")
+  session env -C "$cache/kubernetes/test/integration/$package" PATH="$(dirname "$etcd"):$PATH" "$binary" -test.v -test.timeout 60m \
+    ${skip:+-test.skip "$skip"} "${@/#-/-test.}" >"$log" 2>&1 || status=$?
+  rm -f "$binary" # each has a good part of Kubernetes in it
+  grep -aE '^ *--- FAIL|^panic:' "$log" | cut -c1-200 || true
+  grep -aoE 'knarr is (not there with|another process).*' "$log" | sort | uniq -c | cut -c1-200 || true
+  echo "$package: $(count PASS) passed, $(count FAIL) failed, $(count SKIP) skipped; $(grep -c "^$package Test" kube/cannot.txt || true) cannot"
+  [ "$status" = 0 ] && [ "$(count PASS)" -gt 0 ]
+}
+
+if [ "$asked" != all ]; then
+  judge "$asked" "$@"
+  exit
+fi
+failed=0
+while read -r package; do
+  judge "$package" "$@" || failed=1
+done < <(grep -v '^#' kube/packages.txt)
+exit "$failed"

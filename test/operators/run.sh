@@ -9,6 +9,7 @@
 # UPSTREAM=FOLDER takes etcd from there, KNARR=PATH another knarr than bin/knarr.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+. test/session.sh
 top=$PWD
 cache=$top/.cache/operators
 side=${ONLY:-knarr}
@@ -40,9 +41,8 @@ definitions=$(go list -m -f '{{.Dir}}' $gateway)/config/crd
 cp go.mod "$cache/go.mod" # what the suites' tests need beside is added there
 cp go.sum "$cache/go.sum"
 go build -modfile "$cache/go.mod" -mod=mod -o "$cache/withserver" ./withserver
-TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/ko-XXXXXX") # short: sockets lie below it
-export TMPDIR
-trap 'rm -rf "$TMPDIR"' EXIT
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/ko-XXXXXX") # short: sockets lie below it
+export TMPDIR=$scratch
 
 failed=0
 # suite NAME PACKAGE [FLAGS]: one line of what came of it
@@ -52,7 +52,7 @@ suite() {
   [[ $name =~ ${FOCUS:-.} ]] || return 0
   log=$cache/$side/${name//\//_}.log
   read -ra flags <<<"$(sed -n "s|^$name \([^#]*\)#.*|\1|p" cannot.txt)"
-  if go test -modfile "$cache/go.mod" -mod=mod -vet=off -count=1 -timeout 20m -v "${more[@]}" "$@" "$package" "${flags[@]}" >"$log" 2>&1; then
+  if session go test -modfile "$cache/go.mod" -mod=mod -vet=off -count=1 -timeout 20m -v "${more[@]}" "$@" "$package" "${flags[@]}" >"$log" 2>&1; then
     echo "$name: $(count PASS) passed"
   else
     failed=1

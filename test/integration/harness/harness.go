@@ -148,6 +148,12 @@ func (s *Server) ready(ctx context.Context) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
+// Leave is Stop, once the server has answered what it was asked.
+func (s *Server) Leave() {
+	s.process.stop()
+	s.Stop()
+}
+
 // Stop ends the server, then its store, and removes what they left.
 func (s *Server) Stop() {
 	if s.process != nil {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // process is a child that ends with us, its output in a file.
@@ -45,6 +46,16 @@ func (p *process) ended() bool {
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
+}
+
+// stop lets the process answer what it was asked.
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(time.Minute):
+		p.kill()
+	}
 }
 
 // lastWords is the end of what the process has said.

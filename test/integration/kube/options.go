@@ -16,6 +16,7 @@ import (
 
 	"github.com/knarr-project/knarr/test/integration/harness"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/util/cert"
@@ -23,6 +24,7 @@ import (
 	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	"k8s.io/kubernetes/pkg/controlplane"
 	testutil "k8s.io/kubernetes/test/utils"
 )
 
@@ -82,6 +84,9 @@ func Flags(set *pflag.FlagSet) (flags []string, err error) {
 			name = other
 		}
 		values := []string{value}
+		if inner := strings.Trim(value, "[]"); inner != value { // a list that does not say that it is one
+			values = []string{strings.Join(strings.Fields(inner), ",")}
+		}
 		if slice, ok := f.Value.(pflag.SliceValue); ok {
 			values = slice.GetSlice()
 			if !list {
@@ -93,7 +98,9 @@ func Flags(set *pflag.FlagSet) (flags []string, err error) {
 			missing = append(missing, changedGates(values)...)
 			return
 		case name == "runtime-config":
-			if values = []string{turnedOff(value)}; values[0] == "" {
+			off, on := switched(value)
+			missing = append(missing, on...)
+			if values = []string{off}; off == "" {
 				return
 			}
 		case !known[name]:
@@ -147,15 +154,20 @@ func changedGates(values []string) (changed []string) {
 	return changed
 }
 
-// turnedOff is what of --runtime-config knarr takes: what it has is served unless it is turned off.
-func turnedOff(config string) string {
-	var off []string
+// switched is what of --runtime-config knarr takes, which serves what it has unless that is turned off, and what of it knarr does not have: versions that are off by default.
+func switched(config string) (off string, missing []string) {
+	var list []string
 	for _, pair := range strings.Split(config, ",") {
-		if strings.HasSuffix(pair, "=false") {
-			off = append(off, pair)
+		name, value, _ := strings.Cut(pair, "=")
+		gv, err := schema.ParseGroupVersion(name)
+		switch {
+		case value == "false":
+			list = append(list, pair)
+		case err == nil && gv.Group != "api" && !controlplane.DefaultAPIResourceConfigSource().ResourceEnabled(gv.WithResource("any")):
+			missing = append(missing, "--runtime-config="+pair)
 		}
 	}
-	return strings.Join(off, ",")
+	return strings.Join(list, ","), missing
 }
 
 // Issuer is that of the tokens of service accounts in upstream's harnesses.

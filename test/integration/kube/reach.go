@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -24,15 +25,16 @@ import (
 // inProcess is the token of a client that a test's own authenticator knows by no token.
 const inProcess = "in-process"
 
-// Reach is what a test put into the server itself: who authenticates and who authorizes. Knarr asks them over webhooks.
+// Reach is what a test put into the server itself: who authenticates and who authorizes, whom knarr asks over webhooks, and how long tokens last.
 type Reach struct {
 	authenticator authenticator.Request
 	authorizer    authorizer.Authorizer
-	nameless      bool // the test's client has no token
+	nameless      bool          // the test's client has no token
+	longest       time.Duration // that a token is issued for; 0 is unbounded
 	server        *httptest.Server
 }
 
-// NewReach lets a test change a configuration in which nothing but these two counts. Ok is false when it changes something else.
+// NewReach lets a test change a configuration in which nothing but these counts. Ok is false when it changes something else.
 func NewReach(modify func(*controlplane.Config)) (r *Reach, ok bool) {
 	defer func() {
 		if recover() != nil { // it reads what is not there, such as the store
@@ -50,7 +52,7 @@ func NewReach(modify func(*controlplane.Config)) (r *Reach, ok bool) {
 	if generic.RequestInfoResolver != nil || generic.AdmissionControl != nil || generic.OpenAPIConfig != nil || config.ControlPlane.StorageFactory != nil {
 		return nil, false
 	}
-	r = &Reach{authenticator: generic.Authentication.Authenticator, nameless: generic.LoopbackClientConfig.BearerToken == ""}
+	r = &Reach{authenticator: generic.Authentication.Authenticator, nameless: generic.LoopbackClientConfig.BearerToken == "", longest: config.ControlPlane.Extra.ServiceAccountMaxExpiration}
 	if generic.Authorization.Authorizer != authorizer.Authorizer(silent) {
 		r.authorizer = generic.Authorization.Authorizer
 	}
@@ -66,6 +68,9 @@ func (r *Reach) Serve(opts *options.ServerRunOptions, dir string) error {
 	var err error
 	if opts.Authentication.WebHook.ConfigFile, err = r.kubeconfig(dir, "authenticate"); err != nil {
 		return err
+	}
+	if r.longest != 0 {
+		opts.Authentication.ServiceAccounts.MaxExpiration = r.longest
 	}
 	opts.Authentication.WebHook.Version, opts.Authentication.WebHook.CacheTTL = "v1", 0
 	if r.authorizer == nil {

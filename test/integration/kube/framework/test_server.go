@@ -87,6 +87,7 @@ func prepare(opts *options.ServerRunOptions, dir string) error {
 		return err
 	}
 	opts.ServiceClusterIPRanges = "10.0.0.0/24"
+	opts.SecureServing.ServerCert.CertDirectory = dir
 	opts.Authentication.ClientCert.ClientCA = clients
 	headers := opts.Authentication.RequestHeader
 	headers.ClientCAFile, headers.AllowedNames = proxies, []string{"kube-aggregator"}
