@@ -36,7 +36,8 @@ func (s *Server) takeLeave(server *http.Server, listener net.Listener, connectio
 		_ = listener.Close()
 	}
 	connections.wait(bounded, s.cfg.ShutdownIdle)
-	if err := server.Shutdown(bounded); err != nil {
+	// Its other errors are of closing a listener that is closed already.
+	if err := server.Shutdown(bounded); err != nil && bounded.Err() != nil {
 		s.log.Warn("requests are broken off: they did not end in time", "timeout", s.cfg.ShutdownTimeout)
 		_ = server.Close()
 	}
