@@ -80,7 +80,7 @@ func (op *operation) deleteEvicted(ctx context.Context, pod *corev1.Pod, opts *m
 	if opts.Preconditions == nil {
 		opts.Preconditions = &metav1.Preconditions{}
 	}
-	uid := pod.UID
+	uid, wanted := pod.UID, opts.Preconditions.ResourceVersion
 	opts.Preconditions.UID = &uid
 	if !one.dryRun {
 		mark := one
@@ -89,6 +89,10 @@ func (op *operation) deleteEvicted(ctx context.Context, pod *corev1.Pod, opts *m
 			p := old.(*corev1.Pod).DeepCopy()
 			if p.UID != uid || pinned && p.ResourceVersion != pod.ResourceVersion {
 				return nil, apierrors.NewConflict(op.endpoint.resource, op.name, errModified)
+			}
+			if wanted != nil && *wanted != p.ResourceVersion { // the mark makes a new one, which the deletion goes by
+				return nil, apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf(
+					"Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *wanted, p.ResourceVersion))
 			}
 			setPodCondition(p, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: op.server.now(),
 				Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting"})
