@@ -85,6 +85,9 @@ func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Obj
 	if err := op.boundElements(a.size, a.Object); err != nil {
 		return nil, err
 	}
+	if err := bounds.Managers(accessor(live).GetManagedFields(), live); err != nil {
+		return nil, apierrors.NewRequestEntityTooLargeError(err.Error())
+	}
 	m, err := op.manager()
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/api/bounds"
 	"github.com/knarr-project/knarr/internal/api/openapi"
 	"github.com/knarr-project/knarr/internal/apiserver/ownership"
 )
@@ -159,6 +160,14 @@ func (op *operation) trackFields(live, obj runtime.Object) runtime.Object {
 		return obj
 	}
 	if t := op.tracker(); t != nil && t.Update(live, obj, op.fieldManager, time.Now()) {
+		return obj
+	}
+	managers := accessor(obj).GetManagedFields()
+	if managers == nil || op.subresource != "" {
+		managers = accessor(live).GetManagedFields()
+	}
+	if bounds.Managers(managers, live) != nil || bounds.Managers(managers, obj) != nil {
+		accessor(obj).SetManagedFields(nil) // a write that can do without them goes on without, as when they are too large for the store
 		return obj
 	}
 	m, err := op.manager()

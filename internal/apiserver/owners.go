@@ -2,10 +2,8 @@ package apiserver
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -21,12 +19,12 @@ func (op *operation) dropDoubledOwners(meta metav1.Object, when string) {
 	}
 	var once []metav1.OwnerReference
 	var doubled []string
+	seen := make(map[owner]bool, len(owners)) // a body has room for tens of thousands, which are not compared two by two
 	for _, o := range owners {
-		if slices.ContainsFunc(once, func(other metav1.OwnerReference) bool {
-			return o.UID == other.UID && apiequality.Semantic.DeepEqual(o, other)
-		}) {
+		if is := ownerOf(o); seen[is] {
 			doubled = append(doubled, string(o.UID))
 		} else {
+			seen[is] = true
 			once = append(once, o)
 		}
 	}
@@ -36,4 +34,20 @@ func (op *operation) dropDoubledOwners(meta metav1.Object, when string) {
 	meta.SetOwnerReferences(once)
 	op.warn(fmt.Sprintf(".metadata.ownerReferences contains duplicate entries%s; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %s",
 		when, strings.Join(doubled, ", ")))
+}
+
+// owner is all that a reference says, as a value that can be compared.
+type owner struct {
+	reference                     metav1.OwnerReference // without its pointers
+	controller, blocks            bool
+	saysController, saysItsBlocks bool
+}
+
+func ownerOf(o metav1.OwnerReference) owner {
+	is := owner{saysController: o.Controller != nil, saysItsBlocks: o.BlockOwnerDeletion != nil}
+	is.controller = is.saysController && *o.Controller
+	is.blocks = is.saysItsBlocks && *o.BlockOwnerDeletion
+	o.Controller, o.BlockOwnerDeletion = nil, nil
+	is.reference = o
+	return is
 }

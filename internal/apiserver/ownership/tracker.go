@@ -90,8 +90,12 @@ func (t *Tracker) Update(live, obj runtime.Object, manager string, now time.Time
 	}
 	entries = take(entries, set, removed)
 	entries = t.give(entries, set, manager, now)
+	if updaters(entries) > maxUpdaters {
+		newMeta.SetManagedFields(brought)
+		return false
+	}
 	encoded, err := encode(entries)
-	if err != nil || len(entries) > maxUpdaters {
+	if err != nil {
 		newMeta.SetManagedFields(brought)
 		return false
 	}
@@ -109,13 +113,15 @@ func (t *Tracker) entries(stored, brought []metav1.ManagedFieldsEntry) ([]entry,
 		from = brought
 	}
 	out := make([]entry, 0, len(from)+1)
+	seen := make(map[writer]bool, len(from)) // a body has room for thousands, which are not compared two by two
 	for i := range from {
 		e := &from[i]
 		update := e.Operation == metav1.ManagedFieldsOperationUpdate
 		if e.APIVersion != t.version || e.FieldsType != "FieldsV1" || e.FieldsV1 == nil || !utf8.ValidString(e.Manager) ||
-			!update && e.Operation != metav1.ManagedFieldsOperationApply || slices.ContainsFunc(out, func(o entry) bool { return same(&o, e) }) {
+			!update && e.Operation != metav1.ManagedFieldsOperationApply || seen[writerOf(e)] {
 			return nil, false
 		}
+		seen[writerOf(e)] = true
 		known, ok := t.parse(e.FieldsV1.GetRawString())
 		if !ok || known.blank || known.set.Has(managedFieldsPath) {
 			return nil, false
@@ -125,9 +131,25 @@ func (t *Tracker) entries(stored, brought []metav1.ManagedFieldsEntry) ([]entry,
 	return out, true
 }
 
-// same tells whether an entry is of that manager.
-func same(e *entry, other *metav1.ManagedFieldsEntry) bool {
-	return e.Manager == other.Manager && e.Operation == other.Operation && e.Subresource == other.Subresource
+// writer is whose an entry is.
+type writer struct {
+	manager, subresource string
+	operation            metav1.ManagedFieldsOperationType
+}
+
+func writerOf(e *metav1.ManagedFieldsEntry) writer {
+	return writer{e.Manager, e.Subresource, e.Operation}
+}
+
+// updaters are the managers that do not apply.
+func updaters(entries []entry) int {
+	n := 0
+	for i := range entries {
+		if entries[i].Operation == metav1.ManagedFieldsOperationUpdate {
+			n++
+		}
+	}
+	return n
 }
 
 // take takes the fields that were set or removed from those who had them.
@@ -159,7 +181,7 @@ func (t *Tracker) give(entries []entry, set *fieldpath.Set, manager string, now 
 		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: t.version, Subresource: t.subresource,
 		FieldsType: "FieldsV1", Time: &metav1.Time{Time: now.UTC()},
 	}, set: set}
-	if i := slices.IndexFunc(entries, func(e entry) bool { return same(&e, &mine.ManagedFieldsEntry) }); i >= 0 {
+	if i := slices.IndexFunc(entries, func(e entry) bool { return writerOf(&e.ManagedFieldsEntry) == writerOf(&mine.ManagedFieldsEntry) }); i >= 0 {
 		mine.set = set.Union(entries[i].set)
 		entries[i] = mine
 		return entries
