@@ -93,19 +93,48 @@ func (e *Entry) shareKey() {
 	}
 }
 
+// maxMissing is how many of an entry's parts may be looked for in vain: each time all that is left of the stored bytes is gone through.
+const maxMissing = 16
+
+// finder finds parts in the stored bytes, where they are one after the other: an object has room for tens of thousands, which are not each looked
+// for from the beginning.
+type finder struct {
+	in      []byte
+	missing int
+}
+
+// next is the part in the stored bytes, nil if it is not in what follows the one found last.
+func (f *finder) next(part []byte) []byte {
+	if len(part) == 0 || f.missing >= maxMissing {
+		return nil
+	}
+	i := bytes.Index(f.in, part)
+	if i < 0 {
+		f.missing++
+		return nil
+	}
+	found := f.in[i : i+len(part) : i+len(part)]
+	f.in = f.in[i+len(part):]
+	return found
+}
+
+// text is next for strings; what is not found stays as it is.
+func (f *finder) text(s string) string {
+	if found := f.next(unsafe.Slice(unsafe.StringData(s), len(s))); found != nil {
+		return unsafe.String(&found[0], len(found)) // the bytes are never modified
+	}
+	return s
+}
+
 // shareStored makes the header's strings parts of the stored bytes, in which they are anyway unless escaped or encrypted.
 func (e *Entry) shareStored() {
-	share := func(s string) string {
-		if i := bytes.Index(e.stored, unsafe.Slice(unsafe.StringData(s), len(s))); s != "" && i >= 0 {
-			return unsafe.String(&e.stored[i], len(s)) // the bytes are never modified
-		}
-		return s
+	e.UID = (&finder{in: e.stored}).text(e.UID)
+	for i, pair := range e.Fields { // a few, in the kind's order
+		e.Fields[i] = Pair{(&finder{in: e.stored}).text(pair.Name), (&finder{in: e.stored}).text(pair.Value)}
 	}
-	e.UID = share(e.UID)
-	for _, pairs := range []Pairs{e.Labels, e.Fields} {
-		for i, pair := range pairs {
-			pairs[i] = Pair{share(pair.Name), share(pair.Value)}
-		}
+	labels := finder{in: e.stored} // sorted, as they are stored
+	for i, pair := range e.Labels {
+		e.Labels[i] = Pair{labels.text(pair.Name), labels.text(pair.Value)}
 	}
 }
 
@@ -115,10 +144,11 @@ func (e *Entry) shareOwners(obj runtime.Object) {
 	if err != nil {
 		return
 	}
+	sets := finder{in: e.stored}
 	for _, owner := range m.GetManagedFields() {
 		if f := owner.FieldsV1; f != nil {
-			if i := bytes.Index(e.stored, f.Raw); i >= 0 {
-				f.Raw = e.stored[i : i+len(f.Raw) : i+len(f.Raw)]
+			if found := sets.next(f.Raw); found != nil {
+				f.Raw = found
 			}
 		}
 	}
