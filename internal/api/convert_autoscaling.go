@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -19,7 +20,24 @@ const (
 	hpaBehaviorAnnotation       = "autoscaling.alpha.kubernetes.io/behavior"
 )
 
-var hpaAnnotations = []string{hpaMetricsAnnotation, hpaCurrentMetricsAnnotation, hpaConditionsAnnotation, hpaBehaviorAnnotation}
+// hpaAnnotations are those that only conversions write; two are of tolerances, which older servers wrote.
+var hpaAnnotations = []string{
+	hpaMetricsAnnotation, hpaCurrentMetricsAnnotation, hpaConditionsAnnotation, hpaBehaviorAnnotation,
+	"autoscaling.alpha.kubernetes.io/scale-down-tolerance", "autoscaling.alpha.kubernetes.io/scale-up-tolerance",
+}
+
+// WithoutConverted gives the annotations of a HorizontalPodAutoscaler without those that stand for fields of v2 in v1: in v2 they say nothing, and
+// would be taken for the fields when the object is read in v1. The map itself is not changed.
+func WithoutConverted(annotations map[string]string) map[string]string {
+	if !slices.ContainsFunc(hpaAnnotations, func(name string) bool { _, ok := annotations[name]; return ok }) {
+		return annotations
+	}
+	out := maps.Clone(annotations)
+	for _, name := range hpaAnnotations {
+		delete(out, name)
+	}
+	return out
+}
 
 // hpaBehavior is the form of the behaviour in its annotation: field names without json tags, as upstream writes them.
 type hpaBehavior struct {
@@ -55,10 +73,7 @@ func hpaToV1(in *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.Horizont
 			DesiredReplicas:    in.Status.DesiredReplicas,
 		},
 	}
-	out.Annotations = maps.Clone(in.Annotations)
-	for _, name := range hpaAnnotations {
-		delete(out.Annotations, name)
-	}
+	out.Annotations = WithoutConverted(in.Annotations)
 
 	var others []autoscalingv1.MetricSpec
 	for i := range in.Spec.Metrics {
@@ -119,6 +134,7 @@ func annotate(hpa *autoscalingv1.HorizontalPodAutoscaler, name string, value any
 	if err != nil {
 		return err
 	}
+	hpa.Annotations = maps.Clone(hpa.Annotations)
 	if hpa.Annotations == nil {
 		hpa.Annotations = map[string]string{}
 	}
@@ -184,10 +200,7 @@ func hpaToV2(in *autoscalingv1.HorizontalPodAutoscaler) (*autoscalingv2.Horizont
 	if err := hpaStatusFromAnnotations(in, out); err != nil {
 		return nil, err
 	}
-	out.Annotations = maps.Clone(in.Annotations)
-	for _, name := range hpaAnnotations {
-		delete(out.Annotations, name)
-	}
+	out.Annotations = WithoutConverted(in.Annotations)
 	return out, nil
 }
 

@@ -102,12 +102,15 @@ func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Obj
 		}
 	}
 	clearKind(obj)
-	if err := op.checkNames(accessor(obj)); err != nil {
-		return nil, err
-	}
 	unknown := op.unknownFields(a)
 	if err := op.reportStrict(unknown, p.validation); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", err))
+	}
+	if uid := accessor(obj).GetUID(); old == nil && uid != "" {
+		return nil, apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+	}
+	if err := op.checkNames(accessor(obj)); err != nil {
+		return nil, err
 	}
 	op.endpoint.applyDefaults(obj)
 	return obj, nil

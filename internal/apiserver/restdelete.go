@@ -104,15 +104,19 @@ func (c *call) serveDeleteCollection(ctx context.Context) error {
 func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, error) {
 	want := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
 	if media == mediaYAML {
-		if doc, _, err := asJSON(media, data); err == nil { // else it is told below what is wrong with it
-			media, data = mediaJSON, doc
+		doc, _, err := asJSON(media, data)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
 		}
+		media, data = mediaJSON, doc
 	}
 	if media == mediaJSON {
 		gvk, err := findKind(data)
 		switch {
 		case err != nil:
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("couldn't get version/kind; json parse error: %v", err))
+		case brokenVersion(data) != nil:
+			return nil, apierrors.NewBadRequest(brokenVersion(data).Error())
 		case gvk.Kind == "":
 			want = schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
 		case gvk.Kind == want.Kind && !api.Scheme.Recognizes(gvk): // of a custom resource's group, or the one that the type is defined in; options are the same in all of them
@@ -129,8 +133,6 @@ func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, erro
 		default:
 			want = gvk
 		}
-	} else if media == mediaYAML {
-		want = schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
 	} else if gvk, _, err := openEnvelope(data); err == nil && gvk.Kind == "DeleteOptions" {
 		want = gvk
 	}

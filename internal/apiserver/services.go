@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/knarr-project/knarr/internal/api"
-	"github.com/knarr-project/knarr/internal/resource"
 )
 
 // serviceHooks give Services their addresses and ports in the same transaction that writes them: there is no state
@@ -44,10 +43,7 @@ func (s *Server) allocateService(ctx context.Context, t *txn, svc, old *corev1.S
 		}
 	}
 	if svc.Spec.Type != corev1.ServiceTypeExternalName {
-		if errs := resource.ValidateServiceAddresses(svc, old); len(errs) > 0 {
-			return invalidService(svc, errs)
-		}
-		if errs := s.setFamilies(svc, old); len(errs) > 0 {
+		if errs := s.settleFamilies(svc, old); len(errs) > 0 {
 			return invalidService(svc, errs)
 		}
 		if err := s.setClusterIPs(ctx, t, svc, settled); err != nil {
@@ -80,91 +76,6 @@ func familyOf(addr netip.Addr) corev1.IPFamily {
 		return corev1.IPv4Protocol
 	}
 	return corev1.IPv6Protocol
-}
-
-// setFamilies defaults ipFamilyPolicy and ipFamilies: one family, the cluster's first, unless more is asked for.
-func (s *Server) setFamilies(svc, old *corev1.Service) (errs field.ErrorList) {
-	spec, path := &svc.Spec, field.NewPath("spec")
-	cluster := s.families()
-	if old != nil && spec.IPFamilyPolicy != nil && old.Spec.IPFamilyPolicy != nil && *spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack &&
-		*old.Spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack && len(spec.IPFamilies) == 2 && slices.Equal(spec.IPFamilies, old.Spec.IPFamilies) {
-		// From two families to one: the second address goes.
-		spec.IPFamilies = spec.IPFamilies[:1]
-		if len(spec.ClusterIPs) == 2 && slices.Equal(spec.ClusterIPs, old.Spec.ClusterIPs) && !headless(svc) {
-			spec.ClusterIPs = spec.ClusterIPs[:1]
-		}
-	}
-	if len(spec.IPFamilies) == 0 && !headless(svc) {
-		for i, ip := range spec.ClusterIPs {
-			addr, err := netip.ParseAddr(ip)
-			if err != nil {
-				continue
-			}
-			if f := familyOf(addr); !slices.Contains(cluster, f) {
-				errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(i), spec.ClusterIPs, fmt.Sprintf("%s is not configured on this cluster", f)))
-			} else {
-				spec.IPFamilies = append(spec.IPFamilies, f)
-			}
-		}
-		if len(errs) > 0 {
-			return errs
-		}
-	}
-	selectorless := headless(svc) && len(spec.Selector) == 0
-	if p := spec.IPFamilyPolicy; old != nil && p != nil && *p != corev1.IPFamilyPolicySingleStack && len(spec.IPFamilies) == 1 && len(old.Spec.IPFamilies) == 2 {
-		return field.ErrorList{field.Invalid(path.Child("ipFamilyPolicy"), *p, "must be 'SingleStack' to release the secondary IP family")}
-	}
-	if p := spec.IPFamilyPolicy; p != nil && *p == corev1.IPFamilyPolicySingleStack && len(spec.IPFamilies) == 2 {
-		return field.ErrorList{field.Invalid(path.Child("ipFamilyPolicy"), *p, "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified")}
-	}
-	if spec.IPFamilyPolicy == nil {
-		policy := corev1.IPFamilyPolicySingleStack
-		if selectorless && len(spec.IPFamilies) != 1 || len(spec.IPFamilies) == 2 {
-			policy = corev1.IPFamilyPolicyRequireDualStack
-		}
-		spec.IPFamilyPolicy = &policy
-	}
-	if !selectorless {
-		for i, family := range spec.IPFamilies {
-			if !slices.Contains(cluster, family) {
-				errs = append(errs, field.Invalid(path.Child("ipFamilies").Index(i), family, "not configured on this cluster"))
-			}
-		}
-		if *spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack && len(cluster) < 2 {
-			errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), *spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services"))
-		}
-	}
-	if len(errs) > 0 {
-		return errs
-	}
-	if len(spec.IPFamilies) == 0 {
-		spec.IPFamilies = []corev1.IPFamily{cluster[0]}
-	}
-	if *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack && len(spec.IPFamilies) == 1 && (len(cluster) == 2 || selectorless) {
-		spec.IPFamilies = append(spec.IPFamilies, otherFamily(spec.IPFamilies[0]))
-	}
-	return nil
-}
-
-func otherFamily(f corev1.IPFamily) corev1.IPFamily {
-	if f == corev1.IPv4Protocol {
-		return corev1.IPv6Protocol
-	}
-	return corev1.IPv4Protocol
-}
-
-// families are those that the cluster's Service ranges have, the first one first.
-func (s *Server) families() []corev1.IPFamily {
-	var out []corev1.IPFamily
-	for _, prefix := range s.cfg.ServiceCIDRs {
-		if f := familyOf(prefix.Addr()); !slices.Contains(out, f) {
-			out = append(out, f)
-		}
-	}
-	if len(out) == 0 {
-		out = append(out, corev1.IPv4Protocol)
-	}
-	return out
 }
 
 // setClusterIPs takes the addresses asked for, and any free one for families without. The first ones may be settled: they may not change, which validation tells.

@@ -75,7 +75,7 @@ func defaultNamespace(ns *corev1.Namespace) {
 }
 
 func defaultNode(n *corev1.Node) {
-	if n.Status.Allocatable == nil && n.Status.Capacity != nil {
+	if len(n.Status.Allocatable) == 0 && n.Status.Capacity != nil { // an empty one is not stored, and would be filled in by who reads it
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}
 	roundResources(n.Status.Capacity)

@@ -8,6 +8,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/knarr-project/knarr/internal/api"
 )
 
 func defaultDeployment(d *appsv1.Deployment) {
@@ -117,6 +119,7 @@ func defaultCronJob(c *batchv1.CronJob) {
 }
 
 func defaultAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) {
+	h.Annotations = api.WithoutConverted(h.Annotations)
 	setPointer(&h.Spec.MinReplicas, 1)
 	if len(h.Spec.Metrics) == 0 {
 		percent := int32(80)

@@ -80,7 +80,7 @@ func validateFileKeyRef(r *corev1.FileKeySelector, path *field.Path) field.Error
 	if r.Path == "" {
 		errs = append(errs, field.Required(path.Child("path"), ""))
 	} else {
-		errs = append(errs, validateLocalPath(r.Path, path.Child("path"))...)
+		errs = append(errs, validateNoBacksteps(r.Path, path.Child("path"))...) // it is below the volume, with a slash in front or not
 	}
 	if r.Key == "" {
 		return append(errs, field.Required(path.Child("key"), ""))

@@ -2,7 +2,6 @@ package resource
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -394,7 +393,7 @@ func validateIngressHostname(name string, at *field.Path) field.ErrorList {
 		return nil
 	}
 	errs := validateSubdomain(name, at)
-	if _, err := netip.ParseAddr(name); err == nil {
+	if netutils.ParseIPSloppy(name) != nil { // with zeroes in front too
 		errs = append(errs, field.Invalid(at, name, "must be a DNS name, not an IP address"))
 	}
 	return errs

@@ -322,7 +322,7 @@ func validateProjected(s *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 	return errs
 }
 
-// validateTokenProjection: a path that is missing is told of the whole volume.
+// validateTokenProjection: what is wrong with the path is told of the whole volume.
 func validateTokenProjection(p *corev1.ServiceAccountTokenProjection, whole, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if seconds := p.ExpirationSeconds; seconds != nil {
@@ -335,7 +335,7 @@ func validateTokenProjection(p *corev1.ServiceAccountTokenProjection, whole, at 
 	if p.Path == "" {
 		return append(errs, field.Required(whole.Child("path"), ""))
 	}
-	return append(errs, validateLocalPath(p.Path, at.Child("path"))...)
+	return append(errs, validateLocalPath(p.Path, whole.Child("path"))...)
 }
 
 func validateTrustBundle(p *corev1.ClusterTrustBundleProjection, at *field.Path) field.ErrorList {

@@ -158,3 +158,52 @@ func TestADryRunShowsTheSelfLinkThatWasSent(t *testing.T) {
 func selfLink(obj runtime.Object) string {
 	return obj.(interface{ GetSelfLink() string }).GetSelfLink()
 }
+
+func TestPathsInsideAVolumeAreToldWhereUpstreamTellsThem(t *testing.T) {
+	token := func(path string) string {
+		return "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c, image: i}], serviceAccountName: a, volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: '" + path + "'}}]}}]}\n"
+	}
+	file := func(path string) string {
+		return "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c, image: i, env: [{name: A, valueFrom: {fileKeyRef: {volumeName: v, path: '" + path + "', key: K}}}]}], volumes: [{name: v, emptyDir: {}}]}\n"
+	}
+	for _, c := range []struct {
+		name, manifest string
+		want           []string
+	}{
+		{"a token", token("a/b"), nil},
+		{"a token with an absolute path", token("/a"), []string{`spec.volumes[0].projected.path: Invalid value: "/a": must be a relative path`}},
+		{"a token outside of the volume", token("a/../../b"), []string{`spec.volumes[0].projected.path: Invalid value: "a/../../b": must not contain '..'`}},
+		{"a token with a reserved name", token("..a"), []string{`spec.volumes[0].projected.path: Invalid value: "..a": must not start with '..'`}},
+		{"a file may begin with a slash", file("/a"), nil},
+		{"and have any name", file("..a"), nil},
+		{"but not leave the volume", file("../a"), []string{`spec.containers[0].env[0].valueFrom.fileKeyRef.path: Invalid value: "../a": must not contain '..'`}},
+	} {
+		obj, s := read(t, c.manifest)
+		t.Run(c.name, func(t *testing.T) { expect(t, s.ValidateCreate(obj), c.want...) })
+	}
+}
+
+func TestALoadBalancersNameIsNoAddressHoweverItIsWritten(t *testing.T) {
+	service := func(hostname string) string {
+		return "apiVersion: v1\nkind: Service\nspec: {type: LoadBalancer}\nstatus: {loadBalancer: {ingress: [{hostname: '" + hostname + "'}]}}\n"
+	}
+	for name, want := range map[string][]string{
+		"a.example": nil, "1.2.3": nil, "256.1.1.1": nil,
+		"10.0.0.1":  {`status.loadBalancer.ingress[0].hostname: Invalid value: "10.0.0.1": must be a DNS name, not an IP address`},
+		"010.0.0.1": {`status.loadBalancer.ingress[0].hostname: Invalid value: "010.0.0.1": must be a DNS name, not an IP address`},
+	} {
+		old, s := read(t, service("old"))
+		obj, _ := read(t, service(name))
+		expect(t, s.ValidateStatus(obj, old), want...)
+	}
+}
+
+func TestANodeWithoutAllocatableCanAllocateAllItHas(t *testing.T) {
+	for _, more := range []string{"", ", allocatable: {}"} {
+		obj, s := read(t, "apiVersion: v1\nkind: Node\nstatus: {capacity: {cpu: '2'}"+more+"}\n")
+		s.Default(obj)
+		if cpu := obj.(*corev1.Node).Status.Allocatable.Cpu(); cpu.Value() != 2 {
+			t.Errorf("allocatable%s: %v", more, cpu)
+		}
+	}
+}

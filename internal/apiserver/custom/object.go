@@ -178,8 +178,20 @@ func (v *Version) Mend(u *unstructured.Unstructured) error {
 	if v.spec.Name == v.def.storage {
 		return coerce(u, nil, true)
 	}
+	dropOverwritten(u)
 	_, _, _, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{})
 	return err
+}
+
+// dropOverwritten drops what is not of its type where every write puts a value of its own.
+func dropOverwritten(u *unstructured.Unstructured) {
+	meta, _ := u.Object["metadata"].(map[string]any)
+	for _, name := range []string{"creationTimestamp", "generation"} {
+		alone := map[string]any{"metadata": map[string]any{name: meta[name]}}
+		if _, _, _, err := objectmeta.GetObjectMetaWithOptions(alone, objectmeta.ObjectMetaOptions{}); err != nil {
+			delete(meta, name)
+		}
+	}
 }
 
 // coerce checks metadata, at the root and of embedded objects; repair drops what is malformed instead of refusing it.

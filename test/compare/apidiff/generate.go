@@ -110,7 +110,12 @@ func (c *scenario) play(e *entry) {
 		c.forgetRepairs()
 	}
 	obj := c.fresh()
-	if roll := c.r.IntN(20); roll < 9 || dryOnly[e.kind] {
+	roll := c.r.IntN(22)
+	if roll >= 20 {
+		c.absent()
+		return
+	}
+	if roll < 9 || dryOnly[e.kind] {
 		edits := c.edits(obj)
 		query := "dryRun=All" + c.fieldValidation()
 		c.both("create", edits, func(int) request {
