@@ -207,7 +207,9 @@ func (op *operation) invalidKind(obj runtime.Object) schema.GroupKind {
 // prepareCreate fills in what the server decides and holds the object to the rules.
 func (op *operation) prepareCreate(ctx context.Context, t *txn, obj runtime.Object) error {
 	r, meta := op.endpoint.registry, accessor(obj)
-	meta.SetSelfLink("")
+	if !op.dryRun || !op.creates { // it is not stored; a dry run of an update or an apply shows what was sent
+		meta.SetSelfLink("")
+	}
 	meta.SetCreationTimestamp(r.server.now())
 	meta.SetUID(types.UID(uuid.NewString()))
 	if r.strategy.WarningsAsSent != nil {

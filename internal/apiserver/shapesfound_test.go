@@ -123,3 +123,16 @@ func TestWhatIsAppliedWhereNothingIsIsToldOfItsIdentityFirst(t *testing.T) {
 		a.check(t, s)
 	}
 }
+
+func TestADryRunOfWhatMakesAnObjectShowsTheSelfLinkThatWasSent(t *testing.T) {
+	s := newTestServer(t)
+	const all, one = "/api/v1/namespaces/default/configmaps?dryRun=All", "/api/v1/namespaces/default/configmaps/a?dryRun=All&fieldManager=m"
+	const body = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","selfLink":"/x"}}`
+	for _, a := range []asked{
+		{"a create does not", "POST", all, body, nil, 201, `"name":"a"`, "selfLink", ""},
+		{"an apply", "PATCH", one, body, []string{"Content-Type", "application/apply-patch+yaml"}, 201, `"selfLink":"/x"`, "", ""},
+		{"but none that is not dry", "PATCH", "/api/v1/namespaces/default/configmaps/a?fieldManager=m", body, []string{"Content-Type", "application/apply-patch+yaml"}, 201, `"name":"a"`, "selfLink", ""},
+	} {
+		a.check(t, s)
+	}
+}
