@@ -79,11 +79,8 @@ func TestAFailedPodIsReplaced(t *testing.T) {
 	c := start(t)
 	controllertest.Create(c, newDaemonSet("agent"))
 	c.Eventually("a pod on each node", on(c, "image:1", "one", "two", "three"))
-	p := controllertest.List[*corev1.Pod](c)[0].DeepCopy()
-	p.Status.Phase = corev1.PodFailed
-	if _, err := client.UpdateStatus(t.Context(), c.Client, p); err != nil {
-		t.Fatal(err)
-	}
+	p := controllertest.List[*corev1.Pod](c)[0]
+	controllertest.Retry(c, p, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, "status")
 	c.Eventually("it is replaced", func() string {
 		for _, have := range controllertest.List[*corev1.Pod](c) {
 			if have.UID == p.UID {

@@ -113,11 +113,7 @@ func TestForegroundDeletionWaitsForBlockingDependents(t *testing.T) {
 		t.Fatalf("the owner did not wait: %v", err)
 	}
 	b, _ := client.Get[*corev1.ConfigMap](t.Context(), c.Client, "default", "b")
-	b = b.DeepCopy()
-	b.Finalizers = nil
-	if _, err := client.Update(t.Context(), c.Client, b); err != nil {
-		t.Fatal(err)
-	}
+	controllertest.Retry(c, b, func(b *corev1.ConfigMap) { b.Finalizers = nil })
 	c.Eventually("both go", left(c))
 }
 

@@ -249,20 +249,13 @@ func TestAFinishedJobIsDeletedAfterItsTimeToLive(t *testing.T) {
 
 func TestACronJobStartsAJobThatIsDue(t *testing.T) {
 	c := start(t, nil)
-	cj := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "tick"}, Spec: batchv1.CronJobSpec{
+	cj := controllertest.Create(c, &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "tick"}, Spec: batchv1.CronJobSpec{
 		Schedule: "* * * * *", ConcurrencyPolicy: batchv1.ForbidConcurrent, JobTemplate: batchv1.JobTemplateSpec{Spec: newJob("x", nil).Spec},
-	}}
-	controllertest.Create(c, cj)
+	}})
 	// It was last run two minutes ago.
-	cj, err := client.Get[*batchv1.CronJob](t.Context(), c.Client, "default", "tick")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cj = cj.DeepCopy()
-	cj.Status.LastScheduleTime = &metav1.Time{Time: time.Now().Add(-2 * time.Minute)}
-	if _, err := client.UpdateStatus(t.Context(), c.Client, cj); err != nil {
-		t.Fatal(err)
-	}
+	controllertest.Retry(c, cj, func(cj *batchv1.CronJob) {
+		cj.Status.LastScheduleTime = &metav1.Time{Time: time.Now().Add(-2 * time.Minute)}
+	}, "status")
 	c.Eventually("a job is active", func() string {
 		cj, _ := client.Get[*batchv1.CronJob](t.Context(), c.Client, "default", "tick")
 		jobs := controllertest.List[*batchv1.Job](c)

@@ -60,7 +60,13 @@ func TestAReplicaSetKeepsItsNumberOfPods(t *testing.T) {
 	}
 	c.Eventually("three are left", pods(c, 3))
 	c.Eventually("the status says so", status(3))
-	victim := controllertest.List[*corev1.Pod](c)[0]
+	// One of the seventeen may still be on its way out, and be gone when it is to be deleted.
+	var victim *corev1.Pod
+	for _, p := range controllertest.List[*corev1.Pod](c) {
+		if p.DeletionTimestamp == nil {
+			victim = p
+		}
+	}
 	if err := client.Delete[*corev1.Pod](t.Context(), c.Client, "default", victim.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
