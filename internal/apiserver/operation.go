@@ -310,6 +310,8 @@ func storeError(err error) error {
 		return apierrors.NewTimeoutError("request did not complete within requested timeout - context deadline exceeded", 0)
 	case errors.Is(err, store.ErrCompacted):
 		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
+	case errors.Is(err, store.ErrTooLarge):
+		return unnamed(store.ErrTooLarge) // without the key, as upstream
 	}
 	return err
 }
