@@ -187,6 +187,65 @@ func TestBadCredentialsAreRecorded(t *testing.T) {
 	}
 }
 
+func TestOfAnAnswerThatTheClientDoesNotTakeTheCodeIsRecorded(t *testing.T) {
+	s, sink := recorded(t)
+	const maps = "/api/v1/namespaces/default/configmaps"
+	for name, test := range map[string]struct {
+		accept, path string
+		code         int
+		recorded     bool
+	}{
+		"another media type":                       {"text/x", maps, 406, false},
+		"a form that there is none of":             {"application/json;as=X;g=meta.k8s.io;v=v1", maps, 406, false},
+		"an error instead of a table":              {"application/json;as=Table;g=meta.k8s.io;v=v1", maps + "/none", 404, false},
+		"an error that may come as JSON":           {"application/json;as=Table;g=meta.k8s.io;v=v1,application/json", maps + "/none", 404, true},
+		"a media type not said in so many words":   {"application/*", maps, 406, true},
+		"an error of a timeout nobody understands": {"application/json", maps + "?timeout=x", 400, true},
+	} {
+		if code, _, answer := do(t, s, "GET", test.path, "", "Accept", test.accept); code != test.code {
+			t.Errorf("%s: %d %s, want %d", name, code, answer, test.code)
+		}
+		list := sink.take()
+		if len(list) == 0 {
+			t.Fatalf("%s is not recorded", name)
+		}
+		last := list[len(list)-1]
+		if status := last.ResponseStatus; status.Code != int32(test.code) || (status.Status == "Failure") != test.recorded || (status.Message != "") != test.recorded || (last.ResponseObject != nil) != test.recorded {
+			t.Errorf("%s: %+v, %v", name, status, last.ResponseObject)
+		}
+	}
+}
+
+func TestATimeoutNobodyUnderstandsIsRefusedFirst(t *testing.T) {
+	s, sink := recorded(t)
+	security := *s.security.Load()
+	security.Authenticator = auth.Requests{}
+	s.Use(security)
+	const path = "/api/v1/namespaces/default/configmaps?timeout=x"
+	const text = `invalid timeout specified in the request URL - time: invalid duration "x"`
+	for _, accept := range []string{"application/json", "text/x"} {
+		if code, _, answer := do(t, s, "GET", path, "", "Accept", accept); code != http.StatusBadRequest {
+			t.Errorf("%d %s", code, answer)
+		}
+		if list := sink.take(); len(list) != 1 || list[0].Stage != auditv1.StageResponseStarted || list[0].User.Username != "" || list[0].ResponseStatus.Code != 400 || list[0].ResponseStatus.Message != text {
+			t.Errorf("with %s: %+v", accept, list)
+		}
+	}
+	for header, want := range map[string]string{
+		"":                 "Authentication failed, no credentials provided",
+		"Bearer x":         "Authentication failed, attempted: bearer",
+		"Basic dTpwCg==":   "Authentication failed, attempted: basic",
+		"Negotiate abcdef": "Authentication failed, no credentials provided",
+	} {
+		if code, _, answer := do(t, s, "GET", "/api/v1/namespaces/default/configmaps", "", "Accept", "text/x", "Authorization", header); code != http.StatusUnauthorized {
+			t.Errorf("%d %s", code, answer)
+		}
+		if list := sink.take(); len(list) != 1 || list[0].ResponseStatus.Code != 401 || list[0].ResponseStatus.Message != want {
+			t.Errorf("with %q: %+v", header, list)
+		}
+	}
+}
+
 func TestARequestThatCanNotBeRecordedIsRefused(t *testing.T) {
 	s, _ := recorded(t)
 	s.cfg.Audit.Sinks = append(s.cfg.Audit.Sinks, audit.Destination{Sink: full{}, Name: "webhook", Strict: true})
