@@ -92,6 +92,9 @@ func (op *operation) admit(ctx context.Context, a *admission.Attributes) error {
 func observed(ctx context.Context, a *admission.Attributes) {
 	rec := audit.From(ctx)
 	a.Annotate = rec.Annotate
+	if rec.WantsRequest() {
+		a.AnnotateRequest = rec.Annotate
+	}
 	if a.Stopwatch == nil {
 		a.Stopwatch = rec
 	}

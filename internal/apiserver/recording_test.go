@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -268,3 +270,39 @@ type full struct{}
 
 func (full) Put(*auditv1.Event) error { return errors.New("full") }
 func (full) Close() error             { return nil }
+
+// TestPatchesOfWebhooksAreRecordedWhereObjectsAre: they show as much as the objects do.
+func TestPatchesOfWebhooksAreRecordedWhereObjectsAre(t *testing.T) {
+	policy, err := audit.ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request, namespaces: [default], resources: [{group: '', resources: [configmaps]}]}, {level: Metadata, resources: [{group: '', resources: [configmaps]}]}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := &events{}
+	_, c := newHookedServer(t, func(c *Config) {
+		c.Audit = &audit.Log{Policy: policy, Sinks: []audit.Destination{{Sink: sink}}, Logger: c.Logger, Now: time.Now}
+	})
+	h := newHookServer(t, func(string, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return patch(`[{"op":"add","path":"/data","value":{"a":"b"}}]`)
+	})
+	mutate(t, c, admissionregistrationv1.MutatingWebhook{Name: "first.example.com", ClientConfig: h.at("/")})
+	for namespace, want := range map[string]string{
+		"default": `{"configuration":"hooks","webhook":"first.example.com","patch":[{"op":"add","path":"/data","value":{"a":"b"}}],"patchType":"JSONPatch"}`,
+		"other":   "",
+	} {
+		sink.take()
+		obj := configMap("one")
+		obj.Namespace = namespace
+		mustCreate(t, c, obj)
+		list := sink.take()
+		if len(list) == 0 {
+			t.Fatal("nothing is recorded")
+		}
+		noted := list[len(list)-1].Annotations
+		if got := noted["mutation.webhook.admission.k8s.io/round_0_index_0"]; got != `{"configuration":"hooks","webhook":"first.example.com","mutated":true}` {
+			t.Errorf("%s: mutation is %s", namespace, got)
+		}
+		if got := noted["patch.webhook.admission.k8s.io/round_0_index_0"]; got != want {
+			t.Errorf("%s: patch is %s, want %s", namespace, got, want)
+		}
+	}
+}

@@ -153,7 +153,7 @@ func (p *Mutating) annotate(h *hook, s *shown, round int, changed bool, patch js
 	if err == nil {
 		s.Annotate(fmt.Sprintf("mutation.webhook.admission.k8s.io/round_%d_index_%d", round, h.position), string(value))
 	}
-	if len(patch) == 0 {
+	if len(patch) == 0 || s.AnnotateRequest == nil {
 		return
 	}
 	value, err = json.Marshal(struct {
@@ -163,6 +163,6 @@ func (p *Mutating) annotate(h *hook, s *shown, round int, changed bool, patch js
 		PatchType     string          `json:"patchType"`
 	}{h.configuration, h.name, patch, "JSONPatch"})
 	if err == nil {
-		s.Annotate(fmt.Sprintf("patch.webhook.admission.k8s.io/round_%d_index_%d", round, h.position), string(value))
+		s.AnnotateRequest(fmt.Sprintf("patch.webhook.admission.k8s.io/round_%d_index_%d", round, h.position), string(value))
 	}
 }
