@@ -44,6 +44,8 @@ type Attributes struct {
 	Warn func(text string)
 	// Annotate adds an audit annotation; never nil.
 	Annotate func(key, value string)
+	// AnnotateRequest is Annotate for what says as much as the object itself; nil where the audit log does not show that.
+	AnnotateRequest func(key, value string)
 	// Stopwatch is told of time that the write spends outside of the server; may be nil.
 	Stopwatch Stopwatch
 

@@ -52,6 +52,8 @@ type kinds struct {
 	quotas          *client.Lazy[*corev1.ResourceQuota]
 	priorityClasses *client.Lazy[*schedulingv1.PriorityClass]
 	storageClasses  *client.Lazy[*storagev1.StorageClass]
+	claims          *client.Lazy[*corev1.PersistentVolumeClaim]
+	volumes         *client.Lazy[*corev1.PersistentVolume]
 	csiDrivers      *client.Lazy[*storagev1.CSIDriver]
 	ingressClasses  *client.Lazy[*networkingv1.IngressClass]
 	runtimeClasses  *client.Lazy[*nodev1.RuntimeClass]
@@ -78,6 +80,8 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		quotas:          client.NewLazy[*corev1.ResourceQuota](ctx, c, nil),
 		priorityClasses: client.NewLazy[*schedulingv1.PriorityClass](ctx, c, nil),
 		storageClasses:  client.NewLazy[*storagev1.StorageClass](ctx, c, nil),
+		claims:          client.NewLazy[*corev1.PersistentVolumeClaim](ctx, c, nil),
+		volumes:         client.NewLazy[*corev1.PersistentVolume](ctx, c, nil),
 		csiDrivers:      client.NewLazy[*storagev1.CSIDriver](ctx, c, nil),
 		ingressClasses:  client.NewLazy[*networkingv1.IngressClass](ctx, c, nil),
 		runtimeClasses:  client.NewLazy[*nodev1.RuntimeClass](ctx, c, nil),

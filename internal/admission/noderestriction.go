@@ -30,12 +30,14 @@ type nodeRestriction struct {
 	base
 	pods       *client.Lazy[*corev1.Pod]
 	nodes      *client.Lazy[*corev1.Node]
+	claims     *client.Lazy[*corev1.PersistentVolumeClaim]
+	volumes    *client.Lazy[*corev1.PersistentVolume]
 	drivers    *client.Lazy[*storagev1.CSIDriver]
 	authorizer auth.Authorizer
 }
 
 func newNodeRestriction(k kinds, z auth.Authorizer) Plugin {
-	return nodeRestriction{base{"NodeRestriction", []Operation{Create, Update, Delete}}, k.pods, k.nodes, k.csiDrivers, z}
+	return nodeRestriction{base{"NodeRestriction", []Operation{Create, Update, Delete}}, k.pods, k.nodes, k.claims, k.volumes, k.csiDrivers, z}
 }
 
 // Admit implements Mutator: as upstream it decides before the object is completed by other plugins.
@@ -82,7 +84,7 @@ func (p nodeRestriction) Admit(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// missingPod is answered as it is: that a pod which a node wants to evict is not there is no secret, and it need not try again.
+// missingPod is answered as it is: that a pod which a node wants to evict, or a token for, is not there is no secret, and it need not try again.
 type missingPod struct{ error }
 
 func (p nodeRestriction) pod(ctx context.Context, node string, a *Attributes) error {
@@ -344,6 +346,9 @@ func (p nodeRestriction) token(ctx context.Context, node string, a *Attributes) 
 		return errors.New("node requested token with a pod binding without a uid")
 	}
 	pod, err := p.pods.Find(ctx, a.Namespace, bound.Name)
+	if apierrors.IsNotFound(err) {
+		return missingPod{err}
+	}
 	if err != nil {
 		return err
 	}
@@ -354,53 +359,6 @@ func (p nodeRestriction) token(ctx context.Context, node string, a *Attributes) 
 		return errors.New("node requested token bound to a pod scheduled on a different node")
 	}
 	return p.audience(ctx, a, pod, request.Spec.Audiences)
-}
-
-func (p nodeRestriction) audience(ctx context.Context, a *Attributes, pod *corev1.Pod, audiences []string) error {
-	if len(audiences) > 1 {
-		return fmt.Errorf("node may only request 0 or 1 audiences")
-	}
-	wanted := ""
-	if len(audiences) == 1 {
-		wanted = audiences[0]
-	}
-	for _, v := range pod.Spec.Volumes {
-		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
-			return s.ServiceAccountToken != nil && s.ServiceAccountToken.Audience == wanted
-		}) {
-			return nil
-		}
-		driver := ""
-		if v.CSI != nil {
-			driver = v.CSI.Driver
-		}
-		if driver != "" {
-			if d, err := p.drivers.Find(ctx, "", driver); err == nil && slices.ContainsFunc(d.Spec.TokenRequests, func(t storagev1.TokenRequest) bool { return t.Audience == wanted }) {
-				return nil
-			}
-		}
-	}
-	// Volumes behind claims are not followed to their drivers: any driver that asks for the audience will do.
-	if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }) {
-		view, err := p.drivers.View()
-		if err != nil {
-			return err
-		}
-		for _, d := range view.List("", nil) {
-			if slices.ContainsFunc(d.Spec.TokenRequests, func(t storagev1.TokenRequest) bool { return t.Audience == wanted }) {
-				return nil
-			}
-		}
-	}
-	if p.authorizer != nil {
-		decision, _, err := p.authorizer.Authorize(ctx, auth.Attributes{
-			User: a.User, Verb: "request-serviceaccounts-token-audience", Namespace: a.Namespace, Name: a.Name, Resource: wanted,
-		})
-		if err == nil && decision == auth.Allow {
-			return nil
-		}
-	}
-	return fmt.Errorf("audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", wanted, a.User.Name)
 }
 
 func lease(node string, a *Attributes) error {

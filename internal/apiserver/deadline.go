@@ -11,7 +11,7 @@ import (
 )
 
 // bound gives a request its end: a deadline or, where it lives as long as its ends want, that of the server.
-func (s *Server) bound(ctx context.Context, w http.ResponseWriter, info *requestInfo) (context.Context, context.CancelFunc, error) {
+func (s *Server) bound(ctx context.Context, w http.ResponseWriter, info *requestInfo) (context.Context, context.CancelFunc) {
 	if info.longRunning() {
 		ctx, cancel := context.WithCancel(ctx)
 		stop := context.AfterFunc(s.streaming, cancel)
@@ -19,12 +19,9 @@ func (s *Server) bound(ctx context.Context, w http.ResponseWriter, info *request
 		if s.cfg.ShutdownWatches > 0 && info.verb == "watch" {
 			gone = s.handled.add(cancel)
 		}
-		return ctx, func() { gone(); stop(); cancel() }, nil
+		return ctx, func() { gone(); stop(); cancel() }
 	}
-	limit, err := s.timeout(info)
-	if err != nil {
-		return ctx, nil, err
-	}
+	limit, _ := s.timeout(info) // checked
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	end, release := s.breakOff(w)
 	timer := time.AfterFunc(limit, func() {
@@ -35,11 +32,20 @@ func (s *Server) bound(ctx context.Context, w http.ResponseWriter, info *request
 		timer.Stop()
 		release()
 		cancel()
-	}, nil
+	}
+}
+
+// checkTimeout comes before all else that may be wrong with a request: it is not asked for by those that live long.
+func (s *Server) checkTimeout(info *requestInfo) *apierrors.StatusError {
+	if info.longRunning() {
+		return nil
+	}
+	_, err := s.timeout(info)
+	return err
 }
 
 // timeout is what the client asks for, but not more than the server allows.
-func (s *Server) timeout(info *requestInfo) (time.Duration, error) {
+func (s *Server) timeout(info *requestInfo) (time.Duration, *apierrors.StatusError) {
 	text := info.query.Get("timeout")
 	if text == "" {
 		return s.cfg.RequestTimeout, nil

@@ -53,7 +53,9 @@ func asStatusError(err error) error {
 // respondError writes the error's Status.
 func respondError(w http.ResponseWriter, f format, err error) {
 	status := statusOf(err)
-	recordStatus(recordOf(w), status)
+	if !f.forced {
+		recordStatus(recordOf(w), status)
+	}
 	f.as, f.stream = "", false
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(status.Details.RetryAfterSeconds)))

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
@@ -46,11 +48,16 @@ func (s *Server) newHandler() http.Handler {
 		if s.cfg.Front.answer(w, r) {
 			return
 		}
+		if err := s.checkTimeout(info); err != nil {
+			s.refuse(w, r, info, id, err.ErrStatus.Message, err)
+			return
+		}
 		user, err := s.authenticate(r)
 		took := filters.lap(m.authentication)
 		m.authenticatedAs(r, &user, err, took)
 		if err != nil {
-			s.refuse(w, r, info, id, err)
+			s.log.Debug("a request is not authenticated", "path", r.URL.Path, "err", err)
+			s.refuse(w, r, info, id, attempted(r), apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
 		ctx := s.traced(w, r, info, id, &user, began, filters.since)
@@ -61,11 +68,7 @@ func (s *Server) newHandler() http.Handler {
 			return
 		}
 		w.remark(user.Remarks)
-		ctx, cancel, err := s.bound(ctx, rw, info)
-		if err != nil {
-			respondError(w, plainFormat(r), err)
-			return
-		}
+		ctx, cancel := s.bound(ctx, rw, info)
 		defer func() { s.metrics.expired(ctx, w, info); cancel() }()
 		filters.stage("audit", m.record)
 		if user, err = s.inTheNameOf(ctx, r, user, info); err != nil {
@@ -139,14 +142,35 @@ func (s *Server) record(ctx context.Context, w *codeWriter, r *http.Request, inf
 	return audit.With(ctx, rec), nil
 }
 
-// refuse answers a request whose credentials are bad.
-func (s *Server) refuse(w *codeWriter, r *http.Request, info *requestInfo, id string, err error) {
-	s.log.Debug("a request is not authenticated", "path", r.URL.Path, "err", err)
+// refuse answers a request before anybody knows whose it is. The audit log has the message where the client takes no form of the answer.
+func (s *Server) refuse(w *codeWriter, r *http.Request, info *requestInfo, id, message string, refusal *apierrors.StatusError) {
 	a := requestAttributes(auth.User{}, info)
 	w.audit = s.cfg.Audit.Begin(id, &a, r)
-	respondError(w, plainFormat(r), apierrors.NewUnauthorized("Unauthorized"))
-	w.audit.Stage(auditv1.StageResponseStarted, http.StatusUnauthorized) // the only one that upstream records of it
+	w.audit.Status(&metav1.Status{Message: message})
+	respondError(w, plainFormat(r), refusal)
+	w.audit.Stage(auditv1.StageResponseStarted, int(refusal.ErrStatus.Code)) // the only one that upstream records of it
 	w.audit = nil
+}
+
+// attempted names the credentials that were not good enough.
+func attempted(r *http.Request) string {
+	var methods []string
+	if _, _, ok := r.BasicAuth(); ok {
+		methods = append(methods, "basic")
+	}
+	if scheme, _, ok := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " "); ok && strings.EqualFold(scheme, "bearer") {
+		methods = append(methods, "bearer")
+	}
+	if strings.TrimSpace(r.URL.Query().Get("access_token")) != "" {
+		methods = append(methods, "access_token")
+	}
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		methods = append(methods, "x509")
+	}
+	if len(methods) == 0 {
+		return "Authentication failed, no credentials provided"
+	}
+	return "Authentication failed, attempted: " + strings.Join(methods, ", ")
 }
 
 // inTheNameOf finds out in whose name the request is made.

@@ -24,9 +24,10 @@ var addressTypes = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeEx
 
 // transports are the ways out of the server.
 type transports struct {
-	once    sync.Once
-	kubelet *http.Transport // with our client certificate
-	proxy   *http.Transport // to pods and services: without
+	once       sync.Once
+	kubelet    *http.Transport // with our client certificate
+	unverified *http.Transport // the same, for logs of kubelets that need not prove who they are
+	proxy      *http.Transport // to pods and services: without
 }
 
 func (s *Server) transports() *transports {
@@ -34,6 +35,12 @@ func (s *Server) transports() *transports {
 	t.once.Do(func() {
 		dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 		t.kubelet = &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: s.cfg.KubeletTLS.Clone(), TLSHandshakeTimeout: 10 * time.Second,
+			IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16}
+		unverified := insecureTLS()
+		if s.cfg.KubeletTLS != nil {
+			unverified.Certificates, unverified.GetClientCertificate = s.cfg.KubeletTLS.Certificates, s.cfg.KubeletTLS.GetClientCertificate
+		}
+		t.unverified = &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: unverified, TLSHandshakeTimeout: 10 * time.Second,
 			IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16}
 		t.proxy = &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: insecureTLS(), TLSHandshakeTimeout: 10 * time.Second,
 			IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16, DisableCompression: true}

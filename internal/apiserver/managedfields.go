@@ -204,14 +204,18 @@ func managerOrAgent(manager, userAgent string) string {
 // keepManagedTimes keeps the old managedFields when nothing but their times differ, so that a write without effect
 // makes no new revision.
 func keepManagedTimes(r *registry, obj runtime.Object, c current) {
+	since, outcome := time.Now(), otherManagedFields
+	defer func() { r.server.metrics.writes.compared[outcome].Observe(time.Since(since).Seconds()) }()
 	meta := accessor(obj)
 	mine, old := meta.GetManagedFields(), accessor(c.obj).GetManagedFields()
 	if !slices.EqualFunc(mine, old, sameButTime) || slices.EqualFunc(mine, old, sameTime) {
 		return
 	}
 	meta.SetManagedFields(old)
+	outcome = onlyOtherTimes
 	if stored, err := r.codec.encode(obj); err != nil || !bytes.Equal(stored, c.stored) {
 		meta.SetManagedFields(mine)
+		outcome = otherFields
 	}
 }
 

@@ -34,6 +34,7 @@ type metrics struct {
 	security      *securityMetrics
 	store         *storeMetrics
 	allocation    *allocationMetrics
+	writes        *writeMetrics
 	health        *zpages.HealthMetrics
 
 	// series are the metrics of requests of one shape, so that a request looks labels up once. Names of objects are no part of a
@@ -99,7 +100,7 @@ func newMetrics() *metrics {
 		tlsErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: "apiserver_tls_handshake_errors_total",
 			Help: "Number of requests dropped with 'TLS handshake error from' error"}),
 		mutating: inflight.WithLabelValues("mutating"), readOnly: inflight.WithLabelValues("readOnly"),
-		audit: audit.NewMetrics(), security: newSecurityMetrics(), store: newStoreMetrics(), allocation: newAllocationMetrics(), health: zpages.NewHealthMetrics(),
+		audit: audit.NewMetrics(), security: newSecurityMetrics(), store: newStoreMetrics(), allocation: newAllocationMetrics(), writes: newWriteMetrics(), health: zpages.NewHealthMetrics(),
 	}
 	m.notValidated = m.validated.WithLabelValues("")
 	m.registry.MustRegister(m.requests, m.durations, m.serviceTimes, m.responseSizes, m.bodySizes, m.validated, inflight, m.longRunning, m.watchLists, m.deprecated, m.terminations, m.aborts,
@@ -109,6 +110,7 @@ func newMetrics() *metrics {
 	m.registry.MustRegister(m.security.collectors()...)
 	m.registry.MustRegister(m.store.collectors()...)
 	m.registry.MustRegister(m.allocation.collectors()...)
+	m.registry.MustRegister(m.writes.collectors()...)
 	m.registry.MustRegister(measure.Collectors()...)
 	m.registry.MustRegister(custom.Collectors()...)
 	m.others = m.newSeries(shape{verb: "other"}, &requestInfo{verb: "other"})

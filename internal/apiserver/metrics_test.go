@@ -89,6 +89,11 @@ var families = map[string]string{
 	"process_start_time_seconds":                                     "",
 	"version_info":                                                   "binary component emulation min_compat",
 	"watch_cache_capacity":                                           "group resource",
+	"watch_cache_capacity_increase_total":                            "group resource",
+	"watch_cache_capacity_decrease_total":                            "group resource",
+	"pod_security_exemptions_total":                                  "request_operation resource subresource",
+	"apiserver_request_timestamp_comparison_time":                    "code_path",
+	"kube_apiserver_pod_logs_backend_tls_failure_total":              "",
 }
 
 // shown gives the families of a page with the labels of their series.

@@ -90,6 +90,8 @@ var (
 	descCacheEvents  = describeKind("apiserver_watch_cache_events_received_total", "Counter of events received in watch cache broken by resource type.", "resource")
 	descDispatched   = describeKind("apiserver_watch_cache_events_dispatched_total", "Counter of events dispatched in watch cache broken by resource type.", "resource")
 	descCapacity     = describeKind("watch_cache_capacity", "Total capacity of watch cache broken by resource type.", "resource")
+	descGrown        = describeKind("watch_cache_capacity_increase_total", "Total number of watch cache capacity increase events broken by resource type.", "resource")
+	descShrunk       = describeKind("watch_cache_capacity_decrease_total", "Total number of watch cache capacity decrease events broken by resource type.", "resource")
 	descWatchEvents  = describeKind("apiserver_watch_events_total", "Number of events sent in watch clients", "version", "resource")
 	descWatchedSizes = describeKind("apiserver_watch_events_sizes", "Watch event size distribution in bytes", "version", "resource")
 )
@@ -98,7 +100,7 @@ var (
 func (m kindMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descObjects, descOldObjects, descSizes, descDatabase, descLists, descFetched, descReturned, descConsistent, descInit, descRevision, descOpened,
-		descStoreEvents, descCacheEvents, descDispatched, descCapacity, descWatchEvents, descWatchedSizes,
+		descStoreEvents, descCacheEvents, descDispatched, descCapacity, descGrown, descShrunk, descWatchEvents, descWatchedSizes,
 	} {
 		ch <- d
 	}
@@ -175,6 +177,11 @@ func (r *registry) collect(ch chan<- prometheus.Metric, reader cache.Reader) {
 	}
 	if log, ok := reader.(interface{ Capacity() int }); ok {
 		gauge(descCapacity, float64(log.Capacity()), group, resource)
+	}
+	if log, ok := reader.(interface{ Resized() (grown, shrunk uint64) }); ok {
+		grown, shrunk := log.Resized()
+		counter(descGrown, grown)
+		counter(descShrunk, shrunk)
 	}
 	counter(descLists, r.reads.lists.Load(), "")
 	counter(descFetched, r.reads.fetched.Load(), "")

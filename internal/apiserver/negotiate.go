@@ -21,6 +21,8 @@ type format struct {
 	pretty        bool
 	stream        bool // watch
 	includeObject metav1.IncludeObjectPolicy
+	// forced: the client takes none of our forms. Of such an answer the audit log has the code only, as upstream's.
+	forced bool
 }
 
 func (f format) table() bool    { return f.as == "Table" }
@@ -198,7 +200,7 @@ func notOffered(media string) error {
 func plainFormat(r *http.Request) format {
 	f, err := negotiate(r, transforms{}, false)
 	if err != nil {
-		return jsonFormat
+		return format{media: mediaJSON, pretty: true, forced: true}
 	}
 	return f
 }

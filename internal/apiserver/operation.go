@@ -92,6 +92,9 @@ func (op *operation) admit(ctx context.Context, a *admission.Attributes) error {
 func observed(ctx context.Context, a *admission.Attributes) {
 	rec := audit.From(ctx)
 	a.Annotate = rec.Annotate
+	if rec.WantsRequest() {
+		a.AnnotateRequest = rec.Annotate
+	}
 	if a.Stopwatch == nil {
 		a.Stopwatch = rec
 	}
@@ -310,6 +313,8 @@ func storeError(err error) error {
 		return apierrors.NewTimeoutError("request did not complete within requested timeout - context deadline exceeded", 0)
 	case errors.Is(err, store.ErrCompacted):
 		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
+	case errors.Is(err, store.ErrTooLarge):
+		return unnamed(store.ErrTooLarge) // without the key, as upstream
 	}
 	return err
 }

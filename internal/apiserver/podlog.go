@@ -28,8 +28,8 @@ func streamOptions(q url.Values, subresource string) runtime.Object {
 	return &corev1.PodExecOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr, TTY: tty, Container: q.Get("container"), Command: q["command"]}
 }
 
-// logOptions reads and checks the query of a log.
-func logOptions(q url.Values, name string) (*corev1.PodLogOptions, error) {
+// logOptions reads the query of a log.
+func logOptions(q url.Values) (*corev1.PodLogOptions, error) {
 	opts := &corev1.PodLogOptions{
 		Container: q.Get("container"), Follow: isTrue(q.Get("follow")), Previous: isTrue(q.Get("previous")), Timestamps: isTrue(q.Get("timestamps")),
 		InsecureSkipTLSVerifyBackend: isTrue(q.Get("insecureSkipTLSVerifyBackend")),
@@ -54,9 +54,6 @@ func logOptions(q url.Values, name string) (*corev1.PodLogOptions, error) {
 	}
 	if text := q.Get("stream"); q.Has("stream") {
 		opts.Stream = &text
-	}
-	if errs := validateLogOptions(opts); len(errs) > 0 {
-		return nil, api.Invalid(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), name, errs)
 	}
 	return opts, nil
 }
@@ -101,9 +98,13 @@ func kubeletParams(opts *corev1.PodLogOptions) url.Values {
 
 // serveLog hands the kubelet's log through as it comes.
 func (c *call) serveLog(ctx context.Context) error {
-	opts, err := logOptions(c.r.URL.Query(), c.name)
+	opts, err := logOptions(c.r.URL.Query())
 	if err != nil {
 		return err
+	}
+	c.server.metrics.writes.logAsked(opts.InsecureSkipTLSVerifyBackend)
+	if errs := validateLogOptions(opts); len(errs) > 0 {
+		return api.Invalid(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), c.name, errs)
 	}
 	pod, err := c.pod(ctx)
 	if err != nil {
@@ -128,8 +129,13 @@ func (c *call) serveLog(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	response, err := c.server.transports().kubelet.RoundTrip(r)
+	transport := c.server.transports().kubelet
+	if opts.InsecureSkipTLSVerifyBackend {
+		transport = c.server.transports().unverified
+	}
+	response, err := transport.RoundTrip(r)
 	if err != nil {
+		c.server.metrics.writes.logFailed(err)
 		return apierrors.NewInternalError(fmt.Errorf("get the log from node %s: %w", pod.Spec.NodeName, err))
 	}
 	defer func() { _ = response.Body.Close() }()

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -187,6 +189,65 @@ func TestBadCredentialsAreRecorded(t *testing.T) {
 	}
 }
 
+func TestOfAnAnswerThatTheClientDoesNotTakeTheCodeIsRecorded(t *testing.T) {
+	s, sink := recorded(t)
+	const maps = "/api/v1/namespaces/default/configmaps"
+	for name, test := range map[string]struct {
+		accept, path string
+		code         int
+		recorded     bool
+	}{
+		"another media type":                       {"text/x", maps, 406, false},
+		"a form that there is none of":             {"application/json;as=X;g=meta.k8s.io;v=v1", maps, 406, false},
+		"an error instead of a table":              {"application/json;as=Table;g=meta.k8s.io;v=v1", maps + "/none", 404, false},
+		"an error that may come as JSON":           {"application/json;as=Table;g=meta.k8s.io;v=v1,application/json", maps + "/none", 404, true},
+		"a media type not said in so many words":   {"application/*", maps, 406, true},
+		"an error of a timeout nobody understands": {"application/json", maps + "?timeout=x", 400, true},
+	} {
+		if code, _, answer := do(t, s, "GET", test.path, "", "Accept", test.accept); code != test.code {
+			t.Errorf("%s: %d %s, want %d", name, code, answer, test.code)
+		}
+		list := sink.take()
+		if len(list) == 0 {
+			t.Fatalf("%s is not recorded", name)
+		}
+		last := list[len(list)-1]
+		if status := last.ResponseStatus; status.Code != int32(test.code) || (status.Status == "Failure") != test.recorded || (status.Message != "") != test.recorded || (last.ResponseObject != nil) != test.recorded {
+			t.Errorf("%s: %+v, %v", name, status, last.ResponseObject)
+		}
+	}
+}
+
+func TestATimeoutNobodyUnderstandsIsRefusedFirst(t *testing.T) {
+	s, sink := recorded(t)
+	security := *s.security.Load()
+	security.Authenticator = auth.Requests{}
+	s.Use(security)
+	const path = "/api/v1/namespaces/default/configmaps?timeout=x"
+	const text = `invalid timeout specified in the request URL - time: invalid duration "x"`
+	for _, accept := range []string{"application/json", "text/x"} {
+		if code, _, answer := do(t, s, "GET", path, "", "Accept", accept); code != http.StatusBadRequest {
+			t.Errorf("%d %s", code, answer)
+		}
+		if list := sink.take(); len(list) != 1 || list[0].Stage != auditv1.StageResponseStarted || list[0].User.Username != "" || list[0].ResponseStatus.Code != 400 || list[0].ResponseStatus.Message != text {
+			t.Errorf("with %s: %+v", accept, list)
+		}
+	}
+	for header, want := range map[string]string{
+		"":                 "Authentication failed, no credentials provided",
+		"Bearer x":         "Authentication failed, attempted: bearer",
+		"Basic dTpwCg==":   "Authentication failed, attempted: basic",
+		"Negotiate abcdef": "Authentication failed, no credentials provided",
+	} {
+		if code, _, answer := do(t, s, "GET", "/api/v1/namespaces/default/configmaps", "", "Accept", "text/x", "Authorization", header); code != http.StatusUnauthorized {
+			t.Errorf("%d %s", code, answer)
+		}
+		if list := sink.take(); len(list) != 1 || list[0].ResponseStatus.Code != 401 || list[0].ResponseStatus.Message != want {
+			t.Errorf("with %q: %+v", header, list)
+		}
+	}
+}
+
 func TestARequestThatCanNotBeRecordedIsRefused(t *testing.T) {
 	s, _ := recorded(t)
 	s.cfg.Audit.Sinks = append(s.cfg.Audit.Sinks, audit.Destination{Sink: full{}, Name: "webhook", Strict: true})
@@ -209,3 +270,39 @@ type full struct{}
 
 func (full) Put(*auditv1.Event) error { return errors.New("full") }
 func (full) Close() error             { return nil }
+
+// TestPatchesOfWebhooksAreRecordedWhereObjectsAre: they show as much as the objects do.
+func TestPatchesOfWebhooksAreRecordedWhereObjectsAre(t *testing.T) {
+	policy, err := audit.ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request, namespaces: [default], resources: [{group: '', resources: [configmaps]}]}, {level: Metadata, resources: [{group: '', resources: [configmaps]}]}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := &events{}
+	_, c := newHookedServer(t, func(c *Config) {
+		c.Audit = &audit.Log{Policy: policy, Sinks: []audit.Destination{{Sink: sink}}, Logger: c.Logger, Now: time.Now}
+	})
+	h := newHookServer(t, func(string, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return patch(`[{"op":"add","path":"/data","value":{"a":"b"}}]`)
+	})
+	mutate(t, c, admissionregistrationv1.MutatingWebhook{Name: "first.example.com", ClientConfig: h.at("/")})
+	for namespace, want := range map[string]string{
+		"default": `{"configuration":"hooks","webhook":"first.example.com","patch":[{"op":"add","path":"/data","value":{"a":"b"}}],"patchType":"JSONPatch"}`,
+		"other":   "",
+	} {
+		sink.take()
+		obj := configMap("one")
+		obj.Namespace = namespace
+		mustCreate(t, c, obj)
+		list := sink.take()
+		if len(list) == 0 {
+			t.Fatal("nothing is recorded")
+		}
+		noted := list[len(list)-1].Annotations
+		if got := noted["mutation.webhook.admission.k8s.io/round_0_index_0"]; got != `{"configuration":"hooks","webhook":"first.example.com","mutated":true}` {
+			t.Errorf("%s: mutation is %s", namespace, got)
+		}
+		if got := noted["patch.webhook.admission.k8s.io/round_0_index_0"]; got != want {
+			t.Errorf("%s: patch is %s, want %s", namespace, got, want)
+		}
+	}
+}

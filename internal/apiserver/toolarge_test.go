@@ -12,6 +12,36 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// TestAnObjectThatIsTooLargeForTheStoreIsRefused: in etcd's words, without a reason, and without the place of the object in the store.
+func TestAnObjectThatIsTooLargeForTheStoreIsRefused(t *testing.T) {
+	s := newTestServer(t)
+	const templates = "/api/v1/namespaces/default/podtemplates"
+	template := func(size int) string {
+		return `{"apiVersion":"v1","kind":"PodTemplate","metadata":{"name":"t"},"template":{"spec":{"containers":[{"name":"c","image":"i","args":["` +
+			strings.Repeat("x", size) + `"]}]}}}`
+	}
+	const tooLarge = 1600 << 10
+	want := func(what string, code int, answer string) {
+		t.Helper()
+		var got metav1.Status
+		if err := json.Unmarshal([]byte(answer), &got); err != nil {
+			t.Fatalf("%s: %d %.300s: %v", what, code, answer, err)
+		}
+		if code != http.StatusInternalServerError || got.Code != 500 || got.Status != metav1.StatusFailure || got.Reason != "" || got.Message != "etcdserver: request is too large" || got.Details != nil {
+			t.Errorf("%s is answered with %d: %.300s", what, code, answer)
+		}
+	}
+	code, _, answer := do(t, s, "POST", templates, template(tooLarge), "Content-Type", mediaJSON)
+	want("create", code, answer)
+	if code, _, answer = do(t, s, "POST", templates, template(1), "Content-Type", mediaJSON); code != http.StatusCreated {
+		t.Fatalf("%d: %.300s", code, answer)
+	}
+	code, _, answer = do(t, s, "PUT", templates+"/t", template(tooLarge), "Content-Type", mediaJSON)
+	want("update", code, answer)
+	code, _, answer = do(t, s, "PATCH", templates+"/t", template(tooLarge), "Content-Type", "application/merge-patch+json")
+	want("patch", code, answer)
+}
+
 // TestWhoOwnsTheFieldsOfALargeObjectIsForgotten: there is room in the store for the object, but not for it and the record of whose its fields are.
 func TestWhoOwnsTheFieldsOfALargeObjectIsForgotten(t *testing.T) {
 	s := newTestServer(t)

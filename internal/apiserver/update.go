@@ -182,6 +182,7 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fres
 		next, err := op.refused(t, res, key, c)
 		return nil, next, err
 	}
+	r.server.metrics.writes.written(op.subresource, c.obj, obj)
 	meta.SetResourceVersion(strconv.FormatInt(res.Revision, 10))
 	r.settle(ctx, res.Revision)
 	out, err = r.asRead(obj, t.stored(), res.Revision)

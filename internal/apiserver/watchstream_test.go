@@ -495,14 +495,8 @@ func TestWatchesThatEndOneAfterTheOtherAllEnd(t *testing.T) {
 func TestWatchesOfHandlersEndOnce(t *testing.T) {
 	s := newTestServer(t, func(c *Config) { c.ShutdownWatches = time.Millisecond })
 	watch := parseRequest(httptest.NewRequest("GET", "/api/v1/pods?watch=1", nil))
-	first, done, err := s.bound(t.Context(), nil, watch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, end, err := s.bound(t.Context(), nil, watch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first, done := s.bound(t.Context(), nil, watch)
+	second, end := s.bound(t.Context(), nil, watch)
 	defer done()
 	end()
 	if len(s.handled.ends) != 1 {
@@ -512,10 +506,7 @@ func TestWatchesOfHandlersEndOnce(t *testing.T) {
 	if first.Err() == nil || second.Err() == nil {
 		t.Errorf("one goes on: %v, %v", first.Err(), second.Err())
 	}
-	other, over, err := s.bound(t.Context(), nil, parseRequest(httptest.NewRequest("GET", "/api/v1/namespaces/a/pods/b/log", nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	other, over := s.bound(t.Context(), nil, parseRequest(httptest.NewRequest("GET", "/api/v1/namespaces/a/pods/b/log", nil)))
 	defer over()
 	s.endWatches(time.Millisecond)
 	if other.Err() != nil {

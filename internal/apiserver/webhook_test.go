@@ -113,9 +113,9 @@ func denied(string, *admissionv1.AdmissionRequest) *admissionv1.AdmissionRespons
 }
 
 // newHookedServer is an API server with webhooks and nothing else in its chain.
-func newHookedServer(t *testing.T) (*Server, client.Interface) {
+func newHookedServer(t *testing.T, opts ...func(*Config)) (*Server, client.Interface) {
 	t.Helper()
-	s := newTestServer(t)
+	s := newTestServer(t, opts...)
 	c := s.Client(auth.Component("tester"))
 	config := webhook.Config{Client: c, Served: s.Served(), Authorizer: allowAll{}, Resolve: client.NewRoutes(t.Context(), c).Resolve}
 	s.Use(Security{Authorizer: allowAll{}, Admission: admission.Chain{webhook.NewMutating(t.Context(), config), webhook.NewValidating(t.Context(), config)}})
@@ -450,5 +450,83 @@ func TestWebhooksSeeConnections(t *testing.T) {
 	r := h.requests()[0]
 	if r.Operation != "CONNECT" || r.SubResource != "exec" || r.Kind.Kind != "PodExecOptions" || !strings.Contains(string(r.Object.Raw), `"command":["sh"]`) {
 		t.Errorf("the webhook was asked %+v %s", r, r.Object.Raw)
+	}
+}
+
+// TestAWebhookThatDoesNotAnswer is told of in upstream's words, and counted under its names.
+func TestAWebhookThatDoesNotAnswer(t *testing.T) {
+	s, c := newHookedServer(t)
+	ended := make(chan struct{})
+	h := newHookServer(t, func(path string, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		switch path {
+		case "/silent":
+			<-ended
+		case "/patch":
+			return patch(`{`)
+		case "/place":
+			return patch(`[{"op":"remove","path":"/data/none"}]`)
+		case "/no":
+			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: 700}}
+		}
+		return nil
+	})
+	t.Cleanup(func() { close(ended) }) // before the server waits for its requests
+	ignore, one := admissionregistrationv1.Ignore, int32(1)
+	write := func(name string, policy *admissionregistrationv1.FailurePolicyType, path string) error {
+		t.Helper()
+		hook := admissionregistrationv1.MutatingWebhook{Name: name + ".mutating.example.com", ClientConfig: h.at(path), FailurePolicy: policy, TimeoutSeconds: &one}
+		mutate(t, c, hook)
+		_, err := client.Create(t.Context(), c, configMap(name))
+		if err := client.Delete[*admissionregistrationv1.MutatingWebhookConfiguration](t.Context(), c, "", "hooks", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if path == "/patch" || path == "/place" {
+			return err
+		}
+		validate(t, c, admissionregistrationv1.ValidatingWebhook{Name: name + ".validating.example.com", ClientConfig: h.at(path), FailurePolicy: policy, TimeoutSeconds: &one})
+		_, second := client.Create(t.Context(), c, configMap(name+"-2"))
+		if err := client.Delete[*admissionregistrationv1.ValidatingWebhookConfiguration](t.Context(), c, "", "hooks", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if (err == nil) != (second == nil) || err != nil && strings.ReplaceAll(err.Error(), "mutating", "validating") != second.Error() {
+			t.Errorf("%s: %v, and %v", name, err, second)
+		}
+		return err
+	}
+	err := write("silent", nil, "/silent")
+	if want := `Internal error occurred: failed calling webhook "silent.mutating.example.com": failed to call webhook: Post "` + h.URL + `/silent?timeout=1s": context deadline exceeded`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if err := write("ignored", &ignore, "/silent"); err != nil {
+		t.Error(err)
+	}
+	wantError(t, write("broken", nil, "/broken"), `failed calling webhook "broken.mutating.example.com": failed to call webhook: `)
+	wantError(t, write("undecodable", nil, "/patch"), "received undecodable patch in webhook response")
+	wantError(t, write("misplaced", nil, "/place"), "Unable to remove nonexistent key")
+	wantError(t, write("no", nil, "/no"), "denied the request")
+	w := httptest.NewRecorder()
+	s.metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	page := w.Body.String()
+	for _, want := range []string{
+		`webhook_rejection_count{error_type="calling_webhook_error",name="silent.mutating.example.com",operation="CREATE",rejection_code="503",type="admit"} 1`,
+		`webhook_rejection_count{error_type="calling_webhook_error",name="silent.validating.example.com",operation="CREATE",rejection_code="503",type="validating"} 1`,
+		`webhook_request_total{code="503",name="silent.mutating.example.com",operation="CREATE",rejected="true",type="admit"} 1`,
+		`webhook_request_total{code="503",name="ignored.mutating.example.com",operation="CREATE",rejected="false",type="admit"} 1`,
+		`webhook_request_total{code="503",name="ignored.validating.example.com",operation="CREATE",rejected="false",type="validating"} 1`,
+		`webhook_fail_open_count{name="ignored.mutating.example.com",type="admit"} 1`,
+		`webhook_fail_open_count{name="ignored.validating.example.com",type="validating"} 1`,
+		`webhook_rejection_count{error_type="calling_webhook_error",name="broken.mutating.example.com",operation="CREATE",rejection_code="500",type="admit"} 1`,
+		`webhook_rejection_count{error_type="calling_webhook_error",name="undecodable.mutating.example.com",operation="CREATE",rejection_code="503",type="admit"} 1`,
+		`webhook_rejection_count{error_type="apiserver_internal_error",name="misplaced.mutating.example.com",operation="CREATE",rejection_code="0",type="admit"} 1`,
+		`webhook_request_total{code="0",name="misplaced.mutating.example.com",operation="CREATE",rejected="true",type="admit"} 1`,
+		`webhook_rejection_count{error_type="no_error",name="no.mutating.example.com",operation="CREATE",rejection_code="600",type="admit"} 1`,
+		`webhook_request_total{code="600",name="no.validating.example.com",operation="CREATE",rejected="true",type="validating"} 1`,
+	} {
+		if !strings.Contains(page, "\napiserver_admission_"+want+"\n") {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+	if strings.Contains(page, `webhook_rejection_count{error_type="calling_webhook_error",name="ignored`) {
+		t.Error("what is ignored counts as a rejection")
 	}
 }

@@ -208,6 +208,13 @@ func (k *Kind) Capacity() int {
 	return len(k.log.ring)
 }
 
+// Resized is how often the log has got more room, and less.
+func (k *Kind) Resized() (grown, shrunk uint64) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.log.grown, k.log.shrunk
+}
+
 // Opened is how often the kind was listed to begin with: once, and once more each time that it was listed again, because the stream was lost or by Relist.
 func (k *Kind) Opened() uint64 {
 	k.mu.RLock()

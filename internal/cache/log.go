@@ -49,6 +49,8 @@ type eventLog struct {
 	packed, hot       uint64
 	pending, hotBytes int
 	words             words
+
+	grown, shrunk uint64 // how often the ring was
 }
 
 // start empties the log: it has what follows the revision.
@@ -146,6 +148,9 @@ func held(e *event) int {
 }
 
 func (l *eventLog) grow() {
+	if len(l.ring) > 0 {
+		l.grown++
+	}
 	bigger := make([]*event, max(16, 2*len(l.ring)))
 	for n := l.first; n < l.next; n++ {
 		bigger[n%uint64(len(bigger))] = l.ring[n%uint64(len(l.ring))]
@@ -164,6 +169,7 @@ func (l *eventLog) trim(now time.Time) {
 			smaller[i%uint64(len(smaller))] = l.ring[i%uint64(len(l.ring))]
 		}
 		l.ring = smaller
+		l.shrunk++
 	}
 }
 

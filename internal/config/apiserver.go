@@ -11,6 +11,7 @@ import (
 
 // APIServer are settings of the API server that have upstream's names, meanings and defaults.
 type APIServer struct {
+	flags *pflag.FlagSet // knows which were given; nil without a command line
 	// Serving is with which certificates HTTPS is served. Default: the cluster's own.
 	Serving
 	// CertDir says nothing beside the files of Serving, without which it is refused: the cluster's own certificates lie in the data folder.
@@ -162,6 +163,7 @@ func (c *APIServer) Seats() int {
 }
 
 func (c *APIServer) addFlags(f *pflag.FlagSet) {
+	c.flags = f
 	f.IntVar(&c.MaxRequests, "max-requests-inflight", c.MaxRequests, "seats for requests at one time, together with --max-mutating-requests-inflight; FlowSchemas divide them")
 	f.IntVar(&c.MaxMutatingRequests, "max-mutating-requests-inflight", c.MaxMutatingRequests, "see --max-requests-inflight; 0 for both does not limit")
 	f.BoolVar(&c.FlowControl, "enable-priority-and-fairness", c.FlowControl, "limit requests at one time by FlowSchemas and PriorityLevelConfigurations")
@@ -268,14 +270,25 @@ func (c *APIServer) validate(bad func(field, value, allowed string)) {
 	if c.EventTTL.Duration < 0 {
 		bad("event-ttl", c.EventTTL.Duration.String(), "0 or more, such as 1h")
 	}
-	d := defaultAPIServer()
-	if c.AuthorizationConfig != "" && (len(c.AuthorizationModes) > 0 || c.AuthorizationWebhook != "" || c.AuthorizationAllowedTTL != d.AuthorizationAllowedTTL || c.AuthorizationRefusedTTL != d.AuthorizationRefusedTTL) {
+	if c.AuthorizationConfig != "" && c.authorizesByFlags() {
 		bad("authorization-config", c.AuthorizationConfig, "no --authorization-mode or --authorization-webhook-* beside it")
 	}
 	if abac := slices.Contains(c.AuthorizationModes, "ABAC"); c.AuthorizationConfig == "" && abac != (c.AuthorizationPolicy != "") {
 		bad("authorization-policy-file", c.AuthorizationPolicy, "a file of policies together with --authorization-mode=ABAC, and only then")
 	}
 	c.Audit.validate(bad)
+}
+
+// authorizesByFlags tells whether something says how one webhook is asked: a value that is not the default, or a flag, whatever its value.
+func (c *APIServer) authorizesByFlags() bool {
+	d := defaultAPIServer()
+	if len(c.AuthorizationModes) > 0 || c.AuthorizationWebhook != "" || c.AuthorizationAllowedTTL != d.AuthorizationAllowedTTL || c.AuthorizationRefusedTTL != d.AuthorizationRefusedTTL {
+		return true
+	}
+	return c.flags != nil && slices.ContainsFunc([]string{
+		"authorization-mode", "authorization-webhook-config-file", "authorization-webhook-version",
+		"authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl",
+	}, c.flags.Changed)
 }
 
 func (a *Audit) validate(bad func(field, value, allowed string)) {

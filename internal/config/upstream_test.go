@@ -132,6 +132,23 @@ func TestFlagsOfUpstreamSayTheSameAsOurs(t *testing.T) {
 	}
 }
 
+func TestAFileOfAuthorizersIsAloneWhateverTheFlagsSay(t *testing.T) {
+	for _, flag := range []string{
+		"--authorization-mode=RBAC", "--authorization-mode=", "--authorization-webhook-config-file=x", "--authorization-webhook-config-file=", "--authorization-webhook-version=v1",
+		"--authorization-webhook-cache-authorized-ttl=5m", "--authorization-webhook-cache-unauthorized-ttl=30s", "--authorization-webhook-cache-unauthorized-ttl=1s",
+	} {
+		if _, err := parsed("--authorization-config=a", flag); err == nil || !strings.Contains(err.Error(), `authorization-config: "a" is not usable: no --authorization-mode or --authorization-webhook-* beside it`) {
+			t.Errorf("beside %s: %v", flag, err)
+		}
+	}
+	if _, err := parsed("--authorization-config=a"); err != nil {
+		t.Error(err)
+	}
+	if _, err := parsed("--authorization-webhook-version=v1"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestFlagsThatAreNotHereSayWhatIs(t *testing.T) {
 	for name, tc := range map[string]struct{ args, want string }{
 		"a flag of upstream":              {"--egress-selector-config-file=x", "unknown flag: --egress-selector-config-file: a flag of kube-apiserver that is not here: the server connects"},

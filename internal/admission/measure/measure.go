@@ -47,6 +47,14 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_" + name, Help: help, Buckets: buckets}, labels)
 }
 
+// atZero shows series before there is anything to count, as upstream shows these.
+func atZero(c *prometheus.CounterVec, series ...[]string) *prometheus.CounterVec {
+	for _, labels := range series {
+		c.WithLabelValues(labels...)
+	}
+	return c
+}
+
 var (
 	seconds       = []float64{0.005, 0.025, 0.1, 0.5, 1.0, 2.5}
 	policySeconds = []float64{0.0000005, 0.001, 0.01, 0.1, 1.0}
@@ -86,11 +94,13 @@ var (
 		"Mutation admission latency for individual mutation expressions in seconds, labeled by policy and binding.", policySeconds, "policy", "policy_binding", "error_type")
 	compilations = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "apiserver_cel_compilation_duration_seconds", Help: "CEL compilation time in seconds."})
 	evaluations  = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "apiserver_cel_evaluation_duration_seconds", Help: "CEL evaluation time in seconds."})
-	podSecurity  = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "pod_security_evaluations_total",
+	podSecurity  = atZero(prometheus.NewCounterVec(prometheus.CounterOpts{Name: "pod_security_evaluations_total",
 		Help: "Number of policy evaluations that occurred, not counting ignored or exempt requests."},
-		[]string{"decision", "policy_level", "policy_version", "mode", "request_operation", "resource", "subresource"})
-	podSecurityExempt = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "pod_security_exemptions_total",
-		Help: "Number of exempt requests, not counting ignored or out of scope requests."}, []string{"request_operation", "resource", "subresource"})
+		[]string{"decision", "policy_level", "policy_version", "mode", "request_operation", "resource", "subresource"}),
+		[]string{"allow", "privileged", "latest", "enforce", "create", "pod", ""}, []string{"allow", "privileged", "latest", "enforce", "update", "pod", ""})
+	podSecurityExempt = atZero(prometheus.NewCounterVec(prometheus.CounterOpts{Name: "pod_security_exemptions_total",
+		Help: "Number of exempt requests, not counting ignored or out of scope requests."}, []string{"request_operation", "resource", "subresource"}),
+		[]string{"create", "pod", ""}, []string{"update", "pod", ""}, []string{"create", "controller", ""}, []string{"update", "controller", ""})
 	podSecurityErrors = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "pod_security_errors_total",
 		Help: "Number of errors preventing normal evaluation. Non-fatal errors may result in the latest restricted profile being used for evaluation."},
 		[]string{"fatal", "request_operation", "resource", "subresource"})

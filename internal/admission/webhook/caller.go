@@ -18,6 +18,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionv1beta1 "k8s.io/api/admission/v1beta1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -154,11 +155,15 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// ask sends the review and gives the answer; a write that the hook allows or refuses is no error.
+// ask sends the review and gives the answer; a write that the hook allows or refuses is no error. An error is a brokenCall.
 func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error) {
+	version, err := reviewVersion(h.versions)
+	if err != nil {
+		return nil, &brokenCall{fmt.Errorf("could not create admission objects: %w", err), http.StatusBadRequest}
+	}
 	c, err := h.client()
 	if err != nil {
-		return nil, fmt.Errorf("could not get REST client: %w", err)
+		return nil, &brokenCall{fmt.Errorf("could not get REST client: %w", err), http.StatusInternalServerError}
 	}
 	ctx, span := trace.Start(ctx, h.spanName())
 	if span.On() {
@@ -169,11 +174,7 @@ func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error)
 	}
 	defer span.End()
 	if err := e.encode(); err != nil {
-		return nil, err
-	}
-	version, err := reviewVersion(h.versions)
-	if err != nil {
-		return nil, err
+		return nil, &brokenCall{err, http.StatusInternalServerError}
 	}
 	timeout := h.timeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -185,16 +186,20 @@ func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error)
 	}
 	body, err := reviewBody(e, version, uid)
 	if err != nil {
-		return nil, err
+		return nil, &brokenCall{err, http.StatusInternalServerError}
 	}
 	result := c.rest.Post().Timeout(timeout).SetHeader("Content-Type", runtime.ContentTypeJSON).SetHeader("User-Agent", userAgent).Body(body).Do(ctx)
 	review, err := newReview(version, result.Into)
 	if err != nil {
-		return nil, fmt.Errorf("failed to call webhook: %w", err)
+		code := http.StatusServiceUnavailable
+		if status := (*apierrors.StatusError)(nil); errors.As(err, &status) {
+			code = int(status.ErrStatus.Code)
+		}
+		return nil, &brokenCall{fmt.Errorf("failed to call webhook: %w", err), code}
 	}
 	a, err := readAnswer(review, version, uid, h.kind == measure.Mutating)
 	if err != nil {
-		return nil, fmt.Errorf("received invalid webhook response: %w", err)
+		return nil, &brokenCall{fmt.Errorf("received invalid webhook response: %w", err), http.StatusServiceUnavailable}
 	}
 	return a, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -196,41 +197,80 @@ func (h *hook) wants(ctx context.Context, s *shown, namespaces admission.Namespa
 		return nil, nil
 	}
 	if s.DryRun && !h.safeToTry {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.name))
+		err := apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.name))
+		h.measure(s, outcomeOf(nil, err), 0)
+		return nil, err
 	}
 	return e, nil
 }
 
-// measure notes one request to the hook, and how it ended.
-func (h *hook) measure(s *shown, a *answer, err error, took time.Duration) {
-	operation := string(s.Operation)
+// brokenCall is why a hook could not be asked, or what is wrong with its answer.
+type brokenCall struct {
+	reason error
+	code   int // what the metrics say of it
+}
+
+func (b *brokenCall) Error() string { return b.reason.Error() }
+
+func (b *brokenCall) Unwrap() error { return b.reason }
+
+// outcome is how a request to a hook ended: errorType is empty if the write may go on.
+type outcome struct {
+	errorType string
+	code      int
+	left      bool // by the client, before there was an answer
+}
+
+// What the metrics call errors that are not the hook's own refusal.
+const (
+	callingError  = "calling_webhook_error"
+	internalError = "apiserver_internal_error"
+)
+
+func outcomeOf(a *answer, err error) outcome {
+	var broken *brokenCall
 	switch {
+	case errors.As(err, &broken):
+		return outcome{errorType: callingError, code: broken.code, left: errors.Is(err, context.Canceled)}
+	case a != nil && !a.allowed:
+		return outcome{errorType: measure.NoError, code: refusalCode(a.result)}
 	case err != nil:
-		measure.Webhook(h.name, h.kind, operation, http.StatusServiceUnavailable, !h.ignoreFailure, took)
-		if !h.ignoreFailure {
-			measure.WebhookRejected(h.name, h.kind, operation, "calling_webhook_error", 0)
-		}
-	case a.allowed:
-		measure.Webhook(h.name, h.kind, operation, http.StatusOK, false, took)
-	default:
-		code := http.StatusBadRequest
-		if a.result != nil {
-			code = max(code, int(a.result.Code))
-		}
-		measure.Webhook(h.name, h.kind, operation, code, true, took)
-		measure.WebhookRejected(h.name, h.kind, operation, measure.NoError, code)
+		return outcome{errorType: internalError}
+	}
+	return outcome{code: http.StatusOK}
+}
+
+// mostMeasuredCode stands for all that are higher, or webhooks could make as many series as they like.
+const mostMeasuredCode = 600
+
+// measure notes one request to the hook, and how it ended.
+func (h *hook) measure(s *shown, o outcome, took time.Duration) {
+	operation, code := string(s.Operation), min(o.code, mostMeasuredCode)
+	rejected := o.errorType != "" && (o.errorType != callingError || !h.ignoreFailure)
+	measure.Webhook(h.name, h.kind, operation, code, rejected, took)
+	if rejected && !o.left {
+		measure.WebhookRejected(h.name, h.kind, operation, o.errorType, code)
 	}
 }
 
-// failed is what becomes of a write about which the hook could not be asked. The audit log knows the hook by its place: mutating ones among all,
-// validating ones among those that were asked.
+// failed is what becomes of a write about which the hook could not be asked; other errors stay what they are. The audit log knows the hook by its
+// place: mutating ones among all, validating ones among those that were asked.
 func (h *hook) failed(s *shown, kind string, round, place int, err error) error {
-	if h.ignoreFailure {
-		measure.WebhookFailedOpen(h.name, h.kind)
-		s.Annotate(fmt.Sprintf("failed-open.%s.webhook.admission.k8s.io/round_%d_index_%d", kind, round, place), h.name)
+	var broken *brokenCall
+	switch {
+	case !errors.As(err, &broken):
+		return err
+	case !h.ignoreFailure:
+		slog.Warn("failed calling webhook, failing closed", "webhook", h.name, "err", err)
+		return apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: %w", h.name, err))
+	case errors.Is(err, context.Canceled):
+		slog.Warn("context canceled when calling webhook", "webhook", h.name)
 		return nil
 	}
-	return apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: %w", h.name, err))
+	slog.Warn("failed calling webhook, failing open", "webhook", h.name, "err", err)
+	measure.WebhookFailedOpen(h.name, h.kind)
+	s.Annotate(fmt.Sprintf("failed-open.%s.webhook.admission.k8s.io/round_%d_index_%d", kind, round, place), h.name)
+	return nil
 }
 
 func isStatus(err error) bool {

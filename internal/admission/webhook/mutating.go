@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -91,45 +92,55 @@ func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 func (p *Mutating) invoke(ctx context.Context, h *hook, s *shown, e *encoded) (changed bool, err error) {
 	round := s.Rounds.Number
 	var patch jsonpatch.Patch
-	defer func() {
-		if err != nil {
-			patch = nil
-		}
-		p.annotate(h, s, round, changed, patch)
-	}()
+	defer func() { p.annotate(h, s, round, changed, patch) }()
 	since := time.Now()
 	answer, err := h.ask(ctx, e, uuid.NewString())
-	took := time.Since(since)
-	h.measure(s, answer, err, took)
-	s.Webhooks(true, took)
-	if err != nil {
-		return false, h.failed(s, "mutation", round, h.position, err)
+	s.Webhooks(true, time.Since(since))
+	if err == nil {
+		changed, patch, err = p.follow(h, s, e, answer)
 	}
-	h.report(answer, s)
-	if !answer.allowed {
-		return false, h.refusal(answer.result)
+	h.measure(s, outcomeOf(answer, err), time.Since(since))
+	if err == nil {
+		return changed, nil
 	}
-	if len(answer.patch) == 0 {
-		return false, nil
+	if err = h.failed(s, "mutation", round, h.position, err); err == nil && ctx.Err() != nil {
+		err = apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 	}
-	if patch, err = api.DecodeJSONPatch(answer.patch); err != nil {
-		return false, h.failed(s, "mutation", round, h.position, fmt.Errorf("received undecodable patch in webhook response: %w", err))
+	return false, err
+}
+
+// follow does what the hook answers. What is wrong with the answer itself is a brokenCall.
+func (p *Mutating) follow(h *hook, s *shown, e *encoded, a *answer) (bool, jsonpatch.Patch, error) {
+	h.report(a, s)
+	if !a.allowed {
+		return false, nil, h.refusal(a.result)
 	}
-	if len(patch) > 0 && answer.patchType != admissionv1.PatchTypeJSONPatch {
-		return false, h.failed(s, "mutation", round, h.position, fmt.Errorf("unsupported patch type %q", answer.patchType))
+	if len(a.patch) == 0 {
+		return false, nil, nil
+	}
+	patch, err := api.DecodeJSONPatch(a.patch)
+	switch {
+	case err != nil:
+		return false, nil, &brokenCall{fmt.Errorf("received undecodable patch in webhook response: %w", err), http.StatusServiceUnavailable}
+	case len(patch) == 0:
+		return false, nil, nil
+	case e.Object == nil:
+		return false, nil, apierrors.NewInternalError(fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation", h.name))
+	case a.patchType != admissionv1.PatchTypeJSONPatch:
+		return false, nil, &brokenCall{fmt.Errorf("unsupported patch type %q", a.patchType), refusalCode(a.result)}
 	}
 	obj, err := patched(e, patch)
 	if err != nil {
-		return false, apierrors.NewInternalError(err)
+		return false, nil, apierrors.NewInternalError(err)
 	}
 	if obj == nil {
-		return false, nil
+		return false, patch, nil
 	}
 	before := s.Object.DeepCopyObject()
 	if err := s.Replace(p.config.Served, e.Form, obj); err != nil {
-		return false, apierrors.NewInternalError(err)
+		return false, nil, apierrors.NewInternalError(err)
 	}
-	return !equality.Semantic.DeepEqual(before, s.Object), nil
+	return !equality.Semantic.DeepEqual(before, s.Object), patch, nil
 }
 
 // annotate tells the audit log who changed what (documentation: auditing mutating webhooks).
@@ -142,7 +153,7 @@ func (p *Mutating) annotate(h *hook, s *shown, round int, changed bool, patch js
 	if err == nil {
 		s.Annotate(fmt.Sprintf("mutation.webhook.admission.k8s.io/round_%d_index_%d", round, h.position), string(value))
 	}
-	if len(patch) == 0 {
+	if len(patch) == 0 || s.AnnotateRequest == nil {
 		return
 	}
 	value, err = json.Marshal(struct {
@@ -152,6 +163,6 @@ func (p *Mutating) annotate(h *hook, s *shown, round int, changed bool, patch js
 		PatchType     string          `json:"patchType"`
 	}{h.configuration, h.name, patch, "JSONPatch"})
 	if err == nil {
-		s.Annotate(fmt.Sprintf("patch.webhook.admission.k8s.io/round_%d_index_%d", round, h.position), string(value))
+		s.AnnotateRequest(fmt.Sprintf("patch.webhook.admission.k8s.io/round_%d_index_%d", round, h.position), string(value))
 	}
 }

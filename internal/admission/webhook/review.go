@@ -86,14 +86,15 @@ func readAnswer(review *admissionv1.AdmissionReview, version, uid string, mutati
 
 // strict are the rules of v1.
 func strict(review *admissionv1.AdmissionReview, uid string, mutating bool) error {
+	r := review.Response
+	if string(r.UID) != uid {
+		return fmt.Errorf("expected response.uid=%q, got %q", uid, r.UID)
+	}
 	want := admissionv1.SchemeGroupVersion.WithKind("AdmissionReview")
 	if got := review.GroupVersionKind(); got != want {
 		return fmt.Errorf("expected webhook response of %s, got %s", want.String(), got.String())
 	}
-	r := review.Response
 	switch {
-	case string(r.UID) != uid:
-		return fmt.Errorf("expected response.uid=%q, got %q", uid, r.UID)
 	case len(r.Patch) > 0 && !mutating:
 		return errors.New("validating webhook may not return response.patch")
 	case r.PatchType != nil && !mutating:
@@ -111,13 +112,21 @@ func strict(review *admissionv1.AdmissionReview, uid string, mutating bool) erro
 // mostCode is the highest that an answer over HTTP can have.
 const mostCode = 999
 
+// refusalCode is what a webhook says of its refusal; nothing below 400 is one.
+func refusalCode(result *metav1.Status) int {
+	if result == nil {
+		return http.StatusBadRequest
+	}
+	return max(http.StatusBadRequest, int(result.Code))
+}
+
 // refusal is the Status that the client gets when the webhook does not allow the write.
 func (h *hook) refusal(result *metav1.Status) error {
 	status := metav1.Status{}
 	if result != nil {
 		status = *result
 	}
-	status.Code = max(status.Code, http.StatusBadRequest)
+	status.Code = int32(refusalCode(result))
 	if status.Code > mostCode {
 		status.Code = http.StatusInternalServerError
 	}
@@ -169,13 +178,10 @@ func size(annotations map[string]string) int {
 	return n
 }
 
-// patched applies a webhook's JSON patch to the object that it was shown.
+// patched applies a webhook's JSON patch to the object that it was shown, which there is.
 func patched(e *encoded, operations jsonpatch.Patch) (runtime.Object, error) {
 	if len(operations) == 0 {
 		return nil, nil
-	}
-	if e.Object == nil {
-		return nil, fmt.Errorf("admission webhook attempted to modify the object, which is not supported for this operation: %s", e.Operation)
 	}
 	doc, err := api.ApplyJSONPatch(operations, e.object)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/admission/measure"
@@ -75,13 +76,16 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 	if len(wanted) == 0 {
 		return nil
 	}
+	if ctx.Err() != nil { // those of failurePolicy Ignore would let the write pass
+		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
+	}
 	var all sync.WaitGroup
 	began := time.Now()
 	for i, h := range wanted {
 		all.Go(func() {
 			since := time.Now()
 			answers[i], errs[i] = h.ask(ctx, reviews[i], uuid.NewString())
-			h.measure(s, answers[i], errs[i], time.Since(since))
+			h.measure(s, outcomeOf(answers[i], errs[i]), time.Since(since))
 		})
 	}
 	all.Wait()

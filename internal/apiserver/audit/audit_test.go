@@ -44,6 +44,9 @@ rules:
   omitManagedFields: true
 - level: Metadata
   resources: [{group: "", resources: [secrets]}]
+- level: Request
+  resources: [{group: "*", resources: [widgets]}]
+  namespaces: [default]
 `
 
 func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
@@ -68,6 +71,9 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 		"another object":               {auth.Attributes{Resource: "configmaps", Name: "theirs", Namespace: "default"}, auditv1.LevelNone},
 		"a whole group":                {auth.Attributes{Group: "apps", Resource: "deployments", Namespace: "default"}, auditv1.LevelRequestResponse},
 		"the group in another place":   {auth.Attributes{Group: "apps", Resource: "deployments", Namespace: "other"}, auditv1.LevelNone},
+		"a kind of whatever group":     {auth.Attributes{Group: "example.com", Resource: "widgets", Namespace: "default"}, auditv1.LevelRequest},
+		"of the core group, too":       {auth.Attributes{Resource: "widgets", Namespace: "default"}, auditv1.LevelRequest},
+		"another kind of any group":    {auth.Attributes{Group: "example.com", Resource: "gadgets", Namespace: "default"}, auditv1.LevelNone},
 		"a rule for resources, a path": {auth.Attributes{User: user("x", "ops"), Path: "/x"}, auditv1.LevelNone},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -131,7 +131,7 @@ func matchesResource(rule *auditv1.PolicyRule, a *auth.Attributes) bool {
 	}
 	for i := range rule.Resources {
 		gr := &rule.Resources[i]
-		if gr.Group != a.Group {
+		if gr.Group != a.Group && gr.Group != "*" {
 			continue
 		}
 		if len(gr.Resources) == 0 {

@@ -1,0 +1,102 @@
+package apiserver
+
+import (
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/cert"
+)
+
+// writeMetrics are of what single kinds of writes and reads do.
+type writeMetrics struct {
+	comparing          *prometheus.HistogramVec
+	compared           map[timeComparison]prometheus.Observer // of comparing
+	requested, honored *prometheus.CounterVec                 // durations of certificates
+	logs               *prometheus.CounterVec
+	logsUnverified     prometheus.Counter
+}
+
+// timeComparison is what came out when the times of managed fields were to be kept.
+type timeComparison string
+
+const (
+	otherManagedFields timeComparison = "unequal_objects_fast"
+	otherFields        timeComparison = "unequal_objects_slow"
+	onlyOtherTimes     timeComparison = "equal_objects"
+)
+
+func newWriteMetrics() *writeMetrics {
+	const signer = "sliced by signer (only kubernetes.io signer names are specifically identified)"
+	m := &writeMetrics{
+		comparing: newHistogram("apiserver_request_timestamp_comparison_time", "Time taken for comparison of old vs new objects in UPDATE or PATCH requests",
+			[]float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 5}, "code_path"),
+		compared:  map[timeComparison]prometheus.Observer{},
+		requested: newCounter("apiserver_certificates_registry_csr_requested_duration_total", "Total number of issued CSRs with a requested duration, "+signer, "signerName"),
+		honored:   newCounter("apiserver_certificates_registry_csr_honored_duration_total", "Total number of issued CSRs with a requested duration that was honored, "+signer, "signerName"),
+		logs: newCounter("kube_apiserver_pod_logs_insecure_backend_total",
+			"Total number of requests for pods/logs sliced by usage type: enforce_tls, skip_tls_allowed, skip_tls_denied", "usage"),
+		logsUnverified: prometheus.NewCounter(prometheus.CounterOpts{Name: "kube_apiserver_pod_logs_backend_tls_failure_total",
+			Help: "Total number of requests for pods/logs that failed due to kubelet server TLS verification"}),
+	}
+	for _, outcome := range []timeComparison{otherManagedFields, otherFields, onlyOtherTimes} {
+		m.compared[outcome] = m.comparing.WithLabelValues(string(outcome))
+	}
+	return m
+}
+
+func (m *writeMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.comparing, m.requested, m.honored, m.logs, m.logsUnverified}
+}
+
+// logAsked counts a request for a log.
+func (m *writeMetrics) logAsked(unverified bool) {
+	usage := "enforce_tls"
+	if unverified {
+		usage = "skip_tls_allowed"
+	}
+	m.logs.WithLabelValues(usage).Inc()
+}
+
+// logFailed counts kubelets that do not prove who they are.
+func (m *writeMetrics) logFailed(err error) {
+	if strings.Contains(err.Error(), "x509:") {
+		m.logsUnverified.Inc()
+	}
+}
+
+// written looks for a certificate that a signer has just issued, and for how long.
+func (m *writeMetrics) written(subresource string, old, obj runtime.Object) {
+	if subresource != "status" {
+		return
+	}
+	was, ok := old.(*certificatesv1.CertificateSigningRequest)
+	if !ok || len(was.Status.Certificate) > 0 || was.Spec.ExpirationSeconds == nil {
+		return
+	}
+	is, ok := obj.(*certificatesv1.CertificateSigningRequest)
+	if !ok || len(is.Status.Certificate) == 0 {
+		return
+	}
+	signer := was.Spec.SignerName
+	if !strings.HasPrefix(signer, "kubernetes.io/") {
+		signer = "other"
+	}
+	m.requested.WithLabelValues(signer).Inc()
+	issued, err := cert.ParseCertsPEM(is.Status.Certificate)
+	if err != nil {
+		slog.Warn("how long a certificate holds can not be read", "request", was.Name, "err", err)
+		return
+	}
+	if asked := time.Duration(*was.Spec.ExpirationSeconds) * time.Second; honored(asked, issued[0].NotAfter.Sub(issued[0].NotBefore)) {
+		m.honored.WithLabelValues(signer).Inc()
+	}
+}
+
+// honored: signers may date certificates back a little.
+func honored(asked, given time.Duration) bool {
+	return (asked - given).Abs() < 5*time.Minute+asked/20
+}
