@@ -51,6 +51,12 @@ func daemonSetStrategy() *Strategy {
 		setTemplateGeneration(d, generation)
 		setGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec, old.Spec))
 	})
+	// The count stands among the annotations, but is the spec's: a status leaves it as it is.
+	s.PrepareStatus = onBoth(func(d, old *appsv1.DaemonSet) {
+		d.Spec = *old.Spec.DeepCopy()
+		generation, _ := strconv.ParseInt(old.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
+		setTemplateGeneration(d, generation)
+	})
 	s.ValidateCreate = checks(validateDaemonSet)
 	s.ValidateUpdate = checksBoth(validateDaemonSetUpdate)
 	s.ValidateStatus = checksBoth(validateDaemonSetStatus)
