@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/component-helpers/storage/ephemeral"
 
@@ -62,6 +63,7 @@ func (p nodeRestriction) usesAudience(ctx context.Context, pod *corev1.Pod, audi
 				slices.ContainsFunc(driver.Spec.TokenRequests, func(t storagev1.TokenRequest) bool { return t.Audience == audience }) {
 				return true, nil
 			}
+			err = asKind(err, storagev1.Resource("csidriver"), name)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -90,14 +92,15 @@ func (p nodeRestriction) driverOf(ctx context.Context, pod *corev1.Pod, v *corev
 func (p nodeRestriction) driverOfClaim(ctx context.Context, namespace, name string) (string, error) {
 	claim, err := p.claims.Find(ctx, namespace, name)
 	if err != nil {
-		return "", err
+		return "", asKind(err, corev1.Resource("persistentvolumeclaim"), name)
 	}
+	volume := corev1.Resource("persistentvolume")
 	if claim.Spec.VolumeName == "" {
-		return "", apierrors.NewNotFound(corev1.Resource("persistentvolume"), "")
+		return "", apierrors.NewNotFound(volume, "")
 	}
 	pv, err := p.volumes.Find(ctx, "", claim.Spec.VolumeName)
 	if err != nil {
-		return "", err
+		return "", asKind(err, volume, claim.Spec.VolumeName)
 	}
 	if pv.Spec.CSI != nil {
 		return pv.Spec.CSI.Driver, nil
@@ -107,6 +110,14 @@ func (p nodeRestriction) driverOfClaim(ctx context.Context, namespace, name stri
 		"cinder.csi.openstack.org": pv.Spec.Cinder != nil, "disk.csi.azure.com": pv.Spec.AzureDisk != nil, "file.csi.azure.com": pv.Spec.AzureFile != nil,
 		"csi.vsphere.vmware.com": pv.Spec.VsphereVolume != nil, "pxd.portworx.com": pv.Spec.PortworxVolume != nil,
 	}), nil
+}
+
+// asKind tells what is not there by the name of one of its kind, as upstream does here.
+func asKind(err error, kind schema.GroupResource, name string) error {
+	if apierrors.IsNotFound(err) {
+		return apierrors.NewNotFound(kind, name)
+	}
+	return err
 }
 
 // migrated is the CSI driver that does the work of a kind of volume that Kubernetes once knew itself; a volume is of one kind.

@@ -64,9 +64,9 @@ func TestANodeGetsTokensForAudiencesThatItsPodUses(t *testing.T) {
 		"of such a volume without claim":  {[]corev1.VolumeSource{{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "d"}}}, []string{"gke"}, ""},
 		"a claim without a driver":        {[]corev1.VolumeSource{from("local")}, []string{"vault"}, `audience "vault"` + missing},
 		"a claim that is not bound":       {[]corev1.VolumeSource{from("waiting")}, []string{"vault"}, `error validating audience "vault": persistentvolume "" not found`},
-		"a claim whose volume is gone":    {[]corev1.VolumeSource{from("lost")}, []string{"vault"}, `error validating audience "vault": `},
-		"a claim that is gone":            {[]corev1.VolumeSource{from("none")}, []string{"vault"}, `error validating audience "vault": `},
-		"a driver that nobody knows":      {[]corev1.VolumeSource{from("strange")}, []string{"vault"}, `error validating audience "vault": `},
+		"a claim whose volume is gone":    {[]corev1.VolumeSource{from("lost")}, []string{"vault"}, `error validating audience "vault": persistentvolume "gone" not found`},
+		"a claim that is gone":            {[]corev1.VolumeSource{from("none")}, []string{"vault"}, `error validating audience "vault": persistentvolumeclaim "none" not found`},
+		"a driver that nobody knows":      {[]corev1.VolumeSource{from("strange")}, []string{"vault"}, `error validating audience "vault": csidriver.storage.k8s.io "nobody" not found`},
 		"what another volume answers for": {[]corev1.VolumeSource{from("none"), token("vault")}, []string{"vault"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
