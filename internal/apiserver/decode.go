@@ -172,6 +172,9 @@ func asJSON(media string, data []byte) (doc []byte, duplicates []error, err erro
 	if media != mediaYAML {
 		return data, nil, nil
 	}
+	if err := bounds.Aliases(data); err != nil {
+		return data, nil, err
+	}
 	if err := yaml.UnmarshalStrict(data, &map[string]any{}); err != nil {
 		duplicates = append(duplicates, errors.New(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")))
 	}
@@ -180,6 +183,14 @@ func asJSON(media string, data []byte) (doc []byte, duplicates []error, err erro
 		return data, nil, err
 	}
 	return doc, duplicates, nil
+}
+
+// yamlToJSON gives a YAML document as JSON.
+func yamlToJSON(data []byte) ([]byte, error) {
+	if err := bounds.Aliases(data); err != nil {
+		return nil, err
+	}
+	return yaml.YAMLToJSON(data)
 }
 
 // reportFields tells of unknown and duplicate fields as the request asked.
