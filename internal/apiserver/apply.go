@@ -28,7 +28,7 @@ type applied struct {
 // decodeApplied reads the YAML (or JSON) of an apply.
 func decodeApplied(data []byte) (applied, error) {
 	a := applied{Unstructured: &unstructured.Unstructured{Object: map[string]any{}}}
-	doc, err := yaml.YAMLToJSON(data)
+	doc, err := yamlToJSON(data)
 	if err != nil {
 		err = fmt.Errorf("error converting YAML to JSON: %w", err)
 	} else {

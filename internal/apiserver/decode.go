@@ -45,8 +45,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	var data []byte
 	var err error
 	if n := r.ContentLength; n >= 0 && n <= maxBody {
-		data = make([]byte, n)
-		_, err = io.ReadFull(r.Body, data)
+		data, err = readPromised(r.Body, int(n))
 	} else {
 		data, err = io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	}
@@ -60,6 +59,26 @@ func readBody(r *http.Request) ([]byte, error) {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
 	}
 	return data, nil
+}
+
+// maxPromised is how much of a body gets memory because its length is said; what is longer gets more as it comes.
+const maxPromised = 64 << 10
+
+// readPromised reads a body of n bytes. Who promises three megabytes and sends none has no three megabytes kept for it.
+func readPromised(body io.Reader, n int) ([]byte, error) {
+	data := make([]byte, min(n, maxPromised))
+	read, err := io.ReadFull(body, data)
+	for err == nil && read < n {
+		longer := make([]byte, min(n, 4*read))
+		copy(longer, data)
+		var more int
+		more, err = io.ReadFull(body, longer[read:])
+		if err == io.EOF { // some of it was there
+			err = io.ErrUnexpectedEOF
+		}
+		data, read = longer, read+more
+	}
+	return data, err
 }
 
 // contentType is the media type of the body; JSON when nothing is said.
@@ -172,6 +191,9 @@ func asJSON(media string, data []byte) (doc []byte, duplicates []error, err erro
 	if media != mediaYAML {
 		return data, nil, nil
 	}
+	if err := bounds.Aliases(data); err != nil {
+		return data, nil, err
+	}
 	if err := yaml.UnmarshalStrict(data, &map[string]any{}); err != nil {
 		duplicates = append(duplicates, errors.New(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")))
 	}
@@ -180,6 +202,14 @@ func asJSON(media string, data []byte) (doc []byte, duplicates []error, err erro
 		return data, nil, err
 	}
 	return doc, duplicates, nil
+}
+
+// yamlToJSON gives a YAML document as JSON.
+func yamlToJSON(data []byte) ([]byte, error) {
+	if err := bounds.Aliases(data); err != nil {
+		return nil, err
+	}
+	return yaml.YAMLToJSON(data)
 }
 
 // reportFields tells of unknown and duplicate fields as the request asked.

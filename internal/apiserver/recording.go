@@ -80,7 +80,7 @@ func recordPatch(rec *audit.Record, patch []byte) {
 	}
 	if !json.Valid(patch) {
 		var err error
-		if patch, err = yaml.YAMLToJSON(patch); err != nil {
+		if patch, err = yamlToJSON(patch); err != nil {
 			return // the request will be refused
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -69,12 +70,13 @@ func (s *Strategy) ValidateMetaUpdate(obj, old metav1.Object, namespaced bool, s
 
 // FinalizerWarnings are for finalizers that a custom resource gets and that others might choose as well.
 func FinalizerWarnings(obj, old metav1.Object) []string {
-	var before, out []string
+	var out []string
+	before := sets.Set[string]{}
 	if old != nil {
-		before = old.GetFinalizers()
+		before.Insert(old.GetFinalizers()...)
 	}
 	for _, name := range obj.GetFinalizers() {
-		if strings.Contains(name, "/") || slices.Contains(standardFinalizers, name) || slices.Contains(before, name) {
+		if strings.Contains(name, "/") || slices.Contains(standardFinalizers, name) || before.Has(name) {
 			continue
 		}
 		path := ""

@@ -10,6 +10,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -284,6 +285,16 @@ func certificateRequestStrategy() *Strategy {
 
 // stampConditions notes when conditions were written, and when they became what they are.
 func stampConditions(conditions, old []certificatesv1.CertificateSigningRequestCondition, now metav1.Time) {
+	type kind struct {
+		of     certificatesv1.RequestConditionType
+		status corev1.ConditionStatus
+	}
+	since := map[kind]metav1.Time{}
+	for _, o := range old {
+		if !o.LastTransitionTime.IsZero() {
+			since[kind{o.Type, o.Status}] = o.LastTransitionTime
+		}
+	}
 	for i := range conditions {
 		c := &conditions[i]
 		if c.LastUpdateTime.IsZero() {
@@ -293,10 +304,8 @@ func stampConditions(conditions, old []certificatesv1.CertificateSigningRequestC
 			continue
 		}
 		c.LastTransitionTime = now
-		for _, o := range old {
-			if o.Type == c.Type && o.Status == c.Status && !o.LastTransitionTime.IsZero() {
-				c.LastTransitionTime = o.LastTransitionTime
-			}
+		if before, ok := since[kind{c.Type, c.Status}]; ok {
+			c.LastTransitionTime = before
 		}
 	}
 }

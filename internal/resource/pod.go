@@ -178,8 +178,9 @@ func prepareResize(p, old *corev1.Pod) {
 	rest(p, old)
 	p.Spec.Resources = wanted.Resources
 	resize := func(containers, wanted []corev1.Container) {
+		places := containerPlaces(wanted)
 		for i := range containers {
-			if j := slices.IndexFunc(wanted, func(c corev1.Container) bool { return c.Name == containers[i].Name }); j >= 0 {
+			if j, ok := places[containers[i].Name]; ok {
 				containers[i].Resources = wanted[j].Resources
 				containers[i].ResizePolicy = wanted[j].ResizePolicy
 			}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -40,11 +41,13 @@ func validateCertificateRequest(c *certificatesv1.CertificateSigningRequest) fie
 	if len(spec.Usages) == 0 {
 		errs = append(errs, field.Required(usages, ""))
 	}
+	seen := sets.Set[certificatesv1.KeyUsage]{}
 	for i, u := range spec.Usages {
 		errs = append(errs, notSupportedUnless(u, usages.Index(i), keyUsages...)...)
-		if slices.Index(spec.Usages, u) < i {
+		if seen.Has(u) {
 			errs = append(errs, field.Duplicate(usages.Index(i), u))
 		}
+		seen.Insert(u)
 	}
 	signer := specPath.Child("signerName")
 	if spec.SignerName == legacyUnknownSigner {

@@ -1,8 +1,6 @@
 package resource
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -46,14 +44,14 @@ type places struct{ is, was int }
 // keptClaimMetadata finds the volumes whose claims have what they may not have, the same as before.
 func keptClaimMetadata(spec, before *corev1.PodSpec) []places {
 	var kept []places
+	volumes := firstPlaces(len(before.Volumes), func(i int) string { return before.Volumes[i].Name })
 	for i := range spec.Volumes {
 		v := &spec.Volumes[i]
 		more := moreClaimMetadata(v)
 		if more == nil || len(validateTemplateMeta(more, field.NewPath("metadata"))) == 0 {
 			continue
 		}
-		was := slices.IndexFunc(before.Volumes, func(o corev1.Volume) bool { return o.Name == v.Name })
-		if was >= 0 && equal(more, moreClaimMetadata(&before.Volumes[was])) {
+		if was, ok := volumes[v.Name]; ok && equal(more, moreClaimMetadata(&before.Volumes[was])) {
 			kept = append(kept, places{i, was})
 		}
 	}

@@ -2,13 +2,13 @@ package resource
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -145,8 +145,9 @@ func validatePodTerm(t *corev1.PodAffinityTerm, at *field.Path) field.ErrorList 
 	}
 	errs = append(errs, validateMatchKeys(t.MatchLabelKeys, t.LabelSelector, "matchLabelKeys", at)...)
 	errs = append(errs, validateMatchKeys(t.MismatchLabelKeys, t.LabelSelector, "mismatchLabelKeys", at)...)
+	mismatch := sets.New(t.MismatchLabelKeys...)
 	for i, key := range t.MatchLabelKeys {
-		if slices.Contains(t.MismatchLabelKeys, key) {
+		if mismatch.Has(key) {
 			errs = append(errs, field.Invalid(at.Child("matchLabelKeys").Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys"))
 		}
 	}
@@ -165,26 +166,23 @@ func validateMatchKeys(keys []string, s *metav1.LabelSelector, name string, at *
 	if s == nil {
 		return field.ErrorList{field.Forbidden(at.Child(name), "must not be specified when labelSelector is not set")}
 	}
+	merged := metav1.LabelSelectorOpIn
+	if name == "mismatchLabelKeys" {
+		merged = metav1.LabelSelectorOpNotIn
+	}
+	selecting, count := sets.Set[string]{}, map[string]int{} // of what cannot, and what may have been merged
+	for _, e := range s.MatchExpressions {
+		if e.Operator == merged && len(e.Values) == 1 {
+			count[e.Key]++
+		} else {
+			selecting.Insert(e.Key)
+		}
+	}
 	var errs field.ErrorList
 	for i, key := range keys {
 		errs = append(errs, metavalidation.ValidateLabelName(key, at.Child(name).Index(i))...)
 		_, labelled := s.MatchLabels[key]
-		count := 0
-		for _, e := range s.MatchExpressions {
-			if e.Key != key {
-				continue
-			}
-			merged := metav1.LabelSelectorOpIn
-			if name == "mismatchLabelKeys" {
-				merged = metav1.LabelSelectorOpNotIn
-			}
-			if e.Operator == merged && len(e.Values) == 1 {
-				count++
-			} else {
-				labelled = true
-			}
-		}
-		if labelled || count > 1 {
+		if labelled || selecting.Has(key) || count[key] > 1 {
 			errs = append(errs, field.Invalid(at.Child(name).Index(i), key, fmt.Sprintf("exists in both %s and labelSelector", name)))
 		}
 	}
@@ -237,6 +235,14 @@ func validateTaintEffect(effect corev1.TaintEffect, at *field.Path) field.ErrorL
 }
 
 func validateSpread(constraints []corev1.TopologySpreadConstraint, at *field.Path) field.ErrorList {
+	type pairing struct {
+		key  string
+		when corev1.UnsatisfiableConstraintAction
+	}
+	last := map[pairing]int{} // where each is for the last time
+	for i := range constraints {
+		last[pairing{constraints[i].TopologyKey, constraints[i].WhenUnsatisfiable}] = i
+	}
 	var errs field.ErrorList
 	for i := range constraints {
 		c, at := &constraints[i], at.Index(i)
@@ -248,9 +254,7 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, at *field.Pat
 		}
 		errs = append(errs, notSupportedUnless(c.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
 		pair := fmt.Sprintf("{%v, %v}", c.TopologyKey, c.WhenUnsatisfiable)
-		if slices.ContainsFunc(constraints[i+1:], func(o corev1.TopologySpreadConstraint) bool {
-			return o.TopologyKey == c.TopologyKey && o.WhenUnsatisfiable == c.WhenUnsatisfiable
-		}) {
+		if last[pairing{c.TopologyKey, c.WhenUnsatisfiable}] > i {
 			errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), pair))
 		}
 		if c.MinDomains != nil {

@@ -187,18 +187,36 @@ func scopeFits(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
 	return slices.Contains(podQuotas, name)
 }
 
+// unfitting tells how many resources cannot be narrowed to a scope; those of each scope are counted once, as a quota may name it often.
+func unfitting(hard corev1.ResourceList) func(scope corev1.ResourceQuotaScope) int {
+	counts := map[corev1.ResourceQuotaScope]int{}
+	return func(scope corev1.ResourceQuotaScope) int {
+		if !slices.Contains(quotaScopes, scope) {
+			return 0
+		}
+		n, known := counts[scope]
+		if !known {
+			for name := range hard {
+				if !scopeFits(scope, name) {
+					n++
+				}
+			}
+			counts[scope] = n
+		}
+		return n
+	}
+}
+
 func validateQuotaScopes(q *corev1.ResourceQuota) field.ErrorList {
-	at := specPath.Child("scopes")
+	at, unfit := specPath.Child("scopes"), unfitting(q.Spec.Hard)
 	var errs field.ErrorList
 	for _, scope := range q.Spec.Scopes {
 		if !slices.Contains(quotaScopes, scope) {
 			errs = append(errs, field.Invalid(at, q.Spec.Scopes, "unsupported scope"))
 			continue
 		}
-		for _, name := range slices.Sorted(maps.Keys(q.Spec.Hard)) {
-			if !scopeFits(scope, name) {
-				errs = append(errs, field.Invalid(at, q.Spec.Scopes, "unsupported scope applied to resource"))
-			}
+		for range min(unfit(scope), maxRepeated-len(errs)) {
+			errs = append(errs, field.Invalid(at, q.Spec.Scopes, "unsupported scope applied to resource"))
 		}
 	}
 	for _, pair := range [][2]corev1.ResourceQuotaScope{
@@ -215,16 +233,14 @@ func validateQuotaSelector(q *corev1.ResourceQuota) field.ErrorList {
 	if q.Spec.ScopeSelector == nil {
 		return nil
 	}
-	at := specPath.Child("scopeSelector", "matchExpressions")
+	at, unfit := specPath.Child("scopeSelector", "matchExpressions"), unfitting(q.Spec.Hard)
 	var errs field.ErrorList
 	for _, r := range q.Spec.ScopeSelector.MatchExpressions {
 		if !slices.Contains(quotaScopes, r.ScopeName) {
 			errs = append(errs, field.Invalid(at.Child("scopeName"), r.ScopeName, "unsupported scope"))
 		}
-		for _, name := range slices.Sorted(maps.Keys(q.Spec.Hard)) {
-			if slices.Contains(quotaScopes, r.ScopeName) && !scopeFits(r.ScopeName, name) {
-				errs = append(errs, field.Invalid(at, q.Spec.ScopeSelector, "unsupported scope applied to resource"))
-			}
+		for range min(unfit(r.ScopeName), maxRepeated-len(errs)) {
+			errs = append(errs, field.Invalid(at, q.Spec.ScopeSelector, "unsupported scope applied to resource"))
 		}
 		valued := r.ScopeName == corev1.ResourceQuotaScopePriorityClass || r.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass
 		if slices.Contains(quotaScopes, r.ScopeName) && !valued && r.Operator != corev1.ScopeSelectorOpExists {

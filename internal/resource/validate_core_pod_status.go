@@ -1,7 +1,6 @@
 package resource
 
 import (
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,12 +27,13 @@ func validateContainerStatuses(p *corev1.Pod, status *field.Path) field.ErrorLis
 		{"containerStatuses", p.Status.ContainerStatuses, p.Spec.Containers}, {"initContainerStatuses", p.Status.InitContainerStatuses, p.Spec.InitContainers},
 		{"ephemeralContainerStatuses", p.Status.EphemeralContainerStatuses, ephemeral},
 	} {
+		places := containerPlaces(list.containers)
 		for i := range list.statuses {
 			s, at := &list.statuses[i], status.Child(list.name).Index(i)
 			if s.User != nil && s.User.Linux != nil {
 				errs = append(errs, validateContainerUser(s.User.Linux, at.Child("user", "linux"))...)
 			}
-			if j := slices.IndexFunc(list.containers, func(c corev1.Container) bool { return c.Name == s.Name }); j >= 0 {
+			if j, ok := places[s.Name]; ok {
 				errs = append(errs, validateDeviceHealth(s.AllocatedResourcesStatus, &list.containers[j].Resources, at.Child("allocatedResourcesStatus"))...)
 			}
 		}
@@ -53,12 +53,19 @@ func validateContainerUser(u *corev1.LinuxContainerUser, at *field.Path) field.E
 // validateDeviceHealth: devices are of what the container asked for, and each is told of once.
 func validateDeviceHealth(list []corev1.ResourceStatus, asked *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
+	claims := sets.Set[string]{}
+	if len(list) > 0 {
+		for _, c := range asked.Claims {
+			claims.Insert(c.Name)
+			if c.Request != "" {
+				claims.Insert(c.Name + "/" + c.Request)
+			}
+		}
+	}
 	for i, r := range list {
 		at := at.Index(i)
 		if claim, ok := strings.CutPrefix(string(r.Name), claimPrefix); ok {
-			if !slices.ContainsFunc(asked.Claims, func(c corev1.ResourceClaim) bool {
-				return claim == c.Name || claim == c.Name+"/"+c.Request && c.Request != ""
-			}) {
+			if !claims.Has(claim) {
 				errs = append(errs, field.Invalid(at.Child("name"), r.Name, "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty"))
 			}
 		} else if _, ok := asked.Requests[r.Name]; !ok {

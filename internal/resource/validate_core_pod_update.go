@@ -53,8 +53,9 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	}
 	errs = append(errs, validateDeadlineUpdate(p, old, spec.Child("activeDeadlineSeconds"))...)
 	errs = append(errs, validateAddedTolerations(p.Spec.Tolerations, old.Spec.Tolerations, spec.Child("tolerations"))...)
+	gates := sets.New(old.Spec.SchedulingGates...)
 	for i, gate := range p.Spec.SchedulingGates {
-		if !slices.Contains(old.Spec.SchedulingGates, gate) {
+		if !gates.Has(gate) {
 			errs = append(errs, field.Forbidden(spec.Child("schedulingGates").Index(i), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
 		}
 	}
@@ -97,13 +98,14 @@ func validateDeadlineUpdate(p, old *corev1.Pod, at *field.Path) field.ErrorList 
 
 // validateAddedTolerations: those that were there stay, but for how long they tolerate.
 func validateAddedTolerations(is, was []corev1.Toleration, at *field.Path) field.ErrorList {
+	found := sets.Set[corev1.Toleration]{}
+	for _, t := range is {
+		t.TolerationSeconds = nil
+		found.Insert(t)
+	}
 	for _, t := range was {
 		t.TolerationSeconds = nil
-		found := slices.ContainsFunc(is, func(n corev1.Toleration) bool {
-			n.TolerationSeconds = nil
-			return n == t
-		})
-		if !found {
+		if !found.Has(t) {
 			return field.ErrorList{field.Forbidden(at, "existing toleration can not be modified except its tolerationSeconds")}
 		}
 	}
@@ -258,23 +260,48 @@ func validateTransitions(is, was []corev1.ContainerStatus, spec *corev1.PodSpec,
 		return nil
 	}
 	var errs field.ErrorList
-	for i, old := range was {
+	places := containerPlaces(containers)
+	running := map[string]int{} // how many statuses a name has that are not terminated
+	for i := range is {
+		if is[i].State.Terminated == nil {
+			running[is[i].Name]++
+		}
+	}
+	for i := range was {
+		old := &was[i]
 		if old.State.Terminated == nil {
 			continue
 		}
-		if j := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == old.Name }); j >= 0 && (containers[j].RestartPolicy != nil || len(containers[j].RestartPolicyRules) > 0) {
+		if j, ok := places[old.Name]; ok && (containers[j].RestartPolicy != nil || len(containers[j].RestartPolicyRules) > 0) {
 			continue // it has a policy of its own
 		}
 		if old.State.Terminated.ExitCode != 0 && spec.RestartPolicy == corev1.RestartPolicyOnFailure {
 			continue
 		}
-		for _, now := range is {
-			if now.Name == old.Name && now.State.Terminated == nil {
-				errs = append(errs, field.Forbidden(at.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
-			}
+		for range min(running[old.Name], maxRepeated-len(errs)) { // the same name may be there often, before and now
+			errs = append(errs, field.Forbidden(at.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
 		}
 	}
 	return errs
+}
+
+// maxRepeated bounds how often the same is told where each element of one list has something wrong for each of another: more than a client is told of.
+const maxRepeated = 10_000
+
+// containerPlaces are the first places of containers, by their names.
+func containerPlaces(containers []corev1.Container) map[string]int {
+	return firstPlaces(len(containers), func(i int) string { return containers[i].Name })
+}
+
+// firstPlaces are where names are for the first time.
+func firstPlaces(n int, name func(i int) string) map[string]int {
+	places := make(map[string]int, n)
+	for i := range n {
+		if _, known := places[name(i)]; !known {
+			places[name(i)] = i
+		}
+	}
+	return places
 }
 
 // validateInitTransitions is validateTransitions for init containers, of which sidecars restart by their own policy.
@@ -289,11 +316,12 @@ func validateEphemeralUpdate(p, old *corev1.Pod) field.ErrorList {
 	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return append(errs, field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers"))
 	}
+	places := firstPlaces(len(p.Spec.EphemeralContainers), func(i int) string { return p.Spec.EphemeralContainers[i].Name })
 	for _, was := range old.Spec.EphemeralContainers {
 		at := spec.Child("ephemeralContainers")
-		i := slices.IndexFunc(p.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == was.Name })
+		i, ok := places[was.Name]
 		switch {
-		case i < 0:
+		case !ok:
 			errs = append(errs, field.Forbidden(at, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name)))
 		case !equal(was, p.Spec.EphemeralContainers[i]):
 			errs = append(errs, field.Forbidden(at, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, difference(was, p.Spec.EphemeralContainers[i]))))

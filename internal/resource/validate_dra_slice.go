@@ -9,6 +9,7 @@ import (
 	"github.com/blang/semver/v4"
 	resourcev1 "k8s.io/api/resource/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -229,6 +230,7 @@ func validateDevicePlace(d *resourcev1.Device, perDevice bool, at *field.Path) f
 // validateBindingConditions checks the conditions that a device waits for, and those that end its wait: each only once, and never only one of the lists.
 func validateBindingConditions(wanted, failures []string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
+	waitedFor := sets.New(wanted...)
 	for _, list := range []struct {
 		name  string
 		types []string
@@ -238,13 +240,15 @@ func validateBindingConditions(wanted, failures []string, at *field.Path) field.
 	} {
 		at := at.Child(list.name)
 		errs = append(errs, tooMany(len(list.types), list.most, at)...)
+		seen := sets.Set[string]{}
 		for i, t := range list.types {
-			if slices.Contains(list.types[:i], t) {
+			if seen.Has(t) {
 				errs = append(errs, field.Duplicate(at.Index(i), t))
 			} else if len(list.types) <= list.most {
 				errs = append(errs, metavalidation.ValidateLabelName(t, at.Index(i))...)
 			}
-			if list.name == "bindingFailureConditions" && slices.Contains(wanted, t) {
+			seen.Insert(t)
+			if list.name == "bindingFailureConditions" && waitedFor.Has(t) {
 				errs = append(errs, field.Invalid(at.Index(i), t, "bindingFailureConditions must not overlap with bindingConditions"))
 			}
 		}

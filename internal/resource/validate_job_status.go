@@ -87,11 +87,12 @@ func validateJobIndexes(j, old *batchv1.Job, path *field.Path) field.ErrorList {
 	if completedErr != nil || failedErr != nil || !completedChanged && !failedChanged {
 		return errs
 	}
-	for _, a := range completed {
-		for _, b := range failed {
-			if first := max(a.first, b.first); first <= min(a.last, b.last) {
-				return append(errs, field.Invalid(path.Child("failedIndexes"), *s.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", first)))
-			}
+	for _, a := range completed { // both are in order
+		for len(failed) > 0 && failed[0].last < a.first {
+			failed = failed[1:]
+		}
+		if len(failed) > 0 && failed[0].first <= a.last {
+			return append(errs, field.Invalid(path.Child("failedIndexes"), *s.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", max(a.first, failed[0].first))))
 		}
 	}
 	return errs

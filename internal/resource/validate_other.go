@@ -3,7 +3,6 @@ package resource
 import (
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -13,6 +12,7 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -284,11 +284,19 @@ func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
 // validateClassTolerations checks tolerations that are added to pods: no two may be the same.
 func validateClassTolerations(tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
 	errs := validateTolerations(tolerations, at)
+	type whole struct {
+		toleration corev1.Toleration // without its seconds
+		seconds    int64
+		ends       bool
+	}
+	seen := sets.Set[whole]{}
 	for i, t := range tolerations {
-		same := func(other corev1.Toleration) bool { return equal(t, other) }
-		if j := slices.IndexFunc(tolerations, same); j < i {
+		w := whole{t, deref(t.TolerationSeconds), t.TolerationSeconds != nil}
+		w.toleration.TolerationSeconds = nil
+		if seen.Has(w) {
 			errs = append(errs, field.Duplicate(at.Index(i), t))
 		}
+		seen.Insert(w)
 	}
 	return errs
 }

@@ -189,7 +189,8 @@ func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error)
 		return nil, &brokenCall{err, http.StatusInternalServerError}
 	}
 	result := c.rest.Post().Timeout(timeout).SetHeader("Content-Type", runtime.ContentTypeJSON).SetHeader("User-Agent", userAgent).Body(body).Do(ctx)
-	review, err := newReview(version, result.Into)
+	said, _ := result.Raw() // with an error too: it is looked for in it
+	review, err := newReview(version, said, result.Into)
 	if err != nil {
 		code := http.StatusServiceUnavailable
 		if status := (*apierrors.StatusError)(nil); errors.As(err, &status) {

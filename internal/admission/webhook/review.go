@@ -46,8 +46,11 @@ type answer struct {
 	warnings    []string
 }
 
-// newReview reads an answer of the version, as a client of the API does. What says nothing of its kind is taken for the expected one.
-func newReview(version string, into func(runtime.Object) error) (*admissionv1.AdmissionReview, error) {
+// newReview reads an answer of the version, as a client of the API does: into reads said, which may be YAML. What says nothing of its kind is taken for the expected one.
+func newReview(version string, said []byte, into func(runtime.Object) error) (*admissionv1.AdmissionReview, error) {
+	if err := bounds.Aliases(said); err != nil {
+		return nil, err
+	}
 	if version == "v1" {
 		review := &admissionv1.AdmissionReview{}
 		return review, into(review)

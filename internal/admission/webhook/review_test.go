@@ -55,7 +55,7 @@ func TestAnswersAreHeldToTheirVersion(t *testing.T) {
 
 // read is what an answer to the request "u" says.
 func read(body []byte, version string, mutating bool) (*answer, error) {
-	review, err := newReview(version, func(into runtime.Object) error {
+	review, err := newReview(version, body, func(into runtime.Object) error {
 		_, _, err := codec.Decode(body, nil, into)
 		return err
 	})
@@ -143,6 +143,18 @@ func TestAnAnswersPatchAndAnnotationsAreBounded(t *testing.T) {
 		if (&hook{name: "a.b.c"}).report(a, s); noted != want {
 			t.Errorf("%d of %d annotations are noted", noted, n)
 		}
+	}
+}
+
+func TestAnAnswerInYAMLHasNoAliasesThatStandForTooMuch(t *testing.T) {
+	answer := func(n int) []byte {
+		return []byte("kind: AdmissionReview\napiVersion: admission.k8s.io/v1\nresponse:\n  uid: u\n  allowed: true\n  warnings: [&a " + strings.Repeat("x", 1<<20) + strings.Repeat(", *a", n) + "]\n")
+	}
+	if a, err := read(answer(2), "v1", false); err != nil || len(a.warnings) != 3 {
+		t.Error(a, err)
+	}
+	if _, err := read(answer(100_000), "v1", false); !strings.Contains(text(err), "excessive aliasing") {
+		t.Error(err)
 	}
 }
 

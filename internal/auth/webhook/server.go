@@ -25,6 +25,8 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
 // server is the other side, as a kubeconfig file names it.
@@ -135,6 +137,9 @@ var answers = sync.OnceValue(func() runtime.Decoder { return serializer.NewCodec
 
 // decode reads an answer, which must be of the kind that is wanted if it says of which it is.
 func decode(data []byte, into runtime.Object) error {
+	if err := bounds.Aliases(data); err != nil { // it may be YAML
+		return err
+	}
 	kinds, _, err := reviews().ObjectKinds(into)
 	if err != nil {
 		return err

@@ -235,6 +235,19 @@ func TestAChangedConfigurationCountsAndABrokenOneDoesNot(t *testing.T) {
 }
 
 // The texts are those that upstream's reviews of access show for the same answers.
+func TestAnAnswerInYAMLHasNoAliasesThatStandForTooMuch(t *testing.T) {
+	answer := func(n int) []byte {
+		return []byte("kind: SubjectAccessReview\napiVersion: authorization.k8s.io/v1\nstatus: {allowed: true, reason: &a " + strings.Repeat("x", 1<<20) + "}\nmore: [" + strings.Repeat("*a, ", n) + "]\n")
+	}
+	var review authorizationv1.SubjectAccessReview
+	if err := decode(answer(2), &review); err != nil || !review.Status.Allowed {
+		t.Error(review.Status.Allowed, err)
+	}
+	if err := decode(answer(100_000), &review); err == nil || !strings.Contains(err.Error(), "excessive aliasing") {
+		t.Error(err)
+	}
+}
+
 func TestAnswersThatAreNone(t *testing.T) {
 	const conversion = "converting (%s) to (v1.SubjectAccessReview): unknown conversion"
 	for name, tc := range map[string]struct {
