@@ -79,7 +79,7 @@ func (h *hookServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mu.Unlock()
 	review.Response = h.answer(r.URL.Path, review.Request)
 	if review.Response == nil {
-		http.Error(w, "broken", http.StatusInternalServerError)
+		http.Error(w, "broken &this *that: [", http.StatusInternalServerError) // no YAML, though it looks like it
 		return
 	}
 	if review.Response.UID == "" {
@@ -471,10 +471,14 @@ func TestAWebhookThatDoesNotAnswer(t *testing.T) {
 		return nil
 	})
 	t.Cleanup(func() { close(ended) }) // before the server waits for its requests
-	ignore, one := admissionregistrationv1.Ignore, int32(1)
+	ignore := admissionregistrationv1.Ignore
 	write := func(name string, policy *admissionregistrationv1.FailurePolicyType, path string) error {
 		t.Helper()
-		hook := admissionregistrationv1.MutatingWebhook{Name: name + ".mutating.example.com", ClientConfig: h.at(path), FailurePolicy: policy, TimeoutSeconds: &one}
+		seconds := int32(30)
+		if path == "/silent" {
+			seconds = 1
+		}
+		hook := admissionregistrationv1.MutatingWebhook{Name: name + ".mutating.example.com", ClientConfig: h.at(path), FailurePolicy: policy, TimeoutSeconds: &seconds}
 		mutate(t, c, hook)
 		_, err := client.Create(t.Context(), c, configMap(name))
 		if err := client.Delete[*admissionregistrationv1.MutatingWebhookConfiguration](t.Context(), c, "", "hooks", metav1.DeleteOptions{}); err != nil {
@@ -483,7 +487,7 @@ func TestAWebhookThatDoesNotAnswer(t *testing.T) {
 		if path == "/patch" || path == "/place" {
 			return err
 		}
-		validate(t, c, admissionregistrationv1.ValidatingWebhook{Name: name + ".validating.example.com", ClientConfig: h.at(path), FailurePolicy: policy, TimeoutSeconds: &one})
+		validate(t, c, admissionregistrationv1.ValidatingWebhook{Name: name + ".validating.example.com", ClientConfig: h.at(path), FailurePolicy: policy, TimeoutSeconds: &seconds})
 		_, second := client.Create(t.Context(), c, configMap(name+"-2"))
 		if err := client.Delete[*admissionregistrationv1.ValidatingWebhookConfiguration](t.Context(), c, "", "hooks", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
@@ -500,7 +504,7 @@ func TestAWebhookThatDoesNotAnswer(t *testing.T) {
 	if err := write("ignored", &ignore, "/silent"); err != nil {
 		t.Error(err)
 	}
-	wantError(t, write("broken", nil, "/broken"), `failed calling webhook "broken.mutating.example.com": failed to call webhook: `)
+	wantError(t, write("broken", nil, "/broken"), `failed calling webhook "broken.mutating.example.com": failed to call webhook: an error on the server`)
 	wantError(t, write("undecodable", nil, "/patch"), "received undecodable patch in webhook response")
 	wantError(t, write("misplaced", nil, "/place"), "Unable to remove nonexistent key")
 	wantError(t, write("no", nil, "/no"), "denied the request")

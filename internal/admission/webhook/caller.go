@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/knarr-project/knarr/internal/admission/measure"
+	"github.com/knarr-project/knarr/internal/api/bounds"
 	"github.com/knarr-project/knarr/internal/trace"
 )
 
@@ -189,8 +190,11 @@ func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error)
 		return nil, &brokenCall{err, http.StatusInternalServerError}
 	}
 	result := c.rest.Post().Timeout(timeout).SetHeader("Content-Type", runtime.ContentTypeJSON).SetHeader("User-Agent", userAgent).Body(body).Do(ctx)
-	said, _ := result.Raw() // with an error too: it is looked for in it
+	said, failure := result.Raw()
 	review, err := newReview(version, said, result.Into)
+	if failure != nil && bounds.Aliases(said) != nil {
+		err = failure // a page that is no YAML says less than the code that came with it
+	}
 	if err != nil {
 		code := http.StatusServiceUnavailable
 		if status := (*apierrors.StatusError)(nil); errors.As(err, &status) {
