@@ -10,8 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// bound gives a request its end: a deadline or, where it lives as long as its ends want, that of the server.
-func (s *Server) bound(ctx context.Context, w http.ResponseWriter, info *requestInfo) (context.Context, context.CancelFunc) {
+// bound gives a request its end: its limit or, where it lives as long as its ends want, that of the server.
+func (s *Server) bound(ctx context.Context, w http.ResponseWriter, info *requestInfo, limit time.Duration) (context.Context, context.CancelFunc) {
 	if info.longRunning() {
 		ctx, cancel := context.WithCancel(ctx)
 		stop := context.AfterFunc(s.streaming, cancel)
@@ -21,7 +21,6 @@ func (s *Server) bound(ctx context.Context, w http.ResponseWriter, info *request
 		}
 		return ctx, func() { gone(); stop(); cancel() }
 	}
-	limit, _ := s.timeout(info) // checked
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	end, release := s.breakOff(w)
 	timer := time.AfterFunc(limit, func() {
@@ -35,19 +34,10 @@ func (s *Server) bound(ctx context.Context, w http.ResponseWriter, info *request
 	}
 }
 
-// checkTimeout comes before all else that may be wrong with a request: it is not asked for by those that live long.
-func (s *Server) checkTimeout(info *requestInfo) *apierrors.StatusError {
-	if info.longRunning() {
-		return nil
-	}
-	_, err := s.timeout(info)
-	return err
-}
-
-// timeout is what the client asks for, but not more than the server allows.
+// timeout is what the client asks for, but not more than the server allows; of requests that live long it is not asked.
 func (s *Server) timeout(info *requestInfo) (time.Duration, *apierrors.StatusError) {
 	text := info.query.Get("timeout")
-	if text == "" {
+	if text == "" || info.longRunning() {
 		return s.cfg.RequestTimeout, nil
 	}
 	asked, err := time.ParseDuration(text)

@@ -48,8 +48,9 @@ func (s *Server) newHandler() http.Handler {
 		if s.cfg.Front.answer(w, r) {
 			return
 		}
-		if err := s.checkTimeout(info); err != nil {
-			s.refuse(w, r, info, id, err.ErrStatus.Message, err)
+		limit, invalid := s.timeout(info)
+		if invalid != nil {
+			s.refuse(w, r, info, id, invalid.ErrStatus.Message, invalid)
 			return
 		}
 		user, err := s.authenticate(r)
@@ -68,7 +69,7 @@ func (s *Server) newHandler() http.Handler {
 			return
 		}
 		w.remark(user.Remarks)
-		ctx, cancel := s.bound(ctx, rw, info)
+		ctx, cancel := s.bound(ctx, rw, info, limit)
 		defer func() { s.metrics.expired(ctx, w, info); cancel() }()
 		filters.stage("audit", m.record)
 		if user, err = s.inTheNameOf(ctx, r, user, info); err != nil {

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -34,16 +35,16 @@ func (s *Server) transports() *transports {
 	t := &s.out
 	t.once.Do(func() {
 		dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
-		t.kubelet = &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: s.cfg.KubeletTLS.Clone(), TLSHandshakeTimeout: 10 * time.Second,
-			IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16}
+		over := func(config *tls.Config) *http.Transport {
+			return &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second,
+				IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16}
+		}
 		unverified := insecureTLS()
 		if s.cfg.KubeletTLS != nil {
 			unverified.Certificates, unverified.GetClientCertificate = s.cfg.KubeletTLS.Certificates, s.cfg.KubeletTLS.GetClientCertificate
 		}
-		t.unverified = &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: unverified, TLSHandshakeTimeout: 10 * time.Second,
-			IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16}
-		t.proxy = &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: insecureTLS(), TLSHandshakeTimeout: 10 * time.Second,
-			IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16, DisableCompression: true}
+		t.kubelet, t.unverified, t.proxy = over(s.cfg.KubeletTLS.Clone()), over(unverified), over(insecureTLS())
+		t.proxy.DisableCompression = true
 	})
 	return t
 }

@@ -495,8 +495,8 @@ func TestWatchesThatEndOneAfterTheOtherAllEnd(t *testing.T) {
 func TestWatchesOfHandlersEndOnce(t *testing.T) {
 	s := newTestServer(t, func(c *Config) { c.ShutdownWatches = time.Millisecond })
 	watch := parseRequest(httptest.NewRequest("GET", "/api/v1/pods?watch=1", nil))
-	first, done := s.bound(t.Context(), nil, watch)
-	second, end := s.bound(t.Context(), nil, watch)
+	first, done := s.bound(t.Context(), nil, watch, 0)
+	second, end := s.bound(t.Context(), nil, watch, 0)
 	defer done()
 	end()
 	if len(s.handled.ends) != 1 {
@@ -506,7 +506,7 @@ func TestWatchesOfHandlersEndOnce(t *testing.T) {
 	if first.Err() == nil || second.Err() == nil {
 		t.Errorf("one goes on: %v, %v", first.Err(), second.Err())
 	}
-	other, over := s.bound(t.Context(), nil, parseRequest(httptest.NewRequest("GET", "/api/v1/namespaces/a/pods/b/log", nil)))
+	other, over := s.bound(t.Context(), nil, parseRequest(httptest.NewRequest("GET", "/api/v1/namespaces/a/pods/b/log", nil)), 0)
 	defer over()
 	s.endWatches(time.Millisecond)
 	if other.Err() != nil {

@@ -234,7 +234,6 @@ func TestAChangedConfigurationCountsAndABrokenOneDoesNot(t *testing.T) {
 	t.Errorf("the decisions are not counted: %v", families)
 }
 
-// The texts are those that upstream's reviews of access show for the same answers.
 func TestAnAnswerInYAMLHasNoAliasesThatStandForTooMuch(t *testing.T) {
 	answer := func(n int) []byte {
 		return []byte("kind: SubjectAccessReview\napiVersion: authorization.k8s.io/v1\nstatus: {allowed: true, reason: &a " + strings.Repeat("x", 1<<20) + "}\nmore: [" + strings.Repeat("*a, ", n) + "]\n")
@@ -248,6 +247,7 @@ func TestAnAnswerInYAMLHasNoAliasesThatStandForTooMuch(t *testing.T) {
 	}
 }
 
+// The texts are those that upstream's reviews of access show for the same answers.
 func TestAnswersThatAreNone(t *testing.T) {
 	const conversion = "converting (%s) to (v1.SubjectAccessReview): unknown conversion"
 	for name, tc := range map[string]struct {
