@@ -13,17 +13,57 @@ func TestTheRoomForGarbageGrowsMoreSlowlyThanWhatLives(t *testing.T) {
 	for lives, want := range map[uint64]int{
 		0: 100, 20 << 20: 100, 40 << 20: 100, 48 << 20: 88, 56 << 20: 75, 72 << 20: 50, 4 << 30: 50,
 	} {
-		if got := heapRoom(lives); got != want {
+		if got := heapRoom(lives, false); got != want {
 			t.Errorf("%d MB live: %d %%, want %d", lives>>20, got, want)
 		}
 	}
-	before := uint64(0)
-	for lives := uint64(0); lives < 1<<30; lives += 1 << 20 {
-		limit := lives + lives*uint64(heapRoom(lives))/100
-		if limit < before {
-			t.Fatalf("with %d MB live the heap may be smaller than with less", lives>>20)
+	for lives, want := range map[uint64]int{0: 400, 16 << 20: 400, 20 << 20: 300, 32 << 20: 150, 40 << 20: 100, 72 << 20: 50} {
+		if got := heapRoom(lives, true); got != want {
+			t.Errorf("%d MB live, while one collection comes soon after the other: %d %%, want %d", lives>>20, got, want)
 		}
-		before = limit
+	}
+	for _, busy := range []bool{false, true} {
+		before := uint64(0)
+		for lives := uint64(0); lives < 1<<30; lives += 1 << 20 {
+			limit := lives + lives*uint64(heapRoom(lives, busy))/100
+			if limit+lives/100 < before { // a percent is what it is rounded to
+				t.Fatalf("busy %v: with %d MB live the heap may be smaller than with less", busy, lives>>20)
+			}
+			before = limit
+		}
+	}
+}
+
+// TestASmallHeapHasMoreRoomWhileCollectionsFollowEachOther: a few megabytes live in a test.
+func TestASmallHeapHasMoreRoomWhileCollectionsFollowEachOther(t *testing.T) {
+	untouched(t)
+	k := &heapKeeper{}
+	defer k.keep()()
+	if got := inForce(); got != startRoom {
+		t.Errorf("at the start GOGC is %d", got)
+	}
+	becomes(t, "one collection after the other", func(percent uint64) bool { return percent > mostRoom && percent <= busyRoom })
+	for deadline := time.Now().Add(time.Minute); inForce() != mostRoom; runtime.GC() {
+		if time.Now().After(deadline) {
+			t.Fatalf("after a while without: GOGC is %d", inForce())
+		}
+		k.mu.Lock()
+		k.since = k.since.Add(-busyWithin)
+		k.mu.Unlock()
+	}
+}
+
+func TestTheStartsGarbageIsCollected(t *testing.T) {
+	untouched(t)
+	k := &heapKeeper{}
+	k.started() // nobody keeps it: nothing happens
+	defer k.keep()()
+	before := forcedCollections()
+	k.started()
+	for deadline := time.Now().Add(time.Minute); forcedCollections() == before; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it is not")
+		}
 	}
 }
 

@@ -83,6 +83,7 @@ func (p Params) process(ctx context.Context, phases []Phase) error {
 		if p.Ready != nil {
 			p.Ready()
 		}
+		theHeap.started()
 		forgetProgram()
 	}
 	return Process(ctx, phases, p.Progress, ready, p.Log)
