@@ -38,14 +38,11 @@ func (s *Server) enterFlow(ctx context.Context, w *codeWriter, info *requestInfo
 		return true
 	}
 	s.metrics.terminated(info, http.StatusTooManyRequests)
-	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
-	recordOf(w).Status(statusOf(apierrors.NewTooManyRequests(err.Error(), retryAfter)))
+	w.Header().Set("Retry-After", strconv.Itoa(w.seats.Later))
+	recordOf(w).Status(statusOf(apierrors.NewTooManyRequests(err.Error(), w.seats.Later)))
 	http.Error(w, err.Error(), http.StatusTooManyRequests)
 	return false
 }
-
-// retryAfter is in seconds.
-const retryAfter = 1
 
 // A list takes a seat for every hundred objects that it may have to look at, ten at most.
 const (

@@ -34,7 +34,7 @@ func (fl *flood) String() string {
 		fl.clients, all, 100*float64(refused)/float64(all), fl.silent.Load(), served, late, fl.broken.Load())
 }
 
-// run lists pods over and over on one connection, and waits a second when it is told to come later.
+// run lists pods over and over on one connection, and stays away for as long as it is told, as client-go does.
 func (fl *flood) run(ctx context.Context, c *clients) {
 	var w *wire
 	for ctx.Err() == nil {
@@ -62,10 +62,10 @@ func (fl *flood) run(ctx context.Context, c *clients) {
 			w = nil
 		case answer.code == http.StatusTooManyRequests:
 			fl.refused.Add(1)
-			if !w.later {
+			if w.later == 0 {
 				fl.silent.Add(1)
 			}
-			_ = pause(ctx, time.Second)
+			_ = pause(ctx, max(w.later, time.Second))
 		default:
 			fl.late.Add(1)
 		}

@@ -65,8 +65,8 @@ type wire struct {
 	token string
 	extra string // lines of the next requests' headers
 	// What the last answer's header said.
-	later bool // Retry-After
-	last  bool // Connection: close
+	later time.Duration // Retry-After
+	last  bool          // Connection: close
 }
 
 func (c *clients) dial() (*wire, error) {
@@ -109,7 +109,7 @@ func (w *wire) head() (code int, length int64, err error) {
 	if code, err = strconv.Atoi(string(line[9:12])); err != nil {
 		return 0, 0, err
 	}
-	w.later, w.last = false, false
+	w.later, w.last = 0, false
 	for {
 		if line, err = w.in.ReadSlice('\n'); err != nil {
 			return 0, 0, err
@@ -125,7 +125,11 @@ func (w *wire) head() (code int, length int64, err error) {
 		case bytes.EqualFold(name, []byte("Transfer-Encoding")):
 			length = -1
 		case bytes.EqualFold(name, []byte("Retry-After")):
-			w.later = true
+			seconds, err := strconv.Atoi(string(bytes.TrimSpace(value)))
+			if err != nil {
+				return 0, 0, fmt.Errorf("header Retry-After: %w", err)
+			}
+			w.later = time.Duration(seconds) * time.Second
 		case bytes.EqualFold(name, []byte("Connection")):
 			w.last = bytes.EqualFold(bytes.TrimSpace(value), []byte("close"))
 		}

@@ -76,6 +76,8 @@ type Ticket struct {
 	watch  bool
 	// Waited is how long the request stood in a queue.
 	Waited time.Duration
+	// Later is after how many seconds who was refused may come again.
+	Later int
 }
 
 // SchemaUID and LevelUID are what the request was sorted by, for the response's headers.
@@ -108,6 +110,13 @@ func (t *Ticket) Done() {
 // ErrTooMany refuses a request: the client is to come back later.
 var ErrTooMany = errors.New("Too many requests, please try again later.") //nolint:staticcheck // upstream's words
 
+// refuse counts a refusal.
+func (g *Gate) refuse(t Ticket, reason string) (Ticket, error) {
+	t.schema.refused(reason)
+	t.Later = t.level.later.refuse(g.cfg.Now())
+	return t, ErrTooMany
+}
+
 // Enter waits until there are seats for the request, width of them. The ticket says how the request was sorted even when it is refused.
 func (g *Gate) Enter(ctx context.Context, r *Request, width func(most int) int) (Ticket, error) {
 	t := g.table.Load()
@@ -129,8 +138,7 @@ func (g *Gate) Enter(ctx context.Context, r *Request, width func(most int) int) 
 	case Served:
 		g.waits.waited(s, true, 0, 1)
 	case Refused:
-		s.refused(reason)
-		return ticket, ErrTooMany
+		return g.refuse(ticket, reason)
 	case Waiting:
 		s.live.waiting.Add(1)
 		s.live.wanted.Add(int64(wide))
@@ -142,8 +150,7 @@ func (g *Gate) Enter(ctx context.Context, r *Request, width func(most int) int) 
 		ticket.Waited = g.cfg.Now().Sub(now)
 		g.waits.waited(s, reason == "", ticket.Waited, w.company)
 		if reason != "" {
-			s.refused(reason)
-			return ticket, ErrTooMany
+			return g.refuse(ticket, reason)
 		}
 		got = w.seats()
 		ticket.start = g.cfg.Now()

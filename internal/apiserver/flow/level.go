@@ -38,6 +38,8 @@ type level struct {
 	name string
 	uid  types.UID
 
+	later later
+
 	mu        sync.Mutex // guards all below
 	shape     shapeOf
 	limit     int // seats at present: nominal, less what is lent, plus what is borrowed
