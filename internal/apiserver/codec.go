@@ -31,16 +31,33 @@ var wireSerializer = protobuf.NewSerializer(api.Scheme, api.Scheme)
 
 // marshalProtobuf is obj's bare message, without envelope.
 func marshalProtobuf(obj runtime.Object) ([]byte, error) {
+	return marshalWithin(obj, func(int) (head, tail []byte) { return nil, nil })
+}
+
+// marshalEnveloped is envelope of marshalProtobuf, without a copy between.
+func marshalEnveloped(gvk schema.GroupVersionKind, obj runtime.Object) ([]byte, error) {
+	return marshalWithin(obj, func(size int) (head, tail []byte) { return envelopeAround(gvk, size) })
+}
+
+// marshalWithin puts an object's message between what comes before and after a message of its size.
+func marshalWithin(obj runtime.Object, around func(size int) (head, tail []byte)) ([]byte, error) {
 	m, ok := obj.(protobufMessage)
 	if !ok {
 		return nil, fmt.Errorf("%T has no protobuf form", obj)
 	}
-	buf := make([]byte, m.Size())
-	n, err := m.MarshalToSizedBuffer(buf)
+	size := m.Size()
+	head, tail := around(size)
+	out := make([]byte, len(head)+size+len(tail))
+	n, err := m.MarshalToSizedBuffer(out[len(head) : len(head)+size])
+	if err == nil && n != size {
+		err = fmt.Errorf("%d bytes, where its size is %d", n, size)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("encode %T: %w", obj, err)
 	}
-	return buf[len(buf)-n:], nil
+	copy(out, head)
+	copy(out[len(head)+size:], tail)
+	return out, nil
 }
 
 // envelope wraps a bare message as upstream does: prefix and runtime.Unknown with the type's name.
@@ -133,11 +150,7 @@ func (c *storedCodec) encode(obj runtime.Object) ([]byte, error) {
 		}
 		return append(withTypeMeta(nil, c.stored, raw), '\n'), nil
 	}
-	raw, err := marshalProtobuf(obj)
-	if err != nil {
-		return nil, err
-	}
-	return envelope(c.stored, raw), nil
+	return marshalEnveloped(c.stored, obj)
 }
 
 // decode makes the hub object; defaults are not applied.

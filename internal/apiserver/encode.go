@@ -136,11 +136,7 @@ func (e *endpoint) internalName() string {
 // encodeAs puts an object with the given kind on the wire. Its own TypeMeta is empty or the same.
 func encodeAs(obj runtime.Object, gvk schema.GroupVersionKind, f format) ([]byte, error) {
 	if f.media == mediaProtobuf {
-		raw, err := marshalProtobuf(obj)
-		if err != nil {
-			return nil, err
-		}
-		return envelope(gvk, raw), nil
+		return marshalEnveloped(gvk, obj)
 	}
 	raw, err := marshal(obj)
 	if err != nil {

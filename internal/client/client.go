@@ -45,7 +45,7 @@ type Scope struct {
 	Namespace     string
 	LabelSelector string
 	FieldSelector string
-	// MetadataOnly makes the objects *metav1.PartialObjectMetadata.
+	// MetadataOnly makes the objects *metav1.PartialObjectMetadata, which need not tell of their fields' owners (managedFields).
 	MetadataOnly bool
 }
 

@@ -12,7 +12,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -134,16 +133,15 @@ func (v *view) addFieldIndex(k *cache.Kind) {
 
 func (v *view) fieldIndex() string { return "field " + v.field + "=" + v.value }
 
-// metadataOf shows only the metadata of an object. Strings and maps are shared with it.
+// metadataOf shows only the metadata of an object, without its fields' owners. Strings and maps are shared with it.
 func metadataOf(obj runtime.Object) (runtime.Object, error) {
-	if p, ok := obj.(*metav1.PartialObjectMetadata); ok {
-		return p, nil
-	}
 	acc, err := meta.Accessor(obj)
 	if err != nil {
 		return nil, err
 	}
-	return meta.AsPartialObjectMetadata(acc), nil
+	shown := meta.AsPartialObjectMetadata(acc)
+	shown.ManagedFields = nil
+	return shown, nil
 }
 
 func (v *view) key(namespace, name string) string {
