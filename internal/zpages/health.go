@@ -69,7 +69,8 @@ func (h *Health) all(ctx context.Context, excluded []string) (text string, faile
 		}
 	}
 	if len(unknown) > 0 {
-		fmt.Fprintf(&out, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(unknown, ", "))
+		slices.Sort(unknown)
+		fmt.Fprintf(&out, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(slices.Compact(unknown), ","))
 	}
 	return out.String(), failed
 }
