@@ -114,7 +114,19 @@ func (p *plugin) refresh(ctx context.Context) error {
 	return p.ask(ctx)
 }
 
-// health is what refresh says, or what it said a moment ago.
+// silentError: the plugin did not say how it is.
+type silentError struct {
+	plugin string
+	cause  error
+}
+
+func (e silentError) Error() string {
+	return fmt.Sprintf("failed to perform status section of the healthz check for KMS Provider %s, error: %v", e.plugin, e.cause)
+}
+
+func (e silentError) Unwrap() error { return e.cause }
+
+// health is what refresh says, or what it said a moment ago; of a plugin that did not answer then, only why, as upstream.
 func (p *plugin) health(ctx context.Context) error {
 	p.asking.Lock() // whoever asks at the same time gets the same answer
 	defer p.asking.Unlock()
@@ -123,6 +135,9 @@ func (p *plugin) health(ctx context.Context) error {
 	p.mu.Unlock()
 	age := time.Since(asked)
 	if err == nil && age < fineFor || err != nil && age < brokenFor {
+		if silent := (silentError{}); errors.As(err, &silent) {
+			return silent.cause
+		}
 		return err
 	}
 	return p.ask(ctx)
@@ -143,7 +158,7 @@ func (p *plugin) ask(ctx context.Context) error {
 func (p *plugin) renew(ctx context.Context) error {
 	status, err := p.service.Status(ctx)
 	if err != nil {
-		return fmt.Errorf("failed to perform status section of the healthz check for KMS Provider %s, error: %w", p.config.Name, err)
+		return silentError{p.config.Name, err}
 	}
 	if result, err := kmsv2.ValidateKeyID(status.KeyID); err != nil {
 		envelope.RecordInvalidKeyIDFromStatus(p.config.Name, string(result))

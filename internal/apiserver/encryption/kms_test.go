@@ -240,7 +240,7 @@ func TestAPluginThatDoesNotAnswer(t *testing.T) {
 		health  string
 	}{
 		"is down": {
-			func(_ *testing.T, f *fakeKMS) { f.stop() }, func(t *testing.T, f *fakeKMS) { f.start(t) }, "kms-provider-0: failed to perform status section of the healthz check for KMS Provider ",
+			func(_ *testing.T, f *fakeKMS) { f.stop() }, func(t *testing.T, f *fakeKMS) { f.start(t) }, "rpc error: code = ",
 		},
 		"is slow": {
 			func(_ *testing.T, f *fakeKMS) { f.set(func(f *fakeKMS) { f.slow = true }) },
@@ -288,6 +288,29 @@ func TestAPluginThatDoesNotAnswer(t *testing.T) {
 			mustRead(t, second, oneSecret, "hidden still")
 			mustCommit(t, second, oneSecret, "hidden again")
 		})
+	}
+}
+
+func TestAHealthCheckThatAsksNobodySaysOnlyWhyAPluginDidNotAnswer(t *testing.T) {
+	f := startKMS(t)
+	db := engine(t)
+	defer func() { _ = db.Close() }()
+	p := sealed(t, db, filepath.Join(t.TempDir(), "config"), rulesOf(f)).rules.Load().kms[0]
+	f.set(func(f *fakeKMS) { f.err = status.Error(codes.FailedPrecondition, "key disabled") })
+	const why = "rpc error: code = FailedPrecondition desc = key disabled"
+	for _, step := range []struct {
+		asked time.Time
+		want  string
+	}{
+		{time.Time{}, "failed to perform status section of the healthz check for KMS Provider " + p.config.Name + ", error: " + why},
+		{time.Now().Add(time.Hour), why},
+	} {
+		p.mu.Lock()
+		p.asked = step.asked
+		p.mu.Unlock()
+		if err := p.health(t.Context()); err == nil || err.Error() != step.want {
+			t.Errorf("got %v, want %s", err, step.want)
+		}
 	}
 }
 
