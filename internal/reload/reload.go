@@ -18,12 +18,17 @@ import (
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
-// Every is how often a file is looked at.
-const Every = 10 * time.Second
+// Every is how often a file is looked at, and often those that are applied together: who has renewed a certificate expects to see it soon, since upstream's
+// server is told of the change.
+const (
+	Every = 10 * time.Second
+	often = 2 * time.Second
+)
 
 // File is one file of configuration, or a few that belong together: a certificate and its key. It belongs to one goroutine.
 type File struct {
 	paths []string
+	every time.Duration
 	what  string
 	apply func(ctx context.Context, contents [][]byte) error
 	log   *slog.Logger
@@ -49,7 +54,7 @@ func Open(ctx context.Context, what, path string, log *slog.Logger, apply func(c
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + name, Help: help, ConstLabels: server}, []string{label})
 	}
 	f := &File{
-		paths: []string{path}, what: what, log: log,
+		paths: []string{path}, every: Every, what: what, log: log,
 		apply: func(ctx context.Context, contents [][]byte) error { return apply(ctx, contents[0]) },
 		metrics: &metrics{
 			count: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "automatic_reloads_total", ConstLabels: server,
@@ -63,7 +68,7 @@ func Open(ctx context.Context, what, path string, log *slog.Logger, apply func(c
 
 // OpenAll is Open for files that are applied together, and of which no metrics tell.
 func OpenAll(ctx context.Context, what string, paths []string, log *slog.Logger, apply func(ctx context.Context, contents [][]byte) error) (*File, error) {
-	f := &File{paths: paths, what: what, apply: apply, log: log}
+	f := &File{paths: paths, every: often, what: what, apply: apply, log: log}
 	return f, f.open(ctx)
 }
 
@@ -107,7 +112,7 @@ func (f *File) counts(sum [sha256.Size]byte) {
 
 // Run looks at the file until ctx ends.
 func (f *File) Run(ctx context.Context) {
-	ticker := time.NewTicker(Every)
+	ticker := time.NewTicker(f.every)
 	defer ticker.Stop()
 	for {
 		select {

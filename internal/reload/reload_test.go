@@ -113,3 +113,34 @@ func TestFilesThatBelongTogetherAreAppliedTogether(t *testing.T) {
 		t.Errorf("used %q, want %q", used, want)
 	}
 }
+
+func TestCertificatesAreLookedAtMoreOftenThanOtherFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cert")
+	if err := os.WriteFile(path, []byte("one"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	used := make(chan string, 2)
+	f, err := OpenAll(t.Context(), "test", []string{path}, slog.New(slog.DiscardHandler), func(_ context.Context, contents [][]byte) error {
+		used <- string(contents[0])
+		return nil
+	})
+	if err != nil || <-used != "one" || f.every >= Every {
+		t.Fatalf("%v, every %v", err, f.every)
+	}
+	if err := os.WriteFile(path, []byte("two"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.every = time.Millisecond
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { f.Run(ctx); close(done) }()
+	defer func() { end(); <-done }()
+	select {
+	case got := <-used:
+		if got != "two" {
+			t.Errorf("used %q", got)
+		}
+	case <-time.After(time.Minute):
+		t.Error("a changed file is not used")
+	}
+}
