@@ -46,7 +46,8 @@ type Config struct {
 
 	// PodCIDR is the range that nodes' pod ranges are cut from. Default 10.42.0.0/16, a /24 per node.
 	PodCIDR string `json:"podCIDR"`
-	// ServiceCIDR is the range of Services' cluster IPs. Default 10.43.0.0/16; the tenth address is the DNS Service's.
+	// ServiceCIDR is the range of Services' cluster IPs. Default 10.43.0.0/16; the tenth address is the DNS Service's. An API server alone may have one of each family,
+	// with a comma between them: the first one's family is that of Services that name none.
 	ServiceCIDR string `json:"serviceCIDR"`
 	// ClusterDomain ends every name of the cluster. Default cluster.local.
 	ClusterDomain string `json:"clusterDomain"`
@@ -150,7 +151,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 		f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
 		f.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "domain that ends every name of the cluster")
 		f.StringVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "range of pods' addresses")
-		f.StringVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "range of Services' cluster IPs")
+		f.StringVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "range of Services' cluster IPs; an API server alone may have one of each family, separated by a comma")
 		f.StringVar(&c.AdvertiseAddress, "advertise-address", c.AdvertiseAddress, "address that others reach this machine at (default: the default route's)")
 	}
 	if groups&Server != 0 {
@@ -258,10 +259,11 @@ func (c *Config) Validate() error {
 	if err != nil || pod.Bits() > 24 && pod.Addr().Is4() {
 		bad("pod-cidr", c.PodCIDR, "a range such as 10.42.0.0/16, with room for a /24 per node")
 	}
-	service, err := netip.ParsePrefix(c.ServiceCIDR)
-	if err != nil || service.Addr().Is4() && service.Bits() > 28 {
-		bad("service-cidr", c.ServiceCIDR, "a range such as 10.43.0.0/16, of 16 addresses at least")
-	} else if !c.noPods && pod.IsValid() && pod.Overlaps(service) {
+	services, allowed := c.serviceRanges()
+	switch {
+	case services == nil:
+		bad("service-cidr", c.ServiceCIDR, allowed)
+	case !c.noPods && pod.IsValid() && pod.Overlaps(services[0]):
 		bad("service-cidr", c.ServiceCIDR, "a range that does not overlap pod-cidr "+c.PodCIDR)
 	}
 	if !dnsSubdomain.MatchString(c.ClusterDomain) {
@@ -323,13 +325,38 @@ func (c *Config) StoreRoot() string { return strings.TrimSuffix(path.Join("/", c
 // SharesStore says that others may have something in the store, beside this cluster.
 func (c *Config) SharesStore() bool { return len(c.StoreEndpoints) > 0 }
 
-// ServiceIP is the nth address of the Service range: 1 is the API server's, 10 the DNS Service's.
+// ServiceRanges are those of Services' cluster IPs: one, or one of each family.
+func (c *Config) ServiceRanges() []netip.Prefix {
+	ranges, _ := c.serviceRanges()
+	return ranges
+}
+
+// serviceRanges tells what is allowed when there are none. Who has pods has the DNS Service as well, whose address is the tenth, and one family.
+func (c *Config) serviceRanges() (ranges []netip.Prefix, allowed string) {
+	most, bits, allowed := 1, 4, "a range such as 10.43.0.0/16, of 16 addresses at least"
+	if c.noPods {
+		most, bits, allowed = 2, 3, "a range such as 10.43.0.0/16, of 8 addresses at least, or one of each family, such as 10.43.0.0/16,fd00:43::/108"
+	}
+	for _, text := range strings.Split(c.ServiceCIDR, ",") {
+		p, err := netip.ParsePrefix(text)
+		if err != nil || p.Addr().BitLen()-p.Bits() < bits {
+			return nil, allowed
+		}
+		ranges = append(ranges, p)
+	}
+	if len(ranges) > most || len(ranges) == 2 && ranges[0].Addr().Is4() == ranges[1].Addr().Is4() {
+		return nil, allowed
+	}
+	return ranges, allowed
+}
+
+// ServiceIP is the nth address of the first Service range: 1 is the API server's, 10 the DNS Service's.
 func (c *Config) ServiceIP(n int) netip.Addr {
-	prefix, err := netip.ParsePrefix(c.ServiceCIDR)
-	if err != nil {
+	ranges := c.ServiceRanges()
+	if len(ranges) == 0 {
 		return netip.Addr{}
 	}
-	addr := prefix.Masked().Addr()
+	addr := ranges[0].Masked().Addr()
 	for range n {
 		addr = addr.Next()
 	}

@@ -26,6 +26,8 @@ func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
 		"listen without port":          {func(c *Config) { c.Listen = "0.0.0.0" }, `listen: "0.0.0.0" is not usable`},
 		"node name in upper case":      {func(c *Config) { c.NodeName = "Node" }, `node-name: "Node"`},
 		"pod range too small":          {func(c *Config) { c.PodCIDR = "10.0.0.0/25" }, `pod-cidr: "10.0.0.0/25"`},
+		"no room for DNS":              {func(c *Config) { c.ServiceCIDR = "10.43.0.0/29" }, "of 16 addresses at least"},
+		"families beside pods":         {func(c *Config) { c.ServiceCIDR = "10.43.0.0/16,fd00::/108" }, "of 16 addresses at least"},
 		"ranges overlap":               {func(c *Config) { c.ServiceCIDR = "10.42.1.0/24" }, "does not overlap pod-cidr"},
 		"node ports in wrong order":    {func(c *Config) { c.NodePortRange = "9-8" }, `node-port-range: "9-8"`},
 		"unknown log level":            {func(c *Config) { c.LogLevel = "loud" }, `log-level: "loud"`},

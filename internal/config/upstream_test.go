@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,6 +109,8 @@ func TestFlagsOfUpstreamSayTheSameAsOurs(t *testing.T) {
 		"an address of IPv6, a port":   {[]string{"--bind-address=::1", "--secure-port=1"}, func(c *Config) any { return c.Listen }, "[::1]:1"},
 		"no address":                   {[]string{"--bind-address="}, func(c *Config) any { return c.Listen }, "0.0.0.0:6443"},
 		"a range of Services":          {[]string{"--service-cluster-ip-range=10.96.0.0/12"}, func(c *Config) any { return c.ServiceCIDR }, "10.96.0.0/12"},
+		"the smallest range":           {[]string{"--service-cluster-ip-range=10.96.0.8/29"}, func(c *Config) any { return c.ServiceIP(1).String() }, "10.96.0.9"},
+		"two families of Services":     {[]string{"--service-cluster-ip-range=fd00::/125,10.96.0.0/16"}, func(c *Config) any { return fmt.Sprint(c.ServiceRanges()) }, "[fd00::/125 10.96.0.0/16]"},
 		"a range of node ports":        {[]string{"--service-node-port-range=1-2"}, func(c *Config) any { return c.NodePortRange }, "1-2"},
 		"several members of an etcd":   {[]string{"--etcd-servers=a,b"}, func(c *Config) any { return strings.Join(c.StoreEndpoints, " ") }, "a b"},
 		"an interval of compaction":    {[]string{"--etcd-compaction-interval=0"}, func(c *Config) any { return c.CompactionInterval.Duration }, time.Duration(0)},
@@ -159,7 +162,10 @@ func TestFlagsThatAreNotHereSayWhatIs(t *testing.T) {
 		"a time that is none":             {"--livez-grace-period=x", "invalid duration"},
 		"a time below 0":                  {"--shutdown-watch-termination-grace-period=-1s", "0 or more"},
 		"a keeper of endpoints":           {"--endpoint-reconciler-type=master-count", "lease or none"},
-		"two families of Services":        {"--service-cluster-ip-range=10.96.0.0/16,fd00::/108", "service-cidr"},
+		"two ranges of one family":        {"--service-cluster-ip-range=10.96.0.0/16,10.97.0.0/16", "one of each family"},
+		"three ranges of Services":        {"--service-cluster-ip-range=10.96.0.0/16,fd00::/108,fd01::/108", "one of each family"},
+		"a range of few Services":         {"--service-cluster-ip-range=10.96.0.0/30", "of 8 addresses at least"},
+		"a range of few Services of IPv6": {"--service-cluster-ip-range=fd00::/126", "of 8 addresses at least"},
 		"a port of none":                  {"--secure-port=0", "a port, between 1 and 65535"},
 		"an address that is a name":       {"--bind-address=localhost", "an IP address"},
 		"a level that is none":            {"-v=x", "a number"},

@@ -171,7 +171,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 	s.policyStored = make(chan struct{})
 	s.api, err = apiserver.New(apiserver.Config{
 		Store:        s.db,
-		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix(s.cfg.ServiceCIDR)},
+		ServiceCIDRs: s.cfg.ServiceRanges(),
 		NodePorts:    apiserver.PortRange{Base: first, Size: last - first + 1},
 		Advertise:    netip.AddrPortFrom(netip.MustParseAddr(s.cfg.AdvertiseAddress), listen.Port()),
 
