@@ -34,8 +34,14 @@ func (s *Server) bootstrapObjects() []runtime.Object {
 	return append(objs, flowControlObjects()...)
 }
 
+// The objects that are made of the configured Service ranges.
+const (
+	defaultServiceCIDR    = "kubernetes"
+	kubernetesServiceName = "kubernetes"
+)
+
 func (s *Server) defaultServiceCIDR() *networkingv1.ServiceCIDR {
-	cidr := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
+	cidr := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: defaultServiceCIDR}}
 	for _, p := range s.cfg.ServiceCIDRs {
 		cidr.Spec.CIDRs = append(cidr.Spec.CIDRs, p.Masked().String())
 	}
@@ -52,7 +58,7 @@ func (s *Server) kubernetesService() *corev1.Service {
 		target = intstr.FromInt32(int32(port))
 	}
 	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: kubernetesServiceName, Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"}},
 		Spec: corev1.ServiceSpec{
 			ClusterIP: ip, IPFamilyPolicy: &policy, SessionAffinity: corev1.ServiceAffinityNone, Type: corev1.ServiceTypeClusterIP,
 			Ports: []corev1.ServicePort{{Name: "https", Port: 443, Protocol: corev1.ProtocolTCP, TargetPort: target}},

@@ -77,7 +77,8 @@ func (r addressRange) staticBand() uint64 {
 	return min(max(n/share, least), most)
 }
 
-// serviceRanges are the configured ranges and those of ready ServiceCIDR objects, of one family.
+// serviceRanges are those of ready ServiceCIDR objects, of one family. The configured ones are what the default object was made of: they count until it is there, and
+// not when it says otherwise or is being deleted, so that Services can move to other ranges.
 func (s *Server) serviceRanges(ctx context.Context, family corev1.IPFamily) []addressRange {
 	var out []addressRange
 	add := func(p netip.Prefix) {
@@ -90,16 +91,22 @@ func (s *Server) serviceRanges(ctx context.Context, family corev1.IPFamily) []ad
 			out = append(out, addressRange{p})
 		}
 	}
-	for _, p := range s.cfg.ServiceCIDRs {
-		add(p.Masked())
+	configured := func() []addressRange {
+		for _, p := range s.cfg.ServiceCIDRs {
+			add(p.Masked())
+		}
+		return out
 	}
 	r := s.endpoints.registry("networking.k8s.io", "servicecidrs")
 	if r == nil {
-		return out
+		return configured()
 	}
 	reader, err := r.cache(ctx)
 	if err != nil {
-		return out
+		return configured()
+	}
+	if _, ok := reader.Snapshot().Get(r.key("", defaultServiceCIDR)); !ok {
+		configured()
 	}
 	reader.Snapshot().Ascend(r.prefix(""), r.prefix(""), func(e *cache.Entry) bool {
 		cidr, err := objectOf[*networkingv1.ServiceCIDR](e)
@@ -136,6 +143,11 @@ func (s *Server) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service
 		return err
 	}
 	since, ranges := time.Now(), s.serviceRanges(ctx, familyOf(addr))
+	if svc.Namespace == metav1.NamespaceDefault && svc.Name == kubernetesServiceName { // whose address is the configured one, or there is no server
+		for _, p := range s.cfg.ServiceCIDRs {
+			ranges = append(ranges, addressRange{p.Masked()})
+		}
+	}
 	at := slices.IndexFunc(ranges, func(r addressRange) bool { return r.usable(addr) })
 	if at < 0 {
 		if len(ranges) == 0 || !t.op.dryRun {
@@ -147,13 +159,38 @@ func (s *Server) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service
 	if err != nil {
 		return err
 	}
-	if _, ok := taken.Get(r.key("", addr.String())); ok {
+	_, used := taken.Get(r.key("", addr.String()))
+	if used { // or was until a moment ago: the store has the last word
+		kv, _, err := s.store.Get(ctx, r.key("", addr.String()), 0)
+		if err != nil {
+			return storeError(err)
+		}
+		used = kv != nil
+	}
+	if used {
 		err = errAddressTaken
 	} else {
 		err = s.addAddress(t, r, svc, addr)
 	}
 	s.metrics.allocation.address(t, ranges[at], scopeStatic, since, err)
 	return err
+}
+
+// holds tells whether the address is the Service's already.
+func (s *Server) holds(ctx context.Context, svc *corev1.Service, ip string) bool {
+	r, taken, err := s.addresses(ctx)
+	if err != nil {
+		return false
+	}
+	e, ok := taken.Get(r.key("", ip))
+	if !ok {
+		return false
+	}
+	address, err := objectOf[*networkingv1.IPAddress](e)
+	if err != nil || address.Spec.ParentRef == nil {
+		return false
+	}
+	return *address.Spec.ParentRef == networkingv1.ParentReference{Resource: "services", Namespace: svc.Namespace, Name: svc.Name}
 }
 
 // freeAddress takes any address of the family: a random one of the upper part of a range, else whatever is left.

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -45,9 +46,24 @@ func (s *Server) reconcileKubernetes(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(
+		s.widenServiceCIDR(ctx),
 		s.trusted.reach(s.publishTrust(ctx)),
 		s.tracked.reach(s.trackTokens(ctx)),
 		s.led.reach(s.keepEndpoints(ctx)))
+}
+
+// widenServiceCIDR adds the second family to the default ranges when the cluster has one since. Every other change of them is the administrators': Services have
+// addresses of the ranges that there are.
+func (s *Server) widenServiceCIDR(ctx context.Context) error {
+	if len(s.cfg.ServiceCIDRs) < 2 {
+		return nil
+	}
+	return s.ensure(ctx, s.defaultServiceCIDR(), func(obj, want runtime.Object) {
+		cidr, wanted := obj.(*networkingv1.ServiceCIDR), want.(*networkingv1.ServiceCIDR)
+		if len(cidr.Spec.CIDRs) == 1 && cidr.Spec.CIDRs[0] == wanted.Spec.CIDRs[0] && cidr.DeletionTimestamp == nil {
+			cidr.Spec.CIDRs = wanted.Spec.CIDRs
+		}
+	})
 }
 
 // keepEndpoints keeps what the Service "kubernetes" leads to.

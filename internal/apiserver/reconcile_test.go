@@ -2,13 +2,17 @@ package apiserver
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/store"
 )
 
 func TestEndpointsOfOthersAreLeftAlone(t *testing.T) {
@@ -42,6 +46,92 @@ func TestAnAddressOfOneMachineIsNoEndpoint(t *testing.T) {
 			}
 			if _, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), s.own(), "default", "kubernetes"); (err == nil) != want || err != nil && !apierrors.IsNotFound(err) {
 				t.Errorf("its endpoints: %v", err)
+			}
+		})
+	}
+}
+
+func TestTheDefaultRangesGetASecondFamilyAndNothingElse(t *testing.T) {
+	s := newTestServer(t, withServices)
+	for _, step := range []struct{ name, configured, want string }{
+		{"as at first", "10.43.0.0/24", "10.43.0.0/24"},
+		{"another range", "10.44.0.0/24", "10.43.0.0/24"},
+		{"another first family", "fd00::/112 10.43.0.0/24", "10.43.0.0/24"},
+		{"a second family", "10.43.0.0/24 fd00::/112", "10.43.0.0/24 fd00::/112"},
+		{"no second family", "10.43.0.0/24", "10.43.0.0/24 fd00::/112"},
+	} {
+		s.cfg.ServiceCIDRs = nil
+		for _, text := range strings.Fields(step.configured) {
+			s.cfg.ServiceCIDRs = append(s.cfg.ServiceCIDRs, netip.MustParsePrefix(text))
+		}
+		if err := s.reconcileKubernetes(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got, err := client.Get[*networkingv1.ServiceCIDR](t.Context(), s.own(), "", defaultServiceCIDR)
+		if err != nil || strings.Join(got.Spec.CIDRs, " ") != step.want {
+			t.Errorf("%s: %v, %v, want %s", step.name, got.Spec.CIDRs, err, step.want)
+		}
+	}
+}
+
+// Services move to another range while the default one waits for the last of them to go.
+func TestServicesGetNoAddressesOfARangeThatIsBeingDeleted(t *testing.T) {
+	s := newTestServer(t, withServices)
+	if err := s.reconcileKubernetes(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const ranges, services = "/apis/networking.k8s.io/v1/servicecidrs", "/api/v1/namespaces/default/services"
+	merge := []string{"Content-Type", "application/merge-patch+json"}
+	service := func(name, more string) string {
+		return `{"metadata":{"name":"` + name + `"},"spec":{"ports":[{"port":80}]` + more + `}}`
+	}
+	for _, a := range []asked{
+		{"there are Services", "PATCH", ranges + "/kubernetes", `{"metadata":{"finalizers":["example.com/waits"]}}`, merge, 200, "example.com/waits", "", ""},
+		{"of the default range", "POST", services, service("a", ""), nil, 201, `"clusterIP":"10.43.0.`, "", ""},
+		{"which is deleted", "DELETE", ranges + "/kubernetes", "", nil, 200, "deletionTimestamp", "", ""},
+		{"while another one is not ready", "POST", ranges, `{"metadata":{"name":"new"},"spec":{"cidrs":["10.168.0.0/24"]}}`, nil, 201, "10.168", "", ""},
+		{"there is none", "POST", services, service("b", ""), nil, 500, "range is full", "", ""},
+		{"none of the old one is given", "POST", services, service("b", `,"clusterIP":"10.43.0.9"`), nil, 422, "does not match the current range", "", ""},
+		{"the other one is ready", "PATCH", ranges + "/new/status", `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, merge, 200, "Ready", "", ""},
+		{"and counts", "POST", services, service("b", ""), nil, 201, `"clusterIP":"10.168.0.`, "", ""},
+	} {
+		a.check(t, s)
+	}
+	// The API server's own Service has its address in any case: without it no server would start.
+	if err := client.Delete[*corev1.Service](t.Context(), s.own(), "default", "kubernetes", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.reconcileKubernetes(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if svc, err := client.Get[*corev1.Service](t.Context(), s.own(), "default", "kubernetes"); err != nil || svc.Spec.ClusterIP != "10.43.0.1" {
+		t.Errorf("the Service kubernetes has %v, %v", svc.Spec.ClusterIP, err)
+	}
+}
+
+// Kubernetes before 1.20 stored one address of a Service and no list; who keeps addresses may have made its IPAddress since.
+func TestAnUpdateGivesAServiceOfOldItsIPAddress(t *testing.T) {
+	for name, known := range map[string]bool{"that nobody keeps": false, "that is kept": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newTestServer(t, withServices)
+			if err := s.reconcileKubernetes(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			stored := `{"apiVersion":"v1","kind":"Service","metadata":{"name":"old","namespace":"default","uid":"u","creationTimestamp":"2019-01-01T00:00:00Z"},"spec":{"clusterIP":"10.43.0.11","ports":[{"port":80}]}}`
+			if _, err := s.store.Commit(t.Context(), nil, store.Op{Key: "/registry/services/specs/default/old", Value: []byte(stored)}); err != nil {
+				t.Fatal(err)
+			}
+			const addresses = "/apis/networking.k8s.io/v1/ipaddresses"
+			steps := []asked{
+				{"the address", "POST", addresses, `{"metadata":{"name":"10.43.0.11"},"spec":{"parentRef":{"resource":"services","namespace":"default","name":"old"}}}`, nil, 201, "10.43.0.11", "", ""},
+				{"an update", "PUT", "/api/v1/namespaces/default/services/old", `{"metadata":{"name":"old"},"spec":{"clusterIP":"10.43.0.11","ports":[{"port":81}]}}`, nil, 200, `"clusterIPs":["10.43.0.11"]`, "", ""},
+				{"its address", "GET", addresses + "/10.43.0.11", "", nil, 200, `"name":"old"`, "", ""},
+			}
+			if !known {
+				steps = steps[1:]
+			}
+			for _, a := range steps {
+				a.check(t, s)
 			}
 		})
 	}

@@ -36,8 +36,9 @@ func (s *Server) serviceHooks() hooks {
 func (s *Server) allocateService(ctx context.Context, t *txn, svc, old *corev1.Service) error {
 	var before []string
 	var settled int
+	var had string
 	if old != nil {
-		before = clusterIPs(old)
+		before, had = clusterIPs(old), old.Spec.ClusterIP
 		if old.Spec.Type != corev1.ServiceTypeExternalName {
 			settled = len(old.Spec.ClusterIPs)
 		}
@@ -46,7 +47,7 @@ func (s *Server) allocateService(ctx context.Context, t *txn, svc, old *corev1.S
 		if errs := s.settleFamilies(svc, old); len(errs) > 0 {
 			return invalidService(svc, errs)
 		}
-		if err := s.setClusterIPs(ctx, t, svc, settled); err != nil {
+		if err := s.setClusterIPs(ctx, t, svc, settled, had); err != nil {
 			return err
 		}
 	}
@@ -79,7 +80,8 @@ func familyOf(addr netip.Addr) corev1.IPFamily {
 }
 
 // setClusterIPs takes the addresses asked for, and any free one for families without. The first ones may be settled: they may not change, which validation tells.
-func (s *Server) setClusterIPs(ctx context.Context, t *txn, svc *corev1.Service, settled int) error {
+// The address that it had may be its own without being in its list, which Services of before Kubernetes 1.20 have not.
+func (s *Server) setClusterIPs(ctx context.Context, t *txn, svc *corev1.Service, settled int, had string) error {
 	spec := &svc.Spec
 	if headless(svc) {
 		spec.ClusterIP, spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
@@ -92,6 +94,9 @@ func (s *Server) setClusterIPs(ctx context.Context, t *txn, svc *corev1.Service,
 				continue
 			}
 			ip := spec.ClusterIPs[i]
+			if ip == had && s.holds(ctx, svc, ip) {
+				continue
+			}
 			if err := s.reserveAddress(ctx, t, svc, ip); err != nil {
 				return invalidService(svc, field.ErrorList{field.Invalid(path, spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %s: %v", ip, err))})
 			}

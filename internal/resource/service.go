@@ -37,6 +37,10 @@ func serviceStrategy() *Strategy {
 
 func prepareServiceUpdate(s, old *corev1.Service) {
 	s.Status = *old.Status.DeepCopy()
+	if old.Spec.ClusterIP != "" && len(old.Spec.ClusterIPs) == 0 { // from the time before Kubernetes 1.20, which knew one address
+		old = old.DeepCopy()
+		old.Spec.ClusterIPs = []string{old.Spec.ClusterIP}
+	}
 	pairClusterIPs(s, old)
 	keepAllocations(s, old)
 	dropOtherTypes(s, old)

@@ -34,6 +34,24 @@ func TestANodePortStaysWithTheNameOfItsPort(t *testing.T) {
 	}
 }
 
+// Kubernetes before 1.20 stored one address and no list.
+func TestAServiceOfOldKeepsTheAddressThatItHas(t *testing.T) {
+	for name, spec := range map[string]string{"who sends it back": "{clusterIP: 10.0.0.11}", "who leaves it out": "{}"} {
+		t.Run(name, func(t *testing.T) {
+			was, _ := read(t, "apiVersion: v1\nkind: Service\nspec: {clusterIP: 10.0.0.11}\n")
+			is, _ := read(t, "apiVersion: v1\nkind: Service\nspec: "+spec+"\n")
+			old, s := was.(*corev1.Service), is.(*corev1.Service)
+			serviceStrategy().PrepareUpdate(s, old)
+			if s.Spec.ClusterIP != "10.0.0.11" || len(s.Spec.ClusterIPs) != 1 || s.Spec.ClusterIPs[0] != "10.0.0.11" {
+				t.Errorf("it has %q and %q", s.Spec.ClusterIP, s.Spec.ClusterIPs)
+			}
+			if len(old.Spec.ClusterIPs) != 0 {
+				t.Errorf("the object that was there, which others read, has %q now", old.Spec.ClusterIPs)
+			}
+		})
+	}
+}
+
 func TestANameElsewhereHasNoTrafficPolicy(t *testing.T) {
 	for policy, want := range map[string]bool{"Local": false, "Cluster": false, "x": true} {
 		obj, s := read(t, "apiVersion: v1\nkind: Service\nspec: {type: ExternalName, externalName: a.example, internalTrafficPolicy: "+policy+"}\n")
