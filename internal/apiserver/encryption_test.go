@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/knarr-project/knarr/internal/apiserver/encryption"
+	"github.com/knarr-project/knarr/internal/store"
 )
 
 func TestHealthTellsOfKeyManagementServices(t *testing.T) {
@@ -34,5 +35,44 @@ func TestHealthTellsOfKeyManagementServices(t *testing.T) {
 		if resp.StatusCode != want || want == http.StatusInternalServerError && (!strings.HasPrefix(body, "internal server error: kms-provider-0: ") || !strings.Contains(body, "rpc error")) {
 			t.Errorf("%s: %s %s", at, resp.Status, body)
 		}
+	}
+}
+
+// What is said is upstream's; objects that can be read are served, and those that are broken otherwise are told of as ever.
+func TestWhoAsksForWhatCanNotBeDecryptedIsToldWhy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	config := "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n- resources: [secrets]\n  providers:\n" +
+		"  - aesgcm: {keys: [{name: key1, secret: c2VjcmV0IGlzIHNlY3VyZQ==}]}\n  - identity: {}\n"
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var under store.Store
+	s := newTestServer(t, func(c *Config) {
+		under = c.Store
+		sealed, err := encryption.Wrap(t.Context(), under, path, false, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Store = sealed
+		t.Cleanup(func() { _ = sealed.Close() })
+	})
+	put := func(name, value string) {
+		t.Helper()
+		if _, err := under.Commit(t.Context(), nil, store.Op{Key: "/registry/secrets/default/" + name, Value: []byte(value)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const secrets, why = "/api/v1/namespaces/default/secrets", "cipher: message authentication failed"
+	put("broken", "k8s:enc:aesgcm:v1:key1:too short to be anything but broken")
+	put("other", "no object")
+	for _, a := range []asked{
+		{"an object that can be read", "POST", secrets, `{"metadata":{"name":"fine"}}`, nil, 201, "fine", "", ""},
+		{"one that can not", "GET", secrets + "/broken", "", nil, 500, `"message":"Internal error occurred: ` + why + `","reason":"InternalError"`, "", ""},
+		{"a change of it", "PUT", secrets + "/broken", `{"metadata":{"name":"broken"}}`, nil, 500, `"message":"Internal error occurred: ` + why + `","reason":"InternalError"`, "", ""},
+		{"all of them", "GET", secrets, "", nil, 500, `Internal error occurred: unable to transform key \"/registry/secrets/default/broken\": ` + why, "", ""},
+		{"one that is not encrypted", "GET", secrets + "/other", "", nil, 500, "", "Internal error occurred", ""},
+		{"the first one", "GET", secrets + "/fine", "", nil, 200, "fine", "", ""},
+	} {
+		a.check(t, s)
 	}
 }

@@ -254,7 +254,7 @@ func (r *registry) load(ctx context.Context, key string, fresh bool) (c current,
 			if e, ok := reader.Snapshot().Get(key); ok && len(e.Stored()) > 0 {
 				obj, err := r.objectOf(e)
 				if err != nil {
-					return current{}, false, r.unreadable(key, err)
+					return current{}, false, r.undecrypted(ctx, key, e.Stored(), r.unreadable(key, err))
 				}
 				return current{obj: obj, stored: e.Stored(), revision: e.Revision}, false, nil
 			}
@@ -265,7 +265,9 @@ func (r *registry) load(ctx context.Context, key string, fresh bool) (c current,
 		return current{}, true, storeError(err)
 	}
 	since := time.Now()
-	c, err = r.fromStore(kv)
+	if c, err = r.fromStore(kv); err != nil {
+		err = r.undecrypted(ctx, key, kv.Value, err)
+	}
 	audit.From(ctx).Spent(audit.Decode, time.Since(since))
 	return c, true, err
 }
@@ -338,6 +340,34 @@ func (s *Server) stale(ctx context.Context, key string) bool {
 		s.log.Warn("whether an object is encrypted as it should be is not known; it stays as it is", "key", key, "err", err)
 	}
 	return stale && err == nil
+}
+
+// undecrypted tells why an object can not be read whose value came out of the store as it lies there; err, which is what came of reading it, where that is not so.
+func (r *registry) undecrypted(ctx context.Context, key string, stored []byte, err error) error {
+	if why := r.whySealed(ctx, key, stored); why != nil {
+		return apierrors.NewInternalError(why)
+	}
+	return err
+}
+
+// undecryptedAmong is undecrypted for a list, which names the first of them.
+func (r *registry) undecryptedAmong(ctx context.Context, entries []*cache.Entry, err error) error {
+	for _, e := range entries {
+		if why := r.whySealed(ctx, e.Key, e.Stored()); why != nil {
+			return apierrors.NewInternalError(fmt.Errorf("unable to transform key %q: %w", store.Stored(r.server.store, e.Key), why))
+		}
+	}
+	return err
+}
+
+// whySealed is nil when the value is not one that can not be decrypted.
+func (r *registry) whySealed(ctx context.Context, key string, stored []byte) error {
+	if sealed, ok := r.server.cfg.Store.(interface {
+		Sealed(ctx context.Context, key string, value []byte) error
+	}); ok {
+		return sealed.Sealed(ctx, key, stored)
+	}
+	return nil
 }
 
 // sealedStore is a store that keeps some objects encrypted (package encryption).

@@ -53,7 +53,7 @@ func (c *call) serveGet(ctx context.Context) error {
 	body, err := c.endpoint.encodeEntry(entry, c.f)
 	recordOf(c.w).Spent(audit.Serialize, time.Since(since))
 	if err != nil {
-		return err
+		return c.endpoint.undecrypted(ctx, entry.Key, entry.Stored(), err)
 	}
 	c.respond(http.StatusOK, body)
 	return nil
@@ -110,6 +110,8 @@ func (c *call) serveList(ctx context.Context) error {
 	recordOf(c.w).Spent(audit.Serialize, time.Since(since))
 	if err == nil {
 		err = c.respondList(body)
+	} else {
+		err = c.endpoint.undecryptedAmong(ctx, p.entries, err)
 	}
 	p.sent()
 	return err

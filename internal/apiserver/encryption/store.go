@@ -170,6 +170,16 @@ func (s *Store) decrypt(ctx context.Context, kv *store.KeyValue) error {
 	return nil
 }
 
+// Sealed says why a value that came out of the store as it lies there can not be decrypted; nil when that is not what is wrong with it.
+func (s *Store) Sealed(ctx context.Context, key string, value []byte) error {
+	r := s.ruleOf(key)
+	if r == nil || !encrypted(value) {
+		return nil
+	}
+	_, _, err := r.TransformFromStorage(s.about(ctx, key), value, s.place(key))
+	return err
+}
+
 // Stale tells whether the key's value would be stored differently if it was written now.
 func (s *Store) Stale(ctx context.Context, key string) (bool, error) {
 	r := s.ruleOf(key)
