@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -25,11 +24,11 @@ type schema struct {
 	levelUID  types.UID
 	shape     shapeOf // of the level
 	served    atomic.Uint64
-	live      *live                  // kept when the schema is configured anew: requests under way hold on to it
-	execution [2]prometheus.Observer // in seconds: of other requests, and of watches until they have begun
-	width     prometheus.Observer
-	wait      prometheus.Observer // of those that got seats; nil, as length, where nothing waits
-	length    prometheus.Observer
+	live      *live     // kept when the schema is configured anew: requests under way hold on to it
+	execution [2]series // in seconds: of other requests, and of watches until they have begun
+	width     series
+	wait      series // of those that got seats; nil, as length, where nothing waits
+	length    series
 	refusedBy [4]atomic.Uint64 // in the order of refusals
 }
 

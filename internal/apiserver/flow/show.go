@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -33,13 +34,21 @@ func (m waitMetrics) all() []*prometheus.HistogramVec {
 	return []*prometheus.HistogramVec{m.durations, m.lengths, m.execution, m.widths}
 }
 
-// of gives a schema its series, so that a request need not look them up.
+// series is one of a metric: made by the first request that it tells of, as upstream's are, and not looked up again. Who adds up or picks series by their level
+// would take those that tell of nothing for what there is.
+type series func() prometheus.Observer
+
+func seriesOf(v *prometheus.HistogramVec, labels ...string) series {
+	return sync.OnceValue(func() prometheus.Observer { return v.WithLabelValues(labels...) })
+}
+
+// of gives a schema its series.
 func (m waitMetrics) of(s *schema) {
-	s.execution = [2]prometheus.Observer{m.execution.WithLabelValues(s.level.name, s.name, "regular"), m.execution.WithLabelValues(s.level.name, s.name, "watch")}
-	s.width = m.widths.WithLabelValues(s.level.name, s.name)
+	s.execution = [2]series{seriesOf(m.execution, s.level.name, s.name, "regular"), seriesOf(m.execution, s.level.name, s.name, "watch")}
+	s.width = seriesOf(m.widths, s.level.name, s.name)
 	if !s.shape.exempt {
-		s.wait = m.durations.WithLabelValues(s.level.name, s.name, "true")
-		s.length = m.lengths.WithLabelValues(s.level.name, s.name)
+		s.wait = seriesOf(m.durations, s.level.name, s.name, "true")
+		s.length = seriesOf(m.lengths, s.level.name, s.name)
 	}
 }
 
@@ -48,7 +57,7 @@ func (s *schema) began(t *Ticket) {
 	s.served.Add(1)
 	s.live.executing.Add(1)
 	s.live.inUse.Add(int64(t.seats.width))
-	s.width.Observe(float64(t.seats.width))
+	s.width().Observe(float64(t.seats.width))
 }
 
 func (s *schema) ended(t *Ticket, took time.Duration) {
@@ -58,7 +67,7 @@ func (s *schema) ended(t *Ticket, took time.Duration) {
 	if t.watch {
 		kind = 1
 	}
-	s.execution[kind].Observe(took.Seconds())
+	s.execution[kind]().Observe(took.Seconds())
 }
 
 // waited notes how long a request stood in a queue, and how many did when it came, itself among them; 0 and 1 when it found seats at once.
@@ -66,12 +75,12 @@ func (m waitMetrics) waited(s *schema, executed bool, waited time.Duration, comp
 	if s.wait == nil {
 		return
 	}
-	s.length.Observe(float64(company))
+	s.length().Observe(float64(company))
 	if !executed {
 		m.durations.WithLabelValues(s.level.name, s.name, "false").Observe(waited.Seconds())
 		return
 	}
-	s.wait.Observe(waited.Seconds())
+	s.wait().Observe(waited.Seconds())
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {

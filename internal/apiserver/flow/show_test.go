@@ -73,3 +73,24 @@ func TestWaitsAreTold(t *testing.T) {
 		t.Errorf("%v requests wait", n)
 	}
 }
+
+// Upstream's tests pick the last series of a level: one of watches, where there was none, told them that nothing was executed.
+func TestASeriesIsThereWhenItTellsOfSomething(t *testing.T) {
+	g := newGate(time.Minute, 2)
+	families := []string{"request_execution_seconds", "work_estimated_seats", "request_wait_duration_seconds", "request_queue_length_after_enqueue"}
+	for _, family := range families {
+		if got := sums(t, g, "apiserver_flowcontrol_"+family); len(got) != 0 {
+			t.Errorf("before there were requests %s tells %v", family, got)
+		}
+	}
+	ticket, err := g.Enter(t.Context(), &Request{User: auth.User{Name: "alice", Groups: []string{"dev"}}, Verb: "update", Resource: "pods"}, one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticket.Done()
+	for _, family := range families {
+		if got := sums(t, g, "apiserver_flowcontrol_"+family); len(got) != 1 {
+			t.Errorf("of one request %s tells %v", family, got)
+		}
+	}
+}
