@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -104,12 +105,17 @@ func (s *Server) followFlowControl(ctx context.Context) {
 	_, schemasDone := schemas.Subscribe(ctx, func(client.TypedEvent[*flowcontrolv1.FlowSchema]) { wake() })
 	_, levelsDone := levels.Subscribe(ctx, func(client.TypedEvent[*flowcontrolv1.PriorityLevelConfiguration]) { wake() })
 	defer func() { <-schemasDone; <-levelsDone }()
+	told := conditionsTold{}
 	for {
 		s.flow.Configure(withMandatory(schemas.List("", nil), levels.List("", nil)))
 		retry := make(<-chan time.Time)
-		if err := s.keepFlowControl(ctx, schemas, levels); err != nil && ctx.Err() == nil {
+		again, err := s.keepFlowControl(ctx, schemas, levels, told)
+		if err != nil && ctx.Err() == nil {
 			s.log.Debug("objects of flow control were not written, trying again", "err", err)
-			retry = time.After(time.Second)
+			again = time.Second
+		}
+		if again > 0 {
+			retry = time.After(again)
 		}
 		select {
 		case <-ctx.Done():
@@ -146,11 +152,29 @@ func withMandatory(schemas []*flowcontrolv1.FlowSchema, levels []*flowcontrolv1.
 
 func mandatory(name string) bool { return name == "exempt" || name == "catch-all" }
 
+// conditionsTold is when the conditions of FlowSchemas were written during the last minute, by the schemas' names. Servers that do not agree, of several versions,
+// do not write without end for it: each writes few times a minute (KEP-1040).
+type conditionsTold map[string][]time.Time
+
+const mostTold = 6 // a minute
+
+// wait is how long a schema's condition has to wait until it is written again.
+func (c conditionsTold) wait(schema string, now time.Time) time.Duration {
+	recent := slices.DeleteFunc(c[schema], func(at time.Time) bool { return now.Sub(at) >= time.Minute })
+	if c[schema] = recent; len(recent) == 0 {
+		delete(c, schema)
+	}
+	if len(recent) < mostTold {
+		return 0
+	}
+	return time.Minute - now.Sub(recent[0])
+}
+
 // keepFlowControl corrects the objects that every cluster has: the mandatory ones always, the suggested ones unless their user has
-// taken them over. Missing ones are made by bootstrap. Conditions say which schemas lead nowhere.
-func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flowcontrolv1.FlowSchema], levels client.ViewOf[*flowcontrolv1.PriorityLevelConfiguration]) error {
+// taken them over. Missing ones are made by bootstrap. Conditions say which schemas lead nowhere. It gives the
+// time after which there is something to do in any case, if there is.
+func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flowcontrolv1.FlowSchema], levels client.ViewOf[*flowcontrolv1.PriorityLevelConfiguration], told conditionsTold) (again time.Duration, err error) {
 	for _, obj := range flowControlObjects() {
-		var err error
 		switch want := obj.(type) {
 		case *flowcontrolv1.FlowSchema:
 			have, ok := schemas.Get("", want.Name)
@@ -170,7 +194,7 @@ func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flo
 			}
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
-			return err
+			return 0, err
 		}
 	}
 	for _, schema := range schemas.List("", nil) {
@@ -179,11 +203,19 @@ func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flo
 		if !changed {
 			continue
 		}
+		now := s.clock()
+		if wait := told.wait(schema.Name, now); wait > 0 {
+			if again == 0 || wait < again {
+				again = wait
+			}
+			continue
+		}
+		told[schema.Name] = append(told[schema.Name], now)
 		if err := s.applyCondition(ctx, schema, dangling); err != nil && !apierrors.IsNotFound(err) {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return again, nil
 }
 
 // updateFlow writes one of them back as who made it.

@@ -149,3 +149,28 @@ func TestSchemasThatLeadNowhereSaySoAndMandatoryOnesComeBack(t *testing.T) {
 		return nil
 	})
 }
+
+func TestAConditionIsWrittenFewTimesAMinute(t *testing.T) {
+	told, start := conditionsTold{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+	for i := range mostTold {
+		if wait := told.wait("a", at(i)); wait != 0 {
+			t.Fatalf("write %d waits %v", i, wait)
+		}
+		told["a"] = append(told["a"], at(i))
+	}
+	for seconds, want := range map[int]time.Duration{10: 50 * time.Second, 59: time.Second} {
+		if wait := told.wait("a", at(seconds)); wait != want {
+			t.Errorf("after %d s it waits %v, want %v", seconds, wait, want)
+		}
+	}
+	if wait := told.wait("b", at(10)); wait != 0 {
+		t.Errorf("another schema waits %v", wait)
+	}
+	if wait := told.wait("a", at(60)); wait != 0 {
+		t.Errorf("a minute after the first write it waits %v", wait)
+	}
+	if wait := told.wait("a", at(200)); wait != 0 || len(told) != 0 {
+		t.Errorf("later it waits %v and remembers %v", wait, told)
+	}
+}
