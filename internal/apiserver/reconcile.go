@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/client"
 )
 
 // reconcileEvery is how often the Service "kubernetes" and its endpoints are looked at, as upstream.
@@ -76,7 +77,15 @@ func (s *Server) keepEndpoints(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	return s.ensure(ctx, s.kubernetesSlice(), func(obj, want runtime.Object) {
+	slice := s.kubernetesSlice()
+	have, err := client.Get[*discoveryv1.EndpointSlice](ctx, s.own(), slice.Namespace, slice.Name)
+	if err == nil && have.AddressType != slice.AddressType { // which no update changes
+		err = client.Delete[*discoveryv1.EndpointSlice](ctx, s.own(), slice.Namespace, slice.Name, metav1.DeleteOptions{})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return s.ensure(ctx, slice, func(obj, want runtime.Object) {
 		slice, wanted := obj.(*discoveryv1.EndpointSlice), want.(*discoveryv1.EndpointSlice)
 		slice.Endpoints, slice.Ports = wanted.Endpoints, wanted.Ports
 	})

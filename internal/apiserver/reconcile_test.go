@@ -136,3 +136,17 @@ func TestAnUpdateGivesAServiceOfOldItsIPAddress(t *testing.T) {
 		})
 	}
 }
+
+func TestAServerOfAnotherFamilyTakesTheEndpointsOver(t *testing.T) {
+	s := newTestServer(t, withServices)
+	for address, want := range map[string]discoveryv1.AddressType{"192.0.2.1": discoveryv1.AddressTypeIPv4, "2001:db8::1": discoveryv1.AddressTypeIPv6, "2001:db8::2": discoveryv1.AddressTypeIPv6} {
+		s.cfg.Advertise = netip.AddrPortFrom(netip.MustParseAddr(address), 6443)
+		if err := s.reconcileKubernetes(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), s.own(), "default", "kubernetes")
+		if err != nil || got.AddressType != want || got.Endpoints[0].Addresses[0] != address {
+			t.Errorf("at %s: %v, %v", address, got, err)
+		}
+	}
+}
