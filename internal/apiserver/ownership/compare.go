@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"maps"
 	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,9 +90,29 @@ func copyDiffering(l, r, old, changed reflect.Value, descend bool) {
 		case a.Type() == typeMetaType, a.Type() == managedType:
 		case descend && a.Type() == objectMetaType:
 			copyDiffering(l.Field(i), r.Field(i), a, b, false)
-		case !reflect.DeepEqual(a.Interface(), b.Interface()):
+		case !same(a, b):
 			l.Field(i).Set(a)
 			r.Field(i).Set(b)
 		}
 	}
+}
+
+// same is reflect.DeepEqual of two fields. Most of them are empty or text, which need not be copied to be compared.
+func same(a, b reflect.Value) bool {
+	switch a.Kind() {
+	case reflect.String, reflect.Bool, reflect.Int, reflect.Int32, reflect.Int64:
+		return a.Equal(b)
+	case reflect.Slice:
+		if a.IsNil() || b.IsNil() {
+			return a.IsNil() == b.IsNil()
+		}
+	case reflect.Map:
+		if a.IsNil() || b.IsNil() {
+			return a.IsNil() == b.IsNil()
+		}
+		if texts, ok := a.Interface().(map[string]string); ok {
+			return maps.Equal(texts, b.Interface().(map[string]string))
+		}
+	}
+	return reflect.DeepEqual(a.Interface(), b.Interface())
 }
