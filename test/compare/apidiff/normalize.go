@@ -66,7 +66,7 @@ var (
 	uuid     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	moment   = regexp.MustCompile(`20[2-9][0-9]-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	token    = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
-	suffixed = regexp.MustCompile(`\bgen-[bcdfghjklmnpqrstvwxz2456789]{5}\b`)
+	suffixed = regexp.MustCompile(`(\bgen-|/a)[bcdfghjklmnpqrstvwxz2456789]{5}\b`) // /a is what the generator breaks generateName with
 	revision = regexp.MustCompile(`(StorageError: |ResourceVersion|resourceVersion|resource version)[^"]{0,40}?\d+`)
 	port     = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
 	twice    = regexp.MustCompile(`^Duplicate value: 3\d{4}$`)
@@ -168,7 +168,7 @@ func dropStoredAnnotation(v map[string]any) {
 func text(s string) string {
 	s = uuid.ReplaceAllString(s, "<uid>")
 	s = token.ReplaceAllString(s, "kube-api-access-<random>")
-	s = suffixed.ReplaceAllString(s, "gen-<random>")
+	s = suffixed.ReplaceAllString(s, "$1<random>")
 	s = twice.ReplaceAllString(s, "Duplicate value: <port>")
 	s = tooOld.ReplaceAllString(s, "too old resource version: <revision>")
 	s = jwt.ReplaceAllString(s, "<token>")
