@@ -61,13 +61,28 @@ func StartTestServer(t Logger, _ *TestServerInstanceOptions, flags []string, _ *
 	if err != nil {
 		return TestServer{}, err
 	}
-	if err := os.Setenv("KUBE_INTEGRATION_ETCD_URL", server.Etcd); err != nil { // some tests look there for the store
+	before, had := os.LookupEnv(storeVariable)
+	if err := os.Setenv(storeVariable, server.Etcd); err != nil { // some tests look there for the store
 		return TestServer{}, err
+	}
+	end := func() {
+		server.Stop()
+		if os.Getenv(storeVariable) != server.Etcd {
+			return // another server's since
+		}
+		if had { // the tests that come after this one have a store each
+			_ = os.Setenv(storeVariable, before)
+		} else {
+			_ = os.Unsetenv(storeVariable)
+		}
 	}
 	opts.RecommendedOptions.Etcd.StorageConfig.Prefix = harness.Prefix
 	opts.RecommendedOptions.Etcd.StorageConfig.Transport.ServerList = []string{server.Etcd}
-	return TestServer{ClientConfig: server.Config, ServerOpts: opts, TearDownFn: server.Stop, CompletedConfig: completed(server, opts)}, nil
+	return TestServer{ClientConfig: server.Config, ServerOpts: opts, TearDownFn: end, CompletedConfig: completed(server, opts)}, nil
 }
+
+// storeVariable names the store in the environment, as upstream's harness does.
+const storeVariable = "KUBE_INTEGRATION_ETCD_URL"
 
 // completed is the configuration of an upstream server that had this store.
 func completed(server *harness.Server, opts *options.CustomResourceDefinitionsServerOptions) apiserver.CompletedConfig {
