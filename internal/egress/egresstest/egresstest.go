@@ -1,0 +1,212 @@
+// Package egresstest has proxies that speak the protocols of package egress, for tests of what goes through one.
+package egresstest
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
+
+	"github.com/knarr-project/knarr/internal/egress"
+)
+
+// Proxy notes whom it is asked for.
+type Proxy struct {
+	client.UnimplementedProxyServiceServer
+	// Socket is where it listens.
+	Socket string
+	routes map[string]string
+
+	mu    sync.Mutex
+	asked []string
+}
+
+// New is a proxy that does not listen yet. routes are the addresses that it knows, and where they really are; all others are where they say.
+func New(routes map[string]string) *Proxy { return &Proxy{routes: routes} }
+
+// Konnectivity listens on a Socket and speaks konnectivity's protocol.
+func Konnectivity(t testing.TB, routes map[string]string) *Proxy {
+	t.Helper()
+	p := New(routes)
+	listener := p.Listen(t)
+	server := grpc.NewServer()
+	client.RegisterProxyServiceServer(server, p)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(listener) }()
+	t.Cleanup(func() { server.Stop(); <-done })
+	return p
+}
+
+// Connect listens on a Socket and speaks HTTP's CONNECT.
+func Connect(t testing.TB, routes map[string]string) *Proxy {
+	t.Helper()
+	p := New(routes)
+	server := httptest.NewUnstartedServer(p)
+	_ = server.Listener.Close()
+	server.Listener = p.Listen(t)
+	server.Start()
+	t.Cleanup(server.Close)
+	return p
+}
+
+// Listen makes the Socket, which whoever asks serves.
+func (p *Proxy) Listen(t testing.TB) net.Listener {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "egress") // that of the test may have a name too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	p.Socket = filepath.Join(folder, "proxy")
+	listener, err := net.Listen("unix", p.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return listener
+}
+
+// Asked are the addresses that the proxy was asked for since the last time.
+func (p *Proxy) Asked() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.asked
+	p.asked = nil
+	return out
+}
+
+// Was tells whether an address was asked for.
+func (p *Proxy) Was(asked string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Contains(p.asked, asked)
+}
+
+func (p *Proxy) dial(address string) (net.Conn, error) {
+	p.mu.Lock()
+	p.asked = append(p.asked, address)
+	p.mu.Unlock()
+	if real, ok := p.routes[address]; ok {
+		address = real
+	}
+	return net.Dial("tcp", address)
+}
+
+// ServeHTTP implements http.Handler: CONNECT.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodConnect {
+		http.Error(w, "only CONNECT", http.StatusMethodNotAllowed)
+		return
+	}
+	there, err := p.dial(r.Host)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer func() { _ = there.Close() }()
+	here, in, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer func() { _ = here.Close() }()
+	if _, err := io.WriteString(here, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
+		return
+	}
+	var back sync.WaitGroup
+	back.Go(func() {
+		_, _ = io.Copy(here, there)
+		_ = here.Close()
+	})
+	_, _ = io.Copy(there, in)
+	_ = there.Close()
+	back.Wait()
+}
+
+// Proxy implements konnectivity's service: a stream for each connection.
+func (p *Proxy) Proxy(stream client.ProxyService_ProxyServer) error {
+	var sending sync.Mutex
+	send := func(packet *client.Packet) {
+		sending.Lock()
+		defer sending.Unlock()
+		_ = stream.Send(packet) // a client that is gone ends the stream
+	}
+	const id = 7
+	var there net.Conn
+	var back sync.WaitGroup
+	defer func() {
+		if there != nil {
+			_ = there.Close()
+		}
+		back.Wait()
+	}()
+	for {
+		packet, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
+		switch packet.Type {
+		case client.PacketType_DIAL_REQ:
+			request := packet.GetDialRequest()
+			answer := &client.DialResponse{Random: request.Random, ConnectID: id}
+			if there, err = p.dial(request.Address); err != nil {
+				answer.Error = err.Error()
+			}
+			send(&client.Packet{Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{DialResponse: answer}})
+			if err != nil {
+				return nil
+			}
+			back.Go(func() {
+				pump(there, send, id)
+			})
+		case client.PacketType_DATA:
+			if _, err := there.Write(packet.GetData().Data); err != nil {
+				return nil
+			}
+		case client.PacketType_CLOSE_REQ:
+			_ = there.Close() // and pump says so
+		default:
+			return fmt.Errorf("unexpected %s", packet.Type)
+		}
+	}
+}
+
+// pump sends what the other side says until that ends.
+func pump(there net.Conn, send func(*client.Packet), id int64) {
+	for {
+		data := make([]byte, 4096)
+		n, err := there.Read(data)
+		if n > 0 {
+			send(&client.Packet{Type: client.PacketType_DATA, Payload: &client.Packet_Data{Data: &client.Data{ConnectID: id, Data: data[:n]}}})
+		}
+		if err != nil {
+			send(&client.Packet{Type: client.PacketType_CLOSE_RSP, Payload: &client.Packet_CloseResponse{CloseResponse: &client.CloseResponse{ConnectID: id}}})
+			return
+		}
+	}
+}
+
+// Selector goes through a proxy of a protocol, HTTPConnect or GRPC, to the networks.
+func (p *Proxy) Selector(t testing.TB, protocol string, networks ...egress.Network) *egress.Selector {
+	t.Helper()
+	text := "apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\negressSelections:\n"
+	for _, n := range networks {
+		text += fmt.Sprintf("- {name: %s, connection: {proxyProtocol: %s, transport: {uds: {udsName: %s}}}}\n", n, protocol, p.Socket)
+	}
+	path := filepath.Join(t.TempDir(), "egress.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := egress.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
