@@ -96,9 +96,9 @@ func extension(t *testing.T, s *Server) (service *corev1.Service, object *apireg
 }
 
 // aggregating is a server with an extension server registered.
-func aggregating(t *testing.T) (*Server, *httptest.Server) {
+func aggregating(t *testing.T, opts ...func(*Config)) (*Server, *httptest.Server) {
 	t.Helper()
-	s := newTestServer(t, withServices)
+	s := newTestServer(t, append(opts, withServices)...)
 	s.background()
 	ts := httptest.NewServer(s.Handler())
 	t.Cleanup(ts.Close)

@@ -136,8 +136,8 @@ func (s *Server) webhookClient(config *apiextensionsv1.WebhookClientConfig) (*ht
 			return nil, errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 		}
 	}
-	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
-	transport := &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: secure, TLSHandshakeTimeout: 10 * time.Second,
+	direct := (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	transport := &http.Transport{DialContext: direct, TLSClientConfig: secure, TLSHandshakeTimeout: 10 * time.Second,
 		IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 8, Proxy: http.ProxyFromEnvironment}
 	if service := config.Service; service != nil {
 		port := int32(webhookPort)
@@ -146,13 +146,16 @@ func (s *Server) webhookClient(config *apiextensionsv1.WebhookClientConfig) (*ht
 		}
 		secure.ServerName = service.Name + "." + service.Namespace + ".svc"
 		transport.Proxy = nil
+		dial := s.cfg.Egress.ServiceWebhook(service.Namespace, service.Name, port, direct)
 		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			address, err := s.routes.Resolve(ctx, service.Namespace, service.Name, port)
 			if err != nil {
 				return nil, err
 			}
-			return dialer.DialContext(ctx, network, address)
+			return dial(ctx, network, address)
 		}
+	} else if u, err := url.Parse(*config.URL); err == nil { // an error is webhookURL's to tell
+		transport.DialContext = s.cfg.Egress.Webhook(u.Host, direct)
 	}
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
 }

@@ -15,6 +15,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/knarr-project/knarr/internal/egress"
 )
 
 // defaultKubeletPort is where a kubelet serves that does not say otherwise in its Node's status.
@@ -36,7 +38,7 @@ func (s *Server) transports() *transports {
 	t.once.Do(func() {
 		dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 		over := func(config *tls.Config) *http.Transport {
-			return &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second,
+			return &http.Transport{DialContext: s.cfg.Egress.Or(egress.Cluster, dialer.DialContext), TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second,
 				IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16}
 		}
 		unverified := insecureTLS()

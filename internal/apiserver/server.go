@@ -37,6 +37,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/egress"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/trace"
 )
@@ -62,6 +63,8 @@ type Config struct {
 	ProxyCertificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 	// Trust is what extension servers are told about who authenticates clients.
 	Trust Trust
+	// Egress is how nodes, webhooks and extension servers are connected to; nil is directly.
+	Egress *egress.Selector
 	// Audit records requests; nil records none. The server closes it.
 	Audit *audit.Log
 
@@ -246,7 +249,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Audit.Metrics = s.metrics.audit
 	}
 	s.routes = client.NewRoutes(s.ctx, s.own())
-	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Switches: cfg.Switches, Certificate: cfg.ProxyCertificate, Logger: cfg.Logger, Clock: cfg.Clock})
+	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Switches: cfg.Switches, Certificate: cfg.ProxyCertificate, Dial: cfg.Egress.To(egress.Cluster), Logger: cfg.Logger, Clock: cfg.Clock})
 	s.metrics.registry.MustRegister(append(cfg.Collectors, s.remotes, kindMetrics{s}, takenMetrics{s})...)
 	if sealed, ok := cfg.Store.(sealedStore); ok {
 		s.metrics.registry.MustRegister(sealed.Collectors()...)

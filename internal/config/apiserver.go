@@ -19,6 +19,8 @@ type APIServer struct {
 	Audit   Audit  `json:"audit,omitzero"`
 	// Tracing is a file that says to whom requests' traces are sent, and how many.
 	Tracing string `json:"tracingConfig,omitempty"`
+	// Egress is a file that says through which proxies others are connected to.
+	Egress string `json:"egressSelectorConfig,omitempty"`
 	// Kubelets are how nodes are reached; ProxyCert and ProxyKey are the certificate that extension servers know this server by.
 	Kubelets  Kubelets `json:"kubelets,omitzero"`
 	ProxyCert string   `json:"proxyClientCert,omitempty"`
@@ -204,6 +206,7 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&c.NotReadyToleration, "default-not-ready-toleration-seconds", c.NotReadyToleration, "for how many seconds pods that do not say so themselves stay on a node that is not ready")
 	f.IntVar(&c.UnreachableToleration, "default-unreachable-toleration-seconds", c.UnreachableToleration, "for how many seconds pods that do not say so themselves stay on a node that is not reached")
 	f.StringVar(&c.Tracing, "tracing-config-file", c.Tracing, "file that says which OpenTelemetry collector is sent the traces of how many requests (TracingConfiguration)")
+	f.StringVar(&c.Egress, "egress-selector-config-file", c.Egress, "file that says through which proxies nodes, webhooks, extension servers, issuers and an outside etcd are connected to (EgressSelectorConfiguration); read once")
 	a := &c.Audit
 	f.StringVar(&a.PolicyFile, "audit-policy-file", a.PolicyFile, "file with the audit policy (audit.k8s.io/v1); without it nothing is recorded")
 	f.StringVar(&a.LogPath, "audit-log-path", a.LogPath, "file that audit events are written to; '-' is the standard output")

@@ -61,7 +61,6 @@ var hints = map[string]string{
 	"debug-socket-path":                     "profiles are at /debug/pprof/ of the API server, for those who may get that path (--profiling)",
 	"delete-collection-workers":             "leave it out: how many objects of a collection are deleted at a time is not set",
 	"disabled-metrics":                      "leave metrics out where they are scraped (metric_relabel_configs)",
-	"egress-selector-config-file":           "the server connects to nodes, webhooks and extension servers directly; give it a route to them",
 	"emulated-version":                      "no other version than Kubernetes v1.36 is emulated",
 	"etcd-count-metric-poll-period":         "leave it out: objects are counted when /metrics is asked",
 	"etcd-db-metric-poll-interval":          "leave it out: how often the store's size is measured is not set",

@@ -6,10 +6,11 @@ import (
 
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/egress"
 )
 
 // openAudit makes what records requests; nil where no policy is configured.
-func openAudit(cfg *config.Audit, log *slog.Logger) (*audit.Log, error) {
+func openAudit(cfg *config.Audit, dial egress.Dial, log *slog.Logger) (*audit.Log, error) {
 	if cfg.PolicyFile == "" {
 		return nil, nil
 	}
@@ -34,7 +35,7 @@ func openAudit(cfg *config.Audit, log *slog.Logger) (*audit.Log, error) {
 		add(out, "log", sink, &cfg.LogBatch, &cfg.LogTruncate)
 	}
 	if cfg.WebhookConfig != "" {
-		sink, err := audit.OpenWebhook(cfg.WebhookConfig, cfg.WebhookBackoff.Duration, batching(&cfg.WebhookBatch, &cfg.WebhookTruncate), out.Lost("webhook"))
+		sink, err := audit.OpenWebhook(cfg.WebhookConfig, dial, cfg.WebhookBackoff.Duration, batching(&cfg.WebhookBatch, &cfg.WebhookTruncate), out.Lost("webhook"))
 		if err != nil {
 			return nil, err
 		}

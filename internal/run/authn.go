@@ -76,7 +76,7 @@ func (s *server) serviceAccountTokens(ctx context.Context) (*token.Service, erro
 func (s *server) issuers(ctx context.Context, audiences, own []string) (*oidc.Tokens, auth.Anonymity, error) {
 	c := &s.cfg.APIServer.Authentication
 	anonymity, why := s.anonymityOfFlags()
-	options := oidc.Options{Audiences: audiences, Disallowed: own, Log: s.log.With("component", "apiserver")}
+	options := oidc.Options{Audiences: audiences, Disallowed: own, Egress: s.egress, Log: s.log.With("component", "apiserver")}
 	if c.Config == "" && c.OIDC.Set() {
 		options.Algorithms = c.OIDC.SigningAlgs
 	}

@@ -6,12 +6,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
 	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/egress"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
@@ -31,6 +33,15 @@ func alongside(ctx context.Context, parts ...func(context.Context) error) error 
 // background makes a part of what only ends with its context.
 func background(run func(context.Context)) func(context.Context) error {
 	return func(ctx context.Context) error { run(ctx); return nil }
+}
+
+// viaEgress connects to an outside etcd the way that the file says, if it says one.
+func viaEgress(s *egress.Selector) []grpc.DialOption {
+	dial := s.To(egress.Etcd)
+	if dial == nil {
+		return nil
+	}
+	return []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) })}
 }
 
 // connectStore reaches an outside etcd, with TLS when its URLs or the flags ask for it.

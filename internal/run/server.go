@@ -37,6 +37,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/controllers"
+	"github.com/knarr-project/knarr/internal/egress"
 	"github.com/knarr-project/knarr/internal/reload"
 	"github.com/knarr-project/knarr/internal/scheduler"
 	"github.com/knarr-project/knarr/internal/store"
@@ -52,7 +53,8 @@ type server struct {
 	settings func() map[string]string
 	alone    bool // controllers and scheduler are elsewhere
 	keys     *pki.PKI
-	tracer   *trace.Tracer // nil: requests are not traced
+	tracer   *trace.Tracer    // nil: requests are not traced
+	egress   *egress.Selector // nil: others are connected to directly
 	db       store.Store
 	api      *apiserver.Server
 	tokens   *token.Service
@@ -86,11 +88,14 @@ func (s *server) startKeys(ctx context.Context) (wait func() error, err error) {
 
 func (s *server) startStore(ctx context.Context) (func() error, error) {
 	var err error
-	if s.tracer, err = openTracer(ctx, s.cfg.APIServer.Tracing, s.log.With("component", "apiserver")); err != nil {
+	if s.egress, err = egress.Load(s.cfg.APIServer.Egress); err != nil {
+		return nil, err
+	}
+	if s.tracer, err = openTracer(ctx, s.cfg.APIServer.Tracing, s.egress.To(egress.ControlPlane), s.log.With("component", "apiserver")); err != nil {
 		return nil, err
 	}
 	if len(s.cfg.StoreEndpoints) > 0 {
-		s.db, err = connectStore(ctx, s.cfg, s.tracer.DialOptions()...)
+		s.db, err = connectStore(ctx, s.cfg, append(s.tracer.DialOptions(), viaEgress(s.egress)...)...)
 	} else {
 		s.db, err = etcd.Open(ctx, etcd.Options{DataDir: s.cfg.Path("etcd"), Log: s.log.With("component", "store")})
 	}
@@ -136,7 +141,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		}
 		return setting
 	}
-	auditLog, err := openAudit(&s.cfg.APIServer.Audit, s.log.With("component", "audit"))
+	auditLog, err := openAudit(&s.cfg.APIServer.Audit, s.egress.To(egress.ControlPlane), s.log.With("component", "audit"))
 	if err != nil {
 		return nil, err
 	}
@@ -179,6 +184,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		KubeletAddresses:   s.cfg.APIServer.Kubelets.Order(),
 		ProxyCertificate:   outward.proxy,
 		Trust:              trust,
+		Egress:             s.egress,
 		Audit:              auditLog,
 		Tracer:             s.tracer,
 		MaxRequests:        s.cfg.APIServer.Seats(),
@@ -201,7 +207,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 		Settings:     s.settings,
 		PolicyStored: s.policyStored,
 		Components:   s.components(),
-		Collectors:   slices.Concat(controllers.Collectors(), scheduler.Collectors()),
+		Collectors:   slices.Concat(controllers.Collectors(), scheduler.Collectors(), s.egress.Collectors()),
 		Logger:       s.log.With("component", "apiserver"),
 	})
 	if err != nil {
@@ -285,7 +291,7 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 	}
 	all = append(all, issuers)
 	if file := s.cfg.APIServer.TokenWebhook; file != "" {
-		asked, err := authwebhook.NewTokens(file, s.cfg.APIServer.TokenWebhookTTL.Duration)
+		asked, err := authwebhook.NewTokens(file, s.cfg.APIServer.TokenWebhookTTL.Duration, s.egress.To(egress.ControlPlane))
 		if err != nil {
 			return nil, err
 		}
@@ -325,7 +331,7 @@ func (s *server) admission(ctx context.Context, authorizer auth.Authorizer, role
 		return nil, err
 	}
 	policies := policy.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer}
-	mutating := webhook.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer, Resolve: client.NewRoutes(ctx, s.own()).Resolve}
+	mutating := webhook.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer, Resolve: client.NewRoutes(ctx, s.own()).Resolve, Egress: s.egress}
 	validating := mutating
 	if mutating.Credentials, err = webhook.LoadCredentials(files.MutatingWebhooks); err != nil {
 		return nil, err
@@ -358,6 +364,7 @@ func (s *server) authorizers(ctx context.Context, nodes, policy auth.Authorizer)
 		})
 	}
 	chain := authwebhook.NewChain(known)
+	chain.Dial = s.egress.To(egress.ControlPlane)
 	s.api.Register(chain.Collectors()...)
 	if c.AuthorizationConfig != "" {
 		return chain, s.follow(ctx, "authorization", c.AuthorizationConfig, func(_ context.Context, data []byte) error {

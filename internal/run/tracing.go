@@ -3,7 +3,9 @@ package run
 import (
 	"context"
 	"log/slog"
+	"net"
 
+	"github.com/knarr-project/knarr/internal/egress"
 	"github.com/knarr-project/knarr/internal/trace"
 	"github.com/knarr-project/knarr/internal/zpages"
 )
@@ -12,7 +14,7 @@ import (
 const tracedService = "apiserver"
 
 // openTracer makes what traces requests; nil where no file says so.
-func openTracer(ctx context.Context, file string, log *slog.Logger) (*trace.Tracer, error) {
+func openTracer(ctx context.Context, file string, dial egress.Dial, log *slog.Logger) (*trace.Tracer, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -20,5 +22,9 @@ func openTracer(ctx context.Context, file string, log *slog.Logger) (*trace.Trac
 	if err != nil {
 		return nil, err
 	}
-	return trace.Open(ctx, config, trace.Options{Service: tracedService, Instance: zpages.Identity(), Log: log})
+	options := trace.Options{Service: tracedService, Instance: zpages.Identity(), Log: log}
+	if dial != nil {
+		options.Dial = func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) }
+	}
+	return trace.Open(ctx, config, options)
 }

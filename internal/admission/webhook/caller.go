@@ -88,7 +88,7 @@ func servicePort(s *admissionregistrationv1.ServiceReference) int32 {
 }
 
 // newCaller prepares the client of an endpoint: a URL, or a Service, which is verified by the name NAME.NAMESPACE.svc.
-func newCaller(endpoint admissionregistrationv1.WebhookClientConfig, credentials Credentials, resolve func(ctx context.Context, namespace, name string, port int32) (string, error)) (*caller, error) {
+func newCaller(endpoint admissionregistrationv1.WebhookClientConfig, config *Config) (*caller, error) {
 	secure := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	if len(endpoint.CABundle) > 0 {
 		trusted, err := rest.TLSConfigFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: endpoint.CABundle}})
@@ -97,14 +97,14 @@ func newCaller(endpoint admissionregistrationv1.WebhookClientConfig, credentials
 		}
 		secure.RootCAs = trusted.RootCAs
 	}
-	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+	direct := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSClientConfig: secure, TLSHandshakeTimeout: 10 * time.Second,
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: secure, TLSHandshakeTimeout: 10 * time.Second,
 		// Without HTTP/2, connections spread over the endpoints of a Service.
 		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}, MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: 90 * time.Second,
 	}
 	server := ""
-	config := &rest.Config{QPS: -1, ContentConfig: rest.ContentConfig{NegotiatedSerializer: serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec})}}
+	to := &rest.Config{QPS: -1, ContentConfig: rest.ContentConfig{NegotiatedSerializer: serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec})}}
 	switch {
 	case endpoint.Service != nil:
 		s := endpoint.Service
@@ -113,32 +113,34 @@ func newCaller(endpoint admissionregistrationv1.WebhookClientConfig, credentials
 		if port := servicePort(s); port != defaultServicePort {
 			server = net.JoinHostPort(server, strconv.Itoa(int(port)))
 		}
-		config.Host = "https://" + net.JoinHostPort(secure.ServerName, strconv.Itoa(int(servicePort(s))))
+		to.Host = "https://" + net.JoinHostPort(secure.ServerName, strconv.Itoa(int(servicePort(s))))
 		if s.Path != nil {
-			config.APIPath = *s.Path
+			to.APIPath = *s.Path
 		}
 		transport.Proxy = nil
+		dial := config.Egress.ServiceWebhook(s.Namespace, s.Name, servicePort(s), direct)
 		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			address, err := resolve(ctx, s.Namespace, s.Name, servicePort(s))
+			address, err := config.Resolve(ctx, s.Namespace, s.Name, servicePort(s))
 			if err != nil {
 				return nil, err
 			}
-			return dialer.DialContext(ctx, network, address)
+			return dial(ctx, network, address)
 		}
 	case endpoint.URL != nil:
 		u, err := url.Parse(*endpoint.URL)
 		if err != nil {
 			return nil, fmt.Errorf("unparsable URL: %w", err)
 		}
-		server, config.Host, config.APIPath = u.Host, u.Scheme+"://"+u.Host, u.Path
+		server, to.Host, to.APIPath = u.Host, u.Scheme+"://"+u.Host, u.Path
+		transport.DialContext = config.Egress.Webhook(u.Host, direct)
 	default:
 		return nil, errors.New("webhook configuration must have either service or URL")
 	}
-	shown, err := credentials.show(server, transport)
+	shown, err := config.Credentials.show(server, transport)
 	if err != nil {
 		return nil, err
 	}
-	client, err := rest.UnversionedRESTClientForConfigAndClient(config, &http.Client{Transport: trace.Transport(limited{shown})})
+	client, err := rest.UnversionedRESTClientForConfigAndClient(to, &http.Client{Transport: trace.Transport(limited{shown})})
 	return &caller{rest: client, transport: transport, server: server}, err
 }
 

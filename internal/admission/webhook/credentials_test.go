@@ -91,7 +91,7 @@ func TestTheNameOfAWebhooksServerHasThePortUnlessItIsTheUsualOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	for port, wraps := range map[int32]bool{443: false, 8443: true} {
-		c, err := newCaller(admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "ns", Name: "hook", Port: &port}}, credentials, nil)
+		c, err := newCaller(admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "ns", Name: "hook", Port: &port}}, &Config{Credentials: credentials})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/egress"
 )
 
 // Config of both plugins.
@@ -30,6 +31,8 @@ type Config struct {
 	Credentials Credentials
 	// Resolve finds where connections to a Service go: HOST:PORT.
 	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
+	// Egress is how webhooks are connected to; nil is directly.
+	Egress *egress.Selector
 }
 
 // hook is one webhook. Everything but its client is fixed.
@@ -73,7 +76,7 @@ func newHook(kind, configuration string, index int, w *admissionregistrationv1.M
 	h.ignoreFailure = w.FailurePolicy != nil && *w.FailurePolicy == admissionregistrationv1.Ignore
 	h.safeToTry = w.SideEffects != nil && (*w.SideEffects == admissionregistrationv1.SideEffectClassNone || *w.SideEffects == admissionregistrationv1.SideEffectClassNoneOnDryRun)
 	h.again = w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy
-	h.client = sync.OnceValues(func() (*caller, error) { return newCaller(h.endpoint, config.Credentials, config.Resolve) })
+	h.client = sync.OnceValues(func() (*caller, error) { return newCaller(h.endpoint, config) })
 	return h
 }
 

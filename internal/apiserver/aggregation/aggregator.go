@@ -19,6 +19,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/api/discovery"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/egress"
 )
 
 // Config is what an Aggregator is made of.
@@ -32,6 +33,8 @@ type Config struct {
 	// CheckEvery is how often a server that answers is asked again; 0 is 30 s.
 	CheckEvery time.Duration
 	Logger     *slog.Logger
+	// Dial connects to extension servers; nil is directly.
+	Dial egress.Dial
 	// Clock is for the conditions; nil is time.Now.
 	Clock func() time.Time
 }
@@ -63,6 +66,9 @@ func New(cfg Config) *Aggregator {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = direct
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
@@ -234,5 +240,5 @@ func (a *Aggregator) serviceChanged(namespace, name string) {
 	}
 }
 
-// dialer connects to extension servers.
-var dialer = &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+// direct connects to extension servers that no proxy is for.
+var direct = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext

@@ -214,7 +214,7 @@ func (r *Remote) dial(ctx context.Context, network, address string) (net.Conn, e
 		}
 		rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
 		for _, target := range targets[:min(attempts, len(targets))] {
-			conn, err := dialer.DialContext(ctx, network, target)
+			conn, err := r.aggregator.cfg.Dial(ctx, network, target)
 			if err == nil {
 				return conn, nil
 			}
@@ -224,7 +224,7 @@ func (r *Remote) dial(ctx context.Context, network, address string) (net.Conn, e
 			return nil, errors.Join(append(errs, fmt.Errorf("service %s/%s has no cluster IP", service.Namespace, service.Name))...)
 		}
 	}
-	conn, err := dialer.DialContext(ctx, network, address)
+	conn, err := r.aggregator.cfg.Dial(ctx, network, address)
 	if err != nil && len(errs) > 0 {
 		return nil, errs[0] // the endpoints' own answer says more
 	}

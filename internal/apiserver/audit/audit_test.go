@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -232,7 +233,12 @@ func TestAWebhookGetsBatchesAndIsTriedAgain(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sink, err := OpenWebhook(kubeconfig, time.Millisecond, &Batching{Buffer: 100, MaxSize: 2, MaxWait: time.Hour}, func(int, error) {})
+	var dialed atomic.Int64
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		dialed.Add(1)
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
+	sink, err := OpenWebhook(kubeconfig, dial, time.Millisecond, &Batching{Buffer: 100, MaxSize: 2, MaxWait: time.Hour}, func(int, error) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,6 +255,9 @@ func TestAWebhookGetsBatchesAndIsTriedAgain(t *testing.T) {
 		if sum += n; n > 2 {
 			t.Errorf("a batch of %d", n)
 		}
+	}
+	if dialed.Load() == 0 {
+		t.Error("the webhook is connected to in another way than the server says")
 	}
 	if sum != 5 {
 		t.Errorf("%d events arrived: %v", sum, sizes)

@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"gopkg.in/natefinch/lumberjack.v2"
+
+	"github.com/knarr-project/knarr/internal/egress"
 )
 
 // File says how the audit log on disk is kept.
@@ -131,13 +133,13 @@ const (
 	webhookTimeout = 30 * time.Second
 )
 
-// OpenWebhook makes the Sink that posts to the server of a kubeconfig file. Without batching each event is waited for.
-func OpenWebhook(kubeconfig string, backoff time.Duration, batch *Batching, lost Lost) (Sink, error) {
+// OpenWebhook makes the Sink that posts to the server of a kubeconfig file, which dial connects to; nil is directly. Without batching each event is waited for.
+func OpenWebhook(kubeconfig string, dial egress.Dial, backoff time.Duration, batch *Batching, lost Lost) (Sink, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook %s: %w", kubeconfig, err)
 	}
-	config.Timeout = webhookTimeout
+	config.Timeout, config.Dial = webhookTimeout, dial
 	c, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook %s: %w", kubeconfig, err)

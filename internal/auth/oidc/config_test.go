@@ -3,9 +3,13 @@ package oidc
 import (
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/knarr-project/knarr/internal/egress"
+	"github.com/knarr-project/knarr/internal/egress/egresstest"
 )
 
 // The texts are upstream's for the same files.
@@ -44,6 +48,33 @@ func TestWhatIsWrongWithAConfiguration(t *testing.T) {
 				t.Errorf("%v, want %s", err, tc.want)
 			}
 		})
+	}
+}
+
+// TestAnIssuerThatNamesANetworkIsReachedThroughIt: here, unlike elsewhere, a network that is not configured is an error, as upstream.
+func TestAnIssuerThatNamesANetworkIsReachedThroughIt(t *testing.T) {
+	proxy := egresstest.Connect(t, nil)
+	tokens, err := New(t.Context(), Options{Egress: proxy.Selector(t, "HTTPConnect", egress.Cluster), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tokens.Close()
+	const mappings = "\n  claimMappings: {username: {claim: sub, prefix: ''}}"
+	use := func(network string) error {
+		config, err := Parse([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer: {url: 'https://127.0.0.1:1', audiences: [a], egressSelectorType: " + network + "}" + mappings))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tokens.Use(t.Context(), config, true)
+	}
+	if err := use("controlplane"); err == nil || err.Error() != `oidc: egress lookup for "controlplane" is not configured` {
+		t.Error(err)
+	}
+	if err := use("cluster"); err == nil || !strings.Contains(err.Error(), "while dialing 127.0.0.1:1, code 502") {
+		t.Error(err)
+	}
+	if asked := proxy.Asked(); !slices.Equal(asked, []string{"127.0.0.1:1"}) {
+		t.Errorf("the proxy was asked for %v", asked)
 	}
 }
 

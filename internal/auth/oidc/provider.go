@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/knarr-project/knarr/internal/auth/jws"
+	"github.com/knarr-project/knarr/internal/egress"
 )
 
 // provider knows the keys of one issuer.
@@ -44,8 +45,8 @@ const (
 	maxDocument = 1 << 20
 )
 
-// newClient trusts the certificates given, PEM, or the system's.
-func newClient(authorities string) (*http.Client, error) {
+// newClient trusts the certificates given, PEM, or the system's. A nil dial is directly.
+func newClient(authorities string, dial egress.Dial) (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if authorities != "" {
 		config.RootCAs = x509.NewCertPool()
@@ -55,6 +56,9 @@ func newClient(authorities string) (*http.Client, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = config
+	if dial != nil {
+		transport.DialContext = dial
+	}
 	transport.MaxIdleConns, transport.IdleConnTimeout = 1, 30*time.Second
 	return &http.Client{Transport: transport, Timeout: 30 * time.Second}, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/jws"
+	"github.com/knarr-project/knarr/internal/egress"
 )
 
 // Options of Tokens.
@@ -26,8 +27,10 @@ type Options struct {
 	Disallowed []string
 	// Algorithms that tokens may be signed with; all that are known when empty.
 	Algorithms []string
-	Log        *slog.Logger
-	Now        func() time.Time // time.Now when nil
+	// Egress is how issuers are connected to that name a network; nil has none.
+	Egress *egress.Selector
+	Log    *slog.Logger
+	Now    func() time.Time // time.Now when nil
 }
 
 // Tokens authenticates the tokens of the issuers of a configuration, which may be replaced at any time.
@@ -144,10 +147,11 @@ func (t *Tokens) newAuthenticator(c *apiserverconfig.JWTAuthenticator) (*authent
 	if err := errs.ToAggregate(); err != nil {
 		return nil, err
 	}
-	if c.Issuer.EgressSelectorType != "" {
-		return nil, fmt.Errorf("oidc: egress lookup required with egress selector type %q: this API server has no egress selectors", c.Issuer.EgressSelectorType)
+	dial, err := t.way(c.Issuer.EgressSelectorType)
+	if err != nil {
+		return nil, err
 	}
-	client, err := newClient(c.Issuer.CertificateAuthority)
+	client, err := newClient(c.Issuer.CertificateAuthority, dial)
 	if err != nil {
 		return nil, err
 	}
@@ -156,6 +160,21 @@ func (t *Tokens) newAuthenticator(c *apiserverconfig.JWTAuthenticator) (*authent
 		metrics: m, config: *c.DeepCopy(), algorithms: t.Algorithms, mapper: mapper, log: t.Log, now: t.Now, others: map[string]*provider{},
 		provider: newProvider(c.Issuer.URL, c.Issuer.DiscoveryURL, client, t.Log, t.Now, m),
 	}, nil
+}
+
+// way is how an issuer is connected to that names a network; nil is directly. Whoever names one means it: here what is not configured is an error, as upstream.
+func (t *Tokens) way(network apiserverconfig.EgressSelectorType) (egress.Dial, error) {
+	if network == "" {
+		return nil, nil
+	}
+	if t.Egress == nil {
+		return nil, fmt.Errorf("oidc: egress lookup required with egress selector type %q: give --egress-selector-config-file", network)
+	}
+	dial := t.Egress.To(egress.Network(network))
+	if dial == nil {
+		return nil, fmt.Errorf("oidc: egress lookup for %q is not configured", network)
+	}
+	return dial, nil
 }
 
 // Close stops asking issuers. Use must not be called beside it, or after it.

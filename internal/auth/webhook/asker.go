@@ -15,7 +15,7 @@ const askTimeout = 30 * time.Second
 
 // NewAsker takes how long to wait before the first retry.
 func NewAsker(kubeconfig string, backoff time.Duration) (*Asker, error) {
-	s, err := newServer(kubeconfig, askTimeout)
+	s, err := newServer(kubeconfig, askTimeout, nil) // as upstream: no network is named for it
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
 
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/egress"
 )
 
 // Authorizer asks a webhook.
@@ -47,12 +48,12 @@ type answer struct {
 const rememberedAnswers = 4096
 
 // newAuthorizer makes the authorizer of a configuration that was validated.
-func newAuthorizer(name string, c *apiserverconfig.WebhookConfiguration, now func() time.Time, metrics *Metrics) (*Authorizer, error) {
+func newAuthorizer(name string, c *apiserverconfig.WebhookConfiguration, now func() time.Time, metrics *Metrics, dial egress.Dial) (*Authorizer, error) {
 	if c.ConnectionInfo.Type != apiserverconfig.AuthorizationWebhookConnectionInfoTypeKubeConfigFile || c.ConnectionInfo.KubeConfigFile == nil {
 		// InClusterConfig is for other servers, which ask this one: it would ask itself.
 		return nil, fmt.Errorf("authorizer %s: connectionInfo.type %q is not allowed for the API server itself, only KubeConfigFile", name, c.ConnectionInfo.Type)
 	}
-	s, err := newServer(*c.ConnectionInfo.KubeConfigFile, c.Timeout.Duration)
+	s, err := newServer(*c.ConnectionInfo.KubeConfigFile, c.Timeout.Duration, dial)
 	if err != nil {
 		return nil, fmt.Errorf("authorizer %s: %w", name, err)
 	}

@@ -19,6 +19,7 @@ import (
 	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
 
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/egress"
 )
 
 // Authorizers that need no configuration, by the name of their type.
@@ -45,6 +46,9 @@ func (Opened) Authorize(context.Context, auth.Attributes) (auth.Decision, string
 
 // Chain are authorizers in an order that may be changed at any time.
 type Chain struct {
+	// Dial connects to webhooks; nil is directly. It is set before the first configuration.
+	Dial egress.Dial
+
 	known   Authorizers
 	metrics *Metrics
 	current atomic.Pointer[auth.Authorizers]
@@ -152,7 +156,7 @@ func (c *Chain) inOrder(list []apiserverconfig.AuthorizerConfiguration) error {
 	for i := range list {
 		one := &list[i]
 		if one.Type == apiserverconfig.TypeWebhook {
-			a, err := newAuthorizer(one.Name, one.Webhook, time.Now, c.metrics)
+			a, err := newAuthorizer(one.Name, one.Webhook, time.Now, c.metrics, c.Dial)
 			if err != nil {
 				return err
 			}

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/knarr-project/knarr/internal/api/bounds"
+	"github.com/knarr-project/knarr/internal/egress"
 )
 
 // server is the other side, as a kubeconfig file names it.
@@ -44,12 +45,13 @@ const (
 	firstPause = 500 * time.Millisecond
 )
 
-// newServer: timeout bounds a review with all its attempts; the other side is told of it.
-func newServer(kubeconfig string, timeout time.Duration) (*server, error) {
+// newServer: timeout bounds a review with all its attempts; the other side is told of it. A nil dial is directly.
+func newServer(kubeconfig string, timeout time.Duration, dial egress.Dial) (*server, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kubeconfig, err)
 	}
+	config.Dial = dial
 	c, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kubeconfig, err)

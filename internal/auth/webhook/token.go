@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/egress"
 )
 
 // Tokens asks a webhook whose a bearer token is.
@@ -28,9 +29,9 @@ type known struct {
 	until    time.Time
 }
 
-// NewTokens asks the server of a kubeconfig file. Tokens that it knows are remembered for keep.
-func NewTokens(kubeconfig string, keep time.Duration) (*Tokens, error) {
-	s, err := newServer(kubeconfig, 30*time.Second)
+// NewTokens asks the server of a kubeconfig file, which dial connects to; nil is directly. Tokens that it knows are remembered for keep.
+func NewTokens(kubeconfig string, keep time.Duration, dial egress.Dial) (*Tokens, error) {
+	s, err := newServer(kubeconfig, 30*time.Second, dial)
 	if err != nil {
 		return nil, fmt.Errorf("token webhook %w", err)
 	}

@@ -1,9 +1,11 @@
 package webhook
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -280,6 +282,40 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}
 }
 
+func TestWebhooksAreConnectedToAsTheServerSays(t *testing.T) {
+	var stop context.CancelFunc // no further attempts
+	dialed := make(chan string, attempts)
+	nowhere := func(_ context.Context, network, address string) (net.Conn, error) {
+		dialed <- network + " " + address
+		stop()
+		return nil, errors.New("nobody there")
+	}
+	kubeconfig := file(t, "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a}}]\nclusters: [{name: a, cluster: {server: 'https://hook.example.com'}}]\n")
+	chain := NewChain(Authorizers{})
+	chain.Dial = nowhere
+	if err := chain.UseFlags(Flags{Modes: []string{"Webhook"}, WebhookConfig: kubeconfig}); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := NewTokens(kubeconfig, time.Hour, nowhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, ask := range map[string]func(context.Context){
+		"an authorizer": func(ctx context.Context) {
+			_, _, _ = chain.Authorize(ctx, auth.Attributes{User: auth.User{Name: "u"}, Verb: "get"})
+		},
+		"tokens": func(ctx context.Context) { _, _, _, _ = tokens.AuthenticateToken(ctx, "t", nil) },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		stop = cancel
+		ask(ctx)
+		cancel()
+		if got := <-dialed; got != "tcp hook.example.com:443" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 func TestTokensAreReviewed(t *testing.T) {
 	asked := 0
 	kubeconfig := hook(t, "30s", func(w http.ResponseWriter, r *http.Request) {
@@ -301,7 +337,7 @@ func TestTokensAreReviewed(t *testing.T) {
 		}
 		_ = json.NewEncoder(w).Encode(review)
 	})
-	tokens, err := NewTokens(kubeconfig, time.Hour)
+	tokens, err := NewTokens(kubeconfig, time.Hour, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
