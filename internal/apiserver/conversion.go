@@ -154,8 +154,10 @@ func (s *Server) webhookClient(config *apiextensionsv1.WebhookClientConfig) (*ht
 			}
 			return dial(ctx, network, address)
 		}
-	} else if u, err := url.Parse(*config.URL); err == nil { // an error is webhookURL's to tell
-		transport.DialContext = s.cfg.Egress.Webhook(u.Host, direct)
+	} else if config.URL != nil { // what is wrong with either is webhookURL's to tell
+		if u, err := url.Parse(*config.URL); err == nil {
+			transport.DialContext = s.cfg.Egress.Webhook(u.Host, direct)
+		}
 	}
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
 }
