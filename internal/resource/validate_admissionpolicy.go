@@ -298,7 +298,7 @@ func validateParamRef(r *admissionregistrationv1.ParamRef, at *field.Path) field
 	if r.Selector != nil {
 		errs = append(errs, validateSelector(r.Selector, at.Child("selector"))...)
 	}
-	if r.ParameterNotFoundAction == nil {
+	if r.ParameterNotFoundAction == nil || *r.ParameterNotFoundAction == "" {
 		return append(errs, field.Required(at.Child("parameterNotFoundAction"), ""))
 	}
 	if a := *r.ParameterNotFoundAction; a != admissionregistrationv1.AllowAction && a != admissionregistrationv1.DenyAction {

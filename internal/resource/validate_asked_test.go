@@ -50,6 +50,8 @@ func TestNewObjectsAreToldWhatUpstreamTells(t *testing.T) {
 		{"a volume that cannot be", "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\nspec: {attacher: a, nodeName: node, source: {persistentVolumeName: a..b}}\n", []string{`spec.source.persistentVolumeName: Invalid value: "a..b": a lowercase RFC 1123 subdomain`}},
 		{"a revision of no object", "apiVersion: apps/v1\nkind: ControllerRevision\nrevision: 1\ndata: 1\n", []string{"data: Required value: data must be a valid JSON object"}},
 		{"a policy of no direction", "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nspec: {podSelector: {}, policyTypes: ['']}\n", []string{`spec.policyTypes[0]: Unsupported value: "": supported values: "Ingress", "Egress"`}},
+		{"parameters that are missed in no way", "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nspec: {policyName: p, validationActions: [Deny], paramRef: {name: a, parameterNotFoundAction: ''}}\n",
+			[]string{"spec.paramRef.parameterNotFoundAction: Required value"}},
 		{"parameters by a name and by a selector that is wrong", "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nspec: {policyName: p, validationActions: [Deny], paramRef: {name: a, parameterNotFoundAction: Deny, selector: {matchExpressions: [{key: a, operator: x}]}}}\n",
 			[]string{"spec.paramRef.name: Forbidden: name and selector are mutually exclusive", "spec.paramRef.selector: Forbidden: name and selector are mutually exclusive", `spec.paramRef.selector.matchExpressions[0].operator: Invalid value: "x": not a valid selector operator`}},
 	}

@@ -66,6 +66,8 @@ func TestNewObjectsAreToldWhatIsWrongWithThem(t *testing.T) {
 		{"a ratio of numbers too large for thousandths", limits("1e10", "500m", "4e18"), []string{"ratio 4E is greater than max/min = 10000000000.000000"}},
 		{"a ratio of thousandths", limits("10", "10m", "1001"), []string{"ratio 1001 is greater than max/min = 1000.000000"}},
 		{"a ratio of more than can be counted", limits("9223372036854775808", "10m", "100M"), []string{"ratio 100M is greater than max/min = 0.000000"}},
+		{"a ratio of less than nothing", limits("200k", "-1", "100M"), []string{"ratio 100M is greater than max/min = -200000.000000"}},
+		{"a ratio of nothing", limits("1", "0", "100M"), nil},
 		{"no address, and one that is none", service("type: NodePort, clusterIP: None, clusterIPs: [None, a]"), []string{"spec.clusterIPs: Invalid value: [\"None\",\"a\"]: 'None' must be the first and only value", `spec.clusterIPs[1]: Invalid value: "a": must be a valid IP address`}},
 		{"an address beside what is none", service("type: NodePort, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, '1']"), []string{`spec.clusterIPs[1]: Invalid value: "1": must be a valid IP address`}},
 		{"no address in the second place", service("type: NodePort, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, None]"), []string{`spec.clusterIPs[1]: Invalid value: "None": must be a valid IP address`}},

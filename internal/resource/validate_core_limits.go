@@ -97,10 +97,10 @@ func validateLimitValues(item *corev1.LimitRangeItem, at *field.Path) field.Erro
 		wrong(hasLimit && hasLeast && least.Cmp(limit) > 0, "default", least, "min value %s is greater than default value %s", least.String(), limit.String())
 		wrong(hasLimit && hasMost && limit.Cmp(most) > 0, "default", most, "default value %s is greater than max value %s", limit.String(), most.String())
 		wrong(hasRatio && ratio.Cmp(resource.MustParse("1")) < 0, "maxLimitRequestRatio", ratio, "ratio %s is less than 1", ratio.String())
-		if hasRatio && hasLeast && hasMost && least.Sign() > 0 {
-			number := spanNumbers(least, most, ratio)
-			span := number(most) / number(least)
-			wrong(number(ratio) > span, "maxLimitRequestRatio", ratio, "ratio %s is greater than max/min = %f", ratio.String(), span)
+		if hasRatio && hasLeast && hasMost {
+			count, unit := spanNumbers(least, most, ratio)
+			span := count(most) / count(least) // without end or not a number where the least is nothing; below zero where one of the two is
+			wrong(count(ratio)/unit > span, "maxLimitRequestRatio", ratio, "ratio %s is greater than max/min = %f", ratio.String(), span)
 		}
 		wrong(hasRequest && hasLimit && !mayOvercommit(name) && name != corev1.ResourceStorage && limit.Cmp(request) != 0, "defaultRequest", request,
 			"default value %s must equal to defaultRequest value %s in %s", limit.String(), request.String(), name)
@@ -108,14 +108,14 @@ func validateLimitValues(item *corev1.LimitRangeItem, at *field.Path) field.Erro
 	return errs
 }
 
-// spanNumbers tells how quantities are compared: with their thousandths, unless one of them is too large to be counted in those.
-func spanNumbers(list ...resource.Quantity) func(resource.Quantity) float64 {
+// spanNumbers tells how quantities are compared, and what one is then: in thousandths, unless one of them is too large to be counted in those.
+func spanNumbers(list ...resource.Quantity) (count func(resource.Quantity) float64, unit float64) {
 	for _, q := range list {
-		if q.Value() > resource.MaxMilliValue {
-			return func(q resource.Quantity) float64 { return float64(q.Value()) }
+		if q.Value() >= resource.MaxMilliValue {
+			return func(q resource.Quantity) float64 { return float64(q.Value()) }, 1
 		}
 	}
-	return func(q resource.Quantity) float64 { return float64(q.MilliValue()) / 1000 }
+	return func(q resource.Quantity) float64 { return float64(q.MilliValue()) }, 1000
 }
 
 func validateResourceQuota(q *corev1.ResourceQuota) field.ErrorList {
