@@ -153,9 +153,14 @@ func (e *endpoint) resetFields(subresource string) map[fieldpath.APIVersion]fiel
 	return out
 }
 
-// trackFields records in the new object's managedFields what the operation's manager has set.
+// trackFields leaves each owner of the new object once, and records in its managedFields what the operation's manager has set.
 func (op *operation) trackFields(live, obj runtime.Object) runtime.Object {
 	op.dropDoubledOwners(accessor(obj), "")
+	return op.track(live, obj)
+}
+
+// track records in the new object's managedFields what the operation's manager has set.
+func (op *operation) track(live, obj runtime.Object) runtime.Object {
 	if op.fieldManager == "" {
 		return obj
 	}

@@ -26,3 +26,18 @@ func TestAnOwnerThatIsNamedTwiceIsKeptOnceAndToldOf(t *testing.T) {
 		q.check(t, s)
 	}
 }
+
+func TestAnOwnerThatAPatchDoublesIsThePatchers(t *testing.T) {
+	s := newTestServer(t)
+	const (
+		path  = "/api/v1/namespaces/default/configmaps/m"
+		owner = `{"apiVersion":"v1","kind":"Pod","name":"a","uid":"1"}`
+	)
+	apply, plus := []string{"Content-Type", "application/apply-patch+yaml"}, []string{"Content-Type", "application/json-patch+json"}
+	for _, q := range []asked{
+		{"an owner", "PATCH", path + "?fieldManager=one", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m","ownerReferences":[` + owner + `]}}`, apply, 201, `"manager":"one"`, "", ""},
+		{"the same owner", "PATCH", path + "?fieldManager=two", `[{"op":"add","path":"/metadata/ownerReferences/-","value":` + owner + `}]`, plus, 200, `"manager":"two"`, `"manager":"one"`, "contains duplicate entries"},
+	} {
+		q.check(t, s)
+	}
+}

@@ -84,8 +84,9 @@ func (op *operation) patched(old runtime.Object, p patchRequest) (runtime.Object
 	if obj, err = op.endpoint.toHub(obj); err != nil {
 		return nil, err
 	}
+	obj = op.track(old, obj)                            // an owner that the patch doubles is the manager's
 	op.dropDoubledOwners(accessor(obj), afterAdmission) // upstream only looks then, and says so
-	return op.trackFields(old, obj), nil
+	return obj, nil
 }
 
 // patchVersioned gives the patched state of an object of the kind.

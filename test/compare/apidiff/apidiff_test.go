@@ -77,6 +77,33 @@ func TestANameThatIsMadeUpIsNoDifference(t *testing.T) {
 	}
 }
 
+func TestManagersAreInOneOrderWheneverTheyWrote(t *testing.T) {
+	object := func(entries string) map[string]any {
+		obj := decode([]byte(`{"metadata":{"managedFields":[` + entries + `]}}`)).(map[string]any)
+		orderManagers(obj)
+		return obj
+	}
+	const one, two = `{"manager":"one","time":"2026-01-01T00:00:01Z"}`, `{"manager":"two","time":"2026-01-01T00:00:00Z"}`
+	if a, b := compact(object(one+","+two)), compact(object(two+","+one)); a != b {
+		t.Errorf("%s and %s", a, b)
+	}
+	orderManagers(map[string]any{})
+	orderManagers(map[string]any{"metadata": map[string]any{"managedFields": []any{1, nil}}})
+}
+
+func TestWhatIsAppliedIsWrongInNoOrder(t *testing.T) {
+	const head = "failed to create typed patch object (a/b; v1, Kind=ConfigMap): "
+	for message, want := range map[string]string{
+		head + "errors:\n  .b: expected map, got &{[1]}\n  .a: expected map, got &{[1]}":           head + "errors:\n  .a: expected map, got &{[1]}\n  .b: expected map, got &{[1]}",
+		head + "errors:\n  .b: expected map, got &{[1]}\n  .unknown: field not declared in schema": head + ".unknown: field not declared in schema",
+		"errors:\n  b\n  a": "errors:\n  b\n  a",
+	} {
+		if got := typedErrors(message); got != want {
+			t.Errorf("%q: got %q, want %q", message, got, want)
+		}
+	}
+}
+
 func TestWhatIsExplainedIsNotOpen(t *testing.T) {
 	refused := func(message string) *answer {
 		return &answer{code: 422, object: map[string]any{"message": message}}

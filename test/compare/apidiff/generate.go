@@ -245,6 +245,7 @@ func (c *scenario) both(verb, how string, make func(side int) request) int {
 	for i, x := range answers {
 		if obj, ok := x.object.(map[string]any); ok && x.code < 300 && obj["kind"] == c.entry.kind && !strings.Contains(requests[i].path, "dryRun=All") {
 			c.last[i] = obj
+			orderManagers(obj)
 		}
 	}
 	emptyAsNull(c.last[0], c.last[1])

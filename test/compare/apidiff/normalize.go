@@ -48,6 +48,20 @@ func sortManagers(v any) {
 	slices.SortStableFunc(list, func(a, b any) int { return strings.Compare(compact(a), compact(b)) })
 }
 
+// orderManagers brings the entries of an object's managedFields in an order that their times have no part in, so that what is made of the n-th is
+// made of the same one for both servers.
+func orderManagers(obj map[string]any) {
+	meta, _ := obj["metadata"].(map[string]any)
+	list, _ := meta["managedFields"].([]any)
+	timeless := func(v any) string {
+		entry, _ := v.(map[string]any)
+		entry = maps.Clone(entry)
+		delete(entry, "time")
+		return compact(entry)
+	}
+	slices.SortStableFunc(list, func(a, b any) int { return strings.Compare(timeless(a), timeless(b)) })
+}
+
 // own has each server's own values where text has those of the server that it was made for: addresses, uids, generated names.
 func own(text []byte, from, to map[string]any) []byte {
 	for _, value := range []*regexp.Regexp{uuid, token, quoted} {
@@ -66,7 +80,7 @@ var (
 	uuid     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	moment   = regexp.MustCompile(`20[2-9][0-9]-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	token    = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
-	suffixed = regexp.MustCompile(`(\bgen-|/a)[bcdfghjklmnpqrstvwxz2456789]{5}\b`) // /a is what the generator breaks generateName with
+	suffixed = regexp.MustCompile(`(\bgen-|/[ax])[bcdfghjklmnpqrstvwxz2456789]{5}\b`) // what begins with a slash is what the generator breaks generateName with
 	revision = regexp.MustCompile(`(StorageError: |ResourceVersion|resourceVersion|resource version)[^"]{0,40}?\d+`)
 	port     = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
 	twice    = regexp.MustCompile(`^Duplicate value: 3\d{4}$`)
@@ -173,6 +187,7 @@ func text(s string) string {
 	s = tooOld.ReplaceAllString(s, "too old resource version: <revision>")
 	s = jwt.ReplaceAllString(s, "<token>")
 	s = revision.ReplaceAllString(s, "$1<revision>")
+	s = typedErrors(s)
 	if !strings.HasPrefix(s, "2024-") {
 		s = moment.ReplaceAllString(s, "<time>")
 	}
@@ -180,4 +195,23 @@ func text(s string) string {
 		return "<ip>"
 	}
 	return quoted.ReplaceAllString(address.ReplaceAllString(s, "<server>"), "<ip>")
+}
+
+// typedErrors brings what is wrong with an applied object in one order. The library that both servers read it with goes through a map of fields
+// in no order, and no further than to the first that the schema does not have: what it found before then is chance.
+func typedErrors(s string) string {
+	head, list, ok := strings.Cut(s, ": errors:\n")
+	if !ok || !strings.HasPrefix(head, "failed to create typed patch object (") {
+		return s
+	}
+	errs := strings.Split(list, "\n")
+	slices.Sort(errs)
+	unknown := slices.DeleteFunc(slices.Clone(errs), func(e string) bool { return !strings.HasSuffix(e, ": field not declared in schema") })
+	switch len(unknown) {
+	case 0:
+		return head + ": errors:\n" + strings.Join(errs, "\n")
+	case 1:
+		return head + ": " + strings.TrimSpace(unknown[0])
+	}
+	return head + ": errors:\n" + strings.Join(unknown, "\n")
 }
