@@ -407,7 +407,8 @@ func (w *watcher) bookmarkObject(revision int64, initialEnd bool) runtime.Object
 // duration is, where the client does not say it, up to twice the shortest time, at random, so that watchers do not come back all at once.
 func (w *watcher) duration() time.Duration {
 	if seconds := w.req.opts.TimeoutSeconds; seconds != nil && *seconds != 0 { // below zero it ends at once, as upstream
-		return time.Duration(*seconds) * time.Second
+		// What has overflown is below zero as well. Not earlier than now: the last writes have until a little after the end.
+		return max(0, time.Duration(*seconds)*time.Second)
 	}
 	least := w.op.server.cfg.MinWatch
 	return least + rand.N(least)

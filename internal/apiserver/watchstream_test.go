@@ -532,6 +532,27 @@ func TestAWatchOverHTTP2LeavesItsHandler(t *testing.T) {
 	without(t, s, 0)
 }
 
+// The end of such a watch was so long ago that nothing could be written until a little after it: the client got a broken connection instead of an answer.
+func TestAWatchOfLessThanNoTimeIsAnswered(t *testing.T) {
+	s := newTestServer(t)
+	url, one, two := secure(t, s)
+	mustCreate(t, s.Client(auth.Component("tester")), configMap("there"))
+	for _, seconds := range []string{"-1", "-5", "9223372037", "99999999999999999", "-9223372036854775808"} {
+		for _, client := range []*http.Client{one, two} {
+			resp, err := client.Get(url + defaultMaps + "?watch=1&timeoutSeconds=" + seconds)
+			if err != nil {
+				t.Errorf("%s: %v", seconds, err)
+				continue
+			}
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+				t.Errorf("%s: %s, %v", seconds, resp.Status, err)
+			}
+			_ = resp.Body.Close()
+		}
+	}
+	without(t, s, 0)
+}
+
 func TestAWatchOverHTTP2EndsInTime(t *testing.T) {
 	s := newTestServer(t)
 	url, _, two := secure(t, s)
