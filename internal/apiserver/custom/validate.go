@@ -26,6 +26,9 @@ func (v *Version) validate(u *unstructured.Unstructured) field.ErrorList {
 	if err != nil {
 		return append(errs, field.InternalError(nil, err))
 	}
+	if wrong := tooWrong(nil, u.Object, nil, schema); wrong != nil {
+		return append(errs, wrong...)
+	}
 	if len(errs) == 0 {
 		errs = apivalidation.ValidateObjectMetaAccessor(u, v.def.namespaced(), apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 		errs = append(errs, validation.ValidateCustomResource(nil, u.Object, schema)...)
@@ -45,6 +48,9 @@ func (v *Version) validateUpdate(u, old *unstructured.Unstructured) field.ErrorL
 	s, schema, err := v.measure(v.compiled.Get().schema)
 	if err != nil {
 		return append(errs, field.InternalError(nil, err))
+	}
+	if wrong := tooWrong(nil, u.Object, old.Object, schema); wrong != nil {
+		return append(errs, wrong...)
 	}
 	if s == nil {
 		errs = append(errs, validation.ValidateCustomResourceUpdate(nil, u.Object, old.Object, schema)...)
@@ -77,6 +83,9 @@ func (v *Version) validateStatus(u, old *unstructured.Unstructured) field.ErrorL
 		return append(errs, field.InternalError(nil, err))
 	}
 	if status, ok := u.Object["status"]; ok && schema != nil {
+		if wrong := tooWrong(field.NewPath("status"), status, old.Object["status"], schema); wrong != nil {
+			return append(errs, wrong...)
+		}
 		var opts []validation.ValidationOption
 		if s != nil {
 			if both := correlated(u, old, s).Key("status"); both != nil {

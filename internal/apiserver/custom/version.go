@@ -153,11 +153,11 @@ func (v *Version) makeSchema() (validation.SchemaValidator, error) {
 	if err != nil {
 		return nil, err
 	}
-	validator, _, err := validation.NewSchemaValidator(props)
+	validator, openapi, err := validation.NewSchemaValidator(props)
 	if err != nil {
 		return nil, fmt.Errorf("schema of %s: %w", v.GVK(), err)
 	}
-	return validator, nil
+	return &checked{validator, openapi}, nil
 }
 
 func (v *Version) makeStatusSchema() (validation.SchemaValidator, error) {
@@ -169,8 +169,11 @@ func (v *Version) makeStatusSchema() (validation.SchemaValidator, error) {
 	if !ok {
 		return nil, nil
 	}
-	validator, _, err := validation.NewSchemaValidator(&status)
-	return validator, err
+	validator, openapi, err := validation.NewSchemaValidator(&status)
+	if err != nil {
+		return nil, fmt.Errorf("schema of the status of %s: %w", v.GVK(), err)
+	}
+	return &checked{validator, openapi}, nil
 }
 
 // makeRules compiles the x-kubernetes-validations; nil when there are none.
