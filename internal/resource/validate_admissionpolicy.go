@@ -229,8 +229,8 @@ func validateParamKind(k *admissionregistrationv1.ParamKind, at *field.Path) fie
 	if k.Kind == "" {
 		return append(errs, field.Required(at.Child("kind"), ""))
 	}
-	for _, text := range validation.IsDNS1035Label(strings.ToLower(k.Kind)) {
-		errs = append(errs, field.Invalid(at.Child("kind"), k.Kind, "may have mixed case, but should otherwise match: "+text))
+	if texts := validation.IsDNS1035Label(strings.ToLower(k.Kind)); len(texts) > 0 {
+		errs = append(errs, field.Invalid(at.Child("kind"), k.Kind, "may have mixed case, but should otherwise match: "+strings.Join(texts, ",")))
 	}
 	return errs
 }

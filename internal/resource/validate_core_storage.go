@@ -147,7 +147,7 @@ func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 		if invalid := validateClaimResource(r, allocated); len(invalid) > 0 {
 			errs = append(errs, invalid...)
 		} else {
-			errs = append(errs, validateCapacity(r, c.Status.AllocatedResources[r], allocated.Key(string(r)))...)
+			errs = append(errs, validateCapacity(c.Status.AllocatedResources[r], allocated.Key(string(r)))...)
 		}
 	}
 	statuses := status.Child("allocatedResourceStatuses")
@@ -177,17 +177,17 @@ func validateClaimResource(name corev1.ResourceName, at *field.Path) field.Error
 func validateCapacities(list corev1.ResourceList, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, r := range slices.Sorted(maps.Keys(list)) {
-		errs = append(errs, validateCapacity(r, list[r], at.Key(string(r)))...)
+		errs = append(errs, validateCapacity(list[r], at.Key(string(r)))...)
 	}
 	return errs
 }
 
-// validateCapacity checks how much of a resource a volume has.
-func validateCapacity(name corev1.ResourceName, value resource.Quantity, at *field.Path) field.ErrorList {
+// validateCapacity checks how much of a resource a volume has; it need not be whole, whatever the resource.
+func validateCapacity(value resource.Quantity, at *field.Path) field.ErrorList {
 	if value.Sign() < 0 {
 		return field.ErrorList{field.Invalid(at, value.Value(), "must be a valid resource quantity")}
 	}
-	return validateResourceValue(name, value, at)
+	return nil
 }
 
 var reclaimPolicies = []corev1.PersistentVolumeReclaimPolicy{corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain}
@@ -219,7 +219,7 @@ func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Capacity)) {
 		key := at.Child("capacity").Key(string(name))
-		errs = append(errs, validateCapacity(name, s.Capacity[name], key)...)
+		errs = append(errs, validateCapacity(s.Capacity[name], key)...)
 		errs = append(errs, validatePositiveQuantity(s.Capacity[name], key)...)
 	}
 	if s.PersistentVolumeReclaimPolicy != "" {

@@ -60,6 +60,8 @@ func TestNewObjectsOfOtherKindsAreToldWhatUpstreamTells(t *testing.T) {
 		{"spaces around a mutation are not shown", policy("MutatingAdmissionPolicy", "failurePolicy: Fail, reinvocationPolicy: Never, mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: ' 1.1.1 '}}]"), []string{`Invalid value: "1.1.1": compilation failed: ERROR: <input>:1:4`}},
 		{"nor those around a condition", policy("ValidatingAdmissionPolicy", "failurePolicy: Fail, validations: [{expression: 'true'}], matchConditions: [{name: a, expression: ' 1 '}]"), []string{`spec.matchConditions[0].expression: Invalid value: "1": must evaluate to bool but got int`}},
 		{"those of a validation are", policy("ValidatingAdmissionPolicy", "failurePolicy: Fail, validations: [{expression: ' 1 '}]"), []string{`spec.validations[0].expression: Invalid value: " 1 ": must evaluate to bool but got int`}},
+		{"all that is wrong with the kind of parameters is told at once", policy("ValidatingAdmissionPolicy", "failurePolicy: Fail, paramKind: {apiVersion: v1, kind: a."+strings.Repeat("a", 62)+"}, validations: [{expression: 'true'}]"), []string{"otherwise match: must be no more than 63 characters,a DNS-1035 label must consist of"}},
+		{"a volume has what it has, in whatever parts", "apiVersion: v1\nkind: PersistentVolume\nspec: {capacity: {storage: 1Gi, a/b: 1500m}, accessModes: [ReadWriteOnce], hostPath: {path: /a}}\n", []string{`spec.capacity: Unsupported value: {`}},
 		{"an annotation is compiled without them", policy("ValidatingAdmissionPolicy", "failurePolicy: Fail, auditAnnotations: [{key: a, valueExpression: ' 1.1.1 '}]"), []string{`Invalid value: " 1.1.1 ": compilation failed: ERROR: <input>:1:4`}},
 	}
 	for _, c := range cases {
