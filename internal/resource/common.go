@@ -40,6 +40,15 @@ func (s *Strategy) leavesMetadata() {
 	s.Resets = map[string][]string{"status": {"metadata"}}
 }
 
+// leavesAllMetadata is for kinds whose status is written without even the name that the object's would be generated from, which others take.
+func (s *Strategy) leavesAllMetadata() {
+	s.leavesMetadata()
+	s.PrepareStatus = func(obj, old runtime.Object) {
+		onlyStatus(obj, old, "Spec")
+		obj.(metav1.Object).SetGenerateName(old.(metav1.Object).GetGenerateName())
+	}
+}
+
 func clearPart(obj runtime.Object, name string) { part(obj, name).SetZero() }
 
 func same(obj, old runtime.Object, name string) bool {

@@ -397,7 +397,7 @@ func flowSchemaStrategy() *Strategy {
 	s.RowOrder = func(a, b runtime.Object) int {
 		return byPrecedence(a.(*flowcontrolv1.FlowSchema), b.(*flowcontrolv1.FlowSchema))
 	}
-	s.leavesMetadata()
+	s.leavesAllMetadata()
 	return s
 }
 
@@ -407,7 +407,7 @@ func priorityLevelStrategy() *Strategy {
 	s.ValidateCreate = checks(validatePriorityLevel)
 	s.ValidateUpdate = checksBoth(validatePriorityLevelUpdate)
 	s.ValidateStatus = checksBoth(validatePriorityLevelUpdate)
-	s.leavesMetadata()
+	s.leavesAllMetadata()
 	return s
 }
 

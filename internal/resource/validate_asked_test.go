@@ -153,6 +153,11 @@ func TestAStatusOfSomeKindsLeavesMetadataAsItWas(t *testing.T) {
 		if m := obj.(metav1.Object); len(m.GetLabels())+len(m.GetFinalizers()) > 0 {
 			t.Errorf("%s: labels %v, finalizers %v", manifest, m.GetLabels(), m.GetFinalizers())
 		}
+		obj.(metav1.Object).SetGenerateName("a-")
+		s.PrepareStatus(obj, old)
+		if taken := obj.(metav1.Object).GetGenerateName() != ""; taken == strings.Contains(manifest, "flowcontrol") {
+			t.Errorf("%s: the name that its own would be generated from is taken: %v", manifest, taken)
+		}
 	}
 }
 

@@ -80,7 +80,7 @@ var (
 	uuid     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	moment   = regexp.MustCompile(`20[2-9][0-9]-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	token    = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
-	suffixed = regexp.MustCompile(`(\bgen-|/[ax])[bcdfghjklmnpqrstvwxz2456789]{5}\b`) // what begins with a slash is what the generator breaks generateName with
+	suffixed = regexp.MustCompile(`(\bgen-|/[abx])[bcdfghjklmnpqrstvwxz2456789]{5}\b`) // what begins with a slash is what the generator breaks generateName with
 	revision = regexp.MustCompile(`(StorageError: |ResourceVersion|resourceVersion|resource version)[^"]{0,40}?\d+`)
 	port     = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
 	twice    = regexp.MustCompile(`^Duplicate value: 3\d{4}$`)
