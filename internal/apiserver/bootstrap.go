@@ -66,17 +66,26 @@ func (s *Server) kubernetesService() *corev1.Service {
 	}
 }
 
-// bootstrap creates what is missing, all of it in one transaction: one write to disk on the first start, none later.
+// bootstrap creates what is missing, all that one store has in one transaction: one write to disk on the first start, none later.
 func (s *Server) bootstrap(ctx context.Context, objs []runtime.Object) error {
+	for _, at := range s.places {
+		if err := s.bootstrapAt(ctx, at, objs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) bootstrapAt(ctx context.Context, at *place, objs []runtime.Object) error {
 	for {
-		missing, err := s.missing(ctx, objs)
+		missing, err := s.missing(ctx, at, objs)
 		if err != nil {
 			return err
 		}
 		if len(missing) == 0 {
 			return nil
 		}
-		t := &txn{op: &operation{server: s}}
+		t := &txn{op: &operation{server: s}, at: at}
 		for _, obj := range missing {
 			if err := s.addCreation(ctx, t, obj); err != nil {
 				return fmt.Errorf("create the objects that every cluster has: %w", err)
@@ -89,15 +98,18 @@ func (s *Server) bootstrap(ctx context.Context, objs []runtime.Object) error {
 	}
 }
 
-// missing are those of the objects that are not in the store.
-func (s *Server) missing(ctx context.Context, objs []runtime.Object) (out []runtime.Object, err error) {
+// missing are those of the place's objects that are not there.
+func (s *Server) missing(ctx context.Context, at *place, objs []runtime.Object) (out []runtime.Object, err error) {
 	for _, obj := range objs {
 		e, ok := s.endpoints.find(api.ResourceOf(obj))
 		if !ok {
 			return nil, fmt.Errorf("%T is not served", obj)
 		}
+		if e.at != at {
+			continue
+		}
 		meta := accessor(obj)
-		kv, _, err := s.store.Get(ctx, e.key(meta.GetNamespace(), meta.GetName()), 0)
+		kv, _, err := at.store.Get(ctx, e.key(meta.GetNamespace(), meta.GetName()), 0)
 		if err != nil {
 			return nil, storeError(err)
 		}

@@ -8,9 +8,9 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// compactor forgets, at every tick, the revisions older than the tick before. Continue tokens and watches from before
+// compact forgets, at every tick, the revisions of a place older than the tick before. Continue tokens and watches from before
 // that expire then.
-func (s *Server) compactor(ctx context.Context) {
+func (s *Server) compact(ctx context.Context, at *place) {
 	if s.cfg.CompactEvery < 0 {
 		return
 	}
@@ -24,16 +24,16 @@ func (s *Server) compactor(ctx context.Context) {
 		case <-ticker.C:
 		}
 		if last > compacted {
-			err := s.store.Compact(ctx, last)
+			err := at.store.Compact(ctx, last)
 			switch {
 			case err == nil, errors.Is(err, store.ErrCompacted): // somebody else may have been there: another server of the same store
 				compacted = last
-				s.cache.Compacted(last)
+				at.cache.Compacted(last)
 			case ctx.Err() == nil:
 				s.log.Error("compact the store", "revision", last, "err", err)
 			}
 		}
-		revision, err := s.store.Revision(ctx)
+		revision, err := at.store.Revision(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				s.log.Error("read the store's revision", "err", err)

@@ -50,13 +50,15 @@ func (s *Server) componentStatuses(ctx context.Context, wanted func(name string)
 	for _, c := range s.cfg.Components {
 		add(c.Name, c.condition)
 	}
-	add("etcd-0", s.storeCondition)
+	for i, at := range s.places {
+		add(fmt.Sprintf("etcd-%d", i), at.condition)
+	}
 	asked.Wait()
 	return all
 }
 
-func (s *Server) storeCondition(ctx context.Context) corev1.ComponentCondition {
-	if _, err := s.store.Revision(ctx); err != nil {
+func (p *place) condition(ctx context.Context) corev1.ComponentCondition {
+	if _, err := p.store.Revision(ctx); err != nil {
 		return corev1.ComponentCondition{Status: corev1.ConditionFalse, Error: err.Error()}
 	}
 	return corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: "ok"}

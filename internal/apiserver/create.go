@@ -105,7 +105,7 @@ func (op *operation) createAgain(ctx context.Context, obj runtime.Object) (runti
 func (op *operation) createOnce(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 	meta := accessor(obj)
 	r := op.endpoint.registry
-	t := &txn{op: op}
+	t := &txn{op: op, at: op.endpoint.at}
 	if err := op.prepareCreate(ctx, t, obj); err != nil {
 		t.fail()
 		return nil, err

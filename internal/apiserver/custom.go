@@ -164,7 +164,7 @@ func wholeOf(entry *cache.Entry) func() (*apiextensionsv1.CustomResourceDefiniti
 func (c *customKinds) forget(gr schema.GroupResource) {
 	if k := c.served[gr]; k != nil {
 		delete(c.served, gr)
-		c.server.cache.Forget(k.def.Prefix())
+		c.server.home.cache.Forget(k.def.Prefix())
 		k.converter.close()
 	}
 }
@@ -190,7 +190,7 @@ func (c *customKinds) refreshAll(reader cache.Reader) {
 func newCustomEndpoint(s *Server, v *custom.Version) *endpoint {
 	kind := v.Kind()
 	r := &registry{
-		server: s, kind: kind, hub: kind.Kind, resource: kind.GroupResource(), strategy: v.Strategy(), codec: customCodec{v},
+		server: s, at: s.home, kind: kind, hub: kind.Kind, resource: kind.GroupResource(), strategy: v.Strategy(), codec: customCodec{v},
 	}
 	r.custom = &customVersion{
 		Version: v, name: kind.Kind.Version + "@" + v.Definition().CRD.ResourceVersion,

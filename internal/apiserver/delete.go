@@ -282,7 +282,7 @@ func (op *operation) commitMark(ctx context.Context, key string, c current, obj 
 	if err != nil {
 		return nil, err
 	}
-	t := &txn{op: op}
+	t := &txn{op: op, at: op.endpoint.at}
 	t.add(store.Condition{Key: key, ModRevision: c.revision}, store.Op{Key: key, Value: stored})
 	res, err := t.commit(ctx)
 	if err != nil {
@@ -299,7 +299,7 @@ func (op *operation) commitMark(ctx context.Context, key string, c current, obj 
 // remove deletes the key if it is still in the state c.
 func (op *operation) remove(ctx context.Context, key string, c current) (revision int64, next *current, err error) {
 	r := op.endpoint.registry
-	t := &txn{op: op}
+	t := &txn{op: op, at: op.endpoint.at}
 	if r.hooks.remove != nil {
 		if err := r.hooks.remove(ctx, t, c.obj); err != nil {
 			t.fail()

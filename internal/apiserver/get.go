@@ -41,7 +41,7 @@ func (r *registry) waitFresh(ctx context.Context, reader cache.Reader, resourceV
 		return nil
 	}
 	if resourceVersion == "" {
-		newest, err := r.server.store.Revision(ctx)
+		newest, err := r.at.store.Revision(ctx)
 		if err != nil {
 			return storeError(err)
 		}

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 
@@ -55,17 +56,25 @@ func (m milestone) reached() bool {
 // checks have upstream's names where they tell of the same things.
 func (s *Server) checks(kind string) []zpages.Check {
 	fine := func(context.Context) error { return nil }
-	etcd := func(ctx context.Context) error {
-		_, err := s.store.Revision(ctx)
-		return err
+	etcd := func(name, group string, at *place) zpages.Check {
+		return zpages.Check{Name: name, Group: group, Run: func(ctx context.Context) error {
+			_, err := at.store.Revision(ctx)
+			return err
+		}}
 	}
 	checks := []zpages.Check{check("ping", fine), check("log", fine)}
 	if kind != "readyz" {
 		checks = append(checks, check("loopback-serving-certificate", fine)) // this server needs none to talk to itself
 	}
-	checks = append(checks, check("etcd", etcd))
+	checks = append(checks, etcd("etcd", "", s.home))
 	if kind == "readyz" {
-		checks = append(checks, check("etcd-readiness", etcd))
+		checks = append(checks, etcd("etcd-readiness", "", s.home))
+	}
+	for i, at := range s.places[1:] {
+		checks = append(checks, etcd(fmt.Sprintf("etcd-override-%d", i), "etcd", at))
+		if kind == "readyz" {
+			checks = append(checks, etcd(fmt.Sprintf("etcd-override-readiness-%d", i), "etcd-readiness", at))
+		}
 	}
 	if sealed, ok := s.cfg.Store.(sealedStore); ok && kind != "livez" {
 		checks = append(checks, check("kms-providers", sealed.Health))

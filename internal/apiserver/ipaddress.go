@@ -161,7 +161,7 @@ func (s *Server) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service
 	}
 	_, used := taken.Get(r.key("", addr.String()))
 	if used { // or was until a moment ago: the store has the last word
-		kv, _, err := s.store.Get(ctx, r.key("", addr.String()), 0)
+		kv, _, err := r.at.store.Get(ctx, r.key("", addr.String()), 0)
 		if err != nil {
 			return storeError(err)
 		}

@@ -28,7 +28,7 @@ func (s *Server) lease(ctx context.Context, r *registry) (store.LeaseID, error) 
 	if r.kind.Prefix != "/registry/events" || s.cfg.EventTTL < 0 {
 		return 0, nil
 	}
-	l := &s.leases
+	l := &r.at.leases
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := s.clock()
@@ -37,7 +37,7 @@ func (s *Server) lease(ctx context.Context, r *registry) (store.LeaseID, error) 
 		return l.id, nil
 	}
 	reuse := min(cmp.Or(s.cfg.LeaseReuse, leaseReuse), s.cfg.EventTTL/20)
-	id, err := s.store.Grant(ctx, s.cfg.EventTTL+reuse)
+	id, err := r.at.store.Grant(ctx, s.cfg.EventTTL+reuse)
 	if err != nil {
 		return 0, storeError(err)
 	}

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"fmt"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -116,8 +117,10 @@ const versionModulus = 1_000_000_000_000_000
 func (m kindMetrics) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), collectPatience)
 	defer cancel()
-	if size, err := m.server.store.Size(ctx); err == nil {
-		ch <- prometheus.MustNewConstMetric(descDatabase, prometheus.GaugeValue, float64(size), "etcd-0")
+	for i, at := range m.server.places {
+		if size, err := at.store.Size(ctx); err == nil {
+			ch <- prometheus.MustNewConstMetric(descDatabase, prometheus.GaugeValue, float64(size), fmt.Sprintf("etcd-%d", i))
+		}
 	}
 	told := map[*registry]bool{}
 	counted := map[schema.GroupResource]bool{} // a custom kind has a registry for each version, and all show the same objects

@@ -207,7 +207,7 @@ func (b *portBitmap) noted(scope string, err error) {
 
 func (s *Server) loadPorts(ctx context.Context) (*portBitmap, error) {
 	b := &portBitmap{ports: s.cfg.NodePorts, bits: new(big.Int), obj: &corev1.RangeAllocation{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: s.now()}}}
-	kv, _, err := s.store.Get(ctx, nodePortsKey, 0)
+	kv, _, err := s.home.store.Get(ctx, nodePortsKey, 0)
 	if err != nil {
 		return nil, storeError(err)
 	}

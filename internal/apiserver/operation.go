@@ -174,6 +174,7 @@ func isStatus(err error) bool {
 // txn is the transaction that a write builds: the object itself and what hooks add.
 type txn struct {
 	op         *operation
+	at         *place // where all that it writes lies
 	conditions []store.Condition
 	ops        []store.Op
 	// stores is the object that the last of the ops stores; nil when it is a removal.
@@ -198,9 +199,9 @@ func (t *txn) fail() {
 
 // commit applies the transaction; ok is false when a condition did not hold.
 func (t *txn) commit(ctx context.Context) (res store.TxnResult, err error) {
-	res, err = t.op.server.store.Commit(ctx, t.conditions, t.ops...)
+	res, err = t.at.store.Commit(ctx, t.conditions, t.ops...)
 	if errors.Is(err, store.ErrTooLarge) && t.forgetOwners() {
-		res, err = t.op.server.store.Commit(ctx, t.conditions, t.ops...)
+		res, err = t.at.store.Commit(ctx, t.conditions, t.ops...)
 	}
 	if err != nil {
 		t.fail()
@@ -260,7 +261,7 @@ func (r *registry) load(ctx context.Context, key string, fresh bool) (c current,
 			}
 		}
 	}
-	kv, _, err := r.server.store.Get(ctx, key, 0)
+	kv, _, err := r.at.store.Get(ctx, key, 0)
 	if err != nil {
 		return current{}, true, storeError(err)
 	}
@@ -328,8 +329,8 @@ func (s *Server) now() metav1.Time {
 
 // stale tells whether an object that has not changed is to be written all the same, because the store would keep it differently now
 // (encrypted with another key).
-func (s *Server) stale(ctx context.Context, key string) bool {
-	sealed, ok := s.cfg.Store.(interface {
+func (r *registry) stale(ctx context.Context, key string) bool {
+	sealed, ok := r.at.given.(interface {
 		Stale(ctx context.Context, key string) (bool, error)
 	})
 	if !ok {
@@ -337,7 +338,7 @@ func (s *Server) stale(ctx context.Context, key string) bool {
 	}
 	stale, err := sealed.Stale(ctx, key)
 	if err != nil {
-		s.log.Warn("whether an object is encrypted as it should be is not known; it stays as it is", "key", key, "err", err)
+		r.server.log.Warn("whether an object is encrypted as it should be is not known; it stays as it is", "key", key, "err", err)
 	}
 	return stale && err == nil
 }
@@ -354,7 +355,7 @@ func (r *registry) undecrypted(ctx context.Context, key string, stored []byte, e
 func (r *registry) undecryptedAmong(ctx context.Context, entries []*cache.Entry, err error) error {
 	for _, e := range entries {
 		if why := r.whySealed(ctx, e.Key, e.Stored()); why != nil {
-			return apierrors.NewInternalError(fmt.Errorf("unable to transform key %q: %w", store.Stored(r.server.store, e.Key), why))
+			return apierrors.NewInternalError(fmt.Errorf("unable to transform key %q: %w", store.Stored(r.at.store, e.Key), why))
 		}
 	}
 	return err
@@ -362,7 +363,7 @@ func (r *registry) undecryptedAmong(ctx context.Context, entries []*cache.Entry,
 
 // whySealed is nil when the value is not one that can not be decrypted.
 func (r *registry) whySealed(ctx context.Context, key string, stored []byte) error {
-	if sealed, ok := r.server.cfg.Store.(interface {
+	if sealed, ok := r.at.given.(interface {
 		Sealed(ctx context.Context, key string, value []byte) error
 	}); ok {
 		return sealed.Sealed(ctx, key, stored)

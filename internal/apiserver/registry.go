@@ -24,6 +24,7 @@ import (
 // registry is one kind with everything that serves it: behaviour, codec, cache and write path.
 type registry struct {
 	server *Server
+	at     *place // where its objects lie
 	kind   *api.Kind
 	// hub is the kind of the objects in memory: the row's own, or that of the kind whose objects it shows.
 	hub      schema.GroupVersionKind
@@ -63,7 +64,7 @@ type hooks struct {
 var storedAsJSON = map[string]bool{"apiextensions.k8s.io": true, "apiregistration.k8s.io": true}
 
 func newRegistry(s *Server, kind *api.Kind) *registry {
-	r := &registry{server: s, kind: kind, hub: kind.Kind, resource: kind.GroupResource(), managers: map[managerKey]fieldManager{}, trackers: map[string]*ownership.Tracker{}}
+	r := &registry{server: s, at: s.placeOf(kind.Prefix), kind: kind, hub: kind.Kind, resource: kind.GroupResource(), managers: map[managerKey]fieldManager{}, trackers: map[string]*ownership.Tracker{}}
 	if target, ok := api.ByResource(kind.Alias); ok && kind.Alias.Resource != "" {
 		r.hub = target.Kind
 	}
@@ -179,7 +180,7 @@ func (r *registry) cache(ctx context.Context) (cache.Reader, error) {
 	if r.reader != nil {
 		return r.reader, nil
 	}
-	reader, err := r.server.openCache(ctx, r.schema())
+	reader, err := r.at.cache.OpenKind(ctx, r.schema())
 	if err != nil {
 		return nil, fmt.Errorf("open the cache of %s: %w", r.resource, err)
 	}

@@ -35,7 +35,6 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/handshake"
 	"github.com/knarr-project/knarr/internal/apiserver/usage"
 	"github.com/knarr-project/knarr/internal/auth"
-	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/egress"
 	"github.com/knarr-project/knarr/internal/store"
@@ -45,6 +44,8 @@ import (
 // Config is what a Server is made of. Zero values are upstream's defaults where there are any.
 type Config struct {
 	Store store.Store
+	// Places are where some kinds lie instead; Run and Close leave them open, too.
+	Places []Place
 	// Security may be set later by Use, because some of it needs the Server's Client.
 	Security Security
 
@@ -126,8 +127,9 @@ type PortRange struct{ Base, Size int }
 // Server serves the API. Make one with New, give it its security with Use, serve with Run.
 type Server struct {
 	cfg       Config
-	store     store.Store
-	cache     *cache.Cache
+	places    []*place // of which the first is home
+	home      *place
+	elsewhere map[string]*place // by the prefix of a kind that is not at home
 	endpoints *endpoints
 	log       *slog.Logger
 	clock     func() time.Time
@@ -142,7 +144,6 @@ type Server struct {
 	routes     *client.Routes // to Services that convert custom resources
 	flow       *flow.Gate
 	metrics    *metrics
-	leases     leases
 	meter      *usage.Meter
 	pace       *deliver.Pace
 	pool       *deliver.Pool
@@ -235,8 +236,10 @@ func New(cfg Config) (*Server, error) {
 		cfg.NodePorts = PortRange{Base: 30000, Size: 2768}
 	}
 	m := newMetrics()
-	db := &meteredStore{cfg.Store, m.store}
-	s := &Server{cfg: cfg, store: db, cache: cache.New(db), metrics: m, log: cfg.Logger, clock: cfg.Clock, made: cfg.Clock(), started: make(chan struct{}), trusted: newMilestone(), tracked: newMilestone(), led: newMilestone(), pace: deliver.NewPace(), pool: deliver.NewPool(), lanes: deliver.NewLanes()}
+	s := &Server{cfg: cfg, metrics: m, log: cfg.Logger, clock: cfg.Clock, made: cfg.Clock(), started: make(chan struct{}), trusted: newMilestone(), tracked: newMilestone(), led: newMilestone(), pace: deliver.NewPace(), pool: deliver.NewPool(), lanes: deliver.NewLanes()}
+	if err := s.openPlaces(); err != nil {
+		return nil, fmt.Errorf("apiserver: %w", err)
+	}
 	s.modes.Size = 1024
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.streaming, s.endStreams = context.WithCancel(s.ctx)
@@ -253,7 +256,7 @@ func New(cfg Config) (*Server, error) {
 	s.metrics.registry.MustRegister(append(cfg.Collectors, s.remotes, kindMetrics{s}, takenMetrics{s})...)
 	if sealed, ok := cfg.Store.(sealedStore); ok {
 		s.metrics.registry.MustRegister(sealed.Collectors()...)
-		sealed.OnRepair(s.cache.Relist)
+		sealed.OnRepair(s.relist)
 	}
 	if cfg.MaxRequests >= 0 {
 		s.flow = flow.New(flow.Config{Seats: cfg.MaxRequests, Patience: cfg.RequestTimeout / 4, Logger: cfg.Logger})
@@ -361,7 +364,9 @@ func (c connectionErrors) Write(line []byte) (int, error) {
 
 // background starts what the server does by itself. The server is ready when the first objects are there.
 func (s *Server) background() {
-	s.goOn(s.compactor)
+	for _, at := range s.places {
+		s.goOn(func(ctx context.Context) { s.compact(ctx, at) })
+	}
 	s.goOn(s.custom.run)
 	s.goOn(func(context.Context) { typeConverter() }) // parsed aside, so that the first write need not wait for it
 	s.goOn(func(ctx context.Context) {
@@ -418,11 +423,8 @@ func (s *Server) Close() {
 		_ = s.ears.Close()
 	}
 	s.wg.Wait()
-	s.cache.Close()
+	for _, at := range s.places {
+		at.cache.Close()
+	}
 	s.cfg.Audit.Close()
-}
-
-// openCache starts the cache of one kind.
-func (s *Server) openCache(ctx context.Context, schema cache.Schema) (cache.Reader, error) {
-	return s.cache.OpenKind(ctx, schema)
 }

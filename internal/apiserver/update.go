@@ -139,7 +139,7 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fres
 	if err != nil {
 		return nil, nil, err
 	}
-	t := &txn{op: op}
+	t := &txn{op: op, at: op.endpoint.at}
 	if err := op.prepareUpdate(ctx, t, obj, c); err != nil {
 		t.fail()
 		return nil, nil, err
@@ -154,7 +154,7 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fres
 	if err != nil {
 		return nil, nil, err
 	}
-	if bytes.Equal(stored, c.stored) && !r.server.stale(ctx, key) {
+	if bytes.Equal(stored, c.stored) && !r.stale(ctx, key) {
 		t.fail()
 		meta.SetResourceVersion(old.GetResourceVersion())
 		next, err := op.overtaken(ctx, key, c, fresh)

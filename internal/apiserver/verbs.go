@@ -94,7 +94,7 @@ func (op *operation) anotherUID(uid, stored types.UID) error {
 	if op.dryRun {
 		key = strings.TrimPrefix(key, "/registry") // as the one who plays through a write without a store says it
 	} else {
-		key = store.Stored(op.server.cfg.Store, key)
+		key = store.Stored(op.endpoint.at.given, key)
 	}
 	return apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf(
 		"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %s, UID in object meta: %s",

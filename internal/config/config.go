@@ -59,6 +59,8 @@ type Config struct {
 	StoreCA        string   `json:"storeCA,omitempty"`
 	StoreCert      string   `json:"storeCert,omitempty"`
 	StoreKey       string   `json:"storeKey,omitempty"`
+	// StoreOverrides are kinds that lie in etcds of their own, as GROUP/RESOURCE#URL;URL. They are reached with the same certificates.
+	StoreOverrides []string `json:"storeOverrides,omitempty"`
 	// StorePrefix is below which key everything lies in the store. Default /registry.
 	StorePrefix string `json:"storePrefix"`
 	// NodeMonitorGrace is how long a node may be silent before it is not ready any more and its pods are replaced. Default 40s.
@@ -162,6 +164,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 		f.StringVar(&c.StoreCA, "store-ca", c.StoreCA, "CA of the outside etcd, PEM file")
 		f.StringVar(&c.StoreCert, "store-cert", c.StoreCert, "client certificate for the outside etcd, PEM file")
 		f.StringVar(&c.StoreKey, "store-key", c.StoreKey, "key of that certificate, PEM file")
+		f.StringSliceVar(&c.StoreOverrides, "etcd-servers-overrides", c.StoreOverrides, "built-in kinds that lie in an etcd of their own, GROUP/RESOURCE#URL;URL (/events#http://etcd6:2379)")
 		f.StringVar(&c.StorePrefix, "etcd-prefix", c.StorePrefix, "key of the store below which everything lies, for several clusters in one outside etcd")
 		f.DurationVar(&c.CompactionInterval.Duration, "compaction-interval", c.CompactionInterval.Duration, "how often old revisions are forgotten; 0 never")
 		f.StringVar(&c.AdmissionConfig, "admission-control-config-file", c.AdmissionConfig, "settings of admission plugins, a file of an AdmissionConfiguration")
@@ -285,6 +288,7 @@ func (c *Config) Validate() error {
 	if c.StoreRoot() == "" {
 		bad("etcd-prefix", c.StorePrefix, "a path such as /registry, which no other cluster's lies below")
 	}
+	c.validateOverrides(bad)
 	if c.NodeMonitorGrace.Duration <= 0 {
 		bad("node-monitor-grace-period", c.NodeMonitorGrace.Duration.String(), "more than 0, such as 40s")
 	}

@@ -22,6 +22,8 @@ type Controllers struct {
 	SigningDuration metav1.Duration `json:"clusterSigningDuration,omitzero"`
 	// AllocateNodeCIDRs gives each node its part of the pod range; without it, a network with addresses of its own does, or nobody.
 	AllocateNodeCIDRs bool `json:"allocateNodeCIDRs"`
+	// StoredElsewhere are the kinds, as GROUP/RESOURCE, that the API server keeps in etcds of their own.
+	StoredElsewhere []string `json:"storedElsewhere,omitempty"`
 }
 
 func defaultControllers() Controllers {
@@ -35,12 +37,18 @@ func (c *Controllers) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.SigningCert, "cluster-signing-cert-file", c.SigningCert, "CA that signs certificate requests, PEM file; without it and its key none are signed")
 	f.StringVar(&c.SigningKey, "cluster-signing-key-file", c.SigningKey, "key of that CA, PEM file")
 	f.BoolVar(&c.AllocateNodeCIDRs, "allocate-node-cidrs", c.AllocateNodeCIDRs, "give each node its part of --pod-cidr")
+	f.StringSliceVar(&c.StoredElsewhere, "stored-elsewhere", c.StoredElsewhere, "kinds that the API server keeps in etcds of their own (its --etcd-servers-overrides), GROUP/RESOURCE; resource * is a whole group")
 	f.DurationVar(&c.SigningDuration.Duration, "cluster-signing-duration", c.SigningDuration.Duration, "longest life of a certificate that is signed")
 }
 
 func (c *Controllers) validate(bad func(field, value, allowed string)) {
 	if (c.SigningCert == "") != (c.SigningKey == "") {
 		bad("cluster-signing-cert-file", c.SigningCert, "given together with cluster-signing-key-file")
+	}
+	for _, name := range c.StoredElsewhere {
+		if _, ok := parseKind(name); !ok {
+			bad("stored-elsewhere", name, "GROUP/RESOURCE, such as /events or apps/*")
+		}
 	}
 	if c.SigningDuration.Duration <= 0 {
 		bad("cluster-signing-duration", c.SigningDuration.Duration.String(), "more than 0, such as 8760h")

@@ -66,7 +66,6 @@ var hints = map[string]string{
 	"etcd-db-metric-poll-interval":          "leave it out: how often the store's size is measured is not set",
 	"etcd-healthcheck-timeout":              "leave it out: how long the store may take to answer a health check is not set",
 	"etcd-readycheck-timeout":               "leave it out: how long the store may take to answer a health check is not set",
-	"etcd-servers-overrides":                "all kinds lie in one store (--etcd-servers)",
 	"external-hostname":                     "use --advertise-address; --service-account-issuer and --service-account-jwks-uri for the discovery of tokens' keys",
 	"http2-max-streams-per-connection":      "leave it out: the number of streams of a connection is Go's own; --max-requests-inflight bounds requests",
 	"kubelet-timeout":                       "leave it out: how long a kubelet may take to take a connection is not set; --request-timeout bounds requests",

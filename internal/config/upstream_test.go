@@ -154,7 +154,7 @@ func TestAFileOfAuthorizersIsAloneWhateverTheFlagsSay(t *testing.T) {
 
 func TestFlagsThatAreNotHereSayWhatIs(t *testing.T) {
 	for name, tc := range map[string]struct{ args, want string }{
-		"a flag of upstream":              {"--etcd-servers-overrides=x", "unknown flag: --etcd-servers-overrides: a flag of kube-apiserver that is not here: all kinds lie in one store"},
+		"a flag of upstream":              {"--show-hidden-metrics-for-version=x", "unknown flag: --show-hidden-metrics-for-version: a flag of kube-apiserver that is not here: no metrics are hidden"},
 		"a flag of nobody":                {"--nope", "unknown flag: --nope"},
 		"a value that is not so":          {"--watch-cache=false", "it can only be true: reads and watches are served from memory"},
 		"a flag alone that is not so":     {"--disable-http2-serving", "it can only be false"},

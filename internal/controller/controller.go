@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/client"
 )
@@ -94,6 +95,8 @@ type Config struct {
 	TerminatedPodLimit int           // 12500
 	// LegacyTokenPeriod is how long a generated token may be unused before it is invalid, and then, before it is deleted.
 	LegacyTokenPeriod time.Duration // a year (upstream --legacy-service-account-token-clean-up-period)
+	// Elsewhere tells of kinds that the API server keeps in stores of their own, whose revisions are no others'; nil: all lie in one.
+	Elsewhere func(schema.GroupResource) bool
 	// LegacyToken signs a token that does not expire, bound to a Secret of type kubernetes.io/service-account-token; nil
 	// where the process does not hold the key.
 	LegacyToken func(account *corev1.ServiceAccount, secret *corev1.Secret) (string, error)

@@ -17,12 +17,13 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/admission/policy"
 	"github.com/knarr-project/knarr/internal/admission/webhook"
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver"
-	"github.com/knarr-project/knarr/internal/apiserver/encryption"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/abac"
 	"github.com/knarr-project/knarr/internal/auth/node"
@@ -32,7 +33,6 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/signer"
 	"github.com/knarr-project/knarr/internal/auth/token"
 	authwebhook "github.com/knarr-project/knarr/internal/auth/webhook"
-	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controller"
@@ -41,7 +41,6 @@ import (
 	"github.com/knarr-project/knarr/internal/reload"
 	"github.com/knarr-project/knarr/internal/scheduler"
 	"github.com/knarr-project/knarr/internal/store"
-	"github.com/knarr-project/knarr/internal/store/etcd"
 	"github.com/knarr-project/knarr/internal/trace"
 )
 
@@ -56,6 +55,7 @@ type server struct {
 	tracer   *trace.Tracer    // nil: requests are not traced
 	egress   *egress.Selector // nil: others are connected to directly
 	db       store.Store
+	places   []apiserver.Place // where some kinds lie instead
 	api      *apiserver.Server
 	tokens   *token.Service
 
@@ -94,31 +94,17 @@ func (s *server) startStore(ctx context.Context) (func() error, error) {
 	if s.tracer, err = openTracer(ctx, s.cfg.APIServer.Tracing, s.egress.To(egress.ControlPlane), s.log.With("component", "apiserver")); err != nil {
 		return nil, err
 	}
-	if len(s.cfg.StoreEndpoints) > 0 {
-		s.db, err = connectStore(ctx, s.cfg, append(s.tracer.DialOptions(), viaEgress(s.egress)...)...)
-	} else {
-		s.db, err = etcd.Open(ctx, etcd.Options{DataDir: s.cfg.Path("etcd"), Log: s.log.With("component", "store")})
-	}
-	if err != nil {
-		_ = s.tracer.Close() // it has recorded nothing
+	if err := s.openStores(ctx); err != nil {
+		_ = s.closeStores() // the first error says why
+		_ = s.tracer.Close()
 		return nil, err
-	}
-	s.db = store.Reroot(s.db, strings.TrimSuffix(cache.Root, "/"), s.cfg.StoreRoot())
-	if file := s.cfg.APIServer.EncryptionConfig; file != "" {
-		sealed, err := encryption.Wrap(ctx, s.db, file, s.cfg.APIServer.EncryptionReload, s.log.With("component", "encryption"))
-		if err != nil {
-			_ = s.db.Close() // the first error says why
-			_ = s.tracer.Close()
-			return nil, err
-		}
-		s.db = sealed
 	}
 	return func() error {
 		<-ctx.Done() // nobody asks anything any more
 		if err := s.tracer.Close(); err != nil {
 			s.log.Warn("the last spans could not be sent", "component", "apiserver", "err", err)
 		}
-		return s.db.Close()
+		return s.closeStores()
 	}, nil
 }
 
@@ -176,6 +162,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 	s.policyStored = make(chan struct{})
 	s.api, err = apiserver.New(apiserver.Config{
 		Store:        s.db,
+		Places:       s.places,
 		ServiceCIDRs: s.cfg.ServiceRanges(),
 		NodePorts:    apiserver.PortRange{Base: first, Size: last - first + 1},
 		Advertise:    netip.AddrPortFrom(netip.MustParseAddr(s.cfg.AdvertiseAddress), listen.Port()),
@@ -465,6 +452,7 @@ func controllerConfig(cfg *config.Config) controller.Config {
 	return controller.Config{
 		ClusterName: "knarr", PodCIDR: cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: cfg.ServiceCIDR,
 		ClusterSigningTime: 365 * 24 * time.Hour, NodeMonitorGrace: cfg.NodeMonitorGrace.Duration, TerminatedPodLimit: 12500, LegacyTokenPeriod: cfg.LegacyTokenPeriod.Duration,
+		Elsewhere: func(kind schema.GroupResource) bool { return cfg.Elsewhere(kind.Group, kind.Resource) },
 	}
 }
 

@@ -13,7 +13,9 @@ import (
 // Check is one part of a health page.
 type Check struct {
 	Name string
-	Run  func(ctx context.Context) error
+	// Group is a name by which it is excluded with others; "" is none.
+	Group string
+	Run   func(ctx context.Context) error
 }
 
 // Health is a health page, of a path such as /livez: "ok" when all checks pass; each of them is a path of its own below, and ?verbose shows them all.
@@ -55,6 +57,8 @@ func (h *Health) all(ctx context.Context, excluded []string) (text string, faile
 		switch {
 		case slices.Contains(excluded, c.Name):
 			fmt.Fprintf(&out, "[+]%s excluded: ok\n", c.Name)
+		case c.Group != "" && slices.Contains(excluded, c.Group):
+			fmt.Fprintf(&out, "[+]%s excluded with %s: ok\n", c.Name, c.Group)
 		case h.run(ctx, c) != nil:
 			failed = true
 			fmt.Fprintf(&out, "[-]%s failed: reason withheld\n", c.Name)
@@ -64,7 +68,7 @@ func (h *Health) all(ctx context.Context, excluded []string) (text string, faile
 	}
 	var unknown []string
 	for _, name := range excluded {
-		if !slices.ContainsFunc(h.Checks, func(c Check) bool { return c.Name == name }) {
+		if !slices.ContainsFunc(h.Checks, func(c Check) bool { return name != "" && (c.Name == name || c.Group == name) }) {
 			unknown = append(unknown, fmt.Sprintf("%q", name))
 		}
 	}

@@ -278,7 +278,7 @@ func (falls) TransformFromStorage(context.Context, []byte, value.Context) ([]byt
 
 func TestTheLogTellsWhereATransformerFell(t *testing.T) {
 	var text strings.Builder
-	s := &Store{log: slog.New(slog.NewTextHandler(&text, nil)), builtin: map[string]schema.GroupResource{"/registry/secrets": {Resource: "secrets"}}}
+	s := &Store{keyring: &keyring{log: slog.New(slog.NewTextHandler(&text, nil)), builtin: map[string]schema.GroupResource{"/registry/secrets": {Resource: "secrets"}}}}
 	s.rules.Store(&rules{list: []rule{{resource: schema.GroupResource{Resource: "secrets"}, Transformer: falls{}}}})
 	stored := []byte("k8s:enc:aescbc:v1:a:")
 	kv := &store.KeyValue{Key: "/registry/secrets/default/one", Value: slices.Clone(stored)}
@@ -339,8 +339,8 @@ func FuzzStored(f *testing.F) {
 	}
 	f.Add([]byte("k8s:enc:kms:v2:a:\x0a\xff"))
 	f.Add([]byte("k8s:enc:"))
-	s := &Store{log: slog.New(slog.DiscardHandler), builtin: map[string]schema.GroupResource{"/registry/secrets": {Resource: "secrets"}}}
-	s.broken, s.wake = map[string]string{}, make(chan struct{}, 1)
+	s := &Store{keyring: &keyring{log: slog.New(slog.DiscardHandler), builtin: map[string]schema.GroupResource{"/registry/secrets": {Resource: "secrets"}}}}
+	s.broken, s.wake = map[string]unread{}, make(chan struct{}, 1)
 	s.rules.Store(all)
 	f.Fuzz(func(t *testing.T, stored []byte) {
 		kv := &store.KeyValue{Key: key, Value: slices.Clone(stored)}

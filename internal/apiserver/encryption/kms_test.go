@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -447,6 +448,36 @@ func TestACacheGetsWhatCouldNotBeDecryptedOnceThePluginAnswers(t *testing.T) {
 	reader.mend(t.Context())
 	if got := textOf(kind); got != "new" || reader.isBroken() {
 		t.Errorf("with the plugin: %q", got)
+	}
+}
+
+// A store beside has the same keys, and what could not be read there is mended as well.
+func TestAStoreBesideHasTheSameKeys(t *testing.T) {
+	f := startKMS(t)
+	db, other := engine(t), engine(t)
+	s := sealed(t, db, filepath.Join(t.TempDir(), "config"), rulesOf(f))
+	beside := s.Beside(other)
+	mustCommit(t, beside, oneSecret, "hidden")
+	mustRead(t, beside, oneSecret, "hidden")
+	if raw, _, err := other.Get(t.Context(), oneSecret, 0); err != nil || raw == nil || !strings.HasPrefix(string(raw.Value), "k8s:enc:kms:v2:") {
+		t.Errorf("it lies there as %+v, %v", raw, err)
+	}
+	if kv, _, err := s.Get(t.Context(), oneSecret, 0); err != nil || kv != nil {
+		t.Errorf("the first store has it: %+v, %v", kv, err)
+	}
+	var again []string
+	s.OnRepair(func(_ context.Context, prefix string) error { again = append(again, prefix); return nil })
+	beside.noteBroken(oneSecret, status.Error(codes.Unavailable, "away"))
+	if s.mend(t.Context()); s.isBroken() || !slices.Equal(again, []string{"/registry/secrets"}) {
+		t.Errorf("told again: %v", again)
+	}
+	// The keys end with the first store, and with that alone.
+	if err := beside.Close(); err != nil {
+		t.Error(err)
+	}
+	mustCommit(t, s, oneSecret, "still")
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

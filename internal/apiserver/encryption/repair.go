@@ -2,15 +2,22 @@ package encryption
 
 import (
 	"context"
+	"maps"
 	"sync"
 )
 
 // repair remembers which values were told undecrypted, because a plugin did not answer at that moment.
 type repair struct {
 	mu     sync.Mutex
-	broken map[string]string // prefix of a resource → one of its keys
+	broken map[string]unread // by the prefix of a resource
 	again  func(ctx context.Context, prefix string) error
 	wake   chan struct{} // when broken was empty and is not any more
+}
+
+// unread is one of the values that could not be decrypted, and where it lies.
+type unread struct {
+	key string
+	in  *Store
 }
 
 // OnRepair sets what is called when values below a prefix (/registry/secrets), which a stream has told undecrypted, can be read again.
@@ -32,7 +39,7 @@ func (s *Store) noteBroken(key string, cause error) {
 		default:
 		}
 	}
-	s.broken[prefix] = key
+	s.broken[prefix] = unread{key, s}
 }
 
 func (s *Store) isBroken() bool {
@@ -45,13 +52,10 @@ func (s *Store) isBroken() bool {
 func (s *Store) mend(ctx context.Context) {
 	s.mu.Lock()
 	again := s.again
-	broken := make(map[string]string, len(s.broken))
-	for prefix, key := range s.broken {
-		broken[prefix] = key
-	}
+	broken := maps.Clone(s.broken)
 	s.mu.Unlock()
-	for prefix, key := range broken {
-		if _, _, err := s.Get(ctx, key, 0); err != nil {
+	for prefix, value := range broken {
+		if _, _, err := value.in.Get(ctx, value.key, 0); err != nil {
 			continue
 		}
 		// Changes that come from here on are noted anew: they would be missed if they were forgotten afterwards.
@@ -62,7 +66,7 @@ func (s *Store) mend(ctx context.Context) {
 			continue
 		}
 		if err := again(ctx, prefix); err != nil {
-			s.noteBroken(key, err)
+			value.in.noteBroken(value.key, err)
 			continue
 		}
 		s.log.Info("objects can be decrypted again", "prefix", prefix)

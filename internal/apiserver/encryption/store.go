@@ -23,6 +23,12 @@ import (
 // Store encrypts the values of another store.
 type Store struct {
 	store.Store
+	*keyring
+	beside bool // another Store's keyring, which ends with that one
+}
+
+// keyring is what the values are encrypted with: that of a configuration file.
+type keyring struct {
 	log   *slog.Logger
 	rules atomic.Pointer[rules]
 	// builtin says which resource lies below a prefix.
@@ -56,8 +62,8 @@ func Wrap(ctx context.Context, under store.Store, path string, reload bool, log 
 
 // open is Wrap without a goroutine that follows the file and the plugins, whose connections live as long as ctx does.
 func open(ctx context.Context, under store.Store, path string, log *slog.Logger) (*Store, error) {
-	s := &Store{Store: under, log: log, end: func() {}, builtin: map[string]schema.GroupResource{}}
-	s.broken, s.wake = map[string]string{}, make(chan struct{}, 1)
+	s := &Store{Store: under, keyring: &keyring{log: log, end: func() {}, builtin: map[string]schema.GroupResource{}}}
+	s.broken, s.wake = map[string]unread{}, make(chan struct{}, 1)
 	for _, k := range api.Kinds() {
 		if !k.Virtual {
 			if _, ok := s.builtin[k.Prefix]; !ok {
@@ -88,10 +94,17 @@ func open(ctx context.Context, under store.Store, path string, log *slog.Logger)
 	return s, nil
 }
 
+// Beside encrypts the values of one more store with what s has, which is to be closed after it.
+func (s *Store) Beside(under store.Store) *Store {
+	return &Store{Store: under, keyring: s.keyring, beside: true}
+}
+
 // Close implements store.Store.
 func (s *Store) Close() error {
-	s.end()
-	s.done.Wait()
+	if !s.beside {
+		s.end()
+		s.done.Wait()
+	}
 	return s.Store.Close()
 }
 

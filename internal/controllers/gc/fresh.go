@@ -12,11 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 // dependentsNow are an owner's dependents, none of those missing that were there when its deletion was asked for: Views show them that have reached it. Of
-// kinds whose Views are late (those over HTTPS hear of a quiet kind once a minute), or count revisions of their own, the server is asked. Of those that it
+// kinds whose Views are late (those over HTTPS hear of a quiet kind once a minute), or whose revisions are of another store, the server is asked. Of those that it
 // can not list, because an extension server or a conversion webhook is away, what has been seen is all there is, if that will do.
 func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Object, seenWillDo bool) ([]dependent, error) {
 	revision, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
@@ -30,7 +31,7 @@ func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Ob
 		if k.namespaced && !other.namespaced {
 			continue // can have no namespaced owners
 		}
-		if view, ok := other.shown(); ok && !c.foreign(other) && view.WaitFor(wait, revision) == nil {
+		if view, ok := other.shown(); ok && !c.apart(k.gvr, other) && view.WaitFor(wait, revision) == nil {
 			out = append(out, seen(other, obj.GetUID())...)
 			continue
 		}
@@ -54,8 +55,12 @@ func unlistable(err error) bool {
 		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
-// foreign tells whether an extension server answers for the kind: its store is another one, whose revisions say nothing of when something happened in ours.
-func (c *collector) foreign(k *watched) bool {
+// apart tells whether the kind's objects lie in another store than those of an owner's kind: its revisions say nothing of when something happened there. So it is
+// when an extension server answers for the kind, or when one of the two has a store of its own.
+func (c *collector) apart(owner schema.GroupVersionResource, k *watched) bool {
+	if elsewhere := c.env.Config.Elsewhere; elsewhere != nil && (elsewhere(owner.GroupResource()) || elsewhere(k.gvr.GroupResource())) {
+		return true
+	}
 	if c.services.View == nil {
 		return false // the server knows nothing of others
 	}
@@ -74,7 +79,7 @@ func (c *collector) retryWith(ctx context.Context, k *watched, owner item, revis
 	}
 	k.held = map[item]bool{owner: true}
 	c.waiting.Go(func() {
-		if !c.caughtUp(ctx, k, revision) {
+		if !c.caughtUp(ctx, k, c.apart(owner.gvr, k), revision) {
 			return
 		}
 		c.mu.Lock()
@@ -87,9 +92,9 @@ func (c *collector) retryWith(ctx context.Context, k *watched, owner item, revis
 	})
 }
 
-// caughtUp waits until a kind's View has got as far as a revision, or the server lists it, or the kind has gone; false when ctx ends before. The Views of
-// extension servers' kinds may be as far without having seen anything.
-func (c *collector) caughtUp(ctx context.Context, k *watched, revision int64) bool {
+// caughtUp waits until a kind's View has got as far as a revision, or the server lists it, or the kind has gone; false when ctx ends before. The View of
+// a kind that lies apart may be as far without having seen anything.
+func (c *collector) caughtUp(ctx context.Context, k *watched, apart bool, revision int64) bool {
 	select {
 	case <-k.opened:
 	case <-ctx.Done():
@@ -98,8 +103,8 @@ func (c *collector) caughtUp(ctx context.Context, k *watched, revision int64) bo
 	view, ok := k.shown()
 	for ok && ctx.Err() == nil {
 		wait, cancel := context.WithTimeout(ctx, c.limit)
-		err := errForeign
-		if !c.foreign(k) {
+		err := errApart
+		if !apart {
 			err = view.WaitFor(wait, revision)
 		}
 		if err != nil {
@@ -137,8 +142,8 @@ func seen(k *watched, owner types.UID) (out []dependent) {
 	return out
 }
 
-// errForeign: nothing can be waited for.
-var errForeign = errors.New("the kind's revisions are another store's")
+// errApart: nothing can be waited for.
+var errApart = errors.New("the kind's revisions are another store's")
 
 // errSamePage: the list would never come to its end.
 var errSamePage = errors.New("the server goes on with the page that it has just given")

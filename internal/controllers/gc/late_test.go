@@ -73,8 +73,11 @@ func TestAnOwnerInTheForegroundDoesNotWaitForAListWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// ahead is a client whose Secrets are an extension server's: their Views have got further than everything, and show nothing.
-type ahead struct{ client.Interface }
+// ahead is a client whose Secrets lie in another store, maybe an extension server's: their Views have got further than everything, and show nothing.
+type ahead struct {
+	client.Interface
+	extension bool
+}
 
 type aheadView struct{ client.View }
 
@@ -97,24 +100,36 @@ func (a ahead) View(ctx context.Context, res schema.GroupVersionResource, scope 
 	case err != nil:
 	case res == secrets:
 		view = aheadView{view}
-	case res.Resource == "apiservices":
+	case res.Resource == "apiservices" && a.extension:
 		view = elsewhere{view}
 	}
 	return view, err
 }
 
-// TestRevisionsOfAnExtensionServerSayNothingOfOurs: its kinds' dependents are asked for, however far its Views are.
-func TestRevisionsOfAnExtensionServerSayNothingOfOurs(t *testing.T) {
-	c := controllertest.New(t)
-	c.Client = ahead{c.Client}
-	a := configMap(c, "orphaning", nil)
-	controllertest.Create(c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "dependent", OwnerReferences: []metav1.OwnerReference{owner(a, false)}}})
-	c.Run(gc.Controller)
-	del(t, c, "orphaning", metav1.DeletePropagationOrphan)
-	c.Eventually("the owner goes", left(c))
-	s, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", "dependent")
-	if err != nil || len(s.OwnerReferences) > 0 {
-		t.Errorf("the dependent is %+v: %v", s, err)
+// TestRevisionsOfAnotherStoreSayNothingOfOurs: dependents that lie apart from their owner are asked for, however far their Views are.
+func TestRevisionsOfAnotherStoreSayNothingOfOurs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		extension bool
+		elsewhere string
+	}{
+		"dependents of an extension server":    {extension: true},
+		"dependents with a store of their own": {elsewhere: "secrets"},
+		"owners with a store of their own":     {elsewhere: "configmaps"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := controllertest.New(t)
+			c.Client = ahead{c.Client, tc.extension}
+			c.Config.Elsewhere = func(kind schema.GroupResource) bool { return kind.Resource == tc.elsewhere }
+			a := configMap(c, "orphaning", nil)
+			controllertest.Create(c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "dependent", OwnerReferences: []metav1.OwnerReference{owner(a, false)}}})
+			c.Run(gc.Controller)
+			del(t, c, "orphaning", metav1.DeletePropagationOrphan)
+			c.Eventually("the owner goes", left(c))
+			s, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", "dependent")
+			if err != nil || len(s.OwnerReferences) > 0 {
+				t.Errorf("the dependent is %+v: %v", s, err)
+			}
+		})
 	}
 }
 

@@ -1,0 +1,95 @@
+package apiserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/cache"
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// Place is a store in which some built-in kinds lie instead of in Config.Store (upstream's --etcd-servers-overrides).
+type Place struct {
+	Store store.Store
+	// Resources are those kinds; the resource "*" is all of a group that no other Place names.
+	Resources []schema.GroupResource
+}
+
+// place is a store in use with what is kept of it. Revisions of one place say nothing of another.
+type place struct {
+	given  store.Store
+	store  store.Store // the same, whose use is counted
+	cache  *cache.Cache
+	leases leases
+}
+
+func newPlace(under store.Store, m *storeMetrics) *place {
+	counted := &meteredStore{under, m}
+	return &place{given: under, store: counted, cache: cache.New(counted)}
+}
+
+// inOneTransaction are the kinds that are written together, which needs one store: a Service with its addresses and node ports.
+var inOneTransaction = []schema.GroupResource{{Resource: "services"}, {Group: "networking.k8s.io", Resource: "ipaddresses"}, {Group: "networking.k8s.io", Resource: "servicecidrs"}}
+
+// openPlaces makes the places: the first is where all lies that no other is for.
+func (s *Server) openPlaces() error {
+	s.home = newPlace(s.cfg.Store, s.metrics.store)
+	s.places, s.elsewhere = []*place{s.home}, map[string]*place{}
+	named := map[schema.GroupResource]*place{}
+	for _, given := range s.cfg.Places {
+		at := newPlace(given.Store, s.metrics.store)
+		s.places = append(s.places, at)
+		for _, resource := range given.Resources {
+			if err := movable(resource); err != nil {
+				return fmt.Errorf("etcd-servers-overrides: %s/%s: %w", resource.Group, resource.Resource, err)
+			}
+			named[resource] = at
+		}
+	}
+	for _, kind := range api.Kinds() {
+		if kind.Virtual || kind.Alias.Resource != "" {
+			continue
+		}
+		all := schema.GroupResource{Group: kind.Kind.Group, Resource: "*"}
+		if at := cmp.Or(named[kind.GroupResource()], named[all]); at != nil {
+			s.elsewhere[kind.Prefix] = at
+		}
+	}
+	return nil
+}
+
+// movable says why a resource can not lie elsewhere than the others.
+func movable(resource schema.GroupResource) error {
+	why := errors.New("no built-in kind that is stored; custom resources lie in the store of --etcd-servers")
+	for _, kind := range api.Kinds() {
+		gr := kind.GroupResource()
+		if kind.Virtual || gr.Group != resource.Group || gr.Resource != resource.Resource && resource.Resource != "*" {
+			continue
+		}
+		switch {
+		case slices.Contains(inOneTransaction, gr):
+			return errors.New("a Service, its addresses and the ranges that they are of are written in one transaction, and stay in the store of --etcd-servers")
+		case kind.Alias.Resource != "":
+			why = fmt.Errorf("these objects are those of %s/%s: name that", kind.Alias.Group, kind.Alias.Resource)
+		default:
+			why = nil
+		}
+	}
+	return why
+}
+
+// placeOf is where the objects below a prefix of the store's keys lie.
+func (s *Server) placeOf(prefix string) *place {
+	return cmp.Or(s.elsewhere[prefix], s.home)
+}
+
+// relist reads what lies below a prefix anew.
+func (s *Server) relist(ctx context.Context, prefix string) error {
+	return s.placeOf(prefix).cache.Relist(ctx, prefix)
+}
