@@ -168,7 +168,11 @@ func validateSlicePorts(ports []discoveryv1.EndpointPort, at *field.Path) field.
 			errs = append(errs, field.Duplicate(at.Child("name"), name))
 		}
 		seen[name] = true
-		errs = append(errs, oneOf(deref(p.Protocol), at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+		if p.Protocol == nil {
+			errs = append(errs, field.Required(at.Child("protocol"), ""))
+		} else {
+			errs = append(errs, notSupportedUnless(*p.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+		}
 		if p.AppProtocol != nil {
 			errs = append(errs, validateQualified(*p.AppProtocol, at.Child("appProtocol"))...)
 		}

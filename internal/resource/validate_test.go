@@ -147,11 +147,11 @@ func TestValidateCreate(t *testing.T) {
 				"subjects[0].namespace: Required value", `subjects[1].kind: Unsupported value: "Robot": supported values: "ServiceAccount", "User", "Group"`}},
 
 		{"a slice", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nendpoints: [{addresses: [10.0.0.1]}]\nports: [{port: 80}]\n", nil},
-		{"a slice with holes", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nendpoints: [{addresses: []}, {addresses: ['fd00::1', 127.0.0.1]}]\nports: [{port: 0}, {port: 1}]\n",
+		{"a slice with holes", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nendpoints: [{addresses: []}, {addresses: ['fd00::1', 127.0.0.1]}]\nports: [{port: 0}, {port: 1, protocol: ''}]\n",
 			[]string{"endpoints[0].addresses: Required value: must contain at least 1 address",
 				`endpoints[1].addresses: Invalid value: "fd00::1": must be an IPv4 address`,
 				`endpoints[1].addresses[1]: Invalid value: "127.0.0.1": may not be in the loopback range (127.0.0.0/8, ::1/128)`,
-				`ports[1].name: Duplicate value: ""`}},
+				`ports[1].name: Duplicate value: ""`, `ports[1].protocol: Unsupported value: "": supported values: "SCTP", "TCP", "UDP"`}},
 
 		{"a lease that is over at once", "apiVersion: coordination.k8s.io/v1\nkind: Lease\nspec: {leaseDurationSeconds: 0}\n",
 			[]string{"spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0"}},

@@ -2,9 +2,7 @@ package aggregation
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -117,11 +115,8 @@ func (r *Remote) check(ctx context.Context, err error) verdict {
 	return passed
 }
 
-// discoveryTimeout is how long a server may take to say what it serves; maxDocument how much it may say.
-const (
-	discoveryTimeout = 5 * time.Second
-	maxDocument      = 64 << 20
-)
+// discoveryTimeout is how long a server may take to say what it serves.
+const discoveryTimeout = 5 * time.Second
 
 // ask fetches a document as the aggregator itself.
 func (r *Remote) ask(ctx context.Context, url, accept string, timeout time.Duration) (*http.Response, error) {
@@ -148,12 +143,12 @@ func (r *Remote) discover(ctx context.Context, url string) error {
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return fmt.Errorf("bad status from %s: %d", url, resp.StatusCode)
 	}
-	var list metav1.APIResourceList
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxDocument)).Decode(&list); err != nil {
+	resources, err := readResources(resp.Body)
+	if err != nil {
 		r.learn(served{stale: true}) // it answers, if not in our language
 		return nil
 	}
-	r.learn(served{resources: list.APIResources})
+	r.learn(served{resources: resources})
 	return nil
 }
 
