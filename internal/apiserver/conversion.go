@@ -22,8 +22,8 @@ import (
 const (
 	// conversionTimeout is what the webhook is told that it has, as upstream.
 	conversionTimeout = "30s"
-	// maxConverted bounds a webhook's answer.
-	maxConverted = 16 << 20
+	// maxConverted bounds a webhook's answer: an object, and the request, which some send along.
+	maxConverted = 8 << 20
 	// webhookPort is that of a Service that names none.
 	webhookPort = 443
 	// webhookAgent is how every webhook knows an API server.

@@ -1,6 +1,7 @@
 package custom
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -78,8 +79,56 @@ func withoutRevision(object map[string]any) map[string]any {
 	return object
 }
 
+// An answer of more than maxUncounted bytes has its objects counted before it is read: in memory each takes thirty times the three bytes of an empty one.
+const (
+	maxUncounted = 64 << 10
+	maxObjects   = 100 // where one is asked for
+)
+
+// countedObjects is a list of which nothing is kept.
+type countedObjects struct{}
+
+var errManyObjects = fmt.Errorf("more than %d objects, expected 1", maxObjects)
+
+// UnmarshalJSON goes through the list as far as it may reach. What else is wrong with it is not its business.
+func (countedObjects) UnmarshalJSON(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	if start, err := d.Token(); err != nil || start != json.Delim('[') {
+		return nil
+	}
+	for n := 0; d.More(); n++ {
+		var object json.RawMessage
+		if n == maxObjects {
+			return errManyObjects
+		}
+		if err := d.Decode(&object); err != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// fewObjects looks at a large answer before it is read.
+func fewObjects(data []byte) error {
+	if len(data) <= maxUncounted {
+		return nil
+	}
+	var answer struct {
+		Response struct {
+			ConvertedObjects countedObjects `json:"convertedObjects"`
+		} `json:"response"`
+	}
+	if err := json.Unmarshal(data, &answer); errors.Is(err, errManyObjects) {
+		return err
+	}
+	return nil // what else is wrong with it, or that it is YAML, is found by who reads it
+}
+
 // conversionResponse gives the converted objects of a webhook's answer to a request of the version.
 func conversionResponse(data []byte, version string, uid types.UID) ([]runtime.RawExtension, error) {
+	if err := fewObjects(data); err != nil {
+		return nil, err
+	}
 	if version == "v1beta1" {
 		old := &apiextensionsv1beta1.ConversionReview{}
 		if err := runtime.DecodeInto(reviewCodec, data, old); err != nil {
@@ -116,8 +165,14 @@ func succeeded(result *metav1.Status) error {
 	return fmt.Errorf("response.result.status was '%s', not 'Success'", result.Status)
 }
 
+// maxConverted is how many bytes an object may have: no request could bring one that is larger.
+const maxConverted = 3 << 20
+
 // readConverted reads one of them.
 func readConverted(raw []byte) (*unstructured.Unstructured, error) {
+	if len(raw) > maxConverted {
+		return nil, fmt.Errorf("the converted object has %d bytes, at most %d are allowed", len(raw), maxConverted)
+	}
 	out := &unstructured.Unstructured{}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &out.Object); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package custom
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 
 func TestAConversionWebhooksAnswerIsHeldToItsRequest(t *testing.T) {
 	const good = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{"uid":"u","result":{"status":"Success"},"convertedObjects":[{}]}}`
+	long := good + strings.Repeat(" ", maxUncounted)
 	for _, test := range []struct{ name, version, body, err string }{
 		{"good", "v1", good, ""},
 		{"YAML", "v1", "apiVersion: apiextensions.k8s.io/v1\nkind: ConversionReview\nresponse: {uid: u, result: {status: Success}, convertedObjects: [{}]}\n", ""},
@@ -21,6 +23,8 @@ func TestAConversionWebhooksAnswerIsHeldToItsRequest(t *testing.T) {
 		{"a failure", "v1", strings.Replace(good, `"Success"`, `"Failure","message":"no"`, 1), "no"},
 		{"a failure without words", "v1", strings.Replace(good, `"Success"`, `"Failure"`, 1), "response.result.status was 'Failure', not 'Success'"},
 		{"no result", "v1", strings.Replace(good, `"result":{"status":"Success"},`, "", 1), "response.result.status was '', not 'Success'"},
+		{"as many objects as are counted", "v1", strings.Replace(long, "[{}]", "[{}"+strings.Repeat(",{}", maxObjects-1)+"]", 1), ""},
+		{"more than are counted", "v1", strings.Replace(long, "[{}]", "[{}"+strings.Repeat(",{}", maxObjects)+"]", 1), "more than 100 objects, expected 1"},
 		{"v1beta1 has no identity", "v1beta1", `{"response":{"result":{"status":"Success"},"convertedObjects":[{}]}}`, ""},
 		{"v1beta1 without a response", "v1beta1", `{}`, "no response provided"},
 	} {
@@ -30,7 +34,7 @@ func TestAConversionWebhooksAnswerIsHeldToItsRequest(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if got != test.err || err == nil && len(objects) != 1 {
+			if got != test.err || err == nil && len(objects) != 1 && len(objects) != maxObjects {
 				t.Errorf("%d objects, %q; want %q", len(objects), got, test.err)
 			}
 		})
@@ -74,6 +78,10 @@ func TestAConversionWebhookMayChangeLabelsAndAnnotationsAndNoOtherMetadata(t *te
 	}
 	if _, err := readConverted([]byte(`{}`)); err == nil || err.Error() != "Object 'Kind' is missing in '{}'" {
 		t.Errorf("without a kind: %v", err)
+	}
+	long := converted(`{"name":"` + strings.Repeat("a", maxConverted) + `"}`)
+	if _, err := readConverted([]byte(long)); err == nil || err.Error() != fmt.Sprintf("the converted object has %d bytes, at most 3145728 are allowed", len(long)) {
+		t.Errorf("more than a request could bring: %v", err)
 	}
 }
 
