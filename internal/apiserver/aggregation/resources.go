@@ -12,7 +12,7 @@ import (
 // How much an extension server may say: maxDocument bytes of OpenAPI, maxDiscovery bytes about maxResources resources of a group version.
 // The resources are counted because each is kept, and takes sixty times what an empty one takes in the document.
 const (
-	maxDocument  = 64 << 20
+	maxDocument  = 16 << 20
 	maxDiscovery = 4 << 20
 	maxResources = 10_000
 )
