@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// explained are the differences that stand, one regular expression a line; docs/differences.md gives the reasons.
+// explained are the differences that stand, one regular expression a line; docs/reference/differences.md gives the reasons.
 //
 //go:embed explained.txt
 var explained string
@@ -109,6 +109,6 @@ func (r *report) summary() string {
 	if open > 60 {
 		fmt.Fprintf(&b, "        and %d more shapes\n", open-60)
 	}
-	fmt.Fprintf(&b, "%d requests, %d answered differently; %d shapes of difference, and %d that docs/differences.md explains\n", r.sent, r.differed, open, stands)
+	fmt.Fprintf(&b, "%d requests, %d answered differently; %d shapes of difference, and %d that docs/reference/differences.md explains\n", r.sent, r.differed, open, stands)
 	return b.String()
 }
