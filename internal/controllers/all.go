@@ -67,6 +67,8 @@ func All() []controller.Starter {
 		accounts.TokenCleaner,
 		accounts.UnusedTokens,
 		network.ServiceCIDR,
+		network.LoadBalancerHint,
+		network.IngressHint,
 		endpoint.Slice,
 		endpoint.Endpoints,
 		endpoint.Mirror,

@@ -163,6 +163,13 @@ func clusterControllers() []controllerRole {
 			rule("patch update", "networking.k8s.io", "servicecidrs/finalizers servicecidrs/status"),
 			rule(read, "networking.k8s.io", "ipaddresses"),
 		}},
+		// These two explain pending addresses; upstream has no such controllers.
+		{account: "load-balancer-hint-controller", rules: []rbacv1.PolicyRule{
+			rule(read, core, "services"),
+		}},
+		{account: "ingress-hint-controller", rules: []rbacv1.PolicyRule{
+			rule(read, "networking.k8s.io", "ingresses ingressclasses"),
+		}},
 		{account: "ttl-controller", rules: []rbacv1.PolicyRule{
 			rule("list patch update watch", core, "nodes"),
 		}},

@@ -172,7 +172,8 @@ func (b *binder) unboundClaim(ctx context.Context, c *corev1.PersistentVolumeCla
 	case delayed && c.Annotations[selectedNode] == "":
 		b.event(c, corev1.EventTypeNormal, "WaitForFirstConsumer", "waiting for first consumer to be created before binding")
 	case className == "":
-		b.event(c, corev1.EventTypeNormal, "FailedBinding", "no persistent volumes available for this claim and no storage class is set")
+		b.event(c, corev1.EventTypeNormal, "FailedBinding", "no persistent volumes available for this claim and no storage class is set: "+
+			"create a PersistentVolume, or install a provisioner and name its StorageClass in spec.storageClassName")
 	case !hasClass:
 		b.event(c, corev1.EventTypeWarning, "ProvisioningFailed", "storageclass.storage.k8s.io %q not found", className)
 	case class.Provisioner == noProvisioner:
