@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -71,7 +72,8 @@ func runBinder(ctx context.Context, env controller.Env) error {
 			}),
 			controller.On(classes, func(client.TypedEvent[*storagev1.StorageClass]) []controller.Key { return b.pending() }),
 		},
-		Reconcile: b.reconcile, // one worker: two claims must not choose the same volume
+		Reconcile: b.reconcile,      // one worker: two claims must not choose the same volume
+		Resync:    15 * time.Minute, // events expire: a pending claim always has one that explains it
 	}
 	return loop.Run(ctx)
 }
