@@ -102,6 +102,30 @@ func TestAPodDoesNotRunWithoutTheDevicesOfItsClaims(t *testing.T) {
 	}
 }
 
+func TestAContainerThatMustNotRunAsRootIsRefusedWhereItsImageNamesNoUser(t *testing.T) {
+	b := newBench(t)
+	nonRoot := true
+	b.create(pod("one", func(p *corev1.Pod) {
+		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{RunAsNonRoot: &nonRoot}
+	}))
+	p := b.await("one", "waiting", func(p *corev1.Pod) bool {
+		s := p.Status.ContainerStatuses
+		return len(s) > 0 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == "CreateContainerConfigError"
+	})
+	const want = "container has runAsNonRoot and image will run as root"
+	if m := p.Status.ContainerStatuses[0].State.Waiting.Message; !strings.HasPrefix(m, want) {
+		t.Errorf("message %q", m)
+	}
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(strings.Join(b.events.All(), "\n"), "Error: "+want); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no event says why: %q", b.events.All())
+		}
+	}
+	if calls := b.cri.Log(); slices.ContainsFunc(calls, func(call string) bool { return strings.Contains(call, "main") }) {
+		t.Errorf("the container was made: %q", calls)
+	}
+}
+
 func TestMissingImagesAreTold(t *testing.T) {
 	b := newBench(t)
 	b.create(pod("one", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "missing" }))

@@ -414,6 +414,11 @@ func (Images) ImageStatus(_ context.Context, i *runtimeapi.ImageSpec, _ bool) (*
 	return &runtimeapi.ImageStatusResponse{Image: &runtimeapi.Image{Id: "sha256:" + i.Image, Size: 1}}, nil
 }
 
+// ImageFsInfo implements CRI: there is no file system of images.
+func (Images) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+	return &runtimeapi.ImageFsInfoResponse{}, nil
+}
+
 // PullImage implements CRI.
 func (Images) PullImage(_ context.Context, i *runtimeapi.ImageSpec, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
 	return "", fmt.Errorf("pull %s: not found", i.Image)

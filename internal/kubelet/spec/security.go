@@ -18,7 +18,8 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// ImageUser is who an image's processes run as.
+// ImageUser is the user of an image's configuration. Both fields are empty when the image names none: its processes then run as
+// root (OCI image specification, config.User).
 type ImageUser struct {
 	UID  *int64
 	Name string
@@ -55,7 +56,8 @@ func effective(pod *corev1.Pod, c *corev1.Container) *corev1.SecurityContext {
 	return e
 }
 
-// verifyNonRoot refuses containers that must not run as root and would, or might.
+// verifyNonRoot refuses a container with runAsNonRoot that would run as root, or whose user is not known to be another one
+// (API reference, SecurityContext.runAsNonRoot).
 func verifyNonRoot(pod *corev1.Pod, c *corev1.Container, e *corev1.SecurityContext, image ImageUser) error {
 	if e.RunAsNonRoot == nil || !*e.RunAsNonRoot {
 		return nil
@@ -66,12 +68,12 @@ func verifyNonRoot(pod *corev1.Pod, c *corev1.Container, e *corev1.SecurityConte
 		return fmt.Errorf("container's runAsUser breaks non-root policy %s", where)
 	case e.RunAsUser != nil:
 		return nil
-	case image.UID != nil && *image.UID == 0:
-		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", where)
+	case image.UID != nil && *image.UID != 0:
+		return nil
 	case image.UID == nil && image.Name != "":
 		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", image.Name, where)
 	}
-	return nil
+	return fmt.Errorf("container has runAsNonRoot and image will run as root %s", where)
 }
 
 func securityContext(pod *corev1.Pod, c *corev1.Container, image ImageUser, o *ContainerOptions) (*runtimeapi.LinuxContainerSecurityContext, error) {
