@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -36,27 +35,6 @@ func (m *Manager) SubPath(_ context.Context, podDir string, mount corev1.VolumeM
 		return "", fmt.Errorf("subPath %q of volume %q: %w", subPath, mount.Name, err)
 	}
 	return target, nil
-}
-
-// openBeneath opens a path for reference only. Links that lead out of root, absolute ones included, are errors.
-func openBeneath(root, path string) (int, error) {
-	base, err := unix.Open(root, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, &fs.PathError{Op: "open", Path: root, Err: err}
-	}
-	defer unix.Close(base)
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
-	for range 10 {
-		fd, err := unix.Openat2(base, filepath.Clean(path), &how)
-		if errors.Is(err, unix.EAGAIN) {
-			continue // somebody renames while the kernel looks: it cannot promise that it stayed beneath
-		}
-		if errors.Is(err, unix.EXDEV) {
-			return -1, errors.New("it leads outside of the volume")
-		}
-		return fd, err
-	}
-	return -1, unix.EAGAIN
 }
 
 // makeBeneath makes missing folders with the permissions of the volume's root folder.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"sort"
 	"strconv"
 	"strings"
@@ -192,39 +191,6 @@ func secret(ctx context.Context, namespace, name string, src Sources, seen map[s
 		seen[name] = s
 	}
 	return s, err
-}
-
-// fileValue reads one key of an environment file (KEP-3721): lines KEY='VALUE', comments and empty lines.
-func fileValue(ref *corev1.FileKeySelector, volumes map[string]string) (string, bool, error) {
-	optional := ref.Optional != nil && *ref.Optional
-	dir, ok := volumes[ref.VolumeName]
-	if !ok {
-		return "", false, fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", ref.VolumeName)
-	}
-	raw, err := os.ReadFile(dir + "/" + strings.TrimPrefix(ref.Path, "/"))
-	if os.IsNotExist(err) && optional {
-		return "", false, nil
-	}
-	if err != nil {
-		return "", false, fmt.Errorf("couldn't parse env file: %w", err)
-	}
-	for n, line := range strings.Split(string(raw), "\n") {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		k, v, found := strings.Cut(line, "=")
-		if !found {
-			return "", false, fmt.Errorf("couldn't parse env file %q: line %d has no '='", ref.Path, n+1)
-		}
-		if k == ref.Key {
-			return strings.Trim(strings.TrimSpace(v), `'`), true, nil
-		}
-	}
-	if optional {
-		return "", false, nil
-	}
-	return "", false, fmt.Errorf("environment variable key %q not found in file %q", ref.Key, ref.Path)
 }
 
 // serviceEnv makes the Docker-links-like variables of the services that the pod may see: those of its namespace if
