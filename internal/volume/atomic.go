@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -44,44 +46,70 @@ func (p payload) equal(other payload) bool {
 //	dir/..data                      → ..2026_01_02_15_04_05.123
 //	dir/NAME                        → ..data/NAME, for each first path element
 //
-// own sets ownership on the new files before they can be seen.
+// own sets ownership on the new files before they can be seen. Containers see the folder read-only; a privileged one can change that,
+// so nothing found in the folder is followed out of it.
 func writeAtomic(dir string, content payload, now time.Time, own func(path string) error) error {
 	for path := range content {
 		if err := checkPath(path); err != nil {
 			return err
 		}
 	}
-	old, err := os.Readlink(filepath.Join(dir, dataLink))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if old != "" && sameOnDisk(filepath.Join(dir, old), content) {
-		return links(dir, content) // a crash may have come between the rename and the links
-	}
-	fresh, err := os.MkdirTemp(dir, now.UTC().Format("..2006_01_02_15_04_05.*"))
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
-	if err := fill(fresh, content, own); err != nil {
-		return errors.Join(err, os.RemoveAll(fresh))
+	defer root.Close()
+	old, err := root.Readlink(dataLink)
+	if err != nil || !isGeneration(old) {
+		old = "" // none yet, or not of the writer's making
 	}
-	temporary := filepath.Join(dir, dataLink+"_tmp")
-	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if old != "" && sameOnDisk(filepath.Join(dir, old), content) {
+		return links(root, content) // a crash may have come between the rename and the links
+	}
+	fresh, err := newGeneration(root, now)
+	if err != nil {
 		return err
 	}
-	if err := os.Symlink(filepath.Base(fresh), temporary); err != nil {
+	if err := fill(root, fresh, content); err != nil {
+		return errors.Join(err, root.RemoveAll(fresh))
+	}
+	if own != nil {
+		if err := own(filepath.Join(dir, fresh)); err != nil {
+			return errors.Join(err, root.RemoveAll(fresh))
+		}
+	}
+	const temporary = dataLink + "_tmp"
+	if err := root.RemoveAll(temporary); err != nil {
 		return err
 	}
-	if err := os.Rename(temporary, filepath.Join(dir, dataLink)); err != nil {
+	if err := root.Symlink(fresh, temporary); err != nil {
 		return err
 	}
-	if err := links(dir, content); err != nil {
+	if err := root.Rename(temporary, dataLink); err != nil {
+		return err
+	}
+	if err := links(root, content); err != nil {
 		return err
 	}
 	if old != "" {
-		return os.RemoveAll(filepath.Join(dir, old))
+		return root.RemoveAll(old)
 	}
 	return nil
+}
+
+// isGeneration reports whether a name can be one of newGeneration's.
+func isGeneration(name string) bool {
+	return len(name) > 2 && strings.HasPrefix(name, "..") && !strings.Contains(name, "/") && name != dataLink && name != dataLink+"_tmp"
+}
+
+// newGeneration makes a folder for one generation of the files.
+func newGeneration(root *os.Root, now time.Time) (string, error) {
+	for {
+		name := now.UTC().Format("..2006_01_02_15_04_05.") + strconv.FormatUint(uint64(rand.Uint32()), 10)
+		if err := root.Mkdir(name, 0o700); !errors.Is(err, fs.ErrExist) {
+			return name, err
+		}
+	}
 }
 
 // checkPath refuses what would leave the volume or hide behind the writer's own names.
@@ -102,54 +130,65 @@ func checkPath(path string) error {
 	return nil
 }
 
-// fill writes the files into a fresh folder.
-func fill(dir string, content payload, own func(string) error) error {
-	if err := os.Chmod(dir, 0o755); err != nil {
+// fill writes the files into a fresh folder of root.
+func fill(root *os.Root, name string, content payload) error {
+	dir, err := root.OpenRoot(name)
+	if err != nil {
 		return err
 	}
+	defer dir.Close()
 	for path, file := range content {
-		full := filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+		if err := dir.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(full, file.data, file.mode); err != nil {
+		if err := writeNew(dir, path, file); err != nil {
 			return err
-		}
-		if err := os.Chmod(full, file.mode); err != nil { // the umask had its say
-			return err
-		}
-		if file.uid != nil {
-			if err := os.Chown(full, int(*file.uid), -1); err != nil {
-				return err
-			}
 		}
 	}
-	if own == nil {
-		return nil
+	return dir.Chmod(".", 0o755)
+}
+
+// writeNew writes one file that is not there yet.
+func writeNew(dir *os.Root, path string, file file) error {
+	out, err := dir.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
 	}
-	return own(dir)
+	_, err = out.Write(file.data)
+	if err == nil {
+		err = out.Chmod(file.mode)
+	}
+	if err == nil && file.uid != nil {
+		err = out.Chown(int(*file.uid), -1)
+	}
+	return errors.Join(err, out.Close())
 }
 
 // links makes the names that users see and removes those that are no more.
-func links(dir string, content payload) error {
+func links(root *os.Root, content payload) error {
 	wanted := map[string]bool{}
 	for path := range content {
 		name, _, _ := strings.Cut(filepath.Clean(path), "/")
 		wanted[name] = true
 	}
 	for name := range wanted {
-		err := os.Symlink(filepath.Join(dataLink, name), filepath.Join(dir, name))
+		err := root.Symlink(filepath.Join(dataLink, name), name)
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
-	entries, err := os.ReadDir(dir)
+	dir, err := root.Open(".")
 	if err != nil {
 		return err
 	}
-	for _, entry := range entries {
-		if name := entry.Name(); !wanted[name] && !strings.HasPrefix(name, "..") {
-			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !wanted[name] && !strings.HasPrefix(name, "..") {
+			if err := root.RemoveAll(name); err != nil {
 				return err
 			}
 		}
@@ -172,7 +211,7 @@ func sameOnDisk(dir string, content payload) bool {
 		if !found {
 			return fs.ErrNotExist
 		}
-		data, err := os.ReadFile(path)
+		data, err := ReadBeneath(dir, relative, int64(len(file.data)))
 		if err != nil {
 			return err
 		}

@@ -53,11 +53,7 @@ func openUp(dir string, group *int64) error {
 	if group == nil {
 		return nil
 	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return err
-	}
-	return giveOne(dir, info, *group, false)
+	return giveFolder(dir, *group)
 }
 
 // memoryDir mounts a tmpfs as large as the least of sizeLimit, the pod's memory limit and the node's allocatable memory.

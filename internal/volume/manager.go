@@ -214,7 +214,7 @@ func (m *Manager) mountOne(ctx context.Context, known *mounted, projector *proje
 	switch {
 	case isProjection(source):
 		err := m.project(ctx, known, projector, volume)
-		return MountPoint{HostPath: dir, SELinuxRelabel: true}, err
+		return MountPoint{HostPath: dir, ReadOnly: true, SELinuxRelabel: true}, err
 	case source.EmptyDir != nil:
 		return MountPoint{HostPath: dir, SELinuxRelabel: true}, m.emptyDir(known.pod, source.EmptyDir, dir)
 	case source.HostPath != nil:

@@ -1,13 +1,18 @@
 package volume
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"golang.org/x/sys/unix"
 )
 
 // fsGroup is the pod's fsGroup, or nil.
@@ -18,39 +23,115 @@ func fsGroup(pod *corev1.Pod) *int64 {
 	return pod.Spec.SecurityContext.FSGroup
 }
 
+// maxDepth is how many folders deep giveToGroup goes: each level costs two file descriptors.
+const maxDepth = 1000
+
 // giveToGroup makes everything below path belong to the group and be usable by it: permissions are or-ed with rw-rw---- (read-only
 // volumes: r--r-----), folders also get group execution and setgid (API reference, PodSecurityContext.fsGroup).
+//
+// Containers of other pods may write to the volume meanwhile. Every step therefore acts on an open descriptor and looks names up in
+// one, without following links: a link swapped in for a file or a folder cannot lead out of the volume.
 func giveToGroup(path string, group int64, readOnly bool) error {
-	return filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		return giveOne(path, info, group, readOnly)
-	})
+	fd, err := openNoFollow(unix.AT_FDCWD, path)
+	if err != nil {
+		return fmt.Errorf("give %s to group %d: %w", path, group, err)
+	}
+	defer unix.Close(fd)
+	g := giver{group: int(group), readOnly: readOnly}
+	return g.tree(fd, path, 0)
 }
 
-func giveOne(path string, info fs.FileInfo, group int64, readOnly bool) error {
-	if err := os.Lchown(path, -1, int(group)); err != nil {
+// giveFolder is giveToGroup for a folder without what is below it.
+func giveFolder(path string, group int64) error {
+	fd, err := openNoFollow(unix.AT_FDCWD, path)
+	if err != nil {
 		return fmt.Errorf("give %s to group %d: %w", path, group, err)
 	}
-	if info.Mode()&fs.ModeSymlink != 0 {
-		return nil
+	defer unix.Close(fd)
+	g := giver{group: int(group)}
+	_, err = g.one(fd, path)
+	return err
+}
+
+// openNoFollow opens a name for reference only; of a link it opens the link itself.
+func openNoFollow(dir int, name string) (int, error) {
+	return unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}
+
+// giver gives files to a group.
+type giver struct {
+	group    int
+	readOnly bool
+}
+
+// tree gives what fd refers to, and all below it. path is for errors only.
+func (g giver) tree(fd int, path string, depth int) error {
+	folder, err := g.one(fd, path)
+	if err != nil || !folder {
+		return err
 	}
-	mode := info.Mode() | 0o660
-	if readOnly {
-		mode = info.Mode() | 0o440
+	if depth == maxDepth {
+		return fmt.Errorf("give %s to group %d: it is more than %d folders deep", path[:min(len(path), 200)]+"...", g.group, maxDepth)
 	}
-	if info.IsDir() {
-		mode |= fs.ModeSetgid | 0o110
+	raw, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("give %s to group %d: %w", path, g.group, err)
 	}
-	if err := os.Chmod(path, mode); err != nil {
-		return fmt.Errorf("give %s to group %d: %w", path, group, err)
+	dir := os.NewFile(uintptr(raw), path)
+	defer dir.Close()
+	for {
+		names, err := dir.Readdirnames(512)
+		for _, name := range names {
+			if err := g.child(raw, name, path, depth); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("give %s to group %d: %w", path, g.group, err)
+		}
 	}
-	return nil
+}
+
+func (g giver) child(dir int, name, path string, depth int) error {
+	fd, err := openNoFollow(dir, name)
+	if errors.Is(err, unix.ENOENT) {
+		return nil // a container has removed it meanwhile
+	}
+	if err != nil {
+		return fmt.Errorf("give %s to group %d: %w", filepath.Join(path, name), g.group, err)
+	}
+	defer unix.Close(fd)
+	return g.tree(fd, filepath.Join(path, name), depth+1)
+}
+
+// one gives what fd refers to, and says whether that is a folder.
+func (g giver) one(fd int, path string) (folder bool, err error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return false, fmt.Errorf("give %s to group %d: %w", path, g.group, err)
+	}
+	if err := unix.Fchownat(fd, "", -1, g.group, unix.AT_EMPTY_PATH); err != nil {
+		return false, fmt.Errorf("give %s to group %d: %w", path, g.group, err)
+	}
+	mode := stat.Mode&^unix.S_IFMT | 0o660
+	if g.readOnly {
+		mode = stat.Mode&^unix.S_IFMT | 0o440
+	}
+	switch stat.Mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return false, nil
+	case unix.S_IFDIR:
+		folder = true
+		mode |= unix.S_ISGID | 0o110
+	}
+	// fchmod does not take a descriptor for reference only; its path in /proc leads to the same file.
+	if err := unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode); err != nil {
+		return folder, fmt.Errorf("give %s to group %d: %w", path, g.group, err)
+	}
+	return folder, nil
 }
 
 // giveClaim is giveToGroup for volumes that outlive the pod: with fsGroupChangePolicy OnRootMismatch a root folder that is right
