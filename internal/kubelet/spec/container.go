@@ -194,13 +194,17 @@ func propagation(p *corev1.MountPropagationMode) runtimeapi.MountPropagation {
 	return runtimeapi.MountPropagation_PROPAGATION_PRIVATE
 }
 
+// TerminationFile is where on the host a container leaves its termination message.
+func TerminationFile(podDir, container string, attempt int) string {
+	return filepath.Join(podDir, "containers", container, fmt.Sprintf("%08x", attempt))
+}
+
 // terminationFile makes the file that a container may leave its last words in.
 func terminationFile(podDir, container string, attempt int) (string, error) {
-	dir := filepath.Join(podDir, "containers", container)
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	path := TerminationFile(podDir, container, attempt)
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, fmt.Sprintf("%08x", attempt))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o666)
 	if err != nil {
 		return "", err

@@ -3,6 +3,7 @@ package spec
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,10 +29,21 @@ func HostsFile(podDir string, pod *corev1.Pod, ips []string, clusterDomain strin
 		content = managedHosts(ips, hostname, domain)
 	}
 	content = append(content, aliases(pod.Spec.HostAliases)...)
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
+	if sameContent(path, content) {
 		return path, nil
 	}
 	return path, os.WriteFile(path, content, 0o644)
+}
+
+// sameContent reports whether a file holds exactly this. Containers write to it, so no more than the content's size is read.
+func sameContent(path string, content []byte) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	held, err := io.ReadAll(io.LimitReader(file, int64(len(content))+1))
+	return err == nil && bytes.Equal(held, content)
 }
 
 func managedHosts(ips []string, hostname, domain string) []byte {

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/knarr-project/knarr/internal/kubelet/logs"
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
@@ -181,7 +183,7 @@ func (w *Worker) words(c *corev1.Container, r *pleg.Container) string {
 		limit = min(limit, maxAllMessage/n)
 	}
 	m := r.Message
-	if path := terminationPath(r); path != "" {
+	if path := terminationPath(w.dir(), r); path != "" {
 		if said := readTail(path, limit, false); said != "" {
 			if m != "" {
 				m += ": "
@@ -200,27 +202,31 @@ func (w *Worker) words(c *corev1.Container, r *pleg.Container) string {
 	return m
 }
 
-// terminationPath is where on the host the container's termination message is.
-func terminationPath(r *pleg.Container) string {
+// terminationPath is where on the host the container's termination message is, or "". It is the node agent's own file, which no
+// container can replace, also where a volume is mounted at the same path: its files can be links.
+func terminationPath(podDir string, r *pleg.Container) string {
 	path := r.Annotations[spec.AnnotationTerminationPath]
-	if path == "" {
-		return ""
-	}
+	own := spec.TerminationFile(podDir, r.Name(), r.Attempt())
 	for _, m := range r.Mounts {
-		if filepath.Clean(m.ContainerPath) == filepath.Clean(path) {
-			return m.HostPath
+		if path != "" && filepath.Clean(m.ContainerPath) == filepath.Clean(path) && filepath.Clean(m.HostPath) == own {
+			return own
 		}
 	}
 	return ""
 }
 
+// readTail reads at most limit bytes of a regular file, its first or its last ones. It follows no link and waits for no pipe.
 func readTail(path string, limit int, tail bool) string {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	if st, err := f.Stat(); err == nil && tail && st.Size() > int64(limit) {
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return ""
+	}
+	if tail && st.Size() > int64(limit) {
 		_, _ = f.Seek(-int64(limit), io.SeekEnd)
 	}
 	raw, _ := io.ReadAll(io.LimitReader(f, int64(limit)))

@@ -1,11 +1,17 @@
 package worker
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
+	"github.com/knarr-project/knarr/internal/kubelet/spec"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestAReplacedContainerIsForgottenOnceItsSuccessorHasBeen(t *testing.T) {
@@ -42,5 +48,52 @@ func TestAReplacedContainerIsForgottenOnceItsSuccessorHasBeen(t *testing.T) {
 				t.Errorf("kept: %v, want %v", kept, tc.kept)
 			}
 		})
+	}
+}
+
+func TestATerminationMessageIsReadFromTheNodeAgentsOwnFileAlone(t *testing.T) {
+	dir := t.TempDir()
+	own := spec.TerminationFile(dir, "c", 2)
+	if err := os.MkdirAll(filepath.Dir(own), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(own, []byte("last words"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const inside = "/dev/termination-log"
+	mount := func(path string) *runtimeapi.Mount {
+		return &runtimeapi.Mount{ContainerPath: inside, HostPath: path}
+	}
+	for name, tc := range map[string]struct {
+		annotation string
+		mounts     []*runtimeapi.Mount
+		want       string
+	}{
+		"it is mounted":                      {inside, []*runtimeapi.Mount{mount(own)}, own},
+		"a volume is mounted there too":      {inside, []*runtimeapi.Mount{mount("/etc/shadow"), mount(own)}, own},
+		"only a volume is mounted there":     {inside, []*runtimeapi.Mount{mount("/etc/shadow")}, ""},
+		"the container has no such path":     {"", []*runtimeapi.Mount{mount(own)}, ""},
+		"the file of another is mounted":     {inside, []*runtimeapi.Mount{mount(spec.TerminationFile(dir, "d", 2))}, ""},
+		"nothing is mounted":                 {inside, nil, ""},
+		"the path is written in another way": {"/dev/./termination-log", []*runtimeapi.Mount{mount(own)}, own},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &pleg.Container{ContainerStatus: &runtimeapi.ContainerStatus{
+				Metadata: &runtimeapi.ContainerMetadata{Name: "c", Attempt: 2}, Mounts: tc.mounts,
+				Annotations: map[string]string{spec.AnnotationTerminationPath: tc.annotation},
+			}}
+			if got := terminationPath(dir, r); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+	pipe, link := filepath.Join(dir, "pipe"), filepath.Join(dir, "link")
+	if err := errors.Join(unix.Mkfifo(pipe, 0o666), os.Symlink(own, link)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{own: "last", pipe: "", link: "", dir: "", filepath.Join(dir, "missing"): ""} {
+		if got := readTail(path, 4, false); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
 	}
 }
