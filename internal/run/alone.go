@@ -17,6 +17,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controller"
+	"github.com/knarr-project/knarr/internal/controlplane"
+	"github.com/knarr-project/knarr/internal/process"
 	"github.com/knarr-project/knarr/internal/scheduler"
 )
 
@@ -27,7 +29,7 @@ func Node(ctx context.Context, p Params) error {
 	}
 	return p.locked(func() error {
 		n := p.nodeHere()
-		return p.process(ctx, []Phase{
+		return p.process(ctx, []process.Phase{
 			{{"membership", n.startMembership}, {"container runtime", n.startRuntime}},
 			n.parts(),
 		})
@@ -46,7 +48,7 @@ func (w *worker) startMembership(ctx context.Context) (func() error, error) {
 	if err := w.reach(j.config()); err != nil {
 		return nil, err
 	}
-	return Background(func(ctx context.Context) error {
+	return process.Background(func(ctx context.Context) error {
 		if err := j.serve(ctx, w.cfg); err != nil && ctx.Err() == nil {
 			w.log.Warn("logs, exec and port-forward do not work on this node yet", "error", err)
 		}
@@ -94,17 +96,17 @@ func (p Params) alone(ctx context.Context, name string, told *component, run fun
 	if err != nil {
 		return err
 	}
-	var phases []Phase
+	var phases []process.Phase
 	if p.Config.Observe.SecurePort != 0 {
-		phases = append(phases, Phase{{"health and metrics", func(ctx context.Context) (func() error, error) {
+		phases = append(phases, process.Phase{{"health and metrics", func(ctx context.Context) (func() error, error) {
 			serve, err := told.observe(ctx, p, c)
 			if err != nil {
 				return nil, err
 			}
-			return Background(serve)(ctx)
+			return process.Background(serve)(ctx)
 		}}})
 	}
-	return p.process(ctx, append(phases, Phase{{name, Background(func(ctx context.Context) error { return run(ctx, c, config) })}}))
+	return p.process(ctx, append(phases, process.Phase{{name, process.Background(func(ctx context.Context) error { return run(ctx, c, config) })}}))
 }
 
 // Scheduler runs the scheduler alone, where its lease makes it the leader.
@@ -115,7 +117,7 @@ func Scheduler(ctx context.Context, p Params) error {
 		"profiles": []any{map[string]any{"schedulerName": corev1.DefaultSchedulerName}},
 	}}
 	return p.alone(ctx, "scheduler", told, func(ctx context.Context, c client.Interface, _ *rest.Config) error {
-		return lead(ctx, c, name, told.leading, func(ctx context.Context) error { return runScheduler(ctx, c, p.Log) })
+		return lead(ctx, c, name, told.leading, func(ctx context.Context) error { return controlplane.RunScheduler(ctx, c, p.Log) })
 	})
 }
 
@@ -143,18 +145,18 @@ func Kubelet(ctx context.Context, p Params) error {
 			return err
 		}
 	}
-	return p.onNode(ctx, "kubelet", func(w *worker) Phase {
+	return p.onNode(ctx, "kubelet", func(w *worker) process.Phase {
 		w.peers = peers
-		return Phase{{"pod network", w.startNetwork}, {"node agent", w.startKubelet}}
+		return process.Phase{{"pod network", w.startNetwork}, {"node agent", w.startKubelet}}
 	}, true)
 }
 
 // Proxy runs the service proxy alone.
 func Proxy(ctx context.Context, p Params) error {
-	return p.onNode(ctx, "kube-proxy", func(w *worker) Phase { return Phase{{"service proxy", w.startProxy}} }, false)
+	return p.onNode(ctx, "kube-proxy", func(w *worker) process.Phase { return process.Phase{{"service proxy", w.startProxy}} }, false)
 }
 
-func (p Params) onNode(ctx context.Context, component string, phase func(*worker) Phase, runtime bool) error {
+func (p Params) onNode(ctx context.Context, component string, phase func(*worker) process.Phase, runtime bool) error {
 	config, err := kubeconfig(p.Config.Kubeconfig, component)
 	if err != nil {
 		return err
@@ -164,12 +166,12 @@ func (p Params) onNode(ctx context.Context, component string, phase func(*worker
 		return err
 	}
 	w.kubeletTLS = &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert}
-	var phases []Phase
+	var phases []process.Phase
 	if runtime {
 		if w.kubeletTLS, err = selfSigned(p.Config, config); err != nil {
 			return err
 		}
-		phases = append(phases, Phase{{"container runtime", w.startRuntime}})
+		phases = append(phases, process.Phase{{"container runtime", w.startRuntime}})
 	}
 	return p.process(ctx, append(phases, phase(w)))
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/controllers"
+	"github.com/knarr-project/knarr/internal/controlplane"
 )
 
 // Controllers runs the controllers alone, where their lease makes them the leader.
@@ -37,7 +38,7 @@ func Controllers(ctx context.Context, p Params) error {
 			return err
 		}
 		return lead(ctx, c, name, told.leading, func(ctx context.Context) error {
-			return runControllers(ctx, cfg, func(account string) (client.Interface, error) {
+			return controlplane.RunControllers(ctx, cfg, func(account string) (client.Interface, error) {
 				if !p.Config.Controllers.OwnAccounts || strings.HasPrefix(account, "system:") {
 					return c, nil
 				}
@@ -64,7 +65,7 @@ func controllersConfigz(c *config.Config) map[string]any {
 
 // aloneConfig reads the keys that controllers of a process of their own are given.
 func aloneConfig(c *config.Config, reach *rest.Config) (controller.Config, error) {
-	cfg := controllerConfig(c)
+	cfg := controlplane.ControllerConfig(c)
 	cfg.ClusterSigningTime = c.Controllers.SigningDuration.Duration
 	if !c.Controllers.AllocateNodeCIDRs {
 		cfg.PodCIDR = ""

@@ -17,7 +17,9 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controller"
+	"github.com/knarr-project/knarr/internal/controlplane"
 	"github.com/knarr-project/knarr/internal/observe"
+	"github.com/knarr-project/knarr/internal/process"
 	"github.com/knarr-project/knarr/internal/reload"
 	"github.com/knarr-project/knarr/internal/zpages"
 )
@@ -69,9 +71,9 @@ func (c *component) observe(ctx context.Context, p Params, to client.Interface) 
 	}
 	parts := []func(context.Context) error{serve}
 	for _, f := range files {
-		parts = append(parts, background(f.Run))
+		parts = append(parts, process.Part(f.Run))
 	}
-	return func(ctx context.Context) error { return alongside(ctx, parts...) }, nil
+	return func(ctx context.Context) error { return process.Alongside(ctx, parts...) }, nil
 }
 
 var errNoOwnCertificate = errors.New("there is no certificate of the component's own beside that of --tls-cert-file")
@@ -87,7 +89,7 @@ func observedTLS(ctx context.Context, cfg *config.Config, log *slog.Logger) (*tl
 		}
 		secure.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
-	files, err := servingTLS(ctx, secure, &cfg.Observe.Serving, log)
+	files, err := controlplane.ServingTLS(ctx, secure, &cfg.Observe.Serving, log)
 	return secure, files, err
 }
 

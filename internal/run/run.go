@@ -1,3 +1,4 @@
+// Package run builds every component of a process by hand, from one explicit list.
 package run
 
 import (
@@ -8,14 +9,16 @@ import (
 
 	"github.com/knarr-project/knarr/internal/apiserver"
 	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/controlplane"
 	"github.com/knarr-project/knarr/internal/cri"
+	"github.com/knarr-project/knarr/internal/process"
 )
 
 // Params is what a command hands over.
 type Params struct {
 	Config   *config.Config
 	Log      *slog.Logger
-	Progress Progress
+	Progress process.Progress
 	// Settings are the values of all flags, for /flagz; nil: there is no such page.
 	Settings func() map[string]string
 	// Ready is called once, when everything is usable.
@@ -27,11 +30,11 @@ func Up(ctx context.Context, p Params) error {
 	return p.locked(func() error {
 		s, n := p.server(), p.nodeHere()
 		n.server = s
-		return p.control(ctx, []Phase{
-			{{"keys", s.startKeys}, {"store", s.startStore}, {"container runtime", n.startRuntime}},
-			{{"API server", s.startAPI}},
-			{{"controllers", s.startControllers}, {"scheduler", s.startScheduler}},
-			append(n.parts(), Component{"first objects", s.awaitFirstObjects}),
+		return p.control(ctx, []process.Phase{
+			{{"keys", s.StartKeys}, {"store", s.StartStore}, {"container runtime", n.startRuntime}},
+			{{"API server", s.StartAPI}},
+			{{"controllers", s.StartControllers}, {"scheduler", s.StartScheduler}},
+			append(n.parts(), process.Component{"first objects", s.AwaitFirstObjects}),
 		})
 	})
 }
@@ -43,10 +46,10 @@ func Server(ctx context.Context, p Params) error {
 	}
 	return p.locked(func() error {
 		s := p.server()
-		return p.control(ctx, []Phase{
-			{{"keys", s.startKeys}, {"store", s.startStore}},
-			{{"API server", s.startAPI}},
-			{{"controllers", s.startControllers}, {"scheduler", s.startScheduler}, {"first objects", s.awaitFirstObjects}},
+		return p.control(ctx, []process.Phase{
+			{{"keys", s.StartKeys}, {"store", s.StartStore}},
+			{{"API server", s.StartAPI}},
+			{{"controllers", s.StartControllers}, {"scheduler", s.StartScheduler}, {"first objects", s.AwaitFirstObjects}},
 		})
 	})
 }
@@ -55,12 +58,15 @@ func Server(ctx context.Context, p Params) error {
 func APIServer(ctx context.Context, p Params) error {
 	return p.locked(func() error {
 		s := p.server()
-		s.alone = true
-		return p.control(ctx, []Phase{{{"keys", s.startKeys}, {"store", s.startStore}}, {{"API server", s.startAPI}}, {{"first objects", s.awaitFirstObjects}}})
+		s.Alone = true
+		return p.control(ctx, []process.Phase{{{"keys", s.StartKeys}, {"store", s.StartStore}}, {{"API server", s.StartAPI}}, {{"first objects", s.AwaitFirstObjects}}})
 	})
 }
 
-func (p Params) server() *server { return &server{cfg: p.Config, log: p.Log, settings: p.Settings} }
+func (p Params) server() *controlplane.Server {
+	return controlplane.New(controlplane.Options{Config: p.Config, Log: p.Log, Settings: p.Settings})
+}
+
 func (p Params) nodeHere() *worker {
 	if p.Config.RunDir == "" {
 		p.Config.RunDir = cri.DefaultRunDir(p.Config.DataDir)
@@ -70,14 +76,14 @@ func (p Params) nodeHere() *worker {
 
 // control runs a process that has the API server in it. What that must know of the built-in kinds before its first write is parsed while keys and store wait
 // for the disk.
-func (p Params) control(ctx context.Context, phases []Phase) error {
+func (p Params) control(ctx context.Context, phases []process.Phase) error {
 	var aside sync.WaitGroup
 	aside.Go(apiserver.Prepare)
 	defer aside.Wait()
 	return p.process(ctx, phases)
 }
 
-func (p Params) process(ctx context.Context, phases []Phase) error {
+func (p Params) process(ctx context.Context, phases []process.Phase) error {
 	defer keepHeapSmall()()
 	ready := func() {
 		if p.Ready != nil {
@@ -86,7 +92,7 @@ func (p Params) process(ctx context.Context, phases []Phase) error {
 		theHeap.started()
 		forgetProgram()
 	}
-	return Process(ctx, phases, p.Progress, ready, p.Log)
+	return process.Run(ctx, phases, p.Progress, ready, p.Log)
 }
 
 // locked runs fn while this process holds the data folder.

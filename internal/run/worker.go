@@ -13,12 +13,14 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/controlplane"
 	"github.com/knarr-project/knarr/internal/cri"
 	"github.com/knarr-project/knarr/internal/dns"
 	"github.com/knarr-project/knarr/internal/image"
 	"github.com/knarr-project/knarr/internal/kubelet"
 	"github.com/knarr-project/knarr/internal/network"
 	"github.com/knarr-project/knarr/internal/network/policy"
+	"github.com/knarr-project/knarr/internal/process"
 	"github.com/knarr-project/knarr/internal/proxy"
 	"github.com/knarr-project/knarr/internal/volume"
 )
@@ -29,7 +31,7 @@ type worker struct {
 	log      *slog.Logger
 	settings func() map[string]string
 	// server is the control plane in the same process; nil where the node joined another machine's.
-	server *server
+	server *controlplane.Server
 	// remote are clients by identity where server is nil.
 	remote func(user string) (client.Interface, error)
 	// peers is the access of the pod network; nil where the node's own does.
@@ -41,14 +43,14 @@ type worker struct {
 }
 
 // parts are what runs on every node, once there are a runtime and a way to the API.
-func (w *worker) parts() Phase {
-	return Phase{{"pod network", w.startNetwork}, {"service proxy", w.startProxy}, {"network policies", w.startPolicies}, {"DNS", w.startDNS}, {"node agent", w.startKubelet}}
+func (w *worker) parts() process.Phase {
+	return process.Phase{{"pod network", w.startNetwork}, {"service proxy", w.startProxy}, {"network policies", w.startPolicies}, {"DNS", w.startDNS}, {"node agent", w.startKubelet}}
 }
 
 // client gives a part of the node its access: to the server in this process, or over HTTPS.
 func (w *worker) client(u auth.User) (client.Interface, error) {
 	if w.server != nil {
-		return w.server.api.Client(u), nil
+		return w.server.Client(u), nil
 	}
 	return w.remote(u.Name)
 }
@@ -110,7 +112,7 @@ func (w *worker) startNetwork(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Background(n.Run)(ctx)
+	return process.Background(n.Run)(ctx)
 }
 
 func (w *worker) startProxy(ctx context.Context) (func() error, error) {
@@ -123,7 +125,7 @@ func (w *worker) startProxy(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Background(p.Run)(ctx)
+	return process.Background(p.Run)(ctx)
 }
 
 func (w *worker) startPolicies(ctx context.Context) (func() error, error) {
@@ -135,7 +137,7 @@ func (w *worker) startPolicies(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Background(agent.Run)(ctx)
+	return process.Background(agent.Run)(ctx)
 }
 
 func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
@@ -146,7 +148,7 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	serving := w.kubeletTLS
 	if serving == nil {
 		serving = &tls.Config{
-			GetCertificate: w.server.keys.Kubelet.GetCertificate, ClientCAs: w.server.keys.CA.Pool(),
+			GetCertificate: w.server.Keys().Kubelet.GetCertificate, ClientCAs: w.server.Keys().CA.Pool(),
 			ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12,
 		}
 	}
@@ -164,8 +166,8 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Background(func(ctx context.Context) error {
-		return alongside(ctx, background(events.Run), background(volumes.Run), agent.Run)
+	return process.Background(func(ctx context.Context) error {
+		return process.Alongside(ctx, process.Part(events.Run), process.Part(volumes.Run), agent.Run)
 	})(ctx)
 }
 
@@ -191,5 +193,5 @@ func (w *worker) startDNS(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Background(server.Run)(ctx)
+	return process.Background(server.Run)(ctx)
 }

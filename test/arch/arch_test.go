@@ -37,6 +37,12 @@ var bans = []struct{ from, to, reason string }{
 	{"internal/scheduler/...", module + "internal/apiserver/...", "components meet only in the store"},
 	{"internal/kubelet/...", module + "internal/apiserver/...", "a node agent must run against any API server"},
 	{"internal/kubelet/...", module + "internal/scheduler/...", "components meet only in the store"},
+	{"internal/controlplane", module + "internal/kubelet/...", "a control plane runs without a node"},
+	{"internal/controlplane", module + "internal/cri/...", "a program that contains a control plane contains no container runtime"},
+	{"knarrtest/...", module + "internal/cri/...", "a test binary contains no container runtime, and builds without one"},
+	{"knarrtest/...", module + "internal/run", "a test is no process of knarr: it shares the control plane alone"},
+	{"knarrtest/...", "sigs.k8s.io/controller-runtime/...", "the module's users choose their own controller-runtime"},
+	{"internal/process", module + "internal/...", "it starts and stops whatever it is given"},
 	{"internal/cri/...", module + "internal/apiserver/...", "the runtime knows nothing of the API"},
 	{"internal/cri/...", module + "internal/client/...", "the runtime knows nothing of the API"},
 	{"internal/network/...", module + "internal/kubelet/...", "the network is a component of its own"},
@@ -53,6 +59,9 @@ var direct = []struct{ from, to, reason string }{
 	{"internal/scheduler/...", module + "internal/store/...", "only the API server touches the store"},
 	{"internal/kubelet/...", module + "internal/store/...", "only the API server touches the store"},
 }
+
+// builders are the packages that build a control plane.
+var builders = []string{"internal/controlplane", "internal/run", "knarrtest/..."}
 
 type pkg struct {
 	ImportPath string
@@ -76,6 +85,9 @@ func TestPackagesImportOnlyWhatTheDesignAllows(t *testing.T) {
 		if rel != "internal/run" && !strings.HasPrefix(rel, "internal/cli") && !strings.HasPrefix(rel, "cmd/") && !strings.HasPrefix(rel, "test/") {
 			report(t, p.ImportPath, module+"internal/run", "run builds the process; only commands may ask it to", p.Imports)
 		}
+		if !matchesAny(builders, rel) {
+			report(t, p.ImportPath, module+"internal/controlplane", "controlplane builds what a process runs; only run and knarrtest may ask it to", p.Imports)
+		}
 		if strings.Count(strings.TrimPrefix(rel, "internal/"), "/") > 1 && strings.HasPrefix(rel, "internal/") {
 			t.Errorf("%s is nested deeper than one level below internal/<word>", p.ImportPath)
 		}
@@ -95,6 +107,15 @@ func TestControllersDoNotImportEachOther(t *testing.T) {
 			}
 		}
 	}
+}
+
+func matchesAny(patterns []string, path string) bool {
+	for _, pattern := range patterns {
+		if matches(pattern, path) {
+			return true
+		}
+	}
+	return false
 }
 
 func report(t *testing.T, from, to, reason string, imports []string) {

@@ -1,4 +1,4 @@
-package run
+package controlplane
 
 import (
 	"net/http"
@@ -33,7 +33,7 @@ func TestASharedStoreIsNotShownToOneOfItsClusters(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	serveSnapshot(copied{}, true, nil).ServeHTTP(w, httptest.NewRequest(http.MethodGet, snapshotPath, nil))
+	serveSnapshot(copied{}, true, nil).ServeHTTP(w, httptest.NewRequest(http.MethodGet, SnapshotPath, nil))
 	if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "etcdctl") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

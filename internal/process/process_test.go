@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"context"
@@ -31,7 +31,7 @@ func (d *diary) component(name string) Component {
 func TestComponentsStopInReverseOrder(t *testing.T) {
 	var d diary
 	ctx, cancel := context.WithCancel(t.Context())
-	err := Process(ctx, []Phase{{d.component("store")}, {d.component("server")}, {d.component("node")}}, nil, cancel, slog.Default())
+	err := Run(ctx, []Phase{{d.component("store")}, {d.component("server")}, {d.component("node")}}, nil, cancel, slog.Default())
 	if err != nil {
 		t.Fatal(err)
 	}

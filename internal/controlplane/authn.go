@@ -1,4 +1,4 @@
-package run
+package controlplane
 
 import (
 	"cmp"
@@ -20,11 +20,12 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/signer"
 	"github.com/knarr-project/knarr/internal/auth/token"
 	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/process"
 	"github.com/knarr-project/knarr/internal/reload"
 )
 
 // follow opens a file of configuration whose changes count from now on, and shows its metrics.
-func (s *server) follow(ctx context.Context, what, path string, apply func(ctx context.Context, data []byte) error) error {
+func (s *Server) follow(ctx context.Context, what, path string, apply func(ctx context.Context, data []byte) error) error {
 	f, err := reload.Open(ctx, what, path, s.log.With("component", "apiserver"), apply)
 	if err != nil {
 		return err
@@ -35,16 +36,16 @@ func (s *server) follow(ctx context.Context, what, path string, apply func(ctx c
 }
 
 // followFiles runs until ctx ends.
-func (s *server) followFiles(ctx context.Context) error {
+func (s *Server) followFiles(ctx context.Context) error {
 	parts := make([]func(context.Context) error, 0, len(s.files))
 	for _, f := range s.files {
-		parts = append(parts, background(f.Run))
+		parts = append(parts, process.Part(f.Run))
 	}
-	return alongside(ctx, parts...)
+	return process.Alongside(ctx, parts...)
 }
 
 // serviceAccountTokens issues and checks the tokens of service accounts.
-func (s *server) serviceAccountTokens(ctx context.Context) (*token.Service, error) {
+func (s *Server) serviceAccountTokens(ctx context.Context) (*token.Service, error) {
 	c := &s.cfg.APIServer.ServiceAccounts
 	keys, err := s.keys.ServiceAccount.With(c.SigningKeyFile, c.KeyFiles)
 	if err != nil {
@@ -73,7 +74,7 @@ func (s *server) serviceAccountTokens(ctx context.Context) (*token.Service, erro
 }
 
 // issuers are the outside issuers of tokens, and who may come in without credentials.
-func (s *server) issuers(ctx context.Context, audiences, own []string) (*oidc.Tokens, auth.Anonymity, error) {
+func (s *Server) issuers(ctx context.Context, audiences, own []string) (*oidc.Tokens, auth.Anonymity, error) {
 	c := &s.cfg.APIServer.Authentication
 	anonymity, why := s.anonymityOfFlags()
 	options := oidc.Options{Audiences: audiences, Disallowed: own, Egress: s.egress, Log: s.log.With("component", "apiserver")}
@@ -132,7 +133,7 @@ func readAuthentication(path string, data []byte) (*oidc.Configuration, error) {
 }
 
 // anonymityOfFlags lets requests without credentials in unless they could do everything; why tells of that.
-func (s *server) anonymityOfFlags() (a auth.Anonymity, why string) {
+func (s *Server) anonymityOfFlags() (a auth.Anonymity, why string) {
 	c := &s.cfg.APIServer
 	if c.Authentication.Anonymous != nil && !*c.Authentication.Anonymous {
 		return a, ""
@@ -162,7 +163,7 @@ func oidcFlags(c *config.OIDC) *oidc.Flags {
 const ownProxy = "front-proxy-client"
 
 // proxies are the front proxies that are believed: the cluster's own servers, and those of the flags.
-func (s *server) proxies() (auth.Authenticators, apiserver.Trust, error) {
+func (s *Server) proxies() (auth.Authenticators, apiserver.Trust, error) {
 	trust := apiserver.Trust{
 		ClientCA: func() []byte { return *s.clients.pem.Load() }, FrontProxyCA: s.keys.FrontProxyCA.CertPEM, FrontProxyNames: []string{ownProxy}, Headers: auth.RemoteHeaders,
 	}

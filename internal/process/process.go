@@ -1,6 +1,6 @@
-// Package run builds every component of a process by hand, from one explicit list: it starts them in order, stops
-// them in reverse, and ends the process when one of them dies.
-package run
+// Package process runs the components of a process: it starts them in order, stops them in reverse, and ends all of
+// them when one dies. The caller gives the list (ADR 0037).
+package process
 
 import (
 	"context"
@@ -34,9 +34,9 @@ type running struct {
 	err    error
 }
 
-// Process runs the phases until ctx ends or a component dies, then stops them in reverse order, each phase's
+// Run runs the phases until ctx ends or a component dies, then stops them in reverse order, each phase's
 // components side by side. ready is called once, when everything is usable.
-func Process(ctx context.Context, phases []Phase, progress Progress, ready func(), log *slog.Logger) error {
+func Run(ctx context.Context, phases []Phase, progress Progress, ready func(), log *slog.Logger) error {
 	p := &process{log: log, died: make(chan *running, 1)}
 	err := p.start(ctx, phases, progress)
 	if err == nil {

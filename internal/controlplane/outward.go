@@ -1,4 +1,4 @@
-package run
+package controlplane
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type outward struct {
 }
 
 // outward is the cluster's own identity, or that of the flags.
-func (s *server) outward(ctx context.Context) (o outward, err error) {
+func (s *Server) outward(ctx context.Context) (o outward, err error) {
 	c := &s.cfg.APIServer
 	o = outward{kubelets: s.keys.ClientTLS(s.keys.KubeletClient), proxy: s.keys.FrontProxyClient.GetClientCertificate}
 	if file := c.Kubelets.Authority; file != "" {
@@ -52,7 +52,7 @@ func (s *server) outward(ctx context.Context) (o outward, err error) {
 }
 
 // clientCertificate reads a certificate and its key, which are followed.
-func (s *server) clientCertificate(ctx context.Context, flag, certFile, keyFile string) (clientCertificate, error) {
+func (s *Server) clientCertificate(ctx context.Context, flag, certFile, keyFile string) (clientCertificate, error) {
 	var current atomic.Pointer[tls.Certificate]
 	f, err := reload.OpenAll(ctx, flag, []string{certFile, keyFile}, s.log.With("component", "apiserver"), func(_ context.Context, contents [][]byte) error {
 		pair, err := tls.X509KeyPair(contents[0], contents[1])

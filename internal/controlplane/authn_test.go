@@ -1,4 +1,4 @@
-package run
+package controlplane
 
 import (
 	"log/slog"
@@ -47,7 +47,7 @@ func TestFrontProxiesOfTheFlagsAreBelievedBesideTheClustersOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := config.Default()
 			cfg.APIServer.Authentication.RequestHeader = tc.flags
-			s := &server{cfg: &cfg, keys: keys, log: slog.New(slog.DiscardHandler)}
+			s := &Server{cfg: &cfg, keys: keys, log: slog.New(slog.DiscardHandler)}
 			all, trust, err := s.proxies()
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
@@ -78,7 +78,7 @@ func TestRequestsWithoutCredentialsAreLetInUnlessAllIsAllowed(t *testing.T) {
 	} {
 		c := config.Default()
 		c.APIServer.Authentication.Anonymous, c.APIServer.AuthorizationModes, c.APIServer.AuthorizationConfig = tc.flag, tc.modes, tc.file
-		s := &server{cfg: &c, log: slog.New(slog.DiscardHandler)}
+		s := &Server{cfg: &c, log: slog.New(slog.DiscardHandler)}
 		if got, _ := s.anonymityOfFlags(); got.Allowed != tc.want {
 			t.Errorf("%s: %v", name, got.Allowed)
 		}

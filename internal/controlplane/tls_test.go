@@ -1,4 +1,4 @@
-package run
+package controlplane
 
 import (
 	"crypto/tls"
@@ -27,11 +27,11 @@ func openKeys(t *testing.T) *pki.PKI {
 }
 
 // secured serves HTTPS as a server with the flags does; who asks is answered with their name.
-func secured(t *testing.T, keys *pki.PKI, flags func(*config.APIServer)) (*server, *httptest.Server) {
+func secured(t *testing.T, keys *pki.PKI, flags func(*config.APIServer)) (*Server, *httptest.Server) {
 	t.Helper()
 	cfg := config.Default()
 	flags(&cfg.APIServer)
-	s := &server{cfg: &cfg, keys: keys, log: slog.New(slog.DiscardHandler)}
+	s := &Server{cfg: &cfg, keys: keys, log: slog.New(slog.DiscardHandler)}
 	if _, _, err := s.proxies(); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func secured(t *testing.T, keys *pki.PKI, flags func(*config.APIServer)) (*serve
 }
 
 // look reads all files again.
-func (s *server) look(t *testing.T) {
+func (s *Server) look(t *testing.T) {
 	for _, f := range s.files {
 		f.Look(t.Context(), time.Now())
 	}
@@ -132,7 +132,7 @@ func TestAuthoritiesOfClientsAreNotThoseOfProxies(t *testing.T) {
 			cfg := config.Default()
 			a := &cfg.APIServer.Authentication
 			a.ClientCA, a.RequestHeader.ClientCA, a.RequestHeader.AllowedNames = tc.client, path, tc.names
-			s := &server{cfg: &cfg, keys: keys, log: slog.New(slog.DiscardHandler)}
+			s := &Server{cfg: &cfg, keys: keys, log: slog.New(slog.DiscardHandler)}
 			if _, _, err := s.proxies(); err != nil {
 				t.Fatal(err)
 			}

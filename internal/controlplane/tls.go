@@ -1,4 +1,4 @@
-package run
+package controlplane
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 	"github.com/knarr-project/knarr/internal/reload"
 )
 
-// servingTLS lets base, which has a certificate of its own, show those of the flags as well. The files that it names are to be followed.
-func servingTLS(ctx context.Context, base *tls.Config, c *config.Serving, log *slog.Logger) ([]*reload.File, error) {
+// ServingTLS lets base, which has a certificate of its own, show those of the flags as well. The files that it names are to be followed.
+func ServingTLS(ctx context.Context, base *tls.Config, c *config.Serving, log *slog.Logger) ([]*reload.File, error) {
 	base.MinVersion, base.CipherSuites = c.TLS()
 	base.CurvePreferences = c.Curves()
 	named, err := c.Named()
@@ -63,7 +63,7 @@ type clientAuthorities struct {
 }
 
 // openClientAuthorities reads the file of --client-ca-file, if there is one, and follows it.
-func (s *server) openClientAuthorities(ctx context.Context) error {
+func (s *Server) openClientAuthorities(ctx context.Context) error {
 	s.clients = &clientAuthorities{certificates: auth.NewCertificates(s.keys.CA.Pool(), time.Now)}
 	s.clients.pem.Store(&s.keys.CA.CertPEM)
 	s.clients.found.Store(&[]*x509.Certificate{})
@@ -97,7 +97,7 @@ func (s *server) openClientAuthorities(ctx context.Context) error {
 }
 
 // disjoint: users whose certificates are of an authority of proxies could say that they are anybody, unless proxies are known by their names.
-func (s *server) disjoint(clients []*x509.Certificate) error {
+func (s *Server) disjoint(clients []*x509.Certificate) error {
 	if len(s.cfg.APIServer.Authentication.RequestHeader.AllowedNames) > 0 {
 		return nil
 	}
@@ -111,9 +111,9 @@ func (s *server) disjoint(clients []*x509.Certificate) error {
 
 // serverTLS is how HTTPS is served: with the certificates of the flags beside the cluster's, to clients of all authorities, whose names the handshake tells, since
 // clients choose their certificates by them.
-func (s *server) serverTLS(ctx context.Context) (*tls.Config, error) {
+func (s *Server) serverTLS(ctx context.Context) (*tls.Config, error) {
 	base := s.keys.ServerTLS()
-	files, err := servingTLS(ctx, base, &s.cfg.APIServer.Serving, s.log.With("component", "apiserver"))
+	files, err := ServingTLS(ctx, base, &s.cfg.APIServer.Serving, s.log.With("component", "apiserver"))
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package run
+package controlplane
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 )
 
 // openStores opens the store and those of the kinds that lie elsewhere. What was opened stays so when there is an error.
-func (s *server) openStores(ctx context.Context) error {
+func (s *Server) openStores(ctx context.Context) error {
 	root := strings.TrimSuffix(cache.Root, "/")
 	dial := append(s.tracer.DialOptions(), viaEgress(s.egress)...)
 	var err error
@@ -61,7 +61,7 @@ func (s *server) openStores(ctx context.Context) error {
 }
 
 // closeStores closes those that are open, the main one last.
-func (s *server) closeStores() error {
+func (s *Server) closeStores() error {
 	var errs []error
 	for _, place := range s.places {
 		errs = append(errs, place.Store.Close())

@@ -1,4 +1,4 @@
-package run
+package controlplane
 
 import (
 	"cmp"
@@ -38,19 +38,30 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/controllers"
 	"github.com/knarr-project/knarr/internal/egress"
+	"github.com/knarr-project/knarr/internal/process"
 	"github.com/knarr-project/knarr/internal/reload"
 	"github.com/knarr-project/knarr/internal/scheduler"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/trace"
 )
 
-// server holds the control plane's parts while they are put together. Each field is set by one component and read by
+// Options say what a Server is made of.
+type Options struct {
+	Config *config.Config
+	Log    *slog.Logger
+	// Settings are the values of all flags, for /flagz; nil: there is no such page.
+	Settings func() map[string]string
+}
+
+// Server holds the control plane's parts while they are put together. Each field is set by one component and read by
 // those of later phases.
-type server struct {
+type Server struct {
+	// Alone: controllers and scheduler run elsewhere.
+	Alone bool
+
 	cfg      *config.Config
 	log      *slog.Logger
 	settings func() map[string]string
-	alone    bool // controllers and scheduler are elsewhere
 	keys     *pki.PKI
 	tracer   *trace.Tracer    // nil: requests are not traced
 	egress   *egress.Selector // nil: others are connected to directly
@@ -71,7 +82,16 @@ type server struct {
 	files            []*reload.File // of configuration, that are followed
 }
 
-func (s *server) startKeys(ctx context.Context) (wait func() error, err error) {
+// New prepares a Server; its Start methods are the components of a process.
+func New(o Options) *Server { return &Server{cfg: o.Config, log: o.Log, settings: o.Settings} }
+
+// Client is access to the API in this process, once the API server runs.
+func (s *Server) Client(u auth.User) client.Interface { return s.api.Client(u) }
+
+// Keys are the cluster's certificates and keys, once they are there.
+func (s *Server) Keys() *pki.PKI { return s.keys }
+
+func (s *Server) StartKeys(ctx context.Context) (wait func() error, err error) {
 	s.keys, err = pki.Open(pki.Config{
 		Dir:           s.cfg.Path("pki"),
 		ServiceIPs:    []net.IP{s.cfg.ServiceIP(1).AsSlice()},
@@ -83,10 +103,10 @@ func (s *server) startKeys(ctx context.Context) (wait func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return Background(s.keys.Run)(ctx)
+	return process.Background(s.keys.Run)(ctx)
 }
 
-func (s *server) startStore(ctx context.Context) (func() error, error) {
+func (s *Server) StartStore(ctx context.Context) (func() error, error) {
 	var err error
 	if s.egress, err = egress.Load(s.cfg.APIServer.Egress); err != nil {
 		return nil, err
@@ -108,7 +128,7 @@ func (s *server) startStore(ctx context.Context) (func() error, error) {
 	}, nil
 }
 
-func (s *server) startAPI(ctx context.Context) (func() error, error) {
+func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 	listen, err := netip.ParseAddrPort(s.cfg.Listen)
 	if err != nil {
 		return nil, err
@@ -220,7 +240,7 @@ func (s *server) startAPI(ctx context.Context) (func() error, error) {
 }
 
 // own is the API server's client for its own needs.
-func (s *server) own() client.Interface {
+func (s *Server) own() client.Interface {
 	return s.api.Client(auth.Component(auth.UserAPIServer, auth.GroupMasters))
 }
 
@@ -235,7 +255,7 @@ func localAddress(listen string) string {
 
 // secure builds authentication, authorization and admission. They read through the server's own client, which needs no
 // more than the group of masters.
-func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
+func (s *Server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 	s.api.Use(apiserver.Security{Authorizer: auth.Masters{}})
 	policy, err := rbac.New(ctx, s.own())
 	if err != nil {
@@ -300,8 +320,8 @@ func (s *server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 }
 
 // paths are served beside the API. Issuers that verifiers can not ask over https have no documents.
-func (s *server) paths() map[string]http.Handler {
-	paths := map[string]http.Handler{snapshotPath: serveSnapshot(s.db, s.cfg.SharesStore(), s.log)}
+func (s *Server) paths() map[string]http.Handler {
+	paths := map[string]http.Handler{SnapshotPath: serveSnapshot(s.db, s.cfg.SharesStore(), s.log)}
 	if strings.HasPrefix(s.tokens.Issuer, "https://") {
 		paths["/.well-known/openid-configuration"] = http.HandlerFunc(s.tokens.ServeConfiguration)
 		paths["/openid/v1/jwks"] = http.HandlerFunc(s.tokens.ServeKeys)
@@ -310,7 +330,7 @@ func (s *server) paths() map[string]http.Handler {
 }
 
 // admission is the chain with webhooks and policies in their places.
-func (s *server) admission(ctx context.Context, authorizer auth.Authorizer, roles *rbac.Authorizer) (admission.Chain, error) {
+func (s *Server) admission(ctx context.Context, authorizer auth.Authorizer, roles *rbac.Authorizer) (admission.Chain, error) {
 	files, err := admission.LoadFiles(s.cfg.AdmissionConfig, func(plugin string) bool {
 		return admission.Runs(plugin, s.cfg.EnableAdmission, s.cfg.DisableAdmission)
 	})
@@ -336,7 +356,7 @@ func (s *server) admission(ctx context.Context, authorizer auth.Authorizer, role
 }
 
 // authorizers are asked in the order of the configuration.
-func (s *server) authorizers(ctx context.Context, nodes, policy auth.Authorizer) (auth.Authorizer, error) {
+func (s *Server) authorizers(ctx context.Context, nodes, policy auth.Authorizer) (auth.Authorizer, error) {
 	c := &s.cfg.APIServer
 	known := authwebhook.Authorizers{
 		"Node": nodes, "RBAC": policy, "AlwaysAllow": authwebhook.Always(auth.Allow), "AlwaysDeny": authwebhook.Always(auth.NoOpinion),
@@ -371,10 +391,10 @@ func (s *server) authorizers(ctx context.Context, nodes, policy auth.Authorizer)
 }
 
 // serve answers requests until ctx ends and those that were sent are answered; then it ends life, which is that of secure's work.
-func (s *server) serve(ctx context.Context, listener net.Listener, secure *tls.Config, policy *rbac.Authorizer, life context.Context, end func()) (func() error, error) {
+func (s *Server) serve(ctx context.Context, listener net.Listener, secure *tls.Config, policy *rbac.Authorizer, life context.Context, end func()) (func() error, error) {
 	done := make(chan error, 1)
 	go func() {
-		done <- alongside(ctx,
+		done <- process.Alongside(ctx,
 			func(ctx context.Context) error {
 				defer end()
 				return s.api.Run(ctx, listener, secure)
@@ -391,14 +411,14 @@ func (s *server) serve(ctx context.Context, listener net.Listener, secure *tls.C
 				s.outside.Close()
 				return err
 			},
-			background(func(ctx context.Context) { s.bootstrapPolicy(ctx, policy) }))
+			process.Part(func(ctx context.Context) { s.bootstrapPolicy(ctx, policy) }))
 	}()
 	return func() error { return <-done }, nil
 }
 
 // bootstrapPolicy tries until the bootstrap policy is in the store; until then it counts as if it were. A webhook that refuses everything is no reason to end: without a
 // server it could not be removed.
-func (s *server) bootstrapPolicy(ctx context.Context, policy *rbac.Authorizer) {
+func (s *Server) bootstrapPolicy(ctx context.Context, policy *rbac.Authorizer) {
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 		err := policy.Bootstrap(ctx, s.own())
 		if err == nil {
@@ -417,29 +437,29 @@ func (s *server) bootstrapPolicy(ctx context.Context, policy *rbac.Authorizer) {
 	}
 }
 
-// awaitFirstObjects is the last part of a server to be usable: until then there are no namespaces. What starts meanwhile does not need them.
-func (s *server) awaitFirstObjects(ctx context.Context) (func() error, error) {
+// AwaitFirstObjects is the last part of a server to be usable: until then there are no namespaces. What starts meanwhile does not need them.
+func (s *Server) AwaitFirstObjects(ctx context.Context) (func() error, error) {
 	return nil, s.api.Started(ctx)
 }
 
 // components are what componentstatuses tell of: those that are not in this process may be on this machine, at upstream's ports.
-func (s *server) components() []apiserver.Component {
-	if !s.alone {
+func (s *Server) components() []apiserver.Component {
+	if !s.Alone {
 		return []apiserver.Component{{Name: "scheduler"}, {Name: "controller-manager"}}
 	}
 	return []apiserver.Component{{Name: "scheduler", Health: "https://127.0.0.1:10259/healthz"}, {Name: "controller-manager", Health: "https://127.0.0.1:10257/healthz"}}
 }
 
-func (s *server) startControllers(ctx context.Context) (func() error, error) {
-	cfg := controllerConfig(s.cfg)
+func (s *Server) StartControllers(ctx context.Context) (func() error, error) {
+	cfg := ControllerConfig(s.cfg)
 	cfg.CACert, cfg.SigningCert, cfg.SigningKey = s.keys.CA.CertPEM, s.keys.CA.CertPEM, s.keys.CA.KeyPEM
 	if s.signer == nil {
 		cfg.LegacyToken = s.tokens.LegacyToken
 	}
 	// One View of each kind serves all controllers; each writes under its own name.
 	views := s.api.Client(auth.Component(auth.UserControllers))
-	return Background(func(ctx context.Context) error {
-		return runControllers(ctx, cfg, func(account string) (client.Interface, error) {
+	return process.Background(func(ctx context.Context) error {
+		return RunControllers(ctx, cfg, func(account string) (client.Interface, error) {
 			if strings.HasPrefix(account, "system:") {
 				return controller.Split(views, s.api.Client(auth.Component(account))), nil
 			}
@@ -448,7 +468,7 @@ func (s *server) startControllers(ctx context.Context) (func() error, error) {
 	})(ctx)
 }
 
-func controllerConfig(cfg *config.Config) controller.Config {
+func ControllerConfig(cfg *config.Config) controller.Config {
 	return controller.Config{
 		ClusterName: "knarr", PodCIDR: cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: cfg.ServiceCIDR,
 		ClusterSigningTime: 365 * 24 * time.Hour, NodeMonitorGrace: cfg.NodeMonitorGrace.Duration, TerminatedPodLimit: 12500, LegacyTokenPeriod: cfg.LegacyTokenPeriod.Duration,
@@ -456,8 +476,8 @@ func controllerConfig(cfg *config.Config) controller.Config {
 	}
 }
 
-// runControllers runs every controller, each with a client and an event recorder of its own name.
-func runControllers(ctx context.Context, cfg controller.Config, clientFor func(account string) (client.Interface, error)) error {
+// RunControllers runs every controller, each with a client and an event recorder of its own name.
+func RunControllers(ctx context.Context, cfg controller.Config, clientFor func(account string) (client.Interface, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var recorders sync.WaitGroup
 	defer recorders.Wait()
@@ -473,13 +493,13 @@ func runControllers(ctx context.Context, cfg controller.Config, clientFor func(a
 	})
 }
 
-func (s *server) startScheduler(ctx context.Context) (func() error, error) {
-	return Background(func(ctx context.Context) error {
-		return runScheduler(ctx, s.api.Client(auth.Component(auth.UserScheduler)), s.log)
+func (s *Server) StartScheduler(ctx context.Context) (func() error, error) {
+	return process.Background(func(ctx context.Context) error {
+		return RunScheduler(ctx, s.api.Client(auth.Component(auth.UserScheduler)), s.log)
 	})(ctx)
 }
 
-func runScheduler(ctx context.Context, c client.Interface, log *slog.Logger) error {
+func RunScheduler(ctx context.Context, c client.Interface, log *slog.Logger) error {
 	events := client.NewSeriesRecorder(c, "default-scheduler", "")
-	return alongside(ctx, background(events.Run), scheduler.New(scheduler.Config{Client: c, Events: events, Logger: log.With("component", "scheduler")}).Run)
+	return process.Alongside(ctx, process.Part(events.Run), scheduler.New(scheduler.Config{Client: c, Events: events, Logger: log.With("component", "scheduler")}).Run)
 }

@@ -1,4 +1,4 @@
-package run
+package controlplane
 
 import (
 	"crypto/tls"
@@ -71,7 +71,7 @@ func TestNodesAndExtensionServersAreShownTheCertificatesOfFlags(t *testing.T) {
 	}
 
 	cfg := config.Default()
-	s := &server{cfg: &cfg, keys: keys, log: slog.New(slog.DiscardHandler)}
+	s := &Server{cfg: &cfg, keys: keys, log: slog.New(slog.DiscardHandler)}
 	own, err := s.outward(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestFilesForNodesThatCanNotBeUsedAreTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := config.Default()
 			cfg.APIServer.Kubelets = tc.flags
-			s := &server{cfg: &cfg, keys: openKeys(t), log: slog.New(slog.DiscardHandler)}
+			s := &Server{cfg: &cfg, keys: openKeys(t), log: slog.New(slog.DiscardHandler)}
 			if _, err := s.outward(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}

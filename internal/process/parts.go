@@ -1,4 +1,4 @@
-package run
+package process
 
 import (
 	"context"
@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// alongside runs parts until ctx ends or one of them fails, and returns when all have ended.
-func alongside(ctx context.Context, parts ...func(context.Context) error) error {
+// Alongside runs parts until ctx ends or one of them fails, and returns when all have ended.
+func Alongside(ctx context.Context, parts ...func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, part := range parts {
 		g.Go(func() error { return part(ctx) })
@@ -19,7 +19,7 @@ func alongside(ctx context.Context, parts ...func(context.Context) error) error 
 	return nil
 }
 
-// background makes a part of what only ends with its context.
-func background(run func(context.Context)) func(context.Context) error {
+// Part makes a part of what only ends with its context.
+func Part(run func(context.Context)) func(context.Context) error {
 	return func(ctx context.Context) error { run(ctx); return nil }
 }
