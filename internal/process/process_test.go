@@ -46,7 +46,7 @@ func TestADeadComponentStopsTheProcess(t *testing.T) {
 	broken := Component{Name: "broken", Start: func(context.Context) (func() error, error) {
 		return func() error { return errors.New("disk full") }, nil
 	}}
-	err := Process(t.Context(), []Phase{{d.component("store")}, {broken}}, nil, nil, slog.Default())
+	err := Run(t.Context(), []Phase{{d.component("store")}, {broken}}, nil, nil, slog.Default())
 	if err == nil || !strings.Contains(err.Error(), "broken died: disk full") {
 		t.Errorf("got %v", err)
 	}
@@ -58,7 +58,7 @@ func TestADeadComponentStopsTheProcess(t *testing.T) {
 func TestAFailedStartStopsWhatHasStarted(t *testing.T) {
 	var d diary
 	broken := Component{Name: "broken", Start: func(context.Context) (func() error, error) { return nil, errors.New("port taken") }}
-	err := Process(t.Context(), []Phase{{d.component("store")}, {broken, d.component("beside")}, {d.component("never")}}, nil, nil, slog.Default())
+	err := Run(t.Context(), []Phase{{d.component("store")}, {broken, d.component("beside")}, {d.component("never")}}, nil, nil, slog.Default())
 	if err == nil || !strings.Contains(err.Error(), "broken: port taken") {
 		t.Errorf("got %v", err)
 	}

@@ -30,7 +30,7 @@ func Node(ctx context.Context, p Params) error {
 	return p.locked(func() error {
 		n := p.nodeHere()
 		return p.process(ctx, []process.Phase{
-			{{"membership", n.startMembership}, {"container runtime", n.startRuntime}},
+			{{Name: "membership", Start: n.startMembership}, {Name: "container runtime", Start: n.startRuntime}},
 			n.parts(),
 		})
 	})
@@ -98,7 +98,7 @@ func (p Params) alone(ctx context.Context, name string, told *component, run fun
 	}
 	var phases []process.Phase
 	if p.Config.Observe.SecurePort != 0 {
-		phases = append(phases, process.Phase{{"health and metrics", func(ctx context.Context) (func() error, error) {
+		phases = append(phases, process.Phase{{Name: "health and metrics", Start: func(ctx context.Context) (func() error, error) {
 			serve, err := told.observe(ctx, p, c)
 			if err != nil {
 				return nil, err
@@ -106,7 +106,7 @@ func (p Params) alone(ctx context.Context, name string, told *component, run fun
 			return process.Background(serve)(ctx)
 		}}})
 	}
-	return p.process(ctx, append(phases, process.Phase{{name, process.Background(func(ctx context.Context) error { return run(ctx, c, config) })}}))
+	return p.process(ctx, append(phases, process.Phase{{Name: name, Start: process.Background(func(ctx context.Context) error { return run(ctx, c, config) })}}))
 }
 
 // Scheduler runs the scheduler alone, where its lease makes it the leader.
@@ -147,13 +147,13 @@ func Kubelet(ctx context.Context, p Params) error {
 	}
 	return p.onNode(ctx, "kubelet", func(w *worker) process.Phase {
 		w.peers = peers
-		return process.Phase{{"pod network", w.startNetwork}, {"node agent", w.startKubelet}}
+		return process.Phase{{Name: "pod network", Start: w.startNetwork}, {Name: "node agent", Start: w.startKubelet}}
 	}, true)
 }
 
 // Proxy runs the service proxy alone.
 func Proxy(ctx context.Context, p Params) error {
-	return p.onNode(ctx, "kube-proxy", func(w *worker) process.Phase { return process.Phase{{"service proxy", w.startProxy}} }, false)
+	return p.onNode(ctx, "kube-proxy", func(w *worker) process.Phase { return process.Phase{{Name: "service proxy", Start: w.startProxy}} }, false)
 }
 
 func (p Params) onNode(ctx context.Context, component string, phase func(*worker) process.Phase, runtime bool) error {
@@ -171,7 +171,7 @@ func (p Params) onNode(ctx context.Context, component string, phase func(*worker
 		if w.kubeletTLS, err = selfSigned(p.Config, config); err != nil {
 			return err
 		}
-		phases = append(phases, process.Phase{{"container runtime", w.startRuntime}})
+		phases = append(phases, process.Phase{{Name: "container runtime", Start: w.startRuntime}})
 	}
 	return p.process(ctx, append(phases, phase(w)))
 }

@@ -153,7 +153,11 @@ func TestComponentsAloneTellOfThemselves(t *testing.T) {
 }
 
 func TestAComponentShowsTheCertificateThatIsGivenForAllNames(t *testing.T) {
-	leaf, err := openKeys(t).Issue(pki.Spec{File: "given", CommonName: "given", Names: []string{"given.example.com"}, ServerOnly: true})
+	keys, err := pki.Open(pki.Config{Dir: t.TempDir(), NodeName: "sea"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := keys.Issue(pki.Spec{File: "given", CommonName: "given", Names: []string{"given.example.com"}, ServerOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,10 +31,10 @@ func Up(ctx context.Context, p Params) error {
 		s, n := p.server(), p.nodeHere()
 		n.server = s
 		return p.control(ctx, []process.Phase{
-			{{"keys", s.StartKeys}, {"store", s.StartStore}, {"container runtime", n.startRuntime}},
-			{{"API server", s.StartAPI}},
-			{{"controllers", s.StartControllers}, {"scheduler", s.StartScheduler}},
-			append(n.parts(), process.Component{"first objects", s.AwaitFirstObjects}),
+			{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}, {Name: "container runtime", Start: n.startRuntime}},
+			{{Name: "API server", Start: s.StartAPI}},
+			{{Name: "controllers", Start: s.StartControllers}, {Name: "scheduler", Start: s.StartScheduler}},
+			append(n.parts(), process.Component{Name: "first objects", Start: s.AwaitFirstObjects}),
 		})
 	})
 }
@@ -47,9 +47,9 @@ func Server(ctx context.Context, p Params) error {
 	return p.locked(func() error {
 		s := p.server()
 		return p.control(ctx, []process.Phase{
-			{{"keys", s.StartKeys}, {"store", s.StartStore}},
-			{{"API server", s.StartAPI}},
-			{{"controllers", s.StartControllers}, {"scheduler", s.StartScheduler}, {"first objects", s.AwaitFirstObjects}},
+			{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}},
+			{{Name: "API server", Start: s.StartAPI}},
+			{{Name: "controllers", Start: s.StartControllers}, {Name: "scheduler", Start: s.StartScheduler}, {Name: "first objects", Start: s.AwaitFirstObjects}},
 		})
 	})
 }
@@ -59,7 +59,7 @@ func APIServer(ctx context.Context, p Params) error {
 	return p.locked(func() error {
 		s := p.server()
 		s.Alone = true
-		return p.control(ctx, []process.Phase{{{"keys", s.StartKeys}, {"store", s.StartStore}}, {{"API server", s.StartAPI}}, {{"first objects", s.AwaitFirstObjects}}})
+		return p.control(ctx, []process.Phase{{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}}, {{Name: "API server", Start: s.StartAPI}}, {{Name: "first objects", Start: s.AwaitFirstObjects}}})
 	})
 }
 

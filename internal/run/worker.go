@@ -44,7 +44,7 @@ type worker struct {
 
 // parts are what runs on every node, once there are a runtime and a way to the API.
 func (w *worker) parts() process.Phase {
-	return process.Phase{{"pod network", w.startNetwork}, {"service proxy", w.startProxy}, {"network policies", w.startPolicies}, {"DNS", w.startDNS}, {"node agent", w.startKubelet}}
+	return process.Phase{{Name: "pod network", Start: w.startNetwork}, {Name: "service proxy", Start: w.startProxy}, {Name: "network policies", Start: w.startPolicies}, {Name: "DNS", Start: w.startDNS}, {Name: "node agent", Start: w.startKubelet}}
 }
 
 // client gives a part of the node its access: to the server in this process, or over HTTPS.
