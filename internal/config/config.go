@@ -176,6 +176,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 	if groups&Controlling != 0 {
 		f.DurationVar(&c.NodeMonitorGrace.Duration, "node-monitor-grace-period", c.NodeMonitorGrace.Duration, "how long a node may be silent before its pods are replaced; several times its lease's renewals")
 		f.DurationVar(&c.LegacyTokenPeriod.Duration, "legacy-service-account-token-clean-up-period", c.LegacyTokenPeriod.Duration, "how long a generated token in a Secret may be unused before it is invalid, and then, before it is deleted")
+		f.DurationVar(&c.Controllers.SigningDuration.Duration, "cluster-signing-duration", c.Controllers.SigningDuration.Duration, "longest life of a certificate that is signed, such as those of nodes; nodes renew theirs by themselves")
 	}
 	if groups&ControllersAlone != 0 {
 		c.Controllers.addFlags(f)

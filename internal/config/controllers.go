@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Controllers are settings of controllers that run alone, with upstream's names and meanings. Beside a server of ours they are not needed: the
-// controllers have its keys.
+// Controllers are settings of controllers that run alone, with upstream's names and meanings. Beside a server of ours they are not needed,
+// but for SigningDuration: the controllers have its keys.
 type Controllers struct {
 	// OwnAccounts gives each controller the rights of its own service account instead of all that the kubeconfig's user has.
 	OwnAccounts bool `json:"useServiceAccountCredentials,omitempty"`
@@ -17,8 +17,9 @@ type Controllers struct {
 	// ServiceAccountKey signs the tokens of Secrets of service accounts; without it there are none.
 	ServiceAccountKey string `json:"serviceAccountPrivateKey,omitempty"`
 	// SigningCert and SigningKey sign certificate requests; without them none are signed.
-	SigningCert     string          `json:"clusterSigningCert,omitempty"`
-	SigningKey      string          `json:"clusterSigningKey,omitempty"`
+	SigningCert string `json:"clusterSigningCert,omitempty"`
+	SigningKey  string `json:"clusterSigningKey,omitempty"`
+	// SigningDuration is the longest life of a certificate that is signed, such as those of nodes. Default 8760h.
 	SigningDuration metav1.Duration `json:"clusterSigningDuration,omitzero"`
 	// AllocateNodeCIDRs gives each node its part of the pod range; without it, a network with addresses of its own does, or nobody.
 	AllocateNodeCIDRs bool `json:"allocateNodeCIDRs"`
@@ -38,7 +39,6 @@ func (c *Controllers) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.SigningKey, "cluster-signing-key-file", c.SigningKey, "key of that CA, PEM file")
 	f.BoolVar(&c.AllocateNodeCIDRs, "allocate-node-cidrs", c.AllocateNodeCIDRs, "give each node its part of --pod-cidr")
 	f.StringSliceVar(&c.StoredElsewhere, "stored-elsewhere", c.StoredElsewhere, "kinds that the API server keeps in etcds of their own (its --etcd-servers-overrides), GROUP/RESOURCE; resource * is a whole group")
-	f.DurationVar(&c.SigningDuration.Duration, "cluster-signing-duration", c.SigningDuration.Duration, "longest life of a certificate that is signed")
 }
 
 func (c *Controllers) validate(bad func(field, value, allowed string)) {

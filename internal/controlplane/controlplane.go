@@ -471,7 +471,7 @@ func (s *Server) StartControllers(ctx context.Context) (func() error, error) {
 func ControllerConfig(cfg *config.Config) controller.Config {
 	return controller.Config{
 		ClusterName: "knarr", PodCIDR: cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: cfg.ServiceCIDR,
-		ClusterSigningTime: 365 * 24 * time.Hour, NodeMonitorGrace: cfg.NodeMonitorGrace.Duration, TerminatedPodLimit: 12500, LegacyTokenPeriod: cfg.LegacyTokenPeriod.Duration,
+		ClusterSigningTime: cfg.Controllers.SigningDuration.Duration, NodeMonitorGrace: cfg.NodeMonitorGrace.Duration, TerminatedPodLimit: 12500, LegacyTokenPeriod: cfg.LegacyTokenPeriod.Duration,
 		Elsewhere: func(kind schema.GroupResource) bool { return cfg.Elsewhere(kind.Group, kind.Resource) },
 	}
 }

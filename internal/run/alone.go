@@ -38,23 +38,17 @@ func Node(ctx context.Context, p Params) error {
 
 // startMembership joins, or takes up what an earlier join has left.
 func (w *worker) startMembership(ctx context.Context) (func() error, error) {
-	j, err := join(ctx, w.cfg)
+	j, err := join(ctx, w.cfg, w.log)
 	if err != nil {
 		return nil, err
 	}
-	if w.kubeletTLS, err = j.kubeletTLS(w.cfg); err != nil {
+	if w.kubeletTLS, err = j.kubeletTLS(); err != nil {
 		return nil, err
 	}
 	if err := w.reach(j.config()); err != nil {
 		return nil, err
 	}
-	return process.Background(func(ctx context.Context) error {
-		if err := j.serve(ctx, w.cfg); err != nil && ctx.Err() == nil {
-			w.log.Warn("logs, exec and port-forward do not work on this node yet", "error", err)
-		}
-		<-ctx.Done()
-		return nil
-	})(ctx)
+	return process.Background(j.run)(ctx)
 }
 
 // reach makes the node's only identity the one of the configuration.
@@ -168,7 +162,10 @@ func (p Params) onNode(ctx context.Context, component string, phase func(*worker
 	w.kubeletTLS = &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert}
 	var phases []process.Phase
 	if runtime {
-		if w.kubeletTLS, err = selfSigned(p.Config, config); err != nil {
+		if err := rest.LoadTLSFiles(config); err != nil {
+			return err
+		}
+		if w.kubeletTLS, err = selfSigned(p.Config, config.CAData); err != nil {
 			return err
 		}
 		phases = append(phases, process.Phase{{Name: "container runtime", Start: w.startRuntime}})
@@ -178,15 +175,12 @@ func (p Params) onNode(ctx context.Context, component string, phase func(*worker
 
 // selfSigned serves the node's API with a certificate of its own making, as upstream's kubelet does without one; clients
 // are known by the cluster's CA.
-func selfSigned(cfg *config.Config, reach *rest.Config) (*tls.Config, error) {
+func selfSigned(cfg *config.Config, clientCAs []byte) (*tls.Config, error) {
 	pair, err := selfSignedPair(cfg)
 	if err != nil {
 		return nil, err
 	}
 	ca := x509.NewCertPool()
-	if err := rest.LoadTLSFiles(reach); err != nil {
-		return nil, err
-	}
-	ca.AppendCertsFromPEM(reach.CAData)
+	ca.AppendCertsFromPEM(clientCAs)
 	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: ca, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}, nil
 }

@@ -66,7 +66,6 @@ func controllersConfigz(c *config.Config) map[string]any {
 // aloneConfig reads the keys that controllers of a process of their own are given.
 func aloneConfig(c *config.Config, reach *rest.Config) (controller.Config, error) {
 	cfg := controlplane.ControllerConfig(c)
-	cfg.ClusterSigningTime = c.Controllers.SigningDuration.Duration
 	if !c.Controllers.AllocateNodeCIDRs {
 		cfg.PodCIDR = ""
 	}

@@ -1,16 +1,16 @@
 package run
 
 import (
+	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -21,118 +21,137 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/keyutil"
 
 	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/durable"
+	"github.com/knarr-project/knarr/internal/process"
 )
 
 // joined is what a machine holds after it has joined: the cluster's CA, and certificates for the node's two roles.
 type joined struct {
-	server  string
-	ca      []byte
-	dir     string
-	serving atomic.Pointer[tls.Certificate]
+	cfg    *config.Config
+	log    *slog.Logger
+	server string
+	ca     []byte
+	dir    string
+	// node is the client certificate of the node's agent, kubelet what its API is served with.
+	node, kubelet *identity
+	reach         *rotating // to the API server as the node
+	fallback      atomic.Pointer[tls.Certificate]
 }
 
-// join makes this machine a member: it finds the server's CA by the hash in the token, asks for certificates with the
-// token's identity, and keeps them. A machine that has joined before needs no token.
-func join(ctx context.Context, cfg *config.Config) (*joined, error) {
-	j := &joined{server: strings.TrimSuffix(cfg.Join, "/"), dir: cfg.Path("pki")}
+// join makes this machine a member: it finds the server's CA by the hash in the token, asks for a certificate with the token's identity,
+// and keeps it. A machine that has joined before needs no token.
+func join(ctx context.Context, cfg *config.Config, log *slog.Logger) (*joined, error) {
+	j := &joined{cfg: cfg, log: log, server: strings.TrimSuffix(cfg.Join, "/"), dir: cfg.Path("pki")}
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return nil, err
 	}
-	if j.load() == nil {
-		return j, nil
+	subject := pkix.Name{CommonName: "system:node:" + cfg.NodeName, Organization: []string{"system:nodes"}}
+	j.node = &identity{dir: j.dir, name: "node", what: "client certificate of node " + cfg.NodeName, log: log, template: &x509.CertificateRequest{Subject: subject}}
+	j.kubelet = &identity{dir: j.dir, name: "kubelet", what: "serving certificate of node " + cfg.NodeName, log: log, template: &x509.CertificateRequest{
+		Subject: subject, DNSNames: []string{cfg.NodeName}, IPAddresses: []net.IP{net.ParseIP(cfg.AdvertiseAddress)},
+	}}
+	if err := j.load(time.Now()); err != nil {
+		if err := j.bootstrap(ctx, err); err != nil {
+			return nil, err
+		}
 	}
-	id, hash, err := splitToken(cfg.Token)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(j.ca)
+	j.reach = newRotating(roots, j.node.current.Load)
+	return j, j.keep()
+}
+
+// load reads what an earlier join has left; an error says what is missing of it, or that it has expired.
+func (j *joined) load(now time.Time) (err error) {
+	ca, err := os.ReadFile(filepath.Join(j.dir, "ca.crt"))
 	if err != nil {
-		return nil, err
+		return err
+	}
+	j.ca = ca
+	_ = j.kubelet.load(now) // the node asks for it by itself
+	return j.node.load(now)
+}
+
+// bootstrap joins with the token; missing is why.
+func (j *joined) bootstrap(ctx context.Context, missing error) error {
+	var expired expiredError
+	again := errors.As(missing, &expired)
+	if again && j.cfg.Token == "" {
+		return fmt.Errorf("%w, so this node cannot renew it any more: make a new token on a server with `knarr token create` and start this node again with --token", missing)
+	}
+	if j.cfg.Token == "" {
+		return errors.New("--token is missing: this machine has not joined as node " + j.cfg.NodeName + " yet; make one on a server with `knarr token create`")
+	}
+	id, hash, err := splitToken(j.cfg.Token)
+	if err != nil {
+		return err
 	}
 	if j.ca, err = pinnedCA(ctx, j.server, hash); err != nil {
-		return nil, err
+		return err
+	}
+	if err := j.write("ca.crt", j.ca); err != nil {
+		return err
 	}
 	c, err := client.Remote(&rest.Config{Host: j.server, BearerToken: id, TLSClientConfig: rest.TLSClientConfig{CAData: j.ca}})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	node := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:" + cfg.NodeName, Organization: []string{"system:nodes"}}}
-	if err := j.request(ctx, c, "node", certificatesv1.KubeAPIServerClientKubeletSignerName, node, certificatesv1.UsageClientAuth); err != nil {
-		return nil, fmt.Errorf("client certificate: %w", err)
+	j.node.sign = signWith(func() (client.Interface, error) { return c, nil }, "node", certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.UsageClientAuth)
+	var key crypto.Signer
+	if again {
+		key = j.node.key() // by which the cluster knows this machine
 	}
-	if err := j.write("ca.crt", j.ca); err != nil {
-		return nil, err
+	err = j.node.renew(ctx, key)
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return errors.New("the server does not know the token, or it has expired: make a new one on a server with `knarr token create`")
+	case err != nil:
+		return fmt.Errorf("client certificate: %w", err)
 	}
-	return j, j.load()
+	return nil
 }
 
-// serve asks for the certificate that the node's API is served with, as the node: its addresses are approved once they stand
-// in the Node object. Until then the API is served with a certificate of its own making, which the server does not take.
-func (j *joined) serve(ctx context.Context, cfg *config.Config) error {
-	if pair, err := j.pair("kubelet"); err == nil {
-		j.serving.Store(&pair)
-		return nil
-	}
+// keep has both certificates renewed by the node itself from now on.
+func (j *joined) keep() error {
 	c, err := client.Remote(j.config())
 	if err != nil {
 		return err
 	}
-	template := &x509.CertificateRequest{
-		Subject:  pkix.Name{CommonName: "system:node:" + cfg.NodeName, Organization: []string{"system:nodes"}},
-		DNSNames: []string{cfg.NodeName}, IPAddresses: []net.IP{net.ParseIP(cfg.AdvertiseAddress)},
-	}
-	if err := j.request(ctx, c, "kubelet", certificatesv1.KubeletServingSignerName, template, certificatesv1.UsageServerAuth); err != nil {
-		return fmt.Errorf("serving certificate: %w", err)
-	}
-	pair, err := j.pair("kubelet")
-	if err != nil {
-		return err
-	}
-	j.serving.Store(&pair)
+	own := func() (client.Interface, error) { return c, nil }
+	j.node.sign = signWith(own, "node", certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.UsageClientAuth)
+	j.node.changed = j.reach.rotate
+	j.kubelet.sign = signWith(own, "kubelet", certificatesv1.KubeletServingSignerName, certificatesv1.UsageServerAuth)
 	return nil
 }
 
-// config is how the node's agent reaches the server.
-func (j *joined) config() *rest.Config {
-	return &rest.Config{Host: j.server, TLSClientConfig: rest.TLSClientConfig{
-		CAData: j.ca, CertFile: filepath.Join(j.dir, "node.crt"), KeyFile: filepath.Join(j.dir, "node.key"),
-	}}
+// run keeps both certificates valid until ctx ends. The serving one is asked for as the node: its addresses are approved once they stand
+// in the Node object. Until then the API is served with a certificate of its own making, which the server does not take.
+func (j *joined) run(ctx context.Context) error {
+	return process.Alongside(ctx, process.Part(j.node.run), process.Part(j.kubelet.run))
 }
 
+// config is how the node's agent reaches the server.
+func (j *joined) config() *rest.Config { return &rest.Config{Host: j.server, Transport: j.reach} }
+
 // kubeletTLS serves the node's API, for clients that the cluster's CA has signed.
-func (j *joined) kubeletTLS(cfg *config.Config) (*tls.Config, error) {
-	own, err := selfSigned(cfg, j.config())
+func (j *joined) kubeletTLS() (*tls.Config, error) {
+	own, err := selfSigned(j.cfg, j.ca)
 	if err != nil {
 		return nil, err
 	}
-	j.serving.Store(&own.Certificates[0])
+	j.fallback.Store(&own.Certificates[0])
 	own.Certificates = nil
-	own.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return j.serving.Load(), nil }
+	own.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return cmp.Or(j.kubelet.current.Load(), j.fallback.Load()), nil
+	}
 	return own, nil
-}
-
-// load reads what an earlier join has left; an error means that there is none, or that it has expired.
-func (j *joined) load() (err error) {
-	if j.ca, err = os.ReadFile(filepath.Join(j.dir, "ca.crt")); err != nil {
-		return err
-	}
-	_, err = j.pair("node")
-	return err
-}
-
-func (j *joined) pair(name string) (tls.Certificate, error) {
-	pair, err := tls.LoadX509KeyPair(filepath.Join(j.dir, name+".crt"), filepath.Join(j.dir, name+".key"))
-	if err != nil {
-		return pair, err
-	}
-	if time.Now().After(pair.Leaf.NotAfter) {
-		return pair, fmt.Errorf("the certificate %s.crt expired at %s", name, pair.Leaf.NotAfter)
-	}
-	return pair, nil
 }
 
 func (j *joined) write(name string, data []byte) error {
@@ -179,49 +198,51 @@ func pinnedCA(ctx context.Context, server, hash string) ([]byte, error) {
 	return nil, fmt.Errorf("join %s: the server's CA is not the one that the token was made for", server)
 }
 
-// request asks the cluster to sign a certificate, waits for it and keeps it with its key.
-func (j *joined) request(ctx context.Context, c client.Interface, name, signer string, template *x509.CertificateRequest, usage certificatesv1.KeyUsage) error {
-	const patience = 60 * time.Second
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
+// signatures is how long a request may wait for its signature.
+const signatures = 60 * time.Second
+
+// signWith asks the cluster to sign requests, and waits for it.
+func signWith(reach func() (client.Interface, error), name, signer string, usage certificatesv1.KeyUsage) func(context.Context, []byte) ([]byte, error) {
+	return func(ctx context.Context, der []byte) ([]byte, error) {
+		c, err := reach()
+		if err != nil {
+			return nil, err
+		}
+		csr, err := client.Create(ctx, c, &certificatesv1.CertificateSigningRequest{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "node-" + name + "-"},
+			Spec: certificatesv1.CertificateSigningRequestSpec{
+				Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), SignerName: signer,
+				Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, usage},
+			},
+		})
+		if err != nil {
+			return nil, err
+		}
+		return signed(ctx, c, csr)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
-	if err != nil {
-		return err
-	}
-	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
-	if err != nil {
-		return err
-	}
-	csr, err := client.Create(ctx, c, &certificatesv1.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "node-" + name + "-"},
-		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), SignerName: signer,
-			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, usage},
-		},
-	})
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+}
+
+// signed waits until the request is signed.
+func signed(ctx context.Context, c client.Interface, csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, signatures)
 	defer cancel()
-	for {
+	for name := csr.Name; ; {
 		for _, cond := range csr.Status.Conditions {
 			if cond.Type == certificatesv1.CertificateDenied || cond.Type == certificatesv1.CertificateFailed && cond.Status == corev1.ConditionTrue {
-				return fmt.Errorf("request %s: %s: %s", csr.Name, cond.Type, cond.Message)
+				return nil, fmt.Errorf("request %s: %s: %s", name, cond.Type, cond.Message)
 			}
 		}
 		if len(csr.Status.Certificate) > 0 {
-			return errors.Join(j.write(name+".key", keyPEM), j.write(name+".crt", csr.Status.Certificate))
+			return csr.Status.Certificate, nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("request %s was not signed within %s (kubectl get csr %s)", csr.Name, patience, csr.Name)
+			return nil, fmt.Errorf("request %s was not signed within %s (kubectl get csr %s)", name, signatures, name)
 		case <-time.After(100 * time.Millisecond):
 		}
-		if csr, err = client.Get[*certificatesv1.CertificateSigningRequest](ctx, c, "", csr.Name); err != nil {
-			return err
+		var err error
+		if csr, err = client.Get[*certificatesv1.CertificateSigningRequest](ctx, c, "", name); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -51,7 +51,8 @@ spec: {clusterIP: None, selector: {app: crew}, ports: [{port: 8080}]}
 // TestTwoWorkers: a server and two workers on one switch. Pods and Services work across nodes; the pods of a node that
 // dies are replaced elsewhere; a node that was cut off, or comes back after a power failure, takes its orders.
 func TestTwoWorkers(t *testing.T) {
-	f := newFleet(t)
+	f := newFleet(t, "--node-monitor-grace-period", "20s") // a busy machine is not a dead one
+	f.hire("east", "west")
 	f.sailor = f.loadProgram("e2e/sailor:v1", "./sailor", f.workers...)
 	f.apply(crew)
 	f.kubectl("rollout", "status", "deployment/crew", "--timeout=60s")
@@ -93,7 +94,7 @@ func TestTwoWorkers(t *testing.T) {
 	}
 }
 
-// fleet is a server without a node and two workers.
+// fleet is a server without a node, and workers.
 type fleet struct {
 	*cluster
 	*lan
@@ -102,11 +103,12 @@ type fleet struct {
 	token   string
 }
 
-func newFleet(t *testing.T) *fleet {
+// newFleet starts the server with the flags.
+func newFleet(t *testing.T, flags ...string) *fleet {
 	t.Helper()
 	f := &fleet{lan: newLAN(t), cluster: &cluster{newMachine(t, "server")}}
 	f.plug(f.machine)
-	f.start("server", "--advertise-address", f.address(f.machine), "--node-monitor-grace-period", "20s") // a busy machine is not a dead one
+	f.start("server", append([]string{"--advertise-address", f.address(f.machine)}, flags...)...)
 	create := f.tool(binary, "token", "create", "--data-dir", f.dir, "--advertise-address", f.address(f.machine))
 	var complaint strings.Builder
 	create.Stderr = &complaint
@@ -115,13 +117,18 @@ func newFleet(t *testing.T) *fleet {
 		t.Fatalf("token create: %v: %s", err, &complaint)
 	}
 	f.token = strings.TrimSpace(string(out))
-	for _, name := range []string{"east", "west"} {
-		w := newMachine(t, name)
+	return f
+}
+
+// hire makes workers of the names.
+func (f *fleet) hire(names ...string) {
+	f.t.Helper()
+	for _, name := range names {
+		w := newMachine(f.t, name)
 		f.workers = append(f.workers, w)
 		f.plug(w)
 		f.join(w)
 	}
-	return f
 }
 
 func (f *fleet) join(w *machine) {

@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestNodeCertificatesAreRenewedWhileItWorks: the cluster signs for 20 seconds. The node goes on beyond the life of three certificates of
+// each kind: it stays Ready, and logs and exec reach it. It is killed meanwhile, and finds its certificates again without a token.
+func TestNodeCertificatesAreRenewedWhileItWorks(t *testing.T) {
+	f := newFleet(t, "--cluster-signing-duration", "20s", "--node-monitor-grace-period", "20s")
+	f.hire("east")
+	east := f.workers[0]
+	f.loadProgram("e2e/sailor:v1", "./sailor", east)
+	f.kubectl("run", "sailor", "--image", "e2e/sailor:v1", "--env", "POD_NAME=sailor")
+	f.kubectl("wait", "--for=condition=Ready", "pod/sailor", "--timeout=60s")
+
+	seen := map[string]map[string]bool{"node": {}, "kubelet": {}}
+	look := func() error {
+		for name, serials := range seen {
+			file := filepath.Join(east.dir, "pki", name+".pem")
+			pair, err := tls.LoadX509KeyPair(file, file)
+			if err != nil {
+				return err
+			}
+			serials[pair.Leaf.SerialNumber.String()] = true
+		}
+		if ready := f.kubectl("get", "node", "east", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`); ready != "True" {
+			t.Errorf("the node's condition Ready is %q", ready)
+		}
+		if n, m := len(seen["node"]), len(seen["kubelet"]); n < 3 || m < 3 {
+			return fmt.Errorf("%d client and %d serving certificates were seen, want 3", n, m)
+		}
+		return nil
+	}
+	if err := look(); err == nil {
+		t.Fatal("the first certificates count as renewed")
+	}
+	east.stop(syscall.SIGKILL)
+	f.token = "" // an earlier join is enough
+	f.join(east)
+	f.eventually(2*time.Minute, "the certificates are renewed twice", look)
+	f.eventually(time.Minute, "logs and exec work", func() error {
+		out, logErr := f.tryKubectl("", "logs", "sailor")
+		if logErr == nil && !strings.Contains(out, "listening") {
+			logErr = errors.New(out)
+		}
+		out, execErr := f.tryKubectl("", "exec", "sailor", "--", "/sailor", "env", "POD_NAME")
+		if execErr == nil && strings.TrimSpace(out) != "sailor" {
+			execErr = errors.New(out)
+		}
+		return errors.Join(logErr, execErr)
+	})
+	f.kubectl("delete", "pod", "sailor", "--timeout=60s")
+}
