@@ -220,6 +220,11 @@ func merge(api, ours *corev1.PodStatus) corev1.PodStatus {
 	return out
 }
 
+// Overwritten reports whether the API's status of a pod lacks what ours says.
+func Overwritten(api, ours *corev1.PodStatus) bool {
+	return !equality.Semantic.DeepEqual(merge(api, ours), *api)
+}
+
 // IsStatic says whether a pod does not come from the API.
 func IsStatic(pod *corev1.Pod) bool {
 	source, ok := pod.Annotations[spec.AnnotationConfigSource]

@@ -34,6 +34,9 @@ const publishDelay = 150 * time.Millisecond
 // the other, unless the new one takes longer than that to run.
 const replaceDelay = time.Second
 
+// mendPeriod is how often a pod's status is published again at most, where others overwrite it.
+const mendPeriod = 3 * time.Second
+
 // publish makes the pod's status and hands it to the status manager when it has changed. Of the states that a pod only passes
 // through on its way (its sandbox is up, its container made), those that last a moment are not worth a write. It says when to
 // publish what was held back; zero is nothing.
@@ -42,7 +45,7 @@ func (w *Worker) publish() (again time.Time) {
 	if equality.Semantic.DeepEqual(&s, &w.old) {
 		w.unpublished = time.Time{}
 		w.see()
-		return time.Time{}
+		return w.mend()
 	}
 	if delay := w.passing(&s); delay > 0 {
 		now := w.Now()
@@ -54,12 +57,27 @@ func (w *Worker) publish() (again time.Time) {
 			return at
 		}
 	}
-	w.unpublished = time.Time{}
+	w.unpublished, w.overwritten = time.Time{}, false
 	w.old = s
 	w.see()
 	if !w.removed && !w.deleted {
 		w.Status.Set(w.pod, s)
 	}
+	return time.Time{}
+}
+
+// mend publishes the status again where another writer has overwritten it, at most once in mendPeriod: the other may not stop. It says
+// when to look again.
+func (w *Worker) mend() (again time.Time) {
+	if !w.overwritten || w.removed || w.deleted {
+		return time.Time{}
+	}
+	now := w.Now()
+	if at := w.republished.Add(mendPeriod); now.Before(at) {
+		return at
+	}
+	w.overwritten, w.republished = false, now
+	w.Status.Set(w.pod, w.old)
 	return time.Time{}
 }
 

@@ -90,6 +90,9 @@ type Worker struct {
 	deleted       bool // the API has confirmed the deletion
 	// unpublished is since when the API's status lags behind, on purpose.
 	unpublished time.Time
+	// overwritten: the API's status is not the published one. republished is when that was mended last.
+	overwritten bool
+	republished time.Time
 
 	viewMu sync.RWMutex
 	view   View
@@ -303,6 +306,7 @@ func (w *Worker) updated(pod *corev1.Pod) {
 	}
 	before := w.pod
 	w.pod = pod
+	w.overwritten = !w.static && status.Overwritten(&pod.Status, &w.old)
 	w.specChanged(before)
 }
 
