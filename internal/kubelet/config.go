@@ -72,8 +72,12 @@ type Config struct {
 	// LeaseDuration is how long the node's lease lasts, in whole seconds; it is renewed four times as often. Default 40 s.
 	LeaseDuration time.Duration
 	// NodeIPs are the node's addresses, the primary one first.
-	NodeIPs            []string
-	NodeLabels         map[string]string
+	NodeIPs    []string
+	NodeLabels map[string]string
+	// NodeAnnotations are further annotations of the Node; may be nil.
+	NodeAnnotations func() map[string]string
+	// NodeOwned says why a Node of the name is another machine's: Run ends with that error. May be nil.
+	NodeOwned          func(*corev1.Node) error
 	RegisterWithTaints []corev1.Taint
 	Unschedulable      bool
 	// Reserved is kept from pods: the machine's capacity less Reserved is allocatable.

@@ -98,7 +98,7 @@ func New(c Config) (*Kubelet, error) {
 	return k, nil
 }
 
-// Run works until ctx ends. Containers keep running then.
+// Run works until ctx ends, or the node's name turns out to be another machine's. Containers keep running then.
 func (k *Kubelet) Run(ctx context.Context) error {
 	// The CRI client logs each error that it also returns; returning is enough.
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
@@ -116,7 +116,12 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		}()
 	}
 	start(k.status.Run)
-	start(k.node.Run)
+	var lost error // of the node's name
+	start(func(ctx context.Context) {
+		if lost = k.node.Run(ctx); lost != nil {
+			cancel()
+		}
+	})
 	serve, err := k.serve(ctx)
 	if err != nil {
 		cancel()
@@ -133,7 +138,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	<-podsDone
 	k.wg.Wait()
 	wg.Wait()
-	return nil
+	return lost
 }
 
 // open asks the runtime what it has and opens the views. It waits for a runtime that is still starting.

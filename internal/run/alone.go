@@ -42,6 +42,10 @@ func (w *worker) startMembership(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := j.check(ctx); err != nil {
+		return nil, err
+	}
+	w.joined = j
 	if w.kubeletTLS, err = j.kubeletTLS(); err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ import (
 
 	"k8s.io/client-go/util/keyutil"
 
-	"github.com/knarr-project/knarr/internal/auth/pki"
+	"github.com/knarr-project/knarr/internal/controllers/certificates"
 	"github.com/knarr-project/knarr/internal/durable"
 )
 
@@ -217,7 +217,7 @@ func (i *identity) key() crypto.Signer {
 	return nil
 }
 
-// keyHash names a certificate's key.
+// keyHash names a certificate's key as a Node's annotation does.
 func keyHash(pair *tls.Certificate) string {
 	return certificates.KeyHash(pair.Leaf.RawSubjectPublicKeyInfo)
 }

@@ -127,6 +127,9 @@ func (j *joined) keep() error {
 	own := func() (client.Interface, error) { return c, nil }
 	j.node.sign = signWith(own, "node", certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.UsageClientAuth)
 	j.node.changed = j.reach.rotate
+	j.node.storing = func(ctx context.Context, fresh, old *tls.Certificate) error {
+		return claim(ctx, c, j.cfg.NodeName, keyHash(fresh), keyHash(old))
+	}
 	j.kubelet.sign = signWith(own, "kubelet", certificatesv1.KubeletServingSignerName, certificatesv1.UsageServerAuth)
 	return nil
 }

@@ -40,6 +40,7 @@ type worker struct {
 	runtime    *cri.Services
 	runtimePID func() int  // of the included runtime; nil where another one is used
 	kubeletTLS *tls.Config // where server is nil
+	joined     *joined     // where the node joined another machine's
 }
 
 // parts are what runs on every node, once there are a runtime and a way to the API.
@@ -155,7 +156,13 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	events := client.NewRecorder(c, "kubelet", w.cfg.NodeName)
 	var agent *kubelet.Kubelet
 	volumes := volume.New(volume.Options{Client: c, NodeName: w.cfg.NodeName, Log: w.log.With("component", "volumes"), Allocatable: func() corev1.ResourceList { return agent.Allocatable() }})
+	var annotations func() map[string]string
+	var owned func(*corev1.Node) error
+	if w.joined != nil {
+		annotations, owned = w.joined.annotations, w.joined.owned
+	}
 	agent, err = kubelet.New(kubelet.Config{
+		NodeAnnotations: annotations, NodeOwned: owned,
 		NodeName: w.cfg.NodeName, RootDir: w.cfg.Path("kubelet"), Client: c, Events: events,
 		Runtime: w.runtime.Runtime, Images: w.runtime.Images, RuntimeEndpoint: w.runtime.Endpoint, Settings: w.settings, Volumes: volumes,
 		ClusterDNS: []string{w.cfg.ServiceIP(10).String()}, ClusterDomain: w.cfg.ClusterDomain,

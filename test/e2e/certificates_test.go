@@ -59,3 +59,38 @@ func TestNodeCertificatesAreRenewedWhileItWorks(t *testing.T) {
 	})
 	f.kubectl("delete", "pod", "sailor", "--timeout=60s")
 }
+
+// TestANodesNameBelongsToItsMachine: a second machine of the same name is refused with the remedy, and the first one's pods do not notice.
+// A machine that has lost its data folder joins again once its Node was deleted.
+func TestANodesNameBelongsToItsMachine(t *testing.T) {
+	f := newFleet(t)
+	f.hire("east")
+	east := f.workers[0]
+	f.loadProgram("e2e/sailor:v1", "./sailor", east)
+	f.kubectl("run", "sailor", "--image", "e2e/sailor:v1")
+	f.kubectl("wait", "--for=condition=Ready", "pod/sailor", "--timeout=60s")
+	before := f.kubectl("get", "pod", "sailor", "-o", "jsonpath={.status.containerStatuses}")
+
+	const remedy = `node "east" belongs to another machine: join with another --node-name, or, if that machine is gone for good or has lost its data folder, run ` + "`kubectl delete node east` and join again"
+	refused := func(m *machine) {
+		t.Helper()
+		command := m.inside(binary, "node", "--data-dir", m.dir, "--cgroup-root", m.cgroup(), "--node-name", "east", "--advertise-address", f.address(m),
+			"--join", "https://"+f.address(f.machine)+":6443", "--token", f.token)
+		if out, err := command.CombinedOutput(); err == nil || !strings.Contains(string(out), remedy) {
+			t.Errorf("joining as another machine's node: %v\n%s", err, out)
+		}
+	}
+	twin := newMachine(t, "twin")
+	f.plug(twin)
+	refused(twin)
+	if after := f.kubectl("get", "pod", "sailor", "-o", "jsonpath={.status.containerStatuses}"); after != before {
+		t.Errorf("the pod's status was %s and is %s", before, after)
+	}
+
+	east.stop(syscall.SIGTERM)
+	east.purge() // its data folder is lost
+	refused(east)
+	f.kubectl("delete", "node", "east")
+	f.join(east)
+	refused(twin)
+}

@@ -32,6 +32,7 @@ type Cluster struct {
 	Events *Events
 	Config controller.Config
 	config apiserver.Config
+	server *apiserver.Server
 }
 
 type allowAll struct{}
@@ -58,12 +59,15 @@ func New(t testing.TB) *Cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	c := &Cluster{t: t, config: config, Client: s.Client(auth.Component("tester", auth.GroupMasters)), Events: &Events{}, Config: controller.Config{
+	c := &Cluster{t: t, config: config, server: s, Client: s.Client(auth.Component("tester", auth.GroupMasters)), Events: &Events{}, Config: controller.Config{
 		PodCIDR: "10.42.0.0/16", NodeCIDRMaskSize: 24, ServiceCIDR: "10.43.0.0/16", CACert: []byte("CA"), TerminatedPodLimit: 12500,
 	}}
 	c.ensureNamespace("default")
 	return c
 }
+
+// As is a client of another user.
+func (c *Cluster) As(user auth.User) client.Interface { return c.server.Client(user) }
 
 // Behind is a client of a second server of the same store, to which changes come late: hold keeps them back until pass is called.
 func (c *Cluster) Behind() (behind client.Interface, hold func() (pass func())) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -16,7 +17,7 @@ import (
 )
 
 // Approving approves kubelets' requests for client certificates, if the requester may have them: nodes that renew their own
-// (selfnodeclient), and bootstrapping machines (nodeclient).
+// (selfnodeclient), and bootstrapping machines (nodeclient) unless the node's name belongs to another one.
 var Approving = controller.Starter{Name: "certificatesigningrequest-approving-controller", Account: account, Run: runApproving}
 
 func runApproving(ctx context.Context, env controller.Env) error {
@@ -24,6 +25,7 @@ func runApproving(ctx context.Context, env controller.Env) error {
 	if err != nil {
 		return fmt.Errorf("open certificate signing requests: %w", err)
 	}
+	names := &claims{env: env, let: map[string]letIn{}, now: time.Now}
 	loop := controller.Loop{
 		Name:   "certificatesigningrequest-approving-controller",
 		Inputs: []controller.Input{controller.Self(view)},
@@ -44,13 +46,13 @@ func runApproving(ctx context.Context, env controller.Env) error {
 			if validateKubeletClient(request, csr.Spec.Usages) != nil {
 				return controller.Result{}, nil // for a person to decide
 			}
-			return controller.Result{}, approve(ctx, env, csr.DeepCopy(), request)
+			return approve(ctx, env, names, csr.DeepCopy(), request)
 		},
 	}
 	return loop.Run(ctx)
 }
 
-func approve(ctx context.Context, env controller.Env, csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) error {
+func approve(ctx context.Context, env controller.Env, names *claims, csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) (controller.Result, error) {
 	kinds := []struct{ subresource, message string }{{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."}}
 	if csr.Spec.Username == request.Subject.CommonName {
 		kinds = append([]struct{ subresource, message string }{{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."}}, kinds...)
@@ -58,20 +60,33 @@ func approve(ctx context.Context, env controller.Env, csr *certificatesv1.Certif
 	for _, k := range kinds {
 		allowed, err := mayHave(ctx, env.Client, csr, k.subresource)
 		if err != nil {
-			return err
+			return controller.Result{}, err
 		}
 		if !allowed {
 			continue
 		}
-		return markApproved(ctx, env, csr, k.message)
+		refusal, wait, err := names.judge(ctx, csr, request)
+		switch {
+		case err != nil:
+			return controller.Result{}, err
+		case refusal != "":
+			return controller.Result{}, deny(ctx, env, csr, refusal)
+		case wait > 0:
+			return controller.Result{After: wait}, nil
+		}
+		return controller.Result{}, markApproved(ctx, env, csr, k.message)
 	}
-	return nil
+	return controller.Result{}, nil
 }
 
 func markApproved(ctx context.Context, env controller.Env, csr *certificatesv1.CertificateSigningRequest, message string) error {
 	now := metav1.Now()
 	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved", Message: message, LastUpdateTime: now, LastTransitionTime: now})
+	return writeApproval(ctx, env, csr)
+}
+
+func writeApproval(ctx context.Context, env controller.Env, csr *certificatesv1.CertificateSigningRequest) error {
 	_, err := env.Client.Update(ctx, certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"), csr, metav1.UpdateOptions{}, "approval")
 	if apierrors.IsNotFound(err) {
 		return nil

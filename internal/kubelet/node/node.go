@@ -2,8 +2,10 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"sort"
@@ -46,6 +48,10 @@ type Config struct {
 	LeaseDuration time.Duration
 	Addresses     []string
 	Labels        map[string]string
+	// Annotations are further annotations of the object; may be nil.
+	Annotations func() map[string]string
+	// Owned is nil when a Node that is there is this machine's; may be nil itself.
+	Owned         func(*corev1.Node) error
 	Taints        []corev1.Taint
 	Unschedulable bool
 	Reserved      corev1.ResourceList
@@ -168,23 +174,28 @@ func (m *Manager) AskRuntime(ctx context.Context) error {
 
 func ptr[T any](v T) *T { return &v }
 
-// Run registers the node and keeps it alive until ctx ends.
-func (m *Manager) Run(ctx context.Context) {
+// Run registers the node and keeps it alive until ctx ends. It ends with an error when the Node is another machine's.
+func (m *Manager) Run(ctx context.Context) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 7*time.Second) {
 		err := m.register(ctx)
 		if err == nil {
 			break
 		}
 		if ctx.Err() != nil {
-			return
+			return nil
+		}
+		var taken notOurs
+		if errors.As(err, &taken) {
+			return taken.error
 		}
 		m.Log.Warn("cannot register the node; trying again", "node", m.Name, "error", err)
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-time.After(wait):
 		}
 	}
+	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Add(1)
 	go func() {
@@ -192,8 +203,14 @@ func (m *Manager) Run(ctx context.Context) {
 		m.keepLease(ctx)
 	}()
 	defer wg.Wait()
+	defer cancel()
 	for soon := eagerPeriod; ; {
-		if err := m.report(ctx); err != nil && ctx.Err() == nil {
+		err := m.report(ctx)
+		var taken notOurs
+		if errors.As(err, &taken) {
+			return taken.error
+		}
+		if err != nil && ctx.Err() == nil {
 			m.Log.Warn("cannot write the node's status", "node", m.Name, "error", err)
 		}
 		wait := checkPeriod
@@ -205,11 +222,24 @@ func (m *Manager) Run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-time.After(wait):
 		case <-m.kick:
 		}
 	}
+}
+
+// notOurs is why a Node is another machine's.
+type notOurs struct{ error }
+
+func (m *Manager) owned(n *corev1.Node) error {
+	if m.Owned == nil {
+		return nil
+	}
+	if err := m.Owned(n); err != nil {
+		return notOurs{err}
+	}
+	return nil
 }
 
 // register makes the node's object, or brings the one there is up to date.
@@ -217,6 +247,7 @@ func (m *Manager) register(ctx context.Context) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Name, Labels: m.labels(), Annotations: map[string]string{
 		"volumes.kubernetes.io/controller-managed-attach-detach": "true",
 	}}}
+	maps.Copy(node.Annotations, m.annotations())
 	node.Spec.Taints, node.Spec.Unschedulable = m.Taints, m.Unschedulable
 	m.quiet = true
 	node.Status = m.build(ctx, &corev1.NodeStatus{})
@@ -233,14 +264,20 @@ func (m *Manager) register(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("get node %s: %w", m.Name, err)
 	}
+	if err := m.owned(have); err != nil {
+		return err
+	}
 	update := have.DeepCopy()
 	if update.Labels == nil {
 		update.Labels = map[string]string{}
 	}
-	for k, v := range m.labels() {
-		update.Labels[k] = v
+	maps.Copy(update.Labels, m.labels())
+	for k, v := range m.annotations() {
+		if _, set := have.Annotations[k]; !set {
+			metav1.SetMetaDataAnnotation(&update.ObjectMeta, k, v)
+		}
 	}
-	if !equality.Semantic.DeepEqual(update.Labels, have.Labels) {
+	if !equality.Semantic.DeepEqual(update.ObjectMeta, have.ObjectMeta) {
 		if have, err = client.Update(ctx, m.Client, update); err != nil {
 			return fmt.Errorf("update node %s: %w", m.Name, err)
 		}
@@ -259,6 +296,13 @@ func (m *Manager) registered(n *corev1.Node) {
 // Reference is what events about the node regard.
 func (m *Manager) Reference() *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: m.Name, UID: types.UID(m.Name)}
+}
+
+func (m *Manager) annotations() map[string]string {
+	if m.Annotations == nil {
+		return nil
+	}
+	return m.Annotations()
 }
 
 func (m *Manager) labels() map[string]string {
@@ -284,6 +328,9 @@ func (m *Manager) report(ctx context.Context) error {
 		return m.register(ctx)
 	}
 	if err != nil {
+		return err
+	}
+	if err := m.owned(have); err != nil {
 		return err
 	}
 	update := have.DeepCopy()

@@ -1,0 +1,70 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/controllers/certificates"
+)
+
+// A node's name belongs to the machine that has the key of its client certificate: the Node's annotation names the key. The cluster
+// refuses bootstrapping machines that have another one (internal/controllers/certificates); here is the node's side: it writes the
+// annotation, and does not work as a Node that is another machine's.
+
+// owned is nil when the Node is this machine's, or nobody's yet.
+func (j *joined) owned(n *corev1.Node) error {
+	claimed, ours := certificates.Claimed(n, keyHash(j.node.current.Load()))
+	if !claimed || ours {
+		return nil
+	}
+	return fmt.Errorf("node %q belongs to another machine by now: start this one with another --node-name and a token, or, if the other one is gone for good, run `kubectl delete node %s` and start this one again", n.Name, n.Name)
+}
+
+// annotations claim the node's name when the node registers.
+func (j *joined) annotations() map[string]string {
+	return map[string]string{certificates.NodeKeysAnnotation: keyHash(j.node.current.Load())}
+}
+
+// check looks whether the name is still this machine's before anything works under it. A server that does not answer is no reason not to
+// start: the node agent looks again when it registers.
+func (j *joined) check(ctx context.Context) error {
+	c, err := client.Remote(j.config())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	n, err := client.Get[*corev1.Node](ctx, c, "", j.cfg.NodeName)
+	if err != nil {
+		if !apierrors.IsNotFound(err) {
+			j.log.Warn("cannot look at this node's object yet", "node", j.cfg.NodeName, "error", err)
+		}
+		return nil
+	}
+	return j.owned(n)
+}
+
+// claim names the keys that the node may have from now on. It comes before the new key is kept: a crash in between leaves the machine
+// with a key that counts.
+func claim(ctx context.Context, c client.Interface, node string, keys ...string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{certificates.NodeKeysAnnotation: strings.Join(keys, ",")}}})
+	if err != nil {
+		return err
+	}
+	_, err = client.Patch[*corev1.Node](ctx, c, "", node, types.MergePatchType, patch)
+	if apierrors.IsNotFound(err) {
+		return nil // the node agent claims the name when it registers
+	}
+	if err != nil {
+		return fmt.Errorf("name the new key in node %s: %w", node, err)
+	}
+	return nil
+}
