@@ -129,6 +129,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		return fmt.Errorf("kubelet: %w", err)
 	}
 	start(serve)
+	nodeDone := k.watchNode(ctx)
 	podsDone := k.watchPods(ctx)
 	start(k.watchStatic)
 	start(k.pleg.Run)
@@ -136,6 +137,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	start(k.evictions.Run)
 	<-ctx.Done()
 	<-podsDone
+	<-nodeDone
 	k.wg.Wait()
 	wg.Wait()
 	return lost
@@ -203,6 +205,17 @@ func (k *Kubelet) apiPod(pod *corev1.Pod) (*corev1.Pod, bool) {
 		return p, p.Annotations[spec.AnnotationConfigMirror] == string(pod.UID) || p.Annotations[spec.AnnotationConfigHash] == string(pod.UID)
 	}
 	return p, p.UID == pod.UID
+}
+
+// watchNode has the node registered again at once when its object was deleted while it works.
+func (k *Kubelet) watchNode(ctx context.Context) (done <-chan struct{}) {
+	_, done = k.nodes.Subscribe(ctx, func(e client.TypedEvent[*corev1.Node]) {
+		if e.Type == client.Deleted {
+			k.log.Warn("the node was deleted from the cluster while it works; registering it again (stop knarr first to remove it for good)", "node", k.NodeName)
+			k.node.Kick()
+		}
+	})
+	return done
 }
 
 // watchPods gives every pod of the node its worker.

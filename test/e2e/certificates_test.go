@@ -61,7 +61,7 @@ func TestNodeCertificatesAreRenewedWhileItWorks(t *testing.T) {
 }
 
 // TestANodesNameBelongsToItsMachine: a second machine of the same name is refused with the remedy, and the first one's pods do not notice.
-// A machine that has lost its data folder joins again once its Node was deleted.
+// A machine that has lost its data folder joins again once its Node was deleted. A Node deleted under a working machine comes back.
 func TestANodesNameBelongsToItsMachine(t *testing.T) {
 	f := newFleet(t)
 	f.hire("east")
@@ -86,6 +86,21 @@ func TestANodesNameBelongsToItsMachine(t *testing.T) {
 	if after := f.kubectl("get", "pod", "sailor", "-o", "jsonpath={.status.containerStatuses}"); after != before {
 		t.Errorf("the pod's status was %s and is %s", before, after)
 	}
+
+	uid := f.kubectl("get", "node", "east", "-o", "jsonpath={.metadata.uid}")
+	f.kubectl("delete", "node", "east")
+	f.eventually(time.Minute, "the node registers again", func() error {
+		now, err := f.tryKubectl("", "get", "node", "east", "-o", "jsonpath={.metadata.uid}")
+		if err == nil && now == uid {
+			err = errors.New("it is still the old one")
+		}
+		return err
+	})
+	if !strings.Contains(east.log.String(), "the node was deleted from the cluster while it works; registering it again") {
+		t.Errorf("the node agent does not say that it registers again:\n%s", tail(east.log.String(), 20))
+	}
+	f.waitReady(east, "True")
+	refused(twin)
 
 	east.stop(syscall.SIGTERM)
 	east.purge() // its data folder is lost
