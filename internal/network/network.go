@@ -89,10 +89,15 @@ func (n *Network) Run(ctx context.Context) error {
 
 	tick := time.NewTicker(resync)
 	defer tick.Stop()
+	var trouble trouble
 	for full := true; ; {
-		if err := n.sync(nodes.List("", nil), full); err != nil {
+		err := n.sync(nodes.List("", nil), full)
+		pause, tell := trouble.next(err, time.Now())
+		if tell {
 			slog.Error("pod network is not as it should be; trying again", "error", err)
-			if !sleep(ctx, time.Second) {
+		}
+		if err != nil {
+			if !sleep(ctx, pause) {
 				return nil
 			}
 			full = true
@@ -110,6 +115,34 @@ func (n *Network) Run(ctx context.Context) error {
 			full = true
 		}
 	}
+}
+
+const (
+	// firstPause and longestPause are between attempts that fail; pauses double.
+	firstPause, longestPause = time.Second, 10 * time.Second
+	// tellAgain is how often trouble that stays the same is logged.
+	tellAgain = 10 * time.Minute
+)
+
+// trouble is what attempts fail of.
+type trouble struct {
+	told  string
+	at    time.Time
+	pause time.Duration
+}
+
+// next says how long to wait before the next attempt, and whether the error is to be logged: at first, when it changes, and now and then.
+func (t *trouble) next(err error, now time.Time) (pause time.Duration, tell bool) {
+	if err == nil {
+		*t = trouble{}
+		return 0, false
+	}
+	t.pause = max(firstPause, min(2*t.pause, longestPause))
+	if err.Error() == t.told && now.Sub(t.at) < tellAgain {
+		return t.pause, false
+	}
+	t.told, t.at = err.Error(), now
+	return t.pause, true
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -203,7 +203,7 @@ func linkOf(addr netip.Addr) (netlink.Link, error) {
 			return netlink.LinkByIndex(a.LinkIndex)
 		}
 	}
-	return nil, fmt.Errorf("this node's InternalIP %s is on no link of this machine; other nodes cannot be reached (set --node-ip to an address of this machine)", addr)
+	return nil, fmt.Errorf("this node's InternalIP %s is on no link of this machine; other nodes cannot be reached (set --advertise-address to an address of this machine)", addr)
 }
 
 // routes reads the peers that the kernel has routes to. The node's address is not in the route with VXLAN: then it is taken from the forwarding table.
