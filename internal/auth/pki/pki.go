@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -193,29 +194,28 @@ func (p *PKI) RenewAt() time.Time {
 	return next
 }
 
-// Renew renews what is due, and rewrites the kubeconfig files that hold a renewed certificate.
+// Renew renews what is due, and rewrites the kubeconfig files that hold a renewed certificate. One that fails does not keep the others.
 func (p *PKI) Renew() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.config.Now()
+	var errs []error
 	for _, l := range p.leaves {
 		if now.Before(l.RenewAt()) {
 			continue
 		}
 		if err := l.renew(now); err != nil {
-			return fmt.Errorf("pki: renew %s: %w", l.spec.File, err)
+			errs = append(errs, fmt.Errorf("pki: renew %s: %w", l.spec.File, err))
+			continue
 		}
 		slog.Info("certificate renewed", "file", l.CertFile(), "until", l.Certificate().Leaf.NotAfter)
 		for _, k := range p.kubeconfigs {
-			if k.leaf != l {
-				continue
-			}
-			if err := p.writeKubeconfig(k); err != nil {
-				return err
+			if k.leaf == l {
+				errs = append(errs, p.writeKubeconfig(k))
 			}
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Run renews certificates until ctx ends. It looks at least once a day, because clocks of machines jump and sleep.

@@ -120,6 +120,27 @@ func TestRenewalIsSeenByRunningServerAndKubeconfig(t *testing.T) {
 	}
 }
 
+func TestOneCertificateThatCannotBeRenewedDoesNotKeepTheOthers(t *testing.T) {
+	now := time.Now()
+	p := open(t, t.TempDir(), now)
+	p.config.Now = func() time.Time { return now }
+	admin := p.Admin.Certificate().Leaf
+	if err := os.RemoveAll(filepath.Dir(p.APIServer.CertFile()) + "/nodes"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.path("nodes"), nil, 0o600); err != nil { // a file where a folder should be
+		t.Fatal(err)
+	}
+	p.leaves = append([]*Leaf{p.Node}, p.leaves...)
+	now = p.RenewAt().Add(time.Second)
+	if err := p.Renew(); err == nil {
+		t.Error("no error")
+	}
+	if p.Admin.Certificate().Leaf.Equal(admin) {
+		t.Error("the admin's certificate was not renewed")
+	}
+}
+
 // serials connects with the kubeconfig's certificate and gives the serial numbers of the server's and the client's.
 func serials(t *testing.T, url, kubeconfig string, now time.Time) [2]string {
 	t.Helper()
