@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -36,7 +35,7 @@ func Purge(ctx context.Context, config Config) error {
 	var problems []error
 	for _, dir := range []string{config.root(), config.binDir(), config.RunDir, config.shimSocketDir()} {
 		// Never remove what is still mounted: it may be somebody's data.
-		err := unmountBelow(dir)
+		err := UnmountBelow(dir)
 		if err == nil {
 			err = os.RemoveAll(dir)
 		}
@@ -121,9 +120,14 @@ func killPrograms(config Config) {
 	}
 }
 
-// programPIDs lists the processes whose executable lies below dir.
+// programPIDs lists the processes whose executable lies below dir. A path alone does not tell: processes of other mount namespaces
+// have other files behind the same path, so the files' device counts too.
 func programPIDs(dir string) []int {
 	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	ours, err := deviceOf(dir)
 	if err != nil {
 		return nil
 	}
@@ -133,45 +137,30 @@ func programPIDs(dir string) []int {
 		if err != nil {
 			continue
 		}
-		program, err := os.Readlink(filepath.Join("/proc", entry.Name(), "exe"))
-		if err == nil && strings.HasPrefix(program, dir+"/") {
+		link := filepath.Join("/proc", entry.Name(), "exe")
+		program, err := os.Readlink(link)
+		if err != nil || !strings.HasPrefix(program, dir+"/") {
+			continue
+		}
+		var st unix.Stat_t
+		if unix.Stat(link, &st) == nil && st.Dev == ours {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
 }
 
-// unmountBelow detaches every mount below dir, the innermost first.
-func unmountBelow(dir string) error {
-	mounts, err := mountsBelow(dir)
-	if err != nil {
-		return err
-	}
-	var problems []error
-	for _, mount := range slices.Backward(mounts) {
-		if err := unix.Unmount(mount, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
-			problems = append(problems, fmt.Errorf("unmount %s: %w", mount, err))
+// deviceOf is the device of a folder, or of the nearest one above it that exists.
+func deviceOf(dir string) (uint64, error) {
+	for {
+		var st unix.Stat_t
+		err := unix.Stat(dir, &st)
+		if err == nil {
+			return st.Dev, nil
 		}
-	}
-	return errors.Join(problems...)
-}
-
-// mountsBelow lists mount points under dir in the order they were mounted.
-func mountsBelow(dir string) ([]string, error) {
-	content, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	var mounts []string
-	for line := range strings.Lines(string(content)) {
-		fields := strings.Fields(line)
-		if len(fields) < 5 {
-			continue
+		if dir == "/" || !errors.Is(err, unix.ENOENT) {
+			return 0, err
 		}
-		if point := unescape.Replace(fields[4]); strings.HasPrefix(point, dir+"/") {
-			mounts = append(mounts, point)
-		}
+		dir = filepath.Dir(dir)
 	}
-	return mounts, nil
 }
