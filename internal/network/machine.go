@@ -82,6 +82,9 @@ func ensureGateway(cfg Config, p plumbing) error {
 	if err != nil {
 		return fmt.Errorf("link %s: %w", cfg.GatewayLink, err)
 	}
+	if err := claim(cfg, link); err != nil {
+		return err
+	}
 	if err := keepAddresses(link, p.gateways); err != nil {
 		return err
 	}

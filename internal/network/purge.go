@@ -14,9 +14,37 @@ import (
 
 // Purge removes everything that the pod network and the proxy leave on a machine: pods' links, gateway, overlay, routes,
 // the nftables table, the attachments' files and what libcni remembers of them, the socket and the CNI configuration. What is gone already is no error.
-// Settings (net.ipv4.ip_forward) stay: others may have come to rely on them.
+// Settings (net.ipv4.ip_forward) stay: others may have come to rely on them. Where another cluster has its pod network in this network
+// namespace, its links, routes and rules stay.
 func Purge(cfg Config) error {
 	cfg.setDefaults()
+	var errs []error
+	if !ownedByAnother(cfg) {
+		errs = append(errs, purgeKernel(cfg))
+	}
+	errs = append(errs, purgeResults(cniFolder, cfg.SocketPath), os.RemoveAll(cfg.attachmentDir()))
+	for _, path := range []string{cfg.SocketPath, filepath.Join(cfg.CNIConfDir, conflistName)} {
+		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("network: purge: %w", err)
+	}
+	return nil
+}
+
+func ownedByAnother(cfg Config) bool {
+	gateway, err := netlink.LinkByName(cfg.GatewayLink)
+	if err != nil {
+		return false
+	}
+	owner := ownerOf(gateway)
+	return owner != "" && owner != cfg.DataDir
+}
+
+// purgeKernel removes links, routes and rules.
+func purgeKernel(cfg Config) error {
 	var errs []error
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -42,17 +70,7 @@ func Purge(cfg Config) error {
 			errs = append(errs, fmt.Errorf("route %s: %w", r.Dst, err))
 		}
 	}
-	errs = append(errs, purgeTable(), purgeResults(cniFolder, cfg.SocketPath))
-	errs = append(errs, os.RemoveAll(cfg.attachmentDir()))
-	for _, path := range []string{cfg.SocketPath, filepath.Join(cfg.CNIConfDir, conflistName)} {
-		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-			errs = append(errs, err)
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("network: purge: %w", err)
-	}
-	return nil
+	return errors.Join(append(errs, purgeTable())...)
 }
 
 func purgeTable() error {
