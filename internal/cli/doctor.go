@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/doctor"
 	"github.com/knarr-project/knarr/internal/run"
 )
 
@@ -17,7 +18,7 @@ func doctorCommand() *cobra.Command {
 			if _, err := s.complete(cmd); err != nil {
 				return err
 			}
-			worst := run.Fine
+			worst := doctor.Fine
 			for _, f := range run.Doctor(&s.Config) {
 				fmt.Fprintf(cmd.OutOrStdout(), "%-8s %-22s %s\n", f.Level, f.What, f.Found)
 				if f.Remedy != "" {
@@ -25,7 +26,7 @@ func doctorCommand() *cobra.Command {
 				}
 				worst = max(worst, f.Level)
 			}
-			if worst == run.Broken {
+			if worst == doctor.Broken {
 				return ExitStatus(1)
 			}
 			return nil

@@ -59,6 +59,7 @@ func runCommand(use, short, long string, groups config.Groups, root bool, start 
 		return start(cmd.Context(), run.Params{
 			Config: &s.Config, Log: log, Progress: told.component,
 			Settings: func() map[string]string { return config.Settings(cmd.Flags()) },
+			Remark:   told.remark,
 			Ready:    func() { told.ready(&s.Config) },
 		})
 	}
@@ -83,6 +84,13 @@ func (t *teller) component(name string, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fmt.Fprintf(t.out, "  %-18s %6.3f s\n", name, took.Seconds())
+}
+
+// remark tells of something that is missing, though everything starts.
+func (t *teller) remark(line string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fmt.Fprintln(t.out, line)
 }
 
 func (t *teller) ready(c *config.Config) {

@@ -76,8 +76,8 @@ type Config struct {
 	RuntimeEndpoint string `json:"runtimeEndpoint,omitempty"`
 	// RegistryHosts is a folder of hosts.toml files, one folder a registry, as containerd's. Default DIR/registries.
 	RegistryHosts string `json:"registryHosts,omitempty"`
-	// CgroupRoot is where pods' cgroups are made. Default /knarr.
-	CgroupRoot string `json:"cgroupRoot"`
+	// CgroupRoot is where pods' cgroups are made. Default /knarr, or another one beside it for another data folder.
+	CgroupRoot string `json:"cgroupRoot,omitempty"`
 	// KubeletListen is the address of the node's own HTTPS API. Default 0.0.0.0:10250.
 	KubeletListen string `json:"kubeletListen"`
 	// MaxPods is the most pods on this node. Default 110.
@@ -120,7 +120,6 @@ func Default() Config {
 		NodeMonitorGrace:   metav1.Duration{Duration: 40 * time.Second},
 		LegacyTokenPeriod:  metav1.Duration{Duration: 365 * 24 * time.Hour},
 		CompactionInterval: metav1.Duration{Duration: 5 * time.Minute},
-		CgroupRoot:         "/knarr",
 		KubeletListen:      "0.0.0.0:10250",
 		MaxPods:            110,
 		NodeLeaseDuration:  metav1.Duration{Duration: 40 * time.Second},
@@ -190,7 +189,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 		f.StringToStringVar(&c.NodeLabels, "node-labels", c.NodeLabels, "further labels of the node")
 		f.StringVar(&c.RuntimeEndpoint, "runtime-endpoint", c.RuntimeEndpoint, "another CRI runtime, unix:///… (default: the included containerd)")
 		f.StringVar(&c.RegistryHosts, "registry-hosts", c.RegistryHosts, "folder of REGISTRY/hosts.toml files that name mirrors (default: DATA-DIR/registries)")
-		f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "cgroup below which pods' cgroups are made")
+		f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "cgroup below which pods' cgroups are made (default: /knarr, or /knarr-HASH for another data folder)")
 		f.StringVar(&c.KubeletListen, "kubelet-listen", c.KubeletListen, "address of the node's own HTTPS API")
 		f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "most pods on this node")
 		f.DurationVar(&c.NodeLeaseDuration.Duration, "node-lease-duration", c.NodeLeaseDuration.Duration, "how long this node's lease lasts; renewed four times as often")

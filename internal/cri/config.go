@@ -47,11 +47,22 @@ type Config struct {
 // several clusters on one machine keep apart: none is below another's, which a purge removes.
 func DefaultRunDir(dataDir string) string {
 	dataDir = filepath.Clean(dataDir)
-	if dataDir == "/var/lib/knarr" {
+	if dataDir == defaultDataDir {
 		return "/run/knarr/default"
 	}
 	return filepath.Join("/run/knarr", shortHash(dataDir))
 }
+
+// DefaultCgroupRoot is /knarr for the default data folder and one beside it, named by a hash, for every other one.
+func DefaultCgroupRoot(dataDir string) string {
+	dataDir = filepath.Clean(dataDir)
+	if dataDir == defaultDataDir {
+		return "/knarr"
+	}
+	return "/knarr-" + shortHash(dataDir)
+}
+
+const defaultDataDir = "/var/lib/knarr"
 
 func shortHash(text string) string {
 	sum := sha256.Sum256([]byte(text))

@@ -18,6 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/controlplane"
+	"github.com/knarr-project/knarr/internal/doctor"
 	"github.com/knarr-project/knarr/internal/process"
 	"github.com/knarr-project/knarr/internal/scheduler"
 )
@@ -27,7 +28,7 @@ func Node(ctx context.Context, p Params) error {
 	if p.Config.Join == "" {
 		return errors.New("node: --join URL is missing: the server to join, with a --token made there by `knarr token create`")
 	}
-	return p.locked(func() error {
+	return p.locked(doctor.Node|doctor.Proxy, func() error {
 		n := p.nodeHere()
 		return p.process(ctx, []process.Phase{
 			{{Name: "membership", Start: n.startMembership}, {Name: "container runtime", Start: n.startRuntime}},
@@ -143,7 +144,7 @@ func Kubelet(ctx context.Context, p Params) error {
 			return err
 		}
 	}
-	return p.onNode(ctx, "kubelet", func(w *worker) process.Phase {
+	return p.onNode(ctx, "kubelet", doctor.Node, func(w *worker) process.Phase {
 		w.peers = peers
 		return process.Phase{{Name: "pod network", Start: w.startNetwork}, {Name: "node agent", Start: w.startKubelet}}
 	}, true)
@@ -151,12 +152,15 @@ func Kubelet(ctx context.Context, p Params) error {
 
 // Proxy runs the service proxy alone.
 func Proxy(ctx context.Context, p Params) error {
-	return p.onNode(ctx, "kube-proxy", func(w *worker) process.Phase { return process.Phase{{Name: "service proxy", Start: w.startProxy}} }, false)
+	return p.onNode(ctx, "kube-proxy", doctor.Proxy, func(w *worker) process.Phase { return process.Phase{{Name: "service proxy", Start: w.startProxy}} }, false)
 }
 
-func (p Params) onNode(ctx context.Context, component string, phase func(*worker) process.Phase, runtime bool) error {
+func (p Params) onNode(ctx context.Context, component string, role doctor.Role, phase func(*worker) process.Phase, runtime bool) error {
 	config, err := kubeconfig(p.Config.Kubeconfig, component)
 	if err != nil {
+		return err
+	}
+	if err := p.examine(role); err != nil {
 		return err
 	}
 	w := p.nodeHere()

@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/knarr-project/knarr/internal/doctor"
 )
 
 // lockFile is held by the knarr that runs on a data folder; it holds the pid.
-const lockFile = "knarr.lock"
+const lockFile = doctor.LockFile
 
 // errLocked: a knarr runs on the data folder.
 var errLocked = errors.New("another knarr")

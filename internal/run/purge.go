@@ -1,7 +1,6 @@
 package run
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -31,15 +30,13 @@ func Purge(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 		log.Debug("purged", "what", what, "error", err)
 	}
 	step("knarr", stopHolder(ctx, cfg.DataDir))
-	if cfg.RunDir == "" {
-		cfg.RunDir = cri.DefaultRunDir(cfg.DataDir)
-	}
+	placeNode(cfg)
 	step("containers", cri.Purge(ctx, cri.Config{DataDir: cfg.DataDir, RunDir: cfg.RunDir, Logger: log}))
 	step("pod network", network.Purge(networkConfig(cfg, nil)))
 	step("cgroups", removeCgroups(ctx, cfg.CgroupRoot))
 	for what, dir := range map[string]string{"data folder": cfg.DataDir, "run folder": cfg.RunDir} {
 		// What is still mounted below may be somebody's data: a folder goes only when nothing is.
-		err := unmountBelow(dir)
+		err := cri.UnmountBelow(dir)
 		if err == nil {
 			err = removeFolder(dir)
 		}
@@ -57,31 +54,6 @@ func removeFolder(dir string) error {
 	}
 	return err
 }
-
-// unmountBelow unmounts everything below a folder, the deepest first.
-func unmountBelow(dir string) error {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	var points []string
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if fields := strings.Fields(lines.Text()); len(fields) > 4 && strings.HasPrefix(unescape(fields[4]), dir+"/") {
-			points = append(points, unescape(fields[4]))
-		}
-	}
-	var errs []error
-	for _, point := range slices.Backward(points) {
-		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", point, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// unescape undoes what mountinfo does to blanks.
-var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace
 
 // removeCgroups removes our cgroup of every controller, the deepest first. Processes that are still in one are ours: they
 // are killed.

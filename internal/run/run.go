@@ -3,6 +3,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controlplane"
 	"github.com/knarr-project/knarr/internal/cri"
+	"github.com/knarr-project/knarr/internal/doctor"
 	"github.com/knarr-project/knarr/internal/process"
 )
 
@@ -21,13 +23,15 @@ type Params struct {
 	Progress process.Progress
 	// Settings are the values of all flags, for /flagz; nil: there is no such page.
 	Settings func() map[string]string
+	// Remark is told in one line what this machine lacks though everything starts; nil: it is logged.
+	Remark func(line string)
 	// Ready is called once, when everything is usable.
 	Ready func()
 }
 
 // Up runs a server and a node in one process.
 func Up(ctx context.Context, p Params) error {
-	return p.locked(func() error {
+	return p.locked(doctor.Server|doctor.Node|doctor.Proxy, func() error {
 		s, n := p.server(), p.nodeHere()
 		n.server = s
 		return p.control(ctx, []process.Phase{
@@ -44,7 +48,7 @@ func Server(ctx context.Context, p Params) error {
 	if p.Config.Join != "" {
 		return fmt.Errorf("server --join: a control plane of several servers is not there yet; use an outside etcd (--store) with one server each")
 	}
-	return p.locked(func() error {
+	return p.locked(doctor.Server, func() error {
 		s := p.server()
 		return p.control(ctx, []process.Phase{
 			{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}},
@@ -56,7 +60,7 @@ func Server(ctx context.Context, p Params) error {
 
 // APIServer runs the API server and its store alone.
 func APIServer(ctx context.Context, p Params) error {
-	return p.locked(func() error {
+	return p.locked(doctor.Server, func() error {
 		s := p.server()
 		s.Alone = true
 		return p.control(ctx, []process.Phase{{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}}, {{Name: "API server", Start: s.StartAPI}}, {{Name: "first objects", Start: s.AwaitFirstObjects}}})
@@ -68,10 +72,18 @@ func (p Params) server() *controlplane.Server {
 }
 
 func (p Params) nodeHere() *worker {
-	if p.Config.RunDir == "" {
-		p.Config.RunDir = cri.DefaultRunDir(p.Config.DataDir)
-	}
+	placeNode(p.Config)
 	return &worker{cfg: p.Config, log: p.Log, settings: p.Settings}
+}
+
+// placeNode fills in where a node's sockets and cgroups are, unless they are set: apart from those of other data folders.
+func placeNode(cfg *config.Config) {
+	if cfg.RunDir == "" {
+		cfg.RunDir = cri.DefaultRunDir(cfg.DataDir)
+	}
+	if cfg.CgroupRoot == "" {
+		cfg.CgroupRoot = cri.DefaultCgroupRoot(cfg.DataDir)
+	}
 }
 
 // control runs a process that has the API server in it. What that must know of the built-in kinds before its first write is parsed while keys and store wait
@@ -95,12 +107,43 @@ func (p Params) process(ctx context.Context, phases []process.Phase) error {
 	return process.Run(ctx, phases, p.Progress, ready, p.Log)
 }
 
-// locked runs fn while this process holds the data folder.
-func (p Params) locked(fn func() error) error {
+// locked runs fn while this process holds the data folder, on a machine that has what the roles need.
+func (p Params) locked(roles doctor.Role, fn func() error) error {
 	f, err := lock(p.Config.DataDir)
+	if errors.Is(err, errLocked) {
+		return err
+	}
+	if err == nil {
+		defer f.Close()
+	}
+	// A data folder that cannot be locked has a finding, with its remedy.
+	if refused := p.examine(roles); refused != nil {
+		return refused
+	}
 	if err != nil {
 		return err
 	}
-	defer f.Close()
 	return fn()
+}
+
+// examine refuses a machine that lacks what the roles need, and remarks on what it lacks besides.
+func (p Params) examine(roles doctor.Role) error {
+	placeNode(p.Config)
+	if p.Config.RuntimeEndpoint != "" {
+		roles &^= doctor.Runtime
+	} else if roles&doctor.Node != 0 {
+		roles |= doctor.Runtime
+	}
+	findings := doctor.Examine(p.Config, roles)
+	if err := doctor.Refuse(findings); err != nil {
+		return err
+	}
+	switch line := doctor.Remarks(findings); {
+	case line == "":
+	case p.Remark != nil:
+		p.Remark(line)
+	default:
+		p.Log.Warn(line)
+	}
+	return nil
 }
