@@ -39,6 +39,7 @@ type Proxy struct {
 	cfg      Config
 	state    *state
 	health   *healthServers
+	local    *localPorts
 	services client.ViewOf[*corev1.Service]
 	slices   client.ViewOf[*discoveryv1.EndpointSlice]
 	me       self
@@ -72,7 +73,7 @@ func New(cfg Config) (*Proxy, error) {
 		cfg.Resync = 5 * time.Minute
 	}
 	return &Proxy{
-		cfg: cfg, state: newState(newRuleset(cfg.ClusterCIDRs, cfg.ServiceCIDRs)), health: newHealthServers(cfg.HealthAddress),
+		cfg: cfg, state: newState(newRuleset(cfg.ClusterCIDRs, cfg.ServiceCIDRs)), health: newHealthServers(cfg.HealthAddress), local: newLocalPorts(),
 		me: self{name: cfg.NodeName}, dirty: map[types.NamespacedName]bool{}, wake: make(chan struct{}, 1), ready: make(chan struct{}),
 	}, nil
 }
@@ -93,6 +94,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 			<-done
 		}
 		p.health.close()
+		p.local.stop()
 		p.state.rules.close()
 		if p.conntrack != nil {
 			p.conntrack.Close()
@@ -189,6 +191,7 @@ func (p *Proxy) loop(ctx context.Context) error {
 		case <-tick.C:
 			p.check()
 		case <-glance.C:
+			p.local.retry()
 			if p.state.rules.disturbed() {
 				p.check()
 			}
@@ -232,6 +235,7 @@ func (p *Proxy) sync(first bool) error {
 			p.mark(again)
 		}
 		p.health.set(name, planned)
+		p.local.set(name, planned)
 	}
 	if err := p.state.rules.commit(); err != nil && !p.state.rules.ready {
 		return errors.Join(err, diagnose())
