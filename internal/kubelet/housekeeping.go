@@ -135,6 +135,6 @@ func (k *Kubelet) nodeConfig() node.Config {
 	return node.Config{
 		Name: k.NodeName, Client: k.Client, Runtime: k.Runtime, Images: k.Config.Images, Machine: k.machine, MaxPods: k.MaxPods, LeaseDuration: k.LeaseDuration, Addresses: k.NodeIPs,
 		Labels: k.NodeLabels, Annotations: k.NodeAnnotations, Owned: k.NodeOwned, Taints: k.RegisterWithTaints, Unschedulable: k.Unschedulable, Reserved: k.Reserved, Port: port,
-		Healthy: k.healthy, Pressure: func() node.Pressure { return k.evictions.Pressure() }, Events: k.Events, Now: k.Now, Log: k.log,
+		Healthy: k.canStartPods, Pressure: func() node.Pressure { return k.evictions.Pressure() }, Events: k.Events, Now: k.Now, Log: k.log,
 	}
 }

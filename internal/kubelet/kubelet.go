@@ -41,6 +41,7 @@ type Kubelet struct {
 	nodes     client.ViewOf[*corev1.Node]
 	static    *staticPods
 	stats     *stats.Collector
+	groups    *cgroup.Manager // nil: pods' cgroups are the runtime's
 	metrics   *metrics
 	imageGC   *images.Collector
 	evictions *eviction.Manager
@@ -76,6 +77,9 @@ func New(c Config) (*Kubelet, error) {
 		workers: map[types.UID]*worker.Worker{}, observed: map[types.UID]*pleg.Observed{}, names: map[types.UID]types.NamespacedName{},
 		admitted: map[types.UID]*corev1.Pod{},
 	}
+	if !c.NoCgroups {
+		k.groups = &cgroup.Manager{Root: c.CgroupRoot, NoCFSQuota: c.NoCFSQuota}
+	}
 	k.static = &staticPods{k: k, kick: make(chan struct{}, 1), wanted: map[string][]*corev1.Pod{}}
 	k.status = status.NewManager(c.Client, c.Logger, k.apiPod)
 	k.pleg = &pleg.Generator{Runtime: c.Runtime, Sink: k.observe, Known: k.digest, Pods: k.observedPods, Log: c.Logger}
@@ -103,10 +107,6 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	// The CRI client logs each error that it also returns; returning is enough.
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	defer cancel()
-	if err := k.open(ctx); err != nil {
-		return fmt.Errorf("kubelet: %w", err)
-	}
-	k.deps, k.ctx = k.workerDeps(), ctx
 	var wg sync.WaitGroup
 	start := func(run func(context.Context)) {
 		wg.Add(1)
@@ -115,13 +115,25 @@ func (k *Kubelet) Run(ctx context.Context) error {
 			run(ctx)
 		}()
 	}
-	start(k.status.Run)
 	var lost error // of the node's name
-	start(func(ctx context.Context) {
-		if lost = k.node.Run(ctx); lost != nil {
-			cancel()
-		}
+	keepNode := sync.OnceFunc(func() {
+		start(func(ctx context.Context) {
+			if lost = k.node.Run(ctx); lost != nil {
+				cancel()
+			}
+		})
 	})
+	if err := k.open(ctx, keepNode); err != nil {
+		cancel()
+		wg.Wait()
+		if lost != nil {
+			return lost
+		}
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	k.deps, k.ctx = k.workerDeps(), ctx
+	start(k.status.Run)
+	keepNode()
 	serve, err := k.serve(ctx)
 	if err != nil {
 		cancel()
@@ -143,8 +155,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	return lost
 }
 
-// open asks the runtime what it has and opens the views. It waits for a runtime that is still starting.
-func (k *Kubelet) open(ctx context.Context) error {
+// open asks the runtime what it has and opens the views. It waits for a runtime that is still starting; waiting is called then, and
+// the node is there meanwhile, not ready.
+func (k *Kubelet) open(ctx context.Context, waiting func()) error {
 	told := ""
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := k.node.AskRuntime(ctx)
@@ -157,6 +170,7 @@ func (k *Kubelet) open(ctx context.Context) error {
 			told = err.Error()
 			k.log.Info("waiting for the container runtime", "error", err)
 		}
+		waiting()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -177,9 +191,9 @@ func (k *Kubelet) open(ctx context.Context) error {
 }
 
 func (k *Kubelet) workerDeps() *worker.Deps {
-	var groups worker.Cgroups = &cgroup.Manager{Root: k.CgroupRoot, NoCFSQuota: k.NoCFSQuota}
-	if k.NoCgroups {
-		groups = noCgroups{}
+	var groups worker.Cgroups = noCgroups{}
+	if k.groups != nil {
+		groups = k.groups
 	}
 	return &worker.Deps{
 		Runtime: k.Runtime, RuntimeName: k.node.RuntimeName(), Images: k.images, Volumes: k.Volumes, Cgroups: groups, Status: k.status,

@@ -64,6 +64,17 @@ func (k *Kubelet) configz() any {
 	return c
 }
 
+// canStartPods says why pods cannot start though the runtime is up: the node is not ready then.
+func (k *Kubelet) canStartPods() error {
+	if err := k.healthy(); err != nil || k.groups == nil {
+		return err
+	}
+	if err := k.groups.Ready(); err != nil {
+		return fmt.Errorf("pods' cgroups cannot be made: %w", err)
+	}
+	return nil
+}
+
 func (k *Kubelet) healthy() error { return k.pleg.Healthy(k.Now()) }
 
 // pods is what the node's API sees of the workers.

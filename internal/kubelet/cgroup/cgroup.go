@@ -125,6 +125,16 @@ func (m *Manager) ensureParents() error {
 	return nil
 }
 
+// Ready makes the cgroups above pods' unless they are there, and says why that is not possible.
+func (m *Manager) Ready() error {
+	if len(m.dirs(path.Join("/", m.Root, "kubepods"))) == 0 {
+		m.mu.Lock()
+		m.parents = false
+		m.mu.Unlock()
+	}
+	return m.ensureParents()
+}
+
 // count gives the burstable pods together the weight of what they requested.
 func (m *Manager) count(uid types.UID, milliCPU int64) {
 	m.mu.Lock()

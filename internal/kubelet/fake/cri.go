@@ -22,6 +22,7 @@ type CRI struct {
 	sandboxes  map[string]*runtimeapi.PodSandboxStatus
 	containers map[string]*container
 	watchers   []chan *runtimeapi.ContainerEventResponse
+	unready    string
 
 	// Behave says how a container behaves, by its configuration; nil runs until it is stopped and ends at once then.
 	Behave func(c *runtimeapi.ContainerConfig) Behavior
@@ -127,9 +128,24 @@ func (r *CRI) Version(context.Context, string) (*runtimeapi.VersionResponse, err
 
 // Status implements CRI.
 func (r *CRI) Status(context.Context, bool) (*runtimeapi.StatusResponse, error) {
-	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
-		{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Status: true},
-	}}}, nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	status := &runtimeapi.RuntimeStatus{}
+	for _, condition := range []string{runtimeapi.RuntimeReady, runtimeapi.NetworkReady} {
+		c := &runtimeapi.RuntimeCondition{Type: condition, Status: r.unready != condition}
+		if !c.Status {
+			c.Reason, c.Message = "Faked", "not yet"
+		}
+		status.Conditions = append(status.Conditions, c)
+	}
+	return &runtimeapi.StatusResponse{Status: status}, nil
+}
+
+// Unready makes one condition of the runtime false (RuntimeReady, NetworkReady); "" makes all true again.
+func (r *CRI) Unready(condition string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unready = condition
 }
 
 // RunPodSandbox implements CRI.
@@ -235,13 +251,12 @@ func (r *CRI) StartContainer(_ context.Context, id string) error {
 	}
 	r.Calls = append(r.Calls, "start "+name(c.status.Metadata))
 	s := copyStatus(c.status)
-	s.StartedAt = r.now()
-	if c.behavior.StartErr != nil {
+	if c.behavior.StartErr != nil { // StartedAt stays 0, as containerd's
 		s.State, s.ExitCode, s.Reason, s.FinishedAt = runtimeapi.ContainerState_CONTAINER_EXITED, 128, "StartError", r.now()
 		c.status = s
 		return c.behavior.StartErr
 	}
-	s.State = runtimeapi.ContainerState_CONTAINER_RUNNING
+	s.State, s.StartedAt = runtimeapi.ContainerState_CONTAINER_RUNNING, r.now()
 	c.status = s
 	r.emit(c, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	if after := c.behavior.ExitAfter; after != 0 {
