@@ -1,60 +1,163 @@
 #!/usr/bin/env bash
-# demo.sh: starts a cluster on this machine (or uses the one that runs already), builds the sample's images without a
-# registry, deploys it and waits until it answers through its Service.
+# demo.sh: starts a cluster on this machine (or uses the one that runs here), builds the sample's images without a registry, deploys
+# the sample and waits until it answers. When that cannot succeed, the last line says why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 knarr=$PWD/bin/knarr
 cache=$PWD/.cache/demo
+data=/var/lib/knarr
+patience=180 # seconds that pods may take
+export KUBECONFIG=$data/kubeconfig
 mkdir -p "$cache"
-[ "$(id -u)" = 0 ] || { echo "demo.sh: run it as root: containers and network namespaces are made" >&2; exit 1; }
-hack/prerequisites.sh test
-export KUBECONFIG=/var/lib/knarr/kubeconfig
 
-up() { [ -e "$KUBECONFIG" ] && "$knarr" kubectl get --raw /readyz >/dev/null 2>&1; }
+# fail REASON...: ends with the reason as the last line.
+fail() { echo "demo.sh: $*" >&2; exit 1; }
+kubectl() { "$knarr" kubectl "$@"; }
+answers() { [ -e "$KUBECONFIG" ] && kubectl get --raw /readyz >/dev/null 2>&1; }
+# fetch: no proxy is asked for addresses of this machine and its pods.
+fetch() { curl -fsS -m 2 --noproxy '*' "$@" 2>"$cache/curl.log"; }
 
-if up; then
-  echo "a cluster runs already: using it"
-else
-  echo "starting a cluster: knarr up (log: $cache/knarr.log)"
+# step TEXT COMMAND...: runs a command with its output in a log, shows how long it takes, and shows the log's end if it fails.
+step() {
+  local text=$1 began=$SECONDS shown=0
+  shift
+  printf '%-52s' "$text"
+  "$@" >"$cache/step.log" 2>&1 &
+  local pid=$!
+  while kill -0 "$pid" 2>/dev/null; do
+    sleep 0.1
+    if [ $((SECONDS - began - shown)) -ge 10 ]; then
+      shown=$((SECONDS - began))
+      printf ' %ss' "$shown"
+    fi
+  done
+  if wait "$pid"; then
+    printf ' ok, %ss\n' $((SECONDS - began))
+    return
+  fi
+  printf ' FAILED, %ss\n' $((SECONDS - began))
+  tail -n 20 "$cache/step.log" >&2
+  fail "$text: $(tail -n 1 "$cache/step.log")"
+}
+
+# start: the last line of the log is `ready in ...` once the cluster is usable.
+start() {
+  if [ -e "$data/pki" ]; then
+    echo "a stopped cluster is in $data: it is started again (log: $cache/knarr.log)"
+  else
+    echo "starting a cluster: knarr up (log: $cache/knarr.log)"
+  fi
   setsid "$knarr" up >"$cache/knarr.log" 2>&1 </dev/null &
-  pid=$!
-  for _ in $(seq 600); do
-    grep -q '^ready' "$cache/knarr.log" 2>/dev/null && break
-    kill -0 "$pid" 2>/dev/null || { cat "$cache/knarr.log"; exit 1; }
+  local pid=$! began=$SECONDS
+  until grep -q '^ready' "$cache/knarr.log"; do
+    if ! kill -0 "$pid" 2>/dev/null; then
+      cat "$cache/knarr.log" >&2
+      fail "no cluster: $(why_not_started)"
+    fi
+    [ $((SECONDS - began)) -lt 60 ] || { cat "$cache/knarr.log" >&2; fail "no cluster after 60 s: $(why_not_started)"; }
     sleep 0.1
   done
-  grep '^ready' "$cache/knarr.log" || { echo "demo.sh: no cluster after 60 s" >&2; cat "$cache/knarr.log" >&2; exit 1; }
+  grep -E '^(degraded|ready)' "$cache/knarr.log"
+}
+
+# why_not_started: the first thing missing, with its remedy, or the last line of the log.
+why_not_started() {
+  awk '/^  missing:/ && !found { sub(/^  missing: */, ""); line = $0; found = 1 }
+       /^  remedy:/ && found == 1 { sub(/^  remedy: */, ""); line = line "; " $0; found = 2 }
+       NF { last = $0 } END { print found ? line : last }' "$cache/knarr.log"
+}
+
+# unready: a line for each pod that is not ready, with the reason.
+unready() {
+  kubectl -n harbour get pods -o go-template='{{range .items}}{{$pod := .metadata.name}}{{range .status.conditions}}{{if and (eq .type "PodScheduled") (eq .status "False")}}{{$pod}}: {{.reason}}: {{.message}}{{"\n"}}{{end}}{{end}}{{range .status.containerStatuses}}{{if not .ready}}{{$pod}}: {{with .state.waiting}}{{.reason}} {{or .message ""}}{{end}}{{with .state.terminated}}{{.reason}} {{or .message ""}}{{end}}{{with .state.running}}runs, and is not ready{{end}}{{"\n"}}{{end}}{{end}}{{end}}' 2>&1 || true
+}
+
+warnings() {
+  kubectl -n harbour get events --field-selector type=Warning --sort-by=.metadata.creationTimestamp \
+    -o go-template='{{range .items}}{{.involvedObject.name}}: {{.reason}}: {{.message}}{{"\n"}}{{end}}' 2>/dev/null | tail -n 5 || true
+}
+
+node_problem() {
+  kubectl get nodes -o go-template='{{range .items}}{{$node := .metadata.name}}{{range .status.conditions}}{{if and (eq .type "Ready") (ne .status "True")}}node {{$node}} is not ready: {{.message}}{{"\n"}}{{end}}{{end}}{{end}}' 2>/dev/null | head -n 1 || true
+}
+
+# give_up WHAT: tells all that is known of the cause, and ends with the likeliest one.
+give_up() {
+  local missing cause
+  {
+    kubectl -n harbour get pods,services -o wide || true
+    unready
+    warnings
+    "$knarr" doctor >"$cache/doctor.log" 2>&1 || true
+    grep -A 1 '^missing' "$cache/doctor.log" || true
+  } >&2
+  missing=$(sed -n 's/^missing  *//p' "$cache/doctor.log" | tr -s ' ' | head -n 1)
+  for cause in "$missing" "$(node_problem)" "$(warnings | tail -n 1)" "$(unready | head -n 1)" "$(tail -n 1 "$cache/curl.log" 2>/dev/null)"; do
+    [ -z "$cause" ] || fail "$1: $cause"
+  done
+  fail "$1, and neither pods, events nor knarr doctor tell why; see $cache/knarr.log"
+}
+
+# await TEXT COMMAND...: repeats a command until it succeeds, and shows how long that takes.
+await() {
+  local text=$1 began=$SECONDS shown=0
+  shift
+  printf '%-52s' "$text"
+  until "$@" >/dev/null 2>&1; do
+    if [ $((SECONDS - began)) -ge $patience ]; then
+      printf ' FAILED, %ss\n' $((SECONDS - began))
+      give_up "$text: not within $patience s"
+    fi
+    if [ $((SECONDS - began - shown)) -ge 10 ]; then
+      shown=$((SECONDS - began))
+      printf ' %ss' "$shown"
+    fi
+    sleep 0.2
+  done
+  printf ' ok, %ss\n' $((SECONDS - began))
+}
+
+rolled_out() {
+  kubectl -n harbour rollout status --watch=false "$1" | grep -qE 'successfully rolled out|roll(ing update| out) complete'
+}
+
+build_images() {
+  for part in store api web; do
+    CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath" go build -ldflags '-s -w' -o "$cache/$part" "./examples/harbour/$part"
+    "$knarr" image build --tag "harbour/$part:v1" "$cache/$part"
+  done
+}
+
+[ "$(id -u)" = 0 ] || fail "run it as root (sudo make demo): containers and network namespaces are made"
+step "installing what is missing" hack/prerequisites.sh test
+if answers; then
+  echo "a cluster runs already: it is used ($KUBECONFIG)"
+else
+  start
 fi
-
-echo "building and loading three images"
-for part in store api web; do
-  CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath" go build -ldflags '-s -w' -o "$cache/$part" "./examples/harbour/$part"
-  "$knarr" image build --tag "harbour/$part:v1" "$cache/$part"
+step "building three images and loading them" build_images
+step "applying examples/harbour/harbour.yaml" kubectl apply -f examples/harbour/harbour.yaml
+for part in statefulset/store deployment/api deployment/web; do
+  await "waiting for $part" rolled_out "$part"
 done
 
-"$knarr" kubectl apply -f examples/harbour/harbour.yaml
-"$knarr" kubectl -n harbour rollout status statefulset/store --timeout=60s
-"$knarr" kubectl -n harbour rollout status deployment/api --timeout=60s
-"$knarr" kubectl -n harbour rollout status deployment/web --timeout=60s
-
-address=$("$knarr" kubectl -n harbour get service web -o jsonpath='{.spec.clusterIP}')
-node=$("$knarr" kubectl get nodes -o jsonpath='{.items[0].status.addresses[?(@.type=="InternalIP")].address}')
+address=$(kubectl -n harbour get service web -o jsonpath='{.spec.clusterIP}')
+node=$(kubectl get nodes -o jsonpath='{.items[0].status.addresses[?(@.type=="InternalIP")].address}')
 ship="Knarr $(date +%H:%M:%S)"
-for _ in $(seq 100); do
-  curl -fsS -m 2 -X POST -d "{\"ship\": \"$ship\"}" "http://$address/arrivals" >/dev/null 2>"$cache/curl.log" && answered=yes && break
-  sleep 0.2
-done
-[ "${answered:-}" = yes ] || { echo "demo.sh: the Service does not answer" >&2; cat "$cache/curl.log" >&2; "$knarr" kubectl -n harbour get pods,services -o wide >&2; exit 1; }
-curl -fsS "http://$address/arrivals" | grep -q "$ship" || { echo "demo.sh: what was written is not read back" >&2; exit 1; }
-curl -fsS "http://$node:30080/" | grep -q '<h1>Harbour</h1>' || { echo "demo.sh: the node port does not answer" >&2; exit 1; }
+read_back() { fetch "$1/arrivals" | grep -q "$ship"; }
+front_page() { fetch "$1" | grep -q '<h1>Harbour</h1>'; }
+await "writing through the Service, http://$address/" fetch -X POST -d "{\"ship\": \"$ship\"}" "http://$address/arrivals"
+await "reading it back" read_back "http://$address"
+await "asking the node port, http://localhost:30080/" front_page "http://localhost:30080/"
+await "asking the node port, http://$node:30080/" front_page "http://$node:30080/"
 
 cat <<END
 
-The sample application answers: http://$node:30080/ (node port), http://$address/ (its Service's address).
+The sample application answers: http://localhost:30080/ (node port), http://$address/ (its Service's address).
 
 How to go on:
   bin/knarr kubectl get pods -A -o wide          what runs
   bin/knarr kubectl -n harbour logs deploy/api   what it says
-  export KUBECONFIG=$KUBECONFIG                  for your own kubectl, helm, client-go
   bin/knarr purge                                stops the cluster and removes everything it left
+For your own kubectl, helm and client-go: export KUBECONFIG=$KUBECONFIG
 END
