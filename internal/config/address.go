@@ -2,7 +2,11 @@ package config
 
 import (
 	"net"
+	"strings"
 )
+
+// ownLinks begins the names of the pod network's links.
+const ownLinks = "knarr"
 
 // advertiseAddress guesses the address that others reach this machine at. Asking the kernel for the source
 // address of a route sends nothing. A machine that has nothing but loopback gets 127.0.0.1.
@@ -13,10 +17,16 @@ func advertiseAddress() string {
 			return a.IP.String()
 		}
 	}
-	addrs, _ := net.InterfaceAddrs()
-	for _, a := range addrs {
-		if ipnet, ok := a.(*net.IPNet); ok && ipnet.IP.IsGlobalUnicast() && ipnet.IP.To4() != nil {
-			return ipnet.IP.String()
+	links, _ := net.Interfaces()
+	for _, link := range links {
+		if strings.HasPrefix(link.Name, ownLinks) {
+			continue // left by an earlier run: the node's address must stay what it was
+		}
+		addrs, _ := link.Addrs()
+		for _, a := range addrs {
+			if ipnet, ok := a.(*net.IPNet); ok && ipnet.IP.IsGlobalUnicast() && ipnet.IP.To4() != nil {
+				return ipnet.IP.String()
+			}
 		}
 	}
 	return "127.0.0.1"
