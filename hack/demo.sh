@@ -67,19 +67,26 @@ why_not_started() {
        NF { last = $0 } END { print found ? line : last }' "$cache/knarr.log"
 }
 
+# Templates; their variables are not the shell's.
+# shellcheck disable=SC2016
+unready_pods='{{range .items}}{{$pod := .metadata.name}}
+{{- range .status.conditions}}{{if and (eq .type "PodScheduled") (eq .status "False")}}{{$pod}}: {{.reason}}: {{.message}}{{"\n"}}{{end}}{{end}}
+{{- range .status.containerStatuses}}{{if not .ready}}{{$pod}}: {{with .state.waiting}}{{.reason}} {{or .message ""}}{{end}}
+{{- with .state.terminated}}{{.reason}} {{or .message ""}}{{end}}
+{{- with .state.running}}runs, and is not ready{{end}}{{"\n"}}{{end}}{{end}}{{end}}'
+# shellcheck disable=SC2016
+unready_nodes='{{range .items}}{{$node := .metadata.name}}
+{{- range .status.conditions}}{{if and (eq .type "Ready") (ne .status "True")}}node {{$node}} is not ready: {{.message}}{{"\n"}}{{end}}{{end}}{{end}}'
+
 # unready: a line for each pod that is not ready, with the reason.
-unready() {
-  kubectl -n harbour get pods -o go-template='{{range .items}}{{$pod := .metadata.name}}{{range .status.conditions}}{{if and (eq .type "PodScheduled") (eq .status "False")}}{{$pod}}: {{.reason}}: {{.message}}{{"\n"}}{{end}}{{end}}{{range .status.containerStatuses}}{{if not .ready}}{{$pod}}: {{with .state.waiting}}{{.reason}} {{or .message ""}}{{end}}{{with .state.terminated}}{{.reason}} {{or .message ""}}{{end}}{{with .state.running}}runs, and is not ready{{end}}{{"\n"}}{{end}}{{end}}{{end}}' 2>&1 || true
-}
+unready() { kubectl -n harbour get pods -o go-template="$unready_pods" 2>&1 || true; }
 
 warnings() {
   kubectl -n harbour get events --field-selector type=Warning --sort-by=.metadata.creationTimestamp \
     -o go-template='{{range .items}}{{.involvedObject.name}}: {{.reason}}: {{.message}}{{"\n"}}{{end}}' 2>/dev/null | tail -n 5 || true
 }
 
-node_problem() {
-  kubectl get nodes -o go-template='{{range .items}}{{$node := .metadata.name}}{{range .status.conditions}}{{if and (eq .type "Ready") (ne .status "True")}}node {{$node}} is not ready: {{.message}}{{"\n"}}{{end}}{{end}}{{end}}' 2>/dev/null | head -n 1 || true
-}
+node_problem() { kubectl get nodes -o go-template="$unready_nodes" 2>/dev/null | head -n 1 || true; }
 
 # give_up WHAT: tells all that is known of the cause, and ends with the likeliest one.
 give_up() {
