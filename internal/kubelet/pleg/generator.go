@@ -2,6 +2,7 @@ package pleg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sort"
@@ -65,7 +66,11 @@ func (g *Generator) Run(ctx context.Context) {
 
 // Healthy says whether the runtime answered lately.
 func (g *Generator) Healthy(now time.Time) error {
-	last := time.Unix(0, g.relisted.Load())
+	relisted := g.relisted.Load()
+	if relisted == 0 {
+		return errors.New("PLEG is not healthy: pleg has yet to be successful")
+	}
+	last := time.Unix(0, relisted)
 	if age := now.Sub(last); age > 3*time.Minute {
 		return fmt.Errorf("PLEG is not healthy: pleg was last seen active %v ago; threshold is 3m0s", age.Round(time.Second))
 	}
