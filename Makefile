@@ -11,7 +11,7 @@ LDFLAGS := -s -w -X github.com/knarr-project/knarr/internal/version.Knarr=$(VERS
 export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0
 
-.PHONY: help build runtime demo test lint unit e2e chaos bench compare compare-api interchange integration conformance kubectl-suite operators clean
+.PHONY: help build runtime demo test lint unit e2e chaos bench compare plots compare-api interchange integration conformance kubectl-suite operators clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
@@ -38,7 +38,7 @@ lint: ## format, vet, static checks
 unit: ## unit tests with the race detector
 	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 25m ./internal/... ./cmd/... ./test/arch/... ./examples/...
 	cd runtime && CGO_ENABLED=1 $(GO) test -tags inprocess ./shim github.com/containerd/go-runc
-	cd test/compare && $(GO) test . ./apidiff
+	cd test/compare && $(GO) test . ./apidiff ./report
 
 e2e: build ## real clusters, real containers
 	CGO_ENABLED=0 $(GO) test -count=1 -timeout 30m -p 1 ./test/e2e/... ./test/chaos/...
@@ -51,6 +51,9 @@ bench: build ## knarr's side of the table of budgets
 
 compare: build ## the same load against upstream and knarr in turn
 	./test/compare/run.sh
+
+plots: ## the table and plots of docs/internals/performance.md, from measurements/last.json beside it
+	cd test/compare && $(GO) run ./plots $(CURDIR)/docs/internals
 
 compare-api: build ## the same requests to upstream's API server and ours: N=number SEED=number; prints how answers differ
 	./test/compare/apidiff/run.sh --n $(or $(N),20000) --seed $(or $(SEED),1)

@@ -26,6 +26,9 @@ type options struct {
 	skip     map[string]bool
 	scale    float64
 	out      string
+	figures  string // folder for figures.json and the plots
+	commit   string // of knarr, for figures.json
+	release  string // of upstream, for figures.json
 	keep     string // folder for the processes' logs
 	profile  bool   // after each load of the control plane, keep profiles in the same folder and tell the memory
 	stage    string // which of the three processes this is: see isolate.go
@@ -46,6 +49,9 @@ func main() {
 	flag.StringVar(&skip, "skip", "", "measurements left out, with commas: control, requests, watch, lists, schedule, crowd, idle, relist, overload, storm, definitions, node")
 	flag.Float64Var(&o.scale, "scale", 1, "part of the usual length of each load")
 	flag.StringVar(&o.out, "out", "", "file for the table (Markdown)")
+	flag.StringVar(&o.figures, "figures", "", "folder for the figures (figures.json) and the plots drawn from them")
+	flag.StringVar(&o.commit, "commit", "unknown", "knarr's commit, for figures.json")
+	flag.StringVar(&o.release, "release", "unknown", "upstream's version, for figures.json")
 	flag.StringVar(&o.keep, "logs", "", "folder that the processes' logs are copied to")
 	flag.BoolVar(&o.profile, "profile", false, "after each load of the control plane tell the memory, and keep a heap profile, and CPU profiles of requests, in the folder of -logs")
 	flag.StringVar(&o.stage, "stage", "", "set by the program itself")
@@ -102,6 +108,11 @@ func compare(ctx context.Context, o *options) error {
 	}
 	table := render(results)
 	fmt.Print(table)
+	if o.figures != "" {
+		if err := keep(record(o, results), o.figures); err != nil {
+			return err
+		}
+	}
 	if o.out == "" {
 		return nil
 	}

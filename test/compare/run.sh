@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # run.sh [--only knarr|upstream] [--scale 0.2] [--skip KEYS]: builds upstream's binaries from their module, runs the same load
-# against upstream and knarr in turn, and prints the table of budgets. Needs root. Writes .cache/compare/table.md and logs/.
+# against upstream and knarr in turn, and prints the table of budgets. Needs root. Writes table.md, figures.json, the plots
+# and logs/ to .cache/compare. docs/internals/performance.md says how figures.json becomes the documentation's.
 # run.sh --interchange [--layouts NAMES]: tries parts of each side in the other's place instead, and prints what held; the
 # table is .cache/compare/interchange.md.
 #
@@ -13,10 +14,12 @@ runtime=$PWD/.cache/runtime
 rm -rf "$cache/logs" && mkdir -p "$cache/bin" "$cache/logs"
 export GOFLAGS="-mod=mod -trimpath -buildvcs=false" CGO_ENABLED=0
 
+version=$(cd test/compare && go list -m -f '{{.Version}}' k8s.io/kubernetes)
+commit=$(git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
+
 # upstream_binaries lays out in $cache/bin all that upstream's side runs. What has been built for another version goes.
 upstream_binaries() {
-  local version name package missing=() stamp
-  version=$(cd test/compare && go list -m -f '{{.Version}}' k8s.io/kubernetes)
+  local name package missing=() stamp
   [ "$(cat "$cache/bin/.version" 2>/dev/null)" = "$version" ] || { rm -rf "$cache/bin" && mkdir -p "$cache/bin"; }
   for package in k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubelet,kubectl} \
     github.com/containernetworking/plugins/plugins/{main/bridge,ipam/host-local}; do
@@ -58,7 +61,8 @@ esac
 state=$(mktemp -d "${TMPDIR:-/tmp}/kcmp-XXXXXX")
 trap 'rm -rf "$state"' EXIT
 trap 'kill -TERM "$harness" 2>/dev/null || true' INT TERM HUP
-"$cache/compare" --knarr "$PWD/bin/knarr" --upstream "$cache/bin" --state "$state" --out "$table" --logs "$cache/logs" --sailor "$cache/sailor" "$@" &
+"$cache/compare" --knarr "$PWD/bin/knarr" --upstream "$cache/bin" --state "$state" --out "$table" --figures "$cache" --commit "$commit" --release "$version" \
+  --logs "$cache/logs" --sailor "$cache/sailor" "$@" &
 harness=$!
 status=0
 wait "$harness" || status=$?

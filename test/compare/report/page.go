@@ -1,0 +1,34 @@
+package report
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// The table of a page stands between these two lines.
+const (
+	tableBegins = "<!-- table: written by make plots from measurements/last.json -->\n"
+	tableEnds   = "<!-- end of table -->\n"
+)
+
+// Draw writes the plots as NAME.svg into the folder.
+func (r *Run) Draw(dir string) error {
+	for _, plot := range Plots {
+		if err := os.WriteFile(filepath.Join(dir, plot.Name+".svg"), []byte(plot.SVG(r)), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Insert puts the table into a page, in the place of the table that is there.
+func (r *Run) Insert(page string) (string, error) {
+	before, rest, begins := strings.Cut(page, tableBegins)
+	_, after, ends := strings.Cut(rest, tableEnds)
+	if !begins || !ends {
+		return "", fmt.Errorf("the page lacks the lines %q and %q", strings.TrimSpace(tableBegins), strings.TrimSpace(tableEnds))
+	}
+	return before + tableBegins + "\n" + r.Table() + "\n" + tableEnds + after, nil
+}
