@@ -68,26 +68,27 @@ func (r Row) Held() bool {
 	return r.Knarr.Value > 0 && r.Knarr.Value <= r.Budget
 }
 
-// Ratio is knarr's figure beside upstream's: "3.6 ×" is more, "1/9.9" is less. It is empty unless both were measured.
+// Ratio is knarr's figure in upstream's: "3.6 ×" is 3.6 times as much, "1/9.9" is that part. It is empty unless both
+// were measured.
 func (r Row) Ratio() string {
 	switch u, k := r.Upstream.Value, r.Knarr.Value; {
 	case u <= 0 || k <= 0:
 		return ""
-	case r.More:
+	case k >= u:
 		return fmt.Sprintf("%.1f ×", k/u)
 	default:
 		return fmt.Sprintf("1/%.1f", u/k)
 	}
 }
 
-// Table is the documentation's table: no notes, and "exceeded" where the budget is not held.
+// Table is the documentation's table: no notes, and "missed" where the budget is not held.
 func (r *Run) Table() string {
 	var b strings.Builder
 	b.WriteString("| what | upstream | knarr | ratio | budget |\n|---|---:|---:|---:|---|\n")
 	for _, row := range r.Rows {
 		budget := quantity(row.Budget, row.Unit) + ", held"
 		if !row.Held() {
-			budget = quantity(row.Budget, row.Unit) + ", **exceeded**"
+			budget = quantity(row.Budget, row.Unit) + ", **missed**"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", row.What, quantity(row.Upstream.Value, row.Unit), quantity(row.Knarr.Value, row.Unit), row.Ratio(), budget)
 	}
