@@ -1,0 +1,272 @@
+package e2e
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/knarr-project/knarr/test/docs"
+)
+
+var updateWalks = flag.Bool("walk.update", false, "write the output of the commands into the pages")
+
+// walks are the pages whose commands run, in this order. Pages of one cluster share it and leave nothing in it; a page
+// with machines starts its own. The first page of the cluster builds the image that the others use.
+var walks = []struct {
+	page     string
+	machines []string // none: the page uses the shared cluster
+}{
+	{"docs/start/first-application.md", nil},
+}
+
+const walkLimit = 3 * time.Minute // bounds a command that hangs
+
+// TestWalks runs every command of the pages above, in real clusters, as the pages print them. A command must succeed,
+// unless the page says that it fails.
+func TestWalks(t *testing.T) {
+	var shared *walk
+	for _, w := range walks {
+		if len(w.machines) == 0 && shared == nil {
+			shared = newWalk(t, t.TempDir(), "laptop")
+		}
+		ok := t.Run(strings.TrimSuffix(filepath.Base(w.page), ".md"), func(t *testing.T) {
+			if len(w.machines) > 0 {
+				newWalk(t, t.TempDir(), w.machines...).page(t, w.page)
+				return
+			}
+			shared.page(t, w.page)
+		})
+		if !ok && len(w.machines) == 0 {
+			t.Fatal("the pages after this one need its cluster")
+		}
+	}
+}
+
+// walk is a place where a page's commands run: one or more machines and a folder.
+type walk struct {
+	folder   string
+	machines map[string]*walker
+}
+
+// walker is a machine with a shell that stays open, as a reader's does.
+type walker struct {
+	space *space
+	bin   string // folder with the knarr of this machine
+	stdin io.WriteCloser
+	lines chan string
+	shell *exec.Cmd
+}
+
+func newWalk(t *testing.T, folder string, names ...string) *walk {
+	t.Helper()
+	needs(t)
+	w := &walk{folder: folder, machines: map[string]*walker{}}
+	l := newLAN(t)
+	for i, name := range names {
+		w.machines[name] = newWalker(t, l, folder, name, i+1)
+	}
+	if len(names) == 1 {
+		w.machines[""] = w.machines[names[0]] // a page with one machine does not name it
+	}
+	return w
+}
+
+// newWalker makes a machine with its own network, mounts, processes and host name. /var/lib and /run are empty there,
+// so that pages can use the default folders.
+func newWalker(t *testing.T, l *lan, folder, name string, number int) *walker {
+	t.Helper()
+	w := &walker{space: newSpace(t, "--net", "--mount", "--pid", "--mount-proc", "--uts"), bin: t.TempDir(), lines: make(chan string, 100)}
+	t.Cleanup(w.space.end)
+	port := fmt.Sprintf("port%d", number)
+	l.space.ip(t, fmt.Sprintf("link add %s type veth peer name uplink netns %d", port, w.space.pid))
+	l.space.ip(t, "link set "+port+" master lan up")
+	for _, line := range []string{
+		"hostname " + name, "mount -t tmpfs tmpfs /var/lib", "mount -t tmpfs tmpfs /run", "ip link set lo up",
+		fmt.Sprintf("ip addr add 192.168.88.%d/24 dev uplink", number), "ip link set uplink up", "ip route add default via 192.168.88.254",
+	} {
+		args := strings.Fields(line)
+		if out, err := w.space.command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+	}
+	w.install(t, fmt.Sprintf("/knarr-walk-%d-%s", os.Getpid(), name))
+	w.open(t, folder)
+	t.Cleanup(func() {
+		if out, err := w.space.command(filepath.Join(w.bin, "knarr"), "purge", "--yes").CombinedOutput(); err != nil {
+			t.Errorf("purge on %s: %v\n%s", name, err, out)
+		}
+	})
+	return w
+}
+
+// install puts a knarr into the machine's path that makes its pods' cgroups apart from those of other clusters here.
+func (w *walker) install(t *testing.T, cgroup string) {
+	t.Helper()
+	script := fmt.Sprintf("#!/bin/sh\ncase \"$1\" in\nup|node|purge) exec %s \"$@\" --cgroup-root %s ;;\nesac\nexec %[1]s \"$@\"\n", binary, cgroup)
+	if err := os.WriteFile(filepath.Join(w.bin, "knarr"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// open starts the shell.
+func (w *walker) open(t *testing.T, folder string) {
+	t.Helper()
+	w.shell = w.space.command("bash", "--norc", "--noprofile")
+	w.shell.Dir = folder
+	goenv := func(name string) string {
+		out, err := exec.Command("go", "env", name).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return name + "=" + strings.TrimSpace(string(out))
+	}
+	w.shell.Env = append(os.Environ(), "HOME="+folder, "PATH="+w.bin+":"+os.Getenv("PATH"), goenv("GOCACHE"), goenv("GOMODCACHE"), goenv("GOPATH"))
+	var err error
+	if w.stdin, err = w.shell.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.shell.Stdout, w.shell.Stderr = in, in
+	if err := w.shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = in.Close()
+	go func() {
+		defer close(w.lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			w.lines <- s.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = w.stdin.Close()
+		_ = w.shell.Process.Kill()
+		_ = w.shell.Wait()
+		_ = out.Close()
+	})
+}
+
+// endMark is what the shell prints when a command has ended.
+const endMark = "end of the step, status "
+
+// run runs one command and returns its output and status.
+func (w *walker) run(command string) (output []string, status string, err error) {
+	if _, err := fmt.Fprintf(w.stdin, "{ %s\n} </dev/null\necho; echo \"%s$?\"\n", command, endMark); err != nil {
+		return nil, "", err
+	}
+	limit := time.After(walkLimit)
+	for {
+		select {
+		case line, ok := <-w.lines:
+			if !ok {
+				return output, "", fmt.Errorf("the shell has ended")
+			}
+			if status, ok := strings.CutPrefix(line, endMark); ok {
+				if n := len(output); n > 0 && output[n-1] == "" {
+					output = output[:n-1] // of the echo before the mark
+				}
+				return output, status, nil
+			}
+			output = append(output, line)
+		case <-limit:
+			return output, "", fmt.Errorf("no end after %s", walkLimit)
+		}
+	}
+}
+
+// page writes the page's files and runs its commands. With -walk.update it writes their output into the page.
+func (w *walk) page(t *testing.T, name string) {
+	const root = "../.."
+	p, err := docs.ReadPage(root, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replaced := map[int][]string{} // by the line of the step
+	steps := map[int]docs.Step{}
+	for _, b := range p.Blocks {
+		if b.Has("skip") {
+			continue
+		}
+		if file, content, ok := b.File(); ok {
+			w.write(t, file, content)
+		}
+		for _, s := range b.Steps() {
+			output := w.step(t, p, &b, s)
+			if b.Has("keep") {
+				continue
+			}
+			steps[s.Line], replaced[s.Line] = s, output
+		}
+	}
+	if *updateWalks && !t.Failed() {
+		update(t, filepath.Join(root, name), p, steps, replaced)
+	}
+}
+
+func (w *walk) write(t *testing.T, file, content string) {
+	t.Helper()
+	path := filepath.Join(w.folder, file)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// step runs a command. The block's directive can say that it fails, or that it is repeated until its output has a text.
+func (w *walk) step(t *testing.T, p *docs.Page, b *docs.Block, s docs.Step) []string {
+	t.Helper()
+	m := w.machines[s.Machine]
+	if m == nil {
+		t.Fatalf("%s:%d: no machine %q", p.Path, s.Line, s.Machine)
+	}
+	deadline := time.Now().Add(walkLimit)
+	for {
+		output, status, err := m.run(s.Command)
+		if err != nil {
+			t.Fatalf("%s:%d: %s: %v\n%s", p.Path, s.Line, s.Command, err, strings.Join(output, "\n"))
+		}
+		wrong := (status != "0") != b.Has("fails")
+		if !wrong {
+			return output
+		}
+		if !b.Has("repeat") || time.Now().After(deadline) {
+			t.Fatalf("%s:%d: %s: status %s\n%s", p.Path, s.Line, s.Command, status, strings.Join(output, "\n"))
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+var trailing = regexp.MustCompile(`[ \t]+$`)
+
+// update writes the page with the output of the steps.
+func update(t *testing.T, path string, p *docs.Page, steps map[int]docs.Step, replaced map[int][]string) {
+	t.Helper()
+	var out []string
+	for line := 1; line <= len(p.Lines); line++ {
+		s, ok := steps[line]
+		if !ok {
+			out = append(out, p.Lines[line-1])
+			continue
+		}
+		out = append(out, strings.Split(s.Prompt, "\n")...)
+		for _, text := range replaced[line] {
+			out = append(out, trailing.ReplaceAllString(text, ""))
+		}
+		line = s.Last
+	}
+	if err := os.WriteFile(path, []byte(strings.Join(out, "\n")+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
