@@ -13,6 +13,9 @@
 // A block of the language "console" holds commands and their output. A command begins with `$ `, or with `NAME$ ` on
 // pages with several machines. It continues on the lines that begin with `> `.
 //
+// A comment that begins with a line `<!-- run` and ends with a line `-->` is a console block that readers do not see:
+// what the page tells them to do by hand.
+//
 // # Files
 //
 // The first line of any other block can name a file, as in `# hello.yaml` or `// hello/main.go`. A walk writes such a
@@ -64,7 +67,13 @@ func ReadPage(root, name string) (*Page, error) {
 	var open *Block
 	for i, line := range p.Lines {
 		text, fence := strings.CutPrefix(strings.TrimLeft(line, " "), "```")
+		hidden := open != nil && open.Has("hidden")
 		switch {
+		case line == "<!-- run" && open == nil:
+			open = &Block{Line: i + 1, Language: "console", Directive: "hidden keep"}
+		case line == "-->" && hidden:
+			p.Blocks = append(p.Blocks, *open)
+			open = nil
 		case fence && open == nil:
 			open = &Block{Line: i + 1, Language: text}
 			if i > 0 {

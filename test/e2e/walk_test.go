@@ -24,7 +24,22 @@ var walks = []struct {
 	page     string
 	machines []string // none: the page uses the shared cluster
 }{
+	{"docs/start/installation.md", nil},
 	{"docs/start/first-application.md", nil},
+	{"docs/start/what-was-started.md", nil},
+	{"docs/guides/build-and-run.md", nil},
+	{"docs/guides/scheduling.md", nil},
+	{"docs/guides/validation.md", nil},
+	{"docs/guides/expose.md", nil},
+	{"docs/guides/images.md", nil},
+	{"docs/guides/helm-and-operators.md", nil},
+	{"docs/guides/ci.md", nil},
+	{"docs/guides/authentication.md", nil},
+	{"docs/guides/several-clusters.md", nil},
+	{"docs/guides/snapshots.md", nil},
+	{"docs/guides/audit-and-encryption.md", nil},
+	{"docs/start/stop-upgrade-remove.md", nil},
+	{"docs/guides/join-a-machine.md", []string{"server", "worker"}},
 }
 
 const walkLimit = 3 * time.Minute // bounds a command that hangs
@@ -32,14 +47,12 @@ const walkLimit = 3 * time.Minute // bounds a command that hangs
 // TestWalks runs every command of the pages above, in real clusters, as the pages print them. A command must succeed,
 // unless the page says that it fails.
 func TestWalks(t *testing.T) {
-	var shared *walk
+	folder := t.TempDir()
+	shared := newWalk(t, folder, "laptop")
 	for _, w := range walks {
-		if len(w.machines) == 0 && shared == nil {
-			shared = newWalk(t, t.TempDir(), "laptop")
-		}
 		ok := t.Run(strings.TrimSuffix(filepath.Base(w.page), ".md"), func(t *testing.T) {
 			if len(w.machines) > 0 {
-				newWalk(t, t.TempDir(), w.machines...).page(t, w.page)
+				newWalk(t, folder, w.machines...).page(t, w.page)
 				return
 			}
 			shared.page(t, w.page)
@@ -120,7 +133,6 @@ func (w *walker) install(t *testing.T, cgroup string) {
 func (w *walker) open(t *testing.T, folder string) {
 	t.Helper()
 	w.shell = w.space.command("bash", "--norc", "--noprofile")
-	w.shell.Dir = folder
 	goenv := func(name string) string {
 		out, err := exec.Command("go", "env", name).Output()
 		if err != nil {
@@ -142,6 +154,9 @@ func (w *walker) open(t *testing.T, folder string) {
 		t.Fatal(err)
 	}
 	_ = in.Close()
+	if _, err := fmt.Fprintf(w.stdin, "cd '%s'; set -o pipefail\n", folder); err != nil { // nsenter has changed the folder
+		t.Fatal(err)
+	}
 	go func() {
 		defer close(w.lines)
 		for s := bufio.NewScanner(out); s.Scan(); {
@@ -161,7 +176,7 @@ const endMark = "end of the step, status "
 
 // run runs one command and returns its output and status.
 func (w *walker) run(command string) (output []string, status string, err error) {
-	if _, err := fmt.Fprintf(w.stdin, "{ %s\n} </dev/null\necho; echo \"%s$?\"\n", command, endMark); err != nil {
+	if _, err := fmt.Fprintf(w.stdin, "{ %s\n} </dev/null\nstatus=$?; echo; echo \"%s$status\"\n", command, endMark); err != nil {
 		return nil, "", err
 	}
 	limit := time.After(walkLimit)
