@@ -29,13 +29,19 @@ func Execute(ctx context.Context, args []string) error {
 	if len(args) > 1 && args[1] == "kubectl" {
 		return kubectl(args[2:])
 	}
+	root := Root()
+	root.SetArgs(args[1:])
+	return root.ExecuteContext(ctx)
+}
+
+// Root makes the tree of commands.
+func Root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "knarr",
 		Short:         "A whole Kubernetes in one binary",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetArgs(args[1:])
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		upCommand(), serverCommand(), nodeCommand(),
@@ -43,7 +49,7 @@ func Execute(ctx context.Context, args []string) error {
 		doctorCommand(), versionCommand(), purgeCommand(),
 	)
 	root.AddCommand(componentCommands()...)
-	return root.ExecuteContext(ctx)
+	return root
 }
 
 // settings is the part that commands share: the configuration file, flags over it, and the logger.

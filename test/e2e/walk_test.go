@@ -33,7 +33,7 @@ var walks = []struct {
 	{"docs/guides/expose.md", nil},
 	{"docs/guides/images.md", nil},
 	{"docs/guides/helm-and-operators.md", nil},
-	{"docs/guides/ci.md", nil},
+	{"docs/guides/ci.md", []string{"runner"}},
 	{"docs/guides/authentication.md", nil},
 	{"docs/guides/several-clusters.md", nil},
 	{"docs/guides/snapshots.md", nil},

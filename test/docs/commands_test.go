@@ -1,0 +1,164 @@
+package docs
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	kubectlcmd "k8s.io/kubectl/pkg/cmd"
+
+	"github.com/knarr-project/knarr/internal/cli"
+)
+
+// asKnarr makes this test's program behave as knarr, so that commands of pages run without a build.
+const asKnarr = "KNARR_DOCS_TEST_AS_KNARR"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asKnarr) != "" {
+		if err := cli.Execute(context.Background(), append([]string{"knarr"}, os.Args[1:]...)); err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// TestCommandsExist: every `knarr …` of a page names a command that exists, with flags that it has.
+func TestCommandsExist(t *testing.T) {
+	tree := cli.Root()
+	for _, p := range pages(t) {
+		for _, c := range p.Commands("knarr") {
+			words := Words(c.Target)[1:]
+			if len(words) > 0 && words[0] == "kubectl" {
+				continue
+			}
+			if problem := check(tree, words); problem != "" {
+				t.Errorf("%s:%d: %s: %s", p.Path, c.Line, c.Target, problem)
+			}
+		}
+	}
+}
+
+// TestKubectlCommandsExist: the same for kubectl, whether it is called by its own name or as `knarr kubectl`.
+func TestKubectlCommandsExist(t *testing.T) {
+	tree := kubectlcmd.NewKubectlCommand(kubectlcmd.KubectlOptions{})
+	for _, p := range pages(t) {
+		for _, c := range append(p.Commands("knarr kubectl"), p.Commands("kubectl")...) {
+			words := Words(strings.TrimPrefix(c.Target, "knarr "))[1:]
+			if problem := check(tree, words); problem != "" {
+				t.Errorf("%s:%d: %s: %s", p.Path, c.Line, c.Target, problem)
+			}
+		}
+	}
+}
+
+// check looks a command line up in a tree of commands. "" says that it is right.
+func check(tree *cobra.Command, words []string) string {
+	words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "..." || w == "…" })
+	if len(words) == 0 {
+		return ""
+	}
+	cmd, rest, err := tree.Find(words)
+	if err != nil {
+		return err.Error()
+	}
+	if cmd == tree && !strings.HasPrefix(words[0], "-") {
+		return "no such command"
+	}
+	if cmd.HasSubCommands() && !cmd.Runnable() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") && !placeholder(rest[0]) {
+		return "no such subcommand"
+	}
+	for i := 0; i < len(rest); i++ {
+		if rest[i] == "--" {
+			break
+		}
+		if problem := checkFlag(cmd, rest[i]); problem != "" {
+			return problem
+		}
+	}
+	return ""
+}
+
+func placeholder(word string) bool { return strings.ToUpper(word) == word }
+
+func checkFlag(cmd *cobra.Command, word string) string {
+	name, long := strings.CutPrefix(word, "--")
+	name, _, _ = strings.Cut(name, "=")
+	if long {
+		if name == "help" || lookup(cmd, func(f *pflag.FlagSet) *pflag.Flag { return f.Lookup(name) }) != nil {
+			return ""
+		}
+		return "no flag --" + name
+	}
+	short, ok := strings.CutPrefix(word, "-")
+	if !ok || short == "" || short == "h" {
+		return ""
+	}
+	if lookup(cmd, func(f *pflag.FlagSet) *pflag.Flag { return f.ShorthandLookup(short[:1]) }) == nil {
+		return "no flag -" + short[:1]
+	}
+	return ""
+}
+
+// lookup looks for a flag among the command's own and those of its parents.
+func lookup(cmd *cobra.Command, find func(*pflag.FlagSet) *pflag.Flag) *pflag.Flag {
+	for _, set := range []*pflag.FlagSet{cmd.Flags(), cmd.PersistentFlags(), cmd.InheritedFlags()} {
+		if f := find(set); f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// TestBlocksWithoutAClusterRun runs the blocks that say `<!-- walk: alone -->`: they need no cluster and no root.
+func TestBlocksWithoutAClusterRun(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	if err := os.Symlink(self, filepath.Join(bin, "knarr")); err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, p := range pages(t) {
+		for _, b := range p.Blocks {
+			if !b.Has("alone") {
+				continue
+			}
+			for _, s := range b.Steps() {
+				ran++
+				cmd := exec.Command("bash", "-c", s.Command)
+				cmd.Dir = t.TempDir()
+				cmd.Env = append(os.Environ(), asKnarr+"=1", "PATH="+bin+":"+os.Getenv("PATH"))
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Errorf("%s:%d: %s: %v\n%s", p.Path, s.Line, s.Command, err, out)
+				}
+			}
+		}
+	}
+	if ran == 0 {
+		t.Error("no page has such a block")
+	}
+}
+
+// TestWalkedFilesAreWhole: a block that names its file can be written, and one file of a page is not shown twice.
+func TestWalkedFilesAreWhole(t *testing.T) {
+	for _, p := range pages(t) {
+		seen := map[string]bool{}
+		for _, b := range p.Blocks {
+			name, _, ok := b.File()
+			if ok && seen[name] {
+				t.Errorf("%s:%d: the page shows %s twice", p.Path, b.Line, name)
+			}
+			seen[name] = true
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package docs
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+const root = "../.."
+
+func pages(t *testing.T) []*Page {
+	t.Helper()
+	all, err := AllPages(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 10 {
+		t.Fatalf("only %d pages found", len(all))
+	}
+	return all
+}
+
+// TestLinksResolve: a link to a file finds the file, and a link to a part of a page finds its heading.
+func TestLinksResolve(t *testing.T) {
+	all := pages(t)
+	anchors := map[string]map[string]bool{}
+	for _, p := range all {
+		anchors[p.Path] = p.Anchors()
+	}
+	for _, p := range all {
+		for _, l := range p.Links() {
+			if strings.Contains(l.Target, "://") || strings.HasPrefix(l.Target, "mailto:") {
+				continue
+			}
+			file, anchor, _ := strings.Cut(l.Target, "#")
+			to := p.Path
+			if file != "" {
+				to = path.Join(path.Dir(p.Path), file)
+			}
+			if _, err := os.Stat(filepath.Join(root, to)); err != nil {
+				t.Errorf("%s:%d: the link %s leads nowhere", p.Path, l.Line, l.Target)
+				continue
+			}
+			if anchor != "" && anchors[to] != nil && !generated[to] && !anchors[to][anchor] {
+				t.Errorf("%s:%d: %s has no heading for #%s", p.Path, l.Line, to, anchor)
+			}
+		}
+	}
+}
+
+// TestEveryPageIsReachable: a reader who begins with docs/README.md and follows links finds every page of docs.
+func TestEveryPageIsReachable(t *testing.T) {
+	all := map[string]*Page{}
+	for _, p := range pages(t) {
+		all[p.Path] = p
+	}
+	seen := map[string]bool{}
+	var visit func(name string)
+	visit = func(name string) {
+		p := all[name]
+		if p == nil || seen[name] {
+			return
+		}
+		seen[name] = true
+		for _, l := range p.Links() {
+			file, _, _ := strings.Cut(l.Target, "#")
+			if file != "" && !strings.Contains(file, "://") {
+				visit(path.Join(path.Dir(name), file))
+			}
+		}
+	}
+	visit("docs/README.md")
+	for name := range all {
+		if strings.HasPrefix(name, "docs/") && !seen[name] {
+			t.Errorf("no way of links leads from docs/README.md to %s", name)
+		}
+	}
+}
+
+const longest = 100 // columns of a line of prose
+
+var target = regexp.MustCompile(`\]\([^)]*\)|\]: \S+`)
+
+// TestLinesAreShort: prose has at most 100 columns. Tables, blocks and the targets of links do not count.
+func TestLinesAreShort(t *testing.T) {
+	for _, p := range pages(t) {
+		if long := longLines(p); len(long) > 0 && !onList(p.Path) {
+			t.Errorf("%s: lines of more than %d columns: %v", p.Path, longest, long)
+		}
+	}
+}
+
+func longLines(p *Page) (lines []int) {
+	if generated[p.Path] {
+		return nil
+	}
+	p.Prose(func(line int, text string) {
+		if !strings.HasPrefix(text, "|") && columns(target.ReplaceAllString(text, "]")) > longest {
+			lines = append(lines, line)
+		}
+	})
+	return lines
+}
+
+// columns counts Chinese characters twice, as terminals show them.
+func columns(text string) int {
+	n := 0
+	for _, r := range text {
+		n++
+		if r >= 0x2E80 && r < 0x10000 && r != '…' {
+			n++
+		}
+	}
+	return n
+}
+
+const mostWords = 15 // of a cell of a table
+
+// TestCellsAreShort: a cell of a table holds a phrase. Sentences belong below the table.
+func TestCellsAreShort(t *testing.T) {
+	for _, p := range pages(t) {
+		if long := longCells(p); len(long) > 0 && !onList(p.Path) {
+			t.Errorf("%s: lines with a cell of more than %d words: %v", p.Path, mostWords, long)
+		}
+	}
+}
+
+func longCells(p *Page) (lines []int) {
+	if generated[p.Path] {
+		return nil
+	}
+	p.Prose(func(line int, text string) {
+		if !strings.HasPrefix(text, "|") {
+			return
+		}
+		for _, cell := range strings.Split(text, "|") {
+			cell = inlineLink.ReplaceAllString(cell, "]")
+			if len(strings.Fields(cell)) > mostWords || utf8.RuneCountInString(cell) > 160 {
+				lines = append(lines, line)
+				return
+			}
+		}
+	})
+	return lines
+}
+
+// unfinished are pages, or folders of pages, whose lines or cells are still too long. The list only shrinks.
+var unfinished = []string{
+	"CONTRIBUTING.md",
+	"docs/adr/",
+	"docs/internals/architecture.md",
+	"docs/internals/conformance.md",
+	"docs/internals/performance.md",
+	"docs/internals/reliability.md",
+	"docs/reference/differences.md",
+	"docs/reference/metrics.md",
+	"docs/guides/interchange.md",
+}
+
+func onList(name string) bool {
+	return slices.ContainsFunc(unfinished, func(entry string) bool { return covers(entry, name) })
+}
+
+func covers(entry, name string) bool {
+	return entry == name || strings.HasSuffix(entry, "/") && strings.HasPrefix(name, entry)
+}
+
+// TestTheListOfUnfinishedPagesOnlyShrinks: what is finished leaves the list.
+func TestTheListOfUnfinishedPagesOnlyShrinks(t *testing.T) {
+	all := pages(t)
+	for _, entry := range unfinished {
+		if !slices.ContainsFunc(all, func(p *Page) bool {
+			return covers(entry, p.Path) && (len(longLines(p)) > 0 || len(longCells(p)) > 0)
+		}) {
+			t.Errorf("%s is finished: take it off the list", entry)
+		}
+	}
+}
+
+var (
+	repositoryPath = regexp.MustCompile("`((?:internal|cmd|test|hack|examples|docs|runtime|knarrtest)(?:/[\\w.*{},-]+)+/?)`")
+	announced      = regexp.MustCompile(`\ba new package `)
+)
+
+// TestNamedPathsExist: a path of the repository in back quotes exists. "a new package `…`" announces one.
+func TestNamedPathsExist(t *testing.T) {
+	for _, p := range pages(t) {
+		p.Prose(func(line int, text string) {
+			for _, at := range repositoryPath.FindAllStringSubmatchIndex(text, -1) {
+				name := text[at[2]:at[3]]
+				if announced.MatchString(text[:at[0]]) {
+					continue
+				}
+				if !exists(name) {
+					t.Errorf("%s:%d: %s does not exist", p.Path, line, name)
+				}
+			}
+		})
+	}
+}
+
+// exists looks for a path, which may have a pattern or {alternatives} in it, or name a function after the package.
+func exists(name string) bool {
+	name = strings.TrimSuffix(name, "/")
+	if open := strings.Index(name, "{"); open >= 0 {
+		end := strings.Index(name, "}")
+		if end < open {
+			return false
+		}
+		for _, part := range strings.Split(name[open+1:end], ",") {
+			if !exists(name[:open] + part + name[end+1:]) {
+				return false
+			}
+		}
+		return true
+	}
+	name = strings.TrimSuffix(name, "/...")
+	found, err := filepath.Glob(filepath.Join(root, name))
+	return err == nil && len(found) > 0
+}
