@@ -162,7 +162,7 @@ func draw(file string, to io.Writer) error {
 	const size, step, left, top = 14, 20, 18, 58
 	w, h := left*2+width*size*6/10, top+step*len(lines)+6
 	out := bufio.NewWriter(to)
-	fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%[1]d" height="%d" role="img" aria-label="%s">
+	fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" viewBox="0 0 %d %d" width="%[1]d" height="%d" role="img" aria-label="%s">
 <style>
   text { font: %dpx ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #c9d1d9; white-space: pre }
   .c { fill: #ffffff; font-weight: bold } .p { fill: #7ee787 } .r { fill: #7ee787; font-weight: bold }

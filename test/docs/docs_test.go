@@ -183,6 +183,7 @@ func TestTheListOfUnfinishedPagesOnlyShrinks(t *testing.T) {
 }
 
 var (
+	functionOf     = regexp.MustCompile(`\.[A-Z]\w*$`) // of internal/run.Up
 	repositoryPath = regexp.MustCompile("`((?:internal|cmd|test|hack|examples|docs|runtime|knarrtest)(?:/[\\w.*{},-]+)+/?)`")
 	announced      = regexp.MustCompile(`\ba new package `)
 )
@@ -219,7 +220,7 @@ func exists(name string) bool {
 		}
 		return true
 	}
-	name = strings.TrimSuffix(name, "/...")
+	name = functionOf.ReplaceAllString(strings.TrimSuffix(name, "/..."), "")
 	found, err := filepath.Glob(filepath.Join(root, name))
 	return err == nil && len(found) > 0
 }
