@@ -36,7 +36,7 @@ lint: ## format, vet, static checks
 	./hack/lint.sh
 
 unit: ## unit tests with the race detector
-	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 25m ./internal/... ./cmd/... ./test/arch/... ./test/docs/... ./examples/...
+	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 25m ./internal/... ./cmd/... ./test/arch/... ./test/docs/... ./hack/cast ./examples/...
 	cd runtime && CGO_ENABLED=1 $(GO) test -tags inprocess ./shim github.com/containerd/go-runc
 	cd test/compare && $(GO) test . ./apidiff ./report
 

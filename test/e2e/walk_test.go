@@ -37,7 +37,7 @@ var walks = []struct {
 	{"docs/guides/authentication.md", nil},
 	{"docs/guides/several-clusters.md", nil},
 	{"docs/guides/snapshots.md", nil},
-	{"docs/guides/audit-and-encryption.md", nil},
+	{"docs/guides/audit-and-encryption.md", []string{"vault"}},
 	{"docs/start/stop-upgrade-remove.md", nil},
 	{"docs/guides/join-a-machine.md", []string{"server", "worker"}},
 }
@@ -47,6 +47,7 @@ const walkLimit = 3 * time.Minute // bounds a command that hangs
 // TestWalks runs every command of the pages above, in real clusters, as the pages print them. A command must succeed,
 // unless the page says that it fails.
 func TestWalks(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	shared := newWalk(t, folder, "laptop")
 	for _, w := range walks {

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"testing"
+)
+
+// TestThePictureIsOfItsRecording: docs/images/up.svg is what draw makes of docs/images/up.cast.
+func TestThePictureIsOfItsRecording(t *testing.T) {
+	var drawn bytes.Buffer
+	if err := draw("../../docs/images/up.cast", &drawn); err != nil {
+		t.Fatal(err)
+	}
+	picture, err := os.ReadFile("../../docs/images/up.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(drawn.Bytes(), picture) {
+		t.Error("the picture is stale: go run ./hack/cast draw docs/images/up.cast >docs/images/up.svg")
+	}
+}
