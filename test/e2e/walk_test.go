@@ -222,10 +222,42 @@ func (w *walk) page(t *testing.T, name string) {
 				continue
 			}
 			steps[s.Line], replaced[s.Line] = s, output
+			if !*updateWalks {
+				compare(t, p, s, output)
+			}
 		}
 	}
 	if *updateWalks && !t.Failed() {
 		update(t, filepath.Join(root, name), p, steps, replaced)
+	}
+}
+
+var (
+	suffix = regexp.MustCompile(`-[a-z0-9]{5,10}(-[a-z0-9]{5})?$`) // of a pod's name
+	digits = regexp.MustCompile(`[0-9]+`)
+)
+
+// firstWords are the first words of the lines, without what differs from run to run.
+func firstWords(lines []string) map[string]bool {
+	words := map[string]bool{}
+	for _, line := range lines {
+		if fields := strings.Fields(line); len(fields) > 0 {
+			words[digits.ReplaceAllString(suffix.ReplaceAllString(fields[0], ""), "0")] = true
+		}
+	}
+	return words
+}
+
+// compare finds output that a page shows and the command does not print any more: by the first word of each line, since
+// times, names and numbers differ. "Waiting" is a line that a fast machine does not print.
+func compare(t *testing.T, p *docs.Page, s docs.Step, output []string) {
+	t.Helper()
+	got := firstWords(output)
+	for word := range firstWords(s.Output) {
+		if !got[word] && word != "Waiting" {
+			t.Errorf("%s:%d: %s prints no line that begins with %q any more:\n%s\ngo test ./test/e2e -run Walks -walk.update writes the page",
+				p.Path, s.Line, s.Command, word, strings.Join(output, "\n"))
+		}
 	}
 }
 
