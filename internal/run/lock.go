@@ -72,9 +72,9 @@ func stopHolder(ctx context.Context, dataDir string) error {
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
 		return nil
 	}
-	pid, err := strconv.Atoi(holder(dataDir))
-	if err != nil || pid <= 1 {
-		return fmt.Errorf("%s is locked by a process that did not say which", path)
+	pid := doctor.Holder(dataDir)
+	if pid == 0 { // of another PID namespace, perhaps: its number is another process's here
+		return fmt.Errorf("%s is locked by a process that cannot be seen from here: stop it first", path)
 	}
 	if err := unix.Kill(pid, unix.SIGTERM); err != nil {
 		return fmt.Errorf("stop process %d: %w", pid, err)

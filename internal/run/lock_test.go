@@ -1,0 +1,33 @@
+package run
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestAPurgeSignalsNoProcessThatDoesNotHoldTheLock: a pid of another PID namespace names another process here.
+func TestAPurgeSignalsNoProcessThatDoesNotHoldTheLock(t *testing.T) {
+	dir := t.TempDir()
+	held, err := lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	bystander := exec.Command("sleep", "600")
+	bystander.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := bystander.Start(); err != nil {
+		t.Skip(err)
+	}
+	defer func() { _ = bystander.Process.Kill(); _ = bystander.Wait() }()
+	if err := os.WriteFile(filepath.Join(dir, lockFile), []byte(strconv.Itoa(bystander.Process.Pid)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := stopHolder(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "cannot be seen from here") {
+		t.Errorf("error %v", err)
+	}
+}
