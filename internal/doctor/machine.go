@@ -107,8 +107,10 @@ func checkPodNetwork(cfg *config.Config) Finding {
 	switch {
 	case err != nil:
 		return Finding{Degraded, what, err.Error(), "the links of this machine cannot be listed"}
-	case owner == "" || owner == own:
+	case owner == "":
 		return Finding{Fine, what, "free", ""}
+	case owner == own:
+		return Finding{Fine, what, "of this cluster", ""}
 	}
 	return Finding{Broken, what, "the cluster whose data is in " + strings.TrimSuffix(owner, "/network") + " has its pod network here",
 		"one machine has one node: purge that cluster (knarr purge --data-dir " + strings.TrimSuffix(owner, "/network") + "), or start this node in a network namespace of its own (unshare --net)"}
