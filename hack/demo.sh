@@ -17,21 +17,25 @@ answers() { [ -e "$KUBECONFIG" ] && kubectl get --raw /readyz >/dev/null 2>&1; }
 # fetch: no proxy is asked for addresses of this machine and its pods.
 fetch() { curl -fsS -m 2 --noproxy '*' "$@" 2>"$cache/curl.log"; }
 
+running="" # the process of a step: Ctrl-C ends it, too
+trap '[ -z "$running" ] || kill "$running" 2>/dev/null; exit 130' INT TERM
+
 # step TEXT COMMAND...: runs a command with its output in a log, shows how long it takes, and shows the log's end if it fails.
 step() {
   local text=$1 began=$SECONDS shown=0
   shift
   printf '%-52s' "$text"
   "$@" >"$cache/step.log" 2>&1 &
-  local pid=$!
-  while kill -0 "$pid" 2>/dev/null; do
+  running=$!
+  while kill -0 "$running" 2>/dev/null; do
     sleep 0.1
     if [ $((SECONDS - began - shown)) -ge 10 ]; then
       shown=$((SECONDS - began))
       printf ' %ss' "$shown"
     fi
   done
-  if wait "$pid"; then
+  if wait "$running"; then
+    running=""
     printf ' ok, %ss\n' $((SECONDS - began))
     return
   fi
