@@ -21,9 +21,10 @@ import (
 
 // owned is nil when the Node is this machine's, or nobody's yet.
 func (j *joined) owned(n *corev1.Node) error {
-	claimed, ours := certificates.Claimed(n, keyHash(j.node.current.Load()))
-	if !claimed || ours {
-		return nil
+	for _, key := range j.node.keys() {
+		if claimed, ours := certificates.Claimed(n, key); !claimed || ours {
+			return nil
+		}
 	}
 	return fmt.Errorf("node %q belongs to another machine by now: start this one with another --node-name and a token, or, if the other one is gone for good, run `kubectl delete node %s` and start this one again", n.Name, n.Name)
 }

@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -57,6 +58,30 @@ type identity struct {
 	log     *slog.Logger
 
 	current atomic.Pointer[tls.Certificate]
+}
+
+// maxKeys is how many keys a machine remembers to have had.
+const maxKeys = 64
+
+// keys names the keys that this machine has had for the certificate, the newest last: by them it knows a Node that has not heard of the
+// newest one, such as one that came out of a snapshot.
+func (i *identity) keys() []string {
+	data, _ := os.ReadFile(filepath.Join(i.dir, i.name+".keys")) // missing in a data folder of an earlier version
+	keys := strings.Fields(string(data))
+	if pair := i.current.Load(); pair != nil && !slices.Contains(keys, keyHash(pair)) {
+		keys = append(keys, keyHash(pair))
+	}
+	return keys
+}
+
+// remember adds a key to keys.
+func (i *identity) remember(key string) error {
+	keys := i.keys()
+	if !slices.Contains(keys, key) {
+		keys = append(keys, key)
+	}
+	keys = keys[max(0, len(keys)-maxKeys):]
+	return durable.WriteFile(filepath.Join(i.dir, i.name+".keys"), []byte(strings.Join(keys, "\n")+"\n"))
 }
 
 func (i *identity) path() string { return filepath.Join(i.dir, i.name+".pem") }
@@ -192,6 +217,9 @@ func (i *identity) renew(ctx context.Context, key crypto.Signer) error {
 		if err := i.storing(ctx, &pair, i.current.Load()); err != nil {
 			return err
 		}
+	}
+	if err := i.remember(keyHash(&pair)); err != nil {
+		return err
 	}
 	if err := durable.WriteFile(i.path(), bytes.Join([][]byte{keyPEM, certPEM}, nil)); err != nil {
 		return err

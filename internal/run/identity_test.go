@@ -198,7 +198,7 @@ func TestTheTwoFilesOfEarlierVersionsAreTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(i.dir)
-	if err != nil || len(entries) != 1 || entries[0].Name() != "node.pem" {
+	if err != nil || len(entries) != 2 || entries[0].Name() != "node.keys" || entries[1].Name() != "node.pem" {
 		t.Errorf("files %v, %v", entries, err)
 	}
 }

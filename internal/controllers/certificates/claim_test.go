@@ -71,13 +71,14 @@ func (m machine) answer(request string) string {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	for _, cond := range csr.Status.Conditions {
-		if cond.Type == certificatesv1.CertificateDenied {
-			return "Denied: " + cond.Message
-		}
-		return string(cond.Type)
+	if len(csr.Status.Conditions) == 0 {
+		return ""
 	}
-	return ""
+	cond := csr.Status.Conditions[0]
+	if cond.Type == certificatesv1.CertificateDenied {
+		return "Denied: " + cond.Message
+	}
+	return string(cond.Type)
 }
 
 func (m machine) expect(request, want string) {

@@ -273,9 +273,7 @@ func (m *Manager) register(ctx context.Context) error {
 	}
 	maps.Copy(update.Labels, m.labels())
 	for k, v := range m.annotations() {
-		if _, set := have.Annotations[k]; !set {
-			metav1.SetMetaDataAnnotation(&update.ObjectMeta, k, v)
-		}
+		metav1.SetMetaDataAnnotation(&update.ObjectMeta, k, v)
 	}
 	if !equality.Semantic.DeepEqual(update.ObjectMeta, have.ObjectMeta) {
 		if have, err = client.Update(ctx, m.Client, update); err != nil {
