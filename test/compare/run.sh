@@ -12,9 +12,9 @@ cache=$PWD/.cache/compare
 runtime=$PWD/.cache/runtime
 [ "$(id -u)" = 0 ] || { echo "run.sh: needs root" >&2; exit 1; }
 rm -rf "$cache/logs" && mkdir -p "$cache/bin" "$cache/logs"
-export GOFLAGS="-mod=mod -trimpath -buildvcs=false" CGO_ENABLED=0
+export GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0
 
-version=$(cd test/compare && go list -m -f '{{.Version}}' k8s.io/kubernetes)
+version=$(go list -C test/upstream -m -f '{{.Version}}' k8s.io/kubernetes)
 commit=$(git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
 
 # upstream_binaries lays out in $cache/bin all that upstream's side runs. What has been built for another version goes.
@@ -33,12 +33,12 @@ upstream_binaries() {
   stamp="-s -w -X k8s.io/component-base/version.gitVersion=$version"
   if [ ${#missing[@]} -gt 0 ]; then
     echo "run.sh: building ${missing[*]##*/}" >&2
-    (cd test/compare && go build -ldflags "$stamp" -o "$cache/bin/" "${missing[@]}")
+    go build -C test/upstream -ldflags "$stamp" -o "$cache/bin/" "${missing[@]}"
   fi
   if [ -n "${COMPARE_BIN:-}" ] && [ -x "$COMPARE_BIN/etcd" ]; then
     ln -sf "$(realpath "$COMPARE_BIN")/etcd" "$cache/bin/etcd"
   elif [ ! -x "$cache/bin/etcd" ]; then
-    (cd test/compare && go build -ldflags '-s -w' -o "$cache/bin/etcd" go.etcd.io/etcd/server/v3)
+    go build -C test/upstream -ldflags '-s -w' -o "$cache/bin/etcd" go.etcd.io/etcd/server/v3
   fi
   echo "$version" >"$cache/bin/.version"
   [ -x "$runtime/containerd" ] || CGO_ENABLED=1 runtime/build.sh "$runtime"
@@ -48,7 +48,7 @@ case " $* " in
 *" --only knarr "*) ;;
 *) upstream_binaries ;;
 esac
-(cd test/compare && go build -o "$cache/compare" .)
+go build -C test/compare -o "$cache/compare" .
 table=$cache/table.md
 case " $* " in
 *" --interchange "*)

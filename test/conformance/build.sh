@@ -6,7 +6,7 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 cd "$(dirname "$0")"
 # As the Makefile builds: what it has compiled of the same modules is found in the cache.
-export GOFLAGS="-mod=mod -buildvcs=false -trimpath" CGO_ENABLED=0
+export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0
 version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
 [ "$(cat "$out/.version" 2>/dev/null)" = "$version" ] && exit 0
 stamp="-X k8s.io/component-base/version.gitVersion=$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36 -X k8s.io/component-base/version.gitTreeState=clean"

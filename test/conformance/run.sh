@@ -60,5 +60,5 @@ else
   [ "${SERIAL:-}" = only ] || ginkgo "${PROCS:-8}" 'Conformance && !Serial' "${extra[@]}"
   [ "${SERIAL:-}" = no ] || ginkgo 1 'Conformance && Serial' "${extra[@]}"
 fi
-(cd test/conformance && GOFLAGS="-mod=mod -trimpath" CGO_ENABLED=0 go run ./report "$cache/results" "$cache/results.md" ${list:+"$list"})
+(cd test/conformance && GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0 go run ./report "$cache/results" "$cache/results.md" ${list:+"$list"})
 exit $status

@@ -8,14 +8,14 @@ etcd=${UPSTREAM:-$cache}/etcd
 mkdir -p "$cache"
 export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0
 export KNARR_BIN=${KNARR:-$top/bin/knarr} ETCD_BIN=$etcd
-[ -x "$etcd" ] || (cd test/compare && go build -mod=mod -ldflags '-s -w' -o "$etcd" go.etcd.io/etcd/server/v3)
+[ -x "$etcd" ] || go build -C test/upstream -ldflags '-s -w' -o "$etcd" go.etcd.io/etcd/server/v3
 cd test/integration
 
 # Go replaces no file below its module cache: a module is shown to it under another path. show MODULE LINK; the copy of go.mod in $mod says so.
 show() {
-  go mod download "$1"
-  ln -sfn "$(go list -m -f '{{.Dir}}' "$1")" "$2"
   [ -e "$mod" ] || { cp go.mod "$mod" && cp go.sum "${mod%.mod}.sum"; }
+  go mod download -modfile "$mod" "$1"
+  ln -sfn "$(go list -modfile "$mod" -m -f '{{.Dir}}' "$1")" "$2"
   go mod edit -replace "$1=$2" "$mod"
 }
 

@@ -21,10 +21,10 @@ esac
 [ "$(id -u)" = 0 ] || { echo "run.sh: needs root" >&2; exit 1; }
 hack/prerequisites.sh kubectl
 mkdir -p "$cache"
-export GOFLAGS="-mod=mod -trimpath -buildvcs=false" CGO_ENABLED=0
-(cd test/compare && go mod download k8s.io/kubernetes)
-version=$(cd test/compare && go list -m -f '{{.Version}}' k8s.io/kubernetes)
-source=$(cd test/compare && go list -m -f '{{.Dir}}' k8s.io/kubernetes)
+export GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0
+go mod download -C test/upstream k8s.io/kubernetes
+version=$(go list -C test/upstream -m -f '{{.Version}}' k8s.io/kubernetes)
+source=$(go list -C test/upstream -m -f '{{.Dir}}' k8s.io/kubernetes)
 stamp="-s -w -X k8s.io/component-base/version.gitVersion=$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
 stamp+=" -X k8s.io/component-base/version.gitTreeState=clean"
 # What is there of another version is not taken; a folder that the caller names is.
@@ -38,7 +38,7 @@ for name in etcd kube-apiserver kube-controller-manager kubectl kubectl-convert;
   elif [ ! -x "$cache/bin/$name" ]; then
     package=k8s.io/kubernetes/cmd/$name
     [ "$name" != etcd ] || package=go.etcd.io/etcd/server/v3
-    (cd test/compare && go build -ldflags "$stamp" -o "$cache/bin/$name" "$package")
+    go build -C test/upstream -ldflags "$stamp" -o "$cache/bin/$name" "$package"
   fi
 done
 echo "$version" >"$cache/bin/.version"

@@ -21,7 +21,7 @@ mkdir -p "$programs" "$cache/$side"
 etcd=$upstream/etcd
 if [ ! -x "$etcd" ]; then
   etcd=$cache/etcd
-  [ -x "$etcd" ] || (cd test/compare && go build -mod=mod -ldflags '-s -w' -o "$etcd" go.etcd.io/etcd/server/v3)
+  [ -x "$etcd" ] || go build -C test/upstream -ldflags '-s -w' -o "$etcd" go.etcd.io/etcd/server/v3
 fi
 case $side in
 knarr) server=$top/test/operators/kube-apiserver ;;
@@ -36,10 +36,10 @@ export KUBEBUILDER_ASSETS=$programs KNARR_BIN=${KNARR:-$top/bin/knarr}
 
 cd test/operators
 runtime=sigs.k8s.io/controller-runtime gateway=sigs.k8s.io/gateway-api
-go mod download "$runtime" "$gateway"
-definitions=$(go list -m -f '{{.Dir}}' $gateway)/config/crd
-cp go.mod "$cache/go.mod" # what the suites' tests need beside is added there
+cp go.mod "$cache/go.mod" # Go adds to this copy what the suites' tests need beside
 cp go.sum "$cache/go.sum"
+go mod download -modfile "$cache/go.mod" "$runtime" "$gateway"
+definitions=$(go list -modfile "$cache/go.mod" -m -f '{{.Dir}}' $gateway)/config/crd
 go build -modfile "$cache/go.mod" -mod=mod -o "$cache/withserver" ./withserver
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/ko-XXXXXX") # short: sockets lie below it
 export TMPDIR=$scratch

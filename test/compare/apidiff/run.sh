@@ -4,15 +4,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 cache=$PWD/.cache/compare
-bin=${UPSTREAM:-$cache/bin}
+bin=$(realpath -m "${UPSTREAM:-$cache/bin}")
 mkdir -p "$cache" "$bin"
 state=$(mktemp -d "${TMPDIR:-/tmp}/kapidiff-XXXXXX")
 trap 'rm -rf "$state"' EXIT
-cd test/compare
-export GOFLAGS="-mod=mod -buildvcs=false"
+export GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0
 if [ ! -x "$bin/kube-apiserver" ] || [ ! -x "$bin/etcd" ]; then
-  CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$bin/etcd" go.etcd.io/etcd/server/v3
-  CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3" -o "$bin/" k8s.io/kubernetes/cmd/kube-apiserver
+  go build -C test/upstream -ldflags '-s -w' -o "$bin/etcd" go.etcd.io/etcd/server/v3
+  go build -C test/upstream -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3" -o "$bin/" k8s.io/kubernetes/cmd/kube-apiserver
 fi
-CGO_ENABLED=0 go build -trimpath -o "$cache/apidiff" ./apidiff
-"$cache/apidiff" --knarr ../../bin/knarr --upstream "$bin" --state "$state" --out "$cache/api.txt" "$@"
+go build -C test/compare -o "$cache/apidiff" ./apidiff
+"$cache/apidiff" --knarr "$PWD/bin/knarr" --upstream "$bin" --state "$state" --out "$cache/api.txt" "$@"

@@ -61,7 +61,7 @@ debian() {
   ln -sf agnhost "$out/debian/agnhost-2"
   mkdir -p "$out/debian/uploads" "$out/debian/usr/share/nginx/html"
   local module
-  module=$(cd "$here/.." && GOFLAGS=-mod=mod go list -m -f '{{.Dir}}' k8s.io/kubernetes)
+  module=$(cd "$here/.." && go list -m -f '{{.Dir}}' k8s.io/kubernetes)
   install -m 0644 "$module/test/images/agnhost/porter/localhost.crt" "$out/debian/localhost.crt"
   install -m 0644 "$module/test/images/agnhost/porter/localhost.key" "$out/debian/localhost.key"
   echo 'user-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh' >>"$out/debian/etc/passwd"

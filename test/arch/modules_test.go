@@ -1,0 +1,47 @@
+package arch
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// apart lists modules that a harness needs in another version than the product's, with the reason.
+// test/upstream is left out as a whole: it has the versions of upstream's release.
+var apart = map[string]string{
+	"github.com/container-storage-interface/spec": "upstream's test/e2e does not compile with the product's",
+	"github.com/containerd/ttrpc":                 "a module that conformance needs requires a newer one",
+	"github.com/cyphar/filepath-securejoin":       "modules that the harnesses need require a newer one",
+	"github.com/go-errors/errors":                 "Helm requires a newer one",
+	"github.com/godbus/dbus/v5":                   "a module that conformance needs requires a newer one",
+}
+
+// TestHarnessesShareTheProductsModules: with other versions of a few libraries nearly all of Kubernetes' libraries are compiled once more
+// for each harness, which takes minutes with an empty cache.
+func TestHarnessesShareTheProductsModules(t *testing.T) {
+	product := required(t, "../../go.mod")
+	for _, harness := range []string{"compare", "conformance", "integration", "interop", "operators"} {
+		for path, version := range required(t, "../"+harness+"/go.mod") {
+			if want := product[path]; want != "" && want != version && apart[path] == "" {
+				t.Errorf("test/%s/go.mod requires %s %s, the product %s: go get %s@%s there, or list it in apart with the reason", harness, path, version, want, path, want)
+			}
+		}
+	}
+}
+
+var requirement = regexp.MustCompile(`(?m)^(?:require )?\s*([a-z][^\s]*\.[^\s]+) (v[^\s]+)`)
+
+// required reads the modules that a go.mod requires.
+func required(t *testing.T, path string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, m := range requirement.FindAllStringSubmatch(strings.Split(string(text), "replace ")[0], -1) {
+		found[m[1]] = m[2]
+	}
+	return found
+}
