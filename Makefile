@@ -1,4 +1,4 @@
-# make demo and make test are all that a newcomer needs; `make help` lists the rest.
+# `make demo` and `make test` are all that a newcomer needs; `make help` lists the rest.
 SHELL := /bin/bash
 GO ?= go
 BIN := $(CURDIR)/bin
@@ -11,67 +11,94 @@ LDFLAGS := -s -w -X github.com/knarr-project/knarr/internal/version.Knarr=$(VERS
 export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0
 
-.PHONY: help build runtime demo test lint unit e2e chaos bench compare plots compare-api interchange integration conformance kubectl-suite operators clean
+.PHONY: help build binary runtime demo test quick lint unit e2e chaos bench compare plots compare-api interchange \
+	integration conformance kubectl-suite operators clean
+# A line of help is `target: ## text`. A group begins with `##@ title`; a target's settings follow it, `#  NAME=value text`.
+
+##@ Start here
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
-
-build: runtime ## bin/knarr, with the container runtime inside
-	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/knarr ./cmd/knarr
-	@ls -lh $(BIN)/knarr | awk '{print "bin/knarr: " $$5}'
-
-runtime: $(EMBED)/.built ## containerd, its shim, runc, the CNI plugin and pause, packed for embedding
-RUNTIME_SOURCES := $(shell find runtime -type f -not -name '*_test.go' 2>/dev/null)
-$(EMBED)/.built: $(RUNTIME_SOURCES)
-	./hack/prerequisites.sh build
-	CGO_ENABLED=1 runtime/build.sh $(CURDIR)/.cache/runtime $(CURDIR)/$(EMBED)
-	@touch $@
+	@awk -f hack/help.awk $(MAKEFILE_LIST)
 
 demo: build ## a cluster with the sample application; says how to go on
 	./hack/demo.sh
 
-test: ## everything that must pass; what CI runs
-	./hack/test.sh
+build: ## bin/knarr, with the container runtime inside
+	@./hack/test.sh build
 
-lint: ## format, vet, static checks
-	./hack/lint.sh
+test: ## everything that must pass, with its progress; what CI runs
+	@./hack/test.sh
+
+# What the step `build` runs: names of packages are its progress.
+binary: runtime
+	@echo "progress: compiling knarr"
+	@$(GO) build $(if $(STEPS),-v) -ldflags '$(LDFLAGS)' -o $(BIN)/knarr ./cmd/knarr
+	@ls -lh $(BIN)/knarr | awk '{print "bin/knarr: " $$5}'
+
+runtime: $(EMBED)/.built
+RUNTIME_SOURCES := $(shell find runtime -type f -not -name '*_test.go' 2>/dev/null)
+$(EMBED)/.built: $(RUNTIME_SOURCES)
+	@./hack/prerequisites.sh build
+	@echo "progress: compiling containerd, its shim and runc"
+	@CGO_ENABLED=1 runtime/build.sh $(CURDIR)/.cache/runtime $(CURDIR)/$(EMBED)
+	@touch $@
+
+##@ Inner loop
+quick: ## what you have changed since main, in two minutes: says what it leaves out
+	@./hack/quick.sh
+
+lint: ## format, vet, static checks, tidy modules, shell syntax
+	@./hack/test.sh lint
 
 unit: ## unit tests with the race detector
-	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 25m ./internal/... ./cmd/... ./test/arch/... ./test/docs/... ./hack/cast ./examples/...
-	cd runtime && CGO_ENABLED=1 $(GO) test -tags inprocess ./shim github.com/containerd/go-runc
-	cd test/compare && $(GO) test . ./apidiff ./report
+	@./hack/test.sh unit
 
-e2e: build ## real clusters, real containers
-	CGO_ENABLED=0 $(GO) test -count=1 -timeout 30m -p 1 ./test/e2e/... ./test/chaos/...
+e2e: ## real clusters with real containers on this machine; as root
+	@./hack/test.sh build e2e
 
-chaos: build ## thousands of histories against killed, restarted and compacted servers: HISTORIES=n SEED=n
+##@ Long judges, by what they compare
+conformance: build ## the official suite on a cluster of two nodes; half an hour
+#  FOCUS=regexp SKIP=regexp  tests whose names match, or do not
+#  PROCS=8                   how many tests at a time
+	./test/conformance/run.sh
+
+chaos: build ## servers killed, restarted and compacted under load, against a model
+#  HISTORIES=2000  how many to make
+#  SEED=n          the same choices as in another run
 	KNARR_CHAOS_HISTORIES=$(or $(HISTORIES),2000) KNARR_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 0 -v -run Histories ./test/chaos/
 
-bench: build ## knarr's side of the table of budgets
+bench: build ## the table of budgets, knarr's side
 	./test/compare/run.sh --only knarr
 
-compare: build ## the same load against upstream and knarr in turn
+compare: build ## the same load against upstream and knarr in turn; an hour
 	./test/compare/run.sh
 
 plots: ## the table and plots of docs/internals/performance.md, from measurements/last.json beside it
 	cd test/compare && $(GO) run ./plots $(CURDIR)/docs/internals
 
-compare-api: build ## the same requests to upstream's API server and ours: N=number SEED=number; prints how answers differ
+compare-api: build ## the same requests to upstream's API server and ours: how answers differ
+#  N=20000  how many
+#  SEED=1   the same requests as in another run
 	./test/compare/apidiff/run.sh --n $(or $(N),20000) --seed $(or $(SEED),1)
 
-interchange: build ## parts of upstream's Kubernetes in ours and ours in upstream's: LAYOUTS=names; prints what held
+interchange: build ## parts of upstream's Kubernetes in ours, and ours in upstream's
+#  LAYOUTS=names  only these, with commas between them
 	./test/compare/run.sh --interchange --layouts '$(LAYOUTS)'
 
-integration: build ## upstream's integration tests of custom resources, of PACKAGE=name or of those that hold (PACKAGE=all), with our server in the place of theirs: RUN=regexp
+integration: build ## upstream's integration tests against our API server
+#  PACKAGE=name  of this package instead of custom resources; `all`: all that hold
+#  RUN=regexp    tests whose names match
 	./test/integration/$(if $(PACKAGE),kube.sh $(PACKAGE),run.sh) $(if $(RUN),-run '$(RUN)')
 
-conformance: build ## the official suite: FOCUS=regexp SKIP=regexp PROCS=n
-	./test/conformance/run.sh
-
-kubectl-suite: build ## kubectl's own test suite against upstream and knarr: FOCUS=regexp ONLY=knarr|upstream
+kubectl-suite: build ## kubectl's own test suite against upstream and knarr
+#  FOCUS=regexp          functions whose names match
+#  ONLY=knarr|upstream   one side alone
 	./test/kubectl/run.sh
 
-operators: build ## suites of those who write operators, controller-runtime's own first, against our API server: FOCUS=regexp ONLY=upstream
+operators: build ## controller-runtime's own suite and the Gateway API's cases against us
+#  FOCUS=regexp    suites whose names match
+#  ONLY=upstream   upstream's API server instead
 	./test/operators/run.sh
 
+##@ Release
 clean: ## forget what was built
 	rm -rf $(BIN) .cache $(EMBED)/*.zst $(EMBED)/.built

@@ -10,7 +10,8 @@ out=$(cd "$1" && pwd)
 embed=${2:+$(mkdir -p "$2" && cd "$2" && pwd)}
 go=${GO:-go}
 cc=${CC:-cc}
-export GOFLAGS= GOWORK=off
+# Run by hack/steps, Go prints what it compiles.
+export GOFLAGS=${STEPS:+-v} GOWORK=off
 module=github.com/containerd/containerd/v2
 version=$($go list -m -f '{{.Version}}' $module)
 plain="-s -w -X $module/version.Version=$version"

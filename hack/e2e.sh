@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# e2e.sh: real clusters with real containers, and servers under load that are killed. Run by hack/steps, which reads its output: `make e2e`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0
+packages=(./test/e2e/... ./test/chaos/...)
+echo "progress: compiling the tests"
+echo "progress: tests $(go test -list '^Test' "${packages[@]}" | grep -c '^Test')"
+exec go test -vet=off -count=1 -json -timeout 30m "${packages[@]}"

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# programs.sh: compiles what e2e and conformance run beside knarr, and makes the conformance suite's images.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0
+cache=$PWD/.cache/conformance
+test/conformance/build.sh "${CONFORMANCE_BIN:-$cache/bin}"
+echo "progress: the suite's images"
+test/conformance/images/images.sh "${CONFORMANCE_IMAGES:-$cache/images}" "${CONFORMANCE_BIN:-$cache/bin}" bin/knarr
+echo "progress: compiling the programs of e2e"
+mkdir -p .cache/e2e
+go build -v -C test/interop -ldflags '-s -w' -o "$PWD/.cache/e2e/" helm.sh/helm/v4/cmd/helm ./controller

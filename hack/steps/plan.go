@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// step is one command of the plan.
+type step struct {
+	name    string
+	lane    string   // steps of one lane run one after the other
+	needs   []string // steps that must have passed before
+	command []string
+	nice    int           // priority, as nice has it: 0 is the highest
+	cold    time.Duration // expected on two cores with empty caches, until a run has measured it
+}
+
+// limit ends a step that hangs. Its parts have shorter limits of their own, and say more when they reach them.
+const limit = 50 * time.Minute
+
+// The priorities. Tests have time limits, compilers and checks do not.
+const (
+	clusters = 0
+	tests    = 5
+	compiles = 10
+	checks   = 15
+)
+
+// plan is what `make test` runs. A lane's steps are in the order in which they run.
+var plan = []step{
+	{name: "prerequisites", lane: "compile", command: []string{"hack/prerequisites.sh", "conformance"}, cold: 20 * time.Second},
+	{name: "build", lane: "compile", needs: []string{"prerequisites"}, command: []string{"make", "--no-print-directory", "binary"}, nice: compiles, cold: 230 * time.Second},
+	{name: "programs", lane: "compile", needs: []string{"build"}, command: []string{"hack/programs.sh"}, nice: compiles, cold: 180 * time.Second},
+	{name: "unit", lane: "compile", needs: []string{"build"}, command: []string{"hack/unit.sh"}, nice: tests, cold: 480 * time.Second},
+	{name: "lint", lane: "check", needs: []string{"build"}, command: []string{"hack/lint.sh"}, nice: checks, cold: 300 * time.Second},
+	{name: "e2e", lane: "cluster", needs: []string{"build", "programs"}, command: []string{"hack/e2e.sh"}, nice: clusters, cold: 150 * time.Second},
+	{name: "conformance", lane: "cluster", needs: []string{"build", "programs"}, command: []string{"test/conformance/run.sh", "--list", "test/conformance/ci.txt"}, nice: clusters, cold: 180 * time.Second},
+}
+
+// choose gives the steps of that name, in the order of the plan; without names all of them. Of chosen steps only those
+// needs stay that are chosen too: the caller answers for the others.
+func choose(all []step, names []string) ([]step, error) {
+	for _, name := range names {
+		if !slices.ContainsFunc(all, func(s step) bool { return s.name == name }) {
+			var known []string
+			for _, s := range all {
+				known = append(known, s.name)
+			}
+			return nil, fmt.Errorf("no step %q: the steps are %s", name, strings.Join(known, ", "))
+		}
+	}
+	if len(names) == 0 {
+		return all, nil
+	}
+	var chosen []step
+	for _, s := range all {
+		if slices.Contains(names, s.name) {
+			s.needs = slices.DeleteFunc(slices.Clone(s.needs), func(need string) bool { return !slices.Contains(names, need) })
+			chosen = append(chosen, s)
+		}
+	}
+	return chosen, nil
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// reader takes a step's output: progress goes into its fields, the rest into the log. The lines of progress are
+//
+//	progress: TEXT            what runs now
+//	progress: packages 61     how many packages `go test -json` is going to report
+//	progress: tests 16        how many tests it is going to report: shown instead of packages
+//	{"Action": ...}           an event of `go test -json`
+//	progress: compiling TEXT  the lines that follow may be packages that `go build -v` compiles:
+//	k8s.io/api/core/v1
+//
+// Safe for concurrent use.
+type reader struct {
+	mu       sync.Mutex
+	log      io.Writer
+	text     string // what runs now
+	compiled int
+	packages int // of packages: how many there are
+	tests    int
+	ended    int // packages that ended
+	tested   int // tests that ended
+	running  map[string]bool
+	results  map[string]*result
+	slow     []timed
+}
+
+// timed is a test or a package with its seconds.
+type timed struct {
+	name    string
+	seconds float64
+}
+
+// event is one of `go test -json`: see `go doc test2json` and `go help buildjson`.
+type event struct {
+	Action, Package, Test, Output string
+	Elapsed                       float64
+}
+
+func newReader(log io.Writer) *reader {
+	return &reader{log: log, running: map[string]bool{}, results: map[string]*result{}}
+}
+
+// read takes lines until the end.
+func (r *reader) read(from io.Reader) {
+	lines := bufio.NewReader(from)
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			r.line(strings.TrimRight(line, "\n"))
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+var importPath = regexp.MustCompile(`^[a-z0-9][\w.~-]*(/[\w.~+-]+)*$`)
+
+func (r *reader) line(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var e event
+	switch text, ok := strings.CutPrefix(line, "progress: "); {
+	case ok:
+		r.progress(text)
+	case strings.HasPrefix(line, `{"`) && json.Unmarshal([]byte(line), &e) == nil && e.Action != "":
+		r.event(e)
+	case strings.HasPrefix(r.text, "compiling") && importPath.MatchString(line):
+		r.compiled++
+		r.text = "compiling " + line
+	default:
+		fmt.Fprintln(r.log, line)
+	}
+}
+
+func (r *reader) progress(text string) {
+	what, number, _ := strings.Cut(text, " ")
+	n, err := strconv.Atoi(number)
+	switch {
+	case err == nil && what == "packages":
+		r.packages += n
+	case err == nil && what == "tests":
+		r.tests += n
+	default:
+		r.text = text
+		fmt.Fprintln(r.log, "== "+text)
+	}
+}
+
+func (r *reader) event(e event) {
+	if e.Package == "" { // of a build
+		fmt.Fprint(r.log, e.Output)
+		return
+	}
+	p := r.results[e.Package]
+	if p == nil {
+		p = &result{outcome: map[string]string{}}
+		r.results[e.Package] = p
+	}
+	top := e.Test != "" && !strings.Contains(e.Test, "/")
+	switch e.Action {
+	case "start", "run":
+		if e.Test == "" || top {
+			r.running[e.name()] = true
+			r.text = e.name()
+		}
+	case "output":
+		p.lines = append(p.lines, outputLine{e.Test, e.Output})
+	case "pass", "fail", "skip":
+		delete(r.running, e.name())
+		p.outcome[e.Test] = e.Action
+		if top {
+			r.tested++
+		}
+		if top || e.Test == "" {
+			r.slow = append(r.slow, timed{e.name(), e.Elapsed})
+		}
+		if e.Test == "" {
+			r.ended++
+			p.write(r.log)
+			delete(r.results, e.Package)
+		}
+	}
+}
+
+// name is the test's, or the package's, without what all packages of this repository begin with.
+func (e event) name() string {
+	short := strings.TrimPrefix(e.Package, "github.com/knarr-project/knarr/")
+	if e.Test == "" {
+		return short
+	}
+	return short + "." + e.Test
+}
+
+// finish writes what tests printed that have not ended.
+func (r *reader) finish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, p := range r.results {
+		fmt.Fprintf(r.log, "FAIL\t%s\tdid not end\n", name)
+		p.outcome[""] = "fail"
+		p.write(r.log)
+	}
+}
+
+// String says how far the step is.
+func (r *reader) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := strings.TrimPrefix(r.text, "compiling ")
+	if !r.running[now] {
+		for name := range r.running { // one of those that run, a test rather than a package
+			if r.running[now] && len(name) < len(now) {
+				continue
+			}
+			now = name
+		}
+	}
+	if now != "" && len(now) > 48 {
+		now = "…" + now[len(now)-47:]
+	}
+	switch {
+	case r.tests > 0 && r.tested+len(r.running) > 0:
+		return fmt.Sprintf("test %d of %d: %s", min(r.tested+1, r.tests), r.tests, now)
+	case r.packages > 0 && r.ended+len(r.running) > 0:
+		return fmt.Sprintf("package %d of %d: %s", min(r.ended+1, r.packages), r.packages, now)
+	case r.compiled > 0 && strings.HasPrefix(r.text, "compiling "):
+		return fmt.Sprintf("%d packages compiled: %s", r.compiled, now)
+	}
+	return now
+}
+
+// result is what a package's tests have printed and how they ended.
+type result struct {
+	lines   []outputLine
+	outcome map[string]string // by test; "" is the package
+}
+
+type outputLine struct{ test, text string }
+
+// write writes what `go test` prints without -v: the package's own lines, and all lines of tests that failed or did not end.
+func (p *result) write(to io.Writer) {
+	for _, l := range p.lines {
+		switch {
+		case l.test == "" && (l.text == "PASS\n" || l.text == "FAIL\n" || strings.HasPrefix(l.text, "testing: warning")):
+		case strings.HasPrefix(l.text, "=== "):
+		case l.test == "" || p.outcome[l.test] != "pass" && p.outcome[l.test] != "skip":
+			_, _ = io.WriteString(to, l.text)
+		}
+	}
+}

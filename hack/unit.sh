@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# unit.sh: the unit tests, the product's with the race detector. Run by hack/steps, which reads its output: `make unit`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export GOFLAGS="-buildvcs=false -trimpath"
+status=0
+packages=(./internal/... ./cmd/... ./hack/... ./test/arch/... ./test/docs/... ./examples/...)
+count() { "$@" | wc -l; }
+echo "progress: packages $(count go list "${packages[@]}")"
+echo "progress: packages 2"
+echo "progress: packages $(count go list -C test/compare . ./apidiff ./report)"
+
+echo "progress: compiling for the race detector"
+export CGO_ENABLED=1
+go list -race -deps -test -f '{{if and (not .ForTest) (ne .Name "main") (ne .ImportPath "unsafe")}}{{.ImportPath}}{{end}}' "${packages[@]}" |
+  xargs go build -race -v 2>&1 || status=1
+go test -race -vet=off -json -timeout 25m "${packages[@]}" || status=1
+# As runtime/build.sh compiles the shim: what it has compiled is found in the cache.
+go test -C runtime -vet=off -json -timeout 10m -tags 'seccomp netgo osusergo inprocess no_grpc runc_nocriu' ./shim github.com/containerd/go-runc || status=1
+export CGO_ENABLED=0
+go test -C test/compare -vet=off -json -timeout 10m . ./apidiff ./report || status=1
+exit $status
