@@ -44,7 +44,7 @@ $(EMBED)/.built: $(RUNTIME_SOURCES)
 
 ##@ Inner loop
 quick: ## what you have changed since main, in two minutes: says what it leaves out
-	@./hack/quick.sh
+	@./hack/test.sh quick
 
 lint: ## format, vet, static checks, tidy modules, shell syntax
 	@./hack/test.sh lint

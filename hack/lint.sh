@@ -29,7 +29,7 @@ beside runtime ./cni ./containerd ./pack
 # Built once: `go run` would link it again for each module.
 staticcheck=$PWD/.cache/bin/staticcheck@v0.7.0
 if [ ! -x "$staticcheck" ]; then
-  GOBIN=$PWD/.cache/bin/new go install "honnef.co/go/tools/cmd/staticcheck@${staticcheck#*@}" && mv .cache/bin/new/staticcheck "$staticcheck"
+  GOBIN=$PWD/.cache/bin/new go install "honnef.co/go/tools/cmd/staticcheck@${staticcheck#*@}" && mv .cache/bin/new/staticcheck "$staticcheck" && rmdir .cache/bin/new
 fi
 echo "progress: 4 of 5: staticcheck"
 "$staticcheck" ./... || say "staticcheck found something"

@@ -110,6 +110,11 @@ func (r *run) tell(s *screen, j *job) {
 	default:
 		s.line("%-14s not run: it needs %s", j.name, strings.Join(j.needs, ", "))
 	}
+	if j.out != nil {
+		for _, note := range j.out.notes {
+			s.line("  %s", note)
+		}
+	}
 	r.writeSlow(j)
 }
 

@@ -15,6 +15,7 @@ type step struct {
 	command []string
 	nice    int           // priority, as nice has it: 0 is the highest
 	cold    time.Duration // expected on two cores with empty caches, until a run has measured it
+	alone   bool          // runs only when it is named
 }
 
 // limit ends a step that hangs. Its parts have shorter limits of their own, and say more when they reach them.
@@ -37,9 +38,10 @@ var plan = []step{
 	{name: "lint", lane: "check", needs: []string{"build"}, command: []string{"hack/lint.sh"}, nice: checks, cold: 300 * time.Second},
 	{name: "e2e", lane: "cluster", needs: []string{"build", "programs"}, command: []string{"hack/e2e.sh"}, nice: clusters, cold: 150 * time.Second},
 	{name: "conformance", lane: "cluster", needs: []string{"build", "programs"}, command: []string{"test/conformance/run.sh", "--list", "test/conformance/ci.txt"}, nice: clusters, cold: 180 * time.Second},
+	{name: "quick", lane: "compile", command: []string{"hack/quick.sh"}, nice: tests, cold: 120 * time.Second, alone: true},
 }
 
-// choose gives the steps of that name, in the order of the plan; without names all of them. Of chosen steps only those
+// choose gives the steps of that name, in the order of the plan; without names all but those that run alone. Of chosen steps only those
 // needs stay that are chosen too: the caller answers for the others.
 func choose(all []step, names []string) ([]step, error) {
 	for _, name := range names {
@@ -51,10 +53,15 @@ func choose(all []step, names []string) ([]step, error) {
 			return nil, fmt.Errorf("no step %q: the steps are %s", name, strings.Join(known, ", "))
 		}
 	}
-	if len(names) == 0 {
-		return all, nil
-	}
 	var chosen []step
+	if len(names) == 0 {
+		for _, s := range all {
+			if !s.alone {
+				chosen = append(chosen, s)
+			}
+		}
+		return chosen, nil
+	}
 	for _, s := range all {
 		if slices.Contains(names, s.name) {
 			s.needs = slices.DeleteFunc(slices.Clone(s.needs), func(need string) bool { return !slices.Contains(names, need) })

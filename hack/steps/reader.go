@@ -16,6 +16,7 @@ import (
 //	progress: TEXT            what runs now
 //	progress: packages 61     how many packages `go test -json` is going to report
 //	progress: tests 16        how many tests it is going to report: shown instead of packages
+//	note: TEXT                a line that is printed when the step ends
 //	{"Action": ...}           an event of `go test -json`
 //	progress: compiling TEXT  the lines that follow may be packages that `go build -v` compiles:
 //	k8s.io/api/core/v1
@@ -33,6 +34,7 @@ type reader struct {
 	running  map[string]bool
 	results  map[string]*result
 	slow     []timed
+	notes    []string
 }
 
 // timed is a test or a package with its seconds.
@@ -70,10 +72,14 @@ var importPath = regexp.MustCompile(`^[a-z0-9][\w.~-]*(/[\w.~+-]+)*$`)
 func (r *reader) line(line string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var e event
-	switch text, ok := strings.CutPrefix(line, "progress: "); {
-	case ok:
+	if text, ok := strings.CutPrefix(line, "progress: "); ok {
 		r.progress(text)
+		return
+	}
+	var e event
+	switch note, ok := strings.CutPrefix(line, "note: "); {
+	case ok:
+		r.notes = append(r.notes, note)
 	case strings.HasPrefix(line, `{"`) && json.Unmarshal([]byte(line), &e) == nil && e.Action != "":
 		r.event(e)
 	case strings.HasPrefix(r.text, "compiling") && importPath.MatchString(line):

@@ -81,7 +81,7 @@ func (r *run) report(s *screen) bool {
 	for _, j := range r.jobs {
 		log := r.log(j)
 		switch j.name {
-		case "unit", "e2e":
+		case "unit", "e2e", "quick":
 			packages += len(regexp.MustCompile(`(?m)^ok\s`).FindAllString(log, -1))
 		case "conformance":
 			if found := regexp.MustCompile(`(?m)^conformance: (\d+) passed`).FindAllStringSubmatch(log, -1); found != nil {

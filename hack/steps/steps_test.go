@@ -43,12 +43,12 @@ func TestAFailureIsPrintedLastAndStopsWhatNeedsIt(t *testing.T) {
 		script("good", "a", "echo fine"),
 		script("bad", "a", "echo before; echo 'lint: a file is wrong'; exit 3", "good"),
 		script("dependent", "b", "echo dependent ran >&2", "bad"),
-		script("independent", "a", "true", "good"),
+		script("independent", "a", "echo note: look here", "good"),
 	})
 	if ok {
 		t.Error("a run with a failed step is green")
 	}
-	contains(t, out, "--- bad: the end of", "2 passed, 1 failed\nfailed: bad (exit status 3)\nlint: a file is wrong\nnot run: dependent (needs bad)\n")
+	contains(t, out, "\n  look here\n", "--- bad: the end of", "2 passed, 1 failed\nfailed: bad (exit status 3)\nlint: a file is wrong\nnot run: dependent (needs bad)\n")
 	if strings.Contains(out, "dependent ran") {
 		t.Error("a step ran whose need had failed")
 	}

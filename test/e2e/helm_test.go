@@ -11,6 +11,7 @@ import (
 
 // TestHelm takes a chart with hooks through its life: as Helm 4 does it (server-side apply) and as Helm 3 did (merge patches).
 func TestHelm(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.up()
 	c.loadProgram("e2e/sailor:v1", "./sailor")

@@ -33,6 +33,7 @@ spec:
 
 // TestUpstreamsKubectl walks upstream's own kubectl through its commands, in the order in which a user would meet them.
 func TestUpstreamsKubectl(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.up()
 	c.loadImage("e2e/sailor:v1", sailorWithTar(c))

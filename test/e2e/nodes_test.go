@@ -51,6 +51,7 @@ spec: {clusterIP: None, selector: {app: crew}, ports: [{port: 8080}]}
 // TestTwoWorkers: a server and two workers on one switch. Pods and Services work across nodes; the pods of a node that
 // dies are replaced elsewhere; a node that was cut off, or comes back after a power failure, takes its orders.
 func TestTwoWorkers(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "--node-monitor-grace-period", "20s") // a busy machine is not a dead one
 	f.hire("east", "west")
 	f.sailor = f.loadProgram("e2e/sailor:v1", "./sailor", f.workers...)

@@ -69,6 +69,7 @@ data: {ships: "2", image: "e2e/sailor:v1"}
 // TestControllerRuntime: an operator in pods, with the rights of its service account: two of them with one leader, a cache, owner
 // references, finalizers, conditions and events. When the leader dies, the other takes over.
 func TestControllerRuntime(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.up()
 	c.loadProgram("e2e/sailor:v1", "./sailor")

@@ -25,6 +25,7 @@ spec:
 // TestOnePodFromApplyToItsLog is the thinnest slice through everything: kubectl, API server, store, scheduler, kubelet,
 // container, probe, log, deletion.
 func TestOnePodFromApplyToItsLog(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.up()
 	c.loadProgram("harbour/store:v1", "../../examples/harbour/store")
@@ -47,6 +48,7 @@ func TestOnePodFromApplyToItsLog(t *testing.T) {
 
 // TestPodsSurviveARestart: kill -9 of knarr neither stops nor restarts containers; the next knarr adopts them.
 func TestPodsSurviveARestart(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.up()
 	c.loadProgram("harbour/store:v1", "../../examples/harbour/store")
@@ -70,6 +72,7 @@ func TestPodsSurviveARestart(t *testing.T) {
 
 // TestTheSampleAnswersThroughItsService deploys the harbour as its users would.
 func TestTheSampleAnswersThroughItsService(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.up()
 	for _, part := range []string{"store", "api", "web"} {

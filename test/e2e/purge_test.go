@@ -55,6 +55,7 @@ spec: {hostNetwork: true, containers: [{name: sailor, image: "e2e/sailor:v1"}]}
 // pods is started and purged, twice: while it runs, and after it was killed. Processes, mounts, links, routes, rules, cgroups and
 // files are then as they were before.
 func TestPurgeLeavesNothing(t *testing.T) {
+	t.Parallel()
 	c := newIsland(t)
 	sailor := c.buildProgram("./sailor")
 	before := c.traces()

@@ -12,6 +12,7 @@ import (
 // TestSnapshot: what was saved while the server ran is there again after the machine's cluster was purged, its pods run
 // again, and what happened in between is not remembered. A second snapshot is taken from the folder of a server that is stopped.
 func TestSnapshot(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.up()
 	sailor := c.loadProgram("e2e/sailor:v1", "./sailor")
