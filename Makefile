@@ -3,16 +3,21 @@ SHELL := /bin/bash
 GO ?= go
 BIN := $(CURDIR)/bin
 VERSION ?= v1.36.3+knarr0
+# What the binary says of its source. A build outside of a checkout is given these three.
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
+DATE ?= $(shell TZ=UTC0 git show -s --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd HEAD 2>/dev/null)
+TREE ?= $(shell git rev-parse HEAD >/dev/null 2>&1 && { git diff --quiet HEAD && echo clean || echo dirty; })
 EMBED := internal/cri/embedded
+OURS := github.com/knarr-project/knarr/internal/version
 # The bundled kubectl says the version of the Kubernetes that it is from, as upstream's build has it.
-LDFLAGS := -s -w -X github.com/knarr-project/knarr/internal/version.Knarr=$(VERSION) \
+LDFLAGS = -s -w -X $(OURS).release=$(VERSION) -X $(OURS).commit=$(COMMIT) -X $(OURS).date=$(DATE) -X $(OURS).tree=$(TREE) \
 	-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36
 # The same flags in every step: what one has compiled, the next one finds in the cache.
 export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0
 
 .PHONY: help build binary runtime demo test quick lint unit e2e chaos bench compare plots compare-api interchange \
-	integration conformance kubectl-suite operators clean
+	integration conformance kubectl-suite operators release vulncheck clean
 # A line of help is `target: ## text`. A group begins with `##@ title`; a target's settings follow it, `#  NAME=value text`.
 
 ##@ Start here
@@ -100,5 +105,15 @@ operators: build ## controller-runtime's own suite and the Gateway API's cases a
 	./test/operators/run.sh
 
 ##@ Release
+release: ## archives, Debian packages, checksums and a bill of materials, in dist
+#  VERSION=v1.36.3+knarr0  how the release is called
+#  ARCHES='amd64 arm64'    for which machines
+	./hack/prerequisites.sh release
+	VERSION='$(VERSION)' ./hack/release.sh dist
+
+vulncheck: ## known vulnerabilities in what the binary calls
+#  GOVULNDB=URL  a copy of Go's vulnerability database
+	./hack/vulncheck.sh
+
 clean: ## forget what was built
-	rm -rf $(BIN) .cache $(EMBED)/*.zst $(EMBED)/.built
+	rm -rf $(BIN) dist .cache $(EMBED)/*.zst $(EMBED)/.built

@@ -89,7 +89,7 @@ func serveVersion(w http.ResponseWriter, r *http.Request) {
 		respondError(w, plainFormat(r), err)
 		return
 	}
-	body, err := json.MarshalIndent(version.Info, "", "  ")
+	body, err := json.MarshalIndent(version.Info(), "", "  ")
 	if err != nil {
 		respondError(w, jsonFormat, err)
 		return

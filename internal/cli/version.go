@@ -1,8 +1,8 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -10,11 +10,24 @@ import (
 )
 
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
+	var output string
+	cmd := &cobra.Command{
 		Use: "version", Short: "Which knarr this is, and which Kubernetes it speaks", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "knarr %s\nKubernetes %s\n%s %s/%s\n", version.Knarr, version.Kubernetes, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
+			b := version.Current()
+			switch output {
+			case "json":
+				enc := json.NewEncoder(cmd.OutOrStdout())
+				enc.SetIndent("", "  ")
+				return enc.Encode(b)
+			case "":
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "knarr       %s\nKubernetes  %s\ncommit      %s (%s, tree %s)\nbuilt with  %s for %s\n",
+					b.Knarr, b.Kubernetes, b.Commit, b.Date, b.Tree, b.Go, b.Platform)
+				return err
+			}
+			return fmt.Errorf("version: --output %q: wanted json, or nothing for text", output)
 		},
 	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for text")
+	return cmd
 }
