@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -69,7 +68,8 @@ func (l *licences) find(m *module) error {
 // folder is where a module's source is on this machine.
 func folder(m *module) (string, error) {
 	if m.Path == standard {
-		return runtime.GOROOT(), nil //nolint:staticcheck // the release is described with the toolchain that built it
+		out, err := exec.Command("go", "env", "GOROOT").Output()
+		return strings.TrimSpace(string(out)), err
 	}
 	out, err := exec.Command("go", "mod", "download", "-json", m.Path+"@"+m.Version).Output()
 	if err != nil {
