@@ -95,7 +95,7 @@ Description: a whole Kubernetes in one binary
  data: run "knarr purge" first to remove that too.
 END
   find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
-  dpkg-deb --root-owner-group -Zxz --build "$root" "$out/knarr_${plain}_$1.deb" >/dev/null
+  dpkg-deb --root-owner-group -Zgzip --build "$root" "$out/knarr_${plain}_$1.deb" >/dev/null
 }
 
 mkdir -p "$work"

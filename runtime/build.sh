@@ -27,20 +27,26 @@ version=$($go list -m -f '{{.Version}}' $module)
 plain="-s -w -X $module/version.Version=$version"
 
 ./libseccomp.sh "$out/libseccomp" $triplet
-# runc asks pkg-config for libseccomp's flags; this answers in its place. Paths go by the environment, because programs
-# record CGO_CFLAGS and must be the same from every folder. The version in CGO_CFLAGS tells the go command's cache.
-cat >"$out/.pkg-config" <<'EOF'
+# What finds libseccomp is called by name, without a path: Go records the flags of a build, and the programs must be
+# the same from every folder. runc asks pkg-config for the library, and cgo the compiler for its files.
+tools=$out/.tools
+mkdir -p "$tools"
+cat >"$tools/pkg-config" <<'EOF'
 #!/bin/sh
 case "$*" in *--libs*) echo -lseccomp ;; *--cflags*) ;; *) echo 2.5.0 ;; esac
 EOF
-chmod +x "$out/.pkg-config"
+cat >"$tools/knarr-cc" <<EOF
+#!/bin/sh
+exec $CC "\$@" -I'$out/libseccomp/include' -L'$out/libseccomp/lib'
+EOF
+chmod +x "$tools"/*
 
 CGO_ENABLED=0 $go build -trimpath -ldflags "$plain" -o "$out/containerd" ./containerd
 
 # static TAGS OUTPUT PACKAGE: builds what contains runc's C code.
 static() {
-	CGO_ENABLED=1 PKG_CONFIG="$out/.pkg-config" C_INCLUDE_PATH="$out/libseccomp/include" LIBRARY_PATH="$out/libseccomp/lib" \
-		CGO_CFLAGS="-O2 -DLIBSECCOMP=$(cut -d' ' -f1 "$out/libseccomp/.version")" CGO_LDFLAGS=-O2 $go build -trimpath -tags "seccomp netgo osusergo $1" \
+	PATH="$tools:$PATH" CGO_ENABLED=1 CC=knarr-cc CGO_CFLAGS="-O2 -DLIBSECCOMP=$(cut -d' ' -f1 "$out/libseccomp/.version")" CGO_LDFLAGS=-O2 \
+		$go build -trimpath -tags "seccomp netgo osusergo $1" \
 		-ldflags "$plain -linkmode external -extldflags '-static'" -o "$out/$2" "$3"
 }
 static 'inprocess no_grpc runc_nocriu' containerd-shim-runc-v2 ./shim
