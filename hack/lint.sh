@@ -25,6 +25,7 @@ beside test/interop ./controller
 beside test/integration ./harness ./crd
 beside test/operators ./withserver
 beside runtime ./cni ./containerd ./pack
+beside hack/release .
 
 # Built once: `go run` would link it again for each module.
 staticcheck=$PWD/.cache/bin/staticcheck@v0.7.0

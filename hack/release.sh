@@ -33,7 +33,7 @@ build() {
   # The programs for this architecture stay in a folder of their own between releases.
   mkdir -p "$work/runtime-$1" "$tree/.cache"
   ln -s "$work/runtime-$1" "$tree/.cache/runtime"
-  GOARCH=$1 make -C "$tree" build VERSION="$version" COMMIT="$commit" DATE="$date" TREE=clean >"$work/build-$1.log" 2>&1 || {
+  GOARCH=$1 make -C "$tree" binary VERSION="$version" COMMIT="$commit" DATE="$date" TREE=clean >"$work/build-$1.log" 2>&1 || {
     tail -n 30 "$work/build-$1.log" >&2
     echo "release.sh: the build for $1 failed ($work/build-$1.log)" >&2
     exit 1

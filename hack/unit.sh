@@ -4,6 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export GOFLAGS="-buildvcs=false -trimpath"
 status=0
+make --no-print-directory runtime
 packages=(./internal/... ./cmd/... ./hack/... ./test/arch/... ./test/docs/... ./examples/...)
 count() { "$@" | wc -l; }
 echo "progress: packages $(count go list "${packages[@]}")"
@@ -16,7 +17,7 @@ go list -race -deps -test -f '{{if and (not .ForTest) (ne .Name "main") (ne .Imp
   xargs go build -race -v 2>&1 || status=1
 go test -race -vet=off -json -timeout 25m "${packages[@]}" || status=1
 # As runtime/build.sh compiles the shim: what it has compiled is found in the cache.
-go test -C runtime -vet=off -json -timeout 10m -tags 'seccomp netgo osusergo inprocess no_grpc runc_nocriu' ./shim github.com/containerd/go-runc || status=1
+(. .cache/runtime/.tools/env && go test -C runtime -vet=off -json -timeout 10m -tags 'seccomp netgo osusergo inprocess no_grpc runc_nocriu' ./shim github.com/containerd/go-runc) || status=1
 export CGO_ENABLED=0
 go test -C test/compare -vet=off -json -timeout 10m . ./apidiff ./report || status=1
 exit $status

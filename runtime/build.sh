@@ -40,14 +40,17 @@ cat >"$tools/knarr-cc" <<EOF
 exec $CC "\$@" -I'$out/libseccomp/include' -L'$out/libseccomp/lib'
 EOF
 chmod +x "$tools"/*
+# What else compiles these packages, such as their tests, reads this file: it then finds them in Go's cache.
+cat >"$tools/env" <<EOF
+export PATH='$tools':"\$PATH" CC=knarr-cc CGO_ENABLED=1 CGO_CFLAGS='-O2 -DLIBSECCOMP=$(cut -d' ' -f1 "$out/libseccomp/.version")' CGO_LDFLAGS=-O2
+EOF
 
 CGO_ENABLED=0 $go build -trimpath -ldflags "$plain" -o "$out/containerd" ./containerd
 
 # static TAGS OUTPUT PACKAGE: builds what contains runc's C code.
 static() {
-	PATH="$tools:$PATH" CGO_ENABLED=1 CC=knarr-cc CGO_CFLAGS="-O2 -DLIBSECCOMP=$(cut -d' ' -f1 "$out/libseccomp/.version")" CGO_LDFLAGS=-O2 \
-		$go build -trimpath -tags "seccomp netgo osusergo $1" \
-		-ldflags "$plain -linkmode external -extldflags '-static'" -o "$out/$2" "$3"
+	(. "$tools/env" && $go build -trimpath -tags "seccomp netgo osusergo $1" \
+		-ldflags "$plain -linkmode external -extldflags '-static'" -o "$out/$2" "$3")
 }
 static 'inprocess no_grpc runc_nocriu' containerd-shim-runc-v2 ./shim
 static 'urfave_cli_no_docs' runc github.com/opencontainers/runc
