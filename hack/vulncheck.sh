@@ -7,7 +7,7 @@ database=${GOVULNDB:-https://vuln.go.dev}
 export GOVULNDB=$database CGO_ENABLED=1
 tool=$PWD/.cache/tools
 mkdir -p "$tool"
-GOBIN=$tool go install golang.org/x/vuln/cmd/govulncheck@v1.1.4 || exit 1
+GOBIN=$tool go install golang.org/x/vuln/cmd/govulncheck@v1.9.0 || exit 1
 bad=0
 check() {
   echo "checking $*"
