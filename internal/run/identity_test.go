@@ -72,6 +72,26 @@ func (i *issuer) issued() int {
 	return i.count
 }
 
+// logged keeps what was logged.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// take returns what was logged since the last time.
+func (l *logged) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.text.Reset()
+	return l.text.String()
+}
+
 func newIdentity(t *testing.T, by *issuer, log io.Writer) *identity {
 	return &identity{
 		dir: t.TempDir(), name: "node", what: "client certificate of node n1", sign: by.sign, log: slog.New(slog.NewTextHandler(log, nil)),
@@ -119,8 +139,8 @@ func TestACertificateIsRenewedInTimeForLong(t *testing.T) {
 func TestARenewalThatFailsIsTriedAgainAndSaysHow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		by := newIssuer(t, time.Hour)
-		var told strings.Builder
-		i := newIdentity(t, by, &told)
+		told := &logged{}
+		i := newIdentity(t, by, told)
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { i.run(ctx) })
@@ -128,10 +148,9 @@ func TestARenewalThatFailsIsTriedAgainAndSaysHow(t *testing.T) {
 			t.Helper()
 			time.Sleep(wait)
 			synctest.Wait()
-			if !strings.Contains(told.String(), want) {
-				t.Errorf("the log lacks %q: %s", want, &told)
+			if got := told.take(); !strings.Contains(got, want) {
+				t.Errorf("the log lacks %q: %s", want, got)
 			}
-			told.Reset()
 		}
 		by.fail(errors.New("the server is away"))
 		say(time.Minute, "this node has no client certificate of node n1 yet; trying again")

@@ -5,6 +5,8 @@
 //	sailor lookup NAME    prints the name's addresses, one a line
 //	sailor say WORDS…     prints the words; what begins with @ is a file whose text is printed
 //	sailor env NAME       prints an environment variable
+//	sailor put FILE WORDS… writes the words to a file
+//	sailor link TO NAME   makes a symbolic link
 //	sailor echo           prints what it reads
 //	sailor count          prints 1, 2, 3, ... ten a second
 //	sailor fall           says so, and exits with 3
@@ -54,6 +56,10 @@ func run(args []string) error {
 		return nil
 	case "say":
 		return say(args[1:])
+	case "put":
+		return os.WriteFile(args[1], []byte(strings.Join(args[2:], " ")+"\n"), 0o644)
+	case "link":
+		return os.Symlink(args[1], args[2])
 	case "echo":
 		_, err := io.Copy(os.Stdout, os.Stdin)
 		return err
