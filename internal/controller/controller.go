@@ -4,11 +4,13 @@ package controller
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
 	"github.com/knarr-project/knarr/internal/client"
 )
@@ -46,6 +48,10 @@ type Loop struct {
 	Workers int
 	// Resync queues every key of the first input this often; 0 never does.
 	Resync time.Duration
+	// Clock measures how long keys wait; nil is the machine's.
+	Clock clock.WithTicker
+	// Log is told of keys that are retried; nil is slog.Default().
+	Log *slog.Logger
 	// Sources run beside the workers and add keys that no View's event leads to (timers, discovery). They end with ctx.
 	Sources []func(ctx context.Context, add func(Key, time.Duration))
 }
@@ -79,6 +85,18 @@ type Env struct {
 	Client client.Interface
 	Events client.Recorder
 	Config Config
+	// Clock is nil for the machine's time.
+	Clock clock.WithTicker
+	// Log is nil for slog.Default().
+	Log *slog.Logger
+}
+
+// Now is the time on the clock.
+func (e Env) Now() time.Time {
+	if e.Clock == nil {
+		return time.Now()
+	}
+	return e.Clock.Now()
 }
 
 // Config is what the cluster's operator decided.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/clock"
 
 	"github.com/knarr-project/knarr/internal/client"
 )
@@ -17,7 +17,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	if l.Reconcile == nil {
 		return fmt.Errorf("controller loop %s has no Reconcile", l.Name)
 	}
-	work := NewWork(l.Name, l.Reconcile)
+	work := newWork(l.Name, l.Reconcile, l.Clock, l.Log)
 	var ended, synced []<-chan struct{}
 	for _, in := range l.Inputs {
 		s, d := in.View.Subscribe(ctx, func(e client.Event) {
@@ -49,13 +49,17 @@ func (l *Loop) Run(ctx context.Context) error {
 }
 
 func (l *Loop) resync(ctx context.Context, work *Work[Key]) {
-	ticker := time.NewTicker(l.Resync)
+	var of clock.WithTicker = clock.RealClock{}
+	if l.Clock != nil {
+		of = l.Clock
+	}
+	ticker := of.NewTicker(l.Resync)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-ticker.C():
 			first := l.Inputs[0]
 			for _, obj := range first.View.List("", nil) {
 				for _, k := range first.Keys(client.Event{Type: client.Modified, Old: obj, Object: obj}) {

@@ -42,16 +42,27 @@ type Work[K comparable] struct {
 	queue     workqueue.TypedRateLimitingInterface[K]
 	limiter   workqueue.TypedRateLimiter[K]
 	meter     *meter
+	log       *slog.Logger
 }
 
 // NewWork makes a queue; keys can be added at once, and are reconciled once it runs.
 func NewWork[K comparable](name string, reconcile func(context.Context, K) (Result, error)) *Work[K] {
+	return newWork(name, reconcile, nil, nil)
+}
+
+func newWork[K comparable](name string, reconcile func(context.Context, K) (Result, error), time clock.WithTicker, log *slog.Logger) *Work[K] {
+	if time == nil {
+		time = clock.RealClock{}
+	}
+	if log == nil {
+		log = slog.Default()
+	}
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](minBackoff, maxBackoff)
 	m := newMeter(name)
 	order := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Queue: &fifo[K]{meter: m}})
-	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Queue: order, Clock: calmClock{clock.RealClock{}}})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Queue: order, Clock: calmClock{time}})
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{DelayingQueue: delaying})
-	return &Work[K]{name: name, reconcile: reconcile, limiter: limiter, queue: queue, meter: m}
+	return &Work[K]{name: name, log: log, reconcile: reconcile, limiter: limiter, queue: queue, meter: m}
 }
 
 // calmClock is for queues that wait. Besides the timer for the first key that waits they have a ticker, every ten seconds, in case that timer has been
@@ -120,15 +131,15 @@ func (w *Work[K]) one(ctx context.Context, key K) {
 	case errors.As(err, &terminal):
 		w.queue.Forget(key)
 		if result.After == 0 {
-			slog.Error("controller gave up on object until it changes", "controller", w.name, "key", fmt.Sprint(key), "error", err)
+			w.log.Error("controller gave up on object until it changes", "controller", w.name, "key", fmt.Sprint(key), "error", err)
 		} else { // an autoscaler without metrics, for one, which every new pod's is at first
-			slog.Info("controller could not do its work for now", "controller", w.name, "key", fmt.Sprint(key), "again", result.After, "error", err)
+			w.log.Info("controller could not do its work for now", "controller", w.name, "key", fmt.Sprint(key), "again", result.After, "error", err)
 		}
 		if result.After > 0 {
 			w.AddAfter(key, result.After)
 		}
 	default:
-		slog.Warn("controller will retry", "controller", w.name, "key", fmt.Sprint(key), "retries", w.queue.NumRequeues(key), "error", err)
+		w.log.Warn("controller will retry", "controller", w.name, "key", fmt.Sprint(key), "retries", w.queue.NumRequeues(key), "error", err)
 		w.meter.retries.Inc()
 		w.queue.AddRateLimited(key)
 	}

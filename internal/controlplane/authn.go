@@ -69,7 +69,7 @@ func (s *Server) serviceAccountTokens(ctx context.Context) (*token.Service, erro
 	}
 	return token.New(ctx, token.Config{
 		Issuer: issuers[0], AcceptedIssuers: issuers[1:], Audiences: c.Audiences, JWKSURI: c.JWKSURI, Keys: keys, Client: s.own(),
-		MaxExpiration: most, KeepExpiration: !c.ExtendExpiration, External: s.signer,
+		MaxExpiration: most, KeepExpiration: !c.ExtendExpiration, External: s.signer, Now: s.clock.Now,
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/admission/policy"
@@ -51,6 +52,13 @@ type Options struct {
 	Log    *slog.Logger
 	// Settings are the values of all flags, for /flagz; nil: there is no such page.
 	Settings func() map[string]string
+	// Clock is what the clocks of the API server, of tokens and of controllers show; nil: the machine's time.
+	// Certificates, the store, nodes' heartbeats and the scheduler follow the machine's time always.
+	Clock clock.WithTicker
+	// Controllers chooses controllers by their names; nil: all run.
+	Controllers func(name string) bool
+	// Unsynced leaves the store's writes to the kernel: a crash of the machine loses acknowledged writes. For tests.
+	Unsynced bool
 }
 
 // Server holds the control plane's parts while they are put together. Each field is set by one component and read by
@@ -62,6 +70,10 @@ type Server struct {
 	cfg      *config.Config
 	log      *slog.Logger
 	settings func() map[string]string
+	clock    clock.WithTicker
+	choose   func(controller string) bool
+	unsynced bool
+	url      string // where this machine reaches the API server
 	keys     *pki.PKI
 	tracer   *trace.Tracer    // nil: requests are not traced
 	egress   *egress.Selector // nil: others are connected to directly
@@ -83,7 +95,16 @@ type Server struct {
 }
 
 // New prepares a Server; its Start methods are the components of a process.
-func New(o Options) *Server { return &Server{cfg: o.Config, log: o.Log, settings: o.Settings} }
+func New(o Options) *Server {
+	s := &Server{cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, unsynced: o.Unsynced}
+	if s.clock == nil {
+		s.clock = clock.RealClock{}
+	}
+	return s
+}
+
+// URL is where this machine reaches the API server, once it runs.
+func (s *Server) URL() string { return s.url }
 
 // Client is access to the API in this process, once the API server runs.
 func (s *Server) Client(u auth.User) client.Interface { return s.api.Client(u) }
@@ -129,14 +150,11 @@ func (s *Server) StartStore(ctx context.Context) (func() error, error) {
 }
 
 func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
-	listen, err := netip.ParseAddrPort(s.cfg.Listen)
-	if err != nil {
-		return nil, err
-	}
 	listener, err := net.Listen("tcp", s.cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("%w (another cluster on this machine? choose another address with --listen)", err)
 	}
+	port := listener.Addr().(*net.TCPAddr).Port // the kernel's choice where Listen has port 0
 	first, last, err := s.cfg.NodePorts()
 	if err != nil {
 		return nil, err
@@ -185,7 +203,7 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		Places:       s.places,
 		ServiceCIDRs: s.cfg.ServiceRanges(),
 		NodePorts:    apiserver.PortRange{Base: first, Size: last - first + 1},
-		Advertise:    netip.AddrPortFrom(netip.MustParseAddr(s.cfg.AdvertiseAddress), listen.Port()),
+		Advertise:    netip.AddrPortFrom(netip.MustParseAddr(s.cfg.AdvertiseAddress), uint16(port)),
 
 		KubeletTLS:         outward.kubelets,
 		KubeletAddresses:   s.cfg.APIServer.Kubelets.Order(),
@@ -216,6 +234,7 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		Components:   s.components(),
 		Collectors:   slices.Concat(controllers.Collectors(), scheduler.Collectors(), s.egress.Collectors()),
 		Logger:       s.log.With("component", "apiserver"),
+		Clock:        s.clock.Now,
 	})
 	if err != nil {
 		return nil, err
@@ -230,8 +249,8 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	settled()
-	url := "https://" + net.JoinHostPort(localAddress(s.cfg.Listen), strconv.Itoa(int(listen.Port())))
-	if err := s.keys.WriteKubeconfig(s.cfg.AdminKubeconfig(), url, s.keys.Admin); err != nil {
+	s.url = "https://" + net.JoinHostPort(localAddress(s.cfg.Listen), strconv.Itoa(port))
+	if err := s.keys.WriteKubeconfig(s.cfg.AdminKubeconfig(), s.url, s.keys.Admin); err != nil {
 		end()
 		s.api.Close()
 		return nil, err
@@ -294,7 +313,7 @@ func (s *Server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 	}
 	all = append(all, tokens)
 	if s.cfg.APIServer.Authentication.BootstrapTokens {
-		all = append(all, token.NewBootstrap(ctx, s.own(), tokens.Audiences, time.Now))
+		all = append(all, token.NewBootstrap(ctx, s.own(), tokens.Audiences, s.clock.Now))
 	}
 	all = append(all, issuers)
 	if file := s.cfg.APIServer.TokenWebhook; file != "" {
@@ -451,7 +470,10 @@ func (s *Server) components() []apiserver.Component {
 }
 
 func (s *Server) StartControllers(ctx context.Context) (func() error, error) {
-	cfg := ControllerConfig(s.cfg)
+	cfg, chosen := ControllerConfig(s.cfg), controllers.All()
+	if s.choose != nil {
+		chosen = slices.DeleteFunc(chosen, func(starter controller.Starter) bool { return !s.choose(starter.Name) })
+	}
 	cfg.CACert, cfg.SigningCert, cfg.SigningKey = s.keys.CA.CertPEM, s.keys.CA.CertPEM, s.keys.CA.KeyPEM
 	if s.signer == nil {
 		cfg.LegacyToken = s.tokens.LegacyToken
@@ -459,7 +481,7 @@ func (s *Server) StartControllers(ctx context.Context) (func() error, error) {
 	// One View of each kind serves all controllers; each writes under its own name.
 	views := s.api.Client(auth.Component(auth.UserControllers))
 	return process.Background(func(ctx context.Context) error {
-		return RunControllers(ctx, cfg, func(account string) (client.Interface, error) {
+		return runChosen(ctx, chosen, controller.Env{Config: cfg, Clock: s.clock, Log: s.log.With("component", "controllers")}, func(account string) (client.Interface, error) {
 			if strings.HasPrefix(account, "system:") {
 				return controller.Split(views, s.api.Client(auth.Component(account))), nil
 			}
@@ -478,18 +500,25 @@ func ControllerConfig(cfg *config.Config) controller.Config {
 
 // RunControllers runs every controller, each with a client and an event recorder of its own name.
 func RunControllers(ctx context.Context, cfg controller.Config, clientFor func(account string) (client.Interface, error)) error {
+	return runChosen(ctx, controllers.All(), controller.Env{Config: cfg}, clientFor)
+}
+
+// runChosen runs some controllers, with what env has and a client and a recorder each.
+func runChosen(ctx context.Context, chosen []controller.Starter, env controller.Env, clientFor func(account string) (client.Interface, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var recorders sync.WaitGroup
 	defer recorders.Wait()
 	defer cancel()
-	return controller.RunAll(ctx, controllers.All(), func(s controller.Starter) (controller.Env, error) {
+	return controller.RunAll(ctx, chosen, func(s controller.Starter) (controller.Env, error) {
 		c, err := clientFor(cmp.Or(s.Account, s.Name))
 		if err != nil {
 			return controller.Env{}, err
 		}
 		events := client.NewRecorder(c, cmp.Or(s.EventSource, s.Name), "")
 		recorders.Go(func() { events.Run(ctx) })
-		return controller.Env{Client: c, Events: events, Config: cfg}, nil
+		own := env
+		own.Client, own.Events = c, events
+		return own, nil
 	})
 }
 

@@ -30,7 +30,7 @@ func (s *Server) openStores(ctx context.Context) error {
 	if len(s.cfg.StoreEndpoints) > 0 {
 		s.db, err = connectStore(ctx, s.cfg, s.cfg.StoreEndpoints, dial...)
 	} else {
-		s.db, err = etcd.Open(ctx, etcd.Options{DataDir: s.cfg.Path("etcd"), Log: s.log.With("component", "store")})
+		s.db, err = etcd.Open(ctx, etcd.Options{DataDir: s.cfg.Path("etcd"), UnsafeNoSync: s.unsynced, Log: s.log.With("component", "store")})
 	}
 	if err != nil {
 		s.db = nil // not a store that is nil

@@ -74,6 +74,7 @@ func runBootstrapSigner(ctx context.Context, env controller.Env) error {
 		return []controller.Key{{Namespace: metav1.NamespacePublic, Name: clusterInfo}}
 	}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name:   "bootstrap-signer-controller",
 		Inputs: []controller.Input{{View: tokens.View, Keys: always}, {View: infos.View, Keys: always}},
 		Reconcile: func(ctx context.Context, key controller.Key) (controller.Result, error) {
@@ -81,7 +82,7 @@ func runBootstrapSigner(ctx context.Context, env controller.Env) error {
 			if !ok {
 				return controller.Result{}, nil
 			}
-			data, wait, err := signed(info.Data, tokens.List("", nil), time.Now())
+			data, wait, err := signed(info.Data, tokens.List("", nil), env.Now())
 			if err != nil {
 				return controller.Result{}, err
 			}
@@ -154,6 +155,7 @@ func runTokenCleaner(ctx context.Context, env controller.Env) error {
 		return err
 	}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name:   "token-cleaner-controller",
 		Inputs: []controller.Input{controller.Self(tokens)},
 		Reconcile: func(ctx context.Context, key controller.Key) (controller.Result, error) {
@@ -165,7 +167,7 @@ func runTokenCleaner(ctx context.Context, env controller.Env) error {
 			if !expires {
 				return controller.Result{}, nil
 			}
-			if rest := time.Until(at); rest > 0 {
+			if rest := at.Sub(env.Now()); rest > 0 {
 				return controller.Result{After: rest}, nil
 			}
 			err := client.Delete[*corev1.Secret](ctx, env.Client, key.Namespace, key.Name,

@@ -27,6 +27,7 @@ func runServiceAccount(ctx context.Context, env controller.Env) error {
 		return fmt.Errorf("open service accounts: %w", err)
 	}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name: "serviceaccount-controller",
 		Inputs: []controller.Input{
 			perNamespace(namespaces),

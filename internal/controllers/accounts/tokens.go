@@ -31,6 +31,7 @@ func runTokens(ctx context.Context, env controller.Env) error {
 	})
 	t := tokens{env: env, secrets: secrets}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name: "serviceaccount-token-controller",
 		Inputs: []controller.Input{
 			controller.Self(secrets),

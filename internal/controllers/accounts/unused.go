@@ -49,6 +49,7 @@ func runUnusedTokens(ctx context.Context, env controller.Env) error {
 	}
 	u := unusedTokens{env: env, secrets: secrets, accounts: accounts, pods: pods}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name: "legacy-serviceaccount-token-cleaner-controller",
 		Inputs: []controller.Input{
 			controller.On(secrets, func(e client.TypedEvent[*corev1.Secret]) []controller.Key {
@@ -91,7 +92,7 @@ func (u unusedTokens) reconcile(ctx context.Context, key controller.Key) (contro
 	if err != nil {
 		return done, controller.Terminal(fmt.Errorf("secret %s: %w", key, err))
 	}
-	switch rest := time.Until(due); {
+	switch rest := due.Sub(u.env.Now()); {
 	case step == waiting, u.mounted(secret):
 		return controller.Result{After: lookAgain}, nil
 	case rest > 0:
@@ -178,7 +179,7 @@ func later(a, b time.Time) time.Time {
 func (u unusedTokens) mark(ctx context.Context, secret *corev1.Secret) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": secret.UID, "resourceVersion": secret.ResourceVersion,
-		"labels": map[string]string{labelInvalidSince: time.Now().UTC().Format(time.DateOnly)},
+		"labels": map[string]string{labelInvalidSince: u.env.Now().UTC().Format(time.DateOnly)},
 	}})
 	if err != nil {
 		return err

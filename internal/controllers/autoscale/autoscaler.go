@@ -39,7 +39,7 @@ type autoscaler struct {
 }
 
 func run(ctx context.Context, env controller.Env) (err error) {
-	c := &autoscaler{env: env, source: source{env.Client}, now: time.Now, histories: map[controller.Key]*history{}}
+	c := &autoscaler{env: env, source: source{env.Client}, now: env.Now, histories: map[controller.Key]*history{}}
 	if c.scalers, err = client.Open[*autoscalingv2.HorizontalPodAutoscaler](ctx, env.Client, client.Scope{}); err != nil {
 		return fmt.Errorf("open horizontal pod autoscalers: %w", err)
 	}
@@ -47,6 +47,7 @@ func run(ctx context.Context, env controller.Env) (err error) {
 		return fmt.Errorf("open pods: %w", err)
 	}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name:    "horizontal-pod-autoscaler-controller",
 		Workers: 5,
 		Inputs: []controller.Input{controller.On(c.scalers, func(e client.TypedEvent[*autoscalingv2.HorizontalPodAutoscaler]) []controller.Key {

@@ -32,6 +32,7 @@ func runCleaner(ctx context.Context, env controller.Env) error {
 		return fmt.Errorf("open certificate signing requests: %w", err)
 	}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name:   "certificatesigningrequest-cleaner-controller",
 		Inputs: []controller.Input{controller.Self(view)},
 		Reconcile: func(ctx context.Context, key controller.Key) (controller.Result, error) {
@@ -39,7 +40,7 @@ func runCleaner(ctx context.Context, env controller.Env) error {
 			if !ok {
 				return controller.Result{}, nil
 			}
-			if rest := time.Until(keepUntil(csr)); rest > 0 {
+			if rest := keepUntil(csr).Sub(env.Now()); rest > 0 {
 				return controller.Result{After: rest}, nil
 			}
 			err := client.Delete[*certificatesv1.CertificateSigningRequest](ctx, env.Client, "", key.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &csr.UID}})

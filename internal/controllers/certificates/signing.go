@@ -48,12 +48,13 @@ func runSigning(ctx context.Context, env controller.Env) error {
 	if longest == 0 {
 		longest = defaultSigning
 	}
-	s := signer{env: env, ca: ca, key: pair.PrivateKey, longest: longest, now: time.Now}
+	s := signer{env: env, ca: ca, key: pair.PrivateKey, longest: longest, now: env.Now}
 	view, err := client.Open[*certificatesv1.CertificateSigningRequest](ctx, env.Client, client.Scope{})
 	if err != nil {
 		return fmt.Errorf("open certificate signing requests: %w", err)
 	}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name:   "certificatesigningrequest-signing-controller",
 		Inputs: []controller.Input{controller.Self(view)},
 		Reconcile: func(ctx context.Context, key controller.Key) (controller.Result, error) {

@@ -64,11 +64,12 @@ func run(ctx context.Context, env controller.Env) error {
 	controller.IndexOwners(pods)
 	controller.IndexOwners(revisions)
 	c := &daemonSets{
-		env: env, control: controller.PodControl{Client: env.Client, Events: env.Events}, sets: sets, pods: pods, nodes: nodes, now: time.Now,
+		env: env, control: controller.PodControl{Client: env.Client, Events: env.Events}, sets: sets, pods: pods, nodes: nodes, now: env.Now,
 		history: controller.History{Client: env.Client, Revisions: revisions, Kind: kind, HashLabel: hashLabel},
 		failed:  flowcontrol.NewBackOff(minFailedPodsPause, maxFailedPodsPause),
 	}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name: "daemonset-controller",
 		Inputs: []controller.Input{
 			controller.Self(sets),

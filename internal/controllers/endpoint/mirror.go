@@ -48,6 +48,7 @@ func runMirror(ctx context.Context, env controller.Env) error {
 	indexSlices(views)
 	c := &mirrorController{env: env, services: services, endpoints: endpoints, slices: views}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name: "endpointslice-mirroring-controller",
 		Inputs: []controller.Input{
 			controller.Self(endpoints),

@@ -50,8 +50,9 @@ func runCronJobs(ctx context.Context, env controller.Env) error {
 		return fmt.Errorf("open jobs: %w", err)
 	}
 	controller.IndexOwners(jobs)
-	c := &cronJobs{env: env, crons: crons, jobs: jobs, now: time.Now}
+	c := &cronJobs{env: env, crons: crons, jobs: jobs, now: env.Now}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name: "cronjob-controller",
 		Inputs: []controller.Input{
 			controller.Self(crons),

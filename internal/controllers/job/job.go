@@ -68,8 +68,9 @@ func run(ctx context.Context, env controller.Env) error {
 		}
 		return []string{p.Namespace + "/" + name}
 	})
-	c := &jobs{env: env, control: controller.PodControl{Client: env.Client, Events: env.Events}, jobs: view, pods: pods, now: time.Now, backoffs: map[types.UID]*backoff{}}
+	c := &jobs{env: env, control: controller.PodControl{Client: env.Client, Events: env.Events}, jobs: view, pods: pods, now: env.Now, backoffs: map[types.UID]*backoff{}}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name:      "job-controller",
 		Inputs:    []controller.Input{controller.Self(view), controller.On(pods, c.podKeys)},
 		Workers:   5,

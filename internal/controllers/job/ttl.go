@@ -22,6 +22,7 @@ func runTTL(ctx context.Context, env controller.Env) error {
 		return fmt.Errorf("open jobs: %w", err)
 	}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name: "ttl-after-finished-controller",
 		Inputs: []controller.Input{controller.On(view, func(e client.TypedEvent[*batchv1.Job]) []controller.Key {
 			if _, ok := expiry(e.Object); !ok || e.Type == client.Deleted {
@@ -39,7 +40,7 @@ func runTTL(ctx context.Context, env controller.Env) error {
 			if !ok {
 				return controller.Result{}, nil
 			}
-			if rest := time.Until(at); rest > 0 {
+			if rest := at.Sub(env.Now()); rest > 0 {
 				return controller.Result{After: rest}, nil
 			}
 			// Its time to live may have been changed a moment ago.
@@ -50,7 +51,7 @@ func runTTL(ctx context.Context, env controller.Env) error {
 			if err != nil {
 				return controller.Result{}, err
 			}
-			if at, ok := expiry(fresh); !ok || time.Until(at) > 0 {
+			if at, ok := expiry(fresh); !ok || at.Sub(env.Now()) > 0 {
 				return controller.Result{}, nil // its event brings us back
 			}
 			policy := metav1.DeletePropagationForeground

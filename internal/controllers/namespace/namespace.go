@@ -49,8 +49,9 @@ func run(ctx context.Context, env controller.Env) error {
 	if err != nil {
 		return fmt.Errorf("open pods: %w", err)
 	}
-	c := &namespaced{client: env.Client, view: view, now: time.Now}
+	c := &namespaced{client: env.Client, view: view, now: env.Now}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name: "namespace-controller",
 		Inputs: []controller.Input{
 			controller.On(view, func(e client.TypedEvent[*corev1.Namespace]) []controller.Key {

@@ -41,6 +41,7 @@ func run(ctx context.Context, env controller.Env) error {
 	}
 	c := serviceCIDRs{env: env, cidrs: cidrs, addresses: addresses}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name: "service-cidr-controller",
 		Inputs: []controller.Input{
 			controller.On(cidrs, func(e client.TypedEvent[*networkingv1.ServiceCIDR]) []controller.Key {

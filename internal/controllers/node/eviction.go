@@ -43,6 +43,7 @@ func runTaintEviction(ctx context.Context, env controller.Env) error {
 	controller.IndexPodsByNode(pods)
 	c := &taintEviction{env: env, pods: pods, nodes: nodes, now: time.Now, since: map[types.UID]time.Time{}, names: map[controller.Key]types.UID{}}
 	loop := controller.Loop{
+		Log:  env.Log,
 		Name: "taint-eviction-controller",
 		Inputs: []controller.Input{
 			controller.On(nodes, func(e client.TypedEvent[*corev1.Node]) []controller.Key {

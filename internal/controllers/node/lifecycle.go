@@ -86,6 +86,7 @@ func runLifecycle(ctx context.Context, env controller.Env) error {
 		c.grace = defaultGrace
 	}
 	loop := controller.Loop{
+		Log:  env.Log,
 		Name: "node-lifecycle-controller",
 		Inputs: []controller.Input{
 			controller.On(nodes, c.nodeKeys),

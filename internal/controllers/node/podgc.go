@@ -57,6 +57,7 @@ func runPodGC(ctx context.Context, env controller.Env) error {
 	})
 	gc := &podGC{env: env, pods: pods, nodes: nodes, missing: map[string]time.Time{}, now: time.Now}
 	loop := controller.Loop{
+		Log:  env.Log,
 		Name: "pod-garbage-collector-controller",
 		Inputs: []controller.Input{
 			controller.On(pods, gc.podKeys),

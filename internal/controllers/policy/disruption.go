@@ -41,7 +41,7 @@ type disruptions struct {
 }
 
 func runDisruption(ctx context.Context, env controller.Env) (err error) {
-	c := &disruptions{env: env, now: time.Now}
+	c := &disruptions{env: env, now: env.Now}
 	if c.budgets, err = client.Open[*policyv1.PodDisruptionBudget](ctx, env.Client, client.Scope{}); err != nil {
 		return fmt.Errorf("open pod disruption budgets: %w", err)
 	}
@@ -61,6 +61,7 @@ func runDisruption(ctx context.Context, env controller.Env) (err error) {
 		return fmt.Errorf("open replication controllers: %w", err)
 	}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name: "disruption-controller",
 		Inputs: []controller.Input{
 			controller.Self(c.budgets),

@@ -32,6 +32,7 @@ func run(ctx context.Context, env controller.Env) error {
 		return []string{"yes"}
 	})
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name: "clusterrole-aggregation-controller",
 		Inputs: []controller.Input{controller.On(roles, func(client.TypedEvent[*rbacv1.ClusterRole]) []controller.Key {
 			var keys []controller.Key

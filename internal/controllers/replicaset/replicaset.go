@@ -63,8 +63,9 @@ func run[T client.Object](ctx context.Context, env controller.Env, k kind[T]) er
 	}
 	controller.IndexOwners(pods)
 	controller.IndexOwners(view)
-	s := &sets[T]{kind: k, env: env, control: controller.PodControl{Client: env.Client, Events: env.Events}, sets: view, pods: pods, now: time.Now}
+	s := &sets[T]{kind: k, env: env, control: controller.PodControl{Client: env.Client, Events: env.Events}, sets: view, pods: pods, now: env.Now}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name:      k.gvk.Kind,
 		Inputs:    []controller.Input{controller.Self(view), controller.On(pods, s.podKeys)},
 		Workers:   5,

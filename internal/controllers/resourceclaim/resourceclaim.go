@@ -68,6 +68,7 @@ func run(ctx context.Context, env controller.Env) error {
 	errs := make([]error, len(loops))
 	var group sync.WaitGroup
 	for i := range loops {
+		loops[i].Clock, loops[i].Log = env.Clock, env.Log
 		group.Go(func() { errs[i] = loops[i].Run(ctx) })
 	}
 	group.Wait()

@@ -58,9 +58,10 @@ func run(ctx context.Context, env controller.Env) error {
 	}
 	controller.IndexOwners(pods)
 	controller.IndexOwners(revisions)
-	c := &statefulSets{env: env, sets: sets, pods: pods, claims: claims, now: time.Now,
+	c := &statefulSets{env: env, sets: sets, pods: pods, claims: claims, now: env.Now,
 		history: controller.History{Client: env.Client, Revisions: revisions, Kind: kind, HashLabel: historyLabel}}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name:      "statefulset-controller",
 		Inputs:    []controller.Input{controller.Self(sets), controller.On(pods, c.podKeys)},
 		Workers:   5,

@@ -65,6 +65,7 @@ func runAttachDetach(ctx context.Context, env controller.Env) (err error) {
 	c.attachments.AddIndex(byNode, func(a *storagev1.VolumeAttachment) []string { return []string{a.Spec.NodeName} })
 	// A key is a node.
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name: "persistentvolume-attach-detach-controller",
 		Inputs: []controller.Input{
 			controller.On(c.nodes, func(e client.TypedEvent[*corev1.Node]) []controller.Key {

@@ -71,6 +71,7 @@ func runClassProtection(ctx context.Context, env controller.Env) error {
 		return keys
 	}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name: "volumeattributesclass-protection-controller",
 		Inputs: []controller.Input{
 			controller.Self(classes),

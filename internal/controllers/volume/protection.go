@@ -52,6 +52,7 @@ func runClaimProtection(ctx context.Context, env controller.Env) error {
 	}
 	pods.AddIndex(byClaim, claimsOf)
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name: "persistentvolumeclaim-protection-controller",
 		Inputs: []controller.Input{
 			controller.Self(claims),
@@ -118,6 +119,7 @@ func runVolumeProtection(ctx context.Context, env controller.Env) error {
 		return fmt.Errorf("open persistent volumes: %w", err)
 	}
 	loop := controller.Loop{
+		Clock: env.Clock, Log: env.Log,
 		Name:   "persistentvolume-protection-controller",
 		Inputs: []controller.Input{controller.Self(volumes)},
 		Reconcile: func(ctx context.Context, key controller.Key) (controller.Result, error) {
