@@ -1,0 +1,97 @@
+package knarrtest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/knarr-project/knarr/internal/auth/pki"
+)
+
+const (
+	// patience bounds what a start waits for once the API server answers.
+	patience  = time.Minute
+	pollEvery = 2 * time.Millisecond
+	// certificateLife is how long a user's certificate lasts.
+	certificateLife = 30 * 24 * time.Hour
+)
+
+// connect reads how the admin reaches the cluster.
+func (c *Cluster) connect() error {
+	admin, err := clientcmd.BuildConfigFromFlags("", c.KubeconfigPath())
+	if err != nil {
+		return err
+	}
+	admin.QPS = -1 // the client's own limit of five requests a second makes tests slow
+	c.admin = admin
+	return nil
+}
+
+// Config is how the admin reaches the cluster: a user of system:masters, who may do everything. Each call gives a copy.
+// The client's own rate limit is off.
+func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.admin) }
+
+// KubeconfigPath is a kubeconfig file of the admin, for programs such as kubectl.
+func (c *Cluster) KubeconfigPath() string { return filepath.Join(c.dir, "kubeconfig") }
+
+// Kubeconfig is that file's content.
+func (c *Cluster) Kubeconfig() ([]byte, error) { return os.ReadFile(c.KubeconfigPath()) }
+
+// As is how a user reaches the cluster, by a client certificate of the cluster's CA. The user may do what RBAC allows
+// that name and these groups; system:authenticated is added by the server. For a service account
+// (system:serviceaccount:NAMESPACE:NAME) the groups of service accounts are added, as its tokens have them.
+func (c *Cluster) As(user string, groups ...string) *rest.Config {
+	config, err := c.as(user, groups)
+	if err != nil { // the machine gives no random numbers
+		panic(fmt.Sprintf("knarrtest: certificate of user %s: %v", user, err))
+	}
+	return config
+}
+
+// KubeconfigAs is a kubeconfig of the user, for programs.
+func (c *Cluster) KubeconfigAs(user string, groups ...string) ([]byte, error) {
+	config, err := c.as(user, groups)
+	if err != nil {
+		return nil, err
+	}
+	return pki.Kubeconfig(config.Host, config.CAData, user, &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData})
+}
+
+func (c *Cluster) as(user string, groups []string) (*rest.Config, error) {
+	if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
+		namespace, _, _ := strings.Cut(account, ":")
+		groups = append([]string{"system:serviceaccounts", "system:serviceaccounts:" + namespace}, groups...)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	certPEM, err := c.server.Keys().CA.Sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: user, Organization: groups}, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(certificateLife),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, key.Public())
+	if err != nil {
+		return nil, err
+	}
+	config := rest.AnonymousClientConfig(c.admin)
+	config.QPS = c.admin.QPS
+	config.CertData, config.KeyData = certPEM, keyPEM
+	return config, nil
+}

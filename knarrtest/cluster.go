@@ -1,0 +1,285 @@
+package knarrtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+
+	"github.com/knarr-project/knarr/internal/apiserver"
+	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/controllers"
+	"github.com/knarr-project/knarr/internal/controlplane"
+	"github.com/knarr-project/knarr/internal/process"
+	"github.com/knarr-project/knarr/knarrtest/internal/crd"
+	"github.com/knarr-project/knarr/knarrtest/internal/hooks"
+)
+
+// Cluster is a running cluster. Safe for concurrent use.
+type Cluster struct {
+	options
+	dir    string
+	remove bool // the folder, at the end
+	log    *slog.Logger
+	kept   *tail // what was logged, where the test does not see it
+	server *controlplane.Server
+	admin  *rest.Config
+	hooks  *hooks.Server
+	nodes  *fleet
+
+	cancel func()
+	ended  chan struct{}
+	err    error // of the process, once it has ended
+
+	stop    sync.Once
+	stopErr error
+}
+
+// Start starts a cluster that ends with the test. It fails the test if the cluster does not start.
+func Start(t testing.TB, opts ...Option) *Cluster {
+	t.Helper()
+	c, err := New(opts...)
+	if err != nil {
+		t.Fatalf("knarrtest: %v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.dumpTo(t)
+		}
+		if err := c.Stop(); err != nil {
+			t.Errorf("knarrtest: %v", err)
+		}
+	})
+	return c
+}
+
+// New starts a cluster that runs until Stop. It returns when the cluster is usable.
+func New(opts ...Option) (*Cluster, error) {
+	c := &Cluster{ended: make(chan struct{})}
+	for _, o := range opts {
+		o(&c.options)
+	}
+	c.kept = &tail{most: 16 << 10}
+	if c.log = c.options.log; c.log == nil {
+		c.log = slog.New(slog.NewTextHandler(c.kept, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	if c.dir = c.folder; c.dir == "" {
+		var err error
+		if c.dir, err = os.MkdirTemp("", "knarrtest-"); err != nil {
+			return nil, err
+		}
+		c.remove = true
+	}
+	if err := c.start(); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+// start runs the control plane, and then adds what lies on top of it.
+func (c *Cluster) start() error {
+	cfg, err := c.configure()
+	if err != nil {
+		close(c.ended)
+		return err
+	}
+	o := controlplane.Options{Config: cfg, Log: c.log, Unsynced: c.folder == ""}
+	if c.clock != nil {
+		o.Clock = &c.clock.moved
+	}
+	if c.chosen {
+		o.Controllers = func(name string) bool { return slices.Contains(c.controllers, name) }
+	}
+	c.server = controlplane.New(o)
+	c.nodes = newFleet(c)
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	ready := make(chan struct{})
+	go func() {
+		defer close(c.ended)
+		c.err = process.Run(ctx, c.phases(), nil, func() { close(ready) }, c.log)
+	}()
+	select {
+	case <-ready:
+	case <-c.ended:
+		if c.err == nil {
+			c.err = errors.New("the cluster ended while it started")
+		}
+		return c.err
+	}
+	if err := c.connect(); err != nil {
+		return err
+	}
+	return c.install()
+}
+
+func (c *Cluster) phases() []process.Phase {
+	var beside sync.WaitGroup
+	beside.Go(apiserver.Prepare) // what the API server knows of the built-in kinds; once a program
+	s := c.server
+	parts := process.Phase{{Name: "first objects", Start: s.AwaitFirstObjects}}
+	if !c.chosen || len(c.controllers) > 0 {
+		parts = append(parts, process.Component{Name: "controllers", Start: s.StartControllers})
+	}
+	if !c.noScheduler {
+		parts = append(parts, process.Component{Name: "scheduler", Start: s.StartScheduler})
+	}
+	return []process.Phase{
+		{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}},
+		{{Name: "API server", Start: func(ctx context.Context) (func() error, error) {
+			beside.Wait()
+			return s.StartAPI(ctx)
+		}}},
+		parts,
+		{{Name: "nodes", Start: c.nodes.start}},
+	}
+}
+
+// serviceAccounts is the controller without which no namespace has a service account.
+const serviceAccounts = "serviceaccount-controller"
+
+// configure makes the configuration of options and flags.
+func (c *Cluster) configure() (*config.Config, error) {
+	cfg := config.Default()
+	cfg.DataDir, cfg.Listen, cfg.AdvertiseAddress, cfg.NodeName = c.dir, "127.0.0.1:0", "127.0.0.1", "knarrtest"
+	// Connections of a client that is still there do not keep a test from ending.
+	cfg.APIServer.ShutdownIdle.Duration = 1
+	f := pflag.NewFlagSet("knarrtest", pflag.ContinueOnError)
+	cfg.AddFlags(f, config.Process|config.Server|config.Controlling)
+	flags := []string{"--endpoint-reconciler-type=none"} // nothing in the cluster could reach loopback
+	if c.audit != "" {
+		policy := filepath.Join(c.dir, "audit-policy.yaml")
+		content := fmt.Sprintf("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: %s\n", c.audit)
+		if err := os.WriteFile(policy, []byte(content), 0o600); err != nil {
+			return nil, err
+		}
+		flags = append(flags, "--audit-policy-file="+policy, "--audit-log-path="+c.AuditLog())
+	}
+	if c.chosen {
+		known := map[string]bool{}
+		for _, starter := range controllers.All() {
+			known[starter.Name] = true
+		}
+		for _, name := range c.controllers {
+			if !known[name] {
+				return nil, fmt.Errorf("WithControllers: there is no controller %q", name)
+			}
+		}
+		if !slices.Contains(c.controllers, serviceAccounts) {
+			flags = append(flags, "--disable-admission-plugins=ServiceAccount")
+		}
+	}
+	if err := f.Parse(append(flags, c.flags...)); err != nil {
+		return nil, fmt.Errorf("WithFlags: %w", config.Explain(err))
+	}
+	if err := cfg.Complete(); err != nil {
+		return nil, err
+	}
+	return &cfg, nil
+}
+
+// Stop ends the cluster, and returns when its goroutines have ended and its temporary folder is gone. The error says
+// why the cluster had ended before, if it had.
+func (c *Cluster) Stop() error {
+	c.stop.Do(func() {
+		if c.cancel != nil {
+			c.cancel()
+		}
+		<-c.ended
+		c.stopErr = c.err
+		if c.remove {
+			c.stopErr = errors.Join(c.stopErr, os.RemoveAll(c.dir))
+		}
+	})
+	return c.stopErr
+}
+
+// install adds definitions and webhooks.
+func (c *Cluster) install() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	crds, err := crd.Read(c.crdPaths, true)
+	if err != nil {
+		return fmt.Errorf("WithCRDs: %w", err)
+	}
+	for _, object := range c.crds {
+		crds = append(crds, object.DeepCopy())
+	}
+	if err := crd.Create(ctx, c.admin, crds); err != nil {
+		return err
+	}
+	if err := crd.Wait(ctx, c.admin, crds, pollEvery); err != nil {
+		return err
+	}
+	if !c.hasHooks {
+		return nil
+	}
+	if c.hooks, err = hooks.New("127.0.0.1", 0, filepath.Join(c.dir, "webhooks")); err != nil {
+		return err
+	}
+	if err := c.options.hooks.Read(c.hookPaths, true); err != nil {
+		return fmt.Errorf("WithWebhooks: %w", err)
+	}
+	c.hooks.Lead(&c.options.hooks)
+	return c.options.hooks.Create(ctx, c.admin)
+}
+
+// Dir is the cluster's folder. Unless [OnDisk] named it, it goes when the cluster ends.
+func (c *Cluster) Dir() string { return c.dir }
+
+// AuditLog is the file that [WithAudit] writes.
+func (c *Cluster) AuditLog() string { return filepath.Join(c.dir, "audit.log") }
+
+// Webhooks is where a test serves its webhooks.
+type Webhooks struct {
+	Host    string
+	Port    int
+	CertDir string // tls.crt and tls.key
+	CA      []byte // of the certificate, PEM
+}
+
+// URL is where a path is served.
+func (w Webhooks) URL(path string) string {
+	return (&hooks.Server{Host: w.Host, Port: w.Port}).URL(path)
+}
+
+// Webhooks is where [WithWebhooks] expects the test's server; without that option the zero value. Nothing holds the port
+// until the test listens there.
+func (c *Cluster) Webhooks() Webhooks {
+	if c.hooks == nil {
+		return Webhooks{}
+	}
+	return Webhooks(*c.hooks)
+}
+
+// tail keeps the end of what is written.
+type tail struct {
+	mu   sync.Mutex
+	most int
+	data []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.data = append(t.data, p...)
+	if over := len(t.data) - t.most; over > 0 {
+		t.data = append([]byte(nil), t.data[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.data))
+}
