@@ -4,6 +4,8 @@
 #
 #   FOCUS=regexp   only suites whose name matches: pkg/client, ..., gateway/standard, gateway/experimental
 #   ONLY=upstream  upstream's kube-apiserver instead: from the folder UPSTREAM, without it from .cache/compare/bin
+#   ONLY=knarrtest controller-runtime's suites with the package knarrtest/envtest in the place of its pkg/envtest: the API server
+#                  is in the tests' own process, and nothing is built or started beside them
 #
 # Prints a line for each suite; .cache/operators/SIDE has the logs. What a suite can not be asked here is in cannot.txt.
 # UPSTREAM=FOLDER takes etcd from there, KNARR=PATH another knarr than bin/knarr.
@@ -19,14 +21,15 @@ export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0
 mkdir -p "$programs" "$cache/$side"
 
 etcd=$upstream/etcd
-if [ ! -x "$etcd" ]; then
+if [ "$side" != knarrtest ] && [ ! -x "$etcd" ]; then
   etcd=$cache/etcd
   [ -x "$etcd" ] || go build -C test/upstream -ldflags '-s -w' -o "$etcd" go.etcd.io/etcd/server/v3
 fi
 case $side in
 knarr) server=$top/test/operators/kube-apiserver ;;
 upstream) server=$upstream/kube-apiserver ;;
-*) echo "run.sh: ONLY is upstream or nothing, not $side" >&2; exit 1 ;;
+knarrtest) server=/bin/false ;; # a test that starts one all the same fails
+*) echo "run.sh: ONLY is upstream, knarrtest or nothing, not $side" >&2; exit 1 ;;
 esac
 [ -x "$server" ] || { echo "run.sh: $server is not there: make compare builds it, or UPSTREAM names its folder" >&2; exit 1; }
 ln -sfn "$etcd" "$programs/etcd"
@@ -36,11 +39,31 @@ export KUBEBUILDER_ASSETS=$programs KNARR_BIN=${KNARR:-$top/bin/knarr}
 
 cd test/operators
 runtime=sigs.k8s.io/controller-runtime gateway=sigs.k8s.io/gateway-api
-cp go.mod "$cache/go.mod" # Go adds to this copy what the suites' tests need beside
-cp go.sum "$cache/go.sum"
-go mod download -modfile "$cache/go.mod" "$runtime" "$gateway"
-definitions=$(go list -modfile "$cache/go.mod" -m -f '{{.Dir}}' $gateway)/config/crd
-go build -modfile "$cache/go.mod" -mod=mod -o "$cache/withserver" ./withserver
+module=$cache/$side.mod # Go adds to this copy what the suites' tests need beside
+cp go.mod "$module"
+cp go.sum "${module%.mod}.sum"
+go mod download -modfile "$module" "$runtime" "$gateway"
+definitions=$(go list -modfile "$module" -m -f '{{.Dir}}' $gateway)/config/crd
+# knarrtest_envtest puts our package in the place of theirs, in a copy of their module. What is left out of the copy's tests is about
+# binaries, of which there are none.
+knarrtest_envtest() {
+  local copy=$cache/controller-runtime
+  rm -rf "$copy"
+  cp -r "$(go list -modfile "$module" -m -f '{{.Dir}}' $runtime)" "$copy"
+  chmod -R u+w "$copy"
+  find "$copy/pkg/envtest" -maxdepth 1 -name '*.go' -not -name '*_test.go' -delete
+  rm "$copy/pkg/envtest/binaries_test.go"
+  sed -i '/Describe("Binary Path Handling"/,$d' "$copy/pkg/envtest/envtest_test.go"
+  echo '})' >>"$copy/pkg/envtest/envtest_test.go"
+  cp thin.go.txt "$copy/pkg/envtest/envtest.go"
+  cat "$top/go.sum" >>"${module%.mod}.sum"
+  go mod edit -require github.com/knarr-project/knarr@v0.0.0 -replace "github.com/knarr-project/knarr=$top" -replace "$runtime=$copy" "$module"
+}
+if [ "$side" = knarrtest ]; then
+  knarrtest_envtest
+else
+  go build -modfile "$module" -mod=mod -o "$cache/withserver" ./withserver
+fi
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/ko-XXXXXX") # short: sockets lie below it
 export TMPDIR=$scratch
 
@@ -52,7 +75,7 @@ suite() {
   [[ $name =~ ${FOCUS:-.} ]] || return 0
   log=$cache/$side/${name//\//_}.log
   read -ra flags <<<"$(sed -n "s|^$name \([^#]*\)#.*|\1|p" cannot.txt)"
-  if session go test -modfile "$cache/go.mod" -mod=mod -vet=off -count=1 -timeout 20m -v "${more[@]}" "$@" "$package" "${flags[@]}" >"$log" 2>&1; then
+  if session go test -modfile "$module" -mod=mod -vet=off -count=1 -timeout 20m -v "${more[@]}" "$@" "$package" "${flags[@]}" >"$log" 2>&1; then
     echo "$name: $(count PASS) passed"
   else
     failed=1
@@ -76,6 +99,7 @@ for package in builder cache client client/apiutil cluster controller controller
   manager metrics/filters source webhook; do
   suite "pkg/$package" "$runtime/pkg/$package"
 done
+[ "$side" != knarrtest ] || exit "$failed" # the Gateway API's cases do not use envtest by themselves
 for channel in standard experimental; do
   suite "gateway/$channel" "$gateway/pkg/test/cel" -tags "$channel" -exec "$cache/withserver $definitions/$channel"
 done
