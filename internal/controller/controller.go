@@ -99,6 +99,14 @@ func (e Env) Now() time.Time {
 	return e.Clock.Now()
 }
 
+// Logger is where the controller logs.
+func (e Env) Logger() *slog.Logger {
+	if e.Log == nil {
+		return slog.Default()
+	}
+	return e.Log
+}
+
 // Config is what the cluster's operator decided.
 type Config struct {
 	ClusterName        string

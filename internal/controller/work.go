@@ -50,6 +50,11 @@ func NewWork[K comparable](name string, reconcile func(context.Context, K) (Resu
 	return newWork(name, reconcile, nil, nil)
 }
 
+// NewWorkOf is NewWork on the clock and with the log of a controller's environment.
+func NewWorkOf[K comparable](env Env, name string, reconcile func(context.Context, K) (Result, error)) *Work[K] {
+	return newWork(name, reconcile, env.Clock, env.Log)
+}
+
 func newWork[K comparable](name string, reconcile func(context.Context, K) (Result, error), time clock.WithTicker, log *slog.Logger) *Work[K] {
 	if time == nil {
 		time = clock.RealClock{}

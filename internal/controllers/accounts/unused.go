@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -98,7 +97,7 @@ func (u unusedTokens) reconcile(ctx context.Context, key controller.Key) (contro
 	case rest > 0:
 		return controller.Result{After: rest}, nil
 	case step == deletion:
-		slog.Info("the token in a secret is deleted: it has been invalid for long", "component", "controllers", "secret", key.String(), "since", secret.Labels[labelInvalidSince])
+		u.env.Logger().Info("the token in a secret is deleted: it has been invalid for long", "component", "controllers", "secret", key.String(), "since", secret.Labels[labelInvalidSince])
 		err = client.Delete[*corev1.Secret](ctx, u.env.Client, key.Namespace, key.Name,
 			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}})
 	default:
@@ -184,7 +183,7 @@ func (u unusedTokens) mark(ctx context.Context, secret *corev1.Secret) error {
 	if err != nil {
 		return err
 	}
-	slog.Info("the token in a secret is invalid from now on: nobody has used it for long", "component", "controllers", "secret", secret.Namespace+"/"+secret.Name, "used", secret.Labels[labelLastUsed])
+	u.env.Logger().Info("the token in a secret is invalid from now on: nobody has used it for long", "component", "controllers", "secret", secret.Namespace+"/"+secret.Name, "used", secret.Labels[labelLastUsed])
 	_, err = u.env.Client.Patch(ctx, api.ResourceOf(secret), secret.Namespace, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }

@@ -3,7 +3,6 @@ package gc
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -41,10 +40,11 @@ func (c *collector) followDefinitions(ctx context.Context) {
 	}
 	follow(c.services.View)
 	definitions, err := client.Open[*apiextensionsv1.CustomResourceDefinition](ctx, c.env.Client, client.Scope{})
-	if err != nil {
-		slog.Warn("garbage collector can't follow new kinds", "error", err)
-	} else {
+	switch {
+	case err == nil:
 		follow(definitions.View)
+	case ctx.Err() == nil:
+		c.env.Logger().Warn("garbage collector can't follow new kinds", "error", err)
 	}
 	next := time.NewTimer(0)
 	defer next.Stop()
@@ -66,7 +66,7 @@ func (c *collector) followDefinitions(ctx context.Context) {
 			case attempt < len(lookAgain):
 				next.Reset(lookAgain[attempt])
 			case err != nil && ctx.Err() == nil:
-				slog.Warn("garbage collector can't see all kinds", "error", err)
+				c.env.Logger().Warn("garbage collector can't see all kinds", "error", err)
 				next.Reset(30 * time.Second)
 			}
 		}
@@ -149,7 +149,7 @@ func (c *collector) follow(ctx context.Context, k *watched) {
 	go func() {
 		defer close(k.opened)
 		late := time.AfterFunc(c.patience, func() {
-			slog.Warn("garbage collector goes on without a kind that can not be listed", "resource", k.gvr.GroupResource().String())
+			c.env.Logger().Warn("garbage collector goes on without a kind that can not be listed", "resource", k.gvr.GroupResource().String())
 		})
 		defer late.Stop()
 		view, err := c.open(ctx, k)
@@ -168,7 +168,7 @@ func (c *collector) open(ctx context.Context, k *watched) (client.View, error) {
 	err := backoff.DelayFunc().Until(ctx, true, false, func(ctx context.Context) (bool, error) {
 		v, err := c.env.Client.View(ctx, k.gvr, client.Scope{MetadataOnly: true})
 		if err != nil && ctx.Err() == nil {
-			slog.Warn("garbage collector can't watch a kind yet", "resource", k.gvr.GroupResource().String(), "error", err)
+			c.env.Logger().Warn("garbage collector can't watch a kind yet", "resource", k.gvr.GroupResource().String(), "error", err)
 		}
 		view = v
 		return err == nil, nil

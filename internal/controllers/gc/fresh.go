@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 
@@ -37,7 +36,7 @@ func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Ob
 		}
 		listed, err := c.listDependents(ctx, other, obj.GetNamespace(), obj.GetUID())
 		if seenWillDo && ctx.Err() == nil && unlistable(err) {
-			slog.Warn("garbage collector goes by what it has seen of a kind that can not be listed", "resource", other.gvr.GroupResource().String(), "error", err)
+			c.env.Logger().Warn("garbage collector goes by what it has seen of a kind that can not be listed", "resource", other.gvr.GroupResource().String(), "error", err)
 			listed, err = seen(other, obj.GetUID()), nil
 		}
 		if err != nil {

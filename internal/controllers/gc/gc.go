@@ -14,7 +14,6 @@ package gc
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -118,7 +117,7 @@ func run(ctx context.Context, env controller.Env) error {
 
 func (c *collector) run(ctx context.Context) error {
 	c.kinds, c.mapped = map[schema.GroupKind]*watched{}, map[schema.GroupKind]*watched{}
-	c.work = controller.NewWork("garbage-collector-controller", c.process)
+	c.work = controller.NewWorkOf(c.env, "garbage-collector-controller", c.process)
 	services, err := client.Open[*apiregistrationv1.APIService](ctx, c.env.Client, client.Scope{})
 	if err != nil {
 		return fmt.Errorf("open API services: %w", err)
@@ -126,7 +125,7 @@ func (c *collector) run(ctx context.Context) error {
 	c.services = services
 	if err := c.refresh(ctx); err != nil {
 		// What could be discovered is watched; the rest follows when its definition changes, or is tried again.
-		slog.Warn("garbage collector can't see all kinds yet", "error", err)
+		c.env.Logger().Warn("garbage collector can't see all kinds yet", "error", err)
 	}
 	c.waitForKinds(ctx)
 	var group sync.WaitGroup

@@ -64,7 +64,7 @@ func runQuota(ctx context.Context, env controller.Env) error {
 		return fmt.Errorf("open resource quotas: %w", err)
 	}
 	c := &quotas{env: env, quotas: view, kinds: map[schema.GroupResource]*bounded{}}
-	c.work = controller.NewWork("resourcequota-controller", c.reconcile)
+	c.work = controller.NewWorkOf(c.env, "resourcequota-controller", c.reconcile)
 	_, done := view.Subscribe(ctx, func(e client.TypedEvent[*corev1.ResourceQuota]) {
 		// Admission writes the usage of objects that are not there yet: counting because of that would take it back.
 		if e.Type == client.Added || (e.Type == client.Modified && !equality.Semantic.DeepEqual(e.Old.Spec, e.Object.Spec)) {
