@@ -254,17 +254,24 @@ func find(conditions []corev1.PodCondition, t corev1.PodConditionType) *corev1.P
 	return nil
 }
 
-// Terminated is the status of a deleted pod whose containers have ended.
+// exitTerminated is the exit code of a process that SIGTERM has ended.
+const exitTerminated = 143
+
+// Terminated is the status of a deleted pod whose containers have ended. Servers end well when they are told to. What
+// was to run to its end has not, so that a Job does not count it as a success.
 func Terminated(pod *corev1.Pod, now time.Time) corev1.PodStatus {
 	s := *pod.Status.DeepCopy()
 	if s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed {
 		return s
 	}
-	d := decision{pod: pod, now: now}
+	d, code := decision{pod: pod, now: now}, int32(0)
+	if pod.Spec.RestartPolicy != corev1.RestartPolicyAlways {
+		code = exitTerminated
+	}
 	for _, statuses := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
 		for i := range statuses {
 			if statuses[i].State.Terminated == nil {
-				d.end(&statuses[i], 0)
+				d.end(&statuses[i], code)
 			}
 		}
 	}

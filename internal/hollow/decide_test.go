@@ -53,6 +53,13 @@ func TestAPodRunsUntilItIsDeleted(t *testing.T) {
 	}
 }
 
+func TestADeletedJobsPodHasFailed(t *testing.T) {
+	pod := after(podOf(corev1.RestartPolicyNever), Fate{}, time.Hour)
+	if gone := Terminated(pod, noon.Add(2*time.Hour)); gone.Phase != corev1.PodFailed {
+		t.Errorf("after the deletion: %+v", gone)
+	}
+}
+
 func TestHowPodsEnd(t *testing.T) {
 	for _, test := range []struct {
 		name     string
