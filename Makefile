@@ -16,7 +16,7 @@ LDFLAGS = -s -w -X $(OURS).release=$(VERSION) -X $(OURS).commit=$(COMMIT) -X $(O
 export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0
 
-.PHONY: help build binary runtime demo test quick lint unit e2e chaos bench compare plots compare-api interchange \
+.PHONY: help build binary runtime demo test quick lint unit e2e chaos bench compare plots compare-api compare-envtest interchange \
 	integration conformance kubectl-suite operators release vulncheck clean
 # A line of help is `target: ## text`. A group begins with `##@ title`; a target's settings follow it, `#  NAME=value text`.
 
@@ -85,6 +85,10 @@ compare-api: build ## the same requests to upstream's API server and ours: how a
 #  SEED=1   the same requests as in another run
 	./test/compare/apidiff/run.sh --n $(or $(N),20000) --seed $(or $(SEED),1)
 
+compare-envtest: ## knarrtest/envtest beside controller-runtime's envtest: start, memory, a suite's time
+#  TESTS=30  tests of the suite
+	./test/envtest/run.sh $(if $(TESTS),--tests $(TESTS))
+
 interchange: build ## parts of upstream's Kubernetes in ours, and ours in upstream's
 #  LAYOUTS=names  only these, with commas between them
 	./test/compare/run.sh --interchange --layouts '$(LAYOUTS)'
@@ -102,6 +106,7 @@ kubectl-suite: build ## kubectl's own test suite against upstream and knarr
 operators: build ## controller-runtime's own suite and the Gateway API's cases against us
 #  FOCUS=regexp    suites whose names match
 #  ONLY=upstream   upstream's API server instead
+#  ONLY=knarrtest  controller-runtime's suites with knarrtest/envtest: nothing beside the tests' own process
 	./test/operators/run.sh
 
 ##@ Release
