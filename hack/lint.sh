@@ -24,6 +24,8 @@ beside test/conformance ./report
 beside test/interop ./controller
 beside test/integration ./harness ./crd
 beside test/operators ./withserver
+beside test/envtest .
+beside examples/operator-test .
 beside runtime ./cni ./containerd ./pack
 beside hack/release .
 

@@ -5,11 +5,12 @@ cd "$(dirname "$0")/.."
 export GOFLAGS="-buildvcs=false -trimpath"
 status=0
 make --no-print-directory runtime
-packages=(./internal/... ./cmd/... ./hack/... ./test/arch/... ./test/docs/... ./examples/...)
+packages=(./internal/... ./cmd/... ./knarrtest/... ./hack/... ./test/arch/... ./test/docs/... ./examples/...)
 count() { "$@" | wc -l; }
 echo "progress: packages $(count go list "${packages[@]}")"
-echo "progress: packages 2"
+echo "progress: packages 3"
 echo "progress: packages $(count go list -C test/compare . ./apidiff ./report)"
+echo "progress: packages 1"
 
 echo "progress: compiling for the race detector"
 export CGO_ENABLED=1
@@ -20,4 +21,5 @@ go test -race -vet=off -json -timeout 25m "${packages[@]}" || status=1
 (. .cache/runtime/.tools/env && go test -C runtime -vet=off -json -timeout 10m -tags 'seccomp netgo osusergo inprocess no_grpc runc_nocriu' ./shim github.com/containerd/go-runc) || status=1
 export CGO_ENABLED=0
 go test -C test/compare -vet=off -json -timeout 10m . ./apidiff ./report || status=1
+go test -C examples/operator-test -vet=off -json -timeout 10m . || status=1
 exit $status
