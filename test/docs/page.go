@@ -13,8 +13,8 @@
 // A block of the language "console" holds commands and their output. A command begins with `$ `, or with `NAME$ ` on
 // pages with several machines. It continues on the lines that begin with `> `.
 //
-// A comment that begins with a line `<!-- run` and ends with a line `-->` is a console block that readers do not see:
-// what the page tells them to do by hand.
+// A comment that begins with a line `<!-- run WORDS` and ends with a line `-->` is a console block that readers do not
+// see: what the page tells them to do by hand. The words are those of a directive.
 //
 // # Files
 //
@@ -69,8 +69,8 @@ func ReadPage(root, name string) (*Page, error) {
 		text, fence := strings.CutPrefix(strings.TrimLeft(line, " "), "```")
 		hidden := open != nil && open.Has("hidden")
 		switch {
-		case line == "<!-- run" && open == nil:
-			open = &Block{Line: i + 1, Language: "console", Directive: "hidden keep"}
+		case open == nil && (line == "<!-- run" || strings.HasPrefix(line, "<!-- run ")):
+			open = &Block{Line: i + 1, Language: "console", Directive: "hidden keep" + line[len("<!-- run"):]}
 		case line == "-->" && hidden:
 			p.Blocks = append(p.Blocks, *open)
 			open = nil

@@ -39,7 +39,7 @@ var walks = []struct {
 	{"docs/guides/snapshots.md", nil},
 	{"docs/guides/audit-and-encryption.md", []string{"vault"}},
 	{"docs/start/stop-upgrade-remove.md", nil},
-	{"docs/guides/join-a-machine.md", []string{"server", "worker"}},
+	{"docs/guides/join-a-machine.md", []string{"server", "worker", "clone"}},
 }
 
 const walkLimit = 3 * time.Minute // bounds a command that hangs
