@@ -96,15 +96,14 @@ func ReadPage(root, name string) (*Page, error) {
 
 // Prose calls fn for each line of the page outside of blocks.
 func (p *Page) Prose(fn func(line int, text string)) {
-	inside := false
-	for i, text := range p.Lines {
-		if strings.HasPrefix(strings.TrimLeft(text, " "), "```") {
-			inside = !inside
+	next := 0 // block
+	for line := 1; line <= len(p.Lines); line++ {
+		if next < len(p.Blocks) && line == p.Blocks[next].Line {
+			line += len(p.Blocks[next].Lines) + 1
+			next++
 			continue
 		}
-		if !inside {
-			fn(i+1, text)
-		}
+		fn(line, p.Lines[line-1])
 	}
 }
 

@@ -39,6 +39,7 @@ var walks = []struct {
 	{"docs/guides/snapshots.md", nil},
 	{"docs/guides/audit-and-encryption.md", []string{"vault"}},
 	{"docs/start/stop-upgrade-remove.md", nil},
+	{"docs/guides/testing-with-knarrtest.md", []string{"developer"}},
 	{"docs/guides/join-a-machine.md", []string{"server", "worker", "clone"}},
 }
 
@@ -141,8 +142,11 @@ func (w *walker) open(t *testing.T, folder string) {
 		}
 		return name + "=" + strings.TrimSpace(string(out))
 	}
-	w.shell.Env = append(os.Environ(), "HOME="+folder, "PATH="+w.bin+":"+os.Getenv("PATH"), goenv("GOCACHE"), goenv("GOMODCACHE"), goenv("GOPATH"))
-	var err error
+	repository, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.shell.Env = append(os.Environ(), "REPOSITORY="+repository, "HOME="+folder, "PATH="+w.bin+":"+os.Getenv("PATH"), goenv("GOCACHE"), goenv("GOMODCACHE"), goenv("GOPATH"))
 	if w.stdin, err = w.shell.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
