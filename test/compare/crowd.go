@@ -37,7 +37,7 @@ func (c *clients) as(ctx context.Context, account string) (*clients, error) {
 	}
 	plain := c.tls.Clone()
 	plain.Certificates, plain.GetClientCertificate = nil, nil
-	other := &clients{set: c.set, address: c.address, tls: plain, token: token.Status.Token}
+	other := &clients{set: c.set, address: c.address, tls: plain, token: token.Status.Token, meter: c.meter}
 	return other, until(ctx, 10*time.Second, "rights of "+account, func() bool {
 		w, err := other.dial()
 		if err != nil {

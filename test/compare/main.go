@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -99,24 +100,23 @@ func compare(ctx context.Context, o *options) error {
 	if o.only != "upstream" {
 		sides = append(sides, &knarr{bin: o.knarr, cgroup: "/" + o.cgroup + "-knarr"})
 	}
+	var failures []error
 	for _, s := range sides {
 		f := figures{}
 		if err := measure(ctx, o, s, f); err != nil {
-			return fmt.Errorf("%s: %w", s.name(), err)
+			failures = append(failures, fmt.Errorf("%s: %w", s.name(), err))
 		}
 		results[s.name()] = f
 	}
 	table := render(results)
 	fmt.Print(table)
 	if o.figures != "" {
-		if err := keep(record(o, results), o.figures); err != nil {
-			return err
-		}
+		failures = append(failures, keep(record(o, results), o.figures))
 	}
-	if o.out == "" {
-		return nil
+	if o.out != "" {
+		failures = append(failures, os.WriteFile(o.out, []byte(table), 0o644))
 	}
-	return os.WriteFile(o.out, []byte(table), 0o644)
+	return errors.Join(failures...)
 }
 
 // side is one of the two systems.

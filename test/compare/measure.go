@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// measure fills in one side's figures. A control plane of its own takes the requests; a second one, with a node, the pods.
+// measure fills in one side's figures. What cannot be measured has the reason in the place of its figures; the error joins them.
 func measure(ctx context.Context, o *options, s side, f figures) error {
 	size, err := s.size()
 	if err != nil {
@@ -22,31 +22,64 @@ func measure(ctx context.Context, o *options, s side, f figures) error {
 	f["size"] = figure{value: float64(size) / 1e6}
 	// What a side leaves running must not be there while the other one is measured.
 	defer sweep()
-	if !o.skip["control"] {
-		if err := measureControl(ctx, o, s, f); err != nil {
-			return fmt.Errorf("control plane: %w", err)
+	var failures []error
+	for _, system := range systems {
+		if o.skip[system.name] || ctx.Err() != nil {
+			continue
+		}
+		if err := o.measureSystem(ctx, s, f, system); err != nil {
+			progress("%s: %s: %v", s.name(), system.name, err)
+			failures = append(failures, fmt.Errorf("%s: %w", system.name, err))
 		}
 		sweep()
 	}
-	if !o.skip["crowd"] {
-		if err := measureCrowd(ctx, o, s, f); err != nil {
-			return fmt.Errorf("crowd: %w", err)
-		}
-		sweep()
-	}
-	if !o.skip["definitions"] {
-		if err := measureDefinitions(ctx, o, s, f); err != nil {
-			return fmt.Errorf("definitions: %w", err)
-		}
-		sweep()
-	}
-	if o.skip["node"] {
-		return nil
-	}
-	if err := measureNode(ctx, o, s, f); err != nil {
-		return fmt.Errorf("node: %w", err)
-	}
-	return nil
+	return errors.Join(append(failures, ctx.Err())...)
+}
+
+// systems are what is started on an empty folder, one after the other, with the parts that are measured on each.
+var systems = []system{
+	{"control", []part{
+		{"ready", []string{"ready", "idle-anon", "idle-rss"}, 2 * time.Minute, idleControl},
+		{"requests", []string{"create", "get", "patch"}, 4 * time.Minute, func(ctx context.Context, m *measurement) error {
+			return requests(ctx, m.o, m.load, m.f, m.c.control)
+		}},
+		{"watch", []string{"watch", "watch-h2"}, 5 * time.Minute, func(ctx context.Context, m *measurement) error {
+			return watches(ctx, m.load, m.o.scale, m.f, m.c.control)
+		}},
+		{"lists", []string{"list-json", "list-proto"}, 5 * time.Minute, func(ctx context.Context, m *measurement) error {
+			return lists(ctx, m.load, m.o.scale, m.f, m.c.control)
+		}},
+		{"schedule", []string{"schedule", "churn-rss"}, 7 * time.Minute, func(ctx context.Context, m *measurement) error {
+			return scheduling(ctx, m.o, m.load, m.f, m.c.control)
+		}},
+	}},
+	// What many clients do at once, to a control plane of their own.
+	{"crowd", []part{
+		{"idle", []string{"idle-watch", "idle-watch-h2"}, 6 * time.Minute, func(ctx context.Context, m *measurement) error {
+			return idleWatches(ctx, m.o, m.load, m.f, m.c)
+		}},
+		{"relist", []string{"relist"}, 8 * time.Minute, func(ctx context.Context, m *measurement) error {
+			return relist(ctx, m.load, m.o.scale, m.f, m.c)
+		}},
+		{"overload", []string{"overload-lease", "overload-livez", "overload-normal"}, 5 * time.Minute, func(ctx context.Context, m *measurement) error {
+			return overload(ctx, m.load, m.o.scale, m.f)
+		}},
+		{"storm", []string{"storm"}, 8 * time.Minute, func(ctx context.Context, m *measurement) error {
+			return storm(ctx, m.load, m.o.scale, m.f, m.c)
+		}},
+	}},
+	// What custom resources cost, on a control plane that has served nothing else.
+	{"definitions", []part{
+		{"definitions", []string{"crd-memory", "crd-served"}, 10 * time.Minute, func(ctx context.Context, m *measurement) error {
+			return definitions(ctx, m.o, m.load, m.f, m.c)
+		}},
+	}},
+	{"node", []part{
+		{"node", []string{"first-pod", "idle-cpu", "node-anon", "node-rss"}, 4 * time.Minute, firstPod},
+		{"pods", []string{"pod-ready", "pod-gone", "fifty"}, 5 * time.Minute, func(ctx context.Context, m *measurement) error {
+			return runningPods(ctx, m.load, m.f)
+		}},
+	}},
 }
 
 func folder(o *options, name string) (string, error) {
@@ -57,110 +90,38 @@ func folder(o *options, name string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-func measureControl(ctx context.Context, o *options, s side, f figures) error {
-	c, err := begin(ctx, o, s.name()+"-control", s.startControl)
-	if err != nil {
-		return err
-	}
-	defer c.stop()
-	f["ready"] = figure{value: c.started.Seconds()}
-	progress("%s: ready after %.3f s", s.name(), c.started.Seconds())
+// idleControl takes the memory of a control plane that has served nothing.
+func idleControl(ctx context.Context, m *measurement) error {
+	m.f["ready"] = figure{value: m.c.started.Seconds()}
 	if err := pause(ctx, 20*time.Second); err != nil {
 		return err
 	}
-	anon, rss := memory(tree(c.control))
-	f["idle-anon"], f["idle-rss"] = figure{value: anon}, figure{value: rss}
-	load, err := loadOn(ctx, c)
-	if err != nil {
-		return err
-	}
-	steps := []struct {
-		key string
-		run func() error
-	}{
-		{"requests", func() error { return requests(ctx, o, load, f, c.control) }},
-		{"watch", func() error { return watches(ctx, load, o.scale, f, c.control) }},
-		{"lists", func() error { return lists(ctx, load, o.scale, f, c.control) }},
-		{"schedule", func() error { return scheduling(ctx, o, load, f, c.control) }},
-	}
-	for _, step := range steps {
-		if o.skip[step.key] {
-			continue
-		}
-		progress("%s: %s", s.name(), step.key)
-		if err := step.run(); err != nil {
-			return fmt.Errorf("%s: %w", step.key, err)
-		}
-		if o.profile {
-			if err := o.keepHeap(ctx, load, s.name()+"-"+step.key, c.control); err != nil {
-				return err
-			}
-		}
-	}
+	anon, rss := memory(tree(m.c.control))
+	m.f["idle-anon"], m.f["idle-rss"] = figure{value: anon}, figure{value: rss}
 	return nil
 }
 
-// step is a load that gives some of the table's rows.
-type step struct {
-	key  string
-	rows []string
-	run  func() error
-}
-
-// measureCrowd is what many clients do at once, to a control plane of their own.
-func measureCrowd(ctx context.Context, o *options, s side, f figures) error {
-	return o.steps(ctx, s, f, "crowd", func(load *clients, c *cluster) []step {
-		return []step{
-			{"idle", []string{"idle-watch", "idle-watch-h2"}, func() error { return idleWatches(ctx, o, load, f, c) }},
-			{"relist", []string{"relist"}, func() error { return relist(ctx, load, o.scale, f, c) }},
-			{"overload", []string{"overload-lease", "overload-livez", "overload-normal"}, func() error { return overload(ctx, load, o.scale, f) }},
-			{"storm", []string{"storm"}, func() error { return storm(ctx, load, o.scale, f, c) }},
-		}
-	})
-}
-
-// measureDefinitions is what custom resources cost, on a control plane that has served nothing else.
-func measureDefinitions(ctx context.Context, o *options, s side, f figures) error {
-	return o.steps(ctx, s, f, "definitions", func(load *clients, c *cluster) []step {
-		return []step{{"definitions", []string{"crd-memory", "crd-served"}, func() error { return definitions(ctx, o, load, f, c) }}}
-	})
-}
-
-// steps runs loads on one control plane. A side that does not survive a step, or fails in it, has the reason in the place of the figure.
-func (o *options) steps(ctx context.Context, s side, f figures, name string, list func(load *clients, c *cluster) []step) error {
-	c, err := begin(ctx, o, s.name()+"-"+name, s.startControl)
-	if err != nil {
+// firstPod times the first pod of a node, and takes what everything costs once it is idle.
+func firstPod(ctx context.Context, m *measurement) error {
+	if _, err := m.load.set.CoreV1().Pods(space).Create(ctx, runningPod("first"), metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	defer c.stop()
-	load, err := loadOn(ctx, c)
-	if err != nil {
+	if err := waitPod(ctx, m.load.set, "first", isReady); err != nil {
 		return err
 	}
-	for _, step := range list(load, c) {
-		if o.skip[step.key] || ctx.Err() != nil {
-			continue
-		}
-		progress("%s: %s", s.name(), step.key)
-		if err := step.run(); err != nil {
-			progress("%s: %s: %v", s.name(), step.key, err)
-			note := "failed: " + err.Error()
-			if slices.ContainsFunc(c.control, (*process).ended) {
-				note = "not survived"
-			}
-			for _, row := range step.rows {
-				if f[row].value == 0 {
-					f[row] = figure{note: note}
-				}
-			}
-		}
-		if o.profile && !slices.ContainsFunc(c.control, (*process).ended) {
-			if err := o.keepHeap(ctx, load, s.name()+"-"+step.key, c.control); err != nil {
-				progress("%s: %s: %v", s.name(), step.key, err)
-			}
-		}
+	m.f["first-pod"] = figure{value: time.Since(m.c.began).Seconds()}
+	if err := pause(ctx, 30*time.Second); err != nil {
+		return err
 	}
-	return ctx.Err()
+	before, at := processor(everything()), time.Now()
+	if err := pause(ctx, 20*time.Second); err != nil {
+		return err
+	}
+	m.f["idle-cpu"] = figure{value: 100 * (processor(everything()) - before).Seconds() / time.Since(at).Seconds()}
+	// The pod's own processes are not the system's.
+	anon, rss := memory(everything(), "pause")
+	m.f["node-anon"], m.f["node-rss"] = figure{value: anon}, figure{value: rss}
+	return nil
 }
 
 // keepHeap tells the memory as it is, and keeps the API server's heap profile.
@@ -229,6 +190,7 @@ func loadOn(ctx context.Context, c *cluster) (*clients, error) {
 	if err != nil {
 		return nil, err
 	}
+	load.meter = &meter{}
 	return load, makeSpace(ctx, load)
 }
 
@@ -242,39 +204,6 @@ func makeSpace(ctx context.Context, c *clients) error {
 		_, err := c.set.CoreV1().ServiceAccounts(space).Get(ctx, "default", metav1.GetOptions{})
 		return err == nil
 	})
-}
-
-func measureNode(ctx context.Context, o *options, s side, f figures) error {
-	c, err := begin(ctx, o, s.name()+"-node", s.startNode)
-	if err != nil {
-		return err
-	}
-	defer c.stop()
-	load, err := loadOn(ctx, c)
-	if err != nil {
-		return err
-	}
-	if _, err := load.set.CoreV1().Pods(space).Create(ctx, runningPod("first"), metav1.CreateOptions{}); err != nil {
-		return err
-	}
-	if err := waitPod(ctx, load.set, "first", isReady); err != nil {
-		return err
-	}
-	f["first-pod"] = figure{value: time.Since(c.began).Seconds()}
-	progress("%s: first pod after %.2f s", s.name(), time.Since(c.began).Seconds())
-	if err := pause(ctx, 30*time.Second); err != nil {
-		return err
-	}
-	before, at := processor(everything()), time.Now()
-	if err := pause(ctx, 20*time.Second); err != nil {
-		return err
-	}
-	f["idle-cpu"] = figure{value: 100 * (processor(everything()) - before).Seconds() / time.Since(at).Seconds()}
-	// The pod's own processes are not the system's.
-	anon, rss := memory(everything(), "pause")
-	f["node-anon"], f["node-rss"] = figure{value: anon}, figure{value: rss}
-	progress("%s: pods", s.name())
-	return runningPods(ctx, load, f)
 }
 
 // keepLogs copies the processes' logs out of a folder that is removed afterwards.

@@ -205,7 +205,8 @@ func (t *timing) at(percent int) time.Duration {
 	return t.times[min(len(t.times)-1, len(t.times)*percent/100)]
 }
 
-// timed calls do n times, one call at every tick whether the ones before have ended or not, on up to 64 connections.
+// timed calls do n times, one call at every tick whether the ones before have ended or not, on up to 64 connections. It makes no more calls
+// when the context ends.
 func timed(ctx context.Context, c *clients, n int, every time.Duration, do func(w *wire, i int) error) timing {
 	t := timing{times: make([]time.Duration, n)}
 	wires := make(chan *wire, 64)
@@ -220,11 +221,17 @@ func timed(ctx context.Context, c *clients, n int, every time.Duration, do func(
 	var wg sync.WaitGroup
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
+	c.meter.begin(n)
+	sent := 0
 	for i := range n {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
 		}
+		if ctx.Err() != nil {
+			break
+		}
+		sent++
 		due := time.Now()
 		wg.Go(func() {
 			w := <-wires
@@ -236,6 +243,7 @@ func timed(ctx context.Context, c *clients, n int, every time.Duration, do func(
 				err = do(w, i)
 			}
 			t.times[i] = time.Since(due)
+			c.meter.add()
 			if err != nil {
 				mu.Lock()
 				if t.failed++; t.err == nil {
@@ -256,6 +264,7 @@ func timed(ctx context.Context, c *clients, n int, every time.Duration, do func(
 			w.conn.Close()
 		}
 	}
+	t.times = t.times[:sent]
 	slices.Sort(t.times)
 	return t
 }

@@ -33,6 +33,7 @@ type clients struct {
 	tls     *tls.Config
 	token   string // of a service account, besides or instead of a certificate
 	pods    int    // made by fill
+	meter   *meter // of the calls of each and timed
 }
 
 func connect(kubeconfig string) (*clients, error) {
@@ -215,6 +216,7 @@ func (c *clients) each(ctx context.Context, n, inFlight int, fn func(w *wire, i 
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
 	began := time.Now()
+	c.meter.begin(n)
 	for _, w := range wires {
 		wg.Go(func() {
 			for {
@@ -225,6 +227,7 @@ func (c *clients) each(ctx context.Context, n, inFlight int, fn func(w *wire, i 
 				if err := fn(w, i); err != nil {
 					failed.CompareAndSwap(nil, &err)
 				}
+				c.meter.add()
 			}
 		})
 	}
