@@ -8,6 +8,7 @@
 //	sailor put FILE WORDS… writes the words to a file
 //	sailor link TO NAME   makes a symbolic link
 //	sailor echo           prints what it reads
+//	sailor await COMMAND  waits for the end of its input, then does what COMMAND says
 //	sailor count          prints 1, 2, 3, ... ten a second
 //	sailor fall           says so, and exits with 3
 //
@@ -63,6 +64,11 @@ func run(args []string) error {
 	case "echo":
 		_, err := io.Copy(os.Stdout, os.Stdin)
 		return err
+	case "await":
+		if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+			return err
+		}
+		return run(args[1:])
 	case "count":
 		for i := 1; ; i++ {
 			fmt.Println(i)
