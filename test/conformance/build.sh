@@ -8,11 +8,14 @@ cd "$(dirname "$0")"
 # As the Makefile builds: what it has compiled of the same modules is found in the cache.
 export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0
 version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
-[ "$(cat "$out/.version" 2>/dev/null)" = "$version" ] && exit 0
+# What has been built of the same modules by the same script stays.
+key="$version $(cat go.mod go.sum build.sh | sha256sum | cut -d' ' -f1)"
+[ "$(cat "$out/.version" 2>/dev/null)" = "$key" ] && exit 0
 stamp="-X k8s.io/component-base/version.gitVersion=$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36 -X k8s.io/component-base/version.gitTreeState=clean"
-go build -ldflags "-s -w $stamp" -o "$out/" k8s.io/kubernetes/cmd/kubectl
+go build ${STEPS:+-v} -ldflags "-s -w $stamp" -o "$out/" k8s.io/kubernetes/cmd/kubectl
 [ "${2:-}" != kubectl ] || exit 0
+[ -z "${STEPS:-}" ] || go build -v k8s.io/kubernetes/test/e2e # go test does not print what it compiles
 go test -c -ldflags "-s -w $stamp" -o "$out/e2e.test" k8s.io/kubernetes/test/e2e
-go build -ldflags '-s -w' -o "$out/" github.com/onsi/ginkgo/v2/ginkgo k8s.io/kubernetes/test/images/agnhost k8s.io/sample-apiserver
-go build -ldflags '-s -w' -o "$out/etcd" go.etcd.io/etcd/server/v3
-echo "$version" >"$out/.version"
+go build ${STEPS:+-v} -ldflags '-s -w' -o "$out/" github.com/onsi/ginkgo/v2/ginkgo k8s.io/kubernetes/test/images/agnhost k8s.io/sample-apiserver
+go build ${STEPS:+-v} -ldflags '-s -w' -o "$out/etcd" go.etcd.io/etcd/server/v3
+echo "$key" >"$out/.version"

@@ -20,8 +20,11 @@ list=
 [ "$(id -u)" = 0 ] || { echo "run.sh: needs root" >&2; exit 1; }
 hack/prerequisites.sh conformance
 mkdir -p "$cache"
+echo "progress: compiling upstream's suite"
 test/conformance/build.sh "$bin"
-[ -e "$images/.done" ] || test/conformance/images/images.sh "$images" "$bin" "$knarr"
+echo "progress: making the suite's images"
+test/conformance/images/images.sh "$images" "$bin" "$knarr"
+echo "progress: starting a cluster"
 
 state=$(mktemp -d "${TMPDIR:-/tmp}/kc-XXXXXX")
 cgroup=/knarr-conformance-$$
@@ -35,6 +38,13 @@ cluster_start
 export KUBECONFIG=$state/a/kubeconfig
 args=(--provider=skeleton --kubeconfig="$KUBECONFIG" --kubectl-path="$bin/kubectl" --report-dir="$cache/results" --node-os-distro=debian)
 status=0
+total= # how many tests run, if that is known
+# tell says now and then how many tests have ended: ginkgo prints a dot for each one.
+tell() {
+  while sleep "$([ -n "${STEPS:-}" ] && echo 5 || echo 15)"; do
+    echo "progress: test $(grep -o '•' "$cache/e2e.log" | wc -l)${total:+ of $total}"
+  done
+}
 ginkgo() { # ginkgo PROCS FILTER EXTRA…
   local procs=$1 filter=$2
   shift 2
@@ -44,8 +54,12 @@ ginkgo() { # ginkgo PROCS FILTER EXTRA…
     "$bin/e2e.test" -- "${args[@]}" --report-prefix="p$procs-" >>"$cache/e2e.log" 2>&1 &
   suite=$!
   started suite "$suite"
+  tell &
+  local teller=$!
+  started part "$teller"
   wait "$suite" || status=$?
   suite=
+  kill "$teller" 2>/dev/null || true
 }
 : >"$cache/e2e.log"
 mkdir "$state/tmp"
@@ -53,6 +67,7 @@ extra=()
 [ -z "${SKIP:-}" ] || extra+=(--skip="$SKIP")
 if [ -n "$list" ]; then
   # Names may hold regular expression characters; the focus is an alternation of quoted names.
+  total=$(grep -cvE '^\s*(#|$)' "$list")
   focus=$(grep -vE '^\s*(#|$)' "$list" | sed -E 's/[][().*+?{}|^$\\]/\\&/g' | paste -sd'|' -)
   ginkgo "${PROCS:-6}" 'Conformance && !Serial' --focus="$focus" "${extra[@]}"
 else

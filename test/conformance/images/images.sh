@@ -4,6 +4,9 @@
 set -euo pipefail
 out=$(realpath -m "$1") bin=$(realpath "$2") knarr=$(realpath "$3")
 cd "$(dirname "$0")"
+# The images are made of what is in this folder and in BIN: as long as these are the same, the images stay.
+key=$(cat ./* "$bin"/.version "$bin"/{agnhost,sample-apiserver,etcd} | sha256sum | cut -d' ' -f1)
+[ "$(cat "$out/.done" 2>/dev/null)" != "$key" ] || exit 0
 mkdir -p "$out"
 ./roots.sh "$out/roots" "$bin"
 e2e=registry.k8s.io/e2e-test-images
@@ -24,4 +27,4 @@ image nautilus nautilus --tag $e2e/nautilus:1.8 --entrypoint /agnhost --cmd test
 image kitten kitten --tag $e2e/kitten:1.8 --entrypoint /agnhost --cmd test-webserver
 image sample-apiserver sample-apiserver --tag $e2e/sample-apiserver:1.29.2 --entrypoint /sample-apiserver
 image etcd etcd --tag registry.k8s.io/etcd:3.6.8-0 --cmd etcd
-touch "$out/.done"
+echo "$key" >"$out/.done"

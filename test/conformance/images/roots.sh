@@ -14,21 +14,22 @@ mirror=$( (grep -rhoE '^(URIs: |deb )[^#]*' /etc/apt/sources.list /etc/apt/sourc
 
 need() { command -v "$1" >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null; }; }
 
+# made PART: says whether a part is there, as this script makes it: the text of its function and the mirror are the key.
+made() { [ "$(cat "$work/$1.done" 2>/dev/null)" = "$(key "$1")" ]; }
+key() { { declare -f "$1"; echo "$mirror"; } | sha256sum | cut -d' ' -f1; }
+
 # base: one Debian root serves agnhost, nginx, nonewprivs and glibc-dns-testing.
 base() {
-  [ -e "$work/base.done" ] && return
   need debootstrap debootstrap
   rm -rf "$work/base"
   debootstrap --variant=minbase \
     --include=bash,curl,bind9-dnsutils,netcat-openbsd,iproute2,util-linux,nginx-light,ca-certificates,iputils-ping \
     bookworm "$work/base" "$mirror" >"$work/debootstrap.log" 2>&1 || { tail -20 "$work/debootstrap.log" >&2; exit 1; }
   rm -rf "$work"/base/var/cache/apt/* "$work"/base/var/lib/apt/lists/* "$work"/base/usr/share/{doc,man,locale,info} "$work"/base/dev/*
-  touch "$work/base.done"
 }
 
 # busybox: upstream's own, static; Debian's shell drops environment names such as data-1.
 busybox() {
-  [ -e "$work/busybox.done" ] && return
   need gcc gcc; need make make; need bzip2 bzip2; need xz xz-utils
   local apt="$work/apt"
   mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$work/busybox-src"
@@ -48,7 +49,6 @@ busybox() {
   chmod 1777 "$work/busybox/tmp" "$work/busybox/var/tmp"
   printf 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n' >"$work/busybox/etc/passwd"
   printf 'root:x:0:\nnobody:x:65534:\n' >"$work/busybox/etc/group"
-  touch "$work/busybox.done"
 }
 
 fresh() { rm -rf "${out:?}/$1"; mkdir -p "$out/$1"; }
@@ -95,7 +95,13 @@ single() { # single ROOT PROGRAM PATH
   cp "$bin/$2" "$out/$1/$3"
 }
 
-base; busybox
+for part in base busybox; do
+  made $part && continue
+  rm -rf "${work:?}/$part"
+  echo "progress: the root folder $part: packages from $mirror"
+  $part
+  key $part >"$work/$part.done"
+done
 fresh busybox; cp -a "$work/busybox/." "$out/busybox/"
 debian; webserver nautilus; webserver kitten
 single sample-apiserver sample-apiserver sample-apiserver
