@@ -6,4 +6,5 @@ export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0
 packages=(./test/e2e/... ./test/chaos/...)
 echo "progress: compiling the tests"
 echo "progress: tests $(go test -list '^Test' "${packages[@]}" | grep -c '^Test')"
-exec go test -vet=off -count=1 -json -timeout 30m "${packages[@]}"
+# Clusters mostly wait: three at a time keep two cores busy.
+exec go test -vet=off -count=1 -json -timeout 30m -parallel 3 "${packages[@]}"

@@ -16,6 +16,21 @@ session() {
   return "$status"
 }
 
+# telling WHAT LOG PATTERN COMMAND...: the command with its output in LOG, and a line every 15 seconds that says how many of LOG's lines match PATTERN.
+telling() {
+  local what=$1 log=$2 pattern=$3 teller status=0
+  shift 3
+  # It ends with this script, should that be killed.
+  while sleep 15 && kill -0 $$ 2>/dev/null; do
+    echo "progress: $what: $(grep -acE "$pattern" "$log" 2>/dev/null || true) tests ended, $((SECONDS / 60)) min"
+  done &
+  teller=$!
+  "$@" >"$log" 2>&1 || status=$?
+  kill "$teller" 2>/dev/null || true
+  wait "$teller" 2>/dev/null || true
+  return "$status"
+}
+
 # end_session asks nobody: what is left is not needed. Who is about to be born is met the next time.
 end_session() {
   [ -n "$session" ] || return 0

@@ -27,7 +27,8 @@ type reader struct {
 	log      io.Writer
 	text     string // what runs now
 	compiled int
-	packages int // of packages: how many there are
+	compiles string // the package that is compiled now
+	packages int    // of packages: how many there are
 	tests    int
 	ended    int // packages that ended
 	tested   int // tests that ended
@@ -84,7 +85,7 @@ func (r *reader) line(line string) {
 		r.event(e)
 	case strings.HasPrefix(r.text, "compiling") && importPath.MatchString(line):
 		r.compiled++
-		r.text = "compiling " + line
+		r.compiles = line
 	default:
 		fmt.Fprintln(r.log, line)
 	}
@@ -99,7 +100,7 @@ func (r *reader) progress(text string) {
 	case err == nil && what == "tests":
 		r.tests += n
 	default:
-		r.text = text
+		r.text, r.compiles = text, ""
 		fmt.Fprintln(r.log, "== "+text)
 	}
 }
@@ -114,6 +115,7 @@ func (r *reader) event(e event) {
 		p = &result{outcome: map[string]string{}}
 		r.results[e.Package] = p
 	}
+	r.compiles = ""
 	top := e.Test != "" && !strings.Contains(e.Test, "/")
 	switch e.Action {
 	case "start", "run":
@@ -164,8 +166,10 @@ func (r *reader) finish() {
 func (r *reader) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := strings.TrimPrefix(r.text, "compiling ")
-	if !r.running[now] {
+	now := r.text
+	if r.compiles != "" {
+		now = r.compiles
+	} else if !r.running[now] {
 		for name := range r.running { // one of those that run, a test rather than a package
 			if r.running[now] && len(name) < len(now) {
 				continue
@@ -177,12 +181,12 @@ func (r *reader) String() string {
 		now = "…" + now[len(now)-47:]
 	}
 	switch {
+	case r.compiles != "":
+		return fmt.Sprintf("%d packages compiled: %s", r.compiled, now)
 	case r.tests > 0 && r.tested+len(r.running) > 0:
 		return fmt.Sprintf("test %d of %d: %s", min(r.tested+1, r.tests), r.tests, now)
 	case r.packages > 0 && r.ended+len(r.running) > 0:
 		return fmt.Sprintf("package %d of %d: %s", min(r.ended+1, r.packages), r.packages, now)
-	case r.compiled > 0 && strings.HasPrefix(r.text, "compiling "):
-		return fmt.Sprintf("%d packages compiled: %s", r.compiled, now)
 	}
 	return now
 }

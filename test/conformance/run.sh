@@ -69,7 +69,7 @@ if [ -n "$list" ]; then
   # Names may hold regular expression characters; the focus is an alternation of quoted names.
   total=$(grep -cvE '^\s*(#|$)' "$list")
   focus=$(grep -vE '^\s*(#|$)' "$list" | sed -E 's/[][().*+?{}|^$\\]/\\&/g' | paste -sd'|' -)
-  ginkgo "${PROCS:-6}" 'Conformance && !Serial' --focus="$focus" "${extra[@]}"
+  ginkgo "${PROCS:-8}" 'Conformance && !Serial' --focus="$focus" "${extra[@]}"
 else
   [ -z "${FOCUS:-}" ] || extra+=(--focus="$FOCUS")
   [ "${SERIAL:-}" = only ] || ginkgo "${PROCS:-8}" 'Conformance && !Serial' "${extra[@]}"

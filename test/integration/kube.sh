@@ -29,11 +29,12 @@ judge() {
   shift
   binary=$cache/kube/$name.test log=$cache/kube/$name.log
   rm -f "$binary"
+  echo "progress: compiling $package"
   session go test -c -modfile "$mod" -mod=mod -overlay "$cache/kube/overlay.json" -vet=off -o "$binary" "$module/test/integration/$package" || return 1
   [ -x "$binary" ] || { echo "$package has no tests"; return 1; }
   skip=$(cannot kube/cannot.txt "$package")
-  session env -C "$cache/kubernetes/test/integration/$package" PATH="$(dirname "$etcd"):$PATH" "$binary" -test.v -test.timeout 60m \
-    ${skip:+-test.skip "$skip"} "${@/#-/-test.}" >"$log" 2>&1 || status=$?
+  telling "$package" "$log" '^ *--- (PASS|FAIL|SKIP)' session env -C "$cache/kubernetes/test/integration/$package" PATH="$(dirname "$etcd"):$PATH" "$binary" -test.v -test.timeout 60m \
+    ${skip:+-test.skip "$skip"} "${@/#-/-test.}" || status=$?
   rm -f "$binary" # each has a good part of Kubernetes in it
   grep -aE '^ *--- FAIL|^panic:' "$log" | cut -c1-200 || true
   grep -aoE 'knarr is (not there with|another process).*' "$log" | sort | uniq -c | cut -c1-200 || true

@@ -13,8 +13,8 @@ cat >"$cache/overlay.json" <<END
 END
 skip=$(cannot crd/cannot.txt)
 log=$cache/crd.log
-session go test -modfile "$mod" -mod=mod -overlay "$cache/overlay.json" -vet=off -p 1 -count=1 -timeout 60m -v ${skip:+-skip "$skip"} "$@" \
-  $module/test/integration $module/test/integration/conversion >"$log" 2>&1 || true
+telling "custom resources" "$log" '^ *--- (PASS|FAIL|SKIP)' session go test -modfile "$mod" -mod=mod -overlay "$cache/overlay.json" -vet=off -p 1 -count=1 -timeout 60m -v ${skip:+-skip "$skip"} "$@" \
+  $module/test/integration $module/test/integration/conversion || true
 grep -E '^ *--- FAIL|^FAIL|^panic:|cannot|build failed' "$log" || true
 echo "custom resources: $(count PASS) passed, $(count FAIL) failed, $(count SKIP) skipped; $(grep -c '^Test' crd/cannot.txt) cannot"
 grep -q '^ok' "$log" && ! grep -q '^FAIL' "$log"

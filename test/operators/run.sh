@@ -75,7 +75,7 @@ suite() {
   [[ $name =~ ${FOCUS:-.} ]] || return 0
   log=$cache/$side/${name//\//_}.log
   read -ra flags <<<"$(sed -n "s|^$name \([^#]*\)#.*|\1|p" cannot.txt)"
-  if session go test -modfile "$module" -mod=mod -vet=off -count=1 -timeout 20m -v "${more[@]}" "$@" "$package" "${flags[@]}" >"$log" 2>&1; then
+  if telling "$name" "$log" '^ *--- (PASS|FAIL|SKIP)|^•' session go test -modfile "$module" -mod=mod -vet=off -count=1 -timeout 20m -v "${more[@]}" "$@" "$package" "${flags[@]}"; then
     echo "$name: $(count PASS) passed"
   else
     failed=1

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // generator makes cases: one request, or the life of one object.
@@ -49,6 +51,23 @@ func (g *generator) run(ctx context.Context, o *options) error {
 		return err
 	}
 	return ctx.Err()
+}
+
+// tell says every 15 seconds how many requests have been sent, until it is stopped.
+func (g *generator) tell(all int) (stop func()) {
+	began, ticker, done := time.Now(), time.NewTicker(15*time.Second), make(chan struct{})
+	go func() {
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				fmt.Fprintf(os.Stderr, "%s: %d of %d requests\n", time.Since(began).Round(time.Second), g.sent(), all)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { close(done) }
 }
 
 func (g *generator) sent() int {

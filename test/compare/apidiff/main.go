@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 type options struct {
@@ -30,6 +31,7 @@ type options struct {
 	workers  int
 	first    int64
 	examples int
+	limit    time.Duration
 }
 
 func main() {
@@ -42,12 +44,15 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "what the requests are made from; the same seed makes the same ones")
 	flag.StringVar(&o.only, "only", "", "kinds to send, by name, with commas")
 	flag.BoolVar(&o.bodies, "bodies", false, "send what holds an object: creates, updates, patches; not the rest")
+	flag.DurationVar(&o.limit, "limit", 3*time.Hour, "when to stop, whatever has been sent; the report is then of what has been")
 	flag.IntVar(&o.workers, "workers", 4, "requests under way at once")
 	flag.Int64Var(&o.first, "first", 1, "number of the first case, which the names of its objects end with: one that was met is met again")
 	flag.IntVar(&o.examples, "examples", 1, "requests shown for each shape of difference in the file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, o.limit)
+	defer cancel()
 	differ, err := run(ctx, &o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "apidiff:", err)
@@ -90,9 +95,11 @@ func run(ctx context.Context, o *options) (differ bool, err error) {
 		return false, err
 	}
 	g := &generator{bodies: o.bodies, corpus: corpus, schemas: schemas, report: report, sides: sides}
+	stop := g.tell(o.n)
 	failed := g.run(ctx, o) // interrupted or failed, it tells what it has found so far
+	stop()
 	if ctx.Err() != nil {
-		failed = errors.New("interrupted: what was found is not all")
+		failed = fmt.Errorf("not all requests were sent: %w", context.Cause(ctx))
 	}
 	var out strings.Builder
 	differ = report.print(&out, o.examples)
