@@ -33,7 +33,8 @@ const (
 var plan = []step{
 	{name: "prerequisites", lane: "compile", command: []string{"hack/prerequisites.sh", "conformance"}, cold: 20 * time.Second},
 	{name: "build", lane: "compile", needs: []string{"prerequisites"}, command: []string{"make", "--no-print-directory", "binary"}, nice: compiles, cold: 230 * time.Second},
-	{name: "programs", lane: "compile", needs: []string{"build"}, command: []string{"hack/programs.sh"}, nice: compiles, cold: 180 * time.Second},
+	{name: "downloads", lane: "check", needs: []string{"prerequisites"}, command: []string{"hack/downloads.sh"}, nice: compiles, cold: 100 * time.Second},
+	{name: "programs", lane: "compile", needs: []string{"build", "downloads"}, command: []string{"hack/programs.sh"}, nice: compiles, cold: 180 * time.Second},
 	{name: "unit", lane: "compile", needs: []string{"build"}, command: []string{"hack/unit.sh"}, nice: tests, cold: 480 * time.Second},
 	{name: "lint", lane: "check", needs: []string{"build"}, command: []string{"hack/lint.sh"}, nice: checks, cold: 300 * time.Second},
 	{name: "e2e", lane: "cluster", needs: []string{"build", "programs"}, command: []string{"hack/e2e.sh"}, nice: clusters, cold: 150 * time.Second},

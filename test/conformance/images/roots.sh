@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# roots.sh OUT BIN: makes the root folders of the images that the conformance suite wants, in OUT, one folder an image.
+# roots.sh OUT [BIN]: makes the root folders of the images that the conformance suite wants, in OUT, one folder an image; without BIN only
+# what is made of Debian's packages, so that the rest is quick afterwards.
 # BIN holds agnhost, sample-apiserver and etcd, built from their Go modules (see ../build.sh).
 # Debian packages come from the mirror that this machine's apt is set up with. Needs root.
 set -euo pipefail
-out=$(realpath -m "$1") bin=$(realpath "$2")
+out=$(realpath -m "$1") bin=${2:+$(realpath "$2")}
 here=$(cd "$(dirname "$0")" && pwd)
 work=$out/.work
 mkdir -p "$work"
@@ -102,6 +103,7 @@ for part in base busybox; do
   $part
   key $part >"$work/$part.done"
 done
+[ -n "$bin" ] || exit 0
 fresh busybox; cp -a "$work/busybox/." "$out/busybox/"
 debian; webserver nautilus; webserver kitten
 single sample-apiserver sample-apiserver sample-apiserver

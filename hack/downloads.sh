@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# downloads.sh: fetches what later steps compile, and unpacks Debian's packages for the conformance suite's images. All of it mostly waits:
+# for the network, while Go compiles knarr.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0
+echo "progress: modules of the conformance suite and of the tests"
+go list -C test/conformance -deps k8s.io/kubernetes/test/e2e k8s.io/kubernetes/test/images/agnhost k8s.io/kubernetes/cmd/kubectl \
+  k8s.io/sample-apiserver github.com/onsi/ginkgo/v2/ginkgo >/dev/null
+go list -C test/interop -deps helm.sh/helm/v4/cmd/helm ./controller >/dev/null
+go list -deps -test ./... >/dev/null
+for module in compare integration operators; do
+  go list -C "test/$module" -deps ./... >/dev/null
+done
+test/conformance/images/roots.sh "${CONFORMANCE_IMAGES:-$PWD/.cache/conformance/images}/roots"
