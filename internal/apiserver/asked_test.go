@@ -123,6 +123,7 @@ func TestGenerationsCountWhatUpstreamCounts(t *testing.T) {
 }
 
 func TestACollectionIsDeletedAsItWasAtARevision(t *testing.T) {
+	t.Parallel()
 	s := newTestServer(t)
 	const maps = "/api/v1/namespaces/default/configmaps"
 	for _, a := range []asked{

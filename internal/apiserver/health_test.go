@@ -30,6 +30,7 @@ func (r *reluctant) Commit(ctx context.Context, conditions []store.Condition, op
 }
 
 func TestAPartOfTheStartIsFinishedWhenItIsStored(t *testing.T) {
+	t.Parallel()
 	policy := make(chan struct{})
 	var db *reluctant
 	s := newTestServer(t, func(c *Config) {

@@ -322,6 +322,7 @@ func do(t *testing.T, s *Server, method, path, body string, header ...string) (i
 }
 
 func TestErrorsAreUpstreams(t *testing.T) {
+	t.Parallel()
 	s := newTestServer(t)
 	const maps = "/api/v1/namespaces/default/configmaps"
 	if code, _, body := do(t, s, "POST", maps, `{"metadata":{"name":"a"},"data":{"x":"1"}}`); code != 201 {

@@ -25,6 +25,7 @@ import (
 // k/k#123072 and like it. The client has learned of a revision elsewhere, from another server of the same store, and watches from there at a server that has
 // not got it yet, beside somebody who watches the same already.
 func TestRegressionDoubledEventsOnAServerThatIsBehind(t *testing.T) {
+	t.Parallel()
 	ahead := newTestServer(t)
 	behind := storetest.Lag(ahead.cfg.Store)
 	s := newTestServer(t, func(c *Config) { c.Store = behind })
@@ -83,6 +84,7 @@ func (w *oneEvent) Write(p []byte) (int, error) {
 
 // k/k#59848. A client that has seen a revision gets nothing older, neither from a server that is behind nor from one that has just begun.
 func TestRegressionTimeTravelAfterARestart(t *testing.T) {
+	t.Parallel()
 	ahead := newTestServer(t)
 	store := storetest.Lag(ahead.cfg.Store)
 	behind := newTestServer(t, func(c *Config) { c.Store = store })
@@ -155,6 +157,7 @@ func TestRegressionTimeTravelAfterARestart(t *testing.T) {
 
 // A write that has nothing to change in what a server that is behind knows of the object would else be acknowledged and lost.
 func TestRegressionAWriteOnAServerThatIsBehindIsHeldAgainstTheNewestState(t *testing.T) {
+	t.Parallel()
 	ahead := newTestServer(t)
 	store := storetest.Lag(ahead.cfg.Store)
 	behind := newTestServer(t, func(c *Config) { c.Store = store })

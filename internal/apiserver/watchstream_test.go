@@ -534,6 +534,7 @@ func TestAWatchOverHTTP2LeavesItsHandler(t *testing.T) {
 
 // The end of such a watch was so long ago that nothing could be written until a little after it: the client got a broken connection instead of an answer.
 func TestAWatchOfLessThanNoTimeIsAnswered(t *testing.T) {
+	t.Parallel()
 	s := newTestServer(t)
 	url, one, two := secure(t, s)
 	mustCreate(t, s.Client(auth.Component("tester")), configMap("there"))
@@ -554,6 +555,7 @@ func TestAWatchOfLessThanNoTimeIsAnswered(t *testing.T) {
 }
 
 func TestAWatchOverHTTP2EndsInTime(t *testing.T) {
+	t.Parallel()
 	s := newTestServer(t)
 	url, _, two := secure(t, s)
 	next, _ := linesBy(t, two, 2, url+defaultMaps+"?watch=1&timeoutSeconds=1&allowWatchBookmarks=true")
