@@ -35,6 +35,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/token"
 	authwebhook "github.com/knarr-project/knarr/internal/auth/webhook"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/clusters"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/controllers"
@@ -152,7 +153,7 @@ func (s *Server) StartStore(ctx context.Context) (func() error, error) {
 func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 	listener, err := net.Listen("tcp", s.cfg.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("%w (another cluster on this machine? choose another address with --listen)", err)
+		return nil, clusters.Here().PortTaken(err, s.cfg.Listen, "listen")
 	}
 	port := listener.Addr().(*net.TCPAddr).Port // the kernel's choice where Listen has port 0
 	first, last, err := s.cfg.NodePorts()

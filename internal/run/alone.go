@@ -28,7 +28,7 @@ func Node(ctx context.Context, p Params) error {
 	if p.Config.Join == "" {
 		return errors.New("node: --join URL is missing: the server to join, with a --token made there by `knarr token create`")
 	}
-	return p.locked(doctor.Node|doctor.Proxy, func() error {
+	return p.locked("node", doctor.Node|doctor.Proxy, func(p Params) error {
 		n := p.nodeHere()
 		return p.process(ctx, []process.Phase{
 			{{Name: "membership", Start: n.startMembership}, {Name: "container runtime", Start: n.startRuntime}},
@@ -144,10 +144,12 @@ func Kubelet(ctx context.Context, p Params) error {
 			return err
 		}
 	}
-	return p.onNode(ctx, "kubelet", doctor.Node, func(w *worker) process.Phase {
-		w.peers = peers
-		return process.Phase{{Name: "pod network", Start: w.startNetwork}, {Name: "node agent", Start: w.startKubelet}}
-	}, true)
+	return p.beside("kubelet", func() error {
+		return p.onNode(ctx, "kubelet", doctor.Node, func(w *worker) process.Phase {
+			w.peers = peers
+			return process.Phase{{Name: "pod network", Start: w.startNetwork}, {Name: "node agent", Start: w.startKubelet}}
+		}, true)
+	})
 }
 
 // Proxy runs the service proxy alone.

@@ -3,7 +3,6 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -25,13 +24,18 @@ type Params struct {
 	Settings func() map[string]string
 	// Remark is told in one line what this machine lacks though everything starts; nil: it is logged.
 	Remark func(line string)
+	// Held is called once the data folder is this process's, before anything starts; nil: nothing is to be done then.
+	Held func() error
 	// Ready is called once, when everything is usable.
 	Ready func()
+	// Detached and Flags stand in the data folder's record: the process runs in the background, and what was typed to start it.
+	Detached bool
+	Flags    []string
 }
 
 // Up runs a server and a node in one process.
 func Up(ctx context.Context, p Params) error {
-	return p.locked(doctor.Server|doctor.Node|doctor.Proxy, func() error {
+	return p.locked("up", doctor.Server|doctor.Node|doctor.Proxy, func(p Params) error {
 		s, n := p.server(), p.nodeHere()
 		n.server = s
 		return p.control(ctx, []process.Phase{
@@ -48,7 +52,7 @@ func Server(ctx context.Context, p Params) error {
 	if p.Config.Join != "" {
 		return fmt.Errorf("server --join: a control plane of several servers is not there yet; use an outside etcd (--store) with one server each")
 	}
-	return p.locked(doctor.Server, func() error {
+	return p.locked("server", doctor.Server, func(p Params) error {
 		s := p.server()
 		return p.control(ctx, []process.Phase{
 			{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}},
@@ -60,7 +64,7 @@ func Server(ctx context.Context, p Params) error {
 
 // APIServer runs the API server and its store alone.
 func APIServer(ctx context.Context, p Params) error {
-	return p.locked(doctor.Server, func() error {
+	return p.locked("apiserver", doctor.Server, func(p Params) error {
 		s := p.server()
 		s.Alone = true
 		return p.control(ctx, []process.Phase{{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}}, {{Name: "API server", Start: s.StartAPI}}, {{Name: "first objects", Start: s.AwaitFirstObjects}}})
@@ -105,25 +109,6 @@ func (p Params) process(ctx context.Context, phases []process.Phase) error {
 		forgetProgram()
 	}
 	return process.Run(ctx, phases, p.Progress, ready, p.Log)
-}
-
-// locked runs fn while this process holds the data folder, on a machine that has what the roles need.
-func (p Params) locked(roles doctor.Role, fn func() error) error {
-	f, err := lock(p.Config.DataDir)
-	if errors.Is(err, errLocked) {
-		return err
-	}
-	if err == nil {
-		defer f.Close()
-	}
-	// A data folder that cannot be locked has a finding, with its remedy.
-	if refused := p.examine(roles); refused != nil {
-		return refused
-	}
-	if err != nil {
-		return err
-	}
-	return fn()
 }
 
 // examine refuses a machine that lacks what the roles need, and remarks on what it lacks besides.

@@ -1,0 +1,228 @@
+package clusters
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// DefaultDataDir is where a cluster is that was given no data folder.
+const DefaultDataDir = "/var/lib/knarr"
+
+// Registry is the folders of links. The first one takes new links.
+type Registry struct {
+	Dirs []string
+	// DefaultDataDir is looked at without a link.
+	DefaultDataDir string
+}
+
+// Here is this machine's registry: /run/knarr/clusters, and for other users than root also a folder of their own below
+// $XDG_RUNTIME_DIR.
+func Here() Registry {
+	const shared = "/run/knarr/clusters"
+	r := Registry{Dirs: []string{shared}, DefaultDataDir: DefaultDataDir}
+	if own := os.Getenv("XDG_RUNTIME_DIR"); own != "" && os.Geteuid() != 0 {
+		r.Dirs = []string{filepath.Join(own, "knarr", "clusters"), shared}
+	}
+	return r
+}
+
+// Enter makes the record that of this process, gives it a name, writes it and links it. A record of an earlier run gives its name
+// and whatever settings the new one does not have. A link that cannot be made is no error: the cluster runs without one.
+func (g Registry) Enter(r *Record) error {
+	identity, err := Identity(os.Getpid())
+	if err != nil {
+		return err
+	}
+	r.PID, r.Process = os.Getpid(), identity
+	if before, err := Load(r.DataDir); err == nil {
+		r.Name = before.Name
+		r.inherit(before)
+	}
+	r.Name = g.link(r.Name, r.DataDir)
+	return r.Save()
+}
+
+// inherit takes over what this role has no setting for.
+func (r *Record) inherit(before *Record) {
+	for _, one := range []struct{ now, before *string }{
+		{&r.RunDir, &before.RunDir}, {&r.CgroupRoot, &before.CgroupRoot}, {&r.Listen, &before.Listen},
+		{&r.KubeletListen, &before.KubeletListen}, {&r.NodeName, &before.NodeName}, {&r.Join, &before.Join},
+	} {
+		if *one.now == "" {
+			*one.now = *one.before
+		}
+	}
+}
+
+// Leave writes that the process has ended, and why.
+func (r *Record) Leave(cause error, now time.Time) error {
+	r.PID, r.Process, r.Stopped = 0, "", now
+	if cause != nil {
+		r.Cause = cause.Error()
+	}
+	return r.Save()
+}
+
+// link makes the link of a data folder and gives its name: the wanted one, or the folder's, or that with a hash of the path.
+func (g Registry) link(wanted, dataDir string) string {
+	base := filepath.Base(dataDir)
+	if wanted == "" {
+		wanted = base
+	}
+	names := []string{wanted, base + "-" + shortHash(dataDir)}
+	dir := g.Dirs[0]
+	// Every user of the machine may look names up.
+	_ = os.MkdirAll(filepath.Dir(dir), 0o755)
+	_ = os.MkdirAll(dir, 0o755)
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		err := os.Symlink(dataDir, path)
+		if errors.Is(err, fs.ErrExist) {
+			target, _ := os.Readlink(path)
+			if target == dataDir {
+				return name
+			}
+			if _, gone := Load(target); errors.Is(gone, ErrNone) && os.Remove(path) == nil {
+				err = os.Symlink(dataDir, path)
+			}
+		}
+		if err == nil {
+			return name
+		}
+	}
+	return wanted
+}
+
+func shortHash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:4])
+}
+
+// Forget removes the links of a data folder, and the folder of links when it is empty.
+func (g Registry) Forget(dataDir string) error {
+	var errs []error
+	for _, dir := range g.Dirs {
+		for name, target := range links(dir) {
+			if target == dataDir {
+				if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					errs = append(errs, err)
+				}
+			}
+		}
+		_ = os.Remove(dir) // only when it is empty
+	}
+	return errors.Join(errs...)
+}
+
+// links are the names in a folder and their targets.
+func links(dir string) map[string]string {
+	found := map[string]string{}
+	entries, _ := os.ReadDir(dir)
+	for _, entry := range entries {
+		if target, err := os.Readlink(filepath.Join(dir, entry.Name())); err == nil && filepath.IsAbs(target) {
+			found[entry.Name()] = filepath.Clean(target)
+		}
+	}
+	return found
+}
+
+// List gives the records of all clusters that are known here, by name. Links whose folder has no record any more are left out.
+func (g Registry) List() []*Record {
+	byFolder := map[string]*Record{}
+	add := func(dataDir, name string) {
+		if byFolder[dataDir] != nil {
+			return
+		}
+		if r, err := Load(dataDir); err == nil {
+			if name != "" {
+				r.Name = name
+			}
+			byFolder[dataDir] = r
+		}
+	}
+	for _, dir := range g.Dirs {
+		for name, dataDir := range links(dir) {
+			add(dataDir, name)
+		}
+	}
+	add(g.DefaultDataDir, "")
+	list := make([]*Record, 0, len(byFolder))
+	for _, r := range byFolder {
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b *Record) int { return strings.Compare(a.Name+"\x00"+a.DataDir, b.Name+"\x00"+b.DataDir) })
+	return list
+}
+
+// Alive are the clusters of List that run.
+func (g Registry) Alive() []*Record {
+	return slices.DeleteFunc(g.List(), func(r *Record) bool { return !r.Alive() })
+}
+
+// Find gives the cluster of that name.
+func (g Registry) Find(name string) (*Record, error) {
+	known := g.List()
+	for _, r := range known {
+		if r.Name == name {
+			return r, nil
+		}
+	}
+	return nil, fmt.Errorf("%w is named %q here: %s", ErrNone, name, Names(known))
+}
+
+// Names lists clusters for a message.
+func Names(known []*Record) string {
+	if len(known) == 0 {
+		return "`knarr ls` knows none"
+	}
+	names := make([]string, len(known))
+	for i, r := range known {
+		names[i] = r.Name
+	}
+	return "`knarr ls` knows " + strings.Join(names, ", ")
+}
+
+// Listening gives the running cluster that holds a port of this machine's network, its API server's or its node's.
+func (g Registry) Listening(address string) (*Record, bool) {
+	wanted, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return nil, false
+	}
+	for _, r := range g.Alive() {
+		if r.PID == os.Getpid() || !SameNetwork(r.PID) {
+			continue
+		}
+		if r.HasServer() && meets(wanted, r.Listen) || r.HasNode() && meets(wanted, r.KubeletListen) {
+			return r, true
+		}
+	}
+	return nil, false
+}
+
+// meets says that two listeners cannot be at once.
+func meets(a netip.AddrPort, other string) bool {
+	b, err := netip.ParseAddrPort(other)
+	return err == nil && a.Port() == b.Port() && (a.Addr() == b.Addr() || a.Addr().IsUnspecified() || b.Addr().IsUnspecified())
+}
+
+// Named gives the record the name that its link has.
+func (g Registry) Named(r *Record) *Record {
+	for _, dir := range g.Dirs {
+		for name, target := range links(dir) {
+			if target == r.DataDir {
+				r.Name = name
+				return r
+			}
+		}
+	}
+	return r
+}

@@ -1,0 +1,24 @@
+package clusters
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// PortTaken explains a listener that could not be made: with the cluster that has the port, if it is one of this machine.
+func (g Registry) PortTaken(err error, address, flag string) error {
+	r, known := g.Listening(address)
+	switch {
+	case errors.Is(err, unix.EACCES):
+		return fmt.Errorf("%w: ports below 1024 need root; choose another address with --%s", err, flag)
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		return fmt.Errorf("%w: this machine has no such address; choose another one with --%s", err, flag)
+	case !errors.Is(err, unix.EADDRINUSE):
+		return err
+	case known:
+		return fmt.Errorf("%w: the cluster %s has it; `knarr stop %s` stops that one, --%s chooses another address", err, r, r.Name, flag)
+	}
+	return fmt.Errorf("%w: another program has it; --%s chooses another address", err, flag)
+}

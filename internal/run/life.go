@@ -1,0 +1,177 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/knarr-project/knarr/internal/clusters"
+	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/cri"
+	"github.com/knarr-project/knarr/internal/doctor"
+	"github.com/knarr-project/knarr/internal/version"
+)
+
+// locked runs fn while this process holds the data folder and the record in it says so, on a machine that has what the roles need. A
+// first start that fails leaves nothing.
+func (p Params) locked(role string, needs doctor.Role, fn func(Params) error) error {
+	fresh := emptyOrMissing(p.Config.DataDir)
+	f, err := lock(p.Config.DataDir)
+	if errors.Is(err, errLocked) {
+		return explainLock(err, p.Config.DataDir)
+	}
+	if err == nil {
+		defer f.Close()
+	}
+	// A data folder that cannot be locked has a finding, with its remedy.
+	if refused := p.examine(needs); refused != nil {
+		if err == nil && fresh.any() {
+			refused = errors.Join(refused, fresh.restore(p.Config))
+		}
+		return refused
+	}
+	if err != nil {
+		return explainLock(err, p.Config.DataDir)
+	}
+	r := p.record(role)
+	if err := clusters.Here().Enter(r); err != nil {
+		return err
+	}
+	if p.Held != nil {
+		err = p.Held()
+	}
+	ready := p.Ready
+	p.Ready = func() {
+		r.Ready = time.Now()
+		if err := r.Save(); err != nil {
+			p.Log.Warn("`knarr status` shows this cluster as starting", "error", err)
+		}
+		if ready != nil {
+			ready()
+		}
+	}
+	if err == nil {
+		err = fn(p)
+	}
+	if err != nil && r.Ready.IsZero() && fresh.any() && !worthKeeping(p.Config) {
+		return errors.Join(err, fresh.restore(p.Config))
+	}
+	return errors.Join(err, r.Leave(err, time.Now()))
+}
+
+// record is that of this process.
+func (p Params) record(role string) *clusters.Record {
+	c := p.Config
+	r := &clusters.Record{
+		DataDir: c.DataDir, Role: role, Version: version.Knarr, Started: time.Now(), Detached: p.Detached, Flags: p.Flags,
+		AdvertiseAddress: c.AdvertiseAddress, Join: c.Join,
+	}
+	if r.HasServer() {
+		r.Listen = c.Listen
+	}
+	if r.HasNode() {
+		r.RunDir, r.CgroupRoot, r.KubeletListen, r.NodeName, r.RuntimeEndpoint = c.RunDir, c.CgroupRoot, c.KubeletListen, c.NodeName, c.RuntimeEndpoint
+	}
+	if r.HasNode() && r.RunDir == "" {
+		r.RunDir = cri.DefaultRunDir(c.DataDir)
+	}
+	return r
+}
+
+// explainLock says what runs on the folder, and since when.
+func explainLock(err error, dataDir string) error {
+	if !errors.Is(err, errLocked) {
+		return err
+	}
+	r, recordErr := clusters.Load(dataDir)
+	if recordErr != nil || !r.Alive() {
+		return err
+	}
+	return fmt.Errorf("%w: `knarr %s` (process %d) runs on %s since %s; `knarr status %s` shows it, `knarr stop %s` ends it; another cluster needs another --data-dir",
+		errLocked, r.Role, r.PID, dataDir, r.Started.Local().Format("2006-01-02 15:04:05"), r.Name, r.Name)
+}
+
+// beginning is how a data folder was before the start.
+type beginning int
+
+const (
+	used beginning = iota
+	empty
+	missing
+)
+
+func (b beginning) any() bool { return b != used }
+
+func emptyOrMissing(dataDir string) beginning {
+	entries, err := os.ReadDir(dataDir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return missing
+	case err == nil && len(entries) == 0:
+		return empty
+	}
+	return used
+}
+
+// worthKeeping says that a failed first start has made something that the next one cannot make again: certificates of a cluster
+// elsewhere, keys that a store elsewhere knows, or containers.
+func worthKeeping(cfg *config.Config) bool {
+	if _, err := os.Stat(cfg.Path("pki", "node.crt")); err == nil {
+		return true
+	}
+	if _, err := os.Stat(cfg.Path("pki")); err == nil && cfg.SharesStore() {
+		return true
+	}
+	containers, _ := filepath.Glob(filepath.Join(runDir(cfg), "runc", "*", "*"))
+	return len(containers) > 0
+}
+
+func runDir(cfg *config.Config) string {
+	if cfg.RunDir != "" {
+		return cfg.RunDir
+	}
+	return cri.DefaultRunDir(cfg.DataDir)
+}
+
+// restore makes the data folder as it was, and removes the run folder.
+func (b beginning) restore(cfg *config.Config) error {
+	errs := []error{clusters.Here().Forget(cfg.DataDir)}
+	for _, dir := range []string{cfg.DataDir, runDir(cfg)} {
+		err := cri.UnmountBelow(dir)
+		if err == nil {
+			err = removeFolder(dir)
+		}
+		errs = append(errs, err)
+	}
+	_ = os.Remove("/run/knarr") // only when it is empty
+	if b == empty {
+		errs = append(errs, os.MkdirAll(cfg.DataDir, 0o755))
+	}
+	return errors.Join(errs...)
+}
+
+// beside is locked for a component that shares its data folder with others: it takes the record if it is of no running process, else
+// it adds what other commands must know of it.
+func (p Params) beside(role string, fn func() error) error {
+	if err := os.MkdirAll(p.Config.DataDir, 0o755); err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	r := p.record(role)
+	if holder, err := clusters.Load(p.Config.DataDir); err == nil && holder.Alive() {
+		holder.RunDir, holder.CgroupRoot, holder.KubeletListen, holder.NodeName = r.RunDir, r.CgroupRoot, r.KubeletListen, r.NodeName
+		return errors.Join(holder.Save(), fn())
+	}
+	if err := clusters.Here().Enter(r); err != nil {
+		return err
+	}
+	r.Ready = time.Now()
+	err := errors.Join(r.Save(), fn())
+	if now, loadErr := clusters.Load(p.Config.DataDir); loadErr != nil || now.PID != r.PID {
+		return err // another process's by now, or purged
+	}
+	return errors.Join(err, r.Leave(err, time.Now()))
+}
