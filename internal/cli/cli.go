@@ -47,6 +47,7 @@ func Root() *cobra.Command {
 		upCommand(), serverCommand(), nodeCommand(),
 		kubectlHelp(), tokenCommand(), image.Command(), snapshotCommand(),
 		doctorCommand(), versionCommand(), purgeCommand(),
+		lsCommand(), statusCommand(), stopCommand(), logsCommand(),
 	)
 	root.AddCommand(componentCommands()...)
 	return root
@@ -56,6 +57,9 @@ func Root() *cobra.Command {
 type settings struct {
 	config.Config
 	file string
+	out  logTarget
+	// remembered are settings that the data folder's record has, as flags.
+	remembered []string
 }
 
 func newSettings() *settings { return &settings{Config: config.Default()} }
@@ -76,6 +80,8 @@ func (s *settings) complete(cmd *cobra.Command) (*slog.Logger, error) {
 			return nil, err
 		}
 	}
+	choose(cmd, &s.Config, s.file != "" && s.DataDir != config.Default().DataDir)
+	s.remembered = recall(cmd, &s.Config)
 	if err := s.Complete(); err != nil {
 		return nil, err
 	}
@@ -84,15 +90,20 @@ func (s *settings) complete(cmd *cobra.Command) (*slog.Logger, error) {
 		return nil, err
 	}
 	zpages.LogLevel.Set(level)
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &zpages.LogLevel}))
+	log := slog.New(slog.NewTextHandler(&s.out, &slog.HandlerOptions{Level: &zpages.LogLevel}))
 	slog.SetDefault(log)
 	klog.SetSlogLogger(log) // what Kubernetes' libraries have to say, under the same level
 	return log, nil
 }
 
 func needRoot() error {
+	return needRootTo("run a node: containers, mounts and network namespaces are made")
+}
+
+// needRootTo says what root is needed for, to other users.
+func needRootTo(what string) error {
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("a node needs root: containers, mounts and network namespaces are made (sudo knarr …)")
+		return fmt.Errorf("it needs root to %s (try sudo)", what)
 	}
 	return nil
 }

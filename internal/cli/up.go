@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,7 +12,11 @@ import (
 
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/run"
+	"github.com/knarr-project/knarr/internal/version"
 )
+
+// notAgain are flags that the record has fields for, or that are for one start only.
+var notAgain = []string{"data-dir", "run-dir", "cgroup-root", "listen", "kubelet-listen", "node-name", "join", "token", "detach"}
 
 func upCommand() *cobra.Command {
 	return runCommand("up", "A whole cluster here: server and node; stays in the foreground",
@@ -44,6 +49,7 @@ type runner func(ctx context.Context, p run.Params) error
 
 func runCommand(use, short, long string, groups config.Groups, root bool, start runner) *cobra.Command {
 	s := newSettings()
+	var detach bool
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: cobra.NoArgs}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if root {
@@ -55,17 +61,34 @@ func runCommand(use, short, long string, groups config.Groups, root bool, start 
 		if err != nil {
 			return err
 		}
+		bg := inBackground(&s.out)
+		if detach && !bg.on {
+			return startInBackground(cmd.Context(), cmd, s.DataDir)
+		}
 		told := newTeller(cmd.OutOrStdout(), time.Now())
-		return start(cmd.Context(), run.Params{
-			Config: &s.Config, Log: log, Progress: told.component,
+		told.remembered(s.remembered)
+		return bg.ended(start(cmd.Context(), run.Params{
+			Config: &s.Config, Log: log,
+			Progress: func(component string, took time.Duration) {
+				told.component(component, took)
+				bg.log.Info("up", "component", component, "took", took.Round(time.Millisecond))
+			},
 			Settings: func() map[string]string { return config.Settings(cmd.Flags()) },
 			Remark:   told.remark,
-			Ready:    func() { told.ready(&s.Config) },
-		})
+			Detached: bg.on, Flags: config.GivenFlags(cmd.Flags(), notAgain...),
+			Held: func() error { return bg.open(s.DataDir, use, version.Current().Knarr) },
+			Ready: func() {
+				told.ready(&s.Config)
+				bg.ready(time.Since(told.began))
+			},
+		}))
 	}
 	s.addFlags(cmd, groups)
 	if groups&config.Server != 0 {
 		cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.Explain(err) })
+	}
+	if canDetach(groups) {
+		cmd.Flags().BoolVarP(&detach, "detach", "d", false, "run in the background: return when everything is ready; the log is DATA-DIR/knarr.log")
 	}
 	cmd.Flags().StringVar(&s.Kubeconfig, "kubeconfig", "", "how to reach the API server, for a component that runs alone")
 	return cmd
@@ -91,6 +114,13 @@ func (t *teller) remark(line string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fmt.Fprintln(t.out, line)
+}
+
+// remembered tells which settings are those of the last start.
+func (t *teller) remembered(flags []string) {
+	if len(flags) > 0 {
+		fmt.Fprintf(t.out, "  as at the last start: %s\n", strings.Join(flags, " "))
+	}
 }
 
 func (t *teller) ready(c *config.Config) {

@@ -67,7 +67,7 @@ func (p Params) locked(role string, needs doctor.Role, fn func(Params) error) er
 func (p Params) record(role string) *clusters.Record {
 	c := p.Config
 	r := &clusters.Record{
-		DataDir: c.DataDir, Role: role, Version: version.Knarr, Started: time.Now(), Detached: p.Detached, Flags: p.Flags,
+		DataDir: c.DataDir, Role: role, Version: version.Current().Knarr, Started: time.Now(), Detached: p.Detached, Flags: p.Flags,
 		AdvertiseAddress: c.AdvertiseAddress, Join: c.Join,
 	}
 	if r.HasServer() {

@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/knarr-project/knarr/internal/cli/logs"
+	"github.com/knarr-project/knarr/internal/clusters"
+	"github.com/knarr-project/knarr/internal/config"
+)
+
+// backgroundVariable marks the process that --detach starts: its standard output and error lead to the command that waits.
+const backgroundVariable = "KNARR_BACKGROUND"
+
+// readyMark is the last byte that the process in the background sends: everything is usable, and it speaks to its log alone now.
+const readyMark = 0
+
+// startInBackground starts this command once more in a session of its own, shows its progress, and returns when it is ready. Where it
+// fails, its error is shown. An interrupt stops it again.
+func startInBackground(ctx context.Context, cmd *cobra.Command, dataDir string) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	before := logSize(dataDir)
+	child := exec.Command(program, os.Args[1:]...)
+	child.Args[0] = os.Args[0]
+	child.Env = append(os.Environ(), backgroundVariable+"=1")
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	progress, told, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	complaints, complained, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	child.Stdout, child.Stderr = told, complained
+	err = child.Start()
+	_ = told.Close()
+	_ = complained.Close()
+	if err != nil {
+		return fmt.Errorf("start in the background: %w", err)
+	}
+	interrupted := context.AfterFunc(ctx, func() { _ = child.Process.Signal(syscall.SIGTERM) })
+	defer interrupted()
+	var complaint bytes.Buffer
+	var copying sync.WaitGroup
+	copying.Go(func() { _, _ = io.Copy(io.MultiWriter(cmd.ErrOrStderr(), &complaint), complaints) })
+	ready := showProgress(cmd.OutOrStdout(), progress)
+	if ready {
+		copying.Wait()
+		pid := child.Process.Pid
+		_ = child.Process.Release()
+		return tellBackground(cmd.OutOrStdout(), pid, dataDir)
+	}
+	err = child.Wait()
+	copying.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("interrupted before it was ready: it is stopped again")
+	case complaint.Len() > 0:
+		return ExitStatus(1) // it has said why
+	}
+	return fmt.Errorf("the process in the background ended: %w%s", err, lastWords(dataDir, before))
+}
+
+// showProgress copies until the process is ready or its output ends.
+func showProgress(to io.Writer, from io.Reader) (ready bool) {
+	buffer := make([]byte, 4096)
+	for {
+		n, err := from.Read(buffer)
+		text, _, found := bytes.Cut(buffer[:n], []byte{readyMark})
+		_, _ = to.Write(text)
+		if found {
+			return true
+		}
+		if err != nil {
+			return false
+		}
+	}
+}
+
+func tellBackground(to io.Writer, pid int, dataDir string) error {
+	name := filepath.Base(dataDir)
+	if r, err := clusters.Load(dataDir); err == nil {
+		name = r.Name
+	}
+	_, err := fmt.Fprintf(to, "in the background: process %d, log %s\n`knarr status %s` shows how it is, `knarr stop %s` ends it\n", pid, filepath.Join(dataDir, "knarr.log"), name, name)
+	return err
+}
+
+func logSize(dataDir string) int64 {
+	info, err := os.Stat(filepath.Join(dataDir, "knarr.log"))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// lastWords are the last lines of the log, if it has grown.
+func lastWords(dataDir string, before int64) string {
+	if logSize(dataDir) == before {
+		return ""
+	}
+	text := "; the end of its log:"
+	for _, line := range logs.Tail(filepath.Join(dataDir, "knarr.log"), 15) {
+		text += "\n  " + line
+	}
+	return text
+}
+
+// background is this process where --detach has started it. The zero value is a process in the foreground.
+type background struct {
+	on       bool
+	waiting  *os.File // standard error of the command that waits
+	out      *logTarget
+	log      *slog.Logger
+	brokenTo chan os.Signal
+}
+
+// inBackground says whether --detach has started this process. What this process starts does not inherit the mark.
+func inBackground(out *logTarget) *background {
+	b := &background{on: os.Getenv(backgroundVariable) != "", out: out, log: slog.New(slog.DiscardHandler)}
+	if !b.on {
+		return b
+	}
+	_ = os.Unsetenv(backgroundVariable)
+	// The command that waits may be killed: writing to it then must not end this process.
+	b.brokenTo = make(chan os.Signal, 1)
+	signal.Notify(b.brokenTo, syscall.SIGPIPE)
+	return b
+}
+
+// open turns the log, and standard error with it, to the data folder's file. What the process has to tell of its life is logged at
+// every level.
+func (b *background) open(dataDir, role, version string) error {
+	if !b.on {
+		return nil
+	}
+	fd, err := unix.FcntlInt(2, unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return err
+	}
+	b.waiting = os.NewFile(uintptr(fd), "the waiting command")
+	file, err := logs.Open(filepath.Join(dataDir, "knarr.log"), logs.MaxSize, true)
+	if err != nil {
+		return err
+	}
+	b.out.turn(file)
+	b.log = slog.New(slog.NewTextHandler(b.out, nil))
+	b.log.Info("starting", "role", role, "version", version, "pid", os.Getpid())
+	return nil
+}
+
+// ready lets the waiting command go.
+func (b *background) ready(took time.Duration) {
+	if !b.on {
+		return
+	}
+	b.log.Info("ready", "took", took.Round(time.Millisecond))
+	_, _ = os.Stdout.Write([]byte{readyMark}) // the command may be gone
+	b.letGo()
+}
+
+func (b *background) letGo() {
+	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
+		_ = unix.Dup3(int(null.Fd()), 1, 0)
+		_ = null.Close()
+	}
+	if b.waiting != nil {
+		_ = b.waiting.Close()
+		b.waiting = nil
+	}
+}
+
+// ended logs how the process ended, and tells the command if it still waits.
+func (b *background) ended(err error) error {
+	if !b.on || b.waiting == nil && err != nil && b.out.plain() {
+		return err // nothing was opened: standard error still leads to the command
+	}
+	if err == nil {
+		b.log.Info("stopped")
+		return nil
+	}
+	b.log.Error("ended", "error", err)
+	if b.waiting != nil {
+		fmt.Fprintln(b.waiting, "knarr:", err)
+	}
+	return ExitStatus(1)
+}
+
+// logTarget is where the log goes: standard error, until it is turned to a file.
+type logTarget struct {
+	mu sync.Mutex
+	to io.Writer // nil: standard error
+}
+
+func (l *logTarget) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	to := l.to
+	l.mu.Unlock()
+	if to == nil {
+		to = os.Stderr
+	}
+	return to.Write(p)
+}
+
+func (l *logTarget) turn(to io.Writer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.to = to
+}
+
+func (l *logTarget) plain() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to == nil
+}
+
+// canDetach are the commands that have --detach.
+func canDetach(groups config.Groups) bool {
+	return groups&config.Process != 0 && (groups&config.Joining != 0 || groups&config.Server != 0 && groups&config.Node != 0)
+}
