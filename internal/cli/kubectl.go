@@ -1,25 +1,41 @@
 package cli
 
 import (
+	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/rest"
 	kubectlcmd "k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/plugin"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 
-	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/clusters"
 )
 
 // kubectl is the real kubectl. Without KUBECONFIG, --kubeconfig or a ~/.kube/config it uses the admin kubeconfig of the
 // cluster on this machine.
 func kubectl(args []string) error {
-	useOwnCluster()
+	args, dataDir, err := kubectlCluster(args)
+	if err != nil {
+		return err
+	}
+	if err := useCluster(dataDir); err != nil {
+		return err
+	}
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	flags := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50).WithWarningPrinter(streams)
+	explains := &explainer{here: clusters.Here(), stop: func(message string) {
+		fmt.Fprintln(os.Stderr, "knarr:", message)
+		os.Exit(1)
+	}}
+	flags = flags.WithWrapConfigFn(func(c *rest.Config) *rest.Config {
+		explains.server = *flags.APIServer
+		return explains.wrap(c)
+	})
 	os.Args = append([]string{"kubectl"}, args...)
 	cmd := kubectlcmd.NewDefaultKubectlCommandWithArgs(kubectlcmd.KubectlOptions{
 		PluginHandler: kubectlcmd.NewDefaultPluginHandler(plugin.ValidPluginFilenamePrefixes),
@@ -28,23 +44,16 @@ func kubectl(args []string) error {
 		IOStreams:     streams,
 	})
 	cmd.SetArgs(args)
+	if found, _, err := cmd.Find(args); err == nil {
+		explains.command = found.Name()
+	}
+	if len(args) > 0 && strings.HasPrefix(args[0], "__complete") {
+		explains.command = args[0]
+	}
 	if err := cmd.Execute(); err != nil {
 		cmdutil.CheckErr(err)
 	}
 	return nil
-}
-
-func useOwnCluster() {
-	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" {
-		return
-	}
-	if _, err := os.Stat(clientcmd.RecommendedHomeFile); err == nil {
-		return
-	}
-	c := config.Default()
-	if _, err := os.Stat(c.AdminKubeconfig()); err == nil {
-		os.Setenv(clientcmd.RecommendedConfigPathEnvVar, c.AdminKubeconfig())
-	}
 }
 
 // kubectlHelp only stands in the list of commands; Execute handles kubectl itself, because its flags are its own.

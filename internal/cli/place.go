@@ -47,7 +47,7 @@ func recall(cmd *cobra.Command, c *config.Config) []string {
 			continue
 		}
 		*one.value = one.then
-		if cmd.Flags().Lookup(one.flag) != nil && !isDefaultHere(one.flag, one.then, c.DataDir) {
+		if cmd.Flags().Lookup(one.flag) != nil && !isDefaultHere(one.flag, one.then, r.DataDir) {
 			taken = append(taken, "--"+one.flag+" "+one.then)
 		}
 	}

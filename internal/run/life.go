@@ -91,9 +91,15 @@ func explainLock(err error, dataDir string) error {
 	if recordErr != nil || !r.Alive() {
 		return err
 	}
-	return fmt.Errorf("%w: `knarr %s` (process %d) runs on %s since %s; `knarr status %s` shows it, `knarr stop %s` ends it; another cluster needs another --data-dir",
-		errLocked, r.Role, r.PID, dataDir, r.Started.Local().Format("2006-01-02 15:04:05"), r.Name, r.Name)
+	return &lockedError{fmt.Sprintf("`knarr %s` (process %d) runs on %s since %s: `knarr status %s` shows it, `knarr stop %s` ends it; another cluster needs another --data-dir",
+		r.Role, r.PID, dataDir, r.Started.Local().Format("2006-01-02 15:04:05"), r.Name, r.Name)}
 }
+
+// lockedError is errLocked in the words of the record.
+type lockedError struct{ text string }
+
+func (e *lockedError) Error() string { return e.text }
+func (e *lockedError) Unwrap() error { return errLocked }
 
 // beginning is how a data folder was before the start.
 type beginning int

@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/knarr-project/knarr/internal/clusters"
+)
+
+// defaultServer is what client-go takes where no kubeconfig names a server. Nothing of Kubernetes has listened there for years.
+const defaultServer = "localhost:8080"
+
+// kubectlCluster takes a leading --data-dir from kubectl's arguments: kubectl itself has no flag of that name. The value is a data
+// folder or a name of `knarr ls`.
+func kubectlCluster(args []string) (rest []string, dataDir string, err error) {
+	if len(args) == 0 {
+		return args, "", nil
+	}
+	if value, ok := strings.CutPrefix(args[0], "--data-dir="); ok {
+		return args[1:], value, nil
+	}
+	if args[0] != "--data-dir" {
+		return args, "", nil
+	}
+	if len(args) == 1 {
+		return nil, "", errors.New("kubectl: --data-dir needs a value: a data folder, or a name of `knarr ls`")
+	}
+	return args[2:], args[1], nil
+}
+
+// useCluster leads kubectl to a cluster of this machine: the one of --data-dir; else, without KUBECONFIG and ~/.kube/config, the default
+// data folder's, or the only one that runs.
+func useCluster(dataDir string) error {
+	if dataDir != "" {
+		r, err := meant(nil, dataDir, true)
+		if err != nil {
+			return err
+		}
+		if !r.HasServer() {
+			return fmt.Errorf("%s has no kubeconfig: its server is %s", r, orDash(r.Join))
+		}
+		return os.Setenv(clientcmd.RecommendedConfigPathEnvVar, r.Kubeconfig())
+	}
+	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" {
+		return nil
+	}
+	if _, err := os.Stat(clientcmd.RecommendedHomeFile); err == nil {
+		return nil
+	}
+	own := filepath.Join(clusters.DefaultDataDir, "kubeconfig")
+	if r := onlyOne(clusters.Here(), clusters.DefaultDataDir); r != nil && r.HasServer() {
+		own = r.Kubeconfig()
+	}
+	if f, err := os.Open(own); err == nil {
+		_ = f.Close()
+		return os.Setenv(clientcmd.RecommendedConfigPathEnvVar, own)
+	}
+	return nil
+}
+
+// explainer says in words why kubectl cannot reach a server, where that is knarr's business: no cluster is configured, or a cluster of
+// this machine does not run. It looks at connections that fail, so that commands that need no server are as they are.
+type explainer struct {
+	here    clusters.Registry
+	command string // kubectl's
+	server  string // --server
+	stop    func(message string)
+	reached atomic.Bool
+}
+
+// wrap is kubectl's hook for the configuration of its clients.
+func (e *explainer) wrap(c *rest.Config) *rest.Config {
+	host, ca := c.Host, caOf(c)
+	c.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(request)
+			if err == nil {
+				e.reached.Store(true)
+				return response, nil
+			}
+			text := ""
+			if !e.reached.Load() {
+				text = e.explain(host, ca, err)
+			}
+			switch {
+			case text == "" || e.command == "proxy" || strings.HasPrefix(e.command, "__complete"):
+			case e.command == "version": // it has something to say without a server
+				err = errors.New(text)
+			default:
+				e.stop(text)
+			}
+			return response, err
+		})
+	})
+	return c
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
+
+func caOf(c *rest.Config) []byte {
+	if len(c.CAData) > 0 || c.CAFile == "" {
+		return c.CAData
+	}
+	data, _ := os.ReadFile(c.CAFile)
+	return data
+}
+
+// explain gives the sentence for a failed connection, or nothing where it is not knarr's business.
+func (e *explainer) explain(host string, ca []byte, err error) string {
+	var dial *net.OpError
+	refused := errors.As(err, &dial) && dial.Op == "dial"
+	if e.server == "" && strings.TrimPrefix(host, "http://") == defaultServer {
+		if !refused {
+			return ""
+		}
+		return e.noCluster()
+	}
+	r := e.owner(host, ca)
+	if r == nil || !refused && r.Alive() {
+		return ""
+	}
+	switch r.State() {
+	case clusters.Starting:
+		return fmt.Sprintf("the cluster %s is starting since %s: try again", r.Name, moment(r.Started))
+	case clusters.Running:
+		return fmt.Sprintf("the cluster %s runs (process %d), and does not listen at %s: `knarr status %s` shows how it is", r.Name, r.PID, host, r.Name)
+	}
+	return fmt.Sprintf("the cluster %s does not run; it %s. Start it with `%s`", r.Name, pastState(r), startCommand(r))
+}
+
+// owner is the cluster of this machine whose server a kubeconfig means: by its address and its CA.
+func (e *explainer) owner(host string, ca []byte) *clusters.Record {
+	known := e.here.List()
+	if file := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); file != "" {
+		if r, err := clusters.Load(filepath.Dir(file)); err == nil {
+			known = append(known, e.here.Named(r))
+		}
+	}
+	for _, r := range known {
+		if !r.HasServer() || r.URL() != host {
+			continue
+		}
+		own, err := os.ReadFile(filepath.Join(r.DataDir, "pki", "ca.crt"))
+		if err == nil && bytes.Equal(bytes.TrimSpace(own), bytes.TrimSpace(ca)) || errors.Is(err, fs.ErrPermission) {
+			return r
+		}
+	}
+	return nil
+}
+
+// noCluster is for a kubectl that no kubeconfig has told of a server.
+func (e *explainer) noCluster() string {
+	own := filepath.Join(e.here.DefaultDataDir, "kubeconfig")
+	if named := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); named != "" {
+		if _, err := os.Stat(named); errors.Is(err, fs.ErrNotExist) && !strings.Contains(named, ":") {
+			return fmt.Sprintf("KUBECONFIG names %s, and there is no such file", named)
+		}
+		return fmt.Sprintf("KUBECONFIG (%s) names no server", named)
+	}
+	if _, err := os.Stat(clientcmd.RecommendedHomeFile); err == nil {
+		text := clientcmd.RecommendedHomeFile + " names no server, and it is used before this machine's cluster"
+		if _, err := os.Stat(own); err == nil {
+			text += ": --kubeconfig " + own + " leads there"
+		}
+		return text
+	}
+	if f, err := os.Open(own); err == nil {
+		_ = f.Close()
+	} else if errors.Is(err, fs.ErrPermission) {
+		return fmt.Sprintf("only root may read the kubeconfig of this machine's cluster, %s: try sudo", own)
+	}
+	known := e.here.List()
+	if len(known) == 0 {
+		return "no cluster is here: `knarr up` starts one; --kubeconfig FILE or KUBECONFIG points to another one"
+	}
+	var names []string
+	for _, r := range known {
+		names = append(names, fmt.Sprintf("%s (%s)", r.Name, r.State()))
+	}
+	return fmt.Sprintf("no cluster is in %s; `knarr ls` knows %s: `knarr kubectl --data-dir NAME ...` takes one of them, `knarr up` starts one there",
+		e.here.DefaultDataDir, strings.Join(names, ", "))
+}
