@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/knarr-project/knarr/internal/cli/image"
+	"github.com/knarr-project/knarr/internal/clusters"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/zpages"
 )
@@ -45,7 +46,7 @@ func Root() *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		upCommand(), serverCommand(), nodeCommand(),
-		kubectlHelp(), tokenCommand(), image.Command(), snapshotCommand(),
+		kubectlHelp(), tokenCommand(), image.Command(func(dataDir string, given bool) (*clusters.Record, error) { return meant(nil, dataDir, given) }), snapshotCommand(),
 		doctorCommand(), versionCommand(), purgeCommand(),
 		lsCommand(), statusCommand(), stopCommand(), logsCommand(),
 	)

@@ -50,6 +50,9 @@ func useCluster(dataDir string) error {
 		if !r.HasServer() {
 			return fmt.Errorf("%s has no kubeconfig: its server is %s", r, orDash(r.Join))
 		}
+		if _, err := os.ReadFile(r.Kubeconfig()); errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("only root may read the kubeconfig of %s, %s: try sudo", r.Name, r.Kubeconfig())
+		}
 		return os.Setenv(clientcmd.RecommendedConfigPathEnvVar, r.Kubeconfig())
 	}
 	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" {

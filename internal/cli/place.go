@@ -184,3 +184,34 @@ func completeNames(_ *cobra.Command, args []string, _ string) ([]cobra.Completio
 	}
 	return names, cobra.ShellCompDirectiveDefault
 }
+
+// serverHere says in words why no server of the data folder can be asked as its admin.
+func serverHere(c *config.Config) error {
+	r, err := clusters.Load(c.DataDir)
+	if errors.Is(err, clusters.ErrNone) {
+		if readable(c.AdminKubeconfig()) {
+			return nil // an older knarr's
+		}
+		return noCluster(clusters.Here(), c.DataDir)
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case !r.HasServer() && r.Join != "":
+		return fmt.Errorf("%s has no server: it is a worker of %s, where this command is to be typed", clusters.Here().Named(r), r.Join)
+	case !r.HasServer():
+		return fmt.Errorf("%s has no server", clusters.Here().Named(r))
+	case !r.Alive():
+		return fmt.Errorf("%s does not run; it %s. Start it with `%s`", clusters.Here().Named(r), pastState(r), startCommand(r))
+	}
+	if _, err := os.ReadFile(c.AdminKubeconfig()); errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("only root may read %s: try sudo", c.AdminKubeconfig())
+	}
+	return nil
+}
+
+func readable(path string) bool {
+	_, err := os.ReadFile(path)
+	return err == nil
+}

@@ -3,10 +3,12 @@ package cli
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/knarr-project/knarr/internal/clusters"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/run"
 )
@@ -15,26 +17,55 @@ func purgeCommand() *cobra.Command {
 	s := newSettings()
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "purge", Short: "Stop this machine's cluster and remove everything it left", Args: cobra.NoArgs,
+		Use: "purge [NAME]", Short: "Stop a cluster of this machine and remove everything it left", Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeNames,
 		Long: "Stops knarr and its pods on this machine and removes all that they left: the data folder with the cluster's objects, images and\n" +
-			"volumes, sockets, mounts, cgroups, links and rules. Nothing else is touched.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needRoot(); err != nil {
+			"volumes, sockets, mounts, cgroups, links and rules. Nothing else is touched. NAME is one of `knarr ls`; without it, and without\n" +
+			"--data-dir, it is the cluster in /var/lib/knarr.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := needRootTo("stop containers and to remove mounts, links and files of a cluster"); err != nil {
 				return err
+			}
+			if len(args) > 0 {
+				r, err := meant(args, s.DataDir, cmd.Flags().Changed("data-dir"))
+				if err != nil {
+					return err
+				}
+				s.DataDir = r.DataDir
 			}
 			log, err := s.complete(cmd)
 			if err != nil {
 				return err
 			}
-			if !yes && !confirmed(cmd, s.DataDir) {
+			if err := run.Purgeable(s.DataDir); err != nil {
+				return fmt.Errorf("purge: %w", err)
+			}
+			there := hasCluster(s.DataDir)
+			if there && !yes && !confirmed(cmd, s.DataDir) {
 				return fmt.Errorf("purge: nothing was removed")
 			}
-			return run.Purge(cmd.Context(), &s.Config, log)
+			if err := run.Purge(cmd.Context(), &s.Config, log); err != nil {
+				return err
+			}
+			return tellPurged(cmd.OutOrStdout(), s.DataDir, there)
 		},
 	}
 	s.addFlags(cmd, config.Process|config.Node)
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd
+}
+
+// tellPurged says what was removed, and what else there is where it was nothing.
+func tellPurged(out io.Writer, dataDir string, there bool) error {
+	if there {
+		_, err := fmt.Fprintf(out, "removed the cluster in %s\n", dataDir)
+		return err
+	}
+	text := "no cluster was in " + dataDir
+	if known := clusters.Here().List(); len(known) > 0 {
+		text += "; " + clusters.Names(known)
+	}
+	_, err := fmt.Fprintln(out, text)
+	return err
 }
 
 // confirmed asks on a terminal; what is not answered with yes is not done.

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"text/tabwriter"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/knarr-project/knarr/internal/clusters"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/run"
 	"github.com/knarr-project/knarr/internal/store/etcd"
@@ -30,6 +33,9 @@ func snapshotSave() *cobra.Command {
 			log, err := s.complete(cmd)
 			if err != nil {
 				return err
+			}
+			if s.Kubeconfig == "" && !hasCluster(s.DataDir) {
+				return fmt.Errorf("snapshot: %w", noCluster(clusters.Here(), s.DataDir))
 			}
 			path := run.NewSnapshotPath(&s.Config, time.Now())
 			if len(args) > 0 {
@@ -89,7 +95,7 @@ func snapshotList() *cobra.Command {
 			if len(args) == 0 {
 				args = []string{run.SnapshotFolder(&s.Config)}
 			}
-			files, err := snapshotFiles(args)
+			files, err := snapshotFiles(args, run.SnapshotFolder(&s.Config))
 			if err != nil {
 				return err
 			}
@@ -100,11 +106,21 @@ func snapshotList() *cobra.Command {
 	return cmd
 }
 
-// snapshotFiles are the files named, and the *.db in the folders named.
-func snapshotFiles(names []string) ([]string, error) {
+// snapshotFiles are the files named, and the *.db in the folders named. Only the folder by default need not be there.
+func snapshotFiles(names []string, byDefault string) ([]string, error) {
 	var files []string
 	for _, name := range names {
-		if info, err := os.Stat(name); err == nil && !info.IsDir() {
+		info, err := os.Stat(name)
+		if errors.Is(err, fs.ErrNotExist) && len(names) == 1 && name == byDefault {
+			return nil, nil // none was saved yet
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("snapshot: there is no file %s", name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("snapshot: %w", err)
+		}
+		if !info.IsDir() {
 			files = append(files, name)
 			continue
 		}

@@ -35,6 +35,9 @@ func tokenCreateCommand() *cobra.Command {
 			if _, err := s.complete(cmd); err != nil {
 				return err
 			}
+			if err := serverHere(&s.Config); err != nil {
+				return fmt.Errorf("token create: %w", err)
+			}
 			token, server, err := createToken(cmd.Context(), &s.Config, ttl, time.Now())
 			if err != nil {
 				return fmt.Errorf("token create: %w", err)

@@ -44,7 +44,7 @@ func (g Registry) Enter(r *Record) error {
 	}
 	r.PID, r.Process = os.Getpid(), identity
 	if before, err := Load(r.DataDir); err == nil {
-		r.Name = before.Name
+		r.Name, r.before = before.Name, before
 		r.inherit(before)
 	}
 	r.Name = g.link(r.Name, r.DataDir)
@@ -53,21 +53,32 @@ func (g Registry) Enter(r *Record) error {
 
 // inherit takes over what this role has no setting for.
 func (r *Record) inherit(before *Record) {
-	for _, one := range []struct{ now, before *string }{
-		{&r.RunDir, &before.RunDir}, {&r.CgroupRoot, &before.CgroupRoot}, {&r.Listen, &before.Listen},
-		{&r.KubeletListen, &before.KubeletListen}, {&r.NodeName, &before.NodeName}, {&r.Join, &before.Join},
-	} {
-		if *one.now == "" {
-			*one.now = *one.before
+	then := before.places()
+	for i, now := range r.places() {
+		if *now == "" {
+			*now = *then[i]
 		}
 	}
 }
 
-// Leave writes that the process has ended, and why.
+// places are the settings that other commands, and the next start, go by.
+func (r *Record) places() []*string {
+	return []*string{&r.RunDir, &r.CgroupRoot, &r.Listen, &r.KubeletListen, &r.NodeName, &r.Join}
+}
+
+// Leave writes that the process has ended, and why. The settings of a start that was never ready are not remembered where there are
+// earlier ones: they may be what was wrong.
 func (r *Record) Leave(cause error, now time.Time) error {
 	r.PID, r.Process, r.Stopped = 0, "", now
 	if cause != nil {
 		r.Cause = cause.Error()
+	}
+	if r.Ready.IsZero() && r.before != nil {
+		then := r.before.places()
+		for i, place := range r.places() {
+			*place = *then[i]
+		}
+		r.Flags = r.before.Flags
 	}
 	return r.Save()
 }

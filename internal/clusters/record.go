@@ -50,6 +50,9 @@ type Record struct {
 	AdvertiseAddress string `json:"advertiseAddress,omitempty"`
 	Join             string `json:"join,omitempty"`
 	RuntimeEndpoint  string `json:"runtimeEndpoint,omitempty"`
+
+	// before is the record that Enter found.
+	before *Record
 }
 
 // ErrNone: there is no record in the data folder.

@@ -235,6 +235,11 @@ func (c *Config) Complete() error {
 	if c.DataDir, err = filepath.Abs(c.DataDir); err != nil {
 		return fmt.Errorf("config: data-dir: %w", err)
 	}
+	if c.Join != "" {
+		if c.Join, err = JoinURL(c.Join); err != nil {
+			return err
+		}
+	}
 	if c.StaticPods == "" {
 		c.StaticPods = filepath.Join(c.DataDir, "manifests")
 	}

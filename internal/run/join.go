@@ -165,7 +165,7 @@ func (j *joined) write(name string, data []byte) error {
 func splitToken(token string) (bearer, hash string, err error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 || len(parts[0]) != 6 || len(parts[1]) != 16 || len(parts[2]) != 64 {
-		return "", "", errors.New("token: wanted ID.SECRET.CAHASH as `knarr token create` prints it, of 6, 16 and 64 characters")
+		return "", "", errors.New("--token: wanted ID.SECRET.CAHASH as `knarr token create` prints it, of 6, 16 and 64 characters")
 	}
 	return parts[0] + "." + parts[1], "sha256:" + parts[2], nil
 }
@@ -176,14 +176,10 @@ func pinnedCA(ctx context.Context, server, hash string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("join: %w", err)
 	}
-	address := u.Host
-	if u.Port() == "" {
-		address += ":6443"
-	}
 	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}} //nolint:gosec // the chain is checked below, against the pinned key
-	conn, err := dialer.DialContext(ctx, "tcp", address)
+	conn, err := dialer.DialContext(ctx, "tcp", u.Host)
 	if err != nil {
-		return nil, fmt.Errorf("join %s: %w", server, err)
+		return nil, fmt.Errorf("join %s: %w%s", server, err, unreachable(err, u))
 	}
 	defer conn.Close()
 	chain := conn.(*tls.Conn).ConnectionState().PeerCertificates

@@ -82,9 +82,14 @@ func (p Params) record(role string) *clusters.Record {
 	return r
 }
 
-// explainLock says what runs on the folder, and since when.
+// explainLock says why the data folder could not be taken: what runs on it and since when, or what is wrong with it.
 func explainLock(err error, dataDir string) error {
-	if !errors.Is(err, errLocked) {
+	switch {
+	case errors.Is(err, unix.EACCES):
+		return fmt.Errorf("%w: this user may not write there; sudo, or a --data-dir of one's own", err)
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("%w: --data-dir has to be a folder", err)
+	case !errors.Is(err, errLocked):
 		return err
 	}
 	r, recordErr := clusters.Load(dataDir)

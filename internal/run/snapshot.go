@@ -50,18 +50,17 @@ func SaveSnapshot(ctx context.Context, cfg *config.Config, path string, log *slo
 
 // copyStore takes the snapshot from the data folder: the engine is started on it without the rest, so that what its log holds is in it.
 func copyStore(ctx context.Context, cfg *config.Config, w io.Writer, log *slog.Logger) error {
-	if _, err := os.Stat(cfg.DataDir); err != nil {
-		return fmt.Errorf("there is no cluster: %w", err)
+	dir := cfg.Path("etcd")
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("there is no store in %s to save", cfg.DataDir)
+	} else if err != nil {
+		return err
 	}
 	l, err := lock(cfg.DataDir)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	dir := cfg.Path("etcd")
-	if _, err := os.Stat(dir); err != nil {
-		return fmt.Errorf("there is no store here: %w", err)
-	}
 	db, err := etcd.Open(ctx, etcd.Options{DataDir: dir, Log: log})
 	if err != nil {
 		return err
@@ -99,9 +98,12 @@ func fetchSnapshot(ctx context.Context, kubeconfig string, w io.Writer) error {
 // RestoreSnapshot puts a snapshot's state into the data folder, whose server must not run. A store that is there already is an error,
 // or moved aside if replace says so; kept is where to.
 func RestoreSnapshot(cfg *config.Config, path string, bump uint64, replace bool, now time.Time, log *slog.Logger) (kept string, err error) {
+	if err := isFile(path); err != nil {
+		return "", fmt.Errorf("restore: %w", err)
+	}
 	l, err := lock(cfg.DataDir)
 	if err != nil {
-		return "", fmt.Errorf("restore: %w", err)
+		return "", fmt.Errorf("restore: %w", explainLock(err, cfg.DataDir))
 	}
 	defer l.Close()
 	opts := etcd.RestoreOptions{Path: path, DataDir: cfg.Path("etcd"), Bump: bump, Log: log}
@@ -112,6 +114,20 @@ func RestoreSnapshot(cfg *config.Config, path string, bump uint64, replace bool,
 		opts.KeepAs = opts.DataDir + ".before-" + now.UTC().Format(snapshotTime)
 	}
 	return opts.KeepAs, etcd.Restore(opts)
+}
+
+// isFile says in words that a snapshot is not there.
+func isFile(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("there is no file %s", path)
+	case err != nil:
+		return err
+	case info.IsDir():
+		return fmt.Errorf("%s is a folder, not a snapshot: `knarr snapshot ls %s` lists those in it", path, path)
+	}
+	return nil
 }
 
 // snapshotTime is how files' names tell when they were made, UTC.

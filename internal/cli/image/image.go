@@ -3,8 +3,11 @@ package image
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,36 +16,58 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/spf13/cobra"
 
-	"github.com/knarr-project/knarr/internal/cri"
+	"github.com/knarr-project/knarr/internal/clusters"
 	images "github.com/knarr-project/knarr/internal/image"
 )
 
+// Finder gives the cluster of a data folder, a name, or, where the flag was not given, of this machine.
+type Finder func(dataDir string, given bool) (*clusters.Record, error)
+
 // Command makes `knarr image` with its subcommands.
-func Command() *cobra.Command {
+func Command(find Finder) *cobra.Command {
 	command := &cobra.Command{Use: "image", Short: "Load, build, list, remove, push and serve container images of this machine's node"}
-	dataDir := command.PersistentFlags().String("data-dir", "/var/lib/knarr", "the data folder of the knarr that runs here")
-	runDir := command.PersistentFlags().String("run-dir", "", "the folder of its sockets, if it was started with another one than the default")
-	socket := command.PersistentFlags().String("socket", "", "the socket of another containerd, instead of knarr's")
+	flags := command.PersistentFlags()
+	dataDir := flags.String("data-dir", "/var/lib/knarr", "the data folder of the knarr that runs here, or its name in `knarr ls`")
+	runDir := flags.String("run-dir", "", "the folder of its sockets (default: the data folder remembers it)")
+	socket := flags.String("socket", "", "the socket of another containerd, instead of knarr's")
 	dial := func() (*images.Client, error) {
 		if *socket != "" {
 			return images.Dial(*socket)
 		}
-		dir := *runDir
-		if dir == "" {
-			absolute, err := filepath.Abs(*dataDir)
-			if err != nil {
-				return nil, err
-			}
-			dir = cri.DefaultRunDir(absolute)
+		if *runDir != "" {
+			return dialOwn(filepath.Join(*runDir, "containerd.sock"), "with --run-dir "+*runDir)
 		}
-		own := filepath.Join(dir, "containerd.sock")
-		if _, err := os.Stat(own); err != nil {
-			return nil, fmt.Errorf("no container runtime of knarr runs here (is `knarr up` running with --data-dir %s?): %w", *dataDir, err)
+		r, err := find(*dataDir, flags.Changed("data-dir"))
+		if err != nil {
+			return nil, err
 		}
-		return images.Dial(own)
+		switch {
+		case r.RuntimeEndpoint != "":
+			return images.Dial(strings.TrimPrefix(r.RuntimeEndpoint, "unix://"))
+		case r.RunDir == "":
+			return nil, fmt.Errorf("%s has no node here, and so no images", r)
+		case !r.Alive():
+			return nil, fmt.Errorf("the cluster %s is %s: images are kept by its container runtime, which runs with it", r, r.State())
+		}
+		return dialOwn(filepath.Join(r.RunDir, "containerd.sock"), "as "+r.Name)
 	}
 	command.AddCommand(load(dial), build(dial), list(dial), remove(dial), push(dial), serve())
 	return command
+}
+
+func dialOwn(socket, which string) (*images.Client, error) {
+	_, err := os.Stat(socket)
+	if err == nil {
+		var conn net.Conn
+		if conn, err = net.Dial("unix", socket); err == nil {
+			_ = conn.Close()
+			return images.Dial(socket)
+		}
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("it needs root to reach the container runtime (try sudo): %w", err)
+	}
+	return nil, fmt.Errorf("no container runtime of knarr runs here %s: %w", which, err)
 }
 
 type dialer func() (*images.Client, error)

@@ -19,7 +19,7 @@ func TestARegistryServesWhatIsPushedAndLeavesNothingWhenStopped(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	reader, writer := io.Pipe()
-	command := Command()
+	command := Command(nil)
 	command.SetArgs([]string{"registry", "--listen", "127.0.0.1:0"})
 	command.SetOut(writer)
 	ended := make(chan error, 1)
@@ -55,7 +55,7 @@ func TestARegistryServesWhatIsPushedAndLeavesNothingWhenStopped(t *testing.T) {
 }
 
 func TestARegistryRefusesToListenToOtherMachines(t *testing.T) {
-	command := Command()
+	command := Command(nil)
 	command.SetArgs([]string{"registry", "--listen", "0.0.0.0:0"})
 	command.SilenceErrors, command.SilenceUsage = true, true
 	if err := command.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "not a loopback address") {

@@ -1,0 +1,39 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+)
+
+// DefaultPort is the API server's, where an address names none.
+const DefaultPort = "6443"
+
+// JoinURL completes what people type as a server's address: https and port 6443 need not be written. Plain HTTP is refused, for the
+// token would be sent in the clear.
+func JoinURL(text string) (string, error) {
+	fail := func() (string, error) {
+		return "", fmt.Errorf("join: %q is not usable: a server's address, such as https://host:6443", text)
+	}
+	written := text
+	if ip, err := netip.ParseAddr(text); err == nil && ip.Is6() {
+		written = "[" + text + "]"
+	}
+	if !strings.Contains(written, "://") {
+		written = "https://" + written
+	}
+	u, err := url.Parse(written)
+	if err != nil || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return fail()
+	}
+	if u.Scheme != "https" {
+		return "", fmt.Errorf("join: %q is not usable: servers are joined over https, such as https://%s", text, net.JoinHostPort(u.Hostname(), DefaultPort))
+	}
+	port := u.Port()
+	if port == "" {
+		port = DefaultPort
+	}
+	return "https://" + net.JoinHostPort(u.Hostname(), port), nil
+}

@@ -1,0 +1,43 @@
+package run
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/knarr-project/knarr/internal/config"
+)
+
+// mayJoin refuses a token that cannot be one before anything starts. A machine that has joined needs none.
+func mayJoin(cfg *config.Config) error {
+	if _, err := os.Stat(cfg.Path("pki", "node.crt")); err == nil {
+		return nil
+	}
+	if cfg.Token == "" {
+		return errors.New("--token is missing: this machine has not joined yet; `knarr token create` on a server makes one")
+	}
+	_, _, err := splitToken(cfg.Token)
+	return err
+}
+
+// unreachable advises on a server that does not answer.
+func unreachable(err error, u *url.URL) string {
+	var name *net.DNSError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &name):
+		return ": this machine does not know the name; give the server's address"
+	case errors.As(err, &record):
+		return ": what answers there does not speak TLS; is it the API server's port?"
+	case errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Sprintf(": nothing listens at port %s there; does the server run, and not with --listen 127.0.0.1?", u.Port())
+	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
+		return ": no route leads there"
+	}
+	return ""
+}

@@ -1,0 +1,49 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/knarr-project/knarr/internal/clusters"
+)
+
+// ErrNotOurs: a folder is not knarr's to remove.
+var ErrNotOurs = errors.New("this is not a data folder of knarr")
+
+// Purgeable refuses a folder that holds something and shows no trace of knarr: a mistyped --data-dir must not cost anybody's files.
+func Purgeable(dataDir string) error {
+	info, err := os.Stat(dataDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%w: %s is a file", ErrNotOurs, dataDir)
+	}
+	entries, err := os.ReadDir(dataDir)
+	if err != nil {
+		return err
+	}
+	// What a component alone, an older knarr or an interrupted purge leaves.
+	traces := []string{clusters.File, lockFile, "kubeconfig", "etcd", "pki", "containerd", "kubelet", "network", "cni", "bin", "log", "registries", "manifests", "snapshots"}
+	for _, entry := range entries {
+		if slices.Contains([]string{clusters.File, lockFile}, entry.Name()) {
+			return nil
+		}
+	}
+	for _, entry := range entries {
+		if !slices.Contains(traces, entry.Name()) {
+			return fmt.Errorf("%w: %s holds %s, and neither %s nor %s; remove it yourself if it is one", ErrNotOurs, dataDir, entry.Name(), clusters.File, lockFile)
+		}
+	}
+	if filepath.Dir(dataDir) == dataDir {
+		return fmt.Errorf("%w: %s", ErrNotOurs, dataDir)
+	}
+	return nil
+}
