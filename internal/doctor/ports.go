@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/knarr-project/knarr/internal/clusters"
 )
 
 // LockFile is the file in a data folder that the knarr running on it holds locked; the pid is in it.
@@ -76,6 +78,9 @@ func judgePort(flag, address string, pid, own int) Finding {
 	}
 	if pid == own {
 		return Finding{Fine, what, fmt.Sprintf("in use by this cluster (process %d)", pid), ""}
+	}
+	if r, ok := clusters.Here().Listening(address); ok && r.PID == pid {
+		return Finding{Broken, what, fmt.Sprintf("in use by the cluster %s (process %d, data folder %s)", r.Name, pid, r.DataDir), "`knarr stop " + r.Name + "`, or " + remedy}
 	}
 	return Finding{Broken, what, fmt.Sprintf("in use by process %d (%s)", pid, commandLine(pid)), "stop that process, or " + remedy}
 }
