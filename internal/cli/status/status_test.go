@@ -1,0 +1,189 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/knarr-project/knarr/internal/clusters"
+)
+
+func TestReadyzIsTakenApart(t *testing.T) {
+	for name, tt := range map[string]struct {
+		code           int
+		body           string
+		passed, failed int
+		fails          bool
+	}{
+		"all pass":      {200, "[+]ping ok\n[+]etcd ok\nreadyz check passed\n", 2, 0, false},
+		"one fails":     {500, "[+]ping ok\n[-]etcd failed: reason withheld\nreadyz check failed\n", 1, 1, false},
+		"another error": {403, "forbidden", 0, 0, true},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(tt.code)
+			fmt.Fprint(w, tt.body)
+		}))
+		passed, failed, err := checks(t.Context(), &rest.Config{Host: server.URL})
+		server.Close()
+		if len(passed) != tt.passed || len(failed) != tt.failed || (err != nil) != tt.fails {
+			t.Errorf("%s: %q, %q, %v", name, passed, failed, err)
+		}
+	}
+}
+
+func TestAStoreThatDoesNotAnswerIsNotHealthy(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+		fmt.Fprint(w, "[+]ping ok\n[-]etcd failed: reason withheld\n")
+	}))
+	defer server.Close()
+	r := &Report{}
+	if r.readyz(t.Context(), &clusters.Record{Role: "up"}, &rest.Config{Host: server.URL}) {
+		t.Error("the server counts as ready")
+	}
+	if len(r.Parts) != 2 || r.Parts[0].Health != Bad || r.Parts[1].Name != "store" || r.Parts[1].Health != Bad {
+		t.Errorf("%+v", r.Parts)
+	}
+}
+
+func TestAServerThatIsGoneIsNotHealthy(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	r := &Report{}
+	r.readyz(t.Context(), &clusters.Record{Role: "up"}, &rest.Config{Host: server.URL})
+	if len(r.Parts) != 1 || r.Parts[0].Health != Bad || !strings.Contains(r.Parts[0].Text, "nothing listens") {
+		t.Errorf("%+v", r.Parts)
+	}
+	if text := whyUnreachable(context.DeadlineExceeded); !strings.Contains(text, "no answer") {
+		t.Errorf("%s", text)
+	}
+	if text := whyUnreachable(errors.New("a\nb")); text != "a b" {
+		t.Errorf("%q", text)
+	}
+}
+
+func TestCertificatesThatExpire(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		left   time.Duration
+		health Health
+		text   string
+	}{
+		"a year":    {365 * 24 * time.Hour, Fine, "in 365 days"},
+		"ten days":  {10 * 24 * time.Hour, Fine, "(soon)"},
+		"yesterday": {-24 * time.Hour, Bad, "expired on"},
+	} {
+		p := certificatePart([]Certificate{{"admin", now.Add(tt.left)}, {"ca", now.Add(3650 * 24 * time.Hour)}}, now)
+		if p.Health != tt.health || !strings.Contains(p.Text, tt.text) || !strings.Contains(p.Text, "admin") {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+	if p := certificatePart(nil, now); p.Health != Unknown {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestADiskThatIsNearlyFullIsNotHealthy(t *testing.T) {
+	if p := diskPart(Disk{Free: 5e9, Total: 100e9}); p.Health != Bad {
+		t.Errorf("%+v", p)
+	}
+	if p := diskPart(Disk{Free: 50e9, Total: 100e9}); p.Health != Fine || p.Text != "50.0 GB of 100.0 GB are free" {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestAFolderIsAddedUpWithoutCountingLinksTwice(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(file, filepath.Join(dir, "again")); err != nil {
+		t.Fatal(err)
+	}
+	d := disk(dir)
+	if d.Folder < 1<<20 || d.Folder > 3<<19 || d.Partial || d.Total == 0 {
+		t.Errorf("%+v", d)
+	}
+	if d := disk(filepath.Join(dir, "none")); d.Folder != 0 {
+		t.Errorf("a folder that is not there has %+v", d)
+	}
+}
+
+func TestTheRuntimesProcessIsTheOneOfItsRecord(t *testing.T) {
+	dir := t.TempDir()
+	if pid := runtimePID(dir); pid != 0 {
+		t.Errorf("without a record it is %d", pid)
+	}
+	identity, err := clusters.Identity(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for started, want := range map[string]int{identity: os.Getpid(), "another boot 1": 0} {
+		text := fmt.Sprintf(`{"pid": %d, "startTime": %q}`, os.Getpid(), started)
+		if err := os.WriteFile(filepath.Join(dir, "containerd.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if pid := runtimePID(dir); pid != want {
+			t.Errorf("%s: %d, want %d", started, pid, want)
+		}
+	}
+	if rss, private := memory(os.Getpid()); rss == 0 || private == 0 || private > rss {
+		t.Errorf("memory %d, %d", rss, private)
+	}
+}
+
+func TestACrashIsReportedWithTheEndOfItsLog(t *testing.T) {
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	r := &clusters.Record{DataDir: dir, Name: "a", Role: "up", PID: ended.Process.Pid, Process: "b 1", Started: time.Now(), Detached: true, Listen: "0.0.0.0:6443"}
+	if err := os.WriteFile(r.Log(), []byte("first\npanic: boom\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	report := Look(t.Context(), r, time.Now())
+	if report.State != clusters.Crashed || report.Healthy || report.PID != 0 || strings.Join(report.LogTail, "|") != "first|panic: boom" {
+		t.Errorf("%+v", report)
+	}
+	r.PID = 0
+	if report := Look(t.Context(), r, time.Now()); report.State != clusters.Stopped || len(report.LogTail) > 0 {
+		t.Errorf("a stop that was asked for: %+v", report)
+	}
+}
+
+// A process that runs without an API server to be reached is not healthy, whoever asks.
+func TestARunningProcessWithoutAnAnswerIsNotHealthy(t *testing.T) {
+	identity, err := clusters.Identity(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	r := &clusters.Record{
+		DataDir: t.TempDir(), Name: "a", Role: "up", PID: os.Getpid(), Process: identity, Started: time.Now(), Ready: time.Now(),
+		Listen: gone.Listener.Addr().String(), RunDir: t.TempDir(),
+	}
+	report := Look(t.Context(), r, time.Now())
+	if report.State != clusters.Running || report.Healthy || len(report.Processes) != 1 {
+		t.Errorf("%+v", report)
+	}
+	health := map[string]Health{}
+	for _, p := range report.Parts {
+		health[p.Name] = p.Health
+	}
+	if health["API server"] != Bad || health["container runtime"] != Bad || health["controllers"] != Unknown {
+		t.Errorf("%v", health)
+	}
+}
