@@ -145,7 +145,7 @@ func TestAPodOutlivesTheRuntimeAndKnarr(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("sandbox: %v", time.Since(began))
-	defer func() { stopPod(t, config, sandbox) }()
+	defer func() { removePod(t, config, sandbox) }()
 	image := &runtimeapi.ImageSpec{Image: DefaultSandboxImage}
 	began = time.Now()
 	container, err := runtime.Runtime.CreateContainer(ctx, sandbox, &runtimeapi.ContainerConfig{
@@ -260,7 +260,7 @@ func TestAContainerThatTakesTooMuchMemoryIsOOMKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { stopPod(t, config, sandbox) }()
+	defer func() { removePod(t, config, sandbox) }()
 	image := &runtimeapi.ImageSpec{Image: "registry.k8s.io/eater:1"}
 	if _, err := runtime.Images.PullImage(ctx, image, nil, pod); err != nil {
 		t.Fatal(err)
@@ -339,7 +339,7 @@ func TestPurgeLeavesNothingOfPodsThatRun(t *testing.T) {
 	}
 }
 
-func stopPod(t *testing.T, config Config, sandbox string) {
+func removePod(t *testing.T, config Config, sandbox string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	runtime, err := Start(ctx, config)
