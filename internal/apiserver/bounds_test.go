@@ -183,7 +183,7 @@ func TestAPatchIsBoundedByWhatItsLevelsHoldTogether(t *testing.T) {
 		"a JSON patch of copies in a list": {"json-patch", `[{"op":"add","path":"/l","value":[{"a":"b"}]},` + strings.Join(within, ",") + `]`, 200},
 		"a merge patch that is deep":       {"merge-patch", `{"x":` + deep(3000, large) + `}`, 413},
 		"a merge patch that is large":      {"merge-patch", `{"x":` + deep(30, 2*large) + `}`, 200},
-		"a merge patch of many levels":     {"merge-patch", `{"x":` + deep(5000, 10) + `}`, 200},
+		"a merge patch of many levels":     {"merge-patch", `{"x":` + deep(3000, 10) + `}`, 200},
 		"a JSON patch with a deep value":   {"json-patch", `[{"op":"test","path":"/x","value":` + deep(3000, large) + `}]`, 413},
 		"a JSON patch with a deep path":    {"json-patch", `[{"op":"add","path":"/x","value":` + deep(3000, 1) + `},{"op":"add","path":"/x` + path + `","value":` + deep(1, large) + `}]`, 413},
 		"a JSON patch of many levels":      {"json-patch", `[{"op":"add","path":"/x","value":` + deep(3000, 1) + `},{"op":"add","path":"/x` + path + `","value":1}]`, 200},
@@ -192,10 +192,12 @@ func TestAPatchIsBoundedByWhatItsLevelsHoldTogether(t *testing.T) {
 		"a JSON patch of two spellings":    {"json-patch", `[{"op":"add","path":"/p~","value":` + deep(1, large) + `},` + strings.Join(spelt, ",") + `]`, 413},
 		"a JSON patch that copies a depth": {"json-patch", `[{"op":"add","path":"/x","value":` + deep(200, 500_000) + `},{"op":"copy","from":"/x","path":"/y"}]`, 413},
 	} {
-		code, _, answer := do(t, s, "PATCH", maps+"/a?fieldValidation=Ignore", c.body, "Content-Type", "application/"+c.media+"+json")
-		if code != c.code || code == 413 && !strings.Contains(answer, "nested too deep for its size") {
-			t.Errorf("%s: %d %.300s", name, code, answer)
-		}
+		t.Run(name, func(t *testing.T) {
+			code, _, answer := do(t, s, "PATCH", maps+"/a?fieldValidation=Ignore", c.body, "Content-Type", "application/"+c.media+"+json")
+			if code != c.code || code == 413 && !strings.Contains(answer, "nested too deep for its size") {
+				t.Errorf("%s: %d %.300s", name, code, answer)
+			}
+		})
 	}
 	definition := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","spec":{"versions":[{"schema":{"openAPIV3Schema":` +
 		strings.Repeat(`{"items":`, 3000) + `{"description":"` + strings.Repeat("x", large) + `"}` + strings.Repeat("}", 3000) + `}}]}}`
