@@ -28,10 +28,10 @@ func Node(ctx context.Context, p Params) error {
 	if p.Config.Join == "" {
 		return errors.New("node: --join URL is missing: the server to join, with a --token made there by `knarr token create`")
 	}
-	if err := mayJoin(p.Config); err != nil {
-		return err
-	}
 	return p.locked("node", doctor.Node|doctor.Proxy, func(p Params) error {
+		if err := mayJoin(p.Config); err != nil {
+			return err
+		}
 		n := p.nodeHere()
 		return p.process(ctx, []process.Phase{
 			{{Name: "membership", Start: n.startMembership}, {Name: "container runtime", Start: n.startRuntime}},

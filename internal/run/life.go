@@ -96,7 +96,7 @@ func explainLock(err error, dataDir string) error {
 	if recordErr != nil || !r.Alive() {
 		return err
 	}
-	return &lockedError{fmt.Sprintf("`knarr %s` (process %d) runs on %s since %s: `knarr status %s` shows it, `knarr stop %s` ends it; another cluster needs another --data-dir",
+	return &lockedError{fmt.Sprintf("another knarr (`knarr %s`, process %d) runs on %s since %s: `knarr status %s` shows it, `knarr stop %s` ends it; another cluster needs another --data-dir",
 		r.Role, r.PID, dataDir, r.Started.Local().Format("2006-01-02 15:04:05"), r.Name, r.Name)}
 }
 
@@ -131,7 +131,7 @@ func emptyOrMissing(dataDir string) beginning {
 // worthKeeping says that a failed first start has made something that the next one cannot make again: certificates of a cluster
 // elsewhere, keys that a store elsewhere knows, or containers.
 func worthKeeping(cfg *config.Config) bool {
-	if _, err := os.Stat(cfg.Path("pki", "node.crt")); err == nil {
+	if hasJoined(cfg) {
 		return true
 	}
 	if _, err := os.Stat(cfg.Path("pki")); err == nil && cfg.SharesStore() {

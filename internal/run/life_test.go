@@ -66,7 +66,7 @@ func TestAFailedStartKeepsWhatCannotBeMadeAgain(t *testing.T) {
 		during func(t *testing.T, c *config.Config)
 	}{
 		"files that were there":   {before: func(t *testing.T, c *config.Config) { touch(t, c.Path("manifests", "a.yaml")) }},
-		"a certificate of a join": {during: func(t *testing.T, c *config.Config) { touch(t, c.Path("pki", "node.crt")) }},
+		"a certificate of a join": {during: func(t *testing.T, c *config.Config) { touch(t, c.Path("pki", "node.pem")) }},
 		"containers": {during: func(t *testing.T, c *config.Config) {
 			touch(t, filepath.Join(c.RunDir, "runc", "k8s.io", "id", "state.json"))
 		}},
@@ -146,9 +146,27 @@ func TestASecondProcessOnAFolderIsToldOfTheFirst(t *testing.T) {
 	if !errors.Is(err, errLocked) {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"`knarr server`", "process ", "since 20", p.Config.DataDir, "knarr stop data"} {
+	for _, part := range []string{"another knarr (`knarr server`, process ", "since 20", p.Config.DataDir, "knarr stop data"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is not in %q", part, err)
+		}
+	}
+}
+
+func TestATokenIsJudgedOnlyWhereItIsNeeded(t *testing.T) {
+	p := lifeParams(t)
+	if err := mayJoin(p.Config); err == nil || !strings.Contains(err.Error(), "--token is missing") {
+		t.Errorf("no token: %v", err)
+	}
+	p.Config.Token = "a.b.c"
+	if err := mayJoin(p.Config); err == nil || !strings.Contains(err.Error(), "ID.SECRET.CAHASH") {
+		t.Errorf("half a token: %v", err)
+	}
+	for _, name := range []string{"node.pem", "node.crt"} {
+		p := lifeParams(t)
+		touch(t, p.Config.Path("pki", name))
+		if err := mayJoin(p.Config); err != nil {
+			t.Errorf("a machine that has joined, by %s: %v", name, err)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 // mayJoin refuses a token that cannot be one before anything starts. A machine that has joined needs none.
 func mayJoin(cfg *config.Config) error {
-	if _, err := os.Stat(cfg.Path("pki", "node.crt")); err == nil {
+	if hasJoined(cfg) {
 		return nil
 	}
 	if cfg.Token == "" {
@@ -23,6 +23,16 @@ func mayJoin(cfg *config.Config) error {
 	}
 	_, _, err := splitToken(cfg.Token)
 	return err
+}
+
+// hasJoined says that an earlier join has left the node's certificate.
+func hasJoined(cfg *config.Config) bool {
+	for _, name := range []string{"node.pem", "node.crt"} { // the latter in a data folder of an earlier version
+		if _, err := os.Stat(cfg.Path("pki", name)); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // unreachable advises on a server that does not answer.

@@ -52,7 +52,7 @@ func TestLifeInTheBackground(t *testing.T) {
 	c.says(c.knarr(3, "status", "--data-dir", c.dir), "there is no such folder")
 	start := []string{"up", "--detach", "--data-dir", c.dir, "--run-dir", runDir, "--cgroup-root", c.cgroup(), "--node-name", "one", "--listen", "0.0.0.0:7443"}
 	c.says(c.knarr(0, start...), "container runtime", "ready in", "in the background: process", "knarr stop "+name)
-	c.says(c.knarr(1, start...), "`knarr up` (process", "since 20")
+	c.says(c.knarr(1, start...), "another knarr (`knarr up`, process", "since 20")
 	other := filepath.Join(filepath.Dir(c.dir), "other")
 	c.says(c.knarr(1, "up", "--detach", "--data-dir", other, "--cgroup-root", c.cgroup(), "--listen", "0.0.0.0:7443"), name)
 	if _, err := os.Stat(other); !errors.Is(err, os.ErrNotExist) {

@@ -127,23 +127,37 @@ func diskPart(d Disk) Part {
 
 // certificates are those of the data folder, the first to expire first. Files that this user may not read are left out.
 func certificates(dataDir string) []Certificate {
-	files, _ := filepath.Glob(filepath.Join(dataDir, "pki", "*.crt"))
 	var list []Certificate
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			continue
-		}
-		block, _ := pem.Decode(data)
-		if block == nil {
-			continue
-		}
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
-			list = append(list, Certificate{strings.TrimSuffix(filepath.Base(file), ".crt"), cert.NotAfter})
+	for _, ending := range []string{".crt", ".pem"} { // a joined node keeps certificate and key in one .pem
+		files, _ := filepath.Glob(filepath.Join(dataDir, "pki", "*"+ending))
+		for _, file := range files {
+			if cert := certificate(file); cert != nil {
+				list = append(list, Certificate{strings.TrimSuffix(filepath.Base(file), ending), cert.NotAfter})
+			}
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Certificate) int { return a.Expires.Compare(b.Expires) })
 	return list
+}
+
+// certificate is the first one in a PEM file; nil without one.
+func certificate(file string) *x509.Certificate {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil
+	}
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			return nil
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			return cert
+		}
+	}
 }
 
 func certificatePart(certs []Certificate, now time.Time) Part {

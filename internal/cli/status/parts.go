@@ -86,11 +86,15 @@ func access(record *clusters.Record) (*rest.Config, error) {
 	if record.Join == "" {
 		return nil, errors.New("it is elsewhere, and not known to this data folder")
 	}
-	if !readable(filepath.Join(pki, "node.key")) {
+	cert, key := filepath.Join(pki, "node.pem"), filepath.Join(pki, "node.pem") // both are in one file
+	if _, err := os.Stat(cert); errors.Is(err, os.ErrNotExist) {
+		cert, key = filepath.Join(pki, "node.crt"), filepath.Join(pki, "node.key") // of an earlier version
+	}
+	if !readable(key) {
 		return &rest.Config{Host: record.Join, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, nil
 	}
 	return &rest.Config{Host: record.Join, TLSClientConfig: rest.TLSClientConfig{
-		CAFile: filepath.Join(pki, "ca.crt"), CertFile: filepath.Join(pki, "node.crt"), KeyFile: filepath.Join(pki, "node.key"),
+		CAFile: filepath.Join(pki, "ca.crt"), CertFile: cert, KeyFile: key,
 	}}, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/knarr-project/knarr/internal/clusters"
 )
@@ -90,6 +91,38 @@ func TestCertificatesThatExpire(t *testing.T) {
 	}
 	if p := certificatePart(nil, now); p.Health != Unknown {
 		t.Errorf("%+v", p)
+	}
+}
+
+func TestCertificatesAreFoundBesideTheirKeys(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("n", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string]string{"ca.crt": string(certPEM), "node.pem": string(keyPEM) + string(certPEM), "other.pem": string(keyPEM), "admin.key": string(keyPEM)} {
+		if err := os.WriteFile(filepath.Join(dir, "pki", name), []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var names []string
+	for _, c := range certificates(dir) {
+		names = append(names, c.Name)
+	}
+	if got := strings.Join(names, " "); got != "ca node" {
+		t.Errorf("found are %s", got)
+	}
+	// A worker's own identity is one file.
+	config, err := access(&clusters.Record{DataDir: dir, Role: "node", Join: "https://192.0.2.1:6443"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.CAFile = filepath.Join(dir, "pki", "ca.crt")
+	if _, err := rest.TLSConfigFor(config); err != nil {
+		t.Error(err)
 	}
 }
 
