@@ -62,6 +62,8 @@ func TestTwoWorkers(t *testing.T) {
 		if n := len(before[w.name]); n != 2 {
 			t.Fatalf("node %s has %d pods of %v, wanted 2", w.name, n, before)
 		}
+		w.says(w.knarr(0, "status", "--data-dir", w.dir), "worker (knarr node)", w.name+" is Ready", "2 running")
+		w.says(w.knarr(1, "token", "create", "--data-dir", w.dir), "it is a worker of https://")
 	}
 	f.checkServices(before)
 	f.checkOverlay(before)
