@@ -47,6 +47,7 @@ func (g Registry) Enter(r *Record) error {
 		r.Name, r.before = before.Name, before
 		r.inherit(before)
 	}
+	g.prune()
 	r.Name = g.link(r.Name, r.DataDir)
 	return r.Save()
 }
@@ -118,9 +119,21 @@ func shortHash(text string) string {
 	return hex.EncodeToString(sum[:4])
 }
 
+// prune removes links whose folder is gone: it was removed without a purge.
+func (g Registry) prune() {
+	for _, dir := range g.Dirs {
+		for name, target := range links(dir) {
+			if _, err := os.Stat(target); errors.Is(err, fs.ErrNotExist) {
+				_ = os.Remove(filepath.Join(dir, name)) // another user's link stays
+			}
+		}
+	}
+}
+
 // Forget removes the links of a data folder, and the folder of links when it is empty.
 func (g Registry) Forget(dataDir string) error {
 	var errs []error
+	g.prune()
 	for _, dir := range g.Dirs {
 		for name, target := range links(dir) {
 			if target == dataDir {

@@ -142,6 +142,21 @@ func TestForgetRemovesTheLinkAndTheEmptyFolder(t *testing.T) {
 	}
 }
 
+func TestLinksToFoldersThatAreGoneGoWithTheNextStart(t *testing.T) {
+	g := registry(t)
+	a, _ := process(t, g, "a")
+	if err := os.RemoveAll(a.DataDir); err != nil {
+		t.Fatal(err)
+	}
+	b := &Record{DataDir: t.TempDir(), Role: "server"}
+	if err := g.Enter(b); err != nil {
+		t.Fatal(err)
+	}
+	if names := links(g.Dirs[0]); len(names) != 1 || names[b.Name] != b.DataDir {
+		t.Errorf("links are %v", names)
+	}
+}
+
 func TestTheDefaultFolderIsListedWithoutALink(t *testing.T) {
 	g := registry(t)
 	r, _ := process(t, Registry{Dirs: []string{filepath.Join(t.TempDir(), "other")}}, "knarr")

@@ -16,6 +16,9 @@ import (
 	"github.com/knarr-project/knarr/internal/version"
 )
 
+// here is the registry of this machine's clusters; tests have one of their own.
+var here = clusters.Here
+
 // locked runs fn while this process holds the data folder and the record in it says so, on a machine that has what the roles need. A
 // first start that fails leaves nothing.
 func (p Params) locked(role string, needs doctor.Role, fn func(Params) error) error {
@@ -38,7 +41,7 @@ func (p Params) locked(role string, needs doctor.Role, fn func(Params) error) er
 		return explainLock(err, p.Config.DataDir)
 	}
 	r := p.record(role)
-	if err := clusters.Here().Enter(r); err != nil {
+	if err := here().Enter(r); err != nil {
 		return err
 	}
 	if p.Held != nil {
@@ -150,7 +153,7 @@ func runDir(cfg *config.Config) string {
 
 // restore makes the data folder as it was, and removes the run folder.
 func (b beginning) restore(cfg *config.Config) error {
-	errs := []error{clusters.Here().Forget(cfg.DataDir)}
+	errs := []error{here().Forget(cfg.DataDir)}
 	for _, dir := range []string{cfg.DataDir, runDir(cfg)} {
 		err := cri.UnmountBelow(dir)
 		if err == nil {
@@ -176,7 +179,7 @@ func (p Params) beside(role string, fn func() error) error {
 		holder.RunDir, holder.CgroupRoot, holder.KubeletListen, holder.NodeName = r.RunDir, r.CgroupRoot, r.KubeletListen, r.NodeName
 		return errors.Join(holder.Save(), fn())
 	}
-	if err := clusters.Here().Enter(r); err != nil {
+	if err := here().Enter(r); err != nil {
 		return err
 	}
 	r.Ready = time.Now()

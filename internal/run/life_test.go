@@ -13,13 +13,26 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
+// The clusters of this package's tests are not listed among the machine's.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "knarr-run-")
+	if err != nil {
+		panic(err)
+	}
+	here = func() clusters.Registry {
+		return clusters.Registry{Dirs: []string{filepath.Join(dir, "clusters")}, DefaultDataDir: filepath.Join(dir, "none")}
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
 // lifeParams are those of a process on a folder that is not there yet.
 func lifeParams(t *testing.T) Params {
 	t.Helper()
 	c := config.Default()
 	top := t.TempDir()
 	c.DataDir, c.RunDir = filepath.Join(top, "data"), filepath.Join(top, "run")
-	t.Cleanup(func() { _ = clusters.Here().Forget(c.DataDir) })
 	return Params{Config: &c, Log: slog.New(slog.DiscardHandler)}
 }
 
@@ -43,7 +56,7 @@ func TestAFailedFirstStartLeavesNothing(t *testing.T) {
 			t.Errorf("%s is left: %v", dir, err)
 		}
 	}
-	for _, r := range clusters.Here().List() {
+	for _, r := range here().List() {
 		if r.DataDir == p.Config.DataDir {
 			t.Errorf("it is listed: %v", r)
 		}

@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/knarr-project/knarr/internal/clusters"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/cri"
 	"github.com/knarr-project/knarr/internal/network"
@@ -43,7 +42,7 @@ func Purge(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 		}
 		step(what, err)
 	}
-	step("name", clusters.Here().Forget(cfg.DataDir))
+	step("name", here().Forget(cfg.DataDir))
 	_ = os.Remove("/run/knarr") // the parent of other clusters' folders; only when it is empty
 	return errors.Join(errs...)
 }
