@@ -5,7 +5,6 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -89,7 +88,7 @@ var target = regexp.MustCompile(`\]\([^)]*\)|\]: \S+`)
 // TestLinesAreShort: prose has at most 100 columns. Tables, blocks and the targets of links do not count.
 func TestLinesAreShort(t *testing.T) {
 	for _, p := range pages(t) {
-		if long := longLines(p); len(long) > 0 && !onList(p.Path) {
+		if long := longLines(p); len(long) > 0 {
 			t.Errorf("%s: lines of more than %d columns: %v", p.Path, longest, long)
 		}
 	}
@@ -124,7 +123,7 @@ const mostWords = 15 // of a cell of a table
 // TestCellsAreShort: a cell of a table holds a phrase. Sentences belong below the table.
 func TestCellsAreShort(t *testing.T) {
 	for _, p := range pages(t) {
-		if long := longCells(p); len(long) > 0 && !onList(p.Path) {
+		if long := longCells(p); len(long) > 0 {
 			t.Errorf("%s: lines with a cell of more than %d words: %v", p.Path, mostWords, long)
 		}
 	}
@@ -147,31 +146,6 @@ func longCells(p *Page) (lines []int) {
 		}
 	})
 	return lines
-}
-
-// unfinished are pages, or folders of pages, whose lines or cells are still too long. The list only shrinks.
-var unfinished = []string{
-	"CONTRIBUTING.md",
-}
-
-func onList(name string) bool {
-	return slices.ContainsFunc(unfinished, func(entry string) bool { return covers(entry, name) })
-}
-
-func covers(entry, name string) bool {
-	return entry == name || strings.HasSuffix(entry, "/") && strings.HasPrefix(name, entry)
-}
-
-// TestTheListOfUnfinishedPagesOnlyShrinks: what is finished leaves the list.
-func TestTheListOfUnfinishedPagesOnlyShrinks(t *testing.T) {
-	all := pages(t)
-	for _, entry := range unfinished {
-		if !slices.ContainsFunc(all, func(p *Page) bool {
-			return covers(entry, p.Path) && (len(longLines(p)) > 0 || len(longCells(p)) > 0)
-		}) {
-			t.Errorf("%s is finished: take it off the list", entry)
-		}
-	}
 }
 
 var (
