@@ -190,3 +190,30 @@ func TestVersion1(t *testing.T) {
 		})
 	}
 }
+
+func TestAProcessIsStartedInACgroupOfVersion2(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	for _, top := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		if fileSystem(top) != unix.CGROUP2_SUPER_MAGIC {
+			continue
+		}
+		tree := machineCgroups()
+		tree.dir = top
+		err := tree.inChild(top, fmt.Sprintf("/knarr-doctor-%d", os.Getpid()), func(dir string) error {
+			if err := enterV2(dir); err != nil {
+				return err
+			}
+			if err := enterV2(filepath.Join(dir, "cgroup.procs")); err == nil {
+				t.Error("a file that is no cgroup is entered")
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	t.Skip("no cgroup version 2 is mounted")
+}
