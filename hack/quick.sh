@@ -62,7 +62,7 @@ echo "progress: the rules of test/arch"
 go test -vet=off -count=1 -json ./test/arch || bad=1
 if [ ${#test[@]} -gt 0 ]; then
   echo "progress: tests of changed packages"
-  go test -vet=off -timeout 10m -json "${test[@]}" || bad=1
+  go test -vet=off -timeout 10m -json -p 3 -parallel 4 "${test[@]}" || bad=1
 fi
 batch=()
 batch() {
@@ -71,12 +71,14 @@ batch() {
     left+=("${batch[@]}")
   else
     echo "progress: packages ${#batch[@]}"
-    go test -vet=off -timeout 10m -json "${batch[@]}" || bad=1
+    go test -vet=off -timeout 10m -json -p 3 -parallel 4 "${batch[@]}" || bad=1
   fi
   batch=()
 }
+# seconds PACKAGE: what its tests took the last time, as far as they were among the slowest.
+seconds() { cat .cache/test/{unit,quick}.slow 2>/dev/null | awk -v package="${1#"$module"/}" '$3 == package && $1 > most {most = $1} END {print most + 0}'; }
 echo "progress: tests of packages that import them"
-for package in $(printf '%s\n' "${!importers[@]}" | sort); do
+for package in $(for package in "${!importers[@]}"; do echo "$(seconds "$package") $package"; done | sort -n | cut -d' ' -f2); do
   if slow "$package"; then left+=("$package"); else batch+=("$package"); fi
   [ ${#batch[@]} -lt 4 ] || batch
 done

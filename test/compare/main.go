@@ -47,7 +47,7 @@ func main() {
 	flag.StringVar(&o.upstream, "upstream", "", "folder of upstream's binaries")
 	flag.StringVar(&o.state, "state", "", "folder for data")
 	flag.StringVar(&o.only, "only", "", "knarr or upstream: one side alone")
-	flag.StringVar(&skip, "skip", "", "measurements left out, with commas: control, requests, watch, lists, schedule, crowd, idle, relist, overload, storm, definitions, node")
+	flag.StringVar(&skip, "skip", "", "systems or parts left out, with commas: control (ready, requests, watch, lists, schedule), crowd (idle, relist, overload, storm), definitions, node (pods)")
 	flag.Float64Var(&o.scale, "scale", 1, "part of the usual length of each load")
 	flag.StringVar(&o.out, "out", "", "file for the table (Markdown)")
 	flag.StringVar(&o.figures, "figures", "", "folder for the figures (figures.json) and the plots drawn from them")
