@@ -15,6 +15,7 @@ echo "progress: compiling for the race detector"
 export CGO_ENABLED=1
 go list -race -deps -test -f '{{if and (not .ForTest) (ne .Name "main") (ne .ImportPath "unsafe")}}{{.ImportPath}}{{end}}' "${packages[@]}" |
   xargs go build -race -v 2>&1 || status=1
+echo "progress: compiling and linking the first tests"
 # Tests wait a good part of their time: three packages at a time keep two cores busy.
 go test -race -vet=off -json -timeout 25m -p 3 -parallel 4 "${packages[@]}" || status=1
 # As runtime/build.sh compiles the shim: what it has compiled is found in the cache.
