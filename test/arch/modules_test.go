@@ -21,10 +21,10 @@ var apart = map[string]string{
 // for each harness, which takes minutes with an empty cache.
 func TestHarnessesShareTheProductsModules(t *testing.T) {
 	product := required(t, "../../go.mod")
-	for _, harness := range []string{"compare", "conformance", "integration", "interop", "operators"} {
-		for path, version := range required(t, "../"+harness+"/go.mod") {
+	for _, harness := range []string{"test/compare", "test/conformance", "test/envtest", "test/integration", "test/interop", "test/operators", "examples/operator-test"} {
+		for path, version := range required(t, "../../"+harness+"/go.mod") {
 			if want := product[path]; want != "" && want != version && apart[path] == "" {
-				t.Errorf("test/%s/go.mod requires %s %s, the product %s: go get %s@%s there, or list it in apart with the reason", harness, path, version, want, path, want)
+				t.Errorf("%s/go.mod requires %s %s, the product %s: go get %s@%s there, or list it in apart with the reason", harness, path, version, want, path, want)
 			}
 		}
 	}
