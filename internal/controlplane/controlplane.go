@@ -60,6 +60,9 @@ type Options struct {
 	Controllers func(name string) bool
 	// Unsynced leaves the store's writes to the kernel: a crash of the machine loses acknowledged writes. For tests.
 	Unsynced bool
+	// ShutdownTimeout bounds how long requests may take to end when the server stops; 0 is the timeout of requests. Over
+	// HTTP/2 the farewell to a client alone takes a second.
+	ShutdownTimeout time.Duration
 }
 
 // Server holds the control plane's parts while they are put together. Each field is set by one component and read by
@@ -74,6 +77,7 @@ type Server struct {
 	clock    clock.WithTicker
 	choose   func(controller string) bool
 	unsynced bool
+	farewell time.Duration
 	url      string // where this machine reaches the API server
 	keys     *pki.PKI
 	tracer   *trace.Tracer    // nil: requests are not traced
@@ -97,7 +101,7 @@ type Server struct {
 
 // New prepares a Server; its Start methods are the components of a process.
 func New(o Options) *Server {
-	s := &Server{cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, unsynced: o.Unsynced}
+	s := &Server{cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, unsynced: o.Unsynced, farewell: o.ShutdownTimeout}
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
 	}
@@ -236,6 +240,8 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		Collectors:   slices.Concat(controllers.Collectors(), scheduler.Collectors(), s.egress.Collectors()),
 		Logger:       s.log.With("component", "apiserver"),
 		Clock:        s.clock.Now,
+
+		ShutdownTimeout: s.farewell,
 	})
 	if err != nil {
 		return nil, err
@@ -358,7 +364,7 @@ func (s *Server) admission(ctx context.Context, authorizer auth.Authorizer, role
 		return nil, err
 	}
 	policies := policy.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer}
-	mutating := webhook.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer, Resolve: client.NewRoutes(ctx, s.own()).Resolve, Egress: s.egress}
+	mutating := webhook.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer, Resolve: client.NewRoutes(ctx, s.own()).Resolve, Egress: s.egress, Log: s.log.With("component", "admission")}
 	validating := mutating
 	if mutating.Credentials, err = webhook.LoadCredentials(files.MutatingWebhooks); err != nil {
 		return nil, err

@@ -33,6 +33,8 @@ type Config struct {
 	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
 	// Egress is how webhooks are connected to; nil is directly.
 	Egress *egress.Selector
+	// Log is told of failed calls; nil is slog.Default().
+	Log *slog.Logger
 }
 
 // hook is one webhook. Everything but its client is fixed.
@@ -51,6 +53,14 @@ type hook struct {
 	safeToTry     bool // has no side effects on dry run
 	again         bool // reinvocationPolicy IfNeeded
 	client        func() (*caller, error)
+	to            *slog.Logger // nil: slog.Default()
+}
+
+func (h *hook) log() *slog.Logger {
+	if h.to == nil {
+		return slog.Default()
+	}
+	return h.to
 }
 
 // id is the hook's among all of the plugin.
@@ -77,6 +87,9 @@ func newHook(kind, configuration string, index int, w *admissionregistrationv1.M
 	h.safeToTry = w.SideEffects != nil && (*w.SideEffects == admissionregistrationv1.SideEffectClassNone || *w.SideEffects == admissionregistrationv1.SideEffectClassNoneOnDryRun)
 	h.again = w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy
 	h.client = sync.OnceValues(func() (*caller, error) { return newCaller(h.endpoint, config) })
+	if config != nil {
+		h.to = config.Log
+	}
 	return h
 }
 
@@ -264,13 +277,13 @@ func (h *hook) failed(s *shown, kind string, round, place int, err error) error 
 	case !errors.As(err, &broken):
 		return err
 	case !h.ignoreFailure:
-		slog.Warn("failed calling webhook, failing closed", "webhook", h.name, "err", err)
+		h.log().Warn("failed calling webhook, failing closed", "webhook", h.name, "err", err)
 		return apierrors.NewInternalError(fmt.Errorf("failed calling webhook %q: %w", h.name, err))
 	case errors.Is(err, context.Canceled):
-		slog.Warn("context canceled when calling webhook", "webhook", h.name)
+		h.log().Warn("context canceled when calling webhook", "webhook", h.name)
 		return nil
 	}
-	slog.Warn("failed calling webhook, failing open", "webhook", h.name, "err", err)
+	h.log().Warn("failed calling webhook, failing open", "webhook", h.name, "err", err)
 	measure.WebhookFailedOpen(h.name, h.kind)
 	s.Annotate(fmt.Sprintf("failed-open.%s.webhook.admission.k8s.io/round_%d_index_%d", kind, round, place), h.name)
 	return nil

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 
@@ -157,7 +156,7 @@ func (h *hook) report(a *answer, s *shown) {
 		}
 	}
 	if noted := size(a.annotations); len(a.annotations) > maxAnnotations || noted > maxAnnotationBytes {
-		slog.Warn("an admission webhook has more to say to the audit log than it may: that is left out", "webhook", h.name, "annotations", len(a.annotations), "bytes", noted)
+		h.log().Warn("an admission webhook has more to say to the audit log than it may: that is left out", "webhook", h.name, "annotations", len(a.annotations), "bytes", noted)
 		return
 	}
 	for key, value := range a.annotations {
