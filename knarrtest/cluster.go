@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
@@ -35,6 +36,8 @@ type Cluster struct {
 	admin  *rest.Config
 	hooks  *hooks.Server
 	nodes  *fleet
+	// renewEvery is how often hollow nodes renew their leases: often enough for the grace of the node controller.
+	renewEvery time.Duration
 
 	cancel func()
 	ended  chan struct{}
@@ -92,13 +95,14 @@ func (c *Cluster) start() error {
 		close(c.ended)
 		return err
 	}
-	o := controlplane.Options{Config: cfg, Log: c.log, Unsynced: c.folder == ""}
+	o := controlplane.Options{Config: cfg, Log: c.log, Unsynced: c.folder == "", ShutdownTimeout: farewell}
 	if c.clock != nil {
 		o.Clock = &c.clock.moved
 	}
 	if c.chosen {
 		o.Controllers = func(name string) bool { return slices.Contains(c.controllers, name) }
 	}
+	c.renewEvery = min(10*time.Second, cfg.NodeMonitorGrace.Duration/4)
 	c.server = controlplane.New(o)
 	c.nodes = newFleet(c)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -143,6 +147,9 @@ func (c *Cluster) phases() []process.Phase {
 		{{Name: "nodes", Start: c.nodes.start}},
 	}
 }
+
+// farewell is how long requests may take to end when a cluster stops: the test has ended, and wants no answers.
+const farewell = 50 * time.Millisecond
 
 // serviceAccounts is the controller without which no namespace has a service account.
 const serviceAccounts = "serviceaccount-controller"

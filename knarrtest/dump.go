@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 )
 
@@ -34,7 +35,7 @@ const (
 var systemNamespaces = []string{"kube-system", "kube-public", "kube-node-lease"}
 
 // everyNamespace are objects that each namespace gets from controllers.
-var everyNamespace = []string{"configmaps/kube-root-ca.crt", "serviceaccounts/default", "services/kubernetes", "endpoints/kubernetes"}
+var everyNamespace = []string{"configmaps/kube-root-ca.crt", "serviceaccounts/default", "services/kubernetes"}
 
 // errFull ends a dump at its bound.
 var errFull = errors.New("full")
@@ -83,11 +84,13 @@ func (c *Cluster) dumpFile(ctx context.Context, path string) error {
 // Dump writes the objects of all namespaces but those of the system, and all custom resources, as YAML documents. It
 // leaves out managedFields, the values of Secrets, and what every namespace has.
 func (c *Cluster) Dump(ctx context.Context, to io.Writer) error {
-	d, err := discovery.NewDiscoveryClientForConfig(c.admin)
+	quiet := c.Config()
+	quiet.WarningHandlerWithContext = rest.NoWarnings{}
+	d, err := discovery.NewDiscoveryClientForConfig(quiet)
 	if err != nil {
 		return err
 	}
-	objects, err := dynamic.NewForConfig(c.admin)
+	objects, err := dynamic.NewForConfig(quiet)
 	if err != nil {
 		return err
 	}
@@ -118,13 +121,13 @@ func (c *Cluster) Dump(ctx context.Context, to io.Writer) error {
 	return nil
 }
 
-// wanted says whether a kind is dumped. Events of the older API are those of the newer; cluster-wide kinds of
-// Kubernetes' own groups come with every cluster.
+// wanted says whether a kind is dumped. Events of the older API are those of the newer, and Endpoints tell less than
+// EndpointSlices; cluster-wide kinds of Kubernetes' own groups come with every cluster.
 func wanted(group string, r *metav1.APIResource) bool {
 	if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") {
 		return false
 	}
-	if group == "events.k8s.io" || group == "coordination.k8s.io" || group == "metrics.k8s.io" {
+	if r.Name == "endpoints" || group == "events.k8s.io" || group == "coordination.k8s.io" || group == "metrics.k8s.io" {
 		return false
 	}
 	builtIn := !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")

@@ -2,10 +2,12 @@ package knarrtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -43,8 +45,16 @@ func (f *fleet) start(ctx context.Context) (func() error, error) {
 	f.mu.Lock()
 	f.ctx = ctx
 	f.mu.Unlock()
+	var registered []<-chan struct{}
 	for i := range f.cluster.options.nodes {
-		if err := f.add(f.cluster.options.nodes[i]); err != nil {
+		there, err := f.add(f.cluster.options.nodes[i])
+		if err != nil {
+			return nil, err
+		}
+		registered = append(registered, there)
+	}
+	for _, there := range registered {
+		if err := f.await(there); err != nil {
 			return nil, err
 		}
 	}
@@ -59,21 +69,38 @@ func (f *fleet) start(ctx context.Context) (func() error, error) {
 	}, nil
 }
 
-func (f *fleet) add(node corev1.Node) error {
+// await returns when a node is registered.
+func (f *fleet) await(registered <-chan struct{}) error {
+	select {
+	case <-registered:
+		return nil
+	case err := <-f.failed:
+		return err
+	case <-f.ctx.Done():
+		return f.ctx.Err()
+	case <-time.After(patience):
+		return errors.New("a hollow node does not register")
+	}
+}
+
+// add runs a node. The channel is closed when its Node object is there.
+func (f *fleet) add(node corev1.Node) (<-chan struct{}, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if node.Name == "" {
-		return fmt.Errorf("a hollow node has no name")
+		return nil, errors.New("a hollow node has no name")
 	}
 	if _, ok := f.running[node.Name]; ok {
-		return fmt.Errorf("there is a hollow node %s already", node.Name)
+		return nil, fmt.Errorf("there is a hollow node %s already", node.Name)
 	}
 	c := f.cluster
 	address := nodeAddresses
 	for range f.count {
 		address = address.Next()
 	}
+	registered := make(chan struct{})
 	config := hollow.Config{
+		RenewEvery: c.renewEvery, Registered: func() { close(registered) },
 		Node: node, Client: c.server.Client(auth.Component("system:node:"+node.Name, auth.GroupNodes)), Address: address.String(),
 		Fate: c.hollowFate(), Log: c.log.With("component", "hollow node"),
 	}
@@ -96,11 +123,17 @@ func (f *fleet) add(node corev1.Node) error {
 			}
 		}
 	})
-	return nil
+	return registered, nil
 }
 
-// AddNode adds a hollow node to the running cluster, as [WithNode] does.
-func (c *Cluster) AddNode(node corev1.Node) error { return c.nodes.add(*node.DeepCopy()) }
+// AddNode adds a hollow node to the running cluster, as [WithNode] does. It returns when the Node object is there.
+func (c *Cluster) AddNode(node corev1.Node) error {
+	registered, err := c.nodes.add(*node.DeepCopy())
+	if err != nil {
+		return err
+	}
+	return c.nodes.await(registered)
+}
 
 // StopNode ends a hollow node as if its machine had lost power: its Node object stays, its lease is not renewed, its
 // pods' statuses do not change. AddNode of the same name starts it again.

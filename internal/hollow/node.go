@@ -2,6 +2,7 @@ package hollow
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -38,12 +39,16 @@ type Config struct {
 	// Clock is of pods' times; nil is the machine's. The lease follows the machine's time always.
 	Clock clock.WithTicker
 	Log   *slog.Logger
+	// RenewEvery is how often the lease is renewed; 0 is 10 s, as a kubelet does.
+	RenewEvery time.Duration
+	// Registered is called once the Node object is there.
+	Registered func()
 }
 
 // Heartbeats, as a kubelet's.
 const (
 	leaseSeconds = 40
-	leaseEvery   = 10 * time.Second
+	renewEvery   = 10 * time.Second
 	statusEvery  = 5 * time.Minute
 )
 
@@ -64,6 +69,13 @@ func Run(ctx context.Context, config Config) error {
 	if config.Log == nil {
 		config.Log = slog.Default()
 	}
+	if config.RenewEvery == 0 {
+		config.RenewEvery = renewEvery
+	}
+	if config.Registered == nil {
+		config.Registered = func() {}
+	}
+	config.Registered = sync.OnceFunc(config.Registered)
 	n := &node{Config: config, addresses: map[types.UID]netip.Addr{}}
 	var err error
 	if n.nodes, err = client.Open[*corev1.Node](ctx, n.Client, client.Scope{FieldSelector: "metadata.name=" + n.Node.Name}); err != nil {
@@ -114,19 +126,36 @@ func (n *node) register(ctx context.Context, _ controller.Key) (controller.Resul
 		}
 		made.Status = n.status(&corev1.NodeStatus{})
 		_, err := client.Create(ctx, n.Client, made)
-		if apierrors.IsAlreadyExists(err) {
-			err = nil
+		if err == nil || apierrors.IsAlreadyExists(err) {
+			n.Registered()
+			return controller.Result{After: statusEvery}, nil
 		}
-		return controller.Result{After: statusEvery}, err
+		return controller.Result{}, err
 	}
 	status := n.status(&have.Status)
 	if settled(&have.Status, &status) && time.Since(heartbeat(&have.Status)) < statusEvery {
+		n.Registered()
 		return controller.Result{After: statusEvery}, nil
 	}
-	changed := have.DeepCopy()
-	changed.Status = status
-	_, err := client.UpdateStatus(ctx, n.Client, changed)
-	return controller.Result{After: statusEvery}, err
+	if err := n.report(ctx, have, &status); err != nil {
+		return controller.Result{}, err
+	}
+	n.Registered()
+	return controller.Result{After: statusEvery}, nil
+}
+
+// report patches the status alone: an update would say what the rest of the object was, and a node may not take back
+// taints that somebody has set meanwhile.
+func (n *node) report(ctx context.Context, have *corev1.Node, status *corev1.NodeStatus) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": have.UID}, "status": status})
+	if err != nil {
+		return err
+	}
+	_, err = client.Patch[*corev1.Node](ctx, n.Client, "", n.Node.Name, types.MergePatchType, patch, "status")
+	if apierrors.IsNotFound(err) {
+		return nil // its deletion brings us back
+	}
+	return err
 }
 
 // settled says whether two statuses differ in heartbeats alone.
@@ -206,7 +235,7 @@ func nodeCondition(s *corev1.NodeStatus, kind corev1.NodeConditionType) *corev1.
 
 // renewals keep the node's lease.
 func (n *node) renewals(ctx context.Context, _ func(controller.Key, time.Duration)) {
-	ticks := time.NewTicker(leaseEvery)
+	ticks := time.NewTicker(n.RenewEvery)
 	defer ticks.Stop()
 	for {
 		if err := n.renew(ctx); err != nil && ctx.Err() == nil {

@@ -107,9 +107,9 @@ func (c *ControlPlane) AddUser(user User, base *rest.Config) (*AuthenticatedUser
 	if c.cluster == nil {
 		return nil, errors.New("no user can be added before the control plane has started")
 	}
-	access, config := c.cluster.As(user.Name, user.Groups...), rest.CopyConfig(base)
-	if base == nil {
-		config = &rest.Config{}
+	access, config := c.cluster.As(user.Name, user.Groups...), &rest.Config{}
+	if base != nil {
+		config = rest.CopyConfig(base)
 	}
 	config.Host = access.Host
 	config.TLSClientConfig = access.TLSClientConfig
