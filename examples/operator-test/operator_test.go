@@ -23,7 +23,7 @@ import (
 )
 
 // run runs the operator until the test ends.
-func run(t *testing.T, c *knarrtest.Cluster, change func(*ctrl.Options)) client.Client {
+func run(t *testing.T, c *knarrtest.Cluster, change func(*ctrl.Options), setup func(ctrl.Manager)) client.Client {
 	t.Helper()
 	once := true // controllers of two tests have the same name
 	options := ctrl.Options{Metrics: server.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &once}}
@@ -36,6 +36,9 @@ func run(t *testing.T, c *knarrtest.Cluster, change func(*ctrl.Options)) client.
 	}
 	if err := (&Reconciler{Client: m.GetClient()}).SetupWithManager(m); err != nil {
 		t.Fatal(err)
+	}
+	if setup != nil {
+		setup(m)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -64,7 +67,7 @@ func greet(name string, replicas int64) *unstructured.Unstructured {
 func TestTheStatusTellsWhenReplicasAreReady(t *testing.T) {
 	t.Parallel()
 	c := knarrtest.Start(t, knarrtest.WithCRDs("config/crd"), knarrtest.WithNodes(2))
-	api := run(t, c, nil)
+	api := run(t, c, nil, nil)
 	greeting := greet("world", 3)
 	if err := api.Create(t.Context(), greeting); err != nil {
 		t.Fatal(err)
@@ -84,7 +87,7 @@ func TestTheStatusTellsWhenReplicasAreReady(t *testing.T) {
 func TestADeletedGreetingTakesItsPodsAlong(t *testing.T) {
 	t.Parallel()
 	c := knarrtest.Start(t, knarrtest.WithCRDs("config/crd"), knarrtest.WithNodes(1))
-	api := run(t, c, nil)
+	api := run(t, c, nil, nil)
 	greeting := greet("world", 1)
 	if err := api.Create(t.Context(), greeting); err != nil {
 		t.Fatal(err)
@@ -124,8 +127,9 @@ func TestTheWebhookRefusesNobody(t *testing.T) {
 	c := knarrtest.Start(t, knarrtest.WithCRDs("config/crd"), knarrtest.WithWebhooks("config/webhook"))
 	hooks := c.Webhooks()
 	serving := webhook.NewServer(webhook.Options{Host: hooks.Host, Port: hooks.Port, CertDir: hooks.CertDir})
-	serving.Register("/validate-greeting", &webhook.Admission{Handler: admission.HandlerFunc(forbid)})
-	api := run(t, c, func(o *ctrl.Options) { o.WebhookServer = serving })
+	api := run(t, c, func(o *ctrl.Options) { o.WebhookServer = serving }, func(m ctrl.Manager) {
+		m.GetWebhookServer().Register("/validate-greeting", &webhook.Admission{Handler: admission.HandlerFunc(forbid)})
+	})
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		err := api.Create(ctx, greet("nobody", 1))
 		return apierrors.IsForbidden(err), nil // until the manager serves it, the webhook fails
