@@ -18,11 +18,9 @@ func main() {
 	// A second signal ends the process at once: after the first one the default action is back.
 	context.AfterFunc(ctx, stop)
 	if err := cli.Execute(ctx, os.Args); err != nil {
-		var status cli.ExitStatus
-		if errors.As(err, &status) {
-			os.Exit(int(status))
+		if told := cli.ExitStatus(0); !errors.As(err, &told) {
+			fmt.Fprintln(os.Stderr, "knarr:", err)
 		}
-		fmt.Fprintln(os.Stderr, "knarr:", err)
-		os.Exit(1)
+		os.Exit(cli.Status(err))
 	}
 }

@@ -3,6 +3,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,9 +12,11 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/cli/image"
 	"github.com/knarr-project/knarr/internal/clusters"
 	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/version"
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
@@ -30,61 +33,91 @@ func Execute(ctx context.Context, args []string) error {
 	if len(args) > 1 && args[1] == "kubectl" {
 		return kubectl(args[2:])
 	}
+	if len(args) > 3 && args[2] == "kubectl" && (args[1] == cobra.ShellCompRequestCmd || args[1] == cobra.ShellCompNoDescRequestCmd) {
+		return completeKubectl(args[1], args[3:])
+	}
 	root := Root()
 	root.SetArgs(args[1:])
-	return root.ExecuteContext(ctx)
+	if err := root.ExecuteContext(ctx); !errors.Is(err, errHelped) {
+		return err
+	}
+	return nil
 }
 
-// Root makes the tree of commands.
+// Root makes the command knarr with all of its commands.
 func Root() *cobra.Command {
+	cobra.EnableCommandSorting = false // the order below is the order of use
 	root := &cobra.Command{
 		Use:           "knarr",
 		Short:         "A whole Kubernetes in one binary",
+		Long:          "knarr is a whole Kubernetes (" + version.Kubernetes + ") in one binary.",
+		Example:       "sudo knarr up                   # a cluster on this machine; Ctrl-C stops it\nsudo knarr kubectl get pods -A  # in another terminal",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(
-		upCommand(), serverCommand(), nodeCommand(),
-		kubectlHelp(), tokenCommand(), image.Command(func(dataDir string, given bool) (*clusters.Record, error) { return meant(nil, dataDir, given) }), snapshotCommand(),
-		doctorCommand(), versionCommand(), purgeCommand(),
-		lsCommand(), statusCommand(), stopCommand(), logsCommand(),
-	)
-	root.AddCommand(componentCommands()...)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddGroup(groups...)
+	root.AddCommand(inGroup(groupRun, upCommand(), statusCommand(), logsCommand(), stopCommand(), lsCommand(), serverCommand(), nodeCommand(), tokenCommand())...)
+	images := image.Command(func(dataDir string, given bool) (*clusters.Record, error) { return meant(nil, dataDir, given) })
+	root.AddCommand(inGroup(groupUse, kubectlHelp(), images)...)
+	root.AddCommand(inGroup(groupCare, doctorCommand(), snapshotCommand(), purgeCommand())...)
+	root.AddCommand(inGroup(groupComponent, componentCommands()...)...)
+	root.AddCommand(completionCommand(), versionCommand())
+	root.SetHelpFunc(showHelp)
+	root.SetFlagErrorFunc(explainFlag)
+	root.InitDefaultHelpCmd()
+	checkUsage(root)
+	walk(root, addCompletion)
 	return root
 }
 
 // settings is the part that commands share: the configuration file, flags over it, and the logger.
 type settings struct {
 	config.Config
-	file string
-	out  logTarget
+	out logTarget
 	// remembered are settings that the data folder's record has, as flags.
 	remembered []string
 }
 
 func newSettings() *settings { return &settings{Config: config.Default()} }
 
-func (s *settings) addFlags(cmd *cobra.Command, groups config.Groups) {
+// addFlags offers all settings of the groups; --help shows those named, in their order, and --help-all the rest.
+func (s *settings) addFlags(cmd *cobra.Command, groups config.Groups, shown ...string) {
 	s.Config.AddFlags(cmd.Flags(), groups)
-	cmd.Flags().StringVar(&s.file, "config", "", "YAML file with the same settings; flags win over it")
-}
-
-// complete reads the file, then lets the flags that were given win over it.
-func (s *settings) complete(cmd *cobra.Command) (*slog.Logger, error) {
-	if s.file != "" {
-		again := config.Given(cmd.Flags())
-		if err := s.Load(s.file); err != nil {
-			return nil, err
-		}
-		if err := again(); err != nil {
-			return nil, err
+	for _, name := range []string{"enable-admission-plugins", "disable-admission-plugins"} {
+		if flag := cmd.Flags().Lookup(name); flag != nil {
+			config.Enumerate(flag, admission.Names...)
 		}
 	}
-	choose(cmd, &s.Config, s.file != "" && s.DataDir != config.Default().DataDir)
+	common(cmd, shown...)
+}
+
+// takeFlags offers only the settings that the command reads, and the file that they may be in.
+func (s *settings) takeFlags(cmd *cobra.Command, names ...string) {
+	s.Config.TakeFlags(cmd.Flags(), append(names, "config")...)
+}
+
+// onlyOnCommandLine says which of a command's own flags a file cannot set.
+func onlyOnCommandLine(cmd *cobra.Command, names ...string) {
+	for _, name := range names {
+		config.OnlyOnCommandLine(cmd.Flags().Lookup(name))
+	}
+}
+
+// complete reads the file, below the flags that were given. A setting that cannot be used is a usage error.
+func (s *settings) complete(cmd *cobra.Command) (*slog.Logger, error) {
+	if s.File != "" {
+		if err := config.ReadFile(cmd.Flags(), s.File); err != nil {
+			return nil, usageError(cmd, err)
+		}
+	}
+	choose(cmd, &s.Config, s.File != "" && s.DataDir != config.Default().DataDir)
 	s.remembered = recall(cmd, &s.Config)
+	if err := config.CheckValues(cmd.Flags()); err != nil {
+		return nil, usageError(cmd, err)
+	}
 	if err := s.Complete(); err != nil {
-		return nil, err
+		return nil, usageError(cmd, err)
 	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(s.LogLevel)); err != nil {

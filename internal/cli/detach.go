@@ -232,7 +232,8 @@ func (l *logTarget) plain() bool {
 	return l.to == nil
 }
 
-// canDetach are the commands that have --detach.
+// canDetach are the commands that have --detach: a whole cluster, its server, its nodes.
 func canDetach(groups config.Groups) bool {
-	return groups&config.Process != 0 && (groups&config.Joining != 0 || groups&config.Server != 0 && groups&config.Node != 0)
+	const server = config.Server | config.Controlling
+	return groups&config.Joining != 0 || groups&server == server
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/doctor"
 	"github.com/knarr-project/knarr/internal/run"
 )
@@ -13,7 +12,7 @@ import (
 func doctorCommand() *cobra.Command {
 	s := newSettings()
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "What this machine lacks, with the remedy", Args: cobra.NoArgs,
+		Use: "doctor", Short: "Check what this machine lacks for a node, with the remedy", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := s.complete(cmd); err != nil {
 				return err
@@ -32,6 +31,6 @@ func doctorCommand() *cobra.Command {
 			return nil
 		},
 	}
-	s.addFlags(cmd, config.Process|config.Server|config.Node)
+	s.takeFlags(cmd, "data-dir", "run-dir", "listen", "kubelet-listen", "cgroup-root")
 	return cmd
 }

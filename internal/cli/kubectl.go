@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 
 	"github.com/knarr-project/knarr/internal/clusters"
+	"github.com/knarr-project/knarr/internal/version"
 )
 
 // kubectl is the real kubectl. Without KUBECONFIG, --kubeconfig or a ~/.kube/config it uses the admin kubeconfig of the
@@ -56,10 +58,24 @@ func kubectl(args []string) error {
 	return nil
 }
 
+// completeKubectl lets kubectl complete its own arguments, from the cluster that they name; request is cobra's hidden command.
+func completeKubectl(request string, args []string) error {
+	rest, _, err := kubectlCluster(args)
+	if err != nil {
+		return err
+	}
+	leading := args[:len(args)-len(rest)]
+	return kubectl(slices.Concat(leading, []string{request}, rest))
+}
+
 // kubectlHelp only stands in the list of commands; Execute handles kubectl itself, because its flags are its own.
 func kubectlHelp() *cobra.Command {
 	return &cobra.Command{
-		Use: "kubectl", Short: "The bundled kubectl; finds this machine's cluster by itself", DisableFlagParsing: true,
-		RunE: func(_ *cobra.Command, args []string) error { return kubectl(args) },
+		Use: "kubectl ...", Short: "Run the bundled kubectl; it finds this machine's cluster by itself", DisableFlagParsing: true,
+		Long: "Runs kubectl " + version.Kubernetes + " with all of its arguments. It uses the kubeconfig of --kubeconfig, of the variable\n" +
+			"KUBECONFIG or ~/.kube/config; without one, that of the cluster on this machine. A leading --data-dir, with a\n" +
+			"folder or a name of `knarr ls`, chooses another cluster of this machine.",
+		Example: "knarr kubectl get pods -A\nknarr kubectl --data-dir harbour get nodes\nknarr kubectl --help",
+		RunE:    func(_ *cobra.Command, args []string) error { return kubectl(args) },
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/cli/logs"
 	"github.com/knarr-project/knarr/internal/clusters"
+	"github.com/knarr-project/knarr/internal/config"
 )
 
 func logsCommand() *cobra.Command {
@@ -21,9 +22,11 @@ func logsCommand() *cobra.Command {
 	var follow bool
 	var last int
 	cmd := &cobra.Command{
-		Use: "logs [NAME]", Short: "The logs of a cluster's process and of its container runtime", Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeNames,
-		Long: "Shows the logs in a cluster's data folder, in the order of time: knarr.log, which a process in the background (--detach) writes, and\n" +
-			"log/containerd.log. A process in the foreground logs to its terminal instead. Pods' logs are shown by `knarr kubectl logs POD`.",
+		Use: "logs [NAME]", Short: "Show the logs of a cluster and of its container runtime", Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeNames,
+		Long: "Shows the logs in a cluster's data folder in the order of time: knarr.log, which a process in the background\n" +
+			"(--detach) writes, and log/containerd.log. A process in the foreground logs to its terminal. `knarr kubectl\n" +
+			"logs POD` shows a pod's log.",
+		Example: "knarr logs -f\nknarr logs harbour --since 10m --part containerd",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from, err := parseSince(since, time.Now())
 			if err != nil {
@@ -42,11 +45,11 @@ func logsCommand() *cobra.Command {
 		},
 	}
 	addDataDir(cmd, &dataDir)
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is logged from now on, until Ctrl-C")
-	cmd.Flags().StringVar(&since, "since", "", "only what was logged after this: a duration such as 10m, or a time such as 2026-01-02T15:04:05Z")
-	cmd.Flags().IntVarP(&last, "tail", "n", -1, "only the last N lines; -1 shows all")
-	cmd.Flags().StringVar(&part, "part", "", "only the log of knarr or of containerd")
-	_ = cmd.RegisterFlagCompletionFunc("part", cobra.FixedCompletions([]cobra.Completion{"knarr", "containerd"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue with new lines until Ctrl-C")
+	cmd.Flags().StringVar(&since, "since", "", "only lines after this `TIME`: a duration such as 10m, or 2026-01-02T15:04:05Z")
+	cmd.Flags().IntVarP(&last, "tail", "n", -1, "only the last `N` lines; -1 shows all")
+	cmd.Flags().StringVar(&part, "part", "", "only the log of this `PART`: knarr or containerd")
+	config.Enumerate(cmd.Flags().Lookup("part"), "knarr", "containerd")
 	return cmd
 }
 

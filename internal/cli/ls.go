@@ -10,14 +10,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/knarr-project/knarr/internal/clusters"
+	"github.com/knarr-project/knarr/internal/config"
 )
 
 func lsCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "The clusters of this machine, one a line", Args: cobra.NoArgs,
-		Long: "Lists the clusters of this machine: those that run, and those that ran since the machine was started. The cluster in\n" +
-			clusters.DefaultDataDir + " is always listed. A cluster's name is the last part of its data folder; a second one of that name has a hash after it.",
+		Use: "ls", Aliases: []string{"list"}, Short: "List the clusters of this machine", Args: cobra.NoArgs,
+		Long: "Lists the clusters of this machine that run, or ran since the machine was started, and always the one in\n" +
+			clusters.DefaultDataDir + ". A cluster's name is the last part of its data folder; a second one of that name has a\nhash after it.",
+		Example: "knarr ls\nknarr ls -o name",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			known := clusters.Here().List()
 			switch output {
@@ -34,7 +36,8 @@ func lsCommand() *cobra.Command {
 			return outputError(output, "json or name")
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json or name, instead of a table")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "`FORMAT` of the output: json or name, instead of a table")
+	config.Enumerate(cmd.Flags().Lookup("output"), "json", "name")
 	return cmd
 }
 

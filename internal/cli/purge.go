@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/knarr-project/knarr/internal/clusters"
-	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/run"
 )
 
@@ -17,10 +16,11 @@ func purgeCommand() *cobra.Command {
 	s := newSettings()
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "purge [NAME]", Short: "Stop a cluster of this machine and remove everything it left", Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeNames,
-		Long: "Stops knarr and its pods on this machine and removes all that they left: the data folder with the cluster's objects, images and\n" +
-			"volumes, sockets, mounts, cgroups, links and rules. Nothing else is touched. NAME is one of `knarr ls`; without it, and without\n" +
-			"--data-dir, it is the cluster in /var/lib/knarr.",
+		Use: "purge [NAME]", Short: "Stop a cluster and remove everything that it left", Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeNames,
+		Long: "Stops knarr and its pods on this machine and removes what they left: the data folder with the cluster's\n" +
+			"objects, images and volumes, sockets, mounts, cgroups, links and rules. Nothing else is touched.\n" +
+			"NAME is a name of `knarr ls`. Without it, and without --data-dir, it is the cluster in /var/lib/knarr.",
+		Example: "sudo knarr purge\nsudo knarr purge --yes --data-dir /srv/one",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := needRootTo("stop containers and to remove mounts, links and files of a cluster"); err != nil {
 				return err
@@ -49,8 +49,9 @@ func purgeCommand() *cobra.Command {
 			return tellPurged(cmd.OutOrStdout(), s.DataDir, there)
 		},
 	}
-	s.addFlags(cmd, config.Process|config.Node)
+	s.takeFlags(cmd, "data-dir", "run-dir", "cgroup-root", "log-level")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	onlyOnCommandLine(cmd, "yes")
 	return cmd
 }
 

@@ -12,13 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/knarr-project/knarr/internal/clusters"
-	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/run"
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
 
 func snapshotCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "snapshot", Short: "Save and restore what the cluster's store holds"}
+	cmd := &cobra.Command{Use: "snapshot", Short: "Save, restore and list snapshots of all objects"}
 	cmd.AddCommand(snapshotSave(), snapshotRestore(), snapshotList())
 	return cmd
 }
@@ -26,9 +25,10 @@ func snapshotCommand() *cobra.Command {
 func snapshotSave() *cobra.Command {
 	s := newSettings()
 	cmd := &cobra.Command{
-		Use: "save [FILE]", Short: "Write all objects, as of one moment, into a file (default: one named by the time in DATA-DIR/snapshots)", Args: cobra.MaximumNArgs(1),
-		Long: "Writes all objects, as of one moment, into a file in etcd's format with a hash. The server may run or not; with --kubeconfig it may be\n" +
-			"elsewhere. Volumes, images and keys (DATA-DIR/pki) are not in it.",
+		Use: "save [FILE]", Short: "Save all objects, as of one moment, in a file", Args: cobra.MaximumNArgs(1),
+		Long: "Saves all objects, as of one moment, in a file of etcd's format with a hash. Without FILE it is named by the\n" +
+			"time in DATA-DIR/snapshots. The server can run or not. Volumes, images and keys (DATA-DIR/pki) are not in it.",
+		Example: "knarr snapshot save before.db\nknarr snapshot save --kubeconfig admin.conf before.db",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log, err := s.complete(cmd)
 			if err != nil {
@@ -49,8 +49,8 @@ func snapshotSave() *cobra.Command {
 			return nil
 		},
 	}
-	s.addFlags(cmd, config.Process)
-	cmd.Flags().StringVar(&s.Kubeconfig, "kubeconfig", "", "how to reach a server elsewhere, as its admin")
+	s.takeFlags(cmd, "data-dir", "log-level")
+	cmd.Flags().StringVar(&s.Kubeconfig, "kubeconfig", "", "admin kubeconfig `FILE` of a server elsewhere, instead of --data-dir")
 	return cmd
 }
 
@@ -59,9 +59,11 @@ func snapshotRestore() *cobra.Command {
 	var bump uint64
 	var force bool
 	cmd := &cobra.Command{
-		Use: "restore FILE", Short: "Put a snapshot's objects into the data folder of a server that does not run", Args: cobra.ExactArgs(1),
-		Long: "Verifies the snapshot's hash and makes the data folder's store from it; the next `knarr up` or `knarr server` serves it. Revisions go on\n" +
-			"from a higher number, so that nothing that watches takes the restored state for a later one of the same history.",
+		Use: "restore FILE", Short: "Restore a snapshot into the data folder of a stopped server", Args: cobra.ExactArgs(1),
+		Long: "Verifies the snapshot's hash and makes the data folder's store from it. The next `knarr up` or `knarr server`\n" +
+			"serves it. Revisions continue from a higher number, so that clients list again instead of\n" +
+			"mixing the restored state with what they know. --bump-revision 0 keeps the revision.",
+		Example: "knarr snapshot restore before.db\nknarr snapshot restore --force before.db",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log, err := s.complete(cmd)
 			if err != nil {
@@ -78,16 +80,19 @@ func snapshotRestore() *cobra.Command {
 			return nil
 		},
 	}
-	s.addFlags(cmd, config.Process)
-	cmd.Flags().Uint64Var(&bump, "bump-revision", etcd.RevisionBump, "added to the snapshot's revision; more than was written since it was taken. 0 keeps the revision")
-	cmd.Flags().BoolVar(&force, "force", false, "where there is a store already, put it aside")
+	s.takeFlags(cmd, "data-dir", "log-level")
+	cmd.Flags().Uint64Var(&bump, "bump-revision", etcd.RevisionBump, "`N` to add to the snapshot's revision, more than the writes since it was taken")
+	cmd.Flags().BoolVar(&force, "force", false, "put aside a store that is there already")
+	onlyOnCommandLine(cmd, "force", "bump-revision")
 	return cmd
 }
 
 func snapshotList() *cobra.Command {
 	s := newSettings()
 	cmd := &cobra.Command{
-		Use: "ls [FILE|FOLDER]...", Short: "List snapshots, verified, with revision, keys, size and time (default: those in DATA-DIR/snapshots)",
+		Use: "ls [FILE|FOLDER]...", Short: "Verify and list snapshots: revision, keys, size, time",
+		Long: "Verifies snapshots and lists them with revision, keys, size and time. Without arguments it lists\n" +
+			"DATA-DIR/snapshots. The exit status is 1 if a snapshot is damaged.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := s.complete(cmd); err != nil {
 				return err
@@ -102,7 +107,7 @@ func snapshotList() *cobra.Command {
 			return printSnapshots(cmd, files)
 		},
 	}
-	s.addFlags(cmd, config.Process)
+	s.takeFlags(cmd, "data-dir")
 	return cmd
 }
 

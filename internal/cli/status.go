@@ -12,6 +12,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/cli/status"
 	"github.com/knarr-project/knarr/internal/clusters"
+	"github.com/knarr-project/knarr/internal/config"
 )
 
 // Exit statuses of `knarr status`, as systemctl's: scripts depend on them.
@@ -23,11 +24,13 @@ const (
 func statusCommand() *cobra.Command {
 	var dataDir, output string
 	cmd := &cobra.Command{
-		Use: "status [NAME]", Short: "How a cluster of this machine is: health, addresses, memory, disk, pods, and what to type next",
+		Use: "status [NAME]", Short: "Show how a cluster is, and what to type next",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeNames,
-		Long: "Shows what runs here and since when, the health of each part, addresses, use of memory and disk, pods, and certificates that expire soon. Of a\n" +
-			"cluster that does not run it shows since when, and why. Without NAME it is the default data folder's cluster, or the only one that runs.\n\n" +
-			"Exit status: 0 it runs and is healthy, 1 a part is not healthy or it is starting, 3 it does not run or there is none.",
+		Long: "Shows since when a cluster runs, the health of each part, addresses, use of memory and disk, pods, and\n" +
+			"certificates that expire soon. Of a stopped cluster it shows since when, and why. Without NAME it is the\n" +
+			"cluster in /var/lib/knarr, or the only one that runs.\n\n" +
+			"Exit status: 0 healthy, 1 a part is not healthy or the cluster is starting, 3 it does not run or there is none.",
+		Example: "knarr status\nknarr status harbour -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "" && output != "json" {
 				return outputError(output, "json")
@@ -59,7 +62,8 @@ func statusCommand() *cobra.Command {
 		},
 	}
 	addDataDir(cmd, &dataDir)
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json, instead of text")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "`FORMAT` of the output: json, instead of text")
+	config.Enumerate(cmd.Flags().Lookup("output"), "json")
 	return cmd
 }
 

@@ -20,10 +20,11 @@ func stopCommand() *cobra.Command {
 	var pods bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "stop [NAME]", Short: "Stop the knarr that runs here; its pods go on", Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeNames,
-		Long: "Ends the process of a cluster as Ctrl-C does, and waits until it has ended. Pods go on running, and the next start of the cluster takes\n" +
-			"them over. With --pods they are stopped too, each with 30 seconds to end by itself; the next start starts them again. Nothing is\n" +
-			"removed: `knarr purge` does that.",
+		Use: "stop [NAME]", Short: "Stop a cluster; its pods go on running", Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeNames,
+		Long: "Ends the process of a cluster as Ctrl-C does, and waits for its end. Pods go on running, and the next start of the\n" +
+			"cluster adopts them. With --pods they are stopped too, within 30 seconds, and the next start starts them again.\n" +
+			"Nothing is removed: `knarr purge` does that.",
+		Example: "sudo knarr stop\nsudo knarr stop harbour --pods",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := meant(args, dataDir, cmd.Flags().Changed("data-dir"))
 			if err != nil {
@@ -39,14 +40,14 @@ func stopCommand() *cobra.Command {
 		},
 	}
 	addDataDir(cmd, &dataDir)
-	cmd.Flags().BoolVar(&pods, "pods", false, "stop the pods of this machine's node too")
-	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait for the process to end")
+	cmd.Flags().BoolVar(&pods, "pods", false, "also stop the pods of this machine's node")
+	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "longest time to wait for the end of the process")
 	return cmd
 }
 
 // addDataDir offers --data-dir for a command that is about a cluster that is there.
 func addDataDir(cmd *cobra.Command, dataDir *string) {
-	cmd.Flags().StringVar(dataDir, "data-dir", config.Default().DataDir, "data folder of the cluster, instead of its name")
+	cmd.Flags().StringVar(dataDir, "data-dir", config.Default().DataDir, "data `DIR` of the cluster, instead of its name")
 }
 
 func stopCluster(ctx context.Context, out io.Writer, r *clusters.Record, timeout time.Duration) error {

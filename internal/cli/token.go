@@ -21,7 +21,7 @@ import (
 )
 
 func tokenCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "token", Short: "Tokens with which nodes join"}
+	cmd := &cobra.Command{Use: "token", Short: "Make tokens with which nodes join"}
 	cmd.AddCommand(tokenCreateCommand())
 	return cmd
 }
@@ -30,7 +30,10 @@ func tokenCreateCommand() *cobra.Command {
 	s := newSettings()
 	var ttl time.Duration
 	cmd := &cobra.Command{
-		Use: "create", Short: "Make a join token with the CA's hash in it", Args: cobra.NoArgs,
+		Use: "create", Short: "Make a token for `knarr node`", Args: cobra.NoArgs,
+		Long: "Prints a token with which another machine joins this cluster, and on the standard error the command for it.\n" +
+			"The hash of the cluster's CA is in the token, so that the machine knows the right server.",
+		Example: "sudo knarr token create\nsudo knarr token create --ttl 1h",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := s.complete(cmd); err != nil {
 				return err
@@ -47,8 +50,8 @@ func tokenCreateCommand() *cobra.Command {
 			return nil
 		},
 	}
-	s.addFlags(cmd, config.Process|config.Server)
-	cmd.Flags().DurationVar(&ttl, "ttl", 24*time.Hour, "how long the token is good for; 0 is forever")
+	s.takeFlags(cmd, "data-dir", "advertise-address")
+	cmd.Flags().DurationVar(&ttl, "ttl", 24*time.Hour, "lifetime of the token; 0 never expires")
 	return cmd
 }
 

@@ -19,35 +19,66 @@ import (
 var notAgain = []string{"data-dir", "run-dir", "cgroup-root", "listen", "kubelet-listen", "node-name", "join", "token", "detach"}
 
 func upCommand() *cobra.Command {
-	return runCommand("up", "A whole cluster here: server and node; stays in the foreground",
-		"Starts a server and a node on this machine and stays in the foreground. Ctrl-C stops knarr; pods keep running and are adopted by\n"+
-			"the next `knarr up`. `knarr purge` stops them and removes everything.",
-		config.Process|config.Server|config.Controlling|config.Node, true, run.Up)
+	cmd := runCommand("up", "Start a cluster on this machine: a server and a node", "Starts a server and a node on this machine and stays in the foreground. Ctrl-C stops knarr; the pods keep\n"+
+		"running, and the next `knarr up` adopts them. `knarr purge` stops them and removes everything.",
+		config.Process|config.Server|config.Controlling|config.Node, true, run.Up,
+		"data-dir", "config", "listen", "advertise-address", "tls-san", "node-name", "node-labels", "pod-cidr", "service-cidr", "cluster-domain",
+		"registry-hosts", "log-level")
+	cmd.Example = "sudo knarr up\n" +
+		"sudo knarr up --data-dir /srv/one --listen 0.0.0.0:7443\n" +
+		"sudo knarr up --config /etc/knarr.yaml"
+	return cmd
 }
 
 func serverCommand() *cobra.Command {
-	return runCommand("server", "The control plane only", "", config.Process|config.Server|config.Controlling|config.Joining, false, run.Server)
+	cmd := runCommand("server", "Start a control plane without a node", "Starts the store, the API server, the controllers and the scheduler, and stays in the foreground. Other machines\n"+
+		"join as nodes: `knarr token create` here, then `knarr node` there. It needs no root.",
+		config.Process|config.Server|config.Controlling, false, run.Server,
+		"data-dir", "config", "listen", "advertise-address", "tls-san", "store", "pod-cidr", "service-cidr", "cluster-domain", "node-port-range", "log-level")
+	cmd.Example = "knarr server --data-dir ~/cluster\nknarr server --tls-san cluster.example.com"
+	return cmd
 }
 
 func nodeCommand() *cobra.Command {
-	return runCommand("node", "A worker of a cluster (--join URL --token T)", "", config.Process|config.Node|config.Joining, true, run.Node)
+	cmd := runCommand("node", "Join this machine to a cluster as a node", "Starts the node agent, the container runtime, the pod network, the service proxy and DNS, and joins the cluster of\n"+
+		"the server at --join. `knarr token create` on the server makes the token. It stays in the foreground.",
+		config.Process|config.Node|config.Joining, true, run.Node,
+		"join", "token", "data-dir", "config", "node-name", "node-labels", "advertise-address", "kubelet-listen", "registry-hosts", "max-pods", "log-level")
+	cmd.Example = "sudo knarr node --join https://10.0.0.5:6443 --token TOKEN"
+	return cmd
 }
 
 // componentCommands are the single components, drop-in for upstream's.
 func componentCommands() []*cobra.Command {
-	list := []*cobra.Command{
-		runCommand("apiserver", "The API server and its store alone", "", config.Process|config.Server, false, run.APIServer),
-		runCommand("controllers", "The controllers alone (needs --kubeconfig)", "", config.Process|config.Controlling|config.ControllersAlone, false, run.Controllers),
-		runCommand("scheduler", "The scheduler alone (needs --kubeconfig)", "", config.Process|config.SchedulerAlone, false, run.Scheduler),
-		runCommand("kubelet", "The node agent alone (needs --kubeconfig)", "", config.Process|config.Node|config.NodeAlone, true, run.Kubelet),
-		runCommand("proxy", "The service proxy alone (needs --kubeconfig)", "", config.Process|config.Node, true, run.Proxy),
+	const process = config.Process
+	stays := " It stays in the foreground."
+	return []*cobra.Command{
+		runCommand("apiserver", "Start only the API server and its store", "Starts the API server with its store. It takes the command line that kubeadm, kind or kubespray write for\n"+
+			"kube-apiserver; a flag that it does not have is an error that says what to do instead."+stays,
+			process|config.Server, false, run.APIServer,
+			"data-dir", "config", "listen", "advertise-address", "tls-san", "service-cidr", "store", "store-ca", "store-cert", "store-key",
+			"client-ca-file", "authorization-mode", "enable-admission-plugins", "audit-policy-file", "log-level"),
+		runCommand("controllers", "Start only the controllers", "Starts the controllers against the API server of --kubeconfig, in place of kube-controller-manager. Of several,\n"+
+			"the holder of the lease kube-system/kube-controller-manager works."+stays,
+			process|config.Controlling|config.ControllersAlone, false, run.Controllers,
+			"kubeconfig", "data-dir", "config", "pod-cidr", "use-service-account-credentials", "root-ca-file", "service-account-private-key-file",
+			"cluster-signing-cert-file", "cluster-signing-key-file", "bind-address", "secure-port", "log-level"),
+		runCommand("scheduler", "Start only the scheduler", "Starts the scheduler against the API server of --kubeconfig, in place of kube-scheduler. Of several, the holder of\n"+
+			"the lease kube-system/kube-scheduler works."+stays,
+			process|config.SchedulerAlone, false, run.Scheduler, "kubeconfig", "data-dir", "config", "bind-address", "secure-port", "tls-cert-file", "tls-private-key-file", "log-level"),
+		runCommand("kubelet", "Start only the node agent, with runtime and pod network", "Starts the node agent, the container runtime and the pod network against the API server of --kubeconfig, in place\n"+
+			"of upstream's kubelet."+stays,
+			process|config.Node|config.NodeAlone, true, run.Kubelet,
+			"kubeconfig", "network-kubeconfig", "data-dir", "config", "node-name", "node-labels", "advertise-address", "kubelet-listen", "pod-cidr", "service-cidr", "cluster-domain", "log-level"),
+		runCommand("proxy", "Start only the service proxy", "Starts the service proxy of a node against the API server of --kubeconfig, in place of kube-proxy."+stays,
+			process|config.ProxyAlone, true, run.Proxy),
 	}
-	return list
 }
 
 type runner func(ctx context.Context, p run.Params) error
 
-func runCommand(use, short, long string, groups config.Groups, root bool, start runner) *cobra.Command {
+// runCommand makes a command that runs components until a signal ends it. --help shows the settings named.
+func runCommand(use, short, long string, groups config.Groups, root bool, start runner, shown ...string) *cobra.Command {
 	s := newSettings()
 	var detach bool
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: cobra.NoArgs}
@@ -83,14 +114,11 @@ func runCommand(use, short, long string, groups config.Groups, root bool, start 
 			},
 		}))
 	}
-	s.addFlags(cmd, groups)
-	if groups&config.Server != 0 {
-		cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.Explain(err) })
-	}
+	s.addFlags(cmd, groups, shown...)
 	if canDetach(groups) {
-		cmd.Flags().BoolVarP(&detach, "detach", "d", false, "run in the background: return when everything is ready; the log is DATA-DIR/knarr.log")
+		cmd.Flags().BoolVarP(&detach, "detach", "d", false, "run in the background, with the log in DATA-DIR/knarr.log")
+		onlyOnCommandLine(cmd, "detach")
 	}
-	cmd.Flags().StringVar(&s.Kubeconfig, "kubeconfig", "", "how to reach the API server, for a component that runs alone")
 	return cmd
 }
 

@@ -6,13 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/version"
 )
 
 func versionCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
-		Use: "version", Short: "Which knarr this is, and which Kubernetes it speaks", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version of knarr and of Kubernetes", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := version.Current()
 			switch output {
@@ -28,6 +29,7 @@ func versionCommand() *cobra.Command {
 			return fmt.Errorf("version: --output %q: wanted json, or nothing for text", output)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for text")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "`FORMAT` of the output, json; without it, text")
+	config.Enumerate(cmd.Flags().Lookup("output"), "json")
 	return cmd
 }

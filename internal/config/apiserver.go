@@ -15,113 +15,113 @@ type APIServer struct {
 	// Serving is with which certificates HTTPS is served. Default: the cluster's own.
 	Serving
 	// CertDir says nothing beside the files of Serving, without which it is refused: the cluster's own certificates lie in the data folder.
-	CertDir string `json:"certDir,omitempty"`
-	Audit   Audit  `json:"audit,omitzero"`
+	CertDir string
+	Audit   Audit
 	// Tracing is a file that says to whom requests' traces are sent, and how many.
-	Tracing string `json:"tracingConfig,omitempty"`
+	Tracing string
 	// Egress is a file that says through which proxies others are connected to.
-	Egress string `json:"egressSelectorConfig,omitempty"`
+	Egress string
 	// Kubelets are how nodes are reached; ProxyCert and ProxyKey are the certificate that extension servers know this server by.
-	Kubelets  Kubelets `json:"kubelets,omitzero"`
-	ProxyCert string   `json:"proxyClientCert,omitempty"`
-	ProxyKey  string   `json:"proxyClientKey,omitempty"`
+	Kubelets  Kubelets
+	ProxyCert string
+	ProxyKey  string
 	// AllowPrivileged lets pods have privileged containers.
-	AllowPrivileged bool `json:"allowPrivileged"`
+	AllowPrivileged bool
 
 	// MaxRequests and MaxMutatingRequests together are the seats that flow control divides. 0 for both does not limit.
-	MaxRequests         int `json:"maxRequestsInFlight,omitempty"`
-	MaxMutatingRequests int `json:"maxMutatingRequestsInFlight,omitempty"`
+	MaxRequests         int
+	MaxMutatingRequests int
 	// FlowControl divides the seats by FlowSchemas; without it nothing is limited.
-	FlowControl    bool           `json:"enablePriorityAndFairness"`
-	Authentication Authentication `json:"authentication,omitzero"`
+	FlowControl    bool
+	Authentication Authentication
 	// ServiceAccounts are the tokens of service accounts.
-	ServiceAccounts ServiceAccounts `json:"serviceAccounts,omitzero"`
+	ServiceAccounts ServiceAccounts
 	// TokenFile is a file of bearer tokens and whose they are (CSV).
-	TokenFile string `json:"tokenFile,omitempty"`
+	TokenFile string
 	// TokenWebhook is a kubeconfig file of the server that knows whose bearer tokens are.
-	TokenWebhook    string          `json:"tokenWebhook,omitempty"`
-	TokenWebhookTTL metav1.Duration `json:"tokenWebhookTTL,omitzero"`
+	TokenWebhook    string
+	TokenWebhookTTL metav1.Duration
 	// AuthorizationModes are the authorizers in order, DefaultAuthorizationModes when empty; AuthorizationConfig is a file that says more of them,
 	// instead of the rest here.
-	AuthorizationModes      []string        `json:"authorizationModes,omitempty"`
-	AuthorizationConfig     string          `json:"authorizationConfig,omitempty"`
-	AuthorizationWebhook    string          `json:"authorizationWebhook,omitempty"`
-	AuthorizationPolicy     string          `json:"authorizationPolicy,omitempty"` // of ABAC
-	AuthorizationAllowedTTL metav1.Duration `json:"authorizationAllowedTTL,omitzero"`
-	AuthorizationRefusedTTL metav1.Duration `json:"authorizationRefusedTTL,omitzero"`
+	AuthorizationModes      []string
+	AuthorizationConfig     string
+	AuthorizationWebhook    string
+	AuthorizationPolicy     string // of ABAC
+	AuthorizationAllowedTTL metav1.Duration
+	AuthorizationRefusedTTL metav1.Duration
 	// EncryptionConfig is a file that says which objects lie encrypted in the store.
-	EncryptionConfig string `json:"encryptionConfig,omitempty"`
-	EncryptionReload bool   `json:"encryptionReload,omitempty"`
+	EncryptionConfig string
+	EncryptionReload bool
 	// RequestTimeout bounds requests other than watches and streams.
-	RequestTimeout metav1.Duration `json:"requestTimeout,omitzero"`
+	RequestTimeout metav1.Duration
 	// ShutdownDelay is how long the server goes on after it has said that it is not ready any more.
-	ShutdownDelay metav1.Duration `json:"shutdownDelay,omitzero"`
+	ShutdownDelay metav1.Duration
 	// ShutdownIdle is how long the server, when it ends, waits for connections on which nothing is asked.
-	ShutdownIdle metav1.Duration `json:"shutdownIdle,omitzero"`
+	ShutdownIdle metav1.Duration
 	// ShutdownRetryAfter tells those who come while the server's last requests are answered to come again, instead of taking no connections.
-	ShutdownRetryAfter bool `json:"shutdownSendRetryAfter,omitempty"`
+	ShutdownRetryAfter bool
 	// ShutdownWatches is over how long a time watches end on the server's end; 0 ends all at once.
-	ShutdownWatches metav1.Duration `json:"shutdownWatchTerminationGracePeriod,omitzero"`
+	ShutdownWatches metav1.Duration
 	// LivezGrace is for how long after its start the server is alive whatever it lacks.
-	LivezGrace metav1.Duration `json:"livezGracePeriod,omitzero"`
+	LivezGrace metav1.Duration
 	// Endpoints says who keeps the endpoints of the Service kubernetes: lease is this server, none is somebody else.
-	Endpoints string `json:"endpointReconcilerType,omitempty"`
+	Endpoints string
 	// Profiling serves the process's own profiles; ContentionProfiling has those of what goroutines wait for.
-	Profiling           bool `json:"profiling"`
-	ContentionProfiling bool `json:"contentionProfiling,omitempty"`
+	Profiling           bool
+	ContentionProfiling bool
 	// MinRequestTimeout is for how many seconds a watch without timeoutSeconds lives at least.
-	MinRequestTimeout int `json:"minRequestTimeout,omitempty"`
+	MinRequestTimeout int
 	// Front is what is said of requests whoever they are from.
-	Front Front `json:"front,omitzero"`
+	Front Front
 	// RuntimeConfig turns APIs off: KEY=VALUE, see api.ParseSwitches.
-	RuntimeConfig []string `json:"runtimeConfig,omitempty"`
+	RuntimeConfig []string
 	// FeatureGates are NAME=VALUE; only the defaults are possible.
-	FeatureGates []string `json:"featureGates,omitempty"`
+	FeatureGates []string
 	// EventTTL is how long Events are kept; 0 is for ever.
-	EventTTL metav1.Duration `json:"eventTTL,omitzero"`
+	EventTTL metav1.Duration
 	// LeaseReuse is for how many seconds new Events share a lease of the store.
-	LeaseReuse int `json:"leaseReuseDurationSeconds,omitempty"`
+	LeaseReuse int
 	// NotReadyToleration and UnreachableToleration are for how many seconds pods that say nothing of it stay on a node that is not ready, or not reached.
-	NotReadyToleration    int `json:"defaultNotReadyTolerationSeconds"`
-	UnreachableToleration int `json:"defaultUnreachableTolerationSeconds"`
+	NotReadyToleration    int
+	UnreachableToleration int
 }
 
 // Audit is what is recorded of requests, and where that goes.
 type Audit struct {
-	PolicyFile string `json:"policyFile,omitempty"`
+	PolicyFile string
 	// Log is the file; "-" is the standard output.
-	LogPath       string        `json:"logPath,omitempty"`
-	LogFormat     string        `json:"logFormat,omitempty"`
-	LogMaxAge     int           `json:"logMaxAge,omitempty"`     // days
-	LogMaxBackups int           `json:"logMaxBackups,omitempty"` // files
-	LogMaxSize    int           `json:"logMaxSize,omitempty"`    // megabytes
-	LogCompress   bool          `json:"logCompress,omitempty"`
-	LogBatch      AuditBatching `json:"logBatch,omitzero"`
-	LogTruncate   AuditTruncate `json:"logTruncate,omitzero"`
+	LogPath       string
+	LogFormat     string
+	LogMaxAge     int // days
+	LogMaxBackups int // files
+	LogMaxSize    int // megabytes
+	LogCompress   bool
+	LogBatch      AuditBatching
+	LogTruncate   AuditTruncate
 	// WebhookConfig is a kubeconfig file that names the webhook.
-	WebhookConfig   string          `json:"webhookConfig,omitempty"`
-	WebhookBackoff  metav1.Duration `json:"webhookBackoff,omitzero"`
-	WebhookBatch    AuditBatching   `json:"webhookBatch,omitzero"`
-	WebhookTruncate AuditTruncate   `json:"webhookTruncate,omitzero"`
+	WebhookConfig   string
+	WebhookBackoff  metav1.Duration
+	WebhookBatch    AuditBatching
+	WebhookTruncate AuditTruncate
 }
 
 // AuditTruncate bounds events and batches for a destination that does not take large ones; sizes are in bytes of JSON.
 type AuditTruncate struct {
-	Enabled  bool   `json:"enabled,omitempty"`
-	MaxBatch int    `json:"maxBatch,omitempty"`
-	MaxEvent int    `json:"maxEvent,omitempty"`
-	Version  string `json:"version,omitempty"` // of the events: audit.k8s.io/v1
+	Enabled  bool
+	MaxBatch int
+	MaxEvent int
+	Version  string // of the events: audit.k8s.io/v1
 }
 
 // AuditBatching says whether requests wait for their events to be written, or how many of them are gathered.
 type AuditBatching struct {
-	Mode       string          `json:"mode,omitempty"` // batch, blocking or blocking-strict
-	BufferSize int             `json:"bufferSize,omitempty"`
-	MaxSize    int             `json:"maxSize,omitempty"`
-	MaxWait    metav1.Duration `json:"maxWait,omitzero"`
-	Throttle   bool            `json:"throttle,omitempty"`
-	QPS        float32         `json:"qps,omitempty"`
-	Burst      int             `json:"burst,omitempty"`
+	Mode       string // batch, blocking or blocking-strict
+	BufferSize int
+	MaxSize    int
+	MaxWait    metav1.Duration
+	Throttle   bool
+	QPS        float32
+	Burst      int
 }
 
 // DefaultAuthorizationModes are the authorizers when nothing says otherwise.
@@ -166,58 +166,107 @@ func (c *APIServer) Seats() int {
 
 func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	c.flags = f
-	f.IntVar(&c.MaxRequests, "max-requests-inflight", c.MaxRequests, "seats for requests at one time, together with --max-mutating-requests-inflight; FlowSchemas divide them")
-	f.IntVar(&c.MaxMutatingRequests, "max-mutating-requests-inflight", c.MaxMutatingRequests, "see --max-requests-inflight; 0 for both does not limit")
-	f.BoolVar(&c.FlowControl, "enable-priority-and-fairness", c.FlowControl, "limit requests at one time by FlowSchemas and PriorityLevelConfigurations")
-	c.Serving.addFlags(f, "the cluster's own")
+	topic(f, ServingTopic, func(f *pflag.FlagSet) {
+		c.Serving.addFlags(f, "the cluster's own")
+		f.StringVar(&c.CertDir, "cert-dir", c.CertDir, "`DIR` for certificates; only beside --tls-cert-file, and without effect then\nThe cluster's own certificates are in DATA-DIR/pki.")
+		c.Front.addFlags(f)
+	})
 	c.Authentication.addFlags(f)
-	c.ServiceAccounts.addFlags(f)
-	c.Kubelets.addFlags(f)
-	f.StringVar(&c.CertDir, "cert-dir", c.CertDir, "only beside --tls-cert-file and --tls-private-key-file, with which it says nothing: the cluster's own certificates are in DATA-DIR/pki")
-	f.StringVar(&c.ProxyCert, "proxy-client-cert-file", c.ProxyCert, "client certificate that this server shows to extension servers, of an authority of --requestheader-client-ca-file, PEM file; its changes count without a restart (default: one of the cluster's own front proxy authority)")
-	f.StringVar(&c.ProxyKey, "proxy-client-key-file", c.ProxyKey, "key of that certificate, PEM file")
+	topic(f, Authenticating, c.addTokens)
+	topic(f, AccountTokens, c.ServiceAccounts.addFlags)
+	topic(f, Authorizing, c.addAuthorization)
+	topic(f, Admitting, c.addAdmission)
+	topic(f, Auditing, c.Audit.addFlags)
+	topic(f, Encrypting, c.addEncryption)
+	topic(f, Limits, c.addLimits)
+	topic(f, Lifecycle, c.addLifecycle)
+	topic(f, KubeletAccess, c.addKubeletAccess)
+	topic(f, Aggregating, c.addAggregation)
+	topic(f, APIs, c.addAPIs)
+	topic(f, Diagnosing, c.addDiagnostics)
+}
+
+func (c *APIServer) addTokens(f *pflag.FlagSet) {
+	f.StringVar(&c.TokenFile, "token-auth-file", c.TokenFile, "CSV `FILE` of bearer tokens, a line each: token,user,uid,\"group1,group2\"\nThe file is read once, at the start.")
+	f.StringVar(&c.TokenWebhook, "authentication-token-webhook-config-file", c.TokenWebhook, "kubeconfig `FILE` of the server that authenticates bearer tokens (TokenReview v1)")
+	f.DurationVar(&c.TokenWebhookTTL.Duration, "authentication-token-webhook-cache-ttl", c.TokenWebhookTTL.Duration, "time for which that server's answers are cached")
+}
+
+func (c *APIServer) addAuthorization(f *pflag.FlagSet) {
+	f.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes, "`MODES` of authorization, in order (default: Node,RBAC)")
+	values(f, "authorization-mode", "ABAC", "AlwaysAllow", "AlwaysDeny", "Node", "RBAC", "Webhook")
+	f.StringVar(&c.AuthorizationConfig, "authorization-config", c.AuthorizationConfig, "AuthorizationConfiguration `FILE`, instead of the modes and their webhook\nIt lists the authorizers in order, and webhooks with match conditions in CEL. Changes need no restart.")
+	f.StringVar(&c.AuthorizationPolicy, "authorization-policy-file", c.AuthorizationPolicy, "`FILE` of policies for the mode ABAC, one JSON object a line\nThe file is read once, at the start.")
+	f.StringVar(&c.AuthorizationWebhook, "authorization-webhook-config-file", c.AuthorizationWebhook, "kubeconfig `FILE` of the server that the mode Webhook asks (SubjectAccessReview v1)")
+	f.DurationVar(&c.AuthorizationAllowedTTL.Duration, "authorization-webhook-cache-authorized-ttl", c.AuthorizationAllowedTTL.Duration, "time for which that server's allowing answers are cached")
+	f.DurationVar(&c.AuthorizationRefusedTTL.Duration, "authorization-webhook-cache-unauthorized-ttl", c.AuthorizationRefusedTTL.Duration, "time for which that server's refusing answers are cached")
+}
+
+func (c *APIServer) addAdmission(f *pflag.FlagSet) {
 	f.BoolVar(&c.AllowPrivileged, "allow-privileged", c.AllowPrivileged, "let pods have privileged containers")
-	f.StringVar(&c.TokenFile, "token-auth-file", c.TokenFile, "file of bearer tokens, a line for each: token,user,uid,\"group1,group2\"; read once")
-	f.StringVar(&c.TokenWebhook, "authentication-token-webhook-config-file", c.TokenWebhook, "kubeconfig file of the server that knows whose bearer tokens are (TokenReview v1)")
-	f.DurationVar(&c.TokenWebhookTTL.Duration, "authentication-token-webhook-cache-ttl", c.TokenWebhookTTL.Duration, "how long its answers are remembered")
-	f.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes, "authorizers in order: ABAC, AlwaysAllow, AlwaysDeny, Node, RBAC, Webhook (default: Node,RBAC)")
-	f.StringVar(&c.AuthorizationConfig, "authorization-config", c.AuthorizationConfig, "file with the authorizers in order (AuthorizationConfiguration), instead of the other authorization flags; its changes count without a restart")
-	f.StringVar(&c.AuthorizationPolicy, "authorization-policy-file", c.AuthorizationPolicy, "file of policies for --authorization-mode=ABAC, or for ABAC in --authorization-config, a JSON object a line; read once")
-	f.StringVar(&c.AuthorizationWebhook, "authorization-webhook-config-file", c.AuthorizationWebhook, "kubeconfig file of the server that --authorization-mode=Webhook asks (SubjectAccessReview v1)")
-	f.DurationVar(&c.AuthorizationAllowedTTL.Duration, "authorization-webhook-cache-authorized-ttl", c.AuthorizationAllowedTTL.Duration, "how long it is remembered that it has allowed something")
-	f.DurationVar(&c.AuthorizationRefusedTTL.Duration, "authorization-webhook-cache-unauthorized-ttl", c.AuthorizationRefusedTTL.Duration, "how long it is remembered that it has not")
-	f.StringVar(&c.EncryptionConfig, "encryption-provider-config", c.EncryptionConfig, "file that says which objects lie encrypted in the store (EncryptionConfiguration)")
-	f.BoolVar(&c.EncryptionReload, "encryption-provider-config-automatic-reload", c.EncryptionReload, "changes of that file count without a restart")
-	f.DurationVar(&c.RequestTimeout.Duration, "request-timeout", c.RequestTimeout.Duration, "how long a request other than watches and streams may take")
-	f.IntVar(&c.MinRequestTimeout, "min-request-timeout", c.MinRequestTimeout, "for how many seconds, 1 or more, a watch lives at least, twice that at most, unless its client says how long")
-	c.Front.addFlags(f)
-	f.DurationVar(&c.ShutdownDelay.Duration, "shutdown-delay-duration", c.ShutdownDelay.Duration, "how long requests are still served after /readyz has begun to fail on the server's end")
-	f.DurationVar(&c.ShutdownIdle.Duration, "shutdown-idle-duration", c.ShutdownIdle.Duration, "how long open connections on which nothing is asked are kept on the server's end: a client may just be sending")
-	f.BoolVar(&c.ShutdownRetryAfter, "shutdown-send-retry-after", c.ShutdownRetryAfter, "take connections until all requests are answered on the server's end, and tell those who come meanwhile to come again (429)")
-	f.DurationVar(&c.ShutdownWatches.Duration, "shutdown-watch-termination-grace-period", c.ShutdownWatches.Duration, "over how long a time watches are ended on the server's end, at least 200 a second, so that their clients do not all come to others at once; 0 ends all at once")
-	f.DurationVar(&c.LivezGrace.Duration, "livez-grace-period", c.LivezGrace.Duration, "for how long after its start the server is alive (/livez) whatever it lacks")
-	f.StringVar(&c.Endpoints, "endpoint-reconciler-type", c.Endpoints, "who keeps the endpoints of the Service kubernetes: lease (this server: a control plane has one) or none (somebody else)")
-	f.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve the server's own profiles at /debug/pprof/, and its log's level at /debug/flags/v")
-	f.BoolVar(&c.ContentionProfiling, "contention-profiling", c.ContentionProfiling, "with --profiling: measure what goroutines wait for, /debug/pprof/block")
-	f.StringSliceVar(&c.RuntimeConfig, "runtime-config", c.RuntimeConfig, "APIs that are not served to clients: GROUP/VERSION=false, GROUP/VERSION/RESOURCE=false, v1=false for the core group, api/all, api/ga or api/beta=false; what is more precise wins")
-	f.StringSliceVar(&c.FeatureGates, "feature-gates", c.FeatureGates, "NAME=true|false of feature gates of Kubernetes v1.36, which can only be as they are by default")
-	f.DurationVar(&c.EventTTL.Duration, "event-ttl", c.EventTTL.Duration, "how long Events are kept; 0: until somebody deletes them")
-	f.IntVar(&c.LeaseReuse, "lease-reuse-duration-seconds", c.LeaseReuse, "for how many seconds new Events share a lease of the store, with which they go; not more than a twentieth of --event-ttl")
-	f.IntVar(&c.NotReadyToleration, "default-not-ready-toleration-seconds", c.NotReadyToleration, "for how many seconds pods that do not say so themselves stay on a node that is not ready")
-	f.IntVar(&c.UnreachableToleration, "default-unreachable-toleration-seconds", c.UnreachableToleration, "for how many seconds pods that do not say so themselves stay on a node that is not reached")
-	f.StringVar(&c.Tracing, "tracing-config-file", c.Tracing, "file that says which OpenTelemetry collector is sent the traces of how many requests (TracingConfiguration)")
-	f.StringVar(&c.Egress, "egress-selector-config-file", c.Egress, "file that says through which proxies nodes, webhooks, extension servers, issuers and an outside etcd are connected to (EgressSelectorConfiguration); read once")
-	a := &c.Audit
-	f.StringVar(&a.PolicyFile, "audit-policy-file", a.PolicyFile, "file with the audit policy (audit.k8s.io/v1); without it nothing is recorded")
-	f.StringVar(&a.LogPath, "audit-log-path", a.LogPath, "file that audit events are written to; '-' is the standard output")
-	f.StringVar(&a.LogFormat, "audit-log-format", a.LogFormat, "format of that file: json or legacy")
-	f.IntVar(&a.LogMaxAge, "audit-log-maxage", a.LogMaxAge, "days that old audit files are kept; 0 without limit")
-	f.IntVar(&a.LogMaxBackups, "audit-log-maxbackup", a.LogMaxBackups, "old audit files that are kept; 0 without limit")
-	f.IntVar(&a.LogMaxSize, "audit-log-maxsize", a.LogMaxSize, "megabytes after which an audit file is put aside; 0 never does")
-	f.BoolVar(&a.LogCompress, "audit-log-compress", a.LogCompress, "compress old audit files")
+	f.IntVar(&c.NotReadyToleration, "default-not-ready-toleration-seconds", c.NotReadyToleration, "seconds for which pods stay on a node that is not ready\nFor pods without a toleration of their own.")
+	f.IntVar(&c.UnreachableToleration, "default-unreachable-toleration-seconds", c.UnreachableToleration, "seconds for which pods stay on a node that is unreachable\nFor pods without a toleration of their own.")
+}
+
+func (c *APIServer) addEncryption(f *pflag.FlagSet) {
+	f.StringVar(&c.EncryptionConfig, "encryption-provider-config", c.EncryptionConfig, "EncryptionConfiguration `FILE`: which kinds are encrypted in the store, and how\nWithout it nothing is encrypted.")
+	f.BoolVar(&c.EncryptionReload, "encryption-provider-config-automatic-reload", c.EncryptionReload, "apply changes of that file without a restart")
+}
+
+func (c *APIServer) addLimits(f *pflag.FlagSet) {
+	f.BoolVar(&c.FlowControl, "enable-priority-and-fairness", c.FlowControl, "limit requests in flight by FlowSchemas and PriorityLevelConfigurations")
+	f.IntVar(&c.MaxRequests, "max-requests-inflight", c.MaxRequests, "requests in flight, added to --max-mutating-requests-inflight\nFlow control divides the sum of both. 0 for both sets no limit.")
+	f.IntVar(&c.MaxMutatingRequests, "max-mutating-requests-inflight", c.MaxMutatingRequests, "requests in flight, added to --max-requests-inflight")
+	f.DurationVar(&c.RequestTimeout.Duration, "request-timeout", c.RequestTimeout.Duration, "longest time for a request other than a watch or a stream")
+	f.IntVar(&c.MinRequestTimeout, "min-request-timeout", c.MinRequestTimeout, "shortest lifetime of a watch without timeoutSeconds, in seconds, 1 or more\nThe lifetime is random, between this and twice as long.")
+	f.Float64Var(&c.Front.GoAway, "goaway-chance", c.Front.GoAway, "share of HTTP/2 requests whose client is told to reconnect, 0 to 0.02\nIt spreads clients over several servers behind a load balancer.")
+}
+
+func (c *APIServer) addLifecycle(f *pflag.FlagSet) {
+	f.DurationVar(&c.LivezGrace.Duration, "livez-grace-period", c.LivezGrace.Duration, "time after the start in which /livez succeeds whatever is missing")
+	f.DurationVar(&c.ShutdownDelay.Duration, "shutdown-delay-duration", c.ShutdownDelay.Duration, "time for which a stopping server still serves after /readyz fails")
+	f.BoolVar(&c.ShutdownRetryAfter, "shutdown-send-retry-after", c.ShutdownRetryAfter, "while stopping, answer new requests with 429 instead of refusing connections")
+	f.DurationVar(&c.ShutdownIdle.Duration, "shutdown-idle-duration", c.ShutdownIdle.Duration, "time for which a stopping server keeps idle connections\nA client may be sending a request on one at this moment.")
+	f.DurationVar(&c.ShutdownWatches.Duration, "shutdown-watch-termination-grace-period", c.ShutdownWatches.Duration, "time over which a stopping server ends its watches; 0 ends all at once\nAt least 200 watches end in a second, so that their clients do not all reconnect at once.")
+	f.StringVar(&c.Endpoints, "endpoint-reconciler-type", c.Endpoints, "`TYPE`: lease keeps the endpoints of the Service kubernetes, none leaves them alone")
+	values(f, "endpoint-reconciler-type", reconcileLease, reconcileNone)
+}
+
+func (c *APIServer) addKubeletAccess(f *pflag.FlagSet) {
+	c.Kubelets.addFlags(f)
+	f.StringVar(&c.Egress, "egress-selector-config-file", c.Egress, "EgressSelectorConfiguration `FILE`: proxies to nodes, webhooks, extension servers and etcd\nWithout it connections are direct. The file is read once, at the start.")
+}
+
+func (c *APIServer) addAggregation(f *pflag.FlagSet) {
+	f.StringVar(&c.ProxyCert, "proxy-client-cert-file", c.ProxyCert, "client certificate `FILE` for extension servers, PEM (default: the cluster's front proxy's)\nAn authority of --requestheader-client-ca-file signs it. Changes need no restart.")
+	f.StringVar(&c.ProxyKey, "proxy-client-key-file", c.ProxyKey, "key `FILE` of that certificate, PEM")
+}
+
+func (c *APIServer) addAPIs(f *pflag.FlagSet) {
+	f.StringSliceVar(&c.RuntimeConfig, "runtime-config", c.RuntimeConfig, "APIs to turn off: `GROUP/VERSION=false`, GROUP/VERSION/RESOURCE=false (default: all are served)\nv1=false is the core group; api/all, api/ga and api/beta are sets of APIs. The most precise entry wins.")
+	f.StringSliceVar(&c.FeatureGates, "feature-gates", c.FeatureGates, "feature gates of Kubernetes v1.36 as `NAME=BOOL`; only their defaults are possible")
+	f.DurationVar(&c.EventTTL.Duration, "event-ttl", c.EventTTL.Duration, "time for which Events are kept; 0 keeps them until they are deleted")
+	f.IntVar(&c.LeaseReuse, "lease-reuse-duration-seconds", c.LeaseReuse, "seconds for which new Events share a lease of the store\nAll Events of a lease expire together. At most a twentieth of --event-ttl is used.")
+}
+
+func (c *APIServer) addDiagnostics(f *pflag.FlagSet) {
+	f.StringVar(&c.Tracing, "tracing-config-file", c.Tracing, "TracingConfiguration `FILE`: the OpenTelemetry collector and the share of requests traced\nWithout it requests are not traced.")
+	f.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve profiles at /debug/pprof/ and the log level at /debug/flags/v")
+	f.BoolVar(&c.ContentionProfiling, "contention-profiling", c.ContentionProfiling, "with --profiling, also profile where goroutines wait (/debug/pprof/block)")
+}
+
+func (a *Audit) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&a.PolicyFile, "audit-policy-file", a.PolicyFile, "audit Policy `FILE` (audit.k8s.io/v1); without it nothing is recorded")
+	f.StringVar(&a.LogPath, "audit-log-path", a.LogPath, "`FILE` for audit events; - is the standard output")
+	f.StringVar(&a.LogFormat, "audit-log-format", a.LogFormat, "`FORMAT` of that file: json or legacy")
+	values(f, "audit-log-format", "json", "legacy")
+	f.IntVar(&a.LogMaxSize, "audit-log-maxsize", a.LogMaxSize, "size in megabytes after which an audit file is rotated; 0 never rotates")
+	f.IntVar(&a.LogMaxBackups, "audit-log-maxbackup", a.LogMaxBackups, "rotated audit files to keep; 0 sets no limit")
+	f.IntVar(&a.LogMaxAge, "audit-log-maxage", a.LogMaxAge, "days for which rotated audit files are kept; 0 sets no limit")
+	f.BoolVar(&a.LogCompress, "audit-log-compress", a.LogCompress, "compress rotated audit files")
 	a.LogBatch.addFlags(f, "audit-log-")
 	a.LogTruncate.addFlags(f, "audit-log-")
-	f.StringVar(&a.WebhookConfig, "audit-webhook-config-file", a.WebhookConfig, "kubeconfig file of the webhook that gets audit events")
+	f.StringVar(&a.WebhookConfig, "audit-webhook-config-file", a.WebhookConfig, "kubeconfig `FILE` of the webhook that receives audit events")
 	f.DurationVar(&a.WebhookBackoff.Duration, "audit-webhook-initial-backoff", a.WebhookBackoff.Duration, "pause before the first retry of a request to the webhook")
 	a.WebhookBatch.addFlags(f, "audit-webhook-")
 	a.WebhookTruncate.addFlags(f, "audit-webhook-")
@@ -225,19 +274,21 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 
 func (t *AuditTruncate) addFlags(f *pflag.FlagSet, prefix string) {
 	f.BoolVar(&t.Enabled, prefix+"truncate-enabled", t.Enabled, "bound the size of events and batches")
-	f.IntVar(&t.MaxBatch, prefix+"truncate-max-batch-size", t.MaxBatch, "bytes of a batch; a larger one is split")
-	f.IntVar(&t.MaxEvent, prefix+"truncate-max-event-size", t.MaxEvent, "bytes of an event; a larger one goes without the objects of request and answer, and is lost if it is still larger")
-	f.StringVar(&t.Version, prefix+"version", t.Version, "API group and version of the events")
+	f.IntVar(&t.MaxBatch, prefix+"truncate-max-batch-size", t.MaxBatch, "largest batch, in bytes; a larger one is split")
+	f.IntVar(&t.MaxEvent, prefix+"truncate-max-event-size", t.MaxEvent, "largest event, in bytes; a larger one loses its request and response objects\nAn event that is still too large after that is dropped.")
+	f.StringVar(&t.Version, prefix+"version", t.Version, "API `VERSION` of the events; only audit.k8s.io/v1")
+	values(f, prefix+"version", auditVersion)
 }
 
 func (b *AuditBatching) addFlags(f *pflag.FlagSet, prefix string) {
-	f.StringVar(&b.Mode, prefix+"mode", b.Mode, "batch: requests do not wait for their events to be written; blocking: they do; blocking-strict: a request whose first event can not be written is refused")
-	f.IntVar(&b.BufferSize, prefix+"batch-buffer-size", b.BufferSize, "events that may wait for a batch; more are lost")
-	f.IntVar(&b.MaxSize, prefix+"batch-max-size", b.MaxSize, "most events of a batch")
-	f.DurationVar(&b.MaxWait.Duration, prefix+"batch-max-wait", b.MaxWait.Duration, "longest that a batch waits for more events")
-	f.BoolVar(&b.Throttle, prefix+"batch-throttle-enable", b.Throttle, "bound how many batches are sent")
-	f.Float32Var(&b.QPS, prefix+"batch-throttle-qps", b.QPS, "batches sent in a second")
-	f.IntVar(&b.Burst, prefix+"batch-throttle-burst", b.Burst, "batches sent at once")
+	f.StringVar(&b.Mode, prefix+"mode", b.Mode, "`MODE` of writing events: batch, blocking or blocking-strict\nbatch: requests do not wait for their events. blocking: they do. blocking-strict: a request whose first event cannot be written is refused.")
+	values(f, prefix+"mode", "batch", "blocking", "blocking-strict")
+	f.IntVar(&b.BufferSize, prefix+"batch-buffer-size", b.BufferSize, "events that can wait for a batch; more are dropped")
+	f.IntVar(&b.MaxSize, prefix+"batch-max-size", b.MaxSize, "largest number of events in a batch")
+	f.DurationVar(&b.MaxWait.Duration, prefix+"batch-max-wait", b.MaxWait.Duration, "longest time that a batch waits for more events")
+	f.BoolVar(&b.Throttle, prefix+"batch-throttle-enable", b.Throttle, "limit the rate of batches")
+	f.Float32Var(&b.QPS, prefix+"batch-throttle-qps", b.QPS, "batches a second, on average")
+	f.IntVar(&b.Burst, prefix+"batch-throttle-burst", b.Burst, "batches that can be sent at once")
 }
 
 // mostMinRequestTimeout is a year, in seconds: twice as long is still a time.Duration.

@@ -12,38 +12,38 @@ import (
 // Authentication is who may come in besides the cluster's own certificates and tokens.
 type Authentication struct {
 	// ClientCA is a file of authorities of client certificates, besides the cluster's own. Its changes count without a restart.
-	ClientCA string `json:"clientCA,omitempty"`
+	ClientCA string
 	// Config is a file of an AuthenticationConfiguration: issuers of tokens, anonymous requests. Its changes count without a restart.
-	Config string `json:"config,omitempty"`
+	Config string
 	// Anonymous lets requests without credentials in, as system:anonymous; nil does, too, unless the file says otherwise.
-	Anonymous *bool `json:"anonymous,omitempty"`
+	Anonymous *bool
 	// BootstrapTokens lets nodes that join show the tokens of Secrets of kube-system.
-	BootstrapTokens bool          `json:"bootstrapTokens"`
-	OIDC            OIDC          `json:"oidc,omitzero"`
-	RequestHeader   RequestHeader `json:"requestHeader,omitzero"`
+	BootstrapTokens bool
+	OIDC            OIDC
+	RequestHeader   RequestHeader
 }
 
 // OIDC is one issuer of tokens, the older way.
 type OIDC struct {
-	Issuer         string            `json:"issuer,omitempty"`
-	ClientID       string            `json:"clientID,omitempty"`
-	CA             string            `json:"ca,omitempty"`
-	UsernameClaim  string            `json:"usernameClaim,omitempty"`
-	UsernamePrefix string            `json:"usernamePrefix,omitempty"`
-	GroupsClaim    string            `json:"groupsClaim,omitempty"`
-	GroupsPrefix   string            `json:"groupsPrefix,omitempty"`
-	RequiredClaims map[string]string `json:"requiredClaims,omitempty"`
-	SigningAlgs    []string          `json:"signingAlgs,omitempty"`
+	Issuer         string
+	ClientID       string
+	CA             string
+	UsernameClaim  string
+	UsernamePrefix string
+	GroupsClaim    string
+	GroupsPrefix   string
+	RequiredClaims map[string]string
+	SigningAlgs    []string
 }
 
 // RequestHeader is a proxy that names users in headers.
 type RequestHeader struct {
-	ClientCA            string   `json:"clientCA,omitempty"`
-	AllowedNames        []string `json:"allowedNames,omitempty"`
-	UsernameHeaders     []string `json:"usernameHeaders,omitempty"`
-	UIDHeaders          []string `json:"uidHeaders,omitempty"`
-	GroupHeaders        []string `json:"groupHeaders,omitempty"`
-	ExtraHeaderPrefixes []string `json:"extraHeaderPrefixes,omitempty"`
+	ClientCA            string
+	AllowedNames        []string
+	UsernameHeaders     []string
+	UIDHeaders          []string
+	GroupHeaders        []string
+	ExtraHeaderPrefixes []string
 }
 
 func defaultAuthentication() Authentication {
@@ -53,28 +53,37 @@ func defaultAuthentication() Authentication {
 func defaultOIDC() OIDC { return OIDC{UsernameClaim: "sub", SigningAlgs: []string{"RS256"}} }
 
 func (c *Authentication) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.ClientCA, "client-ca-file", c.ClientCA, "authorities of client certificates besides the cluster's own, PEM file; its changes count without a restart")
-	f.StringVar(&c.Config, "authentication-config", c.Config, "file with issuers of JSON Web Tokens and rules for anonymous requests (AuthenticationConfiguration); its changes count without a restart")
-	f.Var(&optionalBool{&c.Anonymous}, "anonymous-auth", "let requests without credentials in, as system:anonymous (default true)")
-	f.Lookup("anonymous-auth").NoOptDefVal = "true"
-	f.BoolVar(&c.BootstrapTokens, "enable-bootstrap-token-auth", c.BootstrapTokens, "take the tokens that nodes join with, Secrets of type bootstrap.kubernetes.io/token in kube-system")
-	o := &c.OIDC
-	f.StringVar(&o.Issuer, "oidc-issuer-url", o.Issuer, "issuer of JSON Web Tokens, HTTPS")
-	f.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "audience that its tokens must be meant for")
-	f.StringVar(&o.CA, "oidc-ca-file", o.CA, "authorities of its HTTPS certificate, PEM file (default: the machine's)")
-	f.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "claim with the user's name")
-	f.StringVar(&o.UsernamePrefix, "oidc-username-prefix", o.UsernamePrefix, "put before the name; '-' is nothing (default: ISSUER#, unless the claim is email)")
-	f.StringVar(&o.GroupsClaim, "oidc-groups-claim", o.GroupsClaim, "claim with the user's groups, a string or a list")
-	f.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", o.GroupsPrefix, "put before each group")
-	f.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", o.RequiredClaims, "KEY=VALUE that a token must claim; may be repeated")
-	f.StringSliceVar(&o.SigningAlgs, "oidc-signing-algs", o.SigningAlgs, "algorithms that its tokens may be signed with: RS256 … PS512, ES256 … ES512")
-	h := &c.RequestHeader
-	f.StringVar(&h.ClientCA, "requestheader-client-ca-file", h.ClientCA, "authorities of proxies that name users in headers, PEM file")
-	f.StringSliceVar(&h.AllowedNames, "requestheader-allowed-names", h.AllowedNames, "common names of those proxies' certificates (default: any)")
-	f.StringSliceVar(&h.UsernameHeaders, "requestheader-username-headers", h.UsernameHeaders, "headers with the user's name; X-Remote-User is common")
-	f.StringSliceVar(&h.UIDHeaders, "requestheader-uid-headers", h.UIDHeaders, "headers with the user's UID; X-Remote-Uid is common")
-	f.StringSliceVar(&h.GroupHeaders, "requestheader-group-headers", h.GroupHeaders, "headers with the user's groups; X-Remote-Group is common")
-	f.StringSliceVar(&h.ExtraHeaderPrefixes, "requestheader-extra-headers-prefix", h.ExtraHeaderPrefixes, "prefixes of headers with more about the user; X-Remote-Extra- is common")
+	topic(f, Authenticating, func(f *pflag.FlagSet) {
+		f.StringVar(&c.ClientCA, "client-ca-file", c.ClientCA, "`FILE` of CAs for client certificates, besides the cluster's own, PEM\nChanges need no restart.")
+		f.Var(&optionalBool{&c.Anonymous}, "anonymous-auth", "accept requests without credentials, as system:anonymous (default: true)\nNot beside rules for anonymous requests in --authentication-config.")
+		f.Lookup("anonymous-auth").NoOptDefVal = "true"
+		f.BoolVar(&c.BootstrapTokens, "enable-bootstrap-token-auth", c.BootstrapTokens, "accept the tokens of nodes that join\nThey are Secrets of type bootstrap.kubernetes.io/token in kube-system.")
+		f.StringVar(&c.Config, "authentication-config", c.Config, "AuthenticationConfiguration `FILE`: issuers of JSON Web Tokens, rules for anonymous requests\nInstead of the --oidc flags. Changes need no restart.")
+		c.OIDC.addFlags(f)
+		c.RequestHeader.addFlags(f)
+	})
+}
+
+func (o *OIDC) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.Issuer, "oidc-issuer-url", o.Issuer, "HTTPS `URL` of an OpenID Connect issuer of JSON Web Tokens")
+	f.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "`ID` that must be an audience of its tokens; required beside the URL")
+	f.StringVar(&o.CA, "oidc-ca-file", o.CA, "CA `FILE` for the issuer's HTTPS, PEM (default: the machine's CAs)")
+	f.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "`CLAIM` with the user's name")
+	f.StringVar(&o.UsernamePrefix, "oidc-username-prefix", o.UsernamePrefix, "`PREFIX` of user names; - is none (default: ISSUER#, none for the claim email)")
+	f.StringVar(&o.GroupsClaim, "oidc-groups-claim", o.GroupsClaim, "`CLAIM` with the user's groups, a text or a list")
+	f.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", o.GroupsPrefix, "`PREFIX` of group names")
+	f.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", o.RequiredClaims, "claim that a token must have, as `KEY=VALUE`; can be repeated")
+	f.StringSliceVar(&o.SigningAlgs, "oidc-signing-algs", o.SigningAlgs, "`ALGORITHMS` of accepted signatures")
+	values(f, "oidc-signing-algs", "RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512")
+}
+
+func (h *RequestHeader) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&h.ClientCA, "requestheader-client-ca-file", h.ClientCA, "CA `FILE` for proxies that name the user in headers, PEM")
+	f.StringSliceVar(&h.AllowedNames, "requestheader-allowed-names", h.AllowedNames, "common `NAMES` of those proxies' certificates (default: any)")
+	f.StringSliceVar(&h.UsernameHeaders, "requestheader-username-headers", h.UsernameHeaders, "`HEADERS` with the user's name, commonly X-Remote-User")
+	f.StringSliceVar(&h.UIDHeaders, "requestheader-uid-headers", h.UIDHeaders, "`HEADERS` with the user's UID, commonly X-Remote-Uid")
+	f.StringSliceVar(&h.GroupHeaders, "requestheader-group-headers", h.GroupHeaders, "`HEADERS` with the user's groups, commonly X-Remote-Group")
+	f.StringSliceVar(&h.ExtraHeaderPrefixes, "requestheader-extra-headers-prefix", h.ExtraHeaderPrefixes, "`PREFIXES` of headers with more about the user, commonly X-Remote-Extra-")
 }
 
 // optionalBool is a flag that may be neither true nor false.

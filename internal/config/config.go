@@ -14,94 +14,94 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 )
 
 // Config decides how a process runs. The zero value is not usable: start from Default.
 type Config struct {
+	// File is the YAML file that the settings come from which the command line does not give, "" for none (ReadFile).
+	File string
 	// DataDir holds everything that must survive: the store, keys, images, pods' folders. Default /var/lib/knarr.
-	DataDir string `json:"dataDir"`
+	DataDir string
 	// RunDir holds sockets and pid files. Default /run/knarr/default, or another folder below /run/knarr for another data folder.
-	RunDir string `json:"runDir,omitempty"`
+	RunDir string
 	// Listen is the API server's address, host:port. Default 0.0.0.0:6443.
-	Listen string `json:"listen"`
+	Listen string
 	// AdvertiseAddress is the address that others reach this machine at. Default: that of the default
 	// route's interface, else the first global address, else 127.0.0.1.
-	AdvertiseAddress string `json:"advertiseAddress,omitempty"`
+	AdvertiseAddress string
 	// TLSNames are further DNS names and addresses of the API server's certificate.
-	TLSNames []string `json:"tlsNames,omitempty"`
+	TLSNames []string
 	// NodeName is the node's name. Default: the host's name in lower case.
-	NodeName string `json:"nodeName,omitempty"`
+	NodeName string
 	// NodeLabels are further labels of the node object.
-	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+	NodeLabels map[string]string
 	// Join is the URL of a server to join; Token proves the right to (knarr token create).
-	Join  string `json:"join,omitempty"`
-	Token string `json:"token,omitempty"`
+	Join  string
+	Token string
 	// Kubeconfig is how a component that runs alone reaches its API server.
-	Kubeconfig string `json:"kubeconfig,omitempty"`
+	Kubeconfig string
 	// NetworkKubeconfig is how the pod network of a node agent that runs alone does, which must see all nodes. Default: Kubeconfig.
-	NetworkKubeconfig string `json:"networkKubeconfig,omitempty"`
+	NetworkKubeconfig string
 
 	// PodCIDR is the range that nodes' pod ranges are cut from. Default 10.42.0.0/16, a /24 per node.
-	PodCIDR string `json:"podCIDR"`
+	PodCIDR string
 	// ServiceCIDR is the range of Services' cluster IPs. Default 10.43.0.0/16; the tenth address is the DNS Service's. An API server alone may have one of each family,
 	// with a comma between them: the first one's family is that of Services that name none.
-	ServiceCIDR string `json:"serviceCIDR"`
+	ServiceCIDR string
 	// ClusterDomain ends every name of the cluster. Default cluster.local.
-	ClusterDomain string `json:"clusterDomain"`
+	ClusterDomain string
 	// NodePortRange is the range of Services' node ports. Default 30000-32767.
-	NodePortRange string `json:"nodePortRange"`
+	NodePortRange string
 
 	// StoreEndpoints uses an outside etcd instead of the embedded one.
-	StoreEndpoints []string `json:"storeEndpoints,omitempty"`
-	StoreCA        string   `json:"storeCA,omitempty"`
-	StoreCert      string   `json:"storeCert,omitempty"`
-	StoreKey       string   `json:"storeKey,omitempty"`
+	StoreEndpoints []string
+	StoreCA        string
+	StoreCert      string
+	StoreKey       string
 	// StoreOverrides are kinds that lie in etcds of their own, as GROUP/RESOURCE#URL;URL. They are reached with the same certificates.
-	StoreOverrides []string `json:"storeOverrides,omitempty"`
+	StoreOverrides []string
 	// StorePrefix is below which key everything lies in the store. Default /registry.
-	StorePrefix string `json:"storePrefix"`
+	StorePrefix string
 	// NodeMonitorGrace is how long a node may be silent before it is not ready any more and its pods are replaced. Default 40s.
-	NodeMonitorGrace metav1.Duration `json:"nodeMonitorGracePeriod"`
+	NodeMonitorGrace metav1.Duration
 
 	// LegacyTokenPeriod is how long a generated token in a Secret may be unused before it is invalid, and then, before it is deleted. Default 8760h.
-	LegacyTokenPeriod metav1.Duration `json:"legacyTokenCleanUpPeriod"`
+	LegacyTokenPeriod metav1.Duration
 
 	// CompactionInterval is how often the API server forgets old revisions. Default 5m0s; 0 never does.
-	CompactionInterval metav1.Duration `json:"compactionInterval"`
+	CompactionInterval metav1.Duration
 
 	// RuntimeEndpoint uses another CRI runtime (unix:///…) instead of the included containerd.
-	RuntimeEndpoint string `json:"runtimeEndpoint,omitempty"`
+	RuntimeEndpoint string
 	// RegistryHosts is a folder of hosts.toml files, one folder a registry, as containerd's. Default DIR/registries.
-	RegistryHosts string `json:"registryHosts,omitempty"`
+	RegistryHosts string
 	// CgroupRoot is where pods' cgroups are made. Default /knarr, or another one beside it for another data folder.
-	CgroupRoot string `json:"cgroupRoot,omitempty"`
+	CgroupRoot string
 	// KubeletListen is the address of the node's own HTTPS API. Default 0.0.0.0:10250.
-	KubeletListen string `json:"kubeletListen"`
+	KubeletListen string
 	// MaxPods is the most pods on this node. Default 110.
-	MaxPods int `json:"maxPods"`
+	MaxPods int
 	// NodeLeaseDuration is how long this node's lease lasts; it is renewed four times as often. Default 40s, whole seconds.
-	NodeLeaseDuration metav1.Duration `json:"nodeLeaseDuration"`
+	NodeLeaseDuration metav1.Duration
 	// StaticPods is a folder of manifests that this node runs. Default DIR/manifests.
-	StaticPods string `json:"staticPods,omitempty"`
+	StaticPods string
 	// ManifestURL is a manifest that this node fetches and runs.
-	ManifestURL string `json:"manifestURL,omitempty"`
+	ManifestURL string
 
 	// AdmissionConfig is a file of settings for admission plugins (AdmissionConfiguration of apiserver.config.k8s.io/v1).
-	AdmissionConfig string `json:"admissionConfig,omitempty"`
+	AdmissionConfig string
 	// EnableAdmission names admission plugins that are on besides the default ones; DisableAdmission names those that are off.
-	EnableAdmission  []string `json:"enableAdmission,omitempty"`
-	DisableAdmission []string `json:"disableAdmission,omitempty"`
+	EnableAdmission  []string
+	DisableAdmission []string
 	// APIServer are settings of the API server that have upstream's names.
-	APIServer APIServer `json:"apiServer,omitzero"`
+	APIServer APIServer
 	// Controllers are settings of controllers that run alone.
-	Controllers Controllers `json:"controllers,omitzero"`
+	Controllers Controllers
 	// Observe is where controllers or a scheduler that run alone tell of themselves.
-	Observe Observe `json:"observe,omitzero"`
+	Observe Observe
 	// LogLevel is debug, info, warn or error. Default warn for up, info for the rest.
-	LogLevel string `json:"logLevel"`
+	LogLevel string
 
 	// noPods: the process has nothing to do with pods' addresses.
 	noPods bool
@@ -127,94 +127,6 @@ func Default() Config {
 		Controllers:        defaultControllers(),
 		LogLevel:           "warn",
 	}
-}
-
-// Groups of flags: a command offers those of the parts that it runs.
-type Groups uint8
-
-const (
-	Process          Groups = 1 << iota // data folder, logs
-	Server                              // store and API server
-	Controlling                         // the controllers
-	ControllersAlone                    // the controllers in a process of their own
-	SchedulerAlone                      // the scheduler in a process of its own
-	NodeAlone                           // the node agent in a process of its own
-	Node                                // node agent, runtime, network
-	Joining                             // how to reach a server that is already there
-)
-
-// AddFlags offers the flags of the groups, with c's present values as defaults.
-func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
-	c.noPods = groups == Process|Server
-	if groups&Process != 0 {
-		f.StringVar(&c.DataDir, "data-dir", c.DataDir, "folder for everything that must survive")
-		f.StringVar(&c.RunDir, "run-dir", c.RunDir, "folder for sockets and pid files (default: /run/knarr/default, or another one below /run/knarr for another data folder)")
-		f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
-		f.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "domain that ends every name of the cluster")
-		f.StringVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "range of pods' addresses")
-		f.StringVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "range of Services' cluster IPs; an API server alone may have one of each family, separated by a comma")
-		f.StringVar(&c.AdvertiseAddress, "advertise-address", c.AdvertiseAddress, "address that others reach this machine at (default: the default route's)")
-	}
-	if groups&Server != 0 {
-		f.StringVar(&c.Listen, "listen", c.Listen, "address of the API server, host:port")
-		f.StringSliceVar(&c.TLSNames, "tls-san", c.TLSNames, "further names and addresses in the API server's certificate")
-		f.StringVar(&c.NodePortRange, "node-port-range", c.NodePortRange, "range of Services' node ports")
-		f.StringSliceVar(&c.StoreEndpoints, "store", c.StoreEndpoints, "URLs of an outside etcd (default: the embedded one)")
-		f.StringVar(&c.StoreCA, "store-ca", c.StoreCA, "CA of the outside etcd, PEM file")
-		f.StringVar(&c.StoreCert, "store-cert", c.StoreCert, "client certificate for the outside etcd, PEM file")
-		f.StringVar(&c.StoreKey, "store-key", c.StoreKey, "key of that certificate, PEM file")
-		f.StringSliceVar(&c.StoreOverrides, "etcd-servers-overrides", c.StoreOverrides, "built-in kinds that lie in an etcd of their own, GROUP/RESOURCE#URL;URL (/events#http://etcd6:2379)")
-		f.StringVar(&c.StorePrefix, "etcd-prefix", c.StorePrefix, "key of the store below which everything lies, for several clusters in one outside etcd")
-		f.DurationVar(&c.CompactionInterval.Duration, "compaction-interval", c.CompactionInterval.Duration, "how often old revisions are forgotten; 0 never")
-		f.StringVar(&c.AdmissionConfig, "admission-control-config-file", c.AdmissionConfig, "settings of admission plugins, a file of an AdmissionConfiguration")
-		f.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", c.EnableAdmission, "admission plugins that are on besides the default ones")
-		f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", c.DisableAdmission, "admission plugins that are off")
-		c.APIServer.addFlags(f)
-		c.addUpstream(f)
-	}
-	if groups&Controlling != 0 {
-		f.DurationVar(&c.NodeMonitorGrace.Duration, "node-monitor-grace-period", c.NodeMonitorGrace.Duration, "how long a node may be silent before its pods are replaced; several times its lease's renewals")
-		f.DurationVar(&c.LegacyTokenPeriod.Duration, "legacy-service-account-token-clean-up-period", c.LegacyTokenPeriod.Duration, "how long a generated token in a Secret may be unused before it is invalid, and then, before it is deleted")
-		f.DurationVar(&c.Controllers.SigningDuration.Duration, "cluster-signing-duration", c.Controllers.SigningDuration.Duration, "longest life of a certificate that is signed, such as those of nodes; nodes renew theirs by themselves")
-	}
-	if groups&ControllersAlone != 0 {
-		c.Controllers.addFlags(f)
-		c.Observe.addFlags(f, controllersPort)
-	}
-	if groups&SchedulerAlone != 0 {
-		c.Observe.addFlags(f, schedulerPort)
-	}
-	if groups&Node != 0 {
-		f.StringVar(&c.NodeName, "node-name", c.NodeName, "name of the node (default: the host's name)")
-		f.StringToStringVar(&c.NodeLabels, "node-labels", c.NodeLabels, "further labels of the node")
-		f.StringVar(&c.RuntimeEndpoint, "runtime-endpoint", c.RuntimeEndpoint, "another CRI runtime, unix:///… (default: the included containerd)")
-		f.StringVar(&c.RegistryHosts, "registry-hosts", c.RegistryHosts, "folder of REGISTRY/hosts.toml files that name mirrors (default: DATA-DIR/registries)")
-		f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "cgroup below which pods' cgroups are made (default: /knarr, or /knarr-HASH for another data folder)")
-		f.StringVar(&c.KubeletListen, "kubelet-listen", c.KubeletListen, "address of the node's own HTTPS API")
-		f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "most pods on this node")
-		f.DurationVar(&c.NodeLeaseDuration.Duration, "node-lease-duration", c.NodeLeaseDuration.Duration, "how long this node's lease lasts; renewed four times as often")
-		f.StringVar(&c.StaticPods, "static-pods", c.StaticPods, "folder of manifests that this node runs (default: DATA-DIR/manifests)")
-		f.StringVar(&c.ManifestURL, "manifest-url", c.ManifestURL, "manifest that this node fetches and runs")
-	}
-	if groups&NodeAlone != 0 {
-		f.StringVar(&c.NetworkKubeconfig, "network-kubeconfig", c.NetworkKubeconfig, "how the pod network reaches the API server, as somebody who may see all nodes: upstream's API server does not let a node. system:kube-proxy may, for one (default: --kubeconfig)")
-	}
-	if groups&Joining != 0 {
-		f.StringVar(&c.Join, "join", c.Join, "URL of a server of the cluster")
-		f.StringVar(&c.Token, "token", c.Token, "token made by `knarr token create`")
-	}
-}
-
-// Load reads a YAML or JSON file over c. Unknown fields are errors.
-func (c *Config) Load(path string) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("config: %w", err)
-	}
-	if err := yaml.UnmarshalStrict(data, c); err != nil {
-		return fmt.Errorf("config %s: %w", path, err)
-	}
-	return nil
 }
 
 // maxRunDir leaves room for the names of containerd's sockets.

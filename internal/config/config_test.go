@@ -1,8 +1,6 @@
 package config
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -137,27 +135,5 @@ func TestGatesMayBeNamedAsTheyAre(t *testing.T) {
 	c.APIServer.FeatureGates = []string{"SidecarContainers=true", "kube:AllAlpha=false", "APIServerIdentity=T", " AllBeta = false"}
 	if err := c.Validate(); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestLoadRefusesUnknownFields(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "c.yaml")
-	if err := os.WriteFile(path, []byte("dataDir: /x\nnodeNmae: y\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c := Default()
-	if err := c.Load(path); err == nil || !strings.Contains(err.Error(), "nodeNmae") {
-		t.Errorf("got %v, want an error that names the field", err)
-	}
-}
-
-func TestDurationsInAFileAreWrittenAsForFlags(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "c.yaml")
-	if err := os.WriteFile(path, []byte("compactionInterval: 90s\nnodeMonitorGracePeriod: 1m\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c := Default()
-	if err := c.Load(path); err != nil || c.CompactionInterval.Duration != 90*time.Second || c.NodeMonitorGrace.Duration != time.Minute {
-		t.Errorf("got %s and %s, %v", c.CompactionInterval.Duration, c.NodeMonitorGrace.Duration, err)
 	}
 }

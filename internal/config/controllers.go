@@ -11,20 +11,20 @@ import (
 // but for SigningDuration: the controllers have its keys.
 type Controllers struct {
 	// OwnAccounts gives each controller the rights of its own service account instead of all that the kubeconfig's user has.
-	OwnAccounts bool `json:"useServiceAccountCredentials,omitempty"`
+	OwnAccounts bool
 	// RootCA is published in every namespace, for pods. Default: the kubeconfig's CA.
-	RootCA string `json:"rootCA,omitempty"`
+	RootCA string
 	// ServiceAccountKey signs the tokens of Secrets of service accounts; without it there are none.
-	ServiceAccountKey string `json:"serviceAccountPrivateKey,omitempty"`
+	ServiceAccountKey string
 	// SigningCert and SigningKey sign certificate requests; without them none are signed.
-	SigningCert string `json:"clusterSigningCert,omitempty"`
-	SigningKey  string `json:"clusterSigningKey,omitempty"`
+	SigningCert string
+	SigningKey  string
 	// SigningDuration is the longest life of a certificate that is signed, such as those of nodes. Default 8760h.
-	SigningDuration metav1.Duration `json:"clusterSigningDuration,omitzero"`
+	SigningDuration metav1.Duration
 	// AllocateNodeCIDRs gives each node its part of the pod range; without it, a network with addresses of its own does, or nobody.
-	AllocateNodeCIDRs bool `json:"allocateNodeCIDRs"`
+	AllocateNodeCIDRs bool
 	// StoredElsewhere are the kinds, as GROUP/RESOURCE, that the API server keeps in etcds of their own.
-	StoredElsewhere []string `json:"storedElsewhere,omitempty"`
+	StoredElsewhere []string
 }
 
 func defaultControllers() Controllers {
@@ -32,13 +32,15 @@ func defaultControllers() Controllers {
 }
 
 func (c *Controllers) addFlags(f *pflag.FlagSet) {
-	f.BoolVar(&c.OwnAccounts, "use-service-account-credentials", c.OwnAccounts, "each controller acts as its own service account, whose role fits it; without it all act as the kubeconfig's user")
-	f.StringVar(&c.RootCA, "root-ca-file", c.RootCA, "CA that every namespace's ConfigMap kube-root-ca.crt holds, PEM file (default: the kubeconfig's)")
-	f.StringVar(&c.ServiceAccountKey, "service-account-private-key-file", c.ServiceAccountKey, "key that signs the tokens of service accounts' Secrets, PEM file; without it they get none")
-	f.StringVar(&c.SigningCert, "cluster-signing-cert-file", c.SigningCert, "CA that signs certificate requests, PEM file; without it and its key none are signed")
-	f.StringVar(&c.SigningKey, "cluster-signing-key-file", c.SigningKey, "key of that CA, PEM file")
-	f.BoolVar(&c.AllocateNodeCIDRs, "allocate-node-cidrs", c.AllocateNodeCIDRs, "give each node its part of --pod-cidr")
-	f.StringSliceVar(&c.StoredElsewhere, "stored-elsewhere", c.StoredElsewhere, "kinds that the API server keeps in etcds of their own (its --etcd-servers-overrides), GROUP/RESOURCE; resource * is a whole group")
+	topic(f, ControllerWork, func(f *pflag.FlagSet) {
+		f.BoolVar(&c.OwnAccounts, "use-service-account-credentials", c.OwnAccounts, "run each controller as its own service account, with only its rights\nWithout it all controllers act as the kubeconfig's user.")
+		f.StringVar(&c.RootCA, "root-ca-file", c.RootCA, "CA `FILE` for the ConfigMap kube-root-ca.crt of every namespace, PEM (default: the kubeconfig's)")
+		f.StringVar(&c.ServiceAccountKey, "service-account-private-key-file", c.ServiceAccountKey, "key `FILE` that signs the tokens of service account Secrets, PEM\nWithout it these Secrets get no tokens.")
+		f.StringVar(&c.SigningCert, "cluster-signing-cert-file", c.SigningCert, "CA certificate `FILE` that signs certificate requests, PEM\nWithout it and its key no requests are signed.")
+		f.StringVar(&c.SigningKey, "cluster-signing-key-file", c.SigningKey, "key `FILE` of that CA, PEM")
+		f.BoolVar(&c.AllocateNodeCIDRs, "allocate-node-cidrs", c.AllocateNodeCIDRs, "give each node its part of --pod-cidr")
+		f.StringSliceVar(&c.StoredElsewhere, "stored-elsewhere", c.StoredElsewhere, "kinds in an etcd of their own, as `GROUP/RESOURCE`\nName the kinds of the API server's --etcd-servers-overrides. GROUP/* is a whole group.")
+	})
 }
 
 func (c *Controllers) validate(bad func(field, value, allowed string)) {

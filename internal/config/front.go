@@ -11,19 +11,19 @@ import (
 // Front is what is said of requests whoever they are from, with upstream's names.
 type Front struct {
 	// Origins are expressions for the origins of pages whose scripts may ask this server.
-	Origins []string `json:"corsAllowedOrigins,omitempty"`
+	Origins []string
 	// StrictTransport tells browsers to come with HTTPS only: directives of RFC 6797.
-	StrictTransport []string `json:"strictTransportSecurityDirectives,omitempty"`
+	StrictTransport []string
 	// GoAway is the part of requests over HTTP/2 whose client is told to make the next ones over another connection.
-	GoAway float64 `json:"goawayChance,omitempty"`
+	GoAway float64
 }
 
 const mostGoAway = 0.02
 
+// addFlags leaves GoAway to the topic of limits.
 func (c *Front) addFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&c.Origins, "cors-allowed-origins", c.Origins, "regular expressions for the origins of pages whose scripts may ask this server, such as //example\\.com(:|$); none: no headers for them (CORS)")
-	f.StringSliceVar(&c.StrictTransport, "strict-transport-security-directives", c.StrictTransport, "directives of the header Strict-Transport-Security, such as max-age=31536000,includeSubDomains,preload; none: no header")
-	f.Float64Var(&c.GoAway, "goaway-chance", c.GoAway, "part of the requests over HTTP/2, up to 0.02, whose client is told to make the next ones over another connection, for servers behind a load balancer")
+	f.StringSliceVar(&c.Origins, "cors-allowed-origins", c.Origins, "regular expressions for `ORIGINS` of web pages that may call this server (CORS)\nFor example, //example\\.com(:|$). Each must match the beginning and the end of a host. Without it no CORS headers are sent.")
+	f.StringSliceVar(&c.StrictTransport, "strict-transport-security-directives", c.StrictTransport, "`DIRECTIVES` of the Strict-Transport-Security header\nFor example, max-age=31536000,includeSubDomains,preload. Without it the header is not sent.")
 }
 
 // Expressions are the Origins. Validate has looked at them.

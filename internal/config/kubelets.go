@@ -11,22 +11,23 @@ import (
 // Kubelets are how the API server reaches the nodes' own servers, with upstream's names.
 type Kubelets struct {
 	// ClientCert and ClientKey are what this server shows them, PEM files. Default: a certificate of the cluster's own authority.
-	ClientCert string `json:"clientCertificate,omitempty"`
-	ClientKey  string `json:"clientKey,omitempty"`
+	ClientCert string
+	ClientKey  string
 	// Authority is a PEM file of the authorities of their certificates. Default: the cluster's own.
-	Authority string `json:"certificateAuthority,omitempty"`
+	Authority string
 	// AddressTypes are the kinds of nodes' addresses that are tried, in order. Default: addresses before names.
-	AddressTypes []string `json:"preferredAddressTypes,omitempty"`
+	AddressTypes []string
 }
 
 // addressTypes are those that nodes may have.
 var addressTypes = []string{string(corev1.NodeHostName), string(corev1.NodeInternalDNS), string(corev1.NodeInternalIP), string(corev1.NodeExternalDNS), string(corev1.NodeExternalIP)}
 
 func (c *Kubelets) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.ClientCert, "kubelet-client-certificate", c.ClientCert, "client certificate that this server shows to kubelets, PEM file; its changes count without a restart (default: one of the cluster's own authority)")
-	f.StringVar(&c.ClientKey, "kubelet-client-key", c.ClientKey, "key of that certificate, PEM file")
-	f.StringVar(&c.Authority, "kubelet-certificate-authority", c.Authority, "authorities of kubelets' certificates, PEM file, read once (default: the cluster's own)")
-	f.StringSliceVar(&c.AddressTypes, "kubelet-preferred-address-types", c.AddressTypes, "kinds of nodes' addresses that kubelets are reached at, in order (default: InternalIP,ExternalIP,InternalDNS,ExternalDNS,Hostname)")
+	f.StringVar(&c.ClientCert, "kubelet-client-certificate", c.ClientCert, "client certificate `FILE` shown to kubelets, PEM (default: one of the cluster's CA)\nChanges need no restart.")
+	f.StringVar(&c.ClientKey, "kubelet-client-key", c.ClientKey, "key `FILE` of that certificate, PEM")
+	f.StringVar(&c.Authority, "kubelet-certificate-authority", c.Authority, "CA `FILE` for kubelets' certificates, PEM (default: the cluster's)\nThe file is read once, at the start.")
+	f.StringSliceVar(&c.AddressTypes, "kubelet-preferred-address-types", c.AddressTypes, "`TYPES` of node addresses to try, in order (default: InternalIP,ExternalIP,InternalDNS,ExternalDNS,Hostname)")
+	values(f, "kubelet-preferred-address-types", addressTypes...)
 }
 
 // Order is AddressTypes as the API has them.

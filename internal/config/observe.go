@@ -17,16 +17,18 @@ const (
 // Observe is where a component that runs alone tells of itself over HTTPS, with upstream's names.
 type Observe struct {
 	// BindAddress and SecurePort are where. Default 0.0.0.0, and 10257 for controllers, 10259 for the scheduler; port 0 is nowhere.
-	BindAddress string `json:"bindAddress,omitempty"`
-	SecurePort  int    `json:"securePort,omitempty"`
+	BindAddress string
+	SecurePort  int
 	// Serving is with which certificate. Default: a self-signed one.
 	Serving
 }
 
 func (o *Observe) addFlags(f *pflag.FlagSet, port int) {
-	f.StringVar(&o.BindAddress, "bind-address", cmp.Or(o.BindAddress, "0.0.0.0"), "address of health pages and metrics (HTTPS)")
-	f.IntVar(&o.SecurePort, "secure-port", cmp.Or(o.SecurePort, port), "port of health pages and metrics; 0 serves none")
-	o.Serving.addFlags(f, "a self-signed one")
+	topic(f, ServingTopic, func(f *pflag.FlagSet) {
+		f.StringVar(&o.BindAddress, "bind-address", cmp.Or(o.BindAddress, "0.0.0.0"), "`IP` address of health pages and metrics (HTTPS)")
+		f.IntVar(&o.SecurePort, "secure-port", cmp.Or(o.SecurePort, port), "port of health pages and metrics; 0 serves none")
+		o.Serving.addFlags(f, "a self-signed one")
+	})
 }
 
 func (o *Observe) validate(bad func(field, value, allowed string)) {

@@ -14,34 +14,34 @@ import (
 type ServiceAccounts struct {
 	// Issuers are URLs, or names without a colon: tokens are issued by the first one, those of the others are accepted.
 	// Default: https://kubernetes.default.svc.CLUSTER-DOMAIN.
-	Issuers []string `json:"issuers,omitempty"`
+	Issuers []string
 	// KeyFiles are PEM files of keys that tokens may be signed with. Default: those of the data folder (pki/sa.pub).
-	KeyFiles []string `json:"keyFiles,omitempty"`
+	KeyFiles []string
 	// SigningKeyFile is the key that signs, instead of that of the data folder, PEM.
-	SigningKeyFile string `json:"signingKeyFile,omitempty"`
+	SigningKeyFile string
 	// SigningEndpoint is the socket of a process that signs instead (KEP-740), whose keys alone count then.
-	SigningEndpoint string `json:"signingEndpoint,omitempty"`
+	SigningEndpoint string
 	// JWKSURI is where verifiers are told to find the keys, https. Default: /openid/v1/jwks of the first issuer.
-	JWKSURI string `json:"jwksURI,omitempty"`
+	JWKSURI string
 	// MaxExpiration bounds what may be asked for. 0 does not.
-	MaxExpiration metav1.Duration `json:"maxTokenExpiration,omitzero"`
+	MaxExpiration metav1.Duration
 	// ExtendExpiration lets the tokens of pods that read theirs only once live for a year.
-	ExtendExpiration bool `json:"extendTokenExpiration"`
+	ExtendExpiration bool
 	// Audiences are what tokens for this API server may be meant for. Default: the issuers.
-	Audiences []string `json:"apiAudiences,omitempty"`
+	Audiences []string
 }
 
 func defaultServiceAccounts() ServiceAccounts { return ServiceAccounts{ExtendExpiration: true} }
 
 func (c *ServiceAccounts) addFlags(f *pflag.FlagSet) {
-	f.StringArrayVar(&c.Issuers, "service-account-issuer", c.Issuers, "issuer of service accounts' tokens, a URL; may be repeated: the first one issues, tokens of the others are accepted (default: https://kubernetes.default.svc.CLUSTER-DOMAIN)")
-	f.StringArrayVar(&c.KeyFiles, "service-account-key-file", c.KeyFiles, "PEM file of keys that these tokens may be signed with; may be repeated (default: DATA-DIR/pki/sa.pub)")
-	f.StringVar(&c.SigningKeyFile, "service-account-signing-key-file", c.SigningKeyFile, "PEM file of the key that signs these tokens (default: DATA-DIR/pki/sa.key)")
-	f.StringVar(&c.SigningEndpoint, "service-account-signing-endpoint", c.SigningEndpoint, "socket of a process that signs these tokens instead, and says which keys count (k8s.io/externaljwt)")
-	f.StringVar(&c.JWKSURI, "service-account-jwks-uri", c.JWKSURI, "where the discovery document says the keys are, https (default: /openid/v1/jwks of the issuer)")
-	f.DurationVar(&c.MaxExpiration.Duration, "service-account-max-token-expiration", c.MaxExpiration.Duration, "longest time that a token is issued for; 0 does not bound it")
-	f.BoolVar(&c.ExtendExpiration, "service-account-extend-token-expiration", c.ExtendExpiration, "let pods' tokens live for a year, for programs that read theirs only once; metrics and audit events tell of those that were due")
-	f.StringSliceVar(&c.Audiences, "api-audiences", c.Audiences, "what tokens for this API server may be meant for (default: the issuers)")
+	f.StringArrayVar(&c.Issuers, "service-account-issuer", c.Issuers, "`URL` of the tokens' issuer; can be repeated (default: https://kubernetes.default.svc.CLUSTER-DOMAIN)\nThe first one issues tokens. Tokens of the others are accepted too.")
+	f.StringArrayVar(&c.KeyFiles, "service-account-key-file", c.KeyFiles, "`FILE` of keys that verify the tokens, PEM; can be repeated (default: DATA-DIR/pki/sa.pub)")
+	f.StringVar(&c.SigningKeyFile, "service-account-signing-key-file", c.SigningKeyFile, "key `FILE` that signs the tokens, PEM (default: DATA-DIR/pki/sa.key)")
+	f.StringVar(&c.SigningEndpoint, "service-account-signing-endpoint", c.SigningEndpoint, "`SOCKET` of a process that signs the tokens instead (KEP-740, k8s.io/externaljwt)\nOnly the keys that this process names are accepted then.")
+	f.StringVar(&c.JWKSURI, "service-account-jwks-uri", c.JWKSURI, "HTTPS `URL` of the keys in the discovery document (default: /openid/v1/jwks of the issuer)")
+	f.DurationVar(&c.MaxExpiration.Duration, "service-account-max-token-expiration", c.MaxExpiration.Duration, "longest lifetime of an issued token, 1h or more; 0 sets no limit")
+	f.BoolVar(&c.ExtendExpiration, "service-account-extend-token-expiration", c.ExtendExpiration, "let pods' tokens live a year, for programs that read them only once\nMetrics and audit events count the use of tokens that were due for renewal.")
+	f.StringSliceVar(&c.Audiences, "api-audiences", c.Audiences, "`AUDIENCES` of tokens for this API server (default: the issuers)")
 }
 
 func (c *ServiceAccounts) validate(bad func(field, value, allowed string)) {

@@ -13,25 +13,27 @@ import (
 // Serving is how HTTPS is served, with upstream's names.
 type Serving struct {
 	// TLSCert and TLSKey are the certificate and its key, PEM files. Their changes count without a restart.
-	TLSCert string `json:"tlsCert,omitempty"`
-	TLSKey  string `json:"tlsPrivateKey,omitempty"`
+	TLSCert string
+	TLSKey  string
 	// TLSNamed are further pairs for those who ask for a name: CERT,KEY or CERT,KEY:NAME,NAME.
-	TLSNamed []string `json:"tlsSNICertKeys,omitempty"`
+	TLSNamed []string
 	// TLSMinVersion is VersionTLS12 when empty.
-	TLSMinVersion string `json:"tlsMinVersion,omitempty"`
+	TLSMinVersion string
 	// TLSCiphers are Go's own when empty. Those of TLS 1.3 can not be chosen.
-	TLSCiphers []string `json:"tlsCipherSuites,omitempty"`
+	TLSCiphers []string
 	// TLSCurves are the ways to agree on a key, by the numbers of TLS (tls.CurveID). Go's own when empty.
-	TLSCurves []int32 `json:"tlsCurvePreferences,omitempty"`
+	TLSCurves []int32
 }
 
 func (c *Serving) addFlags(f *pflag.FlagSet, without string) {
-	f.StringVar(&c.TLSCert, "tls-cert-file", c.TLSCert, "certificate to serve with, those of authorities behind it, PEM file; its changes count without a restart (default: "+without+")")
-	f.StringVar(&c.TLSKey, "tls-private-key-file", c.TLSKey, "key of that certificate, PEM file")
-	f.StringArrayVar(&c.TLSNamed, "tls-sni-cert-key", c.TLSNamed, "CERT,KEY or CERT,KEY:NAME,NAME: another certificate for those who ask for one of these names, such as *.example.com, or for those in it; may be repeated")
-	f.StringVar(&c.TLSMinVersion, "tls-min-version", c.TLSMinVersion, "oldest version of TLS: "+strings.Join(slices.Sorted(maps.Keys(tlsVersions)), ", ")+" (default VersionTLS12)")
-	f.StringSliceVar(&c.TLSCiphers, "tls-cipher-suites", c.TLSCiphers, "cipher suites up to TLS 1.2, by their IANA names (default: Go's own)")
-	f.Int32SliceVar(&c.TLSCurves, "tls-curve-preferences", c.TLSCurves, "ways to agree on a key, by their IANA numbers: "+curveNames()+" (default: Go's own; the order is Go's in any case)")
+	f.StringVar(&c.TLSCert, "tls-cert-file", c.TLSCert, "certificate `FILE` for HTTPS, with its chain, PEM (default: "+without+")\nChanges need no restart.")
+	f.StringVar(&c.TLSKey, "tls-private-key-file", c.TLSKey, "key `FILE` of that certificate, PEM")
+	f.StringArrayVar(&c.TLSNamed, "tls-sni-cert-key", c.TLSNamed, "another certificate by name: `CERT,KEY:NAMES`; can be repeated\nNAMES are separated by commas, such as *.example.com. Without :NAMES the names are those in the certificate.")
+	f.StringVar(&c.TLSMinVersion, "tls-min-version", c.TLSMinVersion, "oldest `VERSION` of TLS to accept (default: VersionTLS12)")
+	values(f, "tls-min-version", slices.Sorted(maps.Keys(tlsVersions))...)
+	f.StringSliceVar(&c.TLSCiphers, "tls-cipher-suites", c.TLSCiphers, "cipher `SUITES` up to TLS 1.2, by their IANA names (default: Go's)")
+	values(f, "tls-cipher-suites", slices.Sorted(maps.Keys(cipherSuites()))...)
+	f.Int32SliceVar(&c.TLSCurves, "tls-curve-preferences", c.TLSCurves, "key exchanges of TLS, by their IANA `NUMBERS` (default: Go's)\nThe order is Go's own in any case: "+curveNames()+".")
 }
 
 var tlsVersions = map[string]uint16{

@@ -28,10 +28,10 @@ func TestSettingsOfTheFileAreToldToo(t *testing.T) {
 	c := Default()
 	flags := flagsOf(&c)
 	path := filepath.Join(t.TempDir(), "config")
-	if err := os.WriteFile(path, []byte("podCIDR: 10.99.0.0/16\napiServer: {audit: {logMaxAge: 7}, authentication: {anonymous: false}}\nenableAdmission: [AlwaysPullImages]\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("pod-cidr: 10.99.0.0/16\naudit-log-maxage: 7\nanonymous-auth: false\nenable-admission-plugins: [AlwaysPullImages]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Load(path); err != nil {
+	if err := ReadFile(flags, path); err != nil {
 		t.Fatal(err)
 	}
 	told := Settings(flags)
@@ -84,7 +84,7 @@ func TestNoSettingIsLeftOut(t *testing.T) {
 			}
 			return
 		}
-		if path != ".Token" && path != ".Kubeconfig" { // a secret, and a flag of the commands
+		if path != ".Token" && path != ".Kubeconfig" { // a secret, and a flag of components alone
 			marks = append(marks, path+" "+text)
 		}
 	}
@@ -140,20 +140,16 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 	if err := flags.Parse([]string{"--tls-sni-cert-key", pairs[0], "--tls-sni-cert-key", pairs[1], "--enable-admission-plugins=A,B", "--max-pods=7", "--oidc-required-claim=a=b", "--listen=[::]:6443"}); err != nil {
 		t.Fatal(err)
 	}
-	again := Given(flags)
 	path := filepath.Join(t.TempDir(), "config")
-	file := "maxPods: 9\nlisten: 127.0.0.1:7443\nenableAdmission: [C]\ndisableAdmission: [D]\napiServer: {tlsSNICertKeys: [x], authentication: {oidc: {requiredClaims: {a: c}}}}\n"
+	file := "max-pods: 9\nlisten: 127.0.0.1:7443\nenable-admission-plugins: [C]\ndisable-admission-plugins: [D]\ntls-sni-cert-key: [x]\noidc-required-claim: {a: c, d: e}\n"
 	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Load(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := again(); err != nil {
+	if err := ReadFile(flags, path); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(c.APIServer.TLSNamed, pairs) || !slices.Equal(c.EnableAdmission, []string{"A", "B"}) || !slices.Equal(c.DisableAdmission, []string{"D"}) ||
-		c.MaxPods != 7 || c.Listen != "[::]:6443" || c.APIServer.Authentication.OIDC.RequiredClaims["a"] != "b" {
+		c.MaxPods != 7 || c.Listen != "[::]:6443" || !maps.Equal(c.APIServer.Authentication.OIDC.RequiredClaims, map[string]string{"a": "b"}) {
 		t.Errorf("got %v", c)
 	}
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -31,22 +32,22 @@ var fixed = []struct {
 	values []string
 	why    string
 }{
-	{"aggregator-reject-forwarding-redirect", []string{"true"}, "extension servers never send clients elsewhere"},
-	{"authentication-token-webhook-version", []string{"v1"}, "the version of TokenReviews that its server is sent"},
-	{"authorization-webhook-version", []string{"v1"}, "the version of SubjectAccessReviews that its server is sent"},
+	{"aggregator-reject-forwarding-redirect", []string{"true"}, "redirects of extension servers are never followed"},
+	{"authentication-token-webhook-version", []string{"v1"}, "the version of TokenReviews"},
+	{"authorization-webhook-version", []string{"v1"}, "the version of SubjectAccessReviews"},
 	{"disable-http2-serving", []string{"false"}, "HTTP/2 is always served"},
 	{"emulation-forward-compatible", []string{"false"}, "no other version is emulated"},
-	{"enable-aggregator-routing", []string{"true", "false"}, "extension servers and webhooks are reached at the endpoints of their Services with either"},
-	{"enable-garbage-collector", []string{"true"}, "what has no owner any more is collected"},
+	{"enable-aggregator-routing", []string{"true", "false"}, "Services are always resolved to their endpoints"},
+	{"enable-garbage-collector", []string{"true"}, "dependents of deleted owners are always collected"},
 	{"enable-logs-handler", []string{"false"}, "the machine's logs are not served"},
 	{"kubernetes-service-node-port", []string{"0"}, "the Service kubernetes has no node port"},
 	{"logging-format", []string{"text"}, "the log is text"},
 	{"max-connection-bytes-per-sec", []string{"0"}, "connections are not throttled"},
-	{"permit-address-sharing", []string{"true", "false"}, "SO_REUSEADDR is set with either, in upstream as well: Go does so"},
+	{"permit-address-sharing", []string{"true", "false"}, "Go always sets SO_REUSEADDR, upstream too"},
 	{"runtime-config-emulation-forward-compatible", []string{"false"}, "no other version is emulated"},
-	{"service-account-lookup", []string{"true"}, "tokens of accounts that are gone are refused"},
-	{"storage-backend", []string{"etcd3"}, "the store is etcd's, embedded or outside"},
-	{"storage-media-type", []string{"application/vnd.kubernetes.protobuf"}, "built-in kinds lie in the store as protobuf"},
+	{"service-account-lookup", []string{"true"}, "tokens of deleted accounts are always refused"},
+	{"storage-backend", []string{"etcd3"}, "the store is etcd, embedded or outside"},
+	{"storage-media-type", []string{"application/vnd.kubernetes.protobuf"}, "built-in kinds are stored as protobuf"},
 	{"watch-cache", []string{"true"}, "reads and watches are served from memory"},
 }
 
@@ -88,9 +89,9 @@ var hints = map[string]string{
 
 // addUpstream offers kube-apiserver's names of flags beside those of the Server group, which are there already.
 func (c *Config) addUpstream(f *pflag.FlagSet) {
-	for name, ours := range aliases {
-		if flag := f.Lookup(ours); flag != nil {
-			flag.Usage += "; also --" + name
+	for _, name := range slices.Sorted(maps.Keys(aliases)) {
+		if flag := f.Lookup(aliases[name]); flag != nil {
+			annotate(flag, aliasesKey, append(AliasesOf(flag), name)...)
 		}
 	}
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -99,31 +100,28 @@ func (c *Config) addUpstream(f *pflag.FlagSet) {
 		}
 		return pflag.NormalizedName(name)
 	})
-	f.Var(&half{address: &c.Listen}, "bind-address", "the address of --listen")
-	f.Var(&half{address: &c.Listen, isPort: true}, "secure-port", "the port of --listen")
-	f.VarP(&verbosity{level: &c.LogLevel}, "v", "v", "the level of the log as upstream's: up to 3 info, from 4 on debug; see --log-level")
-	for _, only := range fixed {
-		value := &choice{values: only.values, value: only.values[0], why: only.why}
-		usage := only.why
-		if len(only.values) == 1 {
-			usage = "only " + only.values[0] + ": " + usage
+	topic(f, Upstream, func(f *pflag.FlagSet) {
+		f.Var(&half{address: &c.Listen}, "bind-address", "`IP` address of --listen")
+		f.Var(&half{address: &c.Listen, isPort: true}, "secure-port", "port of --listen")
+		f.VarP(&verbosity{level: &c.LogLevel}, "v", "v", "log level as a number: up to 3 is info, 4 and more is debug")
+		for _, only := range fixed {
+			addFixed(f, only.name, only.values, only.why)
 		}
-		flag := f.VarPF(value, only.name, "", usage)
-		if value.Type() == "bool" {
-			flag.NoOptDefVal = "true"
-		}
-	}
+	})
 }
 
-// Explain adds to the error of a flag that is not here what to do instead, if it is one of kube-apiserver's.
-func Explain(err error) error {
-	var missing *pflag.NotExistError
-	if errors.As(err, &missing) {
-		if hint, ok := hints[missing.GetSpecifiedName()]; ok {
-			return fmt.Errorf("%w: a flag of kube-apiserver that is not here: %s", err, hint)
-		}
+// addFixed offers a flag with one value, or with two that mean the same.
+func addFixed(f *pflag.FlagSet, name string, allowed []string, why string) {
+	value := &choice{values: allowed, value: allowed[0], why: why}
+	usage := oneOf(allowed) + ": " + why
+	if len(allowed) == 1 {
+		usage = "only " + usage
 	}
-	return err
+	flag := f.VarPF(value, name, "", usage)
+	if value.Type() == "bool" {
+		flag.NoOptDefVal = "true"
+	}
+	values(f, name, allowed...)
 }
 
 // half is the host or the port of an address host:port.

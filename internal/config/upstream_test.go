@@ -58,7 +58,7 @@ func parsed(args ...string) (Config, error) {
 	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	c.AddFlags(f, Process|Server)
 	if err := f.Parse(args); err != nil {
-		return c, Explain(err)
+		return c, Explain(f, err)
 	}
 	return c, c.Validate()
 }
@@ -154,12 +154,12 @@ func TestAFileOfAuthorizersIsAloneWhateverTheFlagsSay(t *testing.T) {
 
 func TestFlagsThatAreNotHereSayWhatIs(t *testing.T) {
 	for name, tc := range map[string]struct{ args, want string }{
-		"a flag of upstream":              {"--show-hidden-metrics-for-version=x", "unknown flag: --show-hidden-metrics-for-version: a flag of kube-apiserver that is not here: no metrics are hidden"},
-		"a flag of nobody":                {"--nope", "unknown flag: --nope"},
+		"a flag of upstream":              {"--show-hidden-metrics-for-version=x", "unknown flag --show-hidden-metrics-for-version: a flag of kube-apiserver that is not here: no metrics are hidden"},
+		"a flag of nobody":                {"--nope", "unknown flag --nope"},
 		"a value that is not so":          {"--watch-cache=false", "it can only be true: reads and watches are served from memory"},
 		"a flag alone that is not so":     {"--disable-http2-serving", "it can only be false"},
 		"a version of webhooks":           {"--authorization-webhook-version=v1beta1", "it can only be v1"},
-		"a time that is none":             {"--livez-grace-period=x", "invalid duration"},
+		"a time that is none":             {"--livez-grace-period=x", `--livez-grace-period: "x" is not usable: a duration with its unit`},
 		"a time below 0":                  {"--shutdown-watch-termination-grace-period=-1s", "0 or more"},
 		"a keeper of endpoints":           {"--endpoint-reconciler-type=master-count", "lease or none"},
 		"two ranges of one family":        {"--service-cluster-ip-range=10.96.0.0/16,10.97.0.0/16", "one of each family"},
@@ -182,7 +182,7 @@ func TestFlagsThatAreNotHereSayWhatIs(t *testing.T) {
 			}
 		})
 	}
-	if err := errors.New("other"); Explain(err) != err {
+	if err := errors.New("other"); Explain(pflag.NewFlagSet("", 0), err) != err {
 		t.Error("other errors are changed")
 	}
 }
@@ -211,15 +211,11 @@ func TestUpstreamsFlagsWinOverTheFileToo(t *testing.T) {
 	if err := flags.Parse([]string{"--secure-port=7443", "--etcd-servers=https://a:2379", "-v=4", "--watch-cache"}); err != nil {
 		t.Fatal(err)
 	}
-	again := Given(flags)
 	path := filepath.Join(t.TempDir(), "config")
-	if err := os.WriteFile(path, []byte("listen: 127.0.0.1:1\nstoreEndpoints: [x]\nlogLevel: error\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("listen: 127.0.0.1:1\nstore: [x]\nlog-level: error\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Load(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := again(); err != nil {
+	if err := ReadFile(flags, path); err != nil {
 		t.Fatal(err)
 	}
 	if c.Listen != "127.0.0.1:7443" || !slices.Equal(c.StoreEndpoints, []string{"https://a:2379"}) || c.LogLevel != "debug" {

@@ -72,7 +72,7 @@ func check(tree *cobra.Command, words []string) string {
 	if cmd == tree && !strings.HasPrefix(words[0], "-") {
 		return "no such command"
 	}
-	if cmd.HasSubCommands() && !cmd.Runnable() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") && !placeholder(rest[0]) {
+	if cmd.HasSubCommands() && (!cmd.Runnable() || tree.Name() == "knarr") && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") && !placeholder(rest[0]) {
 		return "no such subcommand"
 	}
 	for i := 0; i < len(rest); i++ {

@@ -25,11 +25,11 @@ type Finder func(dataDir string, given bool) (*clusters.Record, error)
 
 // Command makes `knarr image` with its subcommands.
 func Command(find Finder) *cobra.Command {
-	command := &cobra.Command{Use: "image", Short: "Load, build, list, remove, push and serve container images of this machine's node"}
+	command := &cobra.Command{Use: "image", Short: "Load, build, list, remove and push images of this machine's node"}
 	flags := command.PersistentFlags()
-	dataDir := flags.String("data-dir", "/var/lib/knarr", "the data folder of the knarr that runs here, or its name in `knarr ls`")
-	runDir := flags.String("run-dir", "", "the folder of its sockets (default: the data folder remembers it)")
-	socket := flags.String("socket", "", "the socket of another containerd, instead of knarr's")
+	dataDir := flags.String("data-dir", "/var/lib/knarr", "data `DIR` of the cluster, or its name in `knarr ls`")
+	runDir := flags.String("run-dir", "", "`DIR` of the runtime's sockets (default: the data folder remembers it)")
+	socket := flags.String("socket", "", "`SOCKET` of another containerd, instead of knarr's")
 	dial := func() (*images.Client, error) {
 		if *socket != "" {
 			return images.Dial(*socket)
@@ -75,10 +75,13 @@ type dialer func() (*images.Client, error)
 func load(dial dialer) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "load FILE...",
-		Short: "Load docker or OCI archives (.tar, .tar.gz, .tar.zst, - for standard input) or OCI layout folders",
-		Args:  cobra.MinimumNArgs(1),
+		Short: "Load images from docker or OCI archives",
+		Long: "Loads images from docker or OCI archives (.tar, .tar.gz, .tar.zst; - is the standard input) and OCI\n" +
+			"layout folders, and prints their names.",
+		Example: "sudo knarr image load images.tar\ndocker save shop/web:v1 | sudo knarr image load -",
+		Args:    cobra.MinimumNArgs(1),
 	}
-	name := command.Flags().StringP("name", "t", "", "the image's name, instead of the one in the archive")
+	name := command.Flags().StringP("name", "t", "", "`NAME` of the image, instead of the one in the archive")
 	command.RunE = func(command *cobra.Command, files []string) error {
 		client, err := dial()
 		if err != nil {
@@ -107,19 +110,22 @@ func load(dial dialer) *cobra.Command {
 func build(dial dialer) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "build -t NAME SOURCE",
-		Short: "Make an image of a folder with a Containerfile (without RUN), a root folder, or a static program",
-		Args:  cobra.ExactArgs(1),
+		Short: "Build an image from a folder or a static program",
+		Long: "Builds an image, without a daemon, from a folder with a Containerfile (without RUN), from a root folder,\n" +
+			"or from a static program, and loads it.",
+		Example: "sudo knarr image build -t shop/web:v1 ./web\nknarr image build -t shop/web:v1 -o web.tar ./web",
+		Args:    cobra.ExactArgs(1),
 	}
 	flags := command.Flags()
-	names := flags.StringArrayP("tag", "t", nil, "the image's name; may be repeated")
-	output := flags.StringP("output", "o", "", "write an OCI archive to this file instead of loading the image")
-	file := flags.StringP("file", "f", "", "the Containerfile (default SOURCE/Containerfile or SOURCE/Dockerfile, if there)")
-	args := flags.StringToString("build-arg", nil, "a value for an ARG instruction, NAME=VALUE")
-	entrypoint := flags.StringArray("entrypoint", nil, "the entrypoint, a word each")
-	arguments := flags.StringArray("cmd", nil, "the default arguments, a word each")
-	env := flags.StringArrayP("env", "e", nil, "an environment variable, NAME=VALUE")
-	user := flags.String("user", "", "the user, UID[:GID] or a name of the image")
-	workingDir := flags.String("workdir", "", "the working directory")
+	names := flags.StringArrayP("tag", "t", nil, "`NAME` of the image; can be repeated")
+	output := flags.StringP("output", "o", "", "write an OCI archive `FILE` instead of loading the image")
+	file := flags.StringP("file", "f", "", "`FILE` to build by (default: SOURCE/Containerfile, else SOURCE/Dockerfile)")
+	args := flags.StringToString("build-arg", nil, "value for an ARG instruction, as `NAME=VALUE`")
+	entrypoint := flags.StringArray("entrypoint", nil, "`WORD` of the entrypoint; repeated for each word")
+	arguments := flags.StringArray("cmd", nil, "`WORD` of the default arguments; repeated for each word")
+	env := flags.StringArrayP("env", "e", nil, "environment variable, as `NAME=VALUE`; can be repeated")
+	user := flags.String("user", "", "`USER` to run as: UID, UID:GID or a name in the image")
+	workingDir := flags.String("workdir", "", "working folder, a `PATH` in the image")
 	_ = command.MarkFlagRequired("tag")
 	command.RunE = func(command *cobra.Command, sources []string) error {
 		options := images.BuildOptions{
@@ -164,7 +170,7 @@ func writeArchive(path string, image v1.Image, names []string) error {
 
 func list(dial dialer) *cobra.Command {
 	return &cobra.Command{
-		Use: "ls [TEXT]", Aliases: []string{"list"}, Short: "List images, those with TEXT in a name", Args: cobra.MaximumNArgs(1),
+		Use: "ls [TEXT]", Aliases: []string{"list"}, Short: "List images, or those with TEXT in a name", Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			client, err := dial()
 			if err != nil {
@@ -192,7 +198,7 @@ func printImages(to io.Writer, known []images.Image) error {
 }
 
 func remove(dial dialer) *cobra.Command {
-	return withClient("rm NAME...", "Remove names of images; an image without a name is deleted", cobra.MinimumNArgs(1), dial,
+	command := withClient("rm NAME...", "Remove images by name", cobra.MinimumNArgs(1), dial,
 		func(ctx context.Context, client *images.Client, args []string) error {
 			for _, name := range args {
 				if err := client.Remove(ctx, name); err != nil {
@@ -201,13 +207,19 @@ func remove(dial dialer) *cobra.Command {
 			}
 			return nil
 		})
+	command.Long = "Removes names of images. An image without a name left is deleted."
+	command.ValidArgsFunction = completeNames(dial, -1)
+	return command
 }
 
 func push(dial dialer) *cobra.Command {
-	return withClient("push NAME [TARGET]", "Push an image to its registry, or to TARGET, with docker's saved credentials", cobra.RangeArgs(1, 2), dial,
+	command := withClient("push NAME [TARGET]", "Push an image to its registry, or to TARGET", cobra.RangeArgs(1, 2), dial,
 		func(ctx context.Context, client *images.Client, args []string) error {
 			return client.Push(ctx, args[0], strings.Join(args[1:], ""))
 		})
+	command.Long = "Pushes an image to the registry of its name, or to TARGET, with docker's saved credentials."
+	command.ValidArgsFunction = completeNames(dial, 1)
+	return command
 }
 
 func withClient(use, short string, args cobra.PositionalArgs, dial dialer, run func(context.Context, *images.Client, []string) error) *cobra.Command {

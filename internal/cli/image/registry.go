@@ -16,7 +16,7 @@ func serve() *cobra.Command {
 		Long: "Runs an image registry on a loopback address, for `knarr image push` and for mirrors (REGISTRY/hosts.toml below --registry-hosts).\n" +
 			"It has no authentication, and forgets what was pushed when it ends.",
 	}
-	listen := command.Flags().String("listen", "127.0.0.1:5000", "loopback address and port")
+	listen := command.Flags().String("listen", "127.0.0.1:5000", "loopback `IP:PORT`")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		dir, err := os.MkdirTemp("", "knarr-registry-")
 		if err != nil {

@@ -57,7 +57,7 @@ func Unavailable(set *pflag.FlagSet) string {
 
 // KnownFlags are the names of all flags of `knarr apiserver`.
 var KnownFlags = sync.OnceValues(func() (map[string]bool, error) {
-	help, err := exec.Command(os.Getenv("KNARR_BIN"), "apiserver", "--help").Output()
+	help, err := exec.Command(os.Getenv("KNARR_BIN"), "apiserver", "--help-all").Output()
 	if err != nil {
 		return nil, fmt.Errorf("ask knarr for its flags: %w", err)
 	}

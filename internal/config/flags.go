@@ -1,0 +1,164 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+)
+
+// Groups of settings: a command offers those of the parts that it runs.
+type Groups uint16
+
+const (
+	Process          Groups = 1 << iota // data folder, logs
+	Server                              // store and API server
+	Controlling                         // the controllers
+	ControllersAlone                    // the controllers in a process of their own
+	SchedulerAlone                      // the scheduler in a process of its own
+	NodeAlone                           // the node agent in a process of its own
+	ProxyAlone                          // the service proxy in a process of its own
+	Node                                // node agent, runtime, network
+	Joining                             // how to reach a server that is already there
+)
+
+// networked are the parts that know the cluster's ranges of addresses.
+const networked = Server | Controlling | ControllersAlone | Node | NodeAlone | ProxyAlone
+
+// everything are sets of groups that have all settings together. Groups of components that run alone have names in common.
+var everything = []Groups{
+	Process | Server | Controlling | NodeAlone | Node | Joining, Process | ControllersAlone, Process | SchedulerAlone,
+}
+
+// AddFlags offers the flags of the groups, with c's present values as defaults.
+func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
+	f.SortFlags = false
+	c.noPods = groups == Process|Server
+	if groups&Process != 0 {
+		topic(f, Basics, c.addBasics)
+	}
+	if groups&(ControllersAlone|SchedulerAlone|NodeAlone|ProxyAlone) != 0 {
+		topic(f, Basics, c.addKubeconfig)
+	}
+	if groups&Joining != 0 {
+		topic(f, Basics, c.addJoining)
+	}
+	if groups&(Node|ProxyAlone) != 0 {
+		topic(f, NodeTopic, c.addNodeName)
+	}
+	if groups&Node != 0 {
+		topic(f, NodeTopic, c.addNode)
+	}
+	if groups&networked != 0 {
+		topic(f, Network, c.addRanges)
+	}
+	if groups&NodeAlone != 0 {
+		topic(f, Network, c.addPeers)
+	}
+	if groups&Server != 0 {
+		topic(f, ServingTopic, c.addListen)
+		topic(f, Network, func(f *pflag.FlagSet) {
+			f.StringVar(&c.NodePortRange, "node-port-range", c.NodePortRange, "ports for Services of type NodePort, as `FIRST-LAST`")
+		})
+		topic(f, StoreTopic, c.addStore)
+		topic(f, Admitting, c.addAdmission)
+		c.APIServer.addFlags(f)
+		c.addUpstream(f)
+	}
+	if groups&Controlling != 0 {
+		topic(f, ControllerWork, c.addControlling)
+	}
+	if groups&ControllersAlone != 0 {
+		c.Controllers.addFlags(f)
+		c.Observe.addFlags(f, controllersPort)
+	}
+	if groups&SchedulerAlone != 0 {
+		c.Observe.addFlags(f, schedulerPort)
+	}
+}
+
+// TakeFlags offers only the settings named, for a command that reads no others. A name that is no setting is a bug of the caller.
+func (c *Config) TakeFlags(f *pflag.FlagSet, names ...string) {
+	f.SortFlags = false
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	c.AddFlags(all, everything[0])
+	for _, name := range names {
+		flag := all.Lookup(name)
+		if flag == nil {
+			panic(fmt.Sprintf("config: no setting is called %s", name))
+		}
+		f.AddFlag(flag)
+	}
+}
+
+func (c *Config) addBasics(f *pflag.FlagSet) {
+	f.StringVar(&c.DataDir, "data-dir", c.DataDir, "`DIR` for the store, keys, images and pods' files\nThe admin kubeconfig is DIR/kubeconfig.")
+	f.StringVar(&c.File, "config", c.File, "YAML `FILE` with settings, named as the flags; flags win\nFor example, a line `max-pods: 50`. One file can serve all commands of a cluster.")
+	f.StringVar(&c.RunDir, "run-dir", c.RunDir, "`DIR` for sockets and pid files, at most 60 characters (default: a folder in /run/knarr)\nThe default is /run/knarr/default, or another folder below /run/knarr for another data folder.")
+	f.StringVar(&c.AdvertiseAddress, "advertise-address", c.AdvertiseAddress, "`IP` address at which other machines reach this one (default: the default route's)")
+	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`LEVEL` of the log: debug, info, warn or error")
+	values(f, "log-level", logLevels...)
+}
+
+var logLevels = []string{"debug", "info", "warn", "error"}
+
+func (c *Config) addKubeconfig(f *pflag.FlagSet) {
+	f.StringVar(&c.Kubeconfig, "kubeconfig", c.Kubeconfig, "kubeconfig `FILE` for the API server; required")
+}
+
+func (c *Config) addJoining(f *pflag.FlagSet) {
+	f.StringVar(&c.Join, "join", c.Join, "`URL` of a server of the cluster, such as https://10.0.0.5:6443\nNeeded for the first start only. HOST and HOST:PORT are enough; the port is 6443 by default.")
+	f.StringVar(&c.Token, "token", c.Token, "`TOKEN` from `knarr token create`; needed for the first start only")
+}
+
+func (c *Config) addNodeName(f *pflag.FlagSet) {
+	f.StringVar(&c.NodeName, "node-name", c.NodeName, "`NAME` of this node in the cluster (default: the host's name)")
+}
+
+func (c *Config) addNode(f *pflag.FlagSet) {
+	f.StringToStringVar(&c.NodeLabels, "node-labels", c.NodeLabels, "labels to add to the node, as `KEY=VALUE`,KEY=VALUE")
+	f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "largest number of pods on this node")
+	f.StringVar(&c.KubeletListen, "kubelet-listen", c.KubeletListen, "`IP:PORT` of the node's own HTTPS API")
+	f.StringVar(&c.RegistryHosts, "registry-hosts", c.RegistryHosts, "`DIR` with a REGISTRY/hosts.toml for each image registry that has mirrors (default: DATA-DIR/registries)\nThe format is containerd's.")
+	f.StringVar(&c.StaticPods, "static-pods", c.StaticPods, "`DIR` of pod manifests that this node runs by itself (default: DATA-DIR/manifests)")
+	f.StringVar(&c.ManifestURL, "manifest-url", c.ManifestURL, "`URL` of pod manifests that this node fetches and runs")
+	f.StringVar(&c.RuntimeEndpoint, "runtime-endpoint", c.RuntimeEndpoint, "`SOCKET` of another CRI runtime, as unix:///PATH (default: the included containerd)")
+	f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "`CGROUP` below which pods' cgroups are made (default: /knarr)\nThe default is /knarr for /var/lib/knarr, and /knarr-HASH for another data folder.")
+	f.DurationVar(&c.NodeLeaseDuration.Duration, "node-lease-duration", c.NodeLeaseDuration.Duration, "lifetime of the node's lease, in whole seconds; renewed four times in it")
+}
+
+func (c *Config) addRanges(f *pflag.FlagSet) {
+	f.StringVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "`CIDR` range of pods' addresses; each node gets a /24 of it")
+	f.StringVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "`CIDR` range of Services' cluster IPs\n`knarr apiserver` also takes one range of each family, separated by a comma. The first one is the default family.")
+	f.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "DNS `DOMAIN` of the cluster's Services and pods")
+}
+
+func (c *Config) addPeers(f *pflag.FlagSet) {
+	f.StringVar(&c.NetworkKubeconfig, "network-kubeconfig", c.NetworkKubeconfig, "kubeconfig `FILE` with which the pod network reads all nodes (default: --kubeconfig)\nUpstream's API server does not let a node read other nodes. The user system:kube-proxy can.")
+}
+
+func (c *Config) addListen(f *pflag.FlagSet) {
+	f.StringVar(&c.Listen, "listen", c.Listen, "`IP:PORT` of the API server")
+	f.StringSliceVar(&c.TLSNames, "tls-san", c.TLSNames, "more names and `ADDRESSES` for the API server's certificate")
+}
+
+func (c *Config) addStore(f *pflag.FlagSet) {
+	f.StringSliceVar(&c.StoreEndpoints, "store", c.StoreEndpoints, "`URLS` of an etcd outside (default: the embedded store)\nTake snapshots of an etcd outside with etcdctl: `knarr snapshot` refuses it, because it may hold more than this cluster.")
+	f.StringVar(&c.StoreCA, "store-ca", c.StoreCA, "CA certificate `FILE` of the outside etcd, PEM")
+	f.StringVar(&c.StoreCert, "store-cert", c.StoreCert, "client certificate `FILE` for the outside etcd, PEM")
+	f.StringVar(&c.StoreKey, "store-key", c.StoreKey, "key `FILE` of that certificate, PEM")
+	f.StringVar(&c.StorePrefix, "etcd-prefix", c.StorePrefix, "`KEY` in the store below which all objects are\nSeveral clusters can share one outside etcd. None of their prefixes may be below another one's.")
+	f.StringSliceVar(&c.StoreOverrides, "etcd-servers-overrides", c.StoreOverrides, "built-in kinds with an etcd of their own: `GROUP/RESOURCE#URL`;URL\nFor example, /events#http://etcd6:2379. The certificates are those of --store, which must be set.")
+	f.DurationVar(&c.CompactionInterval.Duration, "compaction-interval", c.CompactionInterval.Duration, "time between compactions of old revisions; 0 turns compaction off")
+}
+
+func (c *Config) addAdmission(f *pflag.FlagSet) {
+	f.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", c.EnableAdmission, "admission `PLUGINS` to turn on besides the default ones")
+	f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", c.DisableAdmission, "admission `PLUGINS` to turn off")
+	f.StringVar(&c.AdmissionConfig, "admission-control-config-file", c.AdmissionConfig, "AdmissionConfiguration `FILE` with settings of admission plugins")
+}
+
+func (c *Config) addControlling(f *pflag.FlagSet) {
+	f.DurationVar(&c.NodeMonitorGrace.Duration, "node-monitor-grace-period", c.NodeMonitorGrace.Duration, "silence after which a node is not ready and its pods are replaced\nA node renews its lease four times in its --node-lease-duration.")
+	f.DurationVar(&c.LegacyTokenPeriod.Duration, "legacy-service-account-token-clean-up-period", c.LegacyTokenPeriod.Duration, "unused time after which a generated token Secret becomes invalid\nThe Secret is deleted after as long again.")
+	f.DurationVar(&c.Controllers.SigningDuration.Duration, "cluster-signing-duration", c.Controllers.SigningDuration.Duration, "longest lifetime of a signed certificate, such as a node's\nNodes renew their certificates by themselves.")
+}

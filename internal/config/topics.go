@@ -1,0 +1,249 @@
+package config
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Topic groups settings that a reader looks for together. Its value is what `--help-all=TOPIC` takes.
+type Topic string
+
+const (
+	Basics         Topic = "basics"
+	NodeTopic      Topic = "node"
+	Network        Topic = "network"
+	StoreTopic     Topic = "store"
+	ServingTopic   Topic = "serving"
+	Authenticating Topic = "authentication"
+	AccountTokens  Topic = "accounts"
+	Authorizing    Topic = "authorization"
+	Admitting      Topic = "admission"
+	Auditing       Topic = "audit"
+	Encrypting     Topic = "encryption"
+	Limits         Topic = "limits"
+	Lifecycle      Topic = "shutdown"
+	KubeletAccess  Topic = "kubelets"
+	Aggregating    Topic = "aggregation"
+	APIs           Topic = "apis"
+	Diagnosing     Topic = "diagnostics"
+	ControllerWork Topic = "controllers"
+	Upstream       Topic = "upstream"
+)
+
+// Topics are all topics with their titles, in the order in which help and reference show them.
+var Topics = []struct {
+	Name  Topic
+	Title string
+}{
+	{Basics, "Basics"},
+	{NodeTopic, "Node"},
+	{Network, "Network"},
+	{StoreTopic, "Store"},
+	{ServingTopic, "Serving and certificates"},
+	{Authenticating, "Authentication"},
+	{AccountTokens, "Service account tokens"},
+	{Authorizing, "Authorization"},
+	{Admitting, "Admission"},
+	{Auditing, "Audit"},
+	{Encrypting, "Encryption in the store"},
+	{Limits, "Flow control and timeouts"},
+	{Lifecycle, "Start and shutdown"},
+	{KubeletAccess, "Connections to nodes"},
+	{Aggregating, "Extension API servers"},
+	{APIs, "APIs, features and events"},
+	{Diagnosing, "Tracing and profiling"},
+	{ControllerWork, "Controllers"},
+	{Upstream, "Upstream's names and fixed values"},
+}
+
+// Keys of annotations of flags.
+const (
+	topicKey   = "knarr_topic"
+	valueKey   = "knarr_value"
+	valuesKey  = "knarr_values"
+	aliasesKey = "knarr_aliases"
+)
+
+// topic adds to f the flags that declare declares, in that order, and notes their topic.
+//
+// A usage text has a summary of at most 15 words on its first line. A word in back quotes names the value, in capitals;
+// FILE and DIR complete paths. Help shows it in the sentence in small letters, DIR as folder. A default that is computed ends the summary as "(default: the host's name)". Details follow on more lines.
+func topic(f *pflag.FlagSet, name Topic, declare func(f *pflag.FlagSet)) {
+	part := pflag.NewFlagSet("", pflag.ContinueOnError)
+	part.SortFlags = false
+	declare(part)
+	part.VisitAll(func(flag *pflag.Flag) {
+		annotate(flag, topicKey, string(name))
+		Plain(flag)
+	})
+	f.AddFlagSet(part)
+}
+
+// values says that a flag of f, or each of the list that it holds, is one of the values given.
+func values(f *pflag.FlagSet, name string, allowed ...string) {
+	annotate(f.Lookup(name), valuesKey, allowed...)
+}
+
+// Enumerate says which values a flag can have, or each of its list: for lists that this package does not know.
+func Enumerate(flag *pflag.Flag, allowed ...string) { annotate(flag, valuesKey, allowed...) }
+
+// CheckValues refuses values that are none of those enumerated, each with the nearest one.
+func CheckValues(flags *pflag.FlagSet) error {
+	var errs []error
+	flags.VisitAll(func(flag *pflag.Flag) { errs = append(errs, checkValues(flag)) })
+	return errors.Join(errs...)
+}
+
+func annotate(flag *pflag.Flag, key string, values ...string) {
+	if flag.Annotations == nil {
+		flag.Annotations = map[string][]string{}
+	}
+	flag.Annotations[key] = values
+}
+
+// TopicOf is the topic of a setting; "" for a flag that a command declares by itself.
+func TopicOf(flag *pflag.Flag) Topic {
+	return Topic(strings.Join(flag.Annotations[topicKey], ""))
+}
+
+// ValuesOf are the values that a flag may have, or that each of its list may have; nil when they are not enumerated.
+func ValuesOf(flag *pflag.Flag) []string {
+	if list := flag.Annotations[valuesKey]; list != nil {
+		return list
+	}
+	if flag.Value.Type() == "bool" {
+		return []string{"true", "false"}
+	}
+	return nil
+}
+
+// AliasesOf are upstream's names of a flag that has another name here.
+func AliasesOf(flag *pflag.Flag) []string { return flag.Annotations[aliasesKey] }
+
+// Plain takes the back quotes out of a flag's usage text and remembers the name of the value that was in them.
+func Plain(flag *pflag.Flag) {
+	if flag.Annotations[valueKey] != nil {
+		return
+	}
+	before, rest, _ := strings.Cut(flag.Usage, "`")
+	if name, after, quoted := strings.Cut(rest, "`"); quoted {
+		annotate(flag, valueKey, name)
+		flag.Usage = before + inWords(name) + after
+	}
+}
+
+// Help is what a reader is told of a flag.
+type Help struct {
+	// Value names the value, in upper case; "" for a flag that needs none.
+	Value string
+	// Default is the value without the flag; "" for none.
+	Default string
+	// Summary is one line, Details the rest, "" for none.
+	Summary, Details string
+}
+
+// HelpOf takes a flag's usage text apart.
+func HelpOf(flag *pflag.Flag) Help {
+	var h Help
+	Plain(flag)
+	if named := flag.Annotations[valueKey]; named != nil {
+		h.Value, h.Summary = named[0], flag.Usage
+	} else {
+		h.Value, h.Summary = pflag.UnquoteUsage(flag)
+	}
+	h.Summary, h.Details, _ = strings.Cut(h.Summary, "\n")
+	if before, computed, ok := strings.Cut(h.Summary, " (default: "); ok {
+		h.Summary, h.Default = before, strings.TrimSuffix(computed, ")")
+	} else {
+		h.Default = defaultOf(flag)
+	}
+	if name, ok := valueNames[h.Value]; ok {
+		h.Value = name
+	}
+	return h
+}
+
+// inWords is how a sentence calls the value that the help names in capitals.
+func inWords(value string) string {
+	switch {
+	case value == "DIR":
+		return "folder"
+	case value == "URLS":
+		return "URLs"
+	case len(value) > 2 && value != "URL" && value != "CIDR" && !strings.ContainsFunc(value, func(r rune) bool { return r < 'A' || r > 'Z' }):
+		return strings.ToLower(value)
+	}
+	return value
+}
+
+// valueNames are shown instead of the names of types.
+var valueNames = map[string]string{
+	"string": "TEXT", "int": "N", "int32": "N", "uint": "N", "float": "X", "float32": "X", "float64": "X", "duration": "DURATION",
+	"strings": "A,B", "stringArray": "TEXT", "stringToString": "K=V", "int32Slice": "N,N", "ip": "ADDRESS", "level": "N",
+}
+
+// defaultOf is the value before the command line; a map, a list and a duration as one writes them.
+func defaultOf(flag *pflag.Flag) string {
+	text := flag.DefValue
+	switch kind := flag.Value.Type(); {
+	case text == "[]" || text == "<nil>":
+		return ""
+	case kind == "duration":
+		return shortDuration(text)
+	case strings.HasSuffix(kind, "Slice") || strings.HasSuffix(kind, "Array") || strings.HasPrefix(kind, "stringTo"):
+		return strings.Trim(text, "[]")
+	}
+	return text
+}
+
+// shortDuration is 5m for 5m0s.
+func shortDuration(text string) string {
+	if text == "0s" {
+		return "0"
+	}
+	for _, zero := range []struct{ long, short string }{{"m0s", "m"}, {"h0m", "h"}} {
+		if strings.HasSuffix(text, zero.long) {
+			text = strings.TrimSuffix(text, zero.long) + zero.short
+		}
+	}
+	return text
+}
+
+// checkValues refuses a value that is none of those enumerated, with the nearest one.
+func checkValues(flag *pflag.Flag) error {
+	allowed := flag.Annotations[valuesKey]
+	if allowed == nil {
+		return nil
+	}
+	given := []string{flag.Value.String()}
+	if list, ok := flag.Value.(pflag.SliceValue); ok {
+		given = list.GetSlice()
+	}
+	for _, value := range given {
+		if value != "" && !slices.Contains(allowed, value) {
+			return &ValueError{Name: flag.Name, Value: value, Allowed: oneOfThese(flag, allowed), Near: Nearest(value, allowed)}
+		}
+	}
+	return nil
+}
+
+// mostListed is how many allowed values an error lists.
+const mostListed = 12
+
+// oneOfThese lists the values that are allowed, or says where they are listed.
+func oneOfThese(flag *pflag.Flag, list []string) string {
+	if len(list) > mostListed {
+		return "one of the values that --help-all=" + string(TopicOf(flag)) + " lists"
+	}
+	return oneOf(list)
+}
+
+func oneOf(list []string) string {
+	if last := len(list) - 1; last > 0 {
+		return strings.Join(list[:last], ", ") + " or " + list[last]
+	}
+	return strings.Join(list, "")
+}
