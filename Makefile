@@ -16,7 +16,7 @@ LDFLAGS = -s -w -X $(OURS).release=$(VERSION) -X $(OURS).commit=$(COMMIT) -X $(O
 export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0
 
-.PHONY: help build binary libraries runtime demo test quick lint unit e2e chaos bench compare plots compare-api compare-envtest interchange \
+.PHONY: help build binary libraries runtime demo test quick docs lint unit e2e chaos bench compare plots compare-api compare-envtest interchange \
 	integration conformance kubectl-suite operators release vulncheck clean
 # A line of help is `target: ## text`. A group begins with `##@ title`; a target's settings follow it, `#  NAME=value text`.
 
@@ -55,6 +55,9 @@ $(EMBED)/.built: $(RUNTIME_SOURCES)
 ##@ Inner loop
 quick: ## what you have changed since main, in two minutes: says what it leaves out
 	@./hack/test.sh quick
+
+docs: ## the generated pages of docs/reference, from the commands' own help
+	@$(GO) generate ./internal/cli
 
 lint: ## format, vet, static checks, tidy modules, shell syntax
 	@./hack/test.sh lint

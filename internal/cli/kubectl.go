@@ -75,7 +75,7 @@ func kubectlHelp() *cobra.Command {
 		Long: "Runs kubectl " + version.Kubernetes + " with all of its arguments. It uses the kubeconfig of --kubeconfig, of the variable\n" +
 			"KUBECONFIG or ~/.kube/config; without one, that of the cluster on this machine. A leading --data-dir, with a\n" +
 			"folder or a name of `knarr ls`, chooses another cluster of this machine.",
-		Example: "knarr kubectl get pods -A\nknarr kubectl --data-dir harbour get nodes\nknarr kubectl --help",
+		Example: "knarr kubectl get pods -A\nknarr kubectl --help",
 		RunE:    func(_ *cobra.Command, args []string) error { return kubectl(args) },
 	}
 }
