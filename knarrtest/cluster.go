@@ -186,7 +186,7 @@ func (c *Cluster) configure() (*config.Config, error) {
 		}
 	}
 	if err := f.Parse(append(flags, c.flags...)); err != nil {
-		return nil, fmt.Errorf("WithFlags: %w", config.Explain(err))
+		return nil, fmt.Errorf("WithFlags: %w", config.Explain(f, err))
 	}
 	if err := cfg.Complete(); err != nil {
 		return nil, err
