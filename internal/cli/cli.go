@@ -51,7 +51,7 @@ func Root() *cobra.Command {
 		Use:           "knarr",
 		Short:         "A whole Kubernetes in one binary",
 		Long:          "knarr is a whole Kubernetes (" + version.Kubernetes + ") in one binary.",
-		Example:       "sudo knarr up                   # a cluster on this machine; Ctrl-C stops it\nsudo knarr kubectl get pods -A  # in another terminal",
+		Example:       "sudo knarr up --detach          # a cluster on this machine\nsudo knarr kubectl get pods -A  # use it\nsudo knarr stop                 # stop it",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

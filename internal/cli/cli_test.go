@@ -67,7 +67,7 @@ func TestWrongCommandLinesSayWhatIsRight(t *testing.T) {
 		"apiserver --etcd-server x":                "unknown flag --etcd-server; did you mean --etcd-servers?\nRead `knarr apiserver --help`.",
 		"apiserver --vmodule x":                    "a flag of kube-apiserver that is not here: the log has one level",
 		"purge --max-pods 3":                       "purge takes no --max-pods; it is a setting of up, node, kubelet",
-		"up --data-dir":                            "--data-dir needs a value: folder for the store",
+		"up --data-dir":                            "--data-dir needs a value: folder for all data",
 		"up --max-pods x":                          `--max-pods: "x" is not usable: a whole number`,
 		"up --log-level wran":                      `log-level: "wran" is not usable: debug, info, warn or error; did you mean warn?`,
 		"up --listen here":                         `listen: "here" is not usable: an address and a port`,

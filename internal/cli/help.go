@@ -85,9 +85,11 @@ func settingsOf(cmd *cobra.Command, topic config.Topic) (flags []*pflag.Flag) {
 // showHelp is the help of all commands.
 func showHelp(cmd *cobra.Command, _ []string) {
 	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n", about(cmd), usageLine(cmd))
 	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(out, "%s\n\nUsage: %s\n", about(cmd), usageLine(cmd))
 		writeCommands(out, cmd)
+	} else {
+		fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n", about(cmd), usageLine(cmd))
 	}
 	if cmd.HasExample() {
 		fmt.Fprintf(out, "\nExamples:\n%s\n", indent(cmd.Example))

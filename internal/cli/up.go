@@ -25,7 +25,7 @@ func upCommand() *cobra.Command {
 		"data-dir", "config", "listen", "advertise-address", "tls-san", "node-name", "node-labels", "pod-cidr", "service-cidr", "cluster-domain",
 		"registry-hosts", "log-level")
 	cmd.Example = "sudo knarr up\n" +
-		"sudo knarr up --data-dir /srv/one --listen 0.0.0.0:7443\n" +
+		"sudo knarr up --detach --data-dir /srv/one --listen 0.0.0.0:7443\n" +
 		"sudo knarr up --config /etc/knarr.yaml"
 	return cmd
 }

@@ -91,10 +91,10 @@ func (c *Config) TakeFlags(f *pflag.FlagSet, names ...string) {
 }
 
 func (c *Config) addBasics(f *pflag.FlagSet) {
-	f.StringVar(&c.DataDir, "data-dir", c.DataDir, "`DIR` for the store, keys, images and pods' files\nThe admin kubeconfig is DIR/kubeconfig.")
+	f.StringVar(&c.DataDir, "data-dir", c.DataDir, "`DIR` for all data of the cluster\nIt holds the store, keys, images and pods' files. The admin kubeconfig is DIR/kubeconfig.")
 	f.StringVar(&c.File, "config", c.File, "YAML `FILE` with settings, named as the flags; flags win\nFor example, a line `max-pods: 50`. One file can serve all commands of a cluster.")
 	f.StringVar(&c.RunDir, "run-dir", c.RunDir, "`DIR` for sockets and pid files, at most 60 characters (default: a folder in /run/knarr)\nThe default is /run/knarr/default, or another folder below /run/knarr for another data folder.")
-	f.StringVar(&c.AdvertiseAddress, "advertise-address", c.AdvertiseAddress, "`IP` address at which other machines reach this one (default: the default route's)")
+	f.StringVar(&c.AdvertiseAddress, "advertise-address", c.AdvertiseAddress, "`IP` at which others reach this machine (default: the default route's)")
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`LEVEL` of the log: debug, info, warn or error")
 	values(f, "log-level", logLevels...)
 }
@@ -127,7 +127,7 @@ func (c *Config) addNode(f *pflag.FlagSet) {
 }
 
 func (c *Config) addRanges(f *pflag.FlagSet) {
-	f.StringVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "`CIDR` range of pods' addresses; each node gets a /24 of it")
+	f.StringVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "`CIDR` range of pods' IPs; each node gets a /24")
 	f.StringVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "`CIDR` range of Services' cluster IPs\n`knarr apiserver` also takes one range of each family, separated by a comma. The first one is the default family.")
 	f.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "DNS `DOMAIN` of the cluster's Services and pods")
 }
