@@ -74,7 +74,7 @@ func TestANodesNameBelongsToItsMachine(t *testing.T) {
 	const remedy = `node "east" belongs to another machine: join with another --node-name, or, if that machine is gone for good or has lost its data folder, run ` + "`kubectl delete node east` and join again"
 	refused := func(m *machine) {
 		t.Helper()
-		command := m.inside(binary, "node", "--data-dir", m.dir, "--cgroup-root", m.cgroup(), "--node-name", "east", "--advertise-address", f.address(m),
+		command := m.inside("timeout", "60", binary, "node", "--data-dir", m.dir, "--cgroup-root", m.cgroup(), "--node-name", "east", "--advertise-address", f.address(m),
 			"--join", "https://"+f.address(f.machine)+":6443", "--token", f.token)
 		if out, err := command.CombinedOutput(); err == nil || !strings.Contains(string(out), remedy) {
 			t.Errorf("joining as another machine's node: %v\n%s", err, out)

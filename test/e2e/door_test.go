@@ -79,12 +79,13 @@ func TestDoctorKnowsItsOwnClusterAndThatOfAnother(t *testing.T) {
 	if status != 1 {
 		t.Errorf("a second node on one machine: exit status %d", status)
 	}
-	wants(t, out, "port 0.0.0.0:6443: in use by process "+pid, "knarr up", "--listen", "port 0.0.0.0:10250", c.dir+" has its pod network here", "unshare --net")
+	taken := "port 0.0.0.0:6443: in use by the cluster"
+	wants(t, out, taken, "process "+pid+",", "knarr stop", "--listen", "port 0.0.0.0:10250", c.dir+" has its pod network here", "unshare --net")
 	out, status = c.run("server", "--data-dir", other)
 	if status != 1 {
 		t.Errorf("a server on a port that is taken: exit status %d", status)
 	}
-	wants(t, out, "port 0.0.0.0:6443: in use by process "+pid)
+	wants(t, out, taken, "process "+pid+",")
 	if strings.Contains(out, "pod network") {
 		t.Errorf("a server needs no pod network:\n%s", out)
 	}
