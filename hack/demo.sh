@@ -44,31 +44,25 @@ step() {
   fail "$text: $(tail -n 1 "$cache/step.log")"
 }
 
-# start: the last line of the log is `ready in ...` once the cluster is usable.
+# start: in the background; it returns when the cluster is ready, or says why it is not.
 start() {
   if [ -e "$data/pki" ]; then
-    echo "a stopped cluster is in $data: it is started again (log: $cache/knarr.log)"
+    echo "a stopped cluster is in $data: it is started again"
   else
-    echo "starting a cluster: knarr up (log: $cache/knarr.log)"
+    echo "starting a cluster: knarr up --detach"
   fi
-  setsid "$knarr" up >"$cache/knarr.log" 2>&1 </dev/null &
-  local pid=$! began=$SECONDS
-  until grep -q '^ready' "$cache/knarr.log"; do
-    if ! kill -0 "$pid" 2>/dev/null; then
-      cat "$cache/knarr.log" >&2
-      fail "no cluster: $(why_not_started)"
-    fi
-    [ $((SECONDS - began)) -lt 60 ] || { cat "$cache/knarr.log" >&2; fail "no cluster after 60 s: $(why_not_started)"; }
-    sleep 0.1
-  done
-  grep -E '^(degraded|ready)' "$cache/knarr.log"
+  if ! "$knarr" up --detach >"$cache/up.log" 2>&1; then
+    cat "$cache/up.log" >&2
+    fail "no cluster: $(why_not_started)"
+  fi
+  grep -E '^(degraded|ready)' "$cache/up.log"
 }
 
-# why_not_started: the first thing missing, with its remedy, or the last line of the log.
+# why_not_started: the first thing missing, with its remedy, or the last line of what it said.
 why_not_started() {
   awk '/^  missing:/ && !found { sub(/^  missing: */, ""); line = $0; found = 1 }
        /^  remedy:/ && found == 1 { sub(/^  remedy: */, ""); line = line "; " $0; found = 2 }
-       NF { last = $0 } END { print found ? line : last }' "$cache/knarr.log"
+       NF { last = $0 } END { print found ? line : last }' "$cache/up.log"
 }
 
 # Templates; their variables are not the shell's.
@@ -106,7 +100,7 @@ give_up() {
   for cause in "$missing" "$(node_problem)" "$(warnings | tail -n 1)" "$(unready | head -n 1)" "$(tail -n 1 "$cache/curl.log" 2>/dev/null)"; do
     [ -z "$cause" ] || fail "$1: $cause"
   done
-  fail "$1, and neither pods, events nor knarr doctor tell why; see $cache/knarr.log"
+  fail "$1, and neither pods, events nor knarr doctor tell why; see $data/knarr.log"
 }
 
 # await TEXT COMMAND...: repeats a command until it succeeds, and shows how long that takes.
@@ -168,7 +162,7 @@ The sample application answers: http://localhost:30080/ (node port), http://$add
 
 How to go on:
   bin/knarr kubectl get pods -A -o wide          what runs
-  bin/knarr kubectl -n harbour logs deploy/api   what it says
+  bin/knarr status                               how the cluster is, and what to type next
   bin/knarr purge                                stops the cluster and removes everything it left
 For your own kubectl, helm and client-go: export KUBECONFIG=$KUBECONFIG
 END
