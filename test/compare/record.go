@@ -6,14 +6,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
 
 	"github.com/knarr-project/knarr/test/compare/report"
 )
 
 // record gives the results the form that the documentation is drawn from.
 func record(o *options, results map[string]figures) *report.Run {
-	run := &report.Run{Date: time.Now().UTC().Format(time.DateOnly), Knarr: o.commit, Upstream: o.release, Machine: machine(), Scale: o.scale}
+	run := &report.Run{Knarr: o.commit, Upstream: o.release, Machine: machine(), Scale: o.scale}
 	of := func(side, key string) report.Figure {
 		f := results[side][key]
 		return report.Figure{Value: f.value, Note: f.note}

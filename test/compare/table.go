@@ -45,8 +45,8 @@ var rows = []struct {
 	{"crd-served", "1,000 CustomResourceDefinitions: longest time from creation to served", "ms", 1000, -1},
 	{"churn-rss", "RSS after 5,000 pods of churn", "MB", 300, -1},
 	{"schedule", "schedule 5,000 pods on 1,000 nodes, create to bound (fsync)", "/s", 3500, 1},
-	{"pod-ready", "one pod (image present), create to Ready", "ms", 120, -1},
-	{"pod-gone", "one pod, delete to gone", "ms", 120, -1},
+	{"pod-ready", "one pod (image present), create to Ready", "ms", 80, -1},
+	{"pod-gone", "one pod, delete to gone", "ms", 50, -1},
 	{"fifty", "50 pods at once, create to all Ready", "s", 1.5, -1},
 }
 

@@ -48,7 +48,7 @@ func (p Plot) SVG(run *Run) string {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%[1]d" height="%[2]d" role="img" aria-label="%s">`+"\n%s\n", width, height, html.EscapeString(p.Title), style)
 	fmt.Fprintf(&b, `<rect class="page" x="0.5" y="0.5" width="%d" height="%d" rx="6"/>`+"\n", width-1, height-1)
 	write(&b, "title", 16, 26, p.Title)
-	write(&b, "small", 16, 46, fmt.Sprintf("upstream %s, knarr %s, %s; one machine, one run, one scale per row", run.Upstream, run.Knarr, run.Date))
+	write(&b, "small", 16, 46, fmt.Sprintf("upstream %s, knarr %s; one machine, one run, one scale per row", run.Upstream, run.Knarr))
 	fmt.Fprintf(&b, `<line class="budget" x1="%d" y1="36" x2="%[1]d" y2="50"/>`+"\n", width-78)
 	write(&b, "small", width-70, 46, "budget")
 	for i, row := range rows {

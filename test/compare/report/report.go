@@ -13,7 +13,6 @@ import (
 
 // Run is the result of one comparison.
 type Run struct {
-	Date     string  // the day of the run, YYYY-MM-DD
 	Knarr    string  // version or commit of knarr
 	Upstream string  // version of upstream's Kubernetes
 	Machine  string  // processors and kernel

@@ -12,7 +12,7 @@ import (
 )
 
 func madeUp() *Run {
-	return &Run{Date: "2026-01-02", Knarr: "v1", Upstream: "v2", Machine: "2 processors", Scale: 1, Rows: []Row{
+	return &Run{Knarr: "v1", Upstream: "v2", Machine: "2 processors", Scale: 1, Rows: []Row{
 		{Key: "create", What: "create <64> & more", Unit: "/s", Budget: 6000, More: true, Upstream: Figure{Value: 1000}, Knarr: Figure{Value: 6500, Note: "noted"}},
 		{Key: "ready", What: "start", Unit: "s", Budget: 0.4, Upstream: Figure{Value: 2}, Knarr: Figure{Value: 0.5}},
 		{Key: "watch", What: "events", Unit: "/s", Budget: 1e6, More: true, Upstream: Figure{Note: "not survived"}, Knarr: Figure{Value: 1234567}},
