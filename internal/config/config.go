@@ -82,6 +82,12 @@ type Config struct {
 	KubeletListen string
 	// MaxPods is the most pods on this node. Default 110.
 	MaxPods int
+	// EvictionHard are the thresholds below which the node ends pods, each SIGNAL<QUANTITY as upstream's kubelet takes them.
+	// Given ones replace all defaults: memory.available<100Mi, nodefs.available<10%, imagefs.available<15%, inodes<5%.
+	EvictionHard []string
+	// ImageGCHigh and ImageGCLow are percentages of the image file system. Above the first, unused images are removed until
+	// the second is reached. Defaults 85 and 80; 100 keeps images.
+	ImageGCHigh, ImageGCLow int
 	// NodeLeaseDuration is how long this node's lease lasts; it is renewed four times as often. Default 40s, whole seconds.
 	NodeLeaseDuration metav1.Duration
 	// StaticPods is a folder of manifests that this node runs. Default DIR/manifests.
@@ -122,6 +128,8 @@ func Default() Config {
 		CompactionInterval: metav1.Duration{Duration: 5 * time.Minute},
 		KubeletListen:      "0.0.0.0:10250",
 		MaxPods:            110,
+		ImageGCHigh:        85,
+		ImageGCLow:         80,
 		NodeLeaseDuration:  metav1.Duration{Duration: 40 * time.Second},
 		APIServer:          defaultAPIServer(),
 		Controllers:        defaultControllers(),
@@ -221,6 +229,7 @@ func (c *Config) Validate() error {
 	if c.MaxPods < 1 {
 		bad("max-pods", fmt.Sprint(c.MaxPods), "1 or more")
 	}
+	c.validateDisk(bad)
 	switch c.LogLevel {
 	case "debug", "info", "warn", "error":
 	default:

@@ -33,6 +33,11 @@ func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
 		"advertise address not an IP":  {func(c *Config) { c.AdvertiseAddress = "host" }, `advertise-address: "host"`},
 		"join is not a URL":            {func(c *Config) { c.Join = "host:6443" }, `join: "host:6443"`},
 		"cluster domain with a blank":  {func(c *Config) { c.ClusterDomain = "a b" }, `cluster-domain: "a b"`},
+		"a threshold of no signal":     {func(c *Config) { c.EvictionHard = []string{"disk<5%"} }, `eviction-hard: "disk<5%" is not usable: SIGNAL<QUANTITY`},
+		"a threshold without a sign":   {func(c *Config) { c.EvictionHard = []string{"nodefs.available=5%"} }, "eviction-hard"},
+		"more than all of the disk":    {func(c *Config) { c.EvictionHard = []string{"nodefs.available<500%"} }, "a part such as 10%"},
+		"images removed at 101 %":      {func(c *Config) { c.ImageGCHigh = 101 }, `image-gc-high-threshold: "101"`},
+		"an end above the beginning":   {func(c *Config) { c.ImageGCLow = 90 }, "which is 85"},
 		"no pods allowed on this node": {func(c *Config) { c.MaxPods = 0 }, `max-pods: "0"`},
 		"port of no machine":           {func(c *Config) { c.Observe.SecurePort = 70000 }, `secure-port: "70000"`},
 		"bind address with a port":     {func(c *Config) { c.Observe.BindAddress = "127.0.0.1:1" }, `bind-address: "127.0.0.1:1"`},
@@ -135,5 +140,16 @@ func TestGatesMayBeNamedAsTheyAre(t *testing.T) {
 	c.APIServer.FeatureGates = []string{"SidecarContainers=true", "kube:AllAlpha=false", "APIServerIdentity=T", " AllBeta = false"}
 	if err := c.Validate(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestEvictionThresholds(t *testing.T) {
+	c := Default()
+	if got := c.EvictionThresholds(); got != nil {
+		t.Errorf("by default: %v, want nil: the node agent has the defaults", got)
+	}
+	c.EvictionHard = []string{"memory.available<100Mi", "nodefs.available<5%"}
+	if got := c.EvictionThresholds(); len(got) != 2 || got["memory.available"] != "100Mi" || got["nodefs.available"] != "5%" {
+		t.Errorf("got %v", got)
 	}
 }

@@ -117,6 +117,9 @@ func (c *Config) addNodeName(f *pflag.FlagSet) {
 func (c *Config) addNode(f *pflag.FlagSet) {
 	f.StringToStringVar(&c.NodeLabels, "node-labels", c.NodeLabels, "labels to add to the node, as `KEY=VALUE`,KEY=VALUE")
 	f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "largest number of pods on this node")
+	f.StringSliceVar(&c.EvictionHard, "eviction-hard", c.EvictionHard, "thresholds below which the node ends pods, as `SIGNAL<QUANTITY` (default: upstream's)\nSignals: memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available. For example, memory.available<100Mi,nodefs.available<5%. The defaults are memory.available<100Mi, nodefs.available<10%, imagefs.available<15% and 5% of the inodes; given thresholds replace all of them.")
+	f.IntVar(&c.ImageGCHigh, "image-gc-high-threshold", c.ImageGCHigh, "`PERCENT` of disk use above which unused images are removed; 100 keeps them")
+	f.IntVar(&c.ImageGCLow, "image-gc-low-threshold", c.ImageGCLow, "`PERCENT` of disk use at which the removal of images ends")
 	f.StringVar(&c.KubeletListen, "kubelet-listen", c.KubeletListen, "`IP:PORT` of the node's own HTTPS API")
 	f.StringVar(&c.RegistryHosts, "registry-hosts", c.RegistryHosts, "`DIR` with a REGISTRY/hosts.toml for each image registry that has mirrors (default: DATA-DIR/registries)\nThe format is containerd's.")
 	f.StringVar(&c.StaticPods, "static-pods", c.StaticPods, "`DIR` of pod manifests that this node runs by itself (default: DATA-DIR/manifests)")

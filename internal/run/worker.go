@@ -167,7 +167,9 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 		Runtime: w.runtime.Runtime, Images: w.runtime.Images, RuntimeEndpoint: w.runtime.Endpoint, Settings: w.settings, Volumes: volumes,
 		ClusterDNS: []string{w.cfg.ServiceIP(10).String()}, ClusterDomain: w.cfg.ClusterDomain,
 		CgroupRoot: w.cfg.CgroupRoot, StaticPodPath: w.cfg.StaticPods, ManifestURL: w.cfg.ManifestURL,
-		Listen: w.cfg.KubeletListen, TLS: serving, MaxPods: w.cfg.MaxPods, LeaseDuration: w.cfg.NodeLeaseDuration.Duration, NodeIPs: []string{w.cfg.AdvertiseAddress}, NodeLabels: w.cfg.NodeLabels,
+		Listen: w.cfg.KubeletListen, TLS: serving, MaxPods: w.cfg.MaxPods,
+		EvictionHard: w.cfg.EvictionThresholds(), ImageGCHigh: w.cfg.ImageGCHigh, ImageGCLow: w.cfg.ImageGCLow,
+		LeaseDuration: w.cfg.NodeLeaseDuration.Duration, NodeIPs: []string{w.cfg.AdvertiseAddress}, NodeLabels: w.cfg.NodeLabels,
 		PIDs: w.pids(), Logger: w.log.With("component", "kubelet"),
 	})
 	if err != nil {

@@ -90,10 +90,12 @@ cluster_start() {
   "${enter_b[@]}" ip link set cable up
   "${enter_a[@]}" ip route add default via 192.168.77.2
 
+  # A machine whose disk is nearly full must not end pods or remove images.
+  local any_disk=(--eviction-hard 'memory.available<100Mi' --image-gc-high-threshold 100)
   # One test waits until a list's continue token has expired; with the default of five minutes it takes nine.
   mirror a
   "${enter_a[@]}" "$knarr" up --data-dir "$state/a" --cgroup-root "$cgroup-a" --node-name node-1 --advertise-address 192.168.77.1 \
-    --compaction-interval "${COMPACTION:-30s}" >"$cache/knarr.log" 2>&1 &
+    "${any_disk[@]}" --compaction-interval "${COMPACTION:-30s}" >"$cache/knarr.log" 2>&1 &
   started part $!
   wait_for 60 "knarr up" grep -q '^ready' "$cache/knarr.log"
   fill a
@@ -102,7 +104,7 @@ cluster_start() {
   local token
   token=$("${enter_a[@]}" "$knarr" token create --data-dir "$state/a" --advertise-address 192.168.77.1 2>/dev/null)
   "${enter_b[@]}" "$knarr" node --data-dir "$state/b" --cgroup-root "$cgroup-b" --node-name node-2 --advertise-address 192.168.77.2 \
-    --join https://192.168.77.1:6443 --token "$token" >"$cache/knarr-2.log" 2>&1 &
+    --join https://192.168.77.1:6443 --token "$token" "${any_disk[@]}" >"$cache/knarr-2.log" 2>&1 &
   started part $!
   wait_for 60 "knarr node" grep -q '^ready' "$cache/knarr-2.log"
   fill b

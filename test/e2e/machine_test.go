@@ -51,6 +51,9 @@ func newMachine(t *testing.T, name string) *machine {
 	return m
 }
 
+// anyDisk keeps a node from ending pods and removing images on a machine whose disk is nearly full.
+var anyDisk = []string{"--eviction-hard", "memory.available<100Mi", "--image-gc-high-threshold", "100"}
+
 // needs skips the test on a machine that cannot run it.
 func needs(t *testing.T) {
 	t.Helper()
@@ -136,6 +139,7 @@ func (m *machine) start(command string, flags ...string) {
 	args := append([]string{command, "--data-dir", m.dir}, flags...)
 	if command != "server" {
 		args = append(args, "--node-name", m.name, "--cgroup-root", m.cgroup())
+		args = append(args, anyDisk...)
 	}
 	m.cmd, m.done = m.inside(binary, args...), make(chan struct{})
 	ready := m.log.await("ready in")

@@ -21,7 +21,8 @@ type Collector struct {
 	Images internalapi.ImageManagerService
 	// InUse lists the images of all containers there are, by id or reference.
 	InUse func(ctx context.Context) (map[string]bool, error)
-	// High and Low are percentages of the image filesystem.
+	// High and Low are percentages of the image filesystem. A High of 100 keeps all images (KubeletConfiguration,
+	// imageGCHighThresholdPercent).
 	High, Low int
 	Now       func() time.Time
 
@@ -41,7 +42,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if capacity == 0 || used*100 < capacity*uint64(c.High) {
+	if capacity == 0 || c.High >= 100 || used*100 < capacity*uint64(c.High) {
 		return nil
 	}
 	want := used - capacity*uint64(c.Low)/100
