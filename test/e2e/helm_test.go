@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestHelm takes a chart with hooks through its life: as Helm 4 does it (server-side apply) and as Helm 3 did (merge patches).
@@ -61,9 +62,13 @@ func (h *helm) life(serverSide string) {
 
 	h.run("uninstall", h.release, "--wait", "--timeout=60s")
 	h.checkHooks("pre-delete of revision 1")
-	if out := h.kubectl("get", "deployments,services,pods,configmaps,secrets,serviceaccounts", "-l", "!hook", "-o", "name"); strings.Contains(out, h.release) {
-		h.t.Errorf("after uninstall there are:\n%s", out)
-	}
+	// helm waits for the chart's objects. The garbage collector deletes the pods afterwards.
+	h.eventually(time.Minute, "the release is gone", func() error {
+		if out := h.kubectl("get", "deployments,services,pods,configmaps,secrets,serviceaccounts", "-l", "!hook", "-o", "name"); strings.Contains(out, h.release) {
+			return fmt.Errorf("after uninstall there are:\n%s", out)
+		}
+		return nil
+	})
 	h.kubectl("delete", "jobs", "--all", "--timeout=60s")
 }
 
