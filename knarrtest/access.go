@@ -39,8 +39,8 @@ func (c *Cluster) connect() error {
 	return nil
 }
 
-// Config is how the admin reaches the cluster: a user of system:masters, who may do everything. Each call gives a copy.
-// The client's own rate limit is off.
+// Config is how the admin reaches the cluster: a user of system:masters, who may do everything.
+// Each call gives a copy. The client's own rate limit is off.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.admin) }
 
 // KubeconfigPath is a kubeconfig file of the admin, for programs such as kubectl.
@@ -49,9 +49,10 @@ func (c *Cluster) KubeconfigPath() string { return filepath.Join(c.dir, "kubecon
 // Kubeconfig is that file's content.
 func (c *Cluster) Kubeconfig() ([]byte, error) { return os.ReadFile(c.KubeconfigPath()) }
 
-// As is how a user reaches the cluster, by a client certificate of the cluster's CA. The user may do what RBAC allows
-// that name and these groups; system:authenticated is added by the server. For a service account
-// (system:serviceaccount:NAMESPACE:NAME) the groups of service accounts are added, as its tokens have them.
+// As is how a user reaches the cluster, by a client certificate of the cluster's CA. The user may
+// do what RBAC allows that name and these groups; system:authenticated is added by the server. For
+// a service account (system:serviceaccount:NAMESPACE:NAME) the groups of service accounts are
+// added, as its tokens have them.
 func (c *Cluster) As(user string, groups ...string) *rest.Config {
 	config, err := c.as(user, groups)
 	if err != nil { // the machine gives no random numbers

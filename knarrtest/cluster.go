@@ -36,7 +36,8 @@ type Cluster struct {
 	admin  *rest.Config
 	hooks  *hooks.Server
 	nodes  *fleet
-	// renewEvery is how often hollow nodes renew their leases: often enough for the grace of the node controller.
+	// renewEvery is how often hollow nodes renew their leases: often enough for the grace of the
+	// node controller.
 	renewEvery time.Duration
 
 	cancel func()
@@ -148,7 +149,8 @@ func (c *Cluster) phases() []process.Phase {
 	}
 }
 
-// farewell is how long requests may take to end when a cluster stops: the test has ended, and wants no answers.
+// farewell is how long requests may take to end when a cluster stops: the test has ended, and wants
+// no answers.
 const farewell = 50 * time.Millisecond
 
 // serviceAccounts is the controller without which no namespace has a service account.
@@ -194,8 +196,8 @@ func (c *Cluster) configure() (*config.Config, error) {
 	return &cfg, nil
 }
 
-// Stop ends the cluster, and returns when its goroutines have ended and its temporary folder is gone. The error says
-// why the cluster had ended before, if it had.
+// Stop ends the cluster, and returns when its goroutines have ended and its temporary folder is
+// gone. The error says why the cluster had ended before, if it had.
 func (c *Cluster) Stop() error {
 	c.stop.Do(func() {
 		if c.cancel != nil {
@@ -259,8 +261,8 @@ func (w Webhooks) URL(path string) string {
 	return (&hooks.Server{Host: w.Host, Port: w.Port}).URL(path)
 }
 
-// Webhooks is where [WithWebhooks] expects the test's server; without that option the zero value. Nothing holds the port
-// until the test listens there.
+// Webhooks is where [WithWebhooks] expects the test's server; without that option the zero value.
+// Nothing holds the port until the test listens there.
 func (c *Cluster) Webhooks() Webhooks {
 	if c.hooks == nil {
 		return Webhooks{}

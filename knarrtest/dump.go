@@ -81,8 +81,8 @@ func (c *Cluster) dumpFile(ctx context.Context, path string) error {
 	return errors.Join(c.Dump(ctx, f), f.Close())
 }
 
-// Dump writes the objects of all namespaces but those of the system, and all custom resources, as YAML documents. It
-// leaves out managedFields, the values of Secrets, and what every namespace has.
+// Dump writes the objects of all namespaces but those of the system, and all custom resources, as
+// YAML documents. It leaves out managedFields, the values of Secrets, and what every namespace has.
 func (c *Cluster) Dump(ctx context.Context, to io.Writer) error {
 	quiet := c.Config()
 	quiet.WarningHandlerWithContext = rest.NoWarnings{}
@@ -121,8 +121,9 @@ func (c *Cluster) Dump(ctx context.Context, to io.Writer) error {
 	return nil
 }
 
-// wanted says whether a kind is dumped. Events of the older API are those of the newer, and Endpoints tell less than
-// EndpointSlices; cluster-wide kinds of Kubernetes' own groups come with every cluster.
+// wanted says whether a kind is dumped. Events of the older API are those of the newer, and
+// Endpoints tell less than EndpointSlices; cluster-wide kinds of Kubernetes' own groups come with
+// every cluster.
 func wanted(group string, r *metav1.APIResource) bool {
 	if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") {
 		return false

@@ -16,7 +16,8 @@ import (
 	"github.com/knarr-project/knarr/knarrtest"
 )
 
-// A test calls Start(t), which also ends the cluster. An example has no t, so these call New and Stop.
+// A test calls Start(t), which also ends the cluster. An example has no t, so these call New and
+// Stop.
 func Example() {
 	c, err := knarrtest.New()
 	if err != nil {

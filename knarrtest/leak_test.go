@@ -16,7 +16,8 @@ import (
 	"github.com/knarr-project/knarr/knarrtest"
 )
 
-// alone has the leak test run in a program of its own, since clusters of other tests have goroutines too.
+// alone has the leak test run in a program of its own, since clusters of other tests have
+// goroutines too.
 const alone = "KNARRTEST_LEAK_TEST"
 
 func TestAClusterLeavesNothing(t *testing.T) {

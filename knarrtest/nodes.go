@@ -15,7 +15,8 @@ import (
 	"github.com/knarr-project/knarr/internal/hollow"
 )
 
-// nodeAddresses is where nodes' addresses come from. They lead nowhere: it is the range for benchmarks (RFC 2544).
+// nodeAddresses is where nodes' addresses come from. They lead nowhere: it is the range for
+// benchmarks (RFC 2544).
 var nodeAddresses = netip.MustParseAddr("198.18.0.1")
 
 // nodeIPAM is the controller that gives nodes their range of pods' addresses.
@@ -126,7 +127,8 @@ func (f *fleet) add(node corev1.Node) (<-chan struct{}, error) {
 	return registered, nil
 }
 
-// AddNode adds a hollow node to the running cluster, as [WithNode] does. It returns when the Node object is there.
+// AddNode adds a hollow node to the running cluster, as [WithNode] does. It returns when the Node
+// object is there.
 func (c *Cluster) AddNode(node corev1.Node) error {
 	registered, err := c.nodes.add(*node.DeepCopy())
 	if err != nil {
@@ -135,8 +137,8 @@ func (c *Cluster) AddNode(node corev1.Node) error {
 	return c.nodes.await(registered)
 }
 
-// StopNode ends a hollow node as if its machine had lost power: its Node object stays, its lease is not renewed, its
-// pods' statuses do not change. AddNode of the same name starts it again.
+// StopNode ends a hollow node as if its machine had lost power: its Node object stays, its lease is
+// not renewed, its pods' statuses do not change. AddNode of the same name starts it again.
 func (c *Cluster) StopNode(name string) error {
 	f := c.nodes
 	f.mu.Lock()

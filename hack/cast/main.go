@@ -4,8 +4,8 @@
 //	go run ./hack/cast draw FILE.cast >FILE.svg
 //	go run ./hack/cast files PAGE                    writes the files that a page of the documentation shows
 //
-// A recording is a file in asciicast's version 2: a header, then one JSON array an event, with seconds, "o" and text.
-// See hack/record.sh, which makes docs/images/up.svg.
+// A recording is a file in asciicast's version 2: a header, then one JSON array an event, with
+// seconds, "o" and text. See hack/record.sh, which makes docs/images/up.svg.
 package main
 
 import (
@@ -76,7 +76,8 @@ type recorder struct {
 	spent float64 // seconds in commands before this one
 }
 
-// record runs the commands of a file. A line that begins with # is a comment, one with @ runs without a trace.
+// record runs the commands of a file. A line that begins with # is a comment, one with @ runs
+// without a trace.
 func record(file string, to io.Writer) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -152,8 +153,8 @@ type line struct {
 	command   bool
 }
 
-// draw reads a recording. Colours are the card's own, so the picture reads well on dark and on light pages. Viewers without animation,
-// and readers who prefer none, see the last screen at once.
+// draw reads a recording. Colours are the card's own, so the picture reads well on dark and on
+// light pages. Viewers without animation, and readers who prefer none, see the last screen at once.
 func draw(file string, to io.Writer) error {
 	lines, end, err := read(file)
 	if err != nil {

@@ -28,7 +28,8 @@ func newLicences() (*licences, error) {
 // named matches the files in a module's first folder that say how it may be used.
 var named = regexp.MustCompile(`(?i)^(licen[cs]e|copying|copyright|notice|patents)`)
 
-// find fills in a module's texts and licence. A module without any text is an error: it must not be released so.
+// find fills in a module's texts and licence. A module without any text is an error: it must not be
+// released so.
 func (l *licences) find(m *module) error {
 	dir, err := folder(m)
 	if err != nil {

@@ -1,6 +1,7 @@
-// Command release describes binaries: release -out DIR [flags] BINARY... writes DIR/knarr.spdx.json, a software bill of
-// materials (SPDX 2.3, JSON), and DIR/NOTICE, the licences of every Go module that the binaries contain. Both depend
-// only on the binaries and the flags, so that two runs give the same files.
+// Command release describes binaries: release -out DIR [flags] BINARY... writes
+// DIR/knarr.spdx.json, a software bill of materials (SPDX 2.3, JSON), and DIR/NOTICE, the licences
+// of every Go module that the binaries contain. Both depend only on the binaries and the flags, so
+// that two runs give the same files.
 package main
 
 import (

@@ -17,7 +17,8 @@ type module struct {
 	Sum           string // as in go.sum; "" for Go's standard library
 	// In are the names of the binaries that contain it.
 	In []string
-	// Licence is its SPDX identifier, several joined by AND; NOASSERTION where no text was recognized.
+	// Licence is its SPDX identifier, several joined by AND; NOASSERTION where no text was
+	// recognized.
 	Licence string
 	// Texts are its licence and notice files by name.
 	Texts []text
@@ -28,7 +29,8 @@ type text struct{ Name, Content string }
 // standard is the name under which Go's standard library stands in the lists.
 const standard = "std"
 
-// modulesOf reads the modules that the Go command recorded in the binaries, the main modules left out.
+// modulesOf reads the modules that the Go command recorded in the binaries, the main modules left
+// out.
 func modulesOf(binaries []string) ([]module, error) {
 	found := map[string]*module{}
 	add := func(path, version, sum, binary string) {

@@ -18,7 +18,8 @@ source at commit %s and run SECCOMP_SOURCE=FILE make build
 (runtime/libseccomp.sh holds the version and the hash that it checks).
 `
 
-// writeNotice writes the names, versions and licence texts. A text that several modules share stands once.
+// writeNotice writes the names, versions and licence texts. A text that several modules share
+// stands once.
 func writeNotice(path string, o options, modules []module) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, preface, o.version, o.commit)

@@ -25,7 +25,8 @@ func main() {
 	}
 }
 
-// steps runs the named steps of a plan in dir, all of them without names, and says whether all passed.
+// steps runs the named steps of a plan in dir, all of them without names, and says whether all
+// passed.
 func steps(ctx context.Context, all []step, names []string, dir string, s *screen) (bool, error) {
 	chosen, err := choose(all, names)
 	if err != nil {
@@ -118,7 +119,8 @@ func (r *run) tell(s *screen, j *job) {
 	r.writeSlow(j)
 }
 
-// compare adds a step that fails when files of the work tree changed during the run: no step may leave its traces there.
+// compare adds a step that fails when files of the work tree changed during the run: no step may
+// leave its traces there.
 func (r *run) compare(s *screen, dir string, before tree) {
 	j := &job{step: step{name: "clean tree"}, state: passed}
 	after, err := readTree(dir)

@@ -18,7 +18,8 @@ type step struct {
 	alone   bool          // runs only when it is named
 }
 
-// limit ends a step that hangs. Its parts have shorter limits of their own, and say more when they reach them.
+// limit ends a step that hangs. Its parts have shorter limits of their own, and say more when they
+// reach them.
 const limit = 50 * time.Minute
 
 // The priorities. Tests have time limits, compilers and checks do not.
@@ -42,8 +43,9 @@ var plan = []step{
 	{name: "quick", lane: "compile", command: []string{"hack/quick.sh"}, nice: tests, cold: 120 * time.Second, alone: true},
 }
 
-// choose gives the steps of that name, in the order of the plan; without names all but those that run alone. Of chosen steps only those
-// needs stay that are chosen too: the caller answers for the others.
+// choose gives the steps of that name, in the order of the plan; without names all but those that
+// run alone. Of chosen steps only those needs stay that are chosen too: the caller answers for the
+// others.
 func choose(all []step, names []string) ([]step, error) {
 	for _, name := range names {
 		if !slices.ContainsFunc(all, func(s step) bool { return s.name == name }) {

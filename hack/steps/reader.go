@@ -11,7 +11,8 @@ import (
 	"sync"
 )
 
-// reader takes a step's output: progress goes into its fields, the rest into the log. The lines of progress are
+// reader takes a step's output: progress goes into its fields, the rest into the log. The lines of
+// progress are
 //
 //	progress: TEXT            what runs now
 //	progress: packages 61     how many packages `go test -json` is going to report
@@ -199,7 +200,8 @@ type result struct {
 
 type outputLine struct{ test, text string }
 
-// write writes what `go test` prints without -v: the package's own lines, and all lines of tests that failed or did not end.
+// write writes what `go test` prints without -v: the package's own lines, and all lines of tests
+// that failed or did not end.
 func (p *result) write(to io.Writer) {
 	for _, l := range p.lines {
 		switch {

@@ -19,7 +19,8 @@ var causes = regexp.MustCompile(`^ *--- FAIL|^FAIL\s+\S|^panic:|^fatal error:|DA
 // noise matches lines of packages that passed.
 var noise = regexp.MustCompile(`^(ok|\?) `)
 
-// excerpts gives what matters of a failed step's log: its end, and the lines that match with some that follow.
+// excerpts gives what matters of a failed step's log: its end, and the lines that match with some
+// that follow.
 func excerpts(log string) (end, parts []string) {
 	var lines []string
 	for _, line := range strings.Split(strings.TrimRight(log, "\n"), "\n") {

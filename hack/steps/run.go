@@ -48,7 +48,8 @@ type run struct {
 	ended func(*job)
 }
 
-// start runs all steps and returns when the last one has ended. ctx's end stops those that run; the others do not start.
+// start runs all steps and returns when the last one has ended. ctx's end stops those that run; the
+// others do not start.
 func (r *run) start(ctx context.Context) {
 	var lanes sync.WaitGroup
 	change := sync.NewCond(&r.mu)
@@ -144,7 +145,8 @@ func (r *run) execute(ctx context.Context, j *job) error {
 		return err
 	}
 	_ = to.Close()
-	// With a scheduling group a session, nice counts inside of the group alone. Without such groups there is no such file.
+	// With a scheduling group a session, nice counts inside of the group alone. Without such groups
+	// there is no such file.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte(strconv.Itoa(j.nice)), 0)
 	read := make(chan struct{})
 	go func() { defer close(read); j.out.read(from) }()
@@ -168,7 +170,8 @@ func (r *run) execute(ctx context.Context, j *job) error {
 	return err
 }
 
-// watch stops the process group when the context ends or the limit is reached, and says why. It returns once done is closed.
+// watch stops the process group when the context ends or the limit is reached, and says why. It
+// returns once done is closed.
 func watch(ctx context.Context, group int, done <-chan struct{}) error {
 	var late error
 	select {

@@ -10,7 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// screen prints what runs now: one line that is refreshed on a terminal, a line every 15 seconds elsewhere.
+// screen prints what runs now: one line that is refreshed on a terminal, a line every 15 seconds
+// elsewhere.
 type screen struct {
 	to       io.Writer
 	terminal bool

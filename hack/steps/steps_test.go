@@ -57,7 +57,8 @@ func TestAFailureIsPrintedLastAndStopsWhatNeedsIt(t *testing.T) {
 func TestLanesRunSideBySide(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	// Each waits for the other one's file, which only lanes that run at the same time can give each other.
+	// Each waits for the other one's file, which only lanes that run at the same time can give each
+	// other.
 	meet := func(mine, other string) string {
 		return "touch " + dir + "/" + mine + "; for i in $(seq 600); do [ -e " + dir + "/" + other + " ] && exit 0; sleep 0.1; done; exit 1"
 	}

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// tree is what git sees as changed or new in a work tree: each file's state and the hash of its content, by path.
+// tree is what git sees as changed or new in a work tree: each file's state and the hash of its
+// content, by path.
 type tree map[string]string
 
 // readTree reads it. Ignored files are left out.

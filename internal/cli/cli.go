@@ -81,7 +81,8 @@ type settings struct {
 
 func newSettings() *settings { return &settings{Config: config.Default()} }
 
-// addFlags offers all settings of the groups; --help shows those named, in their order, and --help-all the rest.
+// addFlags offers all settings of the groups; --help shows those named, in their order, and
+// --help-all the rest.
 func (s *settings) addFlags(cmd *cobra.Command, groups config.Groups, shown ...string) {
 	s.Config.AddFlags(cmd.Flags(), groups)
 	for _, name := range []string{"enable-admission-plugins", "disable-admission-plugins"} {
@@ -104,7 +105,8 @@ func onlyOnCommandLine(cmd *cobra.Command, names ...string) {
 	}
 }
 
-// complete reads the file, below the flags that were given. A setting that cannot be used is a usage error.
+// complete reads the file, below the flags that were given. A setting that cannot be used is a
+// usage error.
 func (s *settings) complete(cmd *cobra.Command) (*slog.Logger, error) {
 	if s.File != "" {
 		if err := config.ReadFile(cmd.Flags(), s.File); err != nil {

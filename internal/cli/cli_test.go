@@ -104,7 +104,8 @@ func TestAWrongCommandLineEndsTheProcessWithStatusTwo(t *testing.T) {
 	}
 }
 
-// TestEveryFlagOfEveryCommandCanStandInAFile sets all flags once on the command line and once by a file.
+// TestEveryFlagOfEveryCommandCanStandInAFile sets all flags once on the command line and once by a
+// file.
 func TestEveryFlagOfEveryCommandCanStandInAFile(t *testing.T) {
 	walk(Root(), func(cmd *cobra.Command) {
 		if cmd.Flags().Lookup("config") == nil {

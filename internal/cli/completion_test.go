@@ -88,7 +88,8 @@ func TestThereIsAScriptForEachShell(t *testing.T) {
 	}
 }
 
-// TestKubectlIsCompletedFromTheCluster asks the bundled kubectl, in a process of its own, against a real API server.
+// TestKubectlIsCompletedFromTheCluster asks the bundled kubectl, in a process of its own, against a
+// real API server.
 func TestKubectlIsCompletedFromTheCluster(t *testing.T) {
 	kubeconfig := startAPIServer(t)
 	ask := func(args ...string) []string {

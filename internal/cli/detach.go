@@ -23,14 +23,16 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-// backgroundVariable marks the process that --detach starts: its standard output and error lead to the command that waits.
+// backgroundVariable marks the process that --detach starts: its standard output and error lead to
+// the command that waits.
 const backgroundVariable = "KNARR_BACKGROUND"
 
-// readyMark is the last byte that the process in the background sends: everything is usable, and it speaks to its log alone now.
+// readyMark is the last byte that the process in the background sends: everything is usable, and it
+// speaks to its log alone now.
 const readyMark = 0
 
-// startInBackground starts this command once more in a session of its own, shows its progress, and returns when it is ready. Where it
-// fails, its error is shown. An interrupt stops it again.
+// startInBackground starts this command once more in a session of its own, shows its progress, and
+// returns when it is ready. Where it fails, its error is shown. An interrupt stops it again.
 func startInBackground(ctx context.Context, cmd *cobra.Command, dataDir string) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -124,7 +126,8 @@ func lastWords(dataDir string, before int64) string {
 	return text
 }
 
-// background is this process where --detach has started it. The zero value is a process in the foreground.
+// background is this process where --detach has started it. The zero value is a process in the
+// foreground.
 type background struct {
 	on       bool
 	waiting  *os.File // standard error of the command that waits
@@ -133,7 +136,8 @@ type background struct {
 	brokenTo chan os.Signal
 }
 
-// inBackground says whether --detach has started this process. What this process starts does not inherit the mark.
+// inBackground says whether --detach has started this process. What this process starts does not
+// inherit the mark.
 func inBackground(out *logTarget) *background {
 	b := &background{on: os.Getenv(backgroundVariable) != "", out: out, log: slog.New(slog.DiscardHandler)}
 	if !b.on {
@@ -146,8 +150,8 @@ func inBackground(out *logTarget) *background {
 	return b
 }
 
-// open turns the log, and standard error with it, to the data folder's file. What the process has to tell of its life is logged at
-// every level.
+// open turns the log, and standard error with it, to the data folder's file. What the process has
+// to tell of its life is logged at every level.
 func (b *background) open(dataDir, role, version string) error {
 	if !b.on {
 		return nil

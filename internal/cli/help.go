@@ -22,12 +22,14 @@ const (
 	leastColumn = 24
 	// commonKey marks the settings that --help shows, with their place.
 	commonKey = "knarr_common"
-	// helpAll is the flag that shows all settings, or those of a topic; allTopics its value without a topic.
+	// helpAll is the flag that shows all settings, or those of a topic; allTopics its value without
+	// a topic.
 	helpAll   = "help-all"
 	allTopics = "all"
 )
 
-// common marks the settings that --help shows, in this order. A command without a mark shows all of its settings.
+// common marks the settings that --help shows, in this order. A command without a mark shows all of
+// its settings.
 func common(cmd *cobra.Command, names ...string) {
 	for i, name := range names {
 		if flag := cmd.Flags().Lookup(name); flag != nil {
@@ -248,7 +250,8 @@ func flagForm(flag *pflag.Flag) string {
 	return form
 }
 
-// flagText is a flag's summary with its default, and, if asked for, its values, details and other names.
+// flagText is a flag's summary with its default, and, if asked for, its values, details and other
+// names.
 func flagText(flag *pflag.Flag, details bool) string {
 	h := config.HelpOf(flag)
 	text := h.Summary

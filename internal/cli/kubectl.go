@@ -58,7 +58,8 @@ func kubectl(args []string) error {
 	return nil
 }
 
-// completeKubectl lets kubectl complete its own arguments, from the cluster that they name; request is cobra's hidden command.
+// completeKubectl lets kubectl complete its own arguments, from the cluster that they name; request
+// is cobra's hidden command.
 func completeKubectl(request string, args []string) error {
 	rest, _, err := kubectlCluster(args)
 	if err != nil {

@@ -18,11 +18,12 @@ import (
 	"github.com/knarr-project/knarr/internal/clusters"
 )
 
-// defaultServer is what client-go takes where no kubeconfig names a server. Nothing of Kubernetes has listened there for years.
+// defaultServer is what client-go takes where no kubeconfig names a server. Nothing of Kubernetes
+// has listened there for years.
 const defaultServer = "localhost:8080"
 
-// kubectlCluster takes a leading --data-dir from kubectl's arguments: kubectl itself has no flag of that name. The value is a data
-// folder or a name of `knarr ls`.
+// kubectlCluster takes a leading --data-dir from kubectl's arguments: kubectl itself has no flag of
+// that name. The value is a data folder or a name of `knarr ls`.
 func kubectlCluster(args []string) (rest []string, dataDir string, err error) {
 	if len(args) == 0 {
 		return args, "", nil
@@ -39,8 +40,8 @@ func kubectlCluster(args []string) (rest []string, dataDir string, err error) {
 	return args[2:], args[1], nil
 }
 
-// useCluster leads kubectl to a cluster of this machine: the one of --data-dir; else, without KUBECONFIG and ~/.kube/config, the default
-// data folder's, or the only one that runs.
+// useCluster leads kubectl to a cluster of this machine: the one of --data-dir; else, without
+// KUBECONFIG and ~/.kube/config, the default data folder's, or the only one that runs.
 func useCluster(dataDir string) error {
 	if dataDir != "" {
 		r, err := meant(nil, dataDir, true)
@@ -72,8 +73,9 @@ func useCluster(dataDir string) error {
 	return nil
 }
 
-// explainer says in words why kubectl cannot reach a server, where that is knarr's business: no cluster is configured, or a cluster of
-// this machine does not run. It looks at connections that fail, so that commands that need no server are as they are.
+// explainer says in words why kubectl cannot reach a server, where that is knarr's business: no
+// cluster is configured, or a cluster of this machine does not run. It looks at connections that
+// fail, so that commands that need no server are as they are.
 type explainer struct {
 	here    clusters.Registry
 	command string // kubectl's

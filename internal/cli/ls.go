@@ -51,7 +51,8 @@ func printJSON(to io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// listedCluster is one of `knarr ls -o json`: the record, the folder that it is from, and what follows from it.
+// listedCluster is one of `knarr ls -o json`: the record, the folder that it is from, and what
+// follows from it.
 type listedCluster struct {
 	*clusters.Record
 	DataDir string         `json:"dataDir"`

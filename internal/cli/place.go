@@ -16,11 +16,12 @@ import (
 	"github.com/knarr-project/knarr/internal/cri"
 )
 
-// startsProcess names the commands whose --data-dir is a folder that may not be there yet. All others are about a cluster that is.
+// startsProcess names the commands whose --data-dir is a folder that may not be there yet. All
+// others are about a cluster that is.
 var startsProcess = sets.New("up", "server", "node", "apiserver", "controllers", "scheduler", "kubelet", "proxy", "doctor", "purge")
 
-// recall takes from the data folder's record what neither a flag nor the file has set: where the cluster's parts are. It returns
-// what it took, as flags.
+// recall takes from the data folder's record what neither a flag nor the file has set: where the
+// cluster's parts are. It returns what it took, as flags.
 func recall(cmd *cobra.Command, c *config.Config) []string {
 	r, err := clusters.Load(c.DataDir)
 	if err != nil {
@@ -68,8 +69,8 @@ func isDefaultHere(flag, value, dataDir string) bool {
 	return false
 }
 
-// choose turns --data-dir into the folder of a cluster that is there: a name of `knarr ls` is taken as well, and without the flag it
-// is the only one that runs, if the default folder has none.
+// choose turns --data-dir into the folder of a cluster that is there: a name of `knarr ls` is taken
+// as well, and without the flag it is the only one that runs, if the default folder has none.
 func choose(cmd *cobra.Command, c *config.Config, file bool) {
 	if startsProcess.Has(cmd.Name()) {
 		return
@@ -97,7 +98,8 @@ func isName(word string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// onlyOne is the running cluster of this machine where exactly one runs and the default folder has none, else nil.
+// onlyOne is the running cluster of this machine where exactly one runs and the default folder has
+// none, else nil.
 func onlyOne(here clusters.Registry, defaultDataDir string) *clusters.Record {
 	if hasCluster(defaultDataDir) {
 		return nil
@@ -108,7 +110,8 @@ func onlyOne(here clusters.Registry, defaultDataDir string) *clusters.Record {
 	return nil
 }
 
-// hasCluster says that a data folder is one. A folder that an older knarr has left has no record yet.
+// hasCluster says that a data folder is one. A folder that an older knarr has left has no record
+// yet.
 func hasCluster(dataDir string) bool {
 	for _, name := range []string{clusters.File, "kubeconfig", "knarr.lock"} {
 		if _, err := os.Stat(filepath.Join(dataDir, name)); err == nil {
@@ -118,8 +121,8 @@ func hasCluster(dataDir string) bool {
 	return false
 }
 
-// meant is the cluster that a command is about: that of its argument, a name or a folder; else that of --data-dir; else the
-// default folder's; else the only one that runs here.
+// meant is the cluster that a command is about: that of its argument, a name or a folder; else that
+// of --data-dir; else the default folder's; else the only one that runs here.
 func meant(args []string, dataDir string, given bool) (*clusters.Record, error) {
 	here := clusters.Here()
 	switch {

@@ -109,7 +109,8 @@ var pages = map[config.Topic]string{
 	config.Upstream:       "differences.md",
 }
 
-// row is one setting of the reference. Commands can have settings of one name with different meanings.
+// row is one setting of the reference. Commands can have settings of one name with different
+// meanings.
 type row struct {
 	flag     *pflag.Flag
 	commands []string

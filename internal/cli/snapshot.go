@@ -111,7 +111,8 @@ func snapshotList() *cobra.Command {
 	return cmd
 }
 
-// snapshotFiles are the files named, and the *.db in the folders named. Only the folder by default need not be there.
+// snapshotFiles are the files named, and the *.db in the folders named. Only the folder by default
+// need not be there.
 func snapshotFiles(names []string, byDefault string) ([]string, error) {
 	var files []string
 	for _, name := range names {

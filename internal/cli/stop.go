@@ -88,7 +88,8 @@ func tellStopped(out io.Writer, r *clusters.Record) error {
 	return err
 }
 
-// startCommand is what to type to start a cluster that has stopped. What the record remembers need not be typed.
+// startCommand is what to type to start a cluster that has stopped. What the record remembers need
+// not be typed.
 func startCommand(r *clusters.Record) string {
 	text := "knarr " + r.Role
 	if r.DataDir != clusters.DefaultDataDir {

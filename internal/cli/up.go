@@ -77,7 +77,8 @@ func componentCommands() []*cobra.Command {
 
 type runner func(ctx context.Context, p run.Params) error
 
-// runCommand makes a command that runs components until a signal ends it. --help shows the settings named.
+// runCommand makes a command that runs components until a signal ends it. --help shows the settings
+// named.
 func runCommand(use, short, long string, groups config.Groups, root bool, start runner, shown ...string) *cobra.Command {
 	s := newSettings()
 	var detach bool

@@ -1,4 +1,5 @@
-// Package clusters knows the clusters of this machine: each data folder has a record, and a folder of links names them.
+// Package clusters knows the clusters of this machine: each data folder has a record, and a folder
+// of links names them.
 //
 // Words:
 //   - record: DATA/cluster.json. A process of knarr writes it into the data folder that it works on: its role, pid, start time and
@@ -8,6 +9,6 @@
 //   - link: /run/knarr/clusters/NAME, a symbolic link to the data folder. The links go with a restart of the machine; the default
 //     data folder is always looked at, so its cluster is found without one.
 //
-// In: data folders, /proc. Out: records, and the state that follows from a record and /proc. The package depends on nothing of
-// knarr but internal/durable, so that every command may ask it.
+// In: data folders, /proc. Out: records, and the state that follows from a record and /proc. The
+// package depends on nothing of knarr but internal/durable, so that every command may ask it.
 package clusters

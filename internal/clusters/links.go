@@ -24,8 +24,8 @@ type Registry struct {
 	DefaultDataDir string
 }
 
-// Here is this machine's registry: /run/knarr/clusters, and for other users than root also a folder of their own below
-// $XDG_RUNTIME_DIR.
+// Here is this machine's registry: /run/knarr/clusters, and for other users than root also a folder
+// of their own below $XDG_RUNTIME_DIR.
 func Here() Registry {
 	const shared = "/run/knarr/clusters"
 	r := Registry{Dirs: []string{shared}, DefaultDataDir: DefaultDataDir}
@@ -35,8 +35,9 @@ func Here() Registry {
 	return r
 }
 
-// Enter makes the record that of this process, gives it a name, writes it and links it. A record of an earlier run gives its name
-// and whatever settings the new one does not have. A link that cannot be made is no error: the cluster runs without one.
+// Enter makes the record that of this process, gives it a name, writes it and links it. A record of
+// an earlier run gives its name and whatever settings the new one does not have. A link that cannot
+// be made is no error: the cluster runs without one.
 func (g Registry) Enter(r *Record) error {
 	identity, err := Identity(os.Getpid())
 	if err != nil {
@@ -67,8 +68,8 @@ func (r *Record) places() []*string {
 	return []*string{&r.RunDir, &r.CgroupRoot, &r.Listen, &r.KubeletListen, &r.NodeName, &r.Join}
 }
 
-// Leave writes that the process has ended, and why. The settings of a start that was never ready are not remembered where there are
-// earlier ones: they may be what was wrong.
+// Leave writes that the process has ended, and why. The settings of a start that was never ready
+// are not remembered where there are earlier ones: they may be what was wrong.
 func (r *Record) Leave(cause error, now time.Time) error {
 	r.PID, r.Process, r.Stopped = 0, "", now
 	if cause != nil {
@@ -84,7 +85,8 @@ func (r *Record) Leave(cause error, now time.Time) error {
 	return r.Save()
 }
 
-// link makes the link of a data folder and gives its name: the wanted one, or the folder's, or that with a hash of the path.
+// link makes the link of a data folder and gives its name: the wanted one, or the folder's, or that
+// with a hash of the path.
 func (g Registry) link(wanted, dataDir string) string {
 	base := filepath.Base(dataDir)
 	if wanted == "" {
@@ -159,7 +161,8 @@ func links(dir string) map[string]string {
 	return found
 }
 
-// List gives the records of all clusters that are known here, by name. Links whose folder has no record any more are left out.
+// List gives the records of all clusters that are known here, by name. Links whose folder has no
+// record any more are left out.
 func (g Registry) List() []*Record {
 	byFolder := map[string]*Record{}
 	add := func(dataDir, name string) {
@@ -215,7 +218,8 @@ func Names(known []*Record) string {
 	return "`knarr ls` knows " + strings.Join(names, ", ")
 }
 
-// Listening gives the running cluster that holds a port of this machine's network, its API server's or its node's.
+// Listening gives the running cluster that holds a port of this machine's network, its API server's
+// or its node's.
 func (g Registry) Listening(address string) (*Record, bool) {
 	wanted, err := netip.ParseAddrPort(address)
 	if err != nil {

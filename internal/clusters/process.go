@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Identity names a process for ever: the boot's id, and the start time of /proc/PID/stat in clock ticks since boot. It fails for
-// a process that is gone or only waits for its parent to collect it.
+// Identity names a process for ever: the boot's id, and the start time of /proc/PID/stat in clock
+// ticks since boot. It fails for a process that is gone or only waits for its parent to collect it.
 func Identity(pid int) (string, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -39,7 +39,8 @@ func hasBoot(identity, boot string) bool {
 	return was == boot
 }
 
-// SameNetwork says that a process sees the network that this one sees. Of a process that may not be looked at, it is assumed.
+// SameNetwork says that a process sees the network that this one sees. Of a process that may not be
+// looked at, it is assumed.
 func SameNetwork(pid int) bool {
 	own, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {

@@ -17,9 +17,11 @@ import (
 // File is the record's name in the data folder.
 const File = "cluster.json"
 
-// Record says what runs, or ran last, on a data folder. It holds no secret: every user of the machine may read it.
+// Record says what runs, or ran last, on a data folder. It holds no secret: every user of the
+// machine may read it.
 type Record struct {
-	// DataDir is the folder that the record was read from, absolute. It is not stored: a folder may be moved.
+	// DataDir is the folder that the record was read from, absolute. It is not stored: a folder may
+	// be moved.
 	DataDir string `json:"-"`
 	// Name is unique on this machine.
 	Name string `json:"name"`
@@ -29,9 +31,11 @@ type Record struct {
 	Version string `json:"version"`
 	// PID is the process's; 0 after it has ended in good order.
 	PID int `json:"pid"`
-	// Process identifies the process for ever: the boot's id and the start time in /proc/PID/stat. A reused pid has another one.
+	// Process identifies the process for ever: the boot's id and the start time in /proc/PID/stat.
+	// A reused pid has another one.
 	Process string `json:"process,omitempty"`
-	// Started is when the process began, Ready when everything was usable for the first time, Stopped when the process ended.
+	// Started is when the process began, Ready when everything was usable for the first time,
+	// Stopped when the process ended.
 	Started time.Time `json:"started,omitzero"`
 	Ready   time.Time `json:"ready,omitzero"`
 	Stopped time.Time `json:"stopped,omitzero"`
@@ -39,7 +43,8 @@ type Record struct {
 	Cause string `json:"cause,omitempty"`
 	// Detached: the log goes to DATA/knarr.log, not to a terminal.
 	Detached bool `json:"detached,omitempty"`
-	// Flags are those of the command line that are no secrets, as --name=value, without the ones that have a field here.
+	// Flags are those of the command line that are no secrets, as --name=value, without the ones
+	// that have a field here.
 	Flags []string `json:"flags,omitempty"`
 
 	RunDir           string `json:"runDir,omitempty"`
@@ -159,7 +164,8 @@ func (r *Record) Log() string { return filepath.Join(r.DataDir, "knarr.log") }
 // RuntimeLog is where the included containerd logs.
 func (r *Record) RuntimeLog() string { return filepath.Join(r.DataDir, "log", "containerd.log") }
 
-// URL is the API server's, as this machine reaches it; for a node, the URL of the server that it has joined.
+// URL is the API server's, as this machine reaches it; for a node, the URL of the server that it
+// has joined.
 func (r *Record) URL() string {
 	if !r.HasServer() {
 		return r.Join
@@ -175,8 +181,8 @@ func (r *Record) URL() string {
 	return "https://" + netip.AddrPortFrom(host, at.Port()).String()
 }
 
-// Since is when the present state began. For a crash it is the last sign of life: the newest change of a file that a running
-// process writes often.
+// Since is when the present state began. For a crash it is the last sign of life: the newest change
+// of a file that a running process writes often.
 func (r *Record) Since() time.Time {
 	switch r.State() {
 	case Starting, Running:
@@ -216,7 +222,8 @@ func (r *Record) String() string {
 	return s + ")"
 }
 
-// URLForOthers is where other machines reach the API server; empty where it listens on loopback alone.
+// URLForOthers is where other machines reach the API server; empty where it listens on loopback
+// alone.
 func (r *Record) URLForOthers() string {
 	at, err := netip.ParseAddrPort(r.Listen)
 	if err != nil || at.Addr().IsLoopback() {

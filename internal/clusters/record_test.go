@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// process starts a program that runs until the test ends, and gives its record in a new data folder.
+// process starts a program that runs until the test ends, and gives its record in a new data
+// folder.
 func process(t *testing.T, g Registry, name string) (*Record, *exec.Cmd) {
 	t.Helper()
 	cmd := exec.Command("sleep", "infinity")

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stop asks the process to end and returns when it has. waiting is told every five seconds how long that takes.
+// Stop asks the process to end and returns when it has. waiting is told every five seconds how long
+// that takes.
 func (r *Record) Stop(ctx context.Context, timeout time.Duration, waiting func(waited time.Duration)) error {
 	const tell = 5 * time.Second
 	pidfd, err := unix.PidfdOpen(r.PID, 0)

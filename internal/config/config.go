@@ -19,7 +19,8 @@ import (
 
 // Config decides how a process runs. The zero value is not usable: start from Default.
 type Config struct {
-	// File is the YAML file that the settings come from which the command line does not give, "" for none (ReadFile).
+	// File is the YAML file that the settings come from which the command line does not give, ""
+	// for none (ReadFile).
 	File string
 	// DataDir holds everything that must survive: the store, keys, images, pods' folders. Default /var/lib/knarr.
 	DataDir string
@@ -76,17 +77,19 @@ type Config struct {
 	RuntimeEndpoint string
 	// RegistryHosts is a folder of hosts.toml files, one folder a registry, as containerd's. Default DIR/registries.
 	RegistryHosts string
-	// CgroupRoot is where pods' cgroups are made. Default /knarr, or another one beside it for another data folder.
+	// CgroupRoot is where pods' cgroups are made. Default /knarr, or another one beside it for
+	// another data folder.
 	CgroupRoot string
 	// KubeletListen is the address of the node's own HTTPS API. Default 0.0.0.0:10250.
 	KubeletListen string
 	// MaxPods is the most pods on this node. Default 110.
 	MaxPods int
-	// EvictionHard are the thresholds below which the node ends pods, each SIGNAL<QUANTITY as upstream's kubelet takes them.
-	// Given ones replace all defaults: memory.available<100Mi, nodefs.available<10%, imagefs.available<15%, inodes<5%.
+	// EvictionHard are the thresholds below which the node ends pods, each SIGNAL<QUANTITY as
+	// upstream's kubelet takes them. Given ones replace all defaults: memory.available<100Mi,
+	// nodefs.available<10%, imagefs.available<15%, inodes<5%.
 	EvictionHard []string
-	// ImageGCHigh and ImageGCLow are percentages of the image file system. Above the first, unused images are removed until
-	// the second is reached. Defaults 85 and 80; 100 keeps images.
+	// ImageGCHigh and ImageGCLow are percentages of the image file system. Above the first, unused
+	// images are removed until the second is reached. Defaults 85 and 80; 100 keeps images.
 	ImageGCHigh, ImageGCLow int
 	// NodeLeaseDuration is how long this node's lease lasts; it is renewed four times as often. Default 40s, whole seconds.
 	NodeLeaseDuration metav1.Duration

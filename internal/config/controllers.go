@@ -7,8 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Controllers are settings of controllers that run alone, with upstream's names and meanings. Beside a server of ours they are not needed,
-// but for SigningDuration: the controllers have its keys.
+// Controllers are settings of controllers that run alone, with upstream's names and meanings.
+// Beside a server of ours they are not needed, but for SigningDuration: the controllers have its
+// keys.
 type Controllers struct {
 	// OwnAccounts gives each controller the rights of its own service account instead of all that the kubeconfig's user has.
 	OwnAccounts bool
@@ -19,7 +20,8 @@ type Controllers struct {
 	// SigningCert and SigningKey sign certificate requests; without them none are signed.
 	SigningCert string
 	SigningKey  string
-	// SigningDuration is the longest life of a certificate that is signed, such as those of nodes. Default 8760h.
+	// SigningDuration is the longest life of a certificate that is signed, such as those of nodes.
+	// Default 8760h.
 	SigningDuration metav1.Duration
 	// AllocateNodeCIDRs gives each node its part of the pod range; without it, a network with addresses of its own does, or nobody.
 	AllocateNodeCIDRs bool

@@ -9,7 +9,8 @@ import (
 
 // ValueError is a value that a setting cannot have.
 type ValueError struct {
-	// Name is the setting's, without dashes. Key is where it stands: "--name" on the command line, "name" in a file.
+	// Name is the setting's, without dashes. Key is where it stands: "--name" on the command line,
+	// "name" in a file.
 	Name, Key string
 	Value     string
 	// Allowed says in words what can be given, Near are values that may be meant.

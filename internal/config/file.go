@@ -18,12 +18,14 @@ import (
 // onlyKey marks a flag that a file cannot set.
 const onlyKey = "knarr_command_line"
 
-// OnlyOnCommandLine says that a file cannot set the flag, because it asks for one action and not for a way to run.
+// OnlyOnCommandLine says that a file cannot set the flag, because it asks for one action and not
+// for a way to run.
 func OnlyOnCommandLine(flag *pflag.Flag) { annotate(flag, onlyKey, "true") }
 
-// ReadFile sets flags from a YAML or JSON file whose keys are the flags' names. A flag that the command line gives wins,
-// and so do the parts of an address that it gives. Keys that only other commands take are checked and have no effect, so
-// that all commands of a cluster can share one file. Every fault of the file is told, each with its key.
+// ReadFile sets flags from a YAML or JSON file whose keys are the flags' names. A flag that the
+// command line gives wins, and so do the parts of an address that it gives. Keys that only other
+// commands take are checked and have no effect, so that all commands of a cluster can share one
+// file. Every fault of the file is told, each with its key.
 func ReadFile(flags *pflag.FlagSet, path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -285,7 +287,8 @@ func csvLine(words []string) string {
 	return strings.Join(quoted, ",")
 }
 
-// wrongType says what a setting takes instead of a value of another type. Text that YAML reads as a number needs quotes.
+// wrongType says what a setting takes instead of a value of another type. Text that YAML reads as a
+// number needs quotes.
 func wrongType(flag *pflag.Flag, key, value string) error {
 	allowed := allowedFor(flag)
 	if strings.Contains(allowed, "text") {

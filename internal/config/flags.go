@@ -24,7 +24,8 @@ const (
 // networked are the parts that know the cluster's ranges of addresses.
 const networked = Server | Controlling | ControllersAlone | Node | NodeAlone | ProxyAlone
 
-// everything are sets of groups that have all settings together. Groups of components that run alone have names in common.
+// everything are sets of groups that have all settings together. Groups of components that run
+// alone have names in common.
 var everything = []Groups{
 	Process | Server | Controlling | NodeAlone | Node | Joining, Process | ControllersAlone, Process | SchedulerAlone,
 }
@@ -76,7 +77,8 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 	}
 }
 
-// TakeFlags offers only the settings named, for a command that reads no others. A name that is no setting is a bug of the caller.
+// TakeFlags offers only the settings named, for a command that reads no others. A name that is no
+// setting is a bug of the caller.
 func (c *Config) TakeFlags(f *pflag.FlagSet, names ...string) {
 	f.SortFlags = false
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)

@@ -9,8 +9,8 @@ import (
 // mostNear is how many names are offered at most.
 const mostNear = 3
 
-// Nearest are the known names that a mistyped one most likely means, the likeliest first; nil when none is near.
-// Capitals, dashes and underscores do not count, so that dataDir is data-dir.
+// Nearest are the known names that a mistyped one most likely means, the likeliest first; nil when
+// none is near. Capitals, dashes and underscores do not count, so that dataDir is data-dir.
 func Nearest(name string, known []string) []string {
 	type candidate struct {
 		name  string
@@ -59,7 +59,8 @@ func squash(name string) string {
 	return strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(name))
 }
 
-// distance counts the letters to add, to drop, to replace, and neighbours to swap, that make b of a.
+// distance counts the letters to add, to drop, to replace, and neighbours to swap, that make b of
+// a.
 func distance(a, b string) int {
 	older, old := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range old {

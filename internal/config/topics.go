@@ -8,7 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Topic groups settings that a reader looks for together. Its value is what `--help-all=TOPIC` takes.
+// Topic groups settings that a reader looks for together. Its value is what `--help-all=TOPIC`
+// takes.
 type Topic string
 
 const (
@@ -69,8 +70,10 @@ const (
 
 // topic adds to f the flags that declare declares, in that order, and notes their topic.
 //
-// A usage text has a summary of at most 15 words on its first line. A word in back quotes names the value, in capitals;
-// FILE and DIR complete paths. Help shows it in the sentence in small letters, DIR as folder. A default that is computed ends the summary as "(default: the host's name)". Details follow on more lines.
+// A usage text has a summary of at most 15 words on its first line. A word in back quotes names the
+// value, in capitals; FILE and DIR complete paths. Help shows it in the sentence in small letters,
+// DIR as folder. A default that is computed ends the summary as "(default: the host's name)".
+// Details follow on more lines.
 func topic(f *pflag.FlagSet, name Topic, declare func(f *pflag.FlagSet)) {
 	part := pflag.NewFlagSet("", pflag.ContinueOnError)
 	part.SortFlags = false
@@ -87,7 +90,8 @@ func values(f *pflag.FlagSet, name string, allowed ...string) {
 	annotate(f.Lookup(name), valuesKey, allowed...)
 }
 
-// Enumerate says which values a flag can have, or each of its list: for lists that this package does not know.
+// Enumerate says which values a flag can have, or each of its list: for lists that this package
+// does not know.
 func Enumerate(flag *pflag.Flag, allowed ...string) { annotate(flag, valuesKey, allowed...) }
 
 // CheckValues refuses values that are none of those enumerated, each with the nearest one.
@@ -109,7 +113,8 @@ func TopicOf(flag *pflag.Flag) Topic {
 	return Topic(strings.Join(flag.Annotations[topicKey], ""))
 }
 
-// ValuesOf are the values that a flag may have, or that each of its list may have; nil when they are not enumerated.
+// ValuesOf are the values that a flag may have, or that each of its list may have; nil when they
+// are not enumerated.
 func ValuesOf(flag *pflag.Flag) []string {
 	if list := flag.Annotations[valuesKey]; list != nil {
 		return list
@@ -123,7 +128,8 @@ func ValuesOf(flag *pflag.Flag) []string {
 // AliasesOf are upstream's names of a flag that has another name here.
 func AliasesOf(flag *pflag.Flag) []string { return flag.Annotations[aliasesKey] }
 
-// Plain takes the back quotes out of a flag's usage text and remembers the name of the value that was in them.
+// Plain takes the back quotes out of a flag's usage text and remembers the name of the value that
+// was in them.
 func Plain(flag *pflag.Flag) {
 	if flag.Annotations[valueKey] != nil {
 		return

@@ -53,20 +53,22 @@ type Options struct {
 	Log    *slog.Logger
 	// Settings are the values of all flags, for /flagz; nil: there is no such page.
 	Settings func() map[string]string
-	// Clock is what the clocks of the API server, of tokens and of controllers show; nil: the machine's time.
-	// Certificates, the store, nodes' heartbeats and the scheduler follow the machine's time always.
+	// Clock is what the clocks of the API server, of tokens and of controllers show; nil: the
+	// machine's time. Certificates, the store, nodes' heartbeats and the scheduler follow the
+	// machine's time always.
 	Clock clock.WithTicker
 	// Controllers chooses controllers by their names; nil: all run.
 	Controllers func(name string) bool
-	// Unsynced leaves the store's writes to the kernel: a crash of the machine loses acknowledged writes. For tests.
+	// Unsynced leaves the store's writes to the kernel: a crash of the machine loses acknowledged
+	// writes. For tests.
 	Unsynced bool
-	// ShutdownTimeout bounds how long requests may take to end when the server stops; 0 is the timeout of requests. Over
-	// HTTP/2 the farewell to a client alone takes a second.
+	// ShutdownTimeout bounds how long requests may take to end when the server stops; 0 is the
+	// timeout of requests. Over HTTP/2 the farewell to a client alone takes a second.
 	ShutdownTimeout time.Duration
 }
 
-// Server holds the control plane's parts while they are put together. Each field is set by one component and read by
-// those of later phases.
+// Server holds the control plane's parts while they are put together. Each field is set by one
+// component and read by those of later phases.
 type Server struct {
 	// Alone: controllers and scheduler run elsewhere.
 	Alone bool
@@ -463,7 +465,8 @@ func (s *Server) bootstrapPolicy(ctx context.Context, policy *rbac.Authorizer) {
 	}
 }
 
-// AwaitFirstObjects is the last part of a server to be usable: until then there are no namespaces. What starts meanwhile does not need them.
+// AwaitFirstObjects is the last part of a server to be usable: until then there are no namespaces.
+// What starts meanwhile does not need them.
 func (s *Server) AwaitFirstObjects(ctx context.Context) (func() error, error) {
 	return nil, s.api.Started(ctx)
 }

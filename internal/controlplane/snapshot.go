@@ -8,10 +8,12 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// SnapshotPath is where the API server serves a snapshot of its store, to those who may get this path (the admin).
+// SnapshotPath is where the API server serves a snapshot of its store, to those who may get this
+// path (the admin).
 const SnapshotPath = "/knarr/snapshot"
 
-// serveSnapshot streams the store. A failure after the first byte breaks the connection off. A shared store is not shown: the copy would be of all that others have in it.
+// serveSnapshot streams the store. A failure after the first byte breaks the connection off. A
+// shared store is not shown: the copy would be of all that others have in it.
 func serveSnapshot(db store.Store, shared bool, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, ok := db.(store.Snapshotter)

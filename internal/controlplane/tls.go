@@ -19,7 +19,8 @@ import (
 	"github.com/knarr-project/knarr/internal/reload"
 )
 
-// ServingTLS lets base, which has a certificate of its own, show those of the flags as well. The files that it names are to be followed.
+// ServingTLS lets base, which has a certificate of its own, show those of the flags as well. The
+// files that it names are to be followed.
 func ServingTLS(ctx context.Context, base *tls.Config, c *config.Serving, log *slog.Logger) ([]*reload.File, error) {
 	base.MinVersion, base.CipherSuites = c.TLS()
 	base.CurvePreferences = c.Curves()

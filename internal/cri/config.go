@@ -53,7 +53,8 @@ func DefaultRunDir(dataDir string) string {
 	return filepath.Join("/run/knarr", shortHash(dataDir))
 }
 
-// DefaultCgroupRoot is /knarr for the default data folder and one beside it, named by a hash, for every other one.
+// DefaultCgroupRoot is /knarr for the default data folder and one beside it, named by a hash, for
+// every other one.
 func DefaultCgroupRoot(dataDir string) string {
 	dataDir = filepath.Clean(dataDir)
 	if dataDir == defaultDataDir {

@@ -17,8 +17,9 @@ type mount struct {
 	point string
 }
 
-// UnmountBelow detaches every mount below dir that a path reaches, the innermost first. A mount that another mount hides is left:
-// a mount namespace made beside a running cluster holds copies of that cluster's mounts.
+// UnmountBelow detaches every mount below dir that a path reaches, the innermost first. A mount
+// that another mount hides is left: a mount namespace made beside a running cluster holds copies of
+// that cluster's mounts.
 func UnmountBelow(dir string) error {
 	mounts, err := mountsBelow(dir)
 	if err != nil {
@@ -36,8 +37,8 @@ func UnmountBelow(dir string) error {
 	return errors.Join(problems...)
 }
 
-// reachable says whether the mount point's path leads to this mount. Before Linux 5.8 the kernel does not tell, and every path that
-// exists counts.
+// reachable says whether the mount point's path leads to this mount. Before Linux 5.8 the kernel
+// does not tell, and every path that exists counts.
 func (m mount) reachable() bool {
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, m.point, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_MNT_ID, &st); err != nil {

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAMountThatAnotherOneHidesIsLeft: a mount namespace made beside a running cluster has copies of the cluster's mounts. Where a
-// tmpfs lies over them, they have no path, and belong to the other cluster.
+// TestAMountThatAnotherOneHidesIsLeft: a mount namespace made beside a running cluster has copies
+// of the cluster's mounts. Where a tmpfs lies over them, they have no path, and belong to the other
+// cluster.
 func TestAMountThatAnotherOneHidesIsLeft(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

@@ -120,8 +120,9 @@ func killPrograms(config Config) {
 	}
 }
 
-// programPIDs lists the processes whose executable lies below dir. A path alone does not tell: processes of other mount namespaces
-// have other files behind the same path, so the files' device counts too.
+// programPIDs lists the processes whose executable lies below dir. A path alone does not tell:
+// processes of other mount namespaces have other files behind the same path, so the files' device
+// counts too.
 func programPIDs(dir string) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

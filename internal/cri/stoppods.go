@@ -10,11 +10,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// podGrace is how long a container has to end by itself, in seconds: the default of a pod's terminationGracePeriodSeconds.
+// podGrace is how long a container has to end by itself, in seconds: the default of a pod's
+// terminationGracePeriodSeconds.
 const podGrace = 30
 
-// StopPods starts containerd for as long as it takes to end all running pods, and counts those. Nothing is removed: the node agent
-// finds the ended pods at its next start. No knarr may run on the folders.
+// StopPods starts containerd for as long as it takes to end all running pods, and counts those.
+// Nothing is removed: the node agent finds the ended pods at its next start. No knarr may run on
+// the folders.
 func StopPods(ctx context.Context, config Config) (int, error) {
 	running, cancel := context.WithCancel(ctx)
 	runtime, err := Start(running, config)

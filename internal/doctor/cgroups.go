@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Controllers that a pod's cgroup must have, and those without which some limits do not hold. Version 2 has no controllers for devices
-// and the freezer: they are always there.
+// Controllers that a pod's cgroup must have, and those without which some limits do not hold.
+// Version 2 has no controllers for devices and the freezer: they are always there.
 var (
 	neededV1 = []string{"cpu", "memory", "devices"}
 	wantedV1 = []string{"cpuset", "pids", "freezer"}
@@ -36,7 +36,8 @@ type cgroupTree struct {
 	// fileSystem is the type of the file system that a path is on.
 	fileSystem   func(path string) int64
 	make, remove func(dir string) error
-	// enterV1 and enterV2 move a process, or a thread of this one, into the cgroup of a folder and out of it again.
+	// enterV1 and enterV2 move a process, or a thread of this one, into the cgroup of a folder and
+	// out of it again.
 	enterV1, enterV2 func(dir string) error
 }
 
@@ -55,7 +56,8 @@ func fileSystem(path string) int64 {
 	return int64(fs.Type)
 }
 
-// check makes a cgroup below root in each hierarchy that pods need, moves a process into it, and removes it.
+// check makes a cgroup below root in each hierarchy that pods need, moves a process into it, and
+// removes it.
 func (t cgroupTree) check(root string) Finding {
 	if t.fileSystem(t.dir) == unix.CGROUP2_SUPER_MAGIC {
 		return t.checkV2(root)
@@ -100,7 +102,8 @@ func (t cgroupTree) checkV1(root string) Finding {
 	return Finding{Fine, whatCgroups, "version 1", ""}
 }
 
-// hierarchy is the folder of a version 1 controller, which may be mounted together with others ("cpu,cpuacct").
+// hierarchy is the folder of a version 1 controller, which may be mounted together with others
+// ("cpu,cpuacct").
 func (t cgroupTree) hierarchy(controller string) (string, bool) {
 	entries, _ := os.ReadDir(t.dir)
 	for _, e := range entries {
@@ -124,7 +127,8 @@ func (t cgroupTree) tryV1(hierarchy, root string) error {
 	})
 }
 
-// inheritCPUs gives new cgroups of the cpuset controller what their parents have: they begin with nothing, and take no process then.
+// inheritCPUs gives new cgroups of the cpuset controller what their parents have: they begin with
+// nothing, and take no process then.
 func inheritCPUs(hierarchy, dir string) error {
 	var path []string
 	for d := dir; d != hierarchy && len(d) > len(hierarchy); d = filepath.Dir(d) {
@@ -177,8 +181,9 @@ func (t cgroupTree) checkV2(root string) Finding {
 	return Finding{Fine, whatCgroups, "version 2", ""}
 }
 
-// delegate enables the controllers that are missing in the cgroups from the top to the one above dir, as the node agent does. undo disables
-// them again. The error is the first one; the controllers of dir tell whether it matters.
+// delegate enables the controllers that are missing in the cgroups from the top to the one above
+// dir, as the node agent does. undo disables them again. The error is the first one; the
+// controllers of dir tell whether it matters.
 func (t cgroupTree) delegate(dir string) (undo func(), err error) {
 	var undone []func()
 	undo = func() {
@@ -264,7 +269,8 @@ func (t cgroupTree) inChild(hierarchy, root string, fn func(dir string) error) e
 	return fn(dir)
 }
 
-// removeCgroup removes an empty cgroup. A process that has just left it may count for a moment; one that others use by now stays.
+// removeCgroup removes an empty cgroup. A process that has just left it may count for a moment; one
+// that others use by now stays.
 func (t cgroupTree) removeCgroup(dir string) {
 	for range 50 {
 		if err := t.remove(dir); !errors.Is(err, unix.EBUSY) {
@@ -318,7 +324,8 @@ func sameDevice(a, b string) bool {
 	return unix.Stat(a, &one) == nil && unix.Stat(b, &two) == nil && one.Dev == two.Dev
 }
 
-// enterV2 starts a process in the cgroup. It is given a program that cannot exist, so that it ends before it has begun.
+// enterV2 starts a process in the cgroup. It is given a program that cannot exist, so that it ends
+// before it has begun.
 func enterV2(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -115,7 +115,8 @@ func (p *paper) write(path, text string) {
 	}
 }
 
-// makeCgroup makes a folder; one of version 2 has the controllers that are enabled in the one above.
+// makeCgroup makes a folder; one of version 2 has the controllers that are enabled in the one
+// above.
 func (p *paper) makeCgroup(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err

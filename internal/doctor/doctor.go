@@ -1,10 +1,12 @@
-// Package doctor looks at what knarr needs of a machine: before a server or a node starts, and for `knarr doctor`.
+// Package doctor looks at what knarr needs of a machine: before a server or a node starts, and for
+// `knarr doctor`.
 //
-// Words. A check looks at one thing and gives a finding: what was found, how bad that is, and the remedy. A role is a part of
-// knarr that needs something of the machine. A broken finding keeps the role from starting.
+// Words. A check looks at one thing and gives a finding: what was found, how bad that is, and the
+// remedy. A role is a part of knarr that needs something of the machine. A broken finding keeps the
+// role from starting.
 //
-// In: the configuration, /proc, /sys, the folders and ports it names. Out: findings. A check takes milliseconds and leaves the
-// machine as it was.
+// In: the configuration, /proc, /sys, the folders and ports it names. Out: findings. A check takes
+// milliseconds and leaves the machine as it was.
 package doctor
 
 import (
@@ -78,7 +80,8 @@ var checks = []check{
 	{Node, func(*config.Config) Finding { return checkRoute("/proc/net/route") }},
 }
 
-// Examine makes the checks that matter for the roles, side by side, and gives the findings in a fixed order.
+// Examine makes the checks that matter for the roles, side by side, and gives the findings in a
+// fixed order.
 func Examine(cfg *config.Config, roles Role) []Finding {
 	all := make([]Finding, len(checks))
 	var wg sync.WaitGroup

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Free space of the data folder's file system, in bytes: below leastSpace the store cannot write, below scarceSpace or a tenth of
-// the file system pods may be evicted.
+// Free space of the data folder's file system, in bytes: below leastSpace the store cannot write,
+// below scarceSpace or a tenth of the file system pods may be evicted.
 const (
 	leastSpace  = 64e6
 	scarceSpace = 2e9
@@ -42,7 +42,8 @@ func judgeSpace(dir string, free, size float64) Finding {
 	return Finding{Fine, what, found, ""}
 }
 
-// checkPrograms looks whether programs in the data folder can be run: the container runtime is unpacked there.
+// checkPrograms looks whether programs in the data folder can be run: the container runtime is
+// unpacked there.
 func checkPrograms(dir string) Finding {
 	const what = "programs"
 	var fs unix.Statfs_t

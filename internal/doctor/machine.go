@@ -99,7 +99,8 @@ func checkNftables(ask func() error) Finding {
 	return Finding{Fine, what, "yes", ""}
 }
 
-// checkPodNetwork looks whether another cluster's pods use the links and rules of this network namespace.
+// checkPodNetwork looks whether another cluster's pods use the links and rules of this network
+// namespace.
 func checkPodNetwork(cfg *config.Config) Finding {
 	const what = "pod network"
 	own := cfg.Path("network")

@@ -15,7 +15,8 @@ import (
 	"github.com/knarr-project/knarr/internal/clusters"
 )
 
-// LockFile is the file in a data folder that the knarr running on it holds locked; the pid is in it.
+// LockFile is the file in a data folder that the knarr running on it holds locked; the pid is in
+// it.
 const LockFile = "knarr.lock"
 
 // Holder is the process that runs on the data folder; 0 is none.
@@ -32,7 +33,8 @@ func Holder(dataDir string) int {
 	return pid
 }
 
-// hasOpen says whether a process has a file open. What this user may not look at counts as open while the process lives.
+// hasOpen says whether a process has a file open. What this user may not look at counts as open
+// while the process lives.
 func hasOpen(pid int, path string) bool {
 	want, err := os.Stat(path)
 	if err != nil {
@@ -51,7 +53,8 @@ func hasOpen(pid int, path string) bool {
 	return false
 }
 
-// checkPort looks whether a TCP address can be listened on; one that the data folder's own knarr listens on is fine.
+// checkPort looks whether a TCP address can be listened on; one that the data folder's own knarr
+// listens on is fine.
 func checkPort(flag, address, dataDir string) Finding {
 	what := "port " + address
 	l, err := net.Listen("tcp", address)
@@ -69,7 +72,8 @@ func checkPort(flag, address, dataDir string) Finding {
 	return Finding{Broken, what, err.Error(), "choose another address with --" + flag}
 }
 
-// judgePort tells of a port that a process listens on; own is the process of the data folder. Either is 0 if it is not known.
+// judgePort tells of a port that a process listens on; own is the process of the data folder.
+// Either is 0 if it is not known.
 func judgePort(flag, address string, pid, own int) Finding {
 	what := "port " + address
 	remedy := "choose another address with --" + flag
@@ -99,7 +103,8 @@ func commandLine(pid int) string {
 	return text
 }
 
-// listener finds the process that listens on a TCP address, or on its port at another address that collides; 0 if it cannot be seen.
+// listener finds the process that listens on a TCP address, or on its port at another address that
+// collides; 0 if it cannot be seen.
 func listener(address string) int {
 	addr, err := netip.ParseAddrPort(address)
 	if err != nil {

@@ -15,7 +15,8 @@ type Fate struct {
 	ExitCode int32
 	// Unready containers run, but are not ready.
 	Unready bool
-	// Waiting keeps the containers from starting: it is the reason that their status tells, such as ImagePullBackOff.
+	// Waiting keeps the containers from starting: it is the reason that their status tells, such as
+	// ImagePullBackOff.
 	Waiting string
 }
 
@@ -101,7 +102,8 @@ func (d *decision) containers(specs []corev1.Container, old []corev1.ContainerSt
 	return out
 }
 
-// step moves one container on: waiting → running → terminated → waiting, as its fate and the pod's restart policy say.
+// step moves one container on: waiting → running → terminated → waiting, as its fate and the pod's
+// restart policy say.
 func (d *decision) step(c *corev1.ContainerStatus, fate Fate) {
 	switch {
 	case fate.Waiting != "" && c.State.Running == nil && c.State.Terminated == nil:
@@ -257,8 +259,8 @@ func find(conditions []corev1.PodCondition, t corev1.PodConditionType) *corev1.P
 // exitTerminated is the exit code of a process that SIGTERM has ended.
 const exitTerminated = 143
 
-// Terminated is the status of a deleted pod whose containers have ended. Servers end well when they are told to. What
-// was to run to its end has not, so that a Job does not count it as a success.
+// Terminated is the status of a deleted pod whose containers have ended. Servers end well when they
+// are told to. What was to run to its end has not, so that a Job does not count it as a success.
 func Terminated(pod *corev1.Pod, now time.Time) corev1.PodStatus {
 	s := *pod.Status.DeepCopy()
 	if s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed {

@@ -25,14 +25,15 @@ import (
 
 // Config is what a hollow node is made of.
 type Config struct {
-	// Node has the node's name, and what else of metadata, spec and capacity differs from the default: 8 CPUs, 32 GiB,
-	// 110 pods.
+	// Node has the node's name, and what else of metadata, spec and capacity differs from the
+	// default: 8 CPUs, 32 GiB, 110 pods.
 	Node corev1.Node
 	// Client has the identity system:node:NAME, of the group system:nodes.
 	Client client.Interface
 	// Address is the node's internal IP.
 	Address string
-	// PodRange is where pods' addresses come from while nothing assigns spec.podCIDR; not set: pods wait for that.
+	// PodRange is where pods' addresses come from while nothing assigns spec.podCIDR; not set: pods
+	// wait for that.
 	PodRange netip.Prefix
 	// Fate says what becomes of a pod; nil: containers run until the pod is deleted.
 	Fate func(*corev1.Pod) Fate
@@ -110,8 +111,8 @@ func Run(ctx context.Context, config Config) error {
 	return nil
 }
 
-// register keeps the Node object as a kubelet does: it makes a missing one, and says that the node is ready where
-// somebody else has said otherwise.
+// register keeps the Node object as a kubelet does: it makes a missing one, and says that the node
+// is ready where somebody else has said otherwise.
 func (n *node) register(ctx context.Context, _ controller.Key) (controller.Result, error) {
 	have, ok := n.nodes.Get("", n.Node.Name)
 	if !ok {
@@ -144,8 +145,8 @@ func (n *node) register(ctx context.Context, _ controller.Key) (controller.Resul
 	return controller.Result{After: statusEvery}, nil
 }
 
-// report patches the status alone: an update would say what the rest of the object was, and a node may not take back
-// taints that somebody has set meanwhile.
+// report patches the status alone: an update would say what the rest of the object was, and a node
+// may not take back taints that somebody has set meanwhile.
 func (n *node) report(ctx context.Context, have *corev1.Node, status *corev1.NodeStatus) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": have.UID}, "status": status})
 	if err != nil {

@@ -81,7 +81,8 @@ func (n *node) write(ctx context.Context, pod *corev1.Pod, status *corev1.PodSta
 	return nil
 }
 
-// address is the pod's: what its status says, or a free one of the node's range. ok is false while there is no range.
+// address is the pod's: what its status says, or a free one of the node's range. ok is false while
+// there is no range.
 func (n *node) address(pod *corev1.Pod) (address string, ok bool) {
 	if pod.Spec.HostNetwork {
 		return n.Address, true

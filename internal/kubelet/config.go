@@ -76,7 +76,8 @@ type Config struct {
 	NodeLabels map[string]string
 	// NodeAnnotations are further annotations of the Node; may be nil.
 	NodeAnnotations func() map[string]string
-	// NodeOwned says why a Node of the name is another machine's: Run ends with that error. May be nil.
+	// NodeOwned says why a Node of the name is another machine's: Run ends with that error. May be
+	// nil.
 	NodeOwned          func(*corev1.Node) error
 	RegisterWithTaints []corev1.Taint
 	Unschedulable      bool

@@ -102,7 +102,8 @@ func New(c Config) (*Kubelet, error) {
 	return k, nil
 }
 
-// Run works until ctx ends, or the node's name turns out to be another machine's. Containers keep running then.
+// Run works until ctx ends, or the node's name turns out to be another machine's. Containers keep
+// running then.
 func (k *Kubelet) Run(ctx context.Context) error {
 	// The CRI client logs each error that it also returns; returning is enough.
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
@@ -155,8 +156,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	return lost
 }
 
-// open asks the runtime what it has and opens the views. It waits for a runtime that is still starting; waiting is called then, and
-// the node is there meanwhile, not ready.
+// open asks the runtime what it has and opens the views. It waits for a runtime that is still
+// starting; waiting is called then, and the node is there meanwhile, not ready.
 func (k *Kubelet) open(ctx context.Context, waiting func()) error {
 	told := ""
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {

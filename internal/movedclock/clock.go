@@ -1,5 +1,6 @@
-// Package movedclock is a clock that runs with the machine's and can be moved ahead. Timers and tickers that the move
-// passes fire at once, so a component on this clock does within a moment what it would have done by then.
+// Package movedclock is a clock that runs with the machine's and can be moved ahead. Timers and
+// tickers that the move passes fire at once, so a component on this clock does within a moment what
+// it would have done by then.
 //
 // In:  Advance.
 // Out: k8s.io/utils/clock.WithTicker.

@@ -131,7 +131,8 @@ type trouble struct {
 	pause time.Duration
 }
 
-// next says how long to wait before the next attempt, and whether the error is to be logged: at first, when it changes, and now and then.
+// next says how long to wait before the next attempt, and whether the error is to be logged: at
+// first, when it changes, and now and then.
 func (t *trouble) next(err error, now time.Time) (pause time.Duration, tell bool) {
 	if err == nil {
 		*t = trouble{}

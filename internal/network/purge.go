@@ -12,10 +12,11 @@ import (
 	"github.com/knarr-project/knarr/internal/network/nft"
 )
 
-// Purge removes everything that the pod network and the proxy leave on a machine: pods' links, gateway, overlay, routes,
-// the nftables table, the attachments' files and what libcni remembers of them, the socket and the CNI configuration. What is gone already is no error.
-// Settings (net.ipv4.ip_forward) stay: others may have come to rely on them. Where another cluster has its pod network in this network
-// namespace, its links, routes and rules stay.
+// Purge removes everything that the pod network and the proxy leave on a machine: pods' links,
+// gateway, overlay, routes, the nftables table, the attachments' files and what libcni remembers of
+// them, the socket and the CNI configuration. What is gone already is no error. Settings
+// (net.ipv4.ip_forward) stay: others may have come to rely on them. Where another cluster has its
+// pod network in this network namespace, its links, routes and rules stay.
 func Purge(cfg Config) error {
 	cfg.setDefaults()
 	var errs []error

@@ -1,5 +1,5 @@
-// Package process runs the components of a process: it starts them in order, stops them in reverse, and ends all of
-// them when one dies. The caller gives the list (ADR 0037).
+// Package process runs the components of a process: it starts them in order, stops them in reverse,
+// and ends all of them when one dies. The caller gives the list (ADR 0037).
 package process
 
 import (
@@ -34,8 +34,8 @@ type running struct {
 	err    error
 }
 
-// Run runs the phases until ctx ends or a component dies, then stops them in reverse order, each phase's
-// components side by side. ready is called once, when everything is usable.
+// Run runs the phases until ctx ends or a component dies, then stops them in reverse order, each
+// phase's components side by side. ready is called once, when everything is usable.
 func Run(ctx context.Context, phases []Phase, progress Progress, ready func(), log *slog.Logger) error {
 	p := &process{log: log, died: make(chan *running, 1)}
 	err := p.start(ctx, phases, progress)

@@ -8,7 +8,8 @@
 // the class's chain; there, a random slot of the group is looked up in the map of endpoints. A change of a
 // Service or of its endpoints therefore is a change of a few map elements, whatever the number of Services.
 //
-// In: Services, EndpointSlices, the own Node. Out: chains "svc-*" and their maps in the table "knarr", HTTP servers on
-// health-check node ports, listeners for TCP node ports on localhost; nothing is written to the API. One goroutine owns the state: plan (pure) turns
-// one Service into elements, ruleset keeps what the kernel should have, sends differences, and repairs.
+// In: Services, EndpointSlices, the own Node. Out: chains "svc-*" and their maps in the table
+// "knarr", HTTP servers on health-check node ports, listeners for TCP node ports on localhost;
+// nothing is written to the API. One goroutine owns the state: plan (pure) turns one Service into
+// elements, ruleset keeps what the kernel should have, sends differences, and repairs.
 package proxy

@@ -19,11 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// dialPatience is how long one endpoint may take to accept a connection before the next one is tried.
+// dialPatience is how long one endpoint may take to accept a connection before the next one is
+// tried.
 const dialPatience = 3 * time.Second
 
-// localhosts are the addresses that TCP node ports are served on by listeners. The rules leave loopback alone: see
-// docs/adr/0040-node-ports-on-localhost.md.
+// localhosts are the addresses that TCP node ports are served on by listeners. The rules leave
+// loopback alone: see docs/adr/0040-node-ports-on-localhost.md.
 var localhosts = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 
 // localPorts serve node ports on localhost. set and retry are called by one goroutine.
@@ -59,8 +60,9 @@ type localTarget struct {
 	affinity time.Duration
 }
 
-// localTargets are the node ports of a plan by address. Each address prefers endpoints of its own family and takes the other's where
-// the Service has none: a client that tries ::1 first reaches a Service of IPv4, too.
+// localTargets are the node ports of a plan by address. Each address prefers endpoints of its own
+// family and takes the other's where the Service has none: a client that tries ::1 first reaches a
+// Service of IPv4, too.
 func localTargets(p servicePlan) map[netip.AddrPort]localTarget {
 	targets := map[netip.AddrPort]localTarget{}
 	for f, t := range p.frontends {
@@ -198,7 +200,8 @@ func (l *localPorts) connect(client net.Conn, port *localPort) {
 	both.Wait()
 }
 
-// forward copies one direction, and hands its end on. A direction that breaks takes the other one with it.
+// forward copies one direction, and hands its end on. A direction that breaks takes the other one
+// with it.
 func forward(to, from net.Conn) {
 	if _, err := io.Copy(to, from); err != nil {
 		to.Close()
@@ -210,7 +213,8 @@ func forward(to, from net.Conn) {
 	}
 }
 
-// dial tries the endpoints in a random order until one accepts; with session affinity the last one comes first.
+// dial tries the endpoints in a random order until one accepts; with session affinity the last one
+// comes first.
 func (p *localPort) dial(ctx context.Context) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: dialPatience}
 	last := errors.New("the Service has no endpoints")

@@ -15,9 +15,10 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/certificates"
 )
 
-// A node's name belongs to the machine that has the key of its client certificate: the Node's annotation names the key. The cluster
-// refuses bootstrapping machines that have another one (internal/controllers/certificates); here is the node's side: it writes the
-// annotation, and does not work as a Node that is another machine's.
+// A node's name belongs to the machine that has the key of its client certificate: the Node's
+// annotation names the key. The cluster refuses bootstrapping machines that have another one
+// (internal/controllers/certificates); here is the node's side: it writes the annotation, and does
+// not work as a Node that is another machine's.
 
 // owned is nil when the Node is this machine's, or nobody's yet.
 func (j *joined) owned(n *corev1.Node) error {
@@ -34,8 +35,8 @@ func (j *joined) annotations() map[string]string {
 	return map[string]string{certificates.NodeKeysAnnotation: keyHash(j.node.current.Load())}
 }
 
-// check looks whether the name is still this machine's before anything works under it. A server that does not answer is no reason not to
-// start: the node agent looks again when it registers.
+// check looks whether the name is still this machine's before anything works under it. A server
+// that does not answer is no reason not to start: the node agent looks again when it registers.
 func (j *joined) check(ctx context.Context) error {
 	c, err := client.Remote(j.config())
 	if err != nil {
@@ -53,8 +54,8 @@ func (j *joined) check(ctx context.Context) error {
 	return j.owned(n)
 }
 
-// claim names the keys that the node may have from now on. It comes before the new key is kept: a crash in between leaves the machine
-// with a key that counts.
+// claim names the keys that the node may have from now on. It comes before the new key is kept: a
+// crash in between leaves the machine with a key that counts.
 func claim(ctx context.Context, c client.Interface, node string, keys ...string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{certificates.NodeKeysAnnotation: strings.Join(keys, ",")}}})
 	if err != nil {

@@ -29,10 +29,11 @@ import (
 )
 
 const (
-	// signersBackdate is how far signers of Kubernetes date a certificate back, for clocks that are behind. It is no part of its life.
+	// signersBackdate is how far signers of Kubernetes date a certificate back, for clocks that are
+	// behind. It is no part of its life.
 	signersBackdate = 5 * time.Minute
-	// A certificate is renewed when 70 to 80 percent of its life are over: at a time of its own, so that nodes that have joined together
-	// do not all renew together.
+	// A certificate is renewed when 70 to 80 percent of its life are over: at a time of its own, so
+	// that nodes that have joined together do not all renew together.
 	renewAfter, renewSpread = 0.7, 0.1
 	// firstPause and longestPause bound the wait after a renewal that failed; it doubles each time.
 	firstPause, longestPause = time.Second, 5 * time.Minute
@@ -40,8 +41,9 @@ const (
 	longestSleep = time.Hour
 )
 
-// identity is one certificate of a joined node with its key, kept on disk and renewed before it expires. Both lie in one file that is
-// replaced in one step, so that a crash cannot leave a key with another key's certificate. Safe for concurrent use.
+// identity is one certificate of a joined node with its key, kept on disk and renewed before it
+// expires. Both lie in one file that is replaced in one step, so that a crash cannot leave a key
+// with another key's certificate. Safe for concurrent use.
 type identity struct {
 	// name is the file's, without its folder and .pem.
 	dir, name string
@@ -51,7 +53,8 @@ type identity struct {
 	template *x509.CertificateRequest
 	// sign has the request (DER) signed by the cluster; the answer is in PEM.
 	sign func(ctx context.Context, request []byte) (certificate []byte, err error)
-	// storing is told of a new certificate before it is kept; an error means that it is not. May be nil.
+	// storing is told of a new certificate before it is kept; an error means that it is not. May be
+	// nil.
 	storing func(ctx context.Context, fresh, old *tls.Certificate) error
 	// changed is told of a new certificate once it is in use. May be nil.
 	changed func()
@@ -63,8 +66,8 @@ type identity struct {
 // maxKeys is how many keys a machine remembers to have had.
 const maxKeys = 64
 
-// keys names the keys that this machine has had for the certificate, the newest last: by them it knows a Node that has not heard of the
-// newest one, such as one that came out of a snapshot.
+// keys names the keys that this machine has had for the certificate, the newest last: by them it
+// knows a Node that has not heard of the newest one, such as one that came out of a snapshot.
 func (i *identity) keys() []string {
 	data, _ := os.ReadFile(filepath.Join(i.dir, i.name+".keys")) // missing in a data folder of an earlier version
 	keys := strings.Fields(string(data))
@@ -86,7 +89,8 @@ func (i *identity) remember(key string) error {
 
 func (i *identity) path() string { return filepath.Join(i.dir, i.name+".pem") }
 
-// load reads what the disk has. A certificate that has expired is an expiredError, and stays in use as far as its key counts.
+// load reads what the disk has. A certificate that has expired is an expiredError, and stays in use
+// as far as its key counts.
 func (i *identity) load(now time.Time) error {
 	pair, err := tls.LoadX509KeyPair(i.path(), i.path())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -141,7 +145,8 @@ func renewalAt(c *x509.Certificate, spread float64) time.Time {
 	return begin.Add(time.Duration(float64(life) * (renewAfter + renewSpread*spread)))
 }
 
-// run keeps the certificate valid until ctx ends: it asks for the first one if there is none, and for the next one in time.
+// run keeps the certificate valid until ctx ends: it asks for the first one if there is none, and
+// for the next one in time.
 func (i *identity) run(ctx context.Context) {
 	pause := firstPause
 	for ctx.Err() == nil {

@@ -45,8 +45,9 @@ type joined struct {
 	fallback      atomic.Pointer[tls.Certificate]
 }
 
-// join makes this machine a member: it finds the server's CA by the hash in the token, asks for a certificate with the token's identity,
-// and keeps it. A machine that has joined before needs no token.
+// join makes this machine a member: it finds the server's CA by the hash in the token, asks for a
+// certificate with the token's identity, and keeps it. A machine that has joined before needs no
+// token.
 func join(ctx context.Context, cfg *config.Config, log *slog.Logger) (*joined, error) {
 	j := &joined{cfg: cfg, log: log, server: strings.TrimSuffix(cfg.Join, "/"), dir: cfg.Path("pki")}
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
@@ -68,7 +69,8 @@ func join(ctx context.Context, cfg *config.Config, log *slog.Logger) (*joined, e
 	return j, j.keep()
 }
 
-// load reads what an earlier join has left; an error says what is missing of it, or that it has expired.
+// load reads what an earlier join has left; an error says what is missing of it, or that it has
+// expired.
 func (j *joined) load(now time.Time) (err error) {
 	ca, err := os.ReadFile(filepath.Join(j.dir, "ca.crt"))
 	if err != nil {
@@ -134,8 +136,9 @@ func (j *joined) keep() error {
 	return nil
 }
 
-// run keeps both certificates valid until ctx ends. The serving one is asked for as the node: its addresses are approved once they stand
-// in the Node object. Until then the API is served with a certificate of its own making, which the server does not take.
+// run keeps both certificates valid until ctx ends. The serving one is asked for as the node: its
+// addresses are approved once they stand in the Node object. Until then the API is served with a
+// certificate of its own making, which the server does not take.
 func (j *joined) run(ctx context.Context) error {
 	return process.Alongside(ctx, process.Part(j.node.run), process.Part(j.kubelet.run))
 }

@@ -19,8 +19,8 @@ import (
 // here is the registry of this machine's clusters; tests have one of their own.
 var here = clusters.Here
 
-// locked runs fn while this process holds the data folder and the record in it says so, on a machine that has what the roles need. A
-// first start that fails leaves nothing.
+// locked runs fn while this process holds the data folder and the record in it says so, on a
+// machine that has what the roles need. A first start that fails leaves nothing.
 func (p Params) locked(role string, needs doctor.Role, fn func(Params) error) error {
 	fresh := emptyOrMissing(p.Config.DataDir)
 	f, err := lock(p.Config.DataDir)
@@ -85,7 +85,8 @@ func (p Params) record(role string) *clusters.Record {
 	return r
 }
 
-// explainLock says why the data folder could not be taken: what runs on it and since when, or what is wrong with it.
+// explainLock says why the data folder could not be taken: what runs on it and since when, or what
+// is wrong with it.
 func explainLock(err error, dataDir string) error {
 	switch {
 	case errors.Is(err, unix.EACCES):
@@ -131,8 +132,8 @@ func emptyOrMissing(dataDir string) beginning {
 	return used
 }
 
-// worthKeeping says that a failed first start has made something that the next one cannot make again: certificates of a cluster
-// elsewhere, keys that a store elsewhere knows, or containers.
+// worthKeeping says that a failed first start has made something that the next one cannot make
+// again: certificates of a cluster elsewhere, keys that a store elsewhere knows, or containers.
 func worthKeeping(cfg *config.Config) bool {
 	if hasJoined(cfg) {
 		return true
@@ -168,8 +169,8 @@ func (b beginning) restore(cfg *config.Config) error {
 	return errors.Join(errs...)
 }
 
-// beside is locked for a component that shares its data folder with others: it takes the record if it is of no running process, else
-// it adds what other commands must know of it.
+// beside is locked for a component that shares its data folder with others: it takes the record if
+// it is of no running process, else it adds what other commands must know of it.
 func (p Params) beside(role string, fn func() error) error {
 	if err := os.MkdirAll(p.Config.DataDir, 0o755); err != nil {
 		return fmt.Errorf("data folder: %w", err)

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestAPurgeSignalsNoProcessThatDoesNotHoldTheLock: a pid of another PID namespace names another process here.
+// TestAPurgeSignalsNoProcessThatDoesNotHoldTheLock: a pid of another PID namespace names another
+// process here.
 func TestAPurgeSignalsNoProcessThatDoesNotHoldTheLock(t *testing.T) {
 	dir := t.TempDir()
 	held, err := lock(dir)

@@ -13,7 +13,8 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-// mayJoin refuses a token that cannot be one before anything starts. A machine that has joined needs none.
+// mayJoin refuses a token that cannot be one before anything starts. A machine that has joined
+// needs none.
 func mayJoin(cfg *config.Config) error {
 	if hasJoined(cfg) {
 		return nil

@@ -14,7 +14,8 @@ import (
 // ErrNotOurs: a folder is not knarr's to remove.
 var ErrNotOurs = errors.New("this is not a data folder of knarr")
 
-// Purgeable refuses a folder that holds something and shows no trace of knarr: a mistyped --data-dir must not cost anybody's files.
+// Purgeable refuses a folder that holds something and shows no trace of knarr: a mistyped
+// --data-dir must not cost anybody's files.
 func Purgeable(dataDir string) error {
 	info, err := os.Stat(dataDir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,11 +12,13 @@ import (
 	"k8s.io/client-go/util/connrotation"
 )
 
-// rotationGrace is how long requests may go on over connections that were made with an earlier certificate.
+// rotationGrace is how long requests may go on over connections that were made with an earlier
+// certificate.
 const rotationGrace = 5 * time.Second
 
-// rotating is a transport to the API server whose connections are made anew when the client certificate has been renewed: the server
-// knows a connection's client by the certificate of its handshake, and refuses requests once that has expired.
+// rotating is a transport to the API server whose connections are made anew when the client
+// certificate has been renewed: the server knows a connection's client by the certificate of its
+// handshake, and refuses requests once that has expired.
 type rotating struct {
 	roots       *x509.CertPool
 	certificate func() *tls.Certificate
@@ -54,8 +56,8 @@ func (r *rotating) RoundTrip(request *http.Request) (*http.Response, error) {
 	return r.current.Load().RoundTrip(request)
 }
 
-// rotate makes connections anew from now on, and ends the earlier ones once their requests had time to end. Watches are opened again by
-// their readers.
+// rotate makes connections anew from now on, and ends the earlier ones once their requests had time
+// to end. Watches are opened again by their readers.
 func (r *rotating) rotate() {
 	old := r.current.Swap(r.open())
 	time.AfterFunc(rotationGrace, old.dialer.CloseAll)

@@ -22,13 +22,16 @@ type Params struct {
 	Progress process.Progress
 	// Settings are the values of all flags, for /flagz; nil: there is no such page.
 	Settings func() map[string]string
-	// Remark is told in one line what this machine lacks though everything starts; nil: it is logged.
+	// Remark is told in one line what this machine lacks though everything starts; nil: it is
+	// logged.
 	Remark func(line string)
-	// Held is called once the data folder is this process's, before anything starts; nil: nothing is to be done then.
+	// Held is called once the data folder is this process's, before anything starts; nil: nothing
+	// is to be done then.
 	Held func() error
 	// Ready is called once, when everything is usable.
 	Ready func()
-	// Detached and Flags stand in the data folder's record: the process runs in the background, and what was typed to start it.
+	// Detached and Flags stand in the data folder's record: the process runs in the background, and
+	// what was typed to start it.
 	Detached bool
 	Flags    []string
 }
@@ -80,7 +83,8 @@ func (p Params) nodeHere() *worker {
 	return &worker{cfg: p.Config, log: p.Log, settings: p.Settings}
 }
 
-// placeNode fills in where a node's sockets and cgroups are, unless they are set: apart from those of other data folders.
+// placeNode fills in where a node's sockets and cgroups are, unless they are set: apart from those
+// of other data folders.
 func placeNode(cfg *config.Config) {
 	if cfg.RunDir == "" {
 		cfg.RunDir = cri.DefaultRunDir(cfg.DataDir)

@@ -16,8 +16,8 @@ const (
 	Minor      = "36"
 )
 
-// The Makefile sets these (-ldflags -X). A plain `go build` leaves them empty: then the Go command's own record of the
-// checkout counts.
+// The Makefile sets these (-ldflags -X). A plain `go build` leaves them empty: then the Go
+// command's own record of the checkout counts.
 var (
 	release string // such as v1.36.3+knarr0
 	commit  string // full hash
@@ -33,8 +33,8 @@ type Build struct {
 	Kubernetes string `json:"kubernetes"`
 	// Commit is the full hash of the source; "unknown" for a source without its history.
 	Commit string `json:"commit"`
-	// Date is the time of the commit, RFC 3339 in UTC; "unknown" as Commit. A build has no time of its own: two builds
-	// of one commit are equal.
+	// Date is the time of the commit, RFC 3339 in UTC; "unknown" as Commit. A build has no time of
+	// its own: two builds of one commit are equal.
 	Date string `json:"date"`
 	// Tree is clean, dirty (the source had changes that were not committed) or unknown.
 	Tree string `json:"tree"`

@@ -46,8 +46,8 @@ func (p payload) equal(other payload) bool {
 //	dir/..data                      → ..2026_01_02_15_04_05.123
 //	dir/NAME                        → ..data/NAME, for each first path element
 //
-// own sets ownership on the new files before they can be seen. Containers see the folder read-only; a privileged one can change that,
-// so nothing found in the folder is followed out of it.
+// own sets ownership on the new files before they can be seen. Containers see the folder read-only;
+// a privileged one can change that, so nothing found in the folder is followed out of it.
 func writeAtomic(dir string, content payload, now time.Time, own func(path string) error) error {
 	for path := range content {
 		if err := checkPath(path); err != nil {

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openBeneath opens a path for reference only. Links that lead out of root, absolute ones included, are errors.
+// openBeneath opens a path for reference only. Links that lead out of root, absolute ones included,
+// are errors.
 func openBeneath(root, path string) (int, error) {
 	base, err := unix.Open(root, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -33,9 +34,10 @@ func openBeneath(root, path string) (int, error) {
 	return -1, unix.EAGAIN
 }
 
-// ReadBeneath reads a regular file below root, a folder that containers write to. It is safe against what they put there: links that
-// leave root, devices, pipes and files of more than limit bytes are errors, and nothing but a regular file is ever opened: opening a
-// device can already do something. A missing file is fs.ErrNotExist.
+// ReadBeneath reads a regular file below root, a folder that containers write to. It is safe
+// against what they put there: links that leave root, devices, pipes and files of more than limit
+// bytes are errors, and nothing but a regular file is ever opened: opening a device can already do
+// something. A missing file is fs.ErrNotExist.
 func ReadBeneath(root, path string, limit int64) ([]byte, error) {
 	fd, err := openBeneath(root, path)
 	if err != nil {
@@ -49,7 +51,8 @@ func ReadBeneath(root, path string, limit int64) ([]byte, error) {
 	if kind := stat.Mode & unix.S_IFMT; kind != unix.S_IFREG {
 		return nil, fmt.Errorf("it is %s, not a regular file", kindOf(kind))
 	}
-	// The kernel opens what fd refers to, whatever has the path by now. A lease of a container's process would block without O_NONBLOCK.
+	// The kernel opens what fd refers to, whatever has the path by now. A lease of a container's
+	// process would block without O_NONBLOCK.
 	file, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(fd), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, errors.Unwrap(err) // its path means nothing to readers

@@ -104,7 +104,8 @@ func TestAProjectionIsNotLedOutOfItsFolder(t *testing.T) {
 	}
 }
 
-// TestOwnershipDoesNotFollowLinksThatAppear swaps a folder and a file for links that lead out while ownership is given.
+// TestOwnershipDoesNotFollowLinksThatAppear swaps a folder and a file for links that lead out while
+// ownership is given.
 func TestOwnershipDoesNotFollowLinksThatAppear(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

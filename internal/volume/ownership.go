@@ -29,8 +29,9 @@ const maxDepth = 1000
 // giveToGroup makes everything below path belong to the group and be usable by it: permissions are or-ed with rw-rw---- (read-only
 // volumes: r--r-----), folders also get group execution and setgid (API reference, PodSecurityContext.fsGroup).
 //
-// Containers of other pods may write to the volume meanwhile. Every step therefore acts on an open descriptor and looks names up in
-// one, without following links: a link swapped in for a file or a folder cannot lead out of the volume.
+// Containers of other pods may write to the volume meanwhile. Every step therefore acts on an open
+// descriptor and looks names up in one, without following links: a link swapped in for a file or a
+// folder cannot lead out of the volume.
 func giveToGroup(path string, group int64, readOnly bool) error {
 	fd, err := openNoFollow(unix.AT_FDCWD, path)
 	if err != nil {
@@ -127,7 +128,8 @@ func (g giver) one(fd int, path string) (folder bool, err error) {
 		folder = true
 		mode |= unix.S_ISGID | 0o110
 	}
-	// fchmod does not take a descriptor for reference only; its path in /proc leads to the same file.
+	// fchmod does not take a descriptor for reference only; its path in /proc leads to the same
+	// file.
 	if err := unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode); err != nil {
 		return folder, fmt.Errorf("give %s to group %d: %w", path, g.group, err)
 	}

@@ -32,7 +32,8 @@ type CRDInstallOptions struct {
 	CRDs  []*apiextensionsv1.CustomResourceDefinition
 	// ErrorIfPathMissing makes a path that does not exist an error.
 	ErrorIfPathMissing bool
-	// MaxTime bounds the wait until resources are served; 0 is 10 s. PollInterval is between looks; 0 is 10 ms.
+	// MaxTime bounds the wait until resources are served; 0 is 10 s. PollInterval is between looks;
+	// 0 is 10 ms.
 	MaxTime      time.Duration
 	PollInterval time.Duration
 	// CleanUpAfterUse uninstalls the definitions when the environment stops.
@@ -136,8 +137,9 @@ func convertByWebhook(crds []*apiextensionsv1.CustomResourceDefinition, known *r
 	return nil
 }
 
-// convertibleKinds are those of which the scheme has a hub, a type with the method Hub, and a spoke, a type with the
-// methods ConvertTo and ConvertFrom. The methods are those of controller-runtime's package conversion.
+// convertibleKinds are those of which the scheme has a hub, a type with the method Hub, and a
+// spoke, a type with the methods ConvertTo and ConvertFrom. The methods are those of
+// controller-runtime's package conversion.
 func convertibleKinds(known *runtime.Scheme) (map[schema.GroupKind]bool, error) {
 	hubs, spokes := map[schema.GroupKind]int{}, map[schema.GroupKind]bool{}
 	for gvk, t := range known.AllKnownTypes() {

@@ -25,16 +25,18 @@ const (
 	envAttach      = "KUBEBUILDER_ATTACH_CONTROL_PLANE_OUTPUT"
 )
 
-// Environment is a control plane for tests, and what is installed in it. The zero Environment is ready to Start.
+// Environment is a control plane for tests, and what is installed in it. The zero Environment is
+// ready to Start.
 type Environment struct {
 	// ControlPlane is the API server. Its arguments may be set before Start.
 	ControlPlane ControlPlane
 
-	// Scheme says which CustomResourceDefinitions get a conversion webhook: those of which it has a hub and a type that
-	// converts to it. nil is client-go's scheme.
+	// Scheme says which CustomResourceDefinitions get a conversion webhook: those of which it has a
+	// hub and a type that converts to it. nil is client-go's scheme.
 	Scheme *runtime.Scheme
 
-	// Config is how the admin reaches the API server. Start sets it, unless an existing cluster is used and it is set.
+	// Config is how the admin reaches the API server. Start sets it, unless an existing cluster is
+	// used and it is set.
 	Config *rest.Config
 	// KubeConfig is the same as a kubeconfig file. Start sets it if it is empty.
 	KubeConfig []byte
@@ -48,7 +50,8 @@ type Environment struct {
 	CRDs              []*apiextensionsv1.CustomResourceDefinition
 	CRDDirectoryPaths []string
 
-	// UseExistingCluster starts nothing: Config, or the kubeconfig that kubectl would use, leads to a cluster.
+	// UseExistingCluster starts nothing: Config, or the kubeconfig that kubectl would use, leads to
+	// a cluster.
 	UseExistingCluster *bool
 
 	// AttachControlPlaneOutput shows the API server's log on the standard error.
@@ -103,8 +106,8 @@ func (te *Environment) Start() (*rest.Config, error) {
 	return te.Config, nil
 }
 
-// Stop uninstalls the definitions if CRDInstallOptions.CleanUpAfterUse is set, removes the webhooks' certificates, and
-// ends the API server.
+// Stop uninstalls the definitions if CRDInstallOptions.CleanUpAfterUse is set, removes the
+// webhooks' certificates, and ends the API server.
 func (te *Environment) Stop() error {
 	var errs []error
 	if te.CRDInstallOptions.CleanUpAfterUse && te.Config != nil {
@@ -117,7 +120,8 @@ func (te *Environment) Stop() error {
 	return errors.Join(errs...)
 }
 
-// AddUser gives a user access to the API server that Start has started. base has further settings of the result.
+// AddUser gives a user access to the API server that Start has started. base has further settings
+// of the result.
 func (te *Environment) AddUser(user User, base *rest.Config) (*AuthenticatedUser, error) {
 	return te.ControlPlane.AddUser(user, base)
 }
@@ -170,7 +174,8 @@ func (te *Environment) findCluster() error {
 	return nil
 }
 
-// SetupEnvtestDefaultBinaryAssetsDirectory is where setup-envtest keeps binaries. Nothing here reads it.
+// SetupEnvtestDefaultBinaryAssetsDirectory is where setup-envtest keeps binaries. Nothing here
+// reads it.
 func SetupEnvtestDefaultBinaryAssetsDirectory() (string, error) {
 	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
 		return filepath.Join(dir, "kubebuilder-envtest"), nil

@@ -13,21 +13,23 @@ import (
 	"github.com/knarr-project/knarr/knarrtest/internal/hooks"
 )
 
-// WebhookInstallOptions say which webhook configurations are installed, and where the suite serves the webhooks.
+// WebhookInstallOptions say which webhook configurations are installed, and where the suite serves
+// the webhooks.
 type WebhookInstallOptions struct {
 	// Paths are files, and folders whose .yaml, .yml and .json files are read.
 	Paths              []string
 	MutatingWebhooks   []*admissionregistrationv1.MutatingWebhookConfiguration
 	ValidatingWebhooks []*admissionregistrationv1.ValidatingWebhookConfiguration
 
-	// IgnoreSchemeConvertible points the conversion webhooks of all definitions that have one at the suite's server,
-	// whatever types the scheme has.
+	// IgnoreSchemeConvertible points the conversion webhooks of all definitions that have one at
+	// the suite's server, whatever types the scheme has.
 	IgnoreSchemeConvertible bool
 	// IgnoreErrorIfPathMissing passes over paths that do not exist.
 	IgnoreErrorIfPathMissing bool
 
-	// LocalServingHost, LocalServingPort and LocalServingCertDir are where and with which certificate the suite serves
-	// its webhooks. Start sets those that are not set: 127.0.0.1, a free port, a temporary folder.
+	// LocalServingHost, LocalServingPort and LocalServingCertDir are where and with which
+	// certificate the suite serves its webhooks. Start sets those that are not set: 127.0.0.1, a
+	// free port, a temporary folder.
 	LocalServingHost    string
 	LocalServingPort    int
 	LocalServingCertDir string
@@ -67,7 +69,8 @@ func (o *WebhookInstallOptions) ModifyWebhookDefinitions() error {
 	return nil
 }
 
-// Install prepares, creates the configurations of the paths and of the lists, and returns when the API shows them.
+// Install prepares, creates the configurations of the paths and of the lists, and returns when the
+// API shows them.
 func (o *WebhookInstallOptions) Install(config *rest.Config) error {
 	if err := o.Read(); err != nil {
 		return err

@@ -17,8 +17,9 @@ var apart = map[string]string{
 	"github.com/godbus/dbus/v5":                   "a module that conformance needs requires a newer one",
 }
 
-// TestHarnessesShareTheProductsModules: with other versions of a few libraries nearly all of Kubernetes' libraries are compiled once more
-// for each harness, which takes minutes with an empty cache.
+// TestHarnessesShareTheProductsModules: with other versions of a few libraries nearly all of
+// Kubernetes' libraries are compiled once more for each harness, which takes minutes with an empty
+// cache.
 func TestHarnessesShareTheProductsModules(t *testing.T) {
 	product := required(t, "../../go.mod")
 	for _, harness := range []string{"test/compare", "test/conformance", "test/envtest", "test/integration", "test/interop", "test/operators", "examples/operator-test"} {

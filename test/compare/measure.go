@@ -13,7 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// measure fills in one side's figures. What cannot be measured has the reason in the place of its figures; the error joins them.
+// measure fills in one side's figures. What cannot be measured has the reason in the place of its
+// figures; the error joins them.
 func measure(ctx context.Context, o *options, s side, f figures) error {
 	size, err := s.size()
 	if err != nil {
@@ -36,7 +37,8 @@ func measure(ctx context.Context, o *options, s side, f figures) error {
 	return errors.Join(append(failures, ctx.Err())...)
 }
 
-// systems are what is started on an empty folder, one after the other, with the parts that are measured on each.
+// systems are what is started on an empty folder, one after the other, with the parts that are
+// measured on each.
 var systems = []system{
 	{"control", []part{
 		{"ready", []string{"ready", "idle-anon", "idle-rss"}, 2 * time.Minute, idleControl},

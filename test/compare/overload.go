@@ -205,8 +205,8 @@ func (t *timing) at(percent int) time.Duration {
 	return t.times[min(len(t.times)-1, len(t.times)*percent/100)]
 }
 
-// timed calls do n times, one call at every tick whether the ones before have ended or not, on up to 64 connections. It makes no more calls
-// when the context ends.
+// timed calls do n times, one call at every tick whether the ones before have ended or not, on up
+// to 64 connections. It makes no more calls when the context ends.
 func timed(ctx context.Context, c *clients, n int, every time.Duration, do func(w *wire, i int) error) timing {
 	t := timing{times: make([]time.Duration, n)}
 	wires := make(chan *wire, 64)

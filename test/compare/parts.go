@@ -16,7 +16,8 @@ type system struct {
 	parts []part
 }
 
-// part is a load that gives some of the table's rows. It ends when its work is done, and at the latest when its time is up.
+// part is a load that gives some of the table's rows. It ends when its work is done, and at the
+// latest when its time is up.
 type part struct {
 	key   string
 	rows  []string
@@ -33,8 +34,8 @@ type measurement struct {
 	load *clients
 }
 
-// measureSystem starts a system and measures its parts. The error is for a system that does not start; a part that fails, is cut off or is left
-// out has the reason in the place of its figures.
+// measureSystem starts a system and measures its parts. The error is for a system that does not
+// start; a part that fails, is cut off or is left out has the reason in the place of its figures.
 func (o *options) measureSystem(ctx context.Context, s side, f figures, sys system) error {
 	start := s.startControl
 	if sys.name == "node" {
@@ -108,8 +109,9 @@ func (e *cutOff) Error() string {
 	return fmt.Sprintf("cut off after %s: %s", e.after, e.done)
 }
 
-// within runs a part for at most that long, and says how far it is now and then. A part whose time is up is told so by its context. If it waits for a server that does not
-// answer, the server's processes are killed after the grace: all connections end with them.
+// within runs a part for at most that long, and says how far it is now and then. A part whose time
+// is up is told so by its context. If it waits for a server that does not answer, the server's
+// processes are killed after the grace: all connections end with them.
 func (m *measurement) within(ctx context.Context, p part, limit, grace time.Duration) error {
 	limited, stop := context.WithTimeout(ctx, limit)
 	defer stop()

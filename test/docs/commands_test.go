@@ -46,7 +46,8 @@ func TestCommandsExist(t *testing.T) {
 	}
 }
 
-// TestKubectlCommandsExist: the same for kubectl, whether it is called by its own name or as `knarr kubectl`.
+// TestKubectlCommandsExist: the same for kubectl, whether it is called by its own name or as `knarr
+// kubectl`.
 func TestKubectlCommandsExist(t *testing.T) {
 	tree := kubectlcmd.NewKubectlCommand(kubectlcmd.KubectlOptions{})
 	for _, p := range pages(t) {
@@ -117,7 +118,8 @@ func lookup(cmd *cobra.Command, find func(*pflag.FlagSet) *pflag.Flag) *pflag.Fl
 	return nil
 }
 
-// TestBlocksWithoutAClusterRun runs the blocks that say `<!-- walk: alone -->`: they need no cluster and no root.
+// TestBlocksWithoutAClusterRun runs the blocks that say `<!-- walk: alone -->`: they need no
+// cluster and no root.
 func TestBlocksWithoutAClusterRun(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -149,7 +151,8 @@ func TestBlocksWithoutAClusterRun(t *testing.T) {
 	}
 }
 
-// TestWalkedFilesAreWhole: a block that names its file can be written, and one file of a page is not shown twice.
+// TestWalkedFilesAreWhole: a block that names its file can be written, and one file of a page is
+// not shown twice.
 func TestWalkedFilesAreWhole(t *testing.T) {
 	for _, p := range pages(t) {
 		seen := map[string]bool{}

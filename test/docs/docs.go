@@ -94,8 +94,8 @@ func (p *Page) Anchors() map[string]bool {
 	return anchors
 }
 
-// Commands are the shell commands of the page's blocks, one for each line that begins with the program or follows an
-// operator of the shell. Blocks of files are left out.
+// Commands are the shell commands of the page's blocks, one for each line that begins with the
+// program or follows an operator of the shell. Blocks of files are left out.
 func (p *Page) Commands(program string) []Link {
 	var found []Link
 	for _, b := range p.Blocks {

@@ -24,7 +24,8 @@ func pages(t *testing.T) []*Page {
 	return all
 }
 
-// TestLinksResolve: a link to a file finds the file, and a link to a part of a page finds its heading.
+// TestLinksResolve: a link to a file finds the file, and a link to a part of a page finds its
+// heading.
 func TestLinksResolve(t *testing.T) {
 	all := pages(t)
 	anchors := map[string]map[string]bool{}
@@ -52,7 +53,8 @@ func TestLinksResolve(t *testing.T) {
 	}
 }
 
-// TestEveryPageIsReachable: a reader who begins with docs/README.md and follows links finds every page of docs.
+// TestEveryPageIsReachable: a reader who begins with docs/README.md and follows links finds every
+// page of docs.
 func TestEveryPageIsReachable(t *testing.T) {
 	all := map[string]*Page{}
 	for _, p := range pages(t) {
@@ -85,7 +87,8 @@ const longest = 100 // columns of a line of prose
 
 var target = regexp.MustCompile(`\]\([^)]*\)|\]: \S+`)
 
-// TestLinesAreShort: prose has at most 100 columns. Tables, blocks and the targets of links do not count.
+// TestLinesAreShort: prose has at most 100 columns. Tables, blocks and the targets of links do not
+// count.
 func TestLinesAreShort(t *testing.T) {
 	for _, p := range pages(t) {
 		if long := longLines(p); len(long) > 0 {
@@ -155,8 +158,8 @@ var (
 	announced      = regexp.MustCompile(`\ba new package `)
 )
 
-// TestNamedPathsExist: a path of the repository in back quotes exists. "a new package `…`" announces
-// one, and "`…` of k8s.io/kubernetes" is a path of upstream.
+// TestNamedPathsExist: a path of the repository in back quotes exists. "a new package `…`"
+// announces one, and "`…` of k8s.io/kubernetes" is a path of upstream.
 func TestNamedPathsExist(t *testing.T) {
 	for _, p := range pages(t) {
 		p.Prose(func(line int, text string) {
@@ -173,7 +176,8 @@ func TestNamedPathsExist(t *testing.T) {
 	}
 }
 
-// exists looks for a path, which may have a pattern or {alternatives} in it, or name a function after the package.
+// exists looks for a path, which may have a pattern or {alternatives} in it, or name a function
+// after the package.
 func exists(name string) bool {
 	name = strings.TrimSuffix(name, "/")
 	if open := strings.Index(name, "{"); open >= 0 {

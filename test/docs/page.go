@@ -1,5 +1,5 @@
-// Package docs reads the pages of the documentation and checks them. The checks are the tests of this package; test/e2e
-// runs the commands of the pages against real clusters.
+// Package docs reads the pages of the documentation and checks them. The checks are the tests of
+// this package; test/e2e runs the commands of the pages against real clusters.
 //
 // # Words
 //
@@ -10,16 +10,17 @@
 //
 // # Console blocks
 //
-// A block of the language "console" holds commands and their output. A command begins with `$ `, or with `NAME$ ` on
-// pages with several machines. It continues on the lines that begin with `> `.
+// A block of the language "console" holds commands and their output. A command begins with `$ `, or
+// with `NAME$ ` on pages with several machines. It continues on the lines that begin with `> `.
 //
-// A comment that begins with a line `<!-- run WORDS` and ends with a line `-->` is a console block that readers do not
-// see: what the page tells them to do by hand. The words are those of a directive.
+// A comment that begins with a line `<!-- run WORDS` and ends with a line `-->` is a console block
+// that readers do not see: what the page tells them to do by hand. The words are those of a
+// directive.
 //
 // # Files
 //
-// The first line of any other block can name a file, as in `# hello.yaml` or `// hello/main.go`. A walk writes such a
-// block into the file before it runs the commands below.
+// The first line of any other block can name a file, as in `# hello.yaml` or `// hello/main.go`. A
+// walk writes such a block into the file before it runs the commands below.
 package docs
 
 import (

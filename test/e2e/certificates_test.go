@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// TestNodeCertificatesAreRenewedWhileItWorks: the cluster signs for 20 seconds. The node goes on beyond the life of three certificates of
-// each kind: it stays Ready, and logs and exec reach it. It is killed meanwhile, and finds its certificates again without a token.
+// TestNodeCertificatesAreRenewedWhileItWorks: the cluster signs for 20 seconds. The node goes on
+// beyond the life of three certificates of each kind: it stays Ready, and logs and exec reach it.
+// It is killed meanwhile, and finds its certificates again without a token.
 func TestNodeCertificatesAreRenewedWhileItWorks(t *testing.T) {
 	f := newFleet(t, "--cluster-signing-duration", "20s", "--node-monitor-grace-period", "20s")
 	f.hire("east")
@@ -60,8 +61,9 @@ func TestNodeCertificatesAreRenewedWhileItWorks(t *testing.T) {
 	f.kubectl("delete", "pod", "sailor", "--timeout=60s")
 }
 
-// TestANodesNameBelongsToItsMachine: a second machine of the same name is refused with the remedy, and the first one's pods do not notice.
-// A machine that has lost its data folder joins again once its Node was deleted. A Node deleted under a working machine comes back.
+// TestANodesNameBelongsToItsMachine: a second machine of the same name is refused with the remedy,
+// and the first one's pods do not notice. A machine that has lost its data folder joins again once
+// its Node was deleted. A Node deleted under a working machine comes back.
 func TestANodesNameBelongsToItsMachine(t *testing.T) {
 	f := newFleet(t)
 	f.hire("east")

@@ -35,7 +35,8 @@ func wants(t *testing.T, output string, texts ...string) {
 	}
 }
 
-// TestUpIsRefusedOnAMachineWithoutCgroups: no `ready` where no pod could start, but what is missing and the remedy.
+// TestUpIsRefusedOnAMachineWithoutCgroups: no `ready` where no pod could start, but what is missing
+// and the remedy.
 func TestUpIsRefusedOnAMachineWithoutCgroups(t *testing.T) {
 	needs(t)
 	m := &machine{t: t, name: "bare", dir: filepath.Join(t.TempDir(), "data"), log: &output{}}
@@ -63,8 +64,8 @@ func TestUpIsRefusedOnAMachineWithoutCgroups(t *testing.T) {
 	c.stop(syscall.SIGTERM)
 }
 
-// TestDoctorKnowsItsOwnClusterAndThatOfAnother: ports of one's own cluster are fine, those of another one are taken, and its process is
-// named.
+// TestDoctorKnowsItsOwnClusterAndThatOfAnother: ports of one's own cluster are fine, those of
+// another one are taken, and its process is named.
 func TestDoctorKnowsItsOwnClusterAndThatOfAnother(t *testing.T) {
 	c := newCluster(t)
 	c.up()
@@ -133,8 +134,9 @@ metadata: {name: web}
 spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30090}]}
 `
 
-// TestAPurgeLeavesOtherClustersAlone: beside a cluster with pods, a server in the same namespaces and a cluster in a network of its own
-// are purged, the latter from the wrong network. The pods run on, and their Service answers.
+// TestAPurgeLeavesOtherClustersAlone: beside a cluster with pods, a server in the same namespaces
+// and a cluster in a network of its own are purged, the latter from the wrong network. The pods run
+// on, and their Service answers.
 func TestAPurgeLeavesOtherClustersAlone(t *testing.T) {
 	c := newCluster(t)
 	c.up()

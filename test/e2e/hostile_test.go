@@ -58,8 +58,9 @@ spec:
   volumes: [{name: chart, configMap: {name: chart}}]
 `
 
-// TestContainersAreKeptFromTheHost: a container that must not run as root does not where its image names no user; an environment file is
-// not read through a link that leaves its volume; a ConfigMap's volume cannot be written to.
+// TestContainersAreKeptFromTheHost: a container that must not run as root does not where its image
+// names no user; an environment file is not read through a link that leaves its volume; a
+// ConfigMap's volume cannot be written to.
 func TestContainersAreKeptFromTheHost(t *testing.T) {
 	c := newCluster(t)
 	c.up()

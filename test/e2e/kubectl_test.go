@@ -105,7 +105,8 @@ func TestUpstreamsKubectl(t *testing.T) {
 		{"one pod less", "-n port wait deployment/tavern --for=jsonpath={.status.terminatingReplicas}=0 --timeout=60s", []string{"condition met"}},
 		{"a Service", "-n port expose deployment tavern --port=80 --target-port=8080", []string{"service/tavern exposed"}},
 		{"its endpoints", "-n port get endpointslices -l kubernetes.io/service-name=tavern -o jsonpath={.items[*].endpoints[*].conditions.ready}", []string{"true true"}},
-		// kubectl loses what a container prints before it is attached: this one waits for the end of its input.
+		// kubectl loses what a container prints before it is attached: this one waits for the end
+		// of its input.
 		{"a pod for once", "-n port run guest --image=e2e/sailor:v1 --restart=Never --rm -i --quiet --command -- /sailor await fetch http://tavern", []string{"tavern-"}},
 		{"a Job", "-n port create job count --image=e2e/sailor:v1 -- /sailor say one two three", []string{"job.batch/count created"}},
 		{"a Job, complete", "-n port wait job/count --for=condition=Complete --timeout=60s", []string{"condition met"}},

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// knarr runs a command of knarr on the machine and returns what it printed; its exit status must be this one.
+// knarr runs a command of knarr on the machine and returns what it printed; its exit status must be
+// this one.
 func (m *machine) knarr(status int, args ...string) string {
 	m.t.Helper()
 	cmd := m.inside(binary, args...)
@@ -41,8 +42,9 @@ func (m *machine) says(text string, parts ...string) {
 	}
 }
 
-// TestLifeInTheBackground: a cluster is started in the background with places of its own, seen, stopped, started again and purged. Only its name or
-// its data folder are typed after the first start.
+// TestLifeInTheBackground: a cluster is started in the background with places of its own, seen,
+// stopped, started again and purged. Only its name or its data folder are typed after the first
+// start.
 func TestLifeInTheBackground(t *testing.T) {
 	c := newCluster(t)
 	name := fmt.Sprintf("harbour-%d", os.Getpid())

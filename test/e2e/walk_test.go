@@ -18,8 +18,9 @@ import (
 
 var updateWalks = flag.Bool("walk.update", false, "write the output of the commands into the pages")
 
-// walks are the pages whose commands run, in this order. Pages of one cluster share it and leave nothing in it; a page
-// with machines starts its own. The first page of the cluster builds the image that the others use.
+// walks are the pages whose commands run, in this order. Pages of one cluster share it and leave
+// nothing in it; a page with machines starts its own. The first page of the cluster builds the
+// image that the others use.
 var walks = []struct {
 	page     string
 	machines []string // none: the page uses the shared cluster
@@ -45,8 +46,8 @@ var walks = []struct {
 
 const walkLimit = 3 * time.Minute // bounds a command that hangs
 
-// TestWalks runs every command of the pages above, in real clusters, as the pages print them. A command must succeed,
-// unless the page says that it fails.
+// TestWalks runs every command of the pages above, in real clusters, as the pages print them. A
+// command must succeed, unless the page says that it fails.
 func TestWalks(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -94,8 +95,8 @@ func newWalk(t *testing.T, folder string, names ...string) *walk {
 	return w
 }
 
-// newWalker makes a machine with its own network, mounts, processes and host name. /var/lib and /run are empty there,
-// so that pages can use the default folders.
+// newWalker makes a machine with its own network, mounts, processes and host name. /var/lib and
+// /run are empty there, so that pages can use the default folders.
 func newWalker(t *testing.T, l *lan, folder, name string, number int) *walker {
 	t.Helper()
 	w := &walker{space: newSpace(t, "--net", "--mount", "--pid", "--mount-proc", "--uts"), bin: t.TempDir(), lines: make(chan string, 100)}
@@ -122,7 +123,8 @@ func newWalker(t *testing.T, l *lan, folder, name string, number int) *walker {
 	return w
 }
 
-// install puts a knarr into the machine's path that makes its pods' cgroups apart from those of other clusters here.
+// install puts a knarr into the machine's path that makes its pods' cgroups apart from those of
+// other clusters here.
 func (w *walker) install(t *testing.T, cgroup string) {
 	t.Helper()
 	script := fmt.Sprintf("#!/bin/sh\ncase \"$1\" in\nup|node|purge) exec %s \"$@\" --cgroup-root %s ;;\nesac\nexec %[1]s \"$@\"\n", binary, cgroup)
@@ -204,7 +206,8 @@ func (w *walker) run(command string) (output []string, status string, err error)
 	}
 }
 
-// page writes the page's files and runs its commands. With -walk.update it writes their output into the page.
+// page writes the page's files and runs its commands. With -walk.update it writes their output into
+// the page.
 func (w *walk) page(t *testing.T, name string) {
 	const root = "../.."
 	p, err := docs.ReadPage(root, name)
@@ -259,8 +262,9 @@ func firstWords(lines []string) map[string]bool {
 	return words
 }
 
-// compare finds output that a page shows and the command does not print any more: by the first word of each line, since
-// times, names and numbers differ. "Waiting" is a line that a fast machine does not print.
+// compare finds output that a page shows and the command does not print any more: by the first word
+// of each line, since times, names and numbers differ. "Waiting" is a line that a fast machine does
+// not print.
 func compare(t *testing.T, p *docs.Page, s docs.Step, output []string) {
 	t.Helper()
 	got := firstWords(output)
@@ -286,7 +290,8 @@ func (w *walk) write(t *testing.T, file, content string) {
 // brokenPipe is the status of a pipe whose last command, such as head, has read enough.
 const brokenPipe = "141"
 
-// step runs a command. The block's directive can say that it fails, or that it is repeated until its output has a text.
+// step runs a command. The block's directive can say that it fails, or that it is repeated until
+// its output has a text.
 func (w *walk) step(t *testing.T, p *docs.Page, b *docs.Block, s docs.Step) []string {
 	t.Helper()
 	m := w.machines[s.Machine]

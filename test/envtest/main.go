@@ -1,5 +1,6 @@
-// Envtest measures knarrtest/envtest beside controller-runtime's envtest with upstream's kube-apiserver and etcd: the time from the
-// start to the first write that succeeds, memory, and the time of a suite of small tests. It prints a table and ends.
+// Envtest measures knarrtest/envtest beside controller-runtime's envtest with upstream's
+// kube-apiserver and etcd: the time from the start to the first write that succeeds, memory, and
+// the time of a suite of small tests. It prints a table and ends.
 //
 // Each measurement runs in a process of its own, which is this program with -side and -what.
 package main

@@ -150,7 +150,8 @@ func (s side) own(tests int) (map[string]float64, error) {
 	return map[string]float64{"own": time.Since(began).Seconds()}, nil
 }
 
-// test is a small test: a namespace, a definition, ten custom objects, ten ConfigMaps, and a look at all of them.
+// test is a small test: a namespace, a definition, ten custom objects, ten ConfigMaps, and a look
+// at all of them.
 func (s side) test(config *rest.Config, i int) error {
 	ctx := context.Background()
 	k, err := kubernetes.NewForConfig(config)

@@ -9,5 +9,6 @@
 //   - The managers of an object's fields (managers.go) each have the library make the whole object anew.
 //   - JSON within objects (raw.go) that cannot be read makes the library of field owners panic.
 //
-// Nothing here undercuts what objects of 1.5 MB need; the figures stand in docs/internals/reliability.md.
+// Nothing here undercuts what objects of 1.5 MB need; the figures stand in
+// docs/internals/reliability.md.
 package bounds

@@ -194,7 +194,8 @@ func (p *PKI) RenewAt() time.Time {
 	return next
 }
 
-// Renew renews what is due, and rewrites the kubeconfig files that hold a renewed certificate. One that fails does not keep the others.
+// Renew renews what is due, and rewrites the kubeconfig files that hold a renewed certificate. One
+// that fails does not keep the others.
 func (p *PKI) Renew() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 // completionTimeout bounds the look-up of names while a user waits for the Tab key.
 const completionTimeout = 2 * time.Second
 
-// completeNames completes the first most arguments with names of images of this machine; all of them for -1.
+// completeNames completes the first most arguments with names of images of this machine; all of
+// them for -1.
 func completeNames(dial dialer, most int) cobra.CompletionFunc {
 	return func(command *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if most >= 0 && len(args) >= most {

@@ -20,7 +20,8 @@ import (
 	images "github.com/knarr-project/knarr/internal/image"
 )
 
-// Finder gives the cluster of a data folder, a name, or, where the flag was not given, of this machine.
+// Finder gives the cluster of a data folder, a name, or, where the flag was not given, of this
+// machine.
 type Finder func(dataDir string, given bool) (*clusters.Record, error)
 
 // Command makes `knarr image` with its subcommands.

@@ -1,4 +1,5 @@
-// Package logs writes and reads the log files of a data folder: knarr's own, where it runs in the background, and containerd's.
+// Package logs writes and reads the log files of a data folder: knarr's own, where it runs in the
+// background, and containerd's.
 package logs
 
 import (
@@ -9,14 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxSize is how large a log file of knarr gets, in bytes. One older file is kept beside it, so the log takes twice that.
+// MaxSize is how large a log file of knarr gets, in bytes. One older file is kept beside it, so the
+// log takes twice that.
 const MaxSize = 10 << 20
 
-// File is a log that this process appends to. When it is full, it is renamed to NAME.1 and begun anew. Safe for concurrent use.
+// File is a log that this process appends to. When it is full, it is renamed to NAME.1 and begun
+// anew. Safe for concurrent use.
 type File struct {
 	path string
 	max  int64
-	// stderr makes each new file the process's standard error too, so that the last words of a panic are in it.
+	// stderr makes each new file the process's standard error too, so that the last words of a
+	// panic are in it.
 	stderr bool
 
 	mu   sync.Mutex // guards the rest
@@ -53,7 +57,8 @@ func (f *File) open() error {
 	return nil
 }
 
-// Write appends p. A file that cannot be begun anew grows on: a log that is too long is better than none.
+// Write appends p. A file that cannot be begun anew grows on: a log that is too long is better than
+// none.
 func (f *File) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -78,7 +78,8 @@ func newLine(source, text string, last *time.Time) Line {
 	return Line{Source: source, Time: *last, Text: text}
 }
 
-// timeOf reads time=2006-01-02T15:04:05Z at the beginning of a line, with or without quotes, as slog and containerd write it.
+// timeOf reads time=2006-01-02T15:04:05Z at the beginning of a line, with or without quotes, as
+// slog and containerd write it.
 func timeOf(text string) (time.Time, bool) {
 	rest, ok := strings.CutPrefix(text, "time=")
 	if !ok {
@@ -151,7 +152,8 @@ func (f *Follower) Close() {
 	}
 }
 
-// More gives the whole lines that have come since the last call. A file that was replaced is read to its end first.
+// More gives the whole lines that have come since the last call. A file that was replaced is read
+// to its end first.
 func (f *Follower) More() []Line {
 	if f.file == nil && !f.open() {
 		return nil

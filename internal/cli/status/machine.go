@@ -125,7 +125,8 @@ func diskPart(d Disk) Part {
 	return p
 }
 
-// certificates are those of the data folder, the first to expire first. Files that this user may not read are left out.
+// certificates are those of the data folder, the first to expire first. Files that this user may
+// not read are left out.
 func certificates(dataDir string) []Certificate {
 	var list []Certificate
 	for _, ending := range []string{".crt", ".pem"} { // a joined node keeps certificate and key in one .pem

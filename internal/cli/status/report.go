@@ -1,4 +1,5 @@
-// Package status looks at a cluster of this machine: its process, its parts, what it uses, and what to type next.
+// Package status looks at a cluster of this machine: its process, its parts, what it uses, and what
+// to type next.
 package status
 
 import (
@@ -154,7 +155,8 @@ func (r *Report) part(name string, health Health, text string) {
 	r.Parts = append(r.Parts, Part{name, health, text})
 }
 
-// containers counts those that the included runtime has a state of, without pods' sandboxes where these can be told apart.
+// containers counts those that the included runtime has a state of, without pods' sandboxes where
+// these can be told apart.
 func containers(runDir string) int {
 	if runDir == "" {
 		return 0

@@ -16,8 +16,9 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// Approving approves kubelets' requests for client certificates, if the requester may have them: nodes that renew their own
-// (selfnodeclient), and bootstrapping machines (nodeclient) unless the node's name belongs to another one.
+// Approving approves kubelets' requests for client certificates, if the requester may have them:
+// nodes that renew their own (selfnodeclient), and bootstrapping machines (nodeclient) unless the
+// node's name belongs to another one.
 var Approving = controller.Starter{Name: "certificatesigningrequest-approving-controller", Account: account, Run: runApproving}
 
 func runApproving(ctx context.Context, env controller.Env) error {

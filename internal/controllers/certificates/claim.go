@@ -19,31 +19,35 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// NodeKeysAnnotation of a Node names the keys that may have its name: the key of its agent's client certificate and, while that is
-// being renewed, the one before. Each is the SHA-256 of the public key (DER) in hexadecimal digits; commas separate them. Knarr's node
-// agent writes it.
+// NodeKeysAnnotation of a Node names the keys that may have its name: the key of its agent's client
+// certificate and, while that is being renewed, the one before. Each is the SHA-256 of the public
+// key (DER) in hexadecimal digits; commas separate them. Knarr's node agent writes it.
 const NodeKeysAnnotation = "knarr-project.github.io/client-keys"
 
 const (
 	// bootstrappers is the group of all bootstrap tokens.
 	bootstrappers = "system:bootstrappers"
-	// settling is how long a machine that was let in has for making its Node; meanwhile others of the same name wait.
+	// settling is how long a machine that was let in has for making its Node; meanwhile others of
+	// the same name wait.
 	settling = 30 * time.Second
 )
 
-// KeyHash is how NodeKeysAnnotation names a public key, which is given as DER (SubjectPublicKeyInfo).
+// KeyHash is how NodeKeysAnnotation names a public key, which is given as DER
+// (SubjectPublicKeyInfo).
 func KeyHash(publicKey []byte) string {
 	sum := sha256.Sum256(publicKey)
 	return hex.EncodeToString(sum[:])
 }
 
-// Claimed reports whether the node's name belongs to the key. A node without the annotation belongs to nobody yet.
+// Claimed reports whether the node's name belongs to the key. A node without the annotation belongs
+// to nobody yet.
 func Claimed(node *corev1.Node, key string) (claimed, ours bool) {
 	keys := node.Annotations[NodeKeysAnnotation]
 	return keys != "", slices.Contains(strings.Split(keys, ","), key)
 }
 
-// claims decides which machine gets a node's name when several want it. Its state belongs to the approving controller's goroutine.
+// claims decides which machine gets a node's name when several want it. Its state belongs to the
+// approving controller's goroutine.
 type claims struct {
 	env controller.Env
 	// let are those that were let in lately, by node.
@@ -56,10 +60,12 @@ type letIn struct {
 	at  time.Time
 }
 
-// judge says what becomes of a bootstrapping machine's request: refusal is why it is denied, wait how long it has to wait for an answer.
+// judge says what becomes of a bootstrapping machine's request: refusal is why it is denied, wait
+// how long it has to wait for an answer.
 //
-// A token lets a machine join under any name, so the name of a node that is there is for the machine alone that has its key: another one
-// with the same host name would take over its pods and Secrets. A machine that has lost its key can join once the Node is deleted.
+// A token lets a machine join under any name, so the name of a node that is there is for the
+// machine alone that has its key: another one with the same host name would take over its pods and
+// Secrets. A machine that has lost its key can join once the Node is deleted.
 func (c *claims) judge(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) (refusal string, wait time.Duration, err error) {
 	if !slices.Contains(csr.Spec.Groups, bootstrappers) {
 		return "", 0, nil

@@ -14,8 +14,9 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// LoadBalancerHint and IngressHint explain pending addresses. Add-ons give addresses to Services of type LoadBalancer
-// and to Ingresses. An object without an address gets an event that names the missing add-on and the way to go on.
+// LoadBalancerHint and IngressHint explain pending addresses. Add-ons give addresses to Services of
+// type LoadBalancer and to Ingresses. An object without an address gets an event that names the
+// missing add-on and the way to go on.
 var (
 	LoadBalancerHint = loadBalancerHint(hintGrace)
 	IngressHint      = ingressHint(hintGrace)

@@ -141,7 +141,8 @@ func (r *CRI) Status(context.Context, bool) (*runtimeapi.StatusResponse, error) 
 	return &runtimeapi.StatusResponse{Status: status}, nil
 }
 
-// Unready makes one condition of the runtime false (RuntimeReady, NetworkReady); "" makes all true again.
+// Unready makes one condition of the runtime false (RuntimeReady, NetworkReady); "" makes all true
+// again.
 func (r *CRI) Unready(condition string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

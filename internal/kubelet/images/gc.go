@@ -21,8 +21,8 @@ type Collector struct {
 	Images internalapi.ImageManagerService
 	// InUse lists the images of all containers there are, by id or reference.
 	InUse func(ctx context.Context) (map[string]bool, error)
-	// High and Low are percentages of the image filesystem. A High of 100 keeps all images (KubeletConfiguration,
-	// imageGCHighThresholdPercent).
+	// High and Low are percentages of the image filesystem. A High of 100 keeps all images
+	// (KubeletConfiguration, imageGCHighThresholdPercent).
 	High, Low int
 	Now       func() time.Time
 

@@ -174,7 +174,8 @@ func (m *Manager) AskRuntime(ctx context.Context) error {
 
 func ptr[T any](v T) *T { return &v }
 
-// Run registers the node and keeps it alive until ctx ends. It ends with an error when the Node is another machine's.
+// Run registers the node and keeps it alive until ctx ends. It ends with an error when the Node is
+// another machine's.
 func (m *Manager) Run(ctx context.Context) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 7*time.Second) {
 		err := m.register(ctx)

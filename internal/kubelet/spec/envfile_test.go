@@ -58,7 +58,8 @@ func TestEnvFilesAreParsed(t *testing.T) {
 	}
 }
 
-// FuzzEnvFile checks that the parser ends on any input, keeps to what an environment can hold, and reads back what it has accepted.
+// FuzzEnvFile checks that the parser ends on any input, keeps to what an environment can hold, and
+// reads back what it has accepted.
 func FuzzEnvFile(f *testing.F) {
 	for _, seed := range []string{"", "A='a'\n# x\n\nB='1\n2'", "A=b", "A ='b'", "A='b", "A='b'c", "=''", "A=''\r\n", "A='\x00'"} {
 		f.Add(seed)

@@ -18,8 +18,8 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// ImageUser is the user of an image's configuration. Both fields are empty when the image names none: its processes then run as
-// root (OCI image specification, config.User).
+// ImageUser is the user of an image's configuration. Both fields are empty when the image names
+// none: its processes then run as root (OCI image specification, config.User).
 type ImageUser struct {
 	UID  *int64
 	Name string
@@ -56,8 +56,8 @@ func effective(pod *corev1.Pod, c *corev1.Container) *corev1.SecurityContext {
 	return e
 }
 
-// verifyNonRoot refuses a container with runAsNonRoot that would run as root, or whose user is not known to be another one
-// (API reference, SecurityContext.runAsNonRoot).
+// verifyNonRoot refuses a container with runAsNonRoot that would run as root, or whose user is not
+// known to be another one (API reference, SecurityContext.runAsNonRoot).
 func verifyNonRoot(pod *corev1.Pod, c *corev1.Container, e *corev1.SecurityContext, image ImageUser) error {
 	if e.RunAsNonRoot == nil || !*e.RunAsNonRoot {
 		return nil

@@ -9,7 +9,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestRunAsNonRootIsVerified walks through every combination of the pod's and the container's settings and the image's user.
+// TestRunAsNonRootIsVerified walks through every combination of the pod's and the container's
+// settings and the image's user.
 func TestRunAsNonRootIsVerified(t *testing.T) {
 	const (
 		broken  = "container's runAsUser breaks non-root policy"

@@ -173,8 +173,9 @@ func (in *Input) state(c *corev1.Container, r *pleg.Container, defaultReason str
 	}}
 }
 
-// when is a time of the runtime. It gives 0 for what has not happened, such as the start of a container whose program does not exist;
-// upstream's kubelet reports the Unix epoch for it, and clients print the zero time as the year 1.
+// when is a time of the runtime. It gives 0 for what has not happened, such as the start of a
+// container whose program does not exist; upstream's kubelet reports the Unix epoch for it, and
+// clients print the zero time as the year 1.
 func when(nanoseconds int64) metav1.Time {
 	return metav1.Unix(0, max(nanoseconds, 0)).Rfc3339Copy()
 }

@@ -66,8 +66,8 @@ func (w *Worker) publish() (again time.Time) {
 	return time.Time{}
 }
 
-// mend publishes the status again where another writer has overwritten it, at most once in mendPeriod: the other may not stop. It says
-// when to look again.
+// mend publishes the status again where another writer has overwritten it, at most once in
+// mendPeriod: the other may not stop. It says when to look again.
 func (w *Worker) mend() (again time.Time) {
 	if !w.overwritten || w.removed || w.deleted {
 		return time.Time{}
@@ -220,8 +220,9 @@ func (w *Worker) words(c *corev1.Container, r *pleg.Container) string {
 	return m
 }
 
-// terminationPath is where on the host the container's termination message is, or "". It is the node agent's own file, which no
-// container can replace, also where a volume is mounted at the same path: its files can be links.
+// terminationPath is where on the host the container's termination message is, or "". It is the
+// node agent's own file, which no container can replace, also where a volume is mounted at the same
+// path: its files can be links.
 func terminationPath(podDir string, r *pleg.Container) string {
 	path := r.Annotations[spec.AnnotationTerminationPath]
 	own := spec.TerminationFile(podDir, r.Name(), r.Attempt())
@@ -233,7 +234,8 @@ func terminationPath(podDir string, r *pleg.Container) string {
 	return ""
 }
 
-// readTail reads at most limit bytes of a regular file, its first or its last ones. It follows no link and waits for no pipe.
+// readTail reads at most limit bytes of a regular file, its first or its last ones. It follows no
+// link and waits for no pipe.
 func readTail(path string, limit int, tail bool) string {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

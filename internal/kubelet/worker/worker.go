@@ -90,7 +90,8 @@ type Worker struct {
 	deleted       bool // the API has confirmed the deletion
 	// unpublished is since when the API's status lags behind, on purpose.
 	unpublished time.Time
-	// overwritten: the API's status is not the published one. republished is when that was mended last.
+	// overwritten: the API's status is not the published one. republished is when that was mended
+	// last.
 	overwritten bool
 	republished time.Time
 

@@ -33,9 +33,9 @@ var resource = schema.GroupVersionResource{Group: apiextensionsv1.GroupName, Ver
 // Object is a CustomResourceDefinition.
 type Object = apiextensionsv1.CustomResourceDefinition
 
-// Read reads the definitions of files, and of the files of folders that end in .yaml, .yml or .json. What is no
-// CustomResourceDefinition of apiextensions.k8s.io/v1 is passed over. A missing path is an error if strict is set.
-// A later definition of the same name replaces an earlier one.
+// Read reads the definitions of files, and of the files of folders that end in .yaml, .yml or
+// .json. What is no CustomResourceDefinition of apiextensions.k8s.io/v1 is passed over. A missing
+// path is an error if strict is set. A later definition of the same name replaces an earlier one.
 func Read(paths []string, strict bool) ([]*Object, error) {
 	var all []*Object
 	for _, path := range paths {
@@ -121,7 +121,8 @@ func Documents(path string) ([][]byte, error) {
 	return out, nil
 }
 
-// Create creates the definitions, and updates those that are there already. It fills in what the server answers.
+// Create creates the definitions, and updates those that are there already. It fills in what the
+// server answers.
 func Create(ctx context.Context, config *rest.Config, crds []*Object) error {
 	c, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -184,8 +185,8 @@ func Delete(ctx context.Context, config *rest.Config, crds []*Object) error {
 	return nil
 }
 
-// Wait returns when discovery shows the resources of all served versions, which is when requests for them succeed. It
-// looks every interval, until ctx ends.
+// Wait returns when discovery shows the resources of all served versions, which is when requests
+// for them succeed. It looks every interval, until ctx ends.
 func Wait(ctx context.Context, config *rest.Config, crds []*Object, interval time.Duration) error {
 	c, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {

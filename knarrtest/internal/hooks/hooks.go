@@ -1,5 +1,5 @@
-// Package hooks prepares webhooks that a test serves on this machine: an address, a certificate, and configurations
-// that lead there.
+// Package hooks prepares webhooks that a test serves on this machine: an address, a certificate,
+// and configurations that lead there.
 package hooks
 
 import (
@@ -112,7 +112,8 @@ type Configurations struct {
 	Validating []*admissionregistrationv1.ValidatingWebhookConfiguration
 }
 
-// Read adds the webhook configurations of files and folders. A missing path is an error if strict is set.
+// Read adds the webhook configurations of files and folders. A missing path is an error if strict
+// is set.
 func (c *Configurations) Read(paths []string, strict bool) error {
 	for _, path := range paths {
 		documents, err := crd.Documents(path)
@@ -149,7 +150,8 @@ func (c *Configurations) add(document []byte) error {
 	return nil
 }
 
-// Lead points the configurations at the server: a Service's path becomes the server's URL of the same path.
+// Lead points the configurations at the server: a Service's path becomes the server's URL of the
+// same path.
 func (s *Server) Lead(c *Configurations) {
 	for _, configuration := range c.Mutating {
 		for i := range configuration.Webhooks {

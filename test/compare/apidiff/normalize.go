@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// emptyAsNull writes null where b has an empty list or map and a has null: how an answer shows what is empty differs (docs/reference/differences.md), and
-// what is made of the answer should not.
+// emptyAsNull writes null where b has an empty list or map and a has null: how an answer shows what
+// is empty differs (docs/reference/differences.md), and what is made of the answer should not.
 func emptyAsNull(a, b any) {
 	switch y := b.(type) {
 	case map[string]any:
@@ -167,7 +167,8 @@ func maskOwnedNames(v map[string]any) {
 	}
 }
 
-// dropStoredAnnotation takes out of metadata alone what upstream adds to a DaemonSet when it converts the whole object (docs/reference/differences.md).
+// dropStoredAnnotation takes out of metadata alone what upstream adds to a DaemonSet when it
+// converts the whole object (docs/reference/differences.md).
 func dropStoredAnnotation(v map[string]any) {
 	meta, _ := v["metadata"].(map[string]any)
 	annotations, _ := meta["annotations"].(map[string]any)

@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// explained are the differences that stand, one regular expression a line; docs/reference/differences.md gives the reasons.
+// explained are the differences that stand, one regular expression a line;
+// docs/reference/differences.md gives the reasons.
 //
 //go:embed explained.txt
 var explained string

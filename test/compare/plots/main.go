@@ -1,5 +1,6 @@
-// Plots draws docs/internals/performance.md anew: the three plots and the table, from measurements/last.json beside
-// them. Its argument is the folder docs/internals. `make plots` runs it.
+// Plots draws docs/internals/performance.md anew: the three plots and the table, from
+// measurements/last.json beside them. Its argument is the folder docs/internals. `make plots` runs
+// it.
 package main
 
 import (

@@ -39,8 +39,9 @@ text{font:13px system-ui,sans-serif;fill:#1f2328}.title{font-size:16px;font-weig
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9198a1}.page{fill:#0d1117;stroke:#3d444d}.upstream{fill:#6b7681}.knarr{fill:#3bc9db}.budget{stroke:#fb923c}}
 </style>`
 
-// SVG draws the plot. Rows differ in unit and in size, so each row has a scale of its own: its longest of upstream,
-// knarr and budget fills the width. A row that the Run lacks, or that neither side has measured, is left out.
+// SVG draws the plot. Rows differ in unit and in size, so each row has a scale of its own: its
+// longest of upstream, knarr and budget fills the width. A row that the Run lacks, or that neither
+// side has measured, is left out.
 func (p Plot) SVG(run *Run) string {
 	rows := p.rows(run)
 	height := header + rowHeight*len(rows) + 8

@@ -1,7 +1,9 @@
-// Package report turns the figures of one comparison into documentation: a table in Markdown and plots in SVG.
+// Package report turns the figures of one comparison into documentation: a table in Markdown and
+// plots in SVG.
 //
-// The comparison writes a Run as JSON. A Run is complete: it names its rows, their units and their budgets, so that
-// documentation can be drawn from the file alone. The package uses the standard library only.
+// The comparison writes a Run as JSON. A Run is complete: it names its rows, their units and their
+// budgets, so that documentation can be drawn from the file alone. The package uses the standard
+// library only.
 package report
 
 import (
@@ -31,7 +33,8 @@ type Row struct {
 	Upstream, Knarr Figure
 }
 
-// Figure is one side's result. A Value of 0 means that nothing was measured; the Note then has the reason.
+// Figure is one side's result. A Value of 0 means that nothing was measured; the Note then has the
+// reason.
 type Figure struct {
 	Value float64
 	Note  string `json:",omitempty"`
@@ -67,8 +70,8 @@ func (r Row) Held() bool {
 	return r.Knarr.Value > 0 && r.Knarr.Value <= r.Budget
 }
 
-// Ratio is knarr's figure in upstream's: "3.6 ×" is 3.6 times as much, "1/9.9" is that part. It is empty unless both
-// were measured.
+// Ratio is knarr's figure in upstream's: "3.6 ×" is 3.6 times as much, "1/9.9" is that part. It is
+// empty unless both were measured.
 func (r Row) Ratio() string {
 	switch u, k := r.Upstream.Value, r.Knarr.Value; {
 	case u <= 0 || k <= 0:
@@ -94,7 +97,8 @@ func (r *Run) Table() string {
 	return b.String()
 }
 
-// quantity is a value with its unit, with three digits or so: "1,038,434 /s", "0.35 s". A value of 0 is a dash.
+// quantity is a value with its unit, with three digits or so: "1,038,434 /s", "0.35 s". A value of
+// 0 is a dash.
 func quantity(v float64, unit string) string {
 	switch {
 	case v == 0:

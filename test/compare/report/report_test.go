@@ -47,7 +47,8 @@ func TestARunIsReadAsItWasSaved(t *testing.T) {
 	}
 }
 
-// TestAPlotShowsWhatWasMeasured reads the plot as XML: bars in proportion, values, and no row without a figure.
+// TestAPlotShowsWhatWasMeasured reads the plot as XML: bars in proportion, values, and no row
+// without a figure.
 func TestAPlotShowsWhatWasMeasured(t *testing.T) {
 	plot := Plot{"throughput", "A & B", []string{"create", "watch", "get", "absent"}}
 	var texts, marks []string
@@ -87,7 +88,8 @@ func TestAPlotShowsWhatWasMeasured(t *testing.T) {
 	if want := map[string][]string{"page": {"759"}, "upstream": {"78", "1"}, "knarr": {"510", "510"}}; !reflect.DeepEqual(widths, want) {
 		t.Errorf("bars are %v wide, want %v", widths, want)
 	}
-	// The legend's mark, then those of both rows: 6000 of 6500 and 1000000 of 1234567, across both bars.
+	// The legend's mark, then those of both rows: 6000 of 6500 and 1000000 of 1234567, across both
+	// bars.
 	if want := []string{"682,36 682,50", "561,79 561,112", "503,137 503,170"}; !reflect.DeepEqual(marks, want) {
 		t.Errorf("marks at the budgets are %q, want %q", marks, want)
 	}
@@ -104,7 +106,8 @@ func TestTheTableOfAPageIsReplaced(t *testing.T) {
 	}
 }
 
-// TestTheDocumentationIsDrawnFromItsFigures fails when last.json has changed and `make plots` was not run.
+// TestTheDocumentationIsDrawnFromItsFigures fails when last.json has changed and `make plots` was
+// not run.
 func TestTheDocumentationIsDrawnFromItsFigures(t *testing.T) {
 	const docs = "../../../docs/internals"
 	run, err := Load(filepath.Join(docs, "measurements", "last.json"))
