@@ -31,9 +31,10 @@
 // A [Clock] given by [WithClock] can be moved ahead. These follow it:
 //
 //   - timestamps that the API server sets, and the expiry of service account and bootstrap tokens;
-//   - CronJobs, Jobs (activeDeadlineSeconds, backoff, ttlSecondsAfterFinished), Deployments (progress deadline,
-//     minReadySeconds), ReplicaSets, StatefulSets and DaemonSets (minReadySeconds), HorizontalPodAutoscalers,
-//     PodDisruptionBudgets, and the cleaners of tokens and certificate signing requests;
+//   - CronJobs, Jobs (activeDeadlineSeconds, backoff, ttlSecondsAfterFinished), Deployments
+//     (progress deadline, minReadySeconds), ReplicaSets, StatefulSets and DaemonSets
+//     (minReadySeconds), HorizontalPodAutoscalers, PodDisruptionBudgets, and the cleaners of tokens
+//     and certificate signing requests;
 //   - the retries of those controllers, and what a [Fate] says of pods on hollow nodes.
 //
 // These follow the machine's time: client certificates, heartbeats of nodes and evictions from

@@ -1,6 +1,6 @@
-// Package operator is a small operator with controller-runtime, to show how its tests use
-// knarrtest: a Greeting asks for a Deployment that greets somebody, and its status tells how many
-// replicas are ready.
+// Package operator is a small operator with controller-runtime. Its tests show the use of knarrtest.
+// The operator makes a Deployment for each Greeting. The Greeting's status holds the number of ready
+// replicas.
 package operator
 
 import (

@@ -114,7 +114,7 @@ func TestADeletedGreetingTakesItsPodsAlong(t *testing.T) {
 	until(0)
 }
 
-// forbid is a validating webhook that refuses greetings of nobody.
+// forbid is a validating webhook. It refuses a Greeting that names "nobody".
 func forbid(_ context.Context, request admission.Request) admission.Response {
 	if strings.Contains(string(request.Object.Raw), `"nobody"`) {
 		return admission.Denied("nobody is not greeted")

@@ -37,15 +37,15 @@ func TestAPatchDoesNotMoveLongListsForLong(t *testing.T) {
 		elements  int
 		fits      bool
 	}{
-		"puts into a long list":         {`{"op":"add","path":"/l/0","value":1}`, 200_000, false},
+		"puts into a long list":         {`{"op":"add","path":"/l/0","value":1}`, 700_000, false},
 		"puts into a list":              {`{"op":"add","path":"/l/0","value":1}`, 1_000, true},
-		"puts behind a long list":       {`{"op":"add","path":"/l/-","value":1}`, 200_000, true},
-		"takes out of a long list":      {`{"op":"remove","path":"/l/+0"}`, 200_000, false},
-		"copies into a long list":       {`{"op":"copy","from":"/a","path":"/l/-1"}`, 200_000, false},
-		"moves within a long list":      {`{"op":"move","from":"/l/5","path":"/l/0"}`, 200_000, false},
-		"moves out of a long list":      {`{"op":"move","from":"/l/5","path":"/a"}`, 200_000, false},
-		"replaces within a long list":   {`{"op":"replace","path":"/l/0","value":1}`, 200_000, true},
-		"sets a key beside a long list": {`{"op":"add","path":"/k","value":1}`, 200_000, true},
+		"puts behind a long list":       {`{"op":"add","path":"/l/-","value":1}`, 700_000, true},
+		"takes out of a long list":      {`{"op":"remove","path":"/l/+0"}`, 700_000, false},
+		"copies into a long list":       {`{"op":"copy","from":"/a","path":"/l/-1"}`, 700_000, false},
+		"moves within a long list":      {`{"op":"move","from":"/l/5","path":"/l/0"}`, 700_000, false},
+		"moves out of a long list":      {`{"op":"move","from":"/l/5","path":"/a"}`, 700_000, false},
+		"replaces within a long list":   {`{"op":"replace","path":"/l/0","value":1}`, 700_000, true},
+		"sets a key beside a long list": {`{"op":"add","path":"/k","value":1}`, 700_000, true},
 		"sets a number beside a list":   {`{"op":"add","path":"/7","value":1}`, 5_000, true},
 	} {
 		for where, doc := range map[string]string{"the object's": `{"a":1,"l":` + list(c.elements) + `}`, "the patch's": `{"a":1,"l":[]}`} {

@@ -5,7 +5,8 @@
 //
 //   - Page: a Markdown file, with its blocks.
 //   - Block: the text between two fences (```), with the language that the first fence names.
-//   - Directive: a comment `<!-- walk: WORDS -->` on the line before a block. It says how to treat the block.
+//   - Directive: a comment `<!-- walk: WORDS -->` on the line before a block. It says how to treat
+//     the block.
 //   - Step: one command of a console block and the output that the page shows for it.
 //
 // # Console blocks
