@@ -9,8 +9,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
-	"github.com/knarr-project/knarr/internal/admission/cel"
 	"github.com/knarr-project/knarr/internal/admission/measure"
+	"github.com/knarr-project/knarr/internal/cel"
 )
 
 // Conditions are the matchConditions of a webhook or policy, compiled when the first write gets that far.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/knarr-project/knarr/internal/admission/cel"
+	"github.com/knarr-project/knarr/internal/cel"
 )
 
 // TestConditionsThatCostTooMuchSaySoAsPoliciesDo: upstream's tests of webhooks look for the words.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/cel/library"
 
-	"github.com/knarr-project/knarr/internal/admission/cel"
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/cel"
 )
 
 // Request describes the write as the API shows it to webhooks and expressions, without the objects.

@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/admission"
-	"github.com/knarr-project/knarr/internal/admission/cel"
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/api/discovery"
 	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
@@ -35,6 +34,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/handshake"
 	"github.com/knarr-project/knarr/internal/apiserver/usage"
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/cel"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/egress"
 	"github.com/knarr-project/knarr/internal/store"

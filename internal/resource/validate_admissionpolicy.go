@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/knarr-project/knarr/internal/admission/cel"
+	"github.com/knarr-project/knarr/internal/cel"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/knarr-project/knarr/internal/admission/cel"
+	"github.com/knarr-project/knarr/internal/cel"
 )
 
 // What webhooks and policies have in common: rules and match conditions.

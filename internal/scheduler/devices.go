@@ -12,7 +12,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 
-	admissioncel "github.com/knarr-project/knarr/internal/admission/cel"
+	admissioncel "github.com/knarr-project/knarr/internal/cel"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )

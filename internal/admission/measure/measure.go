@@ -1,4 +1,4 @@
-// Package measure has the metrics of admission, under upstream's names: of its two steps, its plugins, webhooks, policies and expressions.
+// Package measure has the metrics of admission, under upstream's names: of its two steps, its plugins, webhooks and policies.
 //
 // The collectors are the process's: whoever serves metrics registers Collectors. What happens often is looked up once.
 package measure
@@ -92,9 +92,7 @@ var (
 		"Mutation admission policy check total, labeled by policy and further identified by binding.", "policy", "policy_binding", "error_type")
 	mutationTimes = histogram("mutating_admission_policy_check_duration_seconds",
 		"Mutation admission latency for individual mutation expressions in seconds, labeled by policy and binding.", policySeconds, "policy", "policy_binding", "error_type")
-	compilations = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "apiserver_cel_compilation_duration_seconds", Help: "CEL compilation time in seconds."})
-	evaluations  = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "apiserver_cel_evaluation_duration_seconds", Help: "CEL evaluation time in seconds."})
-	podSecurity  = atZero(prometheus.NewCounterVec(prometheus.CounterOpts{Name: "pod_security_evaluations_total",
+	podSecurity = atZero(prometheus.NewCounterVec(prometheus.CounterOpts{Name: "pod_security_evaluations_total",
 		Help: "Number of policy evaluations that occurred, not counting ignored or exempt requests."},
 		[]string{"decision", "policy_level", "policy_version", "mode", "request_operation", "resource", "subresource"}),
 		[]string{"allow", "privileged", "latest", "enforce", "create", "pod", ""}, []string{"allow", "privileged", "latest", "enforce", "update", "pod", ""})
@@ -110,7 +108,7 @@ var (
 func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		steps, plugins, webhooks, webhookRequests, webhookRejections, webhookFailOpen, conditions, conditionErrors, conditionExclusions, policyChecks, policyTimes, mutationChecks, mutationTimes,
-		compilations, evaluations, podSecurity, podSecurityExempt, podSecurityErrors,
+		podSecurity, podSecurityExempt, podSecurityErrors,
 	}
 }
 
@@ -194,12 +192,6 @@ func Mutation(policy, binding, errorType string, took time.Duration) {
 	mutationChecks.WithLabelValues(policy, binding, errorType).Inc()
 	mutationTimes.WithLabelValues(policy, binding, errorType).Observe(took.Seconds())
 }
-
-// Compiled and Evaluated are of expressions.
-func Compiled(took time.Duration) { compilations.Observe(took.Seconds()) }
-
-// Evaluated: see Compiled.
-func Evaluated(took time.Duration) { evaluations.Observe(took.Seconds()) }
 
 // PodSecurity counts an evaluation of a pod, or of what makes pods.
 func PodSecurity(decision, level, version, mode, operation, resource, subresource string) {

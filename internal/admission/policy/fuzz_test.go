@@ -13,8 +13,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/knarr-project/knarr/internal/admission"
-	"github.com/knarr-project/knarr/internal/admission/cel"
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/cel"
 )
 
 // builtin serves what is built in, as it is.

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/knarr-project/knarr/internal/admission"
-	"github.com/knarr-project/knarr/internal/admission/cel"
 	"github.com/knarr-project/knarr/internal/admission/measure"
+	"github.com/knarr-project/knarr/internal/cel"
 	"github.com/knarr-project/knarr/internal/client"
 )
 

@@ -21,9 +21,9 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/knarr-project/knarr/internal/admission"
-	"github.com/knarr-project/knarr/internal/admission/cel"
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/api/bounds"
+	"github.com/knarr-project/knarr/internal/cel"
 )
 
 // change makes the object that a mutation asks for; nil when it asks for nothing.

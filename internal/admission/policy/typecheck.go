@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/openapi"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"github.com/knarr-project/knarr/internal/admission/cel"
+	"github.com/knarr-project/knarr/internal/cel"
 )
 
 // MaxChecked is how many kinds a policy is checked against.

@@ -20,8 +20,8 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"github.com/knarr-project/knarr/internal/admission"
-	"github.com/knarr-project/knarr/internal/admission/cel"
 	"github.com/knarr-project/knarr/internal/admission/measure"
+	"github.com/knarr-project/knarr/internal/cel"
 	"github.com/knarr-project/knarr/internal/client"
 )
 

@@ -13,9 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/knarr-project/knarr/internal/admission"
-	"github.com/knarr-project/knarr/internal/admission/cel"
 	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/cel"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/egress"
 )

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
-	admissioncel "github.com/knarr-project/knarr/internal/admission/cel"
+	admissioncel "github.com/knarr-project/knarr/internal/cel"
 )
 
 // Version is one version of a custom kind. Safe for concurrent use; what it needs is made on first use and kept as long as it is used.

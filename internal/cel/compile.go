@@ -18,8 +18,6 @@ import (
 	"k8s.io/apiserver/pkg/cel/lazy"
 	"k8s.io/apiserver/pkg/cel/library"
 	"k8s.io/apiserver/pkg/cel/mutation"
-
-	"github.com/knarr-project/knarr/internal/admission/measure"
 )
 
 // Scope says which variables expressions see besides object, oldObject, request and namespaceObject.
@@ -140,8 +138,7 @@ func newEnvironment(scope Scope, typed Typed) (*cel.Env, error) {
 
 // Compile makes a program of an expression that returns one of the types.
 func (c *Compiler) Compile(expression string, returns Types) Program {
-	since := time.Now()
-	defer func() { measure.Compiled(time.Since(since)) }()
+	defer observe(compilations, time.Now())
 	p := Program{Expression: expression}
 	ast, issues := c.env.Compile(expression)
 	if err := issues.Err(); err != nil {

@@ -17,8 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
-
-	"github.com/knarr-project/knarr/internal/admission/measure"
 )
 
 // Budgets of an Evaluation.
@@ -162,7 +160,7 @@ func (e *Evaluation) Eval(p Program) (ref.Val, error) {
 	}
 	since := time.Now()
 	value, details, err := p.program.ContextEval(e.ctx, e)
-	measure.Evaluated(time.Since(since))
+	observe(evaluations, since)
 	if details == nil {
 		if err == nil {
 			err = errors.New("the cost is not known")
