@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-	"sync"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
@@ -15,14 +14,8 @@ import (
 // MaxJSONPatchCopies is how many bytes the copy operations of one JSON patch may add, as upstream: each could double the document.
 const MaxJSONPatchCopies = 3 * 1024 * 1024
 
-// boundCopies sets the limit in the only place that the library has for it.
-var boundCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = MaxJSONPatchCopies })
-
-// DecodeJSONPatch reads an RFC 6902 patch, whoever sends it. What it copies when it is applied is bounded.
-func DecodeJSONPatch(data []byte) (jsonpatch.Patch, error) {
-	boundCopies()
-	return jsonpatch.DecodePatch(data)
-}
+// DecodeJSONPatch decodes an RFC 6902 patch. ApplyJSONPatch applies it within bounds.
+func DecodeJSONPatch(data []byte) (jsonpatch.Patch, error) { return jsonpatch.DecodePatch(data) }
 
 // MaxJSONPatchOperations is how many operations a JSON patch may have, as upstream: each may move a whole list.
 const MaxJSONPatchOperations = 10000
@@ -39,6 +32,9 @@ func ApplyJSONPatch(patch jsonpatch.Patch, doc []byte) (out []byte, err error) {
 		return nil, fmt.Errorf("the allowed maximum operations in a JSON patch is %d, got %d", MaxJSONPatchOperations, len(patch))
 	}
 	if err := worth(patch, doc); err != nil {
+		return nil, err
+	}
+	if err := copiesWithin(patch, doc, MaxJSONPatchCopies); err != nil {
 		return nil, err
 	}
 	return patch.Apply(doc)
