@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/gc"
 )
 
-// TestAKindThatNeverCouldBeListedStopsNoOther: upstream's collector, too, begins with the kinds that it sees, and takes the others in when they come.
+// As upstream's collector, ours starts with the kinds that it can list and adds the others later.
 func TestAKindThatNeverCouldBeListedStopsNoOther(t *testing.T) {
 	c := controllertest.New(t)
 	release := c.Withhold(secrets)

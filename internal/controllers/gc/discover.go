@@ -15,16 +15,18 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// ignored kinds have no part in ownership: there are too many events, and they expire by themselves.
+// ignored lists the kinds that take no part in ownership: events are many and expire anyway.
 var ignored = map[schema.GroupResource]bool{
 	{Resource: "events"}:                         true,
 	{Group: "events.k8s.io", Resource: "events"}: true,
 }
 
-// Definitions are served a moment after their status says so; look again after these times.
+// lookAgain lists the delays before discovery is read again. A definition is served a moment after
+// its status says so.
 var lookAgain = []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second}
 
-// followDefinitions watches where new kinds come from, and looks at discovery when something changes there.
+// followDefinitions watches CustomResourceDefinitions and APIServices, and refreshes the kinds when
+// one changes.
 func (c *collector) followDefinitions(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	wake := func(client.Event) {
@@ -73,8 +75,8 @@ func (c *collector) followDefinitions(ctx context.Context) {
 	}
 }
 
-// refresh has Views opened of kinds that discovery newly lists and closes those of kinds that are gone. A kind whose group
-// can't be discovered just now stays.
+// refresh opens Views of the kinds that discovery newly lists and closes the Views of kinds that
+// are gone. A kind stays while the discovery of its group fails.
 func (c *collector) refresh(ctx context.Context) error {
 	lists, failed := c.env.Client.Discovery(ctx)
 	mapped := map[schema.GroupKind]*watched{}
@@ -127,7 +129,7 @@ func (c *collector) refresh(ctx context.Context) error {
 	return failed
 }
 
-// watchedOf makes the record of a resource; nil for subresources.
+// watchedOf builds the record of a resource; nil for subresources.
 func (c *collector) watchedOf(gv schema.GroupVersion, r metav1.APIResource) *watched {
 	if slices.Contains([]byte(r.Name), '/') {
 		return nil
@@ -142,7 +144,7 @@ func (c *collector) watchedOf(gv schema.GroupVersion, r metav1.APIResource) *wat
 	return &watched{gvr: gvk.GroupVersion().WithResource(r.Name), gvk: gvk, namespaced: r.Namespaced}
 }
 
-// follow watches a kind as soon as it can be listed, without anybody waiting for it.
+// follow opens the kind's View in the background, as soon as the kind can be listed.
 func (c *collector) follow(ctx context.Context, k *watched) {
 	ctx, k.stop = context.WithCancel(ctx)
 	k.opened = make(chan struct{})
@@ -154,14 +156,15 @@ func (c *collector) follow(ctx context.Context, k *watched) {
 		defer late.Stop()
 		view, err := c.open(ctx, k)
 		if err != nil {
-			return // the kind has gone, or the collector ends
+			return // the kind is gone, or the collector stops
 		}
 		k.view.Store(&view)
 		k.synced, k.ended = view.Subscribe(ctx, func(e client.Event) { c.see(k, e) })
 	}()
 }
 
-// open gives the kind's View, indexed, or ctx's error.
+// open returns the kind's View, indexed by owner. It retries until ctx ends, then returns ctx's
+// error.
 func (c *collector) open(ctx context.Context, k *watched) (client.View, error) {
 	var view client.View
 	backoff := wait.Backoff{Duration: lookAgain[0], Factor: 2, Steps: 9, Cap: 30 * time.Second}

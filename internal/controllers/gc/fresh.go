@@ -15,9 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// dependentsNow are an owner's dependents, none of those missing that were there when its deletion was asked for: Views show them that have reached it. Of
-// kinds whose Views are late (those over HTTPS hear of a quiet kind once a minute), or whose revisions are of another store, the server is asked. Of those that it
-// can not list, because an extension server or a conversion webhook is away, what has been seen is all there is, if that will do.
+// dependentsNow returns every dependent that existed when the owner's deletion was requested.
+//
+// A View that has reached the revision of that request is complete. The server is asked instead
+// where the View is late (over HTTPS, the View of a quiet kind advances once a minute), or where
+// the kind's revisions belong to another store. A kind cannot be listed while its extension server
+// or conversion webhook is away. Then the View's content is used if seenWillDo, and an error is
+// returned otherwise.
 func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Object, seenWillDo bool) ([]dependent, error) {
 	revision, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
 	if err != nil {
@@ -28,7 +32,7 @@ func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Ob
 	var out []dependent
 	for _, other := range c.all() {
 		if k.namespaced && !other.namespaced {
-			continue // can have no namespaced owners
+			continue // a cluster-scoped object cannot have a namespaced owner
 		}
 		if view, ok := other.shown(); ok && !c.apart(k.gvr, other) && view.WaitFor(wait, revision) == nil {
 			out = append(out, seen(other, obj.GetUID())...)
@@ -48,27 +52,30 @@ func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Ob
 	return out, nil
 }
 
-// unlistable tells whether a list's error says that whoever has the objects is away, or does not give them.
+// unlistable reports whether the error means that the server of the kind is away or never ends its
+// list.
 func unlistable(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errSamePage) ||
 		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
-// apart tells whether the kind's objects lie in another store than those of an owner's kind: its revisions say nothing of when something happened there. So it is
-// when an extension server answers for the kind, or when one of the two has a store of its own.
+// apart reports whether the kind is stored in another store than the owner's kind. Their revisions
+// cannot be compared then. This is so if an extension server serves the kind, or if one of the two
+// kinds has a store of its own.
 func (c *collector) apart(owner schema.GroupVersionResource, k *watched) bool {
 	if elsewhere := c.env.Config.Elsewhere; elsewhere != nil && (elsewhere(owner.GroupResource()) || elsewhere(k.gvr.GroupResource())) {
 		return true
 	}
 	if c.services.View == nil {
-		return false // the server knows nothing of others
+		return false // this server does not serve APIServices
 	}
 	service, ok := c.services.Get("", k.gvr.Version+"."+k.gvr.Group)
 	return ok && service.Spec.Service != nil
 }
 
-// retryWith has an owner looked at again as soon as the View of a kind that could not be listed has got as far as a revision, or the kind has gone: its back-off
-// may have grown to a quarter of an hour by then. ctx is the collector's.
+// retryWith queues the owner again as soon as the kind's View has reached the revision, the kind
+// can be listed, or the kind is gone. The owner's back-off may have grown to 15 minutes by then.
+// ctx is the collector's.
 func (c *collector) retryWith(ctx context.Context, k *watched, owner item, revision int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,8 +98,9 @@ func (c *collector) retryWith(ctx context.Context, k *watched, owner item, revis
 	})
 }
 
-// caughtUp waits until a kind's View has got as far as a revision, or the server lists it, or the kind has gone; false when ctx ends before. The View of
-// a kind that lies apart may be as far without having seen anything.
+// caughtUp waits until the kind's View has reached the revision, the server lists the kind, or the
+// kind is gone. It returns false if ctx ends first. If the kind is apart, the revision is not
+// compared.
 func (c *collector) caughtUp(ctx context.Context, k *watched, apart bool, revision int64) bool {
 	select {
 	case <-k.opened:
@@ -108,7 +116,7 @@ func (c *collector) caughtUp(ctx context.Context, k *watched, apart bool, revisi
 		}
 		if err != nil {
 			select {
-			case <-k.ended: // it waits for nothing any more
+			case <-k.ended: // the View has ended
 				ok = false
 			case <-wait.Done():
 			}
@@ -121,7 +129,7 @@ func (c *collector) caughtUp(ctx context.Context, k *watched, apart bool, revisi
 	return ctx.Err() == nil
 }
 
-// listable tells whether the server lists the kind.
+// listable reports whether the server lists the kind.
 func (c *collector) listable(ctx context.Context, k *watched) bool {
 	asking, cancel := context.WithTimeout(ctx, c.limit)
 	defer cancel()
@@ -129,7 +137,7 @@ func (c *collector) listable(ctx context.Context, k *watched) bool {
 	return err == nil
 }
 
-// seen are the dependents that a kind's View shows.
+// seen returns the owner's dependents in the kind's View.
 func seen(k *watched, owner types.UID) (out []dependent) {
 	view, ok := k.shown()
 	if !ok {
@@ -141,17 +149,18 @@ func seen(k *watched, owner types.UID) (out []dependent) {
 	return out
 }
 
-// errApart: nothing can be waited for.
+// errApart marks a View whose revisions cannot be waited for.
 var errApart = errors.New("the kind's revisions are another store's")
 
-// errSamePage: the list would never come to its end.
+// errSamePage marks a list that would never end.
 var errSamePage = errors.New("the server goes on with the page that it has just given")
 
-// page is how many objects are listed at a time.
+// page is the number of objects in one page of a list.
 const page = 500
 
-// listDependents asks the server for a kind's dependents of an owner. namespace "" is all. Each page has its time, and all of them together have one that no
-// kind needs: a server that goes on forever does not keep a worker.
+// listDependents lists the kind's dependents of an owner from the server; namespace "" means all.
+// Each page has a time limit, and so has the whole list: a server whose list never ends must not
+// occupy a worker.
 func (c *collector) listDependents(ctx context.Context, k *watched, namespace string, owner types.UID) ([]dependent, error) {
 	var out []dependent
 	ctx, cancel := context.WithTimeout(ctx, c.total)
@@ -162,7 +171,7 @@ func (c *collector) listDependents(ctx context.Context, k *watched, namespace st
 		list, err := c.env.Client.List(asking, k.gvr, namespace, opts)
 		cancel()
 		if apierrors.IsNotFound(err) {
-			return nil, nil // the kind is served no more
+			return nil, nil // the kind is no longer served
 		}
 		if err != nil {
 			return nil, err

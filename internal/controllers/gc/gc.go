@@ -1,14 +1,22 @@
-// Package gc deletes objects whose owners are gone, and carries out foreground deletion and orphaning.
+// Package gc deletes objects whose owners are gone, and carries out foreground deletion and
+// orphaning.
 //
-// Words. An owner of an object is named by one of its ownerReferences; the object is its dependent. An owner is absent
-// when a fresh GET says so: not found where the reference points, or of another UID. It waits when it is being deleted in the
-// foreground: until its blocking dependents (blockOwnerDeletion) are gone. Any other owner is solid.
+// Words. An ownerReference of an object names its owner; the object is a dependent of that owner.
+// An owner is absent if a fresh GET finds nothing, or an object with another UID. An owner waits if
+// it is being deleted in the foreground and has blocking dependents (blockOwnerDeletion) left. Any
+// other owner is solid.
 //
-// There is no graph of our own that could be stale: the Views of all kinds, metadata only, are indexed by the owners'
-// UIDs, so "dependents of" is a lookup, and "is the owner there" another one. Nothing is deleted on the word of a View alone:
-// the object and each owner said to be absent are read fresh first, and the deletion carries UID and resourceVersion. No owner is let go on the word
-// of Views that have not seen its deletion: of their kinds the server is asked for dependents; only an owner that waits in the foreground does not wait for
-// kinds that can not be listed (fresh.go).
+// There is no graph that could be stale. Metadata-only Views of all kinds are indexed by the
+// owners' UIDs, so finding an owner or its dependents is a lookup.
+//
+// Nothing is deleted because of a View alone. The object and its absent owners are read fresh
+// first, and the deletion carries UID and resourceVersion. Before an owner is released, its
+// dependents must be complete: kinds whose Views have not seen the owner's deletion are listed from
+// the server. Only foreground deletion goes ahead without the kinds that cannot be listed
+// (fresh.go).
+//
+// In: metadata of all kinds, CustomResourceDefinitions, APIServices, discovery. Out: deletions and
+// patches of metadata, and Events about invalid owner references.
 package gc
 
 import (
@@ -34,16 +42,18 @@ import (
 var Controller = controller.Starter{Name: "garbage-collector-controller", Account: "generic-garbage-collector", Run: run}
 
 const (
-	workers   = 20
-	byOwner   = "gc-owner-uid"
-	syncLimit = time.Second      // how long the release of an owner waits for Views before it asks the server
-	listLimit = 30 * time.Second // how long a page of a kind's objects may take then
-	listTotal = 30 * time.Minute // and all of its pages
+	workers = 20
+	byOwner = "gc-owner-uid"
+	// the release of an owner waits so long for Views, then asks the server
+	syncLimit = time.Second
+	listLimit = 30 * time.Second // for one page of a list
+	listTotal = 30 * time.Minute // for all pages of a list
 
-	syncPatience = 30 * time.Second // upstream's
+	syncPatience = 30 * time.Second // as upstream
 )
 
-// item is an object to look at; the UID tells it from a later one of the same name.
+// item identifies an object to process. The UID distinguishes it from a later object of the same
+// name.
 type item struct {
 	gvr             schema.GroupVersionResource
 	namespace, name string
@@ -54,20 +64,21 @@ func (i item) String() string {
 	return fmt.Sprintf("%s %s/%s (%s)", i.gvr.GroupResource(), i.namespace, i.name, i.uid)
 }
 
-// watched is a kind whose objects we see, once it could be listed.
+// watched is a kind that the collector watches, or will watch once the kind can be listed.
 type watched struct {
 	gvr        schema.GroupVersionResource
 	gvk        schema.GroupVersionKind
 	namespaced bool
-	view       atomic.Pointer[client.View] // nil until then
+	view       atomic.Pointer[client.View] // nil until the kind could be listed
 	stop       context.CancelFunc
-	opened     chan struct{}   // closed when the View is open, or never will be
-	synced     <-chan struct{} // of the View; nil without one, as ended
-	ended      <-chan struct{}
-	held       map[item]bool // owners that can not be let go until the kind can be listed; guarded by the collector's mu
+	opened     chan struct{} // closed when the View is open, or will never be
+	// the View's initial list is complete; nil without a View, as is ended
+	synced <-chan struct{}
+	ended  <-chan struct{}
+	held   map[item]bool // owners to retry when the kind can be listed; guarded by collector.mu
 }
 
-// shown is the kind's View; false while there is none.
+// shown returns the kind's View, and false while there is none.
 func (k *watched) shown() (client.View, bool) {
 	if v := k.view.Load(); v != nil {
 		return *v, true
@@ -75,7 +86,7 @@ func (k *watched) shown() (client.View, bool) {
 	return nil, false
 }
 
-// find looks an object up in the View.
+// find looks up an object in the View.
 func (k *watched) find(namespace, name string) (metav1.Object, bool) {
 	if view, ok := k.shown(); ok {
 		if obj, ok := view.Get(namespace, name); ok {
@@ -85,7 +96,7 @@ func (k *watched) find(namespace, name string) (metav1.Object, bool) {
 	return nil, false
 }
 
-// close ends the watch.
+// close stops the watch and waits for its end.
 func (k *watched) close() {
 	k.stop()
 	<-k.opened
@@ -97,20 +108,21 @@ func (k *watched) close() {
 type collector struct {
 	env      controller.Env
 	work     *controller.Work[item]
-	patience time.Duration  // how long the start, and the log, wait for kinds that can not be listed
+	patience time.Duration  // how long the start and the log wait for kinds that cannot be listed
 	limit    time.Duration  // listLimit
 	total    time.Duration  // listTotal
-	waiting  sync.WaitGroup // goroutines of retryWith; those who start them are the queue's workers
+	waiting  sync.WaitGroup // goroutines of retryWith, started by the queue's workers only
 
-	services client.ViewOf[*apiregistrationv1.APIService] // who answers for which group and version; set once
+	// tells which groups extension servers serve; set once
+	services client.ViewOf[*apiregistrationv1.APIService]
 
 	mu     sync.RWMutex // guards the maps
 	kinds  map[schema.GroupKind]*watched
-	mapped map[schema.GroupKind]*watched // also kinds that can't be watched
+	mapped map[schema.GroupKind]*watched // every kind, also those that cannot be watched
 }
 
-// run begins without the kinds that can not be listed in time, as upstream: what a broken conversion webhook or an absent extension server answers for holds
-// up nobody else.
+// run starts without the kinds that cannot be listed in time, as upstream does. A broken conversion
+// webhook or an absent extension server must not delay the other kinds.
 func run(ctx context.Context, env controller.Env) error {
 	return (&collector{env: env, patience: syncPatience, limit: listLimit, total: listTotal}).run(ctx)
 }
@@ -124,7 +136,8 @@ func (c *collector) run(ctx context.Context) error {
 	}
 	c.services = services
 	if err := c.refresh(ctx); err != nil {
-		// What could be discovered is watched; the rest follows when its definition changes, or is tried again.
+		// The kinds discovered so far are watched. The others follow when their definition changes
+		// or with the next attempt.
 		c.env.Logger().Warn("garbage collector can't see all kinds yet", "error", err)
 	}
 	c.waitForKinds(ctx)
@@ -139,7 +152,8 @@ func (c *collector) run(ctx context.Context) error {
 	return nil
 }
 
-// waitForKinds waits for what can be seen: an owner that no View shows has to be asked for.
+// waitForKinds waits for the Views. Without the View of an owner, each lookup of it would cost a
+// request.
 func (c *collector) waitForKinds(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
@@ -170,7 +184,7 @@ func (c *collector) all() []*watched {
 	return out
 }
 
-// kind finds the kind that an owner reference names, in whatever version.
+// kind returns the kind that an owner reference names, whatever the version.
 func (c *collector) kind(apiVersion, kind string) (*watched, bool) {
 	gv, err := schema.ParseGroupVersion(apiVersion)
 	if err != nil {
@@ -182,7 +196,7 @@ func (c *collector) kind(apiVersion, kind string) (*watched, bool) {
 	return k, ok
 }
 
-// dependents are the objects, of all kinds, that name the UID as an owner.
+// dependents returns the objects of all kinds that name the UID as an owner.
 func (c *collector) dependents(uid types.UID) []dependent {
 	var out []dependent
 	c.mu.RLock()
@@ -202,14 +216,14 @@ func (d dependent) item() item {
 	return item{gvr: d.kind.gvr, namespace: d.GetNamespace(), name: d.GetName(), uid: d.GetUID()}
 }
 
-// blocks says whether the object holds up the foreground deletion of the owner.
+// blocks reports whether the object delays the foreground deletion of the owner.
 func blocks(obj metav1.Object, owner types.UID) bool {
 	return slices.ContainsFunc(obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
 		return r.UID == owner && r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
 	})
 }
 
-// see takes an event of a kind's View and queues what it concerns.
+// see queues the objects that an event concerns.
 func (c *collector) see(k *watched, e client.Event) {
 	obj := accessor(e.Object)
 	self := item{gvr: k.gvr, namespace: obj.GetNamespace(), name: obj.GetName(), uid: obj.GetUID()}
@@ -234,7 +248,8 @@ func (c *collector) see(k *watched, e client.Event) {
 	}
 }
 
-// addWaitingOwners queues those owners that wait for their dependents: one less may be the last.
+// addWaitingOwners queues the owners in the foreground deletion that wait for this dependent, which
+// may have been the last one.
 func (c *collector) addWaitingOwners(obj metav1.Object, refs []metav1.OwnerReference) {
 	for _, ref := range refs {
 		k, ok := c.kind(ref.APIVersion, ref.Kind)
@@ -251,7 +266,7 @@ func (c *collector) addWaitingOwners(obj metav1.Object, refs []metav1.OwnerRefer
 	}
 }
 
-// waits: being deleted in the foreground.
+// waits reports whether the object is being deleted in the foreground.
 func waits(obj metav1.Object) bool {
 	return obj.GetDeletionTimestamp() != nil && hasFinalizer(obj, metav1.FinalizerDeleteDependents)
 }

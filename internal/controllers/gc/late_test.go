@@ -31,7 +31,8 @@ func (s *slow) List(ctx context.Context, res schema.GroupVersionResource, namesp
 	return s.Interface.List(ctx, res, namespace, opts)
 }
 
-// withSlow runs a collector that can not watch Secrets until release is called, and has them listed as a function says.
+// withSlow runs a collector that cannot watch Secrets until release is called. The function list
+// answers its lists of Secrets.
 func withSlow(t *testing.T, limit, total time.Duration, list func(s *slow, ctx context.Context, opts metav1.ListOptions) (runtime.Object, error)) (c *controllertest.Cluster, release func()) {
 	c = controllertest.New(t)
 	s := &slow{Interface: c.Client}
@@ -73,7 +74,8 @@ func TestAnOwnerInTheForegroundDoesNotWaitForAListWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// ahead is a client whose Secrets lie in another store, maybe an extension server's: their Views have got further than everything, and show nothing.
+// ahead is a client whose Secrets are in another store. Their Views claim to have reached every
+// revision, and show nothing.
 type ahead struct {
 	client.Interface
 	extension bool
@@ -106,7 +108,6 @@ func (a ahead) View(ctx context.Context, res schema.GroupVersionResource, scope 
 	return view, err
 }
 
-// TestRevisionsOfAnotherStoreSayNothingOfOurs: dependents that lie apart from their owner are asked for, however far their Views are.
 func TestRevisionsOfAnotherStoreSayNothingOfOurs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		extension bool
@@ -161,7 +162,7 @@ func TestAnOwnerIsOrphanedWhenAKindComesBack(t *testing.T) {
 	}
 }
 
-// TestEachPageHasATimeOfItsOwn: a kind of many pages takes as long as it takes.
+// A kind with many pages may take longer than the limit of one page.
 func TestEachPageHasATimeOfItsOwn(t *testing.T) {
 	var mu sync.Mutex
 	var until []time.Time

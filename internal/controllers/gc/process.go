@@ -16,10 +16,11 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// errNamespacedOwner: a cluster-scoped object names an owner of a namespaced kind, which can't be looked up.
+// errNamespacedOwner means that a cluster-scoped object names an owner of a namespaced kind, which
+// cannot be looked up.
 var errNamespacedOwner = errors.New("cluster-scoped objects cannot refer to namespaced owners")
 
-// process does what is due for one object.
+// process takes the next step for one object: release its dependents, delete it, or leave it alone.
 func (c *collector) process(ctx context.Context, it item) (controller.Result, error) {
 	var done controller.Result
 	k := c.watchedBy(it)
@@ -60,7 +61,8 @@ func (c *collector) watchedBy(it item) *watched {
 	return nil
 }
 
-// allSolid: the Views show every owner, and none waits. The usual case, which costs no request.
+// allSolid reports whether the Views show every owner and none of the owners waits. This is the
+// usual case and costs no request.
 func (c *collector) allSolid(obj metav1.Object) bool {
 	for _, ref := range obj.GetOwnerReferences() {
 		k, ok := c.kind(ref.APIVersion, ref.Kind)
@@ -81,7 +83,8 @@ func ownerNamespace(k *watched, obj metav1.Object) string {
 	return ""
 }
 
-// judge reads the object and its owners fresh, and then deletes it, takes references off it, or leaves it alone.
+// judge reads the object and its owners fresh. Then it deletes the object, removes owner
+// references, or leaves the object alone.
 func (c *collector) judge(ctx context.Context, k *watched, it item) error {
 	fresh, err := c.env.Client.Get(ctx, it.gvr, it.namespace, it.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -126,8 +129,9 @@ func (c *collector) judge(ctx context.Context, k *watched, it item) error {
 	case hasFinalizer(obj, metav1.FinalizerDeleteDependents):
 		policy = metav1.DeletePropagationForeground
 	case waiting && len(c.dependents(it.uid)) > 0:
-		// The owner waits for this one, so this one has to wait for its own dependents in turn. In a circle everybody would
-		// wait for ever: then nobody blocks.
+		// The owner waits for this object, so the object has to wait for its own dependents first.
+		// In a circle of owners all would wait forever, so breakCircle makes the object stop
+		// blocking.
 		if obj, err = c.breakCircle(ctx, k, obj); obj == nil || err != nil {
 			return err
 		}
@@ -144,7 +148,8 @@ func (c *collector) delete(ctx context.Context, it item, obj metav1.Object, poli
 	return ignoreNotFound(err)
 }
 
-// breakCircle stops the object from blocking its owners when one of its dependents waits already. It gives the object as it is then; nil when it is gone.
+// breakCircle stops the object from blocking its owners if one of its dependents already waits. It
+// returns the changed object, or nil if the object is gone.
 func (c *collector) breakCircle(ctx context.Context, k *watched, obj metav1.Object) (metav1.Object, error) {
 	waits := slices.ContainsFunc(c.dependents(obj.GetUID()), func(d dependent) bool { return waits(d) })
 	if !waits {
@@ -162,7 +167,7 @@ func (c *collector) breakCircle(ctx context.Context, k *watched, obj metav1.Obje
 	return accessor(written), nil
 }
 
-// ownerState is what an owner is like.
+// ownerState is the result of reading an owner: solid, absent or waiting.
 type ownerState int
 
 const (
@@ -200,7 +205,8 @@ func (c *collector) state(ctx context.Context, obj metav1.Object, regarding runt
 	return isSolid, nil
 }
 
-// reportElsewhere says so when the owner exists, but in another namespace, which a reference can't point to.
+// reportElsewhere sends an Event if the owner exists in another namespace, where a reference cannot
+// point.
 func (c *collector) reportElsewhere(k *watched, obj metav1.Object, regarding runtime.Object, ref metav1.OwnerReference) {
 	namespaces, ok := c.kind("v1", "Namespace")
 	if !ok || !k.namespaced {
@@ -223,13 +229,15 @@ func (c *collector) reportInvalid(regarding runtime.Object, ref metav1.OwnerRefe
 		"ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q", ref.APIVersion, ref.Kind, namespace, ref.Name, ref.UID, namespace)
 }
 
-// releaseWhenFree carries on with the foreground deletion of an owner: its dependents go first, then its finalizer. What the Views know is enough to say
-// that it has to wait, and not that it is free.
+// releaseWhenFree continues the foreground deletion of an owner: its dependents are deleted first,
+// then its finalizer is removed. The Views suffice to see that the owner must wait, but not that it
+// is free.
 func (c *collector) releaseWhenFree(ctx context.Context, k *watched, obj metav1.Object) error {
 	if c.heldUp(k, obj, c.dependents(obj.GetUID())) {
 		return nil
 	}
-	// One kind that is away must not hold up the deletions of all: a dependent of it that is missed goes later, since its owner is absent.
+	// One kind that cannot be listed must not block the deletions of all other kinds. A dependent
+	// missed here is deleted later, when its owner is absent.
 	dependents, err := c.dependentsNow(ctx, k, obj, true)
 	if err != nil || c.heldUp(k, obj, dependents) {
 		return err
@@ -237,7 +245,7 @@ func (c *collector) releaseWhenFree(ctx context.Context, k *watched, obj metav1.
 	return c.removeFinalizer(ctx, k, obj, metav1.FinalizerDeleteDependents)
 }
 
-// heldUp says whether the dependents block the owner, and has them looked at.
+// heldUp reports whether a dependent blocks the owner, and queues the dependents that need a step.
 func (c *collector) heldUp(k *watched, obj metav1.Object, dependents []dependent) bool {
 	blocked := false
 	for _, d := range dependents {
@@ -251,7 +259,8 @@ func (c *collector) heldUp(k *watched, obj metav1.Object, dependents []dependent
 	return blocked
 }
 
-// namespaceFor is where a dependent of obj has to live to count: in obj's namespace, or anywhere for a cluster-scoped one.
+// namespaceFor returns the namespace in which a dependent counts: the owner's own, or any for a
+// cluster-scoped owner.
 func namespaceFor(k *watched, obj, dependent metav1.Object) string {
 	if k.namespaced {
 		return obj.GetNamespace()
@@ -259,8 +268,9 @@ func namespaceFor(k *watched, obj, dependent metav1.Object) string {
 	return dependent.GetNamespace()
 }
 
-// orphan takes the owner's reference off each dependent, then the finalizer off the owner. A dependent that was there
-// when the deletion was asked for must not be missed: it would be collected a moment later.
+// orphan removes the reference to the owner from each dependent, then the finalizer from the owner.
+// It must not miss a dependent that existed when the deletion was requested: that dependent would
+// be collected a moment later.
 func (c *collector) orphan(ctx context.Context, k *watched, obj metav1.Object) error {
 	dependents, err := c.dependentsNow(ctx, k, obj, false)
 	if err != nil {
@@ -281,8 +291,8 @@ func (c *collector) removeFinalizer(ctx context.Context, k *watched, obj metav1.
 	return ignoreNotFound(err)
 }
 
-// patchMeta changes metadata of exactly this version of the object: one that a View shows late is not changed. A merge patch works for every kind, custom
-// ones too.
+// patchMeta patches metadata of exactly this version of the object, so a stale View leads to a
+// conflict. A merge patch works for every kind, also for custom resources.
 func (c *collector) patchMeta(ctx context.Context, k *watched, obj metav1.Object, metadata map[string]any) (runtime.Object, error) {
 	metadata["uid"], metadata["resourceVersion"] = obj.GetUID(), obj.GetResourceVersion()
 	data, err := json.Marshal(map[string]any{"metadata": metadata})

@@ -18,19 +18,21 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/gc"
 )
 
-// What other garbage collectors had wrong with what they knew of owners (k/k#88097, #65200): go test -run Regression finds these tests.
+// Tests for faults of other garbage collectors with stale knowledge of owners (k/k#88097, #65200).
+// Run them with go test -run Regression.
 
 var secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 
-// stale is a client whose Views of Secrets, which are the owners here, come late. All else is as new as can be.
+// stale is a client whose Views of Secrets, the owners in these tests, are late. All other answers
+// are fresh.
 type stale struct {
 	client.Interface
 	behind client.Interface
 
-	mu       sync.Mutex         // guards what follows
-	found    map[types.UID]bool // owners whom a lookup has found
-	listed   int                // how often Secrets were
-	away     bool               // they can not be listed
+	mu       sync.Mutex         // guards the fields below
+	found    map[types.UID]bool // UIDs of the Secrets that Get returned
+	listed   int                // number of lists of Secrets
+	away     bool               // lists of Secrets fail
 	deleting func(name string)
 }
 
@@ -41,7 +43,7 @@ func (s *stale) View(ctx context.Context, res schema.GroupVersionResource, scope
 	return s.Interface.View(ctx, res, scope)
 }
 
-// Get notes who is looked up and found.
+// Get records the owners that it finds.
 func (s *stale) Get(ctx context.Context, res schema.GroupVersionResource, namespace, name string, opts metav1.GetOptions, sub ...string) (runtime.Object, error) {
 	obj, err := s.Interface.Get(ctx, res, namespace, name, opts, sub...)
 	if res == secrets && err == nil {
@@ -52,7 +54,7 @@ func (s *stale) Get(ctx context.Context, res schema.GroupVersionResource, namesp
 	return obj, err
 }
 
-// List counts.
+// List counts the lists of Secrets.
 func (s *stale) List(ctx context.Context, res schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
 	if res == secrets {
 		s.mu.Lock()
@@ -76,7 +78,7 @@ func (s *stale) Delete(ctx context.Context, res schema.GroupVersionResource, nam
 	return s.Interface.Delete(ctx, res, namespace, name, opts)
 }
 
-// lookedUp: a lookup has found this very owner, not another one of its name.
+// lookedUp checks that Get has returned this very owner, not another one of the same name.
 func (s *stale) lookedUp(ref metav1.OwnerReference) func() string {
 	return func() string {
 		s.mu.Lock()
@@ -88,7 +90,7 @@ func (s *stale) lookedUp(ref metav1.OwnerReference) func() string {
 	}
 }
 
-// shown: the Views of the client know the owner.
+// shown checks that the client's Views contain the owner.
 func (s *stale) shown(t *testing.T, ref metav1.OwnerReference) func() string {
 	t.Helper()
 	v, err := client.Open[*corev1.Secret](t.Context(), s, client.Scope{})
@@ -103,7 +105,8 @@ func (s *stale) shown(t *testing.T, ref metav1.OwnerReference) func() string {
 	}
 }
 
-// startStale runs a collector that sees owners late once they are held.
+// startStale runs a collector that sees owners late. hold stops the owners' events, and pass lets
+// them through again.
 func startStale(t *testing.T) (c *controllertest.Cluster, s *stale, hold func() (pass func())) {
 	c = controllertest.New(t)
 	behind, hold := c.Behind()
@@ -158,7 +161,7 @@ func TestRegressionAnOwnerMadeAgainUnderItsNameIsAnotherOne(t *testing.T) {
 	c.Eventually("the old one's goes, the new one's stays", left(c, "of-the-new"))
 }
 
-// adopt gives a ConfigMap an owner, and no other one, when the collector is about to delete it.
+// adopt replaces the owners of a ConfigMap when the collector is about to delete it.
 func (s *stale) adopt(t *testing.T, adopted string, by metav1.OwnerReference) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +184,7 @@ func (s *stale) adopt(t *testing.T, adopted string, by metav1.OwnerReference) {
 	}
 }
 
-// adopted: the ConfigMap has that owner, and is there.
+// adopted checks that the ConfigMap exists and has the owner.
 func adopted(t *testing.T, c *controllertest.Cluster, name string, by metav1.OwnerReference) func() string {
 	return func() string {
 		m, err := client.Get[*corev1.ConfigMap](t.Context(), c.Client, "default", name)
@@ -210,7 +213,8 @@ func TestRegressionADependentThatFindsAnOwnerJustBeforeItIsDeletedInTheForegroun
 	found := ownerSecret(c, "found")
 	top := configMap(c, "top", nil)
 	middle := configMap(c, "adopted", nil, owner(top, true))
-	configMap(c, "below", nil, owner(middle, true)) // or nobody would have to wait for it
+	// without a blocking dependent, there would be nothing to wait for
+	configMap(c, "below", nil, owner(middle, true))
 	c.Eventually("all are there", left(c, "adopted", "below", "top"))
 	s.adopt(t, "adopted", found)
 	del(t, c, "top", metav1.DeletePropagationForeground)

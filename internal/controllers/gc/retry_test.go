@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// reached is a View that has got as far as it has been told.
+// reached is a View whose WaitFor fails until the View has reached the revision.
 type reached struct {
 	client.View
 	now chan struct{}
@@ -31,7 +31,7 @@ func (r reached) WaitFor(ctx context.Context, _ int64) error {
 	}
 }
 
-// away is a server that lists nothing until it is back.
+// away is a server that fails every list until it is back.
 type away struct {
 	client.Interface
 	back *atomic.Bool
@@ -44,7 +44,8 @@ func (a away) List(context.Context, schema.GroupVersionResource, string, metav1.
 	return nil, errors.New("the server is away")
 }
 
-// TestHeldOwnersAreTriedWhenAKindComesBack: not when their back-off, which nothing here waits for, has passed.
+// The owners must be tried again at once, not after their back-off, for which this test does not
+// wait.
 func TestHeldOwnersAreTriedWhenAKindComesBack(t *testing.T) {
 	for name, back := range map[string]func(k *watched, r reached, server *atomic.Bool){
 		"its server has revisions of its own, which do not get so far, and is back": func(k *watched, r reached, server *atomic.Bool) {
