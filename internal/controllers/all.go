@@ -1,5 +1,5 @@
-// Package controllers lists every controller of the cluster. Each lives in a package of its area, one file and one
-// test each; they don't import each other and meet only in the API (ADR 0008).
+// Package controllers lists all controllers of the cluster. Each is one file and one test in the
+// package of its area. The areas do not import each other, and meet only in the API (ADR 0008).
 package controllers
 
 import (
@@ -27,7 +27,8 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/volume"
 )
 
-// All is the one list of controllers, in the order in which they are started: what the others wait for comes first.
+// All returns the one list of controllers in the order of their start: what others depend on comes
+// first.
 func All() []controller.Starter {
 	return []controller.Starter{
 		accounts.ServiceAccount,
@@ -75,7 +76,7 @@ func All() []controller.Starter {
 	}
 }
 
-// Collectors are what a registry takes: of all queues, and of what single controllers count.
+// Collectors returns the metrics of all queues and of single controllers.
 func Collectors() []prometheus.Collector {
 	return slices.Concat(controller.Collectors(), node.Collectors())
 }

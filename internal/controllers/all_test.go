@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Alerts and dashboards filter events by their source; these are the sources of upstream's controllers v1.36.3.
+// Alerts and dashboards filter Events by their source. These are the sources of upstream's
+// controllers v1.36.3.
 func TestEventsAreFromWhomUpstreamsAre(t *testing.T) {
 	want := map[string]string{
 		"replicaset-controller": "replicaset-controller", "replicationcontroller-controller": "replication-controller", "deployment-controller": "deployment-controller",

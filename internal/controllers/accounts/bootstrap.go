@@ -19,14 +19,15 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// BootstrapSigner signs the kubeconfig in ConfigMap kube-public/cluster-info with each bootstrap token that may be used for it, so
-// that a joining machine that knows the token can trust what it reads there.
+// BootstrapSigner signs the kubeconfig in ConfigMap kube-public/cluster-info with each bootstrap
+// token that allows signing. A joining machine that knows such a token can trust the kubeconfig.
 var BootstrapSigner = controller.Starter{Name: "bootstrap-signer-controller", Account: "bootstrap-signer", Run: runBootstrapSigner}
 
 // TokenCleaner deletes bootstrap tokens that have expired.
 var TokenCleaner = controller.Starter{Name: "token-cleaner-controller", Account: "token-cleaner", Run: runTokenCleaner}
 
-// The form of bootstrap tokens and of what is signed with them (API reference, "Authenticating with Bootstrap Tokens").
+// The format of bootstrap tokens and of the signed ConfigMap (API reference, "Authenticating with
+// Bootstrap Tokens").
 const (
 	bootstrapType    = corev1.SecretType("bootstrap.kubernetes.io/token")
 	clusterInfo      = "cluster-info"
@@ -48,7 +49,7 @@ func openTokens(ctx context.Context, env controller.Env) (client.ViewOf[*corev1.
 	return v, err
 }
 
-// expiryOf is when a token expires; ok is false for one that never does.
+// expiryOf returns the time when a token expires; ok is false for a token that never does.
 func expiryOf(s *corev1.Secret) (at time.Time, ok bool) {
 	text := string(s.Data[expirationKey])
 	if text == "" {
@@ -56,7 +57,7 @@ func expiryOf(s *corev1.Secret) (at time.Time, ok bool) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, true // what can't be read is over
+		return time.Time{}, true // treat an unreadable time as expired
 	}
 	return at, true
 }
@@ -101,7 +102,8 @@ func runBootstrapSigner(ctx context.Context, env controller.Env) error {
 	return loop.Run(ctx)
 }
 
-// signed is the data with the signatures of the tokens that are good now, and no others. wait is how long until the first expires.
+// signed returns the data with a signature of every token valid at now, and without any other
+// signature. wait is the time until the first of these tokens expires.
 func signed(data map[string]string, tokens []*corev1.Secret, now time.Time) (out map[string]string, wait time.Duration, err error) {
 	out = map[string]string{}
 	for k, v := range data {
@@ -134,7 +136,7 @@ func signed(data map[string]string, tokens []*corev1.Secret, now time.Time) (out
 	return out, wait, nil
 }
 
-// detachedSignature is a JWS (RFC 7515, appendix F) over the content by HS256, without the content.
+// detachedSignature returns a JWS by HS256 with detached content (RFC 7515, appendix F).
 func detachedSignature(content, id, secret string) (string, error) {
 	header, err := json.Marshal(struct {
 		Alg string `json:"alg"`

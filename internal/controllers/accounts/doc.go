@@ -1,3 +1,4 @@
-// Package accounts keeps what every namespace's pods need to speak to the API: the service account "default", the
-// ConfigMap with the cluster's CA, and the token Secrets that users ask for by hand.
+// Package accounts gives the pods of every namespace access to the API. It owns the service account
+// "default", the ConfigMap with the cluster's CA, the token Secrets that users create by hand, and
+// the bootstrap tokens of joining machines.
 package accounts

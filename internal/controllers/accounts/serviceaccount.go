@@ -49,7 +49,7 @@ func runServiceAccount(ctx context.Context, env controller.Env) error {
 	return loop.Run(ctx)
 }
 
-// perNamespace queues a namespace's name for each of its events but its deletion.
+// perNamespace queues a namespace's name for each of its events except its deletion.
 func perNamespace(namespaces client.ViewOf[*corev1.Namespace]) controller.Input {
 	return controller.On(namespaces, func(e client.TypedEvent[*corev1.Namespace]) []controller.Key {
 		if e.Type == client.Deleted {
@@ -59,7 +59,7 @@ func perNamespace(namespaces client.ViewOf[*corev1.Namespace]) controller.Input 
 	})
 }
 
-// ifDeleted queues the namespace of an object that was deleted.
+// ifDeleted queues the namespace of a deleted object.
 func ifDeleted(e client.Event) []controller.Key {
 	if e.Type != client.Deleted {
 		return nil
@@ -67,7 +67,8 @@ func ifDeleted(e client.Event) []controller.Key {
 	return []controller.Key{{Name: controller.KeyOf(e.Object).Namespace}}
 }
 
-// ignoreRaces forgives what happens when somebody else creates the object or the namespace goes away meanwhile.
+// ignoreRaces drops errors of creations that lost a race: the object exists, or its namespace is
+// being deleted.
 func ignoreRaces(err error) error {
 	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || controller.NamespaceTerminating(err) {
 		return nil

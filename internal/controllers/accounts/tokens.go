@@ -13,8 +13,9 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// Tokens fills Secrets of type kubernetes.io/service-account-token with a token that does not expire, and deletes
-// them with their service account. Pods don't use them any more (they get bound tokens); people still make them.
+// Tokens fills Secrets of type kubernetes.io/service-account-token with a token that does not
+// expire, and deletes them with their service account. Pods use bound tokens instead; these Secrets
+// are created by users.
 var Tokens = controller.Starter{Name: "serviceaccount-token-controller", Account: "system:kube-controller-manager", Run: runTokens}
 
 func runTokens(ctx context.Context, env controller.Env) error {

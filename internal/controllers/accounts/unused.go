@@ -18,19 +18,21 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// UnusedTokens ends the tokens in Secrets that clusters before v1.24 made for every service account, when nobody has used them for long: it
-// marks them as invalid, and deletes them after as long again (KEP-2799). Secrets that people made, and those that a pod uses, stay.
+// UnusedTokens removes unused token Secrets that clusters before v1.24 generated for every service
+// account (KEP-2799). It marks a token as invalid after the period without use, and deletes it
+// after another period. It keeps Secrets created by users, and Secrets that a pod uses.
 var UnusedTokens = controller.Starter{Name: "legacy-serviceaccount-token-cleaner-controller", Account: "legacy-service-account-token-cleaner", Run: runUnusedTokens}
 
-// The labels that the API server and this controller tell each other by, both dates, and the ConfigMap that says since when the API server
-// does its part.
+// The API server records the last use in labelLastUsed, and in the ConfigMap trackingMap the day on
+// which it began to record. Both labels hold a date.
 const (
 	labelLastUsed     = "kubernetes.io/legacy-token-last-used"
 	labelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
 	trackingMap       = "kube-apiserver-legacy-service-account-token-tracking"
 )
 
-// lookAgain is when it is looked again whether a pod still uses a token, or whether the API server notes uses at all.
+// lookAgain is the interval at which a Secret that may not be removed yet is checked again, because
+// a pod uses it or because uses are not recorded.
 const lookAgain = 24 * time.Hour
 
 func runUnusedTokens(ctx context.Context, env controller.Env) error {
@@ -53,7 +55,9 @@ func runUnusedTokens(ctx context.Context, env controller.Env) error {
 		Inputs: []controller.Input{
 			controller.On(secrets, func(e client.TypedEvent[*corev1.Secret]) []controller.Key {
 				if e.Type == client.Modified && e.Old.Labels[labelInvalidSince] != e.Object.Labels[labelInvalidSince] {
-					return nil // somebody may let the token count again: until it is looked at next there is time to use it
+					// Do not react to a change of the mark: a user who removes it needs time to use
+					// the token before the next check.
+					return nil
 				}
 				return []controller.Key{controller.KeyOf(e.Object)}
 			}),
@@ -104,26 +108,27 @@ func (u unusedTokens) reconcile(ctx context.Context, key controller.Key) (contro
 		err, done.After = u.mark(ctx, secret), lookAgain
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		err = nil // what has changed wakes this again, or is looked at with everything else
+		err = nil // the change queues the Secret again, or the next resync does
 	}
 	return done, err
 }
 
-// generated tells the Secrets that the cluster made once from those that people made: the account knows only the former.
+// generated reports whether the cluster generated the Secret. Only a generated Secret is listed in
+// its service account.
 func (u unusedTokens) generated(secret *corev1.Secret) bool {
 	account, ok := u.accounts.Get(secret.Namespace, secret.Annotations[corev1.ServiceAccountNameKey])
 	return ok && secret.Annotations[corev1.ServiceAccountUIDKey] == string(account.UID) &&
 		slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == secret.Name })
 }
 
-// mounted tells whether a pod of the namespace uses the Secret, in whatever way.
+// mounted reports whether a pod of the namespace uses the Secret in any way.
 func (u unusedTokens) mounted(secret *corev1.Secret) bool {
 	return slices.ContainsFunc(u.pods.List(secret.Namespace, nil), func(p *corev1.Pod) bool {
 		return slices.Contains(node.SecretsOf(p), secret.Name)
 	})
 }
 
-// trackedSince is the day from which on uses are noted; zero when none are.
+// trackedSince returns the day since which uses are recorded; zero if they are not recorded.
 func (u unusedTokens) trackedSince(ctx context.Context) (time.Time, error) {
 	m, err := client.Get[*corev1.ConfigMap](ctx, u.env.Client, metav1.NamespaceSystem, trackingMap)
 	if apierrors.IsNotFound(err) {
@@ -134,22 +139,22 @@ func (u unusedTokens) trackedSince(ctx context.Context) (time.Time, error) {
 	}
 	since, err := time.Parse(time.DateOnly, m.Data["since"])
 	if err != nil {
-		return time.Time{}, nil // the API server will put that right
+		return time.Time{}, nil // the API server corrects an unreadable date
 	}
 	return since, nil
 }
 
-// step is what is to be done next about a token.
+// step is the next step for an unused token.
 type step int
 
 const (
-	waiting step = iota // until uses are noted
+	waiting step = iota // uses are not recorded yet
 	marking
 	deletion
 )
 
-// nextStep says what is to be done about a token that nobody uses, and when. A day counts until its end. Before uses have been noted for the
-// whole period nothing is known of anybody's.
+// nextStep returns the next step for a token, and when it is due. Days count until their end. Uses
+// must have been recorded for the whole period before a token counts as unused.
 func nextStep(secret *corev1.Secret, trackedSince time.Time, period time.Duration) (step, time.Time, error) {
 	if trackedSince.IsZero() {
 		return waiting, time.Time{}, nil

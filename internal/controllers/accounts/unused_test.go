@@ -20,10 +20,10 @@ const (
 	invalidSince = "kubernetes.io/legacy-token-invalid-since"
 )
 
-// What becomes of each Secret was asked of upstream's controller manager v1.36.3.
+// The expected results were measured with upstream's controller manager v1.36.3.
 func TestGeneratedTokensThatNobodyUsesAreInvalidatedThenDeleted(t *testing.T) {
 	c := controllertest.New(t)
-	c.Config.LegacyTokenPeriod = time.Nanosecond // of days that are over
+	c.Config.LegacyTokenPeriod = time.Nanosecond // every past day is longer ago than this period
 	if _, err := client.Create(t.Context(), c.Client, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -119,10 +119,10 @@ func TestATokenThatIsMadeValidAgainStaysSoForTheTimeBeing(t *testing.T) {
 	s := generated("first")
 	c.Run(accounts.UnusedTokens)
 	marked("first")
-	generated("between") // nothing of the first is left to be looked at when this one has been
+	generated("between") // once "between" is marked, no event of "first" is pending
 	marked("between")
 	controllertest.Retry(c, s, func(s *corev1.Secret) { delete(s.Labels, invalidSince) })
-	generated("second") // what is seen after that change
+	generated("second") // created after that change, so handled after it
 	marked("second")
 	if s, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", "first"); err != nil || s.Labels[invalidSince] != "" {
 		t.Errorf("it is invalid again: %v %v", s.Labels, err)

@@ -141,7 +141,7 @@ func TestHowFastTheNumberChanges(t *testing.T) {
 	}
 }
 
-// meter answers for metrics.k8s.io: every pod of the cluster uses so many thousandths of a core.
+// meter serves metrics.k8s.io: every pod of the cluster uses the same number of millicores.
 type meter struct {
 	client.Interface
 	cores *atomic.Int64
@@ -181,7 +181,7 @@ func TestADeploymentGrowsWithItsLoad(t *testing.T) {
 			Name: "cpu", Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: ptr.To[int32](50)}}}},
 	}})
 	cores := &atomic.Int64{}
-	cores.Store(150) // 150% of what is requested: three times what is wanted
+	cores.Store(150) // 150% of the request, three times the target
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- Horizontal.Run(ctx, controller.Env{Client: meter{c.Client, cores}, Events: c.Events}) }()

@@ -21,10 +21,10 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// Horizontal scales what HorizontalPodAutoscalers point at.
+// Horizontal scales the targets of HorizontalPodAutoscalers.
 var Horizontal = controller.Starter{Name: "horizontal-pod-autoscaler-controller", Account: "horizontal-pod-autoscaler", EventSource: "horizontal-pod-autoscaler", Run: run}
 
-// period is how often each autoscaler looks, as upstream's flag has it by default.
+// period is the interval between two rounds of an autoscaler, the default of upstream's flag.
 const period = 15 * time.Second
 
 type autoscaler struct {
@@ -52,7 +52,7 @@ func run(ctx context.Context, env controller.Env) (err error) {
 		Workers: 5,
 		Inputs: []controller.Input{controller.On(c.scalers, func(e client.TypedEvent[*autoscalingv2.HorizontalPodAutoscaler]) []controller.Key {
 			if e.Type == client.Modified && equality.Semantic.DeepEqual(e.Old.Spec, e.Object.Spec) {
-				return nil // our own status; the period leads to the next look
+				return nil // our own status update: the next round comes with the period
 			}
 			return []controller.Key{controller.KeyOf(e.Object)}
 		})},
@@ -61,7 +61,8 @@ func run(ctx context.Context, env controller.Env) (err error) {
 	return loop.Run(ctx)
 }
 
-// history of an autoscaler; only one worker has its key at a time.
+// history returns the record of an autoscaler. The queue gives a key to one worker at a time, so
+// the record needs no lock.
 func (c *autoscaler) history(key controller.Key) *history {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,12 +88,13 @@ func (c *autoscaler) reconcile(ctx context.Context, key controller.Key) (control
 		}
 	}
 	if err != nil && !apierrors.IsConflict(err) {
-		err = controller.Terminal(err) // said in conditions and events; the period leads to the next try
+		// conditions and Events tell about the error; the period brings the next try
+		err = controller.Terminal(err)
 	}
 	return controller.Result{After: period}, err
 }
 
-// round looks once and acts; what it finds is in a's status.
+// round evaluates the metrics once and scales the target. It records its findings in a's status.
 func (c *autoscaler) round(ctx context.Context, a *autoscalingv2.HorizontalPodAutoscaler, h *history) error {
 	now := c.now()
 	a.Status.ObservedGeneration = &a.Generation
@@ -152,7 +154,7 @@ func (c *autoscaler) round(ctx context.Context, a *autoscalingv2.HorizontalPodAu
 	return nil
 }
 
-// explain says in conditions what a decision was limited by.
+// explain sets the conditions that say what limited a decision.
 func (c *autoscaler) explain(a *autoscalingv2.HorizontalPodAutoscaler, d decision, now time.Time) {
 	switch d.stabilized {
 	case "ScaleDownStabilized":
@@ -187,7 +189,7 @@ func setCondition(a *autoscalingv2.HorizontalPodAutoscaler, now time.Time, kind 
 		Type: kind, Status: status, Reason: reason, Message: fmt.Sprintf(format, args...), LastTransitionTime: metav1.NewTime(now)})
 }
 
-// scale reads the scale of the target, of whatever kind it is.
+// scale reads the scale subresource of the target.
 func (c *autoscaler) scale(ctx context.Context, a *autoscalingv2.HorizontalPodAutoscaler) (schema.GroupVersionResource, *autoscalingv1.Scale, error) {
 	ref := a.Spec.ScaleTargetRef
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
@@ -209,9 +211,10 @@ func (c *autoscaler) scale(ctx context.Context, a *autoscalingv2.HorizontalPodAu
 	return res, scale, nil
 }
 
-// resourceOf finds the resource that serves a kind.
+// resourceOf returns the resource that serves a kind.
 func (c *autoscaler) resourceOf(ctx context.Context, gv schema.GroupVersion, kind string) (schema.GroupVersionResource, error) {
-	lists, err := c.env.Client.Discovery(ctx) // one group that does not answer is nothing to autoscalers of others
+	// the discovery errors of other groups do not matter here
+	lists, err := c.env.Client.Discovery(ctx)
 	for _, list := range lists {
 		if list.GroupVersion != gv.String() {
 			continue
@@ -235,7 +238,7 @@ func (c *autoscaler) rescale(ctx context.Context, res schema.GroupVersionResourc
 	return err
 }
 
-// targetPods are the pods that the target's scale selects.
+// targetPods returns the pods that the target's scale selects.
 func (c *autoscaler) targetPods(a *autoscalingv2.HorizontalPodAutoscaler, scale *autoscalingv1.Scale) ([]*corev1.Pod, labels.Selector, error) {
 	if scale.Status.Selector == "" {
 		return nil, nil, errors.New("selector is required")

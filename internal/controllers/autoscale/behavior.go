@@ -8,13 +8,14 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 )
 
-// downStabilization is how long the highest recommendation holds before fewer pods are made, where the behavior does not say.
+// downStabilization is the default stabilization window for scaling down.
 const downStabilization = 300 * time.Second
 
-// history is what was recommended and done for one autoscaler, as far back as its windows and periods reach.
+// history records the recommendations and changes of one autoscaler, as far back as its windows and
+// periods reach.
 type history struct {
-	recommended []moment // how many pods
-	up, down    []moment // how many pods more, or fewer
+	recommended []moment // numbers of pods
+	up, down    []moment // numbers of pods added, removed
 }
 
 type moment struct {
@@ -22,7 +23,7 @@ type moment struct {
 	count int32
 }
 
-// rules are the behavior with everything filled in that it leaves open.
+// rules are the scaling rules of a behavior, with the defaults filled in.
 type rules struct {
 	up, down autoscalingv2.HPAScalingRules
 }
@@ -58,16 +59,17 @@ func fill(r *autoscalingv2.HPAScalingRules, set *autoscalingv2.HPAScalingRules) 
 	}
 }
 
-// decision is how many pods there are to be, and what kept it from being what the metrics want.
+// decision is the number of pods to run, and the reason if it differs from what the metrics demand.
 type decision struct {
 	replicas   int32
-	stabilized string // reason of AbleToScale while a window holds the number
-	limited    string // reason of ScalingLimited; empty when nothing limits
-	message    string // for limited
+	stabilized string // reason of AbleToScale if a stabilization window holds the number
+	limited    string // reason of ScalingLimited; empty if nothing limits
+	message    string // message of ScalingLimited
 }
 
-// decide turns what the metrics want into how many pods there are to be: the windows first, then how fast the number
-// may change, then its bounds. It notes the recommendation in the history.
+// decide turns the number that the metrics demand into the number of pods to run. It applies the
+// stabilization windows, then the scaling policies, then the bounds. It records the recommendation
+// in the history.
 func (h *history) decide(r rules, current, wanted, least, most int32, now time.Time) decision {
 	var d decision
 	d.replicas = h.stabilize(r, current, wanted, now)
@@ -105,8 +107,8 @@ func (h *history) decide(r rules, current, wanted, least, most int32, now time.T
 	return d
 }
 
-// stabilize goes up no further than everything recommended within the window for going up, and down no further than
-// everything within the one for going down.
+// stabilize limits scaling up to the lowest recommendation of the scale-up window, and scaling down
+// to the highest recommendation of the scale-down window.
 func (h *history) stabilize(r rules, current, wanted int32, now time.Time) int32 {
 	h.recommended = append(h.recommended, moment{now, wanted})
 	up, down := seconds(*r.up.StabilizationWindowSeconds), seconds(*r.down.StabilizationWindowSeconds)
@@ -123,7 +125,7 @@ func (h *history) stabilize(r rules, current, wanted int32, now time.Time) int32
 	return min(max(current, lowest), highest)
 }
 
-// changed notes what was done.
+// changed records a change of the number of pods.
 func (h *history) changed(r rules, from, to int32, now time.Time) {
 	longest := time.Duration(0)
 	for _, p := range append(slices.Clone(r.up.Policies), r.down.Policies...) {
@@ -138,7 +140,7 @@ func (h *history) changed(r rules, from, to int32, now time.Time) {
 	}
 }
 
-// began is how many pods there were when a policy's period began.
+// began returns the number of pods at the beginning of a policy's period.
 func (h *history) began(current, period int32, now time.Time) int32 {
 	within := func(list []moment) (sum int32) {
 		for _, m := range list {
@@ -151,7 +153,7 @@ func (h *history) began(current, period int32, now time.Time) int32 {
 	return current - within(h.up) + within(h.down)
 }
 
-// ceiling is the most pods that the policies for going up allow now.
+// ceiling returns the most pods that the scale-up policies allow now.
 func (h *history) ceiling(r autoscalingv2.HPAScalingRules, current int32, now time.Time) int32 {
 	if *r.SelectPolicy == autoscalingv2.DisabledPolicySelect {
 		return current
@@ -171,7 +173,7 @@ func (h *history) ceiling(r autoscalingv2.HPAScalingRules, current int32, now ti
 	return slices.Max(allowed)
 }
 
-// floor is the fewest pods that the policies for going down allow now.
+// floor returns the fewest pods that the scale-down policies allow now.
 func (h *history) floor(r autoscalingv2.HPAScalingRules, current int32, now time.Time) int32 {
 	if *r.SelectPolicy == autoscalingv2.DisabledPolicySelect {
 		return current

@@ -11,30 +11,33 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// How young pods are looked at, as upstream's flags have it by default.
+// Limits for young pods, the defaults of upstream's flags.
 const (
-	// cpuInitialization: a pod that started no longer ago than this counts only when it is ready and was measured since.
+	// cpuInitialization is the time after a pod's start during which its CPU sample counts only if
+	// the pod is ready and the sample was taken since.
 	cpuInitialization = 5 * time.Minute
-	// initialReadiness: a pod that was never ready for this long after its start is still starting.
+	// initialReadiness is the time after its start during which a pod that was never ready counts
+	// as starting.
 	initialReadiness = 30 * time.Second
 )
 
-// defaultTolerance is how far usage may be from the target, as a part of it, before anything is done.
+// defaultTolerance is the relative distance from the target that causes no scaling.
 const defaultTolerance = 0.1
 
-// sample is what one pod used: thousandths of the metric's unit, at the end of a window.
+// sample is the usage of one pod at the end of a measuring window, in thousandths of the metric's
+// unit.
 type sample struct {
 	value  int64
 	at     time.Time
 	window time.Duration
 }
 
-// tolerance is how much more, or less, than the target is still as wanted.
+// tolerance is the relative distance above and below the target that causes no scaling.
 type tolerance struct{ up, down float64 }
 
 func (t tolerance) within(ratio float64) bool { return ratio <= 1+t.up && ratio >= 1-t.down }
 
-// tolerances are the ones that the behavior sets, or the usual ones.
+// tolerances returns the behavior's tolerances, or the defaults.
 func tolerances(b *autoscalingv2.HorizontalPodAutoscalerBehavior) tolerance {
 	t := tolerance{defaultTolerance, defaultTolerance}
 	if b == nil {
@@ -49,14 +52,14 @@ func tolerances(b *autoscalingv2.HorizontalPodAutoscalerBehavior) tolerance {
 	return t
 }
 
-// crowd is the pods of a target, by what is known about their use of a metric.
+// crowd holds the pods of a target, grouped by the quality of their samples.
 type crowd struct {
 	measured map[string]sample
 	missing  []*corev1.Pod // no sample
-	starting []*corev1.Pod // too young for their sample to say anything
+	starting []*corev1.Pod // too young for a meaningful sample
 }
 
-// sortPods puts pods into their places. Pods that are going or have failed count for nothing.
+// sortPods groups the pods. Pods that are being deleted or have failed do not count.
 func sortPods(pods []*corev1.Pod, samples map[string]sample, cpu bool, now time.Time) crowd {
 	c := crowd{measured: map[string]sample{}}
 	for _, p := range pods {
@@ -76,7 +79,7 @@ func sortPods(pods []*corev1.Pod, samples map[string]sample, cpu bool, now time.
 	return c
 }
 
-// stillStarting: what the pod uses is what starting takes, not what its work takes.
+// stillStarting reports whether the pod's usage is that of its start, not of its work.
 func stillStarting(p *corev1.Pod, s sample, now time.Time) bool {
 	ready := controller.PodCondition(p, corev1.PodReady)
 	if ready == nil || p.Status.StartTime == nil {
@@ -88,11 +91,12 @@ func stillStarting(p *corev1.Pod, s sample, now time.Time) bool {
 	return ready.Status == corev1.ConditionFalse && p.Status.StartTime.Add(initialReadiness).After(ready.LastTransitionTime.Time)
 }
 
-// measure gives the ratio of what a crowd uses to what it should.
+// measure returns the ratio of a crowd's usage to the target.
 type measure func(map[string]sample) (ratio float64, err error)
 
-// replicasFor is how many pods bring the ratio to one. What is not known is taken to speak against a change: pods without a
-// sample use all they should before fewer pods are wanted, and nothing before more are; starting pods use nothing.
+// replicasFor returns the number of pods that brings the ratio to one. Unknown usage is assumed to
+// speak against a change: a pod without a sample counts with full usage before scaling down, and
+// with none before scaling up. Starting pods count with no usage.
 func replicasFor(current int32, c crowd, of measure, full func(*corev1.Pod) int64, t tolerance) (int32, error) {
 	ratio, err := of(c.measured)
 	if err != nil {
@@ -130,12 +134,12 @@ func replicasFor(current int32, c crowd, of measure, full func(*corev1.Pod) int6
 	}
 	replicas := int32(math.Ceil(careful * float64(len(all))))
 	if (careful < 1 && replicas > current) || (careful > 1 && replicas < current) {
-		return current, nil // the unknown pods are what makes the difference
+		return current, nil // the assumptions alone would cause this change
 	}
 	return replicas, nil
 }
 
-// average measures against an average value for each pod.
+// average measures against an average value per pod.
 func average(target int64) measure {
 	return func(samples map[string]sample) (float64, error) {
 		if len(samples) == 0 || target == 0 {
@@ -156,7 +160,7 @@ func mean(samples map[string]sample) int64 {
 	return sum / int64(len(samples))
 }
 
-// utilization measures the percentage of what pods requested.
+// utilization measures the percentage of the pods' requests.
 func utilization(requests map[string]int64, target int32) measure {
 	return func(samples map[string]sample) (float64, error) {
 		percent, err := percentUsed(samples, requests)
@@ -178,7 +182,7 @@ func percentUsed(samples map[string]sample, requests map[string]int64) (int32, e
 	return int32(used * 100 / requested), nil
 }
 
-// requestsOf is what each pod requests of a resource, in thousandths: of one container, or of all of them.
+// requestsOf returns each pod's request of a resource in thousandths, of one container or of all.
 func requestsOf(pods []*corev1.Pod, resource corev1.ResourceName, container string) (map[string]int64, error) {
 	out := map[string]int64{}
 	for _, p := range pods {
@@ -220,8 +224,8 @@ func requestsOf(pods []*corev1.Pod, resource corev1.ResourceName, container stri
 	return out, nil
 }
 
-// replicasForTotal is how many pods bring a value that all of them share to the target: so many times the ready ones as
-// it is too high.
+// replicasForTotal returns the number of pods that brings a value shared by all pods to its target:
+// the ready pods times the ratio.
 func replicasForTotal(current int32, pods []*corev1.Pod, value, target int64, t tolerance) (int32, error) {
 	ratio := float64(value) / float64(target)
 	ready := 0
@@ -239,7 +243,8 @@ func replicasForTotal(current int32, pods []*corev1.Pod, value, target int64, t 
 	return int32(math.Ceil(ratio * float64(ready))), nil
 }
 
-// replicasForShare is how many pods have the target's value each when they share a total.
+// replicasForShare returns the number of pods for which the total gives each pod the target's
+// value.
 func replicasForShare(current int32, total, target int64, t tolerance) int32 {
 	if current > 0 && t.within(float64(total)/(float64(target)*float64(current))) {
 		return current

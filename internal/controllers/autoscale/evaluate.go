@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// view is what a round knows about the target besides its metrics.
+// view is a round's knowledge about the target, apart from its metrics.
 type view struct {
 	a         *autoscalingv2.HorizontalPodAutoscaler
 	scale     *autoscalingv1.Scale
@@ -21,14 +21,14 @@ type view struct {
 	tolerance tolerance
 }
 
-// proposal is what one metric says.
+// proposal is the number of replicas that one metric demands.
 type proposal struct {
 	replicas int32
 	name     string
 	status   autoscalingv2.MetricStatus
 }
 
-// failure is a metric that says nothing; reason goes into the condition ScalingActive.
+// failure is the error of one metric; reason goes into the condition ScalingActive.
 type failure struct {
 	reason string
 	err    error
@@ -37,8 +37,9 @@ type failure struct {
 func (f failure) Error() string { return f.err.Error() }
 func (f failure) Unwrap() error { return f.err }
 
-// demand is how many pods the metrics want: the most that any of them does. One that can't be read forbids going down,
-// since it might want more; it does not forbid going up.
+// demand returns the number of pods that the metrics demand: the highest of all metrics. A metric
+// that cannot be read forbids scaling down, since it might demand more. It does not forbid scaling
+// up.
 func (c *autoscaler) demand(ctx context.Context, a *autoscalingv2.HorizontalPodAutoscaler, scale *autoscalingv1.Scale) (replicas int32, metric string, err error) {
 	now := c.now()
 	pods, selector, err := c.targetPods(a, scale)
@@ -108,7 +109,7 @@ func (c *autoscaler) one(ctx context.Context, v *view, m *autoscalingv2.MetricSp
 	return p, nil
 }
 
-// resource is a metric of what pods request: cpu, memory.
+// resource evaluates a metric of a requested resource, such as cpu or memory.
 func (c *autoscaler) resource(ctx context.Context, v *view, name corev1.ResourceName, container string, target autoscalingv2.MetricTarget) (p proposal, err error) {
 	samples, err := c.source.resource(ctx, v.a.Namespace, v.selector, name, container)
 	if err != nil {
@@ -134,7 +135,7 @@ func (c *autoscaler) resource(ctx context.Context, v *view, name corev1.Resource
 			return p, percentErr
 		}
 		value.AverageUtilization = &percent
-		// A pod that is not measured is taken to use all it requests, or all that it should if that is more.
+		// An unmeasured pod counts with its full request, or with the target if that is more.
 		full := func(pod *corev1.Pod) int64 {
 			return requests[pod.Name] * int64(max(100, *target.AverageUtilization)) / 100
 		}
@@ -206,7 +207,7 @@ func (c *autoscaler) ofExternal(ctx context.Context, v *view, m *autoscalingv2.E
 	return p, nil
 }
 
-// shared is for a value that belongs to all pods together.
+// shared evaluates a value that all pods share.
 func (v *view) shared(value int64, target autoscalingv2.MetricTarget) (int32, autoscalingv2.MetricValueStatus, error) {
 	current := v.scale.Spec.Replicas
 	switch {

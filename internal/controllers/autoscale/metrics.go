@@ -16,11 +16,11 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// source asks the servers of metrics, which are found like any other extension of the API: metrics.k8s.io for what pods
-// use, custom.metrics.k8s.io and external.metrics.k8s.io for all else.
+// source reads metrics from extension servers: usage of pods from metrics.k8s.io, all other metrics
+// from custom.metrics.k8s.io and external.metrics.k8s.io.
 type source struct{ client client.Interface }
 
-// list reads a list of an extension server into a Go type.
+// list decodes a list of an extension server into a Go type.
 func (s source) list(ctx context.Context, res schema.GroupVersionResource, namespace string, selector labels.Selector, into any) error {
 	opts := metav1.ListOptions{}
 	if selector != nil {
@@ -37,7 +37,8 @@ func (s source) list(ctx context.Context, res schema.GroupVersionResource, names
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(data, into)
 }
 
-// resource is what each selected pod uses of a resource: all its containers together, or one of them.
+// resource returns each selected pod's usage of a resource, summed over its containers or of one
+// container.
 func (s source) resource(ctx context.Context, namespace string, selector labels.Selector, name corev1.ResourceName, container string) (map[string]sample, error) {
 	var list metrics.PodMetricsList
 	if err := s.list(ctx, metrics.SchemeGroupVersion.WithResource("pods"), namespace, selector, &list); err != nil {
@@ -65,10 +66,10 @@ func (s source) resource(ctx context.Context, namespace string, selector labels.
 	return out, nil
 }
 
-// errMetricSelector: the joint to extension servers has no place for a second selector.
+// errMetricSelector: a request through client.Interface has room for one selector only.
 var errMetricSelector = fmt.Errorf("a selector of the metric itself is not supported for metrics of pods and objects")
 
-// pods is a metric of each selected pod.
+// pods returns a metric of each selected pod.
 func (s source) pods(ctx context.Context, namespace string, selector labels.Selector, metric string, metricSelector *metav1.LabelSelector) (map[string]sample, error) {
 	list, err := s.custom(ctx, "pods", "*", namespace, selector, metric, metricSelector)
 	if err != nil {
@@ -85,7 +86,7 @@ func (s source) pods(ctx context.Context, namespace string, selector labels.Sele
 	return out, nil
 }
 
-// object is a metric of one object.
+// object returns a metric of one object.
 func (s source) object(ctx context.Context, namespace, resource, name, metric string, metricSelector *metav1.LabelSelector) (int64, error) {
 	list, err := s.custom(ctx, resource, name, namespace, nil, metric, metricSelector)
 	if err != nil {
@@ -99,7 +100,7 @@ func (s source) custom(ctx context.Context, resource, name, namespace string, se
 		return nil, errMetricSelector
 	}
 	var list custom.MetricValueList
-	// A metric is a part of the object it is about: .../pods/NAME/METRIC.
+	// A metric is a subresource of its object: .../pods/NAME/METRIC.
 	if err := s.list(ctx, custom.SchemeGroupVersion.WithResource(resource+"/"+name+"/"+metric), namespace, selector, &list); err != nil {
 		return nil, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
 	}
@@ -109,7 +110,7 @@ func (s source) custom(ctx context.Context, resource, name, namespace string, se
 	return list.Items, nil
 }
 
-// external is the sum of a metric that belongs to nothing in the cluster.
+// external returns the sum of a metric that belongs to no object of the cluster.
 func (s source) external(ctx context.Context, namespace, metric string, metricSelector *metav1.LabelSelector) (int64, error) {
 	selector, err := metav1.LabelSelectorAsSelector(metricSelector)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// Approving approves kubelets' requests for client certificates, if the requester may have them:
-// nodes that renew their own (selfnodeclient), and bootstrapping machines (nodeclient) unless the
-// node's name belongs to another one.
+// Approving approves kubelets' requests for client certificates if the requester is allowed to have
+// them. These are nodes that renew their own (selfnodeclient), and bootstrapping machines
+// (nodeclient) unless the node's name belongs to another machine.
 var Approving = controller.Starter{Name: "certificatesigningrequest-approving-controller", Account: account, Run: runApproving}
 
 func runApproving(ctx context.Context, env controller.Env) error {
@@ -46,7 +46,7 @@ func runApproving(ctx context.Context, env controller.Env) error {
 				return approveServing(ctx, env, csr.DeepCopy(), request)
 			}
 			if validateKubeletClient(request, csr.Spec.Usages) != nil {
-				return controller.Result{}, nil // for a person to decide
+				return controller.Result{}, nil // left to an administrator
 			}
 			return approve(ctx, env, names, csr.DeepCopy(), request)
 		},

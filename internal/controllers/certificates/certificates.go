@@ -1,4 +1,5 @@
-// Package certificates approves, signs and clears away CertificateSigningRequests.
+// Package certificates approves, signs and deletes CertificateSigningRequests, and decides which
+// machine owns a node's name.
 package certificates
 
 import (
@@ -15,7 +16,7 @@ import (
 
 const account = "certificate-controller"
 
-// condition finds a request's condition that is True; nil when there is none.
+// condition returns the request's condition of the type if it is True, else nil.
 func condition(csr *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
 	for i := range csr.Status.Conditions {
 		if c := &csr.Status.Conditions[i]; c.Type == t && c.Status != corev1.ConditionFalse {
@@ -45,7 +46,7 @@ var (
 	servingNoRSA      = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}
 )
 
-// sameUsages compares as sets.
+// sameUsages compares the usages as sets.
 func sameUsages(a, b []certificatesv1.KeyUsage) bool {
 	a, b = slices.Clone(a), slices.Clone(b)
 	slices.Sort(a)
@@ -53,7 +54,8 @@ func sameUsages(a, b []certificatesv1.KeyUsage) bool {
 	return slices.Equal(slices.Compact(a), slices.Compact(b))
 }
 
-// validateFor checks a request against its signer's rules, which the API reference states ("Kubernetes signers").
+// validateFor checks a request against the rules of its signer (API reference, "Kubernetes
+// signers").
 func validateFor(csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) error {
 	usages := csr.Spec.Usages
 	switch csr.Spec.SignerName {

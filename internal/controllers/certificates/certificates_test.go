@@ -21,7 +21,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/certificates"
 )
 
-// authority makes a CA in PEM.
+// authority returns a new CA in PEM.
 func authority(t *testing.T) (cert, key []byte) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

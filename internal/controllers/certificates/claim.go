@@ -19,38 +19,38 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// NodeKeysAnnotation of a Node names the keys that may have its name: the key of its agent's client
-// certificate and, while that is being renewed, the one before. Each is the SHA-256 of the public
-// key (DER) in hexadecimal digits; commas separate them. Knarr's node agent writes it.
+// NodeKeysAnnotation of a Node lists the keys that own the node's name: the key of its agent's
+// client certificate and, during a renewal, the previous one. Each is the SHA-256 of the public key
+// (DER) in hexadecimal digits, separated by commas. knarr's node agent writes it.
 const NodeKeysAnnotation = "knarr-project.github.io/client-keys"
 
 const (
 	// bootstrappers is the group of all bootstrap tokens.
 	bootstrappers = "system:bootstrappers"
-	// settling is how long a machine that was let in has for making its Node; meanwhile others of
-	// the same name wait.
+	// settling is the time that an admitted machine has to create its Node. Meanwhile other
+	// machines of the same name wait.
 	settling = 30 * time.Second
 )
 
-// KeyHash is how NodeKeysAnnotation names a public key, which is given as DER
+// KeyHash returns the form of a public key in NodeKeysAnnotation; publicKey is DER
 // (SubjectPublicKeyInfo).
 func KeyHash(publicKey []byte) string {
 	sum := sha256.Sum256(publicKey)
 	return hex.EncodeToString(sum[:])
 }
 
-// Claimed reports whether the node's name belongs to the key. A node without the annotation belongs
-// to nobody yet.
+// Claimed reports whether any key owns the node's name, and whether this key does. Nobody owns the
+// name of a node without the annotation yet.
 func Claimed(node *corev1.Node, key string) (claimed, ours bool) {
 	keys := node.Annotations[NodeKeysAnnotation]
 	return keys != "", slices.Contains(strings.Split(keys, ","), key)
 }
 
-// claims decides which machine gets a node's name when several want it. Its state belongs to the
-// approving controller's goroutine.
+// claims decides which machine gets a node's name if several request it. The approving controller's
+// goroutine owns its state.
 type claims struct {
 	env controller.Env
-	// let are those that were let in lately, by node.
+	// let holds the recently admitted machines by node name.
 	let map[string]letIn
 	now func() time.Time
 }
@@ -60,12 +60,12 @@ type letIn struct {
 	at  time.Time
 }
 
-// judge says what becomes of a bootstrapping machine's request: refusal is why it is denied, wait
-// how long it has to wait for an answer.
+// judge decides about the request of a bootstrapping machine: refusal is the reason of a denial,
+// wait the time until the request can be answered.
 //
-// A token lets a machine join under any name, so the name of a node that is there is for the
-// machine alone that has its key: another one with the same host name would take over its pods and
-// Secrets. A machine that has lost its key can join once the Node is deleted.
+// A bootstrap token lets a machine join under any name. So the name of an existing node is reserved
+// for the machine that has its key: another machine with the same host name would take over the
+// node's pods and Secrets. A machine that has lost its key can join once the Node is deleted.
 func (c *claims) judge(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) (refusal string, wait time.Duration, err error) {
 	if !slices.Contains(csr.Spec.Groups, bootstrappers) {
 		return "", 0, nil
@@ -94,7 +94,7 @@ func (c *claims) judge(ctx context.Context, csr *certificatesv1.CertificateSigni
 	return fmt.Sprintf("node %q belongs to another machine: join with another --node-name, or, if that machine is gone for good or has lost its data folder, run `kubectl delete node %s` and join again", name, name), 0, nil
 }
 
-// deny refuses a request for the reason.
+// deny denies a request with the message.
 func deny(ctx context.Context, env controller.Env, csr *certificatesv1.CertificateSigningRequest, message string) error {
 	now := metav1.Now()
 	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{

@@ -21,7 +21,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/certificates"
 )
 
-// machine is a machine that asks for a node's client certificate.
+// machine requests a node's client certificate with a key of its own.
 type machine struct {
 	t   *testing.T
 	c   *controllertest.Cluster
@@ -45,7 +45,7 @@ func (m machine) hash() string {
 	return certificates.KeyHash(der)
 }
 
-// ask asks as the user for the certificate of a node, and returns the request's name.
+// ask requests the node's certificate as the user, and returns the request's name.
 func (m machine) ask(user auth.User, node string) string {
 	m.t.Helper()
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
@@ -64,7 +64,7 @@ func (m machine) ask(user auth.User, node string) string {
 	return csr.Name
 }
 
-// answer is the condition that the request has got: "Approved", "Denied: MESSAGE" or "".
+// answer returns the outcome of the request: "Approved", "Denied: MESSAGE" or "".
 func (m machine) answer(request string) string {
 	m.t.Helper()
 	csr, err := client.Get[*certificatesv1.CertificateSigningRequest](m.t.Context(), m.c.Client, "", request)
@@ -98,9 +98,9 @@ func TestANodesNameBelongsToTheMachineWithItsKey(t *testing.T) {
 	first, second := newMachine(t, c), newMachine(t, c)
 
 	first.expect(first.ask(bootstrap, "n1"), "Approved")
-	// Until the first machine has made its Node, another one of the name waits.
+	// Until the first machine has created its Node, another machine of the same name waits.
 	waiting := second.ask(bootstrap, "n1")
-	first.expect(first.ask(bootstrap, "n1"), "Approved") // later than the second one's, and answered
+	first.expect(first.ask(bootstrap, "n1"), "Approved") // this later request is answered first
 	if got := second.answer(waiting); got != "" {
 		t.Errorf("the second machine's request is %q", got)
 	}
@@ -108,7 +108,7 @@ func TestANodesNameBelongsToTheMachineWithItsKey(t *testing.T) {
 
 	node := controllertest.Node(c, "n1", nil)
 	second.expect(second.ask(bootstrap, "n1"), `Denied: node "n1" belongs to another machine: join with another --node-name, or, if that machine is gone for good`)
-	// Neither has claimed it with its key.
+	// Neither machine has written its key to the Node.
 	first.expect(first.ask(bootstrap, "n1"), "Denied: ")
 
 	controllertest.Retry(c, node, func(n *corev1.Node) {
@@ -116,7 +116,7 @@ func TestANodesNameBelongsToTheMachineWithItsKey(t *testing.T) {
 	})
 	first.expect(first.ask(bootstrap, "n1"), "Approved")
 	second.expect(second.ask(bootstrap, "n1"), "Denied: ")
-	// The node itself renews with a new key, and people with rights of their own do as they like.
+	// The node renews with a new key. Users with their own rights are not limited.
 	second.expect(second.ask(auth.Component("system:node:n1", auth.GroupNodes), "n1"), "Approved")
 	second.expect(second.ask(auth.Component("admin", auth.GroupMasters), "n1"), "Approved")
 

@@ -15,9 +15,9 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// Cleaner deletes requests that nobody needs any more: decided ones after an hour, undecided ones after a day, and those
-// whose certificate has expired. Upstream looks once an hour, so that every request can be seen for a while; here none is deleted
-// in its first hour.
+// Cleaner deletes old requests: decided ones after an hour, undecided ones after a day, and those
+// with an expired certificate. No request is deleted in its first hour, since upstream checks once
+// an hour and users expect to see requests for a while.
 var Cleaner = controller.Starter{Name: "certificatesigningrequest-cleaner-controller", Account: account, Run: runCleaner}
 
 const (
@@ -53,7 +53,7 @@ func runCleaner(ctx context.Context, env controller.Env) error {
 	return loop.Run(ctx)
 }
 
-// keepUntil is how long a request is kept.
+// keepUntil returns the time when the request may be deleted.
 func keepUntil(csr *certificatesv1.CertificateSigningRequest) time.Time {
 	end := csr.CreationTimestamp.Add(keepUndecided)
 	for _, c := range csr.Status.Conditions {

@@ -17,14 +17,16 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// servingWait is how long a request may be ahead of the node's own address in the API.
+// servingWait is the time to wait for the address of a Node to appear in the API, which may come
+// after the request.
 const servingWait = 2 * time.Second
 
-// approveServing approves the certificate that a node's agent serves with, if the node may have it (selfnodeserver, which is
-// knarr's; upstream leaves these to a person) and every name and address in it is one of the Node object's.
+// approveServing approves the serving certificate of a node's agent. The node must be allowed to
+// have it (selfnodeserver, knarr's own; upstream leaves these requests to administrators), and
+// every name and address in it must be one of the Node's.
 func approveServing(ctx context.Context, env controller.Env, csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) (controller.Result, error) {
 	if validateKubeletServing(csr.Spec.Username, request, csr.Spec.Usages) != nil {
-		return controller.Result{}, nil // for a person to decide
+		return controller.Result{}, nil // left to an administrator
 	}
 	allowed, err := mayHave(ctx, env.Client, csr, "selfnodeserver")
 	if err != nil || !allowed {

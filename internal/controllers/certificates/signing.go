@@ -20,15 +20,15 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// Signing signs approved requests for the signers of kubernetes.io with the cluster's CA. Where the process does not hold the
-// CA's key it does nothing.
+// Signing signs approved requests for the signers of kubernetes.io with the cluster's CA. It does
+// nothing in a process without the CA's key.
 var Signing = controller.Starter{Name: "certificatesigningrequest-signing-controller", Account: account, Run: runSigning}
 
 const (
 	legacyUnknown  = "kubernetes.io/legacy-unknown"
 	defaultSigning = 365 * 24 * time.Hour
 	shortest       = 10 * time.Minute
-	backdate       = 5 * time.Minute // for clocks that are behind
+	backdate       = 5 * time.Minute // for machines with slow clocks
 )
 
 func runSigning(ctx context.Context, env controller.Env) error {
@@ -113,7 +113,7 @@ func (s signer) write(ctx context.Context, csr *certificatesv1.CertificateSignin
 	return err
 }
 
-// issue makes the certificate, in PEM.
+// issue returns the signed certificate in PEM.
 func (s signer) issue(csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 128))
 	if err != nil {

@@ -1,7 +1,12 @@
-// Package daemonset keeps one pod of a DaemonSet on every node that it fits, and moves them from one template to the next.
+// Package daemonset keeps one pod of a DaemonSet on every node that it fits, and replaces the pods
+// when the template changes.
 //
-// Words. A pod is on the node it is bound to or, before that, on the node its affinity names: the scheduler binds
-// daemon pods too. A pod is new when its controller-revision-hash is that of the current template, else old.
+// Words. A pod is on the node it is bound to or, before that, on the node its affinity names: the
+// scheduler binds daemon pods too. A pod is new if its controller-revision-hash is that of the
+// current template, else old.
+//
+// In: DaemonSets, Pods, Nodes, ControllerRevisions. Out: Pods, ControllerRevisions, the DaemonSet's
+// status.
 package daemonset
 
 import (
@@ -25,7 +30,7 @@ import (
 var DaemonSet = controller.Starter{Name: "daemonset-controller", Account: "daemon-set-controller", Run: run}
 
 const (
-	burst              = 250 // creations and deletions in one call at most
+	burst              = 250 // most creations and deletions in one call
 	hashLabel          = appsv1.DefaultDaemonSetUniqueLabelKey
 	minFailedPodsPause = time.Second
 	maxFailedPodsPause = 15 * time.Minute
@@ -40,8 +45,9 @@ type daemonSets struct {
 	sets    client.ViewOf[*appsv1.DaemonSet]
 	pods    client.ViewOf[*corev1.Pod]
 	nodes   client.ViewOf[*corev1.Node]
-	failed  *flowcontrol.Backoff // per set, revision and node: how long until a failed pod is replaced; safe for concurrent use
-	now     func() time.Time
+	// by set, revision and node: the delay before a failed pod is replaced; safe for concurrent use
+	failed *flowcontrol.Backoff
+	now    func() time.Time
 }
 
 func run(ctx context.Context, env controller.Env) error {
@@ -91,7 +97,7 @@ func (c *daemonSets) podKeys(e client.TypedEvent[*corev1.Pod]) []controller.Key 
 	return append(keys, c.selecting(e.Object)...)
 }
 
-// selecting lists the sets that would adopt an object without controller.
+// selecting returns the sets that would adopt an object without a controller.
 func (c *daemonSets) selecting(obj metav1.Object) []controller.Key {
 	var keys []controller.Key
 	for _, ds := range c.sets.List(obj.GetNamespace(), nil) {
@@ -102,7 +108,8 @@ func (c *daemonSets) selecting(obj metav1.Object) []controller.Key {
 	return keys
 }
 
-// revisionKeys: a revision that somebody adds for a set is theirs to play with; one deleted may have to be made again.
+// revisionKeys returns the sets that a revision concerns. A revision added by a user concerns none;
+// a deleted one may have to be created again.
 func (c *daemonSets) revisionKeys(e client.TypedEvent[*appsv1.ControllerRevision]) []controller.Key {
 	switch {
 	case e.Type == client.Deleted:
@@ -113,7 +120,8 @@ func (c *daemonSets) revisionKeys(e client.TypedEvent[*appsv1.ControllerRevision
 	return nil
 }
 
-// nodeKeys: a node that comes, goes, or changes in what decides about fitting concerns all sets.
+// nodeKeys returns all sets if a node is added, is deleted, or changes in a field that decides
+// about fitting.
 func (c *daemonSets) nodeKeys(e client.TypedEvent[*corev1.Node]) []controller.Key {
 	if e.Type == client.Modified && equality.Semantic.DeepEqual(e.Old.Labels, e.Object.Labels) &&
 		equality.Semantic.DeepEqual(e.Old.Spec.Taints, e.Object.Spec.Taints) && e.Old.Spec.Unschedulable == e.Object.Spec.Unschedulable {
@@ -164,7 +172,7 @@ func (c *daemonSets) step(ctx context.Context, ds *appsv1.DaemonSet, selector la
 	r.sort(pods)
 	manageErr := r.manage(ctx)
 	if manageErr == nil && ds.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
-		// What manage did is in the View already.
+		// The View contains the changes of manage already.
 		r.sort(controller.Controlled(c.pods, ds.UID))
 		manageErr = r.rollingUpdate(ctx)
 	}

@@ -30,7 +30,7 @@ func start(t *testing.T) *controllertest.Cluster {
 	return c
 }
 
-// on says what is wrong unless each of the nodes has exactly one pod of the image, and no other node has any.
+// on checks that each of the nodes has exactly one pod of the image, and every other node none.
 func on(c *controllertest.Cluster, image string, nodes ...string) func() string {
 	return func() string {
 		got := map[string]int{}

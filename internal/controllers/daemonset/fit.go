@@ -14,13 +14,13 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// Deprecated, still there for programs that read them.
+// Deprecated, but programs still read them.
 const (
 	generationAnnotation = appsv1.DeprecatedTemplateGeneration
 	generationLabel      = "pod-template-generation"
 )
 
-// podFor makes the set's pod for a node.
+// podFor returns the set's pod for a node.
 func podFor(ds *appsv1.DaemonSet, node, hash string) *corev1.Pod {
 	p := controller.PodFromTemplate(&ds.Spec.Template, ds, metav1.NewControllerRef(ds, kind))
 	p.Labels = maps.Clone(p.Labels)
@@ -38,7 +38,8 @@ func podFor(ds *appsv1.DaemonSet, node, hash string) *corev1.Pod {
 	return p
 }
 
-// tolerate adds what every daemon pod tolerates: it stays on a node in trouble, and starts on one that is not ready yet.
+// tolerate adds the tolerations of every daemon pod: it stays on a node in trouble, and starts on a
+// node that is not ready.
 func tolerate(spec *corev1.PodSpec) {
 	add := func(key string, effect corev1.TaintEffect) {
 		t := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: effect}
@@ -57,7 +58,8 @@ func tolerate(spec *corev1.PodSpec) {
 	}
 }
 
-// pin makes the scheduler put the pod on this node. Its own required terms have been judged already, and go.
+// pin makes the scheduler place the pod on this node. It replaces the pod's required terms, which
+// fits has checked.
 func pin(p *corev1.Pod, node string) {
 	only := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
@@ -71,7 +73,7 @@ func pin(p *corev1.Pod, node string) {
 	p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = only
 }
 
-// nodeOf is the node a pod is on, or is pinned to; "" when neither.
+// nodeOf returns the node that a pod is bound or pinned to, else "".
 func nodeOf(p *corev1.Pod) string {
 	if p.Spec.NodeName != "" {
 		return p.Spec.NodeName
@@ -89,7 +91,7 @@ func nodeOf(p *corev1.Pod) string {
 	return ""
 }
 
-// fits says whether the set should have a pod on the node, and whether one that is there may stay.
+// fits reports whether the set should run a pod on the node, and whether an existing pod may stay.
 func fits(ds *appsv1.DaemonSet, node *corev1.Node) (run, stay bool) {
 	p := &corev1.Pod{Spec: ds.Spec.Template.Spec}
 	p.Spec.Tolerations = slices.Clone(p.Spec.Tolerations)

@@ -15,16 +15,16 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// round is one call's work on one set.
+// round is the work of one call on one set.
 type round struct {
 	*daemonSets
 	ds     *appsv1.DaemonSet
 	hash   string
 	onNode map[string][]*corev1.Pod
-	wait   time.Duration // until something is due; 0 is never
+	wait   time.Duration // time until the next step is due; 0 means never
 }
 
-// sort puts the pods to their nodes, the oldest first.
+// sort groups the pods by node, the oldest first.
 func (r *round) sort(pods []*corev1.Pod) {
 	r.onNode = map[string][]*corev1.Pod{}
 	for _, p := range pods {
@@ -47,7 +47,8 @@ func (r *round) remindIn(d time.Duration) {
 	}
 }
 
-// limits are maxSurge and maxUnavailable in pods, both rounded up, of the nodes that should have one.
+// limits returns maxSurge and maxUnavailable as numbers of pods, both rounded up, of the nodes that
+// should run one.
 func (r *round) limits() (surge, unavailable int) {
 	desired := 0
 	for _, node := range r.nodes.List("", nil) {
@@ -89,7 +90,7 @@ func (r *round) available(p *corev1.Pod) bool {
 	return ok
 }
 
-// manage sees to it that every fitting node has a pod, and only one, and no other node has any.
+// manage creates and deletes pods until every fitting node has one pod and no other node has any.
 func (r *round) manage(ctx context.Context) error {
 	var create []string
 	var remove []*corev1.Pod
@@ -120,7 +121,8 @@ func (r *round) manage(ctx context.Context) error {
 		if existing[node] {
 			continue
 		}
-		for _, p := range pods { // pinned to a node that is gone, and so never to be bound; bound ones are the pod GC's
+		// pinned to a node that is gone, so they are never bound; the pod GC deletes bound ones
+		for _, p := range pods {
 			if p.Spec.NodeName == "" && p.DeletionTimestamp == nil {
 				remove = append(remove, p)
 			}
@@ -129,7 +131,7 @@ func (r *round) manage(ctx context.Context) error {
 	return r.apply(ctx, create, remove)
 }
 
-// tidy chooses which of a node's pods go, and says whether the node needs another one beside those that stay.
+// tidy chooses which of a node's pods to delete, and whether the node needs another pod.
 func (r *round) tidy(node string, pods []*corev1.Pod, surge bool) (remove []*corev1.Pod, need bool) {
 	var running []*corev1.Pod
 	gone := 0
@@ -157,8 +159,8 @@ func (r *round) tidy(node string, pods []*corev1.Pod, surge bool) (remove []*cor
 		}
 		return remove, false
 	}
-	// While surging, a pod that is going away does not stand in the way of its successor, and the oldest old pod may stay
-	// beside the oldest new one until that is available.
+	// During a surge, a pod that is being deleted does not delay its successor, and the oldest old
+	// pod may stay beside the oldest new one until that is available.
 	if gone == len(pods) {
 		return remove, true
 	}
@@ -182,7 +184,8 @@ func (r *round) tidy(node string, pods []*corev1.Pod, surge bool) (remove []*cor
 	return remove, false
 }
 
-// failedPause is how long to wait before a failed pod on the node is replaced; each failure doubles it.
+// failedPause returns the delay before a failed pod on the node is replaced. It doubles with each
+// failure.
 func (r *round) failedPause(node string) time.Duration {
 	id := string(r.ds.UID) + "/" + r.hash + "/" + node
 	now := r.failed.Clock.Now()
@@ -207,7 +210,7 @@ func (r *round) apply(ctx context.Context, create []string, remove []*corev1.Pod
 	return err
 }
 
-// rollingUpdate replaces old pods by new ones, within maxUnavailable, or maxSurge.
+// rollingUpdate replaces old pods by new ones within maxUnavailable or maxSurge.
 func (r *round) rollingUpdate(ctx context.Context) error {
 	surge, unavailable := r.limits()
 	if surge > 0 {
@@ -220,7 +223,7 @@ func (r *round) rollingUpdate(ctx context.Context) error {
 		oldPod, newPod, ok := r.pair(r.onNode[node.Name])
 		if !ok || (oldPod == nil && newPod == nil) || (oldPod != nil && newPod != nil) {
 			if run || len(r.onNode[node.Name]) > 0 {
-				down++ // manage is at work there
+				down++ // manage replaces these
 			}
 			continue
 		}
@@ -241,7 +244,8 @@ func (r *round) rollingUpdate(ctx context.Context) error {
 	return r.apply(ctx, nil, append(broken, candidates...))
 }
 
-// surge creates new pods beside old ones; an old pod goes once its successor is available, at once if it is not available itself.
+// surge creates new pods beside old ones. An old pod is deleted once its successor is available, or
+// at once if the old pod is unavailable.
 func (r *round) surge(ctx context.Context, limit int) error {
 	var remove []*corev1.Pod
 	var free, candidates []string
@@ -259,7 +263,7 @@ func (r *round) surge(ctx context.Context, limit int) error {
 		case oldPod == nil:
 		case newPod == nil:
 			if !r.available(oldPod) {
-				free = append(free, node.Name) // nothing is lost by a successor beside it
+				free = append(free, node.Name) // the old pod is unavailable anyway
 			} else {
 				candidates = append(candidates, node.Name)
 			}
@@ -277,7 +281,7 @@ func (r *round) surge(ctx context.Context, limit int) error {
 	return r.apply(ctx, create, remove)
 }
 
-// pair finds a node's old and new pod; ok is false when there are more than one of either.
+// pair returns a node's old and new pod; ok is false if there is more than one of either.
 func (r *round) pair(pods []*corev1.Pod) (oldPod, newPod *corev1.Pod, ok bool) {
 	for _, p := range pods {
 		if p.DeletionTimestamp != nil || controller.PodEnded(p) {
@@ -298,7 +302,7 @@ func (r *round) pair(pods []*corev1.Pod) (oldPod, newPod *corev1.Pod, ok bool) {
 	return oldPod, newPod, true
 }
 
-// writeStatus counts nodes, by the oldest pod on each.
+// writeStatus counts nodes by the oldest pod on each.
 func (r *round) writeStatus(ctx context.Context) error {
 	status := appsv1.DaemonSetStatus{
 		ObservedGeneration: r.ds.Generation,
@@ -320,7 +324,8 @@ func (r *round) writeStatus(ctx context.Context) error {
 		}
 		status.CurrentNumberScheduled++
 		p := pods[0]
-		for _, other := range pods { // one that goes away is not what counts
+		// a pod that is being deleted does not count if another one is there
+		for _, other := range pods {
 			if other.DeletionTimestamp == nil && (p.DeletionTimestamp != nil || (controller.PodReady(other) && !controller.PodReady(p))) {
 				p = other
 			}

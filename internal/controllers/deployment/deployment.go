@@ -1,8 +1,11 @@
-// Package deployment moves Deployments from one template to the next: a ReplicaSet per template, scaled up and down
-// within maxSurge and maxUnavailable.
+// Package deployment replaces the pods of a Deployment when its template changes. Each template has
+// a ReplicaSet, and the sets are scaled within maxSurge and maxUnavailable.
 //
-// Words. The new set is the ReplicaSet whose template is the Deployment's; all others are old. A set is active when it asks
-// for replicas. One call of reconcile takes one step (scales sets once); the sets' status brings the next call.
+// Words. The new set is the ReplicaSet of the Deployment's template; all others are old. A set is
+// active if it asks for replicas. One call of reconcile takes one step (scales sets once); the
+// changed status of the sets causes the next call.
+//
+// In: Deployments, ReplicaSets, Pods. Out: ReplicaSets, the Deployment's status and revision.
 package deployment
 
 import (
@@ -65,7 +68,8 @@ func run(ctx context.Context, env controller.Env) error {
 	return loop.Run(ctx)
 }
 
-// setKeys: a set concerns its controller; one without controller concerns the deployments whose selector matches.
+// setKeys returns the controller of a set, or the deployments whose selector matches a set without
+// controller.
 func (c *deployments) setKeys(e client.TypedEvent[*appsv1.ReplicaSet]) []controller.Key {
 	keys := controller.States(func(rs *appsv1.ReplicaSet) []controller.Key { return controller.OwnerKeys(rs, deploymentKind) })(e)
 	if e.Type == client.Deleted || e.Object.DeletionTimestamp != nil || metav1.GetControllerOfNoCopy(e.Object) != nil {
@@ -79,7 +83,8 @@ func (c *deployments) setKeys(e client.TypedEvent[*appsv1.ReplicaSet]) []control
 	return keys
 }
 
-// podKeys: only Recreate looks at pods, to see that the last old one is gone.
+// podKeys returns the deployments of type Recreate that may wait for this pod's end. Other
+// deployments do not look at pods.
 func (c *deployments) podKeys(e client.TypedEvent[*corev1.Pod]) []controller.Key {
 	if e.Type == client.Added || (e.Type == client.Modified && !(controller.PodEnded(e.Object) && !controller.PodEnded(e.Old))) {
 		return nil
@@ -123,12 +128,12 @@ func (c *deployments) reconcile(ctx context.Context, key controller.Key) (contro
 	}
 	result, err := c.step(ctx, d, owned)
 	if apierrors.IsNotFound(err) {
-		err = nil // deleted meanwhile; the event comes
+		err = nil // deleted meanwhile; its event follows
 	}
 	return result, err
 }
 
-// step does what is due: one of pausing, scaling, and a step of the rollout.
+// step takes the one step that is due: it records a pause, scales, or continues the rollout.
 func (c *deployments) step(ctx context.Context, d *appsv1.Deployment, owned []*appsv1.ReplicaSet) (controller.Result, error) {
 	r := &rollout{deployments: c, d: d, all: owned}
 	if d.DeletionTimestamp != nil {
@@ -149,12 +154,12 @@ func (c *deployments) step(ctx context.Context, d *appsv1.Deployment, owned []*a
 	return r.rolling(ctx)
 }
 
-// rollout is one call's work on one deployment; d is our own copy.
+// rollout is the work of one call on one deployment; d is a private copy.
 type rollout struct {
 	*deployments
 	d      *appsv1.Deployment
 	all    []*appsv1.ReplicaSet
-	newSet *appsv1.ReplicaSet // nil while there is none
+	newSet *appsv1.ReplicaSet // nil while it does not exist
 	old    []*appsv1.ReplicaSet
 }
 
@@ -167,8 +172,8 @@ func replicasOf(p *int32) int32 {
 	return *p
 }
 
-// limits are maxSurge (rounded up) and maxUnavailable (rounded down) in pods. They are not both zero: then nothing
-// could ever move.
+// limits returns maxSurge (rounded up) and maxUnavailable (rounded down) as numbers of pods. They
+// are never both zero, which would block every rollout.
 func (r *rollout) limits() (surge, unavailable int32) {
 	if r.d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType || r.d.Spec.Strategy.RollingUpdate == nil {
 		return 0, 0
@@ -196,7 +201,7 @@ func (r *rollout) hasDeadline() bool {
 	return r.d.Spec.ProgressDeadlineSeconds != nil && *r.d.Spec.ProgressDeadlineSeconds != math.MaxInt32
 }
 
-// active are the sets that ask for replicas.
+// active returns the sets that ask for replicas.
 func active(sets []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 	var out []*appsv1.ReplicaSet
 	for _, rs := range sets {
@@ -207,7 +212,7 @@ func active(sets []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 	return out
 }
 
-// wanted is how many replicas the sets ask for in sum.
+// wanted returns the sum of the replicas that the sets ask for.
 func wanted(sets []*appsv1.ReplicaSet) int32 {
 	n := int32(0)
 	for _, rs := range sets {
@@ -216,7 +221,7 @@ func wanted(sets []*appsv1.ReplicaSet) int32 {
 	return n
 }
 
-// available is how many replicas of the sets are available in sum.
+// available returns the sum of the sets' available replicas.
 func available(sets []*appsv1.ReplicaSet) int32 {
 	n := int32(0)
 	for _, rs := range sets {

@@ -33,7 +33,7 @@ func start(t *testing.T, behave func(*corev1.Pod) bool) *controllertest.Cluster 
 	return c
 }
 
-// settled waits until the deployment says that it is complete.
+// settled waits until the deployment's status says that the rollout is complete.
 func settled(t *testing.T, c *controllertest.Cluster, name string, replicas int32) *appsv1.Deployment {
 	t.Helper()
 	var d *appsv1.Deployment
@@ -86,7 +86,7 @@ func TestARollingUpdateReplacesAllPodsAndKeepsTheOldSet(t *testing.T) {
 		}
 	}
 
-	// Back to the first template: its set is used again under a new revision.
+	// A rollback to the first template reuses its set under a new revision.
 	patch(t, c, "web", `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"image:1"}]}}}}`)
 	d = settled(t, c, "web", 4)
 	if got := d.Annotations["deployment.kubernetes.io/revision"]; got != "3" {
@@ -180,7 +180,7 @@ func TestRecreateNeverRunsTwoTemplatesAtOnce(t *testing.T) {
 }
 
 func TestScalingInTheMidstOfARolloutIsProportional(t *testing.T) {
-	// The second template never gets ready, so the rollout stands still.
+	// Pods of the second template never become ready, so the rollout stops halfway.
 	c := start(t, func(p *corev1.Pod) bool { return p.Spec.Containers[0].Image == "image:1" })
 	d := newDeployment("web", 10)
 	surge, unavailable := intstr.FromInt32(3), intstr.FromInt32(2)

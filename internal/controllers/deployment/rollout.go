@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// rolling takes one step of a rolling update: scale the new set up, or else the old ones down.
+// rolling takes one step of a rolling update: it scales the new set up, or else the old sets down.
 func (r *rollout) rolling(ctx context.Context) (controller.Result, error) {
 	if err := r.classify(ctx, true); err != nil {
 		return controller.Result{}, err
@@ -35,7 +35,7 @@ func (r *rollout) rolling(ctx context.Context) (controller.Result, error) {
 	return r.syncRolloutStatus(ctx)
 }
 
-// recreate ends every old pod before the first new one starts.
+// recreate ends every old pod before it creates the first new one.
 func (r *rollout) recreate(ctx context.Context) (controller.Result, error) {
 	if err := r.classify(ctx, false); err != nil {
 		return controller.Result{}, err
@@ -66,7 +66,7 @@ func (r *rollout) recreate(ctx context.Context) (controller.Result, error) {
 	return r.syncRolloutStatus(ctx)
 }
 
-// oldPodsLive: a pod of an old set has not ended yet.
+// oldPodsLive reports whether a pod of an old set has not ended yet.
 func (r *rollout) oldPodsLive() bool {
 	for _, rs := range r.old {
 		for _, p := range controller.Controlled(r.pods, rs.UID) {
@@ -78,7 +78,7 @@ func (r *rollout) oldPodsLive() bool {
 	return false
 }
 
-// newReplicas is how large the new set may be now.
+// newReplicas returns the size that the new set may have now.
 func (r *rollout) newReplicas(newSet *appsv1.ReplicaSet, all []*appsv1.ReplicaSet) int32 {
 	if r.d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType {
 		return r.replicas()
@@ -92,7 +92,7 @@ func (r *rollout) newReplicas(newSet *appsv1.ReplicaSet, all []*appsv1.ReplicaSe
 	return have + min(room, r.replicas()-have)
 }
 
-// scaleNew moves the new set towards its size.
+// scaleNew changes the new set towards its size.
 func (r *rollout) scaleNew(ctx context.Context) (bool, error) {
 	if r.newSet == nil {
 		return false, nil
@@ -108,8 +108,8 @@ func (r *rollout) scaleNew(ctx context.Context) (bool, error) {
 	return true, r.scale(ctx, r.newSet, want)
 }
 
-// scaleOldDown takes replicas from the old sets: first those that are not available anyway, then as many as may be
-// unavailable. Unavailable replicas of the new set count against what may be taken.
+// scaleOldDown removes replicas from the old sets: first unavailable ones, then as many as
+// maxUnavailable allows. Unavailable replicas of the new set reduce that number.
 func (r *rollout) scaleOldDown(ctx context.Context) (bool, error) {
 	old := active(r.old)
 	if len(old) == 0 || r.newSet == nil {
@@ -152,7 +152,7 @@ func (r *rollout) scaleOldDown(ctx context.Context) (bool, error) {
 	return scaled, nil
 }
 
-// scale sets a set's size and says so.
+// scale sets a set's size and sends an Event.
 func (r *rollout) scale(ctx context.Context, rs *appsv1.ReplicaSet, size int32) error {
 	from := replicasOf(rs.Spec.Replicas)
 	changed := rs.DeepCopy()
@@ -176,7 +176,7 @@ func (r *rollout) scale(ctx context.Context, rs *appsv1.ReplicaSet, size int32) 
 	return nil
 }
 
-// beingScaled: the deployment's size was changed since its sets were last sized.
+// beingScaled reports whether the deployment's size changed since its sets were last sized.
 func (r *rollout) beingScaled() bool {
 	for _, rs := range active(r.all) {
 		desired, err := strconv.Atoi(rs.Annotations[annotationDesired])
@@ -187,7 +187,8 @@ func (r *rollout) beingScaled() bool {
 	return false
 }
 
-// scaleOnly sizes the sets without moving the rollout: while paused, and when only the size changed.
+// scaleOnly sizes the sets without continuing the rollout: while paused, or if only the size
+// changed.
 func (r *rollout) scaleOnly(ctx context.Context) error {
 	if err := r.classify(ctx, false); err != nil {
 		return err
@@ -203,8 +204,9 @@ func (r *rollout) scaleOnly(ctx context.Context) error {
 	return r.syncStatus(ctx)
 }
 
-// distribute brings the sets to the deployment's size: the only active one wholly; none but the new one once that is
-// saturated; in the midst of a rolling update each in proportion to its size, so that the risk stays what it was.
+// distribute brings the sets to the deployment's size. A single active set gets all replicas, and
+// so does the new set once it is saturated. During a rolling update each set grows in proportion to
+// its size, which keeps the risk the same.
 func (r *rollout) distribute(ctx context.Context) error {
 	live := active(r.all)
 	switch {
@@ -232,7 +234,7 @@ func (r *rollout) distribute(ctx context.Context) error {
 	return nil
 }
 
-// saturated: the new set has all replicas, available.
+// saturated reports whether the new set has all replicas and all are available.
 func (r *rollout) saturated() bool {
 	if r.newSet == nil {
 		return false
@@ -248,7 +250,8 @@ func (r *rollout) distributeInProportion(ctx context.Context, live []*appsv1.Rep
 		allowed = r.replicas() + surge
 	}
 	missing := allowed - wanted(live)
-	// The largest first; of two of one size the newer one grows and the older one shrinks first.
+	// The largest set comes first. Of two sets of one size, the newer one grows first and the older
+	// one shrinks first.
 	slices.SortFunc(live, func(a, b *appsv1.ReplicaSet) int {
 		if d := replicasOf(b.Spec.Replicas) - replicasOf(a.Spec.Replicas); d != 0 {
 			return int(d)
@@ -275,7 +278,7 @@ func (r *rollout) distributeInProportion(ctx context.Context, live []*appsv1.Rep
 		given += share
 	}
 	if len(live) > 0 {
-		sizes[0] = max(0, sizes[0]+missing-given) // what rounding left over
+		sizes[0] = max(0, sizes[0]+missing-given) // the rest from rounding
 	}
 	for i, rs := range live {
 		if err := r.scale(ctx, rs, sizes[i]); err != nil {
@@ -285,7 +288,8 @@ func (r *rollout) distributeInProportion(ctx context.Context, live []*appsv1.Rep
 	return nil
 }
 
-// share is how many replicas a set gains (or loses, below zero) when all sets together come to allowed.
+// share returns the number of replicas a set gains (or loses, below zero) if all sets together get
+// allowed.
 func (r *rollout) share(rs *appsv1.ReplicaSet, allowed int32) int32 {
 	have := replicasOf(rs.Spec.Replicas)
 	if allowed == 0 {

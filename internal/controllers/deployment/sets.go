@@ -30,18 +30,18 @@ const (
 	hashLabel = appsv1.DefaultDeploymentUniqueLabelKey
 )
 
-// ownAnnotations are a set's own and not copied from its deployment.
+// ownAnnotations are annotations of a set that are not copied from its deployment.
 var ownAnnotations = []string{corev1.LastAppliedConfigAnnotation, annotationRevision, annotationRevisionHistory, annotationDesired, annotationMax, annotationRollback}
 
-// classify finds the new set and the old ones and keeps their revisions. With create it makes the new set when there
-// is none.
+// classify finds the new set and the old ones, and maintains their revisions. With create it
+// creates the new set if there is none.
 func (r *rollout) classify(ctx context.Context, create bool) error {
 	r.newSet, r.old = nil, nil
 	sets := slices.Clone(r.all)
 	slices.SortFunc(sets, byAge)
 	for _, rs := range sets {
 		if r.newSet == nil && sameTemplate(&rs.Spec.Template, &r.d.Spec.Template) {
-			r.newSet = rs // with several, the oldest one, so that the choice is stable
+			r.newSet = rs // of several, the oldest, so that the choice is stable
 		} else {
 			r.old = append(r.old, rs)
 		}
@@ -76,7 +76,7 @@ func revision(rs *appsv1.ReplicaSet) int64 {
 	return n
 }
 
-// sameTemplate compares without the label that tells the sets apart.
+// sameTemplate compares two templates without the label pod-template-hash.
 func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	a, b = a.DeepCopy(), b.DeepCopy()
 	delete(a.Labels, hashLabel)
@@ -84,7 +84,8 @@ func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// refreshNew brings the new set's annotations and minReadySeconds up to date, and the deployment's own revision.
+// refreshNew updates the annotations and minReadySeconds of the new set, and the deployment's
+// revision.
 func (r *rollout) refreshNew(ctx context.Context, next string) error {
 	rs := r.newSet.DeepCopy()
 	changed := r.annotate(rs, next, true)
@@ -98,7 +99,8 @@ func (r *rollout) refreshNew(ctx context.Context, next string) error {
 	}
 	stale := r.setRevision(r.newSet.Annotations[annotationRevision])
 	if stale {
-		// By the status subresource, as upstream: there annotations can change without raising the generation.
+		// Annotations change through the status subresource, as upstream's: that does not raise the
+		// generation.
 		updated, err := client.UpdateStatus(ctx, r.env.Client, r.d)
 		if err != nil {
 			return err
@@ -116,7 +118,7 @@ func (r *rollout) refreshNew(ctx context.Context, next string) error {
 	return nil
 }
 
-// setRevision sets the deployment's revision annotation; it says whether it changed.
+// setRevision sets the deployment's revision annotation and reports whether it changed.
 func (r *rollout) setRevision(n string) bool {
 	if r.d.Annotations[annotationRevision] == n {
 		return false
@@ -128,7 +130,7 @@ func (r *rollout) setRevision(n string) bool {
 	return true
 }
 
-// replace puts an updated set in place of its older self.
+// replace replaces a set in the lists by its updated version.
 func (r *rollout) replace(updated *appsv1.ReplicaSet) {
 	for _, list := range [][]*appsv1.ReplicaSet{r.all, r.old} {
 		for i := range list {
@@ -142,8 +144,8 @@ func (r *rollout) replace(updated *appsv1.ReplicaSet) {
 	}
 }
 
-// annotate copies the deployment's annotations to its new set and raises the set's revision; a set that is taken into use again
-// keeps the revisions it had in its history.
+// annotate copies the deployment's annotations to its new set and raises the set's revision. A
+// reused set keeps its earlier revisions in its history annotation.
 func (r *rollout) annotate(rs *appsv1.ReplicaSet, next string, exists bool) (changed bool) {
 	if rs.Annotations == nil {
 		rs.Annotations = map[string]string{}
@@ -178,7 +180,7 @@ func revisionNumber(s string) int64 {
 	return n
 }
 
-// annotateSize writes the sizes that a later proportional scaling starts from.
+// annotateSize records the sizes from which a later proportional scaling starts.
 func (r *rollout) annotateSize(rs *appsv1.ReplicaSet) (changed bool) {
 	surge, _ := r.limits()
 	want := map[string]string{
@@ -197,7 +199,7 @@ func (r *rollout) annotateSize(rs *appsv1.ReplicaSet) (changed bool) {
 	return changed
 }
 
-// createNew makes the set for the deployment's template.
+// createNew creates the set for the deployment's template.
 func (r *rollout) createNew(ctx context.Context, next string) error {
 	template := r.d.Spec.Template.DeepCopy()
 	hash := controller.Hash(template, r.d.Status.CollisionCount)
@@ -259,8 +261,9 @@ func (r *rollout) createNew(ctx context.Context, next string) error {
 	return nil
 }
 
-// sameNamed decides what it means that a set of the wanted name is there: it is ours after all, or two templates have the
-// same hash, and then collisionCount makes another name next time.
+// sameNamed handles a set that already has the wanted name. Either it is the deployment's own after
+// all, or two templates have the same hash; then a higher collisionCount gives another name next
+// time.
 func (r *rollout) sameNamed(ctx context.Context, rs *appsv1.ReplicaSet, exists error) (*appsv1.ReplicaSet, error) {
 	have, err := client.Get[*appsv1.ReplicaSet](ctx, r.env.Client, rs.Namespace, rs.Name)
 	if err != nil {
@@ -289,7 +292,7 @@ func with(m map[string]string, k, v string) map[string]string {
 	return m
 }
 
-// cleanUp deletes the oldest idle sets above revisionHistoryLimit.
+// cleanUp deletes the oldest idle sets beyond revisionHistoryLimit.
 func (r *rollout) cleanUp(ctx context.Context) error {
 	if r.d.Spec.RevisionHistoryLimit == nil {
 		return nil

@@ -43,8 +43,8 @@ func condition(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionType) *ap
 	return nil
 }
 
-// setCondition replaces the condition of the type unless status and reason stay: the update time of a condition says when
-// it came to be so.
+// setCondition replaces the condition of the type, unless status and reason stay the same: the
+// update time tells when the condition changed.
 func setCondition(s *appsv1.DeploymentStatus, c appsv1.DeploymentCondition) {
 	if have := condition(s, c.Type); have != nil {
 		if have.Status == c.Status && have.Reason == c.Reason {
@@ -62,8 +62,8 @@ func removeCondition(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionTyp
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c appsv1.DeploymentCondition) bool { return c.Type == t })
 }
 
-// notePaused says in Progressing that the deployment is paused, or no longer: the time it was paused does not count
-// towards its deadline.
+// notePaused records in Progressing that the deployment was paused or resumed. The time of a pause
+// does not count towards the deadline.
 func (r *rollout) notePaused(ctx context.Context) error {
 	if !r.hasDeadline() {
 		return nil
@@ -89,7 +89,7 @@ func (r *rollout) notePaused(ctx context.Context) error {
 	return nil
 }
 
-// calculate counts the sets' status together.
+// calculate sums up the sets' status.
 func (r *rollout) calculate() appsv1.DeploymentStatus {
 	status := appsv1.DeploymentStatus{
 		ObservedGeneration: r.d.Generation,
@@ -121,7 +121,7 @@ func (r *rollout) calculate() appsv1.DeploymentStatus {
 	return status
 }
 
-// syncStatus writes the counts and leaves Progressing alone.
+// syncStatus writes the counts and does not change Progressing.
 func (r *rollout) syncStatus(ctx context.Context) error {
 	return r.write(ctx, r.calculate())
 }
@@ -135,19 +135,20 @@ func (r *rollout) write(ctx context.Context, status appsv1.DeploymentStatus) err
 	return err
 }
 
-// complete: all replicas are of the new template and available, and the status is about the current spec.
+// complete reports whether all replicas are of the new template and available, and the status is
+// about the current spec.
 func (r *rollout) complete(s *appsv1.DeploymentStatus) bool {
 	return s.UpdatedReplicas == r.replicas() && s.Replicas == r.replicas() && s.AvailableReplicas == r.replicas() && s.ObservedGeneration >= r.d.Generation
 }
 
-// progressing: the new status is better than the one before.
+// progressing reports whether the new status is better than the previous one.
 func (r *rollout) progressing(s *appsv1.DeploymentStatus) bool {
 	was := r.d.Status
 	return s.UpdatedReplicas > was.UpdatedReplicas || s.Replicas-s.UpdatedReplicas < was.Replicas-was.UpdatedReplicas ||
 		s.ReadyReplicas > was.ReadyReplicas || s.AvailableReplicas > was.AvailableReplicas
 }
 
-// syncRolloutStatus writes the counts and how the rollout is doing, and comes back when its deadline passes.
+// syncRolloutStatus writes the counts and the state of the rollout, and requeues at the deadline.
 func (r *rollout) syncRolloutStatus(ctx context.Context) (controller.Result, error) {
 	status := r.calculate()
 	if !r.hasDeadline() {
@@ -170,7 +171,9 @@ func (r *rollout) syncRolloutStatus(ctx context.Context) (controller.Result, err
 func (r *rollout) judge(status *appsv1.DeploymentStatus) {
 	have := condition(&r.d.Status, appsv1.DeploymentProgressing)
 	if have != nil && have.Reason == reasonAvailable && status.Replicas == status.UpdatedReplicas {
-		return // it was complete, and nobody has changed the template since: losing a pod is no rollout
+		// The rollout was complete, and the template has not changed since. The loss of a pod is no
+		// rollout.
+		return
 	}
 	name := fmt.Sprintf("Deployment %q", r.d.Name)
 	if r.newSet != nil {
@@ -185,7 +188,8 @@ func (r *rollout) judge(status *appsv1.DeploymentStatus) {
 			if have.Status == c.Status {
 				c.LastTransitionTime = have.LastTransitionTime
 			}
-			removeCondition(status, appsv1.DeploymentProgressing) // each progress counts anew
+			// each progress restarts the deadline
+			removeCondition(status, appsv1.DeploymentProgressing)
 		}
 		setCondition(status, c)
 	case r.late(status):
@@ -197,7 +201,7 @@ func (r *rollout) deadline() time.Duration {
 	return time.Duration(*r.d.Spec.ProgressDeadlineSeconds) * time.Second
 }
 
-// late: nothing has moved for progressDeadlineSeconds.
+// late reports whether nothing has progressed for progressDeadlineSeconds.
 func (r *rollout) late(status *appsv1.DeploymentStatus) bool {
 	c := condition(status, appsv1.DeploymentProgressing)
 	if c == nil || c.Reason == reasonAvailable {
@@ -206,7 +210,7 @@ func (r *rollout) late(status *appsv1.DeploymentStatus) bool {
 	return c.Reason == reasonDeadline || r.now().After(c.LastUpdateTime.Add(r.deadline()))
 }
 
-// untilDeadline is how long to wait until the rollout may be late; 0 when it can't be.
+// untilDeadline returns the time until the rollout may be late; 0 if it cannot be.
 func (r *rollout) untilDeadline(status *appsv1.DeploymentStatus) time.Duration {
 	if !r.hasDeadline() || r.complete(status) {
 		return 0
@@ -218,7 +222,7 @@ func (r *rollout) untilDeadline(status *appsv1.DeploymentStatus) time.Duration {
 	return max(c.LastUpdateTime.Add(r.deadline()).Sub(r.now()), 0) + time.Second
 }
 
-// failure is the sets' ReplicaFailure as the deployment's, the new set's first.
+// failure returns the condition ReplicaFailure of the sets, the new set's first.
 func (r *rollout) failure() *appsv1.DeploymentCondition {
 	sets := r.old
 	if r.newSet != nil {
