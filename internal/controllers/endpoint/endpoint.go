@@ -1,5 +1,10 @@
-// Package endpoint tells who serves a Service: EndpointSlices from Services and pods, the older Endpoints from the same,
-// and EndpointSlices that mirror the Endpoints that people write by hand.
+// Package endpoint publishes the endpoints of Services: EndpointSlices and the older Endpoints of
+// Services with a selector, and EndpointSlices that mirror hand-written Endpoints.
+//
+// Words. A group is the endpoints of one address type with the same ports. A plan changes the
+// slices of one owner to hold its groups.
+//
+// In: Services, Pods, Nodes, Endpoints. Out: EndpointSlices, Endpoints.
 package endpoint
 
 import (
@@ -24,7 +29,7 @@ var (
 	endpointsKind = corev1.SchemeGroupVersion.WithKind("Endpoints")
 )
 
-// selectorOf is the service's selector; ok is false for services whose endpoints are not ours to find.
+// selectorOf returns the service's selector; ok is false for services without endpoints of ours.
 func selectorOf(s *corev1.Service) (selector labels.Selector, ok bool) {
 	if len(s.Spec.Selector) == 0 || s.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil, false
@@ -32,7 +37,7 @@ func selectorOf(s *corev1.Service) (selector labels.Selector, ok bool) {
 	return labels.SelectorFromSet(s.Spec.Selector), true
 }
 
-// podKeys maps a pod's event to the services that select it, if the event can change an endpoint.
+// podKeys returns the services that select a pod, if its event can change an endpoint.
 func podKeys(services client.ViewOf[*corev1.Service]) func(client.TypedEvent[*corev1.Pod]) []controller.Key {
 	selecting := func(p *corev1.Pod) []controller.Key {
 		var keys []controller.Key
@@ -52,7 +57,8 @@ func podKeys(services client.ViewOf[*corev1.Service]) func(client.TypedEvent[*co
 	}
 }
 
-// endpointChanged: what an endpoint is made of differs. Most updates of a pod don't touch it.
+// endpointChanged reports whether a field that endpoints are built from differs. Most updates of a
+// pod change none.
 func endpointChanged(a, b *corev1.Pod) bool {
 	return controller.PodReady(a) != controller.PodReady(b) || (a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) ||
 		controller.PodEnded(a) != controller.PodEnded(b) || a.Spec.NodeName != b.Spec.NodeName || a.UID != b.UID ||
@@ -60,7 +66,7 @@ func endpointChanged(a, b *corev1.Pod) bool {
 		!slices.Equal(a.Status.PodIPs, b.Status.PodIPs) || !equality.Semantic.DeepEqual(a.Labels, b.Labels)
 }
 
-// families are the address types that a service's endpoints come in.
+// families returns the address types of a service's endpoints.
 func families(s *corev1.Service) []discoveryv1.AddressType {
 	var types []discoveryv1.AddressType
 	for _, f := range s.Spec.IPFamilies {
@@ -89,7 +95,7 @@ func typeOfIP(ip string) discoveryv1.AddressType {
 	return discoveryv1.AddressTypeIPv4
 }
 
-// podIP is the pod's first address of the type, "" when it has none.
+// podIP returns the pod's first address of the type, or "".
 func podIP(p *corev1.Pod, t discoveryv1.AddressType) string {
 	for _, ip := range p.Status.PodIPs {
 		if typeOfIP(ip.IP) == t {
@@ -102,7 +108,8 @@ func podIP(p *corev1.Pod, t discoveryv1.AddressType) string {
 	return ""
 }
 
-// resolvePort finds the number of a service port in a pod; ok is false when no container names it.
+// resolvePort returns the number of a service port in a pod; ok is false if no container has a port
+// of that name.
 func resolvePort(p *corev1.Pod, port *corev1.ServicePort) (number int32, ok bool) {
 	if port.TargetPort.Type == intstr.Int {
 		if port.TargetPort.IntVal == 0 {
@@ -126,7 +133,7 @@ func resolvePort(p *corev1.Pod, port *corev1.ServicePort) (number int32, ok bool
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
 		if c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways {
-			continue // only sidecars go on serving
+			continue // only sidecars keep serving
 		}
 		if n, ok := named(c); ok {
 			return n, true
@@ -135,7 +142,7 @@ func resolvePort(p *corev1.Pod, port *corev1.ServicePort) (number int32, ok bool
 	return 0, false
 }
 
-// hostname is the endpoint's own name below the service's, "" when it has none.
+// hostname returns the endpoint's own DNS name below the service's, or "".
 func hostname(p *corev1.Pod, s *corev1.Service) string {
 	if p.Spec.Hostname != "" && p.Spec.Subdomain == s.Name && p.Namespace == s.Namespace {
 		return p.Spec.Hostname
@@ -147,7 +154,7 @@ func targetRef(p *corev1.Pod) *corev1.ObjectReference {
 	return &corev1.ObjectReference{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
-// changedAt is when the pod became what its endpoint says.
+// changedAt returns the time of the pod change that the endpoint reflects.
 func changedAt(p *corev1.Pod) time.Time {
 	if p.DeletionTimestamp != nil {
 		return p.DeletionTimestamp.Time
@@ -158,7 +165,8 @@ func changedAt(p *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// latest is the annotation endpoints.kubernetes.io/last-change-trigger-time for what changed; "" when nothing says when.
+// latest returns the value of the annotation endpoints.kubernetes.io/last-change-trigger-time, or
+// "" if the time is unknown.
 func latest(service *corev1.Service, pods []*corev1.Pod) string {
 	t := service.CreationTimestamp.Time
 	for _, p := range pods {

@@ -49,7 +49,7 @@ func TestASelectorMakesSlicesAndEndpoints(t *testing.T) {
 		}
 		s := slices[0]
 		e := s.Endpoints[0]
-		if e.TargetRef.UID != p.UID { // in the order in which they got ready
+		if e.TargetRef.UID != p.UID { // in the order in which the pods became ready
 			e = s.Endpoints[1]
 		}
 		if s.Labels["kubernetes.io/service-name"] != "web" || s.Labels["x"] != "y" || *s.Ports[0].Port != 8080 || *s.Ports[0].Name != "http" || e.Zone == nil || *e.Zone != "z1" || *e.NodeName != "node" || e.TargetRef.UID != p.UID {

@@ -16,7 +16,8 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// Endpoints keeps the Endpoints objects of Services with a selector: an older API that people's programs still read.
+// Endpoints maintains the Endpoints of Services with a selector, an older API that programs still
+// read.
 var Endpoints = controller.Starter{Name: "endpoints-controller", Account: "endpoint-controller", EventSource: "endpoint-controller", Run: runEndpoints}
 
 const (
@@ -54,7 +55,8 @@ func runEndpoints(ctx context.Context, env controller.Env) error {
 			controller.Self(services),
 			controller.On(pods, podKeys(services)),
 			controller.On(endpoints, func(e client.TypedEvent[*corev1.Endpoints]) []controller.Key {
-				// Endpoints without a Service are somebody's own. At the start, ours may have outlived theirs.
+				// Endpoints without a Service belong to a user. But at the start, our own may have
+				// outlived their Service.
 				_, ok := services.Get(e.Object.Namespace, e.Object.Name)
 				if !ok && e.Object.Labels[endpointsManagedBy] != endpointsManager {
 					return nil
@@ -136,7 +138,7 @@ func (c *endpointsController) reconcile(ctx context.Context, key controller.Key)
 	return done, err
 }
 
-// subsetsOf groups the pods by their resolved ports, ready and not ready ones apart.
+// subsetsOf groups the pods by their resolved ports and separates ready from not ready ones.
 func subsetsOf(service *corev1.Service, pods []*corev1.Pod) (subsets []corev1.EndpointSubset, truncated bool) {
 	family := families(service)[0]
 	found := map[string]*corev1.EndpointSubset{}
@@ -200,7 +202,8 @@ func sortAddresses(a []corev1.EndpointAddress) {
 	})
 }
 
-// truncate keeps at most maxAddresses, ready ones before others: an Endpoints object must stay small.
+// truncate keeps at most maxAddresses, ready ones first, because an Endpoints object must stay
+// small.
 func truncate(subsets []corev1.EndpointSubset) ([]corev1.EndpointSubset, bool) {
 	total := 0
 	for _, s := range subsets {

@@ -16,12 +16,12 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// Mirror writes EndpointSlices for Endpoints that people keep by hand for Services without a selector.
+// Mirror writes EndpointSlices for hand-written Endpoints of Services without a selector.
 var Mirror = controller.Starter{Name: "endpointslice-mirroring-controller", Account: "endpointslicemirroring-controller", EventSource: "endpoint-slice-mirroring-controller", Run: runMirror}
 
 const (
 	mirrorManager    = "endpointslicemirroring-controller.k8s.io"
-	maxMirrored      = 1000 // endpoints per subset; more are not mirrored
+	maxMirrored      = 1000 // addresses per subset; the rest is not mirrored
 	leaderAnnotation = "control-plane.alpha.kubernetes.io/leader"
 )
 
@@ -86,7 +86,8 @@ func (c *mirrorController) reconcile(ctx context.Context, key controller.Key) (c
 	return controller.Result{}, nil
 }
 
-// mirrored: the Endpoints belong to a Service without selector, and nobody asked to leave them alone.
+// mirrored reports whether the Endpoints belong to a Service without selector and do not opt out of
+// mirroring.
 func (c *mirrorController) mirrored(e *corev1.Endpoints) bool {
 	if e.DeletionTimestamp != nil || e.Labels[discoveryv1.LabelSkipMirror] == "true" {
 		return false
@@ -108,7 +109,8 @@ func (c *mirrorController) deleteAll(ctx context.Context, have []*discoveryv1.En
 	return nil
 }
 
-// mirrorGroups makes the groups of the Endpoints' subsets, each address family apart; subsets with the same ports meet in one.
+// mirrorGroups returns the groups of the Endpoints' subsets, separated by address family. Subsets
+// with the same ports share a group.
 func mirrorGroups(e *corev1.Endpoints) []group {
 	var order []string
 	found := map[string]*group{}

@@ -16,8 +16,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// plan brings the slices of one owner from what they are to what is wanted, touching as few as it can: each touched
-// slice is sent to every node.
+// plan changes the slices of one owner to the wanted state. It touches as few slices as it can,
+// since each touched slice is sent to every node.
 type plan struct {
 	owner       client.Object
 	gvk         schema.GroupVersionKind
@@ -27,11 +27,12 @@ type plan struct {
 	labels      map[string]string
 	annotations map[string]string
 	trigger     string
-	// replaceAnnotations: the annotations of slices are wholly ours (mirroring).
+	// replaceAnnotations replaces all annotations of the slices (mirroring) instead of adding to
+	// them.
 	replaceAnnotations bool
 }
 
-// draft is a slice as it should be; old is nil for a new one.
+// draft is the wanted state of a slice; old is nil for a new slice.
 type draft struct {
 	old       *discoveryv1.EndpointSlice
 	ports     []discoveryv1.EndpointPort
@@ -61,8 +62,9 @@ func (p *plan) apply(ctx context.Context, c client.Interface) error {
 	return nil
 }
 
-// fit places a group's endpoints into the slices that have its ports: those already there stay, new ones go first into
-// slices that change anyway, then into any with room, then into new slices. Slices left empty are not used.
+// fit places a group's endpoints into the slices with its ports. Existing endpoints stay in their
+// slice. New ones go into slices that change anyway, then into slices with room, then into new
+// slices. Empty slices are not used.
 func (p *plan) fit(g group, used map[*discoveryv1.EndpointSlice]bool) []*draft {
 	missing := map[string]*discoveryv1.Endpoint{}
 	var order []string
@@ -113,7 +115,8 @@ func (p *plan) fit(g group, used map[*discoveryv1.EndpointSlice]bool) []*draft {
 		drafts = append(drafts, &draft{ports: g.ports, endpoints: rest[:n], touched: true})
 		rest = rest[n:]
 	}
-	// Empty slices go, but the last one stays to say that there is nothing.
+	// Delete empty slices. The last one stays if the group is empty, to show that there are no
+	// endpoints.
 	kept := slices.DeleteFunc(slices.Clone(drafts), func(d *draft) bool { return len(d.endpoints) == 0 })
 	if len(kept) == 0 && len(g.endpoints) == 0 {
 		if len(drafts) > 0 {
@@ -130,7 +133,7 @@ func (p *plan) fit(g group, used map[*discoveryv1.EndpointSlice]bool) []*draft {
 	return kept
 }
 
-// write creates or updates one slice if it differs.
+// write creates the slice, or updates it if it differs.
 func (p *plan) write(ctx context.Context, c client.Interface, g group, d *draft) error {
 	if d.old == nil {
 		s := &discoveryv1.EndpointSlice{
@@ -160,7 +163,7 @@ func (p *plan) write(ctx context.Context, c client.Interface, g group, d *draft)
 	return err
 }
 
-// annotated adds the annotations to those there are.
+// annotated returns the annotations of a slice with the wanted ones added.
 func (p *plan) annotated(have map[string]string) map[string]string {
 	out := map[string]string{}
 	if !p.replaceAnnotations {
@@ -176,7 +179,7 @@ func (p *plan) annotated(have map[string]string) map[string]string {
 	return out
 }
 
-// without leaves the trigger time out: alone it is no reason to write.
+// without returns the map without the trigger time, which alone is no reason to write.
 func without(m map[string]string) map[string]string {
 	out := maps.Clone(m)
 	delete(out, corev1.EndpointsLastChangeTriggerTime)

@@ -15,7 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// Slice keeps the EndpointSlices of Services with a selector.
+// Slice maintains the EndpointSlices of Services with a selector.
 var Slice = controller.Starter{Name: "endpointslice-controller", EventSource: "endpoint-slice-controller", Run: runSlice}
 
 const (
@@ -74,7 +74,7 @@ func indexSlices(view client.ViewOf[*discoveryv1.EndpointSlice]) {
 	})
 }
 
-// sliceKeys: a slice of this manager concerns its service.
+// sliceKeys returns the service of a slice of this manager.
 func sliceKeys(manager string) func(client.TypedEvent[*discoveryv1.EndpointSlice]) []controller.Key {
 	return controller.States(func(s *discoveryv1.EndpointSlice) []controller.Key {
 		if s.Labels[discoveryv1.LabelManagedBy] != manager || s.Labels[discoveryv1.LabelServiceName] == "" {
@@ -84,7 +84,8 @@ func sliceKeys(manager string) func(client.TypedEvent[*discoveryv1.EndpointSlice
 	})
 }
 
-// nodeKeys: a node's zone is part of the endpoints on it.
+// nodeKeys returns the services with a pod on the node if the node's zone changed: endpoints
+// contain it.
 func (c *sliceController) nodeKeys(e client.TypedEvent[*corev1.Node]) []controller.Key {
 	if e.Type == client.Modified && e.Old.Labels[corev1.LabelTopologyZone] == e.Object.Labels[corev1.LabelTopologyZone] {
 		return nil
@@ -103,7 +104,7 @@ func (c *sliceController) nodeKeys(e client.TypedEvent[*corev1.Node]) []controll
 func (c *sliceController) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
 	service, ok := c.services.Get(key.Namespace, key.Name)
 	if !ok || service.DeletionTimestamp != nil {
-		return controller.Result{}, nil // the garbage collector takes the slices away
+		return controller.Result{}, nil // the garbage collector deletes the slices
 	}
 	selector, ok := selectorOf(service)
 	if !ok {
@@ -129,7 +130,7 @@ func (c *sliceController) reconcile(ctx context.Context, key controller.Key) (co
 	return controller.Result{}, nil
 }
 
-// sliceLabels are the service's labels and what marks the slice as ours.
+// sliceLabels returns the service's labels plus the labels that mark a slice as ours.
 func sliceLabels(service *corev1.Service) map[string]string {
 	out := maps.Clone(service.Labels)
 	if out == nil {
@@ -144,14 +145,15 @@ func sliceLabels(service *corev1.Service) map[string]string {
 	return out
 }
 
-// group is endpoints of one address type with the same ports.
+// group is a set of endpoints of one address type with the same ports.
 type group struct {
 	addressType discoveryv1.AddressType
 	ports       []discoveryv1.EndpointPort
 	endpoints   []discoveryv1.Endpoint
 }
 
-// groups puts the pods into groups. There is at least one, if empty, so that a Service without endpoints has a slice too.
+// groups sorts the pods into groups. It returns at least one, which may be empty, so that a Service
+// without endpoints has a slice too.
 func (c *sliceController) groups(service *corev1.Service, t discoveryv1.AddressType, pods []*corev1.Pod) []group {
 	var order []string
 	found := map[string]*group{}
@@ -209,7 +211,7 @@ func (c *sliceController) endpoint(service *corev1.Service, p *corev1.Pod, ip st
 	return e
 }
 
-// hints says which zone or node should use the endpoint, by the service's trafficDistribution.
+// hints returns the zone or node that should use the endpoint by the service's trafficDistribution.
 func hints(service *corev1.Service, e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	if service.Spec.TrafficDistribution == nil {
 		return nil
@@ -232,7 +234,8 @@ func hints(service *corev1.Service, e *discoveryv1.Endpoint) *discoveryv1.Endpoi
 	return h
 }
 
-// portsOf resolves the service's ports in a pod; ports that the pod doesn't name are left out.
+// portsOf resolves the service's ports in a pod, leaving out named ports that the pod does not
+// have.
 func portsOf(service *corev1.Service, p *corev1.Pod) []discoveryv1.EndpointPort {
 	ports := []discoveryv1.EndpointPort{}
 	for i := range service.Spec.Ports {

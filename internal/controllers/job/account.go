@@ -12,12 +12,14 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// account notes ended pods in the status, frees them, counts them, and writes how the job stands.
+// account records ended pods in the status, removes their finalizers, counts them, and writes the
+// status.
 func (r *round) account(ctx context.Context) error {
 	free := r.note()
 	r.describe()
 	if len(free) > 0 {
-		// The note must be in the store before the finalizers go: else a pod deleted in between would not count.
+		// The record must be in the store before the finalizers are removed: otherwise a pod
+		// deleted in between would not be counted.
 		if err := r.write(ctx); err != nil {
 			return err
 		}
@@ -33,7 +35,8 @@ func (r *round) account(ctx context.Context) error {
 	return r.write(ctx)
 }
 
-// note adds pods that have ended to the uncounted ones, or to the indexes, and returns those that may be freed afterwards.
+// note adds ended pods to the uncounted ones or to the indexes. It returns the pods whose
+// finalizers can be removed afterwards.
 func (r *round) note() []*corev1.Pod {
 	uncounted := r.job.Status.UncountedTerminatedPods
 	noted := r.noted()
@@ -74,7 +77,7 @@ func (r *round) note() []*corev1.Pod {
 	return free
 }
 
-// describe fills in the counts of the status.
+// describe sets the counts of the status.
 func (r *round) describe() {
 	status := &r.job.Status
 	status.Active = int32(len(r.active))
@@ -104,7 +107,7 @@ func (r *round) describe() {
 	r.setCondition(announce, corev1.ConditionTrue, r.done.Reason, r.done.Message)
 }
 
-// finish sets the condition that ends the job, once all its pods have ended and are counted.
+// finish sets the final condition of the job once all its pods have ended and are counted.
 func (r *round) finish() {
 	uncounted := r.job.Status.UncountedTerminatedPods
 	if r.done == nil || len(r.active) > 0 || r.terminating > 0 || len(uncounted.Succeeded)+len(uncounted.Failed) > 0 {
@@ -123,7 +126,8 @@ func (r *round) finish() {
 	}
 }
 
-// write writes the status if it differs from what was read or last written, and says so when the job has ended by it.
+// write writes the status if it differs from the version last read or written. It sends an Event if
+// that write ends the job.
 func (r *round) write(ctx context.Context) error {
 	if equality.Semantic.DeepEqual(r.old, r.job.Status) {
 		return nil

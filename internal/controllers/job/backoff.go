@@ -10,18 +10,18 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// How long after a failure the next pod waits: 10 s, 20 s, 40 s and so on, 10 minutes at most.
+// The delay of the next pod after a failure: 10 s, 20 s, 40 s and so on, at most 10 minutes.
 const (
 	firstPause = 10 * time.Second
 	lastPause  = 10 * time.Minute
 )
 
-// backoff is what is remembered of a job's failures since its last success. Forgotten when the process ends: then the
-// first pod after it does not wait.
+// backoff is the record of a job's failures since its last success. It is lost when the process
+// ends: the first pod after a restart is not delayed.
 type backoff struct {
 	failures int
 	last     time.Time
-	seen     map[types.UID]bool // ended pods that are counted here, while they exist
+	seen     map[types.UID]bool // ended pods counted so far that still exist
 }
 
 func (c *jobs) backoffOf(uid types.UID) *backoff {
@@ -41,7 +41,7 @@ func (c *jobs) forget(uid types.UID) {
 	delete(c.backoffs, uid)
 }
 
-// note counts pods that have ended, in the order of their ends.
+// note counts newly ended pods in the order of their ends.
 func (b *backoff) note(pods []*corev1.Pod, failed func(*corev1.Pod) bool, now time.Time) {
 	exists := map[types.UID]bool{}
 	var fresh []*corev1.Pod
@@ -68,12 +68,13 @@ func (b *backoff) note(pods []*corev1.Pod, failed func(*corev1.Pod) bool, now ti
 	}
 }
 
-// remaining is how long the next pod has to wait.
+// remaining returns the remaining delay of the next pod.
 func (b *backoff) remaining(now time.Time) time.Duration {
 	return pause(b.failures, b.last, now)
 }
 
-// pause is what is left of the wait after so many failures, the last at a time.
+// pause returns the rest of the delay after the number of failures; last is the time of the last
+// one.
 func pause(failures int, last, now time.Time) time.Duration {
 	if failures == 0 {
 		return 0
@@ -85,7 +86,8 @@ func pause(failures int, last, now time.Time) time.Duration {
 	return max(0, last.Add(wait).Sub(now))
 }
 
-// endOf is when a pod ended: the last of its containers, or when it stopped being ready, or now.
+// endOf returns the time of a pod's end: when its last container ended, or when it stopped being
+// ready, or now.
 func endOf(p *corev1.Pod, now time.Time) time.Time {
 	var end time.Time
 	for _, list := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {

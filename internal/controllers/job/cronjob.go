@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // bare machines have no time zones, and a CronJob may name one
+	// minimal machines have no time zone database, which CronJobs with a time zone need
+	_ "time/tzdata"
 
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
@@ -21,7 +22,7 @@ import (
 	rules "github.com/knarr-project/knarr/internal/resource"
 )
 
-// CronJob makes Jobs on a schedule.
+// CronJob creates Jobs on a schedule.
 var CronJob = controller.Starter{Name: "cronjob-controller", Run: runCronJobs}
 
 var (
@@ -30,7 +31,7 @@ var (
 	lateBy = 100 * time.Millisecond
 )
 
-// manyMissed is how many missed runs are worth a warning.
+// manyMissed is the number of missed runs above which a warning is sent.
 const manyMissed = 100
 
 type cronJobs struct {
@@ -87,7 +88,7 @@ func (c *cronJobs) reconcile(ctx context.Context, key controller.Key) (controlle
 	return controller.Result{After: after}, err
 }
 
-// cronRound is one call's work; cron is our own copy.
+// cronRound is the work of one call; cron is a private copy.
 type cronRound struct {
 	*cronJobs
 	cron *batchv1.CronJob
@@ -98,7 +99,7 @@ func (t *cronRound) event(eventType, reason, action, note string, args ...any) {
 	t.env.Events.Eventf(t.cron, nil, eventType, reason, action, note, args...)
 }
 
-// trackActive keeps status.active: jobs that are finished or gone leave it.
+// trackActive maintains status.active by removing jobs that are finished or gone.
 func (t *cronRound) trackActive() {
 	status := &t.cron.Status
 	for _, j := range controller.Controlled(t.jobs, t.cron.UID) {
@@ -126,7 +127,7 @@ func (t *cronRound) trackActive() {
 	})
 }
 
-// trimHistory deletes the oldest finished jobs above the limits.
+// trimHistory deletes the oldest finished jobs beyond the limits.
 func (t *cronRound) trimHistory(ctx context.Context) error {
 	ended := map[batchv1.JobConditionType][]*batchv1.Job{}
 	for _, j := range controller.Controlled(t.jobs, t.cron.UID) {
@@ -173,7 +174,7 @@ func (t *cronRound) delete(ctx context.Context, j *batchv1.Job) error {
 	return nil
 }
 
-// start makes the job that is due, if one is, and says how long until the next.
+// start creates the job that is due, if any, and returns the time until the next.
 func (t *cronRound) start(ctx context.Context) (time.Duration, error) {
 	if t.cron.Spec.Suspend != nil && *t.cron.Spec.Suspend {
 		return 0, nil
@@ -184,7 +185,7 @@ func (t *cronRound) start(ctx context.Context) (time.Duration, error) {
 	}
 	due, missed := lastDue(t.cron, schedule, t.now)
 	next := schedule.Next(t.now)
-	if next.IsZero() && due.IsZero() { // 31 February: there is no such time
+	if next.IsZero() && due.IsZero() { // a time that never comes, such as 31 February
 		t.event(corev1.EventTypeWarning, "InvalidSchedule", "Schedule", "invalid schedule: %s : time difference between two schedules is less than 1 second", t.cron.Spec.Schedule)
 		return 0, nil // until the spec changes
 	}
@@ -224,7 +225,7 @@ func (t *cronRound) start(ctx context.Context) (time.Duration, error) {
 	return until, t.create(ctx, name, due)
 }
 
-// schedule parses the schedule in its time zone; what is wrong with it is said in an event.
+// schedule parses the schedule in its time zone. It sends an Event if the schedule is invalid.
 func (t *cronRound) schedule() (cron.Schedule, bool) {
 	text := t.cron.Spec.Schedule
 	if strings.Contains(text, "TZ") {
@@ -245,8 +246,8 @@ func (t *cronRound) schedule() (cron.Schedule, bool) {
 	return schedule, true
 }
 
-// lastDue is the latest time, since the last run and within the starting deadline, at which a job was to start; zero when there is
-// none. missed says that very many were.
+// lastDue returns the latest start time since the last run and within the starting deadline; zero
+// if there is none. missed reports that more than manyMissed runs were missed.
 func lastDue(c *batchv1.CronJob, schedule cron.Schedule, now time.Time) (due time.Time, missed bool) {
 	since := c.CreationTimestamp.Time
 	if c.Status.LastScheduleTime != nil {
@@ -265,7 +266,7 @@ func lastDue(c *batchv1.CronJob, schedule cron.Schedule, now time.Time) (due tim
 			break
 		}
 	}
-	// Not one by one through years of missed runs: look back from now, further and further.
+	// Do not step through years of missed runs. Look back from now, twice as far each time.
 	for back := time.Minute; missed && !now.Add(-back).Before(due); back *= 2 {
 		if t := schedule.Next(now.Add(-back)); t.After(now) {
 			continue

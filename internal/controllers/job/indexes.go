@@ -10,10 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// indexSet is a set of completion indexes; its text form is that of status.completedIndexes: "1,3-5,7".
+// indexSet is a set of completion indexes. Its text form is that of status.completedIndexes, such
+// as "1,3-5,7".
 type indexSet map[int]bool
 
-// parseIndexes reads the text form, leaving out what is not below limit.
+// parseIndexes reads the text form and drops indexes not below limit.
 func parseIndexes(text string, limit int) indexSet {
 	set := indexSet{}
 	if text == "" {
@@ -63,7 +64,7 @@ func (s indexSet) String() string {
 	return b.String()
 }
 
-// indexOf is a pod's completion index; -1 when it has none.
+// indexOf returns a pod's completion index, or -1.
 func indexOf(p *corev1.Pod) int {
 	text, ok := p.Annotations[batchv1.JobCompletionIndexAnnotation]
 	if !ok {
@@ -76,12 +77,13 @@ func indexOf(p *corev1.Pod) int {
 	return n
 }
 
-// failureCount is how many pods of the index had failed before this one.
+// failureCount returns the number of failed pods of the index before this one.
 func failureCount(p *corev1.Pod) int {
 	return annotatedCount(p, batchv1.JobIndexFailureCountAnnotation)
 }
 
-// ignoredFailureCount is how many failures before this one the pod failure policy ignored.
+// ignoredFailureCount returns the number of failures before this pod that the pod failure policy
+// ignored.
 func ignoredFailureCount(p *corev1.Pod) int {
 	return annotatedCount(p, "batch.kubernetes.io/job-index-ignored-failure-count")
 }

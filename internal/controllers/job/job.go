@@ -1,8 +1,10 @@
-// Package job runs pods to completion: Jobs, CronJobs that make them, and the deletion of finished ones after their time to live.
+// Package job runs pods to completion. It owns Jobs, CronJobs that create them, and the deletion of
+// finished Jobs after their time to live.
 //
-// Words. A Job's pods carry the finalizer batch.kubernetes.io/job-tracking until they are counted: an ended pod is first
-// noted in the status (uncountedTerminatedPods, or the completed indexes), then its finalizer goes, then it is added to
-// succeeded or failed. So each pod counts exactly once, whoever deletes it and whenever we are stopped.
+// Words. A Job's pods carry the finalizer batch.kubernetes.io/job-tracking until they are counted.
+// An ended pod is first noted in the status (uncountedTerminatedPods, or the completed indexes).
+// Then its finalizer is removed, and then the pod is added to succeeded or failed. So each pod
+// counts exactly once, whoever deletes it and whenever this process stops.
 package job
 
 import (
@@ -29,9 +31,10 @@ var Job = controller.Starter{Name: "job-controller", Run: run}
 
 const (
 	finalizer = batchv1.JobTrackingFinalizer
-	// byTracked indexes pods with the finalizer by "namespace/name of the controlling Job", the name empty without one.
+	// byTracked indexes pods with the finalizer by "namespace/name" of the controlling Job. The
+	// name is empty for a pod without one.
 	byTracked = "job-tracked"
-	// maxPodsPerSync bounds how many pods one call creates, or counts.
+	// maxPodsPerSync limits the pods that one call creates or counts.
 	maxPodsPerSync = 500
 )
 
@@ -44,7 +47,7 @@ type jobs struct {
 	pods    client.ViewOf[*corev1.Pod]
 	now     func() time.Time
 
-	mu       sync.Mutex // guards backoffs; each record is used by the worker of its job only
+	mu       sync.Mutex // guards backoffs; only the worker of a job uses its record
 	backoffs map[types.UID]*backoff
 }
 
@@ -81,7 +84,8 @@ func run(ctx context.Context, env controller.Env) error {
 
 func tracked(p *corev1.Pod) bool { return slices.Contains(p.Finalizers, finalizer) }
 
-// podKeys: a pod concerns its job; a tracked one without a job concerns the namespace (a key without name).
+// podKeys returns the job of a pod. For a tracked pod without a job, it returns a key with the
+// namespace and no name.
 func (c *jobs) podKeys(e client.TypedEvent[*corev1.Pod]) []controller.Key {
 	keys := controller.States(func(p *corev1.Pod) []controller.Key { return controller.OwnerKeys(p, kind) })(e)
 	if e.Type == client.Deleted || metav1.GetControllerOfNoCopy(e.Object) != nil {
@@ -134,8 +138,8 @@ func (c *jobs) reconcile(ctx context.Context, key controller.Key) (controller.Re
 	return result, err
 }
 
-// freeStrays takes the finalizer off pods of this name's job that is gone (or another one by now), and off tracked pods
-// that no job controls.
+// freeStrays removes the finalizer from pods whose job is gone or was replaced by another of the
+// same name, and from tracked pods without a controlling job.
 func (c *jobs) freeStrays(ctx context.Context, key controller.Key, uid types.UID) error {
 	var strays []*corev1.Pod
 	for _, p := range c.pods.ByIndex(byTracked, key.Namespace+"/"+key.Name) {
@@ -147,7 +151,7 @@ func (c *jobs) freeStrays(ctx context.Context, key controller.Key, uid types.UID
 		return nil
 	}
 	if key.Name != "" && uid == "" {
-		// The job may be too new for our picture of it.
+		// The job may be newer than the View.
 		fresh, err := client.Get[*batchv1.Job](ctx, c.env.Client, key.Namespace, key.Name)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
@@ -162,7 +166,7 @@ func (c *jobs) freeStrays(ctx context.Context, key controller.Key, uid types.UID
 	return c.free(ctx, strays)
 }
 
-// adoptable: an unfinished job wants the pod.
+// adoptable reports whether an unfinished job selects the pod.
 func (c *jobs) adoptable(p *corev1.Pod) bool {
 	return slices.ContainsFunc(c.jobs.List(p.Namespace, nil), func(j *batchv1.Job) bool {
 		s, err := metav1.LabelSelectorAsSelector(j.Spec.Selector)
@@ -170,7 +174,7 @@ func (c *jobs) adoptable(p *corev1.Pod) bool {
 	})
 }
 
-// free takes the finalizer off pods.
+// free removes the finalizer from pods.
 func (c *jobs) free(ctx context.Context, pods []*corev1.Pod) error {
 	pods = slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !tracked(p) })
 	return controller.All(len(pods), func(i int) error {
@@ -181,7 +185,7 @@ func (c *jobs) free(ctx context.Context, pods []*corev1.Pod) error {
 		}
 		_, err = client.Patch[*corev1.Pod](ctx, c.env.Client, p.Namespace, p.Name, types.StrategicMergePatchType, patch)
 		if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
-			return nil // gone, or another pod of the same name by now
+			return nil // gone, or replaced by a pod of the same name
 		}
 		if err != nil {
 			return fmt.Errorf("take the tracking finalizer off pod %s/%s: %w", p.Namespace, p.Name, err)
@@ -190,7 +194,7 @@ func (c *jobs) free(ctx context.Context, pods []*corev1.Pod) error {
 	})
 }
 
-// condition finds a job's condition that is True; nil when there is none.
+// condition returns a job's condition of the type if it is True, else nil.
 func condition(conditions []batchv1.JobCondition, t batchv1.JobConditionType) *batchv1.JobCondition {
 	for i := range conditions {
 		if conditions[i].Type == t && conditions[i].Status == corev1.ConditionTrue {
@@ -200,7 +204,7 @@ func condition(conditions []batchv1.JobCondition, t batchv1.JobConditionType) *b
 	return nil
 }
 
-// finished is the condition that the job ended with; nil while it has not.
+// finished returns the condition that ended the job, or nil if it has not ended.
 func finished(job *batchv1.Job) *batchv1.JobCondition {
 	if c := condition(job.Status.Conditions, batchv1.JobComplete); c != nil {
 		return c

@@ -38,7 +38,7 @@ func start(t *testing.T, behave func(*corev1.Pod) bool) *controllertest.Cluster 
 	return c
 }
 
-// succeed and fail end pods at once.
+// succeed makes a pod succeed at once.
 func succeed(p *corev1.Pod) bool { return end(p, 0) }
 
 func end(p *corev1.Pod, code int32) bool {
@@ -48,13 +48,13 @@ func end(p *corev1.Pod, code int32) bool {
 	}
 	p.Status.Conditions = nil
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Image: "image:1", State: corev1.ContainerState{
-		// Long ago, so that the back-off does not make tests wait.
+		// An old end, so that the back-off does not delay the tests.
 		Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: metav1.NewTime(time.Now().Add(-time.Hour))},
 	}}}
 	return true
 }
 
-// finished waits for the condition, and gives the job and that condition.
+// finished waits for the condition. It returns the job and that condition.
 func finished(t *testing.T, c *controllertest.Cluster, name string, want batchv1.JobConditionType) (*batchv1.Job, batchv1.JobCondition) {
 	t.Helper()
 	var j *batchv1.Job
@@ -167,7 +167,7 @@ func TestTheSuccessPolicyEndsAJobEarly(t *testing.T) {
 		if p.Annotations[batchv1.JobCompletionIndexAnnotation] == "0" {
 			return succeed(p)
 		}
-		return true // runs on
+		return true // keeps running
 	})
 	controllertest.Create(c, newJob("leader", func(s *batchv1.JobSpec) {
 		s.CompletionMode, s.Completions, s.Parallelism = ptr(batchv1.IndexedCompletion), ptr[int32](3), ptr[int32](3)
@@ -252,7 +252,7 @@ func TestACronJobStartsAJobThatIsDue(t *testing.T) {
 	cj := controllertest.Create(c, &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "tick"}, Spec: batchv1.CronJobSpec{
 		Schedule: "* * * * *", ConcurrencyPolicy: batchv1.ForbidConcurrent, JobTemplate: batchv1.JobTemplateSpec{Spec: newJob("x", nil).Spec},
 	}})
-	// It was last run two minutes ago.
+	// The last run was two minutes ago.
 	controllertest.Retry(c, cj, func(cj *batchv1.CronJob) {
 		cj.Status.LastScheduleTime = &metav1.Time{Time: time.Now().Add(-2 * time.Minute)}
 	}, "status")

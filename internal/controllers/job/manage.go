@@ -20,7 +20,7 @@ const (
 	maxGenerateName    = 63 - 5 // room for the random suffix
 )
 
-// act brings the number of active pods to what is wanted.
+// act brings the number of active pods to the wanted one.
 func (r *round) act(ctx context.Context) error {
 	if r.done != nil || (r.suspended() && r.job.DeletionTimestamp == nil) {
 		return r.delete(ctx, r.active)
@@ -48,7 +48,7 @@ func (r *round) act(ctx context.Context) error {
 	return r.create(ctx, min(missing, maxPodsPerSync))
 }
 
-// want is how many pods should be active.
+// want returns the number of pods that should be active.
 func (r *round) want() int {
 	parallelism := 1
 	if r.job.Spec.Parallelism != nil {
@@ -56,7 +56,8 @@ func (r *round) want() int {
 	}
 	if r.job.Spec.Completions == nil {
 		if r.succeeded > 0 {
-			return min(len(r.active), parallelism) // the queue is empty: those at work may finish
+			// the work queue is empty: the active pods may finish
+			return min(len(r.active), parallelism)
 		}
 		return parallelism
 	}
@@ -67,8 +68,8 @@ func (r *round) want() int {
 	return max(0, min(rest, parallelism))
 }
 
-// excess chooses the active pods to delete: those whose index is not wanted (any more) or taken twice, then the youngest and
-// least advanced ones above want.
+// excess chooses the active pods to delete. These are pods whose index is not wanted or taken
+// twice, then the youngest and least advanced pods beyond want.
 func (r *round) excess(want int) []*corev1.Pod {
 	sorted := slices.Clone(r.active)
 	slices.SortStableFunc(sorted, func(a, b *corev1.Pod) int {
@@ -80,7 +81,7 @@ func (r *round) excess(want int) []*corev1.Pod {
 	var excess, rest []*corev1.Pod
 	if r.indexed() {
 		holder := map[int]*corev1.Pod{}
-		for _, p := range sorted { // the last, most advanced one of an index stays
+		for _, p := range sorted { // the most advanced pod of an index comes last and stays
 			holder[indexOf(p)] = p
 		}
 		for _, p := range sorted {
@@ -100,7 +101,7 @@ func (r *round) excess(want int) []*corev1.Pod {
 	return excess[:min(len(excess), maxPodsPerSync)]
 }
 
-// advance says how far a pod has come: bound, running, ready.
+// advance ranks a pod's progress: bound, running, ready.
 func advance(p *corev1.Pod) int {
 	n := 0
 	if p.Spec.NodeName != "" {
@@ -119,7 +120,7 @@ func (r *round) delete(ctx context.Context, pods []*corev1.Pod) error {
 	return controller.All(len(pods), func(i int) error { return r.control.Delete(ctx, r.job, pods[i]) })
 }
 
-// create makes pods; an Indexed job's get the lowest indexes that are free.
+// create creates pods. Those of an Indexed job get the lowest free indexes.
 func (r *round) create(ctx context.Context, count int) error {
 	var indexes []int
 	if r.indexed() {
@@ -141,7 +142,7 @@ func (r *round) create(ctx context.Context, count int) error {
 	return err
 }
 
-// pending are the first indexes that nobody works on.
+// pending returns the first indexes that have neither an active nor a finished pod.
 func (r *round) pending(count int) []int {
 	taken := indexSet{}
 	for _, p := range r.active {
@@ -171,7 +172,8 @@ func (r *round) pending(count int) []int {
 	return out
 }
 
-// giveIndex tells a pod its completion index: by name, host name, annotation, label and environment.
+// giveIndex writes the completion index into a pod's name, host name, annotation, label and
+// environment.
 func (r *round) giveIndex(p *corev1.Pod, index int) {
 	text := strconv.Itoa(index)
 	p.Annotations = with(p.Annotations, batchv1.JobCompletionIndexAnnotation, text)

@@ -8,12 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// onlyReplaceFailed: a pod is replaced once it has ended, not already when it is being deleted.
+// onlyReplaceFailed reports whether a pod is replaced only once it has ended, and not while it is
+// being deleted.
 func onlyReplaceFailed(job *batchv1.Job) bool {
 	return job.Spec.PodFailurePolicy != nil || (job.Spec.PodReplacementPolicy != nil && *job.Spec.PodReplacementPolicy == batchv1.Failed)
 }
 
-// podFailed: the pod counts as a failure.
+// podFailed reports whether the pod counts as a failure.
 func podFailed(p *corev1.Pod, job *batchv1.Job) bool {
 	if p.Status.Phase == corev1.PodFailed {
 		return true
@@ -24,14 +25,14 @@ func podFailed(p *corev1.Pod, job *batchv1.Job) bool {
 	return p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodSucceeded
 }
 
-// judgement is what the pod failure policy says about a failed pod.
+// judgement is the verdict of the pod failure policy on a failed pod.
 type judgement struct {
-	counts  bool // it counts towards backoffLimit
+	counts  bool // counts towards backoffLimit
 	action  batchv1.PodFailurePolicyAction
-	message string // why the job fails, for FailJob
+	message string // the reason of the job's failure, for FailJob
 }
 
-// judge applies the first rule that matches.
+// judge applies the first rule that matches the pod.
 func judge(job *batchv1.Job, p *corev1.Pod) judgement {
 	if job.Spec.PodFailurePolicy == nil || p.Status.Phase != corev1.PodFailed {
 		return judgement{counts: true, action: batchv1.PodFailurePolicyActionCount}
@@ -60,7 +61,7 @@ func judge(job *batchv1.Job, p *corev1.Pod) judgement {
 	return judgement{counts: true, action: batchv1.PodFailurePolicyActionCount}
 }
 
-// matchExitCode finds a container that ended with an exit code other than 0 that the requirement covers.
+// matchExitCode returns a container that failed with an exit code covered by the requirement.
 func matchExitCode(p *corev1.Pod, want *batchv1.PodFailurePolicyOnExitCodesRequirement) (container string, code int32, ok bool) {
 	for _, list := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
 		for _, s := range list {
@@ -87,7 +88,8 @@ func matchCondition(p *corev1.Pod, patterns []batchv1.PodFailurePolicyOnPodCondi
 	return "", false
 }
 
-// matchSuccess finds the first rule of the success policy that the succeeded indexes fulfil.
+// matchSuccess returns the message of the first rule of the success policy that the succeeded
+// indexes fulfil.
 func matchSuccess(policy *batchv1.SuccessPolicy, completions int, succeeded indexSet) (message string, ok bool) {
 	if policy == nil {
 		return "", false
@@ -115,7 +117,8 @@ func matchSuccess(policy *batchv1.SuccessPolicy, completions int, succeeded inde
 	return "", false
 }
 
-// restartLimitReached: with restartPolicy OnFailure the kubelet restarts containers, and their restarts count.
+// restartLimitReached reports whether containers have restarted more often than backoffLimit
+// allows. With restartPolicy OnFailure, restarts by the kubelet count as failures.
 func restartLimitReached(job *batchv1.Job, pods []*corev1.Pod) bool {
 	if job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyOnFailure || job.Spec.BackoffLimit == nil {
 		return false

@@ -12,14 +12,15 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// round is one call's work on one job that has not finished; job is our own copy.
+// round is the work of one call on one unfinished job; job is a private copy.
 type round struct {
 	*jobs
 	job   *batchv1.Job
 	start time.Time
-	old   batchv1.JobStatus // as it was read
+	old   batchv1.JobStatus // the status as read
 	pods  []*corev1.Pod
-	// counted are the pods as count saw them: only these may be accounted for. One that ended since has not been judged.
+	// counted holds the pods that count has seen. Only these are accounted for, since a pod that
+	// ended later has not been judged.
 	counted []*corev1.Pod
 
 	active            []*corev1.Pod
@@ -27,9 +28,10 @@ type round struct {
 	succeeded, failed int32
 	succeededIndexes  indexSet
 	failedIndexes     indexSet
-	delayed           map[int]*corev1.Pod // per index, the last failed pod, kept until its successor carries its count on
-	done              *batchv1.JobCondition
-	wait              time.Duration
+	// by index: the last failed pod, kept until its successor carries its failure count
+	delayed map[int]*corev1.Pod
+	done    *batchv1.JobCondition
+	wait    time.Duration
 }
 
 func newRound(c *jobs, job *batchv1.Job, pods []*corev1.Pod) *round {
@@ -60,7 +62,8 @@ func (r *round) remindIn(d time.Duration) {
 	}
 }
 
-// run is the story of one call: count, decide how the job stands, act on its pods, account for the ended ones, write.
+// run does the work of one call in order: count, decide whether the job ends, act on its pods,
+// account for ended pods, write.
 func (r *round) run(ctx context.Context) (controller.Result, error) {
 	if r.job.Status.StartTime == nil && !r.suspended() {
 		r.job.Status.StartTime = &metav1.Time{Time: r.start}
@@ -84,7 +87,7 @@ func (r *round) run(ctx context.Context) (controller.Result, error) {
 	return controller.Result{After: r.wait}, actErr
 }
 
-// settle adds pods that were noted and have lost their finalizer to the counts.
+// settle adds noted pods that have lost their finalizer to the counts.
 func (r *round) settle() {
 	held := map[types.UID]bool{}
 	for _, p := range r.pods {
@@ -100,7 +103,7 @@ func (r *round) settle() {
 	r.job.Status.Failed += n
 }
 
-// keep leaves those that are held; n is how many are not.
+// keep splits the UIDs: it returns those that are held, and the number of the others.
 func keep(uids []types.UID, held map[types.UID]bool) (kept []types.UID, n int32) {
 	for _, uid := range uids {
 		if held[uid] {
@@ -134,7 +137,8 @@ func (r *round) countActive() {
 	}
 }
 
-// count finds how many pods, or indexes, have succeeded and failed, those not accounted for yet included.
+// count determines how many pods or indexes have succeeded and failed, including those not
+// accounted for yet.
 func (r *round) count() {
 	r.counted = r.pods
 	r.countActive()
@@ -185,7 +189,8 @@ func (r *round) count() {
 	r.findDelayed(noted)
 }
 
-// indexFails: with this failed pod its index has used up its backoff, or the policy fails it.
+// indexFails reports whether this failed pod ends its index: the index has used up its backoff
+// limit, or the policy fails it.
 func (r *round) indexFails(p *corev1.Pod, verdict judgement) bool {
 	if verdict.action == batchv1.PodFailurePolicyActionFailIndex {
 		return true
@@ -193,7 +198,8 @@ func (r *round) indexFails(p *corev1.Pod, verdict judgement) bool {
 	return verdict.counts && failureCount(p) >= int(*r.job.Spec.BackoffLimitPerIndex)
 }
 
-// findDelayed finds, per index that is to be tried again, the failed pod with the highest count that has no successor yet.
+// findDelayed finds the indexes to retry: for each, the failed pod with the highest count that has
+// no successor yet.
 func (r *round) findDelayed(noted map[types.UID]bool) {
 	r.delayed = map[int]*corev1.Pod{}
 	if !r.perIndex() {
@@ -216,7 +222,7 @@ func (r *round) findDelayed(noted map[types.UID]bool) {
 	}
 }
 
-// decide finds out whether the job is to end, before its pods are looked after.
+// decide determines whether the job ends, before the call acts on its pods.
 func (r *round) decide() {
 	if c := condition(r.job.Status.Conditions, batchv1.JobFailureTarget); c != nil {
 		r.end(batchv1.JobFailed, c.Reason, c.Message)
@@ -259,14 +265,15 @@ func (r *round) end(t batchv1.JobConditionType, reason, message string) {
 	r.done = &batchv1.JobCondition{Type: t, Status: corev1.ConditionTrue, Reason: reason, Message: message}
 }
 
-// decideCompletion ends the job when all that it wanted has been done.
+// decideCompletion ends the job if all its work is done.
 func (r *round) decideCompletion() {
 	if len(r.active) > 0 || r.suspended() && r.succeeded < int32(r.completions()) {
 		return
 	}
 	const message = "Reached expected number of succeeded pods"
 	switch {
-	case r.job.Spec.Completions == nil: // a work queue: the first success says that the queue is empty
+	// a work queue: the first success means that the queue is empty
+	case r.job.Spec.Completions == nil:
 		if r.succeeded > 0 {
 			r.end(batchv1.JobComplete, batchv1.JobReasonCompletionsReached, message)
 		}
@@ -279,7 +286,7 @@ func (r *round) decideCompletion() {
 	}
 }
 
-// noteSuspension keeps the condition Suspended; resuming starts the job's clock anew.
+// noteSuspension maintains the condition Suspended. Resuming resets the job's start time.
 func (r *round) noteSuspension() {
 	if r.suspended() {
 		if r.setCondition(batchv1.JobSuspended, corev1.ConditionTrue, "JobSuspended", "Job suspended") {
@@ -298,7 +305,7 @@ func (r *round) noteSuspension() {
 	}
 }
 
-// setCondition says whether the condition's status changed.
+// setCondition sets the condition and reports whether its status changed.
 func (r *round) setCondition(t batchv1.JobConditionType, status corev1.ConditionStatus, reason, message string) bool {
 	now := metav1.NewTime(r.start)
 	next := batchv1.JobCondition{Type: t, Status: status, Reason: reason, Message: message, LastProbeTime: now, LastTransitionTime: now}

@@ -43,7 +43,7 @@ func runTTL(ctx context.Context, env controller.Env) error {
 			if rest := at.Sub(env.Now()); rest > 0 {
 				return controller.Result{After: rest}, nil
 			}
-			// Its time to live may have been changed a moment ago.
+			// The time to live may have changed a moment ago, so read the job fresh.
 			fresh, err := client.Get[*batchv1.Job](ctx, env.Client, key.Namespace, key.Name)
 			if apierrors.IsNotFound(err) {
 				return controller.Result{}, nil
@@ -52,7 +52,7 @@ func runTTL(ctx context.Context, env controller.Env) error {
 				return controller.Result{}, err
 			}
 			if at, ok := expiry(fresh); !ok || at.Sub(env.Now()) > 0 {
-				return controller.Result{}, nil // its event brings us back
+				return controller.Result{}, nil // its event queues it again
 			}
 			policy := metav1.DeletePropagationForeground
 			err = client.Delete[*batchv1.Job](ctx, env.Client, key.Namespace, key.Name, metav1.DeleteOptions{
@@ -66,7 +66,8 @@ func runTTL(ctx context.Context, env controller.Env) error {
 	return loop.Run(ctx)
 }
 
-// expiry is when a finished job's time to live ends; ok is false when it has none, is not finished, or goes already.
+// expiry returns the end of a finished job's time to live. ok is false if it has none, is not
+// finished, or is being deleted.
 func expiry(job *batchv1.Job) (at time.Time, ok bool) {
 	end := finished(job)
 	if end == nil || job.Spec.TTLSecondsAfterFinished == nil || job.DeletionTimestamp != nil {

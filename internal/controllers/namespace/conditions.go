@@ -15,7 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// report writes what was found into the namespace's conditions, with upstream's words.
+// report writes the findings into the namespace's conditions, with upstream's texts.
 func (c *namespaced) report(ctx context.Context, ns *corev1.Namespace, found *content) (*corev1.Namespace, error) {
 	changed := ns.DeepCopy()
 	changed.Status.Phase = corev1.NamespaceTerminating
@@ -38,7 +38,7 @@ func (c *namespaced) report(ctx context.Context, ns *corev1.Namespace, found *co
 	return client.UpdateStatus(ctx, c.client, changed)
 }
 
-// conditions gives all five, in upstream's order.
+// conditions returns all five conditions in upstream's order.
 func (f *content) conditions() []corev1.NamespaceCondition {
 	condition := func(t corev1.NamespaceConditionType, bad bool, badReason, badMessage, goodReason, goodMessage string) corev1.NamespaceCondition {
 		if bad {
@@ -61,7 +61,7 @@ func (f *content) conditions() []corev1.NamespaceCondition {
 	sort.Strings(finalizers)
 	failed := f.deletion
 	if f.remaining[pods] > 0 && len(failed) == 0 {
-		// While pods remain nothing else has been tried; upstream says so as a failure.
+		// While pods remain, no other kind has been tried. Upstream reports that as a failure.
 		failed = []error{fmt.Errorf("unexpected items still remain in namespace for gvr: %s", pods)}
 	}
 	return []corev1.NamespaceCondition{

@@ -1,5 +1,9 @@
-// Package namespace empties namespaces that are being deleted: pods first (KEP-5080), then everything else that
-// discovery knows, custom resources too; then it takes its finalizer off and the namespace is gone.
+// Package namespace empties namespaces that are being deleted. It deletes the pods first
+// (KEP-5080), then the objects of every other kind in discovery, custom resources included. Then it
+// removes its finalizer, and the API server deletes the namespace.
+//
+// In: namespaces, pods, discovery. Out: deletions of everything in the namespace, the namespace's
+// conditions and finalizers.
 package namespace
 
 import (
@@ -23,7 +27,8 @@ import (
 // Namespace is the controller.
 var Namespace = controller.Starter{Name: "namespace-controller", Run: run}
 
-// How long until a namespace whose content goes away slowly is looked at again: a part of the time it has been waiting already.
+// A namespace that empties slowly is checked again after a fraction of the time it has waited,
+// between these bounds.
 const (
 	minWait = 100 * time.Millisecond
 	maxWait = 10 * time.Second
@@ -60,7 +65,7 @@ func run(ctx context.Context, env controller.Env) error {
 				}
 				return []controller.Key{controller.KeyOf(e.Object)}
 			}),
-			// Pods are what a namespace waits for longest; when one has gone, look at once.
+			// A namespace mostly waits for its pods, so check it at once when one is gone.
 			controller.On(podView, func(e client.TypedEvent[*corev1.Pod]) []controller.Key {
 				if e.Type != client.Deleted {
 					return nil
@@ -100,7 +105,7 @@ func (c *namespaced) reconcile(ctx context.Context, key controller.Key) (control
 	return controller.Result{}, ignoreNotFound(c.finalize(ctx, updated))
 }
 
-// finalize takes our finalizer off; the API server deletes the namespace when it was the last one.
+// finalize removes our finalizer. If it was the last one, the API server deletes the namespace.
 func (c *namespaced) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	ns = ns.DeepCopy()
 	ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
@@ -108,7 +113,7 @@ func (c *namespaced) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	return err
 }
 
-// content is what a pass over a namespace found.
+// content is the result of one pass over a namespace.
 type content struct {
 	discovery  error
 	parsing    []error
@@ -121,8 +126,8 @@ func (f *content) err() error {
 	return errors.Join(append(append([]error{f.discovery}, f.parsing...), f.deletion...)...)
 }
 
-// empty deletes what is in the namespace and says what is left. Other kinds have to wait until the pods have gone:
-// what a pod uses (its network policies, its secrets) must not go before it.
+// empty deletes the content of the namespace and returns what is left. Other kinds wait until the
+// pods are gone: a pod must not lose its network policies or Secrets while it runs.
 func (c *namespaced) empty(ctx context.Context, ns *corev1.Namespace) *content {
 	found := &content{remaining: map[schema.GroupVersionResource]int{}, finalizers: map[string]int{}}
 	resources := c.discover(ctx, found)
@@ -142,13 +147,13 @@ func (c *namespaced) empty(ctx context.Context, ns *corev1.Namespace) *content {
 	return found
 }
 
-// kind is a resource that has to be emptied.
+// kind is a resource to be deleted.
 type kind struct {
 	gvr        schema.GroupVersionResource
-	collection bool // can be deleted as a collection
+	collection bool // supports deletecollection
 }
 
-// discover lists what may have to be deleted, each resource once, in the first version that serves it.
+// discover lists the resources to delete, each once, in the first version that serves it.
 func (c *namespaced) discover(ctx context.Context, found *content) []kind {
 	lists, err := c.client.Discovery(ctx)
 	if err != nil {
@@ -168,7 +173,7 @@ func (c *namespaced) discover(ctx context.Context, found *content) []kind {
 				continue
 			}
 			if gvr.GroupResource() == (schema.GroupResource{Group: "events.k8s.io", Resource: "events"}) {
-				continue // the same objects as the core group's
+				continue // these are the core group's objects under another name
 			}
 			seen[gvr.GroupResource()] = true
 			kinds = append(kinds, kind{gvr: gvr, collection: slices.Contains(r.Verbs, "deletecollection")})
@@ -177,7 +182,8 @@ func (c *namespaced) discover(ctx context.Context, found *content) []kind {
 	return kinds
 }
 
-// delete deletes all of one kind. What is left afterwards (pods in their grace period, objects with finalizers) is counted.
+// delete deletes all objects of one kind, and counts the rest: pods in their grace period, objects
+// with finalizers.
 func (c *namespaced) delete(ctx context.Context, namespace string, k kind, found *content) {
 	items, err := c.list(ctx, namespace, k)
 	if err == nil && len(items) == 0 {
@@ -200,7 +206,7 @@ func (c *namespaced) delete(ctx context.Context, namespace string, k kind, found
 		items, err = c.list(ctx, namespace, k)
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
-		return // the kind has gone meanwhile: a custom resource whose definition was deleted
+		return // the definition of a custom resource was deleted meanwhile
 	}
 	if err != nil {
 		found.deletion = append(found.deletion, fmt.Errorf("%s: %w", k.gvr.GroupResource(), err))

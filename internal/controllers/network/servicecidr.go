@@ -1,4 +1,5 @@
-// Package network keeps the ranges that Services get their addresses from.
+// Package network maintains the ranges of Service addresses, and explains pending addresses of
+// Services and Ingresses in Events.
 package network
 
 import (
@@ -18,8 +19,8 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// ServiceCIDR says of each range that it can be used, and keeps it from being deleted while a Service has an address of it
-// that no other range covers.
+// ServiceCIDR marks each range as ready. It delays the deletion of a range while a Service uses an
+// address that no other range covers.
 var ServiceCIDR = controller.Starter{Name: "service-cidr-controller", Account: "service-cidrs-controller", Run: run}
 
 const finalizer = "networking.k8s.io/service-cidr-finalizer"
@@ -46,7 +47,8 @@ func run(ctx context.Context, env controller.Env) error {
 		Inputs: []controller.Input{
 			controller.On(cidrs, func(e client.TypedEvent[*networkingv1.ServiceCIDR]) []controller.Key {
 				keys := []controller.Key{{Name: e.Object.Name}}
-				for _, other := range cidrs.List("", nil) { // a new range may let an old one go
+				// a new range may allow the deletion of an old one
+				for _, other := range cidrs.List("", nil) {
 					if other.DeletionTimestamp != nil && other.Name != e.Object.Name {
 						keys = append(keys, controller.KeyOf(other))
 					}
@@ -102,7 +104,7 @@ func (c serviceCIDRs) keep(ctx context.Context, s *networkingv1.ServiceCIDR) err
 	return c.setReady(ctx, s, metav1.Condition{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, Message: "Kubernetes Service CIDR is ready"})
 }
 
-// needed: an address lies in this range and in no other that stays.
+// needed reports whether an address is in this range and in no other remaining range.
 func (c serviceCIDRs) needed(s *networkingv1.ServiceCIDR) bool {
 	var others []netip.Prefix
 	for _, o := range c.cidrs.List("", nil) {

@@ -1,3 +1,6 @@
-// Package node holds the controllers that look after nodes: which part of the pod range each gets, whether it still lives
-// and what that means for its pods, and the pods that are left over when it is gone.
+// Package node holds the controllers of nodes and of the pods on them: allocation of pod ranges,
+// detection of dead nodes, taints, evictions, and deletion of orphaned pods.
+//
+// In: Nodes, Pods, Leases. Out: taints, conditions, annotations and pod ranges of Nodes; deletions
+// and conditions of Pods.
 package node

@@ -17,8 +17,8 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// TaintEviction deletes the pods of nodes with NoExecute taints: at once those that don't tolerate them, after their
-// tolerationSeconds those that do so for a while.
+// TaintEviction deletes the pods of nodes with NoExecute taints: a pod that does not tolerate a
+// taint at once, a pod that tolerates it for a time after its tolerationSeconds.
 var TaintEviction = controller.Starter{Name: "taint-eviction-controller", Account: "node-controller", Run: runTaintEviction}
 
 type taintEviction struct {
@@ -26,7 +26,7 @@ type taintEviction struct {
 	pods  client.ViewOf[*corev1.Pod]
 	nodes client.ViewOf[*corev1.Node]
 	now   func() time.Time
-	// since is when a pod's present toleration began to run, of the one worker.
+	// since is the start of a pod's current toleration. The only worker owns it.
 	since map[types.UID]time.Time
 	names map[controller.Key]types.UID
 }
@@ -76,7 +76,7 @@ func runTaintEviction(ctx context.Context, env controller.Env) error {
 				return []controller.Key{controller.KeyOf(p)}
 			}),
 		},
-		Reconcile: c.reconcile, // one worker: it owns since
+		Reconcile: c.reconcile, // one worker, which owns since
 	}
 	return loop.Run(ctx)
 }
@@ -107,7 +107,7 @@ func (c *taintEviction) reconcile(ctx context.Context, key controller.Key) (cont
 	tolerated, limit := tolerates(p, taints)
 	since, waiting := c.since[p.UID]
 	if !tolerated {
-		since = time.Time{} // what it has tolerated before counts no more
+		since = time.Time{} // an earlier toleration no longer counts
 	}
 	switch {
 	case tolerated && limit < 0:
@@ -129,7 +129,8 @@ func (c *taintEviction) reconcile(ctx context.Context, key controller.Key) (cont
 	return controller.Result{}, c.evict(ctx, p, dueAt(taints, since, limit, c.now()))
 }
 
-// dueAt is since when a pod is to go: the end of what it tolerates, or when the last taint that it does not tolerate came.
+// dueAt returns the time since which the eviction is due: the end of the toleration, or the time of
+// the newest taint. The metric of eviction delays uses it.
 func dueAt(taints []corev1.Taint, since time.Time, limit time.Duration, now time.Time) time.Time {
 	if !since.IsZero() {
 		return since.Add(max(limit, 0))
@@ -146,7 +147,8 @@ func dueAt(taints []corev1.Taint, since time.Time, limit time.Duration, now time
 	return due
 }
 
-// tolerates says whether the pod tolerates all taints; limit is for how long, below zero for ever.
+// tolerates reports whether the pod tolerates all taints, and for how long; a limit below zero
+// means forever.
 func tolerates(p *corev1.Pod, taints []corev1.Taint) (ok bool, limit time.Duration) {
 	limit = -1
 	for i := range taints {

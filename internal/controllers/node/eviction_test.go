@@ -15,7 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controller/controllertest"
 )
 
-// TestWhatAPodHasToleratedIsNoPartOfALaterEviction: its delay is told from when the taint came that it does not tolerate.
+// The delay of the eviction must count from the taint that the pod does not tolerate.
 func TestWhatAPodHasToleratedIsNoPartOfALaterEviction(t *testing.T) {
 	cluster := controllertest.New(t)
 	began := time.Now().Truncate(time.Second)
@@ -71,7 +71,7 @@ func TestWhatAPodHasToleratedIsNoPartOfALaterEviction(t *testing.T) {
 	}
 }
 
-// delays is the sum of all that were told.
+// delays returns the sum of all recorded delays.
 func delays(t *testing.T) float64 {
 	var m dto.Metric
 	if err := podDeletionTimes.Write(&m); err != nil {

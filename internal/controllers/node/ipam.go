@@ -16,16 +16,16 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// IPAM gives each node its part of the pod range, if there is one: spec.podCIDR and spec.podCIDRs.
+// IPAM gives each node a part of the pod range, if there is one, in spec.podCIDR and spec.podCIDRs.
 var IPAM = controller.Starter{Name: "node-ipam-controller", Account: "node-controller", EventSource: "cidrAllocator", Run: runIPAM}
 
 const byPodCIDR = "pod-cidr"
 
-// maxNodeBits bounds how many parts a range is cut into, as upstream does.
+// maxNodeBits limits the number of parts of a range to 2^16, as upstream does.
 const maxNodeBits = 16
 
-// ipam remembers nothing but where to look next: which parts are taken is read from the nodes, and a View shows our
-// own last write.
+// ipam remembers only where to search next. It reads the taken parts from the nodes, and its View
+// contains its own last write.
 type ipam struct {
 	env     controller.Env
 	nodes   client.ViewOf[*corev1.Node]
@@ -33,11 +33,11 @@ type ipam struct {
 	service netip.Prefix
 }
 
-// cidrRange is one family's pod range, cut into parts of the same size.
+// cidrRange is the pod range of one IP family, divided into parts of one size.
 type cidrRange struct {
 	whole    netip.Prefix
 	partBits int
-	next     int64 // where to start looking
+	next     int64 // index at which the search starts
 }
 
 func runIPAM(ctx context.Context, env controller.Env) error {
@@ -75,7 +75,7 @@ func runIPAM(ctx context.Context, env controller.Env) error {
 			}
 			return []controller.Key{{Name: e.Object.Name}}
 		})},
-		Reconcile: c.reconcile, // one worker: two must not choose the same part
+		Reconcile: c.reconcile, // one worker, so that no part is given out twice
 	}
 	return loop.Run(ctx)
 }
@@ -97,7 +97,7 @@ func newRange(text string, maskSize int) (*cidrRange, error) {
 	return &cidrRange{whole: whole, partBits: maskSize}, nil
 }
 
-// part is the i-th part of the range.
+// part returns the i-th part of the range.
 func (r *cidrRange) part(i int64) netip.Prefix {
 	address := new(big.Int).SetBytes(r.whole.Addr().AsSlice())
 	step := new(big.Int).Lsh(big.NewInt(i), uint(r.whole.Addr().BitLen()-r.partBits))
@@ -107,7 +107,7 @@ func (r *cidrRange) part(i int64) netip.Prefix {
 	return netip.PrefixFrom(a, r.partBits)
 }
 
-// free finds a part that is not taken; ok is false when there is none.
+// free returns a part that is not taken; ok is false if there is none.
 func (r *cidrRange) free(taken func(netip.Prefix) bool) (p netip.Prefix, ok bool) {
 	count := int64(1) << (r.partBits - r.whole.Bits())
 	for n := range count {

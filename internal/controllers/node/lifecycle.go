@@ -17,21 +17,23 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// Lifecycle watches over nodes: one that is silent for the grace period becomes Unknown, and a node's conditions become
-// taints, which keep pods away (NoSchedule) and send them off (NoExecute; TaintEviction does that). Sending off is rate
-// limited per zone, and stops when all nodes of all zones seem to be gone: then it is rather us who are cut off.
+// Lifecycle detects dead nodes: a node that is silent for the grace period becomes Unknown. It
+// turns conditions of nodes into taints, which keep new pods away (NoSchedule) or evict pods
+// (NoExecute, see TaintEviction). Evictions are limited per zone. They stop if all nodes of all
+// zones seem dead, since then it is rather this process that is cut off.
 var Lifecycle = controller.Starter{Name: "node-lifecycle-controller", Account: "node-controller", EventSource: "node-controller", Run: runLifecycle}
 
 const (
-	defaultGrace   = 40 * time.Second
-	startupGrace   = time.Minute      // for a node that never posted anything
-	evictionEvery  = 10 * time.Second // one node of a zone at a time
-	largeZone      = 50               // above this many nodes a disrupted zone is still evicted from, slowly
+	defaultGrace  = 40 * time.Second
+	startupGrace  = time.Minute      // for a node that never posted a status
+	evictionEvery = 10 * time.Second // between two nodes of a zone
+	// a disrupted zone with more nodes than this is evicted slowly; a smaller one is not
+	largeZone      = 50
 	slowEviction   = 100 * time.Second
 	disruptedShare = 0.55
 )
 
-// zoneState is how a zone is doing.
+// zoneState tells how many of a zone's nodes are dead.
 type zoneState int
 
 const (
@@ -47,23 +49,24 @@ type lifecycle struct {
 	grace time.Duration
 	now   func() time.Time
 
-	mu      sync.Mutex
-	heard   map[string]time.Time // by our clock, when a node was last heard of: clocks of nodes are not trusted
-	shares  map[string]share     // by node
-	tallies map[zoneID]tally     // by zone
+	mu sync.Mutex
+	// last sign of life by our clock, since clocks of nodes are not trusted
+	heard   map[string]time.Time
+	shares  map[string]share // by node
+	tallies map[zoneID]tally // by zone
 
-	// Of the one worker:
+	// The only worker owns the fields below.
 	zones      map[zoneID]*zone
-	told       map[zoneID]tally // what metrics say
+	told       map[zoneID]tally // the tallies that the metrics show
 	allDown    bool
 	registered map[string]bool
 }
 
-// zone is what is remembered of a zone.
+// zone is the eviction state of a zone.
 type zone struct {
 	state   zoneState
 	nodes   int
-	evictAt time.Time // not before this time the next node
+	evictAt time.Time // earliest time of the next node's eviction
 }
 
 func runLifecycle(ctx context.Context, env controller.Env) error {
@@ -94,7 +97,7 @@ func runLifecycle(ctx context.Context, env controller.Env) error {
 				if e.Type != client.Deleted && (e.Type == client.Added || !e.Old.Spec.RenewTime.Equal(e.Object.Spec.RenewTime)) {
 					c.hear(e.Object.Name)
 				}
-				return nil // a sign of life is no work
+				return nil // a sign of life alone needs no work
 			}),
 			controller.On(pods, func(e client.TypedEvent[*corev1.Pod]) []controller.Key {
 				if e.Type == client.Deleted || e.Object.Spec.NodeName == "" || (e.Type == client.Modified && e.Old.Spec.NodeName == e.Object.Spec.NodeName) {
@@ -106,7 +109,7 @@ func runLifecycle(ctx context.Context, env controller.Env) error {
 				return []controller.Key{{Name: e.Object.Spec.NodeName}}
 			}),
 		},
-		Reconcile: c.reconcile, // one worker: it owns the zones
+		Reconcile: c.reconcile, // one worker, which owns the zones
 	}
 	return loop.Run(ctx)
 }
@@ -128,7 +131,8 @@ func (c *lifecycle) heardAt(node string) time.Time {
 	return at
 }
 
-// nodeKeys: a status that the kubelet posted is a sign of life too; only what changes anything is work.
+// nodeKeys records a status posted by the kubelet as a sign of life. It queues the node only if a
+// field changed that matters here.
 func (c *lifecycle) nodeKeys(e client.TypedEvent[*corev1.Node]) []controller.Key {
 	key := []controller.Key{{Name: e.Object.Name}}
 	if e.Type == client.Deleted {
@@ -194,7 +198,8 @@ func (c *lifecycle) event(node *corev1.Node, reason, note string, args ...any) {
 	c.env.Events.Eventf(node, nil, corev1.EventTypeNormal, reason, reason, note, args...)
 }
 
-// checkHeartbeat makes the conditions of a node Unknown that has been silent too long. wait is how long it may stay silent yet.
+// checkHeartbeat sets the conditions of a node to Unknown if it has been silent too long. wait is
+// the time until that happens.
 func (c *lifecycle) checkHeartbeat(ctx context.Context, node *corev1.Node) (_ *corev1.Node, wait time.Duration, err error) {
 	now := c.now()
 	ready := condition(node, corev1.NodeReady)
@@ -219,20 +224,23 @@ func (c *lifecycle) checkHeartbeat(ctx context.Context, node *corev1.Node) (_ *c
 		}
 	}
 	if equality.Semantic.DeepEqual(node.Status, changed.Status) {
-		return node, 0, nil // it is known to be unknown; a sign of life changes its status
+		// already Unknown; a sign of life changes the status and queues the node
+		return node, 0, nil
 	}
 	updated, err := client.UpdateStatus(ctx, c.env.Client, changed)
 	if err != nil {
 		return nil, 0, fmt.Errorf("node %s is silent: %w", node.Name, err)
 	}
 	c.recount(updated)
-	if ready != nil && ready.Status == corev1.ConditionTrue { // one that never was is not told of
+	// no Event for a node that was never ready
+	if ready != nil && ready.Status == corev1.ConditionTrue {
 		c.event(updated, "NodeNotReady", "Node %s status is now: NodeNotReady", node.Name)
 	}
 	return updated, 0, nil
 }
 
-// markPodsNotReady takes the pods of a node that is not ready out of the Services; the kubelet may not be able to.
+// markPodsNotReady removes the pods of a node that is not ready from Services, since its kubelet
+// may be unable to.
 func (c *lifecycle) markPodsNotReady(ctx context.Context, node *corev1.Node) error {
 	for _, p := range controller.PodsOnNode(c.pods, node.Name) {
 		ready := controller.PodCondition(p, corev1.PodReady)

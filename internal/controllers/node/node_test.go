@@ -34,7 +34,8 @@ func tainted(n *corev1.Node, key string, effect corev1.TaintEffect) bool {
 func TestWithoutAPodRangeNobodyGetsAPart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := node.IPAM.Run(ctx, controller.Env{}); err != nil { // which has no client
+	// it has no client, so IPAM must not use it
+	if err := node.IPAM.Run(ctx, controller.Env{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -64,7 +65,7 @@ func TestASilentNodeBecomesUnknownAndIsEvictedFrom(t *testing.T) {
 	c := controllertest.New(t)
 	c.Config.NodeMonitorGrace = 3 * time.Second
 	c.Run(node.Lifecycle, node.TaintEviction)
-	// The other one keeps posting, so that it is not everything that is down.
+	// The other node keeps posting, so that not all nodes are down.
 	controllertest.Node(c, "alive", nil)
 	stop := make(chan struct{})
 	ended := make(chan struct{})
@@ -151,7 +152,7 @@ func TestANodeThatWasNeverReadyIsNotToldOf(t *testing.T) {
 	c.Config.NodeMonitorGrace = time.Millisecond
 	controllertest.Retry(c, controllertest.Node(c, "n", nil), func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }, "status")
 	c.Run(node.Lifecycle)
-	c.Eventually("it is unreachable", func() string { // the taint comes after the event
+	c.Eventually("it is unreachable", func() string { // the taint comes after the Event
 		if n := get(t, c, "n"); !tainted(n, corev1.TaintNodeUnreachable, corev1.TaintEffectNoSchedule) {
 			return fmt.Sprint(n.Spec.Taints)
 		}

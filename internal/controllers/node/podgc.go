@@ -17,14 +17,16 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// PodGC deletes pods that nobody else will: those of nodes that are gone, those being deleted that never got a node,
-// those of nodes taken out of service, and the oldest ended ones above a limit.
+// PodGC deletes pods that no other component deletes: pods of nodes that are gone, pods being
+// deleted that never got a node, pods of nodes taken out of service, and the oldest ended pods
+// beyond a limit.
 var PodGC = controller.Starter{Name: "pod-garbage-collector-controller", Account: "pod-garbage-collector", Run: runPodGC}
 
-// quarantine is how long a node has to be missing before its pods are believed lost.
+// quarantine is the time a node has to be missing before its pods count as lost.
 const quarantine = 40 * time.Second
 
-// The loop's keys: "node" with the name of a node, "ended" for the limit of ended pods, "pod" NAMESPACE/NAME.
+// The types of the loop's keys: "node" with a node's name, "ended" for the limit of ended pods,
+// "pod" with NAMESPACE/NAME.
 const (
 	keyNode  = "node"
 	keyEnded = "ended"
@@ -32,10 +34,11 @@ const (
 )
 
 type podGC struct {
-	env     controller.Env
-	pods    client.ViewOf[*corev1.Pod]
-	nodes   client.ViewOf[*corev1.Node]
-	missing map[string]time.Time // nodes that pods name and that don't exist, since when
+	env   controller.Env
+	pods  client.ViewOf[*corev1.Pod]
+	nodes client.ViewOf[*corev1.Node]
+	// missing nodes that pods name, with the time since when they are missing
+	missing map[string]time.Time
 	now     func() time.Time
 }
 
@@ -68,7 +71,7 @@ func runPodGC(ctx context.Context, env controller.Env) error {
 				return nil
 			}),
 		},
-		Reconcile: gc.reconcile, // one worker: it owns missing
+		Reconcile: gc.reconcile, // one worker, which owns missing
 	}
 	return loop.Run(ctx)
 }
@@ -111,7 +114,7 @@ func (gc *podGC) reconcile(ctx context.Context, key controller.Key) (controller.
 	}
 }
 
-// node deals with the pods of one node, if it is gone or out of service.
+// node handles the pods of one node if it is gone or out of service.
 func (gc *podGC) node(ctx context.Context, name string) (controller.Result, error) {
 	pods := controller.PodsOnNode(gc.pods, name)
 	if node, ok := gc.nodes.Get("", name); ok {
@@ -153,7 +156,7 @@ func (gc *podGC) node(ctx context.Context, name string) (controller.Result, erro
 	return controller.Result{}, nil
 }
 
-// ended deletes the oldest ended pods above the limit, evicted ones first.
+// ended deletes the oldest ended pods beyond the limit, evicted ones first.
 func (gc *podGC) ended(ctx context.Context) error {
 	limit := gc.env.Config.TerminatedPodLimit
 	if limit <= 0 {
@@ -180,8 +183,9 @@ func (gc *podGC) ended(ctx context.Context) error {
 	return nil
 }
 
-// delete deletes a pod at once. One that still counts as running is marked failed first, so that what watches it (a Job)
-// sees how it ended; a message says that it was disrupted.
+// delete deletes a pod at once. A pod that still counts as running is marked as failed first, so
+// that its watchers (a Job) see how it ended. The message disruption becomes its condition
+// DisruptionTarget.
 func (gc *podGC) delete(ctx context.Context, p *corev1.Pod, disruption string) error {
 	if !controller.PodEnded(p) {
 		status := map[string]any{"phase": corev1.PodFailed}
@@ -224,7 +228,7 @@ func nodeReady(n *corev1.Node) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// condition finds a node's condition; nil when there is none.
+// condition returns a node's condition, or nil.
 func condition(n *corev1.Node, t corev1.NodeConditionType) *corev1.NodeCondition {
 	for i := range n.Status.Conditions {
 		if n.Status.Conditions[i].Type == t {

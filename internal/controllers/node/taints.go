@@ -15,7 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// conditionTaint says which condition, in which status, keeps pods away by which taint.
+// conditionTaint maps a condition with a status to a taint.
 type conditionTaint struct {
 	condition corev1.NodeConditionType
 	status    corev1.ConditionStatus
@@ -31,7 +31,8 @@ var conditionTaints = []conditionTaint{
 	{corev1.NodePIDPressure, corev1.ConditionTrue, corev1.TaintNodePIDPressure},
 }
 
-// noScheduleTaints are the keys of NoSchedule taints that a node should have, of those that are ours to keep.
+// noScheduleTaints returns the keys of the NoSchedule taints, among those this controller owns,
+// that the node should have.
 func noScheduleTaints(node *corev1.Node) (want map[string]bool) {
 	want = map[string]bool{}
 	for _, t := range conditionTaints {
@@ -49,7 +50,7 @@ func oursNoSchedule(key string) bool {
 	return key == corev1.TaintNodeUnschedulable || slices.ContainsFunc(conditionTaints, func(t conditionTaint) bool { return t.key == key })
 }
 
-// evictionTaint is the key of the NoExecute taint that the node's readiness asks for; "" for none.
+// evictionTaint returns the key of the NoExecute taint that the node's readiness demands, or "".
 func evictionTaint(node *corev1.Node) string {
 	ready := condition(node, corev1.NodeReady)
 	switch {
@@ -67,7 +68,8 @@ func oursNoExecute(t corev1.Taint) bool {
 	return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
 }
 
-// taint brings the node's taints to what its conditions say. wait is how long until its zone lets it be evicted.
+// taint brings the node's taints in line with its conditions. wait is the time until its zone
+// allows an eviction.
 func (c *lifecycle) taint(ctx context.Context, node *corev1.Node) (wait time.Duration, err error) {
 	want := noScheduleTaints(node)
 	evict := evictionTaint(node)
@@ -100,7 +102,7 @@ func (c *lifecycle) taint(ctx context.Context, node *corev1.Node) (wait time.Dur
 		changed = changed || !keep
 	}
 	now := metav1.NewTime(c.now())
-	for _, t := range conditionTaints { // in a stable order
+	for _, t := range conditionTaints { // the order is stable
 		if want[t.key] {
 			taints = append(taints, corev1.Taint{Key: t.key, Effect: corev1.TaintEffectNoSchedule})
 			changed = true
@@ -141,14 +143,15 @@ func (c *lifecycle) writeTaints(ctx context.Context, node *corev1.Node, taints [
 	return err
 }
 
-// zoneID tells zones apart.
+// zoneID identifies a zone.
 type zoneID struct{ region, zone string }
 
 func zoneOf(node *corev1.Node) zoneID {
 	return zoneID{node.Labels[corev1.LabelTopologyRegion], node.Labels[corev1.LabelTopologyZone]}
 }
 
-// mayEvict takes the zone's turn for the node; when it is not its turn, wait is how long until it may be (0: until something changes).
+// mayEvict takes the zone's next turn of eviction for the node. If that is not allowed now, wait is
+// the time until the next try; 0 means until something changes.
 func (c *lifecycle) mayEvict(node *corev1.Node) (wait time.Duration, ok bool) {
 	z := c.zones[zoneOf(node)]
 	if c.allDown || z == nil {
@@ -169,16 +172,17 @@ func (c *lifecycle) mayEvict(node *corev1.Node) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// share is what a node counts in its zone.
+// share is the contribution of a node to its zone's tally.
 type share struct {
 	zone        zoneID
-	ready, down int   // neither: it has never said
-	revision    int64 // of the node
+	ready, down int   // both 0 if the node never reported readiness
+	revision    int64 // resourceVersion of the node
 }
 
 func shareOf(node *corev1.Node) share {
 	s := share{zone: zoneOf(node)}
-	s.revision, _ = strconv.ParseInt(node.ResourceVersion, 10, 64) // always a number
+	// the API server writes numbers only
+	s.revision, _ = strconv.ParseInt(node.ResourceVersion, 10, 64)
 	if ready := condition(node, corev1.NodeReady); ready != nil && ready.Status == corev1.ConditionTrue {
 		s.ready = 1
 	} else if ready != nil {
@@ -190,14 +194,16 @@ func shareOf(node *corev1.Node) share {
 // tally is the sum of a zone's shares.
 type tally struct{ nodes, ready, down int }
 
-// count takes note of a node as it is now; nil when it is gone. Going through all nodes whenever one has changed would cost a large cluster more than all else here.
+// count updates the tallies for a node; nil means that it is gone. Recounting all nodes after each
+// change would cost a large cluster more than everything else here.
 func (c *lifecycle) count(name string, node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.countLocked(name, node)
 }
 
-// recount counts a node as it is since a worker has written it, unless it has gone meanwhile, or is known as it has been written after that.
+// recount updates the tallies after a worker's write, unless the node is gone or a later version
+// has been counted.
 func (c *lifecycle) recount(node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,7 +212,7 @@ func (c *lifecycle) recount(node *corev1.Node) {
 	}
 }
 
-// countLocked; mu is held.
+// countLocked is count with mu held.
 func (c *lifecycle) countLocked(name string, node *corev1.Node) {
 	if was, ok := c.shares[name]; ok {
 		c.add(was, -1)
@@ -237,7 +243,8 @@ func (t tally) state() zoneState {
 	return zoneNormal
 }
 
-// judgeZones finds out how the zones are doing. When everything is down nobody is evicted; when it comes back, every node has its whole grace period again.
+// judgeZones updates the state of the zones. While all zones are down, no node is evicted. When one
+// comes back, every node gets its whole grace period again.
 func (c *lifecycle) judgeZones(ctx context.Context) error {
 	c.mu.Lock()
 	tallies := maps.Clone(c.tallies)

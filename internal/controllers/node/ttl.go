@@ -13,11 +13,11 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// TTL tells kubelets, by an annotation of their nodes, for how many seconds they may keep Secrets and ConfigMaps in
-// memory: longer the more nodes there are.
+// TTL annotates nodes with the number of seconds for which kubelets may cache Secrets and
+// ConfigMaps. The number grows with the number of nodes.
 var TTL = controller.Starter{Name: "ttl-controller", Run: runTTL}
 
-// ttls gives, for clusters of up to so many nodes, the seconds.
+// ttls maps the largest number of nodes to the seconds.
 var ttls = []struct{ nodes, seconds int }{{100, 0}, {500, 15}, {1000, 30}, {2000, 60}}
 
 const longestTTL = 300

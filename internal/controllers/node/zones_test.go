@@ -69,10 +69,10 @@ func TestANodeIsCountedAsItWasWrittenLast(t *testing.T) {
 
 func TestHowAZoneIsDoing(t *testing.T) {
 	for tallied, want := range map[tally]zoneState{
-		{nodes: 3}:                      zoneNormal, // none has ever said anything
+		{nodes: 3}:                      zoneNormal, // no node has ever reported
 		{nodes: 1, ready: 1}:            zoneNormal,
 		{nodes: 1, down: 1}:             zoneFullyDisrupted,
-		{nodes: 3, ready: 1, down: 2}:   zoneNormal, // two are few
+		{nodes: 3, ready: 1, down: 2}:   zoneNormal, // two down nodes are too few
 		{nodes: 5, ready: 2, down: 3}:   zonePartlyDisrupted,
 		{nodes: 10, ready: 5, down: 5}:  zoneNormal,
 		{nodes: 10, ready: 4, down: 6}:  zonePartlyDisrupted,

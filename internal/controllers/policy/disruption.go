@@ -23,10 +23,12 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// Disruption keeps the status of PodDisruptionBudgets: how many of the selected pods are healthy, and how many may be evicted.
+// Disruption maintains the status of PodDisruptionBudgets: the number of healthy pods among the
+// selected ones, and how many may be evicted.
 var Disruption = controller.Starter{Name: "disruption-controller", EventSource: "controllermanager", Run: runDisruption}
 
-// deletionGrace is how long an eviction that was granted may take to show as a deletion of its pod.
+// deletionGrace is the time between a granted eviction and the deletion of its pod after which the
+// eviction no longer counts.
 const deletionGrace = 2 * time.Minute
 
 type disruptions struct {
@@ -71,7 +73,7 @@ func runDisruption(ctx context.Context, env controller.Env) (err error) {
 				}
 				return controller.States(c.selecting)(e)
 			}),
-			// The size of a workload is what percentages are of.
+			// Percentages refer to the size of a workload.
 			{View: c.sets.View, Keys: c.sizeKeys(func(o any) *int32 { return o.(*appsv1.ReplicaSet).Spec.Replicas })},
 			{View: c.deployments.View, Keys: c.sizeKeys(func(o any) *int32 { return o.(*appsv1.Deployment).Spec.Replicas })},
 			{View: c.stateful.View, Keys: c.sizeKeys(func(o any) *int32 { return o.(*appsv1.StatefulSet).Spec.Replicas })},
@@ -105,7 +107,7 @@ func (c *disruptions) selecting(p *corev1.Pod) []controller.Key {
 	return keys
 }
 
-// sizeKeys: a workload that changes size concerns the budgets of its namespace.
+// sizeKeys returns the budgets of a workload's namespace if its size changed.
 func (c *disruptions) sizeKeys(size func(any) *int32) func(client.Event) []controller.Key {
 	return func(e client.Event) []controller.Key {
 		if e.Type == client.Modified && equality.Semantic.DeepEqual(size(e.Old), size(e.Object)) {
@@ -174,7 +176,7 @@ func (c *disruptions) write(ctx context.Context, b *policyv1.PodDisruptionBudget
 	return err
 }
 
-// failSafe allows no disruption while the numbers can't be told.
+// failSafe allows no disruption while the numbers are unknown.
 func (c *disruptions) failSafe(ctx context.Context, b *policyv1.PodDisruptionBudget, cause error) error {
 	status := *b.Status.DeepCopy()
 	status.DisruptionsAllowed, status.ObservedGeneration = 0, b.Generation
@@ -186,7 +188,8 @@ func (c *disruptions) failSafe(ctx context.Context, b *policyv1.PodDisruptionBud
 	return cause
 }
 
-// disrupted keeps those pods whose eviction was granted and that are not being deleted yet.
+// disrupted returns the pods whose eviction was granted but that are not being deleted yet. wait is
+// the time until the first of them no longer counts.
 func (c *disruptions) disrupted(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod) (map[string]metav1.Time, time.Duration) {
 	var wait time.Duration
 	out := map[string]metav1.Time{}
@@ -211,7 +214,7 @@ func (c *disruptions) disrupted(b *policyv1.PodDisruptionBudget, pods []*corev1.
 	return out, wait
 }
 
-// want is how many pods there should be, and how many of them healthy.
+// want returns the expected number of pods, and how many of them must be healthy.
 func (c *disruptions) want(ctx context.Context, b *policyv1.PodDisruptionBudget, pods []*corev1.Pod) (expected, desired int32, unmanaged []string, err error) {
 	switch {
 	case b.Spec.MaxUnavailable != nil:
@@ -235,7 +238,7 @@ func (c *disruptions) want(ctx context.Context, b *policyv1.PodDisruptionBudget,
 	return expected, int32(n), unmanaged, err
 }
 
-// expectedScale adds up the sizes of the workloads that the pods belong to.
+// expectedScale returns the sum of the sizes of the pods' workloads.
 func (c *disruptions) expectedScale(ctx context.Context, pods []*corev1.Pod) (total int32, unmanaged []string, err error) {
 	sizes := map[types.UID]int32{}
 	for _, p := range pods {
@@ -259,7 +262,8 @@ func (c *disruptions) expectedScale(ctx context.Context, pods []*corev1.Pod) (to
 	return total, unmanaged, nil
 }
 
-// scaleOf finds a controller's size: a Deployment's for one of its sets, and for kinds not known here by their scale subresource.
+// scaleOf returns a controller's size. For a ReplicaSet of a Deployment it is the Deployment's
+// size. Unknown kinds are read by their scale subresource.
 func (c *disruptions) scaleOf(ctx context.Context, namespace string, ref *metav1.OwnerReference) (types.UID, int32, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package policy keeps the status of what bounds others: ResourceQuotas (what a namespace uses) and PodDisruptionBudgets (how
-// many pods may be evicted now).
+// Package policy maintains the status of policies: ResourceQuotas (usage of a namespace),
+// PodDisruptionBudgets (allowed evictions) and ValidatingAdmissionPolicies (warnings of the type
+// checker).
 package policy
 
 import (
@@ -24,13 +25,14 @@ import (
 	rules "github.com/knarr-project/knarr/internal/resource"
 )
 
-// ResourceQuota keeps status.used of ResourceQuotas. Admission adds what a write will use; this controller counts anew when
-// something goes away, ends, or changes, and from time to time. A kind is watched once a quota bounds it.
+// ResourceQuota maintains status.used of ResourceQuotas. Admission adds the usage of each write.
+// This controller counts again when objects are deleted, end or change, and from time to time. It
+// watches a kind once a quota limits it.
 var ResourceQuota = controller.Starter{Name: "resourcequota-controller", Run: runQuota}
 
 const (
 	recount  = 5 * time.Minute
-	patience = time.Second // how long quotas wait for a kind that can not be listed
+	patience = time.Second // how long quotas wait for a kind that cannot be listed
 )
 
 var (
@@ -46,13 +48,14 @@ type quotas struct {
 
 	mu      sync.Mutex // guards kinds
 	kinds   map[schema.GroupResource]*bounded
-	opening sync.WaitGroup // goroutines of follow; those who start them are the queue's workers
+	opening sync.WaitGroup // goroutines of follow, started by the queue's workers only
 }
 
-// bounded is a kind that some quota bounds.
+// bounded is a kind that a quota limits.
 type bounded struct {
-	late   chan struct{} // closed when quotas do not wait for the kind any more
-	opened chan struct{} // closed when the View is open, or could not be; what follows is set then
+	late chan struct{} // closed when quotas stop waiting for the kind
+	// closed when the View is open or has failed; the fields below are set then
+	opened chan struct{}
 	view   client.View
 	err    error
 	ended  <-chan struct{} // of the View
@@ -66,7 +69,8 @@ func runQuota(ctx context.Context, env controller.Env) error {
 	c := &quotas{env: env, quotas: view, kinds: map[schema.GroupResource]*bounded{}}
 	c.work = controller.NewWorkOf(c.env, "resourcequota-controller", c.reconcile)
 	_, done := view.Subscribe(ctx, func(e client.TypedEvent[*corev1.ResourceQuota]) {
-		// Admission writes the usage of objects that are not there yet: counting because of that would take it back.
+		// Do not count after a change of the status: admission has added the usage of objects that
+		// are not stored yet, and a count would remove it.
 		if e.Type == client.Added || (e.Type == client.Modified && !equality.Semantic.DeepEqual(e.Old.Spec, e.Object.Spec)) {
 			c.work.Add(controller.KeyOf(e.Object))
 		}
@@ -98,7 +102,7 @@ func (c *quotas) reconcile(ctx context.Context, key controller.Key) (controller.
 	for gr, names := range byKind {
 		view, err := c.view(ctx, gr)
 		if err != nil {
-			// What was counted before is nearer to the truth than nothing, without which nobody could create any more.
+			// Keep the old count. Without any, admission would refuse every creation.
 			failed = errors.Join(failed, fmt.Errorf("count %s for quota %s: %w", gr, key, err))
 			for _, name := range names {
 				if before, ok := q.Status.Used[name]; ok {
@@ -128,7 +132,7 @@ func (c *quotas) reconcile(ctx context.Context, key controller.Key) (controller.
 	return controller.Result{After: recount}, err
 }
 
-// sum adds what the namespace's objects of a kind use, as far as the quota bounds it.
+// sum adds the usage of the namespace's objects of a kind, as far as the quota limits it.
 func (c *quotas) sum(q *corev1.ResourceQuota, gr schema.GroupResource, view client.View, used corev1.ResourceList) {
 	now := metav1.Now()
 	for _, obj := range view.List(q.Namespace, nil) {
@@ -144,7 +148,8 @@ func (c *quotas) sum(q *corev1.ResourceQuota, gr schema.GroupResource, view clie
 	}
 }
 
-// view gives the View of a kind that some quota bounds, or an error while the kind can not be listed: quotas of other kinds do not wait for it.
+// view returns the View of a kind that a quota limits. It returns an error while the kind cannot be
+// listed, so that quotas of other kinds do not wait for it.
 func (c *quotas) view(ctx context.Context, gr schema.GroupResource) (client.View, error) {
 	c.mu.Lock()
 	k := c.kinds[gr]
@@ -168,7 +173,7 @@ func (c *quotas) view(ctx context.Context, gr schema.GroupResource) (client.View
 	}
 }
 
-// follow opens the View of a kind for as long as the controller runs (a reconcile's context is that of Run).
+// follow opens the View of a kind. ctx is that of Run, so the View lives as long as the controller.
 func (c *quotas) follow(ctx context.Context, gvr schema.GroupVersionResource) *bounded {
 	gr := gvr.GroupResource()
 	c.mu.Lock()
@@ -189,7 +194,8 @@ func (c *quotas) follow(ctx context.Context, gvr schema.GroupVersionResource) *b
 	return k
 }
 
-// open returns when the kind could be listed. All but pods, Services and claims are only counted.
+// open returns when the View is open or has failed. Only pods, Services and claims are read whole;
+// other kinds are only counted.
 func (c *quotas) open(ctx context.Context, gvr schema.GroupVersionResource, k *bounded) {
 	gr := gvr.GroupResource()
 	whole := gr == podResource || gr == serviceResource || gr == claimResource
@@ -206,14 +212,14 @@ func (c *quotas) open(ctx context.Context, gvr schema.GroupVersionResource, k *b
 	})
 }
 
-// recountIn has the quotas of a namespace counted.
+// recountIn queues the quotas of a namespace.
 func (c *quotas) recountIn(namespace string) {
 	for _, q := range c.quotas.List(namespace, nil) {
 		c.work.Add(controller.KeyOf(q))
 	}
 }
 
-// usageChanged: the update may have changed what the object uses.
+// usageChanged reports whether the update may have changed the object's usage.
 func usageChanged(gr schema.GroupResource, e client.Event) bool {
 	now := metav1.Now()
 	switch e.Object.(type) {
@@ -223,7 +229,7 @@ func usageChanged(gr schema.GroupResource, e client.Event) bool {
 	return false
 }
 
-// scopeChanged: the object may be in other scopes now.
+// scopeChanged reports whether the object may have changed its scopes.
 func scopeChanged(a, b runtime.Object) bool {
 	was, ok := a.(*corev1.Pod)
 	if !ok {
@@ -233,7 +239,7 @@ func scopeChanged(a, b runtime.Object) bool {
 	return (was.Spec.ActiveDeadlineSeconds == nil) != (is.Spec.ActiveDeadlineSeconds == nil) || was.Spec.PriorityClassName != is.Spec.PriorityClassName
 }
 
-// resolve finds the version to watch a kind in.
+// resolve returns the version in which to watch a kind.
 func (c *quotas) resolve(ctx context.Context, gr schema.GroupResource) (schema.GroupVersionResource, error) {
 	lists, err := c.env.Client.Discovery(ctx)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/policy"
 )
 
-// TestAKindThatCanNotBeListedStopsNoQuotaOfOthers: there are more quotas that bound it than workers.
+// More quotas limit the broken kind than there are workers.
 func TestAKindThatCanNotBeListedStopsNoQuotaOfOthers(t *testing.T) {
 	c := controllertest.New(t)
 	release := c.Withhold(corev1.SchemeGroupVersion.WithResource("secrets"))

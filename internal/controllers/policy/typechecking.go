@@ -25,8 +25,8 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// TypeChecking tells in the status of ValidatingAdmissionPolicies which expressions do not fit the types of the kinds that the
-// policy matches, and in which state it has looked at them.
+// TypeChecking checks the expressions of ValidatingAdmissionPolicies against the types of the kinds
+// they match. It writes the warnings and the checked generation into the status.
 var TypeChecking = controller.Starter{Name: typeChecking, Run: runTypeChecking}
 
 const typeChecking = "validatingadmissionpolicy-status-controller"
@@ -54,7 +54,7 @@ func runTypeChecking(ctx context.Context, env controller.Env) error {
 			p.Status.TypeChecking = &admissionregistrationv1.TypeChecking{ExpressionWarnings: warnings}
 			_, err = client.UpdateStatus(ctx, env.Client, p)
 			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-				err = nil // the change that was in the way comes as an event
+				err = nil // the conflicting change arrives as an event
 			}
 			return controller.Result{}, err
 		},
@@ -64,7 +64,8 @@ func runTypeChecking(ctx context.Context, env controller.Env) error {
 
 func typeWarnings(ctx context.Context, c client.Interface, p *admissionregistrationv1.ValidatingAdmissionPolicy) ([]admissionregistrationv1.ExpressionWarning, error) {
 	served, err := c.Discovery(ctx)
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // of groups that do not answer no types are known
+	// the types of failed groups are unknown and stay unchecked
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return nil, err
 	}
 	var kinds []admissionpolicy.Kind
@@ -91,14 +92,14 @@ func typeWarnings(ctx context.Context, c client.Interface, p *admissionregistrat
 	return admissionpolicy.CheckTypes(p, kinds, params)
 }
 
-// servedResource is a resource with its kind.
+// servedResource is a resource and its kind.
 type servedResource struct {
 	schema.GroupVersionResource
 	kind string
 }
 
-// matchedResources are those that the policy names. Wildcards match too much to be checked, and subresources have
-// kinds of their own.
+// matchedResources returns the resources that the policy names. It skips wildcards, which match too
+// much, and subresources, which have kinds of their own.
 func matchedResources(p *admissionregistrationv1.ValidatingAdmissionPolicy, served []*metav1.APIResourceList) (out []servedResource) {
 	if p.Spec.MatchConstraints == nil {
 		return nil
@@ -143,7 +144,7 @@ func findServed(gv schema.GroupVersion, served []*metav1.APIResourceList, is fun
 	return servedResource{}, false
 }
 
-// schemaOf gives a kind's schema; nil when it has none that can be known here (aggregated servers' kinds).
+// schemaOf returns a kind's schema, or nil if it is not known here (kinds of aggregated servers).
 func schemaOf(ctx context.Context, c client.Interface, res servedResource) (*admissionpolicy.Kind, error) {
 	gvk := res.GroupVersion().WithKind(res.kind)
 	if _, builtIn := api.ByResource(res.GroupResource()); builtIn {
@@ -166,7 +167,7 @@ func schemaOf(ctx context.Context, c client.Interface, res servedResource) (*adm
 	return nil, nil
 }
 
-// customSchema is a custom kind's schema with what every object has besides.
+// customSchema returns a custom kind's schema, completed by the fields of every object.
 func customSchema(v1 *apiextensionsv1.JSONSchemaProps) (*spec.Schema, error) {
 	internal := &apiextensions.JSONSchemaProps{}
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v1, internal, nil); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/policy"
 )
 
-// TestTypesAreCheckedAsUpstreamDoes holds policies against what upstream's controller manager v1.36.3 wrote into their status.
+// The expected warnings are those that upstream's controller manager v1.36.3 wrote into the status.
 func TestTypesAreCheckedAsUpstreamDoes(t *testing.T) {
 	data, err := os.ReadFile("testdata/typechecking.json")
 	if err != nil {
@@ -36,7 +36,7 @@ func TestTypesAreCheckedAsUpstreamDoes(t *testing.T) {
 		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
 			Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"data": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": text, "false": {Type: "integer"}}}}}}}},
 	}})
-	// Nothing establishes definitions in this cluster.
+	// No controller establishes definitions in this cluster.
 	crd.Status.AcceptedNames = crd.Spec.Names
 	crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}}
 	if _, err := client.UpdateStatus(t.Context(), c.Client, crd); err != nil {

@@ -1,4 +1,4 @@
-// Package rbac keeps ClusterRoles that are made of others.
+// Package rbac maintains aggregated ClusterRoles.
 package rbac
 
 import (
@@ -17,7 +17,8 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// Aggregation fills the rules of ClusterRoles that have an aggregationRule with those of the roles it selects.
+// Aggregation fills the rules of ClusterRoles with an aggregationRule from the roles that it
+// selects.
 var Aggregation = controller.Starter{Name: "clusterrole-aggregation-controller", Run: run}
 
 func run(ctx context.Context, env controller.Env) error {
@@ -65,7 +66,8 @@ func run(ctx context.Context, env controller.Env) error {
 	return loop.Run(ctx)
 }
 
-// aggregate collects the rules of the selected roles, by role name, each once.
+// aggregate returns the rules of the selected roles in the order of their names, without
+// duplicates.
 func aggregate(role *rbacv1.ClusterRole, roles client.ViewOf[*rbacv1.ClusterRole]) ([]rbacv1.PolicyRule, error) {
 	var selected []*rbacv1.ClusterRole
 	seen := map[string]bool{role.Name: true}

@@ -1,5 +1,7 @@
-// Package replicaset keeps as many pods as a ReplicaSet or a ReplicationController asks for. The two kinds share all of
-// it: a ReplicationController is handled as a ReplicaSet with an older selector.
+// Package replicaset keeps as many pods as a ReplicaSet or a ReplicationController asks for. Both
+// kinds share the code: a ReplicationController is handled as a ReplicaSet with an older selector.
+//
+// In: ReplicaSets, ReplicationControllers, Pods. Out: Pods, and the status of both kinds.
 package replicaset
 
 import (
@@ -32,13 +34,13 @@ var ReplicaSet = controller.Starter{Name: "replicaset-controller", Run: func(ctx
 	})
 }}
 
-// burst is how many pods are created or deleted in one call at most.
+// burst is the most pods created or deleted in one call.
 const burst = 500
 
-// kind is what differs between the kinds handled.
+// kind describes the differences between the two kinds.
 type kind[T client.Object] struct {
 	gvk schema.GroupVersionKind
-	// asRS shows the object as a ReplicaSet, sharing its parts.
+	// asRS converts the object to a ReplicaSet that shares its parts.
 	asRS       func(T) *appsv1.ReplicaSet
 	withStatus func(T, appsv1.ReplicaSetStatus) T
 }
@@ -74,7 +76,8 @@ func run[T client.Object](ctx context.Context, env controller.Env, k kind[T]) er
 	return loop.Run(ctx)
 }
 
-// podKeys: a pod concerns its controller, before and now; one that nobody controls concerns all whose selector matches.
+// podKeys returns the pod's controllers before and after the event. For a pod without controller it
+// returns all sets whose selector matches.
 func (s *sets[T]) podKeys(e client.TypedEvent[*corev1.Pod]) []controller.Key {
 	keys := controller.States(func(p *corev1.Pod) []controller.Key { return controller.OwnerKeys(p, s.gvk) })(e)
 	if e.Type == client.Deleted || e.Object.DeletionTimestamp != nil || metav1.GetControllerOfNoCopy(e.Object) != nil {
@@ -88,7 +91,7 @@ func (s *sets[T]) podKeys(e client.TypedEvent[*corev1.Pod]) []controller.Key {
 	return keys
 }
 
-// selectorOf is a set's selector; an empty one matches nothing.
+// selectorOf returns a set's selector; an empty one matches nothing.
 func selectorOf(rs *appsv1.ReplicaSet) (labels.Selector, error) {
 	if rs.Spec.Selector == nil || len(rs.Spec.Selector.MatchLabels)+len(rs.Spec.Selector.MatchExpressions) == 0 {
 		return labels.Nothing(), nil
@@ -143,14 +146,14 @@ func (s *sets[T]) reconcile(ctx context.Context, key controller.Key) (controller
 	return result, change.err
 }
 
-// change is what manage did: the active pods there are now, and what went wrong.
+// change is the result of manage: the remaining active pods, and the error.
 type change struct {
 	pods []*corev1.Pod
 	verb string // reason of the condition ReplicaFailure
 	err  error
 }
 
-// manage creates or deletes pods until there are as many active ones as asked for.
+// manage creates or deletes pods until the number of active ones is the wanted one.
 func (s *sets[T]) manage(ctx context.Context, obj T, rs *appsv1.ReplicaSet, active []*corev1.Pod) change {
 	want := 1
 	if rs.Spec.Replicas != nil {
@@ -186,14 +189,15 @@ func (s *sets[T]) manage(ctx context.Context, obj T, rs *appsv1.ReplicaSet, acti
 			}
 		}
 		if err != nil {
-			left = active // some may be left; the pods' events bring us back
+			left = active // some deletions may have failed; the pods' events queue the set again
 		}
 		return change{pods: left, verb: "FailedDelete", err: err}
 	}
 	return change{pods: active}
 }
 
-// status counts; wait is how long until the next pod has been ready for minReadySeconds.
+// status computes the new status. wait is the time until the next pod has been ready for
+// minReadySeconds.
 func (s *sets[T]) status(rs *appsv1.ReplicaSet, c change, terminating int32) (status appsv1.ReplicaSetStatus, wait time.Duration) {
 	status = *rs.Status.DeepCopy()
 	pods := c.pods
@@ -206,7 +210,7 @@ func (s *sets[T]) status(rs *appsv1.ReplicaSet, c change, terminating int32) (st
 		}
 	}
 	status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas = int32(len(pods)), 0, 0, 0
-	if s.gvk.Kind == "ReplicaSet" { // ReplicationControllers don't have it
+	if s.gvk.Kind == "ReplicaSet" { // ReplicationControllers lack the field
 		status.TerminatingReplicas = &terminating
 	}
 	status.ObservedGeneration = rs.Generation

@@ -60,7 +60,7 @@ func TestAReplicaSetKeepsItsNumberOfPods(t *testing.T) {
 	}
 	c.Eventually("three are left", pods(c, 3))
 	c.Eventually("the status says so", status(3))
-	// One of the seventeen may still be on its way out, and be gone when it is to be deleted.
+	// Choose a pod that is not being deleted: one of the seventeen may still be there.
 	var victim *corev1.Pod
 	for _, p := range controllertest.List[*corev1.Pod](c) {
 		if p.DeletionTimestamp == nil {

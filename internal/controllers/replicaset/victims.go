@@ -15,7 +15,8 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// victims chooses which pods go when there are too many, in the order that the API reference promises (controller.kubernetes.io/pod-deletion-cost).
+// victims chooses the pods to delete if there are too many, in the order of the API reference
+// (controller.kubernetes.io/pod-deletion-cost).
 func (s *sets[T]) victims(rs *appsv1.ReplicaSet, active []*corev1.Pod, count int) []*corev1.Pod {
 	if count >= len(active) {
 		return active
@@ -29,7 +30,8 @@ func (s *sets[T]) victims(rs *appsv1.ReplicaSet, active []*corev1.Pod, count int
 	return sorted[:count]
 }
 
-// crowd counts, per node, the active pods of this set and of its siblings (the other sets of the same Deployment).
+// crowd returns the number of active pods by node, of this set and of the other sets of its
+// Deployment.
 func (s *sets[T]) crowd(rs *appsv1.ReplicaSet) map[string]int {
 	related := controller.Controlled(s.pods, rs.UID)
 	if ref := metav1.GetControllerOfNoCopy(rs); ref != nil {
@@ -47,9 +49,10 @@ func (s *sets[T]) crowd(rs *appsv1.ReplicaSet) map[string]int {
 	return crowd
 }
 
-// compare is below zero when a should go before b: not bound, not running, not ready, cheaper, on the more crowded
-// node, ready for a shorter time, restarted more often, younger. Times count by their order of magnitude, so that
-// not always the youngest goes.
+// compare is below zero if a is to be deleted before b. In this order, the victim is not bound, not
+// running, not ready, cheaper, on the more crowded node, ready for a shorter time, restarted more
+// often, younger. Times are compared by order of magnitude, so that the victim is not always the
+// youngest.
 func compare(a, b *corev1.Pod, crowdA, crowdB int, now time.Time) int {
 	phase := map[corev1.PodPhase]int{corev1.PodPending: 0, "": 0, corev1.PodUnknown: 1, corev1.PodRunning: 2}
 	if (a.Spec.NodeName == "") != (b.Spec.NodeName == "") {
@@ -88,7 +91,8 @@ func falseFirst(a, b bool) int {
 	return 1
 }
 
-// youngerFirst compares ages by their logarithm; within one magnitude the UID decides, as good as at random.
+// youngerFirst compares ages by their logarithm. Within one magnitude the UID decides, which is as
+// good as random.
 func youngerFirst(a, b metav1.Time, now time.Time, podA, podB *corev1.Pod) int {
 	if a.Equal(&b) {
 		return 0
@@ -119,7 +123,7 @@ func readySince(p *corev1.Pod) metav1.Time {
 func deletionCost(p *corev1.Pod) int64 {
 	cost, err := strconv.ParseInt(p.Annotations[corev1.PodDeletionCost], 10, 32)
 	if err != nil {
-		return 0 // absent, or refused by validation already
+		return 0 // absent, or invalid and refused by validation
 	}
 	return cost
 }

@@ -18,17 +18,17 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// maxGenerateName leaves room for the five random characters in a name of 63.
+// maxGenerateName leaves room for the random suffix in a name of 63 characters.
 const maxGenerateName = 57
 
-// reconcilePod sees to it that a pod has the claims of its templates and its status names them. A pod that somebody else
-// has put on a node is given its reservations here, as the scheduler will not do it.
+// reconcilePod creates the claims of a pod's templates and records them in its status. A pod that
+// was bound without the scheduler gets its reservations here.
 func (c *claims) reconcilePod(ctx context.Context, key controller.Key) (controller.Result, error) {
 	p, ok := c.pods.Get(key.Namespace, key.Name)
 	if !ok || p.DeletionTimestamp != nil || done(p) {
 		return controller.Result{}, nil
 	}
-	made := map[string]string{} // claim's name by its name in the pod
+	made := map[string]string{} // names of claims by their names in the pod
 	var errs []error
 	for i := range p.Spec.ResourceClaims {
 		pc := &p.Spec.ResourceClaims[i]
@@ -51,7 +51,8 @@ func (c *claims) reconcilePod(ctx context.Context, key controller.Key) (controll
 	return controller.Result{}, errors.Join(errs...)
 }
 
-// ensure makes the claim of a template unless it is there; name is what the pod's status must be told, "" if nothing.
+// ensure creates the claim of a template unless it exists. name is the claim's name to record in
+// the pod's status, or "".
 func (c *claims) ensure(ctx context.Context, p *corev1.Pod, pc *corev1.PodResourceClaim) (name string, err error) {
 	if pc.ResourceClaimTemplateName == nil {
 		return "", nil
@@ -62,7 +63,7 @@ func (c *claims) ensure(ctx context.Context, p *corev1.Pod, pc *corev1.PodResour
 	case err != nil:
 		return "", err
 	case known == nil:
-		return "", nil // a claim is not needed
+		return "", nil // no claim is needed
 	default:
 		if rc, ok := c.claims.Get(p.Namespace, *known); ok {
 			if mustCheckOwner {
@@ -71,7 +72,7 @@ func (c *claims) ensure(ctx context.Context, p *corev1.Pod, pc *corev1.PodResour
 			return "", nil
 		}
 	}
-	// It may have been made, and the status not been written.
+	// An earlier call may have created the claim without writing the status.
 	for _, rc := range c.claims.ByIndex(byPod, string(p.UID)) {
 		if rc.Annotations[resourcev1.PodResourceClaimAnnotation] == pc.Name && rc.DeletionTimestamp == nil {
 			return rc.Name, nil
@@ -104,8 +105,8 @@ func fromTemplate(p *corev1.Pod, pc *corev1.PodResourceClaim, t *resourcev1.Reso
 	}
 }
 
-// generateName tells of pod and claim. When they are too long, the longer one is cut more, so that something of both is left:
-// the API server would cut off the end alone.
+// generateName combines the names of pod and claim. If both are too long together, it shortens the
+// longer one, so that a part of both remains. The API server would only cut off the end.
 func generateName(pod, claim string) string {
 	over := len(pod) + len(claim) + 2 - maxGenerateName
 	if over > 0 {
@@ -115,7 +116,7 @@ func generateName(pod, claim string) string {
 	return pod + "-" + claim + "-"
 }
 
-// writeNames writes into the pod's status which claims were made. Claims it knows of already stay.
+// writeNames adds the names of created claims to the pod's status and keeps the names there.
 func (c *claims) writeNames(ctx context.Context, p *corev1.Pod, made map[string]string) error {
 	if len(made) == 0 {
 		return nil
@@ -140,12 +141,12 @@ func (c *claims) writeNames(ctx context.Context, p *corev1.Pod, made map[string]
 	return nil
 }
 
-// reserve adds the pod to the allocated claims that it may use.
+// reserve adds the pod to the reservations of its allocated claims.
 func (c *claims) reserve(ctx context.Context, p *corev1.Pod) error {
 	for i := range p.Spec.ResourceClaims {
 		name, mustCheckOwner, err := claimhelper.Name(p, &p.Spec.ResourceClaims[i])
 		if err != nil || name == nil {
-			continue // the status that names it will come back as an event
+			continue // the status update that names the claim arrives as an event
 		}
 		rc, ok := c.claims.Get(p.Namespace, *name)
 		if !ok {

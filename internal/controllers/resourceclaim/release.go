@@ -15,8 +15,8 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// reconcileClaim takes back what is no longer used. Each step writes with the revision it has read, so that a pod that
-// the scheduler adds meanwhile makes it fail and look again.
+// reconcileClaim releases what is no longer used. Each step writes with the revision it has read:
+// if the scheduler adds a pod meanwhile, the write fails and the claim is checked again.
 func (c *claims) reconcileClaim(ctx context.Context, key controller.Key) (controller.Result, error) {
 	rc, ok := c.claims.Get(key.Namespace, key.Name)
 	if !ok {
@@ -35,8 +35,8 @@ func (c *claims) reconcileClaim(ctx context.Context, key controller.Key) (contro
 	return controller.Result{}, err
 }
 
-// stillUsing is what of reservedFor is true: a pod that exists under this UID and has not ended. Users of other kinds are
-// not known here, and stay.
+// stillUsing returns the users in reservedFor that still exist: pods of this UID that have not
+// ended. It keeps users of other kinds, about which it knows nothing.
 func (c *claims) stillUsing(ctx context.Context, rc *resourcev1.ResourceClaim) ([]resourcev1.ResourceClaimConsumerReference, error) {
 	var users []resourcev1.ResourceClaimConsumerReference
 	for _, ref := range rc.Status.ReservedFor {
@@ -54,8 +54,8 @@ func (c *claims) stillUsing(ctx context.Context, rc *resourcev1.ResourceClaim) (
 	return users, nil
 }
 
-// lives: the pod exists and has not ended. The picture of the pods may be older than the claim, so one that is not in it is
-// asked for.
+// lives reports whether the pod exists and has not ended. The View of pods may be older than the
+// claim, so a pod missing there is read from the API server.
 func (c *claims) lives(ctx context.Context, namespace, name string, uid types.UID) (bool, error) {
 	p, ok := c.pods.Get(namespace, name)
 	if !ok || p.UID != uid {
@@ -71,8 +71,9 @@ func (c *claims) lives(ctx context.Context, namespace, name string, uid types.UI
 	return p.UID == uid && !done(p), nil
 }
 
-// deallocate writes who still uses the claim. What nobody uses has no allocation, and what has none is not protected. A claim
-// that was allocated and never reserved keeps its allocation until it is deleted.
+// deallocate writes the remaining users. A claim without users loses its allocation, and without an
+// allocation its protection. A claim that was allocated but never reserved keeps its allocation
+// until it is deleted.
 func (c *claims) deallocate(ctx context.Context, rc *resourcev1.ResourceClaim, users []resourcev1.ResourceClaimConsumerReference) (*resourcev1.ResourceClaim, error) {
 	protected := slices.Contains(rc.Finalizers, resourcev1.Finalizer)
 	free := protected && len(users) == 0 && rc.Status.Allocation != nil
@@ -101,8 +102,8 @@ func (c *claims) deallocate(ctx context.Context, rc *resourcev1.ResourceClaim, u
 	return updated, nil
 }
 
-// deleteOfDonePod deletes a claim that was made for a pod that has ended: a pod that is kept for its logs should keep no
-// devices. The garbage collector sees to pods that are gone, and this too, whoever is first.
+// deleteOfDonePod deletes a claim made for a pod that has ended: a pod kept for its logs must not
+// keep devices. The garbage collector does the same for pods that are gone; either may be first.
 func (c *claims) deleteOfDonePod(ctx context.Context, rc *resourcev1.ResourceClaim) error {
 	name, uid, ok := owningPod(rc)
 	if !ok || rc.DeletionTimestamp != nil {

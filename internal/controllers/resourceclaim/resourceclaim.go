@@ -18,7 +18,8 @@ import (
 // Controller makes and releases ResourceClaims.
 var Controller = controller.Starter{Name: "resourceclaim-controller", Account: "resource-claim-controller", EventSource: "resource_claim", Run: run}
 
-// Indexes: the pods that use a claim or a template ("namespace/name"), the claims made for a pod (its UID).
+// Indexes: pods by the claim or template they use ("namespace/name"), and claims by the UID of the
+// pod they were made for.
 const (
 	byClaim    = "resource-claim-name"
 	byTemplate = "resource-claim-template"
@@ -80,7 +81,7 @@ func run(ctx context.Context, env controller.Env) error {
 	return nil
 }
 
-// podsToServe: pods that have claims and have not ended.
+// podsToServe returns the pod if it has claims and has not ended.
 func podsToServe(e client.TypedEvent[*corev1.Pod]) []controller.Key {
 	p := e.Object
 	if e.Type == client.Deleted || len(p.Spec.ResourceClaims) == 0 || p.DeletionTimestamp != nil || done(p) {
@@ -89,7 +90,8 @@ func podsToServe(e client.TypedEvent[*corev1.Pod]) []controller.Key {
 	return []controller.Key{controller.KeyOf(p)}
 }
 
-// users are the pods that a claim's change may concern: those that name it, and the one it was made for.
+// users returns the pods that a claim's change may concern: those that name it, and the pod it was
+// made for.
 func (c *claims) users(rc *resourcev1.ResourceClaim) []controller.Key {
 	keys := keysOf(c.pods.ByIndex(byClaim, controller.KeyOf(rc).String()))
 	if name, _, ok := owningPod(rc); ok {
@@ -98,7 +100,7 @@ func (c *claims) users(rc *resourcev1.ResourceClaim) []controller.Key {
 	return keys
 }
 
-// claimsToRelease: the claims of a pod that has ended or is gone.
+// claimsToRelease returns the claims of a pod that has ended or is gone.
 func (c *claims) claimsToRelease(e client.TypedEvent[*corev1.Pod]) []controller.Key {
 	p := e.Object
 	if e.Type != client.Deleted && !done(p) {
@@ -147,7 +149,7 @@ func templatesOf(p *corev1.Pod) []string {
 	return names
 }
 
-// owningPod is the pod that the claim was made for.
+// owningPod returns the pod that the claim was made for.
 func owningPod(rc *resourcev1.ResourceClaim) (name string, uid types.UID, ok bool) {
 	ref := metav1.GetControllerOfNoCopy(rc)
 	if ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" {
@@ -156,7 +158,7 @@ func owningPod(rc *resourcev1.ResourceClaim) (name string, uid types.UID, ok boo
 	return ref.Name, ref.UID, true
 }
 
-// done: the pod has ended, or will never start.
+// done reports whether the pod has ended or will never start.
 func done(p *corev1.Pod) bool {
 	return controller.PodEnded(p) || p.DeletionTimestamp != nil && p.Spec.NodeName == ""
 }

@@ -43,7 +43,8 @@ func newClaim(c *controllertest.Cluster, name string) *resourcev1.ResourceClaim 
 	return controllertest.Create(c, rc)
 }
 
-// allocate plays the scheduler: it protects the claim, allocates it, and reserves it for the pods.
+// allocate acts as the scheduler: it protects the claim, allocates it, and reserves it for the
+// pods.
 func allocate(c *controllertest.Cluster, rc *resourcev1.ResourceClaim, pods ...*corev1.Pod) *resourcev1.ResourceClaim {
 	rc = controllertest.Retry(c, rc, func(rc *resourcev1.ResourceClaim) { rc.Finalizers = []string{resourcev1.Finalizer} })
 	return controllertest.Retry(c, rc, func(rc *resourcev1.ResourceClaim) {
@@ -56,7 +57,7 @@ func allocate(c *controllertest.Cluster, rc *resourcev1.ResourceClaim, pods ...*
 	}, "status")
 }
 
-// theClaim waits until the pod's status names a claim.
+// theClaim waits until the pod's status names a claim, and returns the claim.
 func theClaim(t *testing.T, c *controllertest.Cluster, p *corev1.Pod) (rc *resourcev1.ResourceClaim) {
 	t.Helper()
 	c.Eventually("the pod's status names a claim", func() string {
@@ -194,7 +195,7 @@ func TestADeletedClaimIsProtectedWhileItIsUsed(t *testing.T) {
 	c.Eventually("it is being deleted", claimIs(t, c, name, func(rc *resourcev1.ResourceClaim) bool {
 		return rc.DeletionTimestamp != nil && rc.Status.Allocation != nil && len(rc.Finalizers) == 1
 	}))
-	// The pod has no node: it is done as soon as it is deleted.
+	// The pod has no node, so it ends as soon as it is deleted.
 	if err := client.Delete[*corev1.Pod](t.Context(), c.Client, "default", "p", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

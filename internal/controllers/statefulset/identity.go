@@ -21,12 +21,12 @@ func podName(set *appsv1.StatefulSet, ordinal int) string {
 	return set.Name + "-" + strconv.Itoa(ordinal)
 }
 
-// claimName is the name of a replica's claim for a template.
+// claimName returns the name of a replica's claim of a template.
 func claimName(set *appsv1.StatefulSet, template string, ordinal int) string {
 	return fmt.Sprintf("%s-%s-%d", template, set.Name, ordinal)
 }
 
-// podFor makes the pod of an ordinal from a revision's template.
+// podFor returns the pod of an ordinal from a revision's template.
 func podFor(set *appsv1.StatefulSet, revision *appsv1.ControllerRevision, ordinal int) (*corev1.Pod, error) {
 	template, err := controller.TemplateOf(revision)
 	if err != nil {
@@ -42,7 +42,7 @@ func podFor(set *appsv1.StatefulSet, revision *appsv1.ControllerRevision, ordina
 	return p, nil
 }
 
-// identify sets the labels that name the pod. It says whether it had to.
+// identify sets the labels that identify the pod, and reports whether they were missing.
 func identify(set *appsv1.StatefulSet, p *corev1.Pod, ordinal int) (changed bool) {
 	want := map[string]string{appsv1.StatefulSetPodNameLabel: p.Name, appsv1.PodIndexLabel: strconv.Itoa(ordinal)}
 	labels := maps.Clone(p.Labels)
@@ -57,7 +57,7 @@ func identify(set *appsv1.StatefulSet, p *corev1.Pod, ordinal int) (changed bool
 	return true
 }
 
-// withClaims puts the replica's claims in the place of volumes of the same names.
+// withClaims replaces volumes by the replica's claims of the same names.
 func withClaims(set *appsv1.StatefulSet, volumes []corev1.Volume, ordinal int) []corev1.Volume {
 	var out []corev1.Volume
 	isClaim := map[string]bool{}
@@ -75,7 +75,7 @@ func withClaims(set *appsv1.StatefulSet, volumes []corev1.Volume, ordinal int) [
 	return out
 }
 
-// ensureClaims creates the replica's claims that are missing.
+// ensureClaims creates the replica's missing claims.
 func (r *round) ensureClaims(ctx context.Context, pod *corev1.Pod, ordinal int) error {
 	for _, t := range r.set.Spec.VolumeClaimTemplates {
 		name := claimName(r.set, t.Name, ordinal)
@@ -108,8 +108,9 @@ func (r *round) ensureClaims(ctx context.Context, pod *corev1.Pod, ordinal int) 
 	return nil
 }
 
-// claimRefs are the owners that persistentVolumeClaimRetentionPolicy gives a claim: the set, so that it goes with the set; or
-// its pod, once the pod is condemned, so that it goes with the pod. It says whether they differ from what is there.
+// claimRefs returns a claim's owners by persistentVolumeClaimRetentionPolicy. The owner is the set,
+// to delete the claim with the set, or a condemned pod, to delete it with the pod. changed reports
+// whether the owners differ from the present ones.
 func (r *round) claimRefs(claim *corev1.PersistentVolumeClaim, pod *corev1.Pod, ordinal int) (changed bool, refs []metav1.OwnerReference) {
 	whenDeleted, whenScaled := appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.RetainPersistentVolumeClaimRetentionPolicyType
 	if p := r.set.Spec.PersistentVolumeClaimRetentionPolicy; p != nil {
@@ -129,7 +130,7 @@ func (r *round) claimRefs(claim *corev1.PersistentVolumeClaim, pod *corev1.Pod, 
 		ours := ref.UID == r.set.UID || (ref.Kind == "Pod" && ref.Name == podName(r.set, ordinal)) || (ref.Kind == kind.Kind && ref.Name == r.set.Name)
 		if !ours {
 			if ref.Controller != nil && *ref.Controller {
-				return false, claim.OwnerReferences // somebody else controls it: leave it to them
+				return false, claim.OwnerReferences // leave it to its other controller
 			}
 			refs = append(refs, ref)
 		}
@@ -148,8 +149,7 @@ func sameRefs(a, b []metav1.OwnerReference) bool {
 	})
 }
 
-// updateClaims brings the owners of a pod's claims to what the retention policy says. fixed is false while a claim still
-// names a pod of this name that is gone, and so is about to be collected.
+// updateClaims writes the owners of a pod's claims that differ from the retention policy.
 func (r *round) updateClaims(ctx context.Context, pod *corev1.Pod, ordinal int) error {
 	for _, t := range r.set.Spec.VolumeClaimTemplates {
 		claim, ok := r.claims.Get(r.set.Namespace, claimName(r.set, t.Name, ordinal))
@@ -169,7 +169,8 @@ func (r *round) updateClaims(ctx context.Context, pod *corev1.Pod, ordinal int) 
 	return nil
 }
 
-// staleClaim finds a claim of the ordinal that belongs to an earlier pod and is to be deleted with it; a new pod has to wait for that.
+// staleClaim reports whether a claim of the ordinal belongs to an earlier pod and will be deleted
+// with it. A new pod has to wait for that.
 func (r *round) staleClaim(ordinal int) bool {
 	for _, t := range r.set.Spec.VolumeClaimTemplates {
 		claim, ok := r.claims.Get(r.set.Namespace, claimName(r.set, t.Name, ordinal))

@@ -18,10 +18,10 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// claimWait is how long until a claim that is being collected is looked at again.
+// claimWait is the delay before a claim that is being deleted is checked again.
 const claimWait = time.Second
 
-// round is one call's work on one set; set is our own copy.
+// round is the work of one call on one set; set is a private copy.
 type round struct {
 	*statefulSets
 	set             *appsv1.StatefulSet
@@ -29,10 +29,10 @@ type round struct {
 	all             []*appsv1.ControllerRevision
 	current, update *appsv1.ControllerRevision
 
-	replicas  []*corev1.Pod // by ordinal less start; nil where there is no pod
+	replicas  []*corev1.Pod // by ordinal minus start; nil if there is no pod
 	condemned []*corev1.Pod // from the highest ordinal down
 
-	mu   sync.Mutex // guards wait: Parallel replicas are seen to side by side
+	mu   sync.Mutex // guards wait: Parallel replicas are handled concurrently
 	wait time.Duration
 }
 
@@ -50,7 +50,7 @@ func (r *round) count() int {
 	return int(*r.set.Spec.Replicas)
 }
 
-// wanted: the ordinal is one of the set's.
+// wanted reports whether the ordinal is one of the set's replicas.
 func (r *round) wanted(ordinal int) bool {
 	return ordinal >= r.start() && ordinal < r.start()+r.count()
 }
@@ -59,7 +59,7 @@ func (r *round) ordered() bool {
 	return r.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
 }
 
-// sort puts the pods in their places.
+// sort divides the pods into replicas and condemned ones.
 func (r *round) sort() {
 	r.replicas = make([]*corev1.Pod, r.count())
 	r.condemned = nil
@@ -104,7 +104,8 @@ func (r *round) act(ctx context.Context) error {
 	if r.set.DeletionTimestamp != nil {
 		return nil
 	}
-	// The claims' owners first: they decide what happens when the set goes, whatever state its pods are in.
+	// Update the claims' owners first. They decide what happens when the set is deleted, in any
+	// state of its pods.
 	for _, p := range r.pods {
 		_, ordinal := splitName(p.Name)
 		if err := r.updateClaims(ctx, p, ordinal); err != nil {
@@ -120,7 +121,8 @@ func (r *round) act(ctx context.Context) error {
 	return r.rollingUpdate(ctx)
 }
 
-// keepReplicas creates what is missing and waits for what is not ready, in order; stop means that the call is over.
+// keepReplicas creates missing replicas and waits, in order, for those that are not ready. stop
+// means that the call ends.
 func (r *round) keepReplicas(ctx context.Context) (stop bool, err error) {
 	if !r.ordered() {
 		_, err := controller.SlowStart(len(r.replicas), 1, func(i int) error {
@@ -137,7 +139,7 @@ func (r *round) keepReplicas(ctx context.Context) (stop bool, err error) {
 	return false, nil
 }
 
-// keepReplica sees to one replica. stop means that, in order, nothing after it may happen yet.
+// keepReplica handles one replica. stop means that the later replicas, in order, have to wait.
 func (r *round) keepReplica(ctx context.Context, i int) (stop bool, err error) {
 	ordinal := r.start() + i
 	p := r.replicas[i]
@@ -175,7 +177,7 @@ func (r *round) keepReplica(ctx context.Context, i int) (stop bool, err error) {
 	return !runningAndReady(p) || !r.available(p), nil
 }
 
-// keepIdentity puts labels back that somebody took off.
+// keepIdentity restores labels that were removed.
 func (r *round) keepIdentity(ctx context.Context, i, ordinal int) error {
 	p := r.replicas[i].DeepCopy()
 	if !identify(r.set, p, ordinal) {
@@ -188,7 +190,7 @@ func (r *round) keepIdentity(ctx context.Context, i, ordinal int) error {
 	return err
 }
 
-// create makes the pod of an ordinal, and its claims before it.
+// create creates the claims of an ordinal, then its pod.
 func (r *round) create(ctx context.Context, i, ordinal int) error {
 	revision := r.update
 	if r.current.Name != r.update.Name && r.staysCurrent(ordinal) {
@@ -216,7 +218,8 @@ func (r *round) create(ctx context.Context, i, ordinal int) error {
 	return nil
 }
 
-// staysCurrent: a pod of this ordinal is to be of the current revision still: below the partition, or not reached by the rollout.
+// staysCurrent reports whether the ordinal's pod stays at the current revision: it is below the
+// partition, or the rollout has not reached it.
 func (r *round) staysCurrent(ordinal int) bool {
 	if r.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 		return false
@@ -240,8 +243,8 @@ func (r *round) delete(ctx context.Context, p *corev1.Pod) error {
 	return nil
 }
 
-// removeCondemned deletes pods above (or below) the wanted ordinals, the highest first. In order, each waits until all
-// below it are healthy, unless it is itself the one that is not.
+// removeCondemned deletes the pods outside the wanted ordinals, the highest first. In order, each
+// waits until all below it are healthy, unless it is itself the unhealthy one.
 func (r *round) removeCondemned(ctx context.Context) (stop bool, err error) {
 	sick := r.firstSick()
 	for _, p := range r.condemned {
@@ -264,7 +267,7 @@ func (r *round) removeCondemned(ctx context.Context) (stop bool, err error) {
 	return false, nil
 }
 
-// firstSick is the pod of the lowest ordinal that is not healthy.
+// firstSick returns the unhealthy pod of the lowest ordinal.
 func (r *round) firstSick() *corev1.Pod {
 	var sick *corev1.Pod
 	lowest := 0
@@ -279,8 +282,9 @@ func (r *round) firstSick() *corev1.Pod {
 	return sick
 }
 
-// rollingUpdate deletes the pod of the highest ordinal that is not of the update revision, one at a time and only
-// while all above it are healthy; it comes back in the new revision.
+// rollingUpdate deletes the pod of the highest ordinal that is not of the update revision; the next
+// call creates it in the new revision. It deletes one pod at a time, and only while all above it
+// are healthy.
 func (r *round) rollingUpdate(ctx context.Context) error {
 	if r.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 		return nil
@@ -307,7 +311,7 @@ func (r *round) rollingUpdate(ctx context.Context) error {
 	return nil
 }
 
-// writeStatus counts what there is now: the View shows what act did.
+// writeStatus counts the pods after act: the View contains its changes.
 func (r *round) writeStatus(ctx context.Context) error {
 	status := appsv1.StatefulSetStatus{
 		ObservedGeneration: r.set.Generation,
@@ -342,7 +346,7 @@ func (r *round) writeStatus(ctx context.Context) error {
 			status.UpdatedReplicas++
 		}
 	}
-	// The rollout is finished when all replicas are of the update revision and ready.
+	// The rollout is complete when all replicas are ready and of the update revision.
 	if r.set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType &&
 		status.UpdatedReplicas == int32(r.count()) && status.Replicas == status.UpdatedReplicas && ready == status.Replicas {
 		status.CurrentReplicas = status.UpdatedReplicas

@@ -1,8 +1,12 @@
-// Package statefulset keeps a StatefulSet's pods: each with a name, an ordinal and volumes of its own, started, stopped and
-// updated one after the other unless podManagementPolicy is Parallel.
+// Package statefulset maintains the pods of StatefulSets. Each pod has its own name, ordinal and
+// volumes. Pods start, stop and update one after the other unless podManagementPolicy is Parallel.
 //
-// Words. A replica is the pod of an ordinal in [start, start+replicas); any other pod of the set is condemned. The
-// current revision is the one that the last finished rollout left, the update revision that of the set's template.
+// Words. A replica is the pod of an ordinal in [start, start+replicas); any other pod of the set is
+// condemned. The current revision is the result of the last completed rollout. The update revision
+// is that of the set's template.
+//
+// In: StatefulSets, Pods, PersistentVolumeClaims, ControllerRevisions. Out: Pods, claims,
+// revisions, the set's status.
 package statefulset
 
 import (
@@ -25,7 +29,8 @@ import (
 // StatefulSet is the controller.
 var StatefulSet = controller.Starter{Name: "statefulset-controller", Run: run}
 
-// historyLabel marks a revision with its template's hash; pods carry the revision's whole name instead.
+// historyLabel marks a revision with the hash of its template. Pods carry the revision's name
+// instead.
 const historyLabel = "controller.kubernetes.io/hash"
 
 var kind = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
@@ -83,7 +88,7 @@ func (c *statefulSets) podKeys(e client.TypedEvent[*corev1.Pod]) []controller.Ke
 	return keys
 }
 
-// splitName takes a pod's name apart; ordinal is -1 when it is no name of a replica.
+// splitName splits a pod's name; ordinal is -1 if it is not the name of a replica.
 func splitName(name string) (parent string, ordinal int) {
 	i := strings.LastIndexByte(name, '-')
 	if i <= 0 {
@@ -144,7 +149,7 @@ func (c *statefulSets) step(ctx context.Context, set *appsv1.StatefulSet, select
 	return controller.Result{After: r.wait}, err
 }
 
-// revisions finds the update and the current revision.
+// revisions finds the update revision and the current one.
 func (r *round) revisions(ctx context.Context, owned []*appsv1.ControllerRevision) error {
 	all, update, err := r.history.Ensure(ctx, r.set, owned, &r.set.Spec.Template, r.set.Status.CollisionCount, func() (*int32, error) {
 		count := int32(1)

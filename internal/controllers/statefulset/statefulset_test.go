@@ -31,7 +31,7 @@ func start(t *testing.T, behave func(*corev1.Pod) bool) *controllertest.Cluster 
 	return c
 }
 
-// running says what is wrong unless exactly these pods run ("name image"), and the status counts them.
+// running checks that exactly these pods run ("name image"), and that the status counts them.
 func running(t *testing.T, c *controllertest.Cluster, set string, want ...string) func() string {
 	return func() string {
 		got := []string{}

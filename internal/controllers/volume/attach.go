@@ -20,13 +20,15 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// AttachDetach asks drivers to attach volumes to the nodes whose pods use them, and to detach them when no pod does any more: by
-// VolumeAttachments, which the driver's own attacher acts on. Volumes of CSI drivers only; others need no attaching.
+// AttachDetach requests the attachment of volumes to the nodes whose pods use them, and their
+// detachment when no pod does. It creates and deletes VolumeAttachments, on which the attacher of
+// the CSI driver acts. Only CSI volumes are attached.
 var AttachDetach = controller.Starter{Name: "persistentvolume-attach-detach-controller", Account: "attachdetach-controller", EventSource: "attachdetach-controller", Run: runAttachDetach}
 
 const (
 	byNode = "volume-node"
-	// attachRetry is how soon a node is looked at again while something stands in the way that no event ends.
+	// attachRetry is the delay before a node is checked again if no event will tell that an
+	// obstacle is gone.
 	attachRetry = 5 * time.Second
 )
 
@@ -63,7 +65,7 @@ func runAttachDetach(ctx context.Context, env controller.Env) (err error) {
 	c.pods.AddIndex(byNode, func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })
 	c.pods.AddIndex(byClaim, claimsOf)
 	c.attachments.AddIndex(byNode, func(a *storagev1.VolumeAttachment) []string { return []string{a.Spec.NodeName} })
-	// A key is a node.
+	// A key is a node's name.
 	loop := controller.Loop{
 		Clock: env.Clock, Log: env.Log,
 		Name: "persistentvolume-attach-detach-controller",
@@ -99,7 +101,7 @@ func runAttachDetach(ctx context.Context, env controller.Env) (err error) {
 	return loop.Run(ctx)
 }
 
-// nodesUsing are the nodes whose pods use a claim.
+// nodesUsing returns the nodes whose pods use a claim.
 func (c *attacher) nodesUsing(namespace, claim string) []controller.Key {
 	var keys []controller.Key
 	for _, p := range c.pods.ByIndex(byClaim, namespace+"/"+claim) {
@@ -110,18 +112,19 @@ func (c *attacher) nodesUsing(namespace, claim string) []controller.Key {
 	return keys
 }
 
-// wish is a volume that pods of a node use.
+// wish is a volume that the node's pods use.
 type wish struct {
 	volume *corev1.PersistentVolume
 	pod    *corev1.Pod
 }
 
-// attachmentName is what upstream calls the attachment of a volume to a node; the node's agent looks for this name.
+// attachmentName returns upstream's name for the attachment of a volume to a node. The kubelet
+// looks for this name.
 func attachmentName(csi *corev1.CSIPersistentVolumeSource, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(csi.VolumeHandle+csi.Driver+node)))
 }
 
-// uniqueName is how the volume is called in a node's status.
+// uniqueName returns the volume's name in a node's status.
 func uniqueName(csi *corev1.CSIPersistentVolumeSource) corev1.UniqueVolumeName {
 	return corev1.UniqueVolumeName("kubernetes.io/csi/" + csi.Driver + "^" + csi.VolumeHandle)
 }
@@ -149,7 +152,7 @@ func (c *attacher) reconcile(ctx context.Context, key controller.Key) (controlle
 			continue
 		}
 		if !c.ours(have[name]) || c.inUse(node, have[name]) {
-			continue // the node's status leads to the next look
+			continue // the next update of the node's status queues it again
 		}
 		if err := client.Delete[*storagev1.VolumeAttachment](ctx, c.env.Client, "", name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return controller.Result{}, fmt.Errorf("detach %s: %w", name, err)
@@ -164,7 +167,7 @@ func (c *attacher) reconcile(ctx context.Context, key controller.Key) (controlle
 	return controller.Result{}, nil
 }
 
-// wanted are the volumes that have to be attached to a node, by the names of their attachments.
+// wanted returns the volumes that have to be attached to a node, by the names of their attachments.
 func (c *attacher) wanted(node string) map[string]wish {
 	out := map[string]wish{}
 	for _, p := range c.pods.ByIndex(byNode, node) {
@@ -186,13 +189,14 @@ func (c *attacher) wanted(node string) map[string]wish {
 	return out
 }
 
-// attachable: drivers that don't say otherwise want their volumes attached.
+// attachable reports whether the driver's volumes need attachment, which is the default.
 func (c *attacher) attachable(driver string) bool {
 	d, ok := c.drivers.Get("", driver)
 	return !ok || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 }
 
-// attach asks for a volume to be attached; blocked is true while another node has it that must have it alone.
+// attach requests the attachment of a volume. blocked is true while another node holds a volume
+// that only one node may use.
 func (c *attacher) attach(ctx context.Context, name, node string, w wish) (blocked bool, err error) {
 	if other := c.elsewhere(w.volume, node); other != "" {
 		c.env.Events.Eventf(w.pod, nil, corev1.EventTypeWarning, "FailedAttachVolume", "Attach",
@@ -210,7 +214,7 @@ func (c *attacher) attach(ctx context.Context, name, node string, w wish) (block
 	return false, nil
 }
 
-// elsewhere is another node that has the volume, where only one may.
+// elsewhere returns another node that holds the volume if only one may, else "".
 func (c *attacher) elsewhere(v *corev1.PersistentVolume, node string) string {
 	for _, mode := range v.Spec.AccessModes {
 		if mode == corev1.ReadWriteMany || mode == corev1.ReadOnlyMany {
@@ -225,11 +229,13 @@ func (c *attacher) elsewhere(v *corev1.PersistentVolume, node string) string {
 	return ""
 }
 
-// ours: the attachment has the name that this controller gives; others belong to whoever made them.
+// ours reports whether the attachment has a name given by this controller. Other attachments belong
+// to their creators.
 func (c *attacher) ours(a *storagev1.VolumeAttachment) bool {
 	v := c.volumeOf(a)
 	if v == nil {
-		return a.Spec.Source.PersistentVolumeName != nil && strings.HasPrefix(a.Name, "csi-") // its volume is gone
+		// its volume is gone
+		return a.Spec.Source.PersistentVolumeName != nil && strings.HasPrefix(a.Name, "csi-")
 	}
 	return a.Name == attachmentName(v.Spec.CSI, a.Spec.NodeName)
 }
@@ -245,8 +251,8 @@ func (c *attacher) volumeOf(a *storagev1.VolumeAttachment) *corev1.PersistentVol
 	return v
 }
 
-// inUse: the node says that the volume is still mounted. A node that is gone, or that an administrator has declared out of
-// service, says nothing any more.
+// inUse reports whether the node's status lists the volume as mounted. The status of a node that is
+// gone or declared out of service does not count.
 func (c *attacher) inUse(node *corev1.Node, a *storagev1.VolumeAttachment) bool {
 	v := c.volumeOf(a)
 	if node == nil || v == nil || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService }) {
@@ -255,7 +261,8 @@ func (c *attacher) inUse(node *corev1.Node, a *storagev1.VolumeAttachment) bool 
 	return slices.Contains(node.Status.VolumesInUse, uniqueName(v.Spec.CSI))
 }
 
-// report writes which volumes are attached into the node's status, where upstream's node agents look for them.
+// report writes the attached volumes into the node's status, where upstream's kubelets look for
+// them.
 func (c *attacher) report(ctx context.Context, node *corev1.Node) error {
 	if node == nil {
 		return nil

@@ -54,7 +54,7 @@ func TestVolumesAreAttachedWhereTheyAreUsed(t *testing.T) {
 		}
 		return ""
 	})
-	// A second node can't have it while the first one does.
+	// A second node cannot have the volume while the first one does.
 	podOn(t, c, "second", "two", "data")
 	c.Eventually("the second pod is told", func() string {
 		for _, e := range c.Events.List() {
@@ -64,7 +64,7 @@ func TestVolumesAreAttachedWhereTheyAreUsed(t *testing.T) {
 		}
 		return fmt.Sprint(c.Events.List())
 	})
-	// It stays where it is while the node has it mounted, and goes when it has not.
+	// The volume stays while the node has it mounted, and moves afterwards.
 	controllertest.Retry(c, one, func(n *corev1.Node) {
 		n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/disk.example.com^vol-1"}
 	}, "status")

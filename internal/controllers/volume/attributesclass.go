@@ -12,7 +12,8 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// ClassProtection keeps a volume attributes class that is being deleted until no volume has, or is to have, its attributes (KEP-3751).
+// ClassProtection delays the deletion of a VolumeAttributesClass until no volume has, or will have,
+// its attributes (KEP-3751).
 var ClassProtection = controller.Starter{
 	Name: "volumeattributesclass-protection-controller", Account: "volumeattributesclass-protection-controller", Run: runClassProtection,
 }
@@ -22,7 +23,7 @@ const (
 	byAttributesClass = "attributes-class"
 )
 
-// classesOfClaim are the names of the classes that a claim has, wants or is being changed to.
+// classesOfClaim returns the names of a claim's current, wanted and target classes.
 func classesOfClaim(c *corev1.PersistentVolumeClaim) []string {
 	names := classNames(c.Spec.VolumeAttributesClassName, c.Status.CurrentVolumeAttributesClassName)
 	if m := c.Status.ModifyVolumeStatus; m != nil {
@@ -60,7 +61,7 @@ func runClassProtection(ctx context.Context, env controller.Env) error {
 	}
 	claims.AddIndex(byAttributesClass, classesOfClaim)
 	volumes.AddIndex(byAttributesClass, classesOfVolume)
-	// Whatever changed, the classes that are being deleted are looked at again: there are few of them.
+	// After any change, check all classes that are being deleted: there are few of them.
 	leaving := func() []controller.Key {
 		var keys []controller.Key
 		for _, c := range classes.List("", nil) {

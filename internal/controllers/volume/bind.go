@@ -14,8 +14,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// bind ties claim and volume together in four steps, each of which can be the one that was missed last time: the volume
-// names the claim, the volume is Bound, the claim names the volume, the claim is Bound.
+// bind binds a claim to a volume in four steps: the volume names the claim, the volume is Bound,
+// the claim names the volume, the claim is Bound. An earlier call may have stopped after any step.
 func (b *binder) bind(ctx context.Context, c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) error {
 	v, err := b.nameClaim(ctx, v, c)
 	if err != nil {
@@ -43,7 +43,8 @@ func (b *binder) bind(ctx context.Context, c *corev1.PersistentVolumeClaim, v *c
 	return b.claimPhase(ctx, c, corev1.ClaimBound, v)
 }
 
-// nameClaim writes the claim into the volume. Compare-and-swap makes sure that no other claim got it meanwhile.
+// nameClaim writes the claim into the volume. The write fails if another claim got the volume
+// meanwhile (compare-and-swap).
 func (b *binder) nameClaim(ctx context.Context, v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
 	if v.Spec.ClaimRef != nil && v.Spec.ClaimRef.UID == c.UID {
 		return v, nil
@@ -59,11 +60,12 @@ func (b *binder) nameClaim(ctx context.Context, v *corev1.PersistentVolume, c *c
 	return client.Update(ctx, b.env.Client, changed)
 }
 
-// volume brings one volume to the phase that its claim, or the lack of one, asks for.
+// volume brings a volume to the phase that its claim, or the lack of one, demands.
 func (b *binder) volume(ctx context.Context, v *corev1.PersistentVolume) error {
 	ref := v.Spec.ClaimRef
 	if ref == nil || ref.UID == "" {
-		return b.volumePhase(ctx, v, corev1.VolumeAvailable, "") // free, or reserved for a claim that may come
+		// free, or reserved for a claim that does not exist yet
+		return b.volumePhase(ctx, v, corev1.VolumeAvailable, "")
 	}
 	c, ok := b.claims.Get(ref.Namespace, ref.Name)
 	if !ok || c.UID != ref.UID {
@@ -80,9 +82,10 @@ func (b *binder) volume(ctx context.Context, v *corev1.PersistentVolume) error {
 	case v.Name:
 		return b.volumePhase(ctx, v, corev1.VolumeBound, "")
 	case "":
-		return nil // the claim's turn
+		return nil // the claim's own call continues
 	}
-	// The claim has another volume. One that we reserved for it is free again; one from its provisioner is superfluous.
+	// The claim has another volume. Free this volume if we reserved it; release it if its
+	// provisioner made it for the claim.
 	if v.Annotations[provisionedBy] != "" && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
 		return b.release(ctx, v)
 	}
@@ -91,7 +94,7 @@ func (b *binder) volume(ctx context.Context, v *corev1.PersistentVolume) error {
 		changed.Spec.ClaimRef = nil
 		delete(changed.Annotations, boundByController)
 	} else {
-		changed.Spec.ClaimRef.UID = "" // the user reserved it by name
+		changed.Spec.ClaimRef.UID = "" // the user reserved it by the claim's name
 	}
 	updated, err := client.Update(ctx, b.env.Client, changed)
 	if err != nil {
@@ -100,8 +103,8 @@ func (b *binder) volume(ctx context.Context, v *corev1.PersistentVolume) error {
 	return b.volumePhase(ctx, updated, corev1.VolumeAvailable, "")
 }
 
-// release does what the reclaim policy says with a volume whose claim is gone. Deleting what lies behind a volume is its
-// provisioner's task; a volume that nobody provisioned has none.
+// release applies the reclaim policy to a volume whose claim is gone. Only its provisioner can
+// delete the storage behind a volume, so an unprovisioned volume with policy Delete fails.
 func (b *binder) release(ctx context.Context, v *corev1.PersistentVolume) error {
 	if v.Status.Phase == corev1.VolumeFailed {
 		return nil
@@ -117,7 +120,7 @@ func (b *binder) release(ctx context.Context, v *corev1.PersistentVolume) error 
 	switch v.Spec.PersistentVolumeReclaimPolicy {
 	case corev1.PersistentVolumeReclaimDelete:
 		if v.Annotations[provisionedBy] != "" || v.Spec.CSI != nil {
-			return nil // its provisioner watches for Released
+			return nil // the provisioner acts on the phase Released
 		}
 		message := fmt.Sprintf("error getting deleter volume plugin for volume %q: no deletable volume plugin matched", v.Name)
 		b.event(v, corev1.EventTypeWarning, "VolumeFailedDelete", "%s", message)
@@ -147,7 +150,7 @@ func (b *binder) volumePhase(ctx context.Context, v *corev1.PersistentVolume, ph
 	return err
 }
 
-// selects: a claim's selector, if it has one, matches.
+// selects reports whether a claim's selector, if any, matches.
 func selects(selector *metav1.LabelSelector, have map[string]string) bool {
 	if selector == nil {
 		return true

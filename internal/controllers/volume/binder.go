@@ -16,11 +16,11 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// Binder binds claims to persistent volumes, asks the class's provisioner for one when none fits, and does what the
-// reclaim policy says with volumes whose claim is gone.
+// Binder binds claims to persistent volumes. It requests a volume from the class's provisioner if
+// none fits, and applies the reclaim policy to volumes whose claim is gone.
 var Binder = controller.Starter{Name: "persistentvolume-binder-controller", Account: "persistent-volume-binder", EventSource: "persistentvolume-controller", Run: runBinder}
 
-// What binding is noted by, on claims and volumes.
+// Annotations of claims and volumes that record the binding.
 const (
 	bindCompleted     = "pv.kubernetes.io/bind-completed"
 	boundByController = "pv.kubernetes.io/bound-by-controller"
@@ -31,7 +31,7 @@ const (
 	noProvisioner     = "kubernetes.io/no-provisioner"
 )
 
-// The loop's keys: a claim's own, and a volume's without namespace.
+// binder reconciles keys of claims ("namespace/name") and of volumes (no namespace).
 type binder struct {
 	env     controller.Env
 	claims  client.ViewOf[*corev1.PersistentVolumeClaim]
@@ -73,13 +73,14 @@ func runBinder(ctx context.Context, env controller.Env) error {
 			}),
 			controller.On(classes, func(client.TypedEvent[*storagev1.StorageClass]) []controller.Key { return b.pending() }),
 		},
-		Reconcile: b.reconcile,      // one worker: two claims must not choose the same volume
-		Resync:    15 * time.Minute, // events expire: a pending claim always has one that explains it
+		Reconcile: b.reconcile, // one worker, so that no two claims choose the same volume
+		// Events expire, and a pending claim must always have one that explains it
+		Resync: 15 * time.Minute,
 	}
 	return loop.Run(ctx)
 }
 
-// pending are the claims that wait for a volume.
+// pending returns the claims that wait for a volume.
 func (b *binder) pending() []controller.Key {
 	var keys []controller.Key
 	for _, c := range b.claims.List("", nil) {
@@ -105,7 +106,7 @@ func (b *binder) reconcile(ctx context.Context, key controller.Key) (controller.
 	return controller.Result{}, err
 }
 
-// claim brings one claim forward.
+// claim takes the next step for one claim.
 func (b *binder) claim(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	switch {
 	case c.Annotations[bindCompleted] != "":
@@ -115,7 +116,7 @@ func (b *binder) claim(ctx context.Context, c *corev1.PersistentVolumeClaim) err
 	case c.Spec.VolumeName == "":
 		return b.unboundClaim(ctx, c)
 	}
-	// The user, or the scheduler, has chosen the volume.
+	// The user or the scheduler has chosen the volume.
 	v, ok := b.volumes.Get("", c.Spec.VolumeName)
 	if !ok {
 		return b.claimPhase(ctx, c, corev1.ClaimPending, nil)
@@ -138,7 +139,7 @@ func (b *binder) event(obj client.Object, eventType, reason, note string, args .
 	b.env.Events.Eventf(obj, nil, eventType, reason, "Bind", note, args...)
 }
 
-// boundClaim checks that the volume of a bound claim is still its own.
+// boundClaim checks that the volume of a bound claim is still bound to it.
 func (b *binder) boundClaim(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	if c.Spec.VolumeName == "" {
 		return b.lose(ctx, c, "ClaimLost", "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!")
@@ -150,7 +151,7 @@ func (b *binder) boundClaim(ctx context.Context, c *corev1.PersistentVolumeClaim
 	case v.Spec.ClaimRef == nil || (refersTo(v, c) && v.Spec.ClaimRef.UID == ""):
 		return b.bind(ctx, c, v)
 	case v.Spec.ClaimRef.UID == c.UID:
-		return b.bind(ctx, c, v) // all is in place; or a step is missing
+		return b.bind(ctx, c, v) // complete, or a step is missing
 	}
 	return b.lose(ctx, c, "ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
 }
@@ -163,7 +164,7 @@ func (b *binder) lose(ctx context.Context, c *corev1.PersistentVolumeClaim, reas
 	return b.claimPhase(ctx, c, corev1.ClaimLost, nil)
 }
 
-// unboundClaim finds a volume for the claim, or asks for one.
+// unboundClaim finds a volume for the claim, or requests one.
 func (b *binder) unboundClaim(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	className := volumehelper.GetPersistentVolumeClaimClass(c)
 	class, hasClass := b.classes.Get("", className)
@@ -187,7 +188,7 @@ func (b *binder) unboundClaim(ctx context.Context, c *corev1.PersistentVolumeCla
 	return b.claimPhase(ctx, c, corev1.ClaimPending, nil)
 }
 
-// ask tells the class's provisioner by annotations that a volume is wanted.
+// ask requests a volume from the class's provisioner by annotations.
 func (b *binder) ask(ctx context.Context, c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
 	if c.Annotations[provisioner] != class.Provisioner {
 		changed := c.DeepCopy()
@@ -206,8 +207,8 @@ func (b *binder) ask(ctx context.Context, c *corev1.PersistentVolumeClaim, class
 	return b.claimPhase(ctx, c, corev1.ClaimPending, nil)
 }
 
-// find chooses the smallest volume that fits; one that is reserved for the claim comes before all others. A delayed
-// claim takes only such a one: the scheduler chooses.
+// find returns the smallest volume that fits; a volume reserved for the claim comes first. A
+// delayed claim takes only a reserved volume, since the scheduler chooses it.
 func (b *binder) find(c *corev1.PersistentVolumeClaim, delayed bool) *corev1.PersistentVolume {
 	var best *corev1.PersistentVolume
 	for _, v := range b.volumes.List("", nil) {
@@ -230,13 +231,13 @@ func (b *binder) find(c *corev1.PersistentVolumeClaim, delayed bool) *corev1.Per
 	return best
 }
 
-// refersTo: the volume is bound to, or reserved for, the claim.
+// refersTo reports whether the volume is bound to the claim or reserved for it.
 func refersTo(v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool {
 	ref := v.Spec.ClaimRef
 	return ref != nil && ref.Namespace == c.Namespace && ref.Name == c.Name && (ref.UID == "" || ref.UID == c.UID)
 }
 
-// unfit says why the volume can't serve the claim; "" when it can.
+// unfit returns the reason why the volume cannot serve the claim, or "".
 func unfit(v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) string {
 	if want, have := c.Spec.Resources.Requests.Storage(), v.Spec.Capacity.Storage(); have.Cmp(*want) < 0 {
 		return "requested PV is too small"
@@ -268,7 +269,7 @@ func mode(m *corev1.PersistentVolumeMode) corev1.PersistentVolumeMode {
 	return *m
 }
 
-// claimPhase writes a claim's phase, and with a volume what the claim got.
+// claimPhase writes a claim's phase and, if it has a volume, the claim's capacity and access modes.
 func (b *binder) claimPhase(ctx context.Context, c *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeClaimPhase, v *corev1.PersistentVolume) error {
 	changed := c.DeepCopy()
 	changed.Status.Phase = phase

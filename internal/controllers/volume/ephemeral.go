@@ -13,7 +13,8 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// Ephemeral makes the claims of pods' generic ephemeral volumes; a claim belongs to its pod and goes with it.
+// Ephemeral creates the claims of pods' generic ephemeral volumes. A pod owns its claims, so they
+// are deleted with it.
 var Ephemeral = controller.Starter{Name: "ephemeral-volume-controller", EventSource: "ephemeral_volume", Run: runEphemeral}
 
 func runEphemeral(ctx context.Context, env controller.Env) error {

@@ -1,5 +1,9 @@
-// Package volume binds claims to persistent volumes, keeps both from vanishing under their users, and makes the claims of
-// generic ephemeral volumes.
+// Package volume binds claims to persistent volumes, attaches volumes to nodes, creates the claims
+// of generic ephemeral volumes, and delays the deletion of claims, volumes and classes in use.
+//
+// In: PersistentVolumeClaims, PersistentVolumes, StorageClasses, VolumeAttachments, Pods, Nodes,
+// CSIDrivers. Out: bindings and phases, finalizers, VolumeAttachments, the attached volumes in a
+// node's status.
 package volume
 
 import (
@@ -15,10 +19,10 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// ClaimProtection keeps a claim that is being deleted until no pod uses it.
+// ClaimProtection delays the deletion of a claim until no pod uses it.
 var ClaimProtection = controller.Starter{Name: "persistentvolumeclaim-protection-controller", Account: "pvc-protection-controller", Run: runClaimProtection}
 
-// VolumeProtection keeps a volume that is being deleted until it is not bound.
+// VolumeProtection delays the deletion of a volume until it is not bound.
 var VolumeProtection = controller.Starter{Name: "persistentvolume-protection-controller", Account: "pv-protection-controller", Run: runVolumeProtection}
 
 const (
@@ -27,7 +31,8 @@ const (
 	byClaim         = "volume-claim"
 )
 
-// claimsOf are the keys ("namespace/name") of the claims that a pod uses, its ephemeral ones too.
+// claimsOf returns the keys ("namespace/name") of the claims that a pod uses, ephemeral ones
+// included.
 func claimsOf(p *corev1.Pod) []string {
 	var out []string
 	for _, v := range p.Spec.Volumes {
@@ -82,7 +87,7 @@ func runClaimProtection(ctx context.Context, env controller.Env) error {
 			case c.DeletionTimestamp == nil && !has:
 				return controller.Result{}, setFinalizers(ctx, env.Client, c, append(slices.Clone(c.Finalizers), claimFinalizer))
 			case c.DeletionTimestamp != nil && has:
-				// A pod that no node has yet can't be using it.
+				// A pod without a node cannot be using the claim.
 				if slices.ContainsFunc(pods.ByIndex(byClaim, key.String()), func(p *corev1.Pod) bool { return p.Spec.NodeName != "" }) {
 					return controller.Result{}, nil
 				}
@@ -98,7 +103,7 @@ func runClaimProtection(ctx context.Context, env controller.Env) error {
 	return loop.Run(ctx)
 }
 
-// usedNow looks at the newest pods: the View may not show one yet that was bound a moment ago.
+// usedNow lists the pods from the API server: the View may lack a pod that was bound a moment ago.
 func usedNow(ctx context.Context, c client.Interface, key controller.Key) (bool, error) {
 	list, err := c.List(ctx, corev1.SchemeGroupVersion.WithResource("pods"), key.Namespace, metav1.ListOptions{})
 	if err != nil {
@@ -140,7 +145,8 @@ func runVolumeProtection(ctx context.Context, env controller.Env) error {
 	return loop.Run(ctx)
 }
 
-// setFinalizers writes the finalizers of exactly this version of the object. The roles of these controllers allow updates only.
+// setFinalizers writes the finalizers of exactly this version of the object. It updates, since the
+// roles of these controllers do not allow patches.
 func setFinalizers[T client.Object](ctx context.Context, c client.Interface, obj T, finalizers []string) error {
 	obj = obj.DeepCopyObject().(T)
 	obj.SetFinalizers(finalizers)
