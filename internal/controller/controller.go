@@ -1,5 +1,12 @@
-// Package controller is the loop that every control loop runs in: edge triggered, level driven. Events from
-// Views become keys, keys wait in a queue (one worker per key at a time), and Reconcile reads the current state.
+// Package controller is the loop that every controller runs: edge triggered, level driven. Events
+// from Views become keys. Keys wait in a queue, with one worker per key at a time. Reconcile reads
+// the current state and takes a step.
+//
+// Words. A Loop is one control loop. An Input maps events to keys. A Starter is a controller in the
+// list of all controllers.
+//
+// In: Views of client.Interface. Out: keys to Reconcile. The package also holds the parts that
+// controllers share: adoption by owners, ControllerRevisions, creation of pods, leader election.
 package controller
 
 import (
@@ -15,7 +22,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Key names what is to be reconciled.
+// Key names the object to reconcile.
 type Key struct{ Namespace, Name string }
 
 func (k Key) String() string {
@@ -28,46 +35,50 @@ func (k Key) String() string {
 // Input maps the events of one View to keys.
 type Input struct {
 	View client.View
-	// Keys gives the keys that an event concerns.
+	// Keys returns the keys that an event concerns.
 	Keys func(client.Event) []Key
 }
 
-// Result says when to look again.
+// Result says when to reconcile the key again.
 type Result struct {
-	// After asks for another Reconcile of the key after this time; 0 does not.
+	// After is the delay until the next Reconcile of the key; 0 means none.
 	After time.Duration
 }
 
-// Loop is one control loop. Reconcile returning an error is retried with exponential backoff (5 ms to 16 min
-// 40 s, as upstream's work queues); Conflict errors are retried at once without being reported; an error wrapped by Terminal is not retried.
+// Loop is one control loop. If Reconcile returns an error, the key is retried with exponential
+// backoff (5 ms to 16 min 40 s, as in upstream's work queues). Conflict errors are retried at once
+// and not logged. An error wrapped by Terminal is not retried.
 type Loop struct {
 	Name      string
 	Inputs    []Input
 	Reconcile func(ctx context.Context, key Key) (Result, error)
-	// Workers is how many keys are reconciled at a time; 0 is 1.
+	// Workers is the number of keys reconciled at a time; 0 means 1.
 	Workers int
-	// Resync queues every key of the first input this often; 0 never does.
+	// Resync is the interval at which every key of the first input is queued; 0 means never.
 	Resync time.Duration
-	// Clock measures how long keys wait; nil is the machine's.
+	// Clock measures the delays of keys; nil is the machine's clock.
 	Clock clock.WithTicker
-	// Log is told of keys that are retried; nil is slog.Default().
+	// Log receives errors of keys that are retried; nil is slog.Default().
 	Log *slog.Logger
-	// Sources run beside the workers and add keys that no View's event leads to (timers, discovery). They end with ctx.
+	// Sources run beside the workers and add keys that no event of a View leads to (timers,
+	// discovery). They end with ctx.
 	Sources []func(ctx context.Context, add func(Key, time.Duration))
 }
 
 // Starter builds and runs one controller until ctx ends; controllers/all.go lists them all.
 type Starter struct {
-	Name string // upstream's name: "deployment-controller"
-	// Account is the controller's service account in kube-system where its name differs from Name
-	// (node-lifecycle-controller acts as node-controller). One that begins with "system:" is a whole user name.
+	Name string // upstream's name, such as "deployment-controller"
+	// Account is the controller's service account in kube-system if it differs from Name:
+	// node-lifecycle-controller acts as node-controller. A value that begins with "system:" is a
+	// whole user name.
 	Account string
-	// EventSource is who events say that they are from, where that is not Name either: people and alerts know upstream's.
+	// EventSource is the source of the controller's Events if it differs from Name. Users and
+	// alerts expect upstream's.
 	EventSource string
 	Run         func(ctx context.Context, env Env) error
 }
 
-// User is the name that the controller acts under.
+// User returns the user name under which the controller acts.
 func (s Starter) User() string {
 	account := s.Account
 	if account == "" {
@@ -79,9 +90,9 @@ func (s Starter) User() string {
 	return "system:serviceaccount:kube-system:" + account
 }
 
-// Env is what controllers get to work with.
+// Env is the environment of a running controller.
 type Env struct {
-	// Client has the identity system:serviceaccount:kube-system:NAME of the controller.
+	// Client acts as system:serviceaccount:kube-system:NAME of the controller.
 	Client client.Interface
 	Events client.Recorder
 	Config Config
@@ -91,7 +102,7 @@ type Env struct {
 	Log *slog.Logger
 }
 
-// Now is the time on the clock.
+// Now returns the time of the clock.
 func (e Env) Now() time.Time {
 	if e.Clock == nil {
 		return time.Now()
@@ -99,7 +110,7 @@ func (e Env) Now() time.Time {
 	return e.Clock.Now()
 }
 
-// Logger is where the controller logs.
+// Logger returns the controller's log.
 func (e Env) Logger() *slog.Logger {
 	if e.Log == nil {
 		return slog.Default()
@@ -107,23 +118,27 @@ func (e Env) Logger() *slog.Logger {
 	return e.Log
 }
 
-// Config is what the cluster's operator decided.
+// Config holds the settings of the cluster's operator.
 type Config struct {
-	ClusterName        string
-	PodCIDR            string // 10.42.0.0/16; each node gets a NodeCIDRMaskSize part of it; "" where others decide that
-	NodeCIDRMaskSize   int    // 24
+	ClusterName string
+	// such as 10.42.0.0/16, of which each node gets a part; "" if another component assigns ranges
+	PodCIDR            string
+	NodeCIDRMaskSize   int // such as 24, the prefix length of a node's part
 	ServiceCIDR        string
 	CACert             []byte // PEM, for root-ca-cert-publisher
 	SigningCert        []byte // PEM, the signers' CA
-	SigningKey         []byte // PEM; nil where the signers do not run
+	SigningKey         []byte // PEM; nil in a process without signers
 	ClusterSigningTime time.Duration
-	NodeMonitorGrace   time.Duration // 40 s (upstream --node-monitor-grace-period)
-	TerminatedPodLimit int           // 12500
-	// LegacyTokenPeriod is how long a generated token may be unused before it is invalid, and then, before it is deleted.
-	LegacyTokenPeriod time.Duration // a year (upstream --legacy-service-account-token-clean-up-period)
-	// Elsewhere tells of kinds that the API server keeps in stores of their own, whose revisions are no others'; nil: all lie in one.
+	NodeMonitorGrace   time.Duration // default 40 s (upstream --node-monitor-grace-period)
+	TerminatedPodLimit int           // default 12500
+	// LegacyTokenPeriod is the time without use after which a generated token becomes invalid, and
+	// after another such period is deleted. The default is a year (upstream
+	// --legacy-service-account-token-clean-up-period).
+	LegacyTokenPeriod time.Duration
+	// Elsewhere reports the kinds that the API server keeps in a store of their own, with its own
+	// revisions; nil means that one store holds all kinds.
 	Elsewhere func(schema.GroupResource) bool
-	// LegacyToken signs a token that does not expire, bound to a Secret of type kubernetes.io/service-account-token; nil
-	// where the process does not hold the key.
+	// LegacyToken signs a token that does not expire, bound to a Secret of type
+	// kubernetes.io/service-account-token; nil if the process does not hold the key.
 	LegacyToken func(account *corev1.ServiceAccount, secret *corev1.Secret) (string, error)
 }

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// Hash names a template by its content: the value of pod-template-hash and controller-revision-hash. A collision of
-// two templates is resolved by counting collisionCount up. The letters are those of generated names, so that no
-// rude word comes out.
+// Hash returns a name for a template by its content: the value of pod-template-hash and
+// controller-revision-hash. If two templates collide, the caller raises collisionCount. The
+// alphabet is that of generated names, which avoids rude words.
 func Hash(template any, collisionCount *int32) string {
 	raw, err := json.Marshal(template)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// TemplatePatch is what a ControllerRevision remembers: a strategic merge patch that puts a pod template back, which is
-// how kubectl rollout undo uses it.
+// TemplatePatch returns the data of a ControllerRevision: a strategic merge patch that restores the
+// pod template. kubectl rollout undo applies it.
 func TemplatePatch(t *corev1.PodTemplateSpec) ([]byte, error) {
 	raw, err := json.Marshal(t)
 	if err != nil {
@@ -34,7 +34,7 @@ func TemplatePatch(t *corev1.PodTemplateSpec) ([]byte, error) {
 	return json.Marshal(map[string]any{"spec": map[string]any{"template": template}})
 }
 
-// TemplateOf gives back the pod template that a revision remembers.
+// TemplateOf returns the pod template that a revision holds.
 func TemplateOf(r *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
 	var data struct {
 		Spec struct {
@@ -47,7 +47,7 @@ func TemplateOf(r *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
 	return &data.Spec.Template, nil
 }
 
-// SameRevision compares what two revisions remember, whatever the order of their JSON keys.
+// SameRevision reports whether two revisions hold the same data, in any order of JSON keys.
 func SameRevision(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -61,7 +61,7 @@ func SameRevision(a, b []byte) bool {
 	return errA == nil && errB == nil && bytes.Equal(ca, cb)
 }
 
-// History is how one kind keeps its ControllerRevisions.
+// History manages the ControllerRevisions of one kind.
 type History struct {
 	Client    client.Interface
 	Revisions client.ViewOf[*appsv1.ControllerRevision] // indexed by IndexOwners
@@ -82,9 +82,9 @@ func SortRevisions(r []*appsv1.ControllerRevision) {
 	})
 }
 
-// Ensure finds or makes the revision of a template among the owner's, and sees to it that it has the highest number. It returns
-// all revisions in order and the wanted one. collision is called when two templates have one hash; it counts the owner's
-// collisionCount up and returns the new one.
+// Ensure finds the template's revision among the owner's or creates it, and gives it the highest
+// number. It returns all revisions in order, and the wanted one. If two templates have the same
+// hash, Ensure calls collision, which raises the owner's collisionCount and returns the new one.
 func (h History) Ensure(ctx context.Context, owner client.Object, all []*appsv1.ControllerRevision, t *corev1.PodTemplateSpec, collisionCount *int32, collision func() (*int32, error),
 ) ([]*appsv1.ControllerRevision, *appsv1.ControllerRevision, error) {
 	data, err := TemplatePatch(t)
@@ -153,14 +153,14 @@ func (h History) create(ctx context.Context, owner client.Object, t *corev1.PodT
 	return client.Create(ctx, h.Client, r)
 }
 
-// Trim deletes the oldest revisions above the limit that are not in use.
+// Trim deletes the oldest unused revisions beyond the limit.
 func (h History) Trim(ctx context.Context, all []*appsv1.ControllerRevision, limit *int32, used func(*appsv1.ControllerRevision) bool) error {
 	keep := 10
 	if limit != nil {
 		keep = int(*limit)
 	}
 	if keep < 0 {
-		return nil // all are kept
+		return nil // keep all
 	}
 	var idle []*appsv1.ControllerRevision
 	for _, r := range all {

@@ -15,24 +15,26 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// ErrLeadershipLost: the lease could not be renewed in time, so another process may lead now.
+// ErrLeadershipLost means that the lease could not be renewed in time, so another process may lead
+// now.
 var ErrLeadershipLost = errors.New("leadership lost")
 
-// Election lets one of several processes lead, by a Lease, in a way that upstream's components take part in. It is written
-// on client.Interface because client-go's lock would bring the whole typed clientset into the binary.
+// Election elects one of several processes as leader by a Lease, compatible with upstream's
+// components. It uses client.Interface because client-go's lock would link the whole typed
+// clientset.
 type Election struct {
 	Client    client.Interface
 	Events    client.Recorder // may be nil
-	Namespace string          // kube-system
-	Name      string          // kube-controller-manager
-	Identity  string          // host name and something unique
-	Leading   *Leading        // told of what comes of it; may be nil
+	Namespace string          // such as kube-system
+	Name      string          // such as kube-controller-manager
+	Identity  string          // host name and a unique part
+	Leading   *Leading        // records the result; may be nil
 
-	// Zero values mean the constants of these names.
+	// Zero values mean the constants of the same names.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 }
 
-// The times of an Election that sets none: upstream's.
+// The default times of an Election, as upstream's.
 const (
 	LeaseDuration = 15 * time.Second
 	RenewDeadline = 10 * time.Second
@@ -42,14 +44,17 @@ const (
 // election is the state of one Run.
 type election struct {
 	Election
-	seen     *coordinationv1.LeaseSpec // the record last read
-	seenAt   time.Time                 // when it was first seen so, by our clock: other clocks are not trusted
+	seen *coordinationv1.LeaseSpec // the record last read
+	// time of the first read of that record by our clock, since other clocks are not trusted
+	seenAt   time.Time
 	observed *coordinationv1.Lease
 }
 
-// Run waits until this process leads, then calls lead with a context that ends when leadership does, and waits for it: when the lease is lost, only
-// for as long as nobody else can have it yet, since then the process has to end. It returns lead's error, ErrLeadershipLost, or nil when ctx ended. The lease
-// is given back at the end.
+// Run waits until this process leads, then calls lead with a context that ends with the leadership,
+// and waits for lead to return. It releases the lease at the end.
+//
+// If the lease is lost, Run waits for lead only until another process can get the lease, since this
+// process has to exit then. It returns lead's error, ErrLeadershipLost, or nil if ctx ended.
 func (e Election) Run(ctx context.Context, lead func(context.Context) error) error {
 	if e.LeaseDuration == 0 {
 		e.LeaseDuration = LeaseDuration
@@ -148,7 +153,7 @@ func (r *election) wrote(lease *coordinationv1.Lease, err error) bool {
 	return true
 }
 
-// record is the lease's content with us as holder.
+// record returns the lease's content with this process as the holder.
 func (r *election) record(old *coordinationv1.LeaseSpec) coordinationv1.LeaseSpec {
 	now := metav1.NowMicro()
 	seconds := int32(r.LeaseDuration / time.Second)
@@ -166,7 +171,7 @@ func (r *election) record(old *coordinationv1.LeaseSpec) coordinationv1.LeaseSpe
 	return spec
 }
 
-// release gives the lease back, so that the next leader need not wait for it to expire.
+// release releases the lease, so that the next leader does not wait for its expiry.
 func (r *election) release() {
 	ctx, cancel := context.WithTimeout(context.Background(), r.RetryPeriod)
 	defer cancel()
@@ -182,7 +187,7 @@ func sameRecord(a, b *coordinationv1.LeaseSpec) bool {
 	return value(a.HolderIdentity) == value(b.HolderIdentity) && a.RenewTime.Equal(b.RenewTime) && a.AcquireTime.Equal(b.AcquireTime)
 }
 
-// value is what p points at, or the zero value.
+// value returns *p, or the zero value if p is nil.
 func value[T any](p *T) T {
 	if p == nil {
 		var zero T

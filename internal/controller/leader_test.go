@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controller/controllertest"
 )
 
-// TestWhoLosesItsLeaseEnds: also when what it does does not end, since somebody else is about to do the same.
+// Run must return even if lead does not, since another process is about to lead.
 func TestWhoLosesItsLeaseEnds(t *testing.T) {
 	for name, hangs := range map[string]bool{"what it leads ends": false, "what it leads does not end": true} {
 		t.Run(name, func(t *testing.T) {

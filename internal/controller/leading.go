@@ -9,21 +9,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// patience is how long a leader that does not renew its lease is still taken for healthy after the lease has expired, as upstream.
+// patience is the time after the lease's expiry for which a leader that fails to renew it still
+// counts as healthy, as upstream.
 const patience = 20 * time.Second
 
-// Leading tells whether an Election's process leads. The zero value does not.
+// Leading reports whether the process of an Election leads. The zero value does not lead.
 type Leading struct {
 	name    string
 	lease   time.Duration
-	renewed atomic.Int64 // Unix nanoseconds; 0: it does not lead
+	renewed atomic.Int64 // Unix nanoseconds; 0 means not leading
 }
 
 var descLeading = prometheus.NewDesc("leader_election_master_status",
 	"Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.",
 	[]string{"name"}, nil)
 
-// NewLeading is to be given to the Election of the name.
+// NewLeading returns the Leading for the Election of that name.
 func NewLeading(name string) *Leading { return &Leading{name: name, lease: LeaseDuration} }
 
 func (l *Leading) note(at time.Time) {
@@ -38,7 +39,8 @@ func (l *Leading) ended() {
 	}
 }
 
-// Healthy is nil unless this process has led for longer than its lease lasts: then it ought to have ended.
+// Healthy returns an error if this process still leads after its lease has expired: it should have
+// exited then.
 func (l *Leading) Healthy(context.Context) error {
 	if at := l.renewed.Load(); at != 0 && time.Since(time.Unix(0, at)) > l.lease+patience {
 		return fmt.Errorf("failed election to renew leadership on lease %s", l.name)

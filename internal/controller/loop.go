@@ -11,8 +11,9 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Run subscribes to the inputs, waits until each has shown what there is, and reconciles keys until ctx ends. It
-// returns after every goroutine it started has ended; the error is only ever that of a loop built wrongly.
+// Run subscribes to the inputs, waits for the initial state of each, and reconciles keys until ctx
+// ends. All its goroutines have ended when it returns. It returns an error only for an invalid
+// Loop.
 func (l *Loop) Run(ctx context.Context) error {
 	if l.Reconcile == nil {
 		return fmt.Errorf("controller loop %s has no Reconcile", l.Name)
@@ -70,7 +71,7 @@ func (l *Loop) resync(ctx context.Context, work *Work[Key]) {
 	}
 }
 
-// KeyOf is an object's key.
+// KeyOf returns the key of an object.
 func KeyOf(obj any) Key {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -79,7 +80,7 @@ func KeyOf(obj any) Key {
 	return Key{Namespace: m.GetNamespace(), Name: m.GetName()}
 }
 
-// Self is the input of a loop whose keys are the View's own objects.
+// Self is the input whose keys are the View's own objects.
 func Self[T client.Object](view client.ViewOf[T]) Input {
 	return Input{View: view.View, Keys: func(e client.Event) []Key { return []Key{KeyOf(e.Object)} }}
 }
@@ -95,8 +96,8 @@ func On[T client.Object](view client.ViewOf[T], keys func(client.TypedEvent[T]) 
 	}}
 }
 
-// States calls fn for each state that an event carries (the old and the new one), collecting keys without repeats: an
-// object that moves from one owner to another concerns both.
+// States calls fn for the old and the new state of an event and returns the keys without
+// duplicates. An object that moves between two owners concerns both.
 func States[T client.Object](fn func(T) []Key) func(client.TypedEvent[T]) []Key {
 	return func(e client.TypedEvent[T]) []Key {
 		keys := fn(e.Object)

@@ -11,7 +11,8 @@ import (
 )
 
 func TestQueuesAreMeasured(t *testing.T) {
-	name := t.Name() + rand.Text() // the counters are the process's, and the test may run in it again
+	// unique, since the counters belong to the process and the test may run again in it
+	name := t.Name() + rand.Text()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(Collectors()...)
 	value := func(family string) float64 {
@@ -58,7 +59,8 @@ func TestQueuesAreMeasured(t *testing.T) {
 	cancel()
 	<-ended
 	for family, want := range map[string]float64{
-		"workqueue_retries_total": 2, "workqueue_work_duration_seconds": 3, "workqueue_depth": -1, // it does not run any more
+		// the queue no longer runs
+		"workqueue_retries_total": 2, "workqueue_work_duration_seconds": 3, "workqueue_depth": -1,
 	} {
 		if got := value(family); got != want {
 			t.Errorf("%s is %v, want %v", family, got, want)

@@ -21,7 +21,8 @@ const (
 	byNamespaceFree = "namespace-uncontrolled"
 )
 
-// IndexOwners indexes a View by the UID of each object's controller, and objects without one by their namespace.
+// IndexOwners indexes a View by the UID of each object's controller, and objects without one by
+// namespace.
 func IndexOwners[T client.Object](view client.ViewOf[T]) {
 	view.AddIndex(byControllerUID, func(obj T) []string {
 		if ref := metav1.GetControllerOfNoCopy(obj); ref != nil {
@@ -37,34 +38,35 @@ func IndexOwners[T client.Object](view client.ViewOf[T]) {
 	})
 }
 
-// Controlled lists what the owner with this UID controls.
+// Controlled lists the objects that the owner with this UID controls.
 func Controlled[T client.Object](view client.ViewOf[T], uid types.UID) []T {
 	return view.ByIndex(byControllerUID, string(uid))
 }
 
-// Uncontrolled lists the objects of a namespace that nobody controls.
+// Uncontrolled lists the objects of a namespace that have no controller.
 func Uncontrolled[T client.Object](view client.ViewOf[T], namespace string) []T {
 	return view.ByIndex(byNamespaceFree, namespace)
 }
 
-// Claimer sorts out which objects belong to an owner: those it controls already, and those that nobody controls and
-// its selector matches, which it adopts. It releases those it controls that its selector no longer matches.
+// Claimer determines the objects of an owner. It keeps the controlled objects that match the
+// selector, adopts matching objects without a controller, and releases controlled objects that no
+// longer match.
 type Claimer[T client.Object] struct {
 	Client   client.Interface
 	View     client.ViewOf[T] // indexed by IndexOwners
 	Owner    client.Object
 	Kind     schema.GroupVersionKind // of Owner
 	Selector labels.Selector
-	// Adoptable says more about which orphans are wanted; nil wants all that match.
+	// Adoptable restricts the orphans to adopt; nil adopts all that match.
 	Adoptable func(T) bool
-	// Matches says more about which owned objects stay; nil keeps those that the selector matches.
+	// Matches restricts the controlled objects to keep; nil keeps all that match the selector.
 	Matches func(T) bool
 	// Finalizers are added on adoption.
 	Finalizers []string
 }
 
-// Claim returns the objects that belong to the owner, having adopted and released what had to be.
-// An error concerns single objects; what is returned beside it is sound.
+// Claim adopts and releases objects, and returns those that belong to the owner. An error concerns
+// single objects; the returned objects are valid all the same.
 func (c Claimer[T]) Claim(ctx context.Context) ([]T, error) {
 	var claimed []T
 	var errs []error
@@ -89,7 +91,8 @@ func (c Claimer[T]) Claim(ctx context.Context) ([]T, error) {
 			continue
 		}
 		if !checked {
-			// The picture of the owner may be old: adopting for an owner that is going away would take its orphans back.
+			// The cached owner may be stale. To adopt for an owner that is being deleted would take
+			// back its orphans.
 			if err := c.ownerLives(ctx); err != nil {
 				return claimed, errors.Join(append(errs, fmt.Errorf("can't adopt %s/%s: %w", obj.GetNamespace(), obj.GetName(), err))...)
 			}
@@ -144,7 +147,7 @@ func (c Claimer[T]) release(ctx context.Context, obj T) error {
 	}
 	_, err := c.patch(ctx, obj, meta)
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
-		// Gone; or it is another one of the same name, or nobody controls it any more.
+		// The object is gone, was replaced by another of the same name, or has lost its controller.
 		return nil
 	}
 	return err
@@ -158,7 +161,7 @@ func (c Claimer[T]) patch(ctx context.Context, obj T, metadata map[string]any) (
 	return client.Patch[T](ctx, c.Client, obj.GetNamespace(), obj.GetName(), types.StrategicMergePatchType, data)
 }
 
-// OwnerKeys gives the key of the object's controller if it is of the kind.
+// OwnerKeys returns the key of the object's controller if that is of the kind.
 func OwnerKeys(obj metav1.Object, kind schema.GroupVersionKind) []Key {
 	ref := metav1.GetControllerOfNoCopy(obj)
 	if ref == nil || ref.Kind != kind.Kind {

@@ -14,17 +14,17 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// PodActive: the pod has not ended and is not being deleted.
+// PodActive reports whether the pod has not ended and is not being deleted.
 func PodActive(p *corev1.Pod) bool {
 	return !PodEnded(p) && p.DeletionTimestamp == nil
 }
 
-// PodEnded: the pod succeeded or failed.
+// PodEnded reports whether the pod succeeded or failed.
 func PodEnded(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// PodCondition finds a condition of the pod; nil when it has none of the type.
+// PodCondition returns the pod's condition of the type, or nil.
 func PodCondition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
 	for i := range p.Status.Conditions {
 		if p.Status.Conditions[i].Type == t {
@@ -34,13 +34,14 @@ func PodCondition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition
 	return nil
 }
 
-// PodReady: the condition Ready is True.
+// PodReady reports whether the condition Ready is True.
 func PodReady(p *corev1.Pod) bool {
 	c := PodCondition(p, corev1.PodReady)
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// PodAvailable: the pod has been ready for minReadySeconds. When it is only a matter of time, wait is how long.
+// PodAvailable reports whether the pod has been ready for minReadySeconds. If it is ready but not
+// yet for that long, wait is the remaining time.
 func PodAvailable(p *corev1.Pod, minReadySeconds int32, now time.Time) (available bool, wait time.Duration) {
 	c := PodCondition(p, corev1.PodReady)
 	if c == nil || c.Status != corev1.ConditionTrue {
@@ -56,7 +57,8 @@ func PodAvailable(p *corev1.Pod, minReadySeconds int32, now time.Time) (availabl
 	return rest <= 0, max(0, rest)
 }
 
-// PodFromTemplate makes the pod of a template for its controller; its name is generated from the owner's.
+// PodFromTemplate returns the pod of a template for its controller. Its name is generated from the
+// owner's.
 func PodFromTemplate(t *corev1.PodTemplateSpec, owner metav1.Object, ref *metav1.OwnerReference) *corev1.Pod {
 	t = t.DeepCopy()
 	prefix := owner.GetName() + "-"
@@ -79,13 +81,14 @@ func PodFromTemplate(t *corev1.PodTemplateSpec, owner metav1.Object, ref *metav1
 	return p
 }
 
-// PodControl creates and deletes pods for their owner and says so in events.
+// PodControl creates and deletes pods for their owner and sends Events about it.
 type PodControl struct {
 	Client client.Interface
 	Events client.Recorder
 }
 
-// Create creates the pod. Failure is reported as FailedCreate on the owner, unless the namespace is going away.
+// Create creates the pod. A failure is reported as FailedCreate on the owner, unless the namespace
+// is being deleted.
 func (c PodControl) Create(ctx context.Context, owner client.Object, pod *corev1.Pod) (*corev1.Pod, error) {
 	if len(pod.Labels) == 0 {
 		return nil, fmt.Errorf("unable to create pods, no labels")
@@ -101,7 +104,7 @@ func (c PodControl) Create(ctx context.Context, owner client.Object, pod *corev1
 	return created, nil
 }
 
-// Delete deletes the pod, this one and not another one of its name. A pod that is gone already is no error.
+// Delete deletes this pod, not another one of the same name. It is no error if the pod is gone.
 func (c PodControl) Delete(ctx context.Context, owner client.Object, pod *corev1.Pod) error {
 	err := client.Delete[*corev1.Pod](ctx, c.Client, pod.Namespace, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -115,14 +118,15 @@ func (c PodControl) Delete(ctx context.Context, owner client.Object, pod *corev1
 	return nil
 }
 
-// NamespaceTerminating: the error is the refusal to create in a namespace that is being deleted.
+// NamespaceTerminating reports whether the error is the refusal to create in a namespace that is
+// being deleted.
 func NamespaceTerminating(err error) bool {
 	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-// SlowStart calls fn for 0..count-1 in batches that double in size from initial on, each batch at once, and stops after
-// a batch with a failure: a quota or an admission plugin that refuses one pod would refuse the thousand others too.
-// It returns how many calls succeeded, and the first error.
+// SlowStart calls fn for 0..count-1 in concurrent batches that double in size from initial on, and
+// stops after a batch with a failure. A quota or an admission plugin that refuses one pod would
+// refuse a thousand others too. It returns the number of successful calls, and the first error.
 func SlowStart(count, initial int, fn func(i int) error) (succeeded int, err error) {
 	next := 0
 	for batch := min(count, max(1, initial)); batch > 0; batch = min(2*batch, count-next) {
@@ -147,7 +151,7 @@ func SlowStart(count, initial int, fn func(i int) error) (succeeded int, err err
 	return succeeded, nil
 }
 
-// All calls fn for 0..count-1 at once, and returns the first error.
+// All calls fn for 0..count-1 concurrently, and returns the first error.
 func All(count int, fn func(i int) error) error {
 	errs := make([]error, count)
 	var group sync.WaitGroup

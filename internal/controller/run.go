@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// RunAll runs the starters until ctx ends or one of them fails, and returns after all have ended. env gives each
-// its client, which carries its identity.
+// RunAll runs the starters until ctx ends or one of them fails, and returns when all have ended.
+// env returns the environment of each, whose client carries its identity.
 func RunAll(ctx context.Context, starters []Starter, env func(Starter) (Env, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -9,10 +9,11 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Split makes a client that writes (and reads single objects) under a controller's own identity and opens Views under one
-// that all controllers share: so there is one View of pods for all of them. It is how upstream does it too (shared
-// informers of system:kube-controller-manager), so upstream's bootstrap roles fit. Both must be of one API server process,
-// or else the Views would not show the writes at once.
+// Split returns a client that writes and reads single objects under a controller's own identity,
+// and opens Views under an identity that all controllers share. So all controllers share one View
+// of pods. Upstream does the same (shared informers of system:kube-controller-manager), so its
+// bootstrap roles fit. Both clients must belong to the same API server process; otherwise the Views
+// would not show writes at once.
 func Split(views, own client.Interface) client.Interface {
 	return split{Interface: own, views: views}
 }

@@ -14,19 +14,20 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Backoff of a key whose Reconcile fails, as upstream's work queues.
+// Backoff of a key whose Reconcile fails, as in upstream's work queues.
 const (
 	minBackoff = 5 * time.Millisecond
 	maxBackoff = 1000 * time.Second
 )
 
-// terminalError is an error that trying again does not cure.
+// terminalError is an error that a retry cannot cure.
 type terminalError struct{ err error }
 
 func (e terminalError) Error() string { return e.err.Error() }
 func (e terminalError) Unwrap() error { return e.err }
 
-// Terminal marks an error as one that a retry does not cure: it is logged, and the key waits for its next event.
+// Terminal marks an error as one that a retry cannot cure: it is logged, and the key waits for its
+// next event.
 func Terminal(err error) error {
 	if err == nil {
 		return nil
@@ -34,8 +35,9 @@ func Terminal(err error) error {
 	return terminalError{err}
 }
 
-// Work is a queue of keys and the workers that reconcile them: one worker per key at a time, and a key that is added
-// again while it waits is done once. Loop is made of it; a controller whose keys are of another type uses it by itself.
+// Work is a queue of keys with workers that reconcile them. A key has one worker at a time, and a
+// key added again while it waits is reconciled once. Loop uses it; a controller with keys of
+// another type uses it directly.
 type Work[K comparable] struct {
 	name      string
 	reconcile func(ctx context.Context, key K) (Result, error)
@@ -45,12 +47,12 @@ type Work[K comparable] struct {
 	log       *slog.Logger
 }
 
-// NewWork makes a queue; keys can be added at once, and are reconciled once it runs.
+// NewWork returns a queue. Keys can be added at once, and are reconciled once Run is called.
 func NewWork[K comparable](name string, reconcile func(context.Context, K) (Result, error)) *Work[K] {
 	return newWork(name, reconcile, nil, nil)
 }
 
-// NewWorkOf is NewWork on the clock and with the log of a controller's environment.
+// NewWorkOf is NewWork with the clock and the log of a controller's environment.
 func NewWorkOf[K comparable](env Env, name string, reconcile func(context.Context, K) (Result, error)) *Work[K] {
 	return newWork(name, reconcile, env.Clock, env.Log)
 }
@@ -70,8 +72,9 @@ func newWork[K comparable](name string, reconcile func(context.Context, K) (Resu
 	return &Work[K]{name: name, log: log, reconcile: reconcile, limiter: limiter, queue: queue, meter: m}
 }
 
-// calmClock is for queues that wait. Besides the timer for the first key that waits they have a ticker, every ten seconds, in case that timer has been
-// forgotten: forty queues wake an idle process four times a second with it. Here it comes once an hour.
+// calmClock reduces the wake-ups of an idle queue. A delaying queue has a ticker of ten seconds
+// beside its timer, in case the timer fails: with forty queues, it wakes an idle process four times
+// a second. Here it ticks once an hour.
 type calmClock struct{ clock.WithTicker }
 
 func (c calmClock) NewTicker(time.Duration) clock.Ticker { return c.WithTicker.NewTicker(time.Hour) }
@@ -79,13 +82,13 @@ func (c calmClock) NewTicker(time.Duration) clock.Ticker { return c.WithTicker.N
 // Add queues a key.
 func (w *Work[K]) Add(key K) { w.queue.Add(key) }
 
-// AddAfter queues a key after a time. As upstream, the metrics call it a retry.
+// AddAfter queues a key after a delay. As upstream, the metrics count it as a retry.
 func (w *Work[K]) AddAfter(key K, after time.Duration) {
 	w.meter.retries.Inc()
 	w.queue.AddAfter(key, after)
 }
 
-// Run reconciles until ctx ends, and returns when all workers have. It runs once.
+// Run reconciles keys until ctx ends, and returns when all workers have ended. Call it once.
 func (w *Work[K]) Run(ctx context.Context, workers int) {
 	defer running.add(w.meter)()
 	var group sync.WaitGroup
@@ -112,7 +115,7 @@ func (w *Work[K]) work(ctx context.Context) {
 	}
 }
 
-// one reconciles a key and decides when to look at it again.
+// one reconciles a key and decides when to reconcile it again.
 func (w *Work[K]) one(ctx context.Context, key K) {
 	result, err := w.safely(ctx, key)
 	var terminal terminalError
@@ -124,8 +127,8 @@ func (w *Work[K]) one(ctx context.Context, key K) {
 		}
 	case ctx.Err() != nil:
 	case apierrors.IsConflict(err):
-		// Somebody else wrote first. Their write reaches the View in a moment, so look again at once; only when that
-		// does not help, back off.
+		// Another writer was first. Its write reaches the View in a moment, so retry at once; back
+		// off only if that does not help.
 		if again := w.queue.NumRequeues(key) > 0; again {
 			w.meter.retries.Inc()
 			w.queue.AddRateLimited(key)
@@ -137,7 +140,7 @@ func (w *Work[K]) one(ctx context.Context, key K) {
 		w.queue.Forget(key)
 		if result.After == 0 {
 			w.log.Error("controller gave up on object until it changes", "controller", w.name, "key", fmt.Sprint(key), "error", err)
-		} else { // an autoscaler without metrics, for one, which every new pod's is at first
+		} else { // such as an autoscaler without metrics, which every new pod lacks at first
 			w.log.Info("controller could not do its work for now", "controller", w.name, "key", fmt.Sprint(key), "again", result.After, "error", err)
 		}
 		if result.After > 0 {
@@ -150,7 +153,7 @@ func (w *Work[K]) one(ctx context.Context, key K) {
 	}
 }
 
-// safely turns a panic of Reconcile into an error: one odd object must not end the process.
+// safely turns a panic of Reconcile into an error: one bad object must not end the process.
 func (w *Work[K]) safely(ctx context.Context, key K) (result Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -1,5 +1,5 @@
-// Package controllertest runs controllers on the real API server over a real store, in the test's process. What a
-// cluster has besides, the test plays: a scheduler and kubelets that make pods run at once.
+// Package controllertest runs controllers in the test's process, on the real API server over a real
+// store. Tests play the other components: a scheduler, and kubelets that make pods run at once.
 package controllertest
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store/storetest"
 )
 
-// Cluster is an API server with a client that may do everything.
+// Cluster is an API server with a client that is allowed everything.
 type Cluster struct {
 	t      testing.TB
 	Client client.Interface
@@ -41,7 +41,7 @@ func (allowAll) Authorize(context.Context, auth.Attributes) (auth.Decision, stri
 	return auth.Allow, "", nil
 }
 
-// New starts an API server with the namespace "default" in it; it ends with the test.
+// New starts an API server with the namespace "default". It stops with the test.
 func New(t testing.TB) *Cluster {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -66,10 +66,11 @@ func New(t testing.TB) *Cluster {
 	return c
 }
 
-// As is a client of another user.
+// As returns a client of another user.
 func (c *Cluster) As(user auth.User) client.Interface { return c.server.Client(user) }
 
-// Behind is a client of a second server of the same store, to which changes come late: hold keeps them back until pass is called.
+// Behind returns a client of a second server on the same store. After hold, that server sees no
+// changes until pass is called.
 func (c *Cluster) Behind() (behind client.Interface, hold func() (pass func())) {
 	c.t.Helper()
 	config, lagging := c.config, storetest.Lag(c.config.Store)
@@ -89,7 +90,7 @@ func (c *Cluster) ensureNamespace(name string) {
 	}
 }
 
-// Run runs controllers until the test ends, and waits for them to end.
+// Run runs controllers until the test ends, and waits for them.
 func (c *Cluster) Run(starters ...controller.Starter) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.t.Context()))
 	done := make(chan error, 1)
@@ -111,8 +112,9 @@ func (c *Cluster) Run(starters ...controller.Starter) {
 	})
 }
 
-// RunPods binds pods to the node and makes them run, be ready and, once deleted, be gone, until the test ends. behave may
-// change what becomes of a pod: it is given a copy whose status says running and ready; false leaves the pod alone.
+// RunPods plays scheduler and kubelet until the test ends: it binds pods to the node, makes them
+// run and be ready, and removes deleted ones. behave can change a pod's status: it gets a copy that
+// says running and ready, and returns false to leave the pod alone.
 func (c *Cluster) RunPods(node string, behave func(*corev1.Pod) bool) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.t.Context()))
 	pods, err := client.Open[*corev1.Pod](ctx, c.Client, client.Scope{})
@@ -170,7 +172,7 @@ func (k kubelet) reconcile(ctx context.Context, key controller.Key) (controller.
 	return controller.Result{}, ignoreNotFound(err)
 }
 
-// nodeFor is the node that the pod is pinned to (a DaemonSet's), or else the only one.
+// nodeFor returns the node that the pod is pinned to (a DaemonSet's), else the only node.
 func (k kubelet) nodeFor(p *corev1.Pod) string {
 	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
@@ -189,7 +191,8 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// Eventually waits until the condition returns "", which is what is still wrong, for at most a minute.
+// Eventually waits for at most a minute until the condition returns "". Otherwise the condition
+// returns what is still wrong.
 func (c *Cluster) Eventually(what string, condition func() string) {
 	c.t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -205,7 +208,7 @@ func (c *Cluster) Eventually(what string, condition func() string) {
 	}
 }
 
-// Events collects events; it implements client.Recorder.
+// Events records events; it implements client.Recorder.
 type Events struct {
 	mu   sync.Mutex
 	list []string
@@ -218,14 +221,14 @@ func (e *Events) Eventf(_, _ runtime.Object, eventType, reason, _, note string, 
 	e.list = append(e.list, eventType+" "+reason+" "+fmt.Sprintf(note, args...))
 }
 
-// List is what was recorded.
+// List returns the recorded events.
 func (e *Events) List() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return append([]string(nil), e.list...)
 }
 
-// Create creates obj, or the test fails.
+// Create creates obj, or fails the test.
 func Create[T client.Object](c *Cluster, obj T) T {
 	c.t.Helper()
 	if obj.GetNamespace() == "" {
@@ -248,7 +251,7 @@ func List[T client.Object](c *Cluster) []T {
 	return v.List("", nil)
 }
 
-// Node creates a node that is ready.
+// Node creates a ready node.
 func Node(c *Cluster, name string, labels map[string]string) *corev1.Node {
 	c.t.Helper()
 	n, err := client.Create(c.t.Context(), c.Client, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
@@ -261,7 +264,7 @@ func Node(c *Cluster, name string, labels map[string]string) *corev1.Node {
 	}, "status")
 }
 
-// Retry changes the newest state of obj, again and again until nobody else wrote meanwhile.
+// Retry changes the newest state of obj, and retries after conflicts.
 func Retry[T client.Object](c *Cluster, obj T, change func(T), subresource ...string) T {
 	c.t.Helper()
 	for {
@@ -281,7 +284,7 @@ func Retry[T client.Object](c *Cluster, obj T, change func(T), subresource ...st
 	}
 }
 
-// Template is a pod template with the label app=NAME.
+// Template returns a pod template with the label app=NAME.
 func Template(name string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": name}},

@@ -8,7 +8,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// withheld is a client to which Views of one kind do not come.
+// withheld is a client whose Views of one kind do not open.
 type withheld struct {
 	client.Interface
 	kind     schema.GroupVersionResource
@@ -27,7 +27,8 @@ func (w withheld) View(ctx context.Context, res schema.GroupVersionResource, sco
 	return w.Interface.View(ctx, res, scope)
 }
 
-// Withhold makes the Views of a kind wait until release is called, as those of a kind do that can not be listed just now. A plain List is answered.
+// Withhold blocks the Views of a kind until release is called, like those of a kind that cannot be
+// listed. A plain List works.
 func (c *Cluster) Withhold(kind schema.GroupVersionResource) (release func()) {
 	released := make(chan struct{})
 	c.Client = withheld{c.Client, kind, released}
