@@ -23,7 +23,7 @@ import (
 
 const prefix = "/registry/pods"
 
-// schema reads pods as the API server does.
+// schema decodes pods as the API server does.
 var schema = cache.Schema{
 	Prefix: prefix,
 	Decode: func(stored []byte, revision int64) (k8sruntime.Object, error) {
@@ -42,7 +42,7 @@ var schema = cache.Schema{
 	},
 }
 
-// typicalPod is a pod as a Deployment makes it.
+// typicalPod returns a pod as a Deployment creates it.
 func typicalPod(i int) *corev1.Pod {
 	res := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")}
 	return &corev1.Pod{
@@ -102,7 +102,8 @@ func open(b *testing.B, c *cache.Cache) *cache.Kind {
 	return k
 }
 
-// BenchmarkConsistentGet is what a GET costs below HTTP: the newest revision, the wait for it, the lookup.
+// BenchmarkConsistentGet measures a GET without HTTP: read the newest revision, wait for it, look
+// up the object.
 func BenchmarkConsistentGet(b *testing.B) {
 	s, c := bench(b, 5000)
 	k := open(b, c)
@@ -132,7 +133,8 @@ func BenchmarkAscend5000(b *testing.B) {
 	}
 }
 
-// BenchmarkWriteUntilShown is a write and the wait until the cache shows it, which each write of the API server does.
+// BenchmarkWriteUntilShown measures a write and the wait until the cache shows it, as in each write
+// of the API server.
 func BenchmarkWriteUntilShown(b *testing.B) {
 	for _, inFlight := range []int{1, 64} {
 		b.Run(fmt.Sprintf("%d-in-flight", inFlight), func(b *testing.B) {
@@ -163,7 +165,8 @@ func BenchmarkWriteUntilShown(b *testing.B) {
 	}
 }
 
-// BenchmarkFanOut delivers writes to many watchers; an operation is one event delivered.
+// BenchmarkFanOut measures the delivery of writes to many watchers. An operation is one delivered
+// event.
 func BenchmarkFanOut(b *testing.B) {
 	for _, watchers := range []int{200, 1000} {
 		b.Run(fmt.Sprintf("%d-watchers", watchers), func(b *testing.B) {
@@ -188,7 +191,7 @@ func BenchmarkFanOut(b *testing.B) {
 							return
 						}
 						for i := range changes {
-							// All share the bytes.
+							// All watchers share the bytes.
 							_, _ = changes[i].Entry.Encoded("frame", func(k8sruntime.Object) ([]byte, error) { return changes[i].Entry.Stored(), nil })
 						}
 						if delivered.Add(int64(len(changes))) == int64(max(1, b.N/watchers))*int64(watchers) {
@@ -209,7 +212,8 @@ func BenchmarkFanOut(b *testing.B) {
 	}
 }
 
-// BenchmarkNodeWatchers is a write while every one of 1000 nodes watches its own pods: one of them wakes.
+// BenchmarkNodeWatchers measures a write while each of 1000 nodes watches its own pods: one of them
+// wakes.
 func BenchmarkNodeWatchers(b *testing.B) {
 	s, c := bench(b, 1000)
 	k := open(b, c)
@@ -267,7 +271,8 @@ func BenchmarkMemory(b *testing.B) {
 	runtime.KeepAlive(k)
 }
 
-// BenchmarkChurn reports the heap after 5,000 pods were made, changed five times and deleted, in front of a watcher that wants JSON.
+// BenchmarkChurn reports the heap after 5,000 pods were created, changed five times and deleted
+// while a watcher encoded them as JSON.
 func BenchmarkChurn(b *testing.B) {
 	const n = 5000
 	s, c := bench(b, 0)

@@ -101,7 +101,7 @@ func remove(t testing.TB, s store.Store, prefix, namespace, name string) int64 {
 	return r.Revision
 }
 
-// patient bounds what should not take long at all.
+// patient returns a context with a timeout for steps that take no time.
 func patient(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
@@ -203,7 +203,7 @@ func TestAPassingEncodingIsSharedByThoseWhoWantItAtTheSameTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The collector may come by in between; then, and only then, it is made again.
+	// A garbage collection between the two calls drops the encoding. Only then is it made again.
 	if second, err := e.Passing("frame", encode); err != nil || made == 1 && &second[0] != &first[0] {
 		t.Errorf("%q and %q, %v: a copy", first, second, err)
 	}
@@ -234,7 +234,7 @@ func TestAtShowsExactRevisions(t *testing.T) {
 	s := openStore(t)
 	one := write(t, s, pods, pod("a", "1", "", nil))
 	two := write(t, s, pods, pod("a", "2", "", nil))
-	k := openKind(t, openCache(t, s), pods) // what was before must come from the store
+	k := openKind(t, openCache(t, s), pods) // revisions before the opening must come from the store
 	three := write(t, s, pods, pod("a", "3", "", nil))
 	four := remove(t, s, pods, "a", "1")
 	five := write(t, s, pods, pod("a", "2", "n", nil))

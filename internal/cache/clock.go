@@ -10,16 +10,19 @@ import (
 	"time"
 )
 
-// clock is how far one ordered stream of changes has been applied, and who waits for it to get further.
+// clock records how far one ordered stream of changes has been applied, and holds the waiters for
+// later revisions.
 type clock struct {
-	// reached is the revision up to which all changes are in the states and logs of the stream's kinds.
+	// reached is the revision up to which the states and logs of the stream's kinds contain all
+	// changes.
 	reached atomic.Int64
-	// compacted is the revision before which nothing is read any more.
+	// compacted is the revision below which nothing can be read any more.
 	compacted atomic.Int64
 
-	// progress asks the stream to bring reached to the newest revision; nil when nothing can be asked.
+	// progress asks the stream to advance reached to the newest revision; nil for a stream that
+	// cannot be asked.
 	progress func(context.Context)
-	closed   <-chan struct{} // closed when the stream is no more
+	closed   <-chan struct{} // closed when the stream has ended
 
 	mu      sync.Mutex
 	waiting []waiter
@@ -51,14 +54,14 @@ func (c *clock) reach(revision int64) {
 	c.n.Store(int32(len(c.waiting)))
 }
 
-// progressAfter is how long a waiter waits for the stream to get there by itself before it asks for progress: the newest revision
-// may be one of a key that the cache does not watch.
+// progressAfter is how long a waiter waits before it asks the stream for progress: the newest
+// revision may belong to a key that the cache does not watch.
 const progressAfter = 5 * time.Millisecond
 
 func (c *clock) waitFor(ctx context.Context, revision int64) error {
 	ch := c.add(revision)
 	defer c.remove(ch)
-	if c.reached.Load() >= revision { // it got there before the channel was in the list
+	if c.reached.Load() >= revision { // reached before the channel was added to the list
 		return nil
 	}
 	wait := progressAfter

@@ -8,40 +8,43 @@ import (
 	"sync/atomic"
 )
 
-// chunk is how many events a cursor looks at while it holds the kind's lock.
+// chunk is the most events that a cursor reads while it holds the kind's lock.
 const chunk = 256
 
-// Cursor is one watcher's place in the log. Its methods are called by one goroutine, except Close.
+// Cursor is one watcher's place in the log. All methods except Close belong to one goroutine.
 type Cursor struct {
 	kind     *Kind
 	interest Interest
 	topic    topic
-	room     *waitingRoom // nil: every event is looked at
+	room     *waitingRoom // nil: the cursor reads every event
 
-	// wake holds a token when there may be news; signalled is true from before the token is put in until it is taken out.
+	// wake holds a token if there may be news. signalled is true from before the token is put in
+	// until it is taken out.
 	wake      chan struct{}
 	signalled atomic.Bool
 	failed    atomic.Pointer[error]
 	notify    atomic.Pointer[func()] // called instead of putting in a token
 
-	next    uint64 // number of the next event to look at
-	after   int64  // revisions up to this are of no interest
-	reached int64  // revision up to which everything was delivered
+	next    uint64 // number of the next event to read
+	after   int64  // skip revisions up to this one
+	reached int64  // all changes up to this revision have been delivered
 	changes []Change
 	events  []*event
 
 	light bool
 	track bool
-	base  *Snapshot         // if track: the newest state that everything was delivered of
-	since map[string]*Entry // if track: what was delivered since
+	base  *Snapshot         // if track: a snapshot whose changes have all been delivered
+	since map[string]*Entry // if track: the entries delivered since base
 }
 
-// Watch opens a cursor on the changes after the revision. ErrTooOld when they are no longer in the log. The cursor must be closed.
+// Watch opens a cursor on the changes after the revision. It returns ErrTooOld if they are no
+// longer in the log. The caller must close the cursor.
 func (k *Kind) Watch(after int64, interest Interest) (*Cursor, error) {
 	return k.watch(&Cursor{kind: k, interest: interest.normal(), after: after})
 }
 
-// WatchLight is Watch for a reader that does not look at the objects themselves, so that they need not be kept.
+// WatchLight is Watch for a reader that does not read the objects, so that they need not stay
+// decoded.
 func (k *Kind) WatchLight(after int64, interest Interest) (*Cursor, error) {
 	return k.watch(&Cursor{kind: k, interest: interest.normal(), after: after, light: true})
 }
@@ -63,18 +66,19 @@ func (k *Kind) watch(c *Cursor) (*Cursor, error) {
 	return c, nil
 }
 
-// Close releases the cursor. A Next that waits goes on waiting: end its context.
+// Close releases the cursor. It does not interrupt a waiting Next: cancel its context for that.
 func (c *Cursor) Close() {
 	c.kind.mu.Lock()
 	defer c.kind.mu.Unlock()
 	c.kind.cursors.remove(c)
 }
 
-// Ready has a value when Poll may have news. For callers that wait for several things.
+// Ready receives a value when Poll may have news, for callers that wait for several events.
 func (c *Cursor) Ready() <-chan struct{} { return c.wake }
 
-// Notify has fn called when Poll may have news, instead of a value from Ready: once, until Poll has been called. fn must be quick and must not
-// call the cursor. For callers that have no goroutine that waits.
+// Notify makes the cursor call fn, instead of sending to Ready, when Poll may have news. fn is
+// called at most once until the next Poll. It must be quick and must not call the cursor. Notify
+// serves callers without a waiting goroutine.
 func (c *Cursor) Notify(fn func()) {
 	c.notify.Store(&fn)
 	if c.signalled.Load() {
@@ -82,23 +86,27 @@ func (c *Cursor) Notify(fn func()) {
 	}
 }
 
-// Follow opens a cursor on the changes after a Snapshot of the kind that knows what it has delivered (see Delivered). light says that
-// its reader does not look at the objects themselves, so that they need not be kept. ErrTooOld also when the kind has been listed again since the
-// snapshot was taken: a listing of the same revision may differ from it, and no change would tell.
+// Follow opens a cursor on the changes after a Snapshot of the kind, and records the delivered
+// state (see Delivered). light is as for WatchLight.
+//
+// It returns ErrTooOld also if the kind has been listed again since the snapshot: a listing of the
+// same revision may differ from the snapshot without any change in the log.
 func (k *Kind) Follow(from *Snapshot, interest Interest, light bool) (*Cursor, error) {
 	return k.watch(&Cursor{kind: k, interest: interest.normal(), after: from.revision, track: true, light: light, base: from})
 }
 
-// Delivered is the state that the changes delivered so far lead to: a snapshot (of all interests), and the entries by key that have
-// changed since, nil for those that are gone. Only for cursors made by Follow.
+// Delivered returns the state after the changes delivered so far: a snapshot without regard to the
+// interest, and the entries changed since by key, nil for deleted ones. It works for cursors of
+// Follow only.
 func (c *Cursor) Delivered() (*Snapshot, map[string]*Entry) { return c.base, c.since }
 
-// Poll is what has changed since the last call, without waiting, and a revision up to which everything has been delivered with it. The changes
-// are valid until the next call. Call it after a value of Ready has been received, or to learn the progress.
+// Poll returns the changes since the last call without waiting, and the revision up to which all
+// changes have been delivered. The changes are valid until the next call. Call it after a value
+// from Ready, or to learn the revision.
 func (c *Cursor) Poll() ([]Change, int64, error) {
-	c.signalled.Store(false) // before looking: what comes from now on signals again
+	c.signalled.Store(false) // reset before reading, so that later events signal again
 	select {
-	case <-c.wake: // put in although Ready was not asked
+	case <-c.wake: // a token that no one took from Ready
 	default:
 	}
 	for {
@@ -113,9 +121,10 @@ func (c *Cursor) Poll() ([]Change, int64, error) {
 	}
 }
 
-// Next blocks until there are changes that concern the Interest. When ctx's deadline passes it returns no changes and
-// the revision up to which everything has been delivered (for a bookmark); when ctx is cancelled, its error. The changes are valid
-// until the next call. ErrTooOld when the watcher fell off the log.
+// Next waits for changes that match the Interest. At ctx's deadline it returns no changes, and the
+// revision up to which all changes have been delivered (for a bookmark). If ctx is cancelled it
+// returns ctx's error. It returns ErrTooOld if the watcher was too slow for the log. The changes
+// are valid until the next call.
 func (c *Cursor) Next(ctx context.Context) ([]Change, int64, error) {
 	for {
 		changes, revision, err := c.Poll()
@@ -133,9 +142,9 @@ func (c *Cursor) Next(ctx context.Context) ([]Change, int64, error) {
 	}
 }
 
-// read looks at the next events. more: there are others that it did not look at.
+// read reads the next events. more reports that there are further events.
 func (c *Cursor) read() (changes []Change, revision int64, more bool, err error) {
-	// The stream's revision first: all changes up to it are in the log already.
+	// Load the stream's revision first: the log contains all changes up to it.
 	reached := c.kind.clock.reached.Load()
 	c.events, more, err = c.take(c.events[:0])
 	if err != nil {
@@ -159,13 +168,14 @@ func (c *Cursor) read() (changes []Change, revision int64, more bool, err error)
 	return c.changes, c.reached, more, nil
 }
 
-// take copies out the next events of the cursor's topic.
+// take copies the next events of the cursor's topic.
 func (c *Cursor) take(into []*event) ([]*event, bool, error) {
 	k := c.kind
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	// Looked at here, since it is set with mu held: the log may have begun anew while this waited for mu, and its events would come without a gap that shows.
-	// What was in the log when the kind was forgotten is told first: nothing comes after it.
+	// Read failed with mu held, since it is set with mu held. While this call waited for mu, the
+	// log may have started anew, and its events would not show the gap. A forgotten kind is
+	// different: the events in the log come first, since no others follow.
 	p := c.failed.Load()
 	if p != nil && !errors.Is(*p, ErrForgotten) {
 		return into, false, *p
@@ -179,7 +189,7 @@ func (c *Cursor) take(into []*event) ([]*event, bool, error) {
 		return into, more, err
 	}
 	if !more {
-		s := k.state.Load() // no writer while mu is held: exactly what the log ends with
+		s := k.state.Load() // no writer while mu is held, so this state ends where the log ends
 		c.base, c.since = &Snapshot{entries: s.entries, indexes: s.indexes}, nil
 		return into, more, nil
 	}
@@ -243,11 +253,11 @@ func (c *Cursor) signal() {
 	}
 	select {
 	case c.wake <- struct{}{}:
-	default: // there is a token already
+	default: // a token is there
 	}
 }
 
-// shrink gives the buffers of a burst back when it is over, so that a thousand idle watchers cost little.
+// shrink frees the buffers of a burst, so that a thousand idle watchers cost little.
 func (c *Cursor) shrink() {
 	const small = 16
 	if len(c.changes) == 0 && cap(c.changes) > small {

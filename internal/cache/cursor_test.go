@@ -158,7 +158,7 @@ func TestASlowWatcherFallsOffTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Pretend that time flies, so that the log keeps the least it keeps.
+	// Let the time pass, so that the log keeps only its minimum.
 	last := write(t, s, pods, pod("a", "p", "", nil))
 	wait(t, k, last)
 	k.mu.Lock()
@@ -177,7 +177,7 @@ func TestASlowWatcherFallsOffTheLog(t *testing.T) {
 	}
 }
 
-// openCursor watches a kind from now on; whoever asks for it closes the cursor.
+// openCursor opens a cursor on new changes of a kind; the caller closes it.
 func openCursor(t *testing.T) (store.Store, *Cache, *Kind, *Cursor) {
 	t.Helper()
 	s := openStore(t)

@@ -14,14 +14,14 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// Entry is one object at one revision. Immutable; what is derived is made once on first need.
+// Entry is one object at one revision. It is immutable. Derived forms are made once, on first use.
 type Entry struct {
 	Header
 	Key      string
 	Revision int64
 
-	stored []byte // nil when packed
-	packed *place // where the stored bytes are, of a state that only the log still has
+	stored []byte // nil if packed
+	packed *place // place of the stored bytes, for a state that only the log holds
 
 	schema    *Schema
 	object    atomic.Pointer[decoded]
@@ -34,11 +34,11 @@ type Entry struct {
 // Flags of an entry.
 const (
 	objectUsed uint32 = 1 << iota // since the last call of fade
-	formsUsed                     // likewise
-	replaced                      // by a newer entry: encodings are not kept any more
+	formsUsed                     // since the last call of fade
+	replaced                      // by a newer entry: encodings are no longer kept
 )
 
-// derivation is an object made from the entry's, in a list as encodings are.
+// derivation is an object derived from the entry's object, in a linked list.
 type derivation struct {
 	name   string
 	next   *derivation
@@ -50,7 +50,8 @@ type decoded struct {
 	err    error
 }
 
-// encoding is one form of an entry, in a list: most entries have one, few more than two.
+// encoding is one encoded form of an entry, in a linked list: most entries have one, few more than
+// two.
 type encoding struct {
 	format string
 	next   *encoding
@@ -60,12 +61,13 @@ type encoding struct {
 	passing weak.Pointer[[]byte]
 }
 
-// newEntry makes the entry of a stored key and reads its header. It has the object that was decoded for that, until release or fade.
+// newEntry returns the entry of a stored key with its header. It keeps the object decoded for the
+// header until release or fade.
 func newEntry(schema *Schema, kv *store.KeyValue) *Entry {
 	e := &Entry{Key: kv.Key, Revision: kv.ModRevision, stored: kv.Value, schema: schema}
 	obj, err := schema.Decode(kv.Value, kv.ModRevision)
 	if err != nil {
-		// It is there, under the names that its key has; whoever asks for the object gets the error.
+		// Keep the entry under the names in its key. Readers of the object get the error.
 		e.Namespace, e.Name = namesOf(schema.Prefix, kv.Key)
 		e.object.Store(&decoded{err: err})
 		return e
@@ -81,7 +83,7 @@ func newEntry(schema *Schema, kv *store.KeyValue) *Entry {
 	return e
 }
 
-// shareKey makes the names parts of the key instead of strings of their own.
+// shareKey makes the names substrings of the key, which saves two strings.
 func (e *Entry) shareKey() {
 	rest, ok := strings.CutSuffix(e.Key, "/"+e.Name)
 	if !ok || e.Name == "" {
@@ -93,17 +95,18 @@ func (e *Entry) shareKey() {
 	}
 }
 
-// maxMissing is how many of an entry's parts may be looked for in vain: each time all that is left of the stored bytes is gone through.
+// maxMissing is the most parts searched for in vain per entry, since each such search scans the
+// rest of the stored bytes.
 const maxMissing = 16
 
-// finder finds parts in the stored bytes, where they are one after the other: an object has room for tens of thousands, which are not each looked
-// for from the beginning.
+// finder finds substrings in the stored bytes in the order of their occurrence. An object can have
+// tens of thousands, so each search starts where the last one ended.
 type finder struct {
 	in      []byte
 	missing int
 }
 
-// next is the part in the stored bytes, nil if it is not in what follows the one found last.
+// next returns the part within the stored bytes, or nil if it does not follow the part found last.
 func (f *finder) next(part []byte) []byte {
 	if len(part) == 0 || f.missing >= maxMissing {
 		return nil
@@ -118,7 +121,7 @@ func (f *finder) next(part []byte) []byte {
 	return found
 }
 
-// text is next for strings; what is not found stays as it is.
+// text is next for strings. It returns s itself if it is not found.
 func (f *finder) text(s string) string {
 	if found := f.next(unsafe.Slice(unsafe.StringData(s), len(s))); found != nil {
 		return unsafe.String(&found[0], len(found)) // the bytes are never modified
@@ -126,19 +129,20 @@ func (f *finder) text(s string) string {
 	return s
 }
 
-// shareStored makes the header's strings parts of the stored bytes, in which they are anyway unless escaped or encrypted.
+// shareStored makes the header's strings substrings of the stored bytes. They occur there unless
+// escaped or encrypted.
 func (e *Entry) shareStored() {
 	e.UID = (&finder{in: e.stored}).text(e.UID)
-	for i, pair := range e.Fields { // a few, in the kind's order
+	for i, pair := range e.Fields { // few, in the kind's order
 		e.Fields[i] = Pair{(&finder{in: e.stored}).text(pair.Name), (&finder{in: e.stored}).text(pair.Value)}
 	}
-	labels := finder{in: e.stored} // sorted, as they are stored
+	labels := finder{in: e.stored} // sorted, as in the stored bytes
 	for i, pair := range e.Labels {
 		e.Labels[i] = Pair{labels.text(pair.Name), labels.text(pair.Value)}
 	}
 }
 
-// shareOwners makes what a decoded object says of its fields' owners, a third of it, parts of the stored bytes.
+// shareOwners makes an object's managedFields, a third of its size, substrings of the stored bytes.
 func (e *Entry) shareOwners(obj runtime.Object) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -154,7 +158,7 @@ func (e *Entry) shareOwners(obj runtime.Object) {
 	}
 }
 
-// Stored is the object as it is in the store, shared: never to be modified.
+// Stored returns the object's stored bytes. They are shared: do not modify them.
 func (e *Entry) Stored() []byte {
 	if e.packed != nil {
 		return e.packed.pack.open()[e.packed.from:e.packed.to:e.packed.to]
@@ -170,14 +174,14 @@ func namesOf(prefix, key string) (namespace, name string) {
 	return "", rest
 }
 
-// Object is the decoded object, shared and read-only.
+// Object returns the decoded object, shared and read-only.
 func (e *Entry) Object() (runtime.Object, error) {
 	e.mark(objectUsed)
 	if d := e.object.Load(); d != nil {
 		return d.object, d.err
 	}
 	obj, err := e.schema.Decode(e.Stored(), e.Revision)
-	// Whoever decodes at the same time gets the same object.
+	// Concurrent callers get the same object.
 	made := &decoded{object: obj, err: err}
 	for !e.object.CompareAndSwap(nil, made) {
 		if d := e.object.Load(); d != nil { // nil: it was dropped again
@@ -190,9 +194,9 @@ func (e *Entry) Object() (runtime.Object, error) {
 	return obj, err
 }
 
-// Derived is another object made from the entry's object under a name chosen by the caller ("metadata", "v2"), made once and
-// kept, shared and read-only. The entry's own object is not kept for it. An error is not kept: what derive needs (a conversion webhook)
-// may be there the next time.
+// Derived returns another object made from the entry's object, under a name chosen by the caller
+// ("metadata", "v2"). It is made once and kept, shared and read-only; the entry's own object is not
+// kept for it. An error is not kept: a missing conversion webhook may be back for the next call.
 func (e *Entry) Derived(name string, derive func(runtime.Object) (runtime.Object, error)) (runtime.Object, error) {
 	e.mark(formsUsed)
 	var made *derivation
@@ -221,7 +225,8 @@ func (e *Entry) Derived(name string, derive func(runtime.Object) (runtime.Object
 	}
 }
 
-// Peek is the object if it is kept, else one decoded for the caller alone. It may be shared: read-only.
+// Peek returns the object if it is kept, else one decoded for this caller. It may be shared:
+// read-only.
 func (e *Entry) Peek() (runtime.Object, error) {
 	if d := e.object.Load(); d != nil {
 		return d.object, d.err
@@ -229,8 +234,9 @@ func (e *Entry) Peek() (runtime.Object, error) {
 	return e.schema.Decode(e.Stored(), e.Revision)
 }
 
-// Encoded is the object's encoding under a name chosen by the caller ("v1+json"), made once by encode and kept while it is used.
-// The bytes are shared: never modify them. The object is not kept for it.
+// Encoded returns the object's encoding under a name chosen by the caller ("v1+json"). encode makes
+// it once, and it is kept while it is used. The bytes are shared: do not modify them. The object is
+// not kept for it.
 func (e *Entry) Encoded(format string, encode func(runtime.Object) ([]byte, error)) ([]byte, error) {
 	return e.EncodedBy(format, func() ([]byte, error) {
 		obj, err := e.Peek()
@@ -241,7 +247,8 @@ func (e *Entry) Encoded(format string, encode func(runtime.Object) ([]byte, erro
 	})
 }
 
-// EncodedBy is Encoded for an encoding of something else than the entry's own object (of a derived one). An error is not kept.
+// EncodedBy is Encoded for an encoding of another object than the entry's own, such as a derived
+// one. An error is not kept.
 func (e *Entry) EncodedBy(format string, encode func() ([]byte, error)) ([]byte, error) {
 	if e.flags.Load()&replaced != 0 {
 		return encode()
@@ -264,8 +271,8 @@ func (e *Entry) EncodedBy(format string, encode func() ([]byte, error)) ([]byte,
 	return data, nil
 }
 
-// EncodedOnce is EncodedBy for what is put into something else that is shared (the frame of a watch event): an encoding that is there is used, and
-// none is kept.
+// EncodedOnce is EncodedBy for an encoding that becomes part of another shared form, such as the
+// frame of a watch event. It uses an existing encoding but keeps no new one.
 func (e *Entry) EncodedOnce(format string, encode func() ([]byte, error)) ([]byte, error) {
 	for n := e.encodings.Load(); n != nil; n = n.next {
 		if n.format != format {
@@ -279,8 +286,8 @@ func (e *Entry) EncodedOnce(format string, encode func() ([]byte, error)) ([]byt
 	return encode()
 }
 
-// Passing is EncodedBy for what many want at the same moment and nobody later (the frame of a watch event): it is kept only until the
-// garbage collector comes by.
+// Passing is EncodedBy for an encoding that many callers want at the same moment and none later,
+// such as the frame of a watch event. It is kept until the next garbage collection.
 func (e *Entry) Passing(format string, encode func() ([]byte, error)) ([]byte, error) {
 	enc := e.encoding(format)
 	enc.making.Lock()
@@ -315,17 +322,17 @@ func (e *Entry) encoding(format string) *encoding {
 	}
 }
 
-// mark sets a flag that many read and few find unset.
+// mark sets a flag. It reads first, since the flag is usually set.
 func (e *Entry) mark(used uint32) {
 	if e.flags.Load()&used == 0 {
 		e.flags.Or(used)
 	}
 }
 
-// fade drops what was made of the stored bytes and not used since the last call: the object too, unless keep says that there are readers of it
-// which look at all objects again and again.
+// fade drops the forms that were not used since the last call. It keeps the object if keep says
+// that readers scan all objects again and again.
 func (e *Entry) fade(keep bool) {
-	if e.schema == nil { // of a Feed: nothing can be made again
+	if e.schema == nil { // an entry of a Feed has no bytes to decode
 		return
 	}
 	used := e.flags.Load()
@@ -345,16 +352,17 @@ func (e *Entry) fade(keep bool) {
 	}
 }
 
-// release drops the decoded object: it is decoded again when somebody asks.
+// release drops the decoded object, which is decoded again on demand.
 func (e *Entry) release() {
 	if d := e.object.Load(); d != nil && d.err == nil && e.schema != nil {
 		e.object.Store(nil)
 	}
 }
 
-// cool drops what was made of the stored bytes of an entry that is only in the log. Readers that have it keep it; others have it made again.
+// cool drops the forms of an entry that only the log holds. Readers with a reference keep theirs;
+// others make them again.
 func (e *Entry) cool() {
-	if e.schema == nil { // of a Feed: nothing can be made again
+	if e.schema == nil { // an entry of a Feed has no bytes to decode
 		return
 	}
 	e.flags.Or(replaced)
@@ -363,10 +371,11 @@ func (e *Entry) cool() {
 	e.derived.Store(nil)
 }
 
-// Restamp is the entry's last state as of the revision at which it went: what a watcher gets with Deleted.
+// Restamp returns the entry's last state with the revision of its deletion, which a watcher gets
+// with Deleted.
 func (e *Entry) Restamp(revision int64) *Entry {
 	g := &Entry{Header: e.Header, Key: e.Key, Revision: revision, stored: e.stored, packed: e.packed, schema: e.schema}
-	if e.schema == nil { // of a Feed: there are no bytes to decode again
+	if e.schema == nil { // an entry of a Feed has no bytes to decode
 		g.object.Store(e.object.Load())
 	}
 	return g

@@ -10,13 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// within tells whether a string's bytes are some of the stored ones.
+// within reports whether a string is a substring of the stored bytes in memory.
 func within(s string, stored []byte) bool {
 	at, from := uintptr(unsafe.Pointer(unsafe.StringData(s))), uintptr(unsafe.Pointer(unsafe.SliceData(stored)))
 	return at >= from && at+uintptr(len(s)) <= from+uintptr(len(stored))
 }
 
-// TestVeryManyPartsAreFoundInOneGo: each looked for from the beginning, or to the end in vain, these take minutes.
+// If each search started at the beginning, or ran to the end in vain, this test would take minutes.
 func TestVeryManyPartsAreFoundInOneGo(t *testing.T) {
 	const n = 200_000
 	text := func(i int) string { return fmt.Sprintf("a-label-%06d", i) }

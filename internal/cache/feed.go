@@ -6,14 +6,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Feed is a Kind that is not filled from the store but by hand: with what a watch over HTTPS brings. One goroutine feeds it.
+// Feed is a Kind that is filled by its caller instead of the store, such as from a watch over
+// HTTPS. One goroutine feeds it.
 type Feed struct {
 	*Kind
 	clock  clock
 	closed chan struct{}
 }
 
-// FedObject is one object with its key and revision.
+// FedObject is an object with its key and revision.
 type FedObject struct {
 	Key      string
 	Revision int64
@@ -21,7 +22,7 @@ type FedObject struct {
 	Object   runtime.Object
 }
 
-// NewFeed makes an empty feed at revision 0.
+// NewFeed returns an empty feed at revision 0.
 func NewFeed() *Feed {
 	f := &Feed{closed: make(chan struct{})}
 	f.clock.closed = f.closed
@@ -38,7 +39,7 @@ func (o *FedObject) entry() *Entry {
 	return e
 }
 
-// Put applies a new or changed object. The state that is there already is ignored.
+// Put applies a new or changed object. It ignores a state that is already there.
 func (f *Feed) Put(o FedObject) {
 	f.apply(o.Revision, func(k *Kind, revision int64) []*event { return k.put(&o, o.Revision) })
 }
@@ -53,7 +54,8 @@ func (f *Feed) Delete(key string, revision int64) {
 	})
 }
 
-// Replace makes the content what a listing at the revision said: what differs becomes changes of that revision.
+// Replace sets the content to a listing at the revision. The differences become changes of that
+// revision.
 func (f *Feed) Replace(list []FedObject, revision int64) {
 	f.apply(revision, func(k *Kind, revision int64) []*event {
 		var events []*event
@@ -76,10 +78,10 @@ func (f *Feed) Replace(list []FedObject, revision int64) {
 	})
 }
 
-// Reach says that everything up to the revision has been fed.
+// Reach records that everything up to the revision has been fed.
 func (f *Feed) Reach(revision int64) { f.clock.reach(revision) }
 
-// Close ends the feed's cursors and those who wait for it.
+// Close ends the feed's cursors and waiters.
 func (f *Feed) Close() {
 	f.Kind.close(ErrClosed)
 	close(f.closed)
@@ -88,7 +90,7 @@ func (f *Feed) Close() {
 func (k *Kind) put(o *FedObject, revision int64) []*event {
 	var events []*event
 	if old, ok := k.work.Get(&Entry{Key: o.Key}); ok {
-		if old.UID != o.Header.UID { // another object of the same name: the deletion was missed
+		if old.UID != o.Header.UID { // another object of the same name: its deletion was missed
 			events = append(events, k.drop(o.Key, revision))
 		} else if old.Revision == o.Revision {
 			return nil
@@ -100,7 +102,7 @@ func (k *Kind) put(o *FedObject, revision int64) []*event {
 func (f *Feed) apply(revision int64, change func(k *Kind, revision int64) []*event) {
 	k := f.Kind
 	k.mu.Lock()
-	// Changes must not go back in time, even if the server does.
+	// Revisions must not decrease, even if the server's do.
 	revision = max(revision, k.state.Load().changed)
 	wake := k.publish(change(k, revision), revision, time.Now())
 	k.mu.Unlock()

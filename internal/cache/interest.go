@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// Matches says whether an entry is of interest.
+// Matches reports whether the interest includes the entry.
 func (i *Interest) Matches(e *Entry) bool {
 	return (i.Namespace == "" || i.Namespace == e.Namespace) &&
 		(i.Name == "" || i.Name == e.Name) &&
@@ -16,7 +16,8 @@ func (i *Interest) Matches(e *Entry) bool {
 		(i.Fields == nil || i.Fields.Matches(e.Selectable()))
 }
 
-// normal is the same interest with nil for selectors that match everything, and exact metadata fields as Namespace and Name.
+// normal returns the same interest with nil for selectors that match everything, and with exact
+// metadata fields as Namespace and Name.
 func (i Interest) normal() Interest {
 	if i.Labels != nil && i.Labels.Empty() {
 		i.Labels = nil
@@ -29,7 +30,7 @@ func (i Interest) normal() Interest {
 		if r.Operator != selection.Equals && r.Operator != selection.DoubleEquals {
 			continue
 		}
-		// The selector stays: two different values for one field match nothing.
+		// Keep the selector: two different values for one field match nothing.
 		switch {
 		case r.Field == "metadata.name" && i.Name == "":
 			i.Name = r.Value
@@ -40,7 +41,7 @@ func (i Interest) normal() Interest {
 	return i
 }
 
-// view is what the event is to somebody with this interest; false when it is nothing.
+// view returns the event as a watcher with this interest sees it; false if it does not.
 func (i *Interest) view(e *event) (Change, bool) {
 	was, is := e.old != nil && i.Matches(e.old), e.new != nil && i.Matches(e.new)
 	switch {
@@ -54,11 +55,11 @@ func (i *Interest) view(e *event) (Change, bool) {
 	return Change{}, false
 }
 
-// A topic is what the objects of an interest have in common that can be looked up: one object's name, the exact
-// value of a field, or a namespace. Cursors wait under their most narrow topic, so that a change wakes (and is looked at by) those only that
-// may want it: with a thousand nodes watching their own pods, one instead of a thousand.
+// A topic is a property of an interest that can be looked up: an object's name, the exact value of
+// a field, or a namespace. Cursors wait under their narrowest topic, so a change wakes only cursors
+// that may want it. If a thousand nodes watch their own pods, it wakes one instead of a thousand.
 type topic struct {
-	field string // a field's name, or one of the two below
+	field string // a field's name, or one of the two constants below
 	a, b  string
 }
 
@@ -67,7 +68,7 @@ const (
 	byNamespace = "\x00namespace" // a: namespace
 )
 
-// topic is the most narrow one of a normal interest; false when there is none.
+// topic returns the narrowest topic of a normal interest; false if there is none.
 func (i *Interest) topic() (topic, bool) {
 	if i.Name != "" {
 		return topic{byName, i.Namespace, i.Name}, true
@@ -85,12 +86,12 @@ func (i *Interest) topic() (topic, bool) {
 	return topic{}, false
 }
 
-// waitingRoom holds the cursors of one topic, and the numbers of the events in the log that concern the topic.
+// waitingRoom holds the cursors of one topic, and the numbers of its events in the log.
 type waitingRoom struct {
 	cursors []*Cursor
-	readers int // those that look at the objects
+	readers int // cursors that read the objects
 	events  []uint64
-	// dropped is the number after the last event of the topic that has left the log.
+	// dropped is the number after the topic's last event that has left the log.
 	dropped uint64
 }
 
@@ -102,15 +103,15 @@ func (r *waitingRoom) forget(first uint64) {
 	}
 }
 
-// cursors are the open cursors of a kind. Guarded by Kind.mu.
+// cursors holds the open cursors of a kind. Guarded by Kind.mu.
 type cursors struct {
 	n       int
-	readers int       // those without a topic that look at the objects
-	all     []*Cursor // those without a topic
+	readers int       // cursors without a topic that read the objects
+	all     []*Cursor // cursors without a topic
 	topics  map[topic]*waitingRoom
-	fields  map[string]int // how many topics there are of each field
+	fields  map[string]int // number of topics by field
 	waking  []*Cursor
-	anyName int // how many topics of a name in any namespace
+	anyName int // number of topics for a name in any namespace
 }
 
 func (cs *cursors) add(c *Cursor, log *eventLog) {
@@ -191,7 +192,8 @@ func (e *Entry) has(t topic) bool {
 	return e.Selectable().Get(t.field) == t.a
 }
 
-// note files event number n under its topics and collects whom to wake. first is the oldest number in the log.
+// note files event number n under its topics and collects the cursors to wake. first is the oldest
+// number in the log.
 func (cs *cursors) note(e *event, n, first uint64) {
 	if cs.n == 0 {
 		return
@@ -226,7 +228,7 @@ func (cs *cursors) note(e *event, n, first uint64) {
 	}
 }
 
-// read says whether some cursor is going to look at the object of a new entry.
+// read reports whether a cursor will read the object of a new entry.
 func (cs *cursors) read(e *Entry) bool {
 	if cs.readers > 0 {
 		return true
@@ -278,7 +280,7 @@ func (cs *cursors) each(fn func(*Cursor)) {
 	}
 }
 
-// take are the cursors to wake, once each.
+// take returns the cursors to wake, without duplicates.
 func (cs *cursors) take() []*Cursor {
 	w := cs.waking
 	cs.waking = nil
@@ -297,5 +299,5 @@ func (cs *cursors) fail(err error) {
 	*cs = cursors{}
 }
 
-// Everything is the interest in everything.
+// Everything is the interest in all objects.
 var Everything = Interest{Labels: labels.Everything(), Fields: fields.Everything()}

@@ -14,7 +14,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// Kind is one kind's cache. Opened by Cache.Kind.
+// Kind is the cache of one kind, opened by Cache.Kind.
 type Kind struct {
 	clock  *clock
 	store  store.Store // nil for a Feed
@@ -22,54 +22,56 @@ type Kind struct {
 
 	state atomic.Pointer[state] // the newest; written with mu held
 
-	opened  chan struct{} // closed when the first list is in, or failed
+	opened  chan struct{} // closed when the first list is complete or has failed
 	openErr error
-	listing chan struct{} // holds a token while somebody lists the kind
+	listing chan struct{} // holds a token while the kind is being listed
 
 	isGone atomic.Bool // gone != nil
 
-	mu        sync.RWMutex // guards what follows
+	mu        sync.RWMutex // guards the fields below
 	opening   bool         // there is no state yet
 	relisting bool
-	pending   []store.Event // arrived while opening or relisting
-	openedAt  int64         // revision of the list that the kind began with
-	begun     uint64        // how often it did
-	work      *tree         // the writer's own tree; state has copies of it
+	pending   []store.Event // events that arrived during opening or relisting
+	openedAt  int64         // revision of the listing that the content is based on
+	begun     uint64        // number of such listings
+	work      *tree         // the writer's own tree; states hold copies of it
 	log       eventLog
 	cursors   cursors
-	gone      error // why the kind is of no more use
+	gone      error // why the kind can no longer be used
 
 	exact exactSnapshots
 }
 
 var _ Reader = (*Kind)(nil)
 
-// state is what readers see; never modified.
+// state is the state that readers see. It is never modified.
 type state struct {
 	entries *tree
 	indexes map[string]*index
-	changed int64  // revision of the last change in it
-	begun   uint64 // the listing that it goes back to: Kind.begun
+	changed int64  // revision of its last change
+	begun   uint64 // Kind.begun of the listing it is based on
 }
 
-// Schema is the kind's schema.
+// Schema returns the kind's schema.
 func (k *Kind) Schema() *Schema { return &k.schema }
 
-// Snapshot is the newest state applied.
+// Snapshot returns the newest applied state.
 func (k *Kind) Snapshot() *Snapshot {
-	// The stream's revision first: what has been applied since is newer still, and a state holds every change up to its own revision.
+	// Load the stream's revision first: changes applied later are newer, and a state holds every
+	// change up to its own revision.
 	reached := k.clock.reached.Load()
 	s := k.state.Load()
 	return &Snapshot{revision: max(reached, s.changed), changed: s.changed, begun: s.begun, entries: s.entries, indexes: s.indexes}
 }
 
-// Revision is the revision that a Snapshot taken now has.
+// Revision returns the revision that a Snapshot would have now.
 func (k *Kind) Revision() int64 {
 	reached := k.clock.reached.Load()
 	return max(reached, k.state.Load().changed)
 }
 
-// WaitFor blocks until a Snapshot is at least as new as revision. ErrFuture when ctx's deadline comes first.
+// WaitFor waits until a Snapshot is at least as new as revision. It returns ErrFuture if ctx's
+// deadline comes first.
 func (k *Kind) WaitFor(ctx context.Context, revision int64) error {
 	if k.clock.reached.Load() >= revision || k.state.Load().changed >= revision {
 		return nil
@@ -77,19 +79,19 @@ func (k *Kind) WaitFor(ctx context.Context, revision int64) error {
 	return k.clock.waitFor(ctx, revision)
 }
 
-// Gone says that the kind was closed or forgotten: it shows a state that does not change any more.
+// Gone reports whether the kind was closed or forgotten. Its state does not change any more.
 func (k *Kind) Gone() bool { return k.isGone.Load() }
 
-// keeps says whether a new entry's object is going to be looked at soon; mu is held.
+// keeps reports whether a new entry's object will be read soon; mu is held.
 func (k *Kind) keeps(e *Entry) bool { return k.schema.Keep || k.cursors.read(e) }
 
-// AddIndex adds a named index of the values that a function gives for each object; the first of a name stays. Snapshots taken after
-// AddIndex has returned have it. The function must be pure.
+// AddIndex adds a named index of the values that the function returns for each object. An existing
+// index of that name stays. Snapshots taken after AddIndex contain it. The function must be pure.
 func (k *Kind) AddIndex(name string, values func(runtime.Object) []string) {
 	k.AddEntryIndex(name, func(e *Entry) []string {
 		obj, err := e.Object()
 		if err != nil {
-			return nil // undecodable: in no index
+			return nil // an undecodable object is in no index
 		}
 		return values(obj)
 	})
@@ -113,7 +115,7 @@ func (k *Kind) AddEntryIndex(name string, values func(*Entry) []string) {
 	k.state.Store(&state{entries: s.entries, indexes: indexes, changed: s.changed, begun: s.begun})
 }
 
-// open lists the kind and applies what happened meanwhile.
+// open lists the kind and applies the events that arrived meanwhile.
 func (k *Kind) open(ctx context.Context) error {
 	return k.alone(ctx, func() error {
 		entries, revision, err := k.list(ctx, 0)
@@ -127,7 +129,7 @@ func (k *Kind) open(ctx context.Context) error {
 	})
 }
 
-// alone calls fn while nobody else lists the kind.
+// alone calls fn while no other goroutine lists the kind.
 func (k *Kind) alone(ctx context.Context, fn func() error) error {
 	select {
 	case k.listing <- struct{}{}:
@@ -138,7 +140,8 @@ func (k *Kind) alone(ctx context.Context, fn func() error) error {
 	return fn()
 }
 
-// begin starts the kind's life (again) with a listing and what arrived while it was made; mu is held. Cursors that are open must fail.
+// begin starts the kind from a listing and the events that arrived while it was made; mu is held.
+// The caller must fail all open cursors.
 func (k *Kind) begin(entries *tree, revision int64) {
 	k.work, k.openedAt = entries, revision
 	k.begun++
@@ -154,14 +157,15 @@ func (k *Kind) begin(entries *tree, revision int64) {
 			indexes[name] = fresh
 		}
 	}
-	// Readers see the listing together with what followed: the stream's revision may be past both.
+	// Show the listing and the later events together: the stream's revision may be past both.
 	k.state.Store(&state{entries: k.work.Copy(), indexes: indexes, changed: changed, begun: k.begun})
 	k.record(changes, time.Now())
 }
 
 const pageSize = 1000
 
-// list reads all of the kind at one revision (0: the newest). When it is to be the newest, and a compaction goes past it between two pages, it is read again in one.
+// list reads all of the kind at one revision (0: the newest). If a compaction overtakes the newest
+// revision between two pages, it reads everything again in one page.
 func (k *Kind) list(ctx context.Context, revision int64) (*tree, int64, error) {
 	t, at, err := k.pages(ctx, revision, pageSize)
 	if revision == 0 && errors.Is(err, store.ErrCompacted) {
@@ -170,7 +174,7 @@ func (k *Kind) list(ctx context.Context, revision int64) (*tree, int64, error) {
 	return t, at, err
 }
 
-// pages reads all of the kind at one revision, so many objects at a time (0: all).
+// pages reads all of the kind at one revision, size objects at a time (0: all at once).
 func (k *Kind) pages(ctx context.Context, revision, size int64) (*tree, int64, error) {
 	t := newTree()
 	prefix, from := k.schema.Prefix+"/", ""
@@ -194,35 +198,38 @@ func (k *Kind) pages(ctx context.Context, revision, size int64) (*tree, int64, e
 	}
 }
 
-// Received is how many changes have come in since the kind was opened.
+// Received returns the number of changes since the kind was opened.
 func (k *Kind) Received() uint64 {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return uint64(k.log.end())
 }
 
-// Capacity is how many changes the log has room for just now; it grows with what has to be kept.
+// Capacity returns the number of changes that fit into the log now. It grows and shrinks with the
+// load.
 func (k *Kind) Capacity() int {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return len(k.log.ring)
 }
 
-// Resized is how often the log has got more room, and less.
+// Resized returns how often the log has grown and shrunk.
 func (k *Kind) Resized() (grown, shrunk uint64) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.log.grown, k.log.shrunk
 }
 
-// Opened is how often the kind was listed to begin with: once, and once more each time that it was listed again, because the stream was lost or by Relist.
+// Opened returns the number of listings that the kind started from: one at first, and one more
+// after each loss of the stream or Relist.
 func (k *Kind) Opened() uint64 {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.begun
 }
 
-// deliver takes over events of the stream, in order and whole revisions. Called by the cache's writer only.
+// deliver applies events of the stream, in order and in whole revisions. Only the cache's writer
+// calls it.
 func (k *Kind) deliver(events []store.Event, now time.Time) {
 	k.mu.Lock()
 	if k.opening || k.relisting {
@@ -236,13 +243,14 @@ func (k *Kind) deliver(events []store.Event, now time.Time) {
 	wakeAll(wake)
 }
 
-// apply makes the events part of the state and the log, and returns the cursors to wake; mu is held.
+// apply adds the events to the state and the log, and returns the cursors to wake; mu is held.
 func (k *Kind) apply(events []store.Event, now time.Time) []*Cursor {
 	changes, changed := k.changes(events, k.state.Load().changed)
 	return k.publish(changes, changed, now)
 }
 
-// changes applies events to the writer's tree, and gives what they change and the revision of the last one, or the one given when there is none.
+// changes applies events to the writer's tree. It returns the changes and the revision of the last
+// one, or the given revision if there are none.
 func (k *Kind) changes(events []store.Event, revision int64) (changes []*event, changed int64) {
 	changed = revision
 	for i := range events {
@@ -267,10 +275,11 @@ func (k *Kind) publish(changes []*event, changed int64, now time.Time) []*Cursor
 	return k.cursors.take()
 }
 
-// record puts changes that are visible into the log.
+// record adds visible changes to the log.
 func (k *Kind) record(changes []*event, now time.Time) {
 	for _, c := range changes {
-		// The object was decoded for the header, and may have been of use to the indexes.
+		// The header and the indexes needed the decoded object; drop it unless a reader will need
+		// it.
 		if c.new != nil && !k.keeps(c.new) {
 			c.new.release()
 		}
@@ -299,14 +308,14 @@ func (k *Kind) drop(key string, revision int64) *event {
 func (k *Kind) set(e *Entry, revision int64) *event {
 	old, ok := k.work.Set(e)
 	if ok {
-		e.Key = old.Key // equal: one string less
+		e.Key = old.Key // equal, and saves a string
 		e.shareKey()
 	}
 	return &event{revision: revision, old: old, new: e}
 }
 
 func updateIndexes(old map[string]*index, changes []*event) map[string]*index {
-	var next map[string]*index // made when one of them changes
+	var next map[string]*index // copied when an index changes
 	for name, ix := range old {
 		fresh := ix.with(changes)
 		if fresh == ix {
@@ -323,11 +332,11 @@ func updateIndexes(old map[string]*index, changes []*event) map[string]*index {
 	return next
 }
 
-// trim gives back what is held for readers that are not there any more.
+// trim frees what is held for readers that no longer need it.
 func (k *Kind) trim(now time.Time) {
 	k.mu.Lock()
 	k.log.trim(now)
-	// Cursors that follow hold a snapshot, and with it objects long gone, until they look at the log again.
+	// Wake following cursors: until they read the log again, their snapshot holds deleted objects.
 	k.cursors.each(func(c *Cursor) {
 		if c.track {
 			c.signal()
@@ -337,18 +346,21 @@ func (k *Kind) trim(now time.Time) {
 	k.exact.mu.Lock()
 	clear(k.exact.last[:])
 	k.exact.mu.Unlock()
-	if s := k.state.Load(); s != nil { // nil while the kind's first list is made
+	if s := k.state.Load(); s != nil { // nil during the kind's first listing
 		s.entries.Scan(func(e *Entry) bool { e.fade(k.schema.Keep); return true })
 	}
 }
 
-// reset lists again, because something was missed or could not be read; cursors must list again too. Until the new list is there, and if it can not
-// be had, the old state goes on. Each reset makes a list of its own, after those that have begun already: one that began earlier may be from before
-// what this one's caller has missed, and may fail when its caller only could do without.
+// reset lists the kind again after events were missed or could not be decoded. Its cursors fail and
+// must list again. Until the new listing is complete, or if it fails, the old state stays.
+//
+// Each reset makes its own listing after those already running. An earlier listing may predate the
+// events that this caller missed, or fail although this caller needs it.
 func (k *Kind) reset(ctx context.Context) error {
 	return k.alone(ctx, func() error {
 		k.mu.Lock()
-		k.relisting = k.gone == nil && !k.opening // opening: its first list failed, or begins after this
+		// opening: the first listing failed, or starts after this
+		k.relisting = k.gone == nil && !k.opening
 		going := k.relisting
 		k.mu.Unlock()
 		if !going {
@@ -362,12 +374,12 @@ func (k *Kind) reset(ctx context.Context) error {
 			return err
 		}
 		k.begin(entries, revision)
-		k.cursors.fail(ErrTooOld) // whoever lists again because of that finds the new state
+		k.cursors.fail(ErrTooOld) // readers that list again find the new state
 		return nil
 	})
 }
 
-// close ends the kind: cursors fail with err.
+// close ends the kind; its cursors fail with err.
 func (k *Kind) close(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -378,14 +390,15 @@ func (k *Kind) close(err error) {
 	}
 }
 
-// exactSnapshots are a few snapshots at exact revisions that were asked for: pages of the same list ask for the same one.
+// exactSnapshots caches the last requested snapshots at exact revisions, since the pages of a list
+// share one.
 type exactSnapshots struct {
 	mu   sync.Mutex
 	last [4]*Snapshot
 	next int
 }
 
-// At is the snapshot at exactly this revision.
+// At returns the snapshot at exactly this revision, see Reader.
 func (k *Kind) At(ctx context.Context, revision int64) (*Snapshot, error) {
 	if k.clock.compacted.Load() > revision {
 		return nil, ErrTooOld
@@ -414,7 +427,7 @@ func (k *Kind) At(ctx context.Context, revision int64) (*Snapshot, error) {
 	return s, nil
 }
 
-// forget lets go of snapshots older than the revision.
+// forget drops snapshots older than the revision.
 func (e *exactSnapshots) forget(before int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -425,7 +438,8 @@ func (e *exactSnapshots) forget(before int64) {
 	}
 }
 
-// past makes an older snapshot: by taking back the changes in the log, or from the store. Indexes are not kept for those.
+// past makes an older snapshot, either by undoing the changes in the log or from the store. It has
+// no indexes.
 func (k *Kind) past(ctx context.Context, revision int64) (*Snapshot, error) {
 	k.mu.RLock()
 	s := k.state.Load()
@@ -444,7 +458,7 @@ func (k *Kind) past(ctx context.Context, revision int64) (*Snapshot, error) {
 		}
 		return &Snapshot{revision: revision, entries: entries}, nil
 	}
-	entries := s.entries.Copy() // exact.mu is held: nobody else copies a published tree
+	entries := s.entries.Copy() // exact.mu is held, so no other goroutine copies a published tree
 	for i := len(since) - 1; i >= 0; i-- {
 		if c := since[i]; c.old != nil {
 			entries.Set(c.old)

@@ -13,7 +13,7 @@ type event struct {
 	gone     atomic.Pointer[Entry]
 }
 
-// deleted is the old state stamped with the event's revision; all watchers share one.
+// deleted returns the old state with the event's revision. All watchers share it.
 func (e *event) deleted() *Entry {
 	if g := e.gone.Load(); g != nil {
 		return g
@@ -22,38 +22,41 @@ func (e *event) deleted() *Entry {
 	return e.gone.Load()
 }
 
-// The log keeps at least minEvents, and as long as they are younger than freshFor up to maxEvents and maxBytes (of the
-// states that only the log still holds).
+// The log keeps at least minEvents. It keeps up to maxEvents and maxBytes (of states that only the
+// log holds) while the events are younger than freshFor.
 const (
 	minEvents = 256
 	maxEvents = 32 << 10
 	maxBytes  = 32 << 20
 	freshFor  = 75 * time.Second // as long as upstream keeps events
 
-	// hotEvents is how many of the newest events keep what was made of their old states, unless those have more than hotBytes. Decoded and encoded, a
-	// state is ten times its stored bytes; who still wants it later than that has it made again.
+	// hotEvents is the number of newest events whose old states keep their decoded and encoded
+	// forms, unless those states exceed hotBytes. The forms are ten times the size of the stored
+	// bytes; a later reader makes them again.
 	hotEvents = 256
 	hotBytes  = 1 << 20
 )
 
-// eventLog is a kind's recent changes, in order. Events are numbered from 0 since the process started; ring[n%len(ring)] is event n. Guarded by Kind.mu.
+// eventLog holds a kind's recent changes in order. Events are numbered from 0 since the start of
+// the process; ring[n%len(ring)] is event n. Guarded by Kind.mu.
 type eventLog struct {
 	ring  []*event
 	first uint64 // number of the oldest event kept
 	next  uint64 // number of the next event
-	// dropped is the revision up to which events are not (or no longer) in the log.
+	// dropped is the revision up to which the log contains no events.
 	dropped int64
-	bytes   int // of old states held
+	bytes   int // of the old states held
 
-	// The old states of events before packed are packed, those from there on are not yet (and have so many bytes), those from hot on are not to be.
+	// The old states of events before packed are packed. Those from packed to hot wait for packing
+	// and have pending bytes. Those from hot on are hot and stay unpacked.
 	packed, hot       uint64
 	pending, hotBytes int
 	words             words
 
-	grown, shrunk uint64 // how often the ring was
+	grown, shrunk uint64 // how often the ring has grown and shrunk
 }
 
-// start empties the log: it has what follows the revision.
+// start empties the log, which then holds the changes after the revision.
 func (l *eventLog) start(revision int64) {
 	clear(l.ring)
 	l.first, l.dropped, l.bytes = l.next, revision, 0
@@ -80,7 +83,7 @@ func (l *eventLog) append(e *event) {
 	}
 }
 
-// cool makes the oldest of the hot events cost less, since few are going to look at it.
+// cool drops the forms of the oldest hot event, which few readers will need.
 func (l *eventLog) cool() {
 	e := l.at(l.hot)
 	e.cool()
@@ -93,7 +96,7 @@ func (l *eventLog) cool() {
 	}
 }
 
-// oldBytes are the stored bytes of the old state, unless it is packed.
+// oldBytes returns the size of the old state's stored bytes; 0 if it is packed.
 func (e *event) oldBytes() int {
 	if e.old == nil {
 		return 0
@@ -101,7 +104,7 @@ func (e *event) oldBytes() int {
 	return len(e.old.stored)
 }
 
-// cool drops what can be made again from the stored bytes of states that only the log holds.
+// cool drops the forms of states that only the log holds.
 func (e *event) cool() {
 	if e.old != nil {
 		e.old.cool()
@@ -111,7 +114,7 @@ func (e *event) cool() {
 	}
 }
 
-// mayDrop says whether the oldest of n events has to make room for one more.
+// mayDrop reports whether the oldest of n events may be dropped for another one.
 func (l *eventLog) mayDrop(n int, now time.Time) bool {
 	if n >= maxEvents || n >= minEvents && l.bytes > maxBytes {
 		return true
@@ -134,7 +137,8 @@ func (l *eventLog) drop() {
 	l.first++
 }
 
-// entryOverhead is about what an entry takes besides its stored bytes: itself, labels and fields (BenchmarkMemory).
+// entryOverhead is the approximate memory of an entry besides its stored bytes: itself, labels and
+// fields (BenchmarkMemory).
 const entryOverhead = 1000
 
 func held(e *event) int {
@@ -158,7 +162,7 @@ func (l *eventLog) grow() {
 	l.ring = bigger
 }
 
-// trim drops what is neither fresh nor within minEvents, and gives memory back.
+// trim drops events that are neither fresh nor within minEvents, and shrinks the ring.
 func (l *eventLog) trim(now time.Time) {
 	for n := int(l.next - l.first); n > minEvents && now.Sub(l.at(l.first).at) > freshFor; n-- {
 		l.drop()
@@ -175,7 +179,7 @@ func (l *eventLog) trim(now time.Time) {
 
 func (l *eventLog) at(n uint64) *event { return l.ring[n%uint64(len(l.ring))] }
 
-// find is the number of the first event after the revision.
+// find returns the number of the first event after the revision.
 func (l *eventLog) find(revision int64) uint64 {
 	lo, hi := l.first, l.next
 	for lo < hi {
@@ -188,7 +192,7 @@ func (l *eventLog) find(revision int64) uint64 {
 	return lo
 }
 
-// since are the events after the revision; false when not all are in the log.
+// since returns the events after the revision; false if the log does not have all of them.
 func (l *eventLog) since(revision int64) ([]*event, bool) {
 	if revision < l.dropped {
 		return nil, false

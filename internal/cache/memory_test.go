@@ -17,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
 
-// unread is a kind that nothing in the process looks at.
+// unread is a kind that no other component reads.
 var unread = cache.Schema{
 	Prefix: "/registry/configmaps",
 	Decode: func(stored []byte, revision int64) (k8sruntime.Object, error) { return api.DecodeStored(stored) },
@@ -44,8 +44,9 @@ func storedConfigMap(t testing.TB, i int) store.Op {
 	return store.Op{Key: "/registry/configmaps/default/" + m.Name, Value: b}
 }
 
-// objectMemory is what an object that nobody reads takes: its encoding, the engine's share (etcd's index of keys, and the newest part of the log), and
-// all with the cache's, which has the encoding in it.
+// objectMemory returns the memory per object that no one reads, in bytes: its encoding, the
+// engine's share (etcd's index of keys, and the newest part of the log), and the total with the
+// cache, which includes the encoding.
 func objectMemory(t testing.TB, n int) (encoded, engine, all float64) {
 	s, err := etcd.Open(context.Background(), etcd.Options{DataDir: t.TempDir() + "/etcd", UnsafeNoSync: true})
 	if err != nil {
@@ -61,7 +62,8 @@ func objectMemory(t testing.TB, n int) (encoded, engine, all float64) {
 			t.Fatal(err)
 		}
 	}
-	// What is not in the file yet lies in a buffer of the engine, and who lists gets a copy of that: how much it is depends on the time.
+	// Data not yet in the file is in a buffer of the engine, and a listing gets a copy of it. How
+	// much that is depends on the time.
 	if err := s.Defragment(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +81,8 @@ func objectMemory(t testing.TB, n int) (encoded, engine, all float64) {
 	return float64(size) / float64(n), per(before, filled), per(before, after)
 }
 
-// The budget for the cache alone: an eighth more than its encoding, since Go allocates in steps, and 300 bytes.
+// The budget of the cache alone is 1 1/8 of the encoding, since Go allocates in steps, plus 300
+// bytes.
 func TestAnObjectThatNobodyReadsTakesLittleMoreThanItsEncoding(t *testing.T) {
 	encoded, engine, all := objectMemory(t, 10000)
 	t.Logf("encoded %.0f bytes; in memory %.0f, %.0f of them the engine's", encoded, all, engine)
@@ -88,7 +91,7 @@ func TestAnObjectThatNobodyReadsTakesLittleMoreThanItsEncoding(t *testing.T) {
 	}
 }
 
-// BenchmarkObjectMemory reports bytes of heap for each of 100,000 objects that nobody reads.
+// BenchmarkObjectMemory reports bytes of heap per object for 100,000 objects that no one reads.
 func BenchmarkObjectMemory(b *testing.B) {
 	encoded, engine, all := objectMemory(b, 100000)
 	for b.Loop() {

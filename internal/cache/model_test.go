@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is the whole history: what there was at each revision.
+// model is the whole history: the content at each revision.
 type model struct {
 	at   map[int64]map[string]*corev1.Pod
 	last int64
@@ -29,7 +29,7 @@ func (m *model) apply(rev int64, change func(map[string]*corev1.Pod)) {
 	m.at[rev], m.last = next, rev
 }
 
-// show is a picture of the pods of interest, to compare.
+// show renders the pods of interest as text, for comparison.
 func show(ps map[string]*corev1.Pod, i Interest) string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(ps)) {
@@ -52,8 +52,9 @@ func showSnapshot(s *Snapshot, i Interest) string {
 	return show(ps, i)
 }
 
-// TestTheCacheAgreesWithASimpleModel makes random changes and watches, and compares all that the cache tells with the history: each revision's
-// snapshot, indexes, and that whoever applies a cursor's changes to the picture it began with has the right picture.
+// TestTheCacheAgreesWithASimpleModel makes random changes and watches, and compares the cache with
+// the history. It checks each revision's snapshot and indexes, and that a cursor's changes, applied
+// to the initial snapshot, give the right content.
 func TestTheCacheAgreesWithASimpleModel(t *testing.T) {
 	s := openStore(t)
 	c := openCache(t, s)
@@ -162,7 +163,7 @@ func genInterest(r *rapid.T) Interest {
 	return i
 }
 
-// follower is a watcher that keeps a picture.
+// follower is a watcher that applies its changes to a copy of the content.
 type follower struct {
 	cursor   *Cursor
 	interest Interest
@@ -172,7 +173,7 @@ type follower struct {
 	wrong    string
 }
 
-// follow begins at a snapshot, as list and watch do.
+// follow starts at a snapshot, as list and watch do.
 func follow(t *testing.T, k *Kind, m *model, i Interest) *follower {
 	snap := k.Snapshot()
 	f := &follower{interest: i, from: snap.Revision(), picture: map[string]*corev1.Pod{}}

@@ -10,9 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/diff"
 )
 
-// DetectMutations turns on a test mode (as does the environment variable KNARR_DETECT_MUTATION): each decoded object that
-// the cache hands out is copied, and compared with its copy when the cache is closed and when CheckMutations is called. A
-// difference panics, since somebody changed an object that everybody shares. Costs the memory of every object ever decoded. Set it before a cache is made.
+// DetectMutations turns on a test mode, as does the environment variable KNARR_DETECT_MUTATION. The
+// cache copies each decoded object that it hands out, and compares both when the cache is closed
+// and in CheckMutations. A difference panics, since a reader has changed a shared object. It costs
+// the memory of every object ever decoded. Set it before creating a cache.
 var DetectMutations = os.Getenv("KNARR_DETECT_MUTATION") != ""
 
 var handedOut struct {
@@ -42,7 +43,8 @@ func checkMutations() {
 	}
 }
 
-// CheckMutations says which shared objects were changed by somebody who read them; "" when none was. Each is told once.
+// CheckMutations describes the shared objects that readers have changed since the last call; "" if
+// there are none.
 func CheckMutations() string {
 	handedOut.mu.Lock()
 	defer handedOut.mu.Unlock()

@@ -11,26 +11,28 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// packBytes is how many stored bytes are compressed together. States of a kind are alike, so the more the better; but who wants one of them decompresses
-// all, and whoever wants the log meanwhile waits while they are compressed.
+// packBytes is the number of stored bytes compressed together. States of a kind are similar, so
+// larger packs compress better. But a reader of one state decompresses the whole pack, and the log
+// is locked during compression.
 const packBytes = 32 << 10
 
-// pack holds the stored bytes of states that only the log still has (ADR 32).
+// pack holds the compressed bytes of states that only the log holds (ADR 32).
 type pack struct {
 	compressed []byte
-	size       int // when it is not
+	size       int // uncompressed
 
-	mu     sync.Mutex           // guards opened
-	opened weak.Pointer[[]byte] // while somebody looks at the states, at most until the garbage collector comes by
+	mu sync.Mutex // guards opened
+	// decompressed bytes while they are read, until the next garbage collection at most
+	opened weak.Pointer[[]byte]
 }
 
-// place is where in a pack the bytes of one state are.
+// place is the position of one state's bytes in a pack.
 type place struct {
 	pack     *pack
 	from, to int
 }
 
-// held is the state's share of what the pack takes.
+// held returns the state's share of the pack's compressed size.
 func (p *place) held() int { return (p.to - p.from) * len(p.pack.compressed) / p.pack.size }
 
 var zstdEncoder = sync.OnceValue(func() *zstd.Encoder {
@@ -50,7 +52,7 @@ var zstdDecoder = sync.OnceValue(func() *zstd.Decoder {
 	return d
 })
 
-// open is all that is in the pack.
+// open returns the decompressed content of the pack.
 func (p *pack) open() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,18 +67,19 @@ func (p *pack) open() []byte {
 	return all
 }
 
-// scratch is what packing needs for a moment.
+// scratch holds the temporary buffers of a compression.
 type scratch struct{ raw, compressed []byte }
 
 var packing = sync.Pool{New: func() any { return &scratch{raw: make([]byte, 0, 2*packBytes)} }}
 
-// pack compresses the old states of the events with the numbers from first up to before end. Events and entries do not change, and somebody may be looking at
-// them, so they are replaced by others. So is the state that the older event shows as new, which is the same one.
+// pack compresses the old states of events first to end-1. Events and entries are immutable, and
+// readers may hold them, so pack replaces them by new ones. It also replaces the same state where
+// an older event shows it as new.
 func (l *eventLog) pack(first, end uint64) {
 	room := packing.Get().(*scratch)
 	defer packing.Put(room)
 	raw := room.raw[:0]
-	packs := func(e *event) bool { // a state without a schema is of a Feed, which has no bytes
+	packs := func(e *event) bool { // a state of a Feed has no stored bytes
 		return e.old != nil && e.old.schema != nil && len(e.old.stored) > 0
 	}
 	first = max(first, l.first)
@@ -103,7 +106,7 @@ func (l *eventLog) pack(first, end uint64) {
 	}
 }
 
-// replace puts a packed state into the place of the old one of event n.
+// replace replaces the old state of event n by its packed form.
 func (l *eventLog) replace(n uint64, e *event, where *place) {
 	var before *Entry // the state before the old one
 	birth := l.find(e.old.Revision - 1)
@@ -124,11 +127,12 @@ func (l *eventLog) replace(n uint64, e *event, where *place) {
 	l.bytes += held(l.at(n))
 }
 
-// words are strings that headers have in common, found by their hash. Those of an entry are part of its stored bytes, which are to go.
+// words interns strings that headers have in common, by hash. The strings of an entry are part of
+// its stored bytes, which packing frees.
 type words struct {
 	seed           maphash.Seed
 	known          []string
-	labels, fields Pairs // of the last state that had others than the one before it
+	labels, fields Pairs // of the last state that differed from its predecessor
 }
 
 const knownWords = 256
@@ -147,7 +151,8 @@ func (w *words) own(s string) string {
 	return *known
 }
 
-// header is the same header with strings of its own; what the state before has as well is that one's.
+// header returns a copy of the header that does not refer to the stored bytes. It shares what it
+// can with the state before.
 func (w *words) header(h *Header, before *Entry) Header {
 	own := *h
 	if before == nil || before.packed == nil {
@@ -160,7 +165,8 @@ func (w *words) header(h *Header, before *Entry) Header {
 	return own
 }
 
-// pairs are the same pairs: those of the state before or those that were made last, if they are equal.
+// pairs returns equal pairs that can be shared: those of the state before, those made last, or a
+// new copy.
 func (w *words) pairs(p, before Pairs, last *Pairs) Pairs {
 	switch {
 	case len(p) == 0:

@@ -15,7 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// churn writes, changes and removes so many pods of some size, and returns the revision from before.
+// churn creates, changes and deletes n pods, and returns the revision before.
 func churn(t *testing.T, s store.Store, k *Kind, n int) (before int64) {
 	t.Helper()
 	before = k.Revision()

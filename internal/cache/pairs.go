@@ -7,14 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// Pairs are names with values, sorted by name. A map of as few takes three times the memory, and an entry has two. *Pairs can be
-// matched by label selectors.
+// Pairs are names with values, sorted by name. A map of the same size takes three times the memory,
+// and an entry has two. Label selectors can match *Pairs.
 type Pairs []Pair
 
 // Pair is a label or a selectable field.
 type Pair struct{ Name, Value string }
 
-// PairsOf are the pairs of a map.
+// PairsOf returns the pairs of a map.
 func PairsOf[M ~map[string]string](m M) Pairs {
 	if len(m) == 0 {
 		return nil
@@ -27,7 +27,7 @@ func PairsOf[M ~map[string]string](m M) Pairs {
 	return p
 }
 
-// Map are the pairs as a map of their own, nil when there are none.
+// Map returns the pairs as a new map; nil if there are none.
 func (p Pairs) Map() map[string]string {
 	if len(p) == 0 {
 		return nil
@@ -39,7 +39,7 @@ func (p Pairs) Map() map[string]string {
 	return m
 }
 
-// Lookup is the value of a name, and whether there is one.
+// Lookup returns the value of a name, and whether it exists.
 func (p *Pairs) Lookup(name string) (value string, exists bool) {
 	for i := range *p {
 		if (*p)[i].Name == name {
@@ -49,22 +49,23 @@ func (p *Pairs) Lookup(name string) (value string, exists bool) {
 	return "", false
 }
 
-// Has says whether there is a value of the name.
+// Has reports whether there is a value of the name.
 func (p *Pairs) Has(name string) bool {
 	_, ok := p.Lookup(name)
 	return ok
 }
 
-// Get is the value of a name, or empty.
+// Get returns the value of a name, or "".
 func (p *Pairs) Get(name string) string {
 	value, _ := p.Lookup(name)
 	return value
 }
 
-// selectable are an entry's fields for selectors; all objects have their names.
+// selectable adapts an entry to field selectors. Every object has the two name fields.
 type selectable Entry
 
-// Selectable are the entry's fields as field selectors see them, metadata.name and metadata.namespace included.
+// Selectable returns the entry's fields for field selectors, including metadata.name and
+// metadata.namespace.
 func (e *Entry) Selectable() fields.Fields { return (*selectable)(e) }
 
 func (s *selectable) Get(field string) string {

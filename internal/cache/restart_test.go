@@ -26,7 +26,7 @@ type lossy struct {
 
 type lossyStream struct {
 	store.Stream
-	broken context.Context // done when it is, from then on
+	broken context.Context // done once the watch has failed
 	fail   context.CancelCauseFunc
 }
 
@@ -54,7 +54,7 @@ func (s *lossyStream) Next(ctx context.Context) (store.Batch, error) {
 	return b, err
 }
 
-// lose makes the newest watch fail.
+// lose makes the newest watch fail with err.
 func (l *lossy) lose(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *lossy) waitForWatch(t *testing.T, n int) {
 	}
 }
 
-// ending is how a cursor ends, or nil when it does not.
+// ending returns the error that ends a cursor, or nil if it does not end.
 func ending(t *testing.T, cur *Cursor) (err error) {
 	t.Helper()
 	for ctx := patient(t); err == nil && ctx.Err() == nil; {
@@ -134,7 +134,7 @@ func TestAWatchLostToCompactionListsAgain(t *testing.T) {
 	}
 }
 
-// slow is a lossy store whose lists wait to be told how they end.
+// slow is a lossy store whose lists wait for the test to choose their outcome.
 type slow struct {
 	lossy
 	on    atomic.Bool
@@ -156,7 +156,8 @@ func newSlow(t *testing.T) *slow {
 	return &slow{lossy: lossy{Store: openStore(t)}, began: make(chan struct{}, 10), ends: make(chan error)}
 }
 
-// relisting is a kind with the pod a/1 that is just being listed again: the list waits for s.ends, its outcome comes from listed. The cursor was opened before.
+// relisting returns a kind with the pod a/1 that is being listed again. The list waits for s.ends,
+// and its result arrives in listed. The cursor was opened before.
 func relisting(t *testing.T) (s *slow, k *Kind, cur *Cursor, listed <-chan error) {
 	t.Helper()
 	s = newSlow(t)
@@ -179,12 +180,12 @@ func TestAListThatFailsWhileAnotherIsDueLeavesNoGap(t *testing.T) {
 	s, k, cur, failed := relisting(t)
 	s.lose(fmt.Errorf("test: %w", store.ErrCompacted))
 	s.waitForWatch(t, 2)
-	remove(t, s, pods, "a", "1") // the new stream may tell of that or not
+	remove(t, s, pods, "a", "1") // the new stream may or may not contain this deletion
 	s.ends <- store.ErrUnavailable
 	if err := <-failed; !errors.Is(err, store.ErrUnavailable) {
 		t.Fatalf("the list that was told to fail gave %v", err)
 	}
-	<-s.began // the one that the lost stream needs
+	<-s.began // the listing that the lost stream needs
 	s.on.Store(false)
 	s.ends <- nil
 	if err := ending(t, cur); !errors.Is(err, ErrTooOld) {
@@ -221,10 +222,11 @@ func TestACursorThatIsBeingReadWhileItsKindIsListedAgainIsTooOld(t *testing.T) {
 				_, _, err := cur.Poll()
 				polled <- err
 			}()
-			for cur.signalled.Load() { // the first that Poll does
+			for cur.signalled.Load() { // Poll resets it first
 				runtime.Gosched()
 			}
-			time.Sleep(10 * time.Millisecond) // so that it most likely waits for the lock; it has to be right either way
+			// so that Poll is most likely waiting for the lock; the result must be right either way
+			time.Sleep(10 * time.Millisecond)
 			k.begin(newTree(), from.Revision())
 			k.cursors.fail(ErrTooOld)
 			k.mu.Unlock()
@@ -365,7 +367,8 @@ func TestAFeedTellsWhatAListingChanged(t *testing.T) {
 	f.Put(fedPod("4", "u4", 11))
 	f.Delete("/a/1", 12)
 	f.Replace([]FedObject{fedPod("2", "u2", 4), fedPod("3", "u3b", 15), fedPod("5", "u5", 16)}, 20)
-	f.Replace([]FedObject{fedPod("2", "u2", 2)}, 9) // the server lost its data: the newest truth is older
+	// the server lost its data, so the newest state has an older revision
+	f.Replace([]FedObject{fedPod("2", "u2", 2)}, 9)
 	got := ""
 	for {
 		changes, _, err := c.Poll()
@@ -420,7 +423,7 @@ func TestOldStatesInTheLogAreMadeAgainFromWhatIsStored(t *testing.T) {
 	}
 }
 
-// compacting is a store that forgets all but the newest revision between the pages of a list.
+// compacting is a store that compacts all but the newest revision between the pages of a list.
 type compacting struct{ store.Store }
 
 func (c compacting) Range(ctx context.Context, prefix string, o store.RangeOptions) (store.RangeResult, error) {

@@ -8,15 +8,16 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// tree is a copy-on-write B-tree of entries by key. A published tree is never modified; its Copy shares all nodes.
+// tree is a copy-on-write B-tree of entries by key. A published tree is never modified; its copies
+// share the nodes.
 type tree = btree.BTreeG[*Entry]
 
 func newTree() *tree {
 	return btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.Key < b.Key }, btree.Options{Degree: 32, NoLocks: true})
 }
 
-// indexTree holds the keys of entries by index value. The entries are in the tree beside it, so that one that changes without changing its
-// values changes no index.
+// indexTree holds the keys of entries by index value. The entries are in the tree beside it, so a
+// change that keeps the index values changes no index.
 type indexTree = btree.BTreeG[indexItem]
 
 type indexItem struct{ value, key string }
@@ -42,7 +43,7 @@ func (ix *index) add(e *Entry) {
 	}
 }
 
-// with is the index after changes: itself when they change none of its values.
+// with returns the index after the changes: ix itself if no value changes.
 func (ix *index) with(changes []*event) *index {
 	next := ix
 	for _, c := range changes {
@@ -67,8 +68,9 @@ func (ix *index) with(changes []*event) *index {
 	return next
 }
 
-// own makes a copy of the index that may be changed, unless next is one. The published tree is only read; the copy is ours until it is
-// published in turn. Copying marks the original as shared, which no reader looks at.
+// own returns next if it is already a copy, else a new copy of the index for changes. The published
+// tree stays read-only. The copy marks the original's nodes as shared, in a field that readers do
+// not read.
 func (ix *index) own(next *index) *index {
 	if next != ix {
 		return next
@@ -76,28 +78,28 @@ func (ix *index) own(next *index) *index {
 	return &index{values: ix.values, keys: ix.keys.Copy()}
 }
 
-// Snapshot is all entries of a kind at one revision. Immutable.
+// Snapshot is all entries of a kind at one revision. It is immutable.
 type Snapshot struct {
 	revision int64
 	changed  int64
-	begun    uint64 // Kind.begun; 0 when it is of no state that the kind has shown
+	begun    uint64 // Kind.begun; 0 for a state that the kind has never shown
 	entries  *tree
 	indexes  map[string]*index
 }
 
-// Changed is the revision of the newest change in the kind: snapshots with the same one have the same entries, whatever their
-// Revision. 0 when that is not known.
+// Changed returns the revision of the newest change in the kind: snapshots with the same one have
+// equal entries, whatever their Revision. It returns 0 if that is unknown.
 func (s *Snapshot) Changed() int64 { return s.changed }
 
-// Revision of the snapshot.
+// Revision returns the revision of the snapshot.
 func (s *Snapshot) Revision() int64 { return s.revision }
 
-// Len is how many entries there are.
+// Len returns the number of entries.
 func (s *Snapshot) Len() int { return s.entries.Len() }
 
 var probes = sync.Pool{New: func() any { return new(Entry) }}
 
-// Get finds by full store key.
+// Get returns the entry of a full store key.
 func (s *Snapshot) Get(key string) (*Entry, bool) {
 	p := probes.Get().(*Entry)
 	p.Key = key
@@ -107,7 +109,8 @@ func (s *Snapshot) Get(key string) (*Entry, bool) {
 	return e, ok
 }
 
-// Ascend calls fn for each entry below prefix with a key of at least from, in key order, until fn returns false.
+// Ascend calls fn, in key order, for each entry below prefix with a key of at least from, until fn
+// returns false.
 func (s *Snapshot) Ascend(prefix, from string, fn func(*Entry) bool) {
 	if s.entries.Len() == 0 {
 		return
@@ -121,15 +124,15 @@ func (s *Snapshot) Ascend(prefix, from string, fn func(*Entry) bool) {
 	probes.Put(p)
 }
 
-// Count is how many entries are below prefix with a key of at least from.
+// Count returns the number of entries below prefix with a key of at least from.
 func (s *Snapshot) Count(prefix, from string) int {
 	n := 0
 	s.Ascend(prefix, from, func(*Entry) bool { n++; return true })
 	return n
 }
 
-// ByIndex calls fn, in key order, for each entry that has the value in an index made by Kind.AddIndex before the
-// snapshot was taken, until fn returns false. It returns false when there is no such index.
+// ByIndex calls fn, in key order, for each entry with the value in the index, until fn returns
+// false. It returns false if the snapshot was taken before Kind.AddIndex made such an index.
 func (s *Snapshot) ByIndex(name, value string, fn func(*Entry) bool) bool {
 	ix, ok := s.indexes[name]
 	if !ok {

@@ -13,14 +13,14 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// Root is the prefix of everything that the cache watches.
+// Root is the prefix of all keys that the cache watches.
 const Root = "/registry/"
 
-// ErrClosed: the cache, or the kind in it, was closed.
+// ErrClosed means that the cache, or the kind in it, was closed.
 var ErrClosed = errors.New("cache closed")
 
-// Cache follows the store with one watch, whose changes one goroutine hands to the kinds. What nobody asked for costs nothing: kinds are
-// listed when they are first used.
+// Cache follows the store with one watch, and one goroutine applies its changes to the kinds. A
+// kind is listed when it is first used, so unused kinds cost nothing.
 type Cache struct {
 	store store.Store
 	log   *slog.Logger
@@ -29,15 +29,16 @@ type Cache struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	work   sync.WaitGroup // the writer and what comes by from time to time
+	work   sync.WaitGroup // the writer and the periodic trimming
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	started bool
 	kinds   map[string]*Kind
 	stream  store.Stream
 }
 
-// New makes a cache of the store. It starts to watch when the first kind is opened; Close ends it.
+// New returns a cache of the store. It starts to watch when the first kind is opened. Close stops
+// it.
 func New(s store.Store) *Cache {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Cache{store: s, log: slog.Default().With("component", "cache"), ctx: ctx, cancel: cancel, kinds: map[string]*Kind{}}
@@ -49,7 +50,7 @@ func New(s store.Store) *Cache {
 func (c *Cache) Close() {
 	c.cancel()
 	c.mu.Lock()
-	c.started = true // not any more
+	c.started = true // begin must not start it any more
 	if c.stream != nil {
 		c.stream.Close()
 	}
@@ -63,13 +64,13 @@ func (c *Cache) Close() {
 	checkMutations()
 }
 
-// Kind is the cache of one kind, which is listed on first use. The schema's prefix identifies it; a second call with the same prefix gets
-// the same Kind whatever the rest of its schema.
+// Kind returns the cache of one kind, which is listed on first use. The schema's prefix identifies
+// it: a second call with the same prefix returns the same Kind and ignores the rest of the schema.
 func (c *Cache) Kind(schema Schema) (*Kind, error) {
 	return c.OpenKind(c.ctx, schema)
 }
 
-// OpenKind is Kind with a bound on the time that the first listing may take.
+// OpenKind is Kind with a context that limits the first listing.
 func (c *Cache) OpenKind(ctx context.Context, schema Schema) (*Kind, error) {
 	if err := c.begin(ctx); err != nil {
 		return nil, err
@@ -103,8 +104,9 @@ func (c *Cache) register(schema Schema) (k *Kind, first bool) {
 	return k, true
 }
 
-// Compacted says that the store has forgotten what was before the revision. So does the cache then, though its log may know: pages of a
-// list end at the same time for everybody, however old the newest change of the kind is.
+// Compacted tells the cache that the store has compacted the revisions before this one. The cache
+// then refuses them too, even if its log has them: so the pages of a list expire for all clients at
+// the same time, in kinds with old and new changes alike.
 func (c *Cache) Compacted(revision int64) {
 	c.clock.compacted.Store(revision)
 	c.mu.Lock()
@@ -115,7 +117,8 @@ func (c *Cache) Compacted(revision int64) {
 	}
 }
 
-// Forget closes the kind of a prefix: a custom resource that is no longer served, or whose schema has changed. Its cursors end with ErrForgotten.
+// Forget closes the kind of a prefix: a custom resource that is no longer served, or whose schema
+// has changed. Its cursors end with ErrForgotten.
 func (c *Cache) Forget(prefix string) {
 	c.mu.Lock()
 	k := c.kinds[prefix]
@@ -126,7 +129,8 @@ func (c *Cache) Forget(prefix string) {
 	}
 }
 
-// Relist lists the kind of a prefix again, because the store told something of it that could not be read then. Its cursors end with ErrTooOld.
+// Relist lists the kind of a prefix again, because the store sent an object that could not be
+// decoded at the time. Its cursors end with ErrTooOld.
 func (c *Cache) Relist(ctx context.Context, prefix string) error {
 	c.mu.Lock()
 	k := c.kinds[prefix]
@@ -137,7 +141,7 @@ func (c *Cache) Relist(ctx context.Context, prefix string) error {
 	return k.reset(ctx)
 }
 
-// begin opens the watch and starts the writer, unless that was done.
+// begin opens the watch and starts the writer unless both are running.
 func (c *Cache) begin(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +156,7 @@ func (c *Cache) begin(ctx context.Context) error {
 		return fmt.Errorf("start the cache: %w", err)
 	}
 	c.started, c.stream = true, stream
-	_ = stream.Progress(ctx) // to know where it begins; waitFor asks again
+	_ = stream.Progress(ctx) // learns where the stream begins; waitFor asks again
 	c.work.Go(c.write)
 	c.work.Go(c.trimming)
 	return nil
@@ -173,7 +177,7 @@ func (c *Cache) write() {
 	}
 }
 
-// trimming lets go of what nobody has used for a while, also when nothing is written any more.
+// trimming periodically frees what has not been used for a while, even without writes.
 func (c *Cache) trimming() {
 	tick := time.NewTicker(30 * time.Second)
 	defer tick.Stop()
@@ -187,14 +191,14 @@ func (c *Cache) trimming() {
 	}
 }
 
-// dispatch hands each event to the kind whose prefix its key has.
+// dispatch passes each event to the kind that its key belongs to.
 func (c *Cache) dispatch(events []store.Event) {
 	if len(events) == 0 {
 		return
 	}
 	now := time.Now()
-	// Runs of events of one kind are handed over together. A revision's events of one kind are next to each other, since a transaction of the API
-	// server writes one object.
+	// Pass runs of events of one kind together. A revision's events of one kind are adjacent, since
+	// a transaction of the API server writes one object.
 	var run *Kind
 	begin := 0
 	for i := range events {
@@ -210,7 +214,7 @@ func (c *Cache) dispatch(events []store.Event) {
 	}
 }
 
-// kindOf finds the kind by the parts of the key: "/registry/pods/ns/name" has "/registry/pods".
+// kindOf returns the kind of a key: "/registry/pods/ns/name" belongs to "/registry/pods".
 func (c *Cache) kindOf(key string) *Kind {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,7 +228,8 @@ func (c *Cache) kindOf(key string) *Kind {
 	return nil
 }
 
-// restart opens the watch again after it failed: where it was, or, if that has been compacted, with new listings.
+// restart opens the watch again after a failure: at the same revision or, if that was compacted,
+// with new listings.
 func (c *Cache) restart(cause error) {
 	c.stream.Close()
 	lost := false
@@ -286,15 +291,15 @@ func (c *Cache) trim(now time.Time) {
 	}
 }
 
-// Reached is the revision up to which everything is in the cache.
+// Reached returns the revision up to which the cache contains all changes.
 func (c *Cache) Reached() int64 { return c.clock.reached.Load() }
 
-// progress asks the stream how far it is.
+// progress asks the stream for its progress.
 func (c *Cache) progress(ctx context.Context) {
 	c.mu.Lock()
 	stream := c.stream
 	c.mu.Unlock()
 	if stream != nil {
-		_ = stream.Progress(ctx) // best effort: when it fails the writer sees that too and starts again
+		_ = stream.Progress(ctx) // if it fails, the writer notices too and restarts the watch
 	}
 }
