@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Reroot gives keys that begin with one prefix another one: what the caller names /registry/pods lies at to + /pods for the prefix /registry. Keys with other
-// beginnings stay as they are.
+// Reroot returns a store that maps one key prefix to another. For the prefixes /registry and to,
+// the caller's /registry/pods is stored as to + /pods. Keys with another prefix stay as they are.
 func Reroot(under Store, from, to string) Store {
 	if from == to {
 		return under
@@ -16,7 +16,7 @@ func Reroot(under Store, from, to string) Store {
 	return &rerooted{under, from, to}
 }
 
-// Stored is the key by which the engine knows what s calls key.
+// Stored returns the engine's key for the key of s.
 func Stored(s Store, key string) string {
 	if r, ok := s.(interface{ Stored(key string) string }); ok {
 		return r.Stored(key)
@@ -29,10 +29,10 @@ type rerooted struct {
 	from, to string
 }
 
-// Stored is where the key lies.
+// Stored returns the engine's key.
 func (r *rerooted) Stored(key string) string { return move(key, r.from, r.to) }
 
-// move gives a key another prefix; one that does not begin with the first stays.
+// move replaces the prefix of a key; a key without that prefix stays as it is.
 func move(key, from, to string) string {
 	if rest, ok := strings.CutPrefix(key, from); ok {
 		return to + rest
@@ -60,7 +60,8 @@ func (r *rerooted) Range(ctx context.Context, prefix string, opts RangeOptions) 
 }
 
 func (r *rerooted) Commit(ctx context.Context, conditions []Condition, ops ...Op) (TxnResult, error) {
-	moved, writes := make([]Condition, len(conditions)), make([]Op, len(ops)) // the caller's stay as they are, for another attempt
+	// copies, since the caller may retry with the originals
+	moved, writes := make([]Condition, len(conditions)), make([]Op, len(ops))
 	for i, c := range conditions {
 		c.Key = r.Stored(c.Key)
 		moved[i] = c
@@ -86,7 +87,7 @@ func (r *rerooted) Watch(ctx context.Context, prefix string, after int64) (Strea
 	return &rerootedStream{s, r}, nil
 }
 
-// Snapshot implements Snapshotter: the copy is of everything, under the engine's own keys.
+// Snapshot implements Snapshotter: it copies everything, with the engine's own keys.
 func (r *rerooted) Snapshot(ctx context.Context, w io.Writer) error {
 	if s, ok := r.Store.(Snapshotter); ok {
 		return s.Snapshot(ctx, w)

@@ -16,37 +16,39 @@ import (
 )
 
 var (
-	// ErrCompacted: the revision asked for has been compacted away.
+	// ErrCompacted means that the requested revision has been compacted.
 	ErrCompacted = errors.New("revision compacted")
-	// ErrFutureRevision: the revision asked for has not been committed yet.
+	// ErrFutureRevision means that the requested revision has not been committed yet.
 	ErrFutureRevision = errors.New("revision is in the future")
-	// ErrUnavailable: the engine can not answer now (no leader, shutting down); nothing is known
-	// about the outcome of the operation.
+	// ErrUnavailable means that the engine cannot answer now (no leader, shutting down). The
+	// outcome of the operation is unknown.
 	ErrUnavailable = errors.New("store unavailable")
-	// ErrTooLarge: the transaction is larger than the engine takes (1.5 MiB, as upstream's etcd).
+	// ErrTooLarge means that the transaction exceeds the engine's limit (1.5 MiB, as upstream's
+	// etcd).
 	ErrTooLarge = errors.New("etcdserver: request is too large")
-	// ErrNoSpace: the engine's quota is used up; only deletions and compaction are taken.
+	// ErrNoSpace means that the engine's quota is used up. It accepts only deletions and
+	// compactions.
 	ErrNoSpace = errors.New("store is out of space")
-	// ErrLeaseNotFound: the lease has expired, was revoked, or never was.
+	// ErrLeaseNotFound means that the lease has expired, was revoked, or never existed.
 	ErrLeaseNotFound = errors.New("lease not found")
 )
 
 // KeyValue is one key at one revision.
 type KeyValue struct {
 	Key            string
-	Value          []byte // shared: never modified
+	Value          []byte // shared: do not modify
 	CreateRevision int64
 	ModRevision    int64
 	Lease          LeaseID
 }
 
-// RangeOptions bounds a Range.
+// RangeOptions restricts a Range.
 type RangeOptions struct {
-	// From starts at this key instead of at the prefix (inclusive). Empty: at the prefix.
+	// From is the first key of the range; empty means the prefix.
 	From string
-	// Limit is the most keys returned; 0 means no limit.
+	// Limit is the most keys to return; 0 means no limit.
 	Limit int64
-	// Revision reads the snapshot at exactly this revision; 0 means the newest, linearizable.
+	// Revision selects the snapshot at exactly this revision; 0 means the newest, linearizable.
 	Revision int64
 	// CountOnly leaves KVs empty.
 	CountOnly bool
@@ -54,15 +56,15 @@ type RangeOptions struct {
 	KeysOnly bool
 }
 
-// RangeResult is what a Range saw.
+// RangeResult is the result of a Range.
 type RangeResult struct {
 	KVs      []KeyValue
-	Count    int64 // of all keys below the prefix from From on, whatever the limit
+	Count    int64 // number of keys from From on, ignoring Limit
 	More     bool
 	Revision int64 // of the snapshot read
 }
 
-// LeaseID names a lease; 0 is none.
+// LeaseID identifies a lease; 0 means none.
 type LeaseID int64
 
 // Op is one write of a transaction.
@@ -73,7 +75,7 @@ type Op struct {
 	Lease  LeaseID
 }
 
-// Condition holds when the key's ModRevision is as said; 0 means that the key does not exist.
+// Condition holds if the key's ModRevision is as given; 0 means that the key does not exist.
 type Condition struct {
 	Key         string
 	ModRevision int64
@@ -82,13 +84,13 @@ type Condition struct {
 // TxnResult is the outcome of a transaction.
 type TxnResult struct {
 	Succeeded bool
-	Revision  int64 // the commit's revision if it succeeded, else the one at which the conditions were read
-	// Current holds, when Succeeded is false, the current state of each condition's key in order
-	// (nil where the key does not exist).
+	Revision  int64 // of the commit if it succeeded, else of the read of the conditions
+	// Current holds, if Succeeded is false, the current state of each condition's key in order (nil
+	// for a key that does not exist).
 	Current []*KeyValue
 }
 
-// EventType says what happened to a key.
+// EventType is the kind of change of a key.
 type EventType uint8
 
 const (
@@ -96,60 +98,66 @@ const (
 	Deleted
 )
 
-// Event is one change of one key. For Deleted, KV carries Key and ModRevision (of the deletion) only. A key was
-// created by the event if CreateRevision equals ModRevision. The state before is not told: who follows a stream from a
-// Range has it, and reading it again would cost the store a read per event.
+// Event is one change of one key. For Deleted, KV carries only Key and ModRevision (of the
+// deletion). The event created the key if CreateRevision equals ModRevision. The previous state is
+// not included: a reader that follows a stream from a Range has it, and it would cost the store a
+// read per event.
 type Event struct {
 	Type EventType
 	KV   KeyValue
 }
 
-// Batch is a group of changes delivered together, in revision order: all of a revision's events are in one batch (which may
-// hold several revisions), and batches come in revision order. Everything up to Revision has been delivered with the batch. A batch
-// without events is progress and nothing else.
+// Batch is a group of changes delivered together. It may hold several revisions, in order, and
+// holds each of them whole. Batches come in revision order. With the batch, everything up to
+// Revision has been delivered. A batch without events only reports progress.
 type Batch struct {
 	Revision int64
 	Events   []Event
 }
 
-// Stream is an open watch. Next blocks until there is a batch, ctx ends or the stream fails
-// (ErrCompacted when the watch fell behind a compaction). Next is not safe for concurrent use; Progress and Close
-// may be called while Next blocks.
+// Stream is an open watch. Next waits for a batch, the end of ctx, or a failure of the stream
+// (ErrCompacted if a compaction has overtaken the watch). Next is not safe for concurrent use.
+// Progress and Close may be called while Next waits.
 type Stream interface {
 	Next(ctx context.Context) (Batch, error)
-	// Progress asks for a batch, with or without events, that brings the stream to the revision that is the newest now. It
-	// does not wait for it. The answer may get lost when the stream is busy delivering events, so ask again after a while.
+	// Progress requests a batch, with or without events, that brings the stream to the currently
+	// newest revision. It does not wait for the batch. The answer may get lost while the stream
+	// delivers events, so repeat the request after a while.
 	Progress(ctx context.Context) error
 	Close()
 }
 
-// Store is the contract. All methods are safe for concurrent use. Acknowledged means on disk (fsync).
+// Store is the contract. All methods are safe for concurrent use. An acknowledged write is on disk
+// (fsync).
 type Store interface {
-	// Get returns nil when the key does not exist, and the revision it read at. revision 0 is the newest, linearizable.
+	// Get returns the key's state, nil if the key does not exist, and the revision of the read.
+	// Revision 0 means the newest, linearizable.
 	Get(ctx context.Context, key string, revision int64) (*KeyValue, int64, error)
 	Range(ctx context.Context, prefix string, opts RangeOptions) (RangeResult, error)
 	// Commit applies ops atomically at one new revision if all conditions hold.
 	Commit(ctx context.Context, conditions []Condition, ops ...Op) (TxnResult, error)
-	// Watch streams every change below prefix with a revision greater than after, without gaps.
-	// after 0 means from now on: all that is committed after Watch has returned.
+	// Watch streams every change below prefix with a revision greater than after, without gaps. 0
+	// means every change committed after Watch has returned.
 	Watch(ctx context.Context, prefix string, after int64) (Stream, error)
-	// Revision is the newest committed revision (linearizable).
+	// Revision returns the newest committed revision (linearizable).
 	Revision(ctx context.Context) (int64, error)
-	// Compact forgets what is older than revision.
+	// Compact drops all revisions older than revision.
 	Compact(ctx context.Context, revision int64) error
-	// Grant makes a lease, of whole seconds (rounded up; engines may have a minimum). Keys attached to it are deleted when it expires.
+	// Grant creates a lease of whole seconds, rounded up; engines may have a minimum. Keys attached
+	// to it are deleted when it expires.
 	Grant(ctx context.Context, ttl time.Duration) (LeaseID, error)
-	// KeepAlive starts the lease's time again; ErrLeaseNotFound when it is gone.
+	// KeepAlive restarts the lease's time; ErrLeaseNotFound if it is gone.
 	KeepAlive(ctx context.Context, id LeaseID) error
 	// Revoke ends the lease and deletes its keys.
 	Revoke(ctx context.Context, id LeaseID) error
-	// Size is the bytes of storage in use.
+	// Size returns the bytes of storage in use.
 	Size(ctx context.Context) (int64, error)
 	Close() error
 }
 
-// Snapshotter is a Store that copies itself, as both engines do.
+// Snapshotter is a Store that can copy itself, as both engines can.
 type Snapshotter interface {
-	// Snapshot writes everything at one moment to w, as a file in etcd's format with a hash at its end. Reads and writes go on meanwhile.
+	// Snapshot writes all data of one moment to w, as a file in etcd's format with a hash at the
+	// end. It does not block reads and writes.
 	Snapshot(ctx context.Context, w io.Writer) error
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// Values are of the size of a small pod in protobuf.
+// benchValue has the size of a small pod in protobuf.
 var benchValue = make([]byte, 1500)
 
 func benchEngine(b *testing.B, noSync bool) *Engine {
@@ -90,7 +90,7 @@ func BenchmarkRangeOf1000(b *testing.B) {
 	}
 }
 
-// BenchmarkWriteToWatch is from a write to its event.
+// BenchmarkWriteToWatch measures the time from a write to its event.
 func BenchmarkWriteToWatch(b *testing.B) {
 	e := benchEngine(b, true)
 	w, err := e.Watch(b.Context(), "/registry/", 0)

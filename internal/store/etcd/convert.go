@@ -20,8 +20,8 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// bounds are the first key and the end (exclusive) of what lies below prefix from from on. An empty end is the end of all keys.
-// A from beyond the prefix gives a range that holds nothing.
+// bounds returns the first key and the end (exclusive) of the keys below prefix, starting at from.
+// An empty end means the end of all keys. If from is beyond the prefix, the range is empty.
 func bounds(prefix, from string) (first, end []byte) {
 	first, end = []byte(prefix), []byte{}
 	if prefix == "" {
@@ -32,7 +32,8 @@ func bounds(prefix, from string) (first, end []byte) {
 	if from > prefix {
 		first = []byte(from)
 		if len(end) > 0 && from >= string(end) {
-			// [end, end + "\x00") would hold the key end itself; nothing lies between a key and itself.
+			// [end, end + "\x00") would contain the key end itself, so use the empty range [end,
+			// end).
 			first = end
 		}
 	}
@@ -56,7 +57,8 @@ func event(t mvccpb.Event_EventType, kv *mvccpb.KeyValue) store.Event {
 	return store.Event{Type: store.Put, KV: keyValue(kv)}
 }
 
-// txnRequest says the transaction in etcd's words: if all conditions hold do the ops, else read the conditions' keys.
+// txnRequest translates the transaction: if all conditions hold, do the ops, else read the
+// conditions' keys.
 func txnRequest(conditions []store.Condition, ops []store.Op) *pb.TxnRequest {
 	req := &pb.TxnRequest{
 		Compare: make([]*pb.Compare, len(conditions)),
@@ -100,7 +102,7 @@ func txnResult(resp *pb.TxnResponse, conditions []store.Condition) store.TxnResu
 	return out
 }
 
-// describe names a transaction's first key for an error.
+// describe names a transaction's first key, for errors.
 func describe(conditions []store.Condition, ops []store.Op) string {
 	switch {
 	case len(ops) > 0:
@@ -111,7 +113,7 @@ func describe(conditions []store.Condition, ops []store.Op) string {
 	return "an empty transaction"
 }
 
-// meanings are the contract's errors for etcd's, in process and over gRPC.
+// meanings maps etcd's errors, in process and over gRPC, to the contract's.
 var meanings = []struct{ etcd, contract error }{
 	{mvcc.ErrCompacted, store.ErrCompacted},
 	{rpctypes.ErrCompacted, store.ErrCompacted},
@@ -136,7 +138,8 @@ var meanings = []struct{ etcd, contract error }{
 	{raft.ErrProposalDropped, store.ErrUnavailable},
 }
 
-// translate makes an etcd error one of the contract's, keeping its text. A context that ended is what is reported first.
+// translate turns an etcd error into one of the contract's and keeps its text. If ctx has ended, it
+// returns ctx's error.
 func translate(ctx context.Context, err error) error {
 	if ctxErr := ctx.Err(); ctxErr != nil {
 		return ctxErr
@@ -146,7 +149,7 @@ func translate(ctx context.Context, err error) error {
 			return wrap(m.contract, err)
 		}
 	}
-	// Over gRPC, errors arrive as values of their own with the same text as rpctypes' errors.
+	// Errors over gRPC are distinct values with the same text as rpctypes' errors.
 	var remote rpctypes.EtcdError
 	if errors.As(rpctypes.Error(err), &remote) {
 		for _, m := range meanings {
@@ -159,7 +162,7 @@ func translate(ctx context.Context, err error) error {
 		}
 	}
 	switch status.Code(err) {
-	case codes.ResourceExhausted: // gRPC's own limit on the size of a message
+	case codes.ResourceExhausted: // gRPC's limit on the size of a message
 		return wrap(store.ErrTooLarge, err)
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		return wrap(store.ErrUnavailable, err)

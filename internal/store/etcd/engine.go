@@ -16,17 +16,19 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// Why reads of this engine are linearizable without asking raft. The embedded server is the only voter of its cluster:
-// an entry is committed when its own log has it on disk, nobody else can commit, and the map changes only by applying
-// committed entries. A writer hears of its write after the entry was applied. So whatever was acknowledged before a read began,
-// the map shows to that read; whatever the map shows is on disk. Open waits until all that the
-// last run left in the log is applied. A server with voters beside it must ask for a read index instead.
+// Why reads of this engine are linearizable without a request to raft: the embedded server is the
+// only voter of its cluster. An entry is committed when it is on disk in the server's own log, and
+// only applying committed entries changes the map. A writer gets its answer after its entry was
+// applied. So a read sees everything that was acknowledged before it began, and everything it sees
+// is on disk. Open waits until the log of the last run is applied. A server with other voters would
+// have to ask for a read index instead.
 
-// Revision is the newest committed revision that anybody has been told of. Etcd would open a read transaction to tell its own; but all who
-// write and read do it through the engine, so nobody can know of a newer one, and what nobody knows of has not happened before this call.
+// Revision returns the newest committed revision that any caller has been told of. That is
+// linearizable: all reads and writes go through the engine, so no caller knows of a newer one.
+// Asking etcd would open a read transaction.
 func (e *Engine) Revision(context.Context) (int64, error) { return e.told.Load(), nil }
 
-// tell remembers that somebody gets to know a revision.
+// tell records a revision that a caller will learn, and returns it.
 func (e *Engine) tell(revision int64) int64 {
 	for {
 		old := e.told.Load()
@@ -36,8 +38,8 @@ func (e *Engine) tell(revision int64) int64 {
 	}
 }
 
-// notBehind reads until the answer is at least as new as what somebody has been told: etcd sends a change to its watchers a moment before
-// it shows it to readers.
+// notBehind reads until the answer is at least as new as the newest revision told to a caller: etcd
+// sends a change to its watchers a moment before it shows it to readers.
 func (e *Engine) notBehind(ctx context.Context, read func() (*mvcc.RangeResult, error)) (*mvcc.RangeResult, error) {
 	least := e.told.Load()
 	for {
@@ -125,7 +127,7 @@ func (e *Engine) Commit(ctx context.Context, conditions []store.Condition, ops .
 	return txnResult(resp, conditions), nil
 }
 
-// Compact forgets what is older than revision.
+// Compact drops all revisions older than revision.
 func (e *Engine) Compact(ctx context.Context, revision int64) error {
 	if _, err := e.server.Compact(ctx, &pb.CompactionRequest{Revision: revision}); err != nil {
 		return fmt.Errorf("compact to revision %d: %w", revision, translate(ctx, err))
@@ -133,7 +135,7 @@ func (e *Engine) Compact(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// Grant makes a lease of at least one second.
+// Grant creates a lease of at least one second.
 func (e *Engine) Grant(ctx context.Context, ttl time.Duration) (store.LeaseID, error) {
 	resp, err := e.server.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: wholeSeconds(ttl)})
 	if err != nil {
@@ -142,7 +144,7 @@ func (e *Engine) Grant(ctx context.Context, ttl time.Duration) (store.LeaseID, e
 	return store.LeaseID(resp.ID), nil
 }
 
-// KeepAlive starts the lease's time again.
+// KeepAlive restarts the lease's time.
 func (e *Engine) KeepAlive(ctx context.Context, id store.LeaseID) error {
 	if _, err := e.server.LeaseRenew(ctx, lease.LeaseID(id)); err != nil {
 		return fmt.Errorf("keep lease %x alive: %w", int64(id), translate(ctx, err))
@@ -158,7 +160,7 @@ func (e *Engine) Revoke(ctx context.Context, id store.LeaseID) error {
 	return nil
 }
 
-// Size is the bytes of storage in use.
+// Size returns the bytes of storage in use.
 func (e *Engine) Size(context.Context) (int64, error) {
 	done, err := e.read()
 	if err != nil {
@@ -168,7 +170,8 @@ func (e *Engine) Size(context.Context) (int64, error) {
 	return e.server.Backend().SizeInUse(), nil
 }
 
-// Defragment gives the space of forgotten revisions back to the file system. Writes wait for it.
+// Defragment returns the space of compacted revisions to the file system. It blocks writes
+// meanwhile.
 func (e *Engine) Defragment(context.Context) error {
 	done, err := e.read()
 	if err != nil {
@@ -187,7 +190,7 @@ func wholeSeconds(d time.Duration) int64 {
 	return max(1, int64(math.Ceil(d.Seconds())))
 }
 
-// readRevision is the revision that a read showed: the one asked for, else the newest.
+// readRevision returns the revision of a read: the requested one, else the newest.
 func readRevision(asked, newest int64) int64 {
 	if asked > 0 {
 		return asked

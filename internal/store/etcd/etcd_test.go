@@ -35,7 +35,7 @@ func TestOutsideEtcdMeetsTheContract(t *testing.T) {
 	})
 }
 
-// dataDir is a folder that nobody else may read, as etcd wants it.
+// dataDir returns a folder that only its owner can read, as etcd demands.
 func dataDir(t *testing.T) string { return filepath.Join(t.TempDir(), "etcd") }
 
 // startEtcd runs a whole etcd with its network layer and returns its URL.

@@ -16,7 +16,8 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// Environment of the kill test. KNARR_KILL_ROUNDS says how often to kill (default 6; a release is tested with some hundreds).
+// Environment of the kill test. KNARR_KILL_ROUNDS is the number of kills (default 6; some hundreds
+// before a release).
 const (
 	killRounds = "KNARR_KILL_ROUNDS"
 	killChild  = "KNARR_KILL_CHILD" // set in the child: its data folder
@@ -30,7 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeUntilKilled writes numbered keys from a few goroutines and says each number when its write was acknowledged.
+// writeUntilKilled writes numbered keys from a few goroutines and prints each number after the
+// write was acknowledged.
 func writeUntilKilled(dir string) {
 	from, _ := strconv.Atoi(os.Getenv(killFrom))
 	e, err := Open(context.Background(), Options{DataDir: dir})
@@ -77,7 +79,8 @@ func TestKillNineLosesNothingAcknowledged(t *testing.T) {
 	t.Logf("%d kills, %d acknowledged writes, none lost", rounds, len(acked))
 }
 
-// killedRun starts a child, kills it after it has lived that long, adds what it acknowledged, and returns the next number to write.
+// killedRun starts a child and kills it after the given time. It records the writes that the child
+// acknowledged, and returns the next number to write.
 func killedRun(t *testing.T, dir string, from int, lived time.Duration, acked map[int]int64) int {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
@@ -102,14 +105,14 @@ func killedRun(t *testing.T, dir string, from int, lived time.Duration, acked ma
 			t.Errorf("child: %s", line)
 		default:
 			if _, err := fmt.Sscanf(line, "ack %d %d", &n, &rev); err != nil {
-				continue // cut off by the kill: not acknowledged to anyone
+				continue // cut off by the kill, so not acknowledged
 			}
 			acked[n] = rev
 			next = max(next, n+1)
 		}
 	}
 	cmd.Wait()
-	return next + 10 // beyond what was in flight
+	return next + 10 // beyond all writes in flight
 }
 
 func checkNothingLost(t *testing.T, dir string, round int, acked map[int]int64) {

@@ -9,7 +9,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// zapToSlog gives etcd a logger that passes warnings and errors on. Its information (a hundred lines at each start) is dropped.
+// zapToSlog returns a logger for etcd that passes on warnings and errors. It drops information, a
+// hundred lines at each start.
 func zapToSlog(to *slog.Logger) *zap.Logger {
 	if to == nil {
 		to = slog.Default()
@@ -40,17 +41,18 @@ func (c *slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Che
 	return ce.AddCore(e, c)
 }
 
-// expected are parts of messages about what is as it should be.
+// expected lists parts of warnings that are part of normal operation.
 var expected = []string{
-	// lead asks for an election until it is possible.
+	// lead requests an election until it is possible.
 	"cannot campaign at term", "is unpromotable and can not campaign",
-	// Each etcd says this until its first snapshot is on disk.
+	// Each etcd logs this until its first snapshot is on disk.
 	"Failed to detect schema version", "Failed to detect storage schema version", "failed to update storage version",
-	// Every request that is answered with an error, such as a revision compacted; the caller gets the error.
+	// Each request that fails logs this, such as one for a compacted revision. The caller gets the
+	// error.
 	"failed to apply request", "retrying of unary invoker failed",
-	// The server stops before it has written its own name into the store.
+	// The server stopped before it had written its own name into the store.
 	"failed to publish local member to cluster", "stopped publish because server is stopping", "server has stopped; skipping GoAttach",
-	// A single member has nobody to send heartbeats to.
+	// A single member has no follower to send heartbeats to.
 	"leader failed to send out heartbeat on time",
 }
 

@@ -7,11 +7,12 @@ import (
 	"github.com/knarr-project/knarr/internal/pages"
 )
 
-// forgetAfter is how many bytes are written or read until the pages of the database's file are given back. They are read once more, if at all, when the
-// tree gets another page beside them; what changes is read from etcd's buffers and by everybody else from the cache.
+// forgetAfter is the number of bytes written or read after which the pages of the database file are
+// released. They are hardly read again: recent data is in etcd's buffers, and other readers use the
+// cache. The tree needs a page once more when a neighbour is added.
 const forgetAfter = 8 << 20
 
-// touch notes that so many bytes have been written or read. Nothing of the engine may be held.
+// touch counts bytes written or read. The caller must not hold any lock of the engine.
 func (e *Engine) touch(bytes int) {
 	if e.touched.Add(int64(bytes)) >= forgetAfter {
 		e.touched.Store(0)
@@ -25,7 +26,8 @@ func (e *Engine) forgetPages() {
 		return
 	}
 	defer done()
-	// Only Close and Defragment take the mapping away, as long as the file fits into it: it was made for the quota and a tenth.
+	// The mapping has room for the quota and a tenth. While the file fits into it, only Close and
+	// Defragment remove the mapping.
 	if e.server.Backend().Size() > quota || !e.mapping.TryLock() {
 		return
 	}

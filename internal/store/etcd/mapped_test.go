@@ -12,7 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// residentPages is how much of a file is counted as this process's memory, as /proc tells it.
+// residentPages returns the part of a file that /proc counts as this process's memory.
 func residentPages(t *testing.T, path string) string {
 	t.Helper()
 	smaps, err := os.ReadFile("/proc/self/smaps")
@@ -44,10 +44,10 @@ func TestPagesOfTheFileAreGivenBackWhileItIsUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := e.Defragment(t.Context()); err != nil { // and with that, read the file
+	if err := e.Defragment(t.Context()); err != nil { // this also reads the file
 		t.Fatal(err)
 	}
-	// Etcd may be reading it right now.
+	// etcd may be reading the file now.
 	for deadline := time.Now().Add(time.Minute); ; {
 		e.forgetPages()
 		size := residentPages(t, e.path)
@@ -64,7 +64,8 @@ func TestPagesOfTheFileAreGivenBackWhileItIsUsed(t *testing.T) {
 	}
 }
 
-// For the race detector and for the kernel: no page may go that is mapped for something else by now.
+// For the race detector and the kernel: no page may be released that is mapped for another purpose
+// by now.
 func TestPagesAreGivenBackBesideWhateverElse(t *testing.T) {
 	e, err := Open(t.Context(), Options{DataDir: dataDir(t), UnsafeNoSync: true})
 	if err != nil {

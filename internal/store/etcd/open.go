@@ -28,39 +28,43 @@ import (
 
 const (
 	memberName = "knarr"
-	// memberURL names the only member; nothing listens there. The member's id is made from it.
+	// memberURL identifies the only member, whose id is derived from it. There is no listener.
 	memberURL = "http://127.0.0.1:2380"
 
-	// quota is what etcd calls the backend quota: the database may grow to this many bytes.
+	// quota is etcd's backend quota, the largest size of the database in bytes.
 	quota = 8 << 30
 
-	// maxRequestBytes is upstream's limit, so that what is stored here can be given back to upstream's etcd.
+	// maxRequestBytes is upstream's limit, so that the data can be moved back to upstream's etcd.
 	maxRequestBytes = 1536 * 1024
 
-	// tick is raft's clock. A single member has nobody to send heartbeats to and campaigns at once when it starts, so
-	// a slow clock costs nothing, and wakes an idle process twice a second instead of ten times.
+	// tick is raft's clock. A single member sends no heartbeats and campaigns at once when it
+	// starts, so a slow clock costs nothing. It wakes an idle process twice a second instead of ten
+	// times.
 	tick = 500 * time.Millisecond
 
-	// snapshotCount is after how many entries etcd puts a snapshot of its membership on disk and forgets log before it.
+	// snapshotCount is the number of entries after which etcd stores a snapshot of its membership
+	// and drops the log before it.
 	snapshotCount = 750
 
-	// batchInterval is how long a write that is in the log, and so on disk, may wait until it is put into the database's file with others. Etcd
-	// looks whether there are any each time, and syncs the file twice when there are: a tenth of a second, its default, is for servers that read the file
-	// behind their own buffer. What is in the log only is read again from it at the next start.
+	// batchInterval is the time for which a write may stay in the log, on disk, before it is
+	// written to the database file with others. etcd checks for such writes at this interval, and
+	// syncs the file twice if there are any. Its default of 100 ms suits servers whose file other
+	// processes read. A restart reads writes that are only in the log again.
 	batchInterval = time.Second
 
-	// walSegment is how much of the write-ahead log is preallocated at a time; two segments are.
+	// walSegment is the size of a preallocated segment of the write-ahead log; there are two.
 	walSegment = 16 << 20
 )
 
-// Options say how the embedded engine runs. The zero value of each field but DataDir is the right one for production.
+// Options configures the embedded engine. The zero value of every field except DataDir is right for
+// production.
 type Options struct {
-	// DataDir is etcd's data folder; made if missing.
+	// DataDir is etcd's data folder, created if missing.
 	DataDir string
-	// UnsafeNoSync leaves writes in the page cache: a power failure or a crash of the kernel loses acknowledged writes (a crash
-	// of the process does not). For tests.
+	// UnsafeNoSync leaves writes in the page cache: a power failure or a kernel crash loses
+	// acknowledged writes, a crash of the process does not. It is for tests.
 	UnsafeNoSync bool
-	// Log gets etcd's warnings and errors; nil is slog.Default().
+	// Log receives etcd's warnings and errors; nil is slog.Default().
 	Log *slog.Logger
 }
 
@@ -68,14 +72,15 @@ type Options struct {
 type Engine struct {
 	server *etcdserver.EtcdServer
 
-	// told is the newest revision that anybody outside has been told of.
+	// told is the newest revision that any caller has been told of.
 	told atomic.Int64
 
-	path    string       // of the database's file
-	touched atomic.Int64 // bytes of it, about, since its pages were given back
-	mapping sync.Mutex   // is held while its pages are given back, and while it is mapped anew
+	path    string       // of the database file
+	touched atomic.Int64 // approximate bytes read and written since the file's pages were released
+	mapping sync.Mutex   // held while the file's pages are released, and while it is mapped anew
 
-	// mu is held for reading by what reads the backend, for writing by Close, since reading a closed backend panics.
+	// mu is held for reading by readers of the backend, and for writing by Close, since reading a
+	// closed backend panics.
 	mu     sync.RWMutex
 	closed bool
 }
@@ -84,7 +89,8 @@ var _ store.Store = (*Engine)(nil)
 
 var setWALSegment = sync.OnceFunc(func() { wal.SegmentSizeBytes = walSegment })
 
-// Open starts the engine on the data folder and returns when it answers: what was acknowledged before the last stop, clean or not, can be read.
+// Open starts the engine on the data folder and returns when it answers. All writes acknowledged
+// before the last stop can then be read, even after a crash.
 func Open(ctx context.Context, opts Options) (*Engine, error) {
 	if opts.DataDir == "" {
 		return nil, errors.New("open store: no data folder given")
@@ -111,14 +117,15 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 	}
 	e := &Engine{server: server, path: cfg.BackendPath()}
 	e.tell(server.KV().Rev())
-	e.forgetPages() // etcd has the whole file read ahead
+	e.forgetPages() // etcd has made the kernel read the whole file
 	return e, nil
 }
 
-// lead makes a single member leader now instead of after an election timeout, and returns when all of its log has been applied.
+// lead makes a single member leader without an election timeout, and returns when its whole log has
+// been applied.
 func lead(ctx context.Context, server *etcdserver.EtcdServer) error {
-	// MsgTimeoutNow is raft's own "start an election now", otherwise sent by a leader that steps down. It is sent when the
-	// replay of the log pauses, and again if that was too early.
+	// MsgTimeoutNow is raft's request to start an election now, usually sent by a leader that steps
+	// down. Send it when the replay of the log pauses, and again if that was too early.
 	poll := time.NewTicker(time.Millisecond)
 	defer poll.Stop()
 	var applied uint64
@@ -142,9 +149,10 @@ func lead(ctx context.Context, server *etcdserver.EtcdServer) error {
 	return barrier(ctx, server)
 }
 
-// barrier returns when everything that the log held at start is applied. It proposes a transaction that changes nothing and waits for it to be applied
-// like any write. Asking for a read index does not do: a single leader answers with the commit index that its last run has left, which may be
-// behind what that run has acknowledged, since commit indexes are not synced to disk.
+// barrier returns when all entries that the log held at the start are applied. It proposes a
+// transaction that changes nothing and waits until it is applied. A read index would not be enough:
+// a single leader answers with the commit index of its last run. That index is not synced to disk,
+// so it may be behind the writes acknowledged in that run.
 func barrier(ctx context.Context, server *etcdserver.EtcdServer) error {
 	never := &pb.Compare{Result: pb.Compare_LESS, Target: pb.Compare_VERSION, Key: []byte{0}, TargetUnion: &pb.Compare_Version{Version: 0}}
 	put := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte{0}}}}
@@ -154,7 +162,7 @@ func barrier(ctx context.Context, server *etcdserver.EtcdServer) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, etcderrors.ErrTooManyRequests), errors.Is(err, etcderrors.ErrLeaderChanged), errors.Is(err, raft.ErrProposalDropped):
-			// It is about to apply the log, or has just become the leader.
+			// The server is about to apply the log, or has just become the leader.
 		default:
 			return fmt.Errorf("apply the log: %w", err)
 		}
@@ -186,15 +194,16 @@ func serverConfig(opts Options) (config.ServerConfig, error) {
 		NewCluster:          true,
 
 		TickMs:                     uint(tick.Milliseconds()),
-		ElectionTicks:              2, // the least that raft takes
+		ElectionTicks:              2, // raft's minimum
 		InitialElectionTickAdvance: true,
 		PreVote:                    true,
 		BootstrapTimeout:           10 * time.Second,
 
 		// A restart replays the log since the last snapshot on disk.
 		SnapshotCount: snapshotCount,
-		// So many entries etcd keeps in memory for followers to catch up. There are none, but a raft that is asked to campaign
-		// panics if entries that it has not noted as applied are gone from memory, so keep what a restart may have to replay.
+		// The number of entries that etcd keeps in memory for followers. There are none, but raft
+		// panics when asked to campaign if entries not yet recorded as applied have left memory. So
+		// keep all that a restart may have to replay.
 		SnapshotCatchUpEntries: 2 * snapshotCount,
 		MaxSnapFiles:           2,
 		MaxWALFiles:            2,
@@ -211,7 +220,7 @@ func serverConfig(opts Options) (config.ServerConfig, error) {
 		MaxTxnOps:                   1024,
 		MaxRequestBytes:             maxRequestBytes,
 		StrictReconfigCheck:         true,
-		BcryptCost:                  10, // of etcd's own users, which are not used
+		BcryptCost:                  10, // for etcd's own users, which are not used
 		WarningApplyDuration:        time.Second,
 		WarningUnaryRequestDuration: time.Second,
 		V2Deprecation:               config.V2DeprDefault,
@@ -221,7 +230,7 @@ func serverConfig(opts Options) (config.ServerConfig, error) {
 	}, nil
 }
 
-// Close stops the engine; all that was acknowledged is on disk before and after.
+// Close stops the engine. All acknowledged writes are on disk.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	was := e.closed
@@ -233,7 +242,7 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// read guards an access to the backend; the caller calls done when err is nil.
+// read guards an access to the backend. If err is nil, the caller must call done.
 func (e *Engine) read() (done func(), err error) {
 	e.mu.RLock()
 	if e.closed {

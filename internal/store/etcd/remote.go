@@ -16,18 +16,18 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// RemoteOptions say which etcd to use.
+// RemoteOptions selects an outside etcd.
 type RemoteOptions struct {
-	Endpoints []string // https://10.0.0.1:2379
-	// TLS is needed for https endpoints; client certificates are how etcd knows us.
+	Endpoints []string // such as https://10.0.0.1:2379
+	// TLS is needed for https endpoints. etcd authenticates this client by its certificate.
 	TLS *tls.Config
-	// Log gets the client's warnings; nil is slog.Default().
+	// Log receives the client's warnings; nil is slog.Default().
 	Log *slog.Logger
-	// Dial are further settings of the connections.
+	// Dial holds further settings of the connections.
 	Dial []grpc.DialOption
 }
 
-// Remote is the store in an etcd outside of this process.
+// Remote is a store in an outside etcd.
 type Remote struct {
 	client   *clientv3.Client
 	revision shared
@@ -35,7 +35,7 @@ type Remote struct {
 
 var _ store.Store = (*Remote)(nil)
 
-// Connect opens the store in an outside etcd and returns when it has answered.
+// Connect opens the store in an outside etcd and returns when etcd has answered.
 func Connect(ctx context.Context, opts RemoteOptions) (*Remote, error) {
 	if len(opts.Endpoints) == 0 {
 		return nil, errors.New("connect to etcd: no endpoint given")
@@ -46,9 +46,10 @@ func Connect(ctx context.Context, opts RemoteOptions) (*Remote, error) {
 		DialTimeout:          10 * time.Second,
 		DialKeepAliveTime:    30 * time.Second,
 		DialKeepAliveTimeout: 10 * time.Second,
-		MaxCallSendMsgSize:   16 << 20, // the server says what is too large
-		Logger:               zapToSlog(opts.Log),
-		DialOptions:          append([]grpc.DialOption{grpc.WithReadBufferSize(64 << 10)}, opts.Dial...),
+		// larger than the server's limit, so that the server reports it
+		MaxCallSendMsgSize: 16 << 20,
+		Logger:             zapToSlog(opts.Log),
+		DialOptions:        append([]grpc.DialOption{grpc.WithReadBufferSize(64 << 10)}, opts.Dial...),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connect to etcd at %v: %w", opts.Endpoints, err)
@@ -62,7 +63,8 @@ func Connect(ctx context.Context, opts RemoteOptions) (*Remote, error) {
 	return r, nil
 }
 
-// Revision asks etcd's read index for the newest committed revision; callers that wait at the same time share a question.
+// Revision asks etcd's read index for the newest committed revision. Concurrent callers share a
+// request.
 func (r *Remote) Revision(ctx context.Context) (int64, error) {
 	rev, err := r.revision.get(ctx)
 	if err != nil {
@@ -98,11 +100,11 @@ func (r *Remote) Range(ctx context.Context, prefix string, opts store.RangeOptio
 	first, end := bounds(prefix, opts.From)
 	empty := len(end) > 0 && string(first) >= string(end)
 	if len(end) == 0 {
-		end = []byte{0} // to the end of all keys, on the wire
+		end = []byte{0} // the end of all keys, in etcd's protocol
 	}
 	op := []clientv3.OpOption{clientv3.WithRange(string(end)), clientv3.WithRev(opts.Revision), clientv3.WithLimit(opts.Limit)}
 	switch {
-	case empty: // only the revision is of interest
+	case empty: // only the revision is needed
 		op = []clientv3.OpOption{clientv3.WithRev(opts.Revision), clientv3.WithCountOnly()}
 	case opts.CountOnly:
 		op = append(op, clientv3.WithCountOnly())
@@ -167,7 +169,7 @@ func remoteTxnResult(resp *clientv3.TxnResponse, conditions []store.Condition) s
 	return out
 }
 
-// Compact forgets what is older than revision.
+// Compact drops all revisions older than revision.
 func (r *Remote) Compact(ctx context.Context, revision int64) error {
 	if _, err := r.client.Compact(ctx, revision); err != nil {
 		return fmt.Errorf("compact to revision %d: %w", revision, translate(ctx, err))
@@ -175,7 +177,7 @@ func (r *Remote) Compact(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// Grant makes a lease.
+// Grant creates a lease.
 func (r *Remote) Grant(ctx context.Context, ttl time.Duration) (store.LeaseID, error) {
 	resp, err := r.client.Grant(ctx, wholeSeconds(ttl))
 	if err != nil {
@@ -184,7 +186,7 @@ func (r *Remote) Grant(ctx context.Context, ttl time.Duration) (store.LeaseID, e
 	return store.LeaseID(resp.ID), nil
 }
 
-// KeepAlive starts the lease's time again.
+// KeepAlive restarts the lease's time.
 func (r *Remote) KeepAlive(ctx context.Context, id store.LeaseID) error {
 	if _, err := r.client.KeepAliveOnce(ctx, clientv3.LeaseID(id)); err != nil {
 		return fmt.Errorf("keep lease %x alive: %w", int64(id), translate(ctx, err))
@@ -200,7 +202,7 @@ func (r *Remote) Revoke(ctx context.Context, id store.LeaseID) error {
 	return nil
 }
 
-// Size is the bytes in use on the first endpoint.
+// Size returns the bytes in use on the first endpoint.
 func (r *Remote) Size(ctx context.Context) (int64, error) {
 	s, err := r.client.Status(ctx, r.client.Endpoints()[0])
 	if err != nil {
@@ -235,7 +237,7 @@ func (r *Remote) Watch(_ context.Context, prefix string, after int64) (store.Str
 	if after > 0 {
 		op = append(op, clientv3.WithRev(after+1))
 	}
-	// A watcher of its own, so that progress is asked of this stream alone.
+	// Each stream has its own watcher, so that a progress request concerns this stream alone.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(context.Background()))
 	w := clientv3.NewWatcher(r.client)
 	return &remoteStream{
@@ -245,7 +247,7 @@ func (r *Remote) Watch(_ context.Context, prefix string, after int64) (store.Str
 }
 
 type remoteStream struct {
-	ctx     context.Context // the watch's life, which is longer than any call's
+	ctx     context.Context // lives as long as the watch, longer than any call
 	cancel  context.CancelFunc
 	watcher clientv3.Watcher
 	answers clientv3.WatchChan
@@ -294,7 +296,7 @@ func (s *remoteStream) failed(err error) error {
 }
 
 func (s *remoteStream) Progress(context.Context) error {
-	// The stream's own context, not the caller's: the client finds the stream by it.
+	// Use the stream's own context, since the client finds the stream by it.
 	if err := s.watcher.RequestProgress(s.ctx); err != nil {
 		return s.failed(translate(s.ctx, err))
 	}
@@ -306,7 +308,8 @@ func (s *remoteStream) Close() {
 	s.watcher.Close()
 }
 
-// shared lets concurrent callers share one call, without giving anyone the result of a call that began before they asked.
+// shared lets concurrent callers share a call. No caller gets the result of a call that began
+// before its request.
 type shared struct {
 	call func(context.Context) (int64, error)
 

@@ -22,17 +22,19 @@ import (
 	"github.com/knarr-project/knarr/internal/durable"
 )
 
-// seed makes a data folder that holds nothing but a cluster of one member, as a snapshot that was restored, unless there is one already.
+// seed creates a data folder for a cluster of one member, like a restored snapshot without keys. It
+// does nothing if there is a store already.
 //
-// Etcd can do that itself, but then the entry that makes the member a voter stays in the log for the first thousands of
-// writes, and a raft that is asked to campaign at the wrong moment while it replays that entry panics. With the voter in the
-// snapshot, a member may campaign from its first moment on, every time it starts.
+// etcd could do this itself, but then the entry that makes the member a voter stays in the log for
+// the first thousands of writes. A raft that is asked to campaign while it replays that entry
+// panics. With the voter in the snapshot, a member can campaign from the first moment of every
+// start.
 func seed(cfg config.ServerConfig) error {
 	member := filepath.Join(cfg.DataDir, "member")
 	if fileutil.Exist(member) {
 		return nil
 	}
-	// Made aside and renamed, so that a crash does not leave half of it.
+	// Create it under another name and rename it, so that a crash leaves no half of it.
 	aside := cfg
 	aside.DataDir = filepath.Join(cfg.DataDir, "new")
 	if err := os.RemoveAll(aside.DataDir); err != nil {

@@ -18,12 +18,14 @@ import (
 	"github.com/knarr-project/knarr/internal/durable"
 )
 
-// A snapshot file is what `etcdctl snapshot save` writes: the database, then the SHA-256 of it. Etcd's own tools read it.
+// A snapshot file is what `etcdctl snapshot save` writes: the database, then its SHA-256. etcd's
+// own tools can read it.
 
-// RevisionBump is how far a restore moves the revision on: farther than a cluster can have gotten since the snapshot was taken.
+// RevisionBump is the number by which a restore raises the revision: more than a cluster can have
+// committed since the snapshot was taken.
 const RevisionBump = 1_000_000_000
 
-// ErrDamaged: a snapshot file is not what was written.
+// ErrDamaged means that the content of a snapshot file does not match its hash.
 var ErrDamaged = errors.New("the snapshot is damaged")
 
 // Snapshot writes a copy of the database at one moment to w, as a snapshot file.
@@ -45,15 +47,16 @@ func (e *Engine) Snapshot(_ context.Context, w io.Writer) error {
 	return nil
 }
 
-// SnapshotInfo is what a snapshot file holds.
+// SnapshotInfo describes a snapshot file.
 type SnapshotInfo struct {
-	Revision int64     // the newest in it
-	Keys     int       // at that revision
+	Revision int64     // the newest in the file
+	Keys     int       // number of keys at that revision
 	Size     int64     // of the file, bytes
 	Time     time.Time // of the file
 }
 
-// InspectSnapshot verifies a snapshot file by its hash and tells what it holds. ErrDamaged says that the hash is another one.
+// InspectSnapshot verifies a snapshot file by its hash and describes it. It returns ErrDamaged if
+// the hash differs.
 func InspectSnapshot(path string) (SnapshotInfo, error) {
 	info, err := verifySnapshot(path)
 	if err != nil {
@@ -94,19 +97,21 @@ func verifySnapshot(path string) (SnapshotInfo, error) {
 	return info, nil
 }
 
-// RestoreOptions say what is restored where.
+// RestoreOptions tells what to restore, and where.
 type RestoreOptions struct {
 	Path    string // of the snapshot file
-	DataDir string // that is made; nobody may use it
-	// KeepAs is where a store that DataDir holds already is moved to; without it, that is an error.
+	DataDir string // created; no process may use it
+	// KeepAs is the folder to which an existing store in DataDir is moved. If it is empty, an
+	// existing store is an error.
 	KeepAs string
-	// Bump is added to the snapshot's revision, and all that was before counts as compacted: who watches from a revision of the time after the
-	// snapshot was taken is told to list again, instead of being shown another history under the same numbers. 0 does neither.
+	// Bump is added to the snapshot's revision, and all revisions before count as compacted. A
+	// watcher from a revision after the snapshot then has to list again, instead of seeing another
+	// history under the same numbers. 0 does neither.
 	Bump uint64
 	Log  *slog.Logger
 }
 
-// Restore makes a data folder from a snapshot file, after its hash has been verified.
+// Restore creates a data folder from a snapshot file, after verifying its hash.
 func Restore(opts RestoreOptions) error {
 	if _, err := verifySnapshot(opts.Path); err != nil {
 		return err
@@ -116,8 +121,8 @@ func Restore(opts RestoreOptions) error {
 	if exists && opts.KeepAs == "" {
 		return fmt.Errorf("restore: there is a store in %s", opts.DataDir)
 	}
-	// Made aside and renamed, so that nothing leaves half of it. A crash between the two renames leaves none at all, and both under their
-	// other names.
+	// Create it under another name and rename it, so that no failure leaves half of it. After a
+	// crash between the two renames DataDir is missing, and both stores have their other names.
 	aside := opts.DataDir + ".new"
 	if err := restore(opts, aside); err != nil {
 		return fmt.Errorf("restore %s: %w", opts.DataDir, errors.Join(err, os.RemoveAll(aside)))

@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// write writes a key, whatever it held, and gives the revision.
+// write writes a key unconditionally and returns the revision.
 func write(t *testing.T, db store.Store, key, value string) int64 {
 	t.Helper()
 	r, err := db.Commit(t.Context(), nil, store.Op{Key: key, Value: []byte(value)})
@@ -30,7 +30,8 @@ func openIn(t *testing.T, dir string) *Engine {
 	return db
 }
 
-// saved gives a snapshot file with /a=1 and /b=2, and the revision at which it was taken; the store has gone on since.
+// saved returns a snapshot file with /a=1 and /b=2, its revision, and the revision of a later
+// write.
 func saved(t *testing.T) (path string, revision, later int64) {
 	t.Helper()
 	db := openIn(t, filepath.Join(t.TempDir(), "etcd"))
@@ -58,7 +59,7 @@ func TestARestoredStoreHasWhatTheSnapshotHad(t *testing.T) {
 	if err := Restore(RestoreOptions{Path: path, DataDir: dir, Bump: RevisionBump}); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // and after another start
+	for range 2 { // also after a second start
 		db := openIn(t, dir)
 		all, err := db.Range(t.Context(), "/", store.RangeOptions{})
 		if err != nil || len(all.KVs) != 2 || string(all.KVs[0].Value) != "1" || string(all.KVs[1].Value) != "2" {

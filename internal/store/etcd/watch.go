@@ -10,8 +10,9 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// stream is a watch of the embedded engine: etcd's own watcher, whose channel Next drains. When the channel is full
-// (the reader is slow) etcd reads what was missed from its history later, so nothing is lost unless it was compacted.
+// stream is a watch of the embedded engine. Next drains the channel of etcd's own watcher. If the
+// channel is full because the reader is slow, etcd later reads the missed events from its history,
+// so none is lost unless it was compacted.
 type stream struct {
 	engine *Engine
 	ws     mvcc.WatchStream
@@ -31,7 +32,7 @@ func (e *Engine) Watch(_ context.Context, prefix string, after int64) (store.Str
 	}
 	defer done()
 	first, end := bounds(prefix, "")
-	var from int64 // 0: what comes next
+	var from int64 // 0: the next revision
 	if after > 0 {
 		from = after + 1
 	}
@@ -64,7 +65,7 @@ func (s *stream) Next(ctx context.Context) (store.Batch, error) {
 	}
 }
 
-// batch takes over an answer of etcd; false when it says nothing new.
+// batch converts an answer of etcd; false if it contains no news.
 func (s *stream) batch(r mvcc.WatchResponse) (store.Batch, bool, error) {
 	if r.CompactRevision != 0 {
 		return store.Batch{}, false, s.failed(fmt.Errorf("%w: the oldest revision kept is %d", store.ErrCompacted, r.CompactRevision))
@@ -76,7 +77,8 @@ func (s *stream) batch(r mvcc.WatchResponse) (store.Batch, bool, error) {
 		s.last = s.engine.tell(r.Revision)
 		return store.Batch{Revision: r.Revision}, true, nil
 	}
-	// The answer's revision is the store's when it was made; when catching up, more events up to it may follow.
+	// The answer's revision is the store's at that time. While the watcher catches up, more events
+	// up to it may follow.
 	b := store.Batch{Events: make([]store.Event, len(r.Events))}
 	for i := range r.Events {
 		b.Events[i] = event(r.Events[i].Type, r.Events[i].Kv)
@@ -90,8 +92,8 @@ func (s *stream) failed(err error) error {
 	return fmt.Errorf("watch %s after revision %d: %w", s.prefix, s.last, err)
 }
 
-// Progress asks etcd for the watcher's progress. etcd answers only a watcher that is up to date; one that is catching up delivers
-// events meanwhile.
+// Progress asks etcd for the watcher's progress. etcd answers only an up-to-date watcher; one that
+// catches up gets events instead.
 func (s *stream) Progress(context.Context) error {
 	done, err := s.engine.read()
 	if err != nil {

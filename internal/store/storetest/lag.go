@@ -7,21 +7,22 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// Lagging is a store whose changes can be held back, as they come late to a server that is behind; reads and writes are as ever.
+// Lagging is a store whose changes can be held back, as a server that is behind sees them late.
+// Reads and writes are not delayed.
 type Lagging struct {
 	store.Store
 	mu   sync.Mutex
 	open chan struct{} // closed while changes pass
 }
 
-// Lag makes a store lag. Changes pass until they are held.
+// Lag returns a lagging store. Changes pass until Hold is called.
 func Lag(s store.Store) *Lagging {
 	l := &Lagging{Store: s, open: make(chan struct{})}
 	close(l.open)
 	return l
 }
 
-// Hold keeps back all changes that come from now on, until pass is called.
+// Hold holds back all further changes until pass is called.
 func (l *Lagging) Hold() (pass func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,7 +43,7 @@ func (l *Lagging) Watch(ctx context.Context, prefix string, after int64) (store.
 type laggingStream struct {
 	store.Stream
 	store *Lagging
-	taken *store.Batch // by a Next that has ended before it was to pass
+	taken *store.Batch // read by a call of Next that ended while changes were held
 }
 
 // Next implements store.Stream.

@@ -8,7 +8,8 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// leased writes a key with a lease of its own. A machine that stands still for longer than the lease lasts tests nothing: then it takes a longer one.
+// leased writes a key with a lease of its own. If the machine stalls for longer than the lease
+// lasts, it retries with a longer lease.
 func leased(t *testing.T, s store.Store, key string, ttl time.Duration) (store.LeaseID, time.Duration) {
 	t.Helper()
 	for ; ; ttl *= 2 {
@@ -27,7 +28,7 @@ func leased(t *testing.T, s store.Store, key string, ttl time.Duration) (store.L
 	}
 }
 
-// gone waits until the watch tells that the key was deleted, and gives its last value before.
+// gone waits for the deletion of the key, and returns its last value.
 func gone(t *testing.T, w store.Stream, key string) (last store.KeyValue) {
 	t.Helper()
 	for {
@@ -67,10 +68,11 @@ func leaseKeptAlive(t *testing.T, s store.Store) {
 	}
 }
 
-// outlives renews a lease until one that began later, and is not renewed, has expired. It is false when the lease could not be renewed in time.
+// outlives renews a lease until another lease, which began later and is not renewed, has expired.
+// It returns false if the renewal came too late.
 func outlives(t *testing.T, s store.Store, ttl time.Duration) bool {
 	t.Helper()
-	last := time.Now() // the lease begins its time after that
+	last := time.Now() // the lease starts after this
 	id, ttl := leased(t, s, "/kept", ttl)
 	leased(t, s, "/left", ttl)
 	for over := false; !over; time.Sleep(ttl / 10) {
@@ -78,7 +80,7 @@ func outlives(t *testing.T, s store.Store, ttl time.Duration) bool {
 		began := time.Now()
 		err := s.KeepAlive(ctx(t), id)
 		if time.Since(last) >= ttl {
-			return false // it may have expired before it was renewed
+			return false // it may have expired before the renewal
 		}
 		if err != nil {
 			t.Fatal(err)

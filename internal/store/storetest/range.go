@@ -70,7 +70,7 @@ func pagination(t *testing.T, s store.Store) {
 		put(t, s, fmt.Sprintf("/p/%02d", i), "old")
 	}
 	first := rng(t, s, "/p/", store.RangeOptions{Limit: 10})
-	// The world goes on between pages.
+	// Writes between the pages must not show.
 	put(t, s, "/p/15", "new")
 	del(t, s, "/p/16")
 	put(t, s, "/p/155", "new")

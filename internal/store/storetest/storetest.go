@@ -1,4 +1,5 @@
-// Package storetest is the conformance suite of the store contract; every engine runs it.
+// Package storetest is the conformance suite of the store contract. Every engine runs it. It also
+// has a store that delays changes, for tests of readers that are behind (Lag).
 package storetest
 
 import (
@@ -12,7 +13,8 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// Run tests the contract. open gives an empty store, which the test closes; it may be called often.
+// Run tests the contract. open returns an empty store, which the test closes; Run calls it once per
+// test.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	tests := []struct {
 		name string
@@ -60,7 +62,7 @@ func ctx(t *testing.T) context.Context {
 	return c
 }
 
-// put writes whatever was there before and returns the revision.
+// put writes a key unconditionally and returns the revision.
 func put(t *testing.T, s store.Store, key, value string) int64 {
 	t.Helper()
 	r, err := s.Commit(ctx(t), nil, store.Op{Key: key, Value: []byte(value)})
@@ -107,7 +109,7 @@ func watch(t *testing.T, s store.Store, prefix string, after int64) store.Stream
 	return w
 }
 
-// collect reads events up to the revision and checks that batches are ordered and revisions are whole.
+// collect reads events up to the revision, and checks that batches are ordered and revisions whole.
 func collect(t *testing.T, w store.Stream, upTo int64) []store.Event {
 	t.Helper()
 	var out []store.Event

@@ -135,7 +135,7 @@ func slowWatch(t *testing.T, s store.Store) {
 			t.Fatalf("event %d: %+v", i, e)
 		}
 	}
-	// It is up to date again.
+	// The stream is up to date again.
 	rev := put(t, s, "/p/k", "end")
 	if got := collect(t, w, rev); len(got) != 1 {
 		t.Errorf("got %+v", got)
@@ -199,7 +199,7 @@ func nextContext(t *testing.T, s store.Store) {
 	if b, err := w.Next(short); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %+v, %v", b, err)
 	}
-	// The stream still lives.
+	// The stream still works.
 	rev := put(t, s, "/p/1", "")
 	if got := collect(t, w, rev); len(got) != 1 {
 		t.Errorf("got %+v", got)
@@ -213,7 +213,7 @@ func readAfterWatch(t *testing.T, s store.Store) {
 	go func() {
 		for i := range writes {
 			if _, err := s.Commit(c, nil, store.Op{Key: "/p/a", Value: []byte{byte(i)}}); err != nil {
-				return // the reader misses it
+				return // the reader missed it
 			}
 		}
 	}()
