@@ -213,7 +213,7 @@ func readAfterWatch(t *testing.T, s store.Store) {
 	go func() {
 		for i := range writes {
 			if _, err := s.Commit(c, nil, store.Op{Key: "/p/a", Value: []byte{byte(i)}}); err != nil {
-				return // the reader missed it
+				return // the reader waits for this write in vain and fails
 			}
 		}
 	}()
