@@ -91,7 +91,7 @@ func (k *Kubelet) orphanIn(ctx context.Context, uid types.UID, name types.Namesp
 			pod.Spec.TerminationGracePeriodSeconds = &g
 		}
 	}
-	k.log.Info("ending containers of a pod that is not known", "pod", name, "uid", uid)
+	k.log.Info("stopping containers of an unknown pod", "pod", name, "uid", uid)
 	w := worker.New(k.deps, pod, o)
 	w.Removed()
 	k.start(ctx, w, uid)
@@ -110,7 +110,7 @@ func (k *Kubelet) sweep(ctx context.Context) {
 			continue
 		}
 		name := types.NamespacedName{}
-		k.log.Info("removing the folder of a pod that is gone", "uid", uid)
+		k.log.Info("removing the folder of a removed pod", "uid", uid)
 		k.orphanIn(ctx, uid, name, pleg.NewObserved())
 	}
 }

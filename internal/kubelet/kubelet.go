@@ -66,7 +66,7 @@ func New(c Config) (*Kubelet, error) {
 	}
 	machine, err := node.ReadMachine(c.RootDir)
 	if err != nil {
-		return nil, fmt.Errorf("kubelet: look at the machine: %w", err)
+		return nil, fmt.Errorf("kubelet: inspect the machine: %w", err)
 	}
 	hostDNS, err := spec.ReadResolvConf(c.ResolvConf)
 	if err != nil {

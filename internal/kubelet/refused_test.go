@@ -118,7 +118,7 @@ func TestAContainerThatMustNotRunAsRootIsRefusedWhereItsImageNamesNoUser(t *test
 	}
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(strings.Join(b.events.All(), "\n"), "Error: "+want); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("no event says why: %q", b.events.All())
+			t.Fatalf("no event gives the reason: %q", b.events.All())
 		}
 	}
 	if calls := b.cri.Log(); slices.ContainsFunc(calls, func(call string) bool { return strings.Contains(call, "main") }) {

@@ -56,7 +56,7 @@ func TestResizeInPlace(t *testing.T) {
 		t.Errorf("calls: %q", b.cri.Log())
 	}
 	b.resize("one", cpu("100000"))
-	p = b.await("one", "told that it is infeasible", func(p *corev1.Pod) bool { return condition(p, corev1.PodResizePending) != nil })
+	p = b.await("one", "reported as infeasible", func(p *corev1.Pod) bool { return condition(p, corev1.PodResizePending) != nil })
 	if c := condition(p, corev1.PodResizePending); c.Reason != "Infeasible" || !strings.HasPrefix(c.Message, "Node didn't have enough capacity: cpu, requested: 100000000") {
 		t.Errorf("condition: %+v", c)
 	}

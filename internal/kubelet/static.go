@@ -73,7 +73,7 @@ func (k *Kubelet) watchStatic(ctx context.Context) {
 			if err := s.reconcile(ctx, all); err == nil || ctx.Err() != nil {
 				break
 			} else {
-				k.log.Warn("static pods are not as they should be; trying again", "error", err)
+				k.log.Warn("cannot reconcile static pods; trying again", "error", err)
 			}
 			retry = min(max(2*retry, time.Second), 10*time.Second)
 			select {

@@ -27,19 +27,19 @@ func TestAListingFromBeforeAContainerWasMadeDoesNotRemoveIt(t *testing.T) {
 			o.MergeContainer(created, "s", noon)
 			o.MergeSandbox(sandbox, noon)
 		},
-		"its worker, then a listing that was asked for before": func(o *Observed) {
+		"the worker, then a listing requested before": func(o *Observed) {
 			o.MergeContainer(created, "s", noon)
 			o.MergeSandbox(sandbox, noon)
 			o.MergeContainer(created, "s", noon.Add(-time.Minute))
 			o.MergeSandbox(sandbox, noon.Add(-time.Minute))
 		},
-		"a listing that was asked for before, then its worker": func(o *Observed) {
+		"a listing requested before, then the worker": func(o *Observed) {
 			o.MergeContainer(created, "s", noon.Add(-time.Minute))
 			o.MergeSandbox(sandbox, noon.Add(-time.Minute))
 			o.MergeContainer(created, "s", noon)
 			o.MergeSandbox(sandbox, noon)
 		},
-		"a listing in which it runs already, then its worker": func(o *Observed) {
+		"a listing in which it runs already, then the worker": func(o *Observed) {
 			o.MergeContainer(container("a", runtimeapi.ContainerState_CONTAINER_RUNNING), "s", noon.Add(-time.Minute))
 			o.MergeSandbox(sandbox, noon.Add(-time.Minute))
 			o.MergeContainer(created, "s", noon)
@@ -50,10 +50,10 @@ func TestAListingFromBeforeAContainerWasMadeDoesNotRemoveIt(t *testing.T) {
 			o := NewObserved()
 			learn(o)
 			if o.Merge(listing(noon.Add(-time.Second))); o.Containers["a"] == nil || o.Sandboxes["s"] == nil {
-				t.Error("a listing from before has removed it")
+				t.Error("an earlier listing removed the container")
 			}
 			if o.Merge(listing(noon.Add(time.Second))); o.Containers["a"] != nil || o.Sandboxes["s"] != nil {
-				t.Error("a listing from afterwards does not have it")
+				t.Error("a later listing lacks the container")
 			}
 		})
 	}
@@ -64,7 +64,7 @@ func TestWhatWasRemovedLatelyDoesNotComeBack(t *testing.T) {
 	o.MergeContainer(container("a", runtimeapi.ContainerState_CONTAINER_RUNNING), "s", noon)
 	o.Remove("a", noon)
 	if o.Merge(listing(noon.Add(-time.Second), container("a", runtimeapi.ContainerState_CONTAINER_RUNNING))) || o.Containers["a"] != nil {
-		t.Error("a listing from before has brought it back")
+		t.Error("an earlier listing brought the container back")
 	}
 }
 
@@ -77,6 +77,6 @@ func TestAContainerThatCrashesForMonthsLeavesNothing(t *testing.T) {
 		o.Remove(id, now)
 	}
 	if n := len(o.removed); n > 20 {
-		t.Errorf("%d ids are known of an hour with twelve", n)
+		t.Errorf("%d ids are remembered of an hour with twelve", n)
 	}
 }

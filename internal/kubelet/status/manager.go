@@ -183,7 +183,7 @@ func (m *Manager) write(ctx context.Context, pod *corev1.Pod, s corev1.PodStatus
 			return fmt.Errorf("update status of pod %s/%s: %w", now.Namespace, now.Name, err)
 		}
 	}
-	return fmt.Errorf("update status of pod %s/%s: it keeps changing", pod.Namespace, pod.Name)
+	return fmt.Errorf("update status of pod %s/%s: too many conflicting changes", pod.Namespace, pod.Name)
 }
 
 // owned are the conditions that the node agent decides.
