@@ -15,15 +15,15 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
 )
 
-// safeSysctls may be set by every pod.
+// safeSysctls are the sysctls that every pod may set.
 var safeSysctls = []string{
 	"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",
 	"net.ipv4.ip_unprivileged_port_start", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_fin_timeout",
 	"net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
 }
 
-// admit says whether the node can run the pod; if not, the pod fails with upstream's reason. A pod that is admitted takes its
-// resources from the node until it has ended.
+// admit checks whether the node can run the pod. If not, the pod fails with upstream's reason. An
+// admitted pod holds its resources on the node until it ends.
 func (k *Kubelet) admit(pod *corev1.Pod) *worker.Failure {
 	refuse := func(reason, format string, args ...any) *worker.Failure {
 		message := fmt.Sprintf(format, args...)
@@ -79,14 +79,14 @@ func tolerated(pod *corev1.Pod, t *corev1.Taint) bool {
 	return false
 }
 
-// admitAlways counts a pod that runs already.
+// admitAlways counts a pod without checking it, because the pod runs already.
 func (k *Kubelet) admitAlways(pod *corev1.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.admitted[pod.UID] = pod
 }
 
-// others are the pods that hold something of the node, but the one given. k.mu is held.
+// others iterates over the other pods that hold resources of the node. The caller holds k.mu.
 func (k *Kubelet) others(pod *corev1.Pod) iter.Seq[*corev1.Pod] {
 	return func(yield func(*corev1.Pod) bool) {
 		for uid, p := range k.admitted {
@@ -100,7 +100,8 @@ func (k *Kubelet) others(pod *corev1.Pod) iter.Seq[*corev1.Pod] {
 	}
 }
 
-// fits says what the node has too little of for the pod, if anything. k.mu is held.
+// fits returns the resource of which the node has too little for the pod, or "" if the pod fits.
+// The caller holds k.mu.
 func (k *Kubelet) fits(pod *corev1.Pod) (reason, message string) {
 	allocatable := k.node.Allocatable()
 	used := corev1.ResourceList{}
@@ -123,7 +124,8 @@ func (k *Kubelet) fits(pod *corev1.Pod) (reason, message string) {
 		have, known := allocatable[name]
 		if !known {
 			if strings.Contains(string(name), "/") {
-				continue // extended resources are the scheduler's and the device plugins' business
+				// continue // the scheduler and the device plugins account for extended resources
+				continue
 			}
 			have = resource.Quantity{}
 		}
@@ -159,7 +161,8 @@ func (k *Kubelet) forbiddenSysctl(pod *corev1.Pod) string {
 	return ""
 }
 
-// resizeFits says whether the node has room for what a resize wants: reason and message of the pending condition, "" if it has.
+// resizeFits checks whether the node has room for a resize. It returns reason and message of the
+// pending condition, or "" if there is room.
 func (k *Kubelet) resizeFits(pod *corev1.Pod) (reason, message string) {
 	allocatable := k.node.Allocatable()
 	for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
@@ -175,7 +178,7 @@ func (k *Kubelet) resizeFits(pod *corev1.Pod) (reason, message string) {
 	return "", ""
 }
 
-// amount is a quantity as messages give it: CPU in thousandths.
+// amount formats a quantity for messages: CPU in thousandths of a core.
 func amount(name corev1.ResourceName, q resource.Quantity) int64 {
 	if name == corev1.ResourceCPU {
 		return q.MilliValue()

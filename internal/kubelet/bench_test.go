@@ -20,7 +20,7 @@ import (
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
-// folders is a volume manager that knows emptyDir only.
+// folders is a volume manager that supports emptyDir only.
 type folders struct{ fail func(pod *corev1.Pod) error }
 
 func (f folders) Mount(_ context.Context, pod *corev1.Pod, podDir string) (map[string]volume.MountPoint, error) {
@@ -94,7 +94,7 @@ func (b *bench) start() {
 	}
 }
 
-// pod makes a pod of containers given as "name" or "name:image".
+// pod builds a pod with containers given as "name" or "name:image".
 func pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	grace := int64(1)
 	p := &corev1.Pod{
@@ -119,7 +119,7 @@ func (b *bench) create(p *corev1.Pod) *corev1.Pod {
 	return made
 }
 
-// await waits for the API's version of a pod to be as wanted.
+// await waits until the API's version of a pod satisfies ok.
 func (b *bench) await(name, what string, ok func(*corev1.Pod) bool) *corev1.Pod {
 	b.t.Helper()
 	var p *corev1.Pod
@@ -183,7 +183,7 @@ func never(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }
 
 func onFailure(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyOnFailure }
 
-// exits makes containers end by themselves: name → exit code.
+// exits makes containers exit on their own. The map holds name → exit code.
 func exits(codes map[string]int32) func(*bench) {
 	return func(b *bench) {
 		b.cri.Behave = func(c *runtimeapi.ContainerConfig) fake.Behavior {

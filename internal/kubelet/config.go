@@ -17,89 +17,96 @@ import (
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
-// Volumes is the pod volume manager as the node agent uses it.
+// Volumes is the interface of the volume manager that the node agent uses.
 type Volumes = worker.Volumes
 
-// SubPaths is what Volumes also implement if they can mount sub paths.
+// SubPaths is an optional interface of Volumes, for mounts of sub paths.
 type SubPaths = worker.SubPaths
 
-// MountPoint is where one volume lies on the host.
+// MountPoint is the place of one volume on the host.
 type MountPoint = volume.MountPoint
 
-// Config is what the node agent works with. Fields without a word about defaults are required.
+// Config configures the node agent. Fields without a default are required.
 type Config struct {
 	NodeName string
-	// RootDir holds the pods' folders. LogsDir holds container logs; default RootDir/logs.
+	// RootDir holds the pods' folders, LogsDir the container logs. LogsDir defaults to
+	// RootDir/logs.
 	RootDir, LogsDir string
-	// Client has the identity system:node:NAME in the group system:nodes.
+	// Client is authenticated as system:node:NAME in the group system:nodes.
 	Client client.Interface
 	Events client.Recorder
 
 	Runtime internalapi.RuntimeService
 	Images  internalapi.ImageManagerService
-	// RuntimeEndpoint is told in /configz only.
+	// RuntimeEndpoint is only shown in /configz.
 	RuntimeEndpoint string
-	// Settings are what /flagz tells; nil: there is no such page.
+	// Settings returns the content of /flagz. If nil, the page does not exist.
 	Settings func() map[string]string
 	Volumes  Volumes
 
-	// ClusterDNS are the name servers of pods; none makes them use the host's.
+	// ClusterDNS lists the name servers of pods. If empty, pods use the host's.
 	ClusterDNS    []string
 	ClusterDomain string
 	// ResolvConf is the host's resolv.conf; default /etc/resolv.conf.
 	ResolvConf string
 
-	// CgroupRoot is the cgroup that kubepods lies in; default "/". NoCgroups leaves pods' cgroups to the runtime.
+	// CgroupRoot is the parent cgroup of kubepods; default "/". With NoCgroups the runtime makes
+	// the pods' cgroups.
 	CgroupRoot string
 	NoCgroups  bool
 	NoCFSQuota bool
 
-	// StaticPodPath is a folder (or a file) of manifests, ManifestURL a manifest's address; "" is none.
+	// StaticPodPath is a folder of manifests or a single file, ManifestURL the address of a
+	// manifest. "" disables either.
 	StaticPodPath string
 	ManifestURL   string
-	// SourcePeriod is how often manifests are read again without news; default 20 s.
+	// SourcePeriod is the interval for reading manifests that report no change; default 20 s.
 	SourcePeriod time.Duration
 
-	// Listen is the address of the node's HTTPS API; default ":10250"; "-" is none.
+	// Listen is the address of the node's HTTPS API; default ":10250". "-" disables it.
 	Listen string
-	// TLS serves the node's API, and holds the CAs of client certificates (ClientCAs).
+	// TLS serves the node's API and holds the CAs of client certificates (ClientCAs).
 	TLS *tls.Config
-	// Authenticator and Authorizer protect it; nil ones ask the API server (TokenReview, SubjectAccessReview).
+	// Authenticator and Authorizer protect the node's API. If nil, the API server is asked with
+	// TokenReview and SubjectAccessReview.
 	Authenticator auth.Authenticator
 	Authorizer    auth.Authorizer
 
 	MaxPods int // default 110
-	// LeaseDuration is how long the node's lease lasts, in whole seconds; it is renewed four times as often. Default 40 s.
+	// LeaseDuration is the duration of the node's lease in whole seconds; default 40 s. The lease
+	// is renewed four times per duration.
 	LeaseDuration time.Duration
 	// NodeIPs are the node's addresses, the primary one first.
 	NodeIPs    []string
 	NodeLabels map[string]string
-	// NodeAnnotations are further annotations of the Node; may be nil.
+	// NodeAnnotations returns further annotations of the Node. May be nil.
 	NodeAnnotations func() map[string]string
-	// NodeOwned says why a Node of the name is another machine's: Run ends with that error. May be
-	// nil.
+	// NodeOwned returns an error if the Node object belongs to another machine; Run then returns
+	// that error. May be nil.
 	NodeOwned          func(*corev1.Node) error
 	RegisterWithTaints []corev1.Taint
 	Unschedulable      bool
-	// Reserved is kept from pods: the machine's capacity less Reserved is allocatable.
+	// Reserved is kept from pods: allocatable is the machine's capacity minus Reserved.
 	Reserved corev1.ResourceList
-	// EvictionHard are thresholds by signal, as upstream's flag: "memory.available" → "100Mi" or "10%". Nil is upstream's default.
+	// EvictionHard maps a signal to its threshold, in the syntax of upstream's flag:
+	// "memory.available" → "100Mi" or "10%". Nil selects upstream's defaults.
 	EvictionHard map[string]string
 	EvictionSoft map[string]string
-	// EvictionSoftGrace is how long a soft threshold has to be passed.
+	// EvictionSoftGrace is how long a soft threshold must be exceeded before pods are evicted.
 	EvictionSoftGrace map[string]time.Duration
-	// ImageGCHigh and ImageGCLow are percentages of the image filesystem: above the high one images that nothing uses are removed until the
-	// low one is reached. Default 85 and 80.
+	// ImageGCHigh and ImageGCLow are percentages of the image filesystem; default 85 and 80. Above
+	// the high one, unused images are removed until the low one is reached.
 	ImageGCHigh, ImageGCLow int
-	// MaxParallelPulls limits image pulls at a time; 0 is no limit.
+	// MaxParallelPulls limits concurrent image pulls; 0 means no limit.
 	MaxParallelPulls int
 	// LogMaxSize and LogMaxFiles limit each container's log; default 10 MiB and 5.
 	LogMaxSize  int64
 	LogMaxFiles int
-	// AllowedUnsafeSysctls are patterns of sysctls that pods may set besides the safe ones.
+	// AllowedUnsafeSysctls are patterns of sysctls that pods may set in addition to the safe ones.
 	AllowedUnsafeSysctls []string
 	SeccompDefault       bool
-	// PIDs are processes of ours whose use of the machine /stats/summary tells by name ("kubelet", "runtime").
+	// PIDs maps a name ("kubelet", "runtime") to one of our own processes. /stats/summary reports
+	// their resource usage.
 	PIDs map[string]func() int
 
 	Logger *slog.Logger

@@ -1,9 +1,13 @@
 // Package kubelet is the node agent: it runs the pods that are bound to its node.
 //
-// The way of a pod: sources (API server, folder of manifests, URL) hand pods to the Kubelet, which admits them to the node and gives each a
-// worker (package worker). Runtime events (package pleg), probes (probe) and new versions of the spec wake the worker; it acts on the
-// container runtime over CRI and hands statuses to the status manager, which writes them at once. Around this: the node's own
-// object and lease (node), the node's HTTPS API (server), garbage collection (images), eviction (eviction).
+// In: pods from the sources (API server, folder of manifests, URL), runtime events over CRI. Out:
+// calls to the container runtime, pod statuses, the Node object and its lease.
 //
-// The decision behind it is docs/adr/0011-event-driven-node-agent.md.
+// The Kubelet admits each pod and starts a worker for it (package worker). Runtime events (package
+// pleg), probes (probe) and new versions of the spec wake the worker. The worker acts on the
+// container runtime over CRI and hands statuses to the status manager, which writes them at once.
+// Further packages: the Node object and its lease (node), the node's HTTPS API (server), pulls and
+// garbage collection of images (images), eviction (eviction).
+//
+// See docs/adr/0011-event-driven-node-agent.md.
 package kubelet

@@ -30,7 +30,7 @@ func (k *Kubelet) newEvictions() (*eviction.Manager, error) {
 	}, nil
 }
 
-// runningPods are the pods that can be ended.
+// runningPods are the pods that an eviction can end.
 func (k *Kubelet) runningPods() []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, w := range k.Workers() {
@@ -49,7 +49,8 @@ func (k *Kubelet) evict(pod *corev1.Pod, message string, grace int64) {
 	}
 }
 
-// preempt makes room for a critical pod by ending pods that are not, as few as it takes, lowest priority first. It admits the pod.
+// preempt admits a critical pod. It makes room by ending as few pods that are not critical as
+// possible, those of the lowest priority first.
 func (k *Kubelet) preempt(pod *corev1.Pod) bool {
 	candidates := k.runningPods()
 	sort.SliceStable(candidates, func(i, j int) bool {
@@ -91,7 +92,7 @@ func priority(p *corev1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// imagesInUse are the images of all containers that the runtime has.
+// imagesInUse are the images of all containers of the runtime, running or not.
 func (k *Kubelet) imagesInUse(ctx context.Context) (map[string]bool, error) {
 	list, err := k.Runtime.ListContainers(ctx, nil)
 	if err != nil {
@@ -113,7 +114,7 @@ func (k *Kubelet) imagesInUse(ctx context.Context) (map[string]bool, error) {
 	return out, nil
 }
 
-// rotateLogs looks after the logs of running containers.
+// rotateLogs rotates the logs of running containers.
 func (k *Kubelet) rotateLogs(ctx context.Context) {
 	r := &logs.Rotator{Runtime: k.Runtime, MaxSize: k.LogMaxSize, MaxFiles: k.LogMaxFiles, Now: k.Now}
 	for _, w := range k.Workers() {

@@ -12,7 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
-// host is what pods may know of their node.
+// host gives a pod's worker the facts about the node.
 type host struct{ k *Kubelet }
 
 func (h host) IPs() []string                      { return h.k.NodeIPs }
@@ -38,7 +38,7 @@ func (h host) RuntimeHandler(ctx context.Context, pod *corev1.Pod) (string, erro
 	return class.Handler, nil
 }
 
-// objects is what environments are made of.
+// objects reads the API objects that container environments use.
 type objects struct{ k *Kubelet }
 
 func (s objects) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
@@ -53,5 +53,5 @@ func (s objects) Services(namespace string) []*corev1.Service {
 	return s.k.services.List(namespace, nil)
 }
 
-// Allocatable is what the node has for pods.
+// Allocatable returns the node's resources for pods.
 func (k *Kubelet) Allocatable() corev1.ResourceList { return k.node.Allocatable() }

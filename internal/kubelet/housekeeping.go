@@ -18,17 +18,18 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
 )
 
-// noLog is for helpers of upstream's that want a logger.
+// noLog is passed to upstream's helpers that require a logger.
 var noLog = logr.Discard()
 
 const (
-	// housekeepingPeriod is how often what should not be there is looked for.
+	// housekeepingPeriod is the interval for removing leftovers.
 	housekeepingPeriod = 30 * time.Second
 	imagePeriod        = 5 * time.Minute
 	logPeriod          = 10 * time.Second
 )
 
-// sourcesReady notes that all sources have told their pods: what else runs is an orphan.
+// sourcesReady notes that all sources have delivered their pods. From now on, any other pod in the
+// runtime is an orphan.
 func (k *Kubelet) sourcesReady() {
 	k.mu.Lock()
 	orphans, names := k.observed, k.names
@@ -43,7 +44,7 @@ func (k *Kubelet) sourcesReady() {
 	}
 }
 
-// housekeeping removes what pods left behind.
+// housekeeping removes what ended pods left behind.
 func (k *Kubelet) housekeeping(ctx context.Context) {
 	tick := time.NewTicker(housekeepingPeriod)
 	defer tick.Stop()
@@ -78,7 +79,7 @@ func (k *Kubelet) orphan(uid types.UID, name types.NamespacedName, o *pleg.Obser
 	k.orphanIn(k.ctx, uid, name, o)
 }
 
-// orphanIn ends what the runtime has of a pod that no source knows.
+// orphanIn stops and removes the containers and sandboxes of a pod that no source has.
 func (k *Kubelet) orphanIn(ctx context.Context, uid types.UID, name types.NamespacedName, o *pleg.Observed) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: uid}}
 	seen := map[string]bool{}
@@ -97,7 +98,7 @@ func (k *Kubelet) orphanIn(ctx context.Context, uid types.UID, name types.Namesp
 	k.start(ctx, w, uid)
 }
 
-// sweep removes folders and cgroups of pods that are gone.
+// sweep removes folders and cgroups of removed pods.
 func (k *Kubelet) sweep(ctx context.Context) {
 	entries, _ := os.ReadDir(filepath.Join(k.RootDir, "pods"))
 	for _, e := range entries {
@@ -115,7 +116,7 @@ func (k *Kubelet) sweep(ctx context.Context) {
 	}
 }
 
-// known says whether the API has the pod.
+// known reports whether the API has the pod.
 func (k *Kubelet) known(uid types.UID) bool {
 	for _, p := range k.podView.List("", nil) {
 		if p.UID == uid {

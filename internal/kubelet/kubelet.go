@@ -41,25 +41,26 @@ type Kubelet struct {
 	nodes     client.ViewOf[*corev1.Node]
 	static    *staticPods
 	stats     *stats.Collector
-	groups    *cgroup.Manager // nil: pods' cgroups are the runtime's
+	groups    *cgroup.Manager // nil if the runtime makes the pods' cgroups
 	metrics   *metrics
 	imageGC   *images.Collector
 	evictions *eviction.Manager
 
-	ctx context.Context // of Run: workers of orphans start whenever the runtime tells of them
+	ctx context.Context // Run's context; workers of orphans start whenever the runtime reports one
 	wg  sync.WaitGroup  // workers
 
 	mu      sync.Mutex
 	workers map[types.UID]*worker.Worker
-	// observed keeps what the first relist found until the pods' workers take it.
+	// observed keeps the results of the first relist until the pods' workers take them.
 	observed map[types.UID]*pleg.Observed
 	names    map[types.UID]types.NamespacedName
 	admitted map[types.UID]*corev1.Pod
-	// ready says that all sources have told their pods: what else runs is an orphan.
+	// ready is true once all sources have delivered their pods; any other pod in the runtime is an
+	// orphan.
 	ready bool
 }
 
-// New makes a node agent. It touches nothing but folders until Run.
+// New makes a node agent. Until Run it only creates folders.
 func New(c Config) (*Kubelet, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
@@ -102,8 +103,8 @@ func New(c Config) (*Kubelet, error) {
 	return k, nil
 }
 
-// Run works until ctx ends, or the node's name turns out to be another machine's. Containers keep
-// running then.
+// Run works until ctx ends or the Node turns out to belong to another machine. Containers keep
+// running.
 func (k *Kubelet) Run(ctx context.Context) error {
 	// The CRI client logs each error that it also returns; returning is enough.
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
@@ -116,7 +117,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 			run(ctx)
 		}()
 	}
-	var lost error // of the node's name
+	var lost error // set if the Node belongs to another machine
 	keepNode := sync.OnceFunc(func() {
 		start(func(ctx context.Context) {
 			if lost = k.node.Run(ctx); lost != nil {
@@ -156,8 +157,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	return lost
 }
 
-// open asks the runtime what it has and opens the views. It waits for a runtime that is still
-// starting; waiting is called then, and the node is there meanwhile, not ready.
+// open lists the runtime's pods and opens the views. It waits for a runtime that is still starting.
+// Meanwhile it calls waiting, which registers the node as not ready.
 func (k *Kubelet) open(ctx context.Context, waiting func()) error {
 	told := ""
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
@@ -210,7 +211,7 @@ type noCgroups struct{}
 func (noCgroups) Ensure(*corev1.Pod) (string, error) { return "", nil }
 func (noCgroups) Remove(types.UID) error             { return nil }
 
-// apiPod is the API's version of a pod: for a static pod that of its mirror.
+// apiPod returns the API's version of a pod; for a static pod, its mirror.
 func (k *Kubelet) apiPod(pod *corev1.Pod) (*corev1.Pod, bool) {
 	p, ok := k.podView.Get(pod.Namespace, pod.Name)
 	if !ok {
@@ -222,7 +223,7 @@ func (k *Kubelet) apiPod(pod *corev1.Pod) (*corev1.Pod, bool) {
 	return p, p.UID == pod.UID
 }
 
-// watchNode has the node registered again at once when its object was deleted while it works.
+// watchNode registers the node again as soon as its object is deleted.
 func (k *Kubelet) watchNode(ctx context.Context) (done <-chan struct{}) {
 	_, done = k.nodes.Subscribe(ctx, func(e client.TypedEvent[*corev1.Node]) {
 		if e.Type == client.Deleted {
@@ -233,7 +234,7 @@ func (k *Kubelet) watchNode(ctx context.Context) (done <-chan struct{}) {
 	return done
 }
 
-// watchPods gives every pod of the node its worker.
+// watchPods starts a worker for every pod of the node.
 func (k *Kubelet) watchPods(ctx context.Context) (done <-chan struct{}) {
 	synced, done := k.podView.Subscribe(ctx, func(e client.TypedEvent[*corev1.Pod]) { k.podEvent(ctx, e) })
 	select {
@@ -314,7 +315,7 @@ func (k *Kubelet) start(ctx context.Context, w *worker.Worker, uid types.UID) {
 	}()
 }
 
-// gone forgets a pod of which nothing is left.
+// gone forgets a pod that has left nothing behind.
 func (k *Kubelet) gone(uid types.UID) {
 	k.mu.Lock()
 	delete(k.workers, uid)
@@ -324,7 +325,7 @@ func (k *Kubelet) gone(uid types.UID) {
 	k.static.look()
 }
 
-// observe takes news from the runtime to the pod's worker.
+// observe passes a runtime update to the pod's worker.
 func (k *Kubelet) observe(u pleg.Update) {
 	k.mu.Lock()
 	w, ready := k.workers[u.UID], k.ready
@@ -346,7 +347,7 @@ func (k *Kubelet) observe(u pleg.Update) {
 	}
 }
 
-// digest is what a pod's worker knows of the runtime.
+// digest describes what a pod's worker knows of the runtime (pleg.Digest).
 func (k *Kubelet) digest(uid types.UID) (string, bool) {
 	w := k.worker(uid)
 	if w == nil {
@@ -356,7 +357,7 @@ func (k *Kubelet) digest(uid types.UID) (string, bool) {
 	return pleg.Digest(v.Sandboxes, v.Containers), true
 }
 
-// observedPods are the pods that workers believe the runtime has something of.
+// observedPods are the pods that, as far as their workers know, have something in the runtime.
 func (k *Kubelet) observedPods() []types.UID {
 	var out []types.UID
 	for _, w := range k.Workers() {

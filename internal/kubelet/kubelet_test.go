@@ -98,7 +98,7 @@ func TestARestartedNodeAgentAdoptsWhatRuns(t *testing.T) {
 	b.create(pod("two"))
 	b.await("two", "ready", ready)
 	b.stop()
-	// Two is deleted by force while nobody looks.
+	// Pod two is force-deleted while no node agent runs.
 	zero := int64(0)
 	if err := client.Delete[*corev1.Pod](t.Context(), b.api, "default", "two", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
 		t.Fatal(err)
@@ -191,7 +191,7 @@ func TestStaticPodsRunHaveMirrorsAndFollowTheirFiles(t *testing.T) {
 	if mirror.Annotations["kubernetes.io/config.mirror"] == "" || len(mirror.OwnerReferences) != 1 || mirror.OwnerReferences[0].Kind != "Node" {
 		t.Errorf("mirror: %+v", mirror.ObjectMeta)
 	}
-	// Deleting the mirror deletes only the mirror.
+	// Deleting the mirror pod does not end the static pod.
 	b.delete("web-node")
 	second := b.await("web-node", "mirrored again", func(p *corev1.Pod) bool { return p.UID != mirror.UID && ready(p) })
 	if c := second.Status.ContainerStatuses[0]; c.ContainerID != mirror.Status.ContainerStatuses[0].ContainerID {

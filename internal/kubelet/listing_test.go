@@ -14,7 +14,8 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 )
 
-// slowly is a runtime without events that, whenever it is asked to make something, is being listed; the answers to these listings are kept.
+// listingCRI is a runtime without events. Before it makes a sandbox or container it records a
+// listing, so that tests can deliver a listing from before the change.
 type slowly struct {
 	*fake.CRI
 	mu       sync.Mutex
@@ -35,7 +36,7 @@ func (r *slowly) CreateContainer(ctx context.Context, sandbox string, c *runtime
 	return r.CRI.CreateContainer(ctx, sandbox, c, s)
 }
 
-// list asks for everything, as the relist does; the one pod's sandbox may be there or not.
+// list records what a relist would return now.
 func (r *slowly) list(ctx context.Context) {
 	u := pleg.Update{Complete: true, Asked: time.Now()}
 	sandboxes, _ := r.ListPodSandbox(ctx, nil)

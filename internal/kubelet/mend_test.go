@@ -13,7 +13,7 @@ func TestAPodsStatusIsMendedWhenAnotherWriterOverwritesIt(t *testing.T) {
 	b.create(pod("one"))
 	p := b.await("one", "ready", ready)
 	before := len(b.cri.Log())
-	for range 2 { // the second time, it is not mended at once
+	for range 2 { // the second correction is delayed
 		impostor := p.DeepCopy()
 		impostor.Status = corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{
 			{Name: "main", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}},

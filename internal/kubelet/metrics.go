@@ -10,8 +10,8 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
 )
 
-// metrics are the node agent's own, under upstream's names. They live in a registry of their own: in one process with other
-// components, each tells only of itself.
+// metrics are the node agent's own, under upstream's names. They have a registry of their own,
+// because several components run in one process and each must only expose its own metrics.
 type metrics struct {
 	main, probes *prometheus.Registry
 	probeTotal   *prometheus.CounterVec
@@ -85,7 +85,7 @@ func (m *metrics) probe(t probe.Target, kind probe.Kind, r probe.Result) {
 	m.probeTotal.WithLabelValues(string(kind), result, t.Container.Name, t.Pod.Name, t.Pod.Namespace, string(t.Pod.UID)).Inc()
 }
 
-// forget drops the counts of a pod that is gone.
+// forget drops the counts of a removed pod.
 func (m *metrics) forget(uid string) {
 	m.probeTotal.DeletePartialMatch(prometheus.Labels{"pod_uid": uid})
 }

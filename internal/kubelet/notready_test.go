@@ -18,7 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/fake"
 )
 
-// TestANodeWithoutCgroupsIsNotReady runs in a mount namespace whose cgroups are hidden.
+// This test runs in a mount namespace that hides the cgroups.
 func TestANodeWithoutCgroupsIsNotReady(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -61,7 +61,7 @@ func TestANodeWhoseRuntimeOrNetworkIsNotReadyIsNotReady(t *testing.T) {
 	}
 }
 
-// nodeReady waits until the node's condition Ready has the status.
+// nodeReady waits until the node's Ready condition has the given status.
 func (b *bench) nodeReady(want corev1.ConditionStatus) corev1.NodeCondition {
 	b.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {

@@ -9,7 +9,8 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
-// portsTaken says whether another pod has one of the host ports that the pod wants. k.mu is held.
+// portsTaken reports whether another pod holds one of the host ports that the pod needs. The caller
+// holds k.mu.
 func (k *Kubelet) portsTaken(pod *corev1.Pod) bool {
 	wanted := hostPorts(pod)
 	if len(wanted) == 0 {
@@ -25,7 +26,7 @@ func (k *Kubelet) portsTaken(pod *corev1.Pod) bool {
 	return false
 }
 
-// hostPort is a port of the node; the address 0.0.0.0 is all of its addresses.
+// hostPort is a port of the node. The address 0.0.0.0 stands for all of the node's addresses.
 type hostPort struct {
 	address  string
 	protocol corev1.Protocol
@@ -37,7 +38,8 @@ func (p hostPort) excludes(other hostPort) bool {
 	return p.port == other.port && p.protocol == other.protocol && (p.address == other.address || p.address == all || other.address == all)
 }
 
-// hostPorts are the host ports of the containers that run at the same time: init containers only when they are sidecars.
+// hostPorts are the host ports of the containers that run at the same time. Of the init containers,
+// only sidecars count.
 func hostPorts(pod *corev1.Pod) []hostPort {
 	var ports []hostPort
 	add := func(c *corev1.Container) {

@@ -16,7 +16,7 @@ func cpu(q string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: l, Limits: l}
 }
 
-// resize changes the resources of a pod's first container as the resize subresource does.
+// resize changes the resources of a pod's first container through the resize subresource.
 func (b *bench) resize(name string, r corev1.ResourceRequirements) {
 	b.t.Helper()
 	current, err := client.Get[*corev1.Pod](b.t.Context(), b.api, "default", name)

@@ -43,7 +43,7 @@ func (k *Kubelet) serve(ctx context.Context) (run func(context.Context), err err
 	return run, err
 }
 
-// configz is the configuration in force, in the shape of upstream's KubeletConfiguration.
+// configz is the effective configuration in the shape of upstream's KubeletConfiguration.
 func (k *Kubelet) configz() any {
 	_, port, _ := net.SplitHostPort(k.Listen)
 	number, _ := strconv.ParseInt(port, 10, 32)
@@ -65,7 +65,8 @@ func (k *Kubelet) configz() any {
 	return c
 }
 
-// canStartPods says why pods cannot start though the runtime is up: the node is not ready then.
+// canStartPods returns an error if pods cannot start although the runtime is up. The node is not
+// ready then.
 func (k *Kubelet) canStartPods() error {
 	if err := k.healthy(); err != nil || k.groups == nil {
 		return err
@@ -78,7 +79,7 @@ func (k *Kubelet) canStartPods() error {
 
 func (k *Kubelet) healthy() error { return k.pleg.Healthy(k.Now()) }
 
-// pods is what the node's API sees of the workers.
+// pods gives the node's API access to the workers.
 type pods struct{ k *Kubelet }
 
 func (p pods) Find(namespace, name string, uid types.UID) (worker.View, bool) {
@@ -89,7 +90,7 @@ func (p pods) Find(namespace, name string, uid types.UID) (worker.View, bool) {
 		if v.Pod.Namespace != namespace || v.Pod.Name != name || uid != "" && v.Pod.UID != uid {
 			continue
 		}
-		// Of an old pod that is still ending and its successor of the same name, the younger is meant.
+		// While an old pod of the same name is still ending, return the younger one.
 		if !ok || found.Pod.CreationTimestamp.Before(&v.Pod.CreationTimestamp) {
 			found, ok = v, true
 		}
@@ -105,7 +106,7 @@ func (p pods) Views() []worker.View {
 	return out
 }
 
-// statsPods are the pods to measure.
+// statsPods are the pods whose usage is measured.
 func (k *Kubelet) statsPods() []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, w := range k.Workers() {

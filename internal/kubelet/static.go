@@ -16,18 +16,19 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
-// staticPods are the pods of folder and URL, and their mirrors in the API. One goroutine reconciles; others only leave news.
+// staticPods keeps the pods of the manifest folder and URL, and their mirrors in the API. One
+// goroutine reconciles; other goroutines only wake it.
 type staticPods struct {
 	k    *Kubelet
 	kick chan struct{}
 
 	mu sync.Mutex
-	// wanted holds each source's pods; a source that has not told yet has no entry.
+	// wanted holds each source's pods. A source that has not delivered yet has no entry.
 	wanted map[string][]*corev1.Pod
 }
 
-// watchStatic reads the sources of static pods until ctx ends. It returns at once when there are none: mirrors that an earlier
-// configuration left are removed first.
+// watchStatic reads the sources of static pods until ctx ends. Without sources it removes the
+// mirrors that an earlier configuration left, and returns.
 func (k *Kubelet) watchStatic(ctx context.Context) {
 	s := k.static
 	var wg sync.WaitGroup
@@ -92,7 +93,7 @@ func (s *staticPods) look() {
 	}
 }
 
-// all are the pods of all sources, by UID; nil while a source has not told yet.
+// all returns the pods of all sources by UID, or nil while a source has not delivered yet.
 func (s *staticPods) all(expected int) map[types.UID]*corev1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +109,7 @@ func (s *staticPods) all(expected int) map[types.UID]*corev1.Pod {
 	return out
 }
 
-// reconcile starts and ends static pods' workers and mirrors.
+// reconcile starts and ends workers and mirrors of static pods.
 func (s *staticPods) reconcile(ctx context.Context, wanted map[types.UID]*corev1.Pod) error {
 	k := s.k
 	busy := map[types.NamespacedName]types.UID{}
@@ -126,7 +127,7 @@ func (s *staticPods) reconcile(ctx context.Context, wanted map[types.UID]*corev1
 	for uid, pod := range wanted {
 		name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 		if have, ok := busy[name]; ok && have != uid {
-			continue // its predecessor is still ending; gone() looks again
+			continue // the predecessor is still ending; gone() reconciles again
 		} else if !ok {
 			k.add(ctx, pod)
 			busy[name] = uid
@@ -150,7 +151,7 @@ func (s *staticPods) reconcile(ctx context.Context, wanted map[types.UID]*corev1
 	return last
 }
 
-// ensureMirror makes the API's picture of a static pod.
+// ensureMirror creates the mirror pod of a static pod in the API.
 func (s *staticPods) ensureMirror(ctx context.Context, pod *corev1.Pod) error {
 	k := s.k
 	if have, ok := k.podView.Get(pod.Namespace, pod.Name); ok {
@@ -158,7 +159,8 @@ func (s *staticPods) ensureMirror(ctx context.Context, pod *corev1.Pod) error {
 			return nil
 		}
 		if _, mirror := have.Annotations[spec.AnnotationConfigMirror]; !mirror {
-			return nil // another pod has the name; as upstream, the static pod runs without a mirror
+			// another pod has the name; as in upstream, the static pod runs without a mirror
+			return nil
 		}
 		if err := s.deleteMirror(ctx, have); err != nil {
 			return err
@@ -195,7 +197,8 @@ func (s *staticPods) deleteMirror(ctx context.Context, mirror *corev1.Pod) error
 	return nil
 }
 
-// mirrorEvent hears of a mirror pod: a new one needs its status, one that is being deleted comes back.
+// mirrorEvent handles a change of a mirror pod: a new one gets its status, a deleted one is created
+// again.
 func (k *Kubelet) mirrorEvent(e client.TypedEvent[*corev1.Pod]) {
 	if w := k.worker(types.UID(e.Object.Annotations[spec.AnnotationConfigMirror])); w != nil && e.Type == client.Added {
 		w.Republish()

@@ -1,5 +1,9 @@
-// Package pleg says what the container runtime has of each pod. The CRI event stream carries changes as they happen; a
-// relist (the pod lifecycle event generator of upstream's name) backs it up, and is the only source where the runtime has no events.
+// Package pleg reports what the container runtime has of each pod. The name is upstream's: pod
+// lifecycle event generator.
 //
-// Words: an Update is news about one pod; Observed is the sum of all updates of one pod, owned by the pod's worker.
+// The CRI event stream delivers changes as they happen. A periodic relist backs it up; with a
+// runtime that has no events, the relist is the only source.
+//
+// Words. An Update is news about one pod. Observed is the sum of all updates of one pod; the pod's
+// worker owns it.
 package pleg

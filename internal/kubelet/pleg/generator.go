@@ -17,28 +17,29 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Relist periods: with a live event stream the relist is only a net below it.
+// Relist periods. With a live event stream the relist is only a safety net.
 const (
 	relistWithEvents    = 10 * time.Second
 	relistWithoutEvents = time.Second
 )
 
-// Generator turns what the runtime says into Updates.
+// Generator turns the runtime's events and listings into Updates.
 type Generator struct {
 	Runtime internalapi.RuntimeService
-	// Sink takes updates; it must not block.
+	// Sink receives the updates; it must not block.
 	Sink func(Update)
-	// Known is what is known of a pod already, as a Digest: a relist tells only what differs. ok is false for pods nobody knows.
+	// Known returns the Digest of what is known of a pod, so that a relist only reports pods that
+	// differ. ok is false for unknown pods.
 	Known func(uid types.UID) (digest string, ok bool)
-	// Pods lists the pods that anything is known of.
+	// Pods lists the pods of which anything is known.
 	Pods func() []types.UID
 	Log  *slog.Logger
 
 	streaming atomic.Bool
-	relisted  atomic.Int64 // unix nanoseconds of the last relist that worked
+	relisted  atomic.Int64 // unix nanoseconds of the last successful relist
 }
 
-// Run streams events and relists until ctx ends. Relist has to be called once before.
+// Run streams events and relists until ctx ends. The caller must have called Relist once.
 func (g *Generator) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Add(1)
@@ -64,7 +65,7 @@ func (g *Generator) Run(ctx context.Context) {
 	}
 }
 
-// Healthy says whether the runtime answered lately.
+// Healthy returns an error if the runtime has not answered for three minutes.
 func (g *Generator) Healthy(now time.Time) error {
 	relisted := g.relisted.Load()
 	if relisted == 0 {
@@ -77,7 +78,7 @@ func (g *Generator) Healthy(now time.Time) error {
 	return nil
 }
 
-// stream reads the runtime's event stream, and opens it again when it breaks.
+// stream reads the runtime's event stream and reopens it when it breaks.
 func (g *Generator) stream(ctx context.Context) {
 	for ctx.Err() == nil {
 		events := make(chan *runtimeapi.ContainerEventResponse, 256)
@@ -149,7 +150,8 @@ func (g *Generator) event(e *runtimeapi.ContainerEventResponse) {
 	}
 }
 
-// Relist asks the runtime for everything and tells the sink about the pods that changed since the last relist.
+// Relist lists everything in the runtime and sends the sink the pods that changed since the last
+// relist.
 func (g *Generator) Relist(ctx context.Context) error {
 	asked := time.Now()
 	sandboxes, err := g.Runtime.ListPodSandbox(ctx, nil)
@@ -176,7 +178,7 @@ func (g *Generator) Relist(ctx context.Context) error {
 		m := at(c.Labels)
 		m.containers = append(m.containers, c)
 	}
-	delete(members, "") // containers that are not of pods
+	delete(members, "") // containers that belong to no pod
 	for uid, m := range members {
 		if known, ok := g.Known(uid); ok && known == m.digest() {
 			continue
@@ -187,7 +189,7 @@ func (g *Generator) Relist(ctx context.Context) error {
 				return ctx.Err()
 			}
 			g.Log.Debug("cannot inspect a pod in the runtime", "pod", m.namespace+"/"+m.name, "error", err)
-			continue // something of it has just gone; the next relist looks again
+			continue // part of the pod has just been removed; the next relist inspects it again
 		}
 		g.Sink(u)
 	}
@@ -217,7 +219,8 @@ func (m *listed) digest() string {
 	return join(parts)
 }
 
-// Digest is a text that differs when a container or sandbox of the pod comes, goes, or changes its state.
+// Digest returns a text that changes when a container or sandbox of the pod appears, disappears or
+// changes its state.
 func Digest(sandboxes []*Sandbox, containers []*Container) string {
 	var parts []string
 	for _, s := range sandboxes {

@@ -14,8 +14,8 @@ import (
 type Container struct {
 	*runtimeapi.ContainerStatus
 	SandboxID string
-	// learned is when the runtime is known to have had it: a listing asked for later that lacks it says that it is gone. One asked for
-	// earlier may be from before it was made.
+	// learned is when the runtime is known to have had the container. Only a listing requested
+	// later can report it as removed; an earlier one may predate the container.
 	learned time.Time
 }
 
@@ -25,12 +25,12 @@ func (c *Container) Name() string { return c.GetMetadata().GetName() }
 // Attempt counts from 0; it is the container's restart count.
 func (c *Container) Attempt() int { return int(c.GetMetadata().GetAttempt()) }
 
-// Running says whether the container's process is (as far as known) alive.
+// Running reports whether the container's process is alive, as far as known.
 func (c *Container) Running() bool {
 	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
-// Exited says whether the container's process has ended.
+// Exited reports whether the container's process has ended.
 func (c *Container) Exited() bool {
 	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_EXITED
 }
@@ -41,10 +41,10 @@ func (c *Container) FinishedTime() time.Time { return time.Unix(0, c.FinishedAt)
 // Sandbox is one pod sandbox of the pod.
 type Sandbox struct {
 	*runtimeapi.PodSandboxStatus
-	learned time.Time // as a Container's
+	learned time.Time // as in Container
 }
 
-// Ready says whether containers can run in the sandbox.
+// Ready reports whether containers can run in the sandbox.
 func (s *Sandbox) Ready() bool {
 	return s != nil && s.State == runtimeapi.PodSandboxState_SANDBOX_READY
 }
@@ -69,32 +69,35 @@ type Update struct {
 	Containers      []*runtimeapi.ContainerStatus
 	// SandboxOf maps container ids to sandbox ids.
 	SandboxOf map[string]string
-	// Removed lists containers and sandboxes that are gone from the runtime.
+	// Removed lists containers and sandboxes that the runtime has removed.
 	Removed []string
-	// Complete means that what is not in the update, and was known before Asked, is gone.
+	// Complete means that the update holds the whole pod: anything known before Asked and missing
+	// here is gone.
 	Complete bool
-	// Asked is when the runtime was asked.
+	// Asked is when the listing was requested.
 	Asked time.Time
 }
 
-// Observed is what the runtime has of one pod. It is owned by one goroutine. Containers' and sandboxes' states only
-// advance: news that is older than what is known does not bring an exited container back to life, nor one that has been removed.
+// Observed is what the runtime has of one pod. One goroutine owns it.
+//
+// States only advance: an update older than what is known neither revives an exited container nor
+// brings back a removed one.
 type Observed struct {
 	Sandboxes  map[string]*Sandbox
 	Containers map[string]*Container
-	removed    map[string]time.Time // since when they are known to be gone
+	removed    map[string]time.Time // since when each id is known to be gone
 }
 
-// removedLately is for how long what has been removed is known by its id. No listing or event is under way for so long, and a container that crashes for months
-// leaves thousands of ids.
+// removedLately is how long the ids of removed containers are remembered. No listing or event takes
+// that long, and a container that crashes for months would otherwise leave thousands of ids.
 const removedLately = time.Hour
 
-// NewObserved is a pod that the runtime has nothing of.
+// NewObserved returns the state of a pod of which the runtime has nothing.
 func NewObserved() *Observed {
 	return &Observed{Sandboxes: map[string]*Sandbox{}, Containers: map[string]*Container{}, removed: map[string]time.Time{}}
 }
 
-// Merge takes an update in and says whether anything changed.
+// Merge applies an update and reports whether anything changed.
 func (o *Observed) Merge(u Update) bool {
 	changed := false
 	for _, s := range u.Sandboxes {
@@ -129,7 +132,8 @@ func (o *Observed) Merge(u Update) bool {
 	return changed
 }
 
-// Remove forgets a container or sandbox, which is known to be gone at the time given; ids are not used again.
+// Remove forgets a container or sandbox that is known to be gone at the given time. The runtime
+// does not reuse ids.
 func (o *Observed) Remove(id string, now time.Time) bool {
 	maps.DeleteFunc(o.removed, func(_ string, since time.Time) bool { return now.Sub(since) > removedLately })
 	o.removed[id] = now
@@ -140,7 +144,8 @@ func (o *Observed) Remove(id string, now time.Time) bool {
 	return c || s
 }
 
-// MergeSandbox takes one sandbox's status in; learned is when it is known to have been there, or, of a listing, when that was asked for.
+// MergeSandbox applies one sandbox's status. learned is when the sandbox is known to have existed;
+// for a listing, when the listing was requested.
 func (o *Observed) MergeSandbox(s *runtimeapi.PodSandboxStatus, learned time.Time) bool {
 	if s == nil || o.isRemoved(s.Id) {
 		return false
@@ -161,7 +166,8 @@ func (o *Observed) isRemoved(id string) bool {
 	return ok
 }
 
-// later is the newer of two times at which the runtime had something: whichever of them is told last.
+// later returns the later of two times at which the runtime had something; updates can arrive out
+// of order.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -169,7 +175,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// SandboxStopped notes that a sandbox has been stopped. Statuses are shared, so it is a new one that says so.
+// SandboxStopped notes that a sandbox has been stopped. Statuses are shared, so it replaces the
+// status instead of changing it.
 func (o *Observed) SandboxStopped(id string) {
 	if s := o.Sandboxes[id]; s != nil {
 		o.Sandboxes[id] = &Sandbox{learned: s.learned, PodSandboxStatus: &runtimeapi.PodSandboxStatus{
@@ -179,7 +186,7 @@ func (o *Observed) SandboxStopped(id string) {
 	}
 }
 
-// order of a container's states; UNKNOWN may become anything.
+// rank orders a container's states. UNKNOWN can become any state.
 var rank = map[runtimeapi.ContainerState]int{
 	runtimeapi.ContainerState_CONTAINER_UNKNOWN: 0,
 	runtimeapi.ContainerState_CONTAINER_CREATED: 1,
@@ -187,7 +194,7 @@ var rank = map[runtimeapi.ContainerState]int{
 	runtimeapi.ContainerState_CONTAINER_EXITED:  3,
 }
 
-// MergeContainer takes one container's status in; learned is as for MergeSandbox.
+// MergeContainer applies one container's status. learned is as for MergeSandbox.
 func (o *Observed) MergeContainer(c *runtimeapi.ContainerStatus, sandboxID string, learned time.Time) bool {
 	if c == nil || o.isRemoved(c.Id) || c.Metadata == nil {
 		return false
@@ -207,7 +214,7 @@ func (o *Observed) MergeContainer(c *runtimeapi.ContainerStatus, sandboxID strin
 	return true
 }
 
-// Sandbox is the newest sandbox, or nil.
+// Sandbox returns the newest sandbox, or nil.
 func (o *Observed) Sandbox() *Sandbox {
 	var newest *Sandbox
 	for _, s := range o.Sandboxes {
@@ -219,7 +226,7 @@ func (o *Observed) Sandbox() *Sandbox {
 	return newest
 }
 
-// Attempts are the containers of one name, newest first.
+// Attempts returns the containers of one name, newest first.
 func (o *Observed) Attempts(name string) []*Container {
 	var out []*Container
 	for _, c := range o.Containers {
@@ -236,7 +243,7 @@ func (o *Observed) Attempts(name string) []*Container {
 	return out
 }
 
-// Latest is the newest container of that name, or nil.
+// Latest returns the newest container of that name, or nil.
 func (o *Observed) Latest(name string) *Container {
 	if all := o.Attempts(name); len(all) > 0 {
 		return all[0]
@@ -244,7 +251,7 @@ func (o *Observed) Latest(name string) *Container {
 	return nil
 }
 
-// LatestIn is the newest container of that name in one sandbox, or nil.
+// LatestIn returns the newest container of that name in one sandbox, or nil.
 func (o *Observed) LatestIn(name, sandboxID string) *Container {
 	for _, c := range o.Attempts(name) {
 		if c.SandboxID == sandboxID || c.SandboxID == "" {
@@ -254,7 +261,7 @@ func (o *Observed) LatestIn(name, sandboxID string) *Container {
 	return nil
 }
 
-// AnyRunning says whether any container's process is alive.
+// AnyRunning reports whether any container's process is alive.
 func (o *Observed) AnyRunning() bool {
 	for _, c := range o.Containers {
 		if c.Running() || c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN {

@@ -18,7 +18,7 @@ func listing(asked time.Time, containers ...*runtimeapi.ContainerStatus) Update 
 	return Update{Complete: true, Asked: asked, Containers: containers}
 }
 
-// TestAListingFromBeforeAContainerWasMadeDoesNotRemoveIt: whoever tells of it first.
+// The result must not depend on whether the worker or a listing reports the container first.
 func TestAListingFromBeforeAContainerWasMadeDoesNotRemoveIt(t *testing.T) {
 	created := container("a", runtimeapi.ContainerState_CONTAINER_CREATED)
 	sandbox := &runtimeapi.PodSandboxStatus{Id: "s", State: runtimeapi.PodSandboxState_SANDBOX_READY}
@@ -68,7 +68,7 @@ func TestWhatWasRemovedLatelyDoesNotComeBack(t *testing.T) {
 	}
 }
 
-// TestAContainerThatCrashesForMonthsLeavesNothing: each attempt is another container, which goes.
+// Each attempt is a container of its own, whose id must not be remembered forever.
 func TestAContainerThatCrashesForMonthsLeavesNothing(t *testing.T) {
 	o := NewObserved()
 	for i := range 1000 {

@@ -19,34 +19,34 @@ const (
 	messageGone           = "The container could not be located when the pod was terminated"
 )
 
-// exitUnknown is the exit code of containers whose end nobody saw.
+// exitUnknown is the exit code of containers whose end was not observed.
 const exitUnknown = 137
 
-// Input is what a pod's status is made of.
+// Input is everything that a pod's status is computed from.
 type Input struct {
 	Pod *corev1.Pod
-	// Old is the status that the API has, or had.
+	// Old is the status that the API has or had.
 	Old      *corev1.PodStatus
 	Observed *pleg.Observed
-	// Waiting says why containers that are wanted do not run.
+	// Waiting explains why wanted containers do not run.
 	Waiting map[string]corev1.ContainerStateWaiting
-	// Hidden lists containers that have not yet come through their postStart hook.
+	// Hidden lists containers whose postStart hook has not finished.
 	Hidden map[string]bool
-	// Ready and Started are the verdicts of a running container's probes.
+	// Ready and Started are the probe results of a running container.
 	Ready, Started func(container *corev1.Container, id string) bool
 	// LastWords reads an ended container's termination message.
 	LastWords func(container *corev1.Container, c *pleg.Container) string
-	// Resources are what running containers really have, by container id.
+	// Resources are the effective resources of running containers, by container id.
 	Resources map[string]*corev1.ResourceRequirements
 	HostIPs   []string
-	// Ended says that the pod has been asked to end, and that nothing of it runs any more.
+	// Ended means that the pod was asked to end and nothing of it runs any more.
 	Ended bool
 	// Failed forces the phase Failed with this reason and message.
 	Failed, FailedReason, FailedMessage string
-	// SandboxReady says that containers can be started.
+	// SandboxReady means that containers can be started.
 	SandboxReady bool
 	StartTime    metav1.Time
-	// RuntimeName prefixes container ids: "containerd".
+	// RuntimeName is the prefix of container ids: "containerd".
 	RuntimeName string
 	// Resize are the conditions of an in-place resize.
 	Resize []corev1.PodCondition
@@ -67,7 +67,7 @@ func (in *Input) container(c *corev1.Container, before *corev1.ContainerStatus, 
 	s := corev1.ContainerStatus{Name: c.Name, Image: c.Image}
 	attempts := in.Observed.Attempts(c.Name)
 	if len(attempts) > 0 && attempts[0].State == runtimeapi.ContainerState_CONTAINER_CREATED {
-		attempts = attempts[1:] // it is about to run; till then there is nothing to tell of it
+		attempts = attempts[1:] // it is about to run; until then its status stays hidden
 	}
 	if before != nil {
 		s.RestartCount = before.RestartCount
@@ -96,7 +96,7 @@ func (in *Input) container(c *corev1.Container, before *corev1.ContainerStatus, 
 	return s
 }
 
-// withoutContainer tells of a container that the runtime has nothing of (any more).
+// withoutContainer sets the status of a container that the runtime does not have, or no longer has.
 func (in *Input) withoutContainer(s, before *corev1.ContainerStatus, defaultReason string) {
 	switch {
 	case before != nil && before.State.Terminated != nil:
@@ -173,9 +173,9 @@ func (in *Input) state(c *corev1.Container, r *pleg.Container, defaultReason str
 	}}
 }
 
-// when is a time of the runtime. It gives 0 for what has not happened, such as the start of a
-// container whose program does not exist; upstream's kubelet reports the Unix epoch for it, and
-// clients print the zero time as the year 1.
+// when converts a time of the runtime. The runtime gives 0 for events that have not happened, such
+// as the start of a container whose program does not exist. Upstream's kubelet reports the Unix
+// epoch for 0; clients would print Go's zero time as the year 1.
 func when(nanoseconds int64) metav1.Time {
 	return metav1.Unix(0, max(nanoseconds, 0)).Rfc3339Copy()
 }
@@ -209,7 +209,7 @@ func (in *Input) mounts(s *corev1.ContainerStatus, c *corev1.Container) {
 
 func ptr[T any](v T) *T { return &v }
 
-// InitialReason is what a container that has not started yet waits for.
+// InitialReason is the waiting reason of a container that has not started yet.
 func InitialReason(pod *corev1.Pod, initContainersDone bool, init bool) string {
 	if len(pod.Spec.InitContainers) > 0 && !init && !initContainersDone {
 		return ReasonPodInitializing
@@ -220,7 +220,7 @@ func InitialReason(pod *corev1.Pod, initContainersDone bool, init bool) string {
 	return ReasonCreating
 }
 
-// restarts is spec.Restarts for a container that ended, as its status tells.
+// restarts is spec.Restarts for the ended container of the status.
 func restarts(pod *corev1.Pod, c *corev1.Container, init bool, s *corev1.ContainerStatus) bool {
 	t := s.State.Terminated
 	if t == nil {

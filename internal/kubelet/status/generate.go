@@ -19,7 +19,8 @@ const (
 	reasonGates          = "ReadinessGatesNotReady"
 )
 
-// Generate makes the pod's status. Conditions and fields that others own are kept as they are in the old status.
+// Generate computes the pod's status. Conditions and fields of other writers are kept from the old
+// status.
 func Generate(in Input) corev1.PodStatus {
 	pod := in.Pod
 	s := *in.Old.DeepCopy()
@@ -38,7 +39,7 @@ func Generate(in Input) corev1.PodStatus {
 	return s
 }
 
-// Terminal says whether a pod in this phase is over.
+// Terminal reports whether a pod in this phase has ended.
 func Terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
 
 func (in *Input) addresses(s *corev1.PodStatus) {
@@ -57,7 +58,7 @@ func (in *Input) addresses(s *corev1.PodStatus) {
 		ips = in.HostIPs
 	}
 	if len(ips) == 0 {
-		return // keep what is known: an ended pod's address stays in its status
+		return // keep the known address: it stays in an ended pod's status
 	}
 	s.PodIP, s.PodIPs = ips[0], nil
 	for _, ip := range ips {
@@ -82,7 +83,7 @@ func (in *Input) containers(s *corev1.PodStatus) {
 			// A regular init container is ready when it has completed.
 			st.Ready = st.State.Terminated != nil && st.State.Terminated.ExitCode == 0
 			if mainStarted && in.Observed.Latest(c.Name) == nil && st.State.Waiting != nil {
-				// Its container was removed after it had done its work.
+				// Its container was removed after it had completed.
 				st.Ready = true
 				st.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 					Reason: "Completed", Message: "Unable to get init container status from container runtime and pod has been initialized, treat it as exit normally",
@@ -122,10 +123,10 @@ func (in *Input) anyMainWaiting() bool {
 	return false
 }
 
-// phase is where the pod is in its life, by its containers.
+// phase computes the pod's phase from its containers.
 func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
 	if Terminal(in.Old.Phase) {
-		return in.Old.Phase // never goes back
+		return in.Old.Phase // the phase never goes back
 	}
 	running := in.Observed.AnyRunning()
 	if in.Failed != "" {
@@ -136,7 +137,7 @@ func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
 	}
 	p := in.computedPhase(s)
 	if Terminal(p) && running {
-		// Sidecars, or what is still being stopped: the pod's resources are not free yet.
+		// Sidecars or containers that are still being stopped hold the pod's resources.
 		return corev1.PodRunning
 	}
 	if in.Ended && !Terminal(p) {
@@ -237,7 +238,7 @@ func has(list []corev1.PodCondition, t corev1.PodConditionType) bool {
 	return false
 }
 
-// stamp gives a condition its times: the transition's is the old one's unless the status changed.
+// stamp sets a condition's times. The transition time only changes with the status.
 func (in *Input) stamp(c corev1.PodCondition) corev1.PodCondition {
 	c.ObservedGeneration = in.Pod.Generation
 	c.LastTransitionTime = metav1.NewTime(in.Now).Rfc3339Copy()
@@ -314,7 +315,7 @@ func (in *Input) containersReady(s *corev1.PodStatus) corev1.PodCondition {
 	return c
 }
 
-// gates says which readiness gates are not met; "" when all are.
+// gates lists the unmet readiness gates; "" if all are met.
 func (in *Input) gates(s *corev1.PodStatus) string {
 	var unmet []string
 	for _, g := range in.Pod.Spec.ReadinessGates {

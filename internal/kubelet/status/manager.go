@@ -16,14 +16,15 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
-// writers is how many pods' statuses are written at a time.
+// writers is the number of concurrent status writes.
 const writers = 4
 
-// Manager writes pods' statuses. Set never blocks; of several statuses of one pod the newest is written.
+// Manager writes pods' statuses. Set never blocks. If several statuses of a pod are waiting, only
+// the newest is written.
 type Manager struct {
 	client client.Interface
 	log    *slog.Logger
-	// current gives the API's newest version of a pod (for a static pod: of its mirror), as far as known here.
+	// current returns the newest known API version of a pod; for a static pod, of its mirror.
 	current func(pod *corev1.Pod) (*corev1.Pod, bool)
 
 	mu      sync.Mutex
@@ -39,14 +40,14 @@ type wanted struct {
 	status corev1.PodStatus
 }
 
-// NewManager makes a Manager that reads the API's version of pods by current.
+// NewManager makes a Manager. current returns the API's version of a pod.
 func NewManager(c client.Interface, log *slog.Logger, current func(*corev1.Pod) (*corev1.Pod, bool)) *Manager {
 	m := &Manager{client: c, log: log, current: current, wanted: map[types.UID]*wanted{}, writing: map[types.UID]bool{}}
 	m.wake = sync.NewCond(&m.mu)
 	return m
 }
 
-// Set asks for the status to be written.
+// Set queues the status for writing.
 func (m *Manager) Set(pod *corev1.Pod, s corev1.PodStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,7 +58,7 @@ func (m *Manager) Set(pod *corev1.Pod, s corev1.PodStatus) {
 	m.wake.Signal()
 }
 
-// Write writes the status now, and returns when the API has it. What Set asked for before is dropped.
+// Write writes the status and returns when the API has it. It drops a queued status of the pod.
 func (m *Manager) Write(ctx context.Context, pod *corev1.Pod, s corev1.PodStatus) error {
 	m.mu.Lock()
 	delete(m.wanted, pod.UID)
@@ -96,7 +97,7 @@ func (m *Manager) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// next writes one status; it says false when the manager is closed.
+// next writes one status. It returns false when the manager is closed.
 func (m *Manager) next(ctx context.Context) bool {
 	m.mu.Lock()
 	var uid types.UID
@@ -117,7 +118,7 @@ func (m *Manager) next(ctx context.Context) bool {
 		if uid == "" {
 			m.wake.Wait()
 		} else if w == nil {
-			uid = "" // written by Write in the meantime
+			uid = "" // Write has written it in the meantime
 		}
 	}
 	delete(m.wanted, uid)
@@ -138,7 +139,7 @@ func (m *Manager) next(ctx context.Context) bool {
 	return true
 }
 
-// again queues a status whose write failed, unless there is a newer one.
+// again queues a status whose write failed, unless a newer one is queued.
 func (m *Manager) again(uid types.UID, w *wanted) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,8 +150,8 @@ func (m *Manager) again(uid types.UID, w *wanted) {
 	}
 }
 
-// write brings the API's status to the one given. It works on the newest version known here, and reads the API's own when
-// that turns out to be old. A pod that is gone needs no status.
+// write updates the API's status. It starts from the newest known version and reads the API's own
+// if that one is stale. If the pod no longer exists, write does nothing.
 func (m *Manager) write(ctx context.Context, pod *corev1.Pod, s corev1.PodStatus) error {
 	for attempt := 0; attempt < 5; attempt++ {
 		now, ok := m.current(pod)
@@ -186,13 +187,13 @@ func (m *Manager) write(ctx context.Context, pod *corev1.Pod, s corev1.PodStatus
 	return fmt.Errorf("update status of pod %s/%s: too many conflicting changes", pod.Namespace, pod.Name)
 }
 
-// owned are the conditions that the node agent decides.
+// owned are the conditions that the node agent sets.
 var owned = map[corev1.PodConditionType]bool{
 	corev1.PodReadyToStartContainers: true, corev1.PodInitialized: true, corev1.PodReady: true, corev1.ContainersReady: true,
 	corev1.PodScheduled: true, corev1.PodResizePending: true, corev1.PodResizeInProgress: true,
 }
 
-// merge keeps what others own of the API's status.
+// merge keeps other writers' parts of the API's status.
 func merge(api, ours *corev1.PodStatus) corev1.PodStatus {
 	out := *ours.DeepCopy()
 	out.Conditions = nil
@@ -220,12 +221,12 @@ func merge(api, ours *corev1.PodStatus) corev1.PodStatus {
 	return out
 }
 
-// Overwritten reports whether the API's status of a pod lacks what ours says.
+// Overwritten reports whether the API's status of a pod lacks what our status has.
 func Overwritten(api, ours *corev1.PodStatus) bool {
 	return !equality.Semantic.DeepEqual(merge(api, ours), *api)
 }
 
-// IsStatic says whether a pod does not come from the API.
+// IsStatic reports whether a pod comes from a source other than the API.
 func IsStatic(pod *corev1.Pod) bool {
 	source, ok := pod.Annotations[spec.AnnotationConfigSource]
 	return ok && source != "api"
