@@ -126,7 +126,7 @@ func (m *Manager) Look(ctx context.Context, s *statsapi.Summary) {
 	worst := passed[0]
 	if isDisk(worst.Signal) && m.Reclaim != nil {
 		if err := m.Reclaim(ctx); err != nil {
-			m.Log.Warn("cannot give back disk space", "error", err)
+			m.Log.Warn("cannot free disk space", "error", err)
 		}
 		if again, err := m.Summary(ctx); err == nil {
 			if o, ok := observe(again)[worst.Signal]; ok && o.available >= worst.limit(o) {

@@ -46,7 +46,7 @@ func Parse(thresholds map[string]string, grace map[string]time.Duration) ([]Thre
 		switch t.Signal {
 		case MemoryAvailable, NodeFsAvailable, NodeFsInodesFree, ImageFsAvailable, ImageFsInodesFree, PIDAvailable:
 		default:
-			return nil, fmt.Errorf("eviction threshold %q: the signal is not known", name)
+			return nil, fmt.Errorf("eviction threshold %q: unknown signal", name)
 		}
 		if p, ok := strings.CutSuffix(text, "%"); ok {
 			v, err := strconv.ParseFloat(p, 64)

@@ -28,7 +28,7 @@ type File struct {
 func (f *File) Run(ctx context.Context, sink func([]*corev1.Pod)) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		f.Log.Warn("cannot watch the folder of static pods; reading it now and then", "path", f.Path, "error", err)
+		f.Log.Warn("cannot watch the folder of static pods; reading it periodically", "path", f.Path, "error", err)
 		watcher = &fsnotify.Watcher{}
 	} else {
 		defer watcher.Close()
