@@ -1,5 +1,5 @@
-// Package cgroup makes the cgroups above containers: kubepods, one per class of service below it, one per pod below that. It works with
-// cgroup v1, hybrid and v2, without systemd.
+// Package cgroup makes the cgroups above containers: kubepods, below it one cgroup per QoS class,
+// and below that one per pod. It works with cgroup v1, hybrid and v2, without systemd.
 package cgroup
 
 import (
@@ -19,23 +19,23 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
-// V2 says whether the machine has cgroup v2 only.
+// V2 reports whether the machine has cgroup v2 only.
 func V2() bool { return cgroups.IsCgroup2UnifiedMode() }
 
-// Manager makes and removes pods' cgroups. Safe for concurrent use.
+// Manager makes and removes pods' cgroups. It is safe for concurrent use.
 type Manager struct {
-	// Root is the cgroup that kubepods lies in: "/" or "/knarr".
+	// Root is the parent cgroup of kubepods: "/" or "/knarr".
 	Root string
-	// NoCFSQuota leaves CPU limits unenforced.
+	// NoCFSQuota disables the enforcement of CPU limits.
 	NoCFSQuota bool
 
 	mu        sync.Mutex
 	parents   bool
 	burstable map[types.UID]int64 // CPU requests of burstable pods
-	shares    int64               // of the burstable cgroup, as written
+	shares    int64               // the burstable cgroup's shares as last written
 }
 
-// path of a pod's cgroup.
+// path returns the path of a pod's cgroup.
 func (m *Manager) path(class corev1.PodQOSClass, uid types.UID) string {
 	name := "pod" + string(uid)
 	switch class {
@@ -64,7 +64,8 @@ func (m *Manager) Ensure(pod *corev1.Pod) (string, error) {
 	return p, nil
 }
 
-// resources are the limits of the pod as a whole. A limit holds for the pod when all its containers have one.
+// resources computes the limits of the whole pod. The pod has a limit only if all its containers
+// have one.
 func (m *Manager) resources(pod *corev1.Pod) *cgroups.Resources {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	cpuLimited, memoryLimited := true, true
@@ -103,7 +104,7 @@ func (m *Manager) apply(p string, r *cgroups.Resources) error {
 	return cm.Set(r)
 }
 
-// ensureParents makes kubepods and the two classes below it, once.
+// ensureParents makes kubepods and the cgroups of the two classes below it, once.
 func (m *Manager) ensureParents() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,7 +126,8 @@ func (m *Manager) ensureParents() error {
 	return nil
 }
 
-// Ready makes the cgroups above pods' unless they are there, and says why that is not possible.
+// Ready makes the parent cgroups of pods unless they exist. It returns an error if that is not
+// possible.
 func (m *Manager) Ready() error {
 	if len(m.dirs(path.Join("/", m.Root, "kubepods"))) == 0 {
 		m.mu.Lock()
@@ -135,7 +137,7 @@ func (m *Manager) Ready() error {
 	return m.ensureParents()
 }
 
-// count gives the burstable pods together the weight of what they requested.
+// count sets the weight of the burstable class to the sum of its pods' requests.
 func (m *Manager) count(uid types.UID, milliCPU int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -161,7 +163,8 @@ func (m *Manager) count(uid types.UID, milliCPU int64) {
 	}
 }
 
-// Remove removes the pod's cgroup, wherever it is. Processes that are still ending get a moment to do so.
+// Remove removes the pod's cgroup in whatever class it is. Processes that are still ending get a
+// moment to finish.
 func (m *Manager) Remove(uid types.UID) error {
 	m.count(uid, -1)
 	var last error
@@ -198,7 +201,7 @@ func (m *Manager) Pods() []types.UID {
 
 const mountRoot = "/sys/fs/cgroup"
 
-// dirs are the folders of a cgroup in all hierarchies that have it.
+// dirs returns the folders of a cgroup in all hierarchies that have it.
 func (m *Manager) dirs(p string) []string {
 	candidates := []string{filepath.Join(mountRoot, p)}
 	if !V2() {
@@ -216,7 +219,7 @@ func (m *Manager) dirs(p string) []string {
 	return out
 }
 
-// Dirs are the folders of a pod's cgroup, for reading its counters.
+// Dirs returns the folders of a pod's cgroup, for reading its counters.
 func (m *Manager) Dirs(class corev1.PodQOSClass, uid types.UID) []string {
 	return m.dirs(m.path(class, uid))
 }

@@ -24,16 +24,16 @@ const (
 	transition = 5 * time.Minute
 )
 
-// Manager watches the node's signals. Safe for concurrent use.
+// Manager watches the node's signals. It is safe for concurrent use.
 type Manager struct {
 	Thresholds []Threshold
-	// Node measures the node alone, which is cheap; Summary its pods too.
+	// Node measures the node alone, which is cheap. Summary measures its pods too.
 	Node, Summary func(ctx context.Context) (*statsapi.Summary, error)
 	// Pods lists the pods that run.
 	Pods func() []*corev1.Pod
 	// Evict ends a pod. grace is in seconds.
 	Evict func(pod *corev1.Pod, message string, grace int64)
-	// Reclaim gives back disk space that no pod needs; may be nil.
+	// Reclaim frees disk space that no pod needs; may be nil.
 	Reclaim func(ctx context.Context) error
 	// Changed is called when a pressure begins or ends.
 	Changed func()
@@ -43,17 +43,17 @@ type Manager struct {
 	mu       sync.Mutex
 	lastSeen map[corev1.NodeConditionType]time.Time
 	pressure node.Pressure
-	since    map[string]time.Time // soft thresholds
+	since    map[string]time.Time // when each soft threshold was first exceeded
 }
 
-// Pressure is what the node runs out of.
+// Pressure returns the current pressures of the node.
 func (m *Manager) Pressure() node.Pressure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.pressure
 }
 
-// Run looks every ten seconds until ctx ends.
+// Run checks the signals every ten seconds until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
@@ -81,7 +81,8 @@ func (m *Manager) Run(ctx context.Context) {
 	}
 }
 
-// limited says whether any pod has limits of local storage, which only measuring the pods can tell.
+// limited reports whether any pod has limits of local storage. Only a measurement of the pods can
+// check them.
 func (m *Manager) limited() bool {
 	for _, p := range m.Pods() {
 		for i := range p.Spec.Volumes {
@@ -98,7 +99,7 @@ func (m *Manager) limited() bool {
 	return false
 }
 
-// short says whether any threshold is passed now.
+// short reports whether any threshold is exceeded now.
 func (m *Manager) short(s *statsapi.Summary) bool {
 	seen := observe(s)
 	for _, t := range m.Thresholds {
@@ -109,7 +110,8 @@ func (m *Manager) short(s *statsapi.Summary) bool {
 	return false
 }
 
-// Look judges one measurement.
+// Look handles one measurement: it updates the pressures, frees disk space and evicts at most one
+// pod.
 func (m *Manager) Look(ctx context.Context, s *statsapi.Summary) {
 	pods := m.Pods()
 	for _, pod := range pods {
@@ -143,13 +145,13 @@ func (m *Manager) Look(ctx context.Context, s *statsapi.Summary) {
 			grace = *pod.Spec.TerminationGracePeriodSeconds
 		}
 		m.Evict(pod, message(pod, podStats(s, pod), worst, seen[worst.Signal]), grace)
-		return // one at a time: the next look tells whether it was enough
+		return // one at a time: the next measurement shows whether it was enough
 	}
 }
 
 func isDisk(s Signal) bool { return s != MemoryAvailable && s != PIDAvailable }
 
-// observe reads the signals out of a measurement.
+// observe extracts the signals from a measurement.
 func observe(s *statsapi.Summary) map[Signal]observation {
 	out := map[Signal]observation{}
 	if m := s.Node.Memory; m != nil && m.AvailableBytes != nil && m.WorkingSetBytes != nil {
@@ -176,7 +178,8 @@ func observe(s *statsapi.Summary) map[Signal]observation {
 	return out
 }
 
-// passed lists the thresholds that are passed for long enough, memory first: it is what kills a node fastest.
+// passed lists the thresholds that have been exceeded for their grace period. Memory comes first,
+// because a lack of memory kills a node fastest.
 func (m *Manager) passed(seen map[Signal]observation) []Threshold {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,7 +205,8 @@ func (m *Manager) passed(seen map[Signal]observation) []Threshold {
 	return out
 }
 
-// conditions keeps pressures for five minutes after they were last seen, so that they do not flap.
+// conditions keeps each pressure for five minutes after it was last seen, so that conditions do not
+// flap.
 func (m *Manager) conditions(passed []Threshold) {
 	m.mu.Lock()
 	if m.lastSeen == nil {
@@ -232,7 +236,7 @@ func (m *Manager) conditions(passed []Threshold) {
 	}
 }
 
-// Refuses says whether a new pod has to stay away because of the node's pressures.
+// Refuses returns reason and message if the node's pressures forbid a new pod.
 func (m *Manager) Refuses(pod *corev1.Pod) (reason, message string) {
 	p := m.Pressure()
 	if p == (node.Pressure{}) || Critical(pod) {
@@ -260,7 +264,8 @@ func (m *Manager) Refuses(pod *corev1.Pod) (reason, message string) {
 	return "Evicted", fmt.Sprintf("The node had condition: [%s]. ", strings.Join(conditions, " "))
 }
 
-// Critical says whether a pod must not be ended for others: static pods, and those of the system's priorities.
+// Critical reports whether a pod must not be evicted for other pods. This holds for static pods and
+// system priorities.
 func Critical(pod *corev1.Pod) bool {
 	if source, ok := pod.Annotations[spec.AnnotationConfigSource]; ok && source != "api" {
 		return true
@@ -277,7 +282,8 @@ func podStats(s *statsapi.Summary, pod *corev1.Pod) *statsapi.PodStats {
 	return nil
 }
 
-// rank orders pods by who has to go first: those above their requests, then lower priority, then the most above.
+// rank orders pods for eviction: first the pods that use more than their requests, then by lower
+// priority, then by the largest excess.
 func rank(pods []*corev1.Pod, s *statsapi.Summary, signal Signal) []*corev1.Pod {
 	over := map[*corev1.Pod]int64{}
 	for _, p := range pods {
@@ -305,7 +311,7 @@ func priority(p *corev1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// use is how much of what a signal is about the pod uses, and asked for.
+// use returns the pod's usage of the signal's resource, and its request.
 func use(pod *corev1.Pod, st *statsapi.PodStats, signal Signal) (used, requested int64) {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	if st == nil {
@@ -359,7 +365,7 @@ func message(pod *corev1.Pod, st *statsapi.PodStats, t Threshold, o observation)
 	return m
 }
 
-// overLimits says which of its own limits of local storage a pod exceeds.
+// overLimits returns the message about a local storage limit that the pod exceeds, or "".
 func overLimits(pod *corev1.Pod, st *statsapi.PodStats) string {
 	if st == nil {
 		return ""

@@ -1,6 +1,7 @@
-// Package eviction keeps the node from running dry: when memory, disk, inodes or process ids fall below a threshold, the node says so in
-// its conditions, gives back what it can, and ends pods, those that use more than they asked for first. Pods that exceed their own
-// limits of local storage are ended as well.
+// Package eviction protects the node from running out of memory, disk, inodes and process ids. When
+// a signal falls below its threshold, the node reports a pressure condition, frees what it can, and
+// evicts pods. Pods that use more than their requests go first. Pods that exceed their own limits
+// of local storage are evicted as well.
 package eviction
 
 import (
@@ -12,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Signal is what a threshold is about.
+// Signal is the measured quantity of a threshold.
 type Signal string
 
 const (
@@ -24,21 +25,22 @@ const (
 	PIDAvailable      Signal = "pid.available"
 )
 
-// DefaultHard are upstream's thresholds.
+// DefaultHard holds upstream's default thresholds.
 var DefaultHard = map[string]string{
 	string(MemoryAvailable): "100Mi", string(NodeFsAvailable): "10%", string(NodeFsInodesFree): "5%", string(ImageFsAvailable): "15%", string(ImageFsInodesFree): "5%",
 }
 
-// Threshold is passed when what is left of a signal is less than its quantity, or its part of the capacity.
+// Threshold is exceeded when less of a signal is left than its quantity or its share of the
+// capacity.
 type Threshold struct {
 	Signal   Signal
 	Quantity int64
 	Percent  float64
-	// Grace is how long it has to be passed before pods are ended; 0 is a hard threshold.
+	// Grace is how long it must be exceeded before pods are evicted; 0 is a hard threshold.
 	Grace time.Duration
 }
 
-// Parse reads thresholds as upstream's configuration writes them: "100Mi" or "10%".
+// Parse reads thresholds in the syntax of upstream's configuration: "100Mi" or "10%".
 func Parse(thresholds map[string]string, grace map[string]time.Duration) ([]Threshold, error) {
 	var out []Threshold
 	for name, text := range thresholds {
@@ -54,7 +56,7 @@ func Parse(thresholds map[string]string, grace map[string]time.Duration) ([]Thre
 				return nil, fmt.Errorf("eviction threshold %s: %q is not a percentage", name, text)
 			}
 			if v == 0 {
-				continue // upstream's way to switch one off
+				continue // this is how upstream disables a threshold
 			}
 			t.Percent = v
 		} else {
@@ -69,10 +71,10 @@ func Parse(thresholds map[string]string, grace map[string]time.Duration) ([]Thre
 	return out, nil
 }
 
-// observation is how much of a signal is left.
+// observation is the available amount of a signal and its capacity.
 type observation struct{ available, capacity int64 }
 
-// limit is the threshold's quantity.
+// limit returns the threshold as an amount.
 func (t Threshold) limit(o observation) int64 {
 	if t.Percent > 0 {
 		return int64(float64(o.capacity) * t.Percent / 100)

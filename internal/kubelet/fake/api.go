@@ -21,17 +21,17 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// API is a cluster's API in memory, for pods and the few kinds around them.
+// API is an in-memory API for pods and a few related kinds.
 type API struct {
 	mu       sync.Mutex
 	revision int64
 	objects  map[schema.GroupVersionResource]map[types.NamespacedName]client.Object
 	views    []*view
-	// Writes lists "verb resource name [subresource]" in order.
+	// Writes lists the write requests in order: "verb resource name [subresource]".
 	Writes []string
 }
 
-// NewAPI makes an empty one.
+// NewAPI makes an empty API.
 func NewAPI() *API {
 	return &API{objects: map[schema.GroupVersionResource]map[types.NamespacedName]client.Object{}}
 }
@@ -84,7 +84,7 @@ func (a *API) Get(_ context.Context, res schema.GroupVersionResource, namespace,
 	return o.DeepCopyObject(), nil
 }
 
-// List implements client.Interface; the node agent lists through views only.
+// List implements client.Interface. The node agent only lists through views.
 func (a *API) List(context.Context, schema.GroupVersionResource, string, metav1.ListOptions) (runtime.Object, error) {
 	return nil, fmt.Errorf("fake API: list is not implemented")
 }
@@ -145,7 +145,7 @@ func (a *API) Patch(context.Context, schema.GroupVersionResource, string, string
 	return nil, fmt.Errorf("fake API: patch is not implemented")
 }
 
-// Delete implements client.Interface, with graceful deletion of pods that are bound to a node.
+// Delete implements client.Interface. Pods that are bound to a node are deleted gracefully.
 func (a *API) Delete(_ context.Context, res schema.GroupVersionResource, namespace, name string, opts metav1.DeleteOptions) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -189,7 +189,7 @@ func (a *API) DeleteCollection(context.Context, schema.GroupVersionResource, str
 // Discovery implements client.Interface.
 func (a *API) Discovery(context.Context) ([]*metav1.APIResourceList, error) { return nil, nil }
 
-// View implements client.Interface. Scopes: spec.nodeName of pods, metadata.name.
+// View implements client.Interface. It supports the scopes spec.nodeName of pods and metadata.name.
 func (a *API) View(_ context.Context, res schema.GroupVersionResource, scope client.Scope) (client.View, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// CRI is a container runtime in memory. Methods that are not written here panic.
+// CRI is an in-memory container runtime. Unimplemented methods panic.
 type CRI struct {
 	internalapi.RuntimeService
 
@@ -24,21 +24,23 @@ type CRI struct {
 	watchers   []chan *runtimeapi.ContainerEventResponse
 	unready    string
 
-	// Behave says how a container behaves, by its configuration; nil runs until it is stopped and ends at once then.
+	// Behave returns a container's behaviour from its configuration. If nil, containers run until
+	// they are stopped, and then end at once.
 	Behave func(c *runtimeapi.ContainerConfig) Behavior
-	// OnExec answers ExecSync; nil succeeds.
+	// OnExec answers ExecSync. If nil, commands succeed.
 	OnExec func(container string, command []string) error
-	// SandboxError fails RunPodSandbox.
+	// SandboxError is the error of RunPodSandbox.
 	SandboxError func() error
-	// Calls lists what was asked, in order: "start main-0", "stop main-0", ...
+	// Calls lists the calls in order: "start main-0", "stop main-0", ...
 	Calls []string
-	// Configs are the configurations of containers made, by name and attempt.
+	// Configs holds the configurations of created containers by name and attempt.
 	Configs map[string]*runtimeapi.ContainerConfig
 }
 
 // Behavior is how a container behaves.
 type Behavior struct {
-	// ExitAfter ends the container by itself, with ExitCode; 0 keeps it running, negative ends it at once.
+	// ExitAfter is when the container exits on its own with ExitCode. 0 keeps it running; a
+	// negative value ends it at once.
 	ExitAfter time.Duration
 	ExitCode  int32
 	// Stubborn containers ignore the stop signal.
@@ -77,14 +79,14 @@ func (r *CRI) Log() []string {
 	return append([]string(nil), r.Calls...)
 }
 
-// Config is the configuration that a container was made with.
+// Config returns the configuration with which a container was created.
 func (r *CRI) Config(name string, attempt int) *runtimeapi.ContainerConfig {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.Configs[fmt.Sprintf("%s-%d", name, attempt)]
 }
 
-// Counts says how many sandboxes and containers there are.
+// Counts returns the number of sandboxes and containers.
 func (r *CRI) Counts() (sandboxes, containers int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,8 +143,8 @@ func (r *CRI) Status(context.Context, bool) (*runtimeapi.StatusResponse, error) 
 	return &runtimeapi.StatusResponse{Status: status}, nil
 }
 
-// Unready makes one condition of the runtime false (RuntimeReady, NetworkReady); "" makes all true
-// again.
+// Unready makes one condition of the runtime false (RuntimeReady, NetworkReady). "" makes all
+// conditions true again.
 func (r *CRI) Unready(condition string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -252,7 +254,7 @@ func (r *CRI) StartContainer(_ context.Context, id string) error {
 	}
 	r.Calls = append(r.Calls, "start "+name(c.status.Metadata))
 	s := copyStatus(c.status)
-	if c.behavior.StartErr != nil { // StartedAt stays 0, as containerd's
+	if c.behavior.StartErr != nil { // StartedAt stays 0, as with containerd
 		s.State, s.ExitCode, s.Reason, s.FinishedAt = runtimeapi.ContainerState_CONTAINER_EXITED, 128, "StartError", r.now()
 		c.status = s
 		return c.behavior.StartErr
@@ -286,7 +288,7 @@ func (r *CRI) ExitName(container string, code int32) {
 	}
 }
 
-// KillSandboxes makes all sandboxes unready, with their containers dead, as a reboot does.
+// KillSandboxes makes all sandboxes unready and their containers dead, as a reboot does.
 func (r *CRI) KillSandboxes() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -412,7 +414,7 @@ func (r *CRI) GetContainerEvents(ctx context.Context, to chan *runtimeapi.Contai
 	}
 }
 
-// Images is an image service that has every image, but those named "missing...".
+// Images is an image service that has every image except those named "missing...".
 type Images struct {
 	internalapi.ImageManagerService
 }
@@ -430,7 +432,7 @@ func (Images) ImageStatus(_ context.Context, i *runtimeapi.ImageSpec, _ bool) (*
 	return &runtimeapi.ImageStatusResponse{Image: &runtimeapi.Image{Id: "sha256:" + i.Image, Size: 1}}, nil
 }
 
-// ImageFsInfo implements CRI: there is no file system of images.
+// ImageFsInfo implements CRI. There is no image filesystem.
 func (Images) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	return &runtimeapi.ImageFsInfoResponse{}, nil
 }

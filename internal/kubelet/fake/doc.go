@@ -1,4 +1,7 @@
-// Package fake has an API and a container runtime in memory, for the node agent's own tests. The real ones are exercised in
-// test/e2e. The fakes keep what the node agent relies on: resource versions, graceful deletion, read-your-writes views; container
-// states that only advance, events, stops that take the grace period when a container ignores its signal.
+// Package fake provides an in-memory API and container runtime for the node agent's tests; test/e2e
+// uses the real ones.
+//
+// The fakes have the properties that the node agent relies on. The API has resource versions,
+// graceful deletion and read-your-writes views. In the runtime, container states only advance,
+// changes send events, and a stop takes the grace period if the container ignores its signal.
 package fake

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Events keeps what was recorded, as "Type Reason object: note".
+// Events keeps recorded events as "Type Reason object: note".
 type Events struct {
 	mu   sync.Mutex
 	list []string

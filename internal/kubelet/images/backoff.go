@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Back-off of failed pulls: doubling, forgotten after twice the longest.
+// Back-off of failed pulls. It doubles with each failure and is reset after twice the longest
+// delay.
 const (
 	firstBackoff = 10 * time.Second
 	maxBackoff   = 5 * time.Minute
@@ -21,7 +22,7 @@ type entry struct {
 	last time.Time
 }
 
-// until is when the key may be tried again; zero is now.
+// until returns when the key may be tried again. The zero time means now.
 func (b *backoffs) until(key string, now time.Time) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 
 // credential is one entry of a Docker configuration.
 type credential struct {
-	registry string // host[:port][/path], host may have * in its labels
+	registry string // host[:port][/path]; host labels may contain *
 	auth     *runtimeapi.AuthConfig
 }
 
@@ -24,7 +24,7 @@ type dockerEntry struct {
 	Username, Password, Auth, IdentityToken, RegistryToken string
 }
 
-// credentialsOf reads a secret of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg.
+// credentialsOf reads a Secret of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg.
 func credentialsOf(s *corev1.Secret) ([]credential, error) {
 	entries := map[string]dockerEntry{}
 	switch s.Type {
@@ -55,7 +55,7 @@ func credentialsOf(s *corev1.Secret) ([]credential, error) {
 	return out, nil
 }
 
-// trimRegistry reads https://index.docker.io/v1/ as docker.io.
+// trimRegistry reduces https://index.docker.io/v1/ to docker.io.
 func trimRegistry(r string) string {
 	if !strings.Contains(r, "://") {
 		r = "https://" + r
@@ -75,7 +75,7 @@ func trimRegistry(r string) string {
 	return strings.TrimSuffix(host+"/"+p, "/")
 }
 
-// fit picks the credentials for the image, those with the longest path first.
+// fit returns the credentials that match the image, those with the longest path first.
 func fit(creds []credential, image string) []*runtimeapi.AuthConfig {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

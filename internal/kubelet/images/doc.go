@@ -1,3 +1,3 @@
-// Package images gets the images that containers need: pull policies, pull secrets, back-off; and collects images that
-// nothing uses when the disk fills up.
+// Package images pulls the images of containers, with pull policies, pull secrets and back-off. It
+// also removes unused images when the disk fills up.
 package images

@@ -13,13 +13,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// minAge is how long an image is left alone after it was first seen.
+// minAge is how long an image is kept after it was first seen.
 const minAge = 2 * time.Minute
 
-// Collector removes images that no container uses, those first that have not been used for longest.
+// Collector removes images that no container uses, the least recently used first.
 type Collector struct {
 	Images internalapi.ImageManagerService
-	// InUse lists the images of all containers there are, by id or reference.
+	// InUse lists the images of all existing containers, by id or reference.
 	InUse func(ctx context.Context) (map[string]bool, error)
 	// High and Low are percentages of the image filesystem. A High of 100 keeps all images
 	// (KubeletConfiguration, imageGCHighThresholdPercent).
@@ -32,7 +32,8 @@ type Collector struct {
 
 type seen struct{ first, used time.Time }
 
-// Collect removes images while the filesystem is too full. It must be called now and then, for the times of use.
+// Collect removes images while the filesystem is too full. It also records when images are in use,
+// so it must be called regularly.
 func (c *Collector) Collect(ctx context.Context) error {
 	free, err := c.candidates(ctx)
 	if err != nil {
@@ -53,7 +54,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 	return err
 }
 
-// All removes every image that nothing uses.
+// All removes every unused image.
 func (c *Collector) All(ctx context.Context) error {
 	free, err := c.candidates(ctx)
 	if err != nil {
@@ -80,7 +81,7 @@ func (c *Collector) filesystem(ctx context.Context) (used, capacity uint64, err 
 	return (s.Blocks - s.Bavail) * uint64(s.Bsize), s.Blocks * uint64(s.Bsize), nil
 }
 
-// candidates are the images that may go, in the order in which they should.
+// candidates returns the images that may be removed, in order of removal.
 func (c *Collector) candidates(ctx context.Context) ([]*runtimeapi.Image, error) {
 	list, err := c.Images.ListImages(ctx, nil)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// store is an image service with one image that nothing uses.
+// store is an image service with one unused image.
 type store struct {
 	internalapi.ImageManagerService
 	path    string
@@ -38,7 +38,7 @@ func TestImagesAreRemovedAboveTheHighThreshold(t *testing.T) {
 			s := &store{path: t.TempDir()}
 			now := time.Unix(0, 0)
 			c := &Collector{Images: s, High: test.high, Now: func() time.Time { return now }, InUse: func(context.Context) (map[string]bool, error) { return nil, nil }}
-			for range 2 { // an image is left alone while it is new
+			for range 2 { // new images are kept
 				if err := c.Collect(t.Context()); err != nil && s.removed == 1 {
 					t.Fatal(err)
 				}

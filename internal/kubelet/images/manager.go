@@ -15,7 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
-// Reasons of containers that wait for their image.
+// Waiting reasons of containers whose image is missing.
 const (
 	ReasonErrImagePull     = "ErrImagePull"
 	ReasonBackOff          = "ImagePullBackOff"
@@ -25,7 +25,7 @@ const (
 	ReasonRegistryUnusable = "RegistryUnavailable"
 )
 
-// Error says why an image is not there; Reason is the container's waiting reason.
+// Error is the reason why an image is missing. Reason is the container's waiting reason.
 type Error struct {
 	Reason, Message string
 	// RetryAt is when to try again.
@@ -37,19 +37,19 @@ func (e *Error) Error() string { return e.Message }
 // Eventf records an event about the container.
 type Eventf func(eventType, reason, note string, args ...any)
 
-// Manager gets images. Safe for concurrent use.
+// Manager pulls images. It is safe for concurrent use.
 type Manager struct {
 	Images internalapi.ImageManagerService
 	// Secret reads a pull secret.
 	Secret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
-	// Parallel limits pulls at a time; nil does not.
+	// Parallel limits concurrent pulls; nil means no limit.
 	Parallel chan struct{}
 	Now      func() time.Time
 
 	backoff backoffs
 }
 
-// NewManager makes a Manager. At most parallel pulls run at a time; 0 is no limit.
+// NewManager makes a Manager. At most parallel pulls run at the same time; 0 means no limit.
 func NewManager(images internalapi.ImageManagerService, parallel int, secret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)) *Manager {
 	m := &Manager{Images: images, Secret: secret, Now: time.Now, backoff: backoffs{entries: map[string]*entry{}}}
 	if parallel > 0 {
@@ -58,13 +58,14 @@ func NewManager(images internalapi.ImageManagerService, parallel int, secret fun
 	return m
 }
 
-// Image is an image that is on this machine.
+// Image is an image on this machine.
 type Image struct {
-	Ref  string // what the runtime calls it
+	Ref  string // the runtime's reference
 	User spec.ImageUser
 }
 
-// Ensure makes sure that the image is there, by the policy, and says what the runtime calls it.
+// Ensure makes sure that the image is present, according to the pull policy, and returns the
+// runtime's reference to it.
 func (m *Manager) Ensure(ctx context.Context, pod *corev1.Pod, image string, policy corev1.PullPolicy, sandbox *runtimeapi.PodSandboxConfig, event Eventf) (*Image, error) {
 	name, err := withTag(image)
 	if err != nil {
@@ -139,13 +140,14 @@ func (m *Manager) pull(ctx context.Context, pod *corev1.Pod, image string, image
 	return found(status.Image), nil
 }
 
-// pullWithSecrets tries each credential that fits the image's registry, most specific first, then none.
+// pullWithSecrets tries each credential that matches the image's registry, the most specific first,
+// and finally none.
 func (m *Manager) pullWithSecrets(ctx context.Context, pod *corev1.Pod, imageSpec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	var creds []credential
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		s, err := m.Secret(ctx, pod.Namespace, ref.Name)
 		if err != nil {
-			continue // as upstream: a missing pull secret is no error by itself
+			continue // as in upstream, a missing pull secret is not an error
 		}
 		c, err := credentialsOf(s)
 		if err != nil {
@@ -168,7 +170,7 @@ func (m *Manager) pullWithSecrets(ctx context.Context, pod *corev1.Pod, imageSpe
 	return "", errors.Join(errs...)
 }
 
-// withTag gives a name without tag or digest the tag "latest", and refuses what is not an image's name.
+// withTag adds the tag "latest" to a name without tag or digest. It refuses an invalid image name.
 func withTag(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

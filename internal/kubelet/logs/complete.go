@@ -12,13 +12,18 @@ import (
 )
 
 const (
-	// lookAgain and patience are how often the file of a container that has ended is looked at, and for how long, until its writer has closed it.
+	// lookAgain is the interval and patience the time limit for waiting until the writer closes a
+	// log.
 	lookAgain, patience = 2 * time.Millisecond, 2 * time.Second
 )
 
-// Complete waits until all is in the log of a container that has ended. The runtime tells the end when it has taken the last output, and writes that down
-// beside it: who is told and reads at once may come before. The writer closes the file when it is done, and the kernel tells whether anybody has a
-// file open for writing (fcntl(2), F_SETLEASE). Where it can not tell, and after two seconds, the log is taken as it is.
+// Complete waits until the log of an ended container is complete. The runtime reports the end when
+// it has read the last output, while it still writes that output to the log. A reader that is
+// notified at once could therefore miss the last lines.
+//
+// The writer closes the file when it is done, and the kernel can report whether any process has the
+// file open for writing (fcntl(2), F_SETLEASE). If the kernel cannot tell, or after two seconds,
+// Complete returns anyway.
 func Complete(ctx context.Context, path string) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -36,7 +41,7 @@ func Complete(ctx context.Context, path string) {
 	}
 }
 
-// written: somebody has the file open for writing.
+// written reports whether a process has the file open for writing.
 func written(f *os.File) bool {
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK); err != nil {
 		return errors.Is(err, unix.EAGAIN)
@@ -45,7 +50,8 @@ func written(f *os.File) bool {
 	return false
 }
 
-// Following is a runtime for who follows the log: it tells that a container has ended once the log is complete.
+// Following is a runtime service for following a log. It reports the end of a container only once
+// its log is complete.
 type Following struct {
 	internalapi.RuntimeService
 	Path string

@@ -1,5 +1,6 @@
-// Package logs keeps containers' logs from filling the disk: a log that has grown too large is set aside and the runtime told to open a new
-// one; parts set aside are compressed, and the oldest removed.
+// Package logs keeps container logs from filling the disk. It renames a log that has grown too
+// large and asks the runtime to open a new one. It compresses the renamed parts and removes the
+// oldest.
 package logs
 
 import (
@@ -19,13 +20,13 @@ import (
 // Rotator rotates logs.
 type Rotator struct {
 	Runtime internalapi.RuntimeService
-	// MaxSize in bytes and MaxFiles, the current one included, limit each container's log.
+	// MaxSize (in bytes) and MaxFiles (including the current one) limit each container's log.
 	MaxSize  int64
 	MaxFiles int
 	Now      func() time.Time
 }
 
-// Rotate sets the log of a running container aside if it has grown too large.
+// Rotate renames the log of a running container if the log is too large.
 func (r *Rotator) Rotate(ctx context.Context, containerID, path string) error {
 	info, err := os.Stat(path)
 	if os.IsNotExist(err) {
@@ -45,7 +46,7 @@ func (r *Rotator) Rotate(ctx context.Context, containerID, path string) error {
 		return err
 	}
 	if err := r.Runtime.ReopenContainerLog(ctx, containerID); err != nil {
-		// The runtime goes on writing to what it has open: give that its name back.
+		// The runtime still writes to the renamed file, so restore its name.
 		if back := os.Rename(aside, path); back != nil {
 			return fmt.Errorf("reopen log %s: %w (and its name is lost: %w)", path, err, back)
 		}
@@ -54,8 +55,8 @@ func (r *Rotator) Rotate(ctx context.Context, containerID, path string) error {
 	return nil
 }
 
-// tidy compresses the parts there are and removes the oldest, so that with the current log and the one that is about to be set aside
-// there are MaxFiles.
+// tidy compresses the renamed parts and removes the oldest. It leaves room for the current log and
+// the part that is about to be renamed, so that there are MaxFiles in total.
 func (r *Rotator) tidy(path string) error {
 	parts, err := filepath.Glob(path + ".*")
 	if err != nil {

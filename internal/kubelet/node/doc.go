@@ -1,2 +1,3 @@
-// Package node owns the node's own object and lease: what the machine has, how it is, that it is alive.
+// Package node keeps the Node object and its lease. It measures the machine's capacity, asks the
+// runtime for its health, and writes both to the API together with heartbeats.
 package node

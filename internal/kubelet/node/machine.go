@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Machine is what the node's computer has.
+// Machine describes the capacity and the software of the node's computer.
 type Machine struct {
 	CPUs                              int
 	Memory                            int64 // bytes
@@ -24,7 +24,7 @@ type Machine struct {
 	Kernel, OSImage, Architecture, OS string
 }
 
-// ReadMachine looks at this computer.
+// ReadMachine inspects this computer.
 func ReadMachine(rootDir string) (Machine, error) {
 	m := Machine{CPUs: runtime.NumCPU(), Architecture: runtime.GOARCH, OS: runtime.GOOS, HugePages: map[string]int64{}}
 	info, err := MemInfo()
@@ -50,7 +50,7 @@ func ReadMachine(rootDir string) (Machine, error) {
 	return m, nil
 }
 
-// Capacity is the machine as resources of a node.
+// Capacity returns the machine's capacity as node resources.
 func (m Machine) Capacity(maxPods int) corev1.ResourceList {
 	out := corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(m.CPUs), resource.DecimalSI),
@@ -64,7 +64,7 @@ func (m Machine) Capacity(maxPods int) corev1.ResourceList {
 	return out
 }
 
-// MemInfo reads /proc/meminfo in bytes.
+// MemInfo reads /proc/meminfo. Values are in bytes.
 func MemInfo() (map[string]int64, error) {
 	raw, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

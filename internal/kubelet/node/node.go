@@ -28,15 +28,15 @@ import (
 // Periods of heartbeats, as upstream.
 const (
 	statusPeriod = 5 * time.Minute
-	// checkPeriod is how often the node looks whether its status has changed.
+	// checkPeriod is the interval for checking whether the status has changed.
 	checkPeriod = 10 * time.Second
-	// leaseRenewals is how often the lease is renewed while it lasts.
+	// leaseRenewals is the number of renewals per lease duration.
 	leaseRenewals = 4
 	eagerPeriod   = 25 * time.Millisecond
 	maxImages     = 50
 )
 
-// Config is what the node's object is made of.
+// Config holds the content of the Node object and the callbacks behind it.
 type Config struct {
 	Name    string
 	Client  client.Interface
@@ -44,21 +44,21 @@ type Config struct {
 	Images  internalapi.ImageManagerService
 	Machine Machine
 	MaxPods int
-	// LeaseDuration is how long the lease lasts, in whole seconds.
+	// LeaseDuration is the duration of the lease in whole seconds.
 	LeaseDuration time.Duration
 	Addresses     []string
 	Labels        map[string]string
-	// Annotations are further annotations of the object; may be nil.
+	// Annotations returns further annotations of the Node; may be nil.
 	Annotations func() map[string]string
-	// Owned is nil when a Node that is there is this machine's; may be nil itself.
+	// Owned returns an error if an existing Node belongs to another machine; may be nil.
 	Owned         func(*corev1.Node) error
 	Taints        []corev1.Taint
 	Unschedulable bool
 	Reserved      corev1.ResourceList
 	Port          int32
-	// Pressure says which pressures the node is under; reasons and messages are for the conditions.
+	// Pressure returns the pressures that the node is under.
 	Pressure func() Pressure
-	// Healthy is nil when the node agent works.
+	// Healthy returns an error if the node agent does not work.
 	Healthy func() error
 	// VolumesInUse lists attached volumes; may be nil.
 	VolumesInUse func() []corev1.UniqueVolumeName
@@ -67,15 +67,15 @@ type Config struct {
 	Log          *slog.Logger
 }
 
-// Pressure is what the node runs out of.
+// Pressure lists the resources that the node is running out of.
 type Pressure struct{ Memory, Disk, PID bool }
 
-// Manager keeps the node's object and lease. Safe for concurrent use.
+// Manager keeps the Node object and its lease. It is safe for concurrent use.
 type Manager struct {
 	Config
 	kick  chan struct{}
 	ready atomic.Bool
-	quiet bool // no events about conditions: the node's earlier ones are not known yet
+	quiet bool // no events about conditions, because the node's earlier ones are unknown
 
 	mu       sync.Mutex
 	written  time.Time
@@ -89,7 +89,7 @@ type Manager struct {
 // New makes a Manager.
 func New(c Config) *Manager { return &Manager{Config: c, kick: make(chan struct{}, 1)} }
 
-// Kick makes the manager look at once whether the status has changed.
+// Kick makes the manager check at once whether the status has changed.
 func (m *Manager) Kick() {
 	select {
 	case m.kick <- struct{}{}:
@@ -97,7 +97,7 @@ func (m *Manager) Kick() {
 	}
 }
 
-// Capacity is what the machine has, Allocatable what of it pods may use.
+// Capacity returns the capacity of the machine.
 func (m *Manager) Capacity() corev1.ResourceList { return m.Machine.Capacity(m.MaxPods) }
 
 // Allocatable is the capacity less what is reserved.
@@ -115,7 +115,7 @@ func (m *Manager) Allocatable() corev1.ResourceList {
 	return out
 }
 
-// RecursiveReadOnly says whether the runtime handler mounts read-only recursively.
+// RecursiveReadOnly reports whether the runtime handler supports recursive read-only mounts.
 func (m *Manager) RecursiveReadOnly(handler string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -127,7 +127,7 @@ func (m *Manager) RecursiveReadOnly(handler string) bool {
 	return false
 }
 
-// RuntimeName is the runtime's name, which prefixes container ids.
+// RuntimeName returns the runtime's name, which is the prefix of container ids.
 func (m *Manager) RuntimeName() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -148,7 +148,7 @@ func (m *Manager) AskRuntime(ctx context.Context) error {
 	defer m.mu.Unlock()
 	m.runtime, m.networkE = version, nil
 	for _, c := range st.GetStatus().GetConditions() {
-		switch { // other conditions are the runtime's remarks
+		switch { // other conditions of the runtime are informational
 		case c.Status:
 		case c.Type == runtimeapi.NetworkReady:
 			m.networkE = fmt.Errorf("container runtime network not ready: NetworkReady=false reason:%s message:%s", c.Reason, c.Message)
@@ -174,8 +174,8 @@ func (m *Manager) AskRuntime(ctx context.Context) error {
 
 func ptr[T any](v T) *T { return &v }
 
-// Run registers the node and keeps it alive until ctx ends. It ends with an error when the Node is
-// another machine's.
+// Run registers the node and keeps its status and lease current until ctx ends. It returns an error
+// if the Node belongs to another machine.
 func (m *Manager) Run(ctx context.Context) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 7*time.Second) {
 		err := m.register(ctx)
@@ -218,7 +218,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		if m.ready.Load() {
 			soon = eagerPeriod
 		} else {
-			// What is missing (the pod network, at first) usually comes in a moment.
+			// The missing part (at first, the pod network) is usually ready within a moment.
 			wait, soon = soon, min(2*soon, checkPeriod)
 		}
 		select {
@@ -230,7 +230,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// notOurs is why a Node is another machine's.
+// notOurs is the error of a Node that belongs to another machine.
 type notOurs struct{ error }
 
 func (m *Manager) owned(n *corev1.Node) error {
@@ -243,7 +243,7 @@ func (m *Manager) owned(n *corev1.Node) error {
 	return nil
 }
 
-// register makes the node's object, or brings the one there is up to date.
+// register creates the Node object or updates the existing one.
 func (m *Manager) register(ctx context.Context) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Name, Labels: m.labels(), Annotations: map[string]string{
 		"volumes.kubernetes.io/controller-managed-attach-detach": "true",
@@ -292,7 +292,7 @@ func (m *Manager) registered(n *corev1.Node) {
 	m.Events.Eventf(m.Reference(), nil, corev1.EventTypeNormal, "Starting", "Starting", "Starting kubelet.")
 }
 
-// Reference is what events about the node regard.
+// Reference is the object reference for events about the node.
 func (m *Manager) Reference() *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: m.Name, UID: types.UID(m.Name)}
 }
@@ -319,11 +319,11 @@ func (m *Manager) labels() map[string]string {
 	return labels
 }
 
-// report writes the node's status when it has changed, or when it has not been written for long.
+// report writes the node's status if it has changed or if the last write is statusPeriod old.
 func (m *Manager) report(ctx context.Context) error {
 	have, err := client.Get[*corev1.Node](ctx, m.Client, "", m.Name)
 	if apierrors.IsNotFound(err) {
-		// Somebody deleted the node while it lives: it comes back.
+		// The Node was deleted while this node is running: create it again.
 		return m.register(ctx)
 	}
 	if err != nil {
@@ -349,7 +349,7 @@ func (m *Manager) report(ctx context.Context) error {
 	return nil
 }
 
-// same compares statuses but for heartbeat times.
+// same compares two statuses except for heartbeat times.
 func same(a, b *corev1.NodeStatus) bool {
 	strip := func(s *corev1.NodeStatus) *corev1.NodeStatus {
 		s = s.DeepCopy()

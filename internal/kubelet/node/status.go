@@ -11,7 +11,7 @@ import (
 	"github.com/knarr-project/knarr/internal/version"
 )
 
-// build makes the node's status of what is known now; what others own of the old status is kept.
+// build computes the node's status. It keeps the parts of the old status that other writers own.
 func (m *Manager) build(ctx context.Context, old *corev1.NodeStatus) corev1.NodeStatus {
 	s := *old.DeepCopy()
 	runtimeErr := m.AskRuntime(ctx)
@@ -111,7 +111,7 @@ func (m *Manager) conditions(s *corev1.NodeStatus, runtimeErr, networkErr error)
 		"KubeletNotReady", strings.Join(problems, ", "))
 }
 
-// set sets one condition, and tells of its change.
+// set sets one condition and records an event if it changed.
 func (m *Manager) set(s *corev1.NodeStatus, t corev1.NodeConditionType, is bool, trueReason, trueMessage, falseReason, falseMessage string) {
 	now := metav1.NewTime(m.Now()).Rfc3339Copy()
 	c := corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: falseReason, Message: falseMessage, LastHeartbeatTime: now, LastTransitionTime: now}
@@ -151,6 +151,6 @@ func (m *Manager) changed(t corev1.NodeConditionType, is bool) {
 	m.Events.Eventf(m.Reference(), nil, corev1.EventTypeNormal, word, "UpdatingStatus", "Node %s status is now: %s", m.Name, word)
 }
 
-// declaredFeatures are what this agent can do that not every one can (KEP-5328): the API server refuses changes of pods that need
-// more. In order.
+// declaredFeatures are optional abilities of this agent (KEP-5328), sorted. The API server refuses
+// pod changes that need other features.
 var declaredFeatures = []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"}

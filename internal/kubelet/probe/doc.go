@@ -1,3 +1,4 @@
-// Package probe asks containers how they are: startup, liveness and readiness, by exec, HTTP, TCP and gRPC. Each probe is a
-// goroutine with its own timer, from its container's start to its end; verdicts that change wake the pod's worker.
+// Package probe runs startup, liveness and readiness probes of containers by exec, HTTP, TCP and
+// gRPC. Each probe is a goroutine with its own timer that lives as long as its container. When a
+// probe's verdict changes, the package wakes the pod's worker.
 package probe

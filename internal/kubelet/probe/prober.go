@@ -27,14 +27,14 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
-// Result is what one probe found.
+// Result is the result of one probe.
 type Result string
 
 const (
 	Success Result = "success"
 	Warning Result = "warning" // counts as success
 	Failure Result = "failure"
-	Unknown Result = "unknown" // the probe itself did not work; it counts as nothing
+	Unknown Result = "unknown" // the probe could not be carried out; it does not count
 )
 
 const (
@@ -43,7 +43,7 @@ const (
 	maxRedirect = 10
 )
 
-// Target is the container that is probed.
+// Target is the probed container.
 type Target struct {
 	Pod       *corev1.Pod
 	Container *corev1.Container
@@ -56,11 +56,12 @@ type Prober struct {
 	Runtime internalapi.RuntimeService
 }
 
-// Probe carries out one probe. The output is for the user.
+// Probe carries out one probe. The output is for events.
 func (p *Prober) Probe(ctx context.Context, t Target, h *corev1.Probe) (Result, string) {
 	timeout := time.Duration(max(h.TimeoutSeconds, 1)) * time.Second
 	if h.Exec != nil {
-		return p.exec(ctx, t, h.Exec, timeout) // the runtime keeps the time: it has to clean up
+		// the runtime enforces the timeout, because it has to clean up
+		return p.exec(ctx, t, h.Exec, timeout)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -86,7 +87,7 @@ func either(a, b string) string {
 	return b
 }
 
-// Port resolves a port's name in the container.
+// Port resolves a named port of the container.
 func Port(p intstr.IntOrString, c *corev1.Container) (int, error) {
 	n := p.IntValue()
 	if p.Type == intstr.String {
@@ -137,7 +138,7 @@ func (p *Prober) exec(ctx context.Context, t Target, a *corev1.ExecAction, timeo
 	return Unknown, err.Error()
 }
 
-// Request makes the HTTP request of an action, for probes and hooks.
+// Request builds the HTTP request of an action, for probes and hooks.
 func Request(ctx context.Context, a *corev1.HTTPGetAction, c *corev1.Container, ip, agent string) (*http.Request, error) {
 	port, err := Port(a.Port, c)
 	if err != nil {
@@ -175,7 +176,8 @@ func Request(ctx context.Context, a *corev1.HTTPGetAction, c *corev1.Container, 
 	return req, nil
 }
 
-// Client is for one request to a container: no connection is kept, no certificate verified, no proxy used.
+// Client is an HTTP client for one request to a container. It keeps no connection, verifies no
+// certificate and uses no proxy.
 func Client(follow func(req *http.Request, via []*http.Request) error) (c *http.Client, done func()) {
 	transport := &http.Transport{
 		DisableKeepAlives: true, DisableCompression: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, Proxy: nil,

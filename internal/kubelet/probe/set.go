@@ -17,17 +17,18 @@ const (
 	Readiness Kind = "Readiness"
 )
 
-// tries is how often a probe that did not work (as opposed to one that failed) is tried at once.
+// tries is the number of attempts for a probe that could not be carried out. A probe that failed is
+// not repeated.
 const tries = 3
 
-// Set is the probes of one pod's running containers. Safe for concurrent use.
+// Set holds the probes of one pod's running containers. It is safe for concurrent use.
 type Set struct {
 	Prober *Prober
 	// Changed is called when a verdict changes.
 	Changed func()
-	// Unhealthy is called for each probe that failed, or could not be carried out.
+	// Unhealthy is called for each probe that failed or could not be carried out.
 	Unhealthy func(t Target, kind Kind, r Result, output string)
-	// Count counts results, for metrics; may be nil.
+	// Count counts results for metrics; may be nil.
 	Count func(t Target, kind Kind, r Result)
 
 	mu         sync.Mutex
@@ -37,17 +38,17 @@ type Set struct {
 
 type probed struct {
 	cancel    context.CancelFunc
-	stopAlive context.CancelFunc // ends startup and liveness probes
+	stopAlive context.CancelFunc // stops the startup and liveness probes
 	started   bool
 	startedCh chan struct{}
 	ready     bool
 	failed    Kind
 }
 
-// Seed is what an earlier run of the node agent knew of the container.
+// Seed is the state of the container as known to an earlier run of the node agent.
 type Seed struct{ Started, Ready bool }
 
-// Ensure starts the probes of a running container, once. It does nothing for a container it knows.
+// Ensure starts the probes of a running container. It does nothing if the container is known.
 func (s *Set) Ensure(ctx context.Context, t Target, since time.Time, seed Seed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,14 +77,14 @@ func (s *Set) Ensure(ctx context.Context, t Target, since time.Time, seed Seed) 
 	}
 }
 
-// Known says whether the container's probes run, or ran.
+// Known reports whether the container's probes run or have run.
 func (s *Set) Known(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.containers[id] != nil
 }
 
-// Stop ends the probes of a container.
+// Stop stops the probes of a container.
 func (s *Set) Stop(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +94,8 @@ func (s *Set) Stop(id string) {
 	}
 }
 
-// StopAliveness ends startup and liveness probes of all containers: an ending pod is not restarted. Readiness is still probed.
+// StopAliveness stops startup and liveness probes of all containers, because an ending pod's
+// containers are not restarted. Readiness probes go on.
 func (s *Set) StopAliveness() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +104,7 @@ func (s *Set) StopAliveness() {
 	}
 }
 
-// Close ends all probes and waits for them.
+// Close stops all probes and waits for them.
 func (s *Set) Close() {
 	s.mu.Lock()
 	for _, p := range s.containers {
@@ -112,7 +114,7 @@ func (s *Set) Close() {
 	s.wg.Wait()
 }
 
-// Started says whether the container has come through its startup probe, if it has one.
+// Started reports whether the container has passed its startup probe or has none.
 func (s *Set) Started(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +122,7 @@ func (s *Set) Started(id string) bool {
 	return p != nil && p.started
 }
 
-// Ready says whether the container can serve.
+// Ready reports whether the container can serve.
 func (s *Set) Ready(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +130,7 @@ func (s *Set) Ready(id string) bool {
 	return p != nil && p.ready
 }
 
-// Failed names the probe that condemned the container; "" is none.
+// Failed returns the kind of the probe whose failure requires a restart, or "".
 func (s *Set) Failed(id string) Kind {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +198,8 @@ func (s *Set) probe(ctx context.Context, t Target, h *corev1.Probe) (r Result, o
 	return r, out
 }
 
-// judge turns a row of equal results into a verdict. It says true when the probe has done its work.
+// judge turns row equal results in succession into a verdict. It returns true when the probe is
+// finished.
 func (s *Set) judge(p *probed, kind Kind, h *corev1.Probe, r Result, row int32) (done bool) {
 	if r == Success && row < max(h.SuccessThreshold, 1) || r == Failure && row < max(h.FailureThreshold, 1) {
 		return false

@@ -95,7 +95,8 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// logged picks the attempt of the container whose log is meant.
+// logged picks the container whose log is requested. A container name stands for its newest
+// attempt, or with previous for the attempt before it.
 func logged(v worker.View, name string, previous bool) (*pleg.Container, error) {
 	var attempts []*pleg.Container
 	for _, c := range v.Containers {
@@ -107,7 +108,7 @@ func logged(v worker.View, name string, previous bool) (*pleg.Container, error) 
 	if previous {
 		for i, c := range attempts {
 			st := statusOf(v, name)
-			// The container before the one that the status tells of as the current one.
+			// Take the container before the one that the status shows as current.
 			if i > 0 || st != nil && st.State.Waiting != nil {
 				if c.Exited() {
 					return c, nil
@@ -140,7 +141,7 @@ func statusOf(v worker.View, name string) *corev1.ContainerStatus {
 	return nil
 }
 
-// flusher sends each line on its way at once.
+// flusher flushes after each write, so that lines arrive at once.
 type flusher struct {
 	w       http.ResponseWriter
 	written bool

@@ -7,7 +7,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// protect lets a request through when its user may do it: nodes/<subresource> of this node.
+// protect passes a request on if its user is authorized for nodes/<subresource> of this node.
 func (s *Server) protect(next http.Handler) http.Handler {
 	if s.Authenticator == nil || s.Authorizer == nil {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -57,7 +57,8 @@ func verb(method string) string {
 	return "get"
 }
 
-// subresources are the subresources of nodes any of which allows the path (KEP-2862: the fine-grained ones first).
+// subresources lists the subresources of nodes that allow the path; any one suffices. The
+// fine-grained ones of KEP-2862 come first.
 func subresources(path string) []string {
 	under := func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") }
 	switch {

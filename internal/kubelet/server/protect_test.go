@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// onlySubresource lets everybody do everything with one subresource of nodes.
+// onlySubresource allows every user everything with one subresource of nodes.
 type onlySubresource string
 
 func (o onlySubresource) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, string, error) {

@@ -24,14 +24,14 @@ import (
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
-// Pods is what the server needs to know of the node's pods.
+// Pods gives the server access to the node's pods.
 type Pods interface {
-	// Find finds a pod; uid "" is any.
+	// Find finds a pod. An empty uid matches any pod of the name.
 	Find(namespace, name string, uid types.UID) (worker.View, bool)
 	Views() []worker.View
 }
 
-// Config is what the server works with.
+// Config configures the server.
 type Config struct {
 	Listen        string
 	TLS           *tls.Config
@@ -42,13 +42,13 @@ type Config struct {
 	Images        internalapi.ImageManagerService
 	Pods          Pods
 	LogsDir       string
-	// SystemLogs is the folder that /logs/ serves; "" serves none.
+	// SystemLogs is the folder that /logs/ serves; "" disables it.
 	SystemLogs string
-	// Healthy is nil when the node agent works.
+	// Healthy returns an error if the node agent does not work.
 	Healthy func() error
-	// Configz is what /configz tells.
+	// Configz is the content of /configz.
 	Configz any
-	// Settings are what the process was started with, which /flagz tells; nil: there is no such page.
+	// Settings returns the process's flags for /flagz. If nil, the page does not exist.
 	Settings func() map[string]string
 	Stats    *stats.Collector
 	Metrics  http.Handler
@@ -59,7 +59,7 @@ type Config struct {
 // Server is the node's API.
 type Server struct{ Config }
 
-// Listen opens the socket; Run then serves.
+// Listen opens the socket; the returned run serves requests.
 func Listen(ctx context.Context, c Config) (run func(context.Context), port int, err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
@@ -69,7 +69,8 @@ func Listen(ctx context.Context, c Config) (run func(context.Context), port int,
 	h := &http.Server{
 		Handler: s.Handler(), TLSConfig: c.TLS, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second,
 		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
-		// Requests keep the values of ctx, the libraries' silent logger among them, and end by themselves.
+		// Requests keep the values of ctx, such as the silent logger of libraries, but not its
+		// cancellation.
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
 	port = l.Addr().(*net.TCPAddr).Port
@@ -88,12 +89,12 @@ func Listen(ctx context.Context, c Config) (run func(context.Context), port int,
 			}
 		}()
 		<-ctx.Done()
-		h.Close() // streams have no end of their own
+		h.Close() // streams do not end on their own
 		<-done
 	}, port, nil
 }
 
-// Handler routes requests, after authentication and authorization.
+// Handler routes requests after authentication and authorization.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", s.healthz)
@@ -153,7 +154,7 @@ func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
 	write(w, list)
 }
 
-// runningPods tells only what runs, in the shape that upstream makes of the runtime's view.
+// runningPods lists only running pods, in the reduced shape that upstream derives from the runtime.
 func (s *Server) runningPods(w http.ResponseWriter, _ *http.Request) {
 	list := &corev1.PodList{}
 	for _, v := range s.Pods.Views() {

@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
 )
 
-// find finds the request's pod, or answers 404.
+// find returns the request's pod, or answers 404.
 func (s *Server) find(w http.ResponseWriter, r *http.Request) (worker.View, bool) {
 	v, ok := s.Pods.Find(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if !ok {
@@ -25,7 +25,7 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request) (worker.View, bool
 	return v, ok
 }
 
-// running finds the request's container, running, or answers with an error.
+// running returns the request's container if it runs, or answers with an error.
 func (s *Server) running(w http.ResponseWriter, r *http.Request) (*pleg.Container, bool) {
 	v, ok := s.find(w, r)
 	if !ok {
@@ -54,12 +54,12 @@ func flag(r *http.Request, names ...string) bool {
 	return false
 }
 
-// streams reads which streams the client wants, under the kubelet's names and the API's.
+// streams reads the requested streams. It accepts the kubelet's parameter names and the API's.
 func streams(r *http.Request) (stdin, stdout, stderr, tty bool, err error) {
 	stdin, stdout, stderr = flag(r, "input", "stdin"), flag(r, "output", "stdout"), flag(r, "error", "stderr")
 	tty = flag(r, "tty")
 	if tty {
-		stderr = false // a terminal has one output
+		stderr = false // a terminal has one output only
 	}
 	if !stdin && !stdout && !stderr {
 		err = fmt.Errorf("you must specify at least 1 of stdin, stdout, stderr")
@@ -157,7 +157,7 @@ func (responder) Error(w http.ResponseWriter, _ *http.Request, err error) {
 	http.Error(w, err.Error(), http.StatusInternalServerError)
 }
 
-// run executes a command and answers with what it wrote.
+// run executes a command and answers with its output.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	c, ok := s.running(w, r)
 	if !ok {

@@ -1,3 +1,3 @@
-// Package sources reads pods from outside the API: a folder (or file) of manifests, and a manifest at a URL. Such static pods get
-// names, UIDs and annotations as upstream gives them.
+// Package sources reads static pods from a folder or file of manifests and from a URL. It gives
+// them names, UIDs and annotations as upstream does.
 package sources

@@ -13,18 +13,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// settle is how long a changed folder is left alone, for editors to finish.
+// settle is the delay between a change of the folder and reading it, so that editors can finish.
 const settle = 50 * time.Millisecond
 
-// File is a folder of manifests, or a single one.
+// File is a folder of manifests or a single manifest file.
 type File struct {
 	Path, NodeName string
-	// Period is how often the folder is read without news.
+	// Period is the interval for reading the folder without a change notification.
 	Period time.Duration
 	Log    *slog.Logger
 }
 
-// Run hands all of the folder's pods to sink, at first and whenever they may have changed, until ctx ends.
+// Run passes all pods of the folder to sink, at first and after each possible change, until ctx
+// ends.
 func (f *File) Run(ctx context.Context, sink func([]*corev1.Pod)) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -64,7 +65,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// read reads all manifests; those that are broken are told of and left out.
+// read reads all manifests. It logs broken ones and leaves them out.
 func (f *File) read() []*corev1.Pod {
 	st, err := os.Stat(f.Path)
 	if err != nil {

@@ -2,7 +2,7 @@ package sources
 
 import "testing"
 
-// FuzzManifests reads anything as a manifest: what comes out are pods of this node.
+// FuzzManifests parses arbitrary input as a manifest. All resulting pods must belong to this node.
 func FuzzManifests(f *testing.F) {
 	for _, text := range []string{
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c, image: i}]}\n---\nnull\n---\napiVersion: v1\nkind: PodList\nitems: []\n",

@@ -22,7 +22,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource"
 )
 
-// parse reads the pods of a manifest: documents of YAML or JSON, each a Pod or a PodList.
+// parse reads the pods of a manifest: YAML or JSON documents, each a Pod or a PodList.
 func parse(raw []byte, source, origin, nodeName string) ([]*corev1.Pod, error) {
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(raw), 4096)
 	var out []*corev1.Pod
@@ -65,7 +65,7 @@ func parse(raw []byte, source, origin, nodeName string) ([]*corev1.Pod, error) {
 	}
 }
 
-// complete makes a manifest's pod one of this node.
+// complete adds to a manifest's pod everything that a pod of this node needs.
 func complete(pod *corev1.Pod, source, origin, nodeName string) error {
 	strategy := resource.For(schema.GroupResource{Resource: "pods"})
 	if strategy != nil && strategy.Default != nil {
@@ -96,7 +96,7 @@ func complete(pod *corev1.Pod, source, origin, nodeName string) error {
 	pod.Annotations[spec.AnnotationConfigSource] = source
 	pod.Annotations[spec.AnnotationConfigHash] = string(pod.UID)
 	pod.Annotations[spec.AnnotationConfigSeen] = time.Now().Format(time.RFC3339Nano)
-	// A static pod stays whatever is wrong with the node.
+	// A static pod stays on the node whatever taints the node has.
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	for _, c := range pod.Spec.InitContainers {

@@ -13,7 +13,7 @@ import (
 
 const maxManifest = 10 << 20
 
-// URL is a manifest that is fetched now and then.
+// URL is a manifest that is fetched periodically.
 type URL struct {
 	Address, NodeName string
 	Header            http.Header
@@ -21,7 +21,7 @@ type URL struct {
 	Log               *slog.Logger
 }
 
-// Run hands the manifest's pods to sink whenever it could be read, until ctx ends.
+// Run passes the manifest's pods to sink after each successful fetch, until ctx ends.
 func (u *URL) Run(ctx context.Context, sink func([]*corev1.Pod)) {
 	tick := time.NewTicker(u.Period)
 	defer tick.Stop()

@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
-// ContainerOptions is what a container's configuration needs besides its spec.
+// ContainerOptions holds everything that a container's configuration needs in addition to its spec.
 type ContainerOptions struct {
 	Attempt       int
 	Image         string // as in the spec
@@ -25,22 +25,22 @@ type ContainerOptions struct {
 	Sources       Sources
 	ClusterDomain string
 	SeccompRoot   string
-	// SeccompDefault makes RuntimeDefault the profile of containers that name none.
+	// SeccompDefault makes RuntimeDefault the profile of containers without a profile of their own.
 	SeccompDefault bool
 	Machine        Machine
 	// TargetID is the container whose process namespace an ephemeral container joins.
 	TargetID string
 	// UserNamespace is the pod's id mapping, or nil.
 	UserNamespace *runtimeapi.UserNamespace
-	// SubPath prepares a sub path of a volume and returns its place on the host.
+	// SubPath prepares a sub path of a volume and returns its path on the host.
 	SubPath func(ctx context.Context, mountIndex int, mount corev1.VolumeMount, from volume.MountPoint, subPath string) (string, error)
-	// ImageVolumes maps image volumes to the images that the runtime has for them.
+	// ImageVolumes maps the names of image volumes to images in the runtime.
 	ImageVolumes map[string]*runtimeapi.ImageSpec
-	// RecursiveReadOnly says whether the runtime can mount read-only recursively.
+	// RecursiveReadOnly reports whether the runtime supports recursive read-only mounts.
 	RecursiveReadOnly bool
 }
 
-// Container makes a container's configuration.
+// Container builds a container's CRI configuration.
 func Container(ctx context.Context, pod *corev1.Pod, c *corev1.Container, o ContainerOptions) (*runtimeapi.ContainerConfig, error) {
 	envs, values, err := Env(ctx, pod, c, o.Sources, o.Facts)
 	if err != nil {
@@ -194,12 +194,12 @@ func propagation(p *corev1.MountPropagationMode) runtimeapi.MountPropagation {
 	return runtimeapi.MountPropagation_PROPAGATION_PRIVATE
 }
 
-// TerminationFile is where on the host a container leaves its termination message.
+// TerminationFile is the path on the host of a container's termination message.
 func TerminationFile(podDir, container string, attempt int) string {
 	return filepath.Join(podDir, "containers", container, fmt.Sprintf("%08x", attempt))
 }
 
-// terminationFile makes the file that a container may leave its last words in.
+// terminationFile creates the file for a container's termination message.
 func terminationFile(podDir, container string, attempt int) (string, error) {
 	path := TerminationFile(podDir, container, attempt)
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
@@ -210,6 +210,6 @@ func terminationFile(podDir, container string, attempt int) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	// The container's user, whoever it is, may write; the umask has to be undone.
+	// Any user of the container may write, so undo the umask.
 	return path, f.Chmod(0o666)
 }

@@ -19,12 +19,12 @@ const (
 // DNS is the content of a resolv.conf.
 type DNS struct{ Servers, Searches, Options []string }
 
-// CRI is the runtime's form of it.
+// CRI converts to the runtime's type.
 func (d DNS) CRI() *runtimeapi.DNSConfig {
 	return &runtimeapi.DNSConfig{Servers: d.Servers, Searches: d.Searches, Options: d.Options}
 }
 
-// ReadResolvConf reads a resolv.conf; a path of "" is an empty one.
+// ReadResolvConf reads a resolv.conf. The path "" gives an empty one.
 func ReadResolvConf(path string) (DNS, error) {
 	var d DNS
 	if path == "" {
@@ -62,7 +62,8 @@ func ReadResolvConf(path string) (DNS, error) {
 	return d, lines.Err()
 }
 
-// PodDNS is the pod's resolv.conf by its dnsPolicy and dnsConfig. Warnings say what had to be left out.
+// PodDNS computes the pod's resolv.conf from its dnsPolicy and dnsConfig. Warnings name the parts
+// that had to be left out.
 func PodDNS(pod *corev1.Pod, host DNS, clusterDNS []string, clusterDomain string) (d DNS, warnings []string) {
 	policy := pod.Spec.DNSPolicy
 	if policy == corev1.DNSClusterFirst && pod.Spec.HostNetwork {

@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Sources is what the environment of containers is made of.
+// Sources reads the API objects that container environments use.
 type Sources interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
@@ -22,16 +22,16 @@ type Sources interface {
 	Services(namespace string) []*corev1.Service
 }
 
-// Runtime facts that the environment may name.
+// Facts are values of the pod and node that the environment can refer to.
 type Facts struct {
 	PodIPs      []string
 	HostIPs     []string
 	Allocatable corev1.ResourceList
-	// VolumePaths maps volumes to their places on the host, for environment files.
+	// VolumePaths maps volume names to paths on the host, for environment files.
 	VolumePaths map[string]string
 }
 
-// Env makes a container's environment, in the order of its definition: services, envFrom, env.
+// Env builds a container's environment in Kubernetes' order of precedence: services, envFrom, env.
 func Env(ctx context.Context, pod *corev1.Pod, c *corev1.Container, src Sources, facts Facts) ([]*runtimeapi.KeyValue, map[string]string, error) {
 	services := serviceEnv(pod, src)
 	result := map[string]string{}
@@ -163,7 +163,7 @@ func valueFrom(ctx context.Context, pod *corev1.Pod, c *corev1.Container, from *
 	return "", false, nil
 }
 
-// described gives a missing object's error the words that users know.
+// described replaces the error of a missing object by upstream's text.
 func described(err error, kind, name string) error {
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%s %q not found", kind, name)
@@ -193,8 +193,8 @@ func secret(ctx context.Context, namespace, name string, src Sources, seen map[s
 	return s, err
 }
 
-// serviceEnv makes the Docker-links-like variables of the services that the pod may see: those of its namespace if
-// enableServiceLinks, and the API server's always.
+// serviceEnv builds the variables that describe services. The API server's service is always
+// included. The services of the pod's namespace are included if enableServiceLinks is set.
 func serviceEnv(pod *corev1.Pod, src Sources) map[string]string {
 	byName := map[string]*corev1.Service{}
 	add := func(s *corev1.Service) {

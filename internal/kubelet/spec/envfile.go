@@ -12,11 +12,11 @@ import (
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
-// maxEnvFile limits environment files (KEP-3721, Size Limit), in bytes.
+// maxEnvFile is the size limit of environment files in bytes (KEP-3721, Size Limit).
 const maxEnvFile = 64 << 10
 
-// fileValue reads one variable of an environment file in an emptyDir (KEP-3721). ok is false when
-// an optional file or variable is missing. Errors never show the file's content, which may be
+// fileValue reads one variable of an environment file in an emptyDir (KEP-3721). ok is false if an
+// optional file or variable is missing. Errors never contain the file's content, which may be
 // secret.
 func fileValue(ref *corev1.FileKeySelector, volumes map[string]string) (value string, ok bool, err error) {
 	optional := ref.Optional != nil && *ref.Optional
@@ -41,9 +41,9 @@ func fileValue(ref *corev1.FileKeySelector, volumes map[string]string) (value st
 	return "", false, fmt.Errorf("environment variable key %q not found in file %q of volume %q", ref.Key, ref.Path, ref.VolumeName)
 }
 
-// parseEnvFile reads lines NAME='value', the subset of a POSIX shell's assignments that Kubernetes
-// documents as its env file syntax. A value is literal and may span lines; blank lines and lines
-// that begin with # are skipped; the last assignment of a name wins.
+// parseEnvFile reads lines NAME='value', the subset of POSIX shell assignments that Kubernetes
+// documents as its env file syntax. A value is literal and may span lines. Blank lines and lines
+// that begin with # are skipped. The last assignment of a name wins.
 func parseEnvFile(text string) (map[string]string, error) {
 	variables := map[string]string{}
 	for line := 1; text != ""; {
@@ -63,7 +63,7 @@ func parseEnvFile(text string) (map[string]string, error) {
 	return variables, nil
 }
 
-// assignment splits the first assignment off text; rest begins with the next line.
+// assignment splits the first assignment off text. rest begins with the next line.
 func assignment(text string) (name, value, rest string, err error) {
 	fail := func(reason string) (string, string, string, error) { return "", "", "", errors.New(reason) }
 	end := strings.IndexAny(text, "=\n")

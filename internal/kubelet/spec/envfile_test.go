@@ -58,8 +58,8 @@ func TestEnvFilesAreParsed(t *testing.T) {
 	}
 }
 
-// FuzzEnvFile checks that the parser ends on any input, keeps to what an environment can hold, and
-// reads back what it has accepted.
+// FuzzEnvFile checks that the parser terminates on any input, accepts only what an environment can
+// hold, and reads back what it accepted.
 func FuzzEnvFile(f *testing.F) {
 	for _, seed := range []string{"", "A='a'\n# x\n\nB='1\n2'", "A=b", "A ='b'", "A='b", "A='b'c", "=''", "A=''\r\n", "A='\x00'"} {
 		f.Add(seed)
@@ -106,11 +106,12 @@ func TestAnEnvFileCannotReachOutOfItsVolume(t *testing.T) {
 	must(os.Mkdir(filepath.Join(dir, "sub"), 0o755))
 	must(os.WriteFile(filepath.Join(dir, "large.env"), []byte("A='"+strings.Repeat("a", maxEnvFile)+"'"), 0o644))
 	must(os.WriteFile(filepath.Join(dir, "full.env"), []byte("A='"+strings.Repeat("a", maxEnvFile-4)+"'"), 0o644))
-	device := unix.Mknod(filepath.Join(dir, "device.env"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))) == nil // needs root
+	// needs root
+	device := unix.Mknod(filepath.Join(dir, "device.env"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))) == nil
 	for _, c := range []struct {
 		path     string
 		optional bool
-		want     string // the value's beginning
+		want     string // the beginning of the value
 		err      string
 	}{
 		{path: "good.env", want: "a"},

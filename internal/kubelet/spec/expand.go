@@ -2,8 +2,8 @@ package spec
 
 import "strings"
 
-// Expand replaces $(NAME) by what lookup gives. $$ is a literal dollar sign, and a reference to what lookup does not know
-// stays as it is (API reference, Container.command).
+// Expand replaces $(NAME) by the value that lookup returns. $$ is a literal dollar sign. A
+// reference to an unknown name stays as it is (API reference, Container.command).
 func Expand(in string, lookup func(string) (string, bool)) string {
 	if !strings.Contains(in, "$") {
 		return in

@@ -9,7 +9,8 @@ import (
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
-// FieldValue reads a field of the pod for the environment: what volumes show too, and what only the node knows.
+// FieldValue reads a field of the pod for the environment. It supports the fields of downwardAPI
+// volumes and those that only the node knows.
 func FieldValue(pod *corev1.Pod, path string, facts Facts) (string, error) {
 	switch path {
 	case "spec.nodeName":
@@ -35,7 +36,8 @@ func first(addresses []string) string {
 	return addresses[0]
 }
 
-// ResourceValue reads a container's request or limit for the environment of self, which may be the container meant.
+// ResourceValue reads a container's request or limit for the environment of self. The reference may
+// name self or another container.
 func ResourceValue(pod *corev1.Pod, self *corev1.Container, ref *corev1.ResourceFieldSelector, allocatable corev1.ResourceList) (string, error) {
 	c := self
 	if ref.ContainerName != "" && (c == nil || c.Name != ref.ContainerName) {
@@ -46,7 +48,7 @@ func ResourceValue(pod *corev1.Pod, self *corev1.Container, ref *corev1.Resource
 	return volume.ResourceField(c.Resources, ref, allocatable)
 }
 
-// FindContainer finds a container of any kind in the pod's spec, or nil.
+// FindContainer returns the container of that name from the pod's spec, of any kind, or nil.
 func FindContainer(pod *corev1.Pod, name string) *corev1.Container {
 	for i := range pod.Spec.Containers {
 		if pod.Spec.Containers[i].Name == name {
@@ -67,7 +69,7 @@ func FindContainer(pod *corev1.Pod, name string) *corev1.Container {
 	return nil
 }
 
-// IsSidecar says whether an init container is restartable.
+// IsSidecar reports whether an init container is restartable.
 func IsSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }

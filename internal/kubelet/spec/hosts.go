@@ -35,8 +35,8 @@ func HostsFile(podDir string, pod *corev1.Pod, ips []string, clusterDomain strin
 	return path, os.WriteFile(path, content, 0o644)
 }
 
-// sameContent reports whether a file holds exactly this. Containers write to it, so no more than
-// the content's size is read.
+// sameContent reports whether a file has exactly this content. Containers can write to the file, so
+// sameContent reads no more than the expected size.
 func sameContent(path string, content []byte) bool {
 	file, err := os.Open(path)
 	if err != nil {

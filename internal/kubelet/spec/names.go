@@ -13,7 +13,8 @@ import (
 	kubelettypes "k8s.io/kubelet/pkg/types"
 )
 
-// Annotations on containers and sandboxes, as upstream, so that a node's running pods can be taken over.
+// Annotations on containers and sandboxes. They are upstream's, so that knarr can take over a
+// node's running pods.
 const (
 	AnnotationHash                   = "io.kubernetes.container.hash"
 	AnnotationRestartCount           = "io.kubernetes.container.restartCount"
@@ -24,18 +25,18 @@ const (
 	AnnotationPreStop                = "io.kubernetes.container.preStopHandler"
 	AnnotationPorts                  = "io.kubernetes.container.ports"
 
-	// AnnotationConfigSource is where a pod came from: "api", "file" or "http".
+	// AnnotationConfigSource is the source of a pod: "api", "file" or "http".
 	AnnotationConfigSource = "kubernetes.io/config.source"
 	// AnnotationConfigHash is a static pod's UID on its mirror pod.
 	AnnotationConfigHash = "kubernetes.io/config.hash"
 	// AnnotationConfigMirror marks a mirror pod.
 	AnnotationConfigMirror = "kubernetes.io/config.mirror"
-	// AnnotationConfigSeen is when a pod was first seen.
+	// AnnotationConfigSeen is when the node agent first saw the pod.
 	AnnotationConfigSeen = "kubernetes.io/config.seen"
 )
 
-// Hash identifies the part of a container's spec whose change makes the container start anew: name and image. It is
-// computed as upstream does, so that containers that upstream's kubelet started are recognized.
+// Hash identifies the part of a container's spec that makes the container restart when it changes:
+// name and image. The hash is upstream's, so that containers of upstream's kubelet are recognized.
 func Hash(c *corev1.Container) string {
 	picked, _ := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
 	h := fnv.New32a()
@@ -53,12 +54,12 @@ func LogDir(logsDir string, pod *corev1.Pod) string {
 	return filepath.Join(logsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
 }
 
-// LogPath is a container's log below its pod's LogDir.
+// LogPath is the path of a container's log relative to its pod's LogDir.
 func LogPath(container string, attempt int) string {
 	return filepath.Join(container, strconv.Itoa(attempt)+".log")
 }
 
-// FullName names a pod in messages: name_namespace(uid).
+// FullName formats a pod for messages: name_namespace(uid).
 func FullName(pod *corev1.Pod) string {
 	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
 }

@@ -16,7 +16,7 @@ const (
 	minQuota     = 1000
 )
 
-// Shares are the cpu.shares of a CPU request in thousandths.
+// Shares converts a CPU request in thousandths of a core to cpu.shares.
 func Shares(milliCPU int64) int64 {
 	if milliCPU == 0 {
 		return minShares
@@ -24,7 +24,7 @@ func Shares(milliCPU int64) int64 {
 	return min(max(milliCPU*sharesPerCPU/1000, minShares), maxShares)
 }
 
-// Quota is the CFS quota of a CPU limit in thousandths; 0 is none.
+// Quota converts a CPU limit in thousandths of a core to the CFS quota. 0 means no quota.
 func Quota(milliCPU int64) int64 {
 	if milliCPU == 0 {
 		return 0
@@ -32,7 +32,7 @@ func Quota(milliCPU int64) int64 {
 	return max(milliCPU*QuotaPeriod/1000, minQuota)
 }
 
-// QOS is the pod's class: the API server's word for it, or else computed from requests and limits.
+// QOS returns the pod's class: the status's if set, otherwise computed from requests and limits.
 func QOS(pod *corev1.Pod) corev1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass
@@ -68,7 +68,7 @@ func QOS(pod *corev1.Pod) corev1.PodQOSClass {
 	return corev1.PodQOSBurstable
 }
 
-// OOM scores: the kernel kills what has the highest first.
+// OOM score adjustments. The kernel kills the process with the highest score first.
 const (
 	oomGuaranteed = -997
 	oomBestEffort = 1000
@@ -91,15 +91,15 @@ func oomScore(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64) int64 
 	return min(max(score, 1000+oomGuaranteed), oomBestEffort-1)
 }
 
-// Machine is what configurations need to know of the machine.
+// Machine describes the machine as far as container configurations need it.
 type Machine struct {
 	MemoryCapacity int64
 	CgroupV2       bool
-	// NoCFSQuota leaves CPU limits unenforced.
+	// NoCFSQuota disables the enforcement of CPU limits.
 	NoCFSQuota bool
 }
 
-// Resources are a container's cgroup settings.
+// Resources computes a container's cgroup settings.
 func Resources(pod *corev1.Pod, c *corev1.Container, m Machine) *runtimeapi.LinuxContainerResources {
 	r := &runtimeapi.LinuxContainerResources{
 		OomScoreAdj:        oomScore(pod, c, m.MemoryCapacity),
@@ -123,13 +123,13 @@ func Resources(pod *corev1.Pod, c *corev1.Container, m Machine) *runtimeapi.Linu
 		}
 	}
 	if m.CgroupV2 {
-		// All of a container's processes die together when it is out of memory.
+		// When a container runs out of memory, the kernel kills all its processes together.
 		r.Unified = map[string]string{"memory.oom.group": "1"}
 	}
 	return r
 }
 
-// hugepageSize reads hugepages-2Mi as the kernel's 2MB.
+// hugepageSize converts hugepages-2Mi to the kernel's name 2MB.
 func hugepageSize(name corev1.ResourceName) (string, bool) {
 	const prefix = corev1.ResourceHugePagesPrefix
 	if len(name) <= len(prefix) || string(name[:len(prefix)]) != prefix {

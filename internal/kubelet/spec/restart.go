@@ -2,8 +2,9 @@ package spec
 
 import corev1 "k8s.io/api/core/v1"
 
-// Restarts says whether a container that ended with the exit code is to run again, by its own rules, its own policy, or
-// its pod's (KEP-5307). Init containers of pods that restart always are only restarted on failure, sidecars always.
+// Restarts reports whether a container that ended with the exit code must run again. Its own rules
+// decide first, then its own policy, then the pod's (KEP-5307). Under the pod policy Always, init
+// containers are only restarted on failure. Sidecars are always restarted.
 func Restarts(pod *corev1.Pod, c *corev1.Container, init bool, exitCode int32) bool {
 	for _, r := range c.RestartPolicyRules {
 		if r.Action == corev1.ContainerRestartRuleActionRestart && r.ExitCodes != nil && matches(r.ExitCodes, exitCode) {

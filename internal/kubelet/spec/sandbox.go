@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// SandboxOptions is what a sandbox's configuration needs besides the pod.
+// SandboxOptions holds everything that a sandbox's configuration needs in addition to the pod.
 type SandboxOptions struct {
 	Attempt      uint32
 	LogDir       string
@@ -17,12 +17,12 @@ type SandboxOptions struct {
 	DNS          DNS
 	Hostname     string
 	SeccompRoot  string
-	// UserNamespace is the pod's id mapping; nil when the pod uses the host's users.
+	// UserNamespace is the pod's id mapping, or nil if the pod uses the host's users.
 	UserNamespace *runtimeapi.UserNamespace
 	Machine       Machine
 }
 
-// Sandbox makes the configuration of the pod's sandbox.
+// Sandbox builds the CRI configuration of the pod's sandbox.
 func Sandbox(pod *corev1.Pod, o SandboxOptions) *runtimeapi.PodSandboxConfig {
 	c := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
@@ -67,9 +67,12 @@ func Sandbox(pod *corev1.Pod, o SandboxOptions) *runtimeapi.PodSandboxConfig {
 	return c
 }
 
-// pauseSeccomp is the profile of the pause process, which does nothing that the default one forbids. It needs one where others can reach
-// it, by a process namespace that it shares with them. Alone in its own, all it can do is wait, and compiling the default
-// profile for it would be a tenth of the CPU time that starting a pod takes.
+// pauseSeccomp is the seccomp profile of the pause process. The process never uses a system call
+// that the default profile forbids.
+//
+// It gets the default profile where other processes can reach it through a shared process
+// namespace. Alone in its own namespace it can only wait, and compiling the profile for it would be
+// a tenth of the CPU time of starting a pod.
 func pauseSeccomp(n *runtimeapi.NamespaceOption) *runtimeapi.SecurityProfile {
 	if n.Pid == runtimeapi.NamespaceMode_CONTAINER {
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
@@ -77,7 +80,8 @@ func pauseSeccomp(n *runtimeapi.NamespaceOption) *runtimeapi.SecurityProfile {
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 }
 
-// sandboxResources are the pod's resources as a whole, for runtimes that size a virtual machine by them.
+// sandboxResources are the resources of the whole pod, for runtimes that size a virtual machine by
+// them.
 func sandboxResources(pod *corev1.Pod, m Machine) (all, overhead *runtimeapi.LinuxContainerResources) {
 	opts := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	whole := func(requests, limits corev1.ResourceList) *runtimeapi.LinuxContainerResources {
@@ -154,7 +158,7 @@ func sysctls(pod *corev1.Pod) map[string]string {
 	return out
 }
 
-// Hostname is the pod's host name and domain, as its containers see them.
+// Hostname returns the pod's host name and domain as its containers see them.
 func Hostname(pod *corev1.Pod, clusterDomain string) (hostname, domain string, err error) {
 	if pod.Spec.HostnameOverride != nil {
 		return *pod.Spec.HostnameOverride, "", nil
@@ -172,7 +176,8 @@ func Hostname(pod *corev1.Pod, clusterDomain string) (hostname, domain string, e
 	return hostname, domain, nil
 }
 
-// SandboxHostname is the kernel's host name in the pod: the fully qualified one when setHostnameAsFQDN asks for it.
+// SandboxHostname returns the kernel's host name in the pod. With setHostnameAsFQDN it is the fully
+// qualified name.
 func SandboxHostname(pod *corev1.Pod, clusterDomain string) (string, error) {
 	hostname, domain, err := Hostname(pod, clusterDomain)
 	if err != nil {

@@ -11,21 +11,21 @@ import (
 
 func itoa(i int64) string { return strconv.FormatInt(i, 10) }
 
-// Paths of /proc and /sys that containers do not see, or only read, by default.
+// Paths of /proc and /sys that are hidden from containers or read-only by default.
 var (
 	maskedPaths = []string{"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
 		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap"}
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// ImageUser is the user of an image's configuration. Both fields are empty when the image names
-// none: its processes then run as root (OCI image specification, config.User).
+// ImageUser is the user of an image's configuration. Both fields are empty if the image names no
+// user; its processes then run as root (OCI image specification, config.User).
 type ImageUser struct {
 	UID  *int64
 	Name string
 }
 
-// effective is the container's security context over the pod's.
+// effective merges the container's security context over the pod's.
 func effective(pod *corev1.Pod, c *corev1.Container) *corev1.SecurityContext {
 	e := &corev1.SecurityContext{}
 	if c.SecurityContext != nil {
@@ -56,8 +56,8 @@ func effective(pod *corev1.Pod, c *corev1.Container) *corev1.SecurityContext {
 	return e
 }
 
-// verifyNonRoot refuses a container with runAsNonRoot that would run as root, or whose user is not
-// known to be another one (API reference, SecurityContext.runAsNonRoot).
+// verifyNonRoot enforces runAsNonRoot. It refuses a container that would run as root or whose user
+// cannot be verified (API reference, SecurityContext.runAsNonRoot).
 func verifyNonRoot(pod *corev1.Pod, c *corev1.Container, e *corev1.SecurityContext, image ImageUser) error {
 	if e.RunAsNonRoot == nil || !*e.RunAsNonRoot {
 		return nil
@@ -121,7 +121,7 @@ func securityContext(pod *corev1.Pod, c *corev1.Container, image ImageUser, o *C
 	return s, nil
 }
 
-// groups are the supplemental groups of all of the pod's processes: the pod's own, and its fsGroup.
+// groups are the supplemental groups of all processes of the pod: the pod's own and its fsGroup.
 func groups(pod *corev1.Pod) ([]int64, runtimeapi.SupplementalGroupsPolicy) {
 	p := pod.Spec.SecurityContext
 	if p == nil {
@@ -181,7 +181,8 @@ func selinux(o *corev1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
 
-// namespaces says which Linux namespaces the pod's containers share, with whom.
+// namespaces computes which Linux namespaces the pod's containers share with each other or with the
+// node.
 func namespaces(pod *corev1.Pod) *runtimeapi.NamespaceOption {
 	n := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
 	if pod.Spec.HostNetwork {

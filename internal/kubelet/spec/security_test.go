@@ -9,8 +9,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestRunAsNonRootIsVerified walks through every combination of the pod's and the container's
-// settings and the image's user.
+// TestRunAsNonRootIsVerified tries every combination of the pod's setting, the container's setting
+// and the image's user.
 func TestRunAsNonRootIsVerified(t *testing.T) {
 	const (
 		broken  = "container's runAsUser breaks non-root policy"
@@ -20,7 +20,7 @@ func TestRunAsNonRootIsVerified(t *testing.T) {
 	images := []struct {
 		name string
 		user ImageUser
-		want string // where the image's user decides
+		want string // the error if the image's user decides
 	}{
 		{"an image without a user", ImageUser{}, root},
 		{"an image of uid 0", ImageUser{UID: ptr.To[int64](0)}, root},

@@ -17,28 +17,28 @@ import (
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
-// Ages up to which measurements are used again.
+// Ages up to which measurements are reused.
 const (
 	summaryAge = time.Second
 	diskAge    = 30 * time.Second
 )
 
-// Config is what a Collector works with.
+// Config configures a Collector.
 type Config struct {
 	NodeName         string
 	Runtime          internalapi.RuntimeService
 	Images           internalapi.ImageManagerService
 	RootDir, LogsDir string
-	// Pods lists the pods whose workers live.
+	// Pods lists the pods that have workers.
 	Pods func() []*corev1.Pod
 	// VolumeUsage measures a pod's volumes; may be nil.
 	VolumeUsage func(pod *corev1.Pod, podDir string) ([]volume.Usage, error)
-	// PIDs are processes to tell of by name ("kubelet", "runtime").
+	// PIDs maps a name ("kubelet", "runtime") to a process to report.
 	PIDs map[string]func() int
 	Now  func() time.Time
 }
 
-// Collector measures. Safe for concurrent use.
+// Collector measures and caches. It is safe for concurrent use.
 type Collector struct {
 	Config
 	started time.Time
@@ -72,7 +72,7 @@ func New(c Config) *Collector {
 	return &Collector{Config: c, started: c.Now(), rates: map[string]rate{}, disks: map[string]measured{}, volumes: map[string]measuredVolumes{}}
 }
 
-// Summary measures everything, unless that was done a moment ago.
+// Summary measures the node and all pods. It reuses measurements up to summaryAge old.
 func (c *Collector) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +91,7 @@ func (c *Collector) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	return c.last, nil
 }
 
-// Node measures the node alone.
+// Node measures the node without its pods.
 func (c *Collector) Node(ctx context.Context) (*statsapi.Summary, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +124,7 @@ func (c *Collector) pods(ctx context.Context) ([]statsapi.PodStats, error) {
 	return out, nil
 }
 
-// forget drops measurements of pods that are gone.
+// forget drops the measurements of removed pods.
 func (c *Collector) forget(known map[string]*corev1.Pod) {
 	for uid := range c.volumes {
 		if known[uid] == nil {
@@ -218,7 +218,7 @@ func (c *Collector) podVolumes(pod *corev1.Pod) []volume.Usage {
 	return usage
 }
 
-// disk measures a small folder, unless that was done lately.
+// disk measures a small folder. It reuses recent measurements.
 func (c *Collector) disk(path string) measured {
 	if m, ok := c.disks[path]; ok && c.Now().Sub(m.at) < diskAge {
 		return m
@@ -240,7 +240,8 @@ func (c *Collector) cpu(key string, u *runtimeapi.CpuUsage) *statsapi.CPUStats {
 	return out
 }
 
-// rate is how fast a counter of CPU time grows, in billionths of a core; nil at first sight.
+// rate is the CPU usage in billionths of a core since the last measurement, or nil for the first
+// one.
 func (c *Collector) rate(key string, at time.Time, total uint64) *uint64 {
 	old, ok := c.rates[key]
 	passed := at.Sub(old.at)

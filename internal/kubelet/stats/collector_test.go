@@ -7,7 +7,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The included runtime tells no rates by itself (internal/cri's configuration).
+// The included runtime reports no rates, because of the configuration in internal/cri.
 func TestARateIsBetweenTwoQuestions(t *testing.T) {
 	c := New(Config{Now: time.Now})
 	began := time.Unix(1_000_000, 0)

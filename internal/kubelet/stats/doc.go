@@ -1,3 +1,4 @@
-// Package stats measures what the node, its pods and their containers use: CPU, memory, network, disks, processes. Numbers of containers
-// and pods come from the runtime, those of the node from the kernel.
+// Package stats measures the resource usage of the node, its pods and their containers: CPU,
+// memory, network, disks, processes. The runtime provides the numbers of containers and pods, the
+// kernel those of the node.
 package stats

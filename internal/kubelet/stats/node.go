@@ -94,7 +94,7 @@ func filesystem(path string) statsapi.FsStats {
 	}
 }
 
-// walk adds up the files below a path.
+// walk sums up the files below a path.
 func walk(path string) (bytes, nodes uint64) {
 	_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -111,9 +111,9 @@ func walk(path string) (bytes, nodes uint64) {
 	return bytes, nodes
 }
 
-const ticksPerSecond = 100 // USER_HZ, which the kernel promises
+const ticksPerSecond = 100 // USER_HZ, which is part of the kernel's ABI
 
-// cpuTime is the CPU time that all processes used since boot, in nanoseconds.
+// cpuTime returns the CPU time that all processes have used since boot, in nanoseconds.
 func cpuTime() (uint64, error) {
 	raw, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -122,7 +122,8 @@ func cpuTime() (uint64, error) {
 	line, _, _ := bytes.Cut(raw, []byte("\n"))
 	sum := uint64(0)
 	for i, f := range strings.Fields(string(line)) {
-		if i == 0 || i == 4 || i == 5 || i > 8 { // the label, idle, iowait; guests are counted as user already
+		// skip the label, idle and iowait; guest time is already part of user time
+		if i == 0 || i == 4 || i == 5 || i > 8 {
 			continue
 		}
 		n, err := strconv.ParseUint(f, 10, 64)
@@ -186,7 +187,7 @@ func nodeNetwork(now metav1.Time) *statsapi.NetworkStats {
 	return out
 }
 
-// processes says how many processes there are and may be.
+// processes returns the current and the maximum number of processes.
 func processes(now metav1.Time) *statsapi.RlimitStats {
 	out := &statsapi.RlimitStats{Time: now}
 	if raw, err := os.ReadFile("/proc/sys/kernel/pid_max"); err == nil {

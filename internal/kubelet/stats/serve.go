@@ -10,7 +10,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// ServeSummary answers /stats/summary.
+// ServeSummary serves /stats/summary.
 func (c *Collector) ServeSummary(w http.ResponseWriter, r *http.Request) {
 	s, err := c.Summary(r.Context())
 	if err != nil {
@@ -81,7 +81,7 @@ func (p *page) write(w http.ResponseWriter) {
 
 const second = 1e9
 
-// ServeResource answers /metrics/resource.
+// ServeResource serves /metrics/resource.
 func (c *Collector) ServeResource(w http.ResponseWriter, r *http.Request) {
 	p := &page{}
 	s, err := c.Summary(r.Context())
@@ -120,7 +120,8 @@ func (c *Collector) ServeResource(w http.ResponseWriter, r *http.Request) {
 	p.write(w)
 }
 
-// ServeCadvisor answers /metrics/cadvisor with what the runtime knows of upstream's metrics there; what nobody measured is left out.
+// ServeCadvisor serves /metrics/cadvisor with those of upstream's metrics that the runtime
+// provides. Missing values are left out.
 func (c *Collector) ServeCadvisor(w http.ResponseWriter, r *http.Request) {
 	s, err := c.Summary(r.Context())
 	if err != nil {
