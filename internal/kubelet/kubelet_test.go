@@ -118,7 +118,7 @@ func TestARestartedNodeAgentAdoptsWhatRuns(t *testing.T) {
 	}
 }
 
-func TestALostSandboxIsMadeAnew(t *testing.T) {
+func TestALostSandboxIsRecreated(t *testing.T) {
 	b := newBench(t, func(b *bench) {
 		b.cri.Behave = func(c *runtimeapi.ContainerConfig) fake.Behavior {
 			if c.Metadata.Name == "init" {
@@ -176,7 +176,7 @@ func TestAShorterGracePeriodShortensTheEnd(t *testing.T) {
 	b.gone("one")
 }
 
-func TestStaticPodsRunHaveMirrorsAndFollowTheirFiles(t *testing.T) {
+func TestStaticPodsHaveMirrorsAndFollowTheirManifests(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "web.yaml")
 	write := func(command string) {

@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,7 +14,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
-	"github.com/knarr-project/knarr/internal/kubelet/fake"
 )
 
 // This test runs in a mount namespace that hides the cgroups.
@@ -76,22 +74,5 @@ func (b *bench) nodeReady(want corev1.ConditionStatus) corev1.NodeCondition {
 		if time.Now().After(deadline) {
 			b.t.Fatalf("the node's Ready is not %s: %+v, %v", want, n, err)
 		}
-	}
-}
-
-func TestAContainerThatCannotStartHasUpstreamsTimes(t *testing.T) {
-	b := newBench(t, func(b *bench) {
-		b.cri.Behave = func(*runtimeapi.ContainerConfig) fake.Behavior {
-			return fake.Behavior{StartErr: errors.New("no such program")}
-		}
-	})
-	b.create(pod("one", never))
-	p := b.await("one", "failed", phase(corev1.PodFailed))
-	end := p.Status.ContainerStatuses[0].State.Terminated
-	if end == nil || end.Reason != "StartError" || end.ExitCode != 128 || !end.FinishedAt.After(time.Unix(1, 0)) {
-		t.Fatalf("state %+v", p.Status.ContainerStatuses[0].State)
-	}
-	if end.StartedAt.IsZero() || end.StartedAt.Unix() != 0 {
-		t.Errorf("started at %v, want the Unix epoch as upstream's kubelet reports", end.StartedAt)
 	}
 }

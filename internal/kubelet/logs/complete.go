@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// lookAgain is the interval and patience the time limit for waiting until the writer closes a
+	// pollInterval is the interval and pollTimeout the time limit for waiting until the writer closes a
 	// log.
-	lookAgain, patience = 2 * time.Millisecond, 2 * time.Second
+	pollInterval, pollTimeout = 2 * time.Millisecond, 2 * time.Second
 )
 
 // Complete waits until the log of an ended container is complete. The runtime reports the end when
@@ -30,11 +30,11 @@ func Complete(ctx context.Context, path string) {
 		return
 	}
 	defer f.Close()
-	ctx, stop := context.WithTimeout(ctx, patience)
+	ctx, stop := context.WithTimeout(ctx, pollTimeout)
 	defer stop()
 	for written(f) {
 		select {
-		case <-time.After(lookAgain):
+		case <-time.After(pollInterval):
 		case <-ctx.Done():
 			return
 		}

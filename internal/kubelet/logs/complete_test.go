@@ -30,7 +30,7 @@ func TestALogIsCompleteWhenItsWriterHasClosedIt(t *testing.T) {
 	Complete(t.Context(), path+".not-there")
 }
 
-func TestALogWhoseWriterStaysIsTakenAsItIs(t *testing.T) {
+func TestAnOpenLogIsReadAfterTheTimeout(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	w, err := os.Create(path)
 	if err != nil {

@@ -185,7 +185,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		var taken notOurs
+		var taken notOwnedError
 		if errors.As(err, &taken) {
 			return taken.error
 		}
@@ -207,7 +207,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer cancel()
 	for soon := eagerPeriod; ; {
 		err := m.report(ctx)
-		var taken notOurs
+		var taken notOwnedError
 		if errors.As(err, &taken) {
 			return taken.error
 		}
@@ -230,15 +230,15 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// notOurs is the error of a Node that belongs to another machine.
-type notOurs struct{ error }
+// notOwnedError is the error of a Node that belongs to another machine.
+type notOwnedError struct{ error }
 
 func (m *Manager) owned(n *corev1.Node) error {
 	if m.Owned == nil {
 		return nil
 	}
 	if err := m.Owned(n); err != nil {
-		return notOurs{err}
+		return notOwnedError{err}
 	}
 	return nil
 }

@@ -88,9 +88,9 @@ type Observed struct {
 	removed    map[string]time.Time // since when each id is known to be gone
 }
 
-// removedLately is how long the ids of removed containers are remembered. No listing or event takes
+// removedIDRetention is how long the ids of removed containers are remembered. No listing or event takes
 // that long, and a container that crashes for months would otherwise leave thousands of ids.
-const removedLately = time.Hour
+const removedIDRetention = time.Hour
 
 // NewObserved returns the state of a pod of which the runtime has nothing.
 func NewObserved() *Observed {
@@ -135,7 +135,7 @@ func (o *Observed) Merge(u Update) bool {
 // Remove forgets a container or sandbox that is known to be gone at the given time. The runtime
 // does not reuse ids.
 func (o *Observed) Remove(id string, now time.Time) bool {
-	maps.DeleteFunc(o.removed, func(_ string, since time.Time) bool { return now.Sub(since) > removedLately })
+	maps.DeleteFunc(o.removed, func(_ string, since time.Time) bool { return now.Sub(since) > removedIDRetention })
 	o.removed[id] = now
 	_, c := o.Containers[id]
 	_, s := o.Sandboxes[id]

@@ -19,7 +19,7 @@ func listing(asked time.Time, containers ...*runtimeapi.ContainerStatus) Update 
 }
 
 // The result must not depend on whether the worker or a listing reports the container first.
-func TestAListingFromBeforeAContainerWasMadeDoesNotRemoveIt(t *testing.T) {
+func TestAnOlderListingDoesNotRemoveANewerContainer(t *testing.T) {
 	created := container("a", runtimeapi.ContainerState_CONTAINER_CREATED)
 	sandbox := &runtimeapi.PodSandboxStatus{Id: "s", State: runtimeapi.PodSandboxState_SANDBOX_READY}
 	for name, learn := range map[string]func(o *Observed){
@@ -59,7 +59,7 @@ func TestAListingFromBeforeAContainerWasMadeDoesNotRemoveIt(t *testing.T) {
 	}
 }
 
-func TestWhatWasRemovedLatelyDoesNotComeBack(t *testing.T) {
+func TestRecentlyRemovedContainersDoNotComeBack(t *testing.T) {
 	o := NewObserved()
 	o.MergeContainer(container("a", runtimeapi.ContainerState_CONTAINER_RUNNING), "s", noon)
 	o.Remove("a", noon)
@@ -69,7 +69,7 @@ func TestWhatWasRemovedLatelyDoesNotComeBack(t *testing.T) {
 }
 
 // Each attempt is a container of its own, whose id must not be remembered forever.
-func TestAContainerThatCrashesForMonthsLeavesNothing(t *testing.T) {
+func TestIDsOfRemovedContainersAreForgotten(t *testing.T) {
 	o := NewObserved()
 	for i := range 1000 {
 		id, now := fmt.Sprint(i), noon.Add(time.Duration(i)*5*time.Minute)

@@ -20,13 +20,13 @@ func (o onlySubresource) Authorize(_ context.Context, a auth.Attributes) (auth.D
 	return auth.NoOpinion, "", nil
 }
 
-type somebody struct{}
+type anyUser struct{}
 
-func (somebody) Authenticate(*http.Request) (auth.User, bool, error) {
-	return auth.User{Name: "somebody"}, true, nil
+func (anyUser) Authenticate(*http.Request) (auth.User, bool, error) {
+	return auth.User{Name: "anyUser"}, true, nil
 }
 
-func TestWhatTheNodeTellsOfItselfHasItsPermission(t *testing.T) {
+func TestNodeEndpointsRequireTheirSubresource(t *testing.T) {
 	for _, tc := range []struct {
 		path, allowed string
 		want          int
@@ -40,7 +40,7 @@ func TestWhatTheNodeTellsOfItselfHasItsPermission(t *testing.T) {
 		{"/configz", "configz", http.StatusOK},
 	} {
 		s := &Server{Config{
-			Authenticator: somebody{}, Authorizer: onlySubresource(tc.allowed), NodeName: "n1", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Authenticator: anyUser{}, Authorizer: onlySubresource(tc.allowed), NodeName: "n1", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 			Settings: func() map[string]string { return map[string]string{"max-pods": "110"} },
 		}}
 		w := httptest.NewRecorder()

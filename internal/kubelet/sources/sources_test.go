@@ -60,7 +60,7 @@ func TestManifestsBecomePodsOfThisNode(t *testing.T) {
 	<-ended
 }
 
-func TestAManifestCanNotSayThatItComesFromElsewhere(t *testing.T) {
+func TestAManifestCannotClaimAnotherSource(t *testing.T) {
 	pods, err := parse([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a, annotations: {kubernetes.io/config.source: api}}\nspec: {containers: [{name: c, image: i}]}\n"), "file", "/a", "n")
 	if err != nil || len(pods) != 1 || pods[0].Annotations[spec.AnnotationConfigSource] != "file" || pods[0].Spec.NodeName != "n" || pods[0].Name != "a-n" {
 		t.Errorf("%v %v", pods, err)

@@ -8,7 +8,7 @@ import (
 )
 
 // The included runtime reports no rates, because of the configuration in internal/cri.
-func TestARateIsBetweenTwoQuestions(t *testing.T) {
+func TestCPURatesAreMeasuredBetweenTwoReadings(t *testing.T) {
 	c := New(Config{Now: time.Now})
 	began := time.Unix(1_000_000, 0)
 	for _, question := range []struct {

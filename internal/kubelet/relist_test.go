@@ -16,28 +16,28 @@ import (
 
 // listingCRI is a runtime without events. Before it makes a sandbox or container it records a
 // listing, so that tests can deliver a listing from before the change.
-type slowly struct {
+type listingCRI struct {
 	*fake.CRI
 	mu       sync.Mutex
 	listings []pleg.Update
 }
 
-func (r *slowly) GetContainerEvents(context.Context, chan *runtimeapi.ContainerEventResponse, func(runtimeapi.RuntimeService_GetContainerEventsClient)) error {
+func (r *listingCRI) GetContainerEvents(context.Context, chan *runtimeapi.ContainerEventResponse, func(runtimeapi.RuntimeService_GetContainerEventsClient)) error {
 	return errors.New("there are no events")
 }
 
-func (r *slowly) RunPodSandbox(ctx context.Context, c *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+func (r *listingCRI) RunPodSandbox(ctx context.Context, c *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	r.list(ctx)
 	return r.CRI.RunPodSandbox(ctx, c, handler)
 }
 
-func (r *slowly) CreateContainer(ctx context.Context, sandbox string, c *runtimeapi.ContainerConfig, s *runtimeapi.PodSandboxConfig) (string, error) {
+func (r *listingCRI) CreateContainer(ctx context.Context, sandbox string, c *runtimeapi.ContainerConfig, s *runtimeapi.PodSandboxConfig) (string, error) {
 	r.list(ctx)
 	return r.CRI.CreateContainer(ctx, sandbox, c, s)
 }
 
 // list records what a relist would return now.
-func (r *slowly) list(ctx context.Context) {
+func (r *listingCRI) list(ctx context.Context) {
 	u := pleg.Update{Complete: true, Asked: time.Now()}
 	sandboxes, _ := r.ListPodSandbox(ctx, nil)
 	for _, s := range sandboxes {
@@ -50,12 +50,12 @@ func (r *slowly) list(ctx context.Context) {
 	r.listings = append(r.listings, u)
 }
 
-func TestAListingFromBeforeSomethingWasMadeDoesNotTakeItAway(t *testing.T) {
+func TestAStaleListingDoesNotRemoveWhatWasMadeSince(t *testing.T) {
 	for name, which := range map[string]int{"a sandbox": 0, "a container": 1} {
 		t.Run(name, func(t *testing.T) {
-			var cri *slowly
+			var cri *listingCRI
 			b := newBench(t, func(b *bench) {
-				cri = &slowly{CRI: b.cri}
+				cri = &listingCRI{CRI: b.cri}
 				b.cfg.Runtime = cri
 			})
 			b.create(pod("one"))

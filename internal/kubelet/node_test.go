@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -32,5 +33,34 @@ func TestADeletedNodeRegistersAgainAtOnce(t *testing.T) {
 	}
 	if second := node(); second.UID == first.UID || second.Annotations["key"] != "mine" {
 		t.Errorf("the node is %s, was %s, with annotations %v", second.UID, first.UID, second.Annotations)
+	}
+}
+
+func TestTheNodeAgentStopsIfTheNodeBelongsToAnotherMachine(t *testing.T) {
+	taken := errors.New("the node belongs to another machine")
+	b := newBench(t, func(b *bench) {
+		b.cfg.NodeOwned = func(n *corev1.Node) error {
+			if n.Annotations["key"] == "theirs" {
+				return taken
+			}
+			return nil
+		}
+	})
+	b.stop()
+	n, err := client.Get[*corev1.Node](t.Context(), b.api, "", "node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n = n.DeepCopy()
+	metav1.SetMetaDataAnnotation(&n.ObjectMeta, "key", "theirs")
+	if _, err := client.Update(t.Context(), client.Interface(b.api), n); err != nil {
+		t.Fatal(err)
+	}
+	k, err := New(b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Run(t.Context()); !errors.Is(err, taken) {
+		t.Errorf("error %v", err)
 	}
 }
