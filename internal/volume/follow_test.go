@@ -63,11 +63,11 @@ func TestAMissingObjectIsToldWhenItStaysMissing(t *testing.T) {
 	}
 	eventually(t, "the deletion is seen", failed)
 	if log.Len() > 0 {
-		t.Errorf("told at once: %s", log.String())
+		t.Errorf("logged at once: %s", log.String())
 	}
 	b.refresh(t.Context(), p.UID)
 	if log.Len() > 0 {
-		t.Errorf("told at once: %s", log.String())
+		t.Errorf("logged at once: %s", log.String())
 	}
 	b.cluster.now = func() time.Time { return time.Now().Add(time.Minute) }
 	b.refresh(t.Context(), p.UID)

@@ -154,7 +154,7 @@ func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, podDir string) (ma
 	known.mu.Lock()
 	defer known.mu.Unlock()
 	if known.gone {
-		return nil, fmt.Errorf("pod %s/%s: its volumes are being taken away", pod.Namespace, pod.Name)
+		return nil, fmt.Errorf("pod %s/%s: its volumes are being unmounted", pod.Namespace, pod.Name)
 	}
 	known.pod, known.dir = pod, podDir
 	used := usedVolumes(pod)

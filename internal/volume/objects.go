@@ -101,7 +101,7 @@ func (o *objects) watch(key objectKey, entry *watched) {
 			if ctx.Err() != nil {
 				return
 			}
-			o.log.Warn("cannot watch an object that volumes show; their updates wait for it", "resource", key.resource.Resource,
+			o.log.Warn("cannot watch an object of mounted volumes; their updates are delayed", "resource", key.resource.Resource,
 				"namespace", key.namespace, "name", key.name, "error", err)
 			select {
 			case <-ctx.Done():

@@ -332,7 +332,7 @@ func TestSubPathsNeverLeaveTheirVolume(t *testing.T) {
 		place, err := b.SubPath(t.Context(), b.dir, mount, "main", i, point, test.subPath)
 		if test.want == "" {
 			if err == nil {
-				t.Errorf("%s: no error, it lies at %s", test.subPath, place)
+				t.Errorf("%s: no error, it is at %s", test.subPath, place)
 			}
 			continue
 		}
