@@ -13,17 +13,18 @@ import (
 	"time"
 )
 
-// dataLink is the symlink whose one rename switches a projection from its old content to its new one.
+// dataLink is the symlink that a single rename switches from a projection's old content to its new
+// content.
 const dataLink = "..data"
 
 // file is one file of a projection.
 type file struct {
 	data []byte
 	mode fs.FileMode
-	uid  *int64 // nil: root
+	uid  *int64 // nil means root
 }
 
-// payload is a projection's content by relative path.
+// payload is a projection's content. Keys are relative paths.
 type payload map[string]file
 
 // equal compares content, modes and owners.
@@ -40,14 +41,15 @@ func (p payload) equal(other payload) bool {
 	return true
 }
 
-// writeAtomic makes dir show exactly the payload. Readers see all of the old files or all of the new ones:
+// writeAtomic makes dir show exactly the payload. Readers see either all old files or all new ones:
 //
 //	dir/..2026_01_02_15_04_05.123   the files
 //	dir/..data                      → ..2026_01_02_15_04_05.123
 //	dir/NAME                        → ..data/NAME, for each first path element
 //
-// own sets ownership on the new files before they can be seen. Containers see the folder read-only;
-// a privileged one can change that, so nothing found in the folder is followed out of it.
+// own sets the ownership of the new files before they become visible. Containers see the folder
+// read-only, but a privileged container can change it. Therefore writeAtomic never follows a link
+// out of the folder.
 func writeAtomic(dir string, content payload, now time.Time, own func(path string) error) error {
 	for path := range content {
 		if err := checkPath(path); err != nil {
@@ -61,10 +63,10 @@ func writeAtomic(dir string, content payload, now time.Time, own func(path strin
 	defer root.Close()
 	old, err := root.Readlink(dataLink)
 	if err != nil || !isGeneration(old) {
-		old = "" // none yet, or not of the writer's making
+		old = "" // no content yet, or a link that writeAtomic did not make
 	}
 	if old != "" && sameOnDisk(filepath.Join(dir, old), content) {
-		return links(root, content) // a crash may have come between the rename and the links
+		return links(root, content) // a crash may have happened between the rename and the links
 	}
 	fresh, err := newGeneration(root, now)
 	if err != nil {
@@ -97,12 +99,12 @@ func writeAtomic(dir string, content payload, now time.Time, own func(path strin
 	return nil
 }
 
-// isGeneration reports whether a name can be one of newGeneration's.
+// isGeneration reports whether newGeneration can have made the name.
 func isGeneration(name string) bool {
 	return len(name) > 2 && strings.HasPrefix(name, "..") && !strings.Contains(name, "/") && name != dataLink && name != dataLink+"_tmp"
 }
 
-// newGeneration makes a folder for one generation of the files.
+// newGeneration makes the folder for one generation of the files.
 func newGeneration(root *os.Root, now time.Time) (string, error) {
 	for {
 		name := now.UTC().Format("..2006_01_02_15_04_05.") + strconv.FormatUint(uint64(rand.Uint32()), 10)
@@ -112,7 +114,7 @@ func newGeneration(root *os.Root, now time.Time) (string, error) {
 	}
 }
 
-// checkPath refuses what would leave the volume or hide behind the writer's own names.
+// checkPath refuses paths that leave the volume or clash with the writer's own names.
 func checkPath(path string) error {
 	switch {
 	case path == "":
@@ -148,7 +150,7 @@ func fill(root *os.Root, name string, content payload) error {
 	return dir.Chmod(".", 0o755)
 }
 
-// writeNew writes one file that is not there yet.
+// writeNew writes one new file; it fails if the file exists.
 func writeNew(dir *os.Root, path string, file file) error {
 	out, err := dir.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -164,7 +166,7 @@ func writeNew(dir *os.Root, path string, file file) error {
 	return errors.Join(err, out.Close())
 }
 
-// links makes the names that users see and removes those that are no more.
+// links makes the names that users see and removes obsolete ones.
 func links(root *os.Root, content payload) error {
 	wanted := map[string]bool{}
 	for path := range content {
@@ -196,7 +198,8 @@ func links(root *os.Root, content payload) error {
 	return nil
 }
 
-// sameOnDisk reports whether the folder holds exactly these files with these contents. Modes are not compared: fsGroup adds to them.
+// sameOnDisk reports whether the folder holds exactly these files with these contents. It does not
+// compare modes, because fsGroup changes them.
 func sameOnDisk(dir string, content payload) bool {
 	count := 0
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openBeneath opens a path for reference only. Links that lead out of root, absolute ones included,
-// are errors.
+// openBeneath opens a path with O_PATH. A link that leads out of root is an error; so is an
+// absolute link.
 func openBeneath(root, path string) (int, error) {
 	base, err := unix.Open(root, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -24,7 +24,8 @@ func openBeneath(root, path string) (int, error) {
 	for range 10 {
 		fd, err := unix.Openat2(base, filepath.Clean(path), &how)
 		if errors.Is(err, unix.EAGAIN) {
-			continue // somebody renames while the kernel looks: it cannot promise that it stayed beneath
+			// a concurrent rename keeps the kernel from proving that the path stayed beneath root
+			continue
 		}
 		if errors.Is(err, unix.EXDEV) {
 			return -1, errors.New("it leads outside of the volume")
@@ -34,10 +35,10 @@ func openBeneath(root, path string) (int, error) {
 	return -1, unix.EAGAIN
 }
 
-// ReadBeneath reads a regular file below root, a folder that containers write to. It is safe
-// against what they put there: links that leave root, devices, pipes and files of more than limit
-// bytes are errors, and nothing but a regular file is ever opened: opening a device can already do
-// something. A missing file is fs.ErrNotExist.
+// ReadBeneath reads a regular file below root, a folder that containers can write to. These are
+// errors: a link that leaves root, a device, a pipe, and a file of more than limit bytes. It opens
+// only regular files, because merely opening a device can have effects. A missing file is
+// fs.ErrNotExist.
 func ReadBeneath(root, path string, limit int64) ([]byte, error) {
 	fd, err := openBeneath(root, path)
 	if err != nil {
@@ -51,11 +52,11 @@ func ReadBeneath(root, path string, limit int64) ([]byte, error) {
 	if kind := stat.Mode & unix.S_IFMT; kind != unix.S_IFREG {
 		return nil, fmt.Errorf("it is %s, not a regular file", kindOf(kind))
 	}
-	// The kernel opens what fd refers to, whatever has the path by now. A lease of a container's
-	// process would block without O_NONBLOCK.
+	// The kernel opens the file that fd refers to, whatever the path names by now. Without
+	// O_NONBLOCK, a lease held by a container's process would block the open.
 	file, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(fd), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, errors.Unwrap(err) // its path means nothing to readers
+		return nil, errors.Unwrap(err) // hide the path in /proc, which means nothing to users
 	}
 	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, limit+1))
@@ -68,7 +69,7 @@ func ReadBeneath(root, path string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// kindOf names a file type of stat(2).
+// kindOf describes a file type of stat(2).
 func kindOf(mode uint32) string {
 	switch mode {
 	case unix.S_IFDIR:

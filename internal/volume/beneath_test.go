@@ -34,7 +34,7 @@ func TestProjectionsAreReadOnlyForContainers(t *testing.T) {
 	}
 }
 
-// TestAProjectionIsNotLedOutOfItsFolder puts into the folder what a privileged container could.
+// TestAProjectionIsNotLedOutOfItsFolder changes the folder as a privileged container could.
 func TestAProjectionIsNotLedOutOfItsFolder(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, dir, victim string) error{
 		"the data link leads out": func(t *testing.T, dir, victim string) error {
@@ -104,8 +104,8 @@ func TestAProjectionIsNotLedOutOfItsFolder(t *testing.T) {
 	}
 }
 
-// TestOwnershipDoesNotFollowLinksThatAppear swaps a folder and a file for links that lead out while
-// ownership is given.
+// TestOwnershipDoesNotFollowLinksThatAppear replaces a folder and a file by links that lead out of
+// the volume while ownership is being set.
 func TestOwnershipDoesNotFollowLinksThatAppear(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -190,7 +190,7 @@ func TestOwnershipIsGivenToEverythingAndNamesWhatIsTooDeep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range maxDepth + 2 { // longer than any path can be
+	for range maxDepth + 2 { // deeper than any path name can be
 		if err := at.Mkdir("d", 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// claimOf names the claim behind a volume; "" for volumes without one.
+// claimOf returns the name of the volume's claim, or "" for volumes without one.
 func claimOf(pod *corev1.Pod, volume *corev1.Volume) (name string, readOnly bool) {
 	switch {
 	case volume.PersistentVolumeClaim != nil:
@@ -23,7 +23,7 @@ func claimOf(pod *corev1.Pod, volume *corev1.Volume) (name string, readOnly bool
 	return "", false
 }
 
-// claimed finds the persistent volume that is bound to a volume's claim.
+// claimed returns the persistent volume that is bound to the volume's claim.
 func (m *Manager) claimed(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
 	name, _ := claimOf(pod, volume)
 	claim, err := client.Get[*corev1.PersistentVolumeClaim](ctx, m.Client, pod.Namespace, name)
@@ -60,7 +60,7 @@ func hasFinalizer(claim *corev1.PersistentVolumeClaim, name string) bool {
 	return false
 }
 
-// mountClaim makes a persistent volume appear.
+// mountClaim mounts a persistent volume.
 func (m *Manager) mountClaim(ctx context.Context, known *mounted, volume *corev1.Volume) (MountPoint, error) {
 	pod, podDir := known.pod, known.dir
 	persistent, claim, err := m.claimed(ctx, pod, volume)
@@ -93,7 +93,7 @@ func (m *Manager) mountClaim(ctx context.Context, known *mounted, volume *corev1
 	return MountPoint{}, fmt.Errorf("PV %s: this node mounts local, hostPath and CSI volumes; for others (NFS, iSCSI, cloud disks) install their CSI driver", persistent.Name)
 }
 
-// mountLocal bind-mounts a folder of the node into the pod's.
+// mountLocal bind-mounts a folder of the node into the pod's folder.
 func mountLocal(pod *corev1.Pod, path, dir string, readOnly bool) error {
 	info, err := os.Stat(path)
 	if err != nil {

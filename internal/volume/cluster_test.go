@@ -19,9 +19,9 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// cluster is the little of an API that volumes use.
+// cluster implements the part of the API that volumes use.
 type cluster struct {
-	client.Interface // what is not written here must not be called
+	client.Interface // unimplemented methods panic
 	mu               sync.Mutex
 	objects          map[string]runtime.Object // resource/namespace/name
 	views            []*view
@@ -56,7 +56,7 @@ func (c *cluster) CreateSub(_ context.Context, _ schema.GroupVersionResource, _,
 	return request, nil
 }
 
-// put stores or, with a nil object, deletes, and tells the Views.
+// put stores an object and notifies the Views. A nil object deletes.
 func (c *cluster) put(resource, name string, object runtime.Object) {
 	c.mu.Lock()
 	key := resource + "/default/" + name

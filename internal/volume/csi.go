@@ -15,39 +15,42 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// csiTimeout bounds one call to a driver; the next attempt of the pod repeats it, and drivers are idempotent.
+// csiTimeout limits one call to a driver. The pod's next attempt repeats the call; drivers are
+// idempotent.
 const csiTimeout = 2 * time.Minute
 
-// CSIOptions are what the node's side of CSI works with.
+// CSIOptions configures the node's side of CSI.
 type CSIOptions struct {
 	Client   client.Interface
 	NodeName string
-	// RootDir is the node agent's folder: drivers register in RootDir/plugins_registry, volumes are staged in RootDir/plugins.
+	// RootDir is the node agent's folder. Drivers register in RootDir/plugins_registry; volumes are
+	// staged in RootDir/plugins.
 	RootDir string
 	Log     *slog.Logger
 }
 
-// CSI knows the drivers that have registered on this node. Safe for concurrent use.
+// CSI holds the drivers registered on this node. It is safe for concurrent use.
 type CSI struct {
 	CSIOptions
 
 	mu      sync.Mutex            // guards drivers
 	drivers map[string]*csiDriver // by name
 
-	staging sync.Mutex // one stage or unstage at a time: whether a staged volume is still used must not change meanwhile
+	// serializes stage and unstage, so that the users of a staged volume do not change meanwhile
+	staging sync.Mutex
 }
 
 // csiDriver is a registered driver.
 type csiDriver struct {
 	name         string
-	socket       string // of its registration
+	socket       string // the registration socket
 	connection   *grpc.ClientConn
 	node         csispec.NodeClient
 	nodeID       string
 	capabilities map[csispec.NodeServiceCapability_RPC_Type]bool
 }
 
-// NewCSI makes the registry; drivers can register while Run runs.
+// NewCSI makes an empty registry. Drivers can register while Run runs.
 func NewCSI(options CSIOptions) *CSI {
 	if options.Log == nil {
 		options.Log = slog.Default()
@@ -55,10 +58,10 @@ func NewCSI(options CSIOptions) *CSI {
 	return &CSI{CSIOptions: options, drivers: map[string]*csiDriver{}}
 }
 
-// RegistrationDir is where drivers put their registration sockets.
+// RegistrationDir is the folder for the drivers' registration sockets.
 func (c *CSI) RegistrationDir() string { return filepath.Join(c.RootDir, "plugins_registry") }
 
-// driver finds a registered driver.
+// driver returns a registered driver.
 func (c *CSI) driver(name string) (*csiDriver, error) {
 	if c != nil {
 		c.mu.Lock()
@@ -70,7 +73,7 @@ func (c *CSI) driver(name string) (*csiDriver, error) {
 	return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 }
 
-// dialCSI connects to a driver's endpoint and asks who it is.
+// dialCSI connects to a driver's endpoint and reads its identity.
 func dialCSI(ctx context.Context, name, endpoint string) (*csiDriver, *csispec.NodeGetInfoResponse, error) {
 	connection, err := grpc.NewClient("unix://"+endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -25,26 +25,27 @@ const (
 	writersCapability = csispec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER
 )
 
-// csiVolume is one CSI volume of one pod on its way to being mounted.
+// csiVolume is a CSI volume of one pod during its mount.
 type csiVolume struct {
 	driver     *csiDriver
-	object     *storagev1.CSIDriver // nil: the driver has none, and defaults hold
+	object     *storagev1.CSIDriver // nil if the driver has none; defaults apply then
 	pod        *corev1.Pod
 	handle     string
 	dir        string // POD/volumes/kubernetes.io~csi/NAME
 	attributes map[string]string
 	readOnly   bool
-	persistent *corev1.PersistentVolume // nil: inline
+	persistent *corev1.PersistentVolume // nil for inline volumes
 	claimed    *corev1.CSIPersistentVolumeSource
 	fsType     string
 	block      bool
 	data       csiData
 }
 
-// target is where the driver mounts the volume for the pod.
+// target is the path where the driver mounts the volume for the pod.
 func (v *csiVolume) target() string { return filepath.Join(v.dir, "mount") }
 
-// mountCSIPersistent mounts a claimed volume: attach (by the cluster, waited for), stage (once per node), publish (per pod).
+// mountCSIPersistent mounts a claimed volume in three steps. The cluster attaches it, the driver
+// stages it once per node, and publishes it per pod.
 func (m *Manager) mountCSIPersistent(ctx context.Context, known *mounted, volume *corev1.Volume, persistent *corev1.PersistentVolume, readOnly, block bool) (MountPoint, error) {
 	pod, podDir, source := known.pod, known.dir, persistent.Spec.CSI
 	v := &csiVolume{
@@ -63,7 +64,7 @@ func (m *Manager) mountCSIPersistent(ctx context.Context, known *mounted, volume
 	return MountPoint{HostPath: v.target(), ReadOnly: v.readOnly, SELinuxRelabel: true, Block: block}, nil
 }
 
-// mountCSIInline mounts an ephemeral volume that the pod itself describes.
+// mountCSIInline mounts an ephemeral volume that the pod's spec defines.
 func (m *Manager) mountCSIInline(ctx context.Context, known *mounted, volume *corev1.Volume) (MountPoint, error) {
 	pod, podDir, source := known.pod, known.dir, volume.CSI
 	sum := sha256.Sum256([]byte(string(pod.UID) + volume.Name))
@@ -119,7 +120,8 @@ func (m *Manager) mountCSI(ctx context.Context, v *csiVolume, driverName string)
 	return v.giveToGroup()
 }
 
-// checkLifecycle: inline volumes need a driver that says that it can.
+// checkLifecycle returns an error for an inline volume whose driver does not support inline
+// volumes.
 func (v *csiVolume) checkLifecycle() error {
 	mode := v.data.LifecycleMode
 	if v.object == nil {
@@ -138,7 +140,7 @@ func (v *csiVolume) checkLifecycle() error {
 	return nil
 }
 
-// alreadyPublished is true when an earlier call did it and the driver need not be told again.
+// alreadyPublished reports whether the volume is mounted and the driver does not need another call.
 func (v *csiVolume) alreadyPublished() (bool, error) {
 	mounts, err := mountsBelow(v.target())
 	if err != nil || len(mounts) == 0 {
@@ -147,12 +149,13 @@ func (v *csiVolume) alreadyPublished() (bool, error) {
 	return !v.republished(), nil
 }
 
-// republished: the driver wants to be called again while the volume is mounted.
+// republished reports whether the driver requires repeated calls while the volume is mounted.
 func (v *csiVolume) republished() bool {
 	return v.object != nil && v.object.Spec.RequiresRepublish != nil && *v.object.Spec.RequiresRepublish
 }
 
-// attached waits for nobody: it is an error until the cluster's controller has attached the volume, and the pod is tried again.
+// attached returns the attachment's metadata. It does not wait: until the cluster's controller has
+// attached the volume it returns an error, and the pod is retried.
 func (m *Manager) attached(ctx context.Context, v *csiVolume) (map[string]string, error) {
 	if v.persistent == nil || v.object != nil && v.object.Spec.AttachRequired != nil && !*v.object.Spec.AttachRequired {
 		return nil, nil
@@ -174,7 +177,7 @@ func (m *Manager) attached(ctx context.Context, v *csiVolume) (map[string]string
 	return attachment.Status.AttachmentMetadata, nil
 }
 
-// capability is the volume as the driver is to offer it.
+// capability is the volume capability that the driver must provide.
 func (v *csiVolume) capability() *csispec.VolumeCapability {
 	mode := csispec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
 	if v.persistent != nil {
@@ -211,7 +214,7 @@ func csiAccessMode(modes []corev1.PersistentVolumeAccessMode, severalWriters boo
 	return csispec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
 }
 
-// stage makes the volume ready on the node, once for all its pods, where the driver wants that.
+// stage stages the volume on the node, once for all its pods, if the driver supports staging.
 func (m *Manager) stage(ctx context.Context, v *csiVolume, publishContext map[string]string) (string, error) {
 	if v.persistent == nil || !v.driver.capabilities[stageCapability] {
 		return "", nil
@@ -226,7 +229,7 @@ func (m *Manager) stage(ctx context.Context, v *csiVolume, publishContext map[st
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", err
 	}
-	// The pod's record comes first: from now on it counts as a user of the staged volume.
+	// Write the pod's record first: from now on the pod counts as a user of the staged volume.
 	if err := writeCSIData(v.dir, v.data); err != nil {
 		return "", err
 	}
@@ -277,7 +280,8 @@ func (v *csiVolume) inlineSecret() *corev1.LocalObjectReference {
 	return nil
 }
 
-// csiAttributes adds what the CSIDriver object asks for: facts of the pod and tokens of its service account.
+// csiAttributes adds what the CSIDriver object requests: pod information and tokens of the pod's
+// service account.
 func (m *Manager) csiAttributes(ctx context.Context, v *csiVolume) (map[string]string, error) {
 	attributes := map[string]string{}
 	maps.Copy(attributes, v.attributes)
@@ -342,7 +346,7 @@ func (m *Manager) csiSecrets(ctx context.Context, reference *corev1.SecretRefere
 	return values, nil
 }
 
-// giveToGroup applies the pod's fsGroup as the driver's fsGroupPolicy says (KEP-1682).
+// giveToGroup applies the pod's fsGroup according to the driver's fsGroupPolicy (KEP-1682).
 func (v *csiVolume) giveToGroup() error {
 	if v.block || fsGroup(v.pod) == nil || v.readOnly || v.driver.capabilities[groupCapability] {
 		return nil

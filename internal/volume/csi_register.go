@@ -26,10 +26,11 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// nodeIDAnnotation holds the node's ids in the drivers' words, as JSON by driver.
+// nodeIDAnnotation holds the node's ids as known to the drivers: JSON, by driver name.
 const nodeIDAnnotation = "csi.volume.kubernetes.io/nodeid"
 
-// Run registers drivers whose sockets appear in RegistrationDir and forgets those whose sockets go away, until ctx ends.
+// Run registers drivers whose sockets appear in RegistrationDir and deregisters drivers whose
+// sockets disappear, until ctx ends.
 func (c *CSI) Run(ctx context.Context) error {
 	dir := c.RegistrationDir()
 	if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -44,7 +45,8 @@ func (c *CSI) Run(ctx context.Context) error {
 		return fmt.Errorf("watch for CSI drivers: %w", err)
 	}
 	defer c.closeAll()
-	const firstDelay = 100 * time.Millisecond // a socket can be seen a moment before its driver listens
+	// a driver may listen a moment after its socket appears
+	const firstDelay = 100 * time.Millisecond
 	var retry <-chan time.Time
 	for delay := firstDelay; ; {
 		if c.scan(ctx) {
@@ -72,7 +74,8 @@ func (c *CSI) closeAll() {
 	clear(c.drivers)
 }
 
-// scan compares the sockets that are there with the registered drivers; false means that something has to be tried again.
+// scan compares the existing sockets with the registered drivers. It returns false if it must be
+// repeated.
 func (c *CSI) scan(ctx context.Context) bool {
 	sockets, err := filepath.Glob(filepath.Join(c.RegistrationDir(), "*.sock"))
 	if err != nil {
@@ -105,7 +108,7 @@ func (c *CSI) scan(ctx context.Context) bool {
 	return done
 }
 
-// register speaks the plugin registration protocol. Plugins of other kinds than CSI are left to others.
+// register speaks the plugin registration protocol. It ignores plugins that are not CSI drivers.
 func (c *CSI) register(ctx context.Context, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -157,7 +160,7 @@ func (c *CSI) accept(ctx context.Context, socket string, info *registerapi.Plugi
 	return nil
 }
 
-// deregister forgets a driver. Volumes that it mounted stay until it is back.
+// deregister forgets a driver. Volumes that it has mounted stay until it is back.
 func (c *CSI) deregister(ctx context.Context, name string) error {
 	c.mu.Lock()
 	if driver := c.drivers[name]; driver != nil {
@@ -170,15 +173,16 @@ func (c *CSI) deregister(ctx context.Context, name string) error {
 	})
 }
 
-// publish tells the cluster of the driver: its topology as labels and its node id as annotation of the Node, and both in the CSINode,
-// which schedulers and controllers read.
+// publish writes the driver to the API. The Node gets the driver's topology as labels and its node
+// id as an annotation. The CSINode, which schedulers and controllers read, gets both.
 func (c *CSI) publish(ctx context.Context, driver *csiDriver, info *csispec.NodeGetInfoResponse) error {
 	node, err := client.Get[*corev1.Node](ctx, c.Client, "", c.NodeName)
 	if err != nil {
 		return fmt.Errorf("read node: %w", err)
 	}
 	ids := map[string]string{}
-	_ = json.Unmarshal([]byte(node.Annotations[nodeIDAnnotation]), &ids) // whatever it was, it is replaced by what is right
+	// an invalid annotation is replaced
+	_ = json.Unmarshal([]byte(node.Annotations[nodeIDAnnotation]), &ids)
 	ids[driver.name] = info.NodeId
 	annotation, err := json.Marshal(ids)
 	if err != nil {
@@ -208,7 +212,7 @@ func (c *CSI) publish(ctx context.Context, driver *csiDriver, info *csispec.Node
 	})
 }
 
-// updateCSINode changes this node's CSINode, making it if need be.
+// updateCSINode changes this node's CSINode, or creates it.
 func (c *CSI) updateCSINode(ctx context.Context, change func([]storagev1.CSINodeDriver) []storagev1.CSINodeDriver) error {
 	for attempt := 0; ; attempt++ {
 		err := c.tryUpdateCSINode(ctx, change)

@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disk is a CSI driver that keeps volumes in folders and remembers what it was asked.
+// disk is a CSI driver that keeps volumes in folders and records its calls.
 type disk struct {
 	csispec.UnimplementedNodeServer
 	registerapi.UnimplementedRegistrationServer
@@ -96,7 +96,7 @@ func (d *disk) NodeUnpublishVolume(_ context.Context, request *csispec.NodeUnpub
 	return &csispec.NodeUnpublishVolumeResponse{}, unix.Unmount(request.TargetPath, 0)
 }
 
-// takeCalls returns and forgets the calls.
+// takeCalls returns the recorded calls and clears them.
 func (d *disk) takeCalls() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,7 +105,7 @@ func (d *disk) takeCalls() string {
 	return calls
 }
 
-// What CSI needs of the API beyond what other volumes need.
+// Methods of the API that only CSI volumes use.
 func (c *cluster) Patch(_ context.Context, _ schema.GroupVersionResource, _, _ string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (runtime.Object, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,7 @@ func (c *cluster) Update(_ context.Context, res schema.GroupVersionResource, obj
 // startDriver serves the driver and registers it.
 func startDriver(t *testing.T, b *bench) *disk {
 	t.Helper()
-	root, err := os.MkdirTemp("", "csi") // short: a socket's path is limited
+	root, err := os.MkdirTemp("", "csi") // short, because the length of a socket's path is limited
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestACSIVolumeIsStagedOncePublishedPerPodAndUnstagedAfterTheLast(t *testing
 	if got := b.CSI.VolumesInUse(); !slices.Equal(got, []string{"kubernetes.io/csi/disk.example.com^vol-1"}) {
 		t.Errorf("in use: %v", got)
 	}
-	// Another process takes it down: nothing is remembered but what lies on disk.
+	// A new process unmounts: it only knows what is on disk.
 	other := New(Options{Client: b.cluster, CSI: b.CSI})
 	if err := other.Unmount(t.Context(), first.UID, b.dir); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,8 @@ const (
 	csiDataFile  = "vol_data.json"
 )
 
-// csiData is the file beside a mounted CSI volume that says how to take it away, in upstream's format.
+// csiData is the file beside a mounted CSI volume that holds everything needed to unmount it. The
+// format is upstream's.
 type csiData struct {
 	SpecVolID     string                        `json:"specVolID"`
 	VolumeHandle  string                        `json:"volumeHandle"`
@@ -54,13 +55,14 @@ func readCSIData(file string) (csiData, error) {
 	return data, err
 }
 
-// stagingDir is where a driver stages a volume on this node.
+// stagingDir is the folder where a driver stages a volume on this node.
 func (c *CSI) stagingDir(driver, handle string) string {
 	sum := sha256.Sum256([]byte(handle))
 	return filepath.Join(c.RootDir, "plugins", "kubernetes.io", "csi", driver, fmt.Sprintf("%x", sum), "globalmount")
 }
 
-// unmountCSI asks the drivers to take the pod's volumes away, and to unstage those that no other pod of this node uses.
+// unmountCSI asks the drivers to unpublish the pod's volumes, and to unstage volumes that no other
+// pod of this node uses.
 func (m *Manager) unmountCSI(ctx context.Context, podUID types.UID, podDir string) error {
 	files, err := filepath.Glob(filepath.Join(podDir, volumesDir, csiPluginDir, "*", csiDataFile))
 	if err != nil {
@@ -100,7 +102,7 @@ func (m *Manager) unmountCSIOne(ctx context.Context, file, podsDir string) error
 	defer m.CSI.staging.Unlock()
 	if data.LifecycleMode == storagev1.VolumeLifecyclePersistent && driver.capabilities[stageCapability] && !usedByOthers(podsDir, file, data) {
 		if err := m.unstage(ctx, driver, data); err != nil {
-			return err // the file stays, so the next attempt comes back to it
+			return err // keep the file, so that the next attempt repeats the call
 		}
 	}
 	return os.Remove(file)
@@ -122,7 +124,7 @@ func (m *Manager) unstage(ctx context.Context, driver *csiDriver, data csiData) 
 	return nil
 }
 
-// usedByOthers looks through the records of all pods on the node.
+// usedByOthers searches the records of all other pods on the node.
 func usedByOthers(podsDir, own string, data csiData) bool {
 	files, _ := filepath.Glob(filepath.Join(podsDir, "*", volumesDir, csiPluginDir, "*", csiDataFile))
 	for _, file := range files {
@@ -137,7 +139,8 @@ func usedByOthers(podsDir, own string, data csiData) bool {
 	return false
 }
 
-// VolumesInUse names the attachable volumes that pods of this node still use, for the node's status: they must not be detached.
+// VolumesInUse lists the attachable volumes that pods of this node use, for the node's status. The
+// cluster must not detach them.
 func (c *CSI) VolumesInUse() []string {
 	if c == nil {
 		return nil

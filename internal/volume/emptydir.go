@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// emptyDir makes the folder, or keeps the one that is there: its content belongs to the pod, across restarts of everything.
+// emptyDir makes the folder, or keeps an existing one: its content belongs to the pod and survives
+// every restart.
 func (m *Manager) emptyDir(pod *corev1.Pod, source *corev1.EmptyDirVolumeSource, dir string) error {
 	switch {
 	case source.Medium == corev1.StorageMediumDefault:
@@ -27,7 +28,8 @@ func (m *Manager) emptyDir(pod *corev1.Pod, source *corev1.EmptyDirVolumeSource,
 	return fmt.Errorf("unknown storage medium %q", source.Medium)
 }
 
-// makeEmpty makes a folder for everybody. Permissions are set under another name, so that a folder of the final name is ready.
+// makeEmpty makes a folder that every user can write to. It sets the permissions under a temporary
+// name, so that a folder of the final name is complete.
 func makeEmpty(dir string, group *int64) error {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -45,7 +47,8 @@ func makeEmpty(dir string, group *int64) error {
 	return os.Rename(fresh, dir)
 }
 
-// openUp gives a volume's root folder its mode: 0777, and with an fsGroup its group and setgid.
+// openUp sets the mode of a volume's root folder: 0777, and with an fsGroup also its group and
+// setgid.
 func openUp(dir string, group *int64) error {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		return err
@@ -56,7 +59,8 @@ func openUp(dir string, group *int64) error {
 	return giveFolder(dir, *group)
 }
 
-// memoryDir mounts a tmpfs as large as the least of sizeLimit, the pod's memory limit and the node's allocatable memory.
+// memoryDir mounts a tmpfs. Its size is the smallest of sizeLimit, the pod's memory limit and the
+// node's allocatable memory.
 func (m *Manager) memoryDir(pod *corev1.Pod, limit *resource.Quantity, dir string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
@@ -83,7 +87,7 @@ func (m *Manager) memorySize(pod *corev1.Pod, limit *resource.Quantity) int64 {
 	return size
 }
 
-// podMemoryLimit is the sum of the containers' limits, or 0 when one has none.
+// podMemoryLimit is the sum of the containers' limits, or 0 if a container has none.
 func podMemoryLimit(pod *corev1.Pod) int64 {
 	if pod.Spec.Resources != nil {
 		if limit := pod.Spec.Resources.Limits.Memory(); !limit.IsZero() {
@@ -101,7 +105,8 @@ func podMemoryLimit(pod *corev1.Pod) int64 {
 	return sum
 }
 
-// hugePages mounts a hugetlbfs. Medium "HugePages" takes the one page size that the pod requests.
+// hugePages mounts a hugetlbfs. Medium "HugePages" selects the only page size that the pod
+// requests.
 func hugePages(pod *corev1.Pod, medium corev1.StorageMedium, dir string) error {
 	sizes := map[string]bool{}
 	for i := range pod.Spec.Containers {

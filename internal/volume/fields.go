@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// PodField reads what the downward API shows of a pod's metadata (API reference, DownwardAPIVolumeFile.fieldRef). The
-// environment of containers may name a few facts of the node besides (kubelet/spec).
+// PodField reads a field of a pod's metadata for the downward API (API reference,
+// DownwardAPIVolumeFile.fieldRef). Container environments support further fields of the node
+// (kubelet/spec).
 func PodField(pod *corev1.Pod, path string) (string, error) {
 	if base, key, found := strings.Cut(strings.TrimSuffix(path, "']"), "['"); found {
 		switch base {
@@ -38,7 +39,7 @@ func PodField(pod *corev1.Pod, path string) (string, error) {
 	return "", fmt.Errorf("unsupported fieldPath: %v", path)
 }
 
-// lines is a map as key="value" lines in key order, values quoted.
+// lines formats a map as key="value" lines in key order, with quoted values.
 func lines(values map[string]string) string {
 	var text []string
 	for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -47,7 +48,7 @@ func lines(values map[string]string) string {
 	return strings.Join(text, "\n")
 }
 
-// containerResource is ResourceField for a container named in a volume.
+// containerResource is ResourceField for a container given by name.
 func containerResource(pod *corev1.Pod, ref *corev1.ResourceFieldSelector, allocatable corev1.ResourceList) (string, error) {
 	resources, found := containerResources(pod, ref.ContainerName)
 	if !found {
@@ -56,8 +57,9 @@ func containerResource(pod *corev1.Pod, ref *corev1.ResourceFieldSelector, alloc
 	return ResourceField(resources, ref, allocatable)
 }
 
-// ResourceField reads a container's request or limit, in units of the divisor rounded up. A limit that is not set is the
-// node's allocatable amount, a request that is not set is the limit (API reference, ResourceFieldSelector).
+// ResourceField reads a container's request or limit in units of the divisor, rounded up. A missing
+// limit defaults to the node's allocatable amount, a missing request to the limit (API reference,
+// ResourceFieldSelector).
 func ResourceField(resources corev1.ResourceRequirements, ref *corev1.ResourceFieldSelector, allocatable corev1.ResourceList) (string, error) {
 	kind, resourceName, _ := strings.Cut(ref.Resource, ".")
 	name := corev1.ResourceName(resourceName)

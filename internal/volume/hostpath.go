@@ -9,7 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// hostPath checks that what is on the host has the type that the volume asks for, making it where the type says so.
+// hostPath checks that the host's path has the type that the volume requires, and creates it for
+// the OrCreate types.
 func hostPath(source *corev1.HostPathVolumeSource) error {
 	kind := corev1.HostPathUnset
 	if source.Type != nil {
@@ -51,7 +52,7 @@ func typeCheck(ok bool, path, want string) error {
 // makeHostPath creates a missing folder or file for the OrCreate types.
 func makeHostPath(path string, kind corev1.HostPathType) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil // what it is, or why it can't be read, is the check's matter
+		return nil // the path exists or is inaccessible; the type check reports it
 	}
 	switch kind {
 	case corev1.HostPathDirectoryOrCreate:

@@ -19,25 +19,27 @@ import (
 )
 
 const (
-	// volumesDir is below the pod's folder: volumes/PLUGIN/NAME, as upstream's node agent lays it out.
+	// volumesDir is relative to the pod's folder: volumes/PLUGIN/NAME, the same as upstream's.
 	volumesDir = "volumes"
-	// resyncPeriod is how often projections are compared with what they should show, and tokens looked at.
+	// resyncPeriod is the interval for comparing projections with their objects and for renewing
+	// tokens.
 	resyncPeriod = time.Minute
 )
 
-// Options are what a Manager works with.
+// Options configures a Manager.
 type Options struct {
 	Client   client.Interface
 	NodeName string
-	// Allocatable is what the node has for pods: the limit where a container has none. May be nil.
+	// Allocatable returns the node's resources for pods, which replace missing container limits.
+	// May be nil.
 	Allocatable func() corev1.ResourceList
 	Log         *slog.Logger
 	Now         func() time.Time
-	// CSI finds drivers and stages their volumes; nil: none are installed.
+	// CSI finds drivers and stages their volumes. If nil, there are no CSI volumes.
 	CSI *CSI
 }
 
-// Manager mounts volumes. Safe for concurrent use; calls for one pod take turns.
+// Manager mounts volumes. It is safe for concurrent use; calls for one pod are serialized.
 type Manager struct {
 	Options
 	objects *objects
@@ -49,21 +51,22 @@ type Manager struct {
 	wake    chan struct{}
 }
 
-// mounted is what the Manager knows of one pod.
+// mounted is the Manager's record of one pod.
 type mounted struct {
-	frozen atomic.Bool // the API has the pod no more: nothing is brought up to date
+	frozen atomic.Bool // the API no longer has the pod, so its projections stay unchanged
 
-	mu    sync.Mutex // held while the pod's volumes are changed; guards what follows
+	mu    sync.Mutex // held while the pod's volumes change; guards the fields below
 	pod   *corev1.Pod
 	dir   string
-	shown map[string]payload // by volume name: what projections show now
-	again map[string]bool    // by volume name: CSI volumes whose driver wants to be called again and again
+	shown map[string]payload // current content of projections by volume name
+	// CSI volumes, by name, that their driver wants to be published repeatedly
+	again map[string]bool
 	gone  bool
 
-	failing time.Time // since when refreshing fails; zero while it does not
+	failing time.Time // since when refreshing fails, or zero
 }
 
-// New makes a Manager; updates flow while Run runs.
+// New makes a Manager. Projections are updated while Run runs.
 func New(options Options) *Manager {
 	if options.Log == nil {
 		options.Log = slog.Default()
@@ -80,7 +83,8 @@ func New(options Options) *Manager {
 	return m
 }
 
-// Run keeps projections current until ctx ends: at once when an object that they show changes, and every minute.
+// Run keeps projections current until ctx ends. It updates them when an object changes, and every
+// minute.
 func (m *Manager) Run(ctx context.Context) {
 	var following sync.WaitGroup
 	following.Go(func() { m.objects.run(ctx) })
@@ -135,7 +139,7 @@ func (m *Manager) allPods() []types.UID {
 	return uids
 }
 
-// entry finds or makes the record of a pod.
+// entry returns the record of a pod, and makes it if necessary.
 func (m *Manager) entry(pod *corev1.Pod, podDir string) *mounted {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,8 +151,9 @@ func (m *Manager) entry(pod *corev1.Pod, podDir string) *mounted {
 	return known
 }
 
-// Mount makes the pod's volumes appear and says where, by volume name. It may be called again: what is there is kept. Volumes that no
-// container mounts are left out, and image volumes, which the runtime mounts.
+// Mount mounts the pod's volumes and returns their places by volume name. Repeated calls keep what
+// is mounted. It leaves out volumes that no container mounts, and image volumes, which the runtime
+// mounts.
 func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, podDir string) (map[string]MountPoint, error) {
 	known := m.entry(pod, podDir)
 	known.mu.Lock()
@@ -179,7 +184,8 @@ func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, podDir string) (ma
 	return points, nil
 }
 
-// usedVolumes are the names of the volumes that containers mount or read environment files from.
+// usedVolumes returns the names of the volumes that containers mount or read environment files
+// from.
 func usedVolumes(pod *corev1.Pod) map[string]bool {
 	used := map[string]bool{}
 	add := func(mounts []corev1.VolumeMount, devices []corev1.VolumeDevice, env []corev1.EnvVar) {
@@ -207,7 +213,7 @@ func usedVolumes(pod *corev1.Pod) map[string]bool {
 	return used
 }
 
-// mountOne makes one volume appear.
+// mountOne mounts one volume.
 func (m *Manager) mountOne(ctx context.Context, known *mounted, projector *projector, volume *corev1.Volume) (MountPoint, error) {
 	source := &volume.VolumeSource
 	dir := filepath.Join(known.dir, volumesDir, pluginDir(source), volume.Name)
@@ -229,7 +235,7 @@ func (m *Manager) mountOne(ctx context.Context, known *mounted, projector *proje
 	return MountPoint{}, errors.New("no volume plugin matched")
 }
 
-// project brings one projection up to date. known is locked.
+// project updates one projection. The caller has locked known.
 func (m *Manager) project(ctx context.Context, known *mounted, projector *projector, volume *corev1.Volume) error {
 	content, err := projector.collect(ctx, &volume.VolumeSource)
 	if err != nil {
@@ -253,7 +259,8 @@ func (m *Manager) project(ctx context.Context, known *mounted, projector *projec
 	return nil
 }
 
-// projectionDir makes the folder of a projection: in memory what must not reach the disk, on disk ConfigMaps.
+// projectionDir makes the folder of a projection: on disk for ConfigMaps, in memory for content
+// that must not reach the disk.
 func (m *Manager) projectionDir(pod *corev1.Pod, volume *corev1.Volume, dir string) error {
 	if volume.ConfigMap != nil {
 		return makeEmpty(dir, fsGroup(pod))
@@ -261,7 +268,7 @@ func (m *Manager) projectionDir(pod *corev1.Pod, volume *corev1.Volume, dir stri
 	return m.memoryDir(pod, nil, dir)
 }
 
-// Refresh brings the pod's projections up to date with its labels and annotations.
+// Refresh updates the pod's projections after a change of its labels and annotations.
 func (m *Manager) Refresh(ctx context.Context, pod *corev1.Pod) error {
 	m.mu.Lock()
 	known := m.pods[pod.UID]
@@ -278,8 +285,9 @@ func (m *Manager) Refresh(ctx context.Context, pod *corev1.Pod) error {
 	return m.refreshLocked(ctx, known)
 }
 
-// Freeze leaves the pod's projections as they are. For a pod that the API has no more but that has not ended yet: the objects that it
-// shows may go with its namespace, and tokens are not issued to it any longer.
+// Freeze stops updates of the pod's projections. It is for a pod that the API no longer has and
+// that has not ended yet. Its objects may disappear with the namespace, and the API issues no more
+// tokens to it.
 func (m *Manager) Freeze(uid types.UID) {
 	m.mu.Lock()
 	known := m.pods[uid]
@@ -290,7 +298,7 @@ func (m *Manager) Freeze(uid types.UID) {
 	m.objects.release(uid)
 }
 
-// refresh is Refresh by the Manager itself: problems are logged; what is shown stays.
+// refresh is Refresh for background updates. It logs errors; the old content stays.
 func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	m.mu.Lock()
 	known := m.pods[uid]
@@ -311,7 +319,8 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	if known.failing.IsZero() {
 		known.failing = m.Now()
 	}
-	// What the pod shows often goes a moment before the pod itself; at the next resync it is trouble.
+	// A pod's objects are often deleted a moment before the pod. Failures that last until the next
+	// resync are logged.
 	if m.Now().Sub(known.failing) >= resyncPeriod/2 && ctx.Err() == nil && !known.frozen.Load() {
 		m.Log.Warn("cannot update projected volumes; they keep showing what they show", "namespace", known.pod.Namespace, "pod", known.pod.Name, "error", err)
 	}
@@ -323,7 +332,7 @@ func (m *Manager) refreshLocked(ctx context.Context, known *mounted) error {
 	for i := range known.pod.Spec.Volumes {
 		volume := &known.pod.Spec.Volumes[i]
 		if _, shown := known.shown[volume.Name]; !shown || !isProjection(&volume.VolumeSource) {
-			continue // Mount has not got to it yet
+			continue // Mount has not reached this volume yet
 		}
 		if err := m.project(ctx, known, projector, volume); err != nil {
 			problems = append(problems, fmt.Errorf("volume %q: %w", volume.Name, err))
@@ -332,7 +341,8 @@ func (m *Manager) refreshLocked(ctx context.Context, known *mounted) error {
 	return errors.Join(problems...)
 }
 
-// republish mounts those CSI volumes again whose driver asked for it (CSIDriver.spec.requiresRepublish): tokens in them expire.
+// republish publishes CSI volumes again whose driver requires it
+// (CSIDriver.spec.requiresRepublish), because tokens in them expire.
 func (m *Manager) republish(ctx context.Context, uid types.UID) {
 	m.mu.Lock()
 	known := m.pods[uid]
@@ -353,8 +363,8 @@ func (m *Manager) republish(ctx context.Context, uid types.UID) {
 	}
 }
 
-// Unmount takes all of the pod's volumes away. What it needs to know lies in the pod's folder, so it also works for pods that an
-// earlier process mounted.
+// Unmount unmounts all of the pod's volumes. All it needs is in the pod's folder, so it also works
+// for pods that an earlier process mounted.
 func (m *Manager) Unmount(ctx context.Context, podUID types.UID, podDir string) error {
 	m.mu.Lock()
 	known := m.pods[podUID]
@@ -387,7 +397,7 @@ func (m *Manager) unmount(ctx context.Context, podUID types.UID, podDir string) 
 	if err := unmountBelow(volumes); err != nil {
 		return err
 	}
-	// Nothing is mounted below any more, so nothing but the pod's own files is removed.
+	// Nothing is mounted below any more, so this removes only the pod's own files.
 	for _, dir := range []string{subPaths, volumes} {
 		if err := os.RemoveAll(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

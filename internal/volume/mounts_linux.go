@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isMountPoint compares devices with the folder above, which is right for file systems of their own (tmpfs, CSI), not for bind mounts.
+// isMountPoint reports whether path is a mount point, by comparing its device with the parent
+// folder's. This is correct for separate file systems (tmpfs, CSI), but not for bind mounts.
 func isMountPoint(path string) (bool, error) {
 	var own, above unix.Stat_t
 	if err := unix.Lstat(path, &own); err != nil {
@@ -25,7 +26,7 @@ func isMountPoint(path string) (bool, error) {
 	return own.Dev != above.Dev, nil
 }
 
-// mountsBelow lists the mount points at and below a folder, in the order they were mounted.
+// mountsBelow lists the mount points at and below a folder in mount order.
 func mountsBelow(dir string) ([]string, error) {
 	content, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -45,9 +46,10 @@ func mountsBelow(dir string) ([]string, error) {
 	return found, nil
 }
 
-// unmountBelow detaches all mounts at and below a folder, the innermost first, and fails if one is left.
+// unmountBelow detaches all mounts at and below a folder, the innermost first. It returns an error
+// if a mount remains.
 func unmountBelow(dir string) error {
-	for range 3 { // a mount can lie on top of another one
+	for range 3 { // mounts can be stacked
 		mounts, err := mountsBelow(dir)
 		if err != nil {
 			return err
@@ -69,8 +71,8 @@ func unmountBelow(dir string) error {
 	return err
 }
 
-// mountTmpfs mounts a tmpfs of at most size bytes (0: the kernel's default, half of the memory). Its pages do not go to swap
-// where the kernel knows how to prevent it.
+// mountTmpfs mounts a tmpfs of at most size bytes; 0 selects the kernel's default, half of the
+// memory. If the kernel supports it, the pages do not go to swap.
 func mountTmpfs(dir string, size int64) error {
 	options := "mode=0777"
 	if size > 0 {
@@ -86,8 +88,8 @@ func mountTmpfs(dir string, size int64) error {
 	return nil
 }
 
-// bind shows source at target too, with what is mounted below it. The copy is a slave: it sees later mounts of the source, but
-// taking it away does not take away the source's.
+// bind bind-mounts source to target, including the mounts below it. The new mount is a slave: it
+// sees later mounts of the source, but unmounting it does not unmount the source.
 func bind(source, target string) error {
 	if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("bind %s to %s: %w", source, target, err)
@@ -98,8 +100,8 @@ func bind(source, target string) error {
 	return nil
 }
 
-// ShareMounts makes dir a mount point whose mounts propagate: mountPropagation Bidirectional needs it, and not every machine's root is
-// shared. It does nothing where dir already lies on a shared mount.
+// ShareMounts makes dir a mount point with shared propagation. mountPropagation Bidirectional needs
+// it, and not every machine's root is shared. It does nothing if dir is already on a shared mount.
 func ShareMounts(dir string) error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

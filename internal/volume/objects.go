@@ -14,14 +14,15 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// objectKey names an object that volumes show.
+// objectKey identifies an object that volumes show.
 type objectKey struct {
 	resource        schema.GroupVersionResource
 	namespace, name string
 }
 
-// objects follows the ConfigMaps and Secrets that mounted volumes show, each by a View of one name: a node may only watch what its
-// own pods use. Objects without users are let go.
+// objects follows the ConfigMaps and Secrets of mounted volumes, each by a View of one name,
+// because a node may only watch the objects of its own pods. It closes the Views of objects without
+// users.
 type objects struct {
 	client  client.Interface
 	log     *slog.Logger
@@ -36,15 +37,15 @@ type objects struct {
 type watched struct {
 	users  map[types.UID]bool
 	cancel context.CancelFunc
-	view   client.View    // nil until it is open
-	fixed  runtime.Object // immutable: never read again
+	view   client.View    // nil until the View is open
+	fixed  runtime.Object // an immutable object, which is never read again
 }
 
 func newObjects(c client.Interface, log *slog.Logger, changed func(types.UID)) *objects {
 	return &objects{client: c, log: log, changed: changed, watched: map[objectKey]*watched{}}
 }
 
-// run lets Views be opened until ctx ends, and then waits for them.
+// run allows Views to be opened until ctx ends, and then waits for them.
 func (o *objects) run(ctx context.Context) {
 	o.mu.Lock()
 	o.ctx = ctx
@@ -59,7 +60,8 @@ func (o *objects) run(ctx context.Context) {
 	o.running.Wait()
 }
 
-// use says that the pod shows the object from now on; object is what has just been read, or nil when it does not exist.
+// use registers the pod as a user of the object. object is the version just read, or nil if it does
+// not exist.
 func (o *objects) use(key objectKey, pod types.UID, object runtime.Object, immutable bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -82,7 +84,7 @@ func (o *objects) use(key objectKey, pod types.UID, object runtime.Object, immut
 	}
 }
 
-// watch opens the View in the background. Called with the lock held.
+// watch opens the View in the background. The caller holds the lock.
 func (o *objects) watch(key objectKey, entry *watched) {
 	if o.ctx == nil || o.ctx.Err() != nil || entry.cancel != nil || entry.fixed != nil {
 		return
@@ -135,7 +137,8 @@ func (o *objects) usersOf(entry *watched) []types.UID {
 	return users
 }
 
-// known returns the object as the View shows it; ok is false when nothing is known and it has to be read.
+// known returns the object from its View. ok is false if the View does not know yet and the caller
+// must read the object.
 func (o *objects) known(key objectKey) (object runtime.Object, exists, ok bool) {
 	o.mu.Lock()
 	entry := o.watched[key]
@@ -155,7 +158,7 @@ func (o *objects) known(key objectKey) (object runtime.Object, exists, ok bool) 
 	return object, exists, true
 }
 
-// release takes the pod away from the users of every object.
+// release removes the pod from the users of every object.
 func (o *objects) release(pod types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

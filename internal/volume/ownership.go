@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fsGroup is the pod's fsGroup, or nil.
+// fsGroup returns the pod's fsGroup, or nil.
 func fsGroup(pod *corev1.Pod) *int64 {
 	if pod.Spec.SecurityContext == nil {
 		return nil
@@ -23,15 +23,17 @@ func fsGroup(pod *corev1.Pod) *int64 {
 	return pod.Spec.SecurityContext.FSGroup
 }
 
-// maxDepth is how many folders deep giveToGroup goes: each level costs two file descriptors.
+// maxDepth limits how many folders deep giveToGroup descends; each level takes two file
+// descriptors.
 const maxDepth = 1000
 
-// giveToGroup makes everything below path belong to the group and be usable by it: permissions are or-ed with rw-rw---- (read-only
-// volumes: r--r-----), folders also get group execution and setgid (API reference, PodSecurityContext.fsGroup).
+// giveToGroup gives everything below path to the group and makes it accessible to it. It adds the
+// permissions rw-rw---- (read-only volumes: r--r-----); folders also get group execution and setgid
+// (API reference, PodSecurityContext.fsGroup).
 //
 // Containers of other pods may write to the volume meanwhile. Every step therefore acts on an open
-// descriptor and looks names up in one, without following links: a link swapped in for a file or a
-// folder cannot lead out of the volume.
+// descriptor and looks names up relative to one, without following links. A link that replaces a
+// file or folder cannot lead out of the volume.
 func giveToGroup(path string, group int64, readOnly bool) error {
 	fd, err := openNoFollow(unix.AT_FDCWD, path)
 	if err != nil {
@@ -42,7 +44,7 @@ func giveToGroup(path string, group int64, readOnly bool) error {
 	return g.tree(fd, path, 0)
 }
 
-// giveFolder is giveToGroup for a folder without what is below it.
+// giveFolder is giveToGroup for a folder alone, without its content.
 func giveFolder(path string, group int64) error {
 	fd, err := openNoFollow(unix.AT_FDCWD, path)
 	if err != nil {
@@ -54,18 +56,18 @@ func giveFolder(path string, group int64) error {
 	return err
 }
 
-// openNoFollow opens a name for reference only; of a link it opens the link itself.
+// openNoFollow opens a name with O_PATH. If the name is a link, it opens the link itself.
 func openNoFollow(dir int, name string) (int, error) {
 	return unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// giver gives files to a group.
+// giver changes the group of files.
 type giver struct {
 	group    int
 	readOnly bool
 }
 
-// tree gives what fd refers to, and all below it. path is for errors only.
+// tree changes what fd refers to and everything below it. path is for errors only.
 func (g giver) tree(fd int, path string, depth int) error {
 	folder, err := g.one(fd, path)
 	if err != nil || !folder {
@@ -108,7 +110,7 @@ func (g giver) child(dir int, name, path string, depth int) error {
 	return g.tree(fd, filepath.Join(path, name), depth+1)
 }
 
-// one gives what fd refers to, and says whether that is a folder.
+// one changes what fd refers to and reports whether that is a folder.
 func (g giver) one(fd int, path string) (folder bool, err error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
@@ -128,16 +130,15 @@ func (g giver) one(fd int, path string) (folder bool, err error) {
 		folder = true
 		mode |= unix.S_ISGID | 0o110
 	}
-	// fchmod does not take a descriptor for reference only; its path in /proc leads to the same
-	// file.
+	// fchmod does not accept an O_PATH descriptor; its path in /proc leads to the same file.
 	if err := unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode); err != nil {
 		return folder, fmt.Errorf("give %s to group %d: %w", path, g.group, err)
 	}
 	return folder, nil
 }
 
-// giveClaim is giveToGroup for volumes that outlive the pod: with fsGroupChangePolicy OnRootMismatch a root folder that is right
-// already spares the walk.
+// giveClaim is giveToGroup for volumes that outlive the pod. With fsGroupChangePolicy
+// OnRootMismatch, it skips the walk if the root folder is right already.
 func giveClaim(path string, pod *corev1.Pod, readOnly bool) error {
 	group := fsGroup(pod)
 	if group == nil {

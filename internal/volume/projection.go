@@ -20,15 +20,16 @@ var (
 	secrets    = corev1.SchemeGroupVersion.WithResource("secrets")
 )
 
-// projector collects what one pod's projections are to show.
+// projector collects the content of one pod's projections.
 type projector struct {
 	*Manager
 	pod *corev1.Pod
-	// fresh reads objects from the API instead of from Views: a container must not start with what was before its pod was made.
+	// fresh reads objects from the API instead of from Views, because a container must not start
+	// with content that is older than its pod.
 	fresh bool
 }
 
-// isProjection reports whether the volume's content is made of API objects.
+// isProjection reports whether the volume's content comes from API objects.
 func isProjection(source *corev1.VolumeSource) bool {
 	return source.ConfigMap != nil || source.Secret != nil || source.DownwardAPI != nil || source.Projected != nil
 }
@@ -47,7 +48,8 @@ func (p *projector) collect(ctx context.Context, source *corev1.VolumeSource) (p
 	}
 }
 
-// projected joins all sources; a later one wins over an earlier one at the same path. All that is wrong is reported at once.
+// projected joins all sources; at the same path, a later source wins. It reports all errors
+// together.
 func (p *projector) projected(ctx context.Context, source *corev1.ProjectedVolumeSource) (payload, error) {
 	all := payload{}
 	var problems []error
@@ -112,7 +114,8 @@ func (p *projector) secret(ctx context.Context, name string, items []corev1.KeyT
 	return choose(secret.Data, items, defaultMode, optional, "secret")
 }
 
-// object reads an object and follows it from now on; nil without error is an optional one that is not there.
+// object reads an object and follows it from now on. It returns nil without an error if an optional
+// object does not exist.
 func (p *projector) object(ctx context.Context, key objectKey, optional bool) (runtime.Object, error) {
 	object, exists, known := p.objects.known(key)
 	if !known || p.fresh {
@@ -134,7 +137,8 @@ func (p *projector) object(ctx context.Context, key objectKey, optional bool) (r
 	if optional {
 		return nil, nil
 	}
-	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: strings.TrimSuffix(key.resource.Resource, "s")}, key.name) // users know it in the singular
+	// users know the singular
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: strings.TrimSuffix(key.resource.Resource, "s")}, key.name)
 }
 
 func isImmutable(object runtime.Object) bool {
@@ -147,7 +151,7 @@ func isImmutable(object runtime.Object) bool {
 	return false
 }
 
-// choose makes files of all keys, or of the items.
+// choose makes files of the given items, or of all keys if there are no items.
 func choose(data map[string][]byte, items []corev1.KeyToPath, defaultMode fs.FileMode, optional bool, kind string) (payload, error) {
 	content := payload{}
 	if len(items) == 0 {
@@ -194,8 +198,9 @@ func (p *projector) downwardAPI(items []corev1.DownwardAPIVolumeFile, defaultMod
 	return content, errors.Join(problems...)
 }
 
-// serviceAccountToken is readable by its pod's user alone where that can be known: by fsGroup, or when all containers run as the same
-// user (KEP-1205, file permission); else by everybody, as files of projections are.
+// serviceAccountToken restricts the file to its pod's user if that user is known: by fsGroup, or if
+// all containers run as the same user (KEP-1205, file permission). Otherwise the file is readable
+// by every user, like other files of projections.
 func (p *projector) serviceAccountToken(ctx context.Context, source *corev1.ServiceAccountTokenProjection, defaultMode fs.FileMode) (payload, error) {
 	var audiences []string
 	if source.Audience != "" {
@@ -216,7 +221,8 @@ func (p *projector) serviceAccountToken(ctx context.Context, source *corev1.Serv
 	return payload{filepath.Clean(source.Path): made}, nil
 }
 
-// onlyUser is the user that all containers run as, or nil when they differ or leave it to their image.
+// onlyUser returns the user that all containers run as, or nil if they differ or use their image's
+// user.
 func onlyUser(pod *corev1.Pod) *int64 {
 	var podUser *int64
 	if pod.Spec.SecurityContext != nil {
@@ -259,7 +265,7 @@ func mode(set *int32, otherwise int32) fs.FileMode {
 
 func optional(set *bool) bool { return set != nil && *set }
 
-// pluginDir is the folder name of a kind of volume, as upstream's node agent has it: kubernetes.io~configmap.
+// pluginDir is the folder name of a volume type, the same as upstream's: kubernetes.io~configmap.
 func pluginDir(source *corev1.VolumeSource) string {
 	kind := ""
 	switch {

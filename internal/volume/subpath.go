@@ -16,9 +16,10 @@ import (
 // subPathsDir holds the bind mounts of sub paths: podDir/volume-subpaths/VOLUME/CONTAINER/INDEX.
 const subPathsDir = "volume-subpaths"
 
-// SubPath makes a part of a volume mountable and says where. A container can write symlinks into its volumes, also while this runs,
-// so the path is resolved by the kernel beneath the volume (openat2 with RESOLVE_BENEATH), and what was opened is bind-mounted by its
-// descriptor: nothing resolves the path a second time.
+// SubPath prepares a part of a volume for mounting and returns its path. A container can write
+// symlinks into its volumes at any time. The kernel therefore resolves the path beneath the volume
+// (openat2 with RESOLVE_BENEATH), and SubPath bind-mounts the open descriptor. The path is never
+// resolved a second time.
 func (m *Manager) SubPath(_ context.Context, podDir string, mount corev1.VolumeMount, container string, index int, from MountPoint, subPath string) (string, error) {
 	fd, err := openBeneath(from.HostPath, subPath)
 	if errors.Is(err, unix.ENOENT) {
@@ -54,10 +55,11 @@ func makeBeneath(root, path string) error {
 	if err := confined.MkdirAll(path, info.Mode().Perm()); err != nil {
 		return err
 	}
-	return confined.Chmod(path, info.Mode().Perm()) // against the umask
+	return confined.Chmod(path, info.Mode().Perm()) // the umask may have removed bits
 }
 
-// bindDescriptor bind-mounts an open file or folder, unless target shows the same one already (the container restarts).
+// bindDescriptor bind-mounts an open file or folder. It does nothing if target already shows the
+// same one, which happens when a container restarts.
 func bindDescriptor(fd int, target string) error {
 	var source unix.Stat_t
 	if err := unix.Fstat(fd, &source); err != nil {
@@ -82,7 +84,7 @@ func bindDescriptor(fd int, target string) error {
 	return bind("/proc/self/fd/"+strconv.Itoa(fd), target)
 }
 
-// makeTarget makes an empty file or folder to mount on, replacing one of the other kind.
+// makeTarget makes an empty file or folder as mount point, replacing one of the other kind.
 func makeTarget(target string, folder bool) error {
 	if info, err := os.Lstat(target); err == nil {
 		if info.IsDir() == folder {

@@ -15,12 +15,13 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// maxTokenAge: a token is renewed after 80% of its life or this time, whatever comes first (KEP-1205).
+// maxTokenAge limits the age of tokens: a token is renewed after this time or 80 % of its lifetime,
+// whichever comes first (KEP-1205).
 const maxTokenAge = 24 * time.Hour
 
 var serviceAccounts = corev1.SchemeGroupVersion.WithResource("serviceaccounts")
 
-// tokens requests service account tokens bound to pods and keeps them until they are to be renewed.
+// tokens requests service account tokens that are bound to pods and caches them until renewal.
 type tokens struct {
 	client client.Interface
 	now    func() time.Time
@@ -32,7 +33,7 @@ type tokens struct {
 type tokenKey struct {
 	pod      types.UID
 	account  string
-	audience string // several are joined
+	audience string // several audiences are joined
 	seconds  int64
 }
 
@@ -41,7 +42,7 @@ type token struct {
 	issued, expire time.Time
 }
 
-// renewAt is when the token is to be replaced.
+// renewAt is when the token must be replaced.
 func (t token) renewAt() time.Time {
 	at := t.issued.Add(t.expire.Sub(t.issued) * 8 / 10)
 	if latest := t.issued.Add(maxTokenAge); latest.Before(at) {
@@ -50,7 +51,8 @@ func (t token) renewAt() time.Time {
 	return at
 }
 
-// get returns a token that need not be renewed yet; when the request for a new one fails, one that has not expired yet.
+// get returns a token that needs no renewal yet. If requesting a new one fails, it returns the old
+// one until that expires.
 func (t *tokens) get(ctx context.Context, pod *corev1.Pod, audiences []string, seconds int64) (string, error) {
 	account := pod.Spec.ServiceAccountName
 	if account == "" {

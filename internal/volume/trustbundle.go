@@ -19,7 +19,8 @@ import (
 
 var clusterTrustBundles = certificatesv1beta1.SchemeGroupVersion.WithResource("clustertrustbundles")
 
-// clusterTrustBundle writes the certificates of one bundle, or of all bundles of a signer that match, each once (KEP-3257).
+// clusterTrustBundle writes the certificates of one bundle, or of all matching bundles of a signer,
+// without duplicates (KEP-3257).
 func (p *projector) clusterTrustBundle(ctx context.Context, source *corev1.ClusterTrustBundleProjection, defaultMode fs.FileMode) (payload, error) {
 	bundles, err := p.trustBundles(ctx, source)
 	if err == nil && len(bundles) == 0 && !optional(source.Optional) {
@@ -63,7 +64,7 @@ func (p *projector) trustBundles(ctx context.Context, source *corev1.ClusterTrus
 		return []string{bundle.Spec.TrustBundle}, nil
 	}
 	if source.SignerName == nil || source.LabelSelector == nil {
-		return nil, nil // no selector selects nothing
+		return nil, nil // without a selector nothing is selected
 	}
 	selector, err := metav1.LabelSelectorAsSelector(source.LabelSelector)
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usage is how full a volume is, in the terms of the node's stats summary.
+// Usage is the disk usage of a volume, in the terms of the node's stats summary.
 type Usage struct {
 	Name          string
-	Claim         string // the claim behind it, or ""
+	Claim         string // the volume's claim, or ""
 	UsedBytes     uint64
-	CapacityBytes uint64 // of the file system that it lies on
+	CapacityBytes uint64 // of the volume's file system
 	Available     uint64
 	Inodes        uint64
 	InodesFree    uint64
 	InodesUsed    uint64
 }
 
-// Usage measures the pod's mounted volumes; hostPath volumes, which are not the pod's, are left out. On disk it walks all files, so
-// callers keep the result for a while.
+// Usage measures the pod's mounted volumes except hostPath volumes, which do not belong to the pod.
+// On disk it walks all files, so callers should cache the result.
 func (m *Manager) Usage(pod *corev1.Pod, podDir string) ([]Usage, error) {
 	var usages []Usage
 	for i := range pod.Spec.Volumes {
@@ -53,8 +53,8 @@ func (m *Manager) Usage(pod *corev1.Pod, podDir string) ([]Usage, error) {
 	return usages, nil
 }
 
-// claimDir finds where a volume of a claim is mounted: folders there are named by the persistent volume, which the pod does not say;
-// the name links are written beside it.
+// claimDir finds the mount folder of a claim's volume. The folder is named after the persistent
+// volume, which the pod does not name; rememberClaimDir has written a link for it.
 func claimDir(podDir, volume string) string {
 	target, err := os.Readlink(filepath.Join(podDir, volumesDir, ".claims", volume))
 	if err != nil {
@@ -63,7 +63,7 @@ func claimDir(podDir, volume string) string {
 	return target
 }
 
-// rememberClaimDir is what claimDir reads.
+// rememberClaimDir writes the link that claimDir reads.
 func rememberClaimDir(podDir, volume, dir string) error {
 	links := filepath.Join(podDir, volumesDir, ".claims")
 	if err := os.MkdirAll(links, 0o750); err != nil {
@@ -94,7 +94,8 @@ func measure(dir string) (Usage, error) {
 	return usage, err
 }
 
-// diskUsage sums blocks and counts inodes, hard links once. Files that vanish meanwhile are no error.
+// diskUsage sums blocks and counts inodes; hard links count once. Files that vanish meanwhile are
+// ignored.
 func diskUsage(dir string) (bytes, inodes uint64, err error) {
 	seen := map[[2]uint64]bool{}
 	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

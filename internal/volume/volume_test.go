@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// bench is a Manager at work on one pod's folder; everything is taken away when the test ends.
+// bench runs a Manager on one pod's folder and unmounts everything when the test ends.
 type bench struct {
 	*Manager
 	t       *testing.T
@@ -49,7 +49,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// pod mounts all given volumes in one container.
+// pod returns a pod with one container that mounts all given volumes.
 func pod(volumes ...corev1.Volume) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid-1", Labels: map[string]string{"app": "web", "b": "x\"y"}}}
 	container := corev1.Container{Name: "main", Resources: corev1.ResourceRequirements{
@@ -78,7 +78,7 @@ func (b *bench) mount(pod *corev1.Pod) map[string]MountPoint {
 	return points
 }
 
-// content reads a volume as a container sees it: names that users see, links followed.
+// content reads a volume as a container sees it: through the visible names, following links.
 func content(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -95,7 +95,7 @@ func content(t *testing.T, dir string) map[string]string {
 			}
 			info, err := os.Stat(filepath.Join(dir, name))
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // its link was on its way out
+				continue // the link was just being removed
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -141,7 +141,7 @@ func TestWhatIsMissingIsNamedUnlessItIsOptional(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		source corev1.VolumeSource
-		want   string // "" is no error
+		want   string // "" means no error
 	}{
 		{"a missing ConfigMap", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "nope"}}},
 			`MountVolume.SetUp failed for volume "v" : configmap "nope" not found`},
@@ -277,7 +277,7 @@ func TestEmptyDirsKeepTheirContentAndMemoryOnesAreLimited(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(points["memory"].HostPath, "large"), make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("2 MiB into 1 MiB of memory gave %v", err)
 	}
-	// A new process knows nothing, and keeps everything.
+	// A new process without state keeps everything.
 	other := New(Options{Client: b.cluster})
 	again, err := other.Mount(t.Context(), p, b.dir)
 	if err != nil {
@@ -324,7 +324,7 @@ func TestSubPathsNeverLeaveTheirVolume(t *testing.T) {
 	}
 	mount := corev1.VolumeMount{Name: "data"}
 	for i, test := range []struct {
-		subPath, want string // want "" is an error, "folder" a new folder
+		subPath, want string // an empty want means an error, "folder" a new folder
 	}{
 		{"file", "inside"}, {"link", "inside"}, {"new/deep", "folder"},
 		{"absolute", ""}, {"up", ""}, {"twice", ""}, {"absolute/new", ""}, {"../data", ""}, {"file/x", ""},
