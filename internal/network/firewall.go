@@ -144,7 +144,7 @@ func (f *firewall) verify(podCIDRs, clusterCIDRs []netip.Prefix) error {
 	if f.intact() {
 		return nil
 	}
-	slog.Warn("the pod network's nftables rules were changed by somebody else; they are put back")
+	slog.Warn("another program changed the pod network's nftables rules; restoring them")
 	return f.install(podCIDRs, clusterCIDRs)
 }
 
@@ -331,7 +331,7 @@ func forgetFlows(ports map[hostPort]hostPortTarget) {
 	}
 	for _, fam := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, fam, udpFlows(byPort)); err != nil {
-			slog.Debug("UDP flows to host ports were not forgotten", "error", err)
+			slog.Debug("cannot delete UDP flows to host ports", "error", err)
 		}
 	}
 }

@@ -94,7 +94,7 @@ func (n *Network) Run(ctx context.Context) error {
 		err := n.sync(nodes.List("", nil), full)
 		pause, tell := trouble.next(err, time.Now())
 		if tell {
-			slog.Error("pod network is not as it should be; trying again", "error", err)
+			slog.Error("cannot set up the pod network; trying again", "error", err)
 		}
 		if err != nil {
 			if !sleep(ctx, pause) {
@@ -375,7 +375,7 @@ func (n *Network) sweep() {
 	}
 	n.mu.Unlock()
 	for _, a := range stale {
-		slog.Info("pod's network namespace is gone without a DEL; its address is free again", "pod", a.PodNamespace+"/"+a.PodName, "ips", a.IPs)
+		slog.Info("a pod's network namespace was removed without a DEL; its address is free again", "pod", a.PodNamespace+"/"+a.PodName, "ips", a.IPs)
 		if err := n.forget(a); err != nil {
 			slog.Warn("attachment was not cleaned up", "container", a.ContainerID, "error", err)
 		}

@@ -274,7 +274,7 @@ func TestAddressesSurviveAKilledAgent(t *testing.T) {
 		ips = append(ips, addPod(t, second, fmt.Sprintf("p%d", i), "").ip.String())
 	}
 	if got := strings.Join(ips, " "); strings.Contains(got, one.ip.String()) {
-		t.Errorf("address %s was given twice: %s", one.ip, got)
+		t.Errorf("address %s was assigned twice: %s", one.ip, got)
 	}
 	reply, _ := cni(t, second, "ADD", "full", nettest.New(t), "")
 	if reply.Code == 0 || !strings.Contains(string(reply.Stdout), "no address is free (5 in use)") {

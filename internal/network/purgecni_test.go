@@ -34,7 +34,7 @@ func TestPurgeForgetsTheResultsOfThisClusterOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if exists(ours) || !exists(theirs) || !exists(strange) {
-		t.Errorf("of ours, theirs and a strange file there are %t, %t, %t", exists(ours), exists(theirs), exists(strange))
+		t.Errorf("ours exists: %t, theirs: %t, unrelated file: %t", exists(ours), exists(theirs), exists(strange))
 	}
 	if err := os.Remove(strange); err != nil {
 		t.Fatal(err)

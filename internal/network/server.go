@@ -57,7 +57,7 @@ func (n *Network) answer(conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	var req cniRequest
 	if err := json.NewDecoder(conn).Decode(&req); err != nil {
-		slog.Warn("CNI request is not readable", "error", err)
+		slog.Warn("cannot read a CNI request", "error", err)
 		return
 	}
 	start := time.Now()

@@ -322,7 +322,7 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	// A pod's objects are often deleted a moment before the pod. Failures that last until the next
 	// resync are logged.
 	if m.Now().Sub(known.failing) >= resyncPeriod/2 && ctx.Err() == nil && !known.frozen.Load() {
-		m.Log.Warn("cannot update projected volumes; they keep showing what they show", "namespace", known.pod.Namespace, "pod", known.pod.Name, "error", err)
+		m.Log.Warn("cannot update projected volumes; their content stays as it is", "namespace", known.pod.Namespace, "pod", known.pod.Name, "error", err)
 	}
 }
 

@@ -33,12 +33,12 @@ func FuzzPlan(f *testing.F) {
 			for addr, chain := range w {
 				rules, known := out.chains[chain]
 				if !known || !addr.IsValid() {
-					t.Errorf("%s of %s leads to %q, which is nowhere", d, addr, chain)
+					t.Errorf("%s of %s leads to the missing chain %q", d, addr, chain)
 				}
 				for _, r := range rules {
 					for _, name := range []string{r.peers, r.named} {
 						if _, known := out.sets[name]; !known && name != "" {
-							t.Errorf("%+v names a set that there is not", r)
+							t.Errorf("%+v names a missing set", r)
 						}
 					}
 				}

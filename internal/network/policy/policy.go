@@ -94,7 +94,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 				seen = now
 				continue
 			}
-			slog.Warn("the nftables rules of network policies were changed by somebody else; they are put back")
+			slog.Warn("another program changed the nftables rules of network policies; restoring them")
 			afresh = true
 		}
 		if err := a.sync(ctx, afresh); err != nil {

@@ -95,7 +95,7 @@ func TestWhoReachesWhom(t *testing.T) {
 	// f and s: what friend and stranger reach, of the ports 80 and 81.
 	cases := []struct{ name, spec, f, s string }{
 		{"nobody comes in", "{podSelector: {matchLabels: {app: web}}}", "", ""},
-		{"everybody comes in", "{podSelector: {matchLabels: {app: web}}, ingress: [{}]}", "80 81", "80 81"},
+		{"all pods come in", "{podSelector: {matchLabels: {app: web}}, ingress: [{}]}", "80 81", "80 81"},
 		{"pods by label, of the own namespace", "{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: friend}}}, {podSelector: {matchLabels: {app: stranger}}}]}]}", "80 81", ""},
 		{"pods of namespaces by label", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: b}}}]}]}", "", "80 81"},
 		{"pods by label of namespaces by label", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{namespaceSelector: {}, podSelector: {matchLabels: {app: friend}}}]}]}", "80 81", ""},
@@ -104,7 +104,7 @@ func TestWhoReachesWhom(t *testing.T) {
 		{"a range of ports", "{podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: 79, endPort: 80}]}]}", "80", "80"},
 		{"a named port", "{podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: http}], from: [{podSelector: {}}]}]}", "80", ""},
 		{"another protocol", "{podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: 80, protocol: UDP}]}]}", "", ""},
-		{"a policy for others", "{podSelector: {matchLabels: {app: friend}}}", "80 81", "80 81"},
+		{"a policy for other pods", "{podSelector: {matchLabels: {app: friend}}}", "80 81", "80 81"},
 		{"nothing goes out of friend", "{podSelector: {matchLabels: {app: friend}}, policyTypes: [Egress]}", "", "80 81"},
 		{"out to a port of web", "{podSelector: {matchLabels: {app: friend}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 80}]}]}", "80", "80 81"},
 		{"out to a named port", "{podSelector: {matchLabels: {app: friend}}, policyTypes: [Egress], egress: [{ports: [{port: http}]}]}", "80", "80 81"},
@@ -125,7 +125,7 @@ func TestWhoReachesWhom(t *testing.T) {
 			}
 		})
 	}
-	nettest.Eventually(t, "everybody is reached without policies", func() bool { return reaches(t, friend, "10.42.0.2:80") && reaches(t, stranger, "10.42.0.2:81") })
+	nettest.Eventually(t, "all ports answer without policies", func() bool { return reaches(t, friend, "10.42.0.2:80") && reaches(t, stranger, "10.42.0.2:81") })
 }
 
 // reached is those of the two ports that answer.
@@ -175,7 +175,7 @@ func TestANamedPortIsTheReceivers(t *testing.T) {
 		}
 	}
 	if len(got.sets) != 2 {
-		t.Errorf("%d sets, want the peers and where the port leads", len(got.sets))
+		t.Errorf("%d sets, want the peers and the port's destinations", len(got.sets))
 	}
 }
 
