@@ -13,9 +13,10 @@ import (
 	"strings"
 )
 
-// attachment is one interface of one sandbox, as kept in its file. The file is written before the first netlink
-// call and removed after the last one, so that after a kill -9 nothing is in the kernel without a file. A file
-// whose host link is gone is stale: the pod's network namespace took the link with it.
+// attachment is one interface of one sandbox, as stored in its file. The file is written before the
+// first netlink call and removed after the last one. So a kill -9 leaves nothing in the kernel
+// without a file. A file without a host link is stale: the link disappeared with the pod's network
+// namespace.
 type attachment struct {
 	ContainerID  string        `json:"containerID"`
 	IfName       string        `json:"ifName"`
@@ -28,7 +29,7 @@ type attachment struct {
 	PortMappings []portMapping `json:"portMappings,omitempty"`
 }
 
-// portMapping is one host port, as the CNI convention "portMappings" has it.
+// portMapping is one host port, in the format of the CNI convention "portMappings".
 type portMapping struct {
 	HostPort      uint16 `json:"hostPort"`
 	ContainerPort uint16 `json:"containerPort"`
@@ -40,13 +41,14 @@ func attachmentKey(containerID, ifName string) string { return containerID + "."
 
 func (a *attachment) key() string { return attachmentKey(a.ContainerID, a.IfName) }
 
-// hostLinkName is stable, so that a repeated ADD or a DEL without a file finds the link.
+// hostLinkName derives a stable name, so that a repeated ADD, or a DEL without a file, finds the
+// link.
 func hostLinkName(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hostLinkPrefix + hex.EncodeToString(sum[:5])
 }
 
-// isHostLink tells pods' links from the gateway and overlay links.
+// isHostLink distinguishes pods' links from the gateway and overlay links.
 func isHostLink(name string) bool {
 	rest, ok := strings.CutPrefix(name, hostLinkPrefix)
 	if !ok || len(rest) != 10 {
@@ -56,14 +58,15 @@ func isHostLink(name string) bool {
 	return err == nil
 }
 
-// attachmentFiles is the folder of attachments.
+// attachmentFiles is the folder of attachment files.
 type attachmentFiles struct{ dir string }
 
 func (f attachmentFiles) path(key string) string {
 	return filepath.Join(f.dir, filepath.Base(key)+".json")
 }
 
-// load reads all attachments. A file that cannot be read as one (torn by a power cut, which also ended the pods) is removed.
+// load reads all attachments. It removes unreadable files: a power cut, which also ended the pods,
+// can leave torn files.
 func (f attachmentFiles) load() (map[string]*attachment, error) {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("attachments: %w", err)
@@ -89,7 +92,8 @@ func (f attachmentFiles) load() (map[string]*attachment, error) {
 	return all, nil
 }
 
-// save replaces the file in one step. There is no fsync: what the file speaks of does not survive a power cut either.
+// save replaces the file atomically. It does not call fsync, because a power cut ends the
+// attachment too.
 func (f attachmentFiles) save(a *attachment) error {
 	data, err := json.Marshal(a)
 	if err != nil {

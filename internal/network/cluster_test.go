@@ -29,11 +29,12 @@ import (
 	"github.com/knarr-project/knarr/internal/proxy"
 )
 
-// secondNode makes the test's binary play node b, in a network namespace of its own, told what to do on its standard input.
+// secondNode makes the test binary act as node b, in a network namespace of its own. It takes
+// commands on standard input.
 const secondNode = "KNARR_TEST_SECOND_NODE"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(secondNode) != "" { // in its namespace already
+	if os.Getenv(secondNode) != "" { // already in node b's namespace
 		os.Exit(m.Run())
 	}
 	nettest.Main(m)
@@ -41,7 +42,7 @@ func TestMain(m *testing.M) {
 
 func ptr[T any](v T) *T { return &v }
 
-// world is the cluster that both nodes see: a Service with a pod on each node, and the DNS.
+// world holds the objects that both nodes see: the DNS, and a Service with a pod on each node.
 func world() *nettest.Objects {
 	node := func(name, cidr, ip string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}},
@@ -65,7 +66,8 @@ func world() *nettest.Objects {
 	return nettest.NewObjects(objects...)
 }
 
-// startNode runs the three components of a node, and one pod that says who it is and who asks.
+// startNode runs the three components of a node and a pod that answers with its own name and the
+// client's address.
 func startNode(t *testing.T, name string) nettest.NS {
 	t.Helper()
 	objects, dir := world(), t.TempDir()
@@ -122,7 +124,7 @@ func attach(t *testing.T, socket, id string) nettest.NS {
 	return pod
 }
 
-// serve answers every connection with who serves and who asks.
+// serve answers every connection with the server's name and the client's address.
 func serve(t *testing.T, pod nettest.NS, name string) {
 	t.Helper()
 	var l net.Listener
@@ -164,8 +166,8 @@ func askAddr(addr string) string {
 	return string(b)
 }
 
-// resolve asks the cluster's DNS by its Service.
-// It asks again for a while: the node's DNS registers itself after it is ready.
+// resolve queries the cluster's DNS through its Service. It retries for a while, because the node's
+// DNS registers itself after it is ready.
 func resolve(name string) string {
 	c := mdns.Client{Timeout: 5 * time.Second}
 	var m *mdns.Msg
@@ -200,7 +202,8 @@ func addressLink(name, addr string) error {
 	return netlink.LinkSetUp(link)
 }
 
-// TestSecondNode is no test: it is node b in a process that TestTwoNodes starts. "up" starts it, "pod ADDR", "host ADDR" and "resolve NAME" ask from there.
+// TestSecondNode is not a test: it is node b, in a process that TestTwoNodes starts. Commands: "up"
+// starts the node; "pod ADDR", "host ADDR" and "resolve NAME" send a request from there.
 func TestSecondNode(t *testing.T) {
 	if os.Getenv(secondNode) == "" {
 		t.Skip("is the second node of TestTwoNodes")

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// cniRequest is what the plugin sends: one JSON object on one connection. Config is the plugin's standard input.
+// cniRequest is the plugin's request: one JSON object per connection. Config is the plugin's
+// standard input.
 type cniRequest struct {
 	Command     string          `json:"command"`
 	ContainerID string          `json:"containerID"`
@@ -17,7 +18,7 @@ type cniRequest struct {
 	Config      json.RawMessage `json:"config"`
 }
 
-// cniReply is what it gets: standard output and the exit code.
+// cniReply is the answer: standard output and exit code of the plugin.
 type cniReply struct {
 	Code   int             `json:"code"`
 	Stdout json.RawMessage `json:"stdout,omitempty"`
@@ -33,7 +34,7 @@ const (
 	cniFailed           = 100
 )
 
-// cniError is an error with a code of the specification; other errors are cniFailed.
+// cniError is an error with a code of the specification. Other errors get the code cniFailed.
 type cniError struct {
 	code int
 	err  error
@@ -46,7 +47,7 @@ func cniErrorf(code int, format string, args ...any) error {
 	return &cniError{code: code, err: fmt.Errorf(format, args...)}
 }
 
-// cniConfig is the part of the network configuration that we read.
+// cniConfig is the part of the network configuration that knarr reads.
 type cniConfig struct {
 	CNIVersion    string `json:"cniVersion"`
 	Name          string `json:"name"`
@@ -59,7 +60,7 @@ type cniConfig struct {
 	} `json:"cni.dev/valid-attachments"`
 }
 
-// cniResult is a success result of specification 1.0 and 1.1.
+// cniResult is a success result of the specification's versions 1.0 and 1.1.
 type cniResult struct {
 	CNIVersion string         `json:"cniVersion"`
 	Interfaces []cniInterface `json:"interfaces"`
@@ -94,7 +95,7 @@ func (r *cniRequest) config() (cniConfig, error) {
 	return c, nil
 }
 
-// podArgs reads CNI_ARGS as the kubelet's runtimes set it.
+// podArgs parses CNI_ARGS as set by Kubernetes' runtimes.
 func (r *cniRequest) podArgs() map[string]string {
 	args := map[string]string{}
 	for pair := range strings.SplitSeq(r.Args, ";") {
@@ -105,7 +106,7 @@ func (r *cniRequest) podArgs() map[string]string {
 	return args
 }
 
-// validMappings drops port mappings without a host port and refuses what cannot be meant.
+// validMappings drops port mappings without a host port and refuses invalid ones.
 func validMappings(in []portMapping) ([]portMapping, error) {
 	var out []portMapping
 	for _, m := range in {
@@ -145,7 +146,7 @@ func resultOf(version string, a *attachment, p plumbing) cniResult {
 	return r
 }
 
-// errorReply is a failure as the specification prints it.
+// errorReply formats an error as the specification requires.
 func errorReply(version string, err error) cniReply {
 	code := cniFailed
 	if e, ok := err.(*cniError); ok {

@@ -9,19 +9,20 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Mode is how packets reach the pods of other nodes.
+// Mode is how packets reach pods on other nodes.
 type Mode string
 
 const (
-	// ModeVXLAN wraps them in UDP; works wherever the nodes reach each other.
+	// ModeVXLAN encapsulates packets in UDP. It works wherever the nodes reach each other.
 	ModeVXLAN Mode = "vxlan"
-	// ModeHostGateway routes them to the other node's address; the nodes must share a layer 2.
+	// ModeHostGateway routes packets to the other node's address. The nodes must share a layer 2
+	// network.
 	ModeHostGateway Mode = "host-gw"
-	// ModeNone leaves the routes between nodes to somebody else.
+	// ModeNone leaves the routes between nodes to other software.
 	ModeNone Mode = "none"
 )
 
-// Names of what the package makes; Purge goes by them.
+// Names of the objects that the package makes. Purge recognizes them by these names.
 const (
 	DefaultGatewayLink = "knarr0"
 	DefaultOverlayLink = "knarr.vxlan"
@@ -31,27 +32,29 @@ const (
 	PluginType = "knarr-cni"
 )
 
-// Config says how the pod network of this node is made. Zero values take the defaults named.
+// Config configures the pod network of this node. Zero values select the defaults.
 type Config struct {
 	NodeName string
 	Client   client.Interface
 
-	// SocketPath is where the CNI plugin finds this agent; default /run/knarr/cni.sock.
+	// SocketPath is the socket on which the CNI plugin reaches this agent; default
+	// /run/knarr/cni.sock.
 	SocketPath string
-	// CNIConfDir gets 10-knarr.conflist once the node has a pod range; default /etc/cni/net.d.
+	// CNIConfDir receives 10-knarr.conflist once the node has a pod range; default /etc/cni/net.d.
 	CNIConfDir string
-	// DataDir keeps one file per attachment; default /var/lib/knarr/network.
+	// DataDir holds one file per attachment; default /var/lib/knarr/network.
 	DataDir string
 
-	// ClusterCIDRs hold all pods (10.42.0.0/16); what goes there is not masqueraded.
+	// ClusterCIDRs contain all pods (10.42.0.0/16). Traffic to them is not masqueraded.
 	ClusterCIDRs []netip.Prefix
-	// ServiceCIDRs get a route of their own, so that host processes reach Services without a default route.
+	// ServiceCIDRs get a route of their own, so that host processes reach Services without a
+	// default route.
 	ServiceCIDRs []netip.Prefix
 
 	Mode Mode // default vxlan
 	VNI  int  // default 42
 	Port int  // UDP port of the overlay; default 8472
-	MTU  int  // of pods; default is the MTU towards the nodes, less 50 for VXLAN
+	MTU  int  // MTU of pods; default is the MTU towards the nodes, minus 50 for VXLAN
 
 	GatewayLink string // default knarr0
 	OverlayLink string // default knarr.vxlan

@@ -18,7 +18,7 @@ import (
 
 var protocolNumbers = map[string]uint8{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP, "sctp": unix.IPPROTO_SCTP}
 
-// Chains of ours in the shared table; the proxy's begin with "svc-".
+// The pod network's chains in the shared table. The proxy's chains begin with "svc-".
 const (
 	chainRaw         = "pod-raw"
 	chainPrerouting  = "pod-prerouting"
@@ -27,25 +27,25 @@ const (
 	chainHostPorts   = "pod-hostports"
 )
 
-// beforeServices lets a host port win over a node port, as the last word of whoever wrote the pod.
+// beforeServices gives host ports precedence over node ports.
 const beforeServices = -101
 
 // firewall is the pod network's part of the nftables table: host ports and masquerading.
 type firewall struct {
 	mu        sync.Mutex
-	conn      *nftables.Conn // kept open: see nft.Generations
+	conn      *nftables.Conn // kept open; see nft.Generations
 	hostPorts map[hostPort]hostPortTarget
 	sets      map[string]familySets // by nft.Family.Name
-	rules     map[string]int        // how many each chain has
+	rules     map[string]int        // number of rules per chain
 }
 
 type familySets struct {
-	hostPorts *nftables.Set // hostIP . protocol . port : podIP . port; hostIP 0 is any
+	hostPorts *nftables.Set // hostIP . protocol . port : podIP . port; hostIP 0 matches any address
 	hairpin   *nftables.Set // podIP . podIP of pods with host ports
 }
 
 type hostPort struct {
-	addr  netip.Addr // the unspecified address is any
+	addr  netip.Addr // the unspecified address matches any address
 	proto uint8
 	port  uint16
 }
@@ -74,7 +74,7 @@ func newFirewall() *firewall {
 	return f
 }
 
-// install makes our chains and maps afresh, in one transaction: whatever an older process left is replaced.
+// install replaces our chains and maps in one transaction, including those of an older process.
 func (f *firewall) install(podCIDRs, clusterCIDRs []netip.Prefix) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,7 +117,7 @@ func (f *firewall) install(podCIDRs, clusterCIDRs []netip.Prefix) error {
 	return nil
 }
 
-// open gives the one connection, under mu.
+// open returns the connection. The caller holds mu.
 func (f *firewall) open() (*nftables.Conn, error) {
 	if f.conn == nil {
 		c, err := nft.Open()
@@ -129,7 +129,7 @@ func (f *firewall) open() (*nftables.Conn, error) {
 	return f.conn, nil
 }
 
-// close ends the connection; the rules stay.
+// close closes the connection; the rules stay.
 func (f *firewall) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,7 +139,8 @@ func (f *firewall) close() {
 	}
 }
 
-// verify compares what the kernel has with what we put there (another program may have flushed it) and repairs.
+// verify compares the kernel's rules with the installed ones and repairs differences. Another
+// program may have flushed the rules.
 func (f *firewall) verify(podCIDRs, clusterCIDRs []netip.Prefix) error {
 	if f.intact() {
 		return nil
@@ -148,13 +149,13 @@ func (f *firewall) verify(podCIDRs, clusterCIDRs []netip.Prefix) error {
 	return f.install(podCIDRs, clusterCIDRs)
 }
 
-// intact counts chains' rules and host ports in the kernel.
+// intact compares the number of rules and host ports in the kernel with the expected ones.
 func (f *firewall) intact() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c, err := f.open()
 	if err != nil {
-		return true // nothing can be said
+		return true // cannot tell
 	}
 	for name, want := range f.rules {
 		rules, err := c.GetRules(nft.Table(), &nftables.Chain{Name: name, Table: nft.Table()})
@@ -181,7 +182,8 @@ func (f *firewall) addRules(c *nftables.Conn, base []*nftables.Chain, ports *nft
 		loopback = netip.MustParsePrefix("::1/128")
 	}
 	rule := f.adder(c)
-	// With route_localnet on a pod's link, packets for the loopback must still not come in from outside.
+	// With route_localnet on a pod's link, packets to the loopback must still not enter from
+	// outside.
 	rule(base[0], fam.Only(), nft.InputNotLoopback(), fam.DestIn(loopback), nft.Drop())
 	rule(base[1], fam.Only(), nft.DestIsLocal(), nft.Jump(ports.Name))
 	rule(base[2], fam.Only(), nft.DestIsLocal(), nft.Jump(ports.Name))
@@ -193,12 +195,14 @@ func (f *firewall) addRules(c *nftables.Conn, base []*nftables.Chain, ports *nft
 	rule(ports, fam.Only(), fam.DestAddr(addr), load)
 	rule(ports, fam.Only(), nft.Immediate(addr, make([]byte, fam.AddrLen)), load)
 
-	// A pod that reaches itself by its host port, and a host process that comes from the loopback, must be answered through us.
+	// Two cases must be masqueraded so that replies return through this host: a pod that reaches
+	// itself through its host port, and a host process that connects from the loopback.
 	rule(base[3], fam.Only(), nft.WasDNAT(), fam.SourceAddr(nft.R0), fam.DestAddr(nft.R0+fam.AddrRegs), nft.In(sets.hairpin, nft.R0), nft.Masquerade())
 	rule(base[3], fam.Only(), nft.WasDNAT(), fam.SourceIn(loopback), nft.OutputNotLoopback(), nft.Masquerade())
 }
 
-// addMasquerade queues the rules that give pods' packets to the outside the node's address.
+// addMasquerade queues the rules that give the node's address to pods' packets that leave the
+// cluster.
 func (f *firewall) addMasquerade(c *nftables.Conn, postrouting *nftables.Chain, podCIDRs, clusterCIDRs []netip.Prefix) {
 	rule := f.adder(c)
 	for _, pods := range podCIDRs {
@@ -217,7 +221,7 @@ func (f *firewall) addMasquerade(c *nftables.Conn, postrouting *nftables.Chain, 
 	}
 }
 
-// adder is nft.Adder that counts.
+// adder is nft.Adder with a count of rules per chain.
 func (f *firewall) adder(c *nftables.Conn) func(*nftables.Chain, ...[]expr.Any) {
 	add := nft.Adder(c)
 	return func(chain *nftables.Chain, parts ...[]expr.Any) {
@@ -226,7 +230,7 @@ func (f *firewall) adder(c *nftables.Conn) func(*nftables.Chain, ...[]expr.Any) 
 	}
 }
 
-// targets lists the host ports of an attachment, for each family that it has an address of.
+// targets returns the attachment's host ports for each family in which it has an address.
 func (a *attachment) targets() map[hostPort]hostPortTarget {
 	out := map[hostPort]hostPortTarget{}
 	for _, m := range a.PortMappings {
@@ -248,7 +252,8 @@ func (a *attachment) targets() map[hostPort]hostPortTarget {
 	return out
 }
 
-// add maps the attachment's host ports. A port that an older attachment still has is taken over: the scheduler has decided.
+// add maps the attachment's host ports. It takes over a port that an older attachment still has,
+// because the scheduler has assigned the port to the new pod.
 func (f *firewall) add(a *attachment) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -277,7 +282,7 @@ func (f *firewall) add(a *attachment) error {
 	return nil
 }
 
-// remove unmaps the host ports that are still the attachment's.
+// remove unmaps those host ports that still belong to the attachment.
 func (f *firewall) remove(a *attachment) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -305,8 +310,8 @@ func (f *firewall) remove(a *attachment) error {
 	return nil
 }
 
-// queue queues the elements of one host port with SetAddElements or SetDeleteElements. The hairpin element is
-// shared by all ports of a pod and stays until the pod's address gets another pod: it says nothing wrong.
+// queue queues the elements of one host port with SetAddElements or SetDeleteElements. All ports of
+// a pod share the hairpin element. It stays until another pod gets the address, which is harmless.
 func (f *firewall) queue(c *nftables.Conn, p hostPort, t hostPortTarget, op func(*nftables.Set, []nftables.SetElement) error) error {
 	fam := nft.Of(t.addr)
 	addr := t.addr.AsSlice()
@@ -318,7 +323,8 @@ func (f *firewall) queue(c *nftables.Conn, p hostPort, t hostPortTarget, op func
 	return c.SetAddElements(sets.hairpin, []nftables.SetElement{{Key: nft.Key(addr, addr)}})
 }
 
-// forgetFlows ends the kernel's memory of UDP flows to the host ports: a client that keeps sending would never reach the new pod.
+// forgetFlows deletes the kernel's UDP flows to the host ports. Otherwise a client that keeps
+// sending would never reach the new pod.
 func forgetFlows(ports map[hostPort]hostPortTarget) {
 	byPort := map[uint16]bool{}
 	for p := range ports {
@@ -336,7 +342,7 @@ func forgetFlows(ports map[hostPort]hostPortTarget) {
 	}
 }
 
-// udpFlows matches flows by the port that the client sent to.
+// udpFlows matches flows by the client's destination port.
 type udpFlows map[uint16]bool
 
 // MatchConntrackFlow is netlink's filter interface.
@@ -344,7 +350,8 @@ func (u udpFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	return flow.Forward.Protocol == unix.IPPROTO_UDP && u[flow.Forward.DstPort]
 }
 
-// allowLocalhost lets 127.0.0.1:hostPort reach the pod: only on its own link may loopback addresses be routed.
+// allowLocalhost lets 127.0.0.1:hostPort reach the pod. It allows routing of loopback addresses on
+// the pod's own link only.
 func allowLocalhost(a *attachment) error {
 	err := os.WriteFile("/proc/sys/net/ipv4/conf/"+a.HostLink+"/route_localnet", []byte("1"), 0)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -353,8 +360,8 @@ func allowLocalhost(a *attachment) error {
 	return nil
 }
 
-// droppingFirewalls names other base chains that drop forwarded packets by policy (a container engine's, for example):
-// an accept of ours cannot overrule them.
+// droppingFirewalls lists foreign base chains, such as a container engine's, whose policy drops
+// forwarded packets. An accept in our chains cannot overrule them.
 func droppingFirewalls() []string {
 	c, err := nftables.New()
 	if err != nil {

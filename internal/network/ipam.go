@@ -6,11 +6,12 @@ import (
 	"net/netip"
 )
 
-// errExhausted: every address of the range is in use.
+// errExhausted means that every address of the range is in use.
 var errExhausted = errors.New("no address is free")
 
-// ipam hands out the addresses of one range, round-robin, so that an address rests as long as possible before it is used
-// again. It has no lock and no file: the attachments' files are the record, and the agent fills a new ipam from them.
+// ipam allocates the addresses of one range, round-robin, so that an address rests as long as
+// possible before reuse. It has no lock and no file. The attachments' files are the record, from
+// which the agent fills a new ipam.
 type ipam struct {
 	cidr    netip.Prefix
 	gateway netip.Addr
@@ -24,9 +25,10 @@ func newIPAM(cidr netip.Prefix) *ipam {
 	return &ipam{cidr: cidr, gateway: gateway, used: map[netip.Addr]string{}, last: gateway}
 }
 
-// allocate gives owner the next free address. The network's own address, the gateway and, for IPv4, the broadcast address are never given.
+// allocate assigns the next free address to owner. It never assigns the network's address, the
+// gateway and, for IPv4, the broadcast address.
 func (p *ipam) allocate(owner string) (netip.Addr, error) {
-	const most = 1 << 16 // an IPv6 /64 must not be searched to its end
+	const most = 1 << 16 // never search all of an IPv6 /64
 	addr := p.last
 	for range most {
 		addr = addr.Next()
@@ -52,7 +54,8 @@ func (p *ipam) isBroadcast(addr netip.Addr) bool {
 	return addr.Is4() && p.cidr.Bits() < 31 && (!next.IsValid() || !p.cidr.Contains(next))
 }
 
-// claim records an address that is in use already. An address outside of the range (the range has changed) is ignored.
+// claim records an address in use. It ignores an address outside of the range, which happens after
+// the range changed.
 func (p *ipam) claim(addr netip.Addr, owner string) {
 	if p.cidr.Contains(addr) {
 		p.used[addr] = owner

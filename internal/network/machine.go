@@ -18,10 +18,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// defaultMTU is what pods get where the way to other nodes says nothing useful (it is the loopback, or unknown).
+// defaultMTU is the pods' MTU if the link to other nodes is unknown or the loopback.
 const defaultMTU = 1500
 
-// prepareMachine sets what forwarding needs and says, once, what the machine does not allow.
+// prepareMachine sets the sysctls that forwarding needs, and logs once what the machine does not
+// allow.
 func (n *Network) prepareMachine() {
 	for _, s := range []struct{ path, why string }{
 		{"/proc/sys/net/ipv4/ip_forward", "pods reach nothing but their own node"},
@@ -49,7 +50,8 @@ func ensureSysctl(path, value string) error {
 	return os.WriteFile(path, []byte(value), 0)
 }
 
-// podMTU is the MTU of pods' links: room for VXLAN below the MTU of the link towards the nodes.
+// podMTU is the MTU of pods' links. It leaves room for VXLAN below the MTU of the link to other
+// nodes.
 func (n *Network) podMTU(self *corev1.Node) int {
 	if n.cfg.MTU > 0 {
 		return n.cfg.MTU
@@ -69,8 +71,9 @@ func (n *Network) podMTU(self *corev1.Node) int {
 	return mtu
 }
 
-// ensureGateway makes the link that has the gateway addresses (a bridge without ports: some kernels have no dummy links) and
-// routes the Services to it, so that a host process without a default route has a way, and a source address, for them.
+// ensureGateway makes the link with the gateway addresses and routes the Services to it. A host
+// process without a default route thereby gets a route and a source address for Services. The link
+// is a bridge without ports, because some kernels have no dummy links.
 func ensureGateway(cfg Config, p plumbing) error {
 	link, err := netlink.LinkByName(cfg.GatewayLink)
 	if isGone(err) {
@@ -104,7 +107,7 @@ func ensureGateway(cfg Config, p plumbing) error {
 	return nil
 }
 
-// keepAddresses gives the link exactly these addresses (besides IPv6's own link-local one).
+// keepAddresses gives the link exactly these addresses, except for IPv6's link-local one.
 func keepAddresses(link netlink.Link, want []netip.Addr) error {
 	have, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -133,8 +136,9 @@ func keepAddresses(link netlink.Link, want []netip.Addr) error {
 	return nil
 }
 
-// writeConflist tells the container runtime that the pod network is ready. Another plugin's configuration in the
-// folder replaces ours: then ours is taken away.
+// writeConflist writes the CNI configuration, which tells the container runtime that the pod
+// network is ready. Another plugin's configuration in the folder takes precedence; knarr's is
+// removed then.
 func (n *Network) writeConflist() error {
 	path := filepath.Join(n.cfg.CNIConfDir, conflistName)
 	if other := otherConfig(n.cfg.CNIConfDir); other != "" {
@@ -144,8 +148,8 @@ func (n *Network) writeConflist() error {
 		}
 		return nil
 	}
-	// Version 1.0.0, though the plugin knows 1.1: with 1.1 runtimes run the plugin's STATUS again and again, to learn
-	// what the presence of this file says already.
+	// The version is 1.0.0 although the plugin supports 1.1. With 1.1, runtimes call the plugin's
+	// STATUS again and again, although the presence of this file has the same meaning.
 	want, err := json.MarshalIndent(map[string]any{
 		"cniVersion": "1.0.0", "name": "knarr",
 		"plugins": []any{map[string]any{"type": PluginType, "socketPath": n.cfg.SocketPath, "capabilities": map[string]bool{"portMappings": true}}},
@@ -159,7 +163,7 @@ func (n *Network) writeConflist() error {
 	if err := os.MkdirAll(n.cfg.CNIConfDir, 0o755); err != nil {
 		return fmt.Errorf("CNI configuration: %w", err)
 	}
-	// The temporary name does not end in a way that runtimes would read.
+	// Runtimes do not read files with this suffix.
 	if err := os.WriteFile(path+".new", want, 0o644); err != nil {
 		return fmt.Errorf("CNI configuration: %w", err)
 	}
@@ -170,7 +174,7 @@ func (n *Network) writeConflist() error {
 	return nil
 }
 
-// otherConfig finds a CNI configuration that is not ours.
+// otherConfig returns the name of another plugin's CNI configuration, or "".
 func otherConfig(dir string) string {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {

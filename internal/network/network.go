@@ -13,10 +13,11 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// resync is how often everything is compared with the kernel without an event.
+// resync is the interval for comparing everything with the kernel without an event.
 const resync = time.Minute
 
-// reapDelay is how long a link may outlive its DEL, for the runtime to remove its network namespace.
+// reapDelay is how long a link may outlive its DEL, so that the runtime can remove the network
+// namespace first.
 const reapDelay = 300 * time.Millisecond
 
 // Network is the pod network of one node. Make it with New.
@@ -30,18 +31,18 @@ type Network struct {
 	pools       []*ipam    // one per pod range of the node; empty until it has one
 	plumbing    plumbing
 	attachments map[string]*attachment
-	leaving     []*attachment   // forgotten, but their links may still be there
-	said        map[string]bool // remarks about the machine, each said once
+	leaving     []*attachment   // detached, but their links may still exist
+	said        map[string]bool // topics that have been logged
 
 	left      chan struct{} // wakes reap
 	ready     chan struct{}
 	readyOnce sync.Once
 }
 
-// Ready is closed when pods can be attached, and reach the nodes there are, for the first time.
+// Ready is closed when pods can be attached for the first time and reach the existing nodes.
 func (n *Network) Ready() <-chan struct{} { return n.ready }
 
-// New checks the configuration; nothing is touched before Run.
+// New checks the configuration. It changes nothing on the machine; Run does.
 func New(cfg Config) (*Network, error) {
 	cfg.setDefaults()
 	if err := cfg.validate(); err != nil {
@@ -118,21 +119,21 @@ func (n *Network) Run(ctx context.Context) error {
 }
 
 const (
-	// firstPause and longestPause are between attempts that fail; pauses double.
+	// firstPause and longestPause limit the pause between failed attempts; pauses double.
 	firstPause, longestPause = time.Second, 10 * time.Second
-	// tellAgain is how often trouble that stays the same is logged.
+	// tellAgain is the interval for logging an unchanged error.
 	tellAgain = 10 * time.Minute
 )
 
-// trouble is what attempts fail of.
+// trouble is the state of repeated failures.
 type trouble struct {
 	told  string
 	at    time.Time
 	pause time.Duration
 }
 
-// next says how long to wait before the next attempt, and whether the error is to be logged: at
-// first, when it changes, and now and then.
+// next returns the pause before the next attempt and whether to log the error. An error is logged
+// at first, when it changes, and every tellAgain.
 func (t *trouble) next(err error, now time.Time) (pause time.Duration, tell bool) {
 	if err == nil {
 		*t = trouble{}
@@ -155,7 +156,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// restore reads the attachments' files, and removes those whose link the kernel has no more.
+// restore reads the attachments' files. It removes those whose link no longer exists in the kernel.
 func (n *Network) restore() error {
 	all, err := n.files.load()
 	if err != nil {
@@ -178,7 +179,7 @@ func (n *Network) restore() error {
 	return nil
 }
 
-// sync brings the node's links, rules and routes in line with the Nodes.
+// sync updates the node's links, rules and routes from the Nodes.
 func (n *Network) sync(nodes []*corev1.Node, full bool) error {
 	var self *corev1.Node
 	for _, node := range nodes {
@@ -187,7 +188,7 @@ func (n *Network) sync(nodes []*corev1.Node, full bool) error {
 		}
 	}
 	if self == nil {
-		return nil // not registered yet; its event will wake us
+		return nil // not registered yet; the Node's event wakes this loop
 	}
 	ranges, err := podCIDRs(self)
 	if err != nil || len(ranges) == 0 {
@@ -203,7 +204,8 @@ func (n *Network) sync(nodes []*corev1.Node, full bool) error {
 	return nil
 }
 
-// useRanges prepares the node for pods of its ranges and then lets the runtime know, by the configuration file.
+// useRanges prepares the node for pods of its ranges and then writes the configuration file for the
+// runtime.
 func (n *Network) useRanges(self *corev1.Node, ranges []netip.Prefix, full bool) error {
 	n.mu.Lock()
 	same := len(n.pools) == len(ranges)
@@ -247,7 +249,7 @@ func (n *Network) useRanges(self *corev1.Node, ranges []netip.Prefix, full bool)
 	return n.writeConflist()
 }
 
-// reserve gives the attachment its addresses and writes its file.
+// reserve allocates the attachment's addresses and writes its file.
 func (n *Network) reserve(a *attachment) (plumbing, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -283,7 +285,7 @@ func (n *Network) releaseLocked(a *attachment) {
 	}
 }
 
-// mapPorts opens the attachment's host ports.
+// mapPorts maps the attachment's host ports.
 func (n *Network) mapPorts(a *attachment) error {
 	if err := allowLocalhost(a); err != nil {
 		n.sayOnce("localhost", "host ports do not answer on 127.0.0.1", "error", err, "remedy", "make /proc/sys/net writable")
@@ -291,9 +293,12 @@ func (n *Network) mapPorts(a *attachment) error {
 	return n.firewall.add(a)
 }
 
-// forget undoes an attachment: its routes and host ports at once, its link in the background, its file and
-// addresses after that. Taking a link down waits for the kernel's RCU grace periods (20 ms, with the lock that every ADD
-// needs), and the runtime is about to remove the whole network namespace anyway, which the kernel does in batches.
+// forget undoes an attachment. It removes routes and host ports at once, then the link in the
+// background, and finally the file and the addresses.
+//
+// Removing a link waits for the kernel's RCU grace periods: 20 ms with the lock that every ADD
+// needs. The runtime is about to remove the whole network namespace anyway, and the kernel does
+// that in batches.
 func (n *Network) forget(a *attachment) error {
 	if err := unroute(a); err != nil {
 		return err
@@ -320,7 +325,8 @@ func (n *Network) leaveLocked(a *attachment) {
 	}
 }
 
-// reap finishes what forget began: it gives the runtime a moment to remove the network namespace, then removes the link itself.
+// reap finishes what forget began. It gives the runtime a moment to remove the network namespace,
+// and then removes the link itself.
 func (n *Network) reap(ctx context.Context) {
 	for {
 		select {
@@ -348,7 +354,8 @@ func (n *Network) reap(ctx context.Context) {
 
 func (n *Network) bury(a *attachment) error {
 	n.mu.Lock()
-	again := n.attachments[a.key()] != nil // added again meanwhile: link and file are the new one's
+	// the attachment was added again meanwhile and owns link and file
+	again := n.attachments[a.key()] != nil
 	n.mu.Unlock()
 	if !again {
 		if err := unplug(a.HostLink); err != nil {
@@ -364,7 +371,8 @@ func (n *Network) bury(a *attachment) error {
 	return nil
 }
 
-// sweep forgets attachments whose link is gone (their network namespace was removed without a DEL).
+// sweep forgets attachments whose link no longer exists, because their network namespace was
+// removed without a DEL.
 func (n *Network) sweep() {
 	n.mu.Lock()
 	var stale []*attachment
@@ -382,7 +390,7 @@ func (n *Network) sweep() {
 	}
 }
 
-// podCIDRs reads the node's pod ranges.
+// podCIDRs parses the node's pod ranges.
 func podCIDRs(node *corev1.Node) ([]netip.Prefix, error) {
 	texts := node.Spec.PodCIDRs
 	if len(texts) == 0 && node.Spec.PodCIDR != "" {

@@ -67,7 +67,7 @@ func start(t *testing.T, cfg Config) *Network {
 	return n
 }
 
-// cni speaks to the agent as the plugin does.
+// cni sends a request to the agent as the plugin does.
 func cni(t *testing.T, n *Network, command, id string, ns nettest.NS, config string) (cniReply, cniResult) {
 	t.Helper()
 	conn, err := net.Dial("unix", n.cfg.SocketPath)
@@ -111,7 +111,7 @@ func addPod(t *testing.T, n *Network, id, config string) pod {
 	return pod{ns, id, netip.MustParsePrefix(result.IPs[0].Address).Addr()}
 }
 
-// echo serves one line per connection, in the pod, saying who serves and who asks.
+// echo answers each connection to the pod with one line: the pod's name and the client's address.
 func (p pod) echo(t *testing.T, port int) {
 	t.Helper()
 	var l net.Listener
@@ -236,7 +236,7 @@ func TestHostPortsWithTheSamePortAndDifferentAddresses(t *testing.T) {
 		t.Errorf("UDP host port: %v", err)
 	}
 
-	// Somebody else flushes the rules.
+	// Another program flushes the rules.
 	if err := purgeTable(); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestAddressesSurviveAKilledAgent(t *testing.T) {
 	objects := nettest.NewObjects(node("a", "10.42.0.0/29", "127.0.0.1"))
 	first := agent(t, objects, nil)
 	one := addPod(t, first, "one", "")
-	// An attachment that was written but whose ADD was cut off.
+	// An attachment whose ADD was interrupted after its file had been written.
 	cut := &attachment{ContainerID: "cut", IfName: "eth0", HostLink: hostLinkName("cut.eth0"), IPs: []netip.Addr{netip.MustParseAddr("10.42.0.5")}}
 	if err := first.files.save(cut); err != nil {
 		t.Fatal(err)
@@ -268,7 +268,7 @@ func TestAddressesSurviveAKilledAgent(t *testing.T) {
 	}
 	cfg := first.cfg
 	cfg.SocketPath += "2"
-	second := start(t, cfg) // the first one lives on in the same state: nothing was handed over
+	second := start(t, cfg) // the first agent still runs on the same state; nothing is handed over
 	var ips []string
 	for i := range 4 {
 		ips = append(ips, addPod(t, second, fmt.Sprintf("p%d", i), "").ip.String())
@@ -327,7 +327,8 @@ func TestRoutesToPeersFollowTheNodes(t *testing.T) {
 	}
 }
 
-// uplink makes the link that the node's address 192.0.2.1 is on, and gives the other end's namespace.
+// uplink makes the link with the node's address 192.0.2.1 and returns the namespace at its other
+// end.
 func uplink(t *testing.T) nettest.NS {
 	t.Helper()
 	other := nettest.New(t)
@@ -378,8 +379,8 @@ func TestAnotherPluginReplacesOurs(t *testing.T) {
 	}
 }
 
-// The kernel connects a veth's queue some time after its carrier; an ADD that returned before lost the pod's first answer,
-// and one connection in two took a second.
+// The kernel connects a veth's queue some time after the carrier. When ADD returned before that,
+// the pod's first answer was lost, and every second connection took a second.
 func TestTheFirstConnectionOfAPodIsFast(t *testing.T) {
 	n := agent(t, nettest.NewObjects(node("a", "10.42.0.0/24", "127.0.0.1")), nil)
 	l, err := net.Listen("tcp", "10.42.0.1:0")
@@ -395,7 +396,8 @@ func TestTheFirstConnectionOfAPodIsFast(t *testing.T) {
 	for i := range 20 {
 		p := addPod(t, n, fmt.Sprint("p", i), "")
 		p.In(t, func() {
-			c, err := net.DialTimeout("tcp", l.Addr().String(), 900*time.Millisecond) // a lost packet is sent again after 1 s
+			// a lost packet is sent again after 1 s
+			c, err := net.DialTimeout("tcp", l.Addr().String(), 900*time.Millisecond)
 			if err != nil {
 				t.Errorf("pod %d: %v", i, err)
 				return

@@ -13,25 +13,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// routeProtocol marks the routes that are ours (see rtnetlink(7); numbers above 4 are free for daemons).
+// routeProtocol marks knarr's routes (rtnetlink(7); numbers above 4 are free for daemons).
 const routeProtocol = 75
 
-// overlay is the way to the pods of other nodes. A peer's link-layer address follows from its pod range, so a Node
-// object says everything and nothing has to be announced.
+// overlay routes to the pods of other nodes. A peer's link-layer address is derived from its pod
+// range, so the Node object is sufficient and nothing else is announced.
 type overlay struct {
 	cfg     Config
-	applied map[peer]bool // nil until the kernel has been read
-	link    netlink.Link  // the VXLAN link or, with host-gw, the link towards the nodes
+	applied map[peer]bool // nil until read from the kernel
+	link    netlink.Link  // the VXLAN link; with host-gw, the link to the other nodes
 	self    self
 }
 
-// peer is one pod range of another node, and the address to reach it by.
+// peer is one pod range of another node and the address that leads to it.
 type peer struct {
 	pods netip.Prefix
 	node netip.Addr
 }
 
-// self is what the overlay needs to know of its own node.
+// self is the part of its own Node that the overlay needs.
 type self struct {
 	node   netip.Addr
 	ranges string // as text, to compare
@@ -42,7 +42,8 @@ func newOverlay(cfg Config) *overlay { return &overlay{cfg: cfg} }
 // vtepMAC is the hardware address of a node's VXLAN link.
 func vtepMAC(pods netip.Prefix) net.HardwareAddr { return derivedMAC(0x5a, pods.Addr()) }
 
-// peers derives the wanted peers from the Nodes: those with a pod range and an address of the family that self has.
+// peers derives the peers from the Nodes: all Nodes with a pod range and an address of self's
+// family.
 func peers(selfName string, selfAddr netip.Addr, nodes []*corev1.Node) map[peer]bool {
 	want := map[peer]bool{}
 	for _, node := range nodes {
@@ -74,7 +75,8 @@ func internalIP(node *corev1.Node, v4 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// sync makes the links and routes to the peers; with full, it trusts nothing that it did before.
+// sync makes the links and routes to the peers. With full, it ignores its record of earlier changes
+// and compares with the kernel.
 func (o *overlay) sync(node *corev1.Node, ranges []netip.Prefix, nodes []*corev1.Node, full bool) error {
 	if o.cfg.Mode == ModeNone {
 		return nil
@@ -86,7 +88,7 @@ func (o *overlay) sync(node *corev1.Node, ranges []netip.Prefix, nodes []*corev1
 	want := peers(node.Name, addr, nodes)
 	me := self{addr, fmt.Sprint(ranges)}
 	if !addr.IsValid() || len(want) == 0 && len(o.applied) == 0 && o.applied != nil {
-		return nil // alone: no overlay is needed
+		return nil // a single node needs no overlay
 	}
 	if full || o.link == nil || me != o.self {
 		link, err := o.ensureLink(addr, ranges, len(want) > 0)
@@ -104,7 +106,7 @@ func (o *overlay) sync(node *corev1.Node, ranges []netip.Prefix, nodes []*corev1
 	return o.apply(want, ranges, full)
 }
 
-// apply removes the peers that are gone and adds the new ones.
+// apply removes obsolete peers and adds new ones.
 func (o *overlay) apply(want map[peer]bool, ranges []netip.Prefix, full bool) error {
 	var errs []error
 	for p := range o.applied {
@@ -133,7 +135,8 @@ func (o *overlay) apply(want map[peer]bool, ranges []netip.Prefix, full bool) er
 	return errors.Join(errs...)
 }
 
-// ensureLink makes the VXLAN link, or finds the link towards the nodes for host-gw. Without peers it makes nothing.
+// ensureLink makes the VXLAN link or, with host-gw, finds the link to the other nodes. Without
+// peers it makes nothing.
 func (o *overlay) ensureLink(addr netip.Addr, ranges []netip.Prefix, needed bool) (netlink.Link, error) {
 	under, err := linkOf(addr)
 	if err != nil {
@@ -167,7 +170,9 @@ func (o *overlay) ensureLink(addr netip.Addr, ranges []netip.Prefix, needed bool
 		}
 		old = want
 	}
-	for _, r := range ranges { // what is masqueraded or sent by the host over this link comes from the pod range
+	// the source of masqueraded packets and of the host's own packets on this link is in the pod
+	// range
+	for _, r := range ranges {
 		a := &netlink.Addr{IPNet: hostNet(r.Addr())}
 		if err := netlink.AddrReplace(old, a); err != nil {
 			return nil, fmt.Errorf("address %s on %s: %w", r.Addr(), o.cfg.OverlayLink, err)
@@ -192,7 +197,7 @@ func sameVXLAN(have netlink.Link, want *netlink.Vxlan) bool {
 		v.SrcAddr.Equal(want.SrcAddr) && slices.Equal(v.HardwareAddr, want.HardwareAddr) && v.MTU == want.MTU
 }
 
-// linkOf finds the link that has the address.
+// linkOf finds the link with the address.
 func linkOf(addr netip.Addr) (netlink.Link, error) {
 	addrs, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, family(addr)) })
 	if err != nil {
@@ -206,7 +211,8 @@ func linkOf(addr netip.Addr) (netlink.Link, error) {
 	return nil, fmt.Errorf("this node's InternalIP %s is on no link of this machine; other nodes cannot be reached (set --advertise-address to an address of this machine)", addr)
 }
 
-// routes reads the peers that the kernel has routes to. The node's address is not in the route with VXLAN: then it is taken from the forwarding table.
+// routes reads from the kernel the peers that have routes. With VXLAN, a route does not contain the
+// node's address; the forwarding table does.
 func (o *overlay) routes() (map[peer]bool, error) {
 	have := map[peer]bool{}
 	nodeOf := map[string]netip.Addr{}
@@ -253,7 +259,7 @@ func (o *overlay) addPeer(p peer, ranges []netip.Prefix) error {
 		}
 	}
 	if route.Src == nil {
-		return nil // a family that this node has no pods of
+		return nil // this node has no pods of that family
 	}
 	if o.cfg.Mode == ModeHostGateway {
 		route.Gw = p.node.AsSlice()
@@ -275,7 +281,8 @@ func (o *overlay) addPeer(p peer, ranges []netip.Prefix) error {
 	return nil
 }
 
-// removePeer removes the route and its neighbour entries, unless the range now belongs to another wanted peer.
+// removePeer removes the route and its neighbour entries, unless another wanted peer has the range
+// now.
 func (o *overlay) removePeer(p peer, want map[peer]bool) error {
 	for w := range want {
 		if w.pods == p.pods {
@@ -294,8 +301,8 @@ func (o *overlay) removePeer(p peer, want map[peer]bool) error {
 	return nil
 }
 
-// GatewayOf is the gateway address of the node's (first) pod range: an address of the node that its pods always
-// reach. Invalid until the node has a range.
+// GatewayOf is the gateway address of the node's first pod range, which the node's pods can always
+// reach. It is invalid until the node has a range.
 func GatewayOf(node *corev1.Node) netip.Addr {
 	ranges, err := podCIDRs(node)
 	if err != nil || len(ranges) == 0 {

@@ -8,15 +8,15 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ownerPrefix begins the alias of the gateway link; the data folder of the pod network that made it
-// follows. An alias has 255 bytes at most, so a longer folder is not written.
+// ownerPrefix begins the alias of the gateway link. The data folder of the owning pod network
+// follows. An alias has at most 255 bytes, so a longer folder is not recorded.
 const (
 	ownerPrefix = "knarr "
 	maxAlias    = 255
 )
 
-// Owner is the data folder (Config.DataDir) of the pod network that this network namespace has;
-// empty if there is none, or if its folder is gone.
+// Owner returns the data folder (Config.DataDir) of the pod network in this network namespace. It
+// is empty if there is none or the folder no longer exists.
 func Owner() (string, error) {
 	link, err := netlink.LinkByName(DefaultGatewayLink)
 	if isGone(err) {
@@ -39,8 +39,8 @@ func ownerOf(link netlink.Link) string {
 	return dir
 }
 
-// claim writes into the gateway link whose pod network it is, and refuses one that another cluster
-// has.
+// claim records this pod network as owner of the gateway link. It returns an error if the link
+// belongs to another cluster.
 func claim(cfg Config, gateway netlink.Link) error {
 	if owner := ownerOf(gateway); owner != "" && owner != cfg.DataDir {
 		return fmt.Errorf("link %s belongs to the pod network of %s: one network namespace has one node; purge that cluster, or start this node in a network namespace of its own", gateway.Attrs().Name, owner)

@@ -45,7 +45,7 @@ func TestThePodNetworkOfAnotherClusterIsLeftAlone(t *testing.T) {
 		t.Error(err)
 	}
 	owner(one.DataDir)
-	// A cluster whose folder is gone leaves its links to the next one.
+	// A cluster without a data folder gives up its links to the next cluster.
 	if err := os.RemoveAll(one.DataDir); err != nil {
 		t.Fatal(err)
 	}

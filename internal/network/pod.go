@@ -14,13 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plumbing is what a pod's interface is made from, besides its attachment.
+// plumbing holds the settings of pods' interfaces that all attachments share.
 type plumbing struct {
 	gateways []netip.Addr // one per family
 	mtu      int
 }
 
-// podMAC and hostMAC derive both ends' hardware addresses from the pod's first address, so that neither side ever has to ask by ARP.
+// podMAC and hostMAC derive both ends' hardware addresses from the pod's first address, so that
+// neither end needs ARP.
 func podMAC(ip netip.Addr) net.HardwareAddr { return derivedMAC(0x58, ip) }
 
 func hostMAC(ip netip.Addr) net.HardwareAddr { return derivedMAC(0x59, ip) }
@@ -56,7 +57,7 @@ func family(ip netip.Addr) int {
 	return netlink.FAMILY_V6
 }
 
-// dump repeats a listing that the kernel says was disturbed by a change.
+// dump repeats a listing that a concurrent change interrupted.
 func dump[T any](list func() ([]T, error)) (out []T, err error) {
 	for range 10 {
 		if out, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -66,7 +67,8 @@ func dump[T any](list func() ([]T, error)) (out []T, err error) {
 	return out, err
 }
 
-// gatewayFor is the gateway of the address's family; an attachment only has addresses of ranges with one.
+// gatewayFor returns the gateway of the address's family. An attachment only has addresses of
+// ranges with a gateway.
 func (p plumbing) gatewayFor(ip netip.Addr) netip.Addr {
 	for _, g := range p.gateways {
 		if g.Is4() == ip.Is4() {
@@ -76,7 +78,8 @@ func (p plumbing) gatewayFor(ip netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// plug makes the veth pair of the attachment and configures both ends. On error nothing is left.
+// plug makes the veth pair of the attachment and configures both ends. On error it removes
+// everything.
 func plug(a *attachment, p plumbing) (err error) {
 	ns, err := netns.GetFromPath(a.NetNS)
 	if err != nil {
@@ -88,7 +91,8 @@ func plug(a *attachment, p plumbing) (err error) {
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName, veth.PeerHardwareAddr, veth.PeerNamespace = a.IfName, podMAC(a.IPs[0]), netlink.NsFd(int(ns))
 	err = netlink.LinkAdd(veth)
-	if isExist(err) { // of an ADD that was cut off: the link's name belongs to this attachment alone
+	// left by an interrupted ADD; the link's name belongs to this attachment alone
+	if isExist(err) {
 		if old, e := netlink.LinkByName(a.HostLink); e == nil {
 			_ = netlink.LinkDel(old)
 			veth.Index = 0
@@ -112,9 +116,10 @@ func plug(a *attachment, p plumbing) (err error) {
 	return settleCarrier(a.HostLink)
 }
 
-// settleCarrier makes the kernel act on the link's carrier now. When the pod's end comes up, the host's end gets its carrier, but
-// a deferred work item (which may run up to a second later) connects its queue; until then, packets to the pod are dropped, and
-// the pod's first connection waits a second for its answer. Asking for the link's state (ETHTOOL_GLINK) runs that work.
+// settleCarrier makes the kernel process the link's carrier now. When the pod's end comes up, the
+// host's end gets its carrier, but a deferred work item connects its queue, up to a second later.
+// Until then packets to the pod are dropped, and the pod's first connection waits a second for its
+// answer. Reading the link's state (ETHTOOL_GLINK) runs the work item.
 func settleCarrier(link string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -180,7 +185,8 @@ func configureHostSide(a *attachment, p plumbing, index int) error {
 		if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: index, Family: family(ip), State: netlink.NUD_PERMANENT, IP: ip.AsSlice(), HardwareAddr: podMAC(a.IPs[0])}); err != nil {
 			return fmt.Errorf("neighbour %s: %w", ip, err)
 		}
-		// The source address keeps what the host sends to its pods (probes) inside the pod range.
+		// With this source address, the host's packets to its pods (probes) stay inside the pod
+		// range.
 		route := &netlink.Route{LinkIndex: index, Dst: hostNet(ip), Scope: netlink.SCOPE_LINK, Src: p.gatewayFor(ip).AsSlice(), Protocol: routeProtocol}
 		if err := netlink.RouteReplace(route); err != nil {
 			return fmt.Errorf("route to %s: %w", ip, err)
@@ -189,7 +195,7 @@ func configureHostSide(a *attachment, p plumbing, index int) error {
 	return nil
 }
 
-// unroute ends the way to the pod, fast; gone is fine.
+// unroute removes the route to the pod, which is fast. A missing route is no error.
 func unroute(a *attachment) error {
 	for _, ip := range a.IPs {
 		if err := netlink.RouteDel(&netlink.Route{Dst: hostNet(ip), Protocol: routeProtocol}); err != nil && !isGone(err) {
@@ -199,7 +205,7 @@ func unroute(a *attachment) error {
 	return nil
 }
 
-// unplug removes the veth pair; gone is fine. The routes and neighbours go with the link.
+// unplug removes the veth pair; routes and neighbours go with the link. A missing link is no error.
 func unplug(hostLink string) error {
 	link, err := netlink.LinkByName(hostLink)
 	if err == nil {

@@ -13,10 +13,11 @@ import (
 )
 
 // Purge removes everything that the pod network and the proxy leave on a machine: pods' links,
-// gateway, overlay, routes, the nftables table, the attachments' files and what libcni remembers of
-// them, the socket and the CNI configuration. What is gone already is no error. Settings
-// (net.ipv4.ip_forward) stay: others may have come to rely on them. Where another cluster has its
-// pod network in this network namespace, its links, routes and rules stay.
+// gateway, overlay, routes, the nftables table, attachment files, libcni's cached results, the
+// socket and the CNI configuration. Missing parts are no error.
+//
+// Settings such as net.ipv4.ip_forward stay, because other software may rely on them. If another
+// cluster has its pod network in this network namespace, its links, routes and rules stay too.
 func Purge(cfg Config) error {
 	cfg.setDefaults()
 	var errs []error

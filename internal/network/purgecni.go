@@ -9,11 +9,12 @@ import (
 	"path/filepath"
 )
 
-// cniFolder is where libcni, inside container runtimes, remembers the results of plugins. It cannot be told another place.
+// cniFolder is where libcni, inside container runtimes, caches the results of plugins. The path is
+// not configurable.
 const cniFolder = "/var/lib/cni"
 
-// purgeResults removes what libcni remembers of this cluster's attachments, known by the socket in their configuration, and the folders
-// if nobody else has anything there.
+// purgeResults removes libcni's cached results of this cluster's attachments, and the folders if
+// they are empty then. It recognizes the cluster by the socket in the cached configuration.
 func purgeResults(folder, socket string) error {
 	results := filepath.Join(folder, "results")
 	entries, err := os.ReadDir(results)
@@ -34,12 +35,12 @@ func purgeResults(folder, socket string) error {
 			errs = append(errs, err)
 		}
 	}
-	_ = os.Remove(results) // only when empty
+	_ = os.Remove(results) // fails if the folder is not empty
 	_ = os.Remove(folder)
 	return errors.Join(errs...)
 }
 
-// isResultOf tells whether a remembered result is of an attachment that a plugin with this socket made.
+// isResultOf reports whether a plugin with this socket produced the cached result.
 func isResultOf(path, socket string) (bool, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,7 +58,7 @@ func isResultOf(path, socket string) (bool, error) {
 		} `json:"plugins"`
 	}
 	if json.Unmarshal(data, &result) != nil || json.Unmarshal(result.Config, &list) != nil {
-		return false, nil // not in the format that ours have
+		return false, nil // not in the format of our results
 	}
 	for _, p := range list.Plugins {
 		if p.SocketPath == socket {

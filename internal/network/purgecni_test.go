@@ -39,7 +39,7 @@ func TestPurgeForgetsTheResultsOfThisClusterOnly(t *testing.T) {
 	if err := os.Remove(strange); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time there is no folder
+	for range 2 { // the second time, the folder does not exist
 		if err := purgeResults(folder, "/run/knarr/b/cni.sock"); err != nil {
 			t.Fatal(err)
 		}

@@ -14,12 +14,13 @@ import (
 	"time"
 )
 
-// listen opens the socket: before the configuration file tells runtimes to use it.
+// listen opens the socket. This happens before the configuration file tells runtimes to use it.
 func (n *Network) listen() (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(n.cfg.SocketPath), 0o755); err != nil {
 		return nil, fmt.Errorf("CNI socket: %w", err)
 	}
-	_ = os.Remove(n.cfg.SocketPath) // of a process that was killed; a live one holds the data folder's lock
+	// left by a killed process; a live one holds the data folder's lock
+	_ = os.Remove(n.cfg.SocketPath)
 	l, err := net.Listen("unix", n.cfg.SocketPath)
 	if err != nil {
 		return nil, fmt.Errorf("CNI socket: %w", err)
@@ -31,7 +32,7 @@ func (n *Network) listen() (net.Listener, error) {
 	return l, nil
 }
 
-// serve answers the CNI plugin until ctx ends, then waits for requests under way.
+// serve answers the CNI plugin until ctx ends, and then waits for running requests.
 func (n *Network) serve(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
@@ -70,7 +71,7 @@ func (n *Network) answer(conn net.Conn) {
 	_ = json.NewEncoder(conn).Encode(reply)
 }
 
-// handle dispatches one request; the reply carries the error too.
+// handle dispatches one request. The reply contains the error too.
 func (n *Network) handle(req *cniRequest) (cniReply, error) {
 	cfg, err := req.config()
 	var result any
@@ -102,7 +103,8 @@ func (n *Network) handle(req *cniRequest) (cniReply, error) {
 
 var errNoRange = &cniError{code: cniTryAgainLater, err: errors.New("this node has no pod range yet (node.spec.podCIDR)")}
 
-// add is CNI ADD. A repeated ADD for the same attachment replaces the first one, with the same addresses.
+// add is CNI ADD. A repeated ADD for the same attachment replaces the first one and keeps the
+// addresses.
 func (n *Network) add(req *cniRequest, cfg cniConfig) (any, error) {
 	if req.ContainerID == "" || req.IfName == "" || req.NetNS == "" {
 		return nil, cniErrorf(cniInvalidEnv, "ADD needs CNI_CONTAINERID, CNI_IFNAME and CNI_NETNS")
@@ -129,7 +131,7 @@ func (n *Network) add(req *cniRequest, cfg cniConfig) (any, error) {
 	return resultOf(cfg.CNIVersion, a, p), nil
 }
 
-// del is CNI DEL: what is gone already is no error.
+// del is CNI DEL. A missing attachment is no error.
 func (n *Network) del(req *cniRequest) error {
 	key := attachmentKey(req.ContainerID, req.IfName)
 	n.mu.Lock()

@@ -8,17 +8,20 @@ import (
 	"testing"
 )
 
-const firstPort, ports = 20000, 10000 // those that the kernel gives away begin at 32768, node ports at 30000
+// the kernel's ephemeral ports begin at 32768, node ports at 30000
+const firstPort, ports = 20000, 10000
 
-// lastPort is where the next free port is looked for: begun anywhere, so that processes do not meet.
+// lastPort is the port of the last search. It starts at a random port, so that processes do not
+// collide.
 var lastPort = func() *atomic.Int64 {
 	last := &atomic.Int64{}
 	last.Store(rand.Int64N(ports))
 	return last
 }()
 
-// FreeAddress is one of loopback with a port that nobody has, and that nobody else in this process is given, for a server that listens there later, or again and again. It is
-// none of those that the kernel gives to whoever takes any, as each connection does: a client's could have it when the server wants it.
+// FreeAddress returns an unused loopback address and port. No other call in this process returns
+// the same one, so a server can listen there later or repeatedly. The port is not an ephemeral
+// port, which the kernel could give to a client's connection meanwhile.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	var err error

@@ -21,10 +21,10 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Objects is a client.Interface over plain maps, for packages that must not build a store and an API server. It
-// knows what they use: Views, Get, Create, Update and Delete, with conflicts.
+// Objects is an in-memory client.Interface for packages that must not import a store and an API
+// server. It implements Views, Get, Create, Update with conflicts, and Delete.
 type Objects struct {
-	client.Interface // nil: what is not implemented panics
+	client.Interface // unimplemented methods panic
 
 	mu       sync.Mutex
 	revision int64
@@ -40,7 +40,7 @@ type watcher struct {
 	wake  chan struct{}
 }
 
-// NewObjects makes one with these objects.
+// NewObjects makes an Objects with the given content.
 func NewObjects(objs ...runtime.Object) *Objects {
 	o := &Objects{kinds: map[schema.GroupVersionResource]map[string]runtime.Object{}, watchers: map[*watcher]bool{}}
 	for _, obj := range objs {
@@ -118,7 +118,7 @@ func (o *Objects) Get(_ context.Context, res schema.GroupVersionResource, namesp
 	return nil, apierrors.NewNotFound(res.GroupResource(), name)
 }
 
-// Create creates an object; a Service without one gets a ClusterIP.
+// Create creates an object. A Service without a ClusterIP gets one.
 func (o *Objects) Create(_ context.Context, res schema.GroupVersionResource, _ string, obj runtime.Object, _ metav1.CreateOptions, _ ...string) (runtime.Object, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -134,7 +134,7 @@ func (o *Objects) Create(_ context.Context, res schema.GroupVersionResource, _ s
 	return o.put(obj), nil
 }
 
-// Update replaces an object that has not changed since.
+// Update replaces an object; a stale resourceVersion is a conflict.
 func (o *Objects) Update(_ context.Context, res schema.GroupVersionResource, obj runtime.Object, _ metav1.UpdateOptions, _ ...string) (runtime.Object, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -158,7 +158,7 @@ func (o *Objects) Delete(ctx context.Context, res schema.GroupVersionResource, n
 	return err
 }
 
-// View opens a live picture.
+// View opens a live view.
 func (o *Objects) View(_ context.Context, res schema.GroupVersionResource, scope client.Scope) (client.View, error) {
 	sel, err := labels.Parse(scope.LabelSelector)
 	if err != nil {
@@ -269,7 +269,7 @@ func (v *view) Subscribe(ctx context.Context, fn func(client.Event)) (<-chan str
 	return synced, done
 }
 
-// Eventually waits until the condition holds, for at most five seconds.
+// Eventually waits at most a minute until the condition holds.
 func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	if !poll(condition) {

@@ -13,7 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Machine is a namespace beside the test's own one, reached by a veth link: a pod, or a client from elsewhere.
+// Machine is a namespace beside the test's own, connected by a veth link: a pod, or a client from
+// elsewhere.
 type Machine struct {
 	NS
 	IP string
@@ -24,7 +25,7 @@ var links struct {
 	n int
 }
 
-// NewMachine makes one with this address; all pods' gateway is 10.42.0.1.
+// NewMachine makes a Machine with this address. All pods have the gateway 10.42.0.1.
 func NewMachine(t *testing.T, ip string) Machine {
 	t.Helper()
 	m := Machine{New(t), ip}
@@ -54,7 +55,8 @@ func NewMachine(t *testing.T, ip string) Machine {
 		must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: all, Gw: gateway.IP, Flags: int(netlink.FLAG_ONLINK)}))
 	})
 	must(t, os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0))
-	_, err := netlink.LinkByIndex(veth.Index) // makes the kernel act on the carrier now
+	// reading the link makes the kernel process the carrier now
+	_, err := netlink.LinkByIndex(veth.Index)
 	must(t, err)
 	return m
 }
@@ -102,7 +104,7 @@ func (m Machine) Serve(t *testing.T, port int) {
 	}()
 }
 
-// Ask reads what a server says at once.
+// Ask connects and reads the server's first line.
 func Ask(addr string) (string, error) { return ask(addr, time.Minute) }
 
 func ask(addr string, patience time.Duration) (string, error) {
@@ -116,13 +118,13 @@ func ask(addr string, patience time.Duration) (string, error) {
 	return string(b), err
 }
 
-// Ask asks from the machine.
+// Ask is the function Ask, from this machine.
 func (m Machine) Ask(t *testing.T, addr string) (answer string, err error) {
 	m.In(t, func() { answer, err = Ask(addr) })
 	return answer, err
 }
 
-// Wants wants an answer, Refused a refusal, and Silent neither.
+// Wants expects an answer, Refused a refusal, and Silent neither.
 func (m Machine) Wants(t *testing.T, what, addr, want string) {
 	t.Helper()
 	if got, err := m.Ask(t, addr); err != nil || got != want {

@@ -1,7 +1,9 @@
-// Package nettest is for tests that touch the network: they run in network namespaces of their own, never in the machine's.
+// Package nettest runs tests that touch the network in network namespaces of their own, never in
+// the machine's.
 //
-// Main runs a whole test binary again inside a fresh namespace (goroutines move between threads, so one thread's
-// namespace would not do); New makes further namespaces for pods and neighbours, and In works inside one.
+// Main starts the whole test binary again inside a new namespace. A single thread's namespace would
+// not suffice, because goroutines move between threads. New makes further namespaces for pods and
+// neighbours, and In runs a function inside one.
 package nettest
 
 import (
@@ -21,10 +23,12 @@ import (
 
 const inside = "KNARR_NETTEST_INSIDE"
 
-// Main is for TestMain: it runs the tests in a fresh network namespace with the loopback up. Without root, Available is false there.
+// Main is for TestMain: it runs the tests in a new network namespace with the loopback up. Without
+// root, Need skips the tests that need one.
 func Main(m *testing.M) {
 	fuzzing := slices.ContainsFunc(os.Args, func(a string) bool { return strings.HasPrefix(a, "-test.fuzz=") })
-	if os.Getenv(inside) != "" || os.Geteuid() != 0 || fuzzing { // the fuzzing engine starts processes itself
+	// the fuzzing engine starts processes itself
+	if os.Getenv(inside) != "" || os.Geteuid() != 0 || fuzzing {
 		if os.Getenv(inside) != "" {
 			if lo, err := netlink.LinkByName("lo"); err == nil {
 				_ = netlink.LinkSetUp(lo)
@@ -55,13 +59,13 @@ func Need(t testing.TB) {
 	}
 }
 
-// NS is one network namespace; Path names it for as long as the test runs.
+// NS is one network namespace. Path is valid until the test ends.
 type NS struct {
 	Handle netns.NsHandle
 	Path   string
 }
 
-// New makes a namespace with nothing but a loopback that is down, as a container runtime does.
+// New makes a namespace whose only link is a loopback that is down, as a container runtime does.
 func New(t testing.TB) NS {
 	t.Helper()
 	Need(t)
@@ -71,7 +75,7 @@ func New(t testing.TB) NS {
 	}
 	made := make(chan result)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+		runtime.LockOSThread() // never unlocked, so the thread ends with this goroutine
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			made <- result{err: err}
 			return
@@ -87,7 +91,7 @@ func New(t testing.TB) NS {
 	return NS{Handle: r.h, Path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(r.h))}
 }
 
-// In runs fn with its thread in the namespace. Goroutines that fn starts are not in it.
+// In runs fn with its thread in the namespace. Goroutines that fn starts are outside.
 func (n NS) In(t testing.TB, fn func()) {
 	t.Helper()
 	done := make(chan error)

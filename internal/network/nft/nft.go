@@ -1,6 +1,6 @@
-// Package nft has the words that our nftables rules are built from: the one table that is ours, registers, and
-// expressions by name. Rules are written as lists of expressions; each line of nft's own language that a list stands for is
-// in the comment above it.
+// Package nft provides the building blocks of knarr's nftables rules: the table, registers, and
+// named expressions. A rule is a list of expressions. The comment above each list shows it in nft's
+// own syntax.
 package nft
 
 import (
@@ -16,21 +16,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TableName is the one table that is ours.
+// TableName is the name of knarr's only table.
 const TableName = "knarr"
 
-// Table is ours: family inet, so that one set of hooks serves IPv4 and IPv6.
+// Table returns knarr's table. Its family is inet, so that one set of hooks serves IPv4 and IPv6.
 func Table() *nftables.Table {
 	return &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}
 }
 
-// R0 is the first of sixteen 4-byte registers; R0+i is the i-th. Concatenated keys lie in consecutive ones.
+// R0 is the first of sixteen 4-byte registers; R0+i is the i-th. Concatenated keys use consecutive
+// registers.
 const R0 = uint32(unix.NFT_REG32_00)
 
-// elementsPerMessage keeps an element list below netlink's limit of 64 KiB for an attribute.
+// elementsPerMessage keeps an element list below netlink's limit of 64 KiB per attribute.
 const elementsPerMessage = 400
 
-// Family is what differs between IPv4 and IPv6 in a rule.
+// Family holds the differences between IPv4 and IPv6 in rules.
 type Family struct {
 	Name         string // "4" or "6", the suffix of our maps
 	NFProto      uint8
@@ -38,7 +39,7 @@ type Family struct {
 	SourceOffset uint32
 	DestOffset   uint32
 	AddrType     nftables.SetDatatype
-	AddrRegs     uint32 // 4-byte registers that an address takes
+	AddrRegs     uint32 // number of 4-byte registers for an address
 }
 
 // IPv4 and IPv6.
@@ -47,7 +48,7 @@ var (
 	IPv6 = Family{Name: "6", NFProto: unix.NFPROTO_IPV6, AddrLen: 16, SourceOffset: 8, DestOffset: 24, AddrType: nftables.TypeIP6Addr, AddrRegs: 4}
 )
 
-// Of gives the address's family.
+// Of returns the address's family.
 func Of(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
@@ -55,29 +56,31 @@ func Of(a netip.Addr) Family {
 	return IPv6
 }
 
-// Families lists both.
+// Families lists both families.
 func Families() []Family { return []Family{IPv4, IPv6} }
 
-// Open connects to the kernel, with buffers that hold the acknowledgements of a large transaction.
+// Open connects to the kernel, with buffers for the acknowledgements of a large transaction.
 func Open() (*nftables.Conn, error) {
 	return nftables.New(nftables.AsLasting(), nftables.WithSockOptions(bigBuffers))
 }
 
-// Absent tells that what was to be deleted or listed does not exist.
+// Absent reports whether the object to delete or list does not exist.
 func Absent(err error) bool { return errors.Is(err, syscall.ENOENT) }
 
-// Concat is a set's key or data of several parts.
+// Concat combines several types into the type of a set's key or data.
 func Concat(types ...nftables.SetDatatype) nftables.SetDatatype {
 	t, err := nftables.ConcatSetType(types...)
 	if err != nil {
-		panic(fmt.Sprintf("concatenated nftables type: %v", err)) // more than five parts: a mistake in the code
+		// more than five parts: a programming error
+		panic(fmt.Sprintf("concatenated nftables type: %v", err))
 	}
 	return t
 }
 
 var lastSetID atomic.Uint32
 
-// AddSet queues an empty set or map. The library numbers sets by a global variable without a lock, so they are numbered here.
+// AddSet queues an empty set or map. It assigns the set's number itself, because the library uses a
+// global variable without a lock.
 func AddSet(c *nftables.Conn, s *nftables.Set) error {
 	s.ID = lastSetID.Add(1)
 	if err := c.AddSet(s, nil); err != nil {
@@ -86,7 +89,7 @@ func AddSet(c *nftables.Conn, s *nftables.Set) error {
 	return nil
 }
 
-// AddElements queues elements in messages of a size that netlink takes.
+// AddElements queues elements in messages of a size that netlink accepts.
 func AddElements(c *nftables.Conn, s *nftables.Set, elements []nftables.SetElement) error {
 	return chunked(elements, func(part []nftables.SetElement) error { return c.SetAddElements(s, part) })
 }
@@ -107,7 +110,7 @@ func chunked(elements []nftables.SetElement, send func([]nftables.SetElement) er
 	return nil
 }
 
-// Key lays parts out as registers do: each padded to a multiple of 4 bytes.
+// Key concatenates parts as registers hold them: each padded to a multiple of 4 bytes.
 func Key(parts ...[]byte) []byte {
 	var out []byte
 	for _, p := range parts {
@@ -119,13 +122,13 @@ func Key(parts ...[]byte) []byte {
 	return out
 }
 
-// Port is a port as packets carry it.
+// Port encodes a port as in packets.
 func Port(p uint16) []byte { return binaryutil.BigEndian.PutUint16(p) }
 
-// Number is a 32-bit number as registers carry it.
+// Number encodes a 32-bit number as in registers.
 func Number(n uint32) []byte { return binaryutil.NativeEndian.PutUint32(n) }
 
-// Rule joins lists of expressions.
+// Rule concatenates lists of expressions.
 func Rule(parts ...[]expr.Any) []expr.Any {
 	var out []expr.Any
 	for _, p := range parts {
@@ -164,12 +167,12 @@ func Random(reg, n uint32) []expr.Any {
 	return []expr.Any{&expr.Numgen{Register: reg, Modulus: n, Type: unix.NFT_NG_RANDOM}}
 }
 
-// Map looks the key at reg up and loads what it finds; the rule ends here when there is nothing.
+// Map looks up the key at reg and loads the value. Without a match the rule ends here.
 func Map(s *nftables.Set, key, dest uint32) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: key, DestRegister: dest, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
 }
 
-// VMap looks the key at reg up and acts on the verdict that it finds.
+// VMap looks up the key at reg and executes the verdict.
 func VMap(s *nftables.Set, key uint32) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: key, DestRegister: 0, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
 }
@@ -286,16 +289,16 @@ func (f Family) DNAT(addr, port uint32) []expr.Any {
 	return []expr.Any{&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.NFProto), RegAddrMin: addr, RegProtoMin: port, Specified: true}}
 }
 
-// Masquerade gives the connection the source address of the link that it leaves by, and a random port (two hosts
-// behind the same masquerade must not race for one).
+// Masquerade replaces the source address by the outgoing link's and the source port by a random
+// one. With random ports, two hosts behind the same masquerade do not collide.
 func Masquerade() []expr.Any { return []expr.Any{&expr.Masq{FullyRandom: true}} }
 
-// Goto goes to a chain and does not come back.
+// Goto continues in a chain and does not return.
 func Goto(chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}
 }
 
-// Jump goes to a chain and comes back.
+// Jump continues in a chain and returns.
 func Jump(chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}
 }
@@ -303,7 +306,7 @@ func Jump(chain string) []expr.Any {
 // Drop drops the packet.
 func Drop() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
 
-// Return ends a chain.
+// Return leaves a chain.
 func Return() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}} }
 
 // Refuse answers with "port unreachable", which clients see as "connection refused".
@@ -316,7 +319,7 @@ func Base(name string, typ nftables.ChainType, hook *nftables.ChainHook, priorit
 	return &nftables.Chain{Name: name, Table: Table(), Type: typ, Hooknum: hook, Priority: nftables.ChainPriorityRef(priority)}
 }
 
-// Adder gives a function that queues rules: each a chain and lists of expressions.
+// Adder returns a function that queues rules, each given as a chain and lists of expressions.
 func Adder(c *nftables.Conn) func(*nftables.Chain, ...[]expr.Any) {
 	return func(chain *nftables.Chain, parts ...[]expr.Any) {
 		c.AddRule(&nftables.Rule{Table: chain.Table, Chain: chain, Exprs: Rule(parts...)})

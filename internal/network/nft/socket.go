@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketBuffer is for transactions of ten thousand Services; root may exceed net.core.[rw]mem_max.
+// socketBuffer suffices for transactions of ten thousand Services. Root may exceed
+// net.core.[rw]mem_max.
 const socketBuffer = 16 << 20
 
 func bigBuffers(c *netlink.Conn) error {
@@ -19,8 +20,9 @@ func bigBuffers(c *netlink.Conn) error {
 	return c.SetWriteBuffer(socketBuffer)
 }
 
-// Generations reads the kernel's count of changes to nftables rules, by anybody in this network namespace. It
-// keeps its socket: when one is closed, the kernel first waits until everything that was ever deleted is freed (10 ms).
+// Generations reads the kernel's counter of nftables changes in this network namespace. It keeps
+// its socket open: closing one waits until the kernel has freed everything that was ever deleted
+// (10 ms).
 type Generations struct{ conn *netlink.Conn }
 
 // Close closes the socket.
@@ -31,7 +33,7 @@ func (g *Generations) Close() {
 	}
 }
 
-// Now is the count now.
+// Now returns the current count.
 func (g *Generations) Now() (uint32, error) {
 	if g.conn == nil {
 		c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)

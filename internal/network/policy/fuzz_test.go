@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
-// FuzzPlan plans for policies and pods as validation would not let them through.
+// FuzzPlan plans for policies and pods that validation would refuse.
 func FuzzPlan(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"namespace":"n","name":"a b;{"},"spec":{"podSelector":{"matchExpressions":[{"key":"a","operator":"In","values":["b"]},{"key":"!","operator":"?"}]},"policyTypes":["Ingress","Egress"],
 		"ingress":[{"from":[{"ipBlock":{"cidr":"10.0.0.0/8","except":["10.1.0.0/16","x"]}},{"podSelector":{},"namespaceSelector":{}}],"ports":[{"port":"http"},{"port":80,"endPort":70},{"protocol":"X","port":-1}]}],
@@ -21,7 +21,7 @@ func FuzzPlan(f *testing.F) {
 		var np networkingv1.NetworkPolicy
 		var p corev1.Pod
 		if bounds.Document(pod, &p) != nil {
-			return // the API server takes none with such quantities
+			return // the API server refuses such quantities
 		}
 		if json.Unmarshal(policy, &np) != nil || json.Unmarshal(pod, &p) != nil {
 			return

@@ -19,14 +19,15 @@ const (
 	baseChain = prefix + "forward"
 )
 
-// kernel is what has been put into the kernel. Not safe for concurrent use.
+// kernel records what is installed in the kernel. It is not safe for concurrent use.
 type kernel struct {
-	conn   *nftables.Conn // kept open: see nft.Generations
+	conn   *nftables.Conn // kept open; see nft.Generations
 	sets   map[string]*nftables.Set
-	chains map[string]int // how many rules each has
+	chains map[string]int // number of rules per chain
 	ways   map[string]*nftables.Set
 	self   map[string]*nftables.Set
-	// round makes names new when everything is put in afresh: nobody knows what is under the old ones.
+	// round makes all names new when everything is installed afresh, because the content under the
+	// old names is unknown.
 	round int
 }
 
@@ -46,7 +47,8 @@ func (k *kernel) close() {
 	}
 }
 
-// apply makes the kernel have what the plan says, in one transaction; afresh also puts in what should be there already.
+// apply installs the plan in one transaction. With afresh, it also installs the parts that should
+// exist already.
 func (k *kernel) apply(p plan, afresh bool) error {
 	if err := k.open(); err != nil {
 		return err
@@ -75,10 +77,10 @@ func (k *kernel) apply(p plan, afresh bool) error {
 	return nil
 }
 
-// name is a planned name in this round.
+// name returns a planned name with this round's suffix.
 func (k *kernel) name(planned string) string { return fmt.Sprintf("%s-%d", planned, k.round) }
 
-// queue queues what the plan has and old has not, and what leads to it.
+// queue queues the parts of the plan that old lacks, and the jumps to them.
 func (k *kernel) queue(p plan, old *kernel) error {
 	c := k.conn
 	c.AddTable(nft.Table())
@@ -126,8 +128,8 @@ func (k *kernel) adder() func(*nftables.Chain, ...[]expr.Any) {
 	}
 }
 
-// queueWays queues the base chain: what belongs to a connection or to a pod alone goes through; all else has to pass the sender's
-// chain and the receiver's.
+// queueWays queues the base chain. It accepts packets of established connections and of a pod to
+// itself. All other packets must pass the sender's chain and the receiver's.
 func (k *kernel) queueWays(p plan, rule func(*nftables.Chain, ...[]expr.Any)) error {
 	base := nft.Base(baseChain, nftables.ChainTypeFilter, nftables.ChainHookForward, *nftables.ChainPriorityFilter)
 	k.chains[baseChain] = 0
@@ -165,7 +167,7 @@ func (k *kernel) queueWays(p plan, rule func(*nftables.Chain, ...[]expr.Any)) er
 	return nil
 }
 
-// fill queues a set that holds exactly these elements.
+// fill queues a set with exactly these elements.
 func (k *kernel) fill(s *nftables.Set, elements []nftables.SetElement) error {
 	if err := nft.AddSet(k.conn, s); err != nil {
 		return err
@@ -201,7 +203,7 @@ func established() []expr.Any {
 	}
 }
 
-// elements is a set with what it holds.
+// elements returns the nftables set and its elements.
 func (s set) elements(name string) (*nftables.Set, []nftables.SetElement) {
 	f := familyOf(s.v4)
 	var list []nftables.SetElement
@@ -217,7 +219,7 @@ func (s set) elements(name string) (*nftables.Set, []nftables.SetElement) {
 	return &nftables.Set{Table: nft.Table(), Name: name, KeyType: f.AddrType}, list
 }
 
-// match is the expressions of a rule.
+// match returns the expressions of a rule.
 func (k *kernel) match(d direction, r rule) []expr.Any {
 	f := familyOf(r.v4)
 	load, in, notIn := f.SourceAddr(1), f.SourceIn, f.SourceNotIn
@@ -247,13 +249,13 @@ func (k *kernel) match(d direction, r rule) []expr.Any {
 	return out
 }
 
-// leftovers are chains and sets under our prefix that a round before this one has made.
+// leftovers are chains and sets with our prefix that an earlier round has made.
 type leftovers struct {
 	chains []*nftables.Chain
 	sets   []*nftables.Set
 }
 
-// kept names are the same in every round.
+// kept reports whether the name is the same in every round.
 func kept(name string) bool {
 	for _, f := range nft.Families() {
 		if name == prefix+"self"+f.Name || name == prefix+string(ingress)+f.Name || name == prefix+string(egress)+f.Name {
@@ -292,7 +294,7 @@ func (k *kernel) leftovers() (l leftovers, err error) {
 	return l, nil
 }
 
-// remove queues the deletion of what nothing leads to any more.
+// remove queues the deletion of chains and sets that are not referenced any more.
 func (k *kernel) remove(old *kernel, l leftovers) {
 	for name := range old.chains {
 		if _, ok := k.chains[name]; !ok {
@@ -315,7 +317,7 @@ func (k *kernel) remove(old *kernel, l leftovers) {
 	}
 }
 
-// intact tells whether the kernel still has as many rules in each chain as were put there.
+// intact reports whether each chain in the kernel still has the expected number of rules.
 func (k *kernel) intact() bool {
 	if k.open() != nil {
 		return false

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// plan is what the kernel should have.
+// plan is the desired content of the kernel.
 type plan struct {
 	sets   map[string]set      // by name
 	chains map[string][]rule   // by name
@@ -46,21 +46,21 @@ type destination struct {
 	port  uint16
 }
 
-// rule lets through what matches all that is set in it.
+// rule allows packets that match all fields that are set.
 type rule struct {
 	v4     bool
-	peers  string         // set of addresses of the other end; empty is any
-	block  netip.Prefix   // of the other end; not valid is any
-	except []netip.Prefix // of block
-	proto  uint8          // 0 is any
-	from   uint16         // 0 is any port
+	peers  string         // set of the other end's addresses; empty matches any
+	block  netip.Prefix   // the other end's block; invalid matches any
+	except []netip.Prefix // exceptions from block
+	proto  uint8          // 0 matches any
+	from   uint16         // 0 matches any port
 	to     uint16
 	named  string // set of destinations
 }
 
 var protocols = map[corev1.Protocol]uint8{corev1.ProtocolTCP: unix.IPPROTO_TCP, corev1.ProtocolUDP: unix.IPPROTO_UDP, corev1.ProtocolSCTP: unix.IPPROTO_SCTP}
 
-// picture is what a plan is made from.
+// picture holds the objects from which a plan is computed.
 type picture struct {
 	node       string
 	policies   []*networkingv1.NetworkPolicy
@@ -68,14 +68,14 @@ type picture struct {
 	namespaces []*corev1.Namespace
 }
 
-// planner makes one plan.
+// planner computes one plan.
 type planner struct {
 	picture
 	byNamespace map[string][]*corev1.Pod
 	out         plan
 }
 
-// plan is pure: the same picture gives the same plan.
+// plan is pure: equal objects give equal plans.
 func (p picture) plan() plan {
 	m := planner{picture: p, byNamespace: map[string][]*corev1.Pod{}, out: plan{
 		sets: map[string]set{}, chains: map[string][]rule{}, ways: map[direction]ways{ingress: {}, egress: {}}, self: map[netip.Addr]bool{}}}
@@ -92,7 +92,7 @@ func (p picture) plan() plan {
 	return m.out
 }
 
-// addresses are those of a pod that has its own.
+// addresses returns the pod's own addresses; a pod with host network has none.
 func addresses(p *corev1.Pod) (out []netip.Addr) {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return nil
@@ -105,7 +105,7 @@ func addresses(p *corev1.Pod) (out []netip.Addr) {
 	return out
 }
 
-// group is the pods of this node that the same policies isolate in a direction.
+// group is the set of this node's pods that the same policies isolate in a direction.
 type group struct {
 	policies []*networkingv1.NetworkPolicy
 	pods     []*corev1.Pod
@@ -154,7 +154,7 @@ func selectorOf(s *metav1.LabelSelector) labels.Selector {
 	return selector
 }
 
-// chain adds the group's chain and the ways to it.
+// chain adds the group's chain and the jumps to it.
 func (m *planner) chain(d direction, g group) {
 	var rules []rule
 	for _, policy := range g.policies {
@@ -178,13 +178,13 @@ func (m *planner) chain(d direction, g group) {
 	}
 }
 
-// rules are those of one entry of a policy: each kind of peer with each port.
+// rules combines the peers and ports of one entry of a policy.
 func (m *planner) rules(d direction, g group, namespace string, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) []rule {
 	pods, blocks := m.peers(namespace, peers)
 	if len(peers) == 0 {
-		pods = m.pods // where a named port leads is asked of all
+		pods = m.pods // named ports are looked up in all pods
 	}
-	// Named ports are those of the receiving end.
+	// A named port is a port of the receiving end.
 	receivers := pods
 	if d == ingress {
 		receivers = g.pods
@@ -210,7 +210,7 @@ func (m *planner) rules(d direction, g group, namespace string, peers []networki
 	return out
 }
 
-// peers are the pods and blocks that a list of peers means.
+// peers resolves a list of peers to pods and blocks.
 func (m *planner) peers(namespace string, peers []networkingv1.NetworkPolicyPeer) (pods []*corev1.Pod, blocks []rule) {
 	for _, peer := range peers {
 		if peer.IPBlock != nil {
@@ -258,7 +258,7 @@ func blockRule(b *networkingv1.IPBlock) (rule, bool) {
 	return r, true
 }
 
-// withPorts is one rule for each port, or one for all.
+// withPorts returns one rule per port, or a single rule if all ports are allowed.
 func (m *planner) withPorts(end rule, ports []networkingv1.NetworkPolicyPort, receivers []*corev1.Pod) []rule {
 	if len(ports) == 0 {
 		return []rule{end}
@@ -272,11 +272,11 @@ func (m *planner) withPorts(end rule, ports []networkingv1.NetworkPolicyPort, re
 		r.proto = protocols[proto]
 		switch {
 		case r.proto == 0:
-			continue // none that the API knows
+			continue // a port type that the API does not define
 		case p.Port == nil:
 		case p.Port.Type == intstr.String:
 			if r.named = m.destinationSet(end.v4, receivers, p.Port.StrVal, proto); r.named == "" {
-				continue // nobody has a port of the name
+				continue // no pod has a port of that name
 			}
 		default:
 			r.from, r.to = uint16(p.Port.IntVal), uint16(p.Port.IntVal)
@@ -289,7 +289,8 @@ func (m *planner) withPorts(end rule, ports []networkingv1.NetworkPolicyPort, re
 	return out
 }
 
-// addressSet is the name of the set of the pods' addresses of a family; empty when there are none.
+// addressSet returns the name of the set with the pods' addresses of a family, or "" if there are
+// none.
 func (m *planner) addressSet(v4 bool, pods []*corev1.Pod) string {
 	s := set{v4: v4}
 	for _, pod := range pods {
@@ -304,7 +305,7 @@ func (m *planner) addressSet(v4 bool, pods []*corev1.Pod) string {
 	return m.addSet("peers", s, len(s.addresses))
 }
 
-// destinationSet is the name of the set of where a named port of these pods leads.
+// destinationSet returns the name of the set with the destinations of the pods' named port.
 func (m *planner) destinationSet(v4 bool, pods []*corev1.Pod, name string, proto corev1.Protocol) string {
 	s := set{v4: v4}
 	for _, pod := range pods {
@@ -339,7 +340,7 @@ func (m *planner) addSet(kind string, s set, size int) string {
 	return name
 }
 
-// digest names content.
+// digest derives a name from content.
 func digest(content any) string {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%+v", content)

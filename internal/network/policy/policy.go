@@ -17,13 +17,15 @@ import (
 	"github.com/knarr-project/knarr/internal/network/nft"
 )
 
-// Config says whose policies are enforced.
+// Config configures the Agent of one node.
 type Config struct {
 	NodeName string
 	Client   client.Interface
-	// Debounce is the least time between two changes of the rules; the first change goes at once. Default 20 ms.
+	// Debounce is the minimum time between two changes of the rules; default 20 ms. The first
+	// change is immediate.
 	Debounce time.Duration
-	// Glance is how often the kernel is asked whether somebody else has changed rules. Default 10 s.
+	// Glance is the interval for checking whether another program has changed the rules; default 10
+	// s.
 	Glance time.Duration
 }
 
@@ -34,15 +36,15 @@ type Agent struct {
 	pods       client.ViewOf[*corev1.Pod]
 	namespaces client.ViewOf[*corev1.Namespace]
 	wake       chan struct{}
-	// The rest belongs to the loop's goroutine.
+	// The loop's goroutine owns the remaining fields.
 	kernel   kernel
 	have     plan
-	enforces bool // there is something in the kernel
+	enforces bool // the kernel has rules of ours
 	watching bool // pods and namespaces are watched
 	ended    []<-chan struct{}
 }
 
-// New checks the configuration; nothing is touched before Run.
+// New checks the configuration. It changes nothing on the machine; Run does.
 func New(cfg Config) (*Agent, error) {
 	if cfg.NodeName == "" {
 		return nil, errors.New("network policies: the node's name is missing")
@@ -56,7 +58,7 @@ func New(cfg Config) (*Agent, error) {
 	return &Agent{cfg: cfg, wake: make(chan struct{}, 1)}, nil
 }
 
-// Run enforces until ctx ends. The rules stay: pods outlive their agents.
+// Run enforces policies until ctx ends. The rules stay, because pods outlive the agent.
 func (a *Agent) Run(ctx context.Context) (err error) {
 	defer a.kernel.close()
 	if a.policies, err = client.Open[*networkingv1.NetworkPolicy](ctx, a.cfg.Client, client.Scope{}); err != nil {
@@ -73,7 +75,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	case <-synced:
 	case <-ctx.Done():
 	}
-	// What an agent before this one has left is looked at once, whether or not there are policies now.
+	// The first sync runs even without policies, to remove what an earlier agent left.
 	a.enforces = true
 	generations := nft.Generations{}
 	defer generations.Close()
@@ -114,7 +116,8 @@ func (a *Agent) poke() {
 	}
 }
 
-// later waits, so that what happens meanwhile is done together; after a failure it leads to the next try.
+// later delays the next sync, so that changes are processed together. After a failure it triggers
+// the next attempt.
 func (a *Agent) later(ctx context.Context, wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -127,7 +130,7 @@ func (a *Agent) later(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// sync plans and applies. Where there are no policies nothing is watched but them.
+// sync plans and applies. Without policies it watches only policies.
 func (a *Agent) sync(ctx context.Context, afresh bool) error {
 	policies := a.policies.List("", nil)
 	if len(policies) == 0 && !a.enforces {
@@ -153,7 +156,7 @@ func (a *Agent) sync(ctx context.Context, afresh bool) error {
 	return nil
 }
 
-// watch opens the Views of what policies select, once there is a policy.
+// watch opens the Views of Pods and Namespaces once a policy exists.
 func (a *Agent) watch(ctx context.Context) (err error) {
 	if a.watching {
 		return nil

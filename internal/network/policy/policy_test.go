@@ -33,7 +33,7 @@ func namespace(name string, labels map[string]string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 }
 
-// policyOf reads a policy's spec from YAML; it has the types that the API server would fill in.
+// policyOf parses a policy's spec from YAML and sets the policy types as the API server does.
 func policyOf(t testing.TB, name, spec string) *networkingv1.NetworkPolicy {
 	t.Helper()
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
@@ -68,7 +68,7 @@ func start(t *testing.T, objects *nettest.Objects) *Agent {
 	return a
 }
 
-// reaches asks from one machine to another; no answer within a moment is false.
+// reaches reports whether one machine gets an answer from another within a moment.
 func reaches(t *testing.T, from nettest.Machine, addr string) bool {
 	t.Helper()
 	ok := false
@@ -92,7 +92,7 @@ func TestWhoReachesWhom(t *testing.T) {
 		podObject("default", "friend", "here", "10.42.0.3", map[string]string{"app": "friend"}),
 		podObject("other", "stranger", "elsewhere", "10.42.0.4", map[string]string{"app": "stranger"}))
 	start(t, objects)
-	// f and s: what friend and stranger reach, of the ports 80 and 81.
+	// f and s list the ports, of 80 and 81, that friend and stranger reach.
 	cases := []struct{ name, spec, f, s string }{
 		{"nobody comes in", "{podSelector: {matchLabels: {app: web}}}", "", ""},
 		{"all pods come in", "{podSelector: {matchLabels: {app: web}}, ingress: [{}]}", "80 81", "80 81"},
@@ -128,7 +128,7 @@ func TestWhoReachesWhom(t *testing.T) {
 	nettest.Eventually(t, "all ports answer without policies", func() bool { return reaches(t, friend, "10.42.0.2:80") && reaches(t, stranger, "10.42.0.2:81") })
 }
 
-// reached is those of the two ports that answer.
+// reached lists those of the two ports that answer.
 func reached(t *testing.T, from nettest.Machine) string {
 	t.Helper()
 	out := ""
@@ -152,7 +152,8 @@ func TestSeveralPoliciesAllowTogether(t *testing.T) {
 		t.Fatalf("%+v", p)
 	}
 	for addr, chain := range p.ways[ingress] {
-		want := map[string]int{"10.42.0.2": 4, "10.42.0.3": 2}[addr.String()] // a rule of each family for each port
+		// one rule per family and port
+		want := map[string]int{"10.42.0.2": 4, "10.42.0.3": 2}[addr.String()]
 		if len(p.chains[chain]) != want {
 			t.Errorf("%s has %d rules, want %d", addr, len(p.chains[chain]), want)
 		}
