@@ -297,7 +297,7 @@ func TestServingAndRegistration(t *testing.T) {
 	if got := slice("b"); got.Endpoints[0].Addresses[0] != "127.9.0.1" || *got.Ports[0].Port != 10053 || !*got.Endpoints[0].Conditions.Ready {
 		t.Errorf("slice: %v %v", got.Endpoints, got.Ports)
 	}
-	nettest.Eventually(t, "the slice of a node that does not exist goes", func() bool { return slice("gone") == nil })
+	nettest.Eventually(t, "the slice of a missing node is deleted", func() bool { return slice("gone") == nil })
 	if svc, err := client.Get[*corev1.Service](ctx, objects, "kube-system", "kube-dns"); err != nil || svc.Spec.ClusterIP != "10.43.0.10" || svc.Labels["k8s-app"] != "kube-dns" {
 		t.Errorf("Service: %v, %v", svc, err)
 	}
@@ -316,7 +316,7 @@ func TestServingAndRegistration(t *testing.T) {
 	objects.Put(node("c", corev1.ConditionUnknown))
 	nettest.Eventually(t, "a silent node's endpoint is not ready", func() bool { return !*slice("c").Endpoints[0].Conditions.Ready })
 	objects.Put(node("c", corev1.ConditionFalse))
-	nettest.Eventually(t, "a node that speaks again has a ready endpoint", func() bool { return *slice("c").Endpoints[0].Conditions.Ready })
+	nettest.Eventually(t, "a node that returns has a ready endpoint", func() bool { return *slice("c").Endpoints[0].Conditions.Ready })
 }
 
 func FuzzHandler(f *testing.F) {

@@ -92,7 +92,7 @@ func (f *forwarder) reloadLocked() {
 	f.modified = info.ModTime()
 	conf, err := mdns.ClientConfigFromFile(f.path)
 	if err != nil {
-		slog.Warn("host's resolver configuration is not readable; names outside of the cluster do not resolve", "file", f.path, "error", err)
+		slog.Warn("cannot read the host's resolver configuration; names outside of the cluster do not resolve", "file", f.path, "error", err)
 		f.upstreams = nil
 		return
 	}

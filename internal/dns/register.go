@@ -60,7 +60,7 @@ func (s *Server) register(ctx context.Context, at endpointAt) {
 		err := s.ensure(ctx, at)
 		if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !said {
 			said = true
-			slog.Warn("DNS is not registered yet; trying again", "error", err)
+			slog.Warn("cannot register the DNS; trying again", "error", err)
 		}
 		if err == nil {
 			said = false
@@ -228,7 +228,7 @@ func (s *Server) lookAfterOthers(ctx context.Context) error {
 		if !exists {
 			err := client.Delete[*discoveryv1.EndpointSlice](ctx, s.cfg.Client, slice.Namespace, slice.Name, metav1.DeleteOptions{})
 			if err != nil && !apierrors.IsNotFound(err) {
-				return fmt.Errorf("deleting EndpointSlice %s of a node that is gone: %w", slice.Name, err)
+				return fmt.Errorf("deleting EndpointSlice %s of a deleted node: %w", slice.Name, err)
 			}
 			continue
 		}

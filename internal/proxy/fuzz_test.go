@@ -26,7 +26,7 @@ func FuzzPlan(f *testing.F) {
 				t.Errorf("a frontend without address: %+v", at)
 			}
 			if _, known := p.groups[how.group]; !known && !how.refuse && !how.drop {
-				t.Errorf("%+v leads to %+v, which is nowhere", at, how.group)
+				t.Errorf("%+v leads to the missing group %+v", at, how.group)
 			}
 		}
 	})

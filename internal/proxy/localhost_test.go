@@ -62,13 +62,13 @@ func TestNodePortsAnswerOnLocalhost(t *testing.T) {
 	})
 	objects.Put(nodePortObject(30081, nil))
 	settled(t, p, "web")
-	refusedHere(t, "the port that it had", "127.0.0.1:30080")
+	refusedHere(t, "its old port", "127.0.0.1:30080")
 	if got, err := nettest.Ask("127.0.0.1:30081"); err != nil {
 		t.Errorf("its new port: %q, %v", got, err)
 	}
 	objects.Remove(serviceObject("web", "", nil))
 	settled(t, p, "web")
-	refusedHere(t, "a Service that is gone", "127.0.0.1:30081")
+	refusedHere(t, "a deleted Service", "127.0.0.1:30081")
 }
 
 func TestAnEndpointThatRefusesIsPassedOverOnLocalhost(t *testing.T) {

@@ -168,13 +168,13 @@ func TestChangesLeadWhereAFreshStartWould(t *testing.T) {
 		}
 		for f, owner := range s.owners {
 			if _, wanted := now[owner].frontends[f]; !wanted {
-				t.Fatalf("%v is held by %v, which does not want it", f, owner)
+				t.Fatalf("%v belongs to %v, which does not want it", f, owner)
 			}
 		}
 		for name, p := range now {
 			for f := range p.frontends {
 				if _, owned := s.owners[f]; !owned {
-					t.Fatalf("%v is wanted by %v, and nobody has it", f, name)
+					t.Fatalf("%v is wanted by %v but has no owner", f, name)
 				}
 			}
 		}

@@ -176,7 +176,7 @@ func (p *Proxy) loop(ctx context.Context) error {
 	defer tick.Stop()
 	for first := true; ; first = false {
 		if err := p.sync(first); err != nil {
-			slog.Error("Services are not as they should be; trying again", "error", err)
+			slog.Error("cannot apply changes of Services; trying again", "error", err)
 			if !wait(ctx, time.Second) {
 				return nil
 			}
@@ -240,12 +240,12 @@ func (p *Proxy) sync(first bool) error {
 	if err := p.state.rules.commit(); err != nil && !p.state.rules.ready {
 		return errors.Join(err, diagnose())
 	} else if err != nil {
-		slog.Warn("nftables did not take a change; all rules were written afresh", "error", err)
+		slog.Warn("nftables refused a change; all rules were rewritten", "error", err)
 	}
 	p.readyOnce.Do(func() { close(p.ready) })
 	if len(p.state.stale) > 0 {
 		if err := p.state.stale.forget(p.conntrack); err != nil {
-			slog.Warn("UDP clients may keep talking to endpoints that are gone", "error", err)
+			slog.Warn("UDP clients may keep sending to removed endpoints", "error", err)
 		}
 		p.state.stale = staleFlows{}
 	}
@@ -260,11 +260,11 @@ func (p *Proxy) check() {
 	difference, err := p.state.rules.verify()
 	switch {
 	case err != nil:
-		slog.Warn("the Service rules could not be checked", "error", err)
+		slog.Warn("cannot check the Service rules", "error", err)
 	case difference != "":
-		slog.Warn("somebody else has changed the Service rules; writing them afresh", "difference", difference)
+		slog.Warn("another program changed the Service rules; rewriting them", "difference", difference)
 		if err := p.state.rules.install(); err != nil {
-			slog.Error("Service rules could not be repaired", "error", err)
+			slog.Error("cannot repair the Service rules", "error", err)
 			p.state.rules.ready = false
 		}
 	}

@@ -187,7 +187,7 @@ func TestNodePortsAndTrafficPolicies(t *testing.T) {
 	for range 10 {
 		pod.Wants(t, "internalTrafficPolicy Local", "10.43.0.80:80", "10.42.0.11 from 10.42.0.13")
 	}
-	outside.Refused(t, "a node port that is gone", "10.42.0.1:30080")
+	outside.Refused(t, "a removed node port", "10.42.0.1:30080")
 }
 
 func TestSessionAffinity(t *testing.T) {
