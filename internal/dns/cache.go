@@ -13,7 +13,7 @@ const (
 	cacheLongest = 30 * time.Second
 )
 
-// cache keeps answers of upstream resolvers for as long as their records allow, and 30 s at most.
+// cache keeps answers of upstream resolvers for the TTL of their records, at most 30 s.
 type cache struct {
 	mu      sync.Mutex
 	entries map[cacheKey]cached // guarded by mu
@@ -41,7 +41,7 @@ func keyOf(m *mdns.Msg) cacheKey {
 	return k
 }
 
-// get gives a copy of its own, with what is left of the records' time.
+// get returns a copy with the remaining TTL.
 func (c *cache) get(k cacheKey, now time.Time) *mdns.Msg {
 	c.mu.Lock()
 	e, ok := c.entries[k]
@@ -65,7 +65,7 @@ func (c *cache) get(k cacheKey, now time.Time) *mdns.Msg {
 	return m
 }
 
-// put keeps answers and authoritative "no"s; anything else may be better the next time.
+// put stores answers and authoritative negative answers. Other results may be better the next time.
 func (c *cache) put(k cacheKey, m *mdns.Msg, now time.Time) {
 	if m.Truncated || m.Rcode != mdns.RcodeSuccess && m.Rcode != mdns.RcodeNameError {
 		return
@@ -93,7 +93,7 @@ func (c *cache) put(k cacheKey, m *mdns.Msg, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.entries) >= cacheEntries {
-		for old := range c.entries { // any one: Go's order of maps is random
+		for old := range c.entries { // any entry: Go's map order is random
 			delete(c.entries, old)
 			break
 		}

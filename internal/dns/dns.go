@@ -24,7 +24,7 @@ import (
 	"github.com/knarr-project/knarr/internal/network"
 )
 
-// Config says what the DNS serves and where.
+// Config configures the DNS server of one node.
 type Config struct {
 	NodeName string
 	Client   client.Interface
@@ -32,13 +32,15 @@ type Config struct {
 	Domain string
 	// ClusterIP is the address of the Service kube-dns; default is the API server's choice.
 	ClusterIP netip.Addr
-	// ClusterCIDRs and ServiceCIDRs: reverse names of their addresses are answered here only.
+	// ClusterCIDRs and ServiceCIDRs are the ranges whose reverse names are only answered here,
+	// never forwarded.
 	ClusterCIDRs, ServiceCIDRs []netip.Prefix
-	// ListenAddress is where this node answers; default is the gateway of the node's pod range.
+	// ListenAddress is this node's listen address; default is the gateway of the node's pod range.
 	ListenAddress netip.Addr
-	// Port is tried first, then FallbackPort (somebody has the first one on all addresses). Defaults 53 and 10053.
+	// Port is tried first. FallbackPort is used if another process has Port on all addresses.
+	// Defaults 53 and 10053.
 	Port, FallbackPort uint16
-	// MetricsPort on the same address; default 9153.
+	// MetricsPort is on the same address; default 9153.
 	MetricsPort uint16
 	// ResolvConf names the host's resolvers; default /etc/resolv.conf.
 	ResolvConf string
@@ -60,7 +62,7 @@ type Server struct {
 // Ready is closed when this node's DNS listens for the first time.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// New checks the configuration; nothing is touched before Run.
+// New checks the configuration. It changes nothing on the machine; Run does.
 func New(cfg Config) (*Server, error) {
 	if cfg.NodeName == "" {
 		return nil, errors.New("dns: the node's name is missing")
@@ -124,7 +126,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// waitForAddress gives the address to listen on, once the node has a pod range.
+// waitForAddress waits until the node has a pod range and returns the address to listen on.
 func (s *Server) waitForAddress(ctx context.Context) (netip.Addr, bool) {
 	if addr := s.address(); addr.IsValid() {
 		return addr, true
@@ -157,7 +159,7 @@ func (s *Server) address() netip.Addr {
 	return network.GatewayOf(node)
 }
 
-// serveAt serves on the address until ctx ends, or until the node's address is another one (then it returns nil).
+// serveAt serves on the address until ctx ends. If the node's address changes, it returns nil.
 func (s *Server) serveAt(ctx context.Context, addr netip.Addr, h *handler) error {
 	h.forwarder.addOwn(addr)
 	ctx, cancel := context.WithCancel(ctx)
@@ -181,7 +183,8 @@ func (s *Server) serveAt(ctx context.Context, addr netip.Addr, h *handler) error
 		})
 		context.AfterFunc(ctx, stop)
 	}
-	// What its timeout limits over UDP is only how long the server waits for a question, and 2 s by default: an idle process would be woken for nothing.
+	// Over UDP, ReadTimeout only limits how long the server waits for a query. The default of 2 s
+	// would wake an idle process for nothing.
 	udp := &mdns.Server{PacketConn: l.udp, Handler: h, ReadTimeout: time.Hour}
 	tcp := &mdns.Server{Listener: l.tcp, Handler: h}
 	serve("UDP", udp.ActivateAndServe, func() { shutdown(udp, l.udp) })
@@ -218,7 +221,7 @@ func (s *Server) serveAt(ctx context.Context, addr netip.Addr, h *handler) error
 	}
 }
 
-// shutdown lets queries under way be answered, for a moment.
+// shutdown gives running queries a moment to be answered.
 func shutdown(s *mdns.Server, socket io.Closer) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -227,14 +230,15 @@ func shutdown(s *mdns.Server, socket io.Closer) {
 	}
 }
 
-// listeners are UDP and TCP on the same port.
+// listeners are UDP and TCP sockets on the same port.
 type listeners struct {
 	udp  net.PacketConn
 	tcp  net.Listener
 	port uint16
 }
 
-// freebind allows an address that does not exist yet: the pod network makes its link at the same time.
+// freebind allows listening on an address that does not exist yet, because the pod network makes
+// its link at the same time.
 var freebind = net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 	var failed error
 	if err := c.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1) }); err != nil {

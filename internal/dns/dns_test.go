@@ -91,7 +91,7 @@ func TestTheSpecificationsRecords(t *testing.T) {
 	for _, tt := range []struct {
 		name, qtype string
 		rcode       int
-		want        string // answer's data, sorted, joined by commas
+		want        string // the answer's data, sorted, joined by commas
 	}{
 		{"kubernetes.default.svc.cluster.local.", "A", 0, "10.43.0.1"},
 		{"KuberNetes.default.svc.CLUSTER.local.", "A", 0, "10.43.0.1"},
@@ -183,7 +183,8 @@ func TestLargeAnswersAreTruncatedForUDPOnly(t *testing.T) {
 	}
 }
 
-// upstream is a resolver that answers A questions with its address.
+// upstream is a resolver that answers A queries with its address. asked returns the number of
+// queries.
 func upstream(t *testing.T, ip string, change func(*mdns.Msg)) (asked func() int) {
 	t.Helper()
 	pc, err := net.ListenPacket("udp", ip+":53")
@@ -272,7 +273,7 @@ func TestServingAndRegistration(t *testing.T) {
 		&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns-gone", Labels: map[string]string{discoveryv1.LabelServiceName: "kube-dns", discoveryv1.LabelManagedBy: managedBy}},
 			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.42.9.1"}, NodeName: ptr("gone")}}},
 	)
-	// Somebody has port 53 on all addresses.
+	// Another process has port 53 on all addresses.
 	taken, err := net.ListenPacket("udp", "127.9.0.1:53")
 	must(t, err)
 	defer taken.Close()
@@ -308,7 +309,8 @@ func TestServingAndRegistration(t *testing.T) {
 			t.Errorf("%s: %v, %v", proto, m, err)
 		}
 	}
-	// A second node dies; this one says so for it, as the first that is alive, and takes it back when it returns.
+	// A second node dies. This node, the first that is alive, marks the other's endpoint as not
+	// ready, and as ready when it returns.
 	other := slice("b").DeepCopy()
 	other.Name, other.Endpoints[0].NodeName = "kube-dns-c", ptr("c")
 	objects.Put(node("c", corev1.ConditionTrue))

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Time limits of forwarding: glibc's client gives up after 5 s.
+// Time limits of forwarding. glibc's resolver gives up after 5 s.
 const (
 	upstreamTimeout = 2 * time.Second
 	forwardTimeout  = 4500 * time.Millisecond
@@ -32,14 +32,14 @@ var (
 	errBusy       = errors.New("too many queries are being forwarded")
 )
 
-// forwarder asks the host's resolvers, as they stand in resolv.conf now. The file is looked at when a query
-// comes, at most once a second, so an idle node does nothing.
+// forwarder sends queries to the host's resolvers, as currently listed in resolv.conf. It checks
+// the file when a query arrives, at most once a second, so an idle node does no work.
 type forwarder struct {
 	path  string
 	cache *cache
 	slots chan struct{}
 	group singleflight.Group
-	// probing counts loop probes under way.
+	// probing counts running loop probes.
 	probing sync.WaitGroup
 
 	mu        sync.Mutex // guards what follows
@@ -48,7 +48,7 @@ type forwarder struct {
 	upstreams []string // host:port; those that failed last are at the end
 	own       map[netip.Addr]bool
 	probes    map[string]string // name of a loop probe → upstream it was sent to
-	loops     map[string]bool   // upstreams that lead back to us
+	loops     map[string]bool   // upstreams that forward to this server
 }
 
 func newForwarder(path string) *forwarder {
@@ -58,10 +58,10 @@ func newForwarder(path string) *forwarder {
 	}
 }
 
-// wait waits for what is under way; at most a few seconds.
+// wait waits for running probes, at most a few seconds.
 func (f *forwarder) wait() { f.probing.Wait() }
 
-// addOwn tells an address of our own; an upstream with it would be a loop.
+// addOwn registers one of our own addresses. An upstream with this address would be a loop.
 func (f *forwarder) addOwn(addr netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,7 +69,7 @@ func (f *forwarder) addOwn(addr netip.Addr) {
 	f.checked, f.modified = time.Time{}, time.Time{}
 }
 
-// servers gives the upstreams to try, in order.
+// servers returns the upstreams in the order to try.
 func (f *forwarder) servers(now time.Time) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,7 +113,8 @@ func (f *forwarder) reloadLocked() {
 	slog.Info("names outside of the cluster are forwarded", "resolvers", f.upstreams)
 }
 
-// probe sends an upstream a question that nobody else asks; if it reaches us (see isProbe), the upstream leads back to us.
+// probe sends an upstream a query with a unique name. If the query arrives here (see isProbe), the
+// upstream forwards to this server.
 func (f *forwarder) probe(upstream string) {
 	name := strings.ToLower(rand.Text()) + ".knarr-loop."
 	f.mu.Lock()
@@ -127,7 +128,7 @@ func (f *forwarder) probe(upstream string) {
 	f.mu.Unlock()
 }
 
-// isProbe recognizes our own probe and takes its upstream out of use until resolv.conf changes.
+// isProbe recognizes our own probes and disables their upstream until resolv.conf changes.
 func (f *forwarder) isProbe(q mdns.Question) bool {
 	if q.Qtype != mdns.TypeHINFO {
 		return false
@@ -142,7 +143,7 @@ func (f *forwarder) isProbe(q mdns.Question) bool {
 	return ok
 }
 
-// failed moves an upstream to the end.
+// failed moves an upstream to the end of the list.
 func (f *forwarder) failed(up string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,7 +152,7 @@ func (f *forwarder) failed(up string) {
 	}
 }
 
-// forward answers from the cache or asks upstream; equal questions at the same time are asked once.
+// forward answers from the cache or queries an upstream. Concurrent equal queries are sent once.
 func (f *forwarder) forward(ctx context.Context, req *mdns.Msg, tcp bool) (*mdns.Msg, bool, error) {
 	key := keyOf(req)
 	if m := f.cache.get(key, time.Now()); m != nil {

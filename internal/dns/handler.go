@@ -13,19 +13,21 @@ import (
 	mdns "github.com/miekg/dns"
 )
 
-// udpSize is the largest UDP message that we send or ask for: it passes every network unfragmented (DNS Flag Day 2020).
+// udpSize is the maximum size of UDP messages that we send or request. Messages of this size pass
+// every network unfragmented (DNS Flag Day 2020).
 const udpSize = 1232
 
-// handler answers queries. Safe for concurrent use.
+// handler answers queries. It is safe for concurrent use.
 type handler struct {
 	zone      *zone
 	forwarder *forwarder
 	metrics   *metrics
-	// clusterRanges are the pods' and Services' addresses: whose name we do not know, nobody does.
+	// clusterRanges contain the pods' and Services' addresses. Their reverse names are never
+	// forwarded.
 	clusterRanges []netip.Prefix
 }
 
-// ServeDNS is the dns library's interface.
+// ServeDNS implements the dns library's interface.
 func (h *handler) ServeDNS(w mdns.ResponseWriter, req *mdns.Msg) {
 	start := time.Now()
 	_, tcp := w.RemoteAddr().(*net.TCPAddr)
@@ -36,7 +38,7 @@ func (h *handler) ServeDNS(w mdns.ResponseWriter, req *mdns.Msg) {
 	}
 }
 
-// reply makes the answer to any message; it fits the client's message size.
+// reply answers any message within the client's message size.
 func (h *handler) reply(ctx context.Context, req *mdns.Msg, tcp bool) *mdns.Msg {
 	reply := h.resolve(ctx, req, tcp)
 	reply.Id = req.Id
@@ -55,7 +57,7 @@ func (h *handler) reply(ctx context.Context, req *mdns.Msg, tcp bool) *mdns.Msg 
 	return reply
 }
 
-// withEDNS gives the reply exactly one OPT record, ours.
+// withEDNS gives the reply exactly one OPT record, our own.
 func withEDNS(reply *mdns.Msg, asked *mdns.OPT) {
 	withoutEDNS(reply)
 	reply.SetEdns0(udpSize, asked.Do())
@@ -73,7 +75,7 @@ func withoutEDNS(reply *mdns.Msg) {
 		}
 	}
 	reply.Extra = extra
-	if reply.Rcode > 15 { // needs EDNS to be said
+	if reply.Rcode > 15 { // such codes need EDNS
 		reply.Rcode = mdns.RcodeServerFailure
 	}
 }
@@ -123,19 +125,21 @@ func (h *handler) inCluster(ip netip.Addr) bool {
 	return false
 }
 
-// fromZone answers for the cluster domain.
+// fromZone answers names in the cluster domain.
 func (h *handler) fromZone(ctx context.Context, req, reply *mdns.Msg, name string, tcp bool) *mdns.Msg {
 	q := req.Question[0]
 	a := h.zone.lookup(name, q.Qtype)
 	reply.Authoritative, reply.Rcode = true, a.rcode
 	reply.Answer, reply.Extra = a.records, a.extra
-	for _, rr := range reply.Answer { // names as the client has written them (some mix case on purpose)
+	// restore the client's spelling; some clients mix case on purpose
+	for _, rr := range reply.Answer {
 		if rr.Header().Name == name {
 			rr.Header().Name = q.Name
 		}
 	}
 	rand.Shuffle(len(reply.Answer), func(i, j int) {
-		if reply.Answer[i].Header().Rrtype == reply.Answer[j].Header().Rrtype { // a CNAME stays in front
+		// a CNAME stays in front
+		if reply.Answer[i].Header().Rrtype == reply.Answer[j].Header().Rrtype {
 			reply.Answer[i], reply.Answer[j] = reply.Answer[j], reply.Answer[i]
 		}
 	})
@@ -151,7 +155,8 @@ func (h *handler) fromZone(ctx context.Context, req, reply *mdns.Msg, name strin
 	return reply
 }
 
-// fromUpstream forwards. Without any resolver the honest answer is that we refuse; with one that fails, that it failed.
+// fromUpstream forwards a query. The answer is REFUSED if no resolver is configured, and SERVFAIL
+// if the resolvers fail.
 func (h *handler) fromUpstream(ctx context.Context, req, reply *mdns.Msg, tcp bool) *mdns.Msg {
 	m, hit, err := h.forwarder.forward(ctx, req, tcp)
 	h.metrics.forwarded(hit, err)
@@ -169,7 +174,7 @@ func (h *handler) fromUpstream(ctx context.Context, req, reply *mdns.Msg, tcp bo
 	return m
 }
 
-// reverseAddr reads the address out of a name below in-addr.arpa or ip6.arpa.
+// reverseAddr extracts the address from a name below in-addr.arpa or ip6.arpa.
 func reverseAddr(name string) (netip.Addr, bool) {
 	if rest, ok := strings.CutSuffix(name, ".in-addr.arpa."); ok {
 		labels := strings.Split(rest, ".")

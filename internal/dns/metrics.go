@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics count what is asked and answered; names are those that DNS dashboards for Kubernetes know.
+// metrics counts queries and answers. The names are CoreDNS's, for existing dashboards.
 type metrics struct {
 	registry  *prometheus.Registry
 	requests  *prometheus.CounterVec

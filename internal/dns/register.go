@@ -18,20 +18,21 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// managedBy marks the slices that are ours to write.
+// managedBy marks the slices that knarr's DNS owns.
 const managedBy = "dns.knarr"
 
-// registerRetry is how soon a write that failed is tried again.
+// registerRetry is the delay before a failed write is repeated.
 const registerRetry = time.Second
 
-// endpointAt is where this node's DNS listens.
+// endpointAt is the address and port of this node's DNS.
 type endpointAt struct {
 	addr          netip.Addr
 	port, metrics uint16
 }
 
-// register keeps the Service and this node's slice as they should be, until ctx ends. The first node that is alive also
-// looks after the slices of nodes that are not: their endpoint is not ready while the node is silent.
+// register keeps the Service and this node's slice up to date until ctx ends. The first node that
+// is alive also maintains the slices of nodes that are not: it marks the endpoints of silent nodes
+// as not ready.
 func (s *Server) register(ctx context.Context, at endpointAt) {
 	wake := make(chan struct{}, 1)
 	kick := func() {
@@ -83,8 +84,8 @@ func ours(s *discoveryv1.EndpointSlice) bool {
 	return s.Namespace == systemNamespace && s.Labels[discoveryv1.LabelManagedBy] == managedBy
 }
 
-// alive is false for a node whose kubelet has been silent for so long that its conditions were set to Unknown. One that
-// says of itself that it is not ready still answers queries.
+// alive is false if a node's kubelet has been silent for so long that its conditions were set to
+// Unknown. A node that reports itself as not ready still answers queries.
 func alive(node *corev1.Node) bool {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -94,7 +95,7 @@ func alive(node *corev1.Node) bool {
 	return true
 }
 
-// ensure brings the Service and the slices in line.
+// ensure creates or updates the Service and the slices.
 func (s *Server) ensure(ctx context.Context, at endpointAt) error {
 	svc, err := s.ensureService(ctx)
 	if err != nil {
@@ -114,7 +115,7 @@ func (s *Server) ensure(ctx context.Context, at endpointAt) error {
 	return s.lookAfterOthers(ctx)
 }
 
-// ensureService creates the Service if there is none. An existing one is left as it is.
+// ensureService creates the Service if it does not exist. It does not change an existing one.
 func (s *Server) ensureService(ctx context.Context) (*corev1.Service, error) {
 	if svc, ok := s.services.Get(systemNamespace, dnsServiceName); ok {
 		return svc, nil
@@ -139,7 +140,7 @@ func (s *Server) ensureService(ctx context.Context) (*corev1.Service, error) {
 		svc.Spec.ClusterIPs = []string{svc.Spec.ClusterIP}
 	}
 	made, err := client.Create(ctx, s.cfg.Client, svc)
-	if apierrors.IsAlreadyExists(err) { // another node's DNS was faster
+	if apierrors.IsAlreadyExists(err) { // another node created it first
 		return client.Get[*corev1.Service](ctx, s.cfg.Client, systemNamespace, dnsServiceName)
 	}
 	if err != nil {
@@ -148,7 +149,8 @@ func (s *Server) ensureService(ctx context.Context) (*corev1.Service, error) {
 	return made, nil
 }
 
-// desired is this node's slice. The owner makes it go with the node; the hint keeps the node's queries here.
+// desired is this node's slice. The owner reference deletes it with the node. The hint keeps the
+// node's queries on the node.
 func (s *Server) desired(node *corev1.Node, at endpointAt) *discoveryv1.EndpointSlice {
 	family := discoveryv1.AddressTypeIPv6
 	if at.addr.Is4() {
@@ -180,7 +182,7 @@ func (s *Server) desired(node *corev1.Node, at endpointAt) *discoveryv1.Endpoint
 	}
 }
 
-// putSlice creates or updates the slice if it differs.
+// putSlice creates the slice, or updates it if it differs.
 func (s *Server) putSlice(ctx context.Context, want *discoveryv1.EndpointSlice) error {
 	have, ok := s.slices.Get(want.Namespace, want.Name)
 	if !ok {
@@ -209,7 +211,7 @@ func (s *Server) putSlice(ctx context.Context, want *discoveryv1.EndpointSlice) 
 
 func sameLabels(a, b map[string]string) bool { return apiequality.Semantic.DeepEqual(a, b) }
 
-// lookAfterOthers is done by one node, the first that is alive: nodes that died cannot speak for themselves.
+// lookAfterOthers maintains the slices of dead nodes. Only the first node that is alive does so.
 func (s *Server) lookAfterOthers(ctx context.Context) error {
 	nodes := s.nodes.List("", nil)
 	first := slices.IndexFunc(nodes, alive)

@@ -12,10 +12,10 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// ttl of the cluster's own records, in seconds: how stale a client's copy may be.
+// ttl of the cluster's own records in seconds: the maximum staleness of a client's copy.
 const ttl = 5
 
-// specVersion is the version of the Kubernetes DNS specification, served at dns-version.
+// specVersion is the version of the Kubernetes DNS specification. It is served at dns-version.
 const specVersion = "1.1.0"
 
 // zone reads the records of the cluster domain from Views.
@@ -26,7 +26,7 @@ type zone struct {
 	namespaces client.ViewOf[*corev1.Namespace]
 }
 
-// Names of our indexes.
+// Names of the indexes.
 const (
 	sliceByService  = "dns/service"
 	sliceByAddress  = "dns/address"
@@ -53,7 +53,8 @@ func newZone(domain string, services client.ViewOf[*corev1.Service], slicesView 
 	return &zone{origin: mdns.CanonicalName(domain), services: services, slices: slicesView, namespaces: namespaces}
 }
 
-// answer is what a name has: rcode NXDOMAIN if it does not exist, else the records of the type asked for, perhaps none.
+// answer is the result for a name. rcode is NXDOMAIN if the name does not exist; otherwise records
+// holds the records of the requested type, possibly none.
 type answer struct {
 	rcode   int
 	records []mdns.RR
@@ -64,7 +65,7 @@ type answer struct {
 
 var nothing = answer{rcode: mdns.RcodeNameError}
 
-// lookup answers for a name in the zone, in lower case.
+// lookup answers for a lower-case name in the zone.
 func (z *zone) lookup(name string, qtype uint16) answer {
 	rest := strings.TrimSuffix(strings.TrimSuffix(name, z.origin), ".")
 	if rest == "" {
@@ -98,13 +99,14 @@ func (z *zone) apex(name string, qtype uint16) answer {
 	return answer{records: ofType(qtype, z.soa(), &mdns.NS{Hdr: header(name, mdns.TypeNS), Ns: "ns.dns." + z.origin})}
 }
 
-// soa goes with negative answers; its last field is how long they may be kept (RFC 2308).
+// soa returns the record for negative answers. Its last field is their maximum cache time (RFC
+// 2308).
 func (z *zone) soa() mdns.RR {
 	return &mdns.SOA{Hdr: header(z.origin, mdns.TypeSOA), Ns: "ns.dns." + z.origin, Mbox: "hostmaster." + z.origin,
 		Serial: uint32(z.slices.Revision()), Refresh: 7200, Retry: 1800, Expire: 86400, Minttl: ttl}
 }
 
-// lookupService answers below "svc": labels end with the namespace.
+// lookupService answers names below "svc". labels end with the namespace.
 func (z *zone) lookupService(name string, labels []string, qtype uint16) answer {
 	n := len(labels)
 	if n == 0 {
@@ -149,7 +151,7 @@ func (z *zone) lookupService(name string, labels []string, qtype uint16) answer 
 	return nothing
 }
 
-// externalName answers with a CNAME, followed if it stays in the zone.
+// externalName answers with a CNAME, which is followed inside the zone.
 func (z *zone) externalName(name string, svc *corev1.Service, qtype uint16) answer {
 	target := mdns.CanonicalName(svc.Spec.ExternalName)
 	cname := &mdns.CNAME{Hdr: header(name, mdns.TypeCNAME), Target: target}
@@ -161,14 +163,14 @@ func (z *zone) externalName(name string, svc *corev1.Service, qtype uint16) answ
 		a.follow = target
 		return a
 	}
-	// One step: a chain of ExternalNames could be a circle.
+	// Follow one step only: a chain of ExternalNames could be a cycle.
 	if svc, ok := z.serviceAt(target); !ok || svc.Spec.Type != corev1.ServiceTypeExternalName {
 		a.records = append(a.records, z.lookup(target, qtype).records...)
 	}
 	return a
 }
 
-// serviceAt finds the Service that the name is of.
+// serviceAt returns the Service of the name.
 func (z *zone) serviceAt(name string) (*corev1.Service, bool) {
 	labels := strings.Split(strings.TrimSuffix(name, ".svc."+z.origin), ".")
 	if len(labels) != 2 {
@@ -190,7 +192,8 @@ func (z *zone) service(name string, svc *corev1.Service, qtype uint16) answer {
 	return answer{records: addresses(name, ips, qtype)}
 }
 
-// endpoint answers for one endpoint of a headless Service: its hostname, or its address with dashes.
+// endpoint answers for one endpoint of a headless Service, given by its hostname or by its address
+// with dashes.
 func (z *zone) endpoint(name string, svc *corev1.Service, host string, qtype uint16) answer {
 	var ips []string
 	if headless(svc) {
@@ -206,13 +209,13 @@ func (z *zone) endpoint(name string, svc *corev1.Service, host string, qtype uin
 	return answer{records: addresses(name, ips, qtype)}
 }
 
-// servicePort is a port with what SRV records say of it.
+// servicePort is a port with the data for SRV records.
 type servicePort struct {
 	name, proto string
 	port        uint16
 }
 
-// ports lists the Service's ports; an empty name or protocol matches all.
+// ports lists the Service's ports that match. An empty name or protocol matches all.
 func (z *zone) ports(svc *corev1.Service, name, proto string) []servicePort {
 	var out []servicePort
 	for _, p := range svc.Spec.Ports {
@@ -227,7 +230,7 @@ func (z *zone) ports(svc *corev1.Service, name, proto string) []servicePort {
 	return out
 }
 
-// srv answers with one record for each port, and for headless Services for each endpoint.
+// srv answers with one record per port; for headless Services, per port and endpoint.
 func (z *zone) srv(name string, svc *corev1.Service, port, proto string, qtype uint16) answer {
 	ports := z.ports(svc, port, proto)
 	self := svc.Name + "." + svc.Namespace + ".svc." + z.origin
@@ -297,7 +300,7 @@ func (z *zone) eachEndpoint(svc *corev1.Service, visit func(*discoveryv1.Endpoin
 	}
 }
 
-// portsOf tells slices with different ports apart: an address may be in several.
+// portsOf distinguishes slices with different ports, because an address may be in several slices.
 func portsOf(s *discoveryv1.EndpointSlice) string {
 	var b strings.Builder
 	for _, p := range s.Ports {
@@ -313,7 +316,7 @@ func endpointHost(e *discoveryv1.Endpoint) string {
 	return strings.NewReplacer(".", "-", ":", "-").Replace(e.Addresses[0])
 }
 
-// lookupPod answers "1-2-3-4.NAMESPACE.pod": any address, as long as the namespace exists.
+// lookupPod answers "1-2-3-4.NAMESPACE.pod" for any address if the namespace exists.
 func (z *zone) lookupPod(name string, labels []string, qtype uint16) answer {
 	n := len(labels)
 	if n == 0 {
@@ -335,8 +338,8 @@ func (z *zone) lookupPod(name string, labels []string, qtype uint16) answer {
 	return answer{records: addresses(name, []string{ip.String()}, qtype)}
 }
 
-// reverse answers a PTR question for an address of a Service or of an endpoint with a name of its own; false where
-// nothing is known of it.
+// reverse answers a PTR query for the address of a Service or of an endpoint with its own name. It
+// returns false for unknown addresses.
 func (z *zone) reverse(name string, ip netip.Addr) ([]mdns.RR, bool) {
 	ptr := func(target string) mdns.RR {
 		return &mdns.PTR{Hdr: header(name, mdns.TypePTR), Ptr: target + ".svc." + z.origin}
@@ -380,7 +383,7 @@ func header(name string, rrtype uint16) mdns.RR_Header {
 	return mdns.RR_Header{Name: name, Rrtype: rrtype, Class: mdns.ClassINET, Ttl: ttl}
 }
 
-// addresses makes A and AAAA records, of the types asked for.
+// addresses returns A and AAAA records of the requested types.
 func addresses(name string, ips []string, qtype uint16) []mdns.RR {
 	var out []mdns.RR
 	for _, text := range ips {

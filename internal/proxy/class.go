@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/network/nft"
 )
 
-// queueClass queues the class's chain and the way to it.
+// queueClass queues the class's chain and the rule that leads to it.
 func (r *ruleset) queueClass(c class) error {
 	f, number := familyOf(c.v4), r.classes[c]
 	target := chainRefuse
@@ -35,14 +35,15 @@ func (r *ruleset) queueClass(c class) error {
 	return r.conn.SetAddElements(r.maps["classes"+f.Name], []nftables.SetElement{{Key: nft.Number(number), VerdictData: verdict}})
 }
 
-// queueSourceRanges drops clients that loadBalancerSourceRanges does not name.
+// queueSourceRanges queues the rules that drop clients outside of loadBalancerSourceRanges.
 func (r *ruleset) queueSourceRanges(f nft.Family, c class, chain string) {
 	if c.ranges == "" {
 		return
 	}
 	allowed := chain + "-allowed"
 	r.chain(allowed)
-	// In allowed: return for each range, and drop; a chain that is jumped to returns into ours.
+	// The chain "allowed" returns for each range and then drops. A chain that is jumped to returns
+	// into ours.
 	for text := range strings.SplitSeq(strings.TrimSuffix(c.ranges, ","), ",") {
 		if p, err := netip.ParsePrefix(text); err == nil {
 			r.rule(allowed, f.SourceIn(p), nft.Return())
@@ -63,7 +64,7 @@ func (r *ruleset) queueMasquerade(f nft.Family, c class, chain string) {
 				stranger = nft.Rule(stranger, f.SourceNotIn(p))
 			}
 		}
-		if stranger != nil { // without pod ranges, nobody is known to be a stranger
+		if stranger != nil { // without pod ranges, outside clients cannot be recognized
 			r.rule(chain, stranger, nft.SetMark(masqueradeMark))
 		}
 	}
@@ -76,9 +77,9 @@ func (r *ruleset) queuePick(f nft.Family, c class, chain string) {
 	r.rule(chain, load, nft.Random(slot, uint32(c.slots)), nft.Map(r.maps["endpoints"+f.Name], group, nft.R0), f.DNAT(nft.R0, nft.R0+f.AddrRegs))
 }
 
-// queueAffinePick queues two rules: to the member that the client had before, if it still exists, and else to a
-// random one, which is remembered. A member that is gone is no more found by the first rule, so nothing has
-// to be cleaned up among the remembered when endpoints go.
+// queueAffinePick queues two rules. The first sends the connection to the client's previous member
+// if that still exists. The second picks a random member and remembers it. The first rule does not
+// find a removed member, so remembered clients need no clean-up when endpoints are removed.
 func (r *ruleset) queueAffinePick(f nft.Family, c class, chain string) {
 	affinity, slots, members := r.maps["affinity"+f.Name], r.maps["slots"+f.Name], r.maps["members"+f.Name]
 	load, entry := r.loadEntry(c.place, f)
@@ -88,7 +89,7 @@ func (r *ruleset) queueAffinePick(f nft.Family, c class, chain string) {
 	addr := member + 1
 	timeout := time.Duration(c.affinity) * time.Second
 	remember := func(op uint32) []expr.Any {
-		// the kernel wants a data register for maps, for deletion too
+		// the kernel requires a data register for maps, even for deletion
 		d := &expr.Dynset{SrcRegKey: client, SrcRegData: member, SetName: affinity.Name, SetID: affinity.ID, Operation: op}
 		if op != dynsetDelete {
 			d.Timeout = timeout
@@ -98,7 +99,7 @@ func (r *ruleset) queueAffinePick(f nft.Family, c class, chain string) {
 	found := nft.Rule(nft.Map(members, group, addr))
 	to := f.DNAT(addr, addr+f.AddrRegs)
 	r.rule(chain, load, f.SourceAddr(client), nft.Map(affinity, client, member), found, remember(unix.NFT_DYNSET_OP_UPDATE), to)
-	// An update does not change the value of an entry that exists: delete first.
+	// An update does not change the value of an existing entry, so delete it first.
 	r.rule(chain, load, nft.Random(member, uint32(c.slots)), nft.Map(slots, group, member), found,
 		f.SourceAddr(client), remember(dynsetDelete), remember(unix.NFT_DYNSET_OP_UPDATE), to)
 }

@@ -9,17 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flowKey is where UDP clients send to; for node ports the unspecified address.
+// flowKey is the destination of UDP clients. For node ports the address is the unspecified one.
 type flowKey struct {
 	addr netip.Addr
 	port uint16
 }
 
-// staleFlows says, for frontends that have changed, which backends their flows may have. The kernel remembers a UDP flow for
-// as long as the client keeps sending, so it would never leave a backend that is gone, or reach one that is new.
+// staleFlows maps each changed frontend to the backends that its flows may have. The kernel keeps a
+// UDP flow for as long as the client sends. Such a flow would never leave a removed backend or
+// reach a new one.
 type staleFlows map[flowKey]map[backend]bool
 
-// MatchConntrackFlow is netlink's filter interface: true for flows to be forgotten.
+// MatchConntrackFlow is netlink's filter interface. It returns true for flows to delete.
 func (s staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	if flow.Forward.Protocol != unix.IPPROTO_UDP {
 		return false
@@ -34,7 +35,7 @@ func (s staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 		allowed, ours = s[flowKey{unspecified(dst.Is4()), flow.Forward.DstPort}]
 		src, _ := netip.AddrFromSlice(flow.Reverse.SrcIP)
 		if ours && src.Unmap() == dst && len(allowed) == 0 {
-			return false // to a host process of the same port, or to a machine elsewhere
+			return false // to a host process on the same port, or to another machine
 		}
 	}
 	if !ours {
@@ -44,7 +45,7 @@ func (s staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	return !allowed[backend{src.Unmap(), flow.Reverse.SrcPort}]
 }
 
-// forget ends the stale flows, reading the kernel's table once.
+// forget deletes the stale flows. It reads the kernel's table once.
 func (s staleFlows) forget(h *netlink.Handle) error {
 	v4, v6 := false, false
 	for k := range s {

@@ -9,7 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// backend is where connections go.
+// backend is the address and port of an endpoint.
 type backend struct {
 	addr netip.Addr
 	port uint16
@@ -19,18 +19,19 @@ func compareBackends(a, b backend) int {
 	return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(a.port, b.port))
 }
 
-// endpoint is a backend with what decides about its use.
+// endpoint is a backend with the conditions that decide about its use.
 type endpoint struct {
 	backend
 	ready, serving, terminating bool
 	local                       bool
-	zones, nodes                []string // hints; nil when there are none
+	zones, nodes                []string // hints; nil without hints
 }
 
-// self is what decides about "near".
+// self is this node's name and zone.
 type self struct{ name, zone string }
 
-// endpointsOf collects the endpoints of one port and family from the Service's slices, without duplicates.
+// endpointsOf collects the endpoints of one port and family from the Service's slices, without
+// duplicates.
 func endpointsOf(slicesOf []*discoveryv1.EndpointSlice, port corev1.ServicePort, v4 bool, me self) []endpoint {
 	family := discoveryv1.AddressTypeIPv6
 	if v4 {
@@ -53,7 +54,9 @@ func endpointsOf(slicesOf []*discoveryv1.EndpointSlice, port corev1.ServicePort,
 			}
 			ep := toEndpoint(e, backend{addr, number}, me)
 			if old, twice := found[ep.backend]; twice && old.ready {
-				continue // an endpoint that moves between slices is in both for a moment; the better state counts
+				// an endpoint that moves between slices is in both for a moment; the better state
+				// wins
+				continue
 			}
 			found[ep.backend] = ep
 		}
@@ -66,7 +69,7 @@ func endpointsOf(slicesOf []*discoveryv1.EndpointSlice, port corev1.ServicePort,
 	return out
 }
 
-// portOf finds the slice's number for a Service's port: they have the same name.
+// portOf returns the slice's port number for a Service's port, which has the same name.
 func portOf(s *discoveryv1.EndpointSlice, port corev1.ServicePort) (uint16, bool) {
 	for _, p := range s.Ports {
 		name, protocol := "", corev1.ProtocolTCP
@@ -90,7 +93,8 @@ func protocolOf(p corev1.ServicePort) corev1.Protocol {
 	return p.Protocol
 }
 
-// toEndpoint reads conditions as the API defines unset ones: ready is true, serving is as ready, terminating is false.
+// toEndpoint reads an endpoint's conditions. By the API's definition an unset ready is true, an
+// unset serving equals ready, and an unset terminating is false.
 func toEndpoint(e *discoveryv1.Endpoint, b backend, me self) endpoint {
 	or := func(p *bool, otherwise bool) bool {
 		if p == nil {
@@ -113,14 +117,15 @@ func toEndpoint(e *discoveryv1.Endpoint, b backend, me self) endpoint {
 	return ep
 }
 
-// clusterBackends chooses for traffic policy Cluster: the ready endpoints, near ones if all hints allow that; without any ready
-// one, those that terminate but still serve (KEP-1669).
+// clusterBackends selects endpoints for traffic policy Cluster: the ready ones, or only near ones
+// if all hints allow it. Without a ready endpoint it selects terminating ones that still serve
+// (KEP-1669).
 func clusterBackends(all []endpoint, me self) []backend {
 	usable := usableEndpoints(all)
 	return backends(near(usable, me))
 }
 
-// localBackends chooses for traffic policy Local: this node's endpoints, by the same rule.
+// localBackends selects endpoints for traffic policy Local: this node's, by the same rule.
 func localBackends(all []endpoint) []backend {
 	var local []endpoint
 	for _, ep := range all {
@@ -147,8 +152,9 @@ func usableEndpoints(all []endpoint) []endpoint {
 	return lastResort
 }
 
-// near applies the hints of trafficDistribution (KEP-4444, KEP-3015): for the node, then for the zone. They only count when
-// every endpoint has some and at least one is meant for us; else traffic would pile up or find nothing.
+// near applies the hints of trafficDistribution (KEP-4444, KEP-3015), first for the node, then for
+// the zone. Hints only count if every endpoint has some and at least one names this node or zone.
+// Otherwise traffic would concentrate or find no endpoint.
 func near(eps []endpoint, me self) []endpoint {
 	byHint := func(hints func(endpoint) []string, want string) []endpoint {
 		var out []endpoint
@@ -179,8 +185,8 @@ func backends(eps []endpoint) []backend {
 	return out
 }
 
-// stableSlots numbers want so that as few slots as possible differ from before: what stays keeps its slot, new ones fill
-// gaps, and the rest of the gaps are filled from the end.
+// stableSlots orders want so that as few slots as possible change. Remaining backends keep their
+// slots, new ones fill gaps, and other gaps are filled from the end.
 func stableSlots(before, want []backend) []backend {
 	wanted := make(map[backend]bool, len(want))
 	for _, b := range want {

@@ -8,7 +8,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// FuzzPlan plans for Services and slices as validation would not let them through: whoever writes to the store of a cluster may have been another server.
+// FuzzPlan plans for Services and slices that validation would refuse. A cluster's store may have
+// been written by another server.
 func FuzzPlan(f *testing.F) {
 	f.Add([]byte(`{"spec":{"clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1","fd00::1"],"ipFamilies":["IPv4","IPv6"],"type":"LoadBalancer","externalIPs":["1.2.3.4","x"],"sessionAffinity":"ClientIP",
 		"loadBalancerSourceRanges":[" 10.0.0.0/8","y/99"],"externalTrafficPolicy":"Local","healthCheckNodePort":1,"ports":[{"name":"a;b\" {","port":80,"nodePort":30000,"protocol":"SCTP"},{"port":-1,"targetPort":"x"}]},

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// healthServers answer load balancers on the healthCheckNodePort of Services with externalTrafficPolicy Local: 200 while
-// this node has endpoints, else 503.
+// healthServers serve the healthCheckNodePort of Services with externalTrafficPolicy Local. Load
+// balancers get 200 while this node has endpoints, otherwise 503.
 type healthServers struct {
 	addr    string
 	servers map[types.NamespacedName]*healthServer
@@ -34,7 +34,7 @@ func newHealthServers(addr string) *healthServers {
 	return &healthServers{addr: addr, servers: map[types.NamespacedName]*healthServer{}}
 }
 
-// set brings the Service's server in line with its plan.
+// set starts, changes or stops the Service's server according to its plan.
 func (h *healthServers) set(name types.NamespacedName, p servicePlan) {
 	s := h.servers[name]
 	if s != nil && s.port != p.healthPort {
@@ -78,7 +78,7 @@ func (h *healthServers) close() {
 	}
 }
 
-// ServeHTTP answers in the form that load balancers and upstream's tests know.
+// ServeHTTP answers in the format that load balancers and upstream's tests expect.
 func (s *healthServer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	local := s.local

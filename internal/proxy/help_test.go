@@ -19,8 +19,8 @@ func deleteTable() error {
 	return c.Flush()
 }
 
-// upToDate tells whether the default Service's plan in the kernel is what its objects say now. The state's lock is
-// held from planning to the end of the commit.
+// upToDate reports whether the kernel has the plan of the Service in namespace default. It holds
+// the state's lock, which the loop holds from planning to the end of the commit.
 func upToDate(p *Proxy, name string) bool {
 	p.stateMu.Lock()
 	defer p.stateMu.Unlock()

@@ -19,32 +19,31 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// dialPatience is how long one endpoint may take to accept a connection before the next one is
-// tried.
+// dialPatience is the time limit for connecting to one endpoint before the next one is tried.
 const dialPatience = 3 * time.Second
 
-// localhosts are the addresses that TCP node ports are served on by listeners. The rules leave
-// loopback alone: see docs/adr/0040-node-ports-on-localhost.md.
+// localhosts are the addresses on which listeners serve TCP node ports. The nftables rules exclude
+// loopback: see docs/adr/0040-node-ports-on-localhost.md.
 var localhosts = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 
-// localPorts serve node ports on localhost. set and retry are called by one goroutine.
+// localPorts serves node ports on localhost. One goroutine calls set and retry.
 type localPorts struct {
 	listeners map[types.NamespacedName]map[netip.AddrPort]*localPort
-	said      map[netip.AddrPort]bool // ports that another process has, each told once
+	said      map[netip.AddrPort]bool // ports of other processes that have been logged
 
-	ctx    context.Context // ends connections
+	ctx    context.Context // ends the connections
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
 
-// localPort is one listener; it is nil inside while another process has the port.
+// localPort is one listener. Its listener is nil while another process has the port.
 type localPort struct {
 	listener net.Listener
 
 	mu       sync.Mutex
 	backends []backend     // guarded by mu
-	affinity time.Duration // guarded by mu; 0 is none
-	last     backend       // guarded by mu: where the last connection went
+	affinity time.Duration // guarded by mu; 0 means none
+	last     backend       // guarded by mu: backend of the last connection
 	lastUsed time.Time     // guarded by mu
 }
 
@@ -54,15 +53,15 @@ func newLocalPorts() *localPorts {
 	return l
 }
 
-// localTarget is where connections to one port of localhost go.
+// localTarget is the destination of connections to one port on localhost.
 type localTarget struct {
 	backends []backend
 	affinity time.Duration
 }
 
-// localTargets are the node ports of a plan by address. Each address prefers endpoints of its own
-// family and takes the other's where the Service has none: a client that tries ::1 first reaches a
-// Service of IPv4, too.
+// localTargets maps local addresses to the targets of a plan's node ports. Each address prefers
+// endpoints of its own family and falls back to the other family. So a client that tries ::1 first
+// also reaches an IPv4 Service.
 func localTargets(p servicePlan) map[netip.AddrPort]localTarget {
 	targets := map[netip.AddrPort]localTarget{}
 	for f, t := range p.frontends {
@@ -80,7 +79,7 @@ func localTargets(p servicePlan) map[netip.AddrPort]localTarget {
 	return targets
 }
 
-// set brings the Service's listeners in line with its plan.
+// set opens and closes the Service's listeners according to its plan.
 func (l *localPorts) set(name types.NamespacedName, p servicePlan) {
 	targets := localTargets(p)
 	have := l.listeners[name]
@@ -111,7 +110,7 @@ func (l *localPorts) set(name types.NamespacedName, p servicePlan) {
 	}
 }
 
-// retry opens what another process had when it was tried last.
+// retry opens the ports that another process had at the last attempt.
 func (l *localPorts) retry() {
 	for _, ports := range l.listeners {
 		for key, port := range ports {
@@ -131,7 +130,7 @@ func (l *localPorts) open(key netip.AddrPort, port *localPort) {
 	listener, err := net.Listen(network, net.JoinHostPort(key.Addr().String(), strconv.Itoa(int(key.Port()))))
 	switch {
 	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EAFNOSUPPORT):
-		return // this machine has no such loopback address now
+		return // this machine currently has no such loopback address
 	case err != nil:
 		if !l.said[key] {
 			l.said[key] = true
@@ -144,7 +143,7 @@ func (l *localPorts) open(key netip.AddrPort, port *localPort) {
 	l.wg.Go(func() { l.serve(listener, port) })
 }
 
-// close ends the listener; connections go on, as those through the kernel do.
+// close closes the listener. Connections continue, like those through the kernel.
 func (p *localPort) close() {
 	if p.listener != nil {
 		_ = p.listener.Close()
@@ -168,7 +167,7 @@ func (l *localPorts) serve(listener net.Listener, port *localPort) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // out of file descriptors, for one
+		if err != nil { // for example out of file descriptors
 			select {
 			case <-l.ctx.Done():
 				return
@@ -180,14 +179,14 @@ func (l *localPorts) serve(listener net.Listener, port *localPort) {
 	}
 }
 
-// connect joins the client with an endpoint until both have ended.
+// connect connects the client with an endpoint until both sides have ended.
 func (l *localPorts) connect(client net.Conn, port *localPort) {
 	defer client.Close()
 	endpoint, err := port.dial(l.ctx)
 	if err != nil {
 		slog.Debug("node port on localhost", "address", client.LocalAddr(), "error", err)
 		if tcp, ok := client.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // a reset, not an empty answer
+			_ = tcp.SetLinger(0) // send a reset, not an empty answer
 		}
 		return
 	}
@@ -200,8 +199,8 @@ func (l *localPorts) connect(client net.Conn, port *localPort) {
 	both.Wait()
 }
 
-// forward copies one direction, and hands its end on. A direction that breaks takes the other one
-// with it.
+// forward copies one direction and passes on its end. If one direction fails, it closes the other
+// one.
 func forward(to, from net.Conn) {
 	if _, err := io.Copy(to, from); err != nil {
 		to.Close()
@@ -213,8 +212,8 @@ func forward(to, from net.Conn) {
 	}
 }
 
-// dial tries the endpoints in a random order until one accepts; with session affinity the last one
-// comes first.
+// dial tries the endpoints in random order until one accepts. With session affinity the last used
+// endpoint comes first.
 func (p *localPort) dial(ctx context.Context) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: dialPatience}
 	last := errors.New("the Service has no endpoints")

@@ -53,7 +53,7 @@ func TestNodePortsAnswerOnLocalhost(t *testing.T) {
 			t.Errorf("answers at %s: %v", addr, seen)
 		}
 	}
-	// A neighbour that sends packets for 127.0.0.1 here gets nothing.
+	// Packets from a neighbour to 127.0.0.1 must not be answered.
 	neighbour.In(t, func() {
 		if c, err := net.DialTimeout("tcp", "127.0.0.1:30080", time.Second); err == nil {
 			c.Close()
@@ -126,7 +126,7 @@ func TestALongConnectionThroughLocalhostGoesBothWaysAndOutlivesItsService(t *tes
 		buf := make([]byte, 100)
 		for {
 			n, err := c.Read(buf)
-			if err != nil { // the client has ended its direction
+			if err != nil { // the client has closed its direction
 				_, _ = c.Write([]byte("bye"))
 				return
 			}

@@ -12,15 +12,17 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// place is the map that a frontend is in.
+// place names the map that holds a frontend.
 type place string
 
 const (
-	// placeServices has frontends as everybody sees them, or, for externalTrafficPolicy Local, as the cluster's inside sees them.
+	// placeServices holds frontends as all clients see them. For externalTrafficPolicy Local it
+	// holds them as clients inside the cluster see them.
 	placeServices place = "services"
-	// placeExternal has the frontends that clients from outside of the cluster see differently.
+	// placeExternal holds frontends that clients outside of the cluster see differently.
 	placeExternal place = "external"
-	// placeNodePorts and placeExternalNodePorts are the same for node ports; their frontends have no address.
+	// placeNodePorts and placeExternalNodePorts are the same for node ports, whose frontends have
+	// no address.
 	placeNodePorts         place = "nodeports"
 	placeExternalNodePorts place = "external-nodeports"
 )
@@ -28,51 +30,52 @@ const (
 // frontend is a key of one of these maps.
 type frontend struct {
 	place place
-	addr  netip.Addr // for node ports the unspecified address, to tell the family
+	addr  netip.Addr // for node ports, the unspecified address of the family
 	proto uint8
 	port  uint16
 }
 
-// masquerading says which clients get the node's address, so that answers come back through this node.
+// masquerading selects the clients whose source address is replaced by the node's, so that answers
+// return through this node.
 type masquerading uint8
 
 const (
-	// The zero value masquerades nobody.
+	// The zero value masquerades no clients.
 	_ masquerading = iota
-	// masqueradeStrangers is for those without a pod's address.
+	// masqueradeStrangers selects clients without a pod's address.
 	masqueradeStrangers
 	masqueradeAll
 )
 
-// treatment is what happens to a connection to a frontend.
+// treatment is how connections to a frontend are handled.
 type treatment struct {
 	refuse, drop bool
 	masquerade   masquerading
-	affinity     int32  // seconds; 0 is none
-	ranges       string // loadBalancerSourceRanges, joined by commas; empty is everybody
+	affinity     int32  // seconds; 0 means none
+	ranges       string // loadBalancerSourceRanges, joined by commas; empty allows all
 	group        groupName
 }
 
 // groupName names a group within its Service.
 type groupName struct {
-	port  string // the port's name and protocol
+	port  string // name and protocol of the port
 	local bool
 	v4    bool
 }
 
-// servicePlan is what one Service wants. Pure: it depends on nothing but the arguments of plan.
+// servicePlan is the plan for one Service. It depends on nothing but the arguments of plan.
 type servicePlan struct {
 	frontends map[frontend]treatment
 	groups    map[groupName][]backend
 	affine    map[groupName]bool // groups used with session affinity
-	// local are this node's backends: a pod may reach itself, and then must be masqueraded.
+	// local are this node's backends. A pod that reaches itself must be masqueraded.
 	local []netip.Addr
-	// healthPort is the healthCheckNodePort; 0 is none.
+	// healthPort is the healthCheckNodePort, or 0.
 	healthPort     int32
 	localEndpoints int
 }
 
-// plan turns a Service and its slices into what this node should do for it.
+// plan computes this node's plan for a Service from the Service and its slices.
 func plan(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, me self) servicePlan {
 	p := servicePlan{frontends: map[frontend]treatment{}, groups: map[groupName][]backend{}, affine: map[groupName]bool{}}
 	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == corev1.ClusterIPNone || svc.Spec.ClusterIP == "" {
@@ -111,12 +114,12 @@ func (p *servicePlan) planPort(svc *corev1.Service, port corev1.ServicePort, all
 		internal.group, internal.refuse = localName, len(all) == 0
 		internal.drop = len(local) == 0 && !internal.refuse
 	}
-	// What comes from outside to a Service with policy Cluster may go to any node, and must come back through this one.
+	// With policy Cluster, outside connections may go to any node and must return through this one.
 	inside := treatment{masquerade: masqueradeAll, affinity: affinity, group: name, refuse: len(cluster) == 0}
 	var outside *treatment
 	if svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 		inside.masquerade = masqueradeStrangers
-		// A node without endpoints stays silent, so that the load balancer notices.
+		// A node without endpoints drops packets, so that the load balancer notices.
 		outside = &treatment{affinity: affinity, group: localName, refuse: len(all) == 0, drop: len(local) == 0 && len(all) > 0}
 	}
 
@@ -168,7 +171,8 @@ func unspecified(v4 bool) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// addresses parses the texts of one family; more is used where texts is empty (objects without defaults).
+// addresses parses the addresses of one family. It uses more if texts is empty, as in objects
+// without defaults.
 func addresses(texts []string, v4 bool, more ...string) []netip.Addr {
 	if len(texts) == 0 {
 		texts = more
@@ -186,7 +190,8 @@ func hasFamily(svc *corev1.Service, v4 bool) bool {
 	return len(addresses(svc.Spec.ClusterIPs, v4, svc.Spec.ClusterIP)) > 0
 }
 
-// loadBalancerIPs leaves out those whose load balancer wants to be in the path itself (ipMode Proxy, KEP-1860).
+// loadBalancerIPs leaves out IPs with ipMode Proxy, whose traffic must pass the load balancer
+// itself (KEP-1860).
 func loadBalancerIPs(svc *corev1.Service, v4 bool) []netip.Addr {
 	var texts []string
 	for _, in := range svc.Status.LoadBalancer.Ingress {
@@ -197,8 +202,9 @@ func loadBalancerIPs(svc *corev1.Service, v4 bool) []netip.Addr {
 	return addresses(texts, v4)
 }
 
-// sourceRanges is the valid loadBalancerSourceRanges of the family. Ranges of the other family alone still mean
-// that not everybody may come; "!" then stands for nobody. What is stored may be written loosely: with spaces, and with zeros that mean nothing.
+// sourceRanges returns the valid loadBalancerSourceRanges of the family. If there are only ranges
+// of the other family, no client of this family is allowed; "!" stands for that. Stored ranges may
+// contain spaces and leading zeros.
 func sourceRanges(svc *corev1.Service, v4 bool) string {
 	if len(svc.Spec.LoadBalancerSourceRanges) == 0 {
 		return ""
@@ -218,7 +224,8 @@ func sourceRanges(svc *corev1.Service, v4 bool) string {
 	return out
 }
 
-// loosePrefix reads a range as versions did that took leading zeros. One of IPv4 addresses within IPv6 is one of IPv4.
+// loosePrefix parses a range with leading zeros, which older versions accepted. An IPv4-mapped IPv6
+// range becomes an IPv4 range.
 func loosePrefix(text string) (netip.Prefix, bool) {
 	_, r, err := netutils.ParseCIDRSloppy(text)
 	if err != nil {
@@ -257,7 +264,7 @@ func protocolNumber(p corev1.Protocol) (uint8, bool) {
 	return 0, false
 }
 
-// serviceOf is the Service that a slice belongs to.
+// serviceOf returns the Service of a slice.
 func serviceOf(s *discoveryv1.EndpointSlice) (types.NamespacedName, bool) {
 	name := s.Labels[discoveryv1.LabelServiceName]
 	return types.NamespacedName{Namespace: s.Namespace, Name: name}, name != ""

@@ -95,7 +95,7 @@ func TestSlotsChangeAsLittleAsPossible(t *testing.T) {
 	})
 }
 
-// meaning spells out what the maps say, without the numbers of groups and classes.
+// meaning describes the content of the maps without the numbers of groups and classes.
 func meaning(s *state) []string {
 	classes := map[uint32]class{}
 	for c, n := range s.rules.classes {
@@ -136,7 +136,7 @@ func meaning(s *state) []string {
 	return out
 }
 
-// Whatever the order of changes, the maps must say what they would say if the last state had been the first.
+// After any sequence of changes, the maps must equal those of a fresh start with the last state.
 func TestChangesLeadWhereAFreshStartWould(t *testing.T) {
 	me := self{name: "here"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -151,7 +151,7 @@ func TestChangesLeadWhereAFreshStartWould(t *testing.T) {
 			}
 		}
 		fresh := newState(newRuleset([]netip.Prefix{pods}, nil))
-		// Owners first, so that contended frontends go to the same Service.
+		// Apply the owners first, so that contended frontends go to the same Service.
 		var names []types.NamespacedName
 		for name := range now {
 			names = append(names, name)

@@ -18,19 +18,21 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Config says what the proxy works with.
+// Config configures the proxy.
 type Config struct {
 	NodeName string
 	Client   client.Interface
-	// ClusterCIDRs hold all pods; clients from elsewhere are masqueraded. Empty: nobody is known to be from elsewhere.
+	// ClusterCIDRs contain all pods. Connections of other clients are masqueraded. If empty, no
+	// clients count as outside.
 	ClusterCIDRs []netip.Prefix
-	// ServiceCIDRs hold all cluster IPs; connections to those that no Service has are refused.
+	// ServiceCIDRs contain all cluster IPs. Connections to unused ones are refused.
 	ServiceCIDRs []netip.Prefix
-	// Debounce is the least time between two changes of the rules; the first change goes at once. Default 10 ms.
+	// Debounce is the minimum time between two changes of the rules; default 10 ms. The first
+	// change is immediate.
 	Debounce time.Duration
-	// Resync is how often the kernel is compared with what it should have, in full. Default 5 min.
+	// Resync is the interval for a full comparison with the kernel; default 5 min.
 	Resync time.Duration
-	// HealthAddress is where health-check node ports are served; default all addresses.
+	// HealthAddress is the address of health-check node ports; default all addresses.
 	HealthAddress string
 }
 
@@ -43,10 +45,11 @@ type Proxy struct {
 	services client.ViewOf[*corev1.Service]
 	slices   client.ViewOf[*discoveryv1.EndpointSlice]
 	me       self
-	// conntrack is kept open: closing a netfilter socket waits for the kernel (see nft.Generations).
+	// conntrack is kept open, because closing a netfilter socket waits for the kernel (see
+	// nft.Generations).
 	conntrack *netlink.Handle
 
-	// stateMu guards state; only the loop's goroutine changes it.
+	// stateMu guards state. Only the loop's goroutine changes it.
 	stateMu sync.Mutex
 
 	mu    sync.Mutex
@@ -61,7 +64,7 @@ type Proxy struct {
 // Ready is closed when all Services are in the kernel for the first time.
 func (p *Proxy) Ready() <-chan struct{} { return p.ready }
 
-// New checks the configuration; nothing is touched before Run.
+// New checks the configuration. It changes nothing on the machine; Run does.
 func New(cfg Config) (*Proxy, error) {
 	if cfg.NodeName == "" {
 		return nil, errors.New("proxy: the node's name is missing")
@@ -78,13 +81,14 @@ func New(cfg Config) (*Proxy, error) {
 	}, nil
 }
 
-// glanceInterval is how often the kernel is asked whether anybody has changed any rules (firewalls like to flush everything
-// when they start). It costs one small message.
+// glanceInterval is the interval for checking whether another program has changed any rules; some
+// firewalls flush everything when they start. A check costs one small message.
 const glanceInterval = 5 * time.Second
 
 const sliceIndex = "proxy/service"
 
-// Run works until ctx ends. The rules stay, so that Services go on while knarr restarts; network.Purge removes them.
+// Run works until ctx ends. The rules stay, so that Services work while knarr restarts;
+// network.Purge removes them.
 func (p *Proxy) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var ended []<-chan struct{}
@@ -167,8 +171,8 @@ func (p *Proxy) setNode(n *corev1.Node) {
 	p.kick()
 }
 
-// loop applies what is dirty: at once, then no more often than Debounce; it checks the kernel every Resync, and when somebody
-// else has changed our rules.
+// loop applies changes: the first at once, further ones at most every Debounce. It checks the
+// kernel every Resync, and when another program has changed our rules.
 func (p *Proxy) loop(ctx context.Context) error {
 	glance := time.NewTicker(glanceInterval)
 	defer glance.Stop()
@@ -208,7 +212,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// sync plans the dirty Services and sends the differences.
+// sync plans the changed Services and sends the differences.
 func (p *Proxy) sync(first bool) error {
 	p.mu.Lock()
 	dirty, node := p.dirty, p.node
@@ -217,7 +221,7 @@ func (p *Proxy) sync(first bool) error {
 	if node != nil {
 		if zone := node.Labels[corev1.LabelTopologyZone]; zone != p.me.zone {
 			p.me.zone = zone
-			for name := range p.state.services { // hints may mean something else now
+			for name := range p.state.services { // hints may have a new meaning for this node
 				dirty[name] = true
 			}
 		}
@@ -253,7 +257,7 @@ func (p *Proxy) sync(first bool) error {
 	return nil
 }
 
-// check compares the kernel with what it should have, and repairs.
+// check compares the kernel with the desired content, and repairs differences.
 func (p *Proxy) check() {
 	p.stateMu.Lock()
 	defer p.stateMu.Unlock()

@@ -70,7 +70,7 @@ func ep(ip, node string) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{Addresses: []string{ip}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: ptr(true), Serving: ptr(true), Terminating: ptr(false)}}
 }
 
-// settled waits until what the objects say of the Service is in the kernel.
+// settled waits until the kernel has the Service as its objects describe it.
 func settled(t *testing.T, p *Proxy, name string) {
 	t.Helper()
 	<-p.Ready()
@@ -215,7 +215,7 @@ func TestSessionAffinity(t *testing.T) {
 	for range 20 {
 		client.Wants(t, "the same client", "10.43.0.80:80", first)
 	}
-	// Its endpoint goes: another one is chosen and kept.
+	// Remove its endpoint: another one is chosen and kept.
 	var rest []discoveryv1.Endpoint
 	for i, m := range servers {
 		if !strings.HasPrefix(first, m.IP+" ") {
@@ -294,7 +294,7 @@ func TestRulesComeBackAfterAFlush(t *testing.T) {
 	if d, err := p.state.rules.verify(); err != nil || d != "" {
 		t.Errorf("not repaired: %q, %v", d, err)
 	}
-	must(t, deleteTable()) // and a change right after, without a check between them
+	must(t, deleteTable()) // a change right after the flush, without a check between
 	objects.Put(sliceObject("web", ep("10.42.0.11", "here"), ep("10.42.0.12", "here")))
 	settled(t, p, "web")
 	if d, err := p.state.rules.verify(); err != nil || d != "" {

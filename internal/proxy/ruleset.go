@@ -12,10 +12,10 @@ import (
 	"github.com/knarr-project/knarr/internal/network/nft"
 )
 
-// masqueradeMark is the packet mark that asks for masquerading; the bit that Kubernetes has always used.
+// masqueradeMark is the packet mark for masquerading, the bit that Kubernetes has always used.
 const masqueradeMark = 0x4000
 
-// Chains of ours in the shared table; the pod network's begin with "pod-".
+// The proxy's chains in the shared table. The pod network's chains begin with "pod-".
 const (
 	chainPrefix      = "svc-"
 	chainPrerouting  = "svc-prerouting"
@@ -29,23 +29,25 @@ const (
 // mapPrefix begins the names of our maps.
 const mapPrefix = "svc-"
 
-// ruleset is what the kernel should have, and the means to bring it there. Not safe for concurrent use.
+// ruleset holds the desired content of the kernel and applies it. It is not safe for concurrent
+// use.
 type ruleset struct {
 	clusterCIDRs, serviceCIDRs []netip.Prefix
 
-	conn        *nftables.Conn
-	maps        map[string]*nftables.Set     // by name
-	content     map[string]map[string]string // what each map should have; all but the dynamic ones and the verdicts
+	conn *nftables.Conn
+	maps map[string]*nftables.Set // by name
+	// desired content of each map, except for dynamic ones and verdicts
+	content     map[string]map[string]string
 	before      map[string]map[string]*string
 	classes     map[class]uint32
 	fresh       []class // not in the kernel yet
 	rules       map[string]int
 	ready       bool
 	generations nft.Generations
-	seen        uint32 // generation of the kernel's rules when we last looked
+	seen        uint32 // generation of the kernel's rules at the last check
 }
 
-// class is a treatment without the group: all that the rules of its chain depend on.
+// class is a treatment without the group: everything that the rules of its chain depend on.
 type class struct {
 	place      place
 	v4         bool
@@ -75,7 +77,8 @@ func newRuleset(clusterCIDRs, serviceCIDRs []netip.Prefix) *ruleset {
 		r.newMap("members", f, nft.Concat(number, number), target)   // group . member : addr . port
 		hairpin := r.newMap("hairpin", f, nft.Concat(f.AddrType, f.AddrType), nftables.SetDatatype{})
 		hairpin.IsMap = false
-		affinity := r.newMap("affinity", f, nft.Concat(f.AddrType, number), number) // client . group : member
+		// client . group : member
+		affinity := r.newMap("affinity", f, nft.Concat(f.AddrType, number), number)
 		affinity.Dynamic, affinity.HasTimeout, affinity.Size = true, true, 1<<18
 		r.newMap("classes", f, number, nftables.TypeVerdict).Concatenation = false
 	}
@@ -96,7 +99,7 @@ func familyOf(v4 bool) nft.Family {
 	return nft.IPv6
 }
 
-// put wants key to have the value, delete wants it gone; commit sends what has changed.
+// put sets the value of key, delete removes key. commit sends the changes.
 func (r *ruleset) put(m string, key, value []byte) { r.change(m, string(key), ptr(string(value))) }
 
 func (r *ruleset) delete(m string, key []byte) { r.change(m, string(key), nil) }
@@ -123,7 +126,7 @@ func (r *ruleset) change(m, key string, value *string) {
 	}
 }
 
-// classNumber gives the class's number, and its chain with the next commit.
+// classNumber returns the class's number. The next commit creates its chain.
 func (r *ruleset) classNumber(c class) uint32 {
 	if n, ok := r.classes[c]; ok {
 		return n
@@ -134,7 +137,7 @@ func (r *ruleset) classNumber(c class) uint32 {
 	return n
 }
 
-// commit sends what has changed since the last one, in one transaction.
+// commit sends the changes since the last commit in one transaction.
 func (r *ruleset) commit() error {
 	if !r.ready {
 		return r.install()
@@ -152,7 +155,7 @@ func (r *ruleset) sendChanges() error {
 			return err
 		}
 	}
-	// Elements are replaced by deleting and adding them, in this order, in the one transaction.
+	// Elements are replaced by deleting and adding them, in this order, in one transaction.
 	for _, add := range []bool{false, true} {
 		for m, keys := range r.before {
 			var elements []nftables.SetElement
@@ -190,8 +193,8 @@ func element(key, value string) nftables.SetElement {
 	return e
 }
 
-// install replaces everything of ours in the kernel by what should be there, in one transaction: no packet sees
-// anything in between. Established connections are conntrack's, and go on.
+// install replaces all our rules in the kernel by the desired ones, in one transaction, so no
+// packet sees an intermediate state. conntrack keeps established connections.
 func (r *ruleset) install() error {
 	r.close()
 	conn, err := nft.Open()
@@ -230,9 +233,10 @@ func (r *ruleset) install() error {
 	return nil
 }
 
-// queueRemoval empties and deletes whatever an older process, or a disturbance, left under our names.
+// queueRemoval empties and deletes everything under our names that an older process or another
+// program left.
 func (r *ruleset) queueRemoval() error {
-	r.conn.AddTable(nft.Table()) // at once: what does not exist cannot be listed
+	r.conn.AddTable(nft.Table()) // at once, because listing a missing table fails
 	if err := r.conn.Flush(); err != nil {
 		return fmt.Errorf("nftables: table %s: %w", nft.TableName, err)
 	}
@@ -276,12 +280,12 @@ func (r *ruleset) chain(name string) {
 	r.rules[name] += 0
 }
 
-// queueBase queues the hooks and the way from a packet to its class.
+// queueBase queues the hooks and the rules that lead from a packet to its class.
 func (r *ruleset) queueBase() {
 	for _, c := range []*nftables.Chain{
 		nft.Base(chainPrerouting, nftables.ChainTypeNAT, nftables.ChainHookPrerouting, *nftables.ChainPriorityNATDest),
 		nft.Base(chainOutput, nftables.ChainTypeNAT, nftables.ChainHookOutput, *nftables.ChainPriorityNATDest),
-		// before the pod network's own masquerading, which does not ask for marks
+		// before the pod network's masquerading, which ignores marks
 		nft.Base(chainPostrouting, nftables.ChainTypeNAT, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource-1),
 	} {
 		r.conn.AddChain(c)
@@ -302,7 +306,8 @@ func (r *ruleset) queueBase() {
 	r.rule(chainPostrouting, nft.HasMark(masqueradeMark), nft.ClearMark(masqueradeMark), nft.Masquerade())
 }
 
-// queueDispatch queues the rules that look a packet's destination up, first as a client outside of the cluster sees it.
+// queueDispatch queues the rules that look up a packet's destination, first as clients outside of
+// the cluster see it.
 func (r *ruleset) queueDispatch(f nft.Family, chain string) {
 	var stranger []expr.Any
 	for _, p := range r.clusterCIDRs {
@@ -330,7 +335,8 @@ func (r *ruleset) queueDispatch(f nft.Family, chain string) {
 	}
 }
 
-// loadEntry gives expressions that find the packet's frontend, and the register where its class is then, followed by its group.
+// loadEntry returns expressions that find the packet's frontend, and the register that then holds
+// its class, followed by its group.
 func (r *ruleset) loadEntry(p place, f nft.Family) ([]expr.Any, uint32) {
 	entry := nft.R0 + f.AddrRegs + 2
 	proto := nft.R0 + f.AddrRegs
@@ -342,7 +348,7 @@ func (r *ruleset) loadEntry(p place, f nft.Family) ([]expr.Any, uint32) {
 	return nft.Rule(load, nft.L4Proto(proto), nft.DestPort(proto+1), nft.Map(r.maps[string(p)+f.Name], key, entry)), entry
 }
 
-// close ends the connection; the rules stay.
+// close closes the connection; the rules stay.
 func (r *ruleset) close() {
 	if r.conn != nil {
 		_ = r.conn.CloseLasting()

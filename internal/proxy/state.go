@@ -12,29 +12,29 @@ import (
 	"github.com/knarr-project/knarr/internal/network/nft"
 )
 
-// state is all Services as this node treats them: their plans, and who owns which frontend. It writes elements
-// into the ruleset; commit sends them. Not safe for concurrent use.
+// state holds all Services as this node treats them: their plans and the owner of each frontend. It
+// writes elements into the ruleset; commit sends them. It is not safe for concurrent use.
 type state struct {
 	rules    *ruleset
 	services map[types.NamespacedName]*service
-	// owners says whose a frontend is; where two Services claim the same (an external IP, for example) the first keeps
-	// it, and contenders are planned again when it goes.
+	// owners maps each frontend to its Service. If two Services claim the same one, such as an
+	// external IP, the first keeps it. contenders are planned again when the owner gives it up.
 	owners     map[frontend]types.NamespacedName
 	contenders map[frontend]map[types.NamespacedName]bool
 	hairpins   map[netip.Addr]int
 	lastID     uint32
-	// stale collects what UDP flows must be checked against after the next commit.
+	// stale collects the flows to check after the next commit.
 	stale staleFlows
 }
 
-// service is one Service in effect.
+// service is the installed state of one Service.
 type service struct {
 	plan   servicePlan
 	groups map[groupName]*group
 	held   map[frontend]bool
 }
 
-// group is one group in effect.
+// group is the installed state of one group.
 type group struct {
 	id      uint32
 	slots   []backend
@@ -48,7 +48,8 @@ func newState(r *ruleset) *state {
 	}
 }
 
-// apply makes the plan the Service's. It returns the Services that may now have frontends that this one gave up.
+// apply installs the plan for the Service. It returns the Services that may now take over frontends
+// that this one gave up.
 func (s *state) apply(name types.NamespacedName, p servicePlan) (again []types.NamespacedName) {
 	svc := s.services[name]
 	if svc == nil {
@@ -73,7 +74,7 @@ func (s *state) apply(name types.NamespacedName, p servicePlan) (again []types.N
 	return again
 }
 
-// applyGroups writes the elements of groups that have changed and deletes those of groups that are gone.
+// applyGroups writes the elements of changed groups and deletes those of removed groups.
 func (s *state) applyGroups(svc *service, p servicePlan) {
 	for name, wanted := range p.groups {
 		g := svc.groups[name]
@@ -98,7 +99,7 @@ func (s *state) applyGroups(svc *service, p servicePlan) {
 	}
 }
 
-// setSlots brings a group's elements from its old slots to the new ones.
+// setSlots changes a group's elements from its old slots to the new ones.
 func (s *state) setSlots(name groupName, g *group, slots []backend) {
 	f := familyOf(name.v4)
 	id := nft.Number(g.id)
@@ -140,7 +141,8 @@ func (g *group) slotMap(f nft.Family) string {
 	return "endpoints" + f.Name
 }
 
-// applyFrontends writes the frontends that the Service may have, and gives up those that it no longer wants.
+// applyFrontends writes the frontends that the Service may have, and gives up those that it no
+// longer wants.
 func (s *state) applyFrontends(name types.NamespacedName, svc *service, p servicePlan) (again []types.NamespacedName) {
 	for f, t := range p.frontends {
 		if owner, taken := s.owners[f]; taken && owner != name {
@@ -183,7 +185,7 @@ func (f frontend) key() []byte {
 	return nft.Key(f.addr.AsSlice(), []byte{f.proto}, nft.Port(f.port))
 }
 
-// entry is a frontend's value: its class and its group.
+// entry encodes a frontend's value: its class and its group.
 func (s *state) entry(f frontend, t treatment, svc *service) []byte {
 	c := class{place: f.place, v4: f.addr.Is4(), refuse: t.refuse, drop: t.drop}
 	var id uint32
@@ -192,7 +194,7 @@ func (s *state) entry(f frontend, t treatment, svc *service) []byte {
 		id = g.id
 		c.slots, c.masquerade, c.affinity, c.ranges = len(g.slots), t.masquerade, t.affinity, t.ranges
 	} else {
-		c.place = "" // one class for all
+		c.place = "" // all places share this class
 	}
 	return nft.Key(nft.Number(s.rules.classNumber(c)), nft.Number(id))
 }
@@ -210,7 +212,7 @@ func (s *state) hairpin(ip netip.Addr, delta int) {
 	}
 }
 
-// noteFlows remembers which backends UDP flows of a frontend may have from now on.
+// noteFlows records the backends that UDP flows of a frontend may have from now on.
 func (s *state) noteFlows(f frontend, t treatment, svc *service) {
 	if f.proto != unix.IPPROTO_UDP {
 		return
@@ -221,7 +223,7 @@ func (s *state) noteFlows(f frontend, t treatment, svc *service) {
 			allowed[b] = true
 		}
 	}
-	// Inside and outside may differ; a flow is fine if either allows it.
+	// The inside and outside views may differ. A flow is valid if either allows it.
 	key := flowKey{f.addr, f.port}
 	if s.stale[key] == nil {
 		s.stale[key] = allowed

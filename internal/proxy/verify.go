@@ -9,7 +9,8 @@ import (
 	"github.com/knarr-project/knarr/internal/network/nft"
 )
 
-// verify lists what the kernel has and names the first difference from what it should have; "" is none.
+// verify compares the kernel's content with the desired one and describes the first difference, or
+// returns "".
 func (r *ruleset) verify() (string, error) {
 	c, err := nft.Open()
 	if err != nil {
@@ -21,7 +22,7 @@ func (r *ruleset) verify() (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("nftables: chain %s: %w", chain, err)
 		}
-		if len(rules) != want { // none if the chain or the table is gone
+		if len(rules) != want { // no rules if the chain or the table does not exist
 			return fmt.Sprintf("chain %s has %d rules instead of %d", chain, len(rules), want), nil
 		}
 	}
@@ -57,8 +58,9 @@ func (r *ruleset) verify() (string, error) {
 	return "", nil
 }
 
-// disturbed tells, by one small message, whether anybody has changed any nftables rules since we last looked: the
-// kernel counts the changes. (Subscribing to them would make the kernel report each of our own elements, too.)
+// disturbed reports whether any program has changed any nftables rules since the last check. It
+// reads the kernel's change counter, which costs one small message. A subscription would also
+// report each of our own changes.
 func (r *ruleset) disturbed() bool {
 	generation, err := r.generations.Now()
 	if err != nil || generation == r.seen {
@@ -68,8 +70,8 @@ func (r *ruleset) disturbed() bool {
 	return true
 }
 
-// diagnose tries the expressions that the rules need one by one, in a table of its own that is never committed to
-// packets, and names those that the kernel refuses.
+// diagnose tries the required expressions one by one and names those that the kernel refuses. It
+// uses a table that is never attached to packets.
 func diagnose() error {
 	f := nft.IPv4
 	needs := []struct {
@@ -103,7 +105,7 @@ func tryRule(exprs []expr.Any) error {
 	chain := &nftables.Chain{Name: "probe", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest}
 	c.AddTable(table)
 	c.AddChain(chain)
-	// A first rule that ends the chain keeps packets from the one that is tried.
+	// A first rule that leaves the chain keeps packets away from the tried rule.
 	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: nft.Return()})
 	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: exprs})
 	c.DelTable(table)
