@@ -41,34 +41,58 @@ func nodesToFind(all int) int {
 	return max(all*percent/100, minNodesToFind)
 }
 
-// Decide chooses a node for the pod. It is pure: start (where in the list of nodes to begin) and pick (a number to
-// choose among equals by) are inputs. nominated are pods expected on nodes that preemption has made room on, by node name.
-func Decide(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile, nominated map[string][]*framework.PodInfo, start int, pick uint64) Decision {
-	return decide(snapshot, pod, profile, nominated, start, pick, nil)
+// Input is all that a decision depends on.
+type Input struct {
+	Snapshot *framework.Snapshot
+	Pod      *framework.PodInfo
+	Profile  *framework.Profile
+	// Nominated are the pods for which preemption has made room, by the name of the node.
+	Nominated map[string][]*framework.PodInfo
+	// Start is the index of the first node to look at. A caller that advances it spreads the work
+	// over all nodes.
+	Start int
+	// Pick chooses among the nodes with the highest score.
+	Pick uint64
+	// Observe is called after each extension point that ran, with its name and status. The caller
+	// may take the time there. It does not affect the decision; nil observes nothing.
+	Observe func(extensionPoint, status string)
 }
 
-// decide is Decide by a stopwatch.
-func decide(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile, nominated map[string][]*framework.PodInfo, start int, pick uint64, watch *stopwatch) Decision {
-	d := Decision{State: framework.State{}, Refusals: map[string]*framework.Status{}, Nodes: len(snapshot.Nodes)}
-	filters, allowed := d.preFilter(snapshot, pod, profile)
-	watch.lap("PreFilter", d.status())
+func (in *Input) observe(extensionPoint string, d *Decision) {
+	if in.Observe != nil {
+		in.Observe(extensionPoint, d.status())
+	}
+}
+
+// Decide chooses a node for the pod. It is pure: the same Input gives the same Decision.
+func Decide(in Input) Decision {
+	d := Decision{
+		State: framework.State{}, Refusals: map[string]*framework.Status{},
+		Nodes: len(in.Snapshot.Nodes),
+	}
+	filters, allowed := d.preFilter(in.Snapshot, in.Pod, in.Profile)
+	in.observe("PreFilter", &d)
 	if d.Whole != nil || d.Err != nil {
 		return d
 	}
-	feasible := d.filter(snapshot, pod, profile, filters, allowed, nominated, start)
-	watch.lap("Filter", d.status())
+	feasible := d.filter(&in, filters, allowed)
+	in.observe("Filter", &d)
 	switch {
 	case d.Err != nil || len(feasible) == 0:
 	case len(feasible) == 1:
 		d.Node = feasible[0].Name()
 	default:
-		d.score(snapshot, pod, profile, feasible, pick)
-		watch.lap("Score", d.status())
+		d.score(&in, feasible)
+		in.observe("Score", &d)
 	}
 	return d
 }
 
-func (d *Decision) preFilter(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile) ([]framework.FilterPlugin, sets.Set[string]) {
+// preFilter runs the PreFilter plugins. It returns the Filter plugins that are left to run, and the
+// nodes that the plugins allow; nil allows all.
+func (d *Decision) preFilter(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile) (
+	[]framework.FilterPlugin, sets.Set[string],
+) {
 	var allowed sets.Set[string]
 	d.Skipped = sets.New[string]()
 	for _, p := range profile.PreFilters {
@@ -101,23 +125,26 @@ func (d *Decision) preFilter(snapshot *framework.Snapshot, pod *framework.PodInf
 	return filters, allowed
 }
 
-func (d *Decision) filter(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile, filters []framework.FilterPlugin,
-	allowed sets.Set[string], nominated map[string][]*framework.PodInfo, start int) []*framework.NodeInfo {
-	all := len(snapshot.Nodes)
+// filter returns the feasible nodes, no more than nodesToFind, and notes why it refused the others.
+func (d *Decision) filter(in *Input, filters []framework.FilterPlugin, allowed sets.Set[string]) []*framework.NodeInfo {
+	all := len(in.Snapshot.Nodes)
 	wanted := nodesToFind(all)
-	// Where the pod is expected it goes, when it fits there still (KEP-1923).
-	if node, ok := snapshot.Node(pod.Pod.Status.NominatedNodeName); ok && (allowed == nil || allowed.Has(node.Name())) && d.fitsOn(snapshot, pod, profile, filters, nominated, node).OK() {
+	// A pod goes to its nominated node if it still fits there (KEP-1923).
+	node, ok := in.Snapshot.Node(in.Pod.Pod.Status.NominatedNodeName)
+	if ok && (allowed == nil || allowed.Has(node.Name())) && d.fitsOn(in, filters, node).OK() {
 		return []*framework.NodeInfo{node}
 	}
 	feasible := make([]*framework.NodeInfo, 0, wanted)
 	for i := range all {
-		node := snapshot.Nodes[(start+i)%all]
+		node := in.Snapshot.Nodes[(in.Start+i)%all]
 		if allowed != nil && !allowed.Has(node.Name()) {
-			d.Refusals[node.Name()] = &framework.Status{Code: framework.UnschedulableAndUnresolvable, Plugin: "NodeAffinity",
-				Reasons: []string{"node(s) didn't satisfy plugin(s) [NodeAffinity]"}}
+			d.Refusals[node.Name()] = &framework.Status{
+				Code: framework.UnschedulableAndUnresolvable, Plugin: "NodeAffinity",
+				Reasons: []string{"node(s) didn't satisfy plugin(s) [NodeAffinity]"},
+			}
 			continue
 		}
-		status := d.fitsOn(snapshot, pod, profile, filters, nominated, node)
+		status := d.fitsOn(in, filters, node)
 		switch {
 		case status.OK():
 			if feasible = append(feasible, node); len(feasible) >= wanted {
@@ -133,12 +160,12 @@ func (d *Decision) filter(snapshot *framework.Snapshot, pod *framework.PodInfo, 
 	return feasible
 }
 
-// fitsOn asks about one node, also once the pods are there that are expected on it.
-func (d *Decision) fitsOn(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile, filters []framework.FilterPlugin,
-	nominated map[string][]*framework.PodInfo, node *framework.NodeInfo) *framework.Status {
-	status := runFilters(d.State, filters, pod, node)
-	if expected := higherNominated(nominated[node.Name()], pod); status.OK() && len(expected) > 0 {
-		status = filterWithNominated(snapshot, pod, profile, node, expected)
+// fitsOn runs the filters for one node: as it is, and with its nominated pods of the same or a
+// higher priority.
+func (d *Decision) fitsOn(in *Input, filters []framework.FilterPlugin, node *framework.NodeInfo) *framework.Status {
+	status := runFilters(d.State, filters, in.Pod, node)
+	if expected := higherNominated(in.Nominated[node.Name()], in.Pod); status.OK() && len(expected) > 0 {
+		status = filterWithNominated(in, node, expected)
 	}
 	return status
 }
@@ -165,12 +192,12 @@ func higherNominated(expected []*framework.PodInfo, pod *framework.PodInfo) []*f
 }
 
 // filterWithNominated asks whether the pod would also fit once the expected pods are there.
-func filterWithNominated(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile, node *framework.NodeInfo, expected []*framework.PodInfo) *framework.Status {
+func filterWithNominated(in *Input, node *framework.NodeInfo, expected []*framework.PodInfo) *framework.Status {
 	with := node.Clone()
 	for _, e := range expected {
 		with.AddPod(e)
 	}
-	return fits(snapshot.With(with), pod, profile, with)
+	return fits(in.Snapshot.With(with), in.Pod, in.Profile, with)
 }
 
 // fits runs PreFilter and Filter for one node of a snapshot.
@@ -188,10 +215,11 @@ func fits(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framewo
 	return runFilters(d.State, filters, pod, node)
 }
 
-func (d *Decision) score(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile, feasible []*framework.NodeInfo, pick uint64) {
+// score sets the node: the best by the sum of the weighted scores.
+func (d *Decision) score(in *Input, feasible []*framework.NodeInfo) {
 	silent := sets.New[string]()
-	for _, p := range profile.PreScores {
-		switch status := p.PreScore(d.State, pod, snapshot, feasible); {
+	for _, p := range in.Profile.PreScores {
+		switch status := p.PreScore(d.State, in.Pod, in.Snapshot, feasible); {
 		case status.Skipped():
 			silent.Insert(p.Name())
 		case !status.OK():
@@ -201,12 +229,12 @@ func (d *Decision) score(snapshot *framework.Snapshot, pod *framework.PodInfo, p
 	}
 	sums := make([]int64, 2*len(feasible))
 	total, scores := sums[:len(feasible)], sums[len(feasible):]
-	for _, p := range profile.Scores {
+	for _, p := range in.Profile.Scores {
 		if silent.Has(p.Name()) {
 			continue
 		}
 		for i, node := range feasible {
-			s, status := p.Score(d.State, pod, node)
+			s, status := p.Score(d.State, in.Pod, node)
 			if !status.OK() {
 				d.Err = fmt.Errorf("plugin %s on node %s: %w", p.Name(), node.Name(), status.Err)
 				return
@@ -214,13 +242,13 @@ func (d *Decision) score(snapshot *framework.Snapshot, pod *framework.PodInfo, p
 			scores[i] = s
 		}
 		if n, ok := p.ScorePlugin.(framework.NormalizePlugin); ok {
-			n.Normalize(d.State, pod, feasible, scores)
+			n.Normalize(d.State, in.Pod, feasible, scores)
 		}
 		for i, s := range scores {
 			total[i] += s * p.Weight
 		}
 	}
-	d.Node = feasible[pickBest(total, pick)].Name()
+	d.Node = feasible[pickBest(total, in.Pick)].Name()
 }
 
 // pickBest is one of the places of the highest score.

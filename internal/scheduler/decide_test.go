@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 	"github.com/knarr-project/knarr/internal/scheduler/plugins"
@@ -132,13 +134,52 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			profile := plugins.Default(corev1.DefaultSchedulerName)
-			d := Decide(snapshotOf(tc.nodes, tc.pods), framework.NewPodInfo(tc.pod), &profile, nil, 0, 0)
+			d := Decide(Input{Snapshot: snapshotOf(tc.nodes, tc.pods), Pod: framework.NewPodInfo(tc.pod), Profile: &profile})
 			got := d.Node
 			if got == "" {
 				got = d.Message()
 			}
 			if got != tc.want {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// everywhere is a plugin that refuses every pod in PreFilter.
+type everywhere struct{}
+
+func (everywhere) Name() string { return "Everywhere" }
+
+func (everywhere) PreFilter(framework.State, *framework.PodInfo, *framework.Snapshot) (sets.Set[string], *framework.Status) {
+	return nil, framework.Refuse("no")
+}
+
+func TestDecideReportsEachExtensionPointThatRan(t *testing.T) {
+	two := []*corev1.Node{node("a", "2"), node("b", "2")}
+	for name, tc := range map[string]struct {
+		nodes   []*corev1.Node
+		pod     *corev1.Pod
+		refuses bool
+		want    string
+	}{
+		"two feasible nodes are scored":         {nodes: two, pod: pod("p", "1"), want: "PreFilter=Success Filter=Success Score=Success"},
+		"one feasible node is not scored":       {nodes: two[:1], pod: pod("p", "1"), want: "PreFilter=Success Filter=Success"},
+		"no feasible node is no error":          {nodes: two, pod: pod("p", "3"), want: "PreFilter=Success Filter=Success"},
+		"a refusal by PreFilter ends the cycle": {nodes: two, pod: pod("p", "1"), refuses: true, want: "PreFilter=Unschedulable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			profile := plugins.Default(corev1.DefaultSchedulerName)
+			if tc.refuses {
+				profile.PreFilters = append(profile.PreFilters, everywhere{})
+			}
+			var got []string
+			Decide(Input{
+				Snapshot: snapshotOf(tc.nodes, nil), Pod: framework.NewPodInfo(tc.pod), Profile: &profile,
+				Observe: func(point, status string) { got = append(got, point+"="+status) },
+			})
+			if s := strings.Join(got, " "); s != tc.want {
+				t.Errorf("got  %s\nwant %s", s, tc.want)
 			}
 		})
 	}
@@ -157,7 +198,7 @@ func TestPreemptionDoesTheLeastHarm(t *testing.T) {
 		pod("higher", "1", onNode("c"), withPriority(3)),
 	}
 	snapshot, p := snapshotOf(nodes, pods), framework.NewPodInfo(pod("p", "1", withPriority(10)))
-	d := Decide(snapshot, p, &profile, nil, 0, 0)
+	d := Decide(Input{Snapshot: snapshot, Pod: p, Profile: &profile})
 	v := preempt(snapshot, p, &profile, &d, []*policyv1.PodDisruptionBudget{budget})
 	if v == nil || v.node != "b" {
 		t.Fatalf("victims on %+v, want node b: no budget violated and the lowest priority", v)
@@ -175,7 +216,7 @@ func TestFewVictimsAreGivenBack(t *testing.T) {
 		pod("one", "1", onNode("a"), withPriority(5)), pod("two", "500m", onNode("a"), withPriority(4)), pod("three", "500m", onNode("a"), withPriority(3)),
 	})
 	p := framework.NewPodInfo(pod("p", "500m", withPriority(10)))
-	d := Decide(snapshot, p, &profile, nil, 0, 0)
+	d := Decide(Input{Snapshot: snapshot, Pod: p, Profile: &profile})
 	v := preempt(snapshot, p, &profile, &d, nil)
 	if v == nil || len(v.pods) != 1 || v.pods[0].Name != "three" {
 		t.Fatalf("victims %+v, want only the least important", v)

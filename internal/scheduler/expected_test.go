@@ -18,7 +18,7 @@ func TestAPodGoesWhereItIsExpectedWhileItFitsThere(t *testing.T) {
 	profile := plugins.Default(corev1.DefaultSchedulerName)
 	busy := []*corev1.Pod{pod("busy", "2", onNode("b"))}
 	for expected, want := range map[string]string{"": "a", "b": "b", "c": "a", "d": "a", "gone": "a"} {
-		d := Decide(snapshotOf(nodes, busy), framework.NewPodInfo(pod("p", "2", expectedOn(expected))), &profile, nil, 0, 0)
+		d := Decide(Input{Snapshot: snapshotOf(nodes, busy), Pod: framework.NewPodInfo(pod("p", "2", expectedOn(expected))), Profile: &profile})
 		if d.Node != want {
 			t.Errorf("expected on %q, it goes to %q, want %q: %v", expected, d.Node, want, d.Err)
 		}

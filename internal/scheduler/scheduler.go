@@ -167,7 +167,10 @@ func (s *Scheduler) one(ctx context.Context) bool {
 		s.nextStart = (s.nextStart + 1) % len(snapshot.Nodes)
 	}
 	watch := &stopwatch{profile: profile.SchedulerName, since: began}
-	d := decide(snapshot, p.info, profile, s.nominated, s.nextStart, rand.Uint64(), watch)
+	d := Decide(Input{
+		Snapshot: snapshot, Pod: p.info, Profile: profile, Nominated: s.nominated,
+		Start: s.nextStart, Pick: rand.Uint64(), Observe: watch.lap,
+	})
 	decisionTimes.Observe(time.Since(began).Seconds())
 	if d.Node == "" {
 		s.refuse(ctx, p, profile, snapshot, &d, watch, began)

@@ -168,7 +168,7 @@ func decideDevices(r *rack, p *corev1.Pod) string {
 	snapshot := snapshotOf(nil, []*corev1.Node{node("a", nil), node("b", nil)}, nil)
 	snapshot.Devices = func() (framework.Devices, error) { return r, nil }
 	profile := plugins.Default(corev1.DefaultSchedulerName)
-	d := scheduler.Decide(snapshot, framework.NewPodInfo(p), &profile, nil, 0, 0)
+	d := scheduler.Decide(scheduler.Input{Snapshot: snapshot, Pod: framework.NewPodInfo(p), Profile: &profile})
 	if d.Node == "" {
 		return d.Message()
 	}
@@ -186,7 +186,7 @@ func TestPodsWithoutClaimsDoNotLookAtDevices(t *testing.T) {
 	snapshot := snapshotOf(nil, []*corev1.Node{node("a", nil)}, nil)
 	snapshot.Devices = func() (framework.Devices, error) { return nil, errors.New("devices were looked at") }
 	profile := plugins.Default(corev1.DefaultSchedulerName)
-	d := scheduler.Decide(snapshot, framework.NewPodInfo(pod("p")), &profile, nil, 0, 0)
+	d := scheduler.Decide(scheduler.Input{Snapshot: snapshot, Pod: framework.NewPodInfo(pod("p")), Profile: &profile})
 	if d.Node != "a" || !d.Skipped.Has("DynamicResources") {
 		t.Errorf("decided %q: %v", d.Node, d.Err)
 	}

@@ -274,7 +274,7 @@ func TestVolumesDecideWhereAPodCanGo(t *testing.T) {
 				tc.nodes = ab
 			}
 			profile := plugins.Default(corev1.DefaultSchedulerName)
-			d := scheduler.Decide(snapshotOf(newShelf(tc.storage...), tc.nodes, tc.pods), framework.NewPodInfo(tc.pod), &profile, nil, 0, 0)
+			d := scheduler.Decide(scheduler.Input{Snapshot: snapshotOf(newShelf(tc.storage...), tc.nodes, tc.pods), Pod: framework.NewPodInfo(tc.pod), Profile: &profile})
 			got := d.Node
 			if got == "" {
 				got = d.Message()
@@ -312,7 +312,7 @@ func TestPodsWithoutClaimsDoNotLookAtVolumes(t *testing.T) {
 		return nil, nil
 	}
 	profile := plugins.Default(corev1.DefaultSchedulerName)
-	d := scheduler.Decide(snapshot, framework.NewPodInfo(pod("p")), &profile, nil, 0, 0)
+	d := scheduler.Decide(scheduler.Input{Snapshot: snapshot, Pod: framework.NewPodInfo(pod("p")), Profile: &profile})
 	if d.Node != "a" || !d.Skipped.HasAll("VolumeBinding", "VolumeZone", "VolumeRestrictions", "NodeVolumeLimits") {
 		t.Errorf("decided %q, skipped %v", d.Node, d.Skipped)
 	}
