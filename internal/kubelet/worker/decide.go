@@ -2,6 +2,8 @@ package worker
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -106,7 +108,8 @@ func decide(s *state) *plan {
 	if sandbox.Ready() {
 		sandboxID = sandbox.Id
 	}
-	for _, c := range s.observed.Containers {
+	for _, id := range slices.Sorted(maps.Keys(s.observed.Containers)) {
+		c := s.observed.Containers[id]
 		if c.Running() && (sandboxID == "" || c.SandboxID != "" && c.SandboxID != sandboxID) && !s.busy[c.Name()] {
 			p.kill = append(p.kill, kill{container: c, reason: "SandboxChanged", message: "Stopping container " + c.Name()})
 		}
@@ -133,6 +136,20 @@ func decide(s *state) *plan {
 		s.main(p, &s.pod.Spec.Containers[i], sandboxID)
 	}
 	return p
+}
+
+// pastDeadline says whether the pod has run for its activeDeadlineSeconds.
+func pastDeadline(pod *corev1.Pod, started, now time.Time) bool {
+	end := deadline(pod, started)
+	return !end.IsZero() && !now.Before(end)
+}
+
+// deadline is when the pod's activeDeadlineSeconds end; zero is never.
+func deadline(pod *corev1.Pod, started time.Time) time.Time {
+	if d := pod.Spec.ActiveDeadlineSeconds; d != nil {
+		return started.Add(time.Duration(*d) * time.Second)
+	}
+	return time.Time{}
 }
 
 // over says whether all that can be said about the pod is said: its containers ended and will not run again.

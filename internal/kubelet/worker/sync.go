@@ -31,7 +31,9 @@ func (w *Worker) sync(ctx context.Context) time.Time {
 		w.stage = Terminating
 		return time.Time{}
 	}
-	w.deadline(p)
+	if at := deadline(w.pod, w.startTime.Time); !at.IsZero() {
+		p.lookAt(at)
+	}
 	for _, k := range p.kill {
 		if k.reason == killChanged {
 			w.replaced[k.container.Name()] = k.container.Id
@@ -58,18 +60,11 @@ func (w *Worker) sync(ctx context.Context) time.Time {
 
 // mustEnd says whether the pod is to stop running.
 func (w *Worker) mustEnd() bool {
-	if d := w.pod.Spec.ActiveDeadlineSeconds; d != nil && w.failure == nil &&
-		!w.Now().Before(w.startTime.Add(time.Duration(*d)*time.Second)) {
+	if w.failure == nil && pastDeadline(w.pod, w.startTime.Time, w.Now()) {
 		w.failure = &Failure{Cause: "DeadlineExceeded", Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}
 		w.event(corev1.EventTypeNormal, "DeadlineExceeded", "Killing", "%s", w.failure.Message)
 	}
 	return w.pod.DeletionTimestamp != nil || w.removed || w.failure != nil || status.Terminal(w.old.Phase)
-}
-
-func (w *Worker) deadline(p *plan) {
-	if d := w.pod.Spec.ActiveDeadlineSeconds; d != nil {
-		p.lookAt(w.startTime.Add(time.Duration(*d) * time.Second))
-	}
 }
 
 func (w *Worker) state() *state {
