@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The texts are upstream's.
+// The wanted texts are upstream's.
 func TestVerdictsAboutCertificateRequests(t *testing.T) {
 	request := func(kinds ...string) *certificatesv1.CertificateSigningRequest {
 		c := &certificatesv1.CertificateSigningRequest{}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// What kubectl shows for what is not there.
+// Cells that kubectl prints for missing values.
 const (
 	none    = "<none>"
 	unknown = "<unknown>"
@@ -21,8 +21,10 @@ const (
 
 var metaDocs = metav1.ObjectMeta{}.SwaggerDoc()
 
-// columns reads column definitions from a short form: "Ready", "Desired:integer"; a "+" before the name is for a wide table only. What
-// the column means is the text after "=", or the API reference's words about the field after "@".
+// columns reads column definitions from a short form. "Ready" is a string column, "Desired:integer"
+// an integer column; a leading "+" puts the column into the wide table only. The column's
+// description is the text after "=". "@" names a field instead, whose description in the API
+// reference is used.
 func columns(specs ...string) []metav1.TableColumnDefinition {
 	list := make([]metav1.TableColumnDefinition, 0, len(specs))
 	for _, spec := range specs {
@@ -51,7 +53,7 @@ func columns(specs ...string) []metav1.TableColumnDefinition {
 	return list
 }
 
-// explained puts the API reference's words where columns name a field of t.
+// explained fills in the API reference's description of each column that names a field of t.
 func explained(list []metav1.TableColumnDefinition, t reflect.Type) []metav1.TableColumnDefinition {
 	list = slices.Clone(list)
 	for i := range list {
@@ -62,7 +64,8 @@ func explained(list []metav1.TableColumnDefinition, t reflect.Type) []metav1.Tab
 	return list
 }
 
-// fieldDoc is what the API reference says about a field. A path that leads nowhere is a programming error: panic.
+// fieldDoc returns the API reference's description of a field. A path without a field is a
+// programming error: it panics.
 func fieldDoc(t reflect.Type, path []string) string {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -87,7 +90,7 @@ func show[T runtime.Object](s *Strategy, specs []metav1.TableColumnDefinition, r
 	return s
 }
 
-// Age is how long ago something was, as kubectl writes it.
+// Age formats the time since t as kubectl does.
 func Age(t, now metav1.Time) string {
 	if t.IsZero() {
 		return unknown
@@ -97,7 +100,7 @@ func Age(t, now metav1.Time) string {
 
 func ageOf(obj metav1.Object, now metav1.Time) string { return Age(obj.GetCreationTimestamp(), now) }
 
-// orNone is the text, or what stands for nothing.
+// orNone returns text, or "<none>" when text is empty.
 func orNone(text string) string {
 	if text == "" {
 		return none
@@ -113,7 +116,7 @@ func deref[T any](p *T) T {
 	return *p
 }
 
-// containerNames and containerImages are the wide columns of everything with a pod template.
+// containerNames and containerImages fill the wide columns of every kind with a pod template.
 func containerNames(spec *corev1.PodSpec) string {
 	var names []string
 	for i := range spec.Containers {
@@ -130,7 +133,7 @@ func containerImages(spec *corev1.PodSpec) string {
 	return strings.Join(images, ",")
 }
 
-// firstFew lists at most limit items and says how many more there are.
+// firstFew lists at most limit items, followed by the number of the others.
 func firstFew(items []string, limit int, empty string) string {
 	if len(items) == 0 {
 		return empty
@@ -145,7 +148,7 @@ var accessModeNames = map[corev1.PersistentVolumeAccessMode]string{
 	corev1.ReadWriteOnce: "RWO", corev1.ReadOnlyMany: "ROX", corev1.ReadWriteMany: "RWX", corev1.ReadWriteOncePod: "RWOP",
 }
 
-// accessModes abbreviates, in a fixed order and each mode once.
+// accessModes returns the abbreviations in a fixed order, each mode once.
 func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
 	var names []string
 	for _, mode := range []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod} {

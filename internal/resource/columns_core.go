@@ -68,7 +68,7 @@ var nodeColumns = columns("Name", "Status=The status of the node", "Roles=The ro
 	"+Internal-IP@status.addresses", "+External-IP@status.addresses", "+OS-Image@status.nodeInfo.osImage", "+Kernel-Version@status.nodeInfo.kernelVersion",
 	"+Container-Runtime@status.nodeInfo.containerRuntimeVersion")
 
-// kernel is the kernel's version and what it runs on.
+// kernel returns the kernel's version and the machine's architecture.
 func kernel(info *corev1.NodeSystemInfo) string {
 	version := cmp.Or(info.KernelVersion, unknown)
 	if info.Architecture == "" {
@@ -176,7 +176,8 @@ func serviceAccountRow(a *corev1.ServiceAccount, now metav1.Time) []any {
 
 var endpointsColumns = columns("Name", "Endpoints@subsets", "Age")
 
-// endpointsRow has the first addresses of each port in turn; nothing when there are addresses and none of them is ready.
+// endpointsRow lists the first addresses of each port in turn. The cell is empty when there are
+// addresses but none is ready.
 func endpointsRow(e *corev1.Endpoints, now metav1.Time) []any {
 	const limit = 3
 	var list []string

@@ -26,7 +26,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// createdColumns are those of kinds that have nothing else to show.
+// createdColumns are the columns of kinds that have nothing else to show.
 var createdColumns = columns("Name", "Created At:date")
 
 func createdRow(obj metav1.Object, _ metav1.Time) []any {
@@ -37,7 +37,7 @@ var ageColumns = columns("Name", "Age")
 
 func ageRow(obj metav1.Object, now metav1.Time) []any { return []any{obj.GetName(), ageOf(obj, now)} }
 
-// showAny is show for rows made of metadata alone.
+// showAny is show for rows that need only metadata.
 func showAny(s *Strategy, specs []metav1.TableColumnDefinition, row func(obj metav1.Object, now metav1.Time) []any) *Strategy {
 	s.Columns = specs
 	s.Row = func(obj runtime.Object, now metav1.Time) []any { return row(obj.(metav1.Object), now) }
@@ -95,7 +95,7 @@ func networkPolicyRow(p *networkingv1.NetworkPolicy, now metav1.Time) []any {
 
 var ipAddressColumns = columns("Name", "ParentRef@spec.parentRef")
 
-// ipAddressRow has one cell more than there are columns, as upstream.
+// ipAddressRow has one cell more than columns, as upstream has.
 func ipAddressRow(a *networkingv1.IPAddress, now metav1.Time) []any {
 	parent := none
 	if ref := a.Spec.ParentRef; ref != nil {
@@ -339,7 +339,7 @@ func paramRef(r *admissionregistrationv1.ParamRef) string {
 	case r.Name == "":
 		return metav1.FormatLabelSelector(r.Selector)
 	case r.Namespace == "":
-		return "*/" + r.Name // that of the namespace which is written to
+		return "*/" + r.Name // the parameter of the written object's namespace
 	}
 	return r.Namespace + "/" + r.Name
 }
@@ -360,7 +360,7 @@ func flowSchemaRow(f *flowcontrolv1.FlowSchema, now metav1.Time) []any {
 	return []any{f.Name, f.Spec.PriorityLevelConfiguration.Name, int64(f.Spec.MatchingPrecedence), method, ageOf(f, now), missing}
 }
 
-// byPrecedence is the order in which flow schemas are asked.
+// byPrecedence orders flow schemas as requests are matched against them.
 func byPrecedence(a, b *flowcontrolv1.FlowSchema) int {
 	return cmp.Or(cmp.Compare(a.Spec.MatchingPrecedence, b.Spec.MatchingPrecedence), strings.Compare(a.Name, b.Name))
 }

@@ -47,7 +47,7 @@ func podCondition(p *corev1.Pod, kind corev1.PodConditionType) corev1.ConditionS
 	return corev1.ConditionUnknown
 }
 
-// podSummary is a pod in one line.
+// podSummary is a pod in one row of a table.
 type podSummary struct {
 	ready, total int
 	status       string
@@ -80,7 +80,7 @@ func summarizePod(p *corev1.Pod) podSummary {
 	return s
 }
 
-// sidecars are init containers that keep running beside the others.
+// sidecars returns the names of the init containers that keep running beside the main containers.
 func sidecars(p *corev1.Pod) map[string]bool {
 	names := map[string]bool{}
 	for i := range p.Spec.InitContainers {
@@ -92,7 +92,7 @@ func sidecars(p *corev1.Pod) map[string]bool {
 	return names
 }
 
-// addInitContainers tells whether the pod is still at them.
+// addInitContainers reports whether the pod is still initializing.
 func (s *podSummary) addInitContainers(p *corev1.Pod) bool {
 	sidecar := sidecars(p)
 	s.total += len(sidecar)
@@ -130,7 +130,8 @@ func endReason(t *corev1.ContainerStateTerminated) string {
 	return fmt.Sprintf("ExitCode:%d", t.ExitCode)
 }
 
-// addContainers counts the restarts of the containers proper, and of sidecars; those of finished init containers don't matter any more.
+// addContainers counts the restarts of main containers and sidecars. The restarts of finished init
+// containers no longer count.
 func (s *podSummary) addContainers(p *corev1.Pod) {
 	s.restarts, s.lastRestart = 0, metav1.Time{}
 	sidecar := sidecars(p)
@@ -153,7 +154,7 @@ func (s *podSummary) addContainers(p *corev1.Pod) {
 			s.ready++
 		}
 	}
-	// Some containers have completed, but others run on.
+	// Some containers have completed while others still run.
 	if s.status == "Completed" && running {
 		s.status = "NotReady"
 		if podCondition(p, corev1.PodReady) == corev1.ConditionTrue {

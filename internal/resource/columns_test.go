@@ -30,7 +30,8 @@ func TestRowsFitTheColumnsOfRandomObjects(t *testing.T) {
 			}
 			cells := s.Row(obj, now)
 			if gr.Resource == "ipaddresses" {
-				cells = cells[:len(s.Columns)] // its row has an age that no column tells of, as upstream's
+				// The row has an age without a column, as upstream's has.
+				cells = cells[:len(s.Columns)]
 			}
 			if len(cells) != len(s.Columns) {
 				t.Fatalf("%s: %d cells for %d columns", gr, len(cells), len(s.Columns))
@@ -41,7 +42,8 @@ func TestRowsFitTheColumnsOfRandomObjects(t *testing.T) {
 				case string:
 					ok = s.Columns[i].Type == "string" || s.Columns[i].Type == "date" || s.Columns[i].Name == "Suspend"
 				case int64:
-					ok = s.Columns[i].Type == "integer" || s.Columns[i].Type == "string" // upstream calls many numbers so
+					// Upstream declares many numbers as strings.
+					ok = s.Columns[i].Type == "integer" || s.Columns[i].Type == "string"
 				case bool:
 					ok = s.Columns[i].Type == "boolean" || s.Columns[i].Type == "string"
 				}
@@ -141,7 +143,7 @@ func TestServicesAsPeopleSeeThem(t *testing.T) {
 	}
 }
 
-// The cells are upstream's.
+// The wanted cells are upstream's.
 func TestWhatIsNotKnownHasItsOwnCell(t *testing.T) {
 	cases := []struct {
 		name, manifest string

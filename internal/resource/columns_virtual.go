@@ -7,7 +7,7 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
-// Columns of what is not stored under its own name.
+// Columns of virtual kinds, which are not stored under their own name.
 
 var componentStatusColumns = columns("Name", "Status=Status of the component conditions", "Message=Message of the component conditions", "Error=Error of the component conditions")
 
@@ -25,7 +25,7 @@ func componentStatusRow(s *corev1.ComponentStatus, _ metav1.Time) []any {
 	return []any{s.Name, status, message, failure}
 }
 
-// The name of a Scale has, as upstream's, not the format of a name.
+// As upstream, the name column of a Scale does not have the format of a name.
 var scaleColumns = func() []metav1.TableColumnDefinition {
 	list := columns("Name", "Desired:integer@spec.replicas", "Available:integer@status.replicas", "Age")
 	list[0].Format = ""

@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// selectorText is a selector in the form of the command line; an invalid one says why.
+// selectorText writes a selector in the form of the command line; an invalid selector becomes its
+// error.
 func selectorText(s *metav1.LabelSelector) string {
 	if s == nil {
 		return ""
@@ -153,7 +154,7 @@ func cronJobRow(c *batchv1.CronJob, now metav1.Time) []any {
 	}
 }
 
-// title is a truth value as "True" or "False".
+// title writes a boolean as "True" or "False".
 func title(b bool) string {
 	if b {
 		return "True"
@@ -188,7 +189,7 @@ func autoscalerRow(h *autoscalingv2.HorizontalPodAutoscaler, now metav1.Time) []
 	}
 }
 
-// autoscalerTargets lists at most two metrics: what is and what should be.
+// autoscalerTargets lists current and desired value of at most two metrics.
 func autoscalerTargets(h *autoscalingv2.HorizontalPodAutoscaler) string {
 	const limit = 2
 	if len(h.Spec.Metrics) == 0 {

@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// on adapts a function of one Go type to the signature in Strategy. A wrong type is a programming error: panic.
+// on adapts a function of one Go type to the signature in Strategy. An object of another type is a
+// programming error: it panics.
 func on[T runtime.Object](f func(T)) func(runtime.Object) {
 	return func(obj runtime.Object) { f(obj.(T)) }
 }
@@ -18,29 +19,32 @@ func onBoth[T runtime.Object](f func(obj, old T)) func(obj, old runtime.Object) 
 	return func(obj, old runtime.Object) { f(obj.(T), old.(T)) }
 }
 
-// part is the struct field of that name of a pointer to a struct.
+// part returns the field with the given name of a pointer to a struct.
 func part(obj runtime.Object, name string) reflect.Value {
 	return reflect.ValueOf(obj).Elem().FieldByName(name)
 }
 
-// keep copies a part of old, which is shared, into obj.
+// keep copies a field of old into obj. It copies deeply, because old is shared.
 func keep(obj, old runtime.Object, name string) {
 	part(obj, name).Set(part(old.DeepCopyObject(), name))
 }
 
-// onlyStatus keeps what an update of the status may not change where metadata belongs to that: the named part, labels, annotations, finalizers, owners.
+// onlyStatus keeps the old values of everything that an update of the status may not change: the
+// named field, labels, annotations, finalizers and owner references. It is for kinds whose status
+// update may not change metadata.
 func onlyStatus(obj, old runtime.Object, name string) {
 	keep(obj, old, name)
 	metav1.ResetObjectMetaForStatus(obj.(metav1.Object), old.DeepCopyObject().(metav1.Object))
 }
 
-// leavesMetadata is for kinds whose status is written without any metadata.
+// leavesMetadata is for kinds whose status update ignores all metadata.
 func (s *Strategy) leavesMetadata() {
 	s.PrepareStatus = func(obj, old runtime.Object) { onlyStatus(obj, old, "Spec") }
 	s.Resets = map[string][]string{"status": {"metadata"}}
 }
 
-// leavesAllMetadata is for kinds whose status is written without even the name that the object's would be generated from, which others take.
+// leavesAllMetadata is for kinds whose status update ignores even generateName, which a status
+// update of other kinds takes.
 func (s *Strategy) leavesAllMetadata() {
 	s.leavesMetadata()
 	s.PrepareStatus = func(obj, old runtime.Object) {
@@ -55,7 +59,7 @@ func same(obj, old runtime.Object, name string) bool {
 	return apiequality.Semantic.DeepEqual(part(obj, name).Interface(), part(old, name).Interface())
 }
 
-// setGeneration gives obj the generation of old, raised by one when what it counts has changed.
+// setGeneration gives obj the generation of old, plus one if changed.
 func setGeneration(obj, old metav1.Object, changed bool) {
 	g := old.GetGeneration()
 	if changed {
@@ -64,14 +68,14 @@ func setGeneration(obj, old metav1.Object, changed bool) {
 	obj.SetGeneration(g)
 }
 
-// Shapes: what most kinds do to generation and status. Each kind adds to one of them.
+// Shapes of kinds: how they treat generation and status. Each kind extends one of them.
 
 // plain kinds have neither status nor generation.
 func plain(unconditional bool) *Strategy {
 	return &Strategy{AllowUnconditionalUpdate: unconditional}
 }
 
-// withGeneration kinds count changes of Spec and have no status.
+// withGeneration kinds have no status; their generation counts changes of Spec.
 func withGeneration(unconditional bool) *Strategy {
 	return &Strategy{
 		AllowUnconditionalUpdate: unconditional,
@@ -92,7 +96,8 @@ func withStatus(unconditional bool) *Strategy {
 	}
 }
 
-// withStatusAndGeneration kinds have a status of their own, and count changes of Spec.
+// withStatusAndGeneration kinds have a status that only the status subresource changes; their
+// generation counts changes of Spec.
 func withStatusAndGeneration(unconditional bool) *Strategy {
 	s := withStatus(unconditional)
 	s.PrepareCreate = func(obj runtime.Object) {
@@ -106,8 +111,8 @@ func withStatusAndGeneration(unconditional bool) *Strategy {
 	return s
 }
 
-// dropping takes fields away that belong to features which are off, unless the old object has them: before anything else that
-// happens to a new state. old is nil on create.
+// dropping makes drop clear the fields of disabled features before any other preparation. drop
+// keeps a field that the old object has set. old is nil on create.
 func (s *Strategy) dropping(drop func(obj, old runtime.Object)) {
 	create, update := s.PrepareCreate, s.PrepareUpdate
 	s.PrepareCreate = func(obj runtime.Object) {
@@ -132,7 +137,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// setPointer writes a pointer to value where there is none.
+// setPointer writes a pointer to value where the field is nil.
 func setPointer[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value

@@ -18,7 +18,7 @@ func namespaceStrategy() *Strategy {
 		AllowUnconditionalUpdate: true,
 		Default:                  on(defaultNamespace),
 		PrepareCreate: on(func(ns *corev1.Namespace) {
-			defaultNamespace(ns) // the name may have been generated since
+			defaultNamespace(ns) // generateName may have made the name after the first defaulting
 			ns.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
 			if !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 				ns.Spec.Finalizers = append(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
@@ -50,7 +50,7 @@ func nodeStrategy() *Strategy {
 	s := &Strategy{
 		AllowUnconditionalUpdate: true,
 		Default:                  on(defaultNode),
-		// A node registers itself with its status: create keeps it.
+		// A create keeps the status: a kubelet registers its Node with it.
 		PrepareUpdate: onBoth(func(n, old *corev1.Node) { n.Status = *old.Status.DeepCopy() }),
 		PrepareStatus: onBoth(func(n, old *corev1.Node) {
 			n.Spec = *old.Spec.DeepCopy()
@@ -65,7 +65,7 @@ func nodeStrategy() *Strategy {
 		},
 	}
 	s.Warnings = nodeWarnings
-	// The kubelet has no configuration from the API any more.
+	// Kubelets no longer read their configuration from the API.
 	s.dropping(func(obj, _ runtime.Object) {
 		n := obj.(*corev1.Node)
 		n.Spec.ConfigSource, n.Status.Config = nil, nil
@@ -106,10 +106,10 @@ func eventStrategy() *Strategy {
 	return s
 }
 
-// newEventStrategy is for events as events.k8s.io shows them.
+// newEventStrategy is for Events in the form of events.k8s.io.
 func newEventStrategy() *Strategy {
 	s := eventStrategy()
-	s.ValidateName, s.LateMeta = nil, false // written there, events are named as other objects are
+	s.ValidateName, s.LateMeta = nil, false // events.k8s.io names Events as other objects are named
 	s.ValidateCreate = checks(validateEventsEvent)
 	s.ValidateUpdate = checksBoth(validateEventsEventUpdate)
 	s.FieldAliases = map[string]string{"reportingController": "reportingComponent"}
@@ -150,7 +150,7 @@ func configMapStrategy() *Strategy {
 
 func serviceAccountStrategy() *Strategy {
 	s := plain(true)
-	// Only the names of secrets count.
+	// Of references to secrets, only the names are kept.
 	clean := func(a *corev1.ServiceAccount) {
 		for i, ref := range a.Secrets {
 			if bare := (corev1.ObjectReference{Name: ref.Name}); ref != bare {
@@ -181,7 +181,7 @@ func limitRangeStrategy() *Strategy {
 	s.Default = on(defaultLimitRange)
 	s.PrepareCreate = on(func(l *corev1.LimitRange) {
 		if l.Name == "" && l.GenerateName == "" {
-			l.Name = string(l.UID) // the one kind that needs no name
+			l.Name = string(l.UID) // the only kind that needs no name
 		}
 	})
 	s.ValidateCreate = checks(validateLimitRange)
@@ -242,7 +242,8 @@ func claimStrategy() *Strategy {
 	})
 	s.PrepareUpdate = onBoth(func(c, old *corev1.PersistentVolumeClaim) {
 		c.Status = *old.Status.DeepCopy()
-		if old.Spec.DataSource == nil && old.Spec.DataSourceRef == nil { // else it is told that it can not change
+		// Otherwise validation reports an illegal change.
+		if old.Spec.DataSource == nil && old.Spec.DataSourceRef == nil {
 			dropDataSources(&c.Spec)
 		}
 		pairDataSources(&c.Spec)
@@ -250,8 +251,9 @@ func claimStrategy() *Strategy {
 	return s
 }
 
-// dropDataSources: dataSource takes claims and snapshots only, and forgets the rest; a reference to another namespace needs a feature that is off
-// (KEP-1495, KEP-3294).
+// dropDataSources clears data sources that are not allowed. dataSource may name claims and
+// snapshots only. A reference to another namespace needs a feature that is off (KEP-1495,
+// KEP-3294).
 func dropDataSources(s *corev1.PersistentVolumeClaimSpec) {
 	if d := s.DataSource; d != nil && (deref(d.APIGroup) != "" || d.Kind != "PersistentVolumeClaim") && (deref(d.APIGroup) != "snapshot.storage.k8s.io" || d.Kind != "VolumeSnapshot") {
 		s.DataSource = nil
@@ -261,8 +263,8 @@ func dropDataSources(s *corev1.PersistentVolumeClaimSpec) {
 	}
 }
 
-// pairDataSources makes dataSource and dataSourceRef tell the same, unless the reference goes to another namespace, which only the newer
-// field can.
+// pairDataSources gives dataSource and dataSourceRef the same value. A reference to another
+// namespace stays in dataSourceRef alone, because dataSource cannot express it.
 func pairDataSources(s *corev1.PersistentVolumeClaimSpec) {
 	switch {
 	case s.DataSource != nil && s.DataSourceRef == nil:

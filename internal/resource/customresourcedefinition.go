@@ -31,9 +31,10 @@ func customResourceDefinitionStrategy() *Strategy {
 		noteStorageVersion(c)
 	})
 	s.PrepareStatus = onBoth(func(c, old *apiextensionsv1.CustomResourceDefinition) {
-		c.Spec = *old.Spec.DeepCopy() // metadata may be changed along with the status
+		c.Spec = *old.Spec.DeepCopy() // a status update may change metadata as well
 	})
-	s.ValidateName = func(string, bool) []string { return nil } // the library knows: it is PLURAL.GROUP
+	// The library checks that the name is PLURAL.GROUP.
+	s.ValidateName = func(string, bool) []string { return nil }
 	s.ValidateCreate = func(obj runtime.Object) field.ErrorList {
 		return withInternal(obj, nil, func(c, _ *apiextensions.CustomResourceDefinition) field.ErrorList {
 			return validation.ValidateCustomResourceDefinition(context.Background(), c)
@@ -53,8 +54,8 @@ func customResourceDefinitionStrategy() *Strategy {
 	return s
 }
 
-// withInternal validates with the published library, which works on a form of its own. Metadata other than the name is held to the rules by whoever
-// calls.
+// withInternal validates with the published library, which works on its own internal type. Of
+// metadata, it checks only the name; the caller checks the rest.
 func withInternal(obj, old runtime.Object, validate func(c, old *apiextensions.CustomResourceDefinition) field.ErrorList) field.ErrorList {
 	c, err := internalDefinition(obj)
 	if err != nil {
@@ -77,13 +78,14 @@ func internalDefinition(obj runtime.Object) (*apiextensions.CustomResourceDefini
 	}
 	out := &apiextensions.CustomResourceDefinition{}
 	if c = c.DeepCopy(); len(c.Status.StoredVersions) == 0 {
-		c.Status.StoredVersions = nil // as messages show it
+		c.Status.StoredVersions = nil // upstream's messages show it empty
 	}
-	// The conversion may share what it is given, and fills in.
+	// The conversion may share memory with its input and sets defaults.
 	return out, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(c, out, nil)
 }
 
-// unknownFormats warns of formats in schemas that mean nothing to us: values are not held to them.
+// unknownFormats warns of formats in schemas that the server does not know and therefore does not
+// enforce.
 func unknownFormats(c *apiextensionsv1.CustomResourceDefinition) (warnings []string) {
 	seen := map[string]bool{}
 	for i := range c.Spec.Versions {
@@ -94,7 +96,7 @@ func unknownFormats(c *apiextensionsv1.CustomResourceDefinition) (warnings []str
 		props, converted := &apiextensions.JSONSchemaProps{}, &spec.Schema{}
 		if apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(s.OpenAPIV3Schema.DeepCopy(), props, nil) != nil ||
 			schemavalidation.ConvertJSONSchemaProps(props, converted) != nil {
-			continue // validation has told
+			continue // validation reports the error
 		}
 		var found []string
 		eachSchema(converted, func(s *spec.Schema) {
@@ -105,13 +107,13 @@ func unknownFormats(c *apiextensionsv1.CustomResourceDefinition) (warnings []str
 				}
 			}
 		})
-		slices.Sort(found) // properties have no order
+		slices.Sort(found) // properties are a map without order
 		warnings = append(warnings, found...)
 	}
 	return warnings
 }
 
-// eachSchema calls fn for a schema and for those of everything below.
+// eachSchema calls fn for a schema and all schemas below it.
 func eachSchema(s *spec.Schema, fn func(*spec.Schema)) {
 	fn(s)
 	for _, p := range s.Properties {
@@ -133,7 +135,7 @@ func eachSchema(s *spec.Schema, fn func(*spec.Schema)) {
 	}
 }
 
-// noteStorageVersion adds the storage version to the versions in which objects may lie in the store.
+// noteStorageVersion adds the storage version to status.storedVersions.
 func noteStorageVersion(c *apiextensionsv1.CustomResourceDefinition) {
 	for _, v := range c.Spec.Versions {
 		if !v.Storage {
@@ -142,6 +144,6 @@ func noteStorageVersion(c *apiextensionsv1.CustomResourceDefinition) {
 		if !slices.Contains(c.Status.StoredVersions, v.Name) {
 			c.Status.StoredVersions = append(c.Status.StoredVersions, v.Name)
 		}
-		return // there is only one; validation tells if not
+		return // validation rejects a second storage version
 	}
 }

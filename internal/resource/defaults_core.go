@@ -44,7 +44,7 @@ func isServiceType(t corev1.ServiceType) bool {
 	return false
 }
 
-// externallyAccessible tells whether traffic from outside of the cluster can come in.
+// externallyAccessible reports whether traffic from outside the cluster can reach the Service.
 func externallyAccessible(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer || s.Spec.Type == corev1.ServiceTypeNodePort ||
 		s.Spec.Type == corev1.ServiceTypeClusterIP && len(s.Spec.ExternalIPs) > 0
@@ -64,7 +64,8 @@ func defaultReplicationController(rc *corev1.ReplicationController) {
 }
 
 func defaultNamespace(ns *corev1.Namespace) {
-	// The label makes a namespace selectable by its name. With generateName the name comes later: PrepareCreate sees to it.
+	// The label lets selectors find a namespace by its name. With generateName there is no name
+	// yet: then PrepareCreate sets the label.
 	if ns.Name != "" && ns.Labels[corev1.LabelMetadataName] != ns.Name {
 		if ns.Labels == nil {
 			ns.Labels = map[string]string{}
@@ -75,12 +76,13 @@ func defaultNamespace(ns *corev1.Namespace) {
 }
 
 func defaultNode(n *corev1.Node) {
-	if len(n.Status.Allocatable) == 0 && n.Status.Capacity != nil { // an empty one is not stored, and would be filled in by who reads it
+	// An empty list is not stored, so each reader would have to default it.
+	if len(n.Status.Allocatable) == 0 && n.Status.Capacity != nil {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}
 	roundResources(n.Status.Capacity)
 	roundResources(n.Status.Allocatable)
-	// podCIDR and podCIDRs tell the same; the single one wins.
+	// podCIDR and podCIDRs have the same meaning; podCIDR wins.
 	switch spec := &n.Spec; {
 	case spec.PodCIDR != "" && (len(spec.PodCIDRs) == 0 || spec.PodCIDRs[0] != spec.PodCIDR):
 		spec.PodCIDRs = []string{spec.PodCIDR}
@@ -97,7 +99,8 @@ func defaultEndpoints(e *corev1.Endpoints) {
 	}
 }
 
-// defaultSecret moves stringData, which is for writing only, into data, where it wins (API reference, Secret).
+// defaultSecret moves the write-only field stringData into data; stringData wins (API reference,
+// Secret).
 func defaultSecret(s *corev1.Secret) {
 	setDefault(&s.Type, corev1.SecretTypeOpaque)
 	if len(s.StringData) > 0 && s.Data == nil {
@@ -123,7 +126,7 @@ func defaultLimitRange(l *corev1.LimitRange) {
 	}
 }
 
-// fillResources copies the amounts of resources that list has none of.
+// fillResources copies each quantity whose resource is missing in list.
 func fillResources(list *corev1.ResourceList, from corev1.ResourceList) {
 	for name, q := range from {
 		if _, ok := (*list)[name]; ok {

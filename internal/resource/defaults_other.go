@@ -17,7 +17,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// DefaultBody fills in the defaults of what is posted to a subresource and has no strategy of its own.
+// DefaultBody sets the defaults of a subresource's request body that has no strategy of its own.
 func DefaultBody(obj runtime.Object) {
 	if t, ok := obj.(*authenticationv1.TokenRequest); ok {
 		setPointer(&t.Spec.ExpirationSeconds, defaultTokenSeconds)
@@ -234,7 +234,7 @@ func defaultCustomResourceDefinition(c *apiextensionsv1.CustomResourceDefinition
 	switch {
 	case conv == nil || conv.Webhook == nil:
 	case conv.Webhook.ClientConfig == nil && len(conv.Webhook.ConversionReviewVersions) == 0:
-		conv.Webhook = nil // it says nothing
+		conv.Webhook = nil // an empty webhook has no meaning
 	case conv.Webhook.ClientConfig != nil && conv.Webhook.ClientConfig.Service != nil:
 		apiextensionsv1.SetDefaults_ServiceReference(conv.Webhook.ClientConfig.Service)
 	}

@@ -11,7 +11,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// defaultPod fills in what only pods get, then what pods share with templates.
+// defaultPod sets the defaults that only pods get, then those that pods share with templates.
 func defaultPod(pod *corev1.Pod) {
 	spec := &pod.Spec
 	for i := range spec.Containers {
@@ -39,7 +39,7 @@ func defaultPod(pod *corev1.Pod) {
 	}
 }
 
-// requestLimits requests what is limited and not requested.
+// requestLimits makes the limit of a resource its request where there is no request.
 func requestLimits(r *corev1.ResourceRequirements) {
 	for name, limit := range r.Limits {
 		if _, ok := r.Requests[name]; ok {
@@ -52,8 +52,9 @@ func requestLimits(r *corev1.ResourceRequirements) {
 	}
 }
 
-// DefaultPodLevelRequests fills in requests of a pod that is limited as a whole (KEP-2837): what its containers request together of each resource, or
-// the limit itself if none requests it. Huge pages cannot be overcommitted: there the limit counts.
+// DefaultPodLevelRequests sets missing requests of a pod with pod-level limits (KEP-2837). The
+// request is the sum of its containers' requests, or the limit if no container requests the
+// resource. Huge pages cannot be overcommitted: their limit is always the request.
 func DefaultPodLevelRequests(pod *corev1.Pod) {
 	r := pod.Spec.Resources
 	if r == nil || len(r.Limits) == 0 {
@@ -85,7 +86,7 @@ func defaultHostPorts(containers []corev1.Container) {
 	}
 }
 
-// reconcilePodIPs keeps the single address and the list of addresses telling the same: the single one wins.
+// reconcilePodIPs makes podIP the first of podIPs; podIP wins.
 func reconcilePodIPs(status *corev1.PodStatus) {
 	switch {
 	case status.PodIP != "" && (len(status.PodIPs) == 0 || status.PodIPs[0].IP != status.PodIP):
@@ -95,7 +96,7 @@ func reconcilePodIPs(status *corev1.PodStatus) {
 	}
 }
 
-// defaultTemplate fills in a pod template: of a workload, or a PodTemplate.
+// defaultTemplate sets the defaults of the pod template of a workload or PodTemplate.
 func defaultTemplate(t *corev1.PodTemplateSpec) { defaultPodSpec(&t.Spec) }
 
 func defaultPodSpec(spec *corev1.PodSpec) {
@@ -104,7 +105,7 @@ func defaultPodSpec(spec *corev1.PodSpec) {
 	setPointer(&spec.SecurityContext, corev1.PodSecurityContext{})
 	setPointer(&spec.TerminationGracePeriodSeconds, int64(corev1.DefaultTerminationGracePeriodSeconds))
 	setDefault(&spec.SchedulerName, corev1.DefaultSchedulerName)
-	// serviceAccount is the old name of serviceAccountName and always shows the same.
+	// serviceAccount is the old name of serviceAccountName and always has the same value.
 	setDefault(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	if spec.DeprecatedServiceAccount != spec.ServiceAccountName {
 		spec.DeprecatedServiceAccount = spec.ServiceAccountName
@@ -124,7 +125,8 @@ func defaultPodSpec(spec *corev1.PodSpec) {
 		defaultContainer(&spec.Containers[i])
 	}
 	for i := range spec.EphemeralContainers {
-		// The common fields are the same by construction; the library's own type conversion relies on it as well.
+		// EphemeralContainerCommon and Container have the same fields by design; the library's own
+		// conversion relies on it too.
 		c := corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
 		defaultContainer(&c)
 		spec.EphemeralContainers[i].EphemeralContainerCommon = corev1.EphemeralContainerCommon(c)
@@ -160,10 +162,11 @@ func defaultContainer(c *corev1.Container) {
 	}
 }
 
-// defaultPullPolicy is Always for images named "latest", in so many words or for want of a tag.
+// defaultPullPolicy returns Always for images with the tag "latest" or without a tag.
 func defaultPullPolicy(image string) corev1.PullPolicy {
 	if image == "" || strings.Contains(image, "@") {
-		// No name: the reference is invalid. A digest says exactly which image it is, unless its tag is latest.
+		// Without a name, the reference is invalid. A digest names exactly one image, unless the
+		// tag before it is latest.
 		before, _, _ := strings.Cut(image, "@")
 		if !strings.HasSuffix(before, ":latest") {
 			return corev1.PullIfNotPresent
@@ -209,8 +212,8 @@ func defaultFieldRef(f *corev1.ObjectFieldSelector) {
 	}
 }
 
-// roundResources rounds amounts up to thousandths, the finest that is accounted for. It writes to the map only where an amount
-// changes, as the map may be shared.
+// roundResources rounds quantities up to thousandths, the finest accounted unit. It writes to the
+// map only where a quantity changes, because the map may be shared.
 func roundResources(list corev1.ResourceList) {
 	for name, q := range list {
 		if rounded := q.DeepCopy(); !rounded.RoundUp(resource.Milli) {
@@ -219,7 +222,7 @@ func roundResources(list corev1.ResourceList) {
 	}
 }
 
-// defaultTargetPort points a port at itself when it names no target.
+// defaultTargetPort sets a missing target port to the port itself.
 func defaultTargetPort(target *intstr.IntOrString, port int32) {
 	if *target == intstr.FromInt32(0) || *target == intstr.FromString("") {
 		*target = intstr.FromInt32(port)

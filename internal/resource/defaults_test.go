@@ -37,7 +37,7 @@ func TestEveryStoredKindHasAStrategy(t *testing.T) {
 	}
 }
 
-// hubOf is what a kind's strategy works on.
+// hubOf returns the kind whose hub type the strategy of k works on.
 func hubOf(k *api.Kind) *api.Kind {
 	if k.Alias != (schema.GroupResource{}) {
 		target, _ := api.ByResource(k.Alias)
@@ -124,7 +124,7 @@ func newFiller(seed int64) *randfill.Filler {
 	)
 }
 
-// TestDefaults shows what a user's short manifest becomes.
+// TestDefaults compares short manifests with their defaulted form.
 func TestDefaults(t *testing.T) {
 	cases := []struct{ name, in, want string }{
 		{"a pod", `
@@ -309,7 +309,7 @@ func TestQOSClass(t *testing.T) {
 	}
 }
 
-// What upstream's API server made of the same pods (KEP-2837).
+// The wanted values are those of upstream's API server for the same pods (KEP-2837).
 func TestAPodThatIsLimitedAsAWholeRequestsWhatItsContainersDo(t *testing.T) {
 	cases := []struct{ name, pod, container, want string }{
 		{"nothing is limited", "{requests: {cpu: 1}}", "{requests: {memory: 1Gi}}", "map[cpu:1]"},

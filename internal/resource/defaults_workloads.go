@@ -37,7 +37,7 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 	setPointer(&spec.RevisionHistoryLimit, 10)
 	defaultTemplate(&spec.Template)
 	if d.Annotations[appsv1.DeprecatedTemplateGeneration] == "" {
-		setTemplateGeneration(d, 0) // whoever writes the object writes this as well
+		setTemplateGeneration(d, 0) // every writer of the object defaults this field as well
 	}
 }
 
@@ -59,7 +59,8 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 	defaultTemplate(&spec.Template)
 	for i := range spec.VolumeClaimTemplates {
 		c := &spec.VolumeClaimTemplates[i]
-		c.APIVersion, c.Kind = "v1", "PersistentVolumeClaim" // whatever the writer called it
+		// Replaces any other kind that the client wrote.
+		c.APIVersion, c.Kind = "v1", "PersistentVolumeClaim"
 		defaultClaim(c)
 	}
 }
@@ -71,7 +72,8 @@ func defaultReplicaSet(r *appsv1.ReplicaSet) {
 
 func defaultJob(j *batchv1.Job) {
 	spec := &j.Spec
-	// Without either, one pod is to complete; with parallelism alone the pods decide among themselves (a work queue).
+	// Without completions and parallelism, one pod has to complete. With parallelism alone, the
+	// pods decide when the work is done (a work queue).
 	if spec.Completions == nil && spec.Parallelism == nil {
 		setPointer(&spec.Completions, 1)
 	}
@@ -106,7 +108,8 @@ func defaultCronJob(c *batchv1.CronJob) {
 	setPointer(&spec.Suspend, false)
 	setPointer(&spec.SuccessfulJobsHistoryLimit, 3)
 	setPointer(&spec.FailedJobsHistoryLimit, 1)
-	// The job of the template gets its own defaults when it is created, as upstream; its pods' are shown here already.
+	// As upstream, the job of the template gets its defaults only when it is created; its pod
+	// template gets them here.
 	job := &spec.JobTemplate.Spec
 	if p := job.PodFailurePolicy; p != nil {
 		for i := range p.Rules {

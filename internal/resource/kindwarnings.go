@@ -19,7 +19,7 @@ func warns[T runtime.Object](f func(T) []string) func(obj, old runtime.Object) [
 	return func(obj, _ runtime.Object) []string { return f(obj.(T)) }
 }
 
-// warnsOfNew is warns for a create alone.
+// warnsOfNew is warns for creates alone.
 func warnsOfNew[T runtime.Object](f func(T) []string) func(obj, old runtime.Object) []string {
 	return func(obj, old runtime.Object) []string {
 		if old != nil {
@@ -29,7 +29,7 @@ func warnsOfNew[T runtime.Object](f func(T) []string) func(obj, old runtime.Obje
 	}
 }
 
-// warnLabelsOf tells of labels of nodes that others have replaced; path gives the place of each.
+// warnLabelsOf warns of node labels that others have replaced; path returns the path of a label.
 func warnLabelsOf(labels map[string]string, path func(label string) *field.Path) (out []string) {
 	for _, label := range slices.Sorted(maps.Keys(labels)) {
 		out = append(out, warnOldLabelAt(label, path(label))...)
@@ -37,7 +37,7 @@ func warnLabelsOf(labels map[string]string, path func(label string) *field.Path)
 	return out
 }
 
-// warnOldLabelAt is warnOldLabel where the path has the label's name.
+// warnOldLabelAt is warnOldLabel for a path that contains the label.
 func warnOldLabelAt(label string, at *field.Path) []string {
 	for _, old := range oldLabels {
 		if old.name == label {
@@ -88,11 +88,12 @@ func warnRuntimeClass(c *nodev1.RuntimeClass) []string {
 	return warnLabelsOf(c.Scheduling.NodeSelector, func(string) *field.Path { return field.NewPath("scheduling", "nodeSelector") })
 }
 
-// warnResourceQuota tells of requests that may be more than limits may; they never can be, as a container's limits are at least its requests.
+// warnResourceQuota warns of a quota that allows more requests than limits. Requests can never use
+// the difference, because a container's limits are at least its requests.
 func warnResourceQuota(q *corev1.ResourceQuota) (out []string) {
 	for _, pair := range []struct {
 		limits   corev1.ResourceName
-		requests []corev1.ResourceName // the first one that the quota has counts
+		requests []corev1.ResourceName // the first of them that the quota bounds is compared
 	}{
 		{corev1.ResourceLimitsCPU, []corev1.ResourceName{corev1.ResourceRequestsCPU, corev1.ResourceCPU}},
 		{corev1.ResourceLimitsMemory, []corev1.ResourceName{corev1.ResourceRequestsMemory, corev1.ResourceMemory}},

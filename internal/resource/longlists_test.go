@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// longList is how many elements the lists below have: a body has room for more. Were each compared with each, these tests would take tens of thousands of
-// millions of comparisons.
+// longList is the length of the lists below, which fits into a request body. Comparing every pair
+// would take tens of billions of comparisons.
 const longList = 100_000
 
-// numbered makes a long list.
+// numbered makes a list of longList elements.
 func numbered[T any](element func(i int) T) []T {
 	out := make([]T, longList)
 	for i := range out {
@@ -44,7 +44,8 @@ func TestLongListsAreNotComparedEachWithEach(t *testing.T) {
 		seconds := int64(i % 2)
 		return corev1.Toleration{Key: text(i / 2), Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds}
 	})
-	again := func(list []corev1.Toleration) []corev1.Toleration { // the last one is one of before, its seconds lie elsewhere
+	// The last toleration equals an earlier one, with its seconds behind another pointer.
+	again := func(list []corev1.Toleration) []corev1.Toleration {
 		same := list[1]
 		seconds := *same.TolerationSeconds
 		same.TolerationSeconds = &seconds
@@ -98,7 +99,8 @@ func TestStatusesAreNotComparedEachWithEach(t *testing.T) {
 	})
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: containers}, Status: corev1.PodStatus{ContainerStatuses: statuses}}
 	p.Spec.Containers[longList-1].Resources.Claims = []corev1.ResourceClaim{{Name: "b"}}
-	if errs := validateContainerStatuses(p, field.NewPath("status")); len(errs) != longList-1 { // the last one has the claim
+	// Only the last status has the claim.
+	if errs := validateContainerStatuses(p, field.NewPath("status")); len(errs) != longList-1 {
 		t.Errorf("%d errors of statuses, want %d", len(errs), longList-1)
 	}
 	many := corev1.ResourceRequirements{Claims: numbered(func(i int) corev1.ResourceClaim { return corev1.ResourceClaim{Name: text(i), Request: "r"} })}
@@ -118,7 +120,8 @@ func TestStatusesAreNotComparedEachWithEach(t *testing.T) {
 	if errs := validateTransitions(ended, ended, never, containers, field.NewPath("x")); len(errs) != 0 {
 		t.Error(errs)
 	}
-	for i := range ended { // the same name all over: each of these would be wrong for each of those
+	// All have the same name: every pair of an old and a new status is an illegal transition.
+	for i := range ended {
 		ended[i].Name, statuses[i].Name = "a", "a"
 	}
 	if errs := validateTransitions(statuses, ended, never, containers, field.NewPath("x")); len(errs) != maxRepeated {

@@ -14,14 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidateMeta holds an object's metadata on creation to the rules common to all kinds.
+// ValidateMeta checks a new object's metadata against the rules that all kinds share.
 func (s *Strategy) ValidateMeta(obj metav1.Object, namespaced bool) field.ErrorList {
 	path := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMetaAccessor(obj, namespaced, s.validateName(), path)
 	return append(errs, s.validateFinalizers(obj, path)...)
 }
 
-// ValidateNew holds a new object to the rules common to all kinds and to those of its own.
+// ValidateNew checks a new object against the rules that all kinds share and against those of its
+// kind.
 func (s *Strategy) ValidateNew(obj runtime.Object, namespaced bool) field.ErrorList {
 	meta := obj.(metav1.Object)
 	var errs field.ErrorList
@@ -34,13 +35,13 @@ func (s *Strategy) ValidateNew(obj runtime.Object, namespaced bool) field.ErrorL
 	if s.LateMeta && len(errs) == 0 {
 		errs = s.ValidateMeta(meta, namespaced)
 	}
-	if len(errs) == 0 && s.ValidateName != nil { // the least that every name must be
+	if len(errs) == 0 && s.ValidateName != nil { // the minimum for every name
 		errs = apivalidation.ValidateObjectMetaAccessor(meta, namespaced, pathSegment, field.NewPath("metadata"))
 	}
 	return errs
 }
 
-// standardFinalizers need no domain in front.
+// standardFinalizers need no domain prefix.
 var standardFinalizers = []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
 
 func (s *Strategy) validateFinalizers(obj metav1.Object, path *field.Path) (errs field.ErrorList) {
@@ -55,20 +56,23 @@ func (s *Strategy) validateFinalizers(obj metav1.Object, path *field.Path) (errs
 	return errs
 }
 
-// ValidateMetaUpdate holds an object's metadata on update, of itself or of a subresource, to the rules common to all kinds, old being the state before.
+// ValidateMetaUpdate checks an object's metadata in an update of the object or a subresource
+// against the rules that all kinds share. old is the stored object.
 func (s *Strategy) ValidateMetaUpdate(obj, old metav1.Object, namespaced bool, subresource string) field.ErrorList {
 	path := field.NewPath("metadata")
-	// The name was valid when the object was created; generateName and the rest are checked again.
+	// The name was valid on create. generateName and the rest are checked again.
 	errs := apivalidation.ValidateObjectMetaAccessor(obj, namespaced, pathSegment, path)
 	changed := apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, path)
-	errs = append(append(errs, changed...), changed...) // upstream checks twice, and users see both causes
+	// Upstream checks twice and reports each cause twice.
+	errs = append(append(errs, changed...), changed...)
 	if base := obj.GetGenerateName(); base != "" && (s.NameRuleOnUpdate && subresource == "" || s.NameRuleOnStatus && subresource == "status") {
 		errs = append(errs, invalids(path.Child("generateName"), base, s.validateName()(base, true))...)
 	}
 	return append(errs, s.validateFinalizers(obj, path)...)
 }
 
-// FinalizerWarnings are for finalizers that a custom resource gets and that others might choose as well.
+// FinalizerWarnings warns of new finalizers of a custom resource whose names others might choose as
+// well.
 func FinalizerWarnings(obj, old metav1.Object) []string {
 	var out []string
 	before := sets.Set[string]{}
@@ -96,7 +100,8 @@ func (s *Strategy) validateName() apivalidation.ValidateNameFunc {
 	return apivalidation.NameIsDNSSubdomain
 }
 
-// declaredSubdomain is the rule for names of kinds whose types declare it: the same as the others' (a DNS subdomain), in other words.
+// declaredSubdomain checks the names of kinds whose Go type declares the rule. It is the common
+// rule (a DNS subdomain) with another message.
 func declaredSubdomain(name string, prefix bool) []string {
 	if prefix {
 		return pathSegment(name, prefix)

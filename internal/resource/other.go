@@ -27,7 +27,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// pathSegment accepts any name that can stand in a URL path, as RBAC's names ("system:node").
+// pathSegment accepts any name that fits into one segment of a URL path, such as RBAC's
+// "system:node".
 func pathSegment(name string, prefix bool) []string {
 	return path.ValidatePathSegmentName(name, prefix)
 }
@@ -90,7 +91,8 @@ func networkPolicyStrategy() *Strategy {
 	s := withGeneration(true)
 	s.Default = on(defaultNetworkPolicy)
 	s.PrepareUpdate = onBoth(func(p, old *networkingv1.NetworkPolicy) {
-		setGeneration(p, old, !reflect.DeepEqual(p.Spec, old.Spec)) // an empty list where there was none counts
+		// An empty list in place of none counts as a change.
+		setGeneration(p, old, !reflect.DeepEqual(p.Spec, old.Spec))
 	})
 	s.ValidateCreate = checks(validateNetworkPolicy)
 	s.ValidateUpdate = checksBoth(validateNetworkPolicyUpdate)
@@ -120,12 +122,12 @@ func endpointSliceStrategy() *Strategy {
 	s.dropping(func(obj, _ runtime.Object) {
 		endpoints := obj.(*discoveryv1.EndpointSlice).Endpoints
 		for i := range endpoints {
-			endpoints[i].DeprecatedTopology = nil // only v1beta1 could write it
+			endpoints[i].DeprecatedTopology = nil // only v1beta1 could set it
 		}
 	})
 	drop := s.PrepareUpdate
 	s.PrepareUpdate = onBoth(func(e, old *discoveryv1.EndpointSlice) {
-		// What is dropped counts as a change all the same.
+		// A change of a dropped field counts as a change too.
 		changed := e.AddressType != old.AddressType || !apiequality.Semantic.DeepEqual(e.Endpoints, old.Endpoints) ||
 			!apiequality.Semantic.DeepEqual(e.Ports, old.Ports) || !apiequality.Semantic.DeepEqual(e.Labels, old.Labels)
 		drop(e, old)
@@ -153,7 +155,7 @@ func csiDriverStrategy() *Strategy {
 		setGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec, old.Spec))
 	})
 	s.dropping(func(obj, old runtime.Object) {
-		// CSIDriver's way to keep pods off nodes without it is off (KEP-5030).
+		// The feature behind CSIDriver's preventPodSchedulingIfMissing is off (KEP-5030).
 		if old == nil || old.(*storagev1.CSIDriver).Spec.PreventPodSchedulingIfMissing == nil {
 			obj.(*storagev1.CSIDriver).Spec.PreventPodSchedulingIfMissing = nil
 		}
@@ -161,7 +163,7 @@ func csiDriverStrategy() *Strategy {
 	s.Warnings = func(obj, old runtime.Object) []string {
 		d := obj.(*storagev1.CSIDriver)
 		if old != nil && apiequality.Semantic.DeepEqual(d.Spec.TokenRequests, old.(*storagev1.CSIDriver).Spec.TokenRequests) {
-			return nil // said before
+			return nil // the kind's validation reports it
 		}
 		if len(d.Spec.TokenRequests) > 0 && d.Spec.ServiceAccountTokenInSecrets == nil {
 			return []string{"spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes"}
@@ -220,7 +222,7 @@ func leaseStrategy() *Strategy {
 	s := plain(false)
 	s.AllowCreateOnUpdate = true
 	s.dropping(func(obj, old runtime.Object) {
-		// CoordinatedLeaderElection is off.
+		// The feature CoordinatedLeaderElection is off.
 		spec := &obj.(*coordinationv1.Lease).Spec
 		if old == nil || old.(*coordinationv1.Lease).Spec.Strategy == nil {
 			spec.Strategy = nil
@@ -247,14 +249,14 @@ func certificateRequestStrategy() *Strategy {
 	s := withStatus(true)
 	s.ValidateName = func(string, bool) []string { return nil }
 	s.PrepareUpdate = onBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
-		// A request is what it was when its requester was noted in it.
+		// spec and status stay as they were when the request was created.
 		request := old.DeepCopy()
 		c.Spec, c.Status = request.Spec, request.Status
 	})
 	s.PrepareStatus = onBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
 		request := old.DeepCopy()
 		c.Spec = request.Spec
-		// Approval and denial stay as they were; what adds or takes one is refused.
+		// Keep approvals and denials as they are; validation refuses to add or remove one.
 		for _, v := range verdicts(request) {
 			if i := slices.IndexFunc(c.Status.Conditions, func(n certificatesv1.CertificateSigningRequestCondition) bool { return n.Type == v.Type }); i >= 0 {
 				c.Status.Conditions[i] = v
@@ -283,7 +285,8 @@ func certificateRequestStrategy() *Strategy {
 	return s
 }
 
-// stampConditions notes when conditions were written, and when they became what they are.
+// stampConditions sets the times of conditions: of their last write, and of their last change of
+// status.
 func stampConditions(conditions, old []certificatesv1.CertificateSigningRequestCondition, now metav1.Time) {
 	type kind struct {
 		of     certificatesv1.RequestConditionType
@@ -316,7 +319,8 @@ func validatingWebhooksStrategy() *Strategy {
 	s.ValidateCreate, s.ValidateUpdate = checks(validateValidatingWebhooks), checksBoth(validateValidatingWebhooksUpdate)
 	s.PrepareCreate = on(func(c *admissionregistrationv1.ValidatingWebhookConfiguration) { c.Generation = 1 })
 	s.PrepareUpdate = onBoth(func(c, old *admissionregistrationv1.ValidatingWebhookConfiguration) {
-		setGeneration(c, old, !reflect.DeepEqual(c.Webhooks, old.Webhooks)) // an empty list where there was none counts
+		// An empty list in place of none counts as a change.
+		setGeneration(c, old, !reflect.DeepEqual(c.Webhooks, old.Webhooks))
 	})
 	return s
 }
@@ -327,7 +331,8 @@ func mutatingWebhooksStrategy() *Strategy {
 	s.ValidateCreate, s.ValidateUpdate = checks(validateMutatingWebhooks), checksBoth(validateMutatingWebhooksUpdate)
 	s.PrepareCreate = on(func(c *admissionregistrationv1.MutatingWebhookConfiguration) { c.Generation = 1 })
 	s.PrepareUpdate = onBoth(func(c, old *admissionregistrationv1.MutatingWebhookConfiguration) {
-		setGeneration(c, old, !reflect.DeepEqual(c.Webhooks, old.Webhooks)) // an empty list where there was none counts
+		// An empty list in place of none counts as a change.
+		setGeneration(c, old, !reflect.DeepEqual(c.Webhooks, old.Webhooks))
 	})
 	return s
 }
@@ -368,7 +373,7 @@ func apiServiceStrategy() *Strategy {
 	s.PrepareCreate = on(func(a *apiregistrationv1.APIService) {
 		a.Status = apiregistrationv1.APIServiceStatus{}
 		if a.Spec.Service == nil {
-			// Served by this very server: always there.
+			// This server serves the group itself, so it is always available.
 			a.Status.Conditions = []apiregistrationv1.APIServiceCondition{{
 				Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue, Reason: "Local",
 				Message: "Local APIServices are always available", LastTransitionTime: metav1.NewTime(a.CreationTimestamp.Time),
@@ -381,7 +386,7 @@ func apiServiceStrategy() *Strategy {
 	s.ValidateStatus = checksBoth(func(a, _ *apiregistrationv1.APIService) field.ErrorList { return validateAPIServiceStatus(a) })
 	s.leavesMetadata()
 	s.PrepareStatus = onBoth(func(a, old *apiregistrationv1.APIService) {
-		sent := a.SelfLink // nothing stores it; a dry run shows it, as upstream does of this kind
+		sent := a.SelfLink // Not stored. As upstream, a dry run of this kind shows it.
 		onlyStatus(a, old, "Spec")
 		a.SelfLink = sent
 	})
@@ -432,7 +437,7 @@ func resourceSliceStrategy() *Strategy {
 	}
 	s.PrepareCreate = on(func(r *resourcev1.ResourceSlice) { dropDeviceLists(r); r.Generation = 1 })
 	s.PrepareUpdate = onBoth(func(r, old *resourcev1.ResourceSlice) {
-		setGeneration(r, old, !same(r, old, "Spec")) // what is dropped counts as a change all the same
+		setGeneration(r, old, !same(r, old, "Spec")) // a change of a dropped field counts too
 		dropDeviceLists(r)
 	})
 	s.FieldNames = []string{resourcev1.ResourceSliceSelectorNodeName, resourcev1.ResourceSliceSelectorDriver}
@@ -447,7 +452,8 @@ func resourceSliceStrategy() *Strategy {
 	return s
 }
 
-// dropDeviceLists: DRAListTypeAttributes and DRANodeAllocatableResources are off.
+// dropDeviceLists clears fields of the features DRAListTypeAttributes and
+// DRANodeAllocatableResources, which are off.
 func dropDeviceLists(s *resourcev1.ResourceSlice) {
 	for i := range s.Spec.Devices {
 		d := &s.Spec.Devices[i]
@@ -468,7 +474,7 @@ func resourceClaimStrategy() *Strategy {
 	s.PrepareStatus = onBoth(func(c, old *resourcev1.ResourceClaim) {
 		onlyStatus(c, old, "Spec")
 		if c.Status.Allocation == nil && old.Status.Allocation != nil {
-			c.Status.Devices = nil // what drivers say is of devices that were allocated
+			c.Status.Devices = nil // drivers report on allocated devices only
 		}
 	})
 	s.ValidateStatus = checksBoth(validateResourceClaimStatus)
@@ -483,7 +489,7 @@ func resourceClaimTemplateStrategy() *Strategy {
 	return s
 }
 
-// canonicalIP accepts the name of an IPAddress: the address in its canonical form.
+// canonicalIP accepts an IPAddress's name: an address in canonical form.
 func canonicalIP(name string, _ bool) []string {
 	var texts []string
 	for _, err := range validation.IsValidIP(nil, name) {

@@ -71,8 +71,9 @@ func preparePod(p *corev1.Pod) {
 	takeAppArmor(p)
 }
 
-// mergeMatchLabelKeys writes what matchLabelKeys and mismatchLabelKeys mean for this pod into the label selectors, so that later changes of
-// labels don't matter (KEP-3633 for affinity, KEP-3243 for spreading).
+// mergeMatchLabelKeys writes the pod's values of matchLabelKeys and mismatchLabelKeys into its
+// label selectors. Later label changes then do not matter (KEP-3633 for affinity, KEP-3243 for
+// spreading).
 func mergeMatchLabelKeys(p *corev1.Pod) {
 	if a := p.Spec.Affinity; a != nil {
 		var terms []*corev1.PodAffinityTerm
@@ -112,7 +113,7 @@ func requireLabels(s *metav1.LabelSelector, labels map[string]string, keys []str
 	}
 }
 
-// leastGrace: less than no time to end is the least there is.
+// leastGrace raises a negative grace period to one second.
 func leastGrace(spec *corev1.PodSpec) {
 	if seconds := spec.TerminationGracePeriodSeconds; seconds != nil && *seconds < 0 {
 		least := int64(1)
@@ -136,7 +137,8 @@ func preparePodStatus(p, old *corev1.Pod) {
 	if old.DeletionTimestamp != nil {
 		p.DeletionTimestamp = old.DeletionTimestamp.DeepCopy()
 	}
-	// Old node agents send back owner references as they read them: not theirs to change.
+	// Old kubelets send owner references back as they read them; a status update cannot change
+	// them.
 	p.OwnerReferences = slices.Clone(old.OwnerReferences)
 	p.Generation = old.Generation
 	if p.Status.QOSClass == "" {
@@ -146,7 +148,7 @@ func preparePodStatus(p, old *corev1.Pod) {
 	dropVolumeStatus(&p.Status)
 }
 
-// dropVolumeStatus: of images as volumes only their mounts are told (KEP-4639's digests are off).
+// dropVolumeStatus clears the status of image volumes, because image digests (KEP-4639) are off.
 func dropVolumeStatus(s *corev1.PodStatus) {
 	for _, containers := range [][]corev1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
 		for i := range containers {
@@ -157,7 +159,8 @@ func dropVolumeStatus(s *corev1.PodStatus) {
 	}
 }
 
-// storedQOS is the class that a pod's status tells; where it tells none, the one that follows from the spec.
+// storedQOS returns the QoS class in the status, or computes it from the spec if the status has
+// none.
 func storedQOS(p *corev1.Pod) corev1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass
@@ -172,7 +175,7 @@ func prepareEphemeralContainers(p, old *corev1.Pod) {
 	bumpPod(p, old)
 }
 
-// prepareResize keeps all but the resources of containers and of the pod.
+// prepareResize keeps everything but the resources of the containers and of the pod.
 func prepareResize(p, old *corev1.Pod) {
 	wanted := p.Spec
 	rest(p, old)
@@ -191,7 +194,7 @@ func prepareResize(p, old *corev1.Pod) {
 	bumpPod(p, old)
 }
 
-// rest makes everything as in old, except for what every update may change in metadata.
+// rest resets everything to its old value except the metadata that every update may change.
 func rest(p, old *corev1.Pod) {
 	version, managed := p.ResourceVersion, p.ManagedFields
 	old.DeepCopyInto(p)
@@ -208,7 +211,7 @@ func podGrace(obj runtime.Object, opts *metav1.DeleteOptions) (int64, bool) {
 		seconds = *p.Spec.TerminationGracePeriodSeconds
 	}
 	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
-		seconds = 0 // nobody has anything to stop
+		seconds = 0 // no process has to stop
 	}
 	if seconds < 0 {
 		seconds = 1
@@ -216,9 +219,11 @@ func podGrace(obj runtime.Object, opts *metav1.DeleteOptions) (int64, bool) {
 	return seconds, true
 }
 
-// QOSClass is the quality of service of a pod by the requests and limits of its containers, or of the pod as a whole where
-// those are given: Guaranteed when CPU and memory are limited everywhere and requested in the same amount, BestEffort when there are neither
-// requests nor limits, otherwise Burstable.
+// QOSClass returns a pod's quality of service. It follows from the requests and limits of the pod
+// as a whole where given, otherwise from those of its containers:
+// - Guaranteed: CPU and memory have limits everywhere and equal requests;
+// - BestEffort: there are neither requests nor limits;
+// - Burstable: everything else.
 func QOSClass(p *corev1.Pod) corev1.PodQOSClass {
 	if r := p.Spec.Resources; r != nil {
 		return qosOf([]corev1.ResourceRequirements{*r})

@@ -10,10 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Before v1.30 the AppArmor profile of a container was an annotation of its pod. When a pod is created, a valid annotation becomes the field, which is what
-// nodes go by (KEP-24, version skew). Templates keep the annotation: their pods get the field.
+// Before v1.30, an annotation of the pod set a container's AppArmor profile. Creating a pod copies
+// a valid annotation into the field, which nodes read (KEP-24, version skew). Templates keep the
+// annotation; their pods get the field.
 
-// takeAppArmor gives containers the profiles that the pod's annotations say.
+// takeAppArmor sets the profiles of containers from the pod's annotations.
 func takeAppArmor(p *corev1.Pod) {
 	eachAnnotatedAppArmor(p, func(c *corev1.Container, profile *corev1.AppArmorProfile) {
 		if profile == nil {
@@ -26,7 +27,8 @@ func takeAppArmor(p *corev1.Pod) {
 	})
 }
 
-// warnAppArmor tells of annotations in place of fields; once takeAppArmor has set the fields there is nothing left to tell.
+// warnAppArmor warns of annotations that are used instead of fields. After takeAppArmor has set the
+// fields, it finds none.
 func warnAppArmor(p *corev1.Pod) []string {
 	var out []string
 	eachAnnotatedAppArmor(p, func(c *corev1.Container, _ *corev1.AppArmorProfile) {
@@ -43,7 +45,8 @@ func appArmorKey(c *corev1.Container) string {
 	return corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
 }
 
-// eachAnnotatedAppArmor visits the containers of a new pod whose annotations say something of their own.
+// eachAnnotatedAppArmor visits the containers of a new pod whose annotation sets a profile of their
+// own.
 func eachAnnotatedAppArmor(p *corev1.Pod, visit func(*corev1.Container, *corev1.AppArmorProfile)) {
 	if len(p.Annotations) == 0 || p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows {
 		return
@@ -57,8 +60,9 @@ func eachAnnotatedAppArmor(p *corev1.Pod, visit func(*corev1.Container, *corev1.
 	}
 }
 
-// annotatedAppArmor is the profile that a container has by an annotation alone; nil when the annotation says none that is valid. own is false when there is
-// no annotation, when the container has the field, and when the profile is the one of the whole pod.
+// annotatedAppArmor returns the profile that only an annotation sets. profile is nil if the
+// annotation is invalid. own is false when there is no annotation, the container has the field, or
+// the profile equals the pod's.
 func annotatedAppArmor(annotations map[string]string, spec *corev1.PodSpec, c *corev1.Container) (profile *corev1.AppArmorProfile, own bool) {
 	text, ok := annotations[appArmorKey(c)]
 	if !ok || c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
@@ -71,7 +75,7 @@ func annotatedAppArmor(annotations map[string]string, spec *corev1.PodSpec, c *c
 	return profile, true
 }
 
-// appArmorOf reads the value of an annotation; nil when it is no valid profile.
+// appArmorOf parses an annotation's value; nil means it is not a valid profile.
 func appArmorOf(text string) *corev1.AppArmorProfile {
 	switch text {
 	case corev1.DeprecatedAppArmorBetaProfileRuntimeDefault:
@@ -87,7 +91,7 @@ func appArmorOf(text string) *corev1.AppArmorProfile {
 	return profile
 }
 
-// validateAppArmorAnnotations: annotations name containers that are there, and profiles that can be.
+// validateAppArmorAnnotations checks that annotations name existing containers and valid profiles.
 func validateAppArmorAnnotations(annotations map[string]string, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
@@ -114,9 +118,11 @@ func hasContainer(spec *corev1.PodSpec, name string) bool {
 		slices.ContainsFunc(spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
 }
 
-// validateAppArmorAgrees: a container that has a profile, of its own or of its pod, and an annotation is told the same by both.
+// validateAppArmorAgrees checks that a container's annotation and profile field (its own or the
+// pod's) agree.
 func validateAppArmorAgrees(annotations map[string]string, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
-	if len(annotations) == 0 || spec.OS != nil && spec.OS.Name == corev1.Windows { // which may not have a profile at all
+	// Windows pods may not have a profile at all.
+	if len(annotations) == 0 || spec.OS != nil && spec.OS.Name == corev1.Windows {
 		return nil
 	}
 	var errs field.ErrorList
@@ -164,7 +170,7 @@ func sameAppArmor(annotation string, profile *corev1.AppArmorProfile, at *field.
 	return nil
 }
 
-// validateAppArmorUpdate: the annotations of a pod stay what they were when it was made.
+// validateAppArmorUpdate refuses changes of the annotations after the pod's creation.
 func validateAppArmorUpdate(p, old *corev1.Pod) field.ErrorList {
 	var errs field.ErrorList
 	at := field.NewPath("metadata", "annotations")

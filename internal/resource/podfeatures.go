@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// makesPods takes fields of features that are off out of the pods, or the template of pods, that a kind has.
+// makesPods clears fields of disabled features in a kind's pod spec or pod template.
 func makesPods(s *Strategy) *Strategy {
 	s.dropping(func(obj, old runtime.Object) {
 		var before *corev1.PodSpec
@@ -36,7 +36,8 @@ func makesPods(s *Strategy) *Strategy {
 	return keepsClaimMetadata(keepsPodAddresses(s))
 }
 
-// nameWarnings: names of these kinds become names of pods, and those become hostnames.
+// nameWarnings warns of names that make bad hostnames: the names of these kinds become pod names,
+// and pod names become hostnames.
 func nameWarnings(obj runtime.Object) []string {
 	where := "in Pod names and hostnames"
 	switch obj.(type) {
@@ -80,7 +81,8 @@ func podSpecOf(obj runtime.Object) *corev1.PodSpec {
 	return &corev1.PodSpec{}
 }
 
-// dropProjections: ClusterTrustBundleProjection and PodCertificateRequest are off.
+// dropProjections clears fields of the features ClusterTrustBundleProjection and
+// PodCertificateRequest, which are off.
 func dropProjections(spec, old *corev1.PodSpec) {
 	var bundles, certificates bool
 	if old != nil {
@@ -108,7 +110,8 @@ func eachProjection(spec *corev1.PodSpec, visit func(*corev1.VolumeProjection)) 
 	}
 }
 
-// dropPodFields: GenericWorkload and ContainerStopSignals are off. What the object had already, it keeps.
+// dropPodFields clears fields of the features GenericWorkload and ContainerStopSignals, which are
+// off. Fields that the old object has set stay.
 func dropPodFields(spec, old *corev1.PodSpec) {
 	if old == nil || old.SchedulingGroup == nil {
 		spec.SchedulingGroup = nil
@@ -133,7 +136,7 @@ func hasStopSignal(spec *corev1.PodSpec) bool {
 	return found
 }
 
-// eachLifecycle visits the hooks of all containers that have some.
+// eachLifecycle visits the hooks of all containers that have hooks.
 func eachLifecycle(spec *corev1.PodSpec, visit func(**corev1.Lifecycle)) {
 	all := func(l **corev1.Lifecycle) {
 		if *l != nil {

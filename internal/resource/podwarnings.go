@@ -16,8 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// podWarnings are about what a pod, or a template of pods, may say but better would not. Of updates only those of templates are told, and only when
-// something about the pods changes. Versions and words are those that clients know from upstream's server.
+// podWarnings warns of valid but discouraged settings in a pod or pod template. An update warns
+// only for templates, and only when it changes something about the pods. Versions and texts are
+// upstream's, because clients know them.
 func podWarnings(obj, old runtime.Object) []string {
 	if pod, ok := obj.(*corev1.Pod); ok {
 		if old != nil {
@@ -35,8 +36,8 @@ func podWarnings(obj, old runtime.Object) []string {
 	return warnedPod{template, at}.warnings()
 }
 
-// warnedAgain tells whether an update repeats what was said of the template: with every change of what is wanted, but of kinds that count the changes of their
-// template alone only with those.
+// warnedAgain reports whether an update repeats the warnings about the template. Some kinds repeat
+// them only when their template changes, others with every change of the spec.
 func warnedAgain(obj, old runtime.Object) bool {
 	switch obj.(type) {
 	case *corev1.PodTemplate, *appsv1.DaemonSet:
@@ -47,7 +48,7 @@ func warnedAgain(obj, old runtime.Object) bool {
 	return obj.(metav1.Object).GetGeneration() != old.(metav1.Object).GetGeneration()
 }
 
-// templateOf gives a workload's template and where it is.
+// templateOf returns a workload's pod template and its path.
 func templateOf(obj runtime.Object) (*corev1.PodTemplateSpec, *field.Path) {
 	at := specPath.Child("template")
 	switch o := obj.(type) {
@@ -71,7 +72,7 @@ func templateOf(obj runtime.Object) (*corev1.PodTemplateSpec, *field.Path) {
 	return nil, nil
 }
 
-// warnedPod is a template that is looked through; at is nil for a pod.
+// warnedPod is the pod or template under inspection; at is nil for a pod.
 type warnedPod struct {
 	*corev1.PodTemplateSpec
 	at *field.Path
@@ -116,13 +117,13 @@ func (p warnedPod) warnings() []string {
 	return out
 }
 
-// oldLabels are labels of nodes that others have replaced (reference of well-known labels).
+// oldLabels are node labels that others have replaced (reference of well-known labels).
 var oldLabels = []struct{ name, since, instead string }{
 	{corev1.LabelFailureDomainBetaZone, "v1.17", corev1.LabelTopologyZone}, {corev1.LabelFailureDomainBetaRegion, "v1.17", corev1.LabelTopologyRegion},
 	{corev1.LabelInstanceType, "v1.17", corev1.LabelInstanceTypeStable}, {"beta.kubernetes.io/arch", "v1.14", corev1.LabelArchStable}, {"beta.kubernetes.io/os", "v1.14", corev1.LabelOSStable},
 }
 
-// warnOldLabel tells of a label that is used where pods choose their nodes.
+// warnOldLabel warns of an outdated label where pods select nodes.
 func warnOldLabel(label string, at *field.Path) []string {
 	for _, old := range oldLabels {
 		if old.name == label {
@@ -140,7 +141,8 @@ func warnSelection(spec *corev1.PodSpec, at *field.Path) []string {
 			out = append(out, warnOldLabel(r.Key, at.Index(i).Child("key"))...)
 		}
 	}
-	noLabels := func(list []corev1.NodeSelectorRequirement, at *field.Path) { // which no node will have
+	// Warns of values that no node label can have.
+	noLabels := func(list []corev1.NodeSelectorRequirement, at *field.Path) {
 		for i, r := range list {
 			for j, value := range r.Values {
 				for _, wrong := range validation.IsValidLabelValue(value) {
@@ -199,7 +201,7 @@ func warnEmptySelectors(a *corev1.Affinity, at *field.Path) []string {
 	return out
 }
 
-// oldVolumes are sources that do nothing any more, or will not.
+// oldVolumes are volume sources that have no effect any more, or will lose it.
 var oldVolumes = map[string]string{
 	"photonPersistentDisk": "photonPersistentDisk: deprecated in v1.11, non-functional in v1.16+", "gitRepo": "gitRepo: deprecated in v1.11, and disabled by default in v1.33+",
 	"scaleIO": "scaleIO: deprecated in v1.16, non-functional in v1.22+", "flocker": "flocker: deprecated in v1.22, non-functional in v1.25+",
@@ -229,7 +231,7 @@ func warnVolumes(volumes []corev1.Volume, at *field.Path) []string {
 	return append(out, rest...)
 }
 
-// warnFractions: there is no part of a byte.
+// warnFractions warns of fractions of a byte.
 func warnFractions(name corev1.ResourceName, list corev1.ResourceList, at *field.Path) []string {
 	if value, ok := list[name]; ok && value.MilliValue()%1000 != 0 {
 		return []string{fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer", at.Key(string(name)), value.String())}
@@ -237,7 +239,7 @@ func warnFractions(name corev1.ResourceName, list corev1.ResourceList, at *field
 	return nil
 }
 
-// warnRepeated tells of entries that an apply takes for the same one.
+// warnRepeated warns of list entries that server-side apply treats as the same entry.
 func warnRepeated(spec *corev1.PodSpec, at *field.Path) []string {
 	var out []string
 	seen := map[string]bool{}
@@ -264,7 +266,8 @@ func warnRepeated(spec *corev1.PodSpec, at *field.Path) []string {
 
 func (p warnedPod) warnContainer(c *corev1.Container, at *field.Path) []string {
 	var out []string
-	if _, own := annotatedAppArmor(p.Annotations, &p.Spec, c); own && p.at != nil { // warnAppArmor tells of a pod's
+	// warnAppArmor handles pods.
+	if _, own := annotatedAppArmor(p.Annotations, &p.Spec, c); own && p.at != nil {
 		out = append(out, oldAppArmor(p.path("metadata", "annotations"), c))
 	}
 	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
@@ -274,7 +277,8 @@ func (p warnedPod) warnContainer(c *corev1.Container, at *field.Path) []string {
 	seen := map[string]bool{}
 	for i, e := range c.Env {
 		before := "$(" + e.Name + ")"
-		if seen[e.Name] && (e.Value == before || !strings.Contains(e.Value, before)) { // it may be made of what it was before, and of more
+		// A later value may refer to the earlier one and extend it.
+		if seen[e.Name] && (e.Value == before || !strings.Contains(e.Value, before)) {
 			out = append(out, fmt.Sprintf("%s: hides previous definition of %q, which may be dropped when using apply", at.Child("env").Index(i), e.Name))
 		}
 		seen[e.Name] = true
@@ -282,13 +286,15 @@ func (p warnedPod) warnContainer(c *corev1.Container, at *field.Path) []string {
 	return out
 }
 
-// What is sent of all warnings together: so many runes, counting so many of each (internal/apiserver/warnings.go).
+// Limits of all warnings of one response together, in runes: the total, and how much one warning
+// counts at most (internal/apiserver/warnings.go).
 const (
 	warnedRunes    = 4096
 	warnedRunesOne = 256
 )
 
-// warnPorts tells of ports that are the same, or may be: of each with every other one, until there is more than is sent.
+// warnPorts warns of every pair of ports that conflict or may conflict. It stops when the warnings
+// exceed what a response can carry.
 func warnPorts(spec *corev1.PodSpec, at *field.Path) []string {
 	var out []string
 	all, seen, runes := placedPorts(spec, at), seenPorts{}, 0
@@ -308,7 +314,7 @@ func warnPorts(spec *corev1.PodSpec, at *field.Path) []string {
 	return out
 }
 
-// placedPort is a port and where it is: its place among ports.
+// placedPort is a port, its list's path and its index in the list.
 type placedPort struct {
 	port  *corev1.ContainerPort
 	ports *field.Path
@@ -331,7 +337,7 @@ func placedPorts(spec *corev1.PodSpec, at *field.Path) []placedPort {
 	return all
 }
 
-// sharing says in which way two ports of seenPorts.like are one.
+// sharing returns how two ports from seenPorts.like conflict.
 func sharing(a, b *corev1.ContainerPort) string {
 	switch {
 	case a.HostPort == b.HostPort && a.HostIP == b.HostIP:
@@ -339,10 +345,11 @@ func sharing(a, b *corev1.ContainerPort) string {
 	case a.HostPort == 0 || b.HostPort == 0:
 		return "overlapping"
 	}
-	return "dangerously ambiguous" // one is of all addresses
+	return "dangerously ambiguous" // one of them binds all addresses
 }
 
-// portKey is what ports have in common; anyHostPort and anyHostIP stand for those of all of them.
+// portKey holds the values that conflicting ports share. anyHostPort and anyHostIP are wildcards
+// for all ports of a number and protocol.
 type portKey struct {
 	port     int32
 	protocol corev1.Protocol
@@ -355,8 +362,8 @@ const (
 	anyHostIP   = "*"
 )
 
-// seenPorts finds those ports that are to be warned of together with another one: a pod may have many thousands, and comparing each with each took
-// seconds and gigabytes. The price is three places in a map for each.
+// seenPorts indexes ports to find the conflicting ones. A pod may have many thousands; comparing
+// every pair took seconds and gigabytes. The index costs three map entries per port.
 type seenPorts map[portKey][]int
 
 func (s seenPorts) add(p *corev1.ContainerPort, n int) {
@@ -367,8 +374,9 @@ func (s seenPorts) add(p *corev1.ContainerPort, n int) {
 	}
 }
 
-// like gives the ports of the same number and protocol, in the order in which they were added, where one of the two has no hostPort, or where both have the same
-// hostPort and either the same hostIP or one of them none.
+// like returns, in order of addition, the ports with the same number and protocol that conflict
+// with p: at least one of the two has no hostPort, or both have the same hostPort and their hostIPs
+// are equal or one is missing.
 func (s seenPorts) like(p *corev1.ContainerPort) []int {
 	key := portKey{p.ContainerPort, p.Protocol, anyHostPort, anyHostIP}
 	if p.HostPort == 0 {

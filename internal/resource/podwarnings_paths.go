@@ -10,13 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// filePath is where a volume shows something, and what it shows there.
+// filePath is a path inside a volume and the object projected there.
 type filePath struct {
 	path string
-	from string // what it is of, when a volume is made of several
+	from string // the source, when a volume has several
 }
 
-// warnPaths tells of files that a volume shows within one another, or twice.
+// warnPaths warns of files that a volume shows at the same path or at nested paths.
 func warnPaths(v *corev1.Volume) []string {
 	var what string
 	var paths []filePath
@@ -89,14 +89,15 @@ func projectedPaths(sources []corev1.VolumeProjection) []filePath {
 	return out
 }
 
-// pathPair are two places in a list, the later one first in what is told.
+// pathPair holds two indexes of a list; the warning names the later one first.
 type pathPair struct{ later, earlier int }
 
-// overlapping finds the paths that are the same, or one within the other. Comparing each with every other takes hours for as many as fit into a request:
-// in the order of their parts, what lies within a path follows it at once. Of very many pairs only some are found, more than are ever told.
+// overlapping finds paths that are equal or nested. Comparing every pair of the paths that fit into
+// a request takes hours. Sorted by path segments, nested paths follow their parent directly. If
+// there are very many pairs, it finds only some, but more than a response can carry.
 func overlapping(paths []filePath) []pathPair {
 	type keyed struct {
-		key   string // the path, written so that nothing sorts between a folder and what is in it
+		key   string // the path, encoded so that nothing sorts between a folder and its content
 		index int
 	}
 	list := make([]keyed, len(paths))
@@ -107,7 +108,7 @@ func overlapping(paths []filePath) []pathPair {
 		return cmp.Or(strings.Compare(a.key, b.key), cmp.Compare(a.index, b.index))
 	})
 	var pairs []pathPair
-	var around []keyed // what the path at hand lies within, or is the same as
+	var around []keyed // the parents of the current path, and paths equal to it
 	for _, here := range list {
 		for len(around) > 0 {
 			top := around[len(around)-1].key

@@ -67,7 +67,7 @@ func TestPodsAreWarnedOf(t *testing.T) {
 	}
 }
 
-// Comparing each port with each took gigabytes and seconds.
+// Comparing every pair of ports took gigabytes and seconds.
 func TestManyPortsAreWarnedOfNoMoreThanIsSent(t *testing.T) {
 	const many = 60000
 	cases := []struct {

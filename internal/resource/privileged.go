@@ -6,14 +6,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// MakesPods says whether pods are made of such an object, or it is one.
+// MakesPods reports whether the object is a pod or has a pod template.
 func MakesPods(obj runtime.Object) bool {
 	_, at := templateOf(obj)
 	_, isPod := obj.(*corev1.Pod)
 	return isPod || at != nil
 }
 
-// Privileged finds the privileged containers of a pod, or of the template of pods, where nobody may have any (kube-apiserver's --allow-privileged=false).
+// Privileged returns an error for each privileged container of a pod or pod template. It serves
+// kube-apiserver's --allow-privileged=false.
 func Privileged(obj runtime.Object) (errs field.ErrorList) {
 	at := specPath
 	if _, template := templateOf(obj); template != nil {
