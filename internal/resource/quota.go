@@ -23,8 +23,8 @@ func CountName(gr schema.GroupResource) corev1.ResourceName {
 // countedAlone are kinds that quotas also count under their bare name.
 var countedAlone = []string{"configmaps", "persistentvolumeclaims", "pods", "replicationcontrollers", "resourcequotas", "secrets", "services"}
 
-// QuotaUsage is what an object uses of the resources that a ResourceQuota may bound ("Resource Quotas" in the
-// reference). now decides whether a deleted pod still counts.
+// QuotaUsage returns how much an object uses of each resource that a ResourceQuota can bound
+// ("Resource Quotas" in the reference). now decides whether a deleted pod still counts.
 func QuotaUsage(gr schema.GroupResource, obj runtime.Object, now metav1.Time) corev1.ResourceList {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	used := corev1.ResourceList{CountName(gr): one}
@@ -46,7 +46,8 @@ func QuotaUsage(gr schema.GroupResource, obj runtime.Object, now metav1.Time) co
 	return used
 }
 
-// QuotaCountsPod says whether a pod still holds compute resources: it has not ended, and its deletion is not overdue.
+// QuotaCountsPod reports whether a pod still holds compute resources: it has not ended, and its
+// grace period for deletion has not passed.
 func QuotaCountsPod(pod *corev1.Pod, now metav1.Time) bool {
 	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		return false
@@ -104,7 +105,7 @@ func serviceUsage(used corev1.ResourceList, s *corev1.Service) {
 func claimUsage(used corev1.ResourceList, c *corev1.PersistentVolumeClaim) {
 	class := volumehelper.GetPersistentVolumeClaimClass(c)
 	storage, asked := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	// While a volume grows or its growth failed, what was allocated counts.
+	// During an expansion, and after a failed one, the allocated size counts.
 	if allocated, ok := c.Status.AllocatedResources[corev1.ResourceStorage]; ok && allocated.Cmp(storage) > 0 {
 		storage, asked = allocated, true
 	}
@@ -120,7 +121,7 @@ func claimUsage(used corev1.ResourceList, c *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// QuotaScopes are all scopes of a quota as selector requirements.
+// QuotaScopes returns all scopes of a quota as selector requirements.
 func QuotaScopes(q *corev1.ResourceQuota) []corev1.ScopedResourceSelectorRequirement {
 	var all []corev1.ScopedResourceSelectorRequirement
 	for _, s := range q.Spec.Scopes {
@@ -132,7 +133,7 @@ func QuotaScopes(q *corev1.ResourceQuota) []corev1.ScopedResourceSelectorRequire
 	return all
 }
 
-// QuotaConcerns says whether an object is in all scopes of the quota.
+// QuotaConcerns reports whether an object is in all scopes of the quota.
 func QuotaConcerns(q *corev1.ResourceQuota, obj runtime.Object) bool {
 	for _, scope := range QuotaScopes(q) {
 		if !QuotaInScope(scope, obj) {
@@ -142,7 +143,8 @@ func QuotaConcerns(q *corev1.ResourceQuota, obj runtime.Object) bool {
 	return true
 }
 
-// QuotaInScope says whether an object is in a scope. Only pods, and claims by their attributes class, are in any.
+// QuotaInScope reports whether an object is in a scope. Only pods, and claims by their attributes
+// class, can be in one.
 func QuotaInScope(scope corev1.ScopedResourceSelectorRequirement, obj runtime.Object) bool {
 	switch o := obj.(type) {
 	case *corev1.Pod:
@@ -197,7 +199,8 @@ func claimInScope(c *corev1.PersistentVolumeClaim, scope corev1.ScopedResourceSe
 	return slices.ContainsFunc(names, func(n string) bool { return matchesScope(scope, n) })
 }
 
-// matchesScope evaluates a scope's operator as a label selector on the one value; "" is an absent value.
+// matchesScope evaluates a scope's operator as a label selector on a single value; "" means the
+// value is absent.
 func matchesScope(scope corev1.ScopedResourceSelectorRequirement, value string) bool {
 	operators := map[corev1.ScopeSelectorOperator]selection.Operator{
 		corev1.ScopeSelectorOpIn: selection.In, corev1.ScopeSelectorOpNotIn: selection.NotIn,
@@ -231,8 +234,8 @@ func crossesNamespaces(pod *corev1.Pod) bool {
 	return false
 }
 
-// QuotaKind is the kind of objects that use a quota resource: pods for "cpu", deployments.apps for
-// "count/deployments.apps". ok is false for a name that no kind uses.
+// QuotaKind returns the kind of objects that use a quota resource: pods for "cpu", deployments.apps
+// for "count/deployments.apps". ok is false if no kind uses the name.
 func QuotaKind(name corev1.ResourceName) (gr schema.GroupResource, ok bool) {
 	text := string(name)
 	if counted, found := strings.CutPrefix(text, "count/"); found {
@@ -252,8 +255,8 @@ func QuotaKind(name corev1.ResourceName) (gr schema.GroupResource, ok bool) {
 	return schema.GroupResource{}, false
 }
 
-// QuotaMissing lists, per compute resource that the quota bounds, the containers of a new pod that don't say how much of it
-// they need: "limits.cpu for: a,b". Such a pod can not be accounted for.
+// QuotaMissing lists the bounded compute resources for which containers of a new pod state no
+// amount, with these containers: "limits.cpu for: a,b". The quota cannot account for such a pod.
 func QuotaMissing(pod *corev1.Pod, bounded []corev1.ResourceName) []string {
 	var missing []string
 	for _, name := range slices.Sorted(slices.Values(bounded)) {

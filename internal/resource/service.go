@@ -37,7 +37,8 @@ func serviceStrategy() *Strategy {
 
 func prepareServiceUpdate(s, old *corev1.Service) {
 	s.Status = *old.Status.DeepCopy()
-	if old.Spec.ClusterIP != "" && len(old.Spec.ClusterIPs) == 0 { // from the time before Kubernetes 1.20, which knew one address
+	// Stored before Kubernetes 1.20, which had a single address.
+	if old.Spec.ClusterIP != "" && len(old.Spec.ClusterIPs) == 0 {
 		old = old.DeepCopy()
 		old.Spec.ClusterIPs = []string{old.Spec.ClusterIP}
 	}
@@ -47,7 +48,8 @@ func prepareServiceUpdate(s, old *corev1.Service) {
 	dropTrafficPolicy(s)
 }
 
-// dropTrafficPolicy: a name elsewhere has no traffic in the cluster. What is no policy is left to be refused.
+// dropTrafficPolicy clears the internal traffic policy of an ExternalName Service, which has no
+// traffic in the cluster. It leaves an invalid policy for validation to refuse.
 func dropTrafficPolicy(s *corev1.Service) {
 	p := s.Spec.InternalTrafficPolicy
 	if !hasClusterIP(s) && p != nil && (*p == corev1.ServiceInternalTrafficPolicyCluster || *p == corev1.ServiceInternalTrafficPolicyLocal) {
@@ -55,8 +57,8 @@ func dropTrafficPolicy(s *corev1.Service) {
 	}
 }
 
-// pairClusterIPs makes clusterIP and the first of clusterIPs tell the same when a client changes only one of them, as
-// clients do that know only the older field.
+// pairClusterIPs makes clusterIP and the first of clusterIPs equal when a client changes only one
+// of them. Old clients know only clusterIP.
 func pairClusterIPs(s, old *corev1.Service) {
 	spec := &s.Spec
 	if old == nil {
@@ -67,14 +69,14 @@ func pairClusterIPs(s, old *corev1.Service) {
 	}
 	same := slices.Equal(spec.ClusterIPs, old.Spec.ClusterIPs)
 	if spec.ClusterIP == "" && old.Spec.ClusterIP != "" && same {
-		spec.ClusterIPs = nil // the client has cleared the old field
+		spec.ClusterIPs = nil // the client has cleared clusterIP
 	}
 	if spec.ClusterIP != old.Spec.ClusterIP && spec.ClusterIP != "" && same {
 		spec.ClusterIPs = []string{spec.ClusterIP}
 	}
 }
 
-// keepAllocations fills in addresses and ports that the server has allocated and that the client did not send back.
+// keepAllocations fills in allocated addresses and ports that the client did not send back.
 func keepAllocations(s, old *corev1.Service) {
 	if hasClusterIP(old) && hasClusterIP(s) {
 		if s.Spec.ClusterIP == "" {
@@ -92,7 +94,7 @@ func keepAllocations(s, old *corev1.Service) {
 	}
 }
 
-// keepNodePorts: a port is the same one as long as it has its name, whatever else of it changes.
+// keepNodePorts keeps allocated node ports by port name; other changes of a port do not matter.
 func keepNodePorts(s, old *corev1.Service) {
 	allocated := map[string]int32{}
 	for _, p := range old.Spec.Ports {
@@ -111,13 +113,14 @@ func keepNodePorts(s, old *corev1.Service) {
 	}
 }
 
-// dropOtherTypes clears fields that only the old type has, when the type changes and the client has left them as they were.
+// dropOtherTypes clears unchanged fields that only the old type has when the type changes.
 func dropOtherTypes(s, old *corev1.Service) {
 	if hasClusterIP(old) && !hasClusterIP(s) && s.Spec.ClusterIP == old.Spec.ClusterIP && slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) {
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil
 		s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = nil, nil
 	}
-	// A load balancer that needs no node ports any more keeps those it has: they go when somebody takes them away.
+	// A load balancer that no longer needs node ports keeps its node ports until a client clears
+	// them.
 	if hasNodePorts(old) && !hasNodePorts(s) && s.Spec.Type != corev1.ServiceTypeLoadBalancer && sameNodePorts(s, old) {
 		for i := range s.Spec.Ports {
 			s.Spec.Ports[i].NodePort = 0
@@ -156,7 +159,7 @@ func hasNodePorts(s *corev1.Service) bool {
 	return false
 }
 
-// sameNodePorts: whichever ports have them.
+// sameNodePorts reports whether both Services have the same set of node ports, in any order.
 func sameNodePorts(s, old *corev1.Service) bool {
 	held := func(s *corev1.Service) sets.Set[int32] {
 		ports := sets.Set[int32]{}
@@ -170,7 +173,8 @@ func sameNodePorts(s, old *corev1.Service) bool {
 	return held(s).Equal(held(old))
 }
 
-// needsHealthCheckPort: a load balancer that sends traffic only to nodes with endpoints has to ask which those are.
+// needsHealthCheckPort reports whether a load balancer sends traffic only to nodes with endpoints.
+// It finds these nodes by health checks.
 func needsHealthCheckPort(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }

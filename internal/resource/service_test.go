@@ -34,7 +34,7 @@ func TestANodePortStaysWithTheNameOfItsPort(t *testing.T) {
 	}
 }
 
-// Kubernetes before 1.20 stored one address and no list.
+// Kubernetes before 1.20 stored a single address without the list.
 func TestAServiceOfOldKeepsTheAddressThatItHas(t *testing.T) {
 	for name, spec := range map[string]string{"who sends it back": "{clusterIP: 10.0.0.11}", "who leaves it out": "{}"} {
 		t.Run(name, func(t *testing.T) {

@@ -2,19 +2,20 @@ package resource
 
 import "k8s.io/apimachinery/pkg/runtime/schema"
 
-// loose lets finalizers of no domain through, as the kinds do that never had them.
+// loose accepts finalizers without a domain. It is for kinds whose upstream validation never
+// checked them.
 func loose(s *Strategy) *Strategy {
 	s.LooseFinalizers = true
 	return s
 }
 
-// renames checks generateName in updates as it does in creates.
+// renames checks generateName in updates as in creates.
 func renames(s *Strategy) *Strategy {
 	s.NameRuleOnUpdate = true
 	return s
 }
 
-// strategies lists every kind's behaviour.
+// strategies maps every kind to its behaviour.
 var strategies = map[schema.GroupResource]*Strategy{
 	{Resource: "pods"}:                                                                     show(renames(makesPods(podStrategy())), podColumns, podRow),
 	{Resource: "services"}:                                                                 show(serviceStrategy(), serviceColumns, serviceRow),
@@ -80,5 +81,5 @@ var strategies = map[schema.GroupResource]*Strategy{
 	{Group: "metrics.k8s.io", Resource: "pods"}:                                            show(&Strategy{}, podMetricsColumns, podMetricsRow),
 }
 
-// Scales is how the scale subresources of all kinds show.
+// Scales is the table of the scale subresource of every kind.
 var Scales = show(&Strategy{}, scaleColumns, scaleRow)

@@ -12,11 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Addresses and ranges that are written in more than one way, such as 010.0.0.1, are refused (KEP-4858), unless they
-// stood in the same field before.
+// Addresses and ranges in an ambiguous form, such as 010.0.0.1, are refused (KEP-4858). Updates may
+// keep one that the same field had before.
 
-// stored is the addresses or ranges that a field had before an update. Nil is a new object's. They are read when the
-// first of the new ones is refused, and then once: objects have very many of them.
+// stored holds the addresses or ranges that a field had before an update; nil for a new object. The
+// set is built once, when a new value is refused for the first time, because objects have very
+// many.
 type stored struct {
 	values iter.Seq[string]
 	set    sets.Set[string]
@@ -53,7 +54,7 @@ func validateStoredCIDR(cidr string, before *stored, at *field.Path) field.Error
 	return errs
 }
 
-// textsOf goes through one text of each item.
+// textsOf yields one string of each item.
 func textsOf[T any](items []T, text func(T) string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, item := range items {
@@ -64,7 +65,8 @@ func textsOf[T any](items []T, text func(T) string) iter.Seq[string] {
 	}
 }
 
-// keepsPodAddresses makes updates of a kind take the addresses that its pod or its template of pods had already.
+// keepsPodAddresses lets updates of a kind keep the ambiguous addresses that its pod or pod
+// template had.
 func keepsPodAddresses(s *Strategy) *Strategy {
 	s.ValidateUpdate, s.ValidateStatus = keepingPodAddresses(s.ValidateUpdate), keepingPodAddresses(s.ValidateStatus)
 	for name, sub := range s.Subresource {
@@ -95,5 +97,5 @@ func keepingPodAddresses(validate func(obj, old runtime.Object) field.ErrorList)
 	}
 }
 
-// originIP is how the library marks what it says about how an address is written.
+// originIP is the origin with which the library marks errors about an address's form.
 const originIP = "format=ip-sloppy"

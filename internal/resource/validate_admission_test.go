@@ -12,8 +12,8 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// TestAdmissionConfigurationIsRefusedAsUpstreamDoes holds broken objects of admissionregistration.k8s.io against what
-// upstream's API server v1.36.3 says of them.
+// TestAdmissionConfigurationIsRefusedAsUpstreamDoes compares our errors about broken objects of
+// admissionregistration.k8s.io with those of upstream's API server v1.36.3.
 func TestAdmissionConfigurationIsRefusedAsUpstreamDoes(t *testing.T) {
 	data, err := os.ReadFile("testdata/admissionregistration.json")
 	if err != nil {

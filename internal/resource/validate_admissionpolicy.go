@@ -45,8 +45,8 @@ func expressionsOf(variables []admissionregistrationv1.Variable, conditions []ad
 	return known
 }
 
-// policyChecker compiles a policy's expressions: those that the old object had with all that there is, new ones
-// with what the version before understands, too.
+// policyChecker compiles a policy's expressions. Expressions of the old object may use everything;
+// new ones only what the previous version understands too.
 type policyChecker struct {
 	fresh, stored *cel.Compiler
 	known         map[string]bool
@@ -57,11 +57,12 @@ func newPolicyChecker(scope cel.Scope, known map[string]bool) (*policyChecker, e
 	if err != nil {
 		return nil, err
 	}
-	// The expressions of variables, and those of mutating policies, have "variables" even when there are none.
+	// The expressions of variables and of mutating policies can use "variables" even when the
+	// policy defines none.
 	return (&policyChecker{fresh, fresh, known}).narrowed(scope)
 }
 
-// bareChecker knows of no "variables".
+// bareChecker returns a checker without "variables".
 func bareChecker(scope cel.Scope, known map[string]bool) (*policyChecker, error) {
 	fresh, err := cel.New(scope)
 	if err != nil {
@@ -72,7 +73,7 @@ func bareChecker(scope cel.Scope, known map[string]bool) (*policyChecker, error)
 	return &policyChecker{fresh, stored, known}, err
 }
 
-// narrowed has the same variables in another scope.
+// narrowed returns a checker with the same variables for another scope.
 func (c *policyChecker) narrowed(scope cel.Scope) (*policyChecker, error) {
 	fresh, err := c.fresh.In(scope)
 	if err != nil {
@@ -115,7 +116,7 @@ func (c *policyChecker) declare(v *admissionregistrationv1.Variable, at *field.P
 	}
 	if program.Err != nil {
 		errs = append(errs, field.Invalid(at.Child("expression"), v.Expression, program.Err.Error()))
-		c.fresh.Assume(v.Name) // what uses it is not wrong for that
+		c.fresh.Assume(v.Name) // so that expressions that use it are not reported as well
 		c.stored.Assume(v.Name)
 	}
 	return errs
@@ -198,7 +199,7 @@ func validateAuditAnnotations(policy string, annotations []admissionregistration
 			errs = append(errs, field.Required(at.Child("valueExpression"), "must not exceed 5kB in length"))
 		default:
 			for _, err := range c.check(strings.TrimSpace(a.ValueExpression), cel.StringOrNot, at.Child("valueExpression")) {
-				err.BadValue = a.ValueExpression // as it was written
+				err.BadValue = a.ValueExpression // the untrimmed expression
 				errs = append(errs, err)
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/cel"
 )
 
-// What webhooks and policies have in common: rules and match conditions.
+// Rules and match conditions, which webhooks and policies share.
 
 const maxMatchConditions = 64
 
@@ -57,7 +57,7 @@ func validateWildcardList(values []string, what string, emptyAllowed bool, at *f
 	return errs
 }
 
-// validateRuleResources refuses what a wildcard before it says already.
+// validateRuleResources refuses a resource that an earlier wildcard already covers.
 func validateRuleResources(resources []string, at *field.Path) field.ErrorList {
 	if len(resources) == 0 {
 		return field.ErrorList{field.Required(at, "")}
@@ -104,7 +104,8 @@ func validateRuleResources(resources []string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateMatchConditions: expressions that the old object had may use all that a newer server might have allowed.
+// validateMatchConditions checks match conditions. Expressions in old may use everything that a
+// newer server might have accepted.
 func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition, scope cel.Scope, old map[string]bool, at *field.Path) field.ErrorList {
 	if len(conditions) > maxMatchConditions {
 		return field.ErrorList{field.TooMany(at, len(conditions), maxMatchConditions)}
@@ -132,7 +133,7 @@ func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition
 	return errs
 }
 
-// compiles checks a lone expression that decides something.
+// compiles checks a single boolean expression.
 func compiles(scope cel.Scope, expression string, at *field.Path) field.ErrorList {
 	compiler, err := cel.New(scope)
 	if err != nil {

@@ -18,7 +18,8 @@ const (
 func validateAPIService(a *apiregistrationv1.APIService) field.ErrorList {
 	var errs field.ErrorList
 	spec := field.NewPath("spec")
-	// The name says what is served, so that nothing is served twice. What a name begins with is held to that as well: none can be generated.
+	// The name contains version and group, so each pair is served once. The same check makes
+	// generateName unusable.
 	served := a.Spec.Version + "." + a.Spec.Group
 	for _, n := range []struct{ field, value string }{{"generateName", a.GenerateName}, {"name", a.Name}} {
 		if n.value != "" && len(path.IsValidPathSegmentName(n.value)) == 0 && n.value != served {
@@ -28,7 +29,7 @@ func validateAPIService(a *apiregistrationv1.APIService) field.ErrorList {
 	switch {
 	case a.Spec.Group != "":
 		errs = append(errs, validateSubdomain(a.Spec.Group, spec.Child("group"))...)
-	case a.Spec.Version != "v1": // the core group has no name, and one version
+	case a.Spec.Version != "v1": // the core group has an empty name and one version
 		errs = append(errs, field.Required(spec.Child("group"), "only v1 may have an empty group and it better be legacy kube"))
 	}
 	errs = append(errs, invalids(spec.Child("version"), a.Spec.Version, validation.IsDNS1035Label(a.Spec.Version))...)

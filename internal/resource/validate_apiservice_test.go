@@ -19,7 +19,7 @@ func TestAPIServicesSayWhatTheyServeAndWhere(t *testing.T) {
 	for name, tc := range map[string]struct {
 		object string
 		spec   apiregistrationv1.APIServiceSpec
-		want   []string // parts of the errors, in order
+		want   []string // substrings of the errors, in order
 	}{
 		"a remote one":   {"v1.x.io", remote(func(*apiregistrationv1.APIServiceSpec) {}), nil},
 		"the core group": {"v1.", apiregistrationv1.APIServiceSpec{Version: "v1", GroupPriorityMinimum: 18000, VersionPriority: 1}, nil},

@@ -18,7 +18,7 @@ const mismatch = "`selector` does not match template `labels`"
 
 var specPath = field.NewPath("spec")
 
-// count is a number of a status with its field.
+// count is a number in a status and its field.
 type count struct {
 	name  string
 	value int32
@@ -43,7 +43,7 @@ func atMost(path *field.Path, limit int32, message string, counts ...count) fiel
 	return errs
 }
 
-// optionalNonNegative checks a number that may be missing.
+// optionalNonNegative checks a number that may be absent.
 func optionalNonNegative[T int32 | int64](value *T, path *field.Path) field.ErrorList {
 	if value == nil {
 		return nil
@@ -51,7 +51,7 @@ func optionalNonNegative[T int32 | int64](value *T, path *field.Path) field.Erro
 	return validateNonNegative(int64(*value), path)
 }
 
-// notDecremented refuses a counter that goes back.
+// notDecremented refuses to lower a counter.
 func notDecremented(value, old *int32, path *field.Path) field.ErrorList {
 	if old == nil {
 		return nil
@@ -62,7 +62,7 @@ func notDecremented(value, old *int32, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// requiredSelector checks the selector of a workload: there, valid and not empty.
+// requiredSelector checks a workload's selector: present, valid and not empty.
 func requiredSelector(s *metav1.LabelSelector, path *field.Path, empty string) field.ErrorList {
 	if s == nil {
 		return field.ErrorList{field.Required(path, "")}
@@ -74,7 +74,7 @@ func requiredSelector(s *metav1.LabelSelector, path *field.Path, empty string) f
 	return errs
 }
 
-// selectsTemplate checks that pods made of the template are the workload's own.
+// selectsTemplate checks that the selector matches the template's labels.
 func selectsTemplate(selector labels.Selector, t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	if !selector.Empty() && !selector.Matches(labels.Set(t.Labels)) {
 		return field.ErrorList{field.Invalid(path.Child("metadata", "labels"), t.Labels, mismatch)}
@@ -82,7 +82,7 @@ func selectsTemplate(selector labels.Selector, t *corev1.PodTemplateSpec, path *
 	return nil
 }
 
-// runsForever checks what the pods of a workload have that replaces them when they end.
+// runsForever checks the pod settings of a workload that replaces ended pods.
 func runsForever(t *corev1.PodTemplateSpec, path *field.Path, workload string) field.ErrorList {
 	errs := notSupportedUnless(t.Spec.RestartPolicy, path.Child("spec", "restartPolicy"), corev1.RestartPolicyAlways)
 	if t.Spec.ActiveDeadlineSeconds != nil {
@@ -151,7 +151,7 @@ func validateRollingDeployment(r *appsv1.RollingUpdateDeployment, path *field.Pa
 	return append(errs, validateAtMostHundredPercent(unavailable, path.Child("maxUnavailable"))...)
 }
 
-// amountOf is the number, or the number of the percentage.
+// amountOf returns a number, or a percentage's number.
 func amountOf(v intstr.IntOrString) int {
 	if percent, ok := percentOf(v); ok {
 		return percent
@@ -308,12 +308,13 @@ func validateStatefulSetSpec(spec *appsv1.StatefulSetSpec, path *field.Path) fie
 	return append(errs, runsForever(&spec.Template, template, "StatefulSet")...)
 }
 
-// withClaims is the template with the volumes that the claims bring: they come first, and in place of others of their name.
+// withClaims returns the template with the volumes of the claims in front. A claim replaces a
+// volume of the same name.
 func withClaims(t *corev1.PodTemplateSpec, claims []corev1.PersistentVolumeClaim) *corev1.PodTemplateSpec {
 	t = t.DeepCopy()
-	t.Spec.Hostname = "" // the pods get their own name
+	t.Spec.Hostname = "" // each pod gets its own hostname
 	var volumes []corev1.Volume
-	names := sets.Set[string]{} // there may be any number of claims
+	names := sets.Set[string]{} // a set, because there may be many claims
 	for i := range claims {
 		name := claims[i].Name
 		if names.Has(name) {
@@ -387,7 +388,7 @@ func validateRetention(p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy
 
 func validateStatefulSetUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
 	errs := validateStatefulSetSpec(&s.Spec, specPath)
-	// All but these fields is what the set is.
+	// Reset the mutable fields; any difference left is an illegal change.
 	spec := s.DeepCopy().Spec
 	spec.Replicas = old.Spec.Replicas
 	spec.Template = old.Spec.Template

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// What upstream's API server answered when the comparison asked it, and ours answered otherwise.
+// The wanted errors are those of upstream's API server.
 func TestNewObjectsAreToldWhatUpstreamTells(t *testing.T) {
 	endpoints := func(ip string) string {
 		return "apiVersion: v1\nkind: Endpoints\nsubsets: [{addresses: [{ip: '" + ip + "'}]}]\n"

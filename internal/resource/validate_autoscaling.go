@@ -54,7 +54,7 @@ func validateAutoscalerStatus(h, _ *autoscalingv2.HorizontalPodAutoscaler) field
 	return nonNegativeCounts(field.NewPath("status"), count{"currentReplicas", h.Status.CurrentReplicas}, count{"desiredReplicas", h.Status.DesiredReplicas})
 }
 
-// requiredSegment checks a name that becomes a part of a URL.
+// requiredSegment checks a name that becomes a segment of a URL.
 func requiredSegment(value string, at *field.Path) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(at, "")}
@@ -71,7 +71,7 @@ func validateScaleReference(ref autoscalingv2.CrossVersionObjectReference, at *f
 	return errs
 }
 
-// validateScaleTarget: of the core group, only ReplicationControllers can be scaled.
+// validateScaleTarget checks the target; of the core group, only ReplicationControllers scale.
 func validateScaleTarget(ref autoscalingv2.CrossVersionObjectReference, at *field.Path) field.ErrorList {
 	errs := validateScaleReference(ref, at)
 	if gv, err := schema.ParseGroupVersion(ref.APIVersion); err == nil && gv.Group == "" && ref.Kind != "ReplicationController" {
@@ -120,7 +120,7 @@ func validateScalingRules(r *autoscalingv2.HPAScalingRules, at *field.Path) fiel
 	return errs
 }
 
-// validateMetric checks that exactly the source that the type names is given, and that it is complete.
+// validateMetric checks that the source matching the type is set, complete and the only one.
 func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
 	fields := map[autoscalingv2.MetricSourceType]string{
 		autoscalingv2.ObjectMetricSourceType: "object", autoscalingv2.PodsMetricSourceType: "pods", autoscalingv2.ResourceMetricSourceType: "resource",

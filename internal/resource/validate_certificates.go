@@ -21,7 +21,7 @@ const (
 	maxReasonLength       = 1024
 )
 
-// keyUsages are what a certificate may be asked for, sorted.
+// keyUsages are the usages that a request may ask for, sorted.
 var keyUsages = slices.Sorted(slices.Values([]certificatesv1.KeyUsage{
 	certificatesv1.UsageSigning, certificatesv1.UsageDigitalSignature, certificatesv1.UsageContentCommitment, certificatesv1.UsageKeyEncipherment,
 	certificatesv1.UsageKeyAgreement, certificatesv1.UsageDataEncipherment, certificatesv1.UsageCertSign, certificatesv1.UsageCRLSign,
@@ -61,7 +61,7 @@ func validateCertificateRequest(c *certificatesv1.CertificateSigningRequest) fie
 	return append(errs, validateCertificateConditions(c, nil)...)
 }
 
-// parseRequest reads the PEM of a request and checks that its maker has the key.
+// parseRequest parses a PEM request and checks its signature, which proves possession of the key.
 func parseRequest(data []byte) error {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
@@ -74,7 +74,7 @@ func parseRequest(data []byte) error {
 	return request.CheckSignature()
 }
 
-// ValidateSignerName checks the name of a signer: "example.com/serving".
+// ValidateSignerName checks a signer's name, such as "example.com/serving".
 func ValidateSignerName(at *field.Path, name string) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, "")}
@@ -105,7 +105,8 @@ func ValidateSignerName(at *field.Path, name string) field.ErrorList {
 	return errs
 }
 
-// validateCertificateConditions: nobody is approved and denied, and no verdict is taken back.
+// validateCertificateConditions refuses a request that is both approved and denied, and the removal
+// of a verdict.
 func validateCertificateConditions(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	at := field.NewPath("status", "conditions")
 	var errs field.ErrorList
@@ -144,7 +145,7 @@ func validateCertificateConditions(c, old *certificatesv1.CertificateSigningRequ
 	return errs
 }
 
-// verdicts are the approvals and denials in order.
+// verdicts returns the Approved and Denied conditions in order.
 func verdicts(c *certificatesv1.CertificateSigningRequest) (found []certificatesv1.CertificateSigningRequestCondition) {
 	for _, condition := range c.Status.Conditions {
 		if condition.Type == certificatesv1.CertificateApproved || condition.Type == certificatesv1.CertificateDenied {
@@ -160,7 +161,7 @@ func validateCertificateUpdate(c, old *certificatesv1.CertificateSigningRequest)
 
 func validateCertificateStatus(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	errs := validateCertificateConditions(c, old)
-	// Approval and denial have a subresource, and a permission, of their own.
+	// Approving and denying need the approval subresource and its permission.
 	for _, v := range verdicts(c) {
 		if !slices.ContainsFunc(old.Status.Conditions, func(o certificatesv1.CertificateSigningRequestCondition) bool { return o.Type == v.Type }) {
 			errs = append(errs, field.Forbidden(field.NewPath("status", "conditions"), fmt.Sprintf("updates may not add a condition of type %q", v.Type)))
@@ -178,7 +179,7 @@ func validateCertificateStatus(c, old *certificatesv1.CertificateSigningRequest)
 	return errs
 }
 
-// parseChain reads PEM blocks, all of them certificates and at least one.
+// parseChain checks that data is one or more PEM blocks, all of them certificates.
 func parseChain(data []byte) error {
 	blocks := 0
 	for rest := data; len(rest) > 0; {

@@ -7,10 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The metadata of an ephemeral volume's claim has nothing but labels and annotations. Objects that were stored when the rest was not looked at have
-// more; they are still updated, or nobody could take their finalizers away.
+// The claim template of an ephemeral volume may have only labels and annotations as metadata.
+// Objects stored before this check existed may have more. Their updates must stay possible;
+// otherwise their finalizers could not be removed.
 
-// keepsClaimMetadata makes updates of a kind take the metadata of ephemeral volumes' claims that its pod or its template of pods had already.
+// keepsClaimMetadata lets updates of a kind keep the illegal claim metadata that the ephemeral
+// volumes of its pod or pod template had.
 func keepsClaimMetadata(s *Strategy) *Strategy {
 	s.ValidateUpdate, s.ValidateStatus = keepingClaimMetadata(s.ValidateUpdate), keepingClaimMetadata(s.ValidateStatus)
 	for name, sub := range s.Subresource {
@@ -20,8 +22,8 @@ func keepsClaimMetadata(s *Strategy) *Strategy {
 	return s
 }
 
-// keepingClaimMetadata validates copies of both without what stayed. An error that is left out afterwards would have left others behind: a volume
-// that is not right is not found by its mounts.
+// keepingClaimMetadata validates copies of both objects without the unchanged metadata. Filtering
+// the errors afterwards would not be enough: the mounts of an invalid volume cause further errors.
 func keepingClaimMetadata(validate func(obj, old runtime.Object) field.ErrorList) func(obj, old runtime.Object) field.ErrorList {
 	if validate == nil {
 		return nil
@@ -38,10 +40,10 @@ func keepingClaimMetadata(validate func(obj, old runtime.Object) field.ErrorList
 	}
 }
 
-// places are where a volume is in a spec, and was before.
+// places are a volume's index in the new spec and in the old one.
 type places struct{ is, was int }
 
-// keptClaimMetadata finds the volumes whose claims have what they may not have, the same as before.
+// keptClaimMetadata finds the volumes whose claims have the same illegal metadata as before.
 func keptClaimMetadata(spec, before *corev1.PodSpec) []places {
 	var kept []places
 	volumes := firstPlaces(len(before.Volumes), func(i int) string { return before.Volumes[i].Name })
@@ -58,7 +60,8 @@ func keptClaimMetadata(spec, before *corev1.PodSpec) []places {
 	return kept
 }
 
-// moreClaimMetadata is the metadata of an ephemeral volume's claim without labels and annotations; nil if it is another volume.
+// moreClaimMetadata returns the metadata of an ephemeral volume's claim without labels and
+// annotations; nil for other volumes.
 func moreClaimMetadata(v *corev1.Volume) *metav1.ObjectMeta {
 	if v.Ephemeral == nil || v.Ephemeral.VolumeClaimTemplate == nil {
 		return nil

@@ -57,7 +57,7 @@ func TestAnObjectThatWasStoredWithMoreMetadataOfAClaimIsStillUpdated(t *testing.
 	})
 	t.Run("a new pod", func(t *testing.T) {
 		obj, s := read(t, pod("", volume("v", "uid: u, selfLink: /me, finalizers: [example.com/a], name: claim")))
-		for range 20 { // in one order
+		for range 20 { // the order of errors is stable
 			errs := s.ValidateCreate(obj)
 			expect(t, errs, "metadata.name: Forbidden", "metadata.selfLink: Forbidden", "metadata.uID: Forbidden", "metadata.finalizers: Forbidden", unmounted)
 		}

@@ -25,7 +25,7 @@ func checksBoth[T runtime.Object](f func(obj, old T) field.ErrorList) func(obj, 
 	return func(obj, old runtime.Object) field.ErrorList { return f(obj.(T), old.(T)) }
 }
 
-// invalids makes an Invalid error of each message, as the functions of util/validation return them.
+// invalids makes an Invalid error of each message, as functions of util/validation return them.
 func invalids(path *field.Path, value any, messages []string) field.ErrorList {
 	var errs field.ErrorList
 	for _, m := range messages {
@@ -42,7 +42,7 @@ func validateSubdomain(value string, path *field.Path) field.ErrorList {
 	return invalids(path, value, validation.IsDNS1123Subdomain(value))
 }
 
-// requiredSubdomain tells that a name is missing, or what is wrong with it.
+// requiredSubdomain checks a DNS subdomain that must be present.
 func requiredSubdomain(value string, path *field.Path) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -82,7 +82,7 @@ func validateImmutable(obj, old any, path *field.Path) field.ErrorList {
 	return apivalidation.ValidateImmutableField(obj, old, path)
 }
 
-// oneOf refuses a value that is not among those allowed; the empty value is missing.
+// oneOf refuses a value that is not allowed; an empty value is reported as missing.
 func oneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
 	switch {
 	case value == "":
@@ -93,7 +93,7 @@ func oneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
 	return nil
 }
 
-// notSupportedUnless refuses a value that is not among those allowed, the empty value included.
+// notSupportedUnless refuses a value that is not allowed, including the empty one.
 func notSupportedUnless[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
 	if slices.Contains(allowed, value) {
 		return nil
@@ -121,7 +121,7 @@ func validatePositiveQuantity(q resource.Quantity, path *field.Path) field.Error
 	return nil
 }
 
-// validatePositiveIntOrPercent checks a number or percentage that is not negative.
+// validatePositiveIntOrPercent checks that a number or percentage is not negative.
 func validatePositiveIntOrPercent(v intstr.IntOrString, path *field.Path) field.ErrorList {
 	switch v.Type {
 	case intstr.String:
@@ -140,7 +140,7 @@ func validateAtMostHundredPercent(v intstr.IntOrString, path *field.Path) field.
 	return nil
 }
 
-// percentOf is the number of a percentage; ok is false for what is none.
+// percentOf returns a percentage's number; ok is false if v is not a percentage.
 func percentOf(v intstr.IntOrString) (percent int, ok bool) {
 	if v.Type != intstr.String || len(validation.IsValidPercent(v.StrVal)) != 0 {
 		return 0, false

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// What a third comparison with upstream's API server has found, of the core groups.
+// Core kinds. The wanted errors are those of upstream's API server.
 func TestNewObjectsAreToldWhatIsWrongWithThem(t *testing.T) {
 	pod := func(spec string) string { return "apiVersion: v1\nkind: Pod\nspec: {" + spec + "}\n" }
 	mounted := func(container string) string {

@@ -63,7 +63,8 @@ func validateNodeSelector(s *corev1.NodeSelector, at *field.Path) field.ErrorLis
 	return errs
 }
 
-// validateNodeTerm holds values to what labels may have only where strict says so: what is preferred may never be found.
+// validateNodeTerm checks a node selector term. Only if strict does it require values that a label
+// can have: a preferred term may match no node.
 func validateNodeTerm(t *corev1.NodeSelectorTerm, strict bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range t.MatchExpressions {
@@ -157,8 +158,8 @@ func validatePodTerm(t *corev1.PodAffinityTerm, at *field.Path) field.ErrorList 
 	return append(errs, metavalidation.ValidateLabelName(t.TopologyKey, at.Child("topologyKey"))...)
 }
 
-// validateMatchKeys: keys whose values are taken from the pod. The selector that is stored holds what they were turned
-// into when the pod was created ("key in (value)"), which is no conflict.
+// validateMatchKeys checks keys whose values come from the pod. The stored selector contains the
+// merged requirement ("key in (value)"), which is not a conflict.
 func validateMatchKeys(keys []string, s *metav1.LabelSelector, name string, at *field.Path) field.ErrorList {
 	if len(keys) == 0 {
 		return nil
@@ -170,7 +171,8 @@ func validateMatchKeys(keys []string, s *metav1.LabelSelector, name string, at *
 	if name == "mismatchLabelKeys" {
 		merged = metav1.LabelSelectorOpNotIn
 	}
-	selecting, count := sets.Set[string]{}, map[string]int{} // of what cannot, and what may have been merged
+	// Keys that conflict, and how often the merge may have added each key.
+	selecting, count := sets.Set[string]{}, map[string]int{}
 	for _, e := range s.MatchExpressions {
 		if e.Operator == merged && len(e.Values) == 1 {
 			count[e.Key]++
@@ -189,7 +191,7 @@ func validateMatchKeys(keys []string, s *metav1.LabelSelector, name string, at *
 	return errs
 }
 
-// ValidateTolerations is for settings that add tolerations to pods, or allow them.
+// ValidateTolerations checks tolerations in settings that add them to pods or allow them.
 func ValidateTolerations(tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
 	return validateTolerations(tolerations, at)
 }
@@ -217,7 +219,8 @@ func validateTolerations(tolerations []corev1.Toleration, at *field.Path) field.
 			if t.Value != "" {
 				errs = append(errs, field.Invalid(at.Child("operator"), t.Value, "value must be empty when `operator` is 'Exists'"))
 			}
-		case corev1.TolerationOpLt, corev1.TolerationOpGt: // the feature TaintTolerationComparisonOperators is off
+		// TaintTolerationComparisonOperators is off.
+		case corev1.TolerationOpLt, corev1.TolerationOpGt:
 			errs = append(errs, field.NotSupported(at.Child("operator"), t.Operator,
 				[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt}))
 		default:
@@ -239,7 +242,7 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, at *field.Pat
 		key  string
 		when corev1.UnsatisfiableConstraintAction
 	}
-	last := map[pairing]int{} // where each is for the last time
+	last := map[pairing]int{} // the last index of each pair
 	for i := range constraints {
 		last[pairing{constraints[i].TopologyKey, constraints[i].WhenUnsatisfiable}] = i
 	}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// podParts is what the checks of containers need to know of their pod.
+// podParts is the part of a pod that the checks of its containers need.
 type podParts struct {
 	spec    *corev1.PodSpec
 	volumes map[string]*corev1.Volume
@@ -67,7 +67,7 @@ func (p podParts) validateInitContainers(at *field.Path) field.ErrorList {
 			}
 		}
 		errs = append(errs, p.validateRestart(c, at)...)
-		// Each init container runs alone: ports conflict within one only.
+		// Init containers run one at a time: only ports of the same container conflict.
 		errs = append(errs, validateHostPorts(p.spec.InitContainers[i:i+1], at)...)
 	}
 	return errs
@@ -77,7 +77,8 @@ func isSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// validateContainer checks what all kinds of containers share. names are those taken so far.
+// validateContainer checks the fields that all kinds of containers share. names are the names taken
+// so far.
 func (p podParts) validateContainer(c *corev1.Container, names sets.Set[string], at *field.Path) field.ErrorList {
 	errs := validateContainerName(c.Name, names, at.Child("name"))
 	errs = append(errs, validateImage(c.Image, at.Child("image"))...)
@@ -115,7 +116,8 @@ func validateImage(image string, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// validateImagePadding refuses what no reference to an image has around it; templates were let through with it once, and still are.
+// validateImagePadding refuses whitespace around an image reference. Templates are exempt, because
+// older versions accepted it there.
 func validateImagePadding(image string, at *field.Path) field.ErrorList {
 	if strings.TrimSpace(image) != image {
 		return field.ErrorList{field.Invalid(at, image, "must not have leading or trailing whitespace")}
@@ -127,7 +129,7 @@ func validatePullPolicyRequired(policy corev1.PullPolicy, at *field.Path) field.
 	return oneOf(policy, at, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 }
 
-// validatePullPolicy lets a policy be absent.
+// validatePullPolicy checks a policy, which may be absent.
 func validatePullPolicy(policy corev1.PullPolicy, at *field.Path) field.ErrorList {
 	if policy == "" {
 		return nil
@@ -165,7 +167,7 @@ func validateContainerPorts(ports []corev1.ContainerPort, hostNetwork bool, at *
 	return errs
 }
 
-// validateHostPorts refuses a port of the node that two containers want.
+// validateHostPorts refuses two containers that use the same host port.
 func validateHostPorts(containers []corev1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	taken := sets.Set[string]{}
@@ -184,7 +186,7 @@ func validateHostPorts(containers []corev1.Container, at *field.Path) field.Erro
 	return errs
 }
 
-// validateFileEnv: files with variables lie in an emptyDir of the pod.
+// validateFileEnv checks that files with variables are in an emptyDir of the pod.
 func (p podParts) validateFileEnv(vars []corev1.EnvVar, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range vars {

@@ -80,7 +80,8 @@ func validateFileKeyRef(r *corev1.FileKeySelector, path *field.Path) field.Error
 	if r.Path == "" {
 		errs = append(errs, field.Required(path.Child("path"), ""))
 	} else {
-		errs = append(errs, validateNoBacksteps(r.Path, path.Child("path"))...) // it is below the volume, with a slash in front or not
+		// Relative to the volume, with or without a leading slash.
+		errs = append(errs, validateNoBacksteps(r.Path, path.Child("path"))...)
 	}
 	if r.Key == "" {
 		return append(errs, field.Required(path.Child("key"), ""))
@@ -111,14 +112,14 @@ func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.Err
 	return errs
 }
 
-// Fields of a pod that the downward API offers, sorted: to environment variables and to volumes.
+// Pod fields that the downward API offers to environment variables and to volumes, sorted.
 var (
 	envFields = []string{
 		"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
 		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
 	}
 	volumeFields = []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"}
-	// podFieldLabels are all paths that a v1 pod knows, whatever may use them.
+	// podFieldLabels are all field paths of a v1 pod, whether the downward API offers them or not.
 	podFieldLabels = []string{
 		"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName",
 		"spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase",
@@ -159,7 +160,7 @@ func validateFieldRef(r *corev1.ObjectFieldSelector, allowed []string, path *fie
 	return nil
 }
 
-// splitSubscript takes metadata.annotations['key'] apart.
+// splitSubscript splits metadata.annotations['key'] into name and key.
 func splitSubscript(path string) (name, key string, ok bool) {
 	name, rest, found := strings.Cut(path, "['")
 	if !found {

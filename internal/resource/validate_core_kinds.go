@@ -17,7 +17,7 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// maxDataSize bounds the data of a Secret or ConfigMap, in bytes.
+// maxDataSize limits the data of a Secret or ConfigMap, in bytes.
 const maxDataSize = 1024 * 1024
 
 const whenImmutable = "field is immutable when `immutable` is set"
@@ -69,7 +69,7 @@ func validateSecret(s *corev1.Secret) field.ErrorList {
 	if size > maxDataSize {
 		errs = append(errs, field.TooLong(data, "", maxDataSize))
 	}
-	// wants reports keys that the type needs and that are not there.
+	// wants reports missing keys that the type requires.
 	wants := func(keys ...string) {
 		for _, key := range keys {
 			if _, ok := s.Data[key]; !ok {
@@ -152,12 +152,13 @@ func validateNamespace(n *corev1.Namespace) field.ErrorList {
 
 func validateNode(n *corev1.Node) field.ErrorList { return validateNodeWith(n, nil) }
 
-// validateNodeWith: ranges are those that the node had before.
+// validateNodeWith checks a node; ranges are its old pod CIDRs, which may have an ambiguous form.
 func validateNodeWith(n *corev1.Node, ranges *stored) field.ErrorList {
 	errs := validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints")) // upstream's path
 	errs = append(errs, validatePodCIDRs(&n.Spec, ranges)...)
 	if swap := n.Status.NodeInfo.Swap; swap != nil && swap.Capacity != nil && *swap.Capacity <= 0 {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "nodeSwapStatus", "capacity"), *swap.Capacity, "must be greater than zero")) // upstream's path
+		// The path is upstream's.
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "nodeSwapStatus", "capacity"), *swap.Capacity, "must be greater than zero"))
 	}
 	errs = append(errs, validateDeclaredFeatures(n)...)
 	return append(errs, validateNodeResources(n)...)
@@ -167,7 +168,8 @@ const maxFeatureName = 253
 
 var featureName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*(/[A-Za-z][A-Za-z0-9]*)*$`)
 
-// validateDeclaredFeatures: what a node's agent can do are names like those of feature gates, in order and each once (KEP-5328).
+// validateDeclaredFeatures checks the kubelet's declared features: names like those of feature
+// gates, sorted and unique (KEP-5328).
 func validateDeclaredFeatures(n *corev1.Node) field.ErrorList {
 	var errs field.ErrorList
 	features := n.Status.DeclaredFeatures
@@ -248,8 +250,8 @@ func validateNodeResources(n *corev1.Node) field.ErrorList {
 	return errs
 }
 
-// validateNodeUpdate: labels, annotations, taints and schedulability change; what ties a node to its network and its
-// machine is set once.
+// validateNodeUpdate lets labels, annotations, taints and schedulability change. Fields that tie a
+// node to its network and machine are set once.
 func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 	errs := append(validateNodeWith(n, storedIn(slices.Values(old.Spec.PodCIDRs))), validateNodeAddresses(n)...)
 	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {

@@ -70,7 +70,8 @@ func validateLimitedName(t corev1.LimitType, name corev1.ResourceName, at *field
 	return errs
 }
 
-// validateLimitValues: min <= defaultRequest <= default <= max, and a ratio that fits between min and max.
+// validateLimitValues checks min <= defaultRequest <= default <= max, and that the ratio fits
+// between min and max.
 func validateLimitValues(item *corev1.LimitRangeItem, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	all := map[corev1.ResourceName]bool{}
@@ -99,7 +100,8 @@ func validateLimitValues(item *corev1.LimitRangeItem, at *field.Path) field.Erro
 		wrong(hasRatio && ratio.Cmp(resource.MustParse("1")) < 0, "maxLimitRequestRatio", ratio, "ratio %s is less than 1", ratio.String())
 		if hasRatio && hasLeast && hasMost {
 			count, unit := spanNumbers(least, most, ratio)
-			span := count(most) / count(least) // without end or not a number where the least is nothing; below zero where one of the two is
+			// Infinite or not a number if min is zero; negative if min or max is.
+			span := count(most) / count(least)
 			wrong(count(ratio)/unit > span, "maxLimitRequestRatio", ratio, "ratio %s is greater than max/min = %f", ratio.String(), span)
 		}
 		wrong(hasRequest && hasLimit && !mayOvercommit(name) && name != corev1.ResourceStorage && limit.Cmp(request) != 0, "defaultRequest", request,
@@ -108,7 +110,8 @@ func validateLimitValues(item *corev1.LimitRangeItem, at *field.Path) field.Erro
 	return errs
 }
 
-// spanNumbers tells how quantities are compared, and what one is then: in thousandths, unless one of them is too large to be counted in those.
+// spanNumbers returns how to convert quantities to comparable numbers, and the value of one unit:
+// thousandths, unless one of the quantities is too large for them.
 func spanNumbers(list ...resource.Quantity) (count func(resource.Quantity) float64, unit float64) {
 	for _, q := range list {
 		if q.Value() >= resource.MaxMilliValue {
@@ -166,14 +169,14 @@ var quotaScopes = []corev1.ResourceQuotaScope{
 	corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeCrossNamespacePodAffinity, corev1.ResourceQuotaScopeVolumeAttributesClass,
 }
 
-// podQuotas are the standard resources that are counted of pods and can be narrowed to some of them.
+// podQuotas are the standard resources counted per pod; scopes can narrow them to some pods.
 var podQuotas = []corev1.ResourceName{
 	corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
 	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
 }
 
-// scopeFits says whether a resource may be counted in a scope: best-effort pods have no compute resources to count. Resources
-// with a domain or group in their name are counted in any.
+// scopeFits reports whether a resource may be counted in a scope: best-effort pods have no compute
+// resources to count. Resources with a domain or group in their name fit every scope.
 func scopeFits(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
 	if !isStandardQuota(name) {
 		return true
@@ -187,7 +190,8 @@ func scopeFits(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
 	return slices.Contains(podQuotas, name)
 }
 
-// unfitting tells how many resources cannot be narrowed to a scope; those of each scope are counted once, as a quota may name it often.
+// unfitting returns a function that counts the resources that cannot be narrowed to a scope. It
+// caches the count per scope, because a quota may repeat a scope often.
 func unfitting(hard corev1.ResourceList) func(scope corev1.ResourceQuotaScope) int {
 	counts := map[corev1.ResourceQuotaScope]int{}
 	return func(scope corev1.ResourceQuotaScope) int {

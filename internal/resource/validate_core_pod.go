@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validatePodTemplate checks the template of a workload.
+// validatePodTemplate checks a workload's template.
 func validatePodTemplate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
 	errs := metavalidation.ValidateLabels(t.Labels, at.Child("labels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(t.Annotations, at.Child("annotations"))...)
@@ -38,7 +38,7 @@ func validatePodCreate(p *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// validatePod checks what holds for a pod at any time.
+// validatePod checks the rules for creates and updates of a pod.
 func validatePod(p *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
 	var errs field.ErrorList
@@ -46,7 +46,8 @@ func validatePod(p *corev1.Pod) field.ErrorList {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey), value, "must set spec.nodeName if mirror pod annotation is set"))
 	}
 	if p.Annotations[corev1.MirrorPodAnnotationKey] != "" && len(p.Spec.ResourceClaims) > 0 {
-		errs = append(errs, field.Forbidden(field.NewPath("[]"), "static pods do not support resource claims")) // upstream's path
+		// The path is upstream's.
+		errs = append(errs, field.Forbidden(field.NewPath("[]"), "static pods do not support resource claims"))
 	}
 	errs = append(errs, validateAppArmorAnnotations(p.Annotations, &p.Spec, field.NewPath("metadata", "annotations"))...)
 	errs = append(errs, validatePodSpec(&p.Spec, p.Name, spec)...)
@@ -248,7 +249,8 @@ func validatePodClaims(claims []corev1.PodResourceClaim, at *field.Path) field.E
 	return errs
 }
 
-// validateWindowsHostProcess: containers run as processes of a Windows host all together or not at all.
+// validateWindowsHostProcess checks that either all containers or none run as Windows host
+// processes.
 func (p podParts) validateWindowsHostProcess(at *field.Path) field.ErrorList {
 	hostProcess := func(w *corev1.WindowsSecurityContextOptions) *bool {
 		if w == nil {
@@ -291,7 +293,7 @@ func (p podParts) validateWindowsHostProcess(at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateEphemeral checks ephemeral containers: a few fields of containers make no sense for them.
+// validateEphemeral checks ephemeral containers, which may not use some fields of containers.
 func (p podParts) validateEphemeral(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := sets.Set[string]{}
@@ -331,7 +333,7 @@ func (p podParts) validateEphemeral(at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateEphemeralTargets: an ephemeral container looks at a container of the pod.
+// validateEphemeralTargets checks that an ephemeral container's target is a container of the pod.
 func (p podParts) validateEphemeralTargets(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := sets.Set[string]{}

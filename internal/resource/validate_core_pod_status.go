@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// claimPrefix begins the names of devices that a container has by a claim, in its status (KEP-4680).
+// claimPrefix starts the names of devices from a claim in a container's status (KEP-4680).
 const claimPrefix = "claim:"
 
-// validateContainerStatuses checks what the statuses of containers tell of their users and devices.
+// validateContainerStatuses checks users and devices in the statuses of containers.
 func validateContainerStatuses(p *corev1.Pod, status *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	ephemeral := make([]corev1.Container, len(p.Spec.EphemeralContainers))
@@ -50,7 +50,7 @@ func validateContainerUser(u *corev1.LinuxContainerUser, at *field.Path) field.E
 	return errs
 }
 
-// validateDeviceHealth: devices are of what the container asked for, and each is told of once.
+// validateDeviceHealth checks that devices belong to requested resources and are reported once.
 func validateDeviceHealth(list []corev1.ResourceStatus, asked *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	claims := sets.Set[string]{}

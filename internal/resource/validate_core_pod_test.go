@@ -63,7 +63,7 @@ func podFrom(t testing.TB, manifest string) *corev1.Pod {
 	return pod
 }
 
-// expect compares the errors with the texts wanted, in any order; each text is a part of one error.
+// expect compares errors with the wanted substrings, in any order.
 func expect(t *testing.T, errs field.ErrorList, want ...string) {
 	t.Helper()
 	for _, w := range want {
@@ -221,7 +221,7 @@ func TestAResizeChangesCPUAndMemoryOfAnyContainer(t *testing.T) {
 	const onlyInit, only = "only cpu and memory resources for init or sidecar containers are mutable", "spec: Forbidden: only cpu and memory resources are mutable"
 	for name, c := range map[string]struct {
 		change func(*corev1.Container)
-		want   [3]string // of the init container, the sidecar and the container
+		want   [3]string // for the init container, the sidecar and the container
 	}{
 		"CPU":                 {func(c *corev1.Container) { c.Resources.Requests["cpu"] = resource.MustParse("1") }, [3]string{}},
 		"memory that was not": {func(c *corev1.Container) { c.Resources.Requests["memory"] = resource.MustParse("1Mi") }, [3]string{}},
@@ -250,7 +250,7 @@ func TestAResizeChangesCPUAndMemoryOfAnyContainer(t *testing.T) {
 	expect(t, resize(pod, old), "must not be set to 'RestartContainer'", onlyInit, "non-sidecar init containers with a resize policy of RestartContainer cannot be resized")
 }
 
-// A pod of random content must be judged, not crash the judge.
+// Pods with random content are valid or invalid, but never make validation panic.
 func TestRandomPodsNeverPanicTheValidator(t *testing.T) {
 	s := strategies[schema.GroupResource{Resource: "pods"}]
 	for seed := range int64(100) {

@@ -19,7 +19,7 @@ import (
 
 const notNegative = "must be a non-negative integer"
 
-// mutablePodFields is the part of upstream's message that says what may change.
+// mutablePodFields is the list of mutable fields in upstream's message.
 var mutablePodFields = strings.Join([]string{
 	"`spec.containers[*].image`", "`spec.initContainers[*].image`", "`spec.activeDeadlineSeconds`",
 	"`spec.tolerations` (only additions to existing tolerations)",
@@ -28,7 +28,7 @@ var mutablePodFields = strings.Join([]string{
 
 var apiTypes = regexp.MustCompile(`\bv1\.([A-Z]\w*)`)
 
-// difference shows what differs, with the types named as upstream names its own ("core.PodSpec").
+// difference returns a diff with upstream's names for internal types ("core.PodSpec").
 func difference(was, is any) string {
 	return apiTypes.ReplaceAllStringFunc(diff.Diff(was, is), func(name string) string {
 		switch bare := strings.TrimPrefix(name, "v1."); bare {
@@ -40,8 +40,8 @@ func difference(was, is any) string {
 	})
 }
 
-// validatePodUpdate: of a pod's spec only images, the deadline, additional tolerations and removed gates may change; while
-// it is gated, its node selection may also be narrowed.
+// validatePodUpdate allows changes of images and the deadline, added tolerations and removed gates.
+// A gated pod may also narrow its node selection.
 func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := append(validatePod(p), validateAppArmorUpdate(p, old)...)
@@ -60,7 +60,7 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 		}
 	}
 
-	// What may change is made as it was; what differs then may not.
+	// Reset the mutable fields to their old values; any difference left is an illegal change.
 	munged := p.Spec.DeepCopy()
 	for i := range munged.Containers {
 		munged.Containers[i].Image = old.Spec.Containers[i].Image
@@ -96,7 +96,7 @@ func validateDeadlineUpdate(p, old *corev1.Pod, at *field.Path) field.ErrorList 
 	return nil
 }
 
-// validateAddedTolerations: those that were there stay, but for how long they tolerate.
+// validateAddedTolerations checks that the old tolerations remain; only their seconds may change.
 func validateAddedTolerations(is, was []corev1.Toleration, at *field.Path) field.ErrorList {
 	found := sets.Set[corev1.Toleration]{}
 	for _, t := range is {
@@ -112,7 +112,8 @@ func validateAddedTolerations(is, was []corev1.Toleration, at *field.Path) field
 	return validateTolerations(is, at)
 }
 
-// narrowSelection checks changes of a gated pod's node selector and node affinity, and makes them as they were in munged.
+// narrowSelection checks changes of a gated pod's node selector and node affinity. It resets them
+// in munged.
 func narrowSelection(munged, old *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for key, value := range old.NodeSelector {
@@ -127,7 +128,7 @@ func narrowSelection(munged, old *corev1.PodSpec, at *field.Path) field.ErrorLis
 		at := at.Child("affinity", "nodeAffinity", requiredTerms, "nodeSelectorTerms")
 		errs = append(errs, narrowTerms(is, was, at)...)
 	}
-	// Preferences of nodes and new requirements are free; everything else of the affinity stays.
+	// Preferred terms and added requirements are free; the rest of the affinity must not change.
 	if munged.Affinity != nil {
 		munged.Affinity = munged.Affinity.DeepCopy()
 		munged.Affinity.NodeAffinity = nil
@@ -235,7 +236,7 @@ func validateClaimStatuses(p *corev1.Pod, status *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateIPList checks addresses of a dual-stack list: valid, and at most one of each family.
+// validateIPList checks a dual-stack list: valid addresses, at most one of each family.
 func validateIPList(ips []string, before *stored, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, ip := range ips {
@@ -254,14 +255,14 @@ func validateIPList(ips []string, before *stored, at *field.Path) field.ErrorLis
 	return errs
 }
 
-// validateTransitions: a container that has ended for good does not start again.
+// validateTransitions refuses to restart a terminated container whose restart policy forbids it.
 func validateTransitions(is, was []corev1.ContainerStatus, spec *corev1.PodSpec, containers []corev1.Container, at *field.Path) field.ErrorList {
 	if spec.RestartPolicy == corev1.RestartPolicyAlways {
 		return nil
 	}
 	var errs field.ErrorList
 	places := containerPlaces(containers)
-	running := map[string]int{} // how many statuses a name has that are not terminated
+	running := map[string]int{} // the number of statuses of each name that are not terminated
 	for i := range is {
 		if is[i].State.Terminated == nil {
 			running[is[i].Name]++
@@ -273,27 +274,29 @@ func validateTransitions(is, was []corev1.ContainerStatus, spec *corev1.PodSpec,
 			continue
 		}
 		if j, ok := places[old.Name]; ok && (containers[j].RestartPolicy != nil || len(containers[j].RestartPolicyRules) > 0) {
-			continue // it has a policy of its own
+			continue // the container has a restart policy of its own
 		}
 		if old.State.Terminated.ExitCode != 0 && spec.RestartPolicy == corev1.RestartPolicyOnFailure {
 			continue
 		}
-		for range min(running[old.Name], maxRepeated-len(errs)) { // the same name may be there often, before and now
+		// Both lists may contain the name several times.
+		for range min(running[old.Name], maxRepeated-len(errs)) {
 			errs = append(errs, field.Forbidden(at.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
 		}
 	}
 	return errs
 }
 
-// maxRepeated bounds how often the same is told where each element of one list has something wrong for each of another: more than a client is told of.
+// maxRepeated limits repeated errors where every element of one list can conflict with every
+// element of another. It is more than a client is shown.
 const maxRepeated = 10_000
 
-// containerPlaces are the first places of containers, by their names.
+// containerPlaces maps names of containers to their first index.
 func containerPlaces(containers []corev1.Container) map[string]int {
 	return firstPlaces(len(containers), func(i int) string { return containers[i].Name })
 }
 
-// firstPlaces are where names are for the first time.
+// firstPlaces maps each of n names to its first index.
 func firstPlaces(n int, name func(i int) string) map[string]int {
 	places := make(map[string]int, n)
 	for i := range n {
@@ -304,7 +307,8 @@ func firstPlaces(n int, name func(i int) string) map[string]int {
 	return places
 }
 
-// validateInitTransitions is validateTransitions for init containers, of which sidecars restart by their own policy.
+// validateInitTransitions is validateTransitions for init containers; sidecars restart by their own
+// policy.
 func validateInitTransitions(is, was []corev1.ContainerStatus, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	return validateTransitions(is, was, spec, spec.InitContainers, at)
 }
@@ -330,7 +334,7 @@ func validateEphemeralUpdate(p, old *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// validateResize: CPU and memory of containers may change, without changing the pod's quality of service.
+// validateResize lets CPU and memory of containers change as long as the pod's QoS class stays.
 func validateResize(p, old *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
 	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
@@ -366,7 +370,7 @@ func validateResize(p, old *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// validateNotRemoved: what has been given of CPU and memory may change, and not be left open.
+// validateNotRemoved refuses to remove a CPU or memory amount; it may only change.
 func validateNotRemoved(is, was *corev1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, list := range []struct {
@@ -384,13 +388,13 @@ func validateNotRemoved(is, was *corev1.Container, at *field.Path) field.ErrorLi
 	return errs
 }
 
-// moreThanResized tells whether anything else than CPU and memory has changed of what a resize says.
+// moreThanResized reports whether resource settings other than CPU and memory changed.
 func moreThanResized(is, was *corev1.Container) bool {
 	return !equal(others(is.Resources.Limits), others(was.Resources.Limits)) || !equal(others(is.Resources.Requests), others(was.Resources.Requests)) ||
 		!equal(is.Resources.Claims, was.Resources.Claims) || !equal(is.ResizePolicy, was.ResizePolicy)
 }
 
-// others is the list without what a resize may change.
+// others returns the list without the resources that a resize may change.
 func others(list corev1.ResourceList) corev1.ResourceList {
 	rest := maps.Clone(list)
 	delete(rest, corev1.ResourceCPU)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validateProbes checks the probes of a container that runs on.
+// validateProbes checks the probes of a long-running container.
 func validateProbes(c *corev1.Container, at *field.Path) field.ErrorList {
 	errs := validateProbe(c.LivenessProbe, at.Child("livenessProbe"))
 	errs = append(errs, validateProbe(c.ReadinessProbe, at.Child("readinessProbe"))...)
@@ -80,14 +80,14 @@ func validateStopSignal(s corev1.Signal, os *corev1.PodOS, at *field.Path) field
 	return nil
 }
 
-// handler is one action of a probe or a hook: exactly one of its fields is to be set.
+// handler is the action of a probe or hook; exactly one of its fields must be set.
 type handler struct {
 	exec  *corev1.ExecAction
 	http  *corev1.HTTPGetAction
 	tcp   *corev1.TCPSocketAction
 	grpc  *corev1.GRPCAction
 	sleep *corev1.SleepAction
-	grace *int64 // how long a sleep may be
+	grace *int64 // the longest allowed sleep, in seconds
 }
 
 func validateHandler(h handler, at *field.Path) field.ErrorList {

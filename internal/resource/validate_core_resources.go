@@ -20,17 +20,18 @@ func isHugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// isNative: without a domain, or with one of Kubernetes' own.
+// isNative reports whether a resource has no domain or one of Kubernetes' own.
 func isNative(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
-// isExtended: what a device plugin or an administrator offers, such as example.com/gpu.
+// isExtended reports whether a device plugin or an administrator offers the resource, as in
+// example.com/gpu.
 func isExtended(name corev1.ResourceName) bool {
 	return !isNative(name) && !strings.HasPrefix(string(name), "requests.") && len(validation.IsQualifiedName("requests."+string(name))) == 0
 }
 
-// mayOvercommit: limits of these may be above their requests.
+// mayOvercommit reports whether limits of a resource may exceed its requests.
 func mayOvercommit(name corev1.ResourceName) bool { return isNative(name) && !isHugePages(name) }
 
 func isStandardContainer(name corev1.ResourceName) bool {
@@ -41,7 +42,7 @@ func isStandardContainer(name corev1.ResourceName) bool {
 	return isHugePages(name)
 }
 
-// validateContainerResourceName checks the name of something that a container may ask for.
+// validateContainerResourceName checks the name of a resource that a container requests.
 func validateContainerResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	errs := validateResourceName(name, at)
 	if !strings.Contains(string(name), "/") {
@@ -54,7 +55,7 @@ func validateContainerResourceName(name corev1.ResourceName, at *field.Path) fie
 	return errs
 }
 
-// validateResourceName: of the resources without a domain only some are known.
+// validateResourceName checks a resource's name; without a domain, it must be a known one.
 func validateResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	errs := validateQualified(string(name), at)
 	if len(errs) == 0 && !strings.Contains(string(name), "/") && !isStandardQuota(name) && name != corev1.ResourceStorage {
@@ -63,7 +64,8 @@ func validateResourceName(name corev1.ResourceName, at *field.Path) field.ErrorL
 	return errs
 }
 
-// validateResourceValue: not negative, and whole where parts make no sense.
+// validateResourceValue checks that a quantity is not negative, and an integer where fractions have
+// no meaning.
 func validateResourceValue(name corev1.ResourceName, value resource.Quantity, at *field.Path) field.ErrorList {
 	errs := validateQuantity(value, at)
 	whole := isExtended(name)
@@ -93,7 +95,7 @@ func (p podParts) validateContainerResources(r *corev1.ResourceRequirements, at 
 	return append(validateRequirements(r, validateContainerResourceName, at), p.validateUsedClaims(r, at)...)
 }
 
-// validateUsedClaims: what uses a claim names one of the pod's.
+// validateUsedClaims checks that the claims a container uses are claims of the pod.
 func (p podParts) validateUsedClaims(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
 	names := sets.Set[string]{}
 	for _, c := range p.spec.ResourceClaims {
@@ -128,7 +130,7 @@ func (p podParts) validateUsedClaims(r *corev1.ResourceRequirements, at *field.P
 	return errs
 }
 
-// validateRequirements checks limits, requests and their relation.
+// validateRequirements checks limits, requests and the relation between them.
 func validateRequirements(r *corev1.ResourceRequirements, validName func(corev1.ResourceName, *field.Path) field.ErrorList, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	limits, requests := at.Child("limits"), at.Child("requests")
@@ -170,14 +172,15 @@ func validateRequirements(r *corev1.ResourceRequirements, validName func(corev1.
 	return errs
 }
 
-// validatePodResources checks the resources of the pod as a whole (KEP-2837): only some names, and room for all containers.
+// validatePodResources checks pod-level resources (KEP-2837): supported names, and room for all
+// containers.
 func (p podParts) validatePodResources(at *field.Path) field.ErrorList {
 	r := p.spec.Resources
 	if r == nil {
 		return nil
 	}
 	var errs field.ErrorList
-	if r.Claims != nil { // an empty list is one as well
+	if r.Claims != nil { // an empty list counts as well
 		errs = append(errs, field.Forbidden(at.Child("claims"), "claims may not be set for Resources at pod-level"))
 		errs = append(errs, p.validateUsedClaims(r, at)...)
 	}

@@ -156,7 +156,7 @@ func validateWindowsUser(name string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validatePodSecurity checks the pod's security context and what hangs together with it.
+// validatePodSecurity checks the pod's security context and the fields that depend on it.
 func (p podParts) validatePodSecurity(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	s := p.spec.SecurityContext
@@ -195,7 +195,8 @@ func (p podParts) validatePodSecurity(at *field.Path) field.ErrorList {
 		errs = append(errs, notSupportedUnless(*s.FSGroupChangePolicy, at.Child("fsGroupChangePolicy"), corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
 	}
 	if s.SELinuxChangePolicy != nil {
-		errs = append(errs, notSupportedUnless(*s.SELinuxChangePolicy, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive)...) // SELinuxMount is off
+		// The feature SELinuxMount is off.
+		errs = append(errs, notSupportedUnless(*s.SELinuxChangePolicy, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive)...)
 	}
 	errs = append(errs, validateSeccomp(s.SeccompProfile, at.Child("seccompProfile"))...)
 	errs = append(errs, validateWindowsOptions(s.WindowsOptions, at.Child("windowsOptions"))...)
@@ -236,7 +237,7 @@ func validateSysctls(sysctls []corev1.Sysctl, spec *corev1.PodSpec, at *field.Pa
 	return errs
 }
 
-// validateOS: what a pod for one operating system can not have.
+// validateOS refuses fields that the pod's operating system does not support.
 func (p podParts) validateOS(at *field.Path) field.ErrorList {
 	os := p.spec.OS
 	if os == nil {

@@ -27,7 +27,7 @@ func headless(s *corev1.Service) bool {
 
 func validateServiceCreate(s *corev1.Service) field.ErrorList { return validateService(s, nil) }
 
-// validateService checks what holds for a Service at any time. old is nil when it is new.
+// validateService checks the rules for creates and updates of a Service. old is nil on create.
 func validateService(s, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	var external *stored
@@ -158,8 +158,8 @@ func validateAffinityConfig(s *corev1.ServiceSpec) field.ErrorList {
 	return errs
 }
 
-// ValidateServiceAddresses is what must hold before addresses are allocated; the rest of a Service is looked at afterwards.
-// old is nil when the Service is new.
+// ValidateServiceAddresses checks the fields that allocation needs, before addresses are allocated;
+// the other fields are validated afterwards. old is nil on create.
 func ValidateServiceAddresses(s, old *corev1.Service) field.ErrorList {
 	if old == nil {
 		return validateClusterIPs(&s.Spec, nil)
@@ -167,7 +167,7 @@ func ValidateServiceAddresses(s, old *corev1.Service) field.ErrorList {
 	return validateClusterIPs(&s.Spec, storedIn(slices.Values(old.Spec.ClusterIPs)))
 }
 
-// validateClusterIPs checks addresses and families, and that they fit each other.
+// validateClusterIPs checks addresses and families, and that they match each other.
 func validateClusterIPs(s *corev1.ServiceSpec, before *stored) field.ErrorList {
 	var errs field.ErrorList
 	ips, families := specPath.Child("clusterIPs"), specPath.Child("ipFamilies")
@@ -220,7 +220,7 @@ func validateClusterIPs(s *corev1.ServiceSpec, before *stored) field.ErrorList {
 	return errs
 }
 
-// validateNonSpecialIP refuses addresses that traffic can not be sent to from elsewhere.
+// validateNonSpecialIP refuses addresses that are unreachable from other machines.
 func validateNonSpecialIP(ip string, at *field.Path) field.ErrorList {
 	a := netutils.ParseIPSloppy(ip)
 	if a == nil {
@@ -270,7 +270,8 @@ func validateLoadBalancerFields(s, old *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// validateSourceRangesAnnotation is about the annotation that was there before loadBalancerSourceRanges. One that does not change is taken as it is.
+// validateSourceRangesAnnotation checks the annotation that preceded loadBalancerSourceRanges. An
+// unchanged annotation is always accepted.
 func validateSourceRangesAnnotation(s, old *corev1.Service) (errs field.ErrorList) {
 	text, ok := s.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]
 	if !ok {
@@ -329,7 +330,8 @@ func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 	return append(errs, validateService(s, old)...)
 }
 
-// validateServiceAddressUpdate: the first address and family stay; a second one may come, and go with the policy SingleStack.
+// validateServiceAddressUpdate keeps the first address and family. A second one may be added, and
+// removed with the policy SingleStack.
 func validateServiceAddressUpdate(s, old *corev1.ServiceSpec) field.ErrorList {
 	var errs field.ErrorList
 	ips, families := specPath.Child("clusterIPs"), specPath.Child("ipFamilies")
@@ -384,16 +386,18 @@ func validateServiceStatus(s, old *corev1.Service) field.ErrorList {
 		}
 		errs = append(errs, validateIngressHostname(ingress.Hostname, at.Child("hostname"))...)
 	}
-	return errs // conditions are not held to the rules of metav1.Condition here: clients write incomplete ones, as upstream lets them
+	// As upstream, conditions are not validated as metav1.Condition, because clients write
+	// incomplete ones.
+	return errs
 }
 
-// validateIngressHostname checks the name under which a load balancer is reached.
+// validateIngressHostname checks a load balancer's hostname.
 func validateIngressHostname(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return nil
 	}
 	errs := validateSubdomain(name, at)
-	if netutils.ParseIPSloppy(name) != nil { // with zeroes in front too
+	if netutils.ParseIPSloppy(name) != nil { // an address, with leading zeros too
 		errs = append(errs, field.Invalid(at, name, "must be a DNS name, not an IP address"))
 	}
 	return errs

@@ -99,7 +99,8 @@ func validateDataSources(s *corev1.PersistentVolumeClaimSpec, at *field.Path) fi
 	return errs
 }
 
-// validateClaimUpdate: a claim's spec stays as it is, but it may be bound, grow, and change its attributes class.
+// validateClaimUpdate keeps a claim's spec, except that the claim may be bound, grow, and change
+// its attributes class.
 func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := validateClaim(c)
@@ -108,7 +109,8 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	if was.VolumeName == "" && changed.VolumeName != "" {
 		changed.VolumeName = ""
 	}
-	// The old annotation may give way to the field, and a claim without a class may get the default one later.
+	// The field may replace the old annotation, and a claim without a class may get the default
+	// class later.
 	if class, annotated := old.Annotations[corev1.BetaStorageClassAnnotation]; was.StorageClassName == nil && (!annotated || class == deref(changed.StorageClassName)) {
 		changed.StorageClassName = nil
 	}
@@ -163,7 +165,7 @@ func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 var resizeStatuses = []corev1.ClaimResourceStatus{corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
 	corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending}
 
-// validateClaimResource: of Kubernetes' own resources a claim has storage, of others those with a domain.
+// validateClaimResource accepts storage and resources with a foreign domain.
 func validateClaimResource(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	if errs := validateQualified(string(name), at); len(errs) > 0 {
 		return errs
@@ -182,7 +184,7 @@ func validateCapacities(list corev1.ResourceList, at *field.Path) field.ErrorLis
 	return errs
 }
 
-// validateCapacity checks how much of a resource a volume has; it need not be whole, whatever the resource.
+// validateCapacity checks a volume's capacity; fractions are allowed for every resource.
 func validateCapacity(value resource.Quantity, at *field.Path) field.ErrorList {
 	if value.Sign() < 0 {
 		return field.ErrorList{field.Invalid(at, value.Value(), "must be a valid resource quantity")}
@@ -192,7 +194,8 @@ func validateCapacity(value resource.Quantity, at *field.Path) field.ErrorList {
 
 var reclaimPolicies = []corev1.PersistentVolumeReclaimPolicy{corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain}
 
-// validateMountAnnotation: of the options in the old annotation only some kinds of volumes know; those came before the field.
+// validateMountAnnotation refuses the annotation for mount options on volume sources newer than it:
+// these use the field.
 func validateMountAnnotation(v *corev1.PersistentVolume) field.ErrorList {
 	s := &v.Spec.PersistentVolumeSource
 	switch {
@@ -249,7 +252,7 @@ func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 	return errs
 }
 
-// validateVolumeItself is what volumes of claims and those of pods have in common.
+// validateVolumeItself checks fields that persistent volumes and inline volumes of pods share.
 func validateVolumeItself(s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(s.AccessModes) == 0 {
@@ -270,7 +273,8 @@ func cleanPath(p string) string {
 	return "/"
 }
 
-// volumeSources are the sources of a volume in the order in which they are looked at: the first one that is there counts.
+// volumeSources are the sources of a volume in the order of the checks: the first one that is set
+// counts.
 var volumeSources = []string{"hostPath", "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "flocker", "nfs", "rbd", "quobyte", "cephfs", "iscsi", "cinder", "fc", "flexVolume", "azureFile",
 	"vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "scaleIO", "local", "storageos", "csi"}
 
@@ -319,7 +323,7 @@ func validatePersistentCSI(s *corev1.CSIPersistentVolumeSource, at *field.Path) 
 	}{
 		{"controllerPublishSecretRef", s.ControllerPublishSecretRef}, {"controllerExpandSecretRef", s.ControllerExpandSecretRef},
 		{"nodePublishSecretRef", s.NodePublishSecretRef}, {"nodeExpandSecretRef", s.NodeExpandSecretRef},
-	} { // nodeStageSecretRef is not looked at
+	} { // nodeStageSecretRef is not checked
 		if r.ref == nil {
 			continue
 		}
@@ -342,7 +346,7 @@ func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.Error
 	errs := validatePersistentVolume(v)
 	was, is := old.Spec.PersistentVolumeSource, v.Spec.PersistentVolumeSource
 	if was.CSI != nil && is.CSI != nil {
-		// The secret of expansion came later than many volumes.
+		// The field for the expansion secret is newer than many volumes, so it may be added.
 		csi := *is.CSI
 		if was.CSI.ControllerExpandSecretRef == nil {
 			csi.ControllerExpandSecretRef = nil
@@ -362,7 +366,8 @@ func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.Error
 	return errs
 }
 
-// betaTopology are labels that may be renamed to the stable ones in a volume's node affinity.
+// betaTopology maps beta labels to the stable ones that may replace them in a volume's node
+// affinity.
 var betaTopology = map[string]string{
 	corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
 	corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
@@ -381,7 +386,8 @@ func validateVolumeAffinityUpdate(a, old *corev1.VolumeNodeAffinity, at *field.P
 			now := a.Required.NodeSelectorTerms[i].MatchExpressions
 			for j := range renamed.Required.NodeSelectorTerms[i].MatchExpressions {
 				e := &renamed.Required.NodeSelectorTerms[i].MatchExpressions[j]
-				if stable := betaTopology[e.Key]; j < len(now) && now[j].Key == stable { // of no name it is told that it lacks one
+				// An empty new key counts as equal, because it has an error of its own.
+				if stable := betaTopology[e.Key]; j < len(now) && now[j].Key == stable {
 					e.Key = stable
 				}
 			}

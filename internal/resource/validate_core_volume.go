@@ -21,7 +21,8 @@ const (
 	errAbsolutePath = "must be an absolute path"
 )
 
-// validateVolumes checks a pod's volumes, and gives those that mounts can name: volumes that are right. podName is "" for a template.
+// validateVolumes checks a pod's volumes and returns the valid ones, which mounts may name. podName
+// is "" for a template.
 func validateVolumes(volumes []corev1.Volume, podName string, at *field.Path) (right map[string]*corev1.Volume, errs field.ErrorList) {
 	right = map[string]*corev1.Volume{}
 	names, made := map[string]bool{}, map[string]bool{}
@@ -60,15 +61,16 @@ func validateVolumes(volumes []corev1.Volume, podName string, at *field.Path) (r
 	return right, errs
 }
 
-// podVolumeSources are the sources of a pod's volume in the order in which they are looked at: the first one that is there counts.
+// podVolumeSources are the sources of a pod's volume in the order of the checks: the first one that
+// is set counts.
 var podVolumeSources = []string{"emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret", "nfs", "iscsi", "glusterfs", "flocker", "persistentVolumeClaim", "rbd", "cinder",
 	"cephfs", "quobyte", "downwardAPI", "fc", "flexVolume", "configMap", "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "storageos", "projected", "scaleIO",
 	"csi", "ephemeral", "image"}
 
-// toldAs are the words in which upstream tells of a source beside another one, where they are not the field's name.
+// toldAs maps field names to upstream's names for them in errors about a second source.
 var toldAs = map[string]string{"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
 
-// secondSource refuses a source beside the one that counts.
+// secondSource refuses a second source in a volume.
 func secondSource(name string, at *field.Path) *field.Error {
 	if told, ok := toldAs[name]; ok {
 		name = told
@@ -76,7 +78,7 @@ func secondSource(name string, at *field.Path) *field.Error {
 	return field.Forbidden(at.Child(name), errManySources)
 }
 
-// sourcesIn gives the sources that a struct of pointers holds, by their names.
+// sourcesIn returns the sources that a struct of pointers holds, by name.
 func sourcesIn(holder any) map[string]any {
 	sources := map[string]any{}
 	value := reflect.ValueOf(holder)
@@ -88,7 +90,7 @@ func sourcesIn(holder any) map[string]any {
 	return sources
 }
 
-// sourcePath is where a source's fields are told to be.
+// sourcePath returns the path under which errors report a source's fields.
 func sourcePath(name string, at *field.Path) *field.Path {
 	if name == "gcePersistentDisk" {
 		name = "persistentDisk"
@@ -96,7 +98,7 @@ func sourcePath(name string, at *field.Path) *field.Path {
 	return at.Child(name)
 }
 
-// validateVolumeSource wants exactly one source; the first one given counts, further ones are forbidden.
+// validateVolumeSource requires exactly one source: it checks the first and forbids the others.
 func validateVolumeSource(s *corev1.VolumeSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	sources := sourcesIn(*s)
@@ -141,7 +143,7 @@ func validateOneVolumeSource(source any, at *field.Path) field.ErrorList {
 	case *corev1.DownwardAPIVolumeSource:
 		errs := validateFileMode(s.DefaultMode, at.Child("defaultMode"))
 		for i := range s.Items {
-			// Upstream names the volume, not the item.
+			// As upstream, errors name the volume, not the item.
 			errs = append(errs, validateDownwardFile(&s.Items[i], at)...)
 		}
 		return errs
@@ -164,7 +166,8 @@ func validateOneVolumeSource(source any, at *field.Path) field.ErrorList {
 	return validateLegacySource(source, at)
 }
 
-// validateNodePublishSecret: a wrong name is told of the volume, a missing one of the reference.
+// validateNodePublishSecret checks the reference. As upstream, an invalid name is reported at the
+// volume, a missing one at the reference.
 func validateNodePublishSecret(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at.Child("nodePublishSecretRef", "name"), "")}
@@ -219,7 +222,8 @@ func validateKeyToPath(k *corev1.KeyToPath, at *field.Path) field.ErrorList {
 	return append(errs, validateFileMode(k.Mode, at.Child("mode"))...)
 }
 
-// validateLocalPath: relative, without "..", and not starting with ".." either, which the kubelet keeps for itself.
+// validateLocalPath requires a relative path without "..". It must not start with ".." either, a
+// prefix that the kubelet reserves.
 func validateLocalPath(p string, at *field.Path) field.ErrorList {
 	errs := validateDescendingPath(p, at)
 	if strings.HasPrefix(p, "..") && !strings.HasPrefix(p, "../") {
@@ -263,7 +267,7 @@ func validateDownwardFile(f *corev1.DownwardAPIVolumeFile, at *field.Path) field
 func validateProjected(s *corev1.ProjectedVolumeSource, at *field.Path) field.ErrorList {
 	errs := validateFileMode(s.DefaultMode, at.Child("defaultMode"))
 	taken := map[string]bool{}
-	// take reports a path that two projections write.
+	// take reports a path that an earlier projection writes too.
 	take := func(p string, value any) {
 		if p == "" {
 			return
@@ -301,7 +305,8 @@ func validateProjected(s *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 		}
 		if p := source.ServiceAccountToken; p != nil {
 			count++
-			errs = append(errs, validateTokenProjection(p, whole, at.Child("serviceAccountToken"))...) // its path may be another's: that is warned of
+			// A path that another projection uses causes only a warning.
+			errs = append(errs, validateTokenProjection(p, whole, at.Child("serviceAccountToken"))...)
 		}
 		if p := source.ClusterTrustBundle; p != nil {
 			count++
@@ -322,7 +327,8 @@ func validateProjected(s *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 	return errs
 }
 
-// validateTokenProjection: what is wrong with the path is told of the whole volume.
+// validateTokenProjection checks a token projection; as upstream, errors about its path name the
+// whole volume.
 func validateTokenProjection(p *corev1.ServiceAccountTokenProjection, whole, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if seconds := p.ExpirationSeconds; seconds != nil {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validateLegacySource checks the volume sources that name a storage system, most of which CSI drivers have replaced. They
-// are the same in pods and persistent volumes but for the references to secrets.
+// validateLegacySource checks volume sources that name a storage system; CSI drivers have replaced
+// most of them. Pods and persistent volumes share them except for the references to secrets.
 func validateLegacySource(source any, at *field.Path) field.ErrorList {
 	switch s := source.(type) {
 	case *corev1.GCEPersistentDiskVolumeSource:
@@ -121,7 +121,8 @@ func requiredList(at *field.Path, name string, list []string) field.ErrorList {
 
 func validatePartition(n int32, at *field.Path) field.ErrorList {
 	if n < 0 || n > 255 {
-		return field.ErrorList{field.Invalid(at, n, validation.InclusiveRangeError(1, 255))} // none is 0
+		// 0 means no partition.
+		return field.ErrorList{field.Invalid(at, n, validation.InclusiveRangeError(1, 255))}
 	}
 	return nil
 }
@@ -132,7 +133,7 @@ var (
 	iscsiNAA = regexp.MustCompile(`^naa.[[:alnum:]]{32}$`)
 )
 
-// validateISCSINames checks those of target and initiator; that the former is missing is told elsewhere.
+// validateISCSINames checks the names of target and initiator. The caller reports a missing target.
 func validateISCSINames(iqn string, initiator *string, known bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if iqn != "" {
@@ -144,7 +145,8 @@ func validateISCSINames(iqn string, initiator *string, known bool, at *field.Pat
 	return errs
 }
 
-// validateISCSIName: a name of one of the three forms of RFC 3721. known asks first whether it begins as one of them.
+// validateISCSIName checks a name in one of the three forms of RFC 3721. known gives an unknown
+// prefix an error of its own.
 func validateISCSIName(name string, known bool, at *field.Path) field.ErrorList {
 	var form *regexp.Regexp
 	switch {
@@ -163,7 +165,8 @@ func validateISCSIName(name string, known bool, at *field.Path) field.ErrorList 
 	return nil
 }
 
-// validateISCSI checks what pods' and persistent volumes' sources share; of their names and secrets they are told differently.
+// validateISCSI checks fields that pods and persistent volumes share. Their names and secrets get
+// different errors.
 func validateISCSI(portal, iqn string, lun int32, at *field.Path) field.ErrorList {
 	errs := append(required(at, "targetPortal", portal), required(at, "iqn", iqn)...)
 	if lun < 0 || lun > 255 {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxCronJobName leaves room for the time that is added to the names of its jobs.
+// maxCronJobName leaves room for the time that the names of its jobs append.
 const maxCronJobName = validation.DNS1035LabelMaxLength - 11
 
 func validateCronJob(c *batchv1.CronJob) field.ErrorList {
@@ -23,7 +23,7 @@ func validateCronJob(c *batchv1.CronJob) field.ErrorList {
 	return errs
 }
 
-// validateCronJobUpdate does not look at the name's length: the object exists by it.
+// validateCronJobUpdate does not check the name's length, because the object already exists.
 func validateCronJobUpdate(c, old *batchv1.CronJob) field.ErrorList {
 	return validateCronJobSpec(&c.Spec, &old.Spec, specPath)
 }
@@ -71,7 +71,8 @@ func validateSchedule(spec *batchv1.CronJobSpec, allowZone bool, path *field.Pat
 	return errs
 }
 
-// ParseSchedule reads when a cron job is due. The library falls over a time zone that nothing follows.
+// ParseSchedule parses a cron job's schedule. The library panics on a time zone without a schedule
+// after it.
 func ParseSchedule(text string) (cron.Schedule, error) {
 	if (strings.HasPrefix(text, "TZ=") || strings.HasPrefix(text, "CRON_TZ=")) && !strings.Contains(text, " ") {
 		return nil, errors.New("expected exactly 5 fields, found 0: []")

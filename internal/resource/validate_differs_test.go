@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// What a second comparison with upstream's API server has found, new objects first.
+// The wanted errors are those of upstream's API server.
 func TestNewObjectsAreToldWhatTheComparisonSaw(t *testing.T) {
 	pod := func(spec string) string {
 		return "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c, image: i, volumeMounts: [{name: v, mountPath: /v}]}], " + spec + "}\n"
@@ -67,7 +67,7 @@ func TestNewObjectsAreToldWhatTheComparisonSaw(t *testing.T) {
 	}
 }
 
-// Comparing each claim with each took minutes.
+// Comparing every pair of claims took minutes.
 func TestManyClaimsBringTheirVolumes(t *testing.T) {
 	const many = 100000
 	template := &corev1.PodTemplateSpec{}
@@ -87,7 +87,7 @@ func TestAnnotationsOfAPolicyNeedItsName(t *testing.T) {
 	expect(t, s.ValidateCreate(obj), `spec.auditAnnotations[0].key: Invalid value: "a b": requires metadata.name be non-empty`)
 }
 
-// states reads what an object was and what it is to be.
+// states decodes an object's old and new manifest.
 func states(t *testing.T, was, is string) (old, obj runtime.Object, s *Strategy) {
 	t.Helper()
 	old, s = read(t, was)

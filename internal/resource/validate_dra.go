@@ -17,7 +17,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 )
 
-// Claims and classes of resource.k8s.io; limits are those of the API reference.
+// Claims and classes of resource.k8s.io. The limits are those of the API reference.
 
 func validateDeviceClass(c *resourcev1.DeviceClass) field.ErrorList {
 	errs := validateSelectors(c.Spec.Selectors, nil, specPath.Child("selectors"))
@@ -30,7 +30,7 @@ func validateDeviceClass(c *resourcev1.DeviceClass) field.ErrorList {
 	return errs
 }
 
-// validateDeviceClassUpdate checks expressions again only where they have changed: what was accepted once stays so.
+// validateDeviceClassUpdate checks only changed expressions; accepted ones stay valid.
 func validateDeviceClassUpdate(c, old *resourcev1.DeviceClass) field.ErrorList {
 	stored := map[string]bool{}
 	for _, s := range old.Spec.Selectors {
@@ -50,7 +50,7 @@ func tooMany(n, most int, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// limited checks each element of a list, unless there are too many of them: nothing else counts then.
+// limited checks each element of a list. A list that is too long gets that error only.
 func limited(n, most int, at *field.Path, check func(i int, at *field.Path) field.ErrorList) field.ErrorList {
 	if errs := tooMany(n, most, at); len(errs) > 0 {
 		return errs
@@ -142,14 +142,15 @@ func validateResourceClaimTemplate(t *resourcev1.ResourceClaimTemplate) field.Er
 	return append(errs, validateDeviceClaim(&t.Spec.Spec, nil, specPath.Child("spec"))...)
 }
 
-// validateResourceClaimTemplateUpdate says what is wrong with the new spec beside that it may not change. Expressions that were accepted once stay so.
+// validateResourceClaimTemplateUpdate reports errors in the new spec as well as the change itself,
+// which is illegal. Accepted expressions stay valid.
 func validateResourceClaimTemplateUpdate(t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
 	errs := validateTemplateMeta(&t.Spec.ObjectMeta, specPath.Child("metadata"))
 	errs = append(errs, validateDeviceClaim(&t.Spec.Spec, claimExpressions(&old.Spec.Spec), specPath.Child("spec"))...)
 	return append(errs, validateImmutable(t.Spec, old.Spec, specPath)...)
 }
 
-// claimExpressions are all expressions of a claim.
+// claimExpressions returns all expressions of a claim.
 func claimExpressions(spec *resourcev1.ResourceClaimSpec) map[string]bool {
 	stored := map[string]bool{}
 	note := func(list []resourcev1.DeviceSelector) {
@@ -170,7 +171,8 @@ func claimExpressions(spec *resourcev1.ResourceClaimSpec) map[string]bool {
 	return stored
 }
 
-// validateTemplateMeta: only labels and annotations are taken over into what is made from a template.
+// validateTemplateMeta refuses metadata other than labels and annotations: the claims made from a
+// template get no other.
 func validateTemplateMeta(m *metav1.ObjectMeta, at *field.Path) field.ErrorList {
 	errs := apivalidation.ValidateAnnotations(m.Annotations, at.Child("annotations"))
 	errs = append(errs, metavalidation.ValidateLabels(m.Labels, at.Child("labels"))...)
@@ -181,7 +183,8 @@ func validateTemplateMeta(m *metav1.ObjectMeta, at *field.Path) field.ErrorList 
 		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""}, {"selfLink", m.SelfLink != ""}, {"uID", m.UID != ""},
 		{"resourceVersion", m.ResourceVersion != ""}, {"generation", m.Generation != 0}, {"creationTimestamp", !m.CreationTimestamp.IsZero()},
 		{"deletionTimestamp", m.DeletionTimestamp != nil}, {"deletionGracePeriodSeconds", m.DeletionGracePeriodSeconds != nil},
-		{"ownerReferences", m.OwnerReferences != nil}, {"finalizers", m.Finalizers != nil}, {"managedFields", m.ManagedFields != nil}, // even if there are none
+		// Even empty lists.
+		{"ownerReferences", m.OwnerReferences != nil}, {"finalizers", m.Finalizers != nil}, {"managedFields", m.ManagedFields != nil},
 	} {
 		if f.set {
 			errs = append(errs, field.Forbidden(at.Child(f.name), "cannot be set"))
@@ -213,7 +216,7 @@ func validateDeviceClaim(spec *resourcev1.ResourceClaimSpec, stored map[string]b
 	})...)
 }
 
-// requestNames are the names of a claim's requests, and "request/subrequest".
+// requestNames returns the names of a claim's requests, and "request/subrequest" for subrequests.
 func requestNames(spec *resourcev1.ResourceClaimSpec) map[string]bool {
 	names := map[string]bool{}
 	for i := range spec.Devices.Requests {
@@ -250,7 +253,7 @@ func validateDeviceRequest(r *resourcev1.DeviceRequest, stored map[string]bool, 
 	})...)
 }
 
-// deviceRequest is what an exact request and a subrequest have in common.
+// deviceRequest holds the fields that exact requests and subrequests share.
 type deviceRequest struct {
 	class       string
 	mode        resourcev1.DeviceAllocationMode
@@ -317,7 +320,7 @@ func validateDeviceConstraint(c *resourcev1.DeviceConstraint, requests map[strin
 	case c.DistinctAttribute != nil:
 		return append(errs, validateFullName(string(*c.DistinctAttribute), at.Child("distinctAttribute"))...)
 	}
-	// Upstream's words, though none is set.
+	// This is upstream's message, although no field is set.
 	return append(errs, field.Required(at, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`))
 }
 
@@ -352,8 +355,8 @@ func validateFullName(name string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateDeviceName checks the name of an attribute or capacity: a C identifier, with a domain before it or not. What has more slashes
-// is let through, as upstream does.
+// validateDeviceName checks the name of an attribute or capacity: a C identifier with an optional
+// domain in front. As upstream, it accepts a name with more than one slash.
 func validateDeviceName(name string, at *field.Path) field.ErrorList {
 	parts := strings.Split(name, "/")
 	switch len(parts) {

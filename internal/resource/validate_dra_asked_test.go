@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What upstream's API server says of devices, as the comparison asked it.
+// The wanted errors are those of upstream's API server.
 func TestDevicesAreValidatedAsUpstreamDoes(t *testing.T) {
 	slice := func(rest string) string {
 		return "apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nspec: {driver: d.example, pool: {name: p, resourceSliceCount: 1}" + rest + "}\n"

@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxCapacityChoices is how many values the API reference allows in a policy.
+// maxCapacityChoices is the number of values that the API reference allows in a policy.
 const maxCapacityChoices = 10
 
-// How much of a device's capacity one request may take (KEP-5075).
+// Policies for the share of a device's capacity that one request may take (KEP-5075).
 
 func validateDeviceCapacity(c *resourcev1.DeviceCapacity, shared bool, at *field.Path) field.ErrorList {
 	at = at.Child("requestPolicy")
@@ -34,7 +34,8 @@ func validateDeviceCapacity(c *resourcev1.DeviceCapacity, shared bool, at *field
 	return nil
 }
 
-// validateChoices: the values stand in ascending order, none twice, none above the capacity, and the default is one of them.
+// validateChoices checks that the values are ascending, unique and not above the capacity, and
+// contain the default.
 func validateChoices(value, capacity resource.Quantity, choices []resource.Quantity, at *field.Path) field.ErrorList {
 	errs := tooMany(len(choices), maxCapacityChoices, at)
 	found := len(errs) == 0 && value.Cmp(choices[0]) == 0
@@ -91,7 +92,8 @@ func validateCapacityRange(value, capacity resource.Quantity, r *resourcev1.Capa
 		return errs
 	}
 	if step.Sign() == 0 {
-		return append(errs, field.Invalid(at.Child("step"), step.String(), "must not be zero")) // upstream breaks the connection off
+		// Upstream closes the connection instead.
+		return append(errs, field.Invalid(at.Child("step"), step.String(), "must not be zero"))
 	}
 	onStep := func(q resource.Quantity) {
 		if (q.Value()-low.Value())%max(step.Value(), -step.Value()) != 0 {

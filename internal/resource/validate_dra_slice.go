@@ -20,7 +20,7 @@ func validateResourceSlice(s *resourcev1.ResourceSlice) field.ErrorList {
 	errs = append(errs, validatePool(&spec.Pool, specPath.Child("pool"))...)
 	errs = append(errs, validateSlicePlace(spec)...)
 	errs = append(errs, validateCounterSets(spec.SharedCounters, specPath.Child("sharedCounters"))...)
-	if spec.SharedCounters != nil && spec.Devices != nil { // lists without elements were sent as well
+	if spec.SharedCounters != nil && spec.Devices != nil { // empty lists count as well
 		errs = append(errs, field.Invalid(specPath, "", "only one of `sharedCounters` or `devices` is allowed"))
 	}
 	at, most := specPath.Child("devices"), resourcev1.ResourceSliceMaxDevices
@@ -75,7 +75,7 @@ func validatePoolName(name string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateSlicePlace: exactly one field says which nodes have the devices.
+// validateSlicePlace checks that exactly one field selects the nodes that have the devices.
 func validateSlicePlace(spec *resourcev1.ResourceSliceSpec) field.ErrorList {
 	var errs field.ErrorList
 	var set []string
@@ -187,7 +187,8 @@ func validateDevice(d *resourcev1.Device, perDevice bool, at *field.Path) field.
 	return append(errs, validateBindingConditions(d.BindingConditions, d.BindingFailureConditions, at)...)
 }
 
-// validateDevicePlace: where each device says for itself which nodes have it, exactly one field of the device does.
+// validateDevicePlace checks that exactly one field of the device selects its nodes, if the slice
+// leaves that to each device.
 func validateDevicePlace(d *resourcev1.Device, perDevice bool, at *field.Path) field.ErrorList {
 	if !perDevice {
 		if d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil {
@@ -227,7 +228,8 @@ func validateDevicePlace(d *resourcev1.Device, perDevice bool, at *field.Path) f
 	return errs
 }
 
-// validateBindingConditions checks the conditions that a device waits for, and those that end its wait: each only once, and never only one of the lists.
+// validateBindingConditions checks the conditions that a device waits for and those that end its
+// wait: unique, and either both lists or none.
 func validateBindingConditions(wanted, failures []string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	waitedFor := sets.New(wanted...)
@@ -296,7 +298,8 @@ func validateAttribute(a resourcev1.DeviceAttribute, at *field.Path) field.Error
 	return errs
 }
 
-// shownKey is a name of an attribute or a capacity as a field's path shows it: what is longer than the longest name that can be lacks its middle.
+// shownKey returns the name of an attribute or capacity as error paths show it: a name longer than
+// the longest valid one loses its middle.
 func shownKey(name string) string {
 	const most = resourcev1.DeviceMaxDomainLength + 1 + resourcev1.DeviceMaxIDLength
 	if len(name) <= most {

@@ -13,13 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxDeviceConditions is how many conditions the API reference allows for a device.
+// maxDeviceConditions is the number of conditions that the API reference allows per device.
 const maxDeviceConditions = 8
 
-// allocated names a device that a claim has got, as messages show it.
+// allocated identifies a device allocated to a claim, in the form that messages show.
 type allocated struct{ Driver, Pool, Device, ShareID string }
 
-// validateResourceClaimStatus holds who uses a claim and what its devices say to the rules. What was allocated once stays; it may only be given back.
+// validateResourceClaimStatus checks a claim's users and device statuses. An allocation cannot
+// change; it can only be removed.
 func validateResourceClaimStatus(c, old *resourcev1.ResourceClaim) field.ErrorList {
 	at := field.NewPath("status")
 	requests := requestNames(&old.Spec)
@@ -61,13 +62,14 @@ func validateReservedFor(c, old *resourcev1.ResourceClaim, at *field.Path) field
 	isNew := func(r resourcev1.ResourceClaimConsumerReference) bool {
 		return !slices.Contains(old.Status.ReservedFor, r)
 	}
-	if old.DeletionTimestamp != nil && c.Status.Allocation != nil && slices.ContainsFunc(c.Status.ReservedFor, isNew) { // one that has changed is another
+	// A changed entry counts as new.
+	if old.DeletionTimestamp != nil && c.Status.Allocation != nil && slices.ContainsFunc(c.Status.ReservedFor, isNew) {
 		errs = append(errs, field.Forbidden(at, "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"))
 	}
 	return errs
 }
 
-// validateDeviceStatuses: what devices say of themselves is of those that are allocated or had said something before.
+// validateDeviceStatuses checks that device statuses belong to allocated devices or existed before.
 func validateDeviceStatuses(c, old *resourcev1.ResourceClaim, at *field.Path) field.ErrorList {
 	got := map[allocated]bool{}
 	if c.Status.Allocation != nil {
@@ -173,7 +175,8 @@ func validateAllocated(r *resourcev1.DeviceRequestAllocationResult, requests map
 	return errs
 }
 
-// validateRequestReference checks the name of a request, or of a subrequest behind its request's.
+// validateRequestReference checks a reference to a request, or to a subrequest as
+// "request/subrequest".
 func validateRequestReference(name string, requests map[string]bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	parts := strings.Split(name, "/")

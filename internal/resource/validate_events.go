@@ -9,14 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Limits of events, as the API reference gives them.
+// Limits of events in the API reference.
 const (
 	maxEventText = 128
 	maxEventNote = 1024
 	minSeries    = 2
 )
 
-// validateEvent checks an event of the core group. An eventTime marks one that is written as events.k8s.io wants it.
+// validateEvent checks an Event written through the core group. One with an eventTime must follow
+// the rules of events.k8s.io.
 func validateEvent(e *corev1.Event) field.ErrorList {
 	if e.EventTime.IsZero() {
 		return validateEventNamespace(e)
@@ -26,7 +27,8 @@ func validateEvent(e *corev1.Event) field.ErrorList {
 
 func validateEventUpdate(e, _ *corev1.Event) field.ErrorList { return validateEvent(e) }
 
-// validateEventsEvent checks an event that was written through events.k8s.io: whole, and without what is deprecated there.
+// validateEventsEvent checks an Event written through events.k8s.io: complete, and without that
+// group's deprecated fields.
 func validateEventsEvent(e *corev1.Event) field.ErrorList {
 	var errs field.ErrorList
 	if e.EventTime.IsZero() {
@@ -51,7 +53,7 @@ func validateEventsEvent(e *corev1.Event) field.ErrorList {
 	return append(errs, validateSeries(e.Series)...)
 }
 
-// validateEventsEventUpdate: of an event of the new kind only its series changes.
+// validateEventsEventUpdate lets only the series of such an Event change.
 func validateEventsEventUpdate(e, old *corev1.Event) field.ErrorList {
 	var errs field.ErrorList
 	if e.EventTime.IsZero() {
@@ -88,7 +90,8 @@ func validateSeries(s *corev1.EventSeries) field.ErrorList {
 	return errs
 }
 
-// validateNewEvent checks what makes an event of the new kind; reporter is what the version calls who reports.
+// validateNewEvent checks the fields that events.k8s.io requires; reporter is the version's name
+// for the reporting component.
 func validateNewEvent(e *corev1.Event, reporter string) field.ErrorList {
 	var errs field.ErrorList
 	if e.InvolvedObject.Namespace == "" && !clusterEvents(e.Namespace) {
@@ -114,12 +117,12 @@ func eventText(text string, most int, at *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(at, "", fmt.Sprintf("can have at most %d characters", most))}
 }
 
-// clusterEvents: events about what has no namespace lie there.
+// clusterEvents reports whether Events about cluster-scoped objects may be in the namespace.
 func clusterEvents(namespace string) bool {
 	return namespace == metav1.NamespaceNone || namespace == metav1.NamespaceDefault || namespace == metav1.NamespaceSystem
 }
 
-// validateEventNamespace: an event lies in the namespace of what it is about.
+// validateEventNamespace checks that an Event is in its object's namespace.
 func validateEventNamespace(e *corev1.Event) field.ErrorList {
 	at := field.NewPath("involvedObject", "namespace")
 	if e.InvolvedObject.Namespace == "" {

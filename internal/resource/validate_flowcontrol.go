@@ -11,13 +11,14 @@ import (
 	"k8s.io/apiserver/pkg/util/shufflesharding"
 )
 
-// Limits of flow control, as the API reference gives them; the most queues is what the server accepts.
+// Limits of flow control in the API reference; the server limits the number of queues.
 const (
 	maxMatchingPrecedence = 10000
 	maxQueues             = 10 * 1000 * 1000
 )
 
-// everything matches all verbs, groups, resources, namespaces or paths, and stands alone in its list.
+// everything matches all verbs, groups, resources, namespaces or paths. It must be alone in its
+// list.
 const everything = "*"
 
 func validateFlowSchema(s *flowcontrolv1.FlowSchema) field.ErrorList {
@@ -55,7 +56,7 @@ func validateFlowSchemaUpdate(s, _ *flowcontrolv1.FlowSchema) field.ErrorList {
 	return validateFlowSchema(s)
 }
 
-// validateConditionTypes: each condition has a type, and none stands twice.
+// validateConditionTypes checks that each condition has a unique type.
 func validateConditionTypes[C any, T ~string](conditions []C, typeOf func(*C) T) field.ErrorList {
 	var errs field.ErrorList
 	at := field.NewPath("status", "conditions")
@@ -93,7 +94,7 @@ func validateFlowRule(r *flowcontrolv1.PolicyRulesWithSubjects, at *field.Path) 
 	return errs
 }
 
-// validateFlowSubject checks that exactly the part is there which the subject's kind names.
+// validateFlowSubject checks that only the field of the subject's kind is set.
 func validateFlowSubject(s *flowcontrolv1.Subject, at *field.Path) field.ErrorList {
 	errs := notSupportedUnless(s.Kind, at.Child("kind"), flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount, flowcontrolv1.SubjectKindUser)
 	if len(errs) > 0 {
@@ -136,7 +137,7 @@ func validateFlowAccount(a *flowcontrolv1.ServiceAccountSubject, at *field.Path)
 	return append(errs, invalids(at.Child("namespace"), a.Namespace, apivalidation.ValidateNamespaceName(a.Namespace, false))...)
 }
 
-// flowVerbs are the verbs that resources know.
+// flowVerbs are the verbs of resource requests.
 var flowVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"}
 
 func validateFlowResources(r *flowcontrolv1.ResourcePolicyRule, at *field.Path) field.ErrorList {
@@ -160,7 +161,7 @@ func validateFlowResources(r *flowcontrolv1.ResourcePolicyRule, at *field.Path) 
 	return errs
 }
 
-// validateFlowList checks a list that must not be empty, and in which "*" stands alone.
+// validateFlowList checks a list that must not be empty and may contain "*" only alone.
 func validateFlowList(list []string, missing string, at *field.Path) field.ErrorList {
 	switch {
 	case len(list) == 0:
@@ -184,13 +185,14 @@ func validateFlowVerbs(verbs, known []string, at *field.Path) field.ErrorList {
 	}
 	for _, v := range verbs {
 		if !slices.Contains(known, v) {
-			return field.ErrorList{field.NotSupported(at, verbs, flowVerbs)} // upstream names these for paths as well
+			// Upstream lists these for paths too.
+			return field.ErrorList{field.NotSupported(at, verbs, flowVerbs)}
 		}
 	}
 	return nil
 }
 
-// pathVerbs are the HTTP methods that requests outside of resources may have.
+// pathVerbs are the verbs (HTTP methods) of non-resource requests.
 var pathVerbs = []string{"delete", "get", "head", "options", "patch", "post", "put"}
 
 func validateFlowPaths(r *flowcontrolv1.NonResourcePolicyRule, at *field.Path) field.ErrorList {
@@ -307,7 +309,8 @@ func validateLimited(l *flowcontrolv1.LimitedPriorityLevelConfiguration, at *fie
 	return errs
 }
 
-// validateQueuing checks that a flow's hand of queues can be dealt: as many distinct hands as there are must fit into 60 bits.
+// validateQueuing checks that shuffle sharding can deal a flow's hand of queues: the number of
+// distinct hands must fit into 60 bits.
 func validateQueuing(q *flowcontrolv1.QueuingConfiguration, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if q.QueueLengthLimit <= 0 {

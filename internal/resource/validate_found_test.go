@@ -7,7 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// What the comparison with upstream's API server has found.
+// The wanted errors are those of upstream's API server.
 func TestWhatTheComparisonFound(t *testing.T) {
 	quota := func(spec string) string { return "apiVersion: v1\nkind: ResourceQuota\nspec: " + spec + "\n" }
 	event := func(rest string) string { return "apiVersion: v1\nkind: Event\n" + rest + "\n" }
@@ -46,7 +46,7 @@ func TestWhatTheComparisonFound(t *testing.T) {
 	}
 }
 
-// What a status of a Job may say.
+// Legal and illegal statuses of a Job.
 func TestAJobEndsInOrder(t *testing.T) {
 	cases := []struct {
 		name, status string

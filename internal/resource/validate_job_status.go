@@ -51,12 +51,13 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 	return append(errs, validateJobProgress(j, s, &old.Status, path)...)
 }
 
-// elastic tells whether the job may have become smaller: what has succeeded beyond its indexes does not count any more (KEP-3715).
+// elastic reports whether the job may have shrunk: succeeded indexes beyond its end no longer count
+// (KEP-3715).
 func elastic(spec *batchv1.JobSpec) bool {
 	return indexed(spec) && equalPointers(spec.Completions, spec.Parallelism)
 }
 
-// resumes tells whether a job goes on with this status: it was suspended, and is so no more.
+// resumes reports whether this status ends a suspension.
 func resumes(s, old *batchv1.JobStatus) bool {
 	is := func(list []batchv1.JobCondition, status corev1.ConditionStatus) bool {
 		return slices.ContainsFunc(list, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobSuspended && c.Status == status })
@@ -64,7 +65,7 @@ func resumes(s, old *batchv1.JobStatus) bool {
 	return is(old.Conditions, corev1.ConditionTrue) && is(s.Conditions, corev1.ConditionFalse)
 }
 
-// validateJobIndexes checks the lists of indexes that are done, where they change.
+// validateJobIndexes checks changed lists of completed and failed indexes.
 func validateJobIndexes(j, old *batchv1.Job, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	s, completions := &j.Status, deref(j.Spec.Completions)
@@ -87,7 +88,7 @@ func validateJobIndexes(j, old *batchv1.Job, path *field.Path) field.ErrorList {
 	if completedErr != nil || failedErr != nil || !completedChanged && !failedChanged {
 		return errs
 	}
-	for _, a := range completed { // both are in order
+	for _, a := range completed { // both lists are sorted
 		for len(failed) > 0 && failed[0].last < a.first {
 			failed = failed[1:]
 		}
@@ -106,7 +107,7 @@ func texts[T ~string](list []T) []string {
 	return out
 }
 
-// validateJobProgress: a job's end is final.
+// validateJobProgress refuses to reopen a finished job.
 func validateJobProgress(j *batchv1.Job, s, old *batchv1.JobStatus, path *field.Path) field.ErrorList {
 	has := func(s *batchv1.JobStatus, kind batchv1.JobConditionType) bool {
 		return slices.ContainsFunc(s.Conditions, func(c batchv1.JobCondition) bool { return c.Type == kind && c.Status == corev1.ConditionTrue })
@@ -152,14 +153,15 @@ func validateJobProgress(j *batchv1.Job, s, old *batchv1.JobStatus, path *field.
 	if s.StartTime != nil && s.CompletionTime != nil && s.CompletionTime.Before(s.StartTime) {
 		errs = append(errs, field.Invalid(path.Child("completionTime"), s.CompletionTime, "must be equal to or after `startTime`"))
 	}
-	nothingToDo := deref(j.Spec.Suspend) && j.Spec.Completions != nil && *j.Spec.Completions == 0 // such a job is complete without having begun
+	// Such a job is complete without having started.
+	nothingToDo := deref(j.Spec.Suspend) && j.Spec.Completions != nil && *j.Spec.Completions == 0
 	if finished && !nothingToDo && s.StartTime == nil && !(old.StartTime == nil && (has(old, batchv1.JobComplete) || has(old, batchv1.JobFailed))) {
 		errs = append(errs, field.Required(path.Child("startTime"), "startTime is required for finished job"))
 	}
 	return errs
 }
 
-// validateNoPodsLeft: a finished job has no pods that run, end or wait to be counted.
+// validateNoPodsLeft checks that a finished job has no running, ending or uncounted pods.
 func validateNoPodsLeft(s *batchv1.JobStatus, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s.Active > 0 {

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What upstream tells of new objects of kinds beside pods and workloads.
+// Kinds other than pods and workloads. The wanted errors are those of upstream's API server.
 func TestNewObjectsOfOtherKindsAreToldWhatUpstreamTells(t *testing.T) {
 	slice := func(rest string) string {
 		return "apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nspec: {driver: d.example, nodeName: node-1, pool: {name: p, resourceSliceCount: 1}" + rest + "}\n"
@@ -113,7 +113,7 @@ func TestWhatIsOldIsWarnedOf(t *testing.T) {
 	const arch = `deprecated since v1.14; use "kubernetes.io/arch" instead`
 	for _, c := range []struct {
 		name, manifest string
-		always         bool // in updates too
+		always         bool // checked in updates too
 		want           []string
 	}{
 		{"an Ingress that names its class in an annotation", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {annotations: {kubernetes.io/ingress.class: a}}\n", false, []string{`annotation "kubernetes.io/ingress.class" is deprecated, please use 'spec.ingressClassName' instead`}},

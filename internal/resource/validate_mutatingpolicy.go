@@ -54,7 +54,7 @@ func validateMutatingPolicySpec(spec *admissionregistrationv1.MutatingAdmissionP
 	return append(errs, oneOf(spec.ReinvocationPolicy, at.Child("reinvocationPolicy"), admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)...)
 }
 
-// refuseDelete: what is being deleted can not be changed.
+// refuseDelete refuses rules for DELETE: a deleted object cannot be mutated.
 func refuseDelete(m *admissionregistrationv1.MatchResources, at *field.Path) (errs field.ErrorList) {
 	if m == nil {
 		return nil

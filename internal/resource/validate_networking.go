@@ -219,7 +219,7 @@ func validateNetworkPolicy(p *networkingv1.NetworkPolicy) field.ErrorList {
 	return validateNetworkPolicyWith(p, metavalidation.LabelSelectorValidationOptions{}, nil)
 }
 
-// validateNetworkPolicyUpdate lets values in selectors be that are no values of labels where there were such before.
+// validateNetworkPolicyUpdate accepts invalid label values in selectors if the old policy had some.
 func validateNetworkPolicyUpdate(p, old *networkingv1.NetworkPolicy) field.ErrorList {
 	selectors := []*metav1.LabelSelector{&old.Spec.PodSelector}
 	var blocks []*networkingv1.IPBlock
@@ -240,7 +240,7 @@ func validateNetworkPolicyUpdate(p, old *networkingv1.NetworkPolicy) field.Error
 	return validateNetworkPolicyWith(p, metavalidation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: slices.ContainsFunc(selectors, selectsNoLabel)}, storedIn(rangesOf(blocks)))
 }
 
-// rangesOf goes through the ranges that blocks hold and leave out.
+// rangesOf yields the ranges and excepted ranges of blocks.
 func rangesOf(blocks []*networkingv1.IPBlock) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, b := range blocks {
@@ -256,7 +256,7 @@ func rangesOf(blocks []*networkingv1.IPBlock) iter.Seq[string] {
 	}
 }
 
-// selectsNoLabel tells whether a selector has values that no label can have.
+// selectsNoLabel reports whether a selector has a value that no label can have.
 func selectsNoLabel(s *metav1.LabelSelector) bool {
 	return s != nil && slices.ContainsFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {
 		return slices.ContainsFunc(r.Values, func(v string) bool { return len(validation.IsValidLabelValue(v)) > 0 })
@@ -355,7 +355,7 @@ func validateIPBlock(b *networkingv1.IPBlock, before *stored, at *field.Path) fi
 	return errs
 }
 
-// strictlyWithin tells whether a range lies in another and is smaller, however it is written.
+// strictlyWithin reports whether inner is in outer and smaller, whatever form their texts had.
 func strictlyWithin(inner, outer *net.IPNet) bool {
 	if !outer.Contains(inner.IP) {
 		return false
@@ -414,7 +414,7 @@ func validateServiceCIDR(c *networkingv1.ServiceCIDR) field.ErrorList {
 	return errs
 }
 
-// validateServiceCIDRUpdate: a range may get one of the other family beside it, and nothing else.
+// validateServiceCIDRUpdate allows only one change: adding a range of the other family.
 func validateServiceCIDRUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList {
 	at := specPath.Child("cidrs")
 	switch {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Limits of endpoint slices, as the API reference gives them; the number of ports is what the server accepts.
+// Limits of endpoint slices in the API reference; the server limits the number of ports.
 const (
 	maxSliceAddresses = 100
 	maxSliceEndpoints = 1000
@@ -53,7 +53,7 @@ func validateSliceEndpoints(s *discoveryv1.EndpointSlice) field.ErrorList {
 
 func validateEndpointSliceUpdate(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	errs := append(validateSliceType(s), validateSlicePorts(s.Ports, field.NewPath("ports"))...)
-	if !equal(s.Endpoints, old.Endpoints) { // those that stayed were looked at
+	if !equal(s.Endpoints, old.Endpoints) { // unchanged ones were checked before
 		errs = append(errs, validateSliceEndpoints(s)...)
 	}
 	return append(errs, validateImmutable(s.AddressType, old.AddressType, field.NewPath("addressType"))...)
@@ -133,7 +133,8 @@ func validateEndpointAddress(address string, kind discoveryv1.AddressType, list,
 	return nil
 }
 
-// endpointIP refuses addresses that mean something else on every node.
+// endpointIP refuses addresses that do not identify one endpoint, such as loopback and link-local
+// ones.
 func endpointIP(address string, at *field.Path) field.ErrorList {
 	ip := net.ParseIP(address)
 	var errs field.ErrorList
@@ -200,7 +201,7 @@ func validateLease(l *coordinationv1.Lease) field.ErrorList {
 
 func validateLeaseUpdate(l, _ *coordinationv1.Lease) field.ErrorList { return validateLease(l) }
 
-// validateLeaseStrategy accepts the one built-in strategy, and custom ones that say whose they are.
+// validateLeaseStrategy accepts the built-in strategy, and custom ones with a domain prefix.
 func validateLeaseStrategy(s coordinationv1.CoordinatedLeaseStrategy, at *field.Path) field.ErrorList {
 	parts := strings.Split(string(s), "/")
 	switch len(parts) {
@@ -218,7 +219,7 @@ const (
 	systemPriorityPrefix = "system-"
 )
 
-// systemPriorities are the classes that the server makes for itself.
+// systemPriorities are the classes that the server creates itself.
 var systemPriorities = map[string]int32{
 	"system-node-critical":    2*highestUserPriority + 1000,
 	"system-cluster-critical": 2 * highestUserPriority,
@@ -255,7 +256,7 @@ func notSystemClass(c *schedulingv1.PriorityClass) string {
 
 func validatePriorityClassUpdate(c, old *schedulingv1.PriorityClass) field.ErrorList {
 	var errs field.ErrorList
-	// The value was given to pods already.
+	// Existing pods already have the value.
 	if c.Value != old.Value {
 		errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
 	}
@@ -285,7 +286,7 @@ func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
 	return errs
 }
 
-// validateClassTolerations checks tolerations that are added to pods: no two may be the same.
+// validateClassTolerations checks tolerations that are added to pods; they must be unique.
 func validateClassTolerations(tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
 	errs := validateTolerations(tolerations, at)
 	type whole struct {

@@ -84,7 +84,8 @@ func validateClusterRoleBindingUpdate(b, old *rbacv1.ClusterRoleBinding) field.E
 	return append(validateClusterRoleBinding(b), sameRole(b.RoleRef, old.RoleRef)...)
 }
 
-// sameRole: to bind another role is another permission, so it takes another binding.
+// sameRole refuses to change the role of a binding: binding another role needs another permission,
+// hence another binding.
 func sameRole(ref, old rbacv1.RoleRef) field.ErrorList {
 	if ref != old {
 		return field.ErrorList{field.Invalid(field.NewPath("roleRef"), ref, "cannot change roleRef")}

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// What upstream's API server answered to those of a hundred thousand requests that ours answered otherwise.
+// The wanted errors are those of upstream's API server.
 func TestNewObjectsAreToldWhatWasFoundAmongVeryMany(t *testing.T) {
 	node := func(features string) string {
 		return "apiVersion: v1\nkind: Node\nstatus: {declaredFeatures: [" + features + "]}\n"
@@ -78,10 +78,11 @@ func TestAppArmorAnnotationsAreValidated(t *testing.T) {
 	const field = "spec.containers[0].securityContext.appArmorProfile"
 	own := func(profile string) string { return ", securityContext: {appArmorProfile: {" + profile + "}}" }
 	cases := []struct {
-		name, container, annotation string // whose annotation
+		name, container, annotation string // container is the one that the annotation names
 		field, spec                 string
-		want                        []string // of a pod; of a template at its own path
-		template                    []string // more of a template, whose fields are not made of annotations
+		want                        []string // for a pod; for a template below its own path
+		// Further errors of a template, whose annotations do not set fields.
+		template []string
 	}{
 		{"the runtime's", "c", "runtime/default", "", "", nil, nil},
 		{"none", "c", "unconfined", "", "", nil, nil},
@@ -123,8 +124,10 @@ func TestAppArmorAnnotationsOfAPodStayAsTheyAre(t *testing.T) {
 	const at = "metadata.annotations[" + appArmorAnnotation + "c]: "
 	cases := []struct {
 		name, before, after string
-		want                []string // once for the status, with what the annotation says for itself twice for the pod
-		itself              []string
+		// Errors about the change; itself are the annotation's own errors, which a pod update
+		// reports twice.
+		want   []string
+		itself []string
 	}{
 		{"it stays", appArmorAnnotation + "c: unconfined", appArmorAnnotation + "c: unconfined", nil, nil},
 		{"another one comes", "a: b", "a: c", nil, nil},

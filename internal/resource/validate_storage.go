@@ -18,7 +18,7 @@ const (
 	maxClassParametersSize  = 256 * (1 << 10)
 	maxAttachMetadataSize   = 256 * (1 << 10)
 	maxVolumeErrorSize      = 1024
-	toldVolumeErrorSize     = 256 * 1024 // upstream tells this limit, and holds messages to the other
+	toldVolumeErrorSize     = 256 * 1024 // upstream reports this limit, but enforces the other one
 	maxCSINodeIDLength      = 256
 	maxCSIDriverNameLength  = 63
 	minTokenDurationSeconds = 600
@@ -82,10 +82,11 @@ func validateParameters(parameters map[string]string, allowEmpty bool, at *field
 	return errs
 }
 
-// validateTopologies checks terms that are or-ed, each of expressions that are and-ed; no two may say the same.
+// validateTopologies checks terms (joined by OR) of expressions (joined by AND). Terms must differ.
 func validateTopologies(terms []corev1.TopologySelectorTerm, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	seen := map[string]bool{fmt.Sprint(map[string][]string{}): true} // a term without expressions is one too many
+	// The set already contains the empty term.
+	seen := map[string]bool{fmt.Sprint(map[string][]string{}): true}
 	for i, term := range terms {
 		expressions := at.Index(i).Child("matchLabelExpressions")
 		keys := map[string]bool{}
@@ -150,7 +151,8 @@ func validateVolumeAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
 	return append(errs, validateVolumeAttachmentStatus(a, nil)...)
 }
 
-// validateInlineVolume holds a volume that a pod's own volume was translated to: it is a CSI driver's, and has nothing of what a claim asks for.
+// validateInlineVolume checks the volume that an inline volume of a pod was translated to: a CSI
+// volume without fields that need a claim.
 func validateInlineVolume(s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, f := range []struct {
@@ -241,7 +243,7 @@ func validateCSINode(n *storagev1.CSINode) field.ErrorList {
 	return errs
 }
 
-// validateCSINodeUpdate: what a driver has said of itself stays, except for how many volumes it can take.
+// validateCSINodeUpdate keeps what a driver reported, except how many volumes it can attach.
 func validateCSINodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
 	errs := validateCSINode(n)
 	before := map[string]storagev1.CSINodeDriver{}
@@ -314,7 +316,8 @@ func validateCSIDriver(d *storagev1.CSIDriver) field.ErrorList {
 
 func validateCSIDriverUpdate(d, old *storagev1.CSIDriver) field.ErrorList {
 	errs := validateCSIDriver(d)
-	errs = append(errs, validateImmutable(d.Spec.AttachRequired, old.Spec.AttachRequired, specPath.Child("attachedRequired"))...) // the name that upstream gives it here
+	// Upstream's spelling of the path.
+	errs = append(errs, validateImmutable(d.Spec.AttachRequired, old.Spec.AttachRequired, specPath.Child("attachedRequired"))...)
 	return append(errs, validateImmutable(d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes, specPath.Child("volumeLifecycleModes"))...)
 }
 

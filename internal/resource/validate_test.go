@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// read makes an object of a manifest as the server does before validation.
+// read decodes and defaults a manifest as the server does before validation.
 func read(t *testing.T, manifest string) (runtime.Object, *Strategy) {
 	t.Helper()
 	obj, gvk, err := api.Codecs.UniversalDeserializer().Decode([]byte(manifest), nil, nil)
@@ -222,7 +222,7 @@ func TestValidateUpdate(t *testing.T) {
 			}
 			obj, _ := read(t, c.obj)
 			if s.PrepareCreate != nil {
-				s.PrepareCreate(obj) // the labels that a client sends back
+				s.PrepareCreate(obj) // clients send the generated labels back
 			}
 			if s.PrepareUpdate != nil {
 				s.PrepareUpdate(obj, old)

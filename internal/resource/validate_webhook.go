@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/cel"
 )
 
-// anyWebhook is what webhooks of both kinds have in common: a mutating one has all fields.
+// anyWebhook stands for validating and mutating webhooks; mutating ones have all fields.
 type anyWebhook = admissionregistrationv1.MutatingWebhook
 
 func asMutating(w *admissionregistrationv1.ValidatingWebhook) anyWebhook {
@@ -48,10 +48,10 @@ func validateMutatingWebhooksUpdate(c, old *admissionregistrationv1.MutatingWebh
 	return validateWebhooks(c.Webhooks, old.Webhooks)
 }
 
-// knownReviews are the versions of AdmissionReview that are spoken.
+// knownReviews are the supported versions of AdmissionReview.
 var knownReviews = []string{"v1", "v1beta1"}
 
-// webhookLeniency is what an update may keep because the old object had it.
+// webhookLeniency lists what an update may keep because the old object had it.
 type webhookLeniency struct {
 	unknownReviews, sideEffects, duplicateNames bool
 	expressions                                 map[string]bool
@@ -124,7 +124,8 @@ func validateWebhook(w *anyWebhook, lenient webhookLeniency, at *field.Path) fie
 	return append(errs, validateReviewVersions(w.AdmissionReviewVersions, lenient.unknownReviews, at.Child("admissionReviewVersions"))...)
 }
 
-// oneOfIfSet refuses a value that is not among those allowed; defaults have been applied, so that nil is for kinds without the field.
+// oneOfIfSet refuses a value that is not allowed. Defaults are set already, so nil means that the
+// kind lacks the field.
 func oneOfIfSet[T ~string](value *T, at *field.Path, allowed ...T) field.ErrorList {
 	if value == nil {
 		return nil
@@ -132,7 +133,7 @@ func oneOfIfSet[T ~string](value *T, at *field.Path, allowed ...T) field.ErrorLi
 	return notSupportedUnless(*value, at, allowed...)
 }
 
-// validateWebhookName: a domain of at least three segments.
+// validateWebhookName requires a domain of at least three segments.
 func validateWebhookName(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, "")}

@@ -14,10 +14,11 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// What is told of objects of the core groups, beside what is told of pods: values that are valid, and old, unusual, or without effect. The words are those that
-// clients know from upstream's server.
+// Warnings about core kinds other than pods: valid values that are outdated, unusual or without
+// effect. The texts are upstream's, because clients know them.
 
-// warnIP: of what is no address at all the validation tells, where it matters.
+// warnIP warns of addresses in an unusual form. Validation refuses invalid addresses where it
+// matters.
 func warnIP(ip string, at *field.Path) []string {
 	if netutils.ParseIPSloppy(ip) == nil {
 		return nil
@@ -102,7 +103,7 @@ func nodeWarnings(obj, _ runtime.Object) []string {
 	return out
 }
 
-// serviceAccountWarnings are about an annotation, when it comes.
+// serviceAccountWarnings warns of a deprecated annotation when it is added.
 func serviceAccountWarnings(obj, old runtime.Object) []string {
 	const enforce = "kubernetes.io/enforce-mountable-secrets"
 	if old != nil {
@@ -184,7 +185,8 @@ func statefulSetWarnings(obj, old runtime.Object) []string {
 	return out
 }
 
-// indexedWarnings are about jobs, and templates of jobs, with very many indexes. Of an update they are told when something about the job has changed.
+// indexedWarnings warns of jobs and job templates with very many indexes. An update warns only if
+// it changes something about the job.
 func indexedWarnings(obj, old runtime.Object) []string {
 	if old != nil && !warnedAgain(obj, old) {
 		return nil

@@ -125,7 +125,7 @@ func TestFilesOfAVolumeThatLieWithinOneAnother(t *testing.T) {
 	}
 }
 
-// All of them overlap, and comparing each with each other would take an hour.
+// All of them overlap. Comparing every pair would take an hour.
 func TestVeryManyOverlappingFilesAreToldOfInShort(t *testing.T) {
 	s := &corev1.SecretVolumeSource{SecretName: "s"}
 	for i := range 200_000 {

@@ -20,7 +20,7 @@ func deploymentStrategy() *Strategy {
 	s.Default = on(defaultDeployment)
 	s.PrepareUpdate = onBoth(func(d, old *appsv1.Deployment) {
 		d.Status = *old.Status.DeepCopy()
-		// Annotations count as well: the controller copies them to the replica sets.
+		// Annotations count as well, because the controller copies them to the replica sets.
 		setGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec, old.Spec) || !apiequality.Semantic.DeepEqual(d.Annotations, old.Annotations))
 	})
 	s.PrepareStatus = onBoth(func(d, old *appsv1.Deployment) {
@@ -51,7 +51,7 @@ func daemonSetStrategy() *Strategy {
 		setTemplateGeneration(d, generation)
 		setGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec, old.Spec))
 	})
-	// The count stands among the annotations, but is the spec's: a status leaves it as it is.
+	// The template generation is an annotation but belongs to the spec: a status update keeps it.
 	s.PrepareStatus = onBoth(func(d, old *appsv1.DaemonSet) {
 		d.Spec = *old.Spec.DeepCopy()
 		generation, _ := strconv.ParseInt(old.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
@@ -124,14 +124,14 @@ func jobStrategy() *Strategy {
 	return s
 }
 
-// The labels that tie pods to their job, with the names they had before Kubernetes 1.27.
+// Labels that tie pods to their job, and their names before Kubernetes 1.27.
 const (
 	oldControllerUIDLabel = "controller-uid"
 	oldJobNameLabel       = "job-name"
 )
 
-// prepareJob ties the job's pods to it by labels that nobody else has, unless the user has chosen the selector. The
-// job must have its name and uid already.
+// prepareJob ties the job's pods to it by unique labels, unless the user has chosen the selector.
+// The job must already have name and uid.
 func prepareJob(j *batchv1.Job) {
 	j.Status = batchv1.JobStatus{}
 	j.Generation = 1
@@ -163,7 +163,7 @@ func prepareJob(j *batchv1.Job) {
 		j.Spec.Selector.MatchLabels[batchv1.ControllerUidLabel] = string(j.UID)
 	}
 	if len(j.Labels) == 0 {
-		j.Labels = maps.Clone(labels) // a job without labels of its own has its pods'
+		j.Labels = maps.Clone(labels) // a job without labels gets those of its pods
 	}
 }
 
