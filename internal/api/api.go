@@ -1,7 +1,8 @@
-// Package api owns the table of built-in kinds and the codecs for their wire formats.
+// Package api owns the table of built-in kinds, the conversion between their versions, and the
+// codecs of their wire formats.
 //
-// The external storage version of each kind is the hub (there are no internal types): every
-// component works with the Go types of k8s.io/api in their storage version.
+// Words. The hub of a kind is the one version in memory: every component works with that version's
+// Go type from k8s.io/api. There are no internal types. See docs/adr/0014-one-table-of-kinds.md.
 package api
 
 import (
@@ -14,48 +15,52 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kind is one row of the table: all that the API server needs to know to serve a kind, except its
+// Kind is one row of the table: everything the API server needs to serve a kind, except its
 // behaviour, which is a resource.Strategy.
 type Kind struct {
-	Kind       schema.GroupVersionKind // in the storage version, which is the hub
+	Kind       schema.GroupVersionKind // in the hub version
 	Resource   string                  // plural, lower case
 	Singular   string
 	ShortNames []string
 	Categories []string
 	Namespaced bool
-	// Served lists the versions served, the preferred one first.
+	// Served lists the served versions, the preferred one first.
 	Served []string
-	// Prefix is where objects lie in the store, as upstream: "/registry/pods". Namespaced objects lie at
-	// Prefix/namespace/name, others at Prefix/name.
+	// Prefix is the kind's key prefix in the store, as upstream: "/registry/pods". Namespaced
+	// objects have the key Prefix/namespace/name, others Prefix/name.
 	Prefix string
-	// StorageVersion is set where the version in the store is not the hub's: objects lie there encoded in
-	// this version, as upstream stores them. EncodeStored and DecodeStored convert.
+	// StorageVersion is set if objects are stored in another version than the hub, as upstream
+	// stores them. EncodeStored and DecodeStored convert.
 	StorageVersion string
-	// Virtual kinds are computed or acted upon, never stored (reviews, bindings, componentstatuses); no Prefix.
+	// Virtual kinds are computed or executed, never stored (reviews, bindings, componentstatuses).
+	// They have no Prefix.
 	Virtual bool
-	// Alias names the kind whose stored objects this one shows in another form: events of events.k8s.io are
-	// those of the core group. Convert goes between the two. Empty for all others.
+	// Alias names the kind whose stored objects this kind shows in another form: events.k8s.io
+	// shows the Events of the core group. Convert converts between the two. Empty for all other
+	// kinds.
 	Alias schema.GroupResource
-	// Verbs is nil for the usual eight (create delete deletecollection get list patch update watch).
+	// Verbs is nil for the usual eight (create delete deletecollection get list patch update
+	// watch).
 	Verbs        []string
 	Subresources []Subresource
-	// Object is a zero value of the Go type in the storage version.
+	// Object is a zero value of the hub type.
 	Object runtime.Object
 }
 
 // Subresource is one path below an object.
 type Subresource struct {
 	Name  string                  // "status", "scale", "binding"
-	Kind  schema.GroupVersionKind // what it takes and gives
+	Kind  schema.GroupVersionKind // kind of the request and response body
 	Verbs []string
-	// Connect marks a stream or proxy to the object (exec, log, proxy): Kind holds its options, from the query.
+	// Connect marks a stream or proxy to the object (exec, log, proxy). Kind then holds its
+	// options, which come from the query.
 	Connect bool
 }
 
-// standardVerbs are what a kind with nil Verbs can do.
+// standardVerbs are the verbs of kinds with nil Verbs.
 var standardVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
-// AllVerbs are the verbs of the resource itself, sorted.
+// AllVerbs returns the verbs of the resource itself, sorted.
 func (k *Kind) AllVerbs() []string {
 	if k.Verbs == nil {
 		return standardVerbs
@@ -63,7 +68,7 @@ func (k *Kind) AllVerbs() []string {
 	return k.Verbs
 }
 
-// HasVerb tells whether the resource itself can do verb.
+// HasVerb reports whether the resource itself has the verb.
 func (k *Kind) HasVerb(verb string) bool { return slices.Contains(k.AllVerbs(), verb) }
 
 // Subresource finds a subresource by name.
@@ -76,7 +81,7 @@ func (k *Kind) Subresource(name string) (*Subresource, bool) {
 	return nil, false
 }
 
-// StoredAs is the kind in the version in which its objects lie in the store. It panics for virtual kinds.
+// StoredAs returns the kind in its storage version. It panics for virtual kinds.
 func (k *Kind) StoredAs() schema.GroupVersionKind {
 	if k.Virtual {
 		panic("api: " + k.Kind.String() + " is not stored")
@@ -92,22 +97,22 @@ func (k *Kind) StoredAs() schema.GroupVersionKind {
 	return gvk
 }
 
-// New is an empty object of the hub type.
+// New returns an empty object of the hub type.
 func (k *Kind) New() runtime.Object {
 	return reflect.New(reflect.TypeOf(k.Object).Elem()).Interface().(runtime.Object)
 }
 
-// NewList is an empty list of the hub type. Kinds that are only created have none.
+// NewList returns an empty list of the hub type. It fails for kinds that can only be created.
 func (k *Kind) NewList() (runtime.Object, error) {
 	return Scheme.New(k.Kind.GroupVersion().WithKind(k.Kind.Kind + "List"))
 }
 
-// GVR is the resource in the storage version.
+// GVR returns the resource in the hub version.
 func (k *Kind) GVR() schema.GroupVersionResource {
 	return k.Kind.GroupVersion().WithResource(k.Resource)
 }
 
-// GroupResource is the resource without version.
+// GroupResource returns the resource without its version.
 func (k *Kind) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.Kind.Group, Resource: k.Resource}
 }
@@ -129,7 +134,7 @@ var index = sync.OnceValue(func() (ix struct {
 	return ix
 })
 
-// Kinds is the table, in discovery order. Read-only.
+// Kinds returns the table in discovery order. It is read-only.
 func Kinds() []Kind { return kinds }
 
 // ByResource finds a built-in kind by group and plural name.
@@ -144,7 +149,7 @@ func ByKind(gk schema.GroupKind) (*Kind, bool) {
 	return k, ok
 }
 
-// ResourceOf is the storage-version resource of an object's Go type. It panics for a type that is not in the
+// ResourceOf returns the hub resource of an object's Go type. It panics if the type is not in the
 // table, which is a programming error.
 func ResourceOf(obj runtime.Object) schema.GroupVersionResource {
 	k, ok := index().byType[reflect.TypeOf(obj)]

@@ -189,7 +189,7 @@ func TestAnnotationsOfAnAutoscalerThatCannotBeRead(t *testing.T) {
 			Status: autoscalingv1.HorizontalPodAutoscalerStatus{CurrentCPUUtilizationPercentage: &percent},
 		}
 		hpa.Annotations = map[string]string{hpaMetricsAnnotation: text, hpaCurrentMetricsAnnotation: text, hpaConditionsAnnotation: text}
-		if text != "{}" { // which is a behavior of nothing
+		if text != "{}" { // an empty behavior is dropped
 			hpa.Annotations[hpaBehaviorAnnotation] = text
 		}
 		obj, err := Convert(hpa, autoscalingv2.SchemeGroupVersion)
@@ -204,7 +204,7 @@ func TestAnnotationsOfAnAutoscalerThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestAStoredDefinitionOfV1beta1KeepsUnknownFields, unless it says otherwise: that was its version's default, and is not v1's.
+// v1beta1 keeps unknown fields by default, v1 drops them.
 func TestAStoredDefinitionOfV1beta1KeepsUnknownFields(t *testing.T) {
 	for spec, keeps := range map[string]bool{``: true, `,"preserveUnknownFields":true`: true, `,"preserveUnknownFields":false`: false} {
 		obj, err := DecodeStored([]byte(`{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"CustomResourceDefinition","metadata":{"name":"as.g.example.com"},"spec":{"group":"g.example.com","version":"v1",

@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Convert gives obj in another version or, for events, in the other group. It returns obj itself when it is already
-// what is asked for; otherwise the result may share memory with obj. Versions of kinds that have only one
-// convert to nothing else: an error.
+// Convert returns obj in another version or, for Events, in the other group. It returns obj itself
+// if that is the requested version; otherwise the result may share memory with obj. Converting a
+// kind that has only one version is an error.
 func Convert(obj runtime.Object, to schema.GroupVersion) (runtime.Object, error) {
 	from, err := gvkOf(obj)
 	if err != nil {
@@ -64,7 +64,9 @@ func Convert(obj runtime.Object, to schema.GroupVersion) (runtime.Object, error)
 	case *apiextensionsv1.CustomResourceDefinition:
 		out, err = throughInternal(o, &apiextensions.CustomResourceDefinition{}, &apiextensionsv1beta1.CustomResourceDefinition{})
 	case *apiextensionsv1beta1.CustomResourceDefinition:
-		// Whoever does not speak of unknown fields keeps them in v1beta1, and drops them in v1. Only the store has this version: the object is its reader's own.
+		// A definition without preserveUnknownFields keeps unknown fields in v1beta1 and drops them
+		// in v1. v1beta1 occurs only in the store, so this function owns the object and may change
+		// it.
 		apiextensionsv1beta1.SetObjectDefaults_CustomResourceDefinition(o)
 		out, err = throughInternal(o, &apiextensions.CustomResourceDefinition{}, &apiextensionsv1.CustomResourceDefinition{})
 	}
@@ -84,8 +86,8 @@ func Convert(obj runtime.Object, to schema.GroupVersion) (runtime.Object, error)
 	return out, nil
 }
 
-// ToHub gives a built-in object in the version that this package's callers work with. Types outside of the table
-// are returned as they are.
+// ToHub returns a built-in object in its hub version. Types outside the table are returned
+// unchanged.
 func ToHub(obj runtime.Object) (runtime.Object, error) {
 	gvk, err := gvkOf(obj)
 	if err != nil {
@@ -97,7 +99,7 @@ func ToHub(obj runtime.Object) (runtime.Object, error) {
 	return obj, nil
 }
 
-// gvkOf is what the scheme calls the Go type, whatever its TypeMeta says.
+// gvkOf returns the scheme's kind of the Go type and ignores the object's TypeMeta.
 func gvkOf(obj runtime.Object) (schema.GroupVersionKind, error) {
 	kinds, _, err := Scheme.ObjectKinds(obj)
 	if err != nil {
@@ -125,7 +127,7 @@ type wired interface {
 	Unmarshal([]byte) error
 }
 
-// sameWire converts between versions whose protobuf fields are the same. The test compares the types.
+// sameWire converts between versions with the same protobuf fields. A test compares the types.
 func sameWire(in, out wired) (runtime.Object, error) {
 	data, err := in.Marshal()
 	if err != nil {
@@ -135,7 +137,7 @@ func sameWire(in, out wired) (runtime.Object, error) {
 }
 
 func throughInternal(in, hub, out runtime.Object) (runtime.Object, error) {
-	in = in.DeepCopyObject() // the library's conversion shares memory and fills in
+	in = in.DeepCopyObject() // the library's conversion shares memory and sets defaults
 	if err := Scheme.Convert(in, hub, nil); err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
-// autoscaling/v1 knows a CPU target only; the rest of v2 lies in these annotations as JSON.
+// autoscaling/v1 has only a CPU target. These annotations carry the other fields of v2 as JSON.
 const (
 	hpaMetricsAnnotation        = "autoscaling.alpha.kubernetes.io/metrics"
 	hpaCurrentMetricsAnnotation = "autoscaling.alpha.kubernetes.io/current-metrics"
@@ -20,14 +20,16 @@ const (
 	hpaBehaviorAnnotation       = "autoscaling.alpha.kubernetes.io/behavior"
 )
 
-// hpaAnnotations are those that only conversions write; two are of tolerances, which older servers wrote.
+// hpaAnnotations are annotations that only conversions write. The last two hold tolerances; older
+// servers wrote them.
 var hpaAnnotations = []string{
 	hpaMetricsAnnotation, hpaCurrentMetricsAnnotation, hpaConditionsAnnotation, hpaBehaviorAnnotation,
 	"autoscaling.alpha.kubernetes.io/scale-down-tolerance", "autoscaling.alpha.kubernetes.io/scale-up-tolerance",
 }
 
-// WithoutConverted gives the annotations of a HorizontalPodAutoscaler without those that stand for fields of v2 in v1: in v2 they say nothing, and
-// would be taken for the fields when the object is read in v1. The map itself is not changed.
+// WithoutConverted returns the annotations of a HorizontalPodAutoscaler without those that carry
+// fields of v2 in v1. In v2 they have no meaning, but a reader of v1 would take them for the
+// fields. The map itself does not change.
 func WithoutConverted(annotations map[string]string) map[string]string {
 	if !slices.ContainsFunc(hpaAnnotations, func(name string) bool { _, ok := annotations[name]; return ok }) {
 		return annotations
@@ -39,7 +41,8 @@ func WithoutConverted(annotations map[string]string) map[string]string {
 	return out
 }
 
-// hpaBehavior is the form of the behaviour in its annotation: field names without json tags, as upstream writes them.
+// hpaBehavior is the annotation's form of the behaviour. As upstream, its field names have no JSON
+// tags.
 type hpaBehavior struct {
 	ScaleUp   *hpaScalingRules
 	ScaleDown *hpaScalingRules
@@ -211,7 +214,7 @@ func hpaSpecFromAnnotations(in *autoscalingv1.HorizontalPodAutoscaler, out *auto
 			return err
 		}
 		if err := json.Unmarshal([]byte(text), &metrics); err != nil {
-			metrics = nil // what a client wrote there may be anything
+			metrics = nil // clients may write invalid JSON
 		}
 		for i := range metrics {
 			out.Spec.Metrics = append(out.Spec.Metrics, metricSpecToV2(&metrics[i]))
@@ -247,7 +250,7 @@ func hpaSpecFromAnnotations(in *autoscalingv1.HorizontalPodAutoscaler, out *auto
 }
 
 func hpaStatusFromAnnotations(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.HorizontalPodAutoscaler) error {
-	// What a client wrote there may be anything: unreadable values are dropped.
+	// Clients may write invalid JSON, which is dropped.
 	if percent := in.Status.CurrentCPUUtilizationPercentage; percent != nil {
 		out.Status.CurrentMetrics = []autoscalingv2.MetricStatus{{
 			Type: autoscalingv2.ResourceMetricSourceType,

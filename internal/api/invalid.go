@@ -9,22 +9,23 @@ import (
 )
 
 const (
-	// MaxCauses are the most things of an object that its client is told are wrong.
+	// MaxCauses limits the field errors in one response.
 	MaxCauses = 1000
-	// maxCausesBytes are the most that they say together, the first one aside.
+	// maxCausesBytes limits their total length; the first error is always sent.
 	maxCausesBytes = 2 << 20
 )
 
-// Invalid is the answer (422) that says what is wrong with an object. The library joins messages to one by writing all of them again for each: for 400,000 bad
-// finalizers, which fit into one request, it would copy terabytes. So only so many are told.
+// Invalid returns the error 422 with an object's field errors. It keeps only the first MaxCauses,
+// because the library rewrites the joined message for every further error: for 400,000 invalid
+// finalizers, which fit into one request, it would copy terabytes.
 func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) *apierrors.StatusError {
 	return apierrors.NewInvalid(kind, name, firstOf(errs))
 }
 
-// Together is the error that what is wrong is one by one; of very much, the first.
+// Together joins field errors into one error; of very many, only the first.
 func Together(errs field.ErrorList) error { return firstOf(errs).ToAggregate() }
 
-// firstOf are the first of many errors, the last of them saying how many there are.
+// firstOf returns the first errors; if it drops any, the last error states the total.
 func firstOf(errs field.ErrorList) field.ErrorList {
 	size := 0
 	for i, err := range errs {

@@ -2,8 +2,8 @@ package api
 
 import "slices"
 
-// kinds is the table, one row per kind: the groups in the order in which discovery lists them, which decides what
-// a short name means to kubectl when groups share it.
+// kinds is the table, one row per kind. Groups are in discovery order, which decides the meaning of
+// a short name in kubectl if several groups have it.
 var kinds = slices.Concat(
 	coreKinds,
 	apiregistrationKinds,

@@ -4,8 +4,8 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
-// metricsKinds are the kinds of the group metrics.k8s.io, which upstream leaves to an extension server. They are measured when
-// somebody asks; an APIService for the group takes precedence.
+// metricsKinds are the kinds of the group metrics.k8s.io, which upstream leaves to an extension
+// server. They are measured on request. An APIService for the group takes precedence.
 var metricsKinds = []Kind{
 	{
 		Kind: metricsv1beta1.SchemeGroupVersion.WithKind("NodeMetrics"), Resource: "nodes",

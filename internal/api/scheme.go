@@ -14,8 +14,8 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
-// Scheme knows every built-in kind in every served and stored version. CustomResourceDefinitions convert by it (the
-// library brings their conversion); the other kinds with two versions convert by Convert.
+// Scheme knows every built-in kind in every served and stored version. The library's conversion of
+// CustomResourceDefinitions is registered in it; other kinds with two versions convert by Convert.
 var Scheme = newScheme()
 
 // Codecs encodes and decodes JSON, YAML and protobuf.

@@ -10,8 +10,8 @@ import (
 
 var protobufSerializer = protobuf.NewSerializer(Scheme, Scheme)
 
-// EncodeStored gives the bytes that lie in the store for a built-in object: protobuf in upstream's envelope, in
-// upstream's storage version.
+// EncodeStored encodes a built-in object for the store: protobuf in upstream's envelope and storage
+// version.
 func EncodeStored(obj runtime.Object) ([]byte, error) {
 	gvk, err := gvkOf(obj)
 	if err != nil {
@@ -26,7 +26,7 @@ func EncodeStored(obj runtime.Object) ([]byte, error) {
 		return nil, err
 	}
 	if obj.GetObjectKind().GroupVersionKind() != stored {
-		// The envelope takes its type from the object, which may be shared.
+		// The envelope takes the kind from the object, which may be shared.
 		obj = obj.DeepCopyObject()
 		obj.GetObjectKind().SetGroupVersionKind(stored)
 	}
@@ -37,8 +37,9 @@ func EncodeStored(obj runtime.Object) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// DecodeStored reads what EncodeStored or upstream has written, protobuf or JSON, and gives the object in the hub
-// version, with its kind and apiVersion set. Defaults are not applied, but for those that are others in the hub version.
+// DecodeStored decodes bytes that EncodeStored or upstream wrote, protobuf or JSON. It returns the
+// object in the hub version with kind and apiVersion set. It applies only defaults that differ
+// between the stored version and the hub.
 func DecodeStored(data []byte) (runtime.Object, error) {
 	obj, gvk, err := Codecs.UniversalDeserializer().Decode(data, nil, nil)
 	if err != nil {

@@ -11,17 +11,17 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// Switches say which resources of the table are served to clients. What is turned off is there all the same: it lies in the store, and the components of this process use it.
-// nil has everything turned on.
+// Switches selects the resources of the table that clients can use. Disabled resources still exist:
+// they are stored, and components of this process use them. nil enables everything.
 type Switches struct {
 	text string
 	off  map[schema.GroupVersionResource]bool
 }
 
-// Serves tells whether clients are served the resource.
+// Serves reports whether clients can use the resource.
 func (s *Switches) Serves(gvr schema.GroupVersionResource) bool { return s == nil || !s.off[gvr] }
 
-// String is what the switches were made of.
+// String returns the text that the switches were parsed from.
 func (s *Switches) String() string {
 	if s == nil {
 		return ""
@@ -29,7 +29,7 @@ func (s *Switches) String() string {
 	return s.text
 }
 
-// Versions are those of the kind that clients are served.
+// Versions returns the kind's versions that clients can use.
 func (s *Switches) Versions(k *Kind) []string {
 	if s == nil {
 		return k.Served
@@ -39,19 +39,20 @@ func (s *Switches) Versions(k *Kind) []string {
 	})
 }
 
-// The keys that stand for many versions, and which.
+// Keys that select many versions.
 var manyVersions = map[string]*regexp.Regexp{
 	"api/all": regexp.MustCompile(`^v`), "api/ga": regexp.MustCompile(`^v[0-9]+$`),
 	"api/beta": regexp.MustCompile(`^v[0-9]+beta[0-9]+$`), "api/alpha": regexp.MustCompile(`^v[0-9]+alpha[0-9]+$`),
 }
 
-// absentGroups are Kubernetes' groups that are all off by default, and not here.
+// absentGroups are Kubernetes groups that are off by default and that this server does not have.
 var absentGroups = []string{"internal.apiserver.k8s.io", "storagemigration.k8s.io"}
 
 var preRelease = regexp.MustCompile(`^v[0-9]+(alpha|beta)[0-9]+$`)
 
-// ParseSwitches reads KEY=true and KEY=false, as kube-apiserver's --runtime-config has them: a key is api/all, api/ga, api/beta or api/alpha, GROUP/VERSION, which is v1 for the core
-// group, or GROUP/VERSION/RESOURCE. What is more precise wins, whatever the order. A key alone is true.
+// ParseSwitches parses KEY=true and KEY=false in the form of kube-apiserver's --runtime-config. KEY
+// alone means true. A key is api/all, api/ga, api/beta, api/alpha, GROUP/VERSION (v1 for the core
+// group) or GROUP/VERSION/RESOURCE. A more specific key wins, in any order.
 func ParseSwitches(list []string) (*Switches, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -88,7 +89,7 @@ func ParseSwitches(list []string) (*Switches, error) {
 	return s, nil
 }
 
-// serves is what is wanted of a resource: by the first of the keys that says something, on when none does.
+// serves returns the value of the most specific key for a resource; true if there is none.
 func serves(wanted map[string]bool, gvr schema.GroupVersionResource) bool {
 	version := gvr.GroupVersion().String()
 	for _, key := range []string{version + "/" + gvr.Resource, version, "api/ga", "api/beta", "api/alpha", "api/all"} {
@@ -102,7 +103,7 @@ func serves(wanted map[string]bool, gvr schema.GroupVersionResource) bool {
 	return true
 }
 
-// checkSwitch refuses keys of what nobody knows, and to turn on what is not here.
+// checkSwitch refuses unknown keys, and keys that enable APIs this server does not have.
 func checkSwitch(key string, on bool) error {
 	if _, many := manyVersions[key]; many {
 		if on && key != "api/ga" {

@@ -8,12 +8,14 @@ import (
 	goyaml "sigs.k8s.io/yaml/goyaml.v3"
 )
 
-// MaxAliased is how many bytes all aliases of a YAML document may stand for: as many as a body may have.
+// MaxAliased limits the bytes that all aliases of a YAML document expand to. It equals the size
+// limit of a request body.
 const MaxAliased = 3 << 20
 
-// Aliases tells of a YAML document whose aliases stand for too much. The library that makes JSON of it bounds how many values they stand for, but not how long
-// those are: a hundred thousand aliases of one text of a megabyte fit into a body, and are a hundred gigabytes of JSON. JSON, and a document that can have no
-// aliases, is not parsed.
+// Aliases returns an error for a YAML document whose aliases expand to more than MaxAliased bytes.
+// The library that converts YAML to JSON limits the number of expanded values but not their length:
+// a request body can hold a hundred thousand aliases of a one-megabyte text, which make a hundred
+// gigabytes of JSON. JSON, and documents that cannot have aliases, are not parsed.
 func Aliases(doc []byte) error {
 	if !aliasing(doc) || json.Valid(doc) {
 		return nil
@@ -29,15 +31,16 @@ func Aliases(doc []byte) error {
 	return nil
 }
 
-// aliasing tells whether a document may have anchors and aliases.
+// aliasing reports whether a document may have anchors and aliases.
 func aliasing(doc []byte) bool {
 	if bytes.HasPrefix(doc, []byte("\xff\xfe")) || bytes.HasPrefix(doc, []byte("\xfe\xff")) {
 		return true // UTF-16
 	}
-	return !bytes.HasPrefix(doc, []byte("k8s\x00")) && named(doc, '&') && named(doc, '*') // a protobuf message is no YAML from its fourth byte on
+	// The fourth byte of a protobuf message is not valid in YAML.
+	return !bytes.HasPrefix(doc, []byte("k8s\x00")) && named(doc, '&') && named(doc, '*')
 }
 
-// named tells whether the indicator has a name after it anywhere.
+// named reports whether the indicator is followed by a name anywhere in the document.
 func named(doc []byte, indicator byte) bool {
 	for {
 		i := bytes.IndexByte(doc, indicator)
@@ -52,10 +55,11 @@ func named(doc []byte, indicator byte) bool {
 	}
 }
 
-// aliasWalk knows how much the anchored nodes are that it has been at: 0 while it is at them.
+// aliasWalk caches the sizes of anchored nodes; a node has 0 while it is being visited.
 type aliasWalk map[*goyaml.Node]int
 
-// size is how many bytes a node has, about, and how many of them are there by aliases. More than MaxAliased is not told apart, so that nothing overflows.
+// size estimates a node's bytes, and how many of them come from aliases. Both are capped above
+// MaxAliased so that nothing overflows.
 func (w aliasWalk) size(n *goyaml.Node) (all, aliased int) {
 	if n.Kind == goyaml.AliasNode {
 		known, ok := w[n.Alias]
@@ -65,7 +69,7 @@ func (w aliasWalk) size(n *goyaml.Node) (all, aliased int) {
 		return known + 1, known + 1
 	}
 	if n.Anchor != "" {
-		w[n] = 0 // one that holds itself is refused by who reads it
+		w[n] = 0 // the decoder refuses a node that contains itself
 	}
 	all = len(n.Value) + 1
 	for _, child := range n.Content {

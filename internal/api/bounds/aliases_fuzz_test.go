@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// FuzzAliases holds what aliases may stand for against what becomes of a document that is let pass: its JSON is hardly larger than the document and all that its
-// aliases may stand for.
+// FuzzAliases checks that an accepted document's JSON is hardly larger than the document plus the
+// limit for aliases.
 func FuzzAliases(f *testing.F) {
 	for _, doc := range []string{
 		"a: &x 1\nb: *x\n", "&a [*a]", "a: &a {b: *a}", "*a", "a: &a b\nc: &a d\ne: *a\n", "- &x {<<: *x}\n", "b: &b {c: d}\na: {<<: [*b, *b]}\n",
@@ -24,14 +24,15 @@ func FuzzAliases(f *testing.F) {
 			return
 		}
 		out, err := yaml.YAMLToJSON(doc)
-		// A byte is six of JSON at most, and what parts values from each other is another, with a null for nothing and quotes for a key.
+		// One byte of YAML becomes six of JSON at most. Add a separator, a null for an empty value,
+		// and quotes for a key.
 		if err == nil && len(out) > 16*(MaxAliased+len(doc)) {
 			t.Errorf("%d bytes of YAML that are let pass are %d of JSON", len(doc), len(out))
 		}
 	})
 }
 
-// doubled is a document of so many lists, each of which holds the one before twice.
+// doubled makes a document of nested lists, each of which contains the previous one twice.
 func doubled(lists int) string {
 	doc := "l0: &l0 [x, x]\n"
 	for i := 1; i < lists; i++ {

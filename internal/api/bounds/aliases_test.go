@@ -7,7 +7,7 @@ import (
 	"unicode/utf16"
 )
 
-// in16 is a text in UTF-16, which YAML may be in.
+// in16 encodes a text in UTF-16, which YAML allows.
 func in16(text string) string {
 	out := []byte("\xff\xfe")
 	for _, unit := range utf16.Encode([]rune(text)) {

@@ -51,10 +51,12 @@ func TestADocumentIsRefusedForItsQuantitiesAlone(t *testing.T) {
 		podOf("limits", `"1e-1000000000","cpu":"1"`):                                    path,
 		podOf("limits", `"1"},"requests":{"cpu":"1","cpu":1`+strings.Repeat("0", 1000)): "spec.containers[1].resources.requests[cpu]: ",
 		podOf("limits", `{"a":["1e-1000000000"]}`):                                      "",
-		podOf("Limits", `"1e-1000000000"`):                                              "spec.containers[1].resources.Limits[memory]: ", // some readers do not tell names apart by their case
-		podOf("limits", `"1","memory":"1e-1000000000"`):                                 path,
-		`{"spec":{"overhead":{"cpu":"1e-1000000000"}`:                                   "spec.overhead[cpu]: ", // what comes first is seen first; the document is none
-		`"1e-1000000000"`:                                                               "", `[1e-1000000000]`: "", `{"spec":"1e-1000000000"}`: "", `{"a":1e-1000000000`: "", `{`: "",
+		// Some decoders ignore the case of field names.
+		podOf("Limits", `"1e-1000000000"`):              "spec.containers[1].resources.Limits[memory]: ",
+		podOf("limits", `"1","memory":"1e-1000000000"`): path,
+		// The quantity comes before the syntax error.
+		`{"spec":{"overhead":{"cpu":"1e-1000000000"}`: "spec.overhead[cpu]: ",
+		`"1e-1000000000"`: "", `[1e-1000000000]`: "", `{"spec":"1e-1000000000"}`: "", `{"a":1e-1000000000`: "", `{`: "",
 		`{"spec":{"ephemeralContainers":[{"resources":{"limits":{"a":"1e-1000000000"}}}]}}`: "spec.ephemeralContainers[0].resources.limits[a]: ",
 	} {
 		err := Document([]byte(doc), &corev1.Pod{})
@@ -65,14 +67,14 @@ func TestADocumentIsRefusedForItsQuantitiesAlone(t *testing.T) {
 		if json.Unmarshal([]byte(doc), &content) != nil || strings.Contains(doc, `"memory":1e`) || strings.Contains(doc, `"memory":"1"}`) {
 			continue
 		}
-		// Of a field that is there twice, content has the last.
+		// A decoded map keeps only the last value of a repeated field.
 		if err := Fields(content, &corev1.Pod{}); (err != nil) != (want != "") {
 			t.Errorf("as fields, %.200s: %v", doc, err)
 		}
 	}
 }
 
-// nines is a quantity with so many digits that its text is kept as it is.
+// nines returns a quantity with so many digits that the library keeps its text.
 func nines(n int) resource.Quantity {
 	var q resource.Quantity
 	if err := q.UnmarshalJSON([]byte(strings.Repeat("9", n))); err != nil {
@@ -107,7 +109,7 @@ func TestAMessageIsRefusedForItsQuantitiesAlone(t *testing.T) {
 	if err := Message(raw, &corev1.Pod{}); err == nil || !strings.HasPrefix(err.Error(), "spec.volumes[0].emptyDir.sizeLimit: ") {
 		t.Error(err)
 	}
-	// A map's entry may give its value twice: both are read.
+	// A map entry may contain its value twice; both are checked.
 	twice := []byte("\x12\x00") // spec: empty
 	if err := Message(append(twice, raw...), &corev1.Pod{}); err == nil {
 		t.Error("the second spec is not looked at")
@@ -163,7 +165,7 @@ func TestAStrategicMergeIsRefusedForWhatItWouldCompare(t *testing.T) {
 	}
 }
 
-// within is a message that holds itself so many times in a field.
+// within makes a message that nests in itself, in a field, the given number of times.
 func within(levels int, number protowire.Number) []byte {
 	var heads [][]byte
 	size := 0
@@ -179,7 +181,8 @@ func within(levels int, number protowire.Number) []byte {
 func TestMessagesAreAsDeepAsDocuments(t *testing.T) {
 	type schema = apiextensionsv1.JSONSchemaProps
 	for levels, refused := range map[int]bool{0: false, 5000: false, MaxDepth + 1: true, 400_000: true} {
-		if err := Message(within(levels, 28), &schema{}); (err != nil) != refused { // not
+		// Field 28 is "not".
+		if err := Message(within(levels, 28), &schema{}); (err != nil) != refused {
 			t.Errorf("%d levels: %v", levels, err)
 		}
 	}
@@ -193,7 +196,7 @@ func TestMessagesAreAsDeepAsDocuments(t *testing.T) {
 	}
 }
 
-// TestATypesTagsAreReadOnce: three megabytes are room for more than a million fields.
+// Three megabytes hold more than a million fields.
 func TestATypesTagsAreReadOnce(t *testing.T) {
 	many := []byte(strings.Repeat("\x7a\x00", 50_000) + "\x7a\x0d1e-1000000000") // the type has no field 15
 	for _, like := range []any{&corev1.Pod{}, &apiextensionsv1.CustomResourceDefinition{}} {

@@ -8,11 +8,13 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// MaxDepth is how deep messages may be nested, as JSON and YAML may. The generated decoders call themselves once a level without end, and a stack that
-// is too large ends the process: three megabytes are room for half a million schemas within schemas.
+// MaxDepth is the allowed nesting of messages, as of JSON and YAML. The generated decoders recurse
+// once per level without a limit, and an overflowing stack ends the process: three megabytes hold
+// half a million nested schemas.
 const MaxDepth = 10_000
 
-// shallow tells of a message that is nested deeper than its limit. Only types that can hold themselves are looked into.
+// shallow returns an error for a message nested deeper than limit. It inspects only types that can
+// contain themselves.
 func shallow(raw []byte, t reflect.Type, depth, limit int) error {
 	if !endless(t) {
 		return nil
@@ -63,7 +65,7 @@ func shallowField(content []byte, t reflect.Type, number protowire.Number, depth
 
 var endlessTypes sync.Map // reflect.Type to bool
 
-// endless tells whether messages of the type can be nested without end.
+// endless reports whether a type can contain itself.
 func endless(t reflect.Type) bool {
 	if known, ok := endlessTypes.Load(t); ok {
 		return known.(bool)
@@ -82,7 +84,7 @@ func endless(t reflect.Type) bool {
 	return found
 }
 
-// collect adds all structs that a value of the type can hold.
+// collect adds all structs that a value of the type can contain.
 func collect(t reflect.Type, into map[reflect.Type]bool) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:

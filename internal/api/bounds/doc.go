@@ -1,14 +1,14 @@
-// Package bounds refuses what would keep a processor busy for longer than any request is worth, before it does: a request's deadline
-// does not end a library that computes. The rules look at sizes alone, so that what they cost is linear in what they read.
+// Package bounds refuses documents that cost far more processor time or memory than a request is
+// worth. It does so before a library reads them, because a library that computes ignores the
+// request's deadline. The checks look at sizes alone; their cost is linear in the input.
 //
-//   - A quantity (quantity.go, document.go, wire.go) is read by a library that computes ten to the power of its exponent, and
-//     something quadratic in its digits.
-//   - A strategic merge patch (merge.go) compares each element of a list with each element of another.
-//   - JSON and merge patches and schemas (nested.go) are read by libraries that read what is within a level again for each level, so that a body of
-//     three megabytes would take thirty gigabytes.
-//   - The managers of an object's fields (managers.go) each have the library make the whole object anew.
-//   - JSON within objects (raw.go) that cannot be read makes the library of field owners panic.
+// The libraries are slow in these cases:
 //
-// Nothing here undercuts what objects of 1.5 MB need; the figures stand in
-// docs/internals/reliability.md.
+// - Quantities (quantity.go, document.go, wire.go): they compute ten to the power of the exponent, and quadratically in the number of digits.
+// - Strategic merge patches (merge.go): they compare every element of one list with every element of another.
+// - JSON patches, merge patches and schemas (nested.go): they read the content of each nesting level again, so a body of three megabytes would take thirty gigabytes.
+// - Field managers (managers.go): they rebuild the whole object for each manager.
+// - Unread JSON inside objects (raw.go): the library for field ownership panics if it is invalid.
+//
+// All limits leave room for objects of 1.5 MB; docs/internals/reliability.md has the figures.
 package bounds

@@ -9,8 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Document tells of a quantity in a JSON document that is not worth reading, or of schemas within schemas that are not. like is a value of the Go type
-// that the document is to become, which says where they are. What is no JSON is left to whoever reads the document: it is refused before anything in it is read.
+// Document returns an error for a JSON document with a quantity, or with nested schemas, that
+// exceed the limits. like is a value of the Go type that the document decodes into; its type shows
+// where quantities are. Invalid JSON is left to the decoder, which refuses it before it reads any
+// value.
 func Document(doc []byte, like any) error {
 	t := plain(reflect.TypeOf(like))
 	if !shallowAnyway(len(doc)) && endless(t) {
@@ -26,13 +28,13 @@ func Document(doc []byte, like any) error {
 	return w.value(t, nil)
 }
 
-// documentWalk goes through the tokens of a document: a field that is there twice is read twice.
+// documentWalk visits the tokens of a document. It visits every value of a repeated field.
 type documentWalk struct {
 	decoder *json.Decoder
-	ended   bool // there is nothing more that could be read
+	ended   bool // no more tokens
 }
 
-// next is the next token; nil at the end.
+// next returns the next token; nil at the end.
 func (w *documentWalk) next() json.Token {
 	token, err := w.decoder.Token()
 	if err != nil {
@@ -70,7 +72,7 @@ func (w *documentWalk) value(t reflect.Type, path *field.Path) error {
 	return nil
 }
 
-// entry is the value of a field of a struct or a key of a map.
+// entry visits the value of a struct's field or a map's key.
 func (w *documentWalk) entry(t reflect.Type, name string, path *field.Path) error {
 	switch t.Kind() {
 	case reflect.Map:
@@ -104,7 +106,7 @@ func (w *documentWalk) skip() {
 	}
 }
 
-// rest goes to the end of what the delimiter began.
+// rest skips to the end of the object or list that begun started.
 func (w *documentWalk) rest(begun json.Delim) {
 	if begun != '{' && begun != '[' {
 		return
@@ -126,7 +128,7 @@ func refused(path *field.Path, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// Fields does for the content of an unstructured object what Document does for a document.
+// Fields checks the content of an unstructured object as Document checks a document.
 func Fields(content map[string]any, like any) error {
 	if t := plain(reflect.TypeOf(like)); holds(t) {
 		return walkFields(content, t, nil)

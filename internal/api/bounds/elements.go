@@ -6,11 +6,13 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
 )
 
-// MaxElements are the most elements of a list or map that can have owners (metadata.managedFields). They lie in sorted lists that each new one is inserted
-// into, by moving what is behind it. What so many elements take in an object and in its managed fields is about all that the store takes.
+// MaxElements limits the elements of a list or map with owned elements (metadata.managedFields).
+// The library keeps them in sorted lists, and each insertion moves all elements behind it. An
+// object with this many elements and its managed fields is about as large as the store accepts.
 const MaxElements = 50_000
 
-// Elements tells of a list or map with more elements than MaxElements, if elements have owners of their own in it by the schema.
+// Elements returns an error for a list or map with more than MaxElements elements if the schema
+// gives each element its own owners.
 func Elements(content map[string]any, s *schema.Schema, t schema.TypeRef) error {
 	return elementsBelow(content, s, t, "")
 }

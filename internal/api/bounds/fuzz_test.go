@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// FuzzQuantity holds the two ways to look at a document against each other: what the quick look lets pass has nothing to refuse.
+// FuzzQuantity compares the quick check with the full one: whatever the quick check accepts, the
+// full one accepts too.
 func FuzzQuantity(f *testing.F) {
 	for _, text := range []string{"1e-1000000000", "1.5Gi", "-0.1e+00000003", "1E9999", strings.Repeat("7", 1001), strings.Repeat("7", 600) + "-" + strings.Repeat("7", 600) + "M7", ".." + strings.Repeat("1.", 600), "12345e1234567"} {
 		f.Add(text)
@@ -17,19 +18,20 @@ func FuzzQuantity(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		err := Quantity(text)
 		if err == nil && len(text) < 100000 {
-			_, _ = resource.ParseQuantity(text) // ends
+			_, _ = resource.ParseQuantity(text) // must return
 		}
 		if err == nil || suspect(text) {
 			return
 		}
-		// The quick look counts digits in a row: others are no number.
+		// The quick check counts digits in a row; other texts are not numbers.
 		if _, wrong := resource.ParseQuantity(text); wrong == nil {
 			t.Errorf("%q is refused (%v) and does not look like it", text, err)
 		}
 	})
 }
 
-// FuzzDocument and its messages: nothing stumbles over what is broken, and both forms are judged alike.
+// FuzzDocument checks that invalid documents and messages do not panic, and that both forms of an
+// object get the same verdict.
 func FuzzDocument(f *testing.F) {
 	f.Add([]byte(podOf("limits", `"1e-1000000000"`)))
 	f.Add([]byte(podOf("requests", `[1e-1000000000,{"a":{}}]`)))
@@ -40,7 +42,7 @@ func FuzzDocument(f *testing.F) {
 		err := Document(data, &corev1.Pod{})
 		var pod corev1.Pod
 		if err != nil || len(data) > MaxQuantityDigits || json.Unmarshal(data, &pod) != nil {
-			return // the canonical form of a quantity may have a few digits more
+			return // a quantity's canonical form may have a few more digits
 		}
 		raw, err := pod.Marshal()
 		if err != nil {

@@ -6,14 +6,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MaxManagersWork is how many bytes may be made of an object for the managers of its fields: those of an object of 1.5 MB for 170.
+// MaxManagersWork limits the bytes built for all field managers of an object. It allows 170
+// managers for an object of 1.5 MB.
 const MaxManagersWork = 256 << 20
 
-// fewManagers need no counting: a body is 3 MiB at most.
+// fewManagers need no check, because a body has at most 3 MiB.
 const fewManagers = MaxManagersWork / (3 << 20)
 
-// Managers tells of more managers of an object's fields than are worth it. The library makes the whole object anew for each of them, and joins what those
-// had who are too many one after the other.
+// Managers returns an error for too many field managers. The library rebuilds the whole object for
+// each of them, and merges surplus ones one by one.
 func Managers(managers []metav1.ManagedFieldsEntry, obj any) error {
 	if len(managers) <= fewManagers {
 		return nil
@@ -24,7 +25,7 @@ func Managers(managers []metav1.ManagedFieldsEntry, obj any) error {
 	return nil
 }
 
-// sizeOf is about how large an object is.
+// sizeOf estimates an object's size in bytes.
 func sizeOf(obj any) int {
 	switch obj := obj.(type) {
 	case interface{ Size() int }:

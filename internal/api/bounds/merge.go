@@ -8,22 +8,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// MaxMergeWork is how many comparisons a strategic merge patch may ask for: enough to merge 4,000 elements into 4,000.
+// MaxMergeWork limits the comparisons of a strategic merge patch: enough to merge 4,000 elements
+// into 4,000.
 const MaxMergeWork = 50_000_000
 
-// The directives of a strategic merge patch that say something of the list whose name follows.
+// Directives of a strategic merge patch about the list whose name follows.
 const (
 	orderDirective  = "$setElementOrder/"
 	deleteDirective = "$deleteFromPrimitiveList/"
 )
 
-// StrategicMerge tells of a strategic merge patch that asks for more comparisons than MaxMergeWork. What is merged by key or as a set, the library
-// looks up one by one: each element of the patch's list, and of the order that it asks for, in the object's list, in the patch's and in the order. Lists
-// of the same path (the ports of all containers) count as one, since a patch may name the same element many times.
+// StrategicMerge returns an error for a strategic merge patch that needs more than MaxMergeWork
+// comparisons. The library merges lists by key or as sets with linear searches: it looks up each
+// element of the patch's list, and of the requested order, in the object's list, in the patch's
+// list and in the order. Lists with the same path (the ports of all containers) count as one,
+// because a patch may name the same element many times.
 func StrategicMerge(original, patch map[string]any, like any) error {
 	schema, err := strategicpatch.NewPatchMetaFromStruct(like)
 	if err != nil {
-		return nil // the library says so itself
+		return nil // the library reports the error itself
 	}
 	m := mergeLists{}
 	m.patch(patch, schema, "")
@@ -48,24 +51,24 @@ func StrategicMerge(original, patch map[string]any, like any) error {
 		work, MaxMergeWork, most, l.stored, l.patched, l.ordered)
 }
 
-// mergeLists are the lists that a patch merges, by their paths.
+// mergeLists maps paths to the lists that a patch merges.
 type mergeLists map[string]*mergeList
 
 type mergeList struct {
-	lists   int // of the patch
-	patched int // elements of the patch, those to be deleted included
-	ordered int // elements whose order the patch gives
-	stored  int // the most elements of a list of the object
+	lists   int // lists of the patch with this path
+	patched int // elements of the patch, including deleted ones
+	ordered int // elements in the requested order
+	stored  int // elements of the longest such list in the object
 }
 
 func (l *mergeList) work() int64 {
 	if l.stored == 0 && l.ordered == 0 && l.lists <= 1 {
-		return 0 // taken as it is
+		return 0 // replaced as a whole, without comparisons
 	}
 	return int64(l.patched+l.ordered) * int64(l.stored+l.patched+l.ordered)
 }
 
-// patch notes the lists of a patch.
+// patch records the lists of a patch.
 func (m mergeLists) patch(patch map[string]any, schema strategicpatch.LookupPatchMeta, path string) {
 	for key, value := range patch {
 		switch value := value.(type) {
@@ -109,7 +112,7 @@ func (m mergeLists) patchList(key string, list []any, schema strategicpatch.Look
 	}
 }
 
-// original notes how long those lists are in the object.
+// original records the lengths of the same lists in the object.
 func (m mergeLists) original(object map[string]any, schema strategicpatch.LookupPatchMeta, path string) {
 	for key, value := range object {
 		switch value := value.(type) {
@@ -133,7 +136,8 @@ func (m mergeLists) original(object map[string]any, schema strategicpatch.Lookup
 	}
 }
 
-// merged tells whether a list is merged, not replaced, and what its elements are.
+// merged reports whether a list is merged rather than replaced, and returns the metadata of its
+// elements.
 func merged(schema strategicpatch.LookupPatchMeta, name string) (strategicpatch.LookupPatchMeta, bool) {
 	inner, meta, err := schema.LookupPatchMetadataForSlice(name)
 	if err != nil {

@@ -6,14 +6,15 @@ import (
 	"math"
 )
 
-// MaxNestedBytes is how many bytes may be read by libraries that read what is within a level of a document again for each level: for JSON and merge
-// patches, where they keep the bytes of each level too, and for schemas. 1.5 MB at the bottom of 170 levels are as many, or 100 KB at the bottom of 2,600.
+// MaxNestedBytes limits the bytes read by libraries that read the content of each nesting level
+// again. Patches also keep the bytes of every level in memory. The limit allows 1.5 MB below 170
+// levels, or 100 KB below 2,600.
 const MaxNestedBytes = 256 << 20
 
-// ErrNested is behind the errors about documents that are too deep for their size.
+// ErrNested is wrapped by errors about documents that are too deep for their size.
 var ErrNested = errors.New("nested too deep for its size")
 
-// Nested tells of a document of which so many bytes would be read.
+// Nested returns an error if a library would read more than MaxNestedBytes.
 func Nested(work int64) error {
 	if work > MaxNestedBytes {
 		return fmt.Errorf("%w: level by level it has %d bytes, at most %d are allowed", ErrNested, work, MaxNestedBytes)
@@ -21,14 +22,17 @@ func Nested(work int64) error {
 	return nil
 }
 
-// MaxMoves is how many elements of lists the operations of a JSON patch may move: the library makes a list anew for each element that is put into it, or taken out.
-// 10,000 operations that make a list of 10,000 elements longer are as many, or 100 on one of 3 MB of digits. Those on short lists never are.
+// MaxMoves limits the list elements that the operations of a JSON patch move: the library copies a
+// list for each inserted or removed element. 10,000 operations that extend a list of 10,000
+// elements reach it, or 100 on a list of 3 MB of digits. Operations on short lists never do.
 const MaxMoves = 150_000_000
 
-// ErrMoves is behind the error about patches that move more.
+// ErrMoves is wrapped by the error about patches that exceed MaxMoves.
 var ErrMoves = errors.New("too many operations on long lists")
 
-// Moves tells of so many operations that each move the elements of a list of that length, which grows by so many meanwhile: half of them are there on average.
+// Moves returns an error if the operations would move more than MaxMoves elements. longest is the
+// length of the longest list; it grows by more elements during the patch, on average by half of
+// them.
 func Moves(operations, longest, more int) error {
 	if work := int64(operations) * int64(longest+more/2); work > MaxMoves {
 		return fmt.Errorf("%w: %d of them and %d elements, at most %d moves are allowed", ErrMoves, operations, longest, MaxMoves)
@@ -36,9 +40,10 @@ func Moves(operations, longest, more int) error {
 	return nil
 }
 
-// LongestList is how many elements the longest list of a JSON document has. Of what is no JSON it may say anything.
+// LongestList returns the number of elements in the longest list of a JSON document. The result for
+// invalid JSON is undefined.
 func LongestList(doc []byte) (longest int) {
-	var open []int // elements so far of the lists and maps that are open; of maps none are counted
+	var open []int // elements so far of each open list; maps stay at 0
 	for i := 0; i < len(doc); i++ {
 		switch doc[i] {
 		case '[':
@@ -65,10 +70,11 @@ func LongestList(doc []byte) (longest int) {
 	return longest
 }
 
-// shallowAnyway: nothing of that size is too deep, since each level takes a byte.
+// shallowAnyway reports whether a document of this size cannot be too deep, since each level takes
+// a byte.
 func shallowAnyway(size int) bool { return int64(size)*int64(size) <= MaxNestedBytes }
 
-// MergePatch tells of a JSON merge patch that is not worth applying.
+// MergePatch returns an error for a JSON merge patch that is too deep for its size.
 func MergePatch(doc, patch []byte) error {
 	if shallowAnyway(len(doc) + len(patch)) {
 		return nil
@@ -78,7 +84,8 @@ func MergePatch(doc, patch []byte) error {
 	return Nested(work + more)
 }
 
-// Levels is how deep a JSON document is nested, and how many bytes its levels have together. Of what is no JSON it may say anything.
+// Levels returns the depth of a JSON document and the sum of the bytes of its levels. The result
+// for invalid JSON is undefined.
 func Levels(doc []byte) (deepest int, bytes int64) {
 	depth := 0
 	for i := 0; i < len(doc); i++ {

@@ -10,16 +10,17 @@ import (
 )
 
 const (
-	// MaxQuantityDigits are the most digits of a quantity's number, before and behind the point. Quantities hold 18 of them exactly
-	// and more of them slowly.
+	// MaxQuantityDigits limits the digits of a quantity's number, before and after the point.
+	// Quantities represent 18 of them exactly and process more of them slowly.
 	MaxQuantityDigits = 1000
-	// MaxQuantityExponent is the largest exponent of a quantity such as 1e3, and less its sign the smallest.
+	// MaxQuantityExponent limits the exponent of a quantity such as 1e3, in both directions.
 	MaxQuantityExponent = 1000
 
-	shownText = 40 // characters of a refused text that an error shows
+	shownText = 40 // characters of a refused text that an error quotes
 )
 
-// Quantity tells why the text of a quantity is not worth reading. Whether it is a quantity at all is for others to say.
+// Quantity returns an error for the text of a quantity that exceeds the limits. It does not check
+// the syntax.
 func Quantity(text string) error {
 	number, exponent := text, ""
 	if i := strings.IndexAny(text, "eE"); i >= 0 {
@@ -56,10 +57,11 @@ func shorten(text string) string {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// suspect tells whether a document has anything in it that Quantity could refuse: four digits in a row behind an e (zeros or not), or as
-// many digits as are too many, points left out. Almost no document has, so this is all that most of them cost.
+// suspect reports whether a document contains anything that Quantity could refuse: four digits in a
+// row after an e (zeros count), or too many digits, not counting points. Almost no document does,
+// so this check is the whole cost of most documents.
 func suspect[T string | []byte](data T) bool {
-	const step = 4 // as many digits in a row can not be between two looks
+	const step = 4 // every run of this many digits contains a probe
 	for i := step - 1; i < len(data); i += step {
 		if !isDigit(data[i]) {
 			continue
@@ -89,9 +91,9 @@ func suspect[T string | []byte](data T) bool {
 
 var quantityType = reflect.TypeFor[resource.Quantity]()
 
-var holders sync.Map // reflect.Type to bool: whether a quantity is somewhere in it
+var holders sync.Map // reflect.Type to bool: whether it contains a quantity
 
-// holds tells whether values of the type may have quantities in them.
+// holds reports whether values of the type may contain quantities.
 func holds(t reflect.Type) bool {
 	if known, ok := holders.Load(t); ok {
 		return known.(bool)
@@ -101,7 +103,7 @@ func holds(t reflect.Type) bool {
 	return found
 }
 
-// reaches tells whether a type that is wanted is somewhere in t.
+// reaches reports whether t contains a wanted type.
 func reaches(t reflect.Type, wanted func(reflect.Type) bool, seen map[reflect.Type]bool) bool {
 	if wanted(t) {
 		return true
@@ -123,7 +125,7 @@ func reaches(t reflect.Type, wanted func(reflect.Type) bool, seen map[reflect.Ty
 	return false
 }
 
-// plain is the type behind pointers.
+// plain returns the type behind all pointers.
 func plain(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -131,8 +133,9 @@ func plain(t reflect.Type) reflect.Type {
 	return t
 }
 
-// member is the type of a struct's field by its JSON name, fields of inlined structs included; nil when no quantity can be in it. Some of those who
-// read documents do not look at the case of names.
+// member returns the type of a struct's field by its JSON name, including fields of inlined
+// structs. It returns nil if the field cannot contain a quantity. Names match in any case, because
+// some decoders ignore case.
 func member(t reflect.Type, name string) reflect.Type {
 	for i := range t.NumField() {
 		f := t.Field(i)

@@ -9,15 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Raw tells of JSON that an object carries unread and that nobody could read: in a message it may be any bytes, and in a document it may have numbers that
-// are too large. The library that knows the owners of fields falls over it.
+// Raw returns an error for invalid JSON that an object carries unread. In a protobuf message it may
+// be any bytes; in a document it may contain numbers that are too large. The library for field
+// ownership panics on it.
 func Raw(obj any) error {
 	return walkRaw(reflect.ValueOf(obj))
 }
 
 var rawTypes = map[reflect.Type]bool{reflect.TypeFor[runtime.RawExtension](): true, reflect.TypeFor[apiextensionsv1.JSON](): true}
 
-var rawHolders sync.Map // reflect.Type to bool: whether there may be such JSON in it
+var rawHolders sync.Map // reflect.Type to bool: whether it may contain such JSON
 
 func holdsRaw(t reflect.Type) bool {
 	known, ok := rawHolders.Load(t)

@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Message does for a protobuf message what Document does for a document: like's struct tags say which field has which number. It also tells of messages
-// that are nested deeper than any document may be.
+// Message checks a protobuf message as Document checks a document. The struct tags of like map
+// field numbers to fields. It also returns an error for messages nested deeper than MaxDepth.
 func Message(raw []byte, like any) error {
 	t := plain(reflect.TypeOf(like))
-	// It is written as a document again, which counts its bytes once a level.
+	// The message is encoded as a document later, which costs its bytes once per level.
 	if err := shallow(raw, t, 0, min(MaxDepth, MaxNestedBytes/max(len(raw), 1))); err != nil {
 		return err
 	}
@@ -24,12 +24,13 @@ func Message(raw []byte, like any) error {
 	return walkMessage(raw, t, nil)
 }
 
-// Harmless tells of a message that Message would let pass whatever its type is: of most, without a look at it as a message.
+// Harmless reports whether Message would accept the message for every type. It is true for most
+// messages and does not decode them.
 func Harmless(raw []byte) bool {
-	return len(raw) < 2*MaxDepth && !suspect(raw) // a level takes two bytes at least
+	return len(raw) < 2*MaxDepth && !suspect(raw) // a level takes at least two bytes
 }
 
-// walkMessage goes as deep as Go types do that hold quantities; none of them holds itself.
+// walkMessage recurses into Go types that contain quantities; none of them contains itself.
 func walkMessage(raw []byte, t reflect.Type, path *field.Path) error {
 	counts := map[protowire.Number]int{}
 	for len(raw) > 0 {
@@ -64,7 +65,7 @@ func walkMessage(raw []byte, t reflect.Type, path *field.Path) error {
 	return nil
 }
 
-// walkField is the index-th value of the field with the number.
+// walkField visits the index-th value of the field with the number.
 func walkField(content []byte, t reflect.Type, number protowire.Number, index int, path *field.Path) error {
 	f, ok := numbered(t, number)
 	if !ok || !holds(f.Type) {
@@ -92,7 +93,8 @@ func walkField(content []byte, t reflect.Type, number protowire.Number, index in
 
 var fieldsOfTypes sync.Map // reflect.Type to map[protowire.Number]reflect.StructField
 
-// numbered is the field with a number in the protobuf encoding. A message may have a million fields, so a type's tags are read once.
+// numbered returns the field with a number in the protobuf encoding. It caches the struct tags of a
+// type, because a message may have a million fields.
 func numbered(t reflect.Type, number protowire.Number) (reflect.StructField, bool) {
 	known, ok := fieldsOfTypes.Load(t)
 	if !ok {
@@ -120,7 +122,8 @@ func fieldsByNumber(t reflect.Type) map[protowire.Number]reflect.StructField {
 	return fields
 }
 
-// entryOf takes an entry of a map apart. Nothing keeps a client from giving it two values, and both are read.
+// entryOf splits a map entry into key and values. A client may send several values; all are
+// checked.
 func entryOf(raw []byte) (key string, values [][]byte) {
 	for len(raw) > 0 {
 		number, wire, n := protowire.ConsumeTag(raw)

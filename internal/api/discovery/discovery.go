@@ -1,8 +1,9 @@
-// Package discovery makes the documents by which clients learn what the server serves: /api, /apis, one per group and
-// one per version, and all of them in one (aggregated discovery, KEP-3352). Built-in kinds come from the table in package
-// api; a Provider adds the rest (custom resources, aggregated APIs).
+// Package discovery makes the documents that tell clients what the server serves: /api, /apis, one
+// per group, one per version, and one of everything (aggregated discovery, KEP-3352).
 //
-// Documents are made when first asked for and kept, encoded, until the Provider's revision moves.
+// In: the kinds in the table of package api, and a Provider for the rest (custom resources,
+// aggregated APIs). Out: encoded documents, made at the first request and kept until the Provider's
+// revision changes.
 package discovery
 
 import (
@@ -20,19 +21,21 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// GroupVersion is what discovery says of one version of a group.
+// GroupVersion describes one version of a group.
 type GroupVersion struct {
 	schema.GroupVersion
-	// Resources with their subresources ("pods/status"), by name.
+	// Resources include subresources ("pods/status"), sorted by name.
 	Resources []metav1.APIResource
-	// GroupPriority orders groups, VersionPriority the versions of a group; higher comes first, then by name, newer
-	// versions first. Custom resources have CustomGroupPriority and CustomVersionPriority, as upstream.
+	// GroupPriority orders groups, VersionPriority the versions of a group. Higher comes first;
+	// equal ones are ordered by name, newer versions first. As upstream, custom resources have
+	// CustomGroupPriority and CustomVersionPriority.
 	GroupPriority   int32
 	VersionPriority int32
-	// Explicit: the aggregated document says of every kind in which group and version it is. Upstream does for custom resources, and not for
-	// the built-in kinds.
+	// Explicit repeats group and version at every kind of the aggregated document. Upstream does so
+	// for custom resources but not for built-in kinds.
 	Explicit bool
-	// Stale: its server does not answer; Resources are the last known, or none.
+	// Stale means that the extension server does not answer. Resources are the last known ones, or
+	// none.
 	Stale bool
 }
 
@@ -42,20 +45,21 @@ const (
 	CustomVersionPriority = 100
 )
 
-// Provider adds group versions that are not in the table.
+// Provider adds group versions outside the table.
 type Provider interface {
-	// Revision grows whenever what GroupVersions gives changes.
+	// Revision grows with every change of GroupVersions.
 	Revision() uint64
 	GroupVersions() []GroupVersion
 }
 
-// Providers are several as one. Where two give the same group version, the later one counts, as it does against the table.
+// Providers combines several providers. A group version of a later provider replaces one of an
+// earlier provider or of the table.
 type Providers []Provider
 
 // Revision implements Provider.
 func (all Providers) Revision() (sum uint64) {
 	for _, p := range all {
-		sum += p.Revision() // each only grows
+		sum += p.Revision() // each of them only grows
 	}
 	return sum
 }
@@ -68,7 +72,7 @@ func (all Providers) GroupVersions() (list []GroupVersion) {
 	return list
 }
 
-// lastOfEach drops group versions that a later one stands in for.
+// lastOfEach drops group versions that occur again later in the list.
 func lastOfEach(all []GroupVersion) []GroupVersion {
 	at := make(map[schema.GroupVersion]int, len(all))
 	out := all[:0]
@@ -83,7 +87,8 @@ func lastOfEach(all []GroupVersion) []GroupVersion {
 	return out
 }
 
-// priorities of the built-in groups. apiregistration.k8s.io is served by the aggregation layer itself and leads.
+// priorities are those of the built-in groups. Upstream's aggregation layer serves
+// apiregistration.k8s.io itself, so it leads.
 var priorities = map[string]int32{
 	"":                             18000,
 	"apiregistration.k8s.io":       20000,
@@ -106,15 +111,17 @@ var priorities = map[string]int32{
 	"discovery.k8s.io":             16200,
 	"resource.k8s.io":              16200,
 	"flowcontrol.apiserver.k8s.io": 16100,
-	"metrics.k8s.io":               100, // that of the extension server which upstream's clusters have for it
+	"metrics.k8s.io":               100, // that of the metrics server in upstream's clusters
 }
 
-// builtinVersionPriority is that of a group's last version; those before it have multiples. A few groups have one of their own.
+// builtinVersionPriority is the priority of a group's last version; earlier versions have multiples
+// of it. A few groups have their own.
 const builtinVersionPriority = 15
 
 var versionPriorities = map[string]int32{"": 1, "resource.k8s.io": 21, "flowcontrol.apiserver.k8s.io": 21, "metrics.k8s.io": 100}
 
-// BuiltIn is what discovery says of the kinds in the table that are turned on, unordered. The core group is the one with an empty name.
+// BuiltIn returns the enabled kinds of the table as group versions, unordered. The core group has
+// an empty name.
 func BuiltIn(on *api.Switches) []GroupVersion {
 	var all []GroupVersion
 	at := map[schema.GroupVersion]int{}
@@ -144,7 +151,7 @@ func BuiltIn(on *api.Switches) []GroupVersion {
 	return all
 }
 
-// resources are a kind and its subresources, in one of its versions.
+// resources returns a kind and its subresources in one version.
 func resources(k *api.Kind, gv schema.GroupVersion) []metav1.APIResource {
 	r := metav1.APIResource{
 		Name: k.Resource, SingularName: k.Singular, Namespaced: k.Namespaced, Kind: k.Kind.Kind,
@@ -164,13 +171,14 @@ func resources(k *api.Kind, gv schema.GroupVersion) []metav1.APIResource {
 	return list
 }
 
-// StorageVersionHash tells clients that want to migrate stored objects whether the storage version has changed.
+// StorageVersionHash changes with the storage version. Clients that migrate stored objects compare
+// it.
 func StorageVersionHash(stored schema.GroupVersionKind) string {
 	sum := sha256.Sum256([]byte(stored.Group + "/" + stored.Version + "/" + stored.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 
-// sortGroupVersions puts groups and their versions in the order of preference.
+// sortGroupVersions sorts groups and their versions by preference.
 func sortGroupVersions(all []GroupVersion) {
 	top := map[string]int32{}
 	for _, gv := range all {
@@ -190,7 +198,7 @@ func sortGroupVersions(all []GroupVersion) {
 	})
 }
 
-// groupsOf folds sorted versions into groups, the core group left out.
+// groupsOf folds sorted versions into groups, without the core group.
 func groupsOf(all []GroupVersion) []metav1.APIGroup {
 	var groups []metav1.APIGroup
 	for _, gv := range all {
@@ -207,7 +215,7 @@ func groupsOf(all []GroupVersion) []metav1.APIGroup {
 	return groups
 }
 
-// aggregate makes the aggregated document of sorted versions.
+// aggregate makes the aggregated document from sorted versions.
 func aggregate(all []GroupVersion) *apidiscoveryv2.APIGroupDiscoveryList {
 	list := &apidiscoveryv2.APIGroupDiscoveryList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: apidiscoveryv2.SchemeGroupVersion.String()},
@@ -229,7 +237,7 @@ func aggregate(all []GroupVersion) *apidiscoveryv2.APIGroupDiscoveryList {
 	return list
 }
 
-// foldResources puts subresources below their resource.
+// foldResources moves subresources below their resource.
 func foldResources(gv GroupVersion) []apidiscoveryv2.APIResourceDiscovery {
 	var list []apidiscoveryv2.APIResourceDiscovery
 	find := func(name string) *apidiscoveryv2.APIResourceDiscovery {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// published is the folder of upstream's discovery documents in the module cache.
+// published returns the folder of upstream's discovery documents in the module cache.
 func published(t *testing.T) string {
 	t.Helper()
 	cache := os.Getenv("GOMODCACHE")
@@ -93,8 +93,8 @@ func TestDocumentsAreUpstreams(t *testing.T) {
 	}
 }
 
-// withoutPreviews drops alpha and beta versions, which upstream publishes but does not serve by default, and the beta that we serve beyond upstream's
-// (metrics.k8s.io).
+// withoutPreviews drops two sets of versions: alpha and beta versions, which upstream publishes but
+// does not serve by default, and metrics.k8s.io, which only knarr serves.
 func withoutPreviews(doc any) any {
 	preview := func(v any) bool {
 		name, _ := v.(map[string]any)["version"].(string)
@@ -184,7 +184,8 @@ func TestCustomGroupsFollowTheBuiltInOnes(t *testing.T) {
 	if a, b := groups.Groups[n-3], groups.Groups[n-2]; a.Name != "a.io" || b.Name != "b.io" || b.PreferredVersion.Version != "v1" {
 		t.Errorf("last groups: %v %v", a, b)
 	}
-	if last := groups.Groups[n-1].Name; last != "metrics.k8s.io" { // where an extension server for it would be
+	// Where upstream lists the metrics server's group.
+	if last := groups.Groups[n-1].Name; last != "metrics.k8s.io" {
 		t.Errorf("the last group is %s", last)
 	}
 	for path, code := range map[string]int{"/apis/b.io": 200, "/apis/b.io/v1": 200, "/apis/b.io/v2": 404, "/apis/c.io": 404, "/api/v1/": 200, "/api/v2": 404} {

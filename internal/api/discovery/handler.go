@@ -19,7 +19,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// Handler serves the documents. Safe for concurrent use.
+// Handler serves the documents. It is safe for concurrent use.
 type Handler struct {
 	provider Provider
 	address  string
@@ -31,7 +31,7 @@ type Handler struct {
 	pages    map[page]*document
 }
 
-// page names one document in one form.
+// page identifies one document in one form.
 type page struct {
 	path string
 	form form
@@ -42,12 +42,14 @@ type document struct {
 	etag string // aggregated documents only
 }
 
-// New makes a Handler. The provider may be nil. The address is the server's own, "host:port", for clients that ask how to reach it.
+// New returns a Handler. provider may be nil. address is the server's own "host:port", for clients
+// that ask how to reach it.
 func New(provider Provider, address string, on *api.Switches) *Handler {
 	return &Handler{provider: provider, address: address, on: on, pages: map[page]*document{}}
 }
 
-// Handles tells whether a path names a discovery document: /api, /apis, /api/v1, /apis/GROUP, /apis/GROUP/VERSION.
+// Handles reports whether a path is that of a discovery document: /api, /apis, /api/v1,
+// /apis/GROUP, /apis/GROUP/VERSION.
 func Handles(path string) bool {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch parts[0] {
@@ -59,7 +61,8 @@ func Handles(path string) bool {
 	return false
 }
 
-// Lists is what is served, one list per group version, in order of preference. Of the stale ones nothing certain is known.
+// Lists returns the served resources, one list per group version, by preference. The stale group
+// versions may be incomplete.
 func (h *Handler) Lists() (lists []*metav1.APIResourceList, stale []schema.GroupVersion) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +76,7 @@ func (h *Handler) Lists() (lists []*metav1.APIResourceList, stale []schema.Group
 	return lists, stale
 }
 
-// GroupVersions is all that is served, in order of preference.
+// GroupVersions returns all served group versions by preference.
 func (h *Handler) GroupVersions() (list []schema.GroupVersion) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,7 +86,7 @@ func (h *Handler) GroupVersions() (list []schema.GroupVersion) {
 	return list
 }
 
-// groupVersions is everything served, sorted. h.mu is held.
+// groupVersions returns all served group versions, sorted. The caller holds h.mu.
 func (h *Handler) groupVersions() []GroupVersion {
 	var revision uint64
 	if h.provider != nil {
@@ -101,7 +104,7 @@ func (h *Handler) groupVersions() []GroupVersion {
 	return all
 }
 
-// refuse answers with a Status, whatever the client accepts.
+// refuse answers with a Status in JSON, whatever the client accepts.
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string, details *metav1.StatusDetails) {
 	body, err := json.Marshal(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: message, Reason: reason, Details: details, Code: int32(code)})
 	if err != nil {
@@ -117,7 +120,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := "/" + strings.Trim(r.URL.Path, "/")
 	f, ok := negotiate(r.Header.Get("Accept"), path == "/api" || path == "/apis")
 	if !ok {
-		if plain, _ := negotiate("", false); !h.has(path, plain) { // what is not there is in no format
+		if plain, _ := negotiate("", false); !h.has(path, plain) { // 404 comes before 406
 			http.NotFound(w, r)
 			return
 		}
@@ -159,13 +162,13 @@ func matches(ifNoneMatch, etag string) bool {
 	return false
 }
 
-// has tells whether there is a page at the path.
+// has reports whether there is a page at the path.
 func (h *Handler) has(path string, f form) bool {
 	doc, err := h.document(path, f)
 	return err != nil || doc != nil
 }
 
-// document gives the page at a path, nil when there is none.
+// document returns the page at a path; nil if there is none.
 func (h *Handler) document(path string, f form) (*document, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -244,7 +247,7 @@ func resourceList(gv GroupVersion) *metav1.APIResourceList {
 		GroupVersion: gv.String(), APIResources: gv.Resources,
 	}
 	if gv.Group == "" {
-		l.APIVersion = "" // as upstream does for the core group
+		l.APIVersion = "" // as upstream for the core group
 	}
 	if l.APIResources == nil {
 		l.APIResources = []metav1.APIResource{}

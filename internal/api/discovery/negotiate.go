@@ -13,7 +13,7 @@ const (
 	mediaProtobuf = "application/vnd.kubernetes.protobuf"
 )
 
-// form is how a document is written.
+// form is a document's media type and shape.
 type form struct {
 	media      string
 	aggregated bool
@@ -28,7 +28,8 @@ func (f form) contentType() string {
 	return f.media
 }
 
-// negotiate picks the first form of an Accept header that there is. canAggregate: the path has an aggregated form too.
+// negotiate picks the first available form of an Accept header. canAggregate: the path has an
+// aggregated form too.
 func negotiate(accept string, canAggregate bool) (form, bool) {
 	if strings.TrimSpace(accept) == "" {
 		return form{media: mediaJSON}, true

@@ -19,24 +19,27 @@ import (
 	"github.com/knarr-project/knarr/internal/version"
 )
 
-// CustomKind is one version of a kind without a Go type. Schemas describe what an object has besides its own metadata, apiVersion and kind, whose
-// descriptions are the same for all.
+// CustomKind is one version of a kind without a Go type. Its schemas need not describe metadata,
+// apiVersion and kind, which are the same for all kinds.
 type CustomKind struct {
 	Kind     *api.Kind // in this version
 	ListKind string
-	// V2 and V3 are the schemas for the two documents; nil publishes an object of anything. They are taken over.
+	// V2 and V3 are the schemas for the two documents; nil publishes an object with any content.
+	// The receiver owns and changes them.
 	V2, V3 *spec.Schema
-	// SelectableFields are the paths that field selectors may name besides those of metadata.
+	// SelectableFields are the paths that field selectors may name in addition to those of
+	// metadata.
 	SelectableFields []string
 }
 
-// What the documents of custom kinds call themselves, as upstream's.
+// Title and version of the documents of custom kinds, as upstream's.
 const (
 	customTitle   = "Kubernetes CRD Swagger"
 	customVersion = "v0.1.0"
 )
 
-// optionGroups are the group versions whose DeleteOptions the documents of custom kinds name: all but those of extension itself, as upstream.
+// optionGroups returns the group versions whose DeleteOptions the documents of custom kinds name.
+// As upstream, they are all but the extension groups.
 func optionGroups() []schema.GroupVersion {
 	var list []schema.GroupVersion
 	for gvk := range api.Scheme.AllKnownTypes() {
@@ -49,10 +52,11 @@ func optionGroups() []schema.GroupVersion {
 	})
 }
 
-// definition is the name of a schema that is in the collection already; it stands where other routes have a Go type.
+// definition names a schema that the collection already contains. Routes of custom kinds use it in
+// place of a Go type.
 type definition string
 
-// CustomDocument is the version 3 document of a group version of custom kinds.
+// CustomDocument returns the version 3 document of a group version of custom kinds.
 func CustomDocument(gv schema.GroupVersion, kinds []CustomKind) (*spec3.OpenAPI, error) {
 	s, err := newSchemas(v3, optionGroups()...)
 	if err != nil {
@@ -64,7 +68,8 @@ func CustomDocument(gv schema.GroupVersion, kinds []CustomKind) (*spec3.OpenAPI,
 	return doc, nil
 }
 
-// ExtendCustom adds the paths and definitions of a group version of custom kinds to the version 2 document.
+// ExtendCustom adds the paths and definitions of a group version of custom kinds to the version 2
+// document.
 func ExtendCustom(doc *spec.Swagger, gv schema.GroupVersion, kinds []CustomKind) error {
 	s, err := newSchemas(v2, optionGroups()...)
 	if err != nil {
@@ -80,7 +85,7 @@ func ExtendCustom(doc *spec.Swagger, gv schema.GroupVersion, kinds []CustomKind)
 	return nil
 }
 
-// CustomModels are the definitions that server-side apply needs for one custom kind.
+// CustomModels returns the definitions that server-side apply needs for one custom kind.
 func CustomModels(k CustomKind) (map[string]*spec.Schema, error) {
 	meta, err := metaModels()
 	if err != nil {
@@ -93,10 +98,11 @@ func CustomModels(k CustomKind) (map[string]*spec.Schema, error) {
 	return models, nil
 }
 
-// metaModels are ObjectMeta and what it refers to; made once, shared.
+// metaModels returns ObjectMeta and the definitions it refers to; made once, shared.
 var metaModels = sync.OnceValues(func() (map[string]*spec.Schema, error) { return Models(metav1.ObjectMeta{}) })
 
-// Models are the definitions of an API type and of all that it refers to, for server-side apply.
+// Models returns the definitions of an API type and of every type it refers to, for server-side
+// apply.
 func Models(obj any) (map[string]*spec.Schema, error) {
 	s, err := newSchemas(v3)
 	if err != nil {
@@ -110,7 +116,8 @@ func Models(obj any) (map[string]*spec.Schema, error) {
 	return models, nil
 }
 
-// customName is what the definition of a custom kind is called: the group's parts in reverse, version, kind.
+// customName returns a custom kind's definition name: the reversed segments of the group, version,
+// kind.
 func customName(gvk schema.GroupVersionKind) string {
 	return util.ToRESTFriendlyName(gvk.Group + "/" + gvk.Version + "." + gvk.Kind)
 }
@@ -131,7 +138,8 @@ func refTo(d dialect, name, description string) spec.Schema {
 	return *spec.RefSchema(prefix + name).WithDescription(description)
 }
 
-// customSchema completes a kind's schema: metadata, apiVersion and kind at the root and of embedded objects.
+// customSchema completes a kind's schema: it adds metadata, apiVersion and kind to the root and to
+// embedded objects.
 func customSchema(d dialect, k *CustomKind, from *spec.Schema) spec.Schema {
 	gvk := k.Kind.Kind
 	out := spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}
@@ -162,7 +170,7 @@ func addTypeMeta(s *spec.Schema) {
 	s.SetProperty("kind", *spec.StringProperty().WithDescription(typeDocs["kind"]))
 }
 
-// completeEmbeddedRoot does for an embedded object what customSchema does for the whole one.
+// completeEmbeddedRoot completes an embedded object's schema as customSchema completes the root's.
 func completeEmbeddedRoot(d dialect, s *spec.Schema) {
 	embedded, _ := s.Extensions.GetBool("x-kubernetes-embedded-resource")
 	preserves, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields")
@@ -182,7 +190,7 @@ func completeEmbeddedRoot(d dialect, s *spec.Schema) {
 	}
 }
 
-// completeEmbedded does the same for x-kubernetes-embedded-resource anywhere below.
+// completeEmbedded completes every schema below s that has x-kubernetes-embedded-resource.
 func completeEmbedded(d dialect, s *spec.Schema) {
 	for name, p := range s.Properties {
 		completeEmbedded(d, &p)
@@ -214,7 +222,7 @@ func (s *schemas) customList(k *CustomKind, list schema.GroupVersionKind) spec.S
 	return out
 }
 
-// customRoutes adds the definitions of the kinds and gives their paths.
+// customRoutes adds the definitions of the kinds and returns their paths.
 func (s *schemas) customRoutes(gv schema.GroupVersion, kinds []CustomKind) []route {
 	g := newGroupNames(gv)
 	g.types = map[schema.GroupVersionKind]any{}
@@ -232,7 +240,7 @@ func (s *schemas) customRoutes(gv schema.GroupVersion, kinds []CustomKind) []rou
 		g.types[gvk], g.types[gv.WithKind(gvk.Kind+"List")] = definition(customName(gvk)), definition(customName(list))
 		for _, r := range g.kindRoutes(k.Kind) {
 			if strings.Contains(r.path, "/watch/") {
-				continue // upstream publishes none for custom kinds
+				continue // as upstream, not published for custom kinds
 			}
 			r.tag = g.tag
 			r.params = slices.Clone(r.params)
@@ -255,10 +263,10 @@ var (
 	customPatches = []string{"application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"}
 )
 
-// atRevision is the parameter of reads.
+// atRevision is the resourceVersion parameter of reads.
 var atRevision = listParams[slices.IndexFunc(listParams, func(p parameter) bool { return p.name == "resourceVersion" })]
 
-// customOperation makes an operation what it is for custom resources.
+// customOperation adapts an operation to custom resources.
 func customOperation(o *operation, gvk schema.GroupVersionKind) {
 	o.gvk = gvk
 	switch o.action {
@@ -280,7 +288,7 @@ func customOperation(o *operation, gvk schema.GroupVersionKind) {
 	})
 }
 
-// put adds a finished definition in the collection's dialect.
+// put adds a complete definition in the collection's dialect.
 func (s *schemas) put(name string, value spec.Schema) {
 	if s.dialect == v3 {
 		value = *builderutil.WrapRefs(&value)

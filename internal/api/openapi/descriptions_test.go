@@ -43,7 +43,7 @@ func TestDescriptionsAreWholeWhereTheGeneratedDocumentationIsNot(t *testing.T) {
 	}
 }
 
-// groupsOf are the groups that a definition's kinds are of.
+// groupsOf returns the groups of a definition's kinds.
 func groupsOf(s *schemas, name string) []string {
 	kinds, _ := s.done[name].Extensions[extensionGVK].([]any)
 	var list []string

@@ -12,7 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/version"
 )
 
-// groupVersions are those of the table that are turned on, in its order.
+// groupVersions returns the enabled group versions of the table, in its order.
 func groupVersions(on *api.Switches) []schema.GroupVersion {
 	var list []schema.GroupVersion
 	seen := map[schema.GroupVersion]bool{}
@@ -29,7 +29,7 @@ func groupVersions(on *api.Switches) []schema.GroupVersion {
 	return list
 }
 
-// paths3 are the paths below /openapi/v3/ of the documents there are: "api/v1", "apis/apps/v1", ...
+// paths3 returns the paths of all documents below /openapi/v3/: "api/v1", "apis/apps/v1", ...
 func paths3(on *api.Switches) []string {
 	list := []string{"api", "apis", "version", issuerPath, keysPath}
 	for _, gv := range groupVersions(on) {
@@ -54,7 +54,7 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// build3 makes the document of one of paths3.
+// build3 makes the document at one of paths3.
 func build3(path string, on *api.Switches) (*spec3.OpenAPI, error) {
 	parts := strings.Split(path, "/")
 	var routes []route
@@ -91,7 +91,7 @@ func groupVersionDocument(gv schema.GroupVersion, on *api.Switches) (*spec3.Open
 	return document3(s, groupVersionRoutes(gv, on), version.Kubernetes), nil
 }
 
-// build2 makes the one document of OpenAPI v2.
+// build2 makes the only document of OpenAPI v2.
 func build2(on *api.Switches) (*spec.Swagger, error) {
 	s, err := newSchemas(v2)
 	if err != nil {

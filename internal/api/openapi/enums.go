@@ -8,12 +8,13 @@ import (
 
 //go:generate go run ../../../hack/enumgen zz_generated_enums.go
 
-// enumValue is one value that a field may have, and what it means.
+// enumValue is an allowed value of a field and its description.
 type enumValue struct{ text, doc string }
 
 func typeKey(t reflect.Type) string { return t.PkgPath() + "." + t.Name() }
 
-// enumText is what the description of a struct's field says about its type's values; empty for types that are open.
+// enumText returns the part of a field's description that lists the values of its type; empty for
+// types that accept any value.
 func enumText(of reflect.Type, f reflect.StructField) string {
 	t := f.Type
 	for t.Kind() == reflect.Pointer {

@@ -6,11 +6,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// What the Go types don't say and upstream's generator reads from comments. The test against upstream's published documents finds
-// what is missing here.
+// Facts that upstream's generator reads from comments, which the Go types do not contain. The test
+// against upstream's published documents finds missing ones.
 
-// optionsOnly are the group versions that no server has resources of and that the options of every group are known in all the same: those of
-// reviews that webhooks are sent, and one of old.
+// optionsOnly are group versions without resources that all documents nevertheless list at
+// DeleteOptions: those of admission reviews, and an old one.
 var optionsOnly = []schema.GroupVersion{
 	{Group: "admission.k8s.io", Version: "v1"},
 	{Group: "admission.k8s.io", Version: "v1beta1"},
@@ -18,10 +18,11 @@ var optionsOnly = []schema.GroupVersion{
 	{Group: "imagepolicy.k8s.io", Version: "v1alpha1"},
 }
 
-// metricsGroup is named by its own document alone: elsewhere it is an extension server's.
+// metricsGroup occurs only in its own document: in upstream's clusters an extension server serves
+// it.
 const metricsGroup = "metrics.k8s.io"
 
-// optionalFields are always written in JSON and need not be given all the same (+optional).
+// optionalFields are always present in JSON but need not be set (+optional).
 var optionalFields = map[string][]string{
 	"io.k8s.api.apps.v1.StatefulSetOrdinals":                      {"start"},
 	"io.k8s.api.apps.v1.StatefulSetSpec":                          {"serviceName"},
@@ -60,7 +61,7 @@ var optionalFields = map[string][]string{
 	"io.k8s.api.storage.v1.CSINodeDriver":                         {"topologyKeys"},
 }
 
-// requiredFields must be given although JSON leaves them out when empty (+required).
+// requiredFields must be set although JSON omits them when empty (+required).
 var requiredFields = map[string][]string{
 	"io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBinding":     {"spec"},
 	"io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec": {"policyName", "validationActions"},
@@ -79,8 +80,8 @@ var requiredFields = map[string][]string{
 	"io.k8s.api.resource.v1.DeviceCounterConsumption":                          {"counters"},
 }
 
-// fieldDocs are the descriptions that the generated Go documentation has not: it ends at a line of dashes or of a drawing, knows no
-// backslashes, and lacks one field.
+// fieldDocs repairs descriptions in the generated Go documentation: it stops at a line of dashes or
+// of a drawing, lacks backslashes, and lacks one field.
 var fieldDocs = map[string]docFix{
 	"io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec.validationActions": {
 		old: `"[{"message": "Invalid value", {"policy": "policy.example.com", {"binding": "policybinding.example.com", {"expressionIndex": "1", {"validationActions": ["Audit"]}]"`,
@@ -105,10 +106,10 @@ var fieldDocs = map[string]docFix{
 			"It contains translated fields from a pod's inline VolumeSource to a PersistentVolumeSpec. This field is beta-level and is only honored by servers that enabled the CSIMigration feature."},
 }
 
-// docFix is what mends a description: one text in it for another, and what is missing at its end.
+// docFix repairs a description: it replaces old by new and appends rest.
 type docFix struct{ old, new, rest string }
 
-// fieldDoc is the description of a field, given the generated one.
+// fieldDoc returns the description of a field, given the generated one.
 func fieldDoc(field, doc string) string {
 	fix, ok := fieldDocs[field]
 	if !ok {
@@ -123,13 +124,14 @@ func fieldDoc(field, doc string) string {
 	return doc
 }
 
-// granularFields are maps and structs whose fields have owners each, said in so many words (+mapType=granular).
+// granularFields are maps and structs explicitly marked as having an owner per field
+// (+mapType=granular).
 var granularFields = map[string][]string{
 	"io.k8s.api.core.v1.PersistentVolumeClaimStatus": {"allocatedResourceStatuses"},
 	"io.k8s.api.core.v1.PersistentVolumeSpec":        {"claimRef"},
 }
 
-// atomicLists are types that nobody applies and whose lists say all the same that they are atomic.
+// atomicLists are types whose lists are marked atomic although nobody applies them.
 var atomicLists = map[string]bool{
 	"io.k8s.api.authentication.v1.TokenRequestSpec":        true,
 	"io.k8s.api.authentication.v1.TokenReviewSpec":         true,
@@ -143,7 +145,7 @@ var atomicLists = map[string]bool{
 	"io.k8s.api.authorization.v1.SubjectRulesReviewStatus": true,
 }
 
-// plainObjects are structs that are any object in JSON; they have no default.
+// plainObjects are structs that can be any JSON object; they have no default.
 var plainObjects = map[string]bool{
 	"io.k8s.apimachinery.pkg.runtime.RawExtension":  true,
 	"io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": true,

@@ -31,20 +31,22 @@ import (
 	"github.com/knarr-project/knarr/internal/version"
 )
 
-// Provider adds documents of group versions that are not in the table: custom resources, aggregated APIs. Nothing of it is
-// called before a client asks for OpenAPI.
+// Provider adds documents of group versions outside the table: custom resources, aggregated APIs.
+// Its methods are not called before a client asks for OpenAPI.
 type Provider interface {
-	// Revision grows whenever anything else here changes.
+	// Revision grows with every change of the other methods' results.
 	Revision() uint64
-	// Hashes names the version 3 documents ("apis/GROUP/VERSION") with a hash of what they will say.
+	// Hashes maps the paths of version 3 documents ("apis/GROUP/VERSION") to hashes of their
+	// content.
 	Hashes() map[string]Hash
-	// Document makes one of them.
+	// Document makes one of these documents.
 	Document(path string) (*spec3.OpenAPI, error)
 	// Extend adds paths and definitions to the version 2 document.
 	Extend(doc *spec.Swagger) error
 }
 
-// Hash is that of a document. As long as a Whole one stays the same, so does the document; with others it may be another one at the next Revision.
+// Hash identifies a document's content. While a Whole hash stays the same, so does the document.
+// With any other hash, the document may change at the next Revision.
 type Hash struct {
 	Text  string
 	Whole bool
@@ -58,28 +60,28 @@ const (
 	mediaProto3 = "application/com.github.proto-openapi.spec.v3"
 )
 
-// Handler serves /openapi/v2 and /openapi/v3. Safe for concurrent use.
+// Handler serves /openapi/v2 and /openapi/v3. It is safe for concurrent use.
 type Handler struct {
 	provider Provider
 	on       *api.Switches
-	// identity stands for the content of built-in documents: it is the same as long as the binary is.
+	// identity identifies the content of built-in documents; it changes only with the binary.
 	identity func() string
 
 	known known
 
-	mu       sync.Mutex // documents are made one at a time
-	revision uint64     // of the provider when the pages were looked through
+	mu       sync.Mutex // held while a document is made, so one at a time
+	revision uint64     // of the provider at the last pruning of pages
 	pages    map[page]made
 }
 
-// known is what the provider has, as of a revision of it.
+// known caches the provider's hashes at one revision.
 type known struct {
 	mu       sync.Mutex
 	revision uint64
 	hashes   map[string]Hash // never modified
 }
 
-// made is a document as it was when its content had the hash.
+// made is a document and its content's hash.
 type made struct {
 	hash       string
 	compressed []byte
@@ -90,17 +92,18 @@ type page struct {
 	proto bool
 }
 
-// New makes a Handler for what is turned on; the provider may be nil.
+// New returns a Handler for the enabled kinds; provider may be nil.
 func New(provider Provider, on *api.Switches) *Handler {
 	return &Handler{provider: provider, on: on, identity: sync.OnceValue(func() string { return buildIdentity() + on.String() }), pages: map[page]made{}}
 }
 
-// Handles tells whether a path is one of OpenAPI's.
+// Handles reports whether a path belongs to OpenAPI.
 func Handles(path string) bool {
 	return path == rootV2 || path == rootV3 || strings.HasPrefix(path, rootV3+"/")
 }
 
-// buildIdentity names this binary: the revision it was built from or, for a build from changed files, the time of the file.
+// buildIdentity identifies this binary: by its source revision or, for a build from changed files,
+// by the file's time.
 func buildIdentity() string {
 	text := version.Kubernetes
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -125,7 +128,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		media, name = mediaProto2, rootV2
 	}
 	asProto, ok := negotiate(r.Header.Get("Accept"), media)
-	if !ok { // nothing is made for who can not read it
+	if !ok { // do not make a document that the client cannot read
 		code := http.StatusNotAcceptable
 		if !h.has(name) {
 			code = http.StatusNotFound
@@ -181,7 +184,7 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request, media string, 
 	_, _ = io.Copy(w, unpack)
 }
 
-// negotiate tells whether the client prefers protobuf to JSON.
+// negotiate reports whether the client prefers protobuf to JSON.
 func negotiate(accept, media string) (asProto, ok bool) {
 	if accept == "" {
 		return false, true
@@ -219,21 +222,21 @@ func (h *Handler) serveIndex(w http.ResponseWriter) {
 	_ = json.NewEncoder(w).Encode(index) // the client may be gone
 }
 
-// hash of a built-in document.
+// hash returns the hash of a built-in document.
 func (h *Handler) hash(path string) string {
 	sum := sha256.Sum256([]byte(path + "\n" + h.identity()))
 	return strings.ToUpper(hex.EncodeToString(sum[:]))
 }
 
-// has tells whether there is a document at a path; that of version 2 is at rootV2.
+// has reports whether there is a document at a path; the version 2 document is at rootV2.
 func (h *Handler) has(path string) bool {
 	_, extra := h.extra()
 	_, custom := extra[path]
 	return custom || path == rootV2 || contains(paths3(h.on), path)
 }
 
-// page gives a document's hash and its compressed bytes. The path of the version 2 document is rootV2. One document is made at a
-// time: what is in memory meanwhile is many times its result.
+// page returns a document's hash and its compressed bytes. The path of the version 2 document is
+// rootV2. Documents are made one at a time, because making one takes many times its size in memory.
 func (h *Handler) page(p page) (string, []byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -272,13 +275,14 @@ func (h *Handler) page(p page) (string, []byte, error) {
 	page := made{hash, bytes.Clone(compressed.Bytes())}
 	h.pages[p] = page
 	if p.path == rootV2 {
-		// What it took, some 80 MB, goes back at once: this happens once, and the next collection may be minutes away.
+		// Return the memory, some 80 MB, to the system at once: this happens rarely, and the next
+		// garbage collection may be minutes away.
 		debug.FreeOSMemory()
 	}
 	return hash, page.compressed, nil
 }
 
-// extra is what the provider has now.
+// extra returns the provider's current revision and hashes.
 func (h *Handler) extra() (uint64, map[string]Hash) {
 	if h.provider == nil {
 		return 0, nil
@@ -292,7 +296,8 @@ func (h *Handler) extra() (uint64, map[string]Hash) {
 	return k.revision, k.hashes
 }
 
-// prune drops the documents that may be others at another revision of the provider. mu is held.
+// prune drops the documents that may have changed with the provider's revision. The caller holds
+// mu.
 func (h *Handler) prune(revision uint64, extra map[string]Hash) {
 	if revision == h.revision {
 		return
@@ -317,7 +322,7 @@ func (h *Handler) build(p page, custom bool) ([]byte, error) {
 				return nil, err
 			}
 		}
-		data, err := doc.MarshalJSON() // encoding/json would look at all of it once more
+		data, err := doc.MarshalJSON() // encoding/json would parse the result again
 		if err != nil || !p.proto {
 			return data, err
 		}
@@ -337,7 +342,7 @@ func (h *Handler) build(p page, custom bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := doc.MarshalJSON() // encoding/json would look at all of it once more
+	data, err := doc.MarshalJSON() // encoding/json would parse the result again
 	if err != nil || !p.proto {
 		return data, err
 	}

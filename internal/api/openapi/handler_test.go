@@ -42,16 +42,19 @@ func TestVersion2IsUpstreams(t *testing.T) {
 	}
 	for name := range want.Definitions {
 		if _, ok := got.Definitions[name]; !ok {
-			delete(want.Definitions, name) // of alpha and beta versions; version 3 has shown that none is missing
+			// Of alpha and beta versions; the version 3 test proves that no other is missing.
+			delete(want.Definitions, name)
 		}
 	}
-	for _, name := range []string{"DeleteOptions", "WatchEvent"} { // of all groups' versions, previews too
+	// List all group versions, including alpha and beta.
+	for _, name := range []string{"DeleteOptions", "WatchEvent"} {
 		delete(want.Definitions, "io.k8s.apimachinery.pkg.apis.meta.v1."+name)
 		delete(got.Definitions, "io.k8s.apimachinery.pkg.apis.meta.v1."+name)
 	}
 	for _, list := range []map[string]map[string]any{got.Definitions, got.Paths} {
 		maps.DeleteFunc(list, func(name string, _ map[string]any) bool {
-			return strings.Contains(name, "metrics.") || name == "io.k8s.apimachinery.pkg.apis.meta.v1.Duration" // ours alone
+			// Only knarr has them.
+			return strings.Contains(name, "metrics.") || name == "io.k8s.apimachinery.pkg.apis.meta.v1.Duration"
 		})
 	}
 	compare(t, "v2", want.Definitions, got.Definitions)
@@ -68,8 +71,9 @@ func TestVersion2IsUpstreams(t *testing.T) {
 func TestClientGoReadsTheDocuments(t *testing.T) {
 	server := httptest.NewServer(New(nil, nil))
 	defer server.Close()
-	c := discovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL, Timeout: 10 * time.Minute}) // machines that test may be slow
-	doc, err := c.OpenAPISchema()                                                                              // version 2, in protobuf
+	// Test machines may be slow.
+	c := discovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL, Timeout: 10 * time.Minute})
+	doc, err := c.OpenAPISchema() // version 2, in protobuf
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +127,8 @@ func TestHashesSaveTransfers(t *testing.T) {
 	}
 }
 
-// BenchmarkDocuments makes documents for the first time; that of version 2 has all kinds in it.
+// BenchmarkDocuments makes each document for the first time; the version 2 document contains all
+// kinds.
 func BenchmarkDocuments(b *testing.B) {
 	for _, p := range []page{{"api/v1", false}, {"apis/apps/v1", false}, {"apis/apps/v1", true}, {rootV2, false}, {rootV2, true}} {
 		b.Run(fmt.Sprint(p), func(b *testing.B) {

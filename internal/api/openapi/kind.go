@@ -12,8 +12,8 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// Kind is the whole schema of a built-in kind, with what it refers to in its place: for type checking, which follows no
-// references. It is made anew each time.
+// Kind returns a built-in kind's schema with all references inlined, for type checkers that do not
+// follow references. Each call makes a new one.
 func Kind(gvk schema.GroupVersionKind) (*spec.Schema, error) {
 	obj, err := api.Scheme.New(gvk)
 	if err != nil {
@@ -22,7 +22,7 @@ func Kind(gvk schema.GroupVersionKind) (*spec.Schema, error) {
 	return whole(reflect.TypeOf(obj), gvk.GroupVersion())
 }
 
-// ObjectMeta is the whole schema of metadata.
+// ObjectMeta returns the schema of metadata with all references inlined.
 func ObjectMeta() (*spec.Schema, error) {
 	return whole(reflect.TypeFor[metav1.ObjectMeta](), metav1.SchemeGroupVersion)
 }

@@ -8,7 +8,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// library is a provider that counts how often each document is made. waits, if it is there, holds the making up.
+// library is a provider that counts how often each document is made. If waits is set, Document
+// blocks on it.
 type library struct {
 	revision uint64
 	hashes   map[string]Hash
@@ -41,7 +42,7 @@ func TestADocumentStaysAsLongAsItsHashTellsAllOfIt(t *testing.T) {
 	if l.made["apis/ours/v1"] != 1 || l.made["apis/theirs/v1"] != 1 {
 		t.Fatalf("read twice: made %v", l.made)
 	}
-	l.revision++ // something else has changed
+	l.revision++ // an unrelated change
 	read()
 	if l.made["apis/ours/v1"] != 1 || l.made["apis/theirs/v1"] != 2 {
 		t.Errorf("after a change of something else: made %v, want ours once and theirs again", l.made)
@@ -79,7 +80,7 @@ func TestTheIndexDoesNotWaitForADocument(t *testing.T) {
 		defer close(done)
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/openapi/v3/apis/theirs/v1", nil))
 	}()
-	<-l.waits // it is being made
+	<-l.waits // the document is being made
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/openapi/v3", nil))
 	l.waits <- struct{}{}
 	<-done

@@ -8,13 +8,13 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Providers are several as one. Where two name the same document, the later one counts.
+// Providers combines several providers. If two have the same document, the later one wins.
 type Providers []Provider
 
 // Revision implements Provider.
 func (all Providers) Revision() (sum uint64) {
 	for _, p := range all {
-		sum += p.Revision() // each only grows
+		sum += p.Revision() // each of them only grows
 	}
 	return sum
 }

@@ -20,12 +20,12 @@ func docsOf(t reflect.Type) map[string]string {
 	return nil
 }
 
-// structSchema is the definition of a struct by its fields.
+// structSchema returns the definition of a struct, made from its fields.
 func (s *schemas) structSchema(t reflect.Type, name string) spec.Schema {
 	value := spec.Schema{SchemaProps: spec.SchemaProps{Description: docsOf(t)[""], Type: []string{"object"}}}
 	merge := s.merge[name]
 	if merge == nil {
-		merge = &smdschema.Map{} // not a part of anything that can be applied
+		merge = &smdschema.Map{} // not part of any type that can be applied
 	}
 	s.addFields(&value, t, merge, optionalFields[name], requiredFields[name])
 	for _, field := range granularFields[name] {
@@ -79,7 +79,7 @@ func (s *schemas) addFields(value *spec.Schema, t reflect.Type, merge *smdschema
 	}
 }
 
-// applyMerge adds what server-side apply knows of a field.
+// applyMerge adds a field's properties from server-side apply's schema.
 func applyMerge(property *spec.Schema, field smdschema.StructField) {
 	if field.Default != nil {
 		if _, empty := field.Default.(map[string]any); !empty {
@@ -97,7 +97,7 @@ func applyMerge(property *spec.Schema, field smdschema.StructField) {
 			property.AddExtension(extensionListType, "set")
 		}
 	}
-	// An atomic map or struct; a named type says it of itself.
+	// An atomic map or struct. A named type has the mark itself.
 	relationship := field.Type.ElementRelationship
 	if m := field.Type.Inlined.Map; m != nil && m.ElementRelationship == smdschema.Atomic {
 		relationship = &m.ElementRelationship
@@ -123,16 +123,16 @@ func unions(list []smdschema.Union) []any {
 	return out
 }
 
-// custom types write themselves to JSON in their own way.
+// custom types have their own JSON encoding.
 type custom interface {
 	OpenAPISchemaType() []string
 	OpenAPISchemaFormat() string
 }
 
-// oneOf types are written in one of several JSON types, which OpenAPI v3 can say.
+// oneOf types are encoded as one of several JSON types, which OpenAPI v3 can express.
 type oneOf interface{ OpenAPIV3OneOfTypes() []string }
 
-// customSchema is the definition of a type that writes itself.
+// customSchema returns the definition of a type with its own JSON encoding.
 func (s *schemas) customSchema(c custom) spec.Schema {
 	value := spec.Schema{SchemaProps: spec.SchemaProps{Format: c.OpenAPISchemaFormat(), Type: c.OpenAPISchemaType()}}
 	if one, ok := c.(oneOf); ok && s.dialect == v3 {
@@ -147,8 +147,8 @@ func (s *schemas) customSchema(c custom) spec.Schema {
 const intOrStringDescription = "IntOrString is a type that can hold an int32 or a string.  When used in JSON or YAML marshalling and unmarshalling, " +
 	"it produces or consumes the inner type.  This allows you to have, for example, a JSON field that can accept a name or number."
 
-// property is the schema of a value of a type. What is always there gets its zero value as a default, as upstream's
-// generator does it.
+// property returns the schema of a value of a type. As upstream, a field that is always present has
+// its zero value as default.
 func (s *schemas) property(t reflect.Type, omitted bool) spec.Schema {
 	if t.Kind() == reflect.Pointer {
 		return withoutDefault(s.property(t.Elem(), true))

@@ -14,7 +14,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// parameter is one of the path or of the query.
+// parameter is a parameter of the path or of the query.
 type parameter struct {
 	name, in, kind, description string
 }
@@ -27,15 +27,15 @@ type operation struct {
 	action      string // x-kubernetes-action
 	gvk         schema.GroupVersionKind
 	params      []parameter
-	body        any // value of a Go type, nil for none
+	body        any // value of a Go type; nil for no body
 	bodyMust    bool
 	consumes    []string
 	produces    []string
-	answer      any // value of a Go type, nil for a text
+	answer      any // value of a Go type; nil for plain text
 	codes       []int
 }
 
-// route is one path. Parameters are those of every operation on it.
+// route is one path. Its params apply to every operation on it.
 type route struct {
 	path   string
 	tag    string
@@ -53,7 +53,7 @@ var (
 	inNamespace = parameter{"namespace", "path", "string", "object name and auth scope, such as for teams and projects"}
 )
 
-// optionParameters are the fields of an options type as parameters of the query, by name.
+// optionParameters returns the fields of an options type as query parameters, sorted by name.
 func optionParameters(options any) []parameter {
 	t := reflect.TypeOf(options)
 	docs := docsOf(t)
@@ -79,7 +79,7 @@ func without(list []parameter, names ...string) []parameter {
 	return slices.DeleteFunc(slices.Clone(list), func(p parameter) bool { return slices.Contains(names, p.name) })
 }
 
-// groupVersionRoutes are all paths of a group version.
+// groupVersionRoutes returns all paths of a group version.
 func groupVersionRoutes(gv schema.GroupVersion, on *api.Switches) []route {
 	g := newGroupNames(gv)
 	routes := []route{{path: g.root + "/", tag: g.tag, ops: []operation{{
@@ -98,17 +98,18 @@ func groupVersionRoutes(gv schema.GroupVersion, on *api.Switches) []route {
 	return liftParameters(routes)
 }
 
-// groupNames is how a group version appears in paths, operation ids and tags.
+// groupNames holds the forms of a group version in paths, operation ids and tags.
 type groupNames struct {
 	gv    schema.GroupVersion
 	root  string // "/apis/apps/v1"
 	title string // "AppsV1"
 	tag   string // "apps_v1"
-	// types are what stands for kinds without a Go type.
+	// types replaces the Go type of kinds that have none.
 	types map[schema.GroupVersionKind]any
 }
 
-// typeOf is what stands for a kind in operations: a value of its Go type, or the name of its definition.
+// typeOf returns a kind's type in operations: a value of its Go type, or the name of its
+// definition.
 func (g groupNames) typeOf(gvk schema.GroupVersionKind) any {
 	if t, ok := g.types[gvk]; ok {
 		return t
@@ -124,7 +125,7 @@ func newGroupNames(gv schema.GroupVersion) groupNames {
 	return groupNames{gv: gv, root: "/apis/" + gv.Group + "/" + gv.Version, title: title + upper(gv.Version), tag: strings.ToLower(title[:1]) + title[1:] + "_" + gv.Version}
 }
 
-// groupTitle is "RbacAuthorization" for rbac.authorization.k8s.io.
+// groupTitle returns "RbacAuthorization" for rbac.authorization.k8s.io.
 func groupTitle(group string) string {
 	title := ""
 	for _, part := range strings.Split(strings.TrimSuffix(group, ".k8s.io"), ".") {
@@ -135,7 +136,7 @@ func groupTitle(group string) string {
 
 func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// kindRoutes are the paths of a kind and its subresources.
+// kindRoutes returns the paths of a kind and its subresources.
 func (g groupNames) kindRoutes(k *api.Kind) []route {
 	gvk := g.gv.WithKind(k.Kind.Kind)
 	object := g.typeOf(gvk)
@@ -198,14 +199,15 @@ func (g groupNames) kindRoutes(k *api.Kind) []route {
 	return routes
 }
 
-// deleteGivesObject are the resources whose delete answers with the object, which may live on for its grace period or finalizers.
+// deleteGivesObject are the resources whose delete returns the object, which may still exist during
+// its grace period or because of finalizers.
 var deleteGivesObject = map[string]bool{
 	"pods": true, "services": true, "serviceaccounts": true, "persistentvolumes": true, "persistentvolumeclaims": true,
 	"podtemplates": true, "resourcequotas": true, "storageclasses": true, "volumeattachments": true, "csidrivers": true, "csinodes": true,
 	"volumeattributesclasses": true, "resourceclaims": true, "resourceclaimtemplates": true, "resourceslices": true, "deviceclasses": true,
 }
 
-// objectOperations are get, put and patch on an object or a subresource of it.
+// objectOperations returns get, put and patch for an object or a subresource.
 func (g groupNames) objectOperations(verbs []string, id string, gvk schema.GroupVersionKind, object any, sub string) []operation {
 	what, of := "specified "+gvk.Kind, "the "
 	if sub != "" {
@@ -242,7 +244,7 @@ func (g groupNames) subresourceRoutes(k *api.Kind, s api.Subresource, one route,
 	subID := id + upper(s.Name)
 	kind := s.Kind
 	if kind.GroupVersion() == k.Kind.GroupVersion() {
-		kind = g.gv.WithKind(kind.Kind) // the version of the path
+		kind = g.gv.WithKind(kind.Kind) // in the version of the path
 	}
 	switch {
 	case s.Name == "log":
@@ -262,7 +264,7 @@ func (g groupNames) subresourceRoutes(k *api.Kind, s api.Subresource, one route,
 			consumes: anyType, produces: mediaTypes, body: object, bodyMust: true, answer: object, codes: []int{200, 201, 202},
 			params: append(optionParameters(metav1.CreateOptions{}), pretty),
 		}}
-		// The parameter names what the posted object is called.
+		// The parameter is the name of the posted object.
 		r.params = slices.Clone(r.params)
 		r.params[len(r.params)-1].description = "name of the " + kind.Kind
 		return []route{r}
@@ -305,7 +307,7 @@ var connectMethods = map[string][]string{
 	"proxy":       {http.MethodGet, http.MethodPut, http.MethodPost, http.MethodPatch, http.MethodDelete, http.MethodHead, http.MethodOptions},
 }
 
-// watchRoutes are the old paths of watches.
+// watchRoutes returns the deprecated paths of watches.
 func (g groupNames) watchRoutes(k *api.Kind, gvk schema.GroupVersionKind, outer []parameter, name parameter, id string) []route {
 	base := g.root + "/watch"
 	watch := func(path, id, action, description string, params []parameter) route {
@@ -327,7 +329,7 @@ func (g groupNames) watchRoutes(k *api.Kind, gvk schema.GroupVersionKind, outer 
 		watch(base+"/"+k.Resource+"/{name}", "watch"+id, "watch", strings.Replace(single, "%s", gvk.Kind, 1), append(slices.Clone(outer), name)))
 }
 
-// groupRoutes are the paths of a group's own document.
+// groupRoutes returns the paths of a group's own document.
 func groupRoutes(group string) []route {
 	if group == "" {
 		return []route{{path: "/api/", tag: "core", ops: []operation{{
@@ -356,7 +358,7 @@ func versionRoutes() []route {
 	}}}}
 }
 
-// The paths of what a service account issuer tells about itself, as the index of version 3 has them.
+// Paths of the service account issuer's discovery documents, as in the version 3 index.
 const (
 	issuerPath = ".well-known/openid-configuration"
 	keysPath   = "openid/v1/jwks"
@@ -376,7 +378,7 @@ func keysRoutes() []route {
 	}}}}
 }
 
-// liftParameters moves what all operations of a path take to the path.
+// liftParameters moves the parameters that all operations of a path share to the path.
 func liftParameters(routes []route) []route {
 	for i := range routes {
 		r := &routes[i]
@@ -405,7 +407,7 @@ func article(verb, kind string) string { return verb + " " + withArticle(kind) }
 
 func withArticle(kind string) string {
 	if strings.HasSuffix(kind, "s") && !strings.HasSuffix(kind, "ss") {
-		return kind // Endpoints are several
+		return kind // the plural of Endpoints is Endpoints
 	}
 	if strings.ContainsRune("AEIOU", rune(kind[0])) {
 		return "an " + kind
@@ -413,7 +415,7 @@ func withArticle(kind string) string {
 	return "a " + kind
 }
 
-// zero is a value of a kind's Go type; nil if there is none.
+// zero returns a value of a kind's Go type; nil if it has none.
 func zero(gvk schema.GroupVersionKind) any {
 	obj, err := api.Scheme.New(gvk)
 	if err != nil {

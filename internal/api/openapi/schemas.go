@@ -22,7 +22,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// dialect is which OpenAPI the schemas are for.
+// dialect is the OpenAPI version of the schemas.
 type dialect int
 
 const (
@@ -45,8 +45,8 @@ const (
 // schemas collects the definitions that documents refer to.
 type schemas struct {
 	dialect dialect
-	// gvks limits the x-kubernetes-group-version-kind of types that every group has (DeleteOptions, WatchEvent);
-	// nil is all.
+	// gvks limits the x-kubernetes-group-version-kind of types that every group has (DeleteOptions,
+	// WatchEvent). nil means no limit.
 	gvks map[schema.GroupVersion]bool
 
 	library map[string]common.OpenAPIDefinition
@@ -54,7 +54,7 @@ type schemas struct {
 	done    map[string]spec.Schema
 }
 
-// newSchemas is for one document. gvs nil means all group versions.
+// newSchemas returns the collection for one document. gvs nil means all group versions.
 func newSchemas(d dialect, gvs ...schema.GroupVersion) (*schemas, error) {
 	s := &schemas{dialect: d, library: map[string]common.OpenAPIDefinition{}, merge: map[string]*smdschema.Map{}, done: map[string]spec.Schema{}}
 	if gvs != nil {
@@ -89,7 +89,7 @@ func (s *schemas) ref(name string) spec.Ref {
 
 type named interface{ OpenAPIModelName() string }
 
-// addType makes the definition of an API type and of all that it refers to, and gives its name.
+// addType adds the definitions of an API type and of every type it refers to, and returns its name.
 func (s *schemas) addType(obj any) string {
 	return s.add(reflect.TypeOf(obj))
 }
@@ -102,7 +102,7 @@ func (s *schemas) add(t reflect.Type) string {
 	if _, ok := s.done[name]; ok {
 		return name
 	}
-	s.done[name] = spec.Schema{} // types refer to themselves (JSONSchemaProps)
+	s.done[name] = spec.Schema{} // types may refer to themselves (JSONSchemaProps)
 	if _, ok := s.library[name]; ok {
 		s.addLibrary(name)
 	} else if c, ok := reflect.Zero(t).Interface().(custom); ok {
@@ -113,7 +113,7 @@ func (s *schemas) add(t reflect.Type) string {
 	return name
 }
 
-// addLibrary takes a definition as its module has it.
+// addLibrary adds a definition from its module unchanged.
 func (s *schemas) addLibrary(name string) {
 	def := s.library[name]
 	value := def.Schema
@@ -137,7 +137,7 @@ func (s *schemas) addLibrary(name string) {
 	}
 }
 
-// finish notes the kinds that a type is, and writes it in the dialect.
+// finish adds the kinds of a type and converts the definition to the dialect.
 func (s *schemas) finish(name string, value spec.Schema, t reflect.Type) {
 	if t != nil {
 		if kinds := s.kindsOf(t); len(kinds) > 0 {
@@ -153,7 +153,7 @@ func (s *schemas) finish(name string, value spec.Schema, t reflect.Type) {
 	s.done[name] = value
 }
 
-// withoutDefaults drops all defaults: in OpenAPI v2 upstream publishes none, for clients of old.
+// withoutDefaults drops all defaults: upstream publishes none in OpenAPI v2, for old clients.
 func withoutDefaults(value spec.Schema) spec.Schema {
 	value.Default = nil
 	if len(value.Properties) > 0 {
@@ -174,7 +174,7 @@ func withoutDefaults(value spec.Schema) spec.Schema {
 	return value
 }
 
-// kindsOf are the kinds of a type, sorted.
+// kindsOf returns the kinds of a type, sorted.
 func (s *schemas) kindsOf(t reflect.Type) []any {
 	obj, ok := reflect.New(t).Interface().(runtime.Object)
 	if !ok {
@@ -206,19 +206,21 @@ func (s *schemas) kindsOf(t reflect.Type) []any {
 	return list
 }
 
-// modelName is what upstream calls the definition of a type.
+// modelName returns upstream's name of a type's definition.
 func modelName(t reflect.Type) string {
 	if n, ok := reflect.Zero(t).Interface().(named); ok {
 		return n.OpenAPIModelName()
 	}
-	// Types without the method are named after their package: k8s.io/api/core/v1.Pod is io.k8s.api.core.v1.Pod.
+	// Types without the method are named after their package: k8s.io/api/core/v1.Pod is
+	// io.k8s.api.core.v1.Pod.
 	host, rest, _ := strings.Cut(t.PkgPath(), "/")
 	parts := strings.Split(host, ".")
 	slices.Reverse(parts)
 	return strings.Join(parts, ".") + "." + strings.ReplaceAll(rest, "/", ".") + "." + t.Name()
 }
 
-// typeNamed finds the Go type of a library definition among the types of the scheme, nil when it is no kind.
+// typeNamed returns the Go type of a library definition among the types of the scheme; nil if it is
+// not a kind.
 func typeNamed(name string) reflect.Type {
 	last := name[strings.LastIndex(name, ".")+1:]
 	for gvk, t := range api.Scheme.AllKnownTypes() {

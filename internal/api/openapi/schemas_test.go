@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// published is the folder of upstream's OpenAPI documents in the module cache.
+// published returns the folder of upstream's OpenAPI documents in the module cache.
 func published(t *testing.T) string {
 	t.Helper()
 	cache := os.Getenv("GOMODCACHE")
@@ -44,12 +44,13 @@ func readDocument(t *testing.T, path string) document {
 	return d
 }
 
-// TestDocumentsAreUpstreams compares every definition and every path with what upstream publishes.
+// TestDocumentsAreUpstreams compares every definition and every path with upstream's published
+// documents.
 func TestDocumentsAreUpstreams(t *testing.T) {
 	dir := published(t)
 	for _, gv := range groupVersions(nil) {
 		if gv.Group == "metrics.k8s.io" {
-			continue // ours alone
+			continue // only knarr has it
 		}
 		name := "api__v1_openapi.json"
 		if gv.Group != "" {
@@ -105,11 +106,14 @@ func short(diff string) string {
 	return strings.Join(lines, "\n")
 }
 
-// normalize drops what does not matter: the order of lists that are sets, and the list type that is the default.
+// normalize drops irrelevant differences: the order of lists that are sets, and the default list
+// type.
 func normalize(value any) {
 	switch v := value.(type) {
 	case map[string]any:
-		delete(v, "enum") // upstream publishes without the feature OpenAPIEnums, which is on by default, and with CBOR, which is not
+		// Upstream publishes without the feature OpenAPIEnums, which is on by default, and with
+		// CBOR, which is off by default.
+		delete(v, "enum")
 		for k := range v {
 			if strings.Contains(k, "cbor") {
 				delete(v, k)
@@ -121,7 +125,7 @@ func normalize(value any) {
 		if required, ok := v["required"].([]any); ok {
 			sort.Slice(required, func(i, j int) bool { return required[i].(string) < required[j].(string) })
 		}
-		// Descriptions come from another generator, which cuts some of them.
+		// Descriptions come from another generator, which truncates some of them.
 		if _, ok := v["description"].(string); ok {
 			delete(v, "description")
 		}

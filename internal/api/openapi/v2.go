@@ -6,7 +6,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// document2 is the OpenAPI v2 document of some routes.
+// document2 returns the OpenAPI v2 document of routes.
 func document2(s *schemas, routes []route, version string) *spec.Swagger {
 	doc := &spec.Swagger{SwaggerProps: spec.SwaggerProps{
 		Swagger: "2.0",

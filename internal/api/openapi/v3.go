@@ -13,7 +13,7 @@ const (
 	securityScheme  = "BearerToken"
 )
 
-// document3 is the OpenAPI v3 document of some routes.
+// document3 returns the OpenAPI v3 document of routes.
 func document3(s *schemas, routes []route, version string) *spec3.OpenAPI {
 	doc := &spec3.OpenAPI{
 		Version: "3.0.0",
@@ -110,7 +110,7 @@ func (s *schemas) content3(media []string, value any) map[string]*spec3.MediaTyp
 	return content
 }
 
-// schemaOf refers to the definition of a type; nil is a text.
+// schemaOf returns a reference to the definition of a type; nil means plain text.
 func (s *schemas) schemaOf(value any) *spec.Schema {
 	if value == nil {
 		return spec.StringProperty()
