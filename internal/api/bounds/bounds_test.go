@@ -114,7 +114,8 @@ func TestAMessageIsRefusedForItsQuantitiesAlone(t *testing.T) {
 	if err := Message(append(twice, raw...), &corev1.Pod{}); err == nil {
 		t.Error("the second spec is not looked at")
 	}
-	entry := []byte("\x0a\x01c\x12\x0f\x0a\x0d1e-1000000000\x12\x00") // c: 1e-1000000000, then an empty value
+	// c: 1e-1000000000, then an empty value.
+	entry := []byte("\x0a\x01c\x12\x0f\x0a\x0d1e-1000000000\x12\x00")
 	message := append([]byte{0x0a, byte(len(entry))}, entry...)
 	if err := Message(message, &corev1.ResourceRequirements{}); err == nil {
 		t.Error("the first value of an entry is not looked at")
@@ -198,7 +199,8 @@ func TestMessagesAreAsDeepAsDocuments(t *testing.T) {
 
 // Three megabytes hold more than a million fields.
 func TestATypesTagsAreReadOnce(t *testing.T) {
-	many := []byte(strings.Repeat("\x7a\x00", 50_000) + "\x7a\x0d1e-1000000000") // the type has no field 15
+	// The type has no field 15.
+	many := []byte(strings.Repeat("\x7a\x00", 50_000) + "\x7a\x0d1e-1000000000")
 	for _, like := range []any{&corev1.Pod{}, &apiextensionsv1.CustomResourceDefinition{}} {
 		allocated := testing.AllocsPerRun(5, func() {
 			if err := Message(many, like); err != nil {
