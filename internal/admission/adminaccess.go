@@ -11,8 +11,9 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// adminAccess refuses claims that want to look at devices which others use (KEP-5018), but in namespaces that are labelled for
-// administrators. Upstream does this in the validation of claims and templates and has no plugin of this name.
+// adminAccess refuses claims with access to devices that others use (KEP-5018), except in
+// namespaces labelled for administrators. Upstream checks this in the validation of claims and
+// templates; it has no plugin of this name.
 type adminAccess struct {
 	base
 	namespaces *client.Lazy[*corev1.Namespace]
@@ -35,7 +36,8 @@ func (p adminAccess) ValidateFields(ctx context.Context, a *Attributes) (field.E
 		"admin access to devices requires the `"+resourcev1.DRAAdminNamespaceLabelKey+": true` label on the containing namespace")}, nil
 }
 
-// wantsAdminAccess: the write asks for such access, or gives it. A spec does not change after it was created.
+// wantsAdminAccess reports whether the write requests or grants admin access. It need not look at
+// updates of a spec, which is immutable.
 func wantsAdminAccess(a *Attributes) bool {
 	switch o := a.Object.(type) {
 	case *resourcev1.ResourceClaimTemplate:
@@ -50,7 +52,7 @@ func wantsAdminAccess(a *Attributes) bool {
 	return false
 }
 
-// whereAsked is the place of the first request for such access, in a claim or in what a template makes, or where a status gives it.
+// whereAsked returns the path of the first admin access in a claim, a template, or an allocation.
 func whereAsked(a *Attributes) *field.Path {
 	switch o := a.Object.(type) {
 	case *resourcev1.ResourceClaimTemplate:

@@ -1,5 +1,9 @@
-// Package admission is the ordered chain that every write passes between authorization and commit: mutating
-// plugins, then (after defaulting and schema validation by the API server) validating plugins.
+// Package admission is the ordered chain of plugins between authorization and commit of every
+// write: mutating plugins, then (after defaulting and schema validation by the API server)
+// validating plugins.
+//
+// In: the Attributes of one write, and views of the kinds that plugins look up. Out: a changed
+// object, a refusal, warnings, audit annotations. chain.go lists the plugins in order.
 package admission
 
 import (
@@ -14,7 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// Operation is what is being done.
+// Operation is the kind of write.
 type Operation string
 
 const (
@@ -24,12 +28,12 @@ const (
 	Connect Operation = "CONNECT"
 )
 
-// Attributes describes one write. Plugins may change Object in Admit, never in Validate. Object is nil for Delete;
-// OldObject is nil for Create and is shared: read-only.
+// Attributes describes one write. Plugins may change Object in Admit, never in Validate. Object is
+// nil for Delete. OldObject is nil for Create; it is shared and read-only.
 type Attributes struct {
 	User        auth.User
 	Operation   Operation
-	Verb        string // of the request: a patch is an Update, too
+	Verb        string // of the request; a patch is an Update, too
 	Kind        schema.GroupVersionKind
 	Resource    schema.GroupVersionResource
 	Subresource string
@@ -37,35 +41,38 @@ type Attributes struct {
 	Name        string // may be empty for generateName
 	Object      runtime.Object
 	OldObject   runtime.Object
-	Options     runtime.Object // CreateOptions, UpdateOptions, DeleteOptions, or PatchOptions as Update/CreateOptions
-	DryRun      bool
+	// CreateOptions, UpdateOptions, DeleteOptions, or PatchOptions as Update- or CreateOptions.
+	Options runtime.Object
+	DryRun  bool
 
 	// Warn sends a Warning header to the client; never nil.
 	Warn func(text string)
 	// Annotate adds an audit annotation; never nil.
 	Annotate func(key, value string)
-	// AnnotateRequest is Annotate for what says as much as the object itself; nil where the audit log does not show that.
+	// AnnotateRequest is Annotate for values as confidential as the object itself. nil if the audit
+	// level does not record objects.
 	AnnotateRequest func(key, value string)
-	// Stopwatch is told of time that the write spends outside of the server; may be nil.
+	// Stopwatch receives the time that the write waits for other servers; may be nil.
 	Stopwatch Stopwatch
 
-	// Rounds is what mutators know of each other; Chain.Admit sets it.
+	// Rounds is the state that mutators share during one write; Chain.Admit sets it.
 	Rounds *Rounds
 }
 
-// Stopwatch takes the time that a write waits for webhooks: each mutating one, or the slowest of the validating ones.
+// Stopwatch records how long a write waits for webhooks: the time of each mutating one, and of the
+// slowest validating one.
 type Stopwatch interface {
 	Webhooks(mutating bool, took time.Duration)
 }
 
-// Webhooks tells the write's Stopwatch, if it has one.
+// Webhooks reports a waiting time to the write's Stopwatch, if it has one.
 func (a *Attributes) Webhooks(mutating bool, took time.Duration) {
 	if a.Stopwatch != nil {
 		a.Stopwatch.Webhooks(mutating, took)
 	}
 }
 
-// Plugin is one link of the chain. It implements Mutator, Validator or both.
+// Plugin is one step of the chain. It implements Mutator, Validator or both.
 type Plugin interface {
 	Name() string
 	Handles(Operation) bool
@@ -77,13 +84,15 @@ type Mutator interface {
 	Admit(ctx context.Context, a *Attributes) error
 }
 
-// Validator accepts or refuses the final object. Errors are StatusErrors, or become Forbidden.
+// Validator accepts or refuses the final object. An error that is not a StatusError becomes
+// Forbidden.
 type Validator interface {
 	Plugin
 	Validate(ctx context.Context, a *Attributes) error
 }
 
-// FieldValidator is a plugin whose refusals are told together with what the kind's own rules find.
+// FieldValidator is a plugin whose field errors are reported together with those of the kind's own
+// validation.
 type FieldValidator interface {
 	Plugin
 	ValidateFields(ctx context.Context, a *Attributes) (field.ErrorList, error)
@@ -92,7 +101,7 @@ type FieldValidator interface {
 // Chain runs plugins in order.
 type Chain []Plugin
 
-// ValidateFields gives what the plugins find in the object's fields.
+// ValidateFields returns the field errors of all plugins.
 func (c Chain) ValidateFields(ctx context.Context, a *Attributes) (field.ErrorList, error) {
 	var errs field.ErrorList
 	for _, p := range c {
@@ -107,11 +116,12 @@ func (c Chain) ValidateFields(ctx context.Context, a *Attributes) (field.ErrorLi
 	return errs, nil
 }
 
-// Rounds tells mutators whether they see an object for the first time. Webhooks and policies change it in ways that
-// the plugins before them, and other webhooks, may want to see: then all mutators run once more (API reference,
-// reinvocationPolicy).
+// Rounds tells mutators whether they see an object for the first time. Webhooks and policies may
+// change it after earlier plugins and webhooks have seen it. Then all mutators run once more (API
+// reference, reinvocationPolicy).
 type Rounds struct {
-	// Number is 0, or 1 when the chain runs again. There are at most two rounds.
+	// Number is 0 in the first round, and 1 when the chain runs again. There are at most two
+	// rounds.
 	Number int
 	repeat bool
 	again  map[string]*Again // by plugin
@@ -119,7 +129,8 @@ type Rounds struct {
 
 var admitStep, validateStep = measure.Step(measure.Admit), measure.Step(measure.Validate)
 
-// Admit runs every mutator that handles the operation, and once more when one of them asks for that.
+// Admit runs every mutator that handles the operation. It runs them once more if one of them
+// requests it.
 func (c Chain) Admit(ctx context.Context, a *Attributes) error {
 	since := time.Now()
 	err := c.admitTwice(ctx, a)

@@ -24,8 +24,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// run passes an object through the default chain over a cluster with these objects, besides the namespace "ns" and its
-// default account.
+// run passes a write through the default chain. The cluster contains the given objects, the
+// namespace "ns" and its default service account.
 func run(t *testing.T, a Attributes, cluster ...client.Object) error {
 	t.Helper()
 	cluster = append(cluster,
@@ -291,7 +291,7 @@ func TestANodeWritesOnlyItsOwn(t *testing.T) {
 	cases := []struct {
 		name string
 		a    Attributes
-		want string // "" is allowed
+		want string // "" means allowed
 	}{
 		{"its own node", Attributes{Object: node("n1", map[string]string{"kubernetes.io/hostname": "n1", "example.com/x": "y", "node.kubernetes.io/any": "z"})}, ""},
 		{"another node", Attributes{Object: node("n2", nil)}, `node "n1" is not allowed to modify node "n2"`},
@@ -316,7 +316,7 @@ func TestANodeWritesOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// TestANodeThatEvictsWhatIsGoneIsToldSo: a kubelet that is forbidden would try again.
+// A kubelet that gets Forbidden would retry; NotFound ends the eviction.
 func TestANodeThatEvictsWhatIsGoneIsToldSo(t *testing.T) {
 	err := run(t, Attributes{Resource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: "ns", Subresource: "eviction", Name: "p", Object: &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}},
 		User: auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}}})
@@ -359,7 +359,7 @@ func TestPluginsAreTurnedOffByNameAndUnknownNamesAreErrors(t *testing.T) {
 	}
 }
 
-// TestEveryPluginHasASwitch: upstream's kube-apiserver --help names the plugins, and those that are on by default.
+// The help of upstream's kube-apiserver names the plugins and those that are on by default.
 func TestEveryPluginHasASwitch(t *testing.T) {
 	limits := Files{EventLimits: []EventLimit{{Type: "Server", QPS: 1, Burst: 1}}}
 	placed := Config{Files: limits}
@@ -394,13 +394,14 @@ func TestEveryPluginHasASwitch(t *testing.T) {
 		}
 		delete(on, name)
 	}
-	for _, validation := range []string{"DeviceAdminAccess", "DeviceClaimStatus"} { // upstream
+	// validation, not plugins, in upstream.
+	for _, validation := range []string{"DeviceAdminAccess", "DeviceClaimStatus"} {
 		delete(on, validation)
 	}
 	if len(on) > 0 {
 		t.Errorf("these have no switch: %v", on)
 	}
-	// Upstream has NodeRestriction off, and every installer turns it on.
+	// NodeRestriction is off in upstream, but every installer turns it on.
 	if len(Names) != 41 || len(OffByDefault) != 13 {
 		t.Errorf("%d plugins, %d of them off; upstream has 41 and 14, NodeRestriction among them", len(Names), len(OffByDefault))
 	}

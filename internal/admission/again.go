@@ -5,16 +5,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Again is what a mutator of several parts (webhooks, policies) remembers between the rounds of one write: which of its parts see the
-// object a second time. Those are the ones of reinvocationPolicy IfNeeded that saw it before something else changed it (API
-// reference). Parts have names.
+// Again tracks which parts (webhooks, policies) of one mutator run in the second round of a write.
+// A part runs again if its reinvocationPolicy is IfNeeded and another plugin or part changed the
+// object after it (API reference). Parts are identified by name.
 type Again struct {
-	invoked map[string]bool // of IfNeeded, since the last change
+	invoked map[string]bool // parts with IfNeeded that ran since the last change
 	due     map[string]bool
-	left    runtime.Object // the object as the mutator left it in the first round
+	left    runtime.Object // the object after the mutator's first round
 }
 
-// Again is the mutator's own, made on first use.
+// Again returns the mutator's own state; the first call makes it.
 func (r *Rounds) Again(plugin string) *Again {
 	if again, ok := r.again[plugin]; ok {
 		return again
@@ -27,7 +27,7 @@ func (r *Rounds) Again(plugin string) *Again {
 	return again
 }
 
-// Enter begins a round: what others have changed since the round before makes parts due.
+// Enter begins a round. A change by other plugins since the last round makes parts due.
 func (g *Again) Enter(a *Attributes) {
 	if a.Rounds.Number > 0 && !equality.Semantic.DeepEqual(g.left, a.Object) {
 		g.moved()
@@ -41,19 +41,19 @@ func (g *Again) Leave(a *Attributes) {
 	}
 }
 
-// Skips tells whether a part has nothing to do in this round.
+// Skips reports whether a part does not run in this round.
 func (g *Again) Skips(a *Attributes, part string) bool { return a.Rounds.Number > 0 && !g.due[part] }
 
-// Changed says that the object is another one now: everybody is to have a look at it.
+// Changed records a change of the object and requests a second round.
 func (g *Again) Changed(a *Attributes) {
 	g.moved()
 	a.Rounds.repeat = true
 }
 
-// Invoked says that a part of reinvocationPolicy IfNeeded has seen the object.
+// Invoked records that a part with reinvocationPolicy IfNeeded has seen the object.
 func (g *Again) Invoked(part string) { g.invoked[part] = true }
 
-// moved makes all parts due that have seen the object before this change.
+// moved makes all parts due that saw the object before this change.
 func (g *Again) moved() {
 	for part := range g.invoked {
 		g.due[part] = true

@@ -14,7 +14,8 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// mayUseSigner says whether a user has the verb (approve, sign) on a signer, or on all of its domain.
+// mayUseSigner reports whether a user has the verb (approve, sign) on a signer, or on all signers
+// of its domain.
 func mayUseSigner(ctx context.Context, z auth.Authorizer, u auth.User, verb, signer string) bool {
 	domain, _, _ := strings.Cut(signer, "/")
 	for _, name := range []string{signer, domain + "/*"} {
@@ -26,7 +27,7 @@ func mayUseSigner(ctx context.Context, z auth.Authorizer, u auth.User, verb, sig
 	return false
 }
 
-// certificateApproval: approving needs the verb approve on the signer.
+// certificateApproval requires the verb approve on the signer to approve a request.
 type certificateApproval struct {
 	base
 	authorizer auth.Authorizer
@@ -48,7 +49,8 @@ func (p certificateApproval) Validate(ctx context.Context, a *Attributes) error 
 	return nil
 }
 
-// certificateSigning: setting the certificate or the condition Failed needs the verb sign on the signer.
+// certificateSigning requires the verb sign on the signer to set the certificate or the condition
+// Failed.
 type certificateSigning struct {
 	base
 	authorizer auth.Authorizer

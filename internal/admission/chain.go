@@ -20,29 +20,31 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Config of the default chain.
+// Config configures the default chain.
 type Config struct {
-	// Enable turns on plugins that are off by default; Disable turns plugins off. Both by name.
+	// Enable turns on plugins that are off by default; Disable turns plugins off. Both hold names.
 	Enable, Disable []string
-	// NotReadyToleration and UnreachableToleration are for how many seconds pods that say nothing of it stay on such a node; 300 when nil.
+	// NotReadyToleration and UnreachableToleration are the seconds that pods without such a
+	// toleration of their own stay on the node; nil means 300.
 	NotReadyToleration, UnreachableToleration *int64
-	// Files are the settings of plugins that have any.
+	// Files are the settings of plugins that have settings.
 	Files Files
-	// Authorizer decides on the permissions that plugins ask for.
+	// Authorizer decides on the permissions that plugins check.
 	Authorizer auth.Authorizer
-	// Served knows the kinds that owners of objects may be of; nil for those that are built in.
+	// Served finds the kinds of owners; nil means the built-in kinds.
 	Served Served
-	// Roles is needed for the check that nobody grants more than they have; nil leaves the check out.
+	// Roles is used to refuse roles that grant more than their author has; nil leaves the check
+	// out.
 	Roles *rbac.Authorizer
-	// Webhooks and policies take their places in the order when they are given.
+	// The plugins for webhooks and policies; nil leaves one out.
 	MutatingPolicy, MutatingWebhook, ValidatingPolicy, ValidatingWebhook Plugin
-	// Suffix makes random names; random when nil.
+	// Suffix makes the endings of generated names; nil means random ones.
 	Suffix func(n int) string
-	// Now is time.Now when nil.
+	// Now returns the time; nil means time.Now.
 	Now func() time.Time
 }
 
-// kinds are what plugins look up.
+// kinds are the views that plugins look objects up in.
 type kinds struct {
 	namespaces      *client.Lazy[*corev1.Namespace]
 	accounts        *client.Lazy[*corev1.ServiceAccount]
@@ -59,8 +61,8 @@ type kinds struct {
 	runtimeClasses  *client.Lazy[*nodev1.RuntimeClass]
 }
 
-// Default is the chain of upstream's default plugins in upstream's order. The client, which may read everything, is
-// used until ctx ends.
+// Default returns upstream's default plugins in upstream's order. The plugins use the client until
+// ctx ends; it may read everything.
 func Default(ctx context.Context, c client.Interface, config Config) (Chain, error) {
 	if config.Authorizer == nil {
 		config.Authorizer = auth.Authorizers{}
@@ -153,7 +155,7 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 	return choose(all, config)
 }
 
-// Names are upstream's plugins, each of which can be turned on or off.
+// Names are upstream's plugins. Each can be turned on or off.
 var Names = []string{
 	"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction",
 	"ClusterTrustBundleAttest", "DefaultIngressClass", "DefaultStorageClass", "DefaultTolerationSeconds", "DenyServiceExternalIPs",
@@ -165,19 +167,19 @@ var Names = []string{
 	"TaintNodesByCondition", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook",
 }
 
-// OffByDefault are those that only run when they are enabled.
+// OffByDefault are the plugins that run only when enabled.
 var OffByDefault = []string{
 	"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "DenyServiceExternalIPs", "EventRateLimit", "ExtendedResourceToleration", "ImagePolicyWebhook",
 	"LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision", "NamespaceExists", "OwnerReferencesPermissionEnforcement", "PodNodeSelector", "PodTolerationRestriction",
 }
 
-// Runs tells whether a plugin runs, with the names that are enabled and disabled.
+// Runs reports whether a plugin runs, given the names of enabled and disabled plugins.
 func Runs(plugin string, enable, disable []string) bool {
 	on := !slices.Contains(OffByDefault, plugin) || slices.Contains(enable, plugin)
 	return on && !slices.Contains(disable, plugin)
 }
 
-// choose drops what is not given or turned off. Names that no plugin has are errors: a misspelt name must not
+// choose drops missing and disabled plugins. An unknown name is an error: a misspelt name must not
 // silently leave a protection off.
 func choose(all Chain, config Config) (Chain, error) {
 	var both []string

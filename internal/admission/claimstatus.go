@@ -12,9 +12,10 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// claimStatus asks, for each part of the status of a ResourceClaim that is changed, whether the user may do so, besides resourceclaims/status:
-// resourceclaims/binding for allocation and reservations, resourceclaims/driver named as the driver for what it says of its devices (KEP-4817). Upstream does
-// this in the validation of claims and has no plugin of this name.
+// claimStatus checks permissions for parts of a ResourceClaim's status, in addition to
+// resourceclaims/status (KEP-4817). Allocation and reservations need resourceclaims/binding; device
+// statuses need resourceclaims/driver with the driver's name. Upstream checks this in the
+// validation of claims; it has no plugin of this name.
 type claimStatus struct {
 	base
 	authorizer auth.Authorizer
@@ -33,7 +34,8 @@ func (p claimStatus) ValidateFields(ctx context.Context, a *Attributes) (field.E
 	return append(p.mayBind(ctx, a, claim, old), p.mayReport(ctx, a, claim, old)...), nil
 }
 
-// permission is what is asked for the subresource that stands for a part of the status.
+// permission returns the attributes of the check for one part of the status, which has a
+// subresource of its own.
 func permission(a *Attributes, subresource, verb string) auth.Attributes {
 	return auth.Attributes{User: a.User, Verb: verb, Group: a.Resource.Group, Version: a.Resource.Version, Resource: a.Resource.Resource, Subresource: subresource}
 }
@@ -51,7 +53,7 @@ func (p claimStatus) mayBind(ctx context.Context, a *Attributes, claim, old *res
 
 func (p claimStatus) mayReport(ctx context.Context, a *Attributes, claim, old *resourcev1.ResourceClaim) (errs field.ErrorList) {
 	if claim.Status.Allocation == nil {
-		return nil // what was said of devices goes with them
+		return nil // removing an allocation removes its device statuses as well
 	}
 	verbs := []string{"arbitrary-node:" + a.Verb}
 	if runsBesides(a.User, claim.Status.Allocation) {
@@ -79,10 +81,10 @@ func (p claimStatus) mayReport(ctx context.Context, a *Attributes, claim, old *r
 	return errs
 }
 
-// nodeOfToken is where a token says which node its pod runs on.
+// nodeOfToken is the claim of a service account token that names the node of its pod.
 const nodeOfToken = "authentication.kubernetes.io/node-name"
 
-// runsBesides tells whether the user is a service account on the one node that an allocation is for.
+// runsBesides reports whether the user is a service account on the single node of an allocation.
 func runsBesides(user auth.User, allocation *resourcev1.AllocationResult) bool {
 	if _, _, ok := auth.SplitServiceAccount(user.Name); !ok || len(user.Extra[nodeOfToken]) != 1 || allocation.NodeSelector == nil || len(allocation.NodeSelector.NodeSelectorTerms) != 1 {
 		return false
@@ -95,7 +97,7 @@ func runsBesides(user auth.User, allocation *resourcev1.AllocationResult) bool {
 	return f.Key == "metadata.name" && f.Operator == "In" && slices.Equal(f.Values, user.Extra[nodeOfToken])
 }
 
-// changedDrivers are those whose devices are said other things of than before, in order of their names.
+// changedDrivers returns the drivers whose device statuses changed, sorted.
 func changedDrivers(now, before []resourcev1.AllocatedDeviceStatus) (drivers []string) {
 	type device struct{ driver, pool, name, share string }
 	id := func(d *resourcev1.AllocatedDeviceStatus) device {

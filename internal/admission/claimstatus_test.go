@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// asked notes what permissions are asked for, and gives those that it has.
+// asked is an authorizer that records the checked permissions and grants the given ones.
 type asked struct {
 	given []string
 	list  []string
@@ -28,7 +28,7 @@ func (k *asked) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, 
 	return auth.NoOpinion, "", nil
 }
 
-// What is asked for in each case, and what is answered, was seen of upstream's API server v1.36.3.
+// The wanted checks and answers are those of upstream's API server v1.36.3.
 func TestEachPartOfAClaimsStatusHasItsPermission(t *testing.T) {
 	const binding, onNode, anywhere = "update resourceclaims/binding  ", "associated-node:update resourceclaims/driver ns d1", "arbitrary-node:update resourceclaims/driver ns d1"
 	allocation := func(node string) *resourcev1.AllocationResult {

@@ -13,13 +13,15 @@ import (
 	"github.com/knarr-project/knarr/internal/cel"
 )
 
-// Conditions are the matchConditions of a webhook or policy, compiled when the first write gets that far.
+// Conditions are the matchConditions of a webhook or policy. They are compiled when the first write
+// needs them.
 type Conditions struct {
 	about   measure.Condition
 	prepare func() (*cel.Compiler, []cel.Program, error)
 }
 
-// NewConditions prepares conditions over the variables of the scope; about says whose they are.
+// NewConditions prepares conditions over the variables of the scope; about identifies their owner
+// in metrics.
 func NewConditions(about measure.Condition, conditions []admissionregistrationv1.MatchCondition, scope cel.Scope) *Conditions {
 	return &Conditions{about: about, prepare: onceValues(func() (*cel.Compiler, []cel.Program, error) {
 		compiler, err := cel.New(scope)
@@ -45,7 +47,8 @@ func onceValues[A, B any](f func() (A, B, error)) func() (A, B, error) {
 	}
 }
 
-// Match: the write is not wanted when any condition is false, else it is an error when any can not be evaluated.
+// Match reports whether all conditions are true. One false condition is enough for false; otherwise
+// a failed evaluation is an error.
 func (c *Conditions) Match(ctx context.Context, a *Attributes, in cel.Input) (bool, error) {
 	compiler, programs, err := c.prepare()
 	if err != nil || len(programs) == 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/knarr-project/knarr/internal/cel"
 )
 
-// TestConditionsThatCostTooMuchSaySoAsPoliciesDo: upstream's tests of webhooks look for the words.
+// Upstream's tests of webhooks expect this text.
 func TestConditionsThatCostTooMuchSaySoAsPoliciesDo(t *testing.T) {
 	compiler, err := cel.New(cel.Scope{})
 	if err != nil {

@@ -17,23 +17,25 @@ import (
 	rules "github.com/knarr-project/knarr/internal/resource"
 )
 
-// Files are the settings of plugins that have any.
+// Files are the settings of plugins that have settings.
 type Files struct {
 	PodSecurity *psconfig.PodSecurityConfiguration
 	EventLimits []EventLimit
 	ImagePolicy *ImagePolicy
-	// Limited is what only namespaces with a quota for it may use.
+	// Limited are resources that only namespaces with a quota for them may use.
 	Limited []LimitedResource
-	// NodeSelectors are PodNodeSelector's, by namespace.
+	// NodeSelectors are the settings of PodNodeSelector, by namespace.
 	NodeSelectors map[string]string
-	// Tolerations are PodTolerationRestriction's.
+	// Tolerations are the settings of PodTolerationRestriction.
 	Tolerations Tolerations
-	// MutatingWebhooks and ValidatingWebhooks are kubeconfig files with the credentials that webhooks are shown.
+	// MutatingWebhooks and ValidatingWebhooks are kubeconfig files with the credentials sent to
+	// webhooks.
 	MutatingWebhooks, ValidatingWebhooks string
 }
 
-// LoadFiles reads an AdmissionConfiguration (apiserver.config.k8s.io/v1), which holds each plugin's settings or names a
-// file of them, relative to its own folder. As upstream, settings of plugins that do not run are not looked at, and the first ones of a plugin count.
+// LoadFiles reads an AdmissionConfiguration (apiserver.config.k8s.io/v1). It contains each plugin's
+// settings or the name of a file with them, relative to its own folder. As upstream, settings of
+// plugins that do not run are ignored, and the first settings of a plugin count.
 func LoadFiles(path string, runs func(plugin string) bool) (files Files, err error) {
 	if path == "" {
 		return files, nil
@@ -73,7 +75,7 @@ func LoadFiles(path string, runs func(plugin string) bool) (files Files, err err
 			}
 		}
 		if len(bytes.TrimSpace(raw)) == 0 {
-			continue // a plugin that is only named
+			continue // the plugin has no settings
 		}
 		if err := files.take(p.Name, raw, filepath.Dir(path)); err != nil {
 			return files, fmt.Errorf("admission configuration of %s: %w", p.Name, err)
@@ -82,7 +84,8 @@ func LoadFiles(path string, runs func(plugin string) bool) (files Files, err err
 	return files, nil
 }
 
-// take reads one plugin's settings; names of files in them are relative to a folder. Those of a plugin that has none are not looked at.
+// take reads one plugin's settings. File names in them are relative to folder. Settings of a plugin
+// that has none are ignored.
 func (f *Files) take(name string, raw []byte, folder string) (err error) {
 	switch name {
 	case "ImagePolicyWebhook":
@@ -121,7 +124,7 @@ func (f *Files) take(name string, raw []byte, folder string) (err error) {
 	return err
 }
 
-// kindOf names a kind in each of its versions, the first of which is told.
+// kindOf returns a kind in several versions; errors name the first.
 func kindOf(kind string, versions ...string) (kinds []metav1.TypeMeta) {
 	for _, v := range versions {
 		kinds = append(kinds, metav1.TypeMeta{APIVersion: v, Kind: kind})
@@ -129,7 +132,7 @@ func kindOf(kind string, versions ...string) (kinds []metav1.TypeMeta) {
 	return kinds
 }
 
-// readSettings reads what has to be of one of the kinds, and must not have unknown fields.
+// readSettings decodes settings of one of the kinds; unknown fields are errors.
 func readSettings(raw []byte, into any, kinds []metav1.TypeMeta) error {
 	if err := ofKind(raw, kinds); err != nil {
 		return err
@@ -148,7 +151,7 @@ func ofKind(raw []byte, kinds []metav1.TypeMeta) error {
 	return nil
 }
 
-// eventLimits are EventRateLimit's settings. Upstream takes unknown fields there.
+// eventLimits reads the settings of EventRateLimit. As upstream, unknown fields are ignored.
 func eventLimits(raw []byte) ([]EventLimit, error) {
 	var settings struct {
 		Limits []EventLimit `json:"limits"`
@@ -160,7 +163,7 @@ func eventLimits(raw []byte) ([]EventLimit, error) {
 	return settings.Limits, err
 }
 
-// limitedResources are ResourceQuota's settings.
+// limitedResources reads the settings of ResourceQuota.
 func limitedResources(raw []byte) ([]LimitedResource, error) {
 	var settings struct {
 		metav1.TypeMeta `json:",inline"`
@@ -179,7 +182,7 @@ func limitedResources(raw []byte) ([]LimitedResource, error) {
 	return settings.Limited, nil
 }
 
-// tolerationSettings are PodTolerationRestriction's.
+// tolerationSettings reads the settings of PodTolerationRestriction.
 func tolerationSettings(raw []byte) (settings Tolerations, err error) {
 	if err := readSettings(raw, &settings, kindOf("Configuration", "podtolerationrestriction.admission.k8s.io/v1alpha1")); err != nil {
 		return settings, err
@@ -189,7 +192,7 @@ func tolerationSettings(raw []byte) (settings Tolerations, err error) {
 	return settings, append(errs, rules.ValidateTolerations(settings.Allowed, at.Child("whitelist"))...).ToAggregate()
 }
 
-// webhookCredentials is the file that a WebhookAdmissionConfiguration names.
+// webhookCredentials returns the file that a WebhookAdmissionConfiguration names.
 func webhookCredentials(raw []byte, folder string) (string, error) {
 	var settings struct {
 		metav1.TypeMeta `json:",inline"`

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzLoadFiles reads anything as an AdmissionConfiguration: it is taken or refused with words that say whose it is.
+// FuzzLoadFiles reads random data as an AdmissionConfiguration. It must be accepted, or refused
+// with an error that names the configuration.
 func FuzzLoadFiles(f *testing.F) {
 	for _, settings := range []string{
 		"- name: PodSecurity\n  configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: baseline}}\n",
@@ -18,7 +19,7 @@ func FuzzLoadFiles(f *testing.F) {
 	}
 	versions := strings.NewReplacer("apiVersion: apiserver.config.k8s.io/v1\n", "", "apiVersion: pod-security.admission.config.k8s.io/v1,", "", "apiVersion: eventratelimit.admission.k8s.io/v1alpha1,", "")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		// Without a slash, plain or escaped, a name is one of a file in the folder of the configuration; versions have one too.
+		// Skip data with a path to another folder. Slashes in API versions are harmless.
 		if strings.ContainsAny(versions.Replace(string(data)), `/\`) {
 			return
 		}

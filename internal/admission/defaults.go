@@ -23,7 +23,8 @@ const (
 	annotationIngressClass            = "kubernetes.io/ingress.class"
 )
 
-// defaultStorageClass gives claims without a class the default one: the newest of those marked as default.
+// defaultStorageClass sets the default class of claims without one: the newest class marked as
+// default.
 type defaultStorageClass struct {
 	base
 	classes *client.Lazy[*storagev1.StorageClass]
@@ -44,7 +45,8 @@ func (p defaultStorageClass) Admit(_ context.Context, a *Attributes) error {
 	return err
 }
 
-// defaultClass is the name of the newest class that one of the annotations marks as default; nil when there is none.
+// defaultClass returns the name of the newest class that one of the annotations marks as default;
+// nil if there is none.
 func defaultClass[T client.Object](classes *client.Lazy[T], marks ...string) (*string, error) {
 	view, err := classes.View()
 	if err != nil {
@@ -63,7 +65,7 @@ func defaultClass[T client.Object](classes *client.Lazy[T], marks ...string) (*s
 	return name, nil
 }
 
-// defaultIngressClass gives new Ingresses without a class the default one.
+// defaultIngressClass sets the default class of new Ingresses without one.
 type defaultIngressClass struct {
 	base
 	classes *client.Lazy[*networkingv1.IngressClass]
@@ -174,7 +176,8 @@ func (p runtimeClass) of(ctx context.Context, a *Attributes, pod *corev1.Pod) (*
 	return class, err
 }
 
-// storageInUse puts the finalizers on claims, volumes and attribute classes that keep them while they are used.
+// storageInUse adds finalizers that keep claims, volumes and attributes classes while they are in
+// use.
 type storageInUse struct{ base }
 
 func newStorageInUse() Plugin {
@@ -207,7 +210,7 @@ func addFinalizer(obj any, finalizer string) {
 	o.SetFinalizers(append(o.GetFinalizers(), finalizer))
 }
 
-// claimResize allows a bound claim to grow only where its class does.
+// claimResize lets a claim grow only if it is bound and its class allows expansion.
 type claimResize struct {
 	base
 	classes *client.Lazy[*storagev1.StorageClass]

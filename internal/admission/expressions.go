@@ -17,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/cel"
 )
 
-// Request describes the write as the API shows it to webhooks and expressions, without the objects.
+// Request returns the write in the API's form for webhooks and expressions, without the objects.
 func (v *Versioned) Request() *admissionv1.AdmissionRequest {
 	dryRun := v.DryRun
 	r := &admissionv1.AdmissionRequest{
@@ -31,7 +31,7 @@ func (v *Versioned) Request() *admissionv1.AdmissionRequest {
 	return r
 }
 
-// withKind gives options their TypeMeta.
+// withKind sets the TypeMeta of options.
 func withKind(options runtime.Object) runtime.Object {
 	name := ""
 	switch options.(type) {
@@ -49,7 +49,7 @@ func withKind(options runtime.Object) runtime.Object {
 	return out
 }
 
-// Expressions gives the write's variables to CEL. namespace may be nil: then namespaceObject is null.
+// Expressions returns the write's variables for CEL. If namespace is nil, namespaceObject is null.
 func (v *Versioned) Expressions(z auth.Authorizer, namespace func() *corev1.Namespace) cel.Input {
 	if namespace == nil {
 		namespace = func() *corev1.Namespace { return nil }
@@ -65,7 +65,7 @@ func (v *Versioned) Expressions(z auth.Authorizer, namespace func() *corev1.Name
 	return in
 }
 
-// requestResource is what authorizer.requestResource asks about.
+// requestResource is the resource that CEL's authorizer.requestResource checks.
 type requestResource struct{ *Versioned }
 
 func (r requestResource) GetName() string                          { return r.Name }
@@ -73,7 +73,7 @@ func (r requestResource) GetNamespace() string                     { return r.Na
 func (r requestResource) GetResource() schema.GroupVersionResource { return r.Resource }
 func (r requestResource) GetSubresource() string                   { return r.Subresource }
 
-// celAuthorizer answers the CEL library with our authorizer.
+// celAuthorizer adapts our authorizer to the CEL library.
 type celAuthorizer struct{ auth.Authorizer }
 
 // Authorize implements authorizer.Authorizer of k8s.io/apiserver.

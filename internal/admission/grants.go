@@ -9,8 +9,9 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/rbac"
 )
 
-// grants refuses roles and bindings that give more than their writer has. Upstream does this before the storage of
-// roles and bindings and has no plugin of this name; it can not be turned off there, nor should it be here.
+// grants refuses roles and bindings that grant more than their author has. Upstream checks this in
+// the storage of roles and bindings; it has no plugin of this name. As upstream, the check cannot
+// be turned off.
 type grants struct {
 	base
 	rbac.Grants

@@ -18,22 +18,24 @@ import (
 	authwebhook "github.com/knarr-project/knarr/internal/auth/webhook"
 )
 
-// ImagePolicy are the settings of ImagePolicyWebhook (reference, "Admission Control in Kubernetes").
+// ImagePolicy holds the settings of ImagePolicyWebhook (reference, "Admission Control in
+// Kubernetes").
 type ImagePolicy struct {
 	KubeConfigFile string `json:"kubeConfigFile"`
-	// AllowTTL and DenyTTL are how long answers are remembered, in seconds; 0 is 5 minutes and 30 seconds, -1 not at all.
+	// AllowTTL and DenyTTL are the seconds that answers are cached. 0 means the default (5 minutes,
+	// 30 seconds), -1 no cache.
 	AllowTTL int64 `json:"allowTTL"`
 	DenyTTL  int64 `json:"denyTTL"`
-	// RetryBackoff is in milliseconds; 0 is 500, -1 is no pause.
+	// RetryBackoff is in milliseconds; 0 means 500, -1 no pause.
 	RetryBackoff int64 `json:"retryBackoff"`
-	// DefaultAllow lets pods in when the server can not be asked.
+	// DefaultAllow admits pods when the server is unreachable.
 	DefaultAllow bool `json:"defaultAllow"`
 }
 
-// settingOff is the value that turns a duration off.
+// settingOff disables a duration.
 const settingOff = -1
 
-// normal fills in the defaults and holds the settings to upstream's bounds. What is off becomes 0.
+// normal sets the defaults and checks upstream's limits. A disabled duration becomes 0.
 func (p *ImagePolicy) normal() error {
 	for _, f := range []struct {
 		name                 string
@@ -57,12 +59,12 @@ func (p *ImagePolicy) normal() error {
 	return nil
 }
 
-// imagePolicy asks a server outside whether the images of a pod may be used.
+// imagePolicy asks an external server whether a pod may use its images.
 type imagePolicy struct {
 	base
 	config ImagePolicy
 	server *authwebhook.Asker
-	// answers are remembered by what was asked.
+	// answers is the cache, by request.
 	answers *utilcache.LRUExpireCache
 }
 
@@ -159,7 +161,7 @@ func (p imagePolicy) ask(ctx context.Context, review *imagepolicyv1alpha1.ImageR
 	return &review.Status, nil
 }
 
-// imagesOf are those of all containers, the ordinary ones first, as upstream sends them.
+// imagesOf returns the images of all containers. As upstream, those of main containers come first.
 func imagesOf(pod *corev1.Pod) (images []string) {
 	for i := range pod.Spec.Containers {
 		images = append(images, pod.Spec.Containers[i].Image)

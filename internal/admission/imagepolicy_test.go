@@ -17,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/authtest"
 )
 
-// imageServer answers no to the image "bad", and fails for "boom".
+// imageServer denies the image "bad" and fails for "boom".
 func imageServer(t *testing.T) (folder string, asked *[]imagepolicyv1alpha1.ImageReviewSpec) {
 	asked = &[]imagepolicyv1alpha1.ImageReviewSpec{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -48,7 +48,7 @@ func imageServer(t *testing.T) (folder string, asked *[]imagepolicyv1alpha1.Imag
 	return folder, asked
 }
 
-// imageServerConfig is a kubeconfig file of a server.
+// imageServerConfig returns the kubeconfig file of a server.
 func imageServerConfig(t *testing.T) string {
 	folder, _ := imageServer(t)
 	return filepath.Join(folder, "kubeconfig")
@@ -57,11 +57,11 @@ func imageServerConfig(t *testing.T) string {
 func TestAServerDecidesOnImages(t *testing.T) {
 	for name, tc := range map[string]struct {
 		images, before []string
-		closed         bool // when the server can not be asked
+		closed         bool // what an unreachable server means
 		want           string
 		annotations    map[string]string
 		unasked        bool
-		forgets        bool // with lifetimes of -1
+		forgets        bool // lifetimes of -1
 	}{
 		"a good image":             {images: []string{"good"}, annotations: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"}},
 		"a bad one":                {images: []string{"good", "bad"}, want: `pods "p" is forbidden: one or more images rejected by webhook backend`},
@@ -94,7 +94,7 @@ func TestAServerDecidesOnImages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // the second time from memory
+			for range 2 { // the second time from the cache
 				a, annotations := attributesOf(podOf(tc.images)), map[string]string{}
 				a.Annotate = func(key, value string) {
 					if strings.Contains(key, "image-policy") {

@@ -18,8 +18,8 @@ import (
 
 const limitRangerAnnotation = "kubernetes.io/limit-ranger"
 
-// limitRanger fills in the default requests and limits of a namespace's LimitRanges, and holds pods and claims to
-// their bounds.
+// limitRanger sets the default requests and limits of a namespace's LimitRanges, and checks pods
+// and claims against their bounds.
 type limitRanger struct {
 	base
 	ranges *client.Lazy[*corev1.LimitRange]
@@ -42,7 +42,7 @@ func (p limitRanger) Admit(_ context.Context, a *Attributes) error {
 	for _, limit := range limits {
 		applyDefaults(limit, pod)
 	}
-	rules.DefaultPodLevelRequests(pod) // the containers may request more now
+	rules.DefaultPodLevelRequests(pod) // the defaults may raise the containers' requests
 	return nil
 }
 
@@ -51,7 +51,7 @@ func (p limitRanger) Validate(_ context.Context, a *Attributes) error {
 	var check func(*corev1.LimitRange) []error
 	switch obj := a.Object.(type) {
 	case *corev1.Pod:
-		// Resources of a pod change with its creation and by resize alone.
+		// Only create and resize set the resources of a pod.
 		if a.is("", "pods", "") && a.Operation == Create || a.is("", "pods", "resize") {
 			check = func(l *corev1.LimitRange) []error { return limitPod(l, obj) }
 		}
@@ -83,7 +83,7 @@ func (p limitRanger) of(namespace string) ([]*corev1.LimitRange, error) {
 	return view.List(namespace, nil), nil
 }
 
-// applyDefaults sets what containers leave open, and says so in an annotation.
+// applyDefaults sets missing requests and limits of containers, and records them in an annotation.
 func applyDefaults(limit *corev1.LimitRange, pod *corev1.Pod) {
 	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
 	for _, item := range limit.Spec.Limits {
@@ -150,7 +150,7 @@ func limitClaim(l *corev1.LimitRange, claim *corev1.PersistentVolumeClaim) []err
 	var errs []error
 	for i := range l.Spec.Limits {
 		if item := &l.Spec.Limits[i]; item.Type == corev1.LimitTypePersistentVolumeClaim {
-			// A claim has no limits: its bounds are about what it asks for.
+			// A claim has no limits; its requests are checked.
 			for _, name := range names(item.Min) {
 				if err := minimum(item.Type, name, item.Min[name], claim.Spec.Resources.Requests, nil); err != nil {
 					errs = append(errs, err)

@@ -16,23 +16,24 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Matcher decides whether a webhook or policy wants to see a write. Safe for concurrent use.
+// Matcher decides whether a webhook or policy handles a write. It is safe for concurrent use.
 type Matcher struct {
 	rules, except     []admissionregistrationv1.NamedRuleWithOperations
 	equivalent        bool
 	namespace, object labels.Selector
-	// broken is why one of the selectors can not be read; everything that the rules match fails with it.
+	// broken is the error of an invalid selector. Every write that the rules match fails with it.
 	broken error
 }
 
-// Criteria is what a Matcher is made of; the fields are those of the API.
+// Criteria are the API's fields that a Matcher is made of.
 type Criteria struct {
 	Rules, Except                     []admissionregistrationv1.NamedRuleWithOperations
 	MatchPolicy                       *admissionregistrationv1.MatchPolicyType
 	NamespaceSelector, ObjectSelector *metav1.LabelSelector
 }
 
-// NewMatcher prepares the criteria. A missing selector matches everything, unlike in other places of the API.
+// NewMatcher prepares the criteria. A missing selector matches everything, unlike elsewhere in the
+// API.
 func NewMatcher(c Criteria) *Matcher {
 	m := &Matcher{rules: c.Rules, except: c.Except, namespace: labels.Everything(), object: labels.Everything()}
 	m.equivalent = c.MatchPolicy == nil || *c.MatchPolicy == admissionregistrationv1.Equivalent
@@ -55,13 +56,13 @@ type Namespaces struct {
 	lazy *client.Lazy[*corev1.Namespace]
 }
 
-// NewNamespaces looks namespaces up through c, in a View that lives until ctx ends.
+// NewNamespaces looks namespaces up through c, in a view that lives until ctx ends.
 func NewNamespaces(ctx context.Context, c client.Interface) Namespaces {
 	return Namespaces{client.NewLazy[*corev1.Namespace](ctx, c, nil)}
 }
 
-// Of is the namespace that the write is in, or, for a write to a namespace, that one as it is stored; nil for objects
-// of the cluster and for namespaces that are being created.
+// Of returns the namespace of a write. For a write to a namespace, it is that namespace as stored.
+// nil for cluster-scoped objects and for the creation of a namespace.
 func (n Namespaces) Of(ctx context.Context, a *Attributes) (*corev1.Namespace, error) {
 	name := a.Namespace
 	if a.isNamespace() {
@@ -80,19 +81,20 @@ func (a *Attributes) isNamespace() bool {
 	return a.Resource.Group == "" && a.Resource.Resource == "namespaces"
 }
 
-// IsAdmissionConfiguration tells of writes to the configuration of admission itself. No webhook sees them: a broken one could otherwise not be
-// repaired.
+// IsAdmissionConfiguration reports whether the write concerns the configuration of admission
+// itself. Webhooks do not see such writes; otherwise a broken webhook could not be repaired.
 func (a *Attributes) IsAdmissionConfiguration() bool {
 	return a.Resource.Group == admissionregistrationv1.GroupName
 }
 
-// IsPolicyConfiguration tells of writes to policies and their bindings, which no policy sees for the same reason. Policies do see those to
-// configurations of webhooks, and may say who adds one.
+// IsPolicyConfiguration reports whether the write concerns a policy or binding. Policies do not see
+// such writes, for the same reason. Policies do see writes to webhook configurations, so they can
+// restrict who adds a webhook.
 func (a *Attributes) IsPolicyConfiguration() bool {
 	return a.IsAdmissionConfiguration() && !strings.HasSuffix(a.Resource.Resource, "webhookconfigurations")
 }
 
-// Matches says whether the write is wanted, and in which form.
+// Matches reports whether the write matches, and in which form.
 func (m *Matcher) Matches(ctx context.Context, a *Attributes, served Served, namespaces Namespaces) (Form, bool, error) {
 	form, ok := m.matchRules(a, m.rules, served)
 	if !ok {
@@ -139,7 +141,7 @@ func matchesRule(r *admissionregistrationv1.NamedRuleWithOperations, a *Attribut
 		matchesBesidesForm(r, a)
 }
 
-// matchesBesidesForm looks at what is the same in all forms.
+// matchesBesidesForm checks the criteria that are the same in all forms.
 func matchesBesidesForm(r *admissionregistrationv1.NamedRuleWithOperations, a *Attributes) bool {
 	if !slices.ContainsFunc(r.Operations, func(o admissionregistrationv1.OperationType) bool {
 		return o == admissionregistrationv1.OperationAll || string(o) == string(a.Operation)
@@ -176,8 +178,8 @@ func matchesResource(allowed []string, resource, subresource string) bool {
 	return false
 }
 
-// matchNamespace: objects of the cluster are always wanted; a namespace is judged by its own labels, new ones if
-// the write brings any.
+// matchNamespace checks the namespace selector. Cluster-scoped objects always match. A namespace is
+// matched by its own labels, the new ones if the write has an object.
 func (m *Matcher) matchNamespace(ctx context.Context, a *Attributes, namespaces Namespaces) (bool, error) {
 	if m.namespace.Empty() {
 		return true, nil
@@ -196,7 +198,8 @@ func (m *Matcher) matchNamespace(ctx context.Context, a *Attributes, namespaces 
 	return namespace == nil || m.namespace.Matches(labels.Set(namespace.Labels)), nil
 }
 
-// matchObject: the old or the new object must match; what can have no labels matches only a selector of everything.
+// matchObject reports whether the selector matches the old or the new object. An object without
+// metadata matches only the selector of everything.
 func (m *Matcher) matchObject(a *Attributes) bool {
 	if m.object.Empty() {
 		return true

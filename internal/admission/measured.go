@@ -7,17 +7,17 @@ import (
 	"github.com/knarr-project/knarr/internal/admission/measure"
 )
 
-// measured is a plugin whose time is taken.
+// measured is a plugin whose calls are timed.
 type measured struct {
 	Plugin
-	mutator         Mutator   // nil when the plugin is none
-	validator       Validator // likewise
+	mutator         Mutator   // nil if the plugin does not mutate
+	validator       Validator // nil if the plugin does not validate
 	admit, validate *measure.Timer
 }
 
 func newMeasured(p Plugin) Plugin {
 	if _, ok := p.(FieldValidator); ok {
-		return p // it is a part of the validation of its kind
+		return p // counted as part of its kind's validation
 	}
 	m := &measured{Plugin: p}
 	if mutator, ok := p.(Mutator); ok {

@@ -12,8 +12,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// namespaceLifecycle refuses writes to namespaces that are not there, creation in those that end, and the deletion of the
-// cluster's own.
+// namespaceLifecycle refuses writes to missing namespaces, creates in terminating ones, and the
+// deletion of the cluster's own namespaces.
 type namespaceLifecycle struct {
 	base
 	namespaces *client.Lazy[*corev1.Namespace]
@@ -23,15 +23,17 @@ func newNamespaceLifecycle(namespaces *client.Lazy[*corev1.Namespace]) Plugin {
 	return namespaceLifecycle{base{"NamespaceLifecycle", []Operation{Create, Update, Delete}}, namespaces}
 }
 
-// immortal namespaces can not be deleted.
+// immortal namespaces cannot be deleted.
 var immortal = map[string]bool{metav1.NamespaceDefault: true, metav1.NamespaceSystem: true, metav1.NamespacePublic: true}
 
-// Admit implements Mutator: it decides before other plugins look things up in the namespace.
+// Admit implements Mutator. It runs as a mutator so that it decides before other plugins look
+// things up in the namespace.
 func (p namespaceLifecycle) Admit(ctx context.Context, a *Attributes) error {
 	if a.is("", "namespaces", "") && a.Operation == Delete && immortal[a.Name] {
 		return apierrors.NewForbidden(a.groupResource(), a.Name, errors.New("this namespace may not be deleted"))
 	}
-	// Deleting must stay possible while a namespace ends; reviews ask about namespaces that need not exist.
+	// Deletes must stay possible while a namespace terminates. Access reviews may name missing
+	// namespaces.
 	if a.Namespace == "" || a.Operation == Delete || a.Resource.Group == "authorization.k8s.io" || a.is("", "namespaces", a.Subresource) {
 		return nil
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// audience refuses a node's token that is for somebody whom the pod has nothing to do with (ServiceAccountNodeAudienceRestriction).
+// audience refuses a node's request for a token whose audience the pod does not use
+// (ServiceAccountNodeAudienceRestriction).
 func (p nodeRestriction) audience(ctx context.Context, a *Attributes, pod *corev1.Pod, audiences []string) error {
 	if len(audiences) > 1 {
 		return errors.New("node may only request 0 or 1 audiences")
@@ -45,8 +46,8 @@ func (p nodeRestriction) audience(ctx context.Context, a *Attributes, pod *corev
 	return fmt.Errorf("audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", wanted, a.User.Name)
 }
 
-// usesAudience tells whether a volume of the pod has tokens for the audience in it, or a driver that wants to see one. What can not be found out is an
-// error only if no other volume does.
+// usesAudience reports whether a volume of the pod uses tokens for the audience, directly or
+// through its CSI driver. A failed lookup is an error only if no other volume uses the audience.
 func (p nodeRestriction) usesAudience(ctx context.Context, pod *corev1.Pod, audience string) (bool, error) {
 	var errs []error
 	for i := range pod.Spec.Volumes {
@@ -72,7 +73,8 @@ func (p nodeRestriction) usesAudience(ctx context.Context, pod *corev1.Pod, audi
 	return false, utilerrors.NewAggregate(errs)
 }
 
-// driverOf names the CSI driver of a volume, its own or that of what its claim is bound to; "" for none.
+// driverOf returns the CSI driver of a volume, or of the volume that its claim is bound to; "" if
+// there is none.
 func (p nodeRestriction) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (string, error) {
 	switch {
 	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
@@ -112,7 +114,7 @@ func (p nodeRestriction) driverOfClaim(ctx context.Context, namespace, name stri
 	}), nil
 }
 
-// asKind tells what is not there by the name of one of its kind, as upstream does here.
+// asKind replaces a NotFound error with one about the given kind and name, as upstream does here.
 func asKind(err error, kind schema.GroupResource, name string) error {
 	if apierrors.IsNotFound(err) {
 		return apierrors.NewNotFound(kind, name)
@@ -120,7 +122,8 @@ func asKind(err error, kind schema.GroupResource, name string) error {
 	return err
 }
 
-// migrated is the CSI driver that does the work of a kind of volume that Kubernetes once knew itself; a volume is of one kind.
+// migrated returns the CSI driver that replaces a former in-tree volume type. A volume has one
+// type.
 func migrated(drivers map[string]bool) string {
 	for driver, is := range drivers {
 		if is {

@@ -49,7 +49,7 @@ func TestANodeGetsTokensForAudiencesThatItsPodUses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		volumes   []corev1.VolumeSource
 		audiences []string
-		want      string // empty: it is given
+		want      string // empty: the token is issued
 	}{
 		"its token volume's":              {[]corev1.VolumeSource{token("vault")}, []string{"vault"}, ""},
 		"the usual one":                   {[]corev1.VolumeSource{token("")}, nil, ""},
@@ -85,7 +85,7 @@ func TestANodeGetsTokensForAudiencesThatItsPodUses(t *testing.T) {
 	}
 }
 
-// askForToken is a node's request for a token of one of its pods.
+// askForToken makes a node's request for a token of one of its pods.
 func askForToken(pod string, audiences []string) Attributes {
 	return Attributes{
 		User:     auth.User{Name: "system:node:n", Groups: []string{"system:nodes"}},

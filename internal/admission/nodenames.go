@@ -11,10 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// nameService is the Service of cluster DNS in kube-system. Each node makes it if it is not there, and keeps a slice of it: its own part (internal/dns).
+// nameService is the Service of cluster DNS in kube-system. Each node creates it if it is missing,
+// and writes one EndpointSlice of it: its part (internal/dns).
 const nameService = "kube-dns"
 
-// service: the role that lets nodes make the Service of cluster DNS can not name it. Another one could take any address of the whole cluster's, external ones among them.
+// service restricts the Services that a node may create to that of cluster DNS. The nodes' role
+// cannot name it, because it does not exist yet. Any other Service could take any address of the
+// cluster, external ones included.
 func service(node string, a *Attributes) error {
 	s, ok := a.Object.(*corev1.Service)
 	if !ok || a.Namespace != metav1.NamespaceSystem || a.Operation != Create {
@@ -30,7 +33,8 @@ func service(node string, a *Attributes) error {
 	return nil
 }
 
-// endpointSlice: a node writes its own part of cluster DNS, and of the parts of others only whether they are ready, which must be so.
+// endpointSlice lets a node write its own part of cluster DNS. Of other nodes' parts, it may only
+// correct the readiness, and delete those of removed nodes.
 func (p nodeRestriction) endpointSlice(ctx context.Context, node string, a *Attributes) error {
 	if a.Namespace != metav1.NamespaceSystem {
 		return nil
@@ -69,12 +73,13 @@ func (p nodeRestriction) endpointSlice(ctx context.Context, node string, a *Attr
 	return nil
 }
 
-// isPartOfNames tells whether a slice is one node's part of cluster DNS.
+// isPartOfNames reports whether a slice is one node's part of cluster DNS.
 func isPartOfNames(s *discoveryv1.EndpointSlice) bool {
 	return s.Labels[discoveryv1.LabelServiceName] == nameService && len(s.Endpoints) == 1 && s.Endpoints[0].NodeName != nil && s.Name == nameService+"-"+partOf(s)
 }
 
-// staysHome tells whether a slice is for its node alone. A single one that is for others as well would take part in what all of them ask.
+// staysHome reports whether a slice serves its own node only. A slice for other nodes as well would
+// receive queries of the whole cluster.
 func staysHome(s *discoveryv1.EndpointSlice, node string) bool {
 	e := &s.Endpoints[0]
 	return len(e.Addresses) == 1 && e.Hints != nil && len(e.Hints.ForZones) == 0 && len(e.Hints.ForNodes) == 1 && e.Hints.ForNodes[0].Name == node
@@ -82,7 +87,7 @@ func staysHome(s *discoveryv1.EndpointSlice, node string) bool {
 
 func partOf(s *discoveryv1.EndpointSlice) string { return *s.Endpoints[0].NodeName }
 
-// answers is false of a node that has been silent for so long that its conditions were set to Unknown.
+// answers reports whether a node still reports its status: silence sets its conditions to Unknown.
 func answers(node *corev1.Node) bool {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -92,7 +97,8 @@ func answers(node *corev1.Node) bool {
 	return true
 }
 
-// onlyReadiness tells whether nothing has changed but that the endpoint is ready, or is not.
+// onlyReadiness reports whether the endpoint's readiness is the only change and has the given
+// value.
 func onlyReadiness(old, changed *discoveryv1.EndpointSlice, ready bool) bool {
 	c := changed.Endpoints[0].Conditions
 	if c.Ready == nil || c.Serving == nil || *c.Ready != ready || *c.Serving != ready {

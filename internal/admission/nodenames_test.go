@@ -11,7 +11,8 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// TestANodeWritesOnlyItsPartOfClusterDNS: what the role of nodes lets them write in kube-system would give each of them the traffic of the whole cluster.
+// Without this check, the nodes' rights in kube-system would let each node receive the traffic of
+// the whole cluster.
 func TestANodeWritesOnlyItsPartOfClusterDNS(t *testing.T) {
 	part := func(node string, change ...func(*discoveryv1.EndpointSlice)) *discoveryv1.EndpointSlice {
 		s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns-" + node, Labels: map[string]string{discoveryv1.LabelServiceName: "kube-dns"}},
@@ -46,7 +47,7 @@ func TestANodeWritesOnlyItsPartOfClusterDNS(t *testing.T) {
 	const only = `can only say of the endpoint slices of node`
 	for name, c := range map[string]struct {
 		a    Attributes
-		want string // "" is allowed
+		want string // "" means allowed
 	}{
 		"its part":                               {Attributes{Object: part("n1")}, ""},
 		"its part elsewhere":                     {Attributes{Object: part("n1", elsewhere), OldObject: part("n1"), Operation: Update}, ""},

@@ -25,7 +25,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// nodeRestriction keeps a node's agent to its own Node, lease, CSINode and slices, its part of cluster DNS, and to the pods bound to it.
+// nodeRestriction limits a kubelet to its own Node, Lease, CSINode and ResourceSlices, to its part
+// of cluster DNS, and to the pods bound to it.
 type nodeRestriction struct {
 	base
 	pods       *client.Lazy[*corev1.Pod]
@@ -40,7 +41,8 @@ func newNodeRestriction(k kinds, z auth.Authorizer) Plugin {
 	return nodeRestriction{base{"NodeRestriction", []Operation{Create, Update, Delete}}, k.pods, k.nodes, k.claims, k.volumes, k.csiDrivers, z}
 }
 
-// Admit implements Mutator: as upstream it decides before the object is completed by other plugins.
+// Admit implements Mutator. As upstream, it runs as a mutator so that it decides before other
+// plugins complete the object.
 func (p nodeRestriction) Admit(ctx context.Context, a *Attributes) error {
 	node, ok := auth.NodeName(a.User)
 	if !ok {
@@ -84,7 +86,8 @@ func (p nodeRestriction) Admit(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// missingPod is answered as it is: that a pod which a node wants to evict, or a token for, is not there is no secret, and it need not try again.
+// missingPod is returned unchanged, not as Forbidden: the absence of a pod that a node evicts or
+// wants a token for is no secret, and the node need not retry.
 type missingPod struct{ error }
 
 func (p nodeRestriction) pod(ctx context.Context, node string, a *Attributes) error {
@@ -120,7 +123,7 @@ func (p nodeRestriction) pod(ctx context.Context, node string, a *Attributes) er
 	return fmt.Errorf("unexpected pod subresource %q, only 'status' and 'eviction' are allowed", a.Subresource)
 }
 
-// mirrorPod: a node creates nothing but mirrors of what it runs anyway.
+// mirrorPod refuses pods created by a node that are not mirrors of its static pods.
 func (p nodeRestriction) mirrorPod(ctx context.Context, node string, a *Attributes) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok {
@@ -166,7 +169,7 @@ func (p nodeRestriction) mirrorPod(ctx context.Context, node string, a *Attribut
 	return nil
 }
 
-// ownedBy: a mirror pod goes with its node, and belongs to nobody else.
+// ownedBy requires the node as the only owner of a mirror pod, so that the pod goes with its node.
 func (p nodeRestriction) ownedBy(ctx context.Context, node string, pod *corev1.Pod) error {
 	if len(pod.OwnerReferences) > 1 {
 		return fmt.Errorf("node %q can only create pods with a single owner reference set to itself", node)
@@ -221,9 +224,11 @@ func podStatus(node string, a *Attributes) error {
 	case !maps.Equal(pod.Labels, changed.Labels):
 		return fmt.Errorf("node %q cannot update labels through pod status", node)
 	case !equality.Semantic.DeepEqual(pod.Status.ResourceClaimStatuses, changed.Status.ResourceClaimStatuses):
-		return fmt.Errorf("node %q cannot update resource claim statues", node) // as upstream spells it
+		// upstream's spelling.
+		return fmt.Errorf("node %q cannot update resource claim statues", node)
 	case !equality.Semantic.DeepEqual(pod.Status.ExtendedResourceClaimStatus, changed.Status.ExtendedResourceClaimStatus):
-		return fmt.Errorf("node %q cannot update extended resource claim status", node) // it may read the claims that are named there
+		// The status would let the node read the claims that it names.
+		return fmt.Errorf("node %q cannot update extended resource claim status", node)
 	}
 	return nil
 }
@@ -263,7 +268,7 @@ func (p nodeRestriction) node(self string, a *Attributes) error {
 	return nil
 }
 
-// ownLabels are those of Kubernetes' namespaces that a node sets itself.
+// ownLabels are the labels in Kubernetes' namespaces that a node sets itself.
 var ownLabels = map[string]bool{
 	corev1.LabelHostname: true, corev1.LabelTopologyZone: true, corev1.LabelTopologyRegion: true,
 	corev1.LabelFailureDomainBetaZone: true, corev1.LabelFailureDomainBetaRegion: true,
@@ -271,7 +276,7 @@ var ownLabels = map[string]bool{
 	"beta.kubernetes.io/os": true, "beta.kubernetes.io/arch": true,
 }
 
-// forbiddenLabels are the labels that differ and that a node may not touch, sorted.
+// forbiddenLabels returns the changed labels that a node may not change, sorted.
 func forbiddenLabels(labels, old map[string]string) []string {
 	var forbidden []string
 	for _, key := range slices.Sorted(maps.Keys(union(labels, old))) {
@@ -294,8 +299,9 @@ func union(a, b map[string]string) map[string]string {
 	return all
 }
 
-// mayLabel says whether a node may set a label: any outside of Kubernetes' namespaces, and of those the known ones and
-// everything below kubelet.kubernetes.io and node.kubernetes.io.
+// mayLabel reports whether a node may set a label. It may set any label outside Kubernetes'
+// namespaces. Inside them, it may set the known ones and everything below kubelet.kubernetes.io and
+// node.kubernetes.io.
 func mayLabel(key string) bool {
 	namespace, _, found := strings.Cut(key, "/")
 	if !found {
@@ -320,7 +326,7 @@ func claim(node string, a *Attributes) error {
 	if !ok || !ok2 {
 		return fmt.Errorf("unexpected type %T", a.Object)
 	}
-	// A node reports the progress of a file system's expansion: capacity, conditions and allocated resources.
+	// A node may report the progress of an expansion: capacity, conditions and allocated resources.
 	o, c := old.DeepCopy(), changed.DeepCopy()
 	for _, p := range []*corev1.PersistentVolumeClaim{o, c} {
 		p.ResourceVersion, p.ManagedFields = "", nil
@@ -332,7 +338,8 @@ func claim(node string, a *Attributes) error {
 	return nil
 }
 
-// token: a node gets tokens for the accounts of its own pods, bound to them, for audiences that they use.
+// token lets a node request tokens for the accounts of its own pods only, bound to the pod, for
+// audiences that the pod uses.
 func (p nodeRestriction) token(ctx context.Context, node string, a *Attributes) error {
 	request, ok := a.Object.(*authenticationv1.TokenRequest)
 	if !ok {
@@ -397,7 +404,7 @@ func resourceSlice(node string, a *Attributes) error {
 	return nil
 }
 
-// servingRequest: a node asks for serving certificates in its own name alone.
+// servingRequest lets a node request certificates in its own name only.
 func servingRequest(node string, a *Attributes) error {
 	request, ok := a.Object.(*certificatesv1.CertificateSigningRequest)
 	if !ok || a.Operation != Create || a.Subresource != "" ||

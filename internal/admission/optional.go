@@ -16,7 +16,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Small plugins, most of them off by default. What they do is in the reference, "Admission Control in Kubernetes".
+// Small plugins, most of them off by default. The reference "Admission Control in Kubernetes"
+// describes them.
 
 // always allows or refuses everything.
 type always struct {
@@ -36,11 +37,12 @@ func (p always) Validate(_ context.Context, a *Attributes) error {
 	return nil
 }
 
-// newIdle is a plugin for kinds and fields that are behind feature gates which are off by default (PodGroups and Workloads, and gang
-// scheduling of Jobs): they are not served, so that there is nothing for it to do. Its name can be given all the same.
+// newIdle returns a plugin without effect. It stands for plugins whose kinds and fields are behind
+// feature gates that are off by default (PodGroups and Workloads, and gang scheduling of Jobs).
+// Their names can still be enabled and disabled.
 func newIdle(name string) Plugin { return base{name: name} }
 
-// denyExternalIPs refuses new external IPs of Services: whoever may set them can take traffic from others.
+// denyExternalIPs refuses new external IPs of Services, which can redirect others' traffic.
 type denyExternalIPs struct{ base }
 
 func newDenyExternalIPs() Plugin {
@@ -65,7 +67,7 @@ func (p denyExternalIPs) Validate(_ context.Context, a *Attributes) error {
 	return nil
 }
 
-// trustBundleAttest: publishing trust anchors for a signer needs the verb attest on it.
+// trustBundleAttest requires the verb attest on a signer to publish trust anchors for it.
 type trustBundleAttest struct {
 	base
 	authorizer auth.Authorizer
@@ -90,7 +92,8 @@ func (p trustBundleAttest) Validate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// extendedResourceToleration lets pods that ask for an extended resource onto the nodes that are set apart for it.
+// extendedResourceToleration adds tolerations for the nodes dedicated to an extended resource to
+// the pods that request it.
 type extendedResourceToleration struct{ base }
 
 func newExtendedResourceToleration() Plugin {
@@ -123,14 +126,14 @@ func (p extendedResourceToleration) Admit(_ context.Context, a *Attributes) erro
 	return nil
 }
 
-// isExtended: a resource of a domain that is not Kubernetes' own.
+// isExtended reports whether a resource has a domain that is not Kubernetes' own.
 func isExtended(name corev1.ResourceName) bool {
 	domain, _, ok := strings.Cut(string(name), "/")
 	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") && !strings.HasPrefix(string(name), "requests.")
 }
 
-// autoProvision makes the namespace of what is created in one that is not there; its twin only refuses such writes, as
-// NamespaceLifecycle does, too.
+// autoProvision creates the missing namespace of a created object. Without make, it only refuses
+// such writes, as NamespaceLifecycle does.
 type autoProvision struct {
 	base
 	client     client.Interface

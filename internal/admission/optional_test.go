@@ -17,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// passes runs a create of the object through a chain with the named plugins besides the default ones.
+// passes creates the object through a chain with the configured plugins besides the default ones.
 func passes(t *testing.T, obj client.Object, config Config, cluster ...client.Object) error {
 	t.Helper()
 	config.Disable = append(config.Disable, "ServiceAccount")
@@ -103,7 +103,7 @@ func TestOptionalPluginsForPods(t *testing.T) {
 	}
 }
 
-// TestPullPoliciesHoldToTheEnd: the words are upstream's.
+// The wanted texts are upstream's.
 func TestPullPoliciesHoldToTheEnd(t *testing.T) {
 	pod := testPod()
 	pod.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "i", ImagePullPolicy: corev1.PullNever}}
@@ -124,7 +124,7 @@ func TestPullPoliciesHoldToTheEnd(t *testing.T) {
 	}
 }
 
-// TestPodsThatWereThereBeforeStayAsTheyAre: a pod may be older than the plugin, and its pull policies can not be changed any more.
+// A pod may be older than the plugin, and its pull policies are immutable.
 func TestPodsThatWereThereBeforeStayAsTheyAre(t *testing.T) {
 	volume := func(reference string) []corev1.Volume {
 		return []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: reference, PullPolicy: corev1.PullNever}}}}

@@ -14,8 +14,8 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// ownerReferences (off by default) lets only those set owner references who may delete the object, and only those
-// block an owner's deletion who may set the owner's finalizers.
+// ownerReferences (off by default) restricts owner references. Setting one needs permission to
+// delete the object. Blocking the owner's deletion needs permission to set the owner's finalizers.
 type ownerReferences struct {
 	base
 	authorizer auth.Authorizer
@@ -56,8 +56,8 @@ func (p ownerReferences) Validate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// mayFinalize asks whether the user may set finalizers of the owner. Of an owner of a kind that is not served nobody knows what it is: only who may set
-// those of everything may name it.
+// mayFinalize reports whether the user may set the owner's finalizers. For an owner of an unknown
+// kind, the user needs this permission for all resources.
 func (p ownerReferences) mayFinalize(ctx context.Context, a *Attributes, owner metav1.OwnerReference) error {
 	gvk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
 	resource, namespaced, known := p.kind(gvk)
@@ -79,7 +79,7 @@ func (p ownerReferences) mayFinalize(ctx context.Context, a *Attributes, owner m
 	return fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %v, %v", reason, err)
 }
 
-// kind finds the resource that serves a kind; without a server that could tell, among those that are built in.
+// kind returns the resource that serves a kind; without Served, it searches the built-in kinds.
 func (p ownerReferences) kind(gvk schema.GroupVersionKind) (resource string, namespaced, ok bool) {
 	if p.served != nil {
 		found, namespaced, ok := p.served.ByKind(gvk)

@@ -12,7 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// may is a user's permissions, "GROUP RESOURCE/SUBRESOURCE NAMESPACE".
+// may is a user's permissions, as "GROUP RESOURCE/SUBRESOURCE NAMESPACE".
 type may []string
 
 func (m may) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, string, error) {
@@ -24,7 +24,7 @@ func (m may) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, str
 	return auth.NoOpinion, "", nil
 }
 
-// servedKinds are pods, nodes and what a definition has brought, each in v1.
+// servedKinds serves pods, nodes and a custom kind, each in v1.
 type servedKinds struct{ Served }
 
 func (servedKinds) ByKind(kind schema.GroupVersionKind) (res schema.GroupVersionResource, namespaced, ok bool) {
@@ -32,7 +32,7 @@ func (servedKinds) ByKind(kind schema.GroupVersionKind) (res schema.GroupVersion
 	return kind.GroupVersion().WithResource(resource), kind.Kind != "Node", resource != "" && kind.Version == "v1"
 }
 
-// The words are upstream's.
+// The wanted texts are upstream's.
 func TestWhoMayNameWhatOwnsAnObject(t *testing.T) {
 	const cannot = `configmaps "c" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>`
 	unknown := func(version, kind string) string {

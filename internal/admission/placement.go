@@ -14,11 +14,11 @@ import (
 	"github.com/knarr-project/knarr/internal/resource"
 )
 
-// clusterDefault is the key of PodNodeSelector's settings with the selector of namespaces that have none of their own.
+// clusterDefault is the key of the selector for namespaces without one of their own.
 const clusterDefault = "clusterDefaultNodeSelector"
 
-// podNodeSelector puts pods on the nodes that their namespace, or the cluster for those without, is bound to; namespaces that the settings
-// name may only select among what is there.
+// podNodeSelector adds the node selector of the namespace, or the cluster's default, to its pods.
+// In namespaces that the settings name, pods may select only within the configured labels.
 type podNodeSelector struct {
 	base
 	namespaces *client.Lazy[*corev1.Namespace]
@@ -84,7 +84,7 @@ func (p podNodeSelector) Validate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// wanted are the labels that the nodes of the namespace's pods must have.
+// wanted returns the labels that the nodes of the namespace's pods must have.
 func (p podNodeSelector) wanted(ctx context.Context, a *Attributes) (labels.Set, error) {
 	namespace, err := p.namespaces.Find(ctx, "", a.Namespace)
 	if err != nil {
@@ -101,7 +101,7 @@ func (p podNodeSelector) wanted(ctx context.Context, a *Attributes) (labels.Set,
 	return wanted, nil
 }
 
-// Tolerations are the settings of PodTolerationRestriction: what counts for namespaces whose annotations do not say.
+// Tolerations are the settings of PodTolerationRestriction, for namespaces without annotations.
 type Tolerations struct {
 	APIVersion string              `json:"apiVersion"`
 	Kind       string              `json:"kind"`
@@ -109,7 +109,8 @@ type Tolerations struct {
 	Allowed    []corev1.Toleration `json:"whitelist"`
 }
 
-// podTolerations adds the namespace's default tolerations to its pods', and refuses those that it does not allow.
+// podTolerations adds the namespace's default tolerations to its pods, and refuses tolerations that
+// the namespace does not allow.
 type podTolerations struct {
 	base
 	namespaces *client.Lazy[*corev1.Namespace]
@@ -163,7 +164,7 @@ func (p podTolerations) Validate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// widest leaves those out that another one covers; of equals the first one stays.
+// widest drops tolerations that another one covers; of equal ones, the first stays.
 func widest(all []corev1.Toleration) []corev1.Toleration {
 	var out []corev1.Toleration
 	for i, t := range all {
@@ -181,7 +182,7 @@ func widest(all []corev1.Toleration) []corev1.Toleration {
 	return out
 }
 
-// covers says whether one toleration tolerates all that the other does.
+// covers reports whether wider tolerates every taint that t tolerates.
 func covers(wider, t corev1.Toleration) bool {
 	exists := wider.Operator == corev1.TolerationOpExists
 	if wider.Key != t.Key && (wider.Key != "" || !exists) || wider.Effect != "" && wider.Effect != t.Effect {
@@ -196,7 +197,7 @@ func covers(wider, t corev1.Toleration) bool {
 	return t.TolerationSeconds != nil && *t.TolerationSeconds <= *wider.TolerationSeconds
 }
 
-// annotated are the tolerations of a namespace's annotation, or the cluster's when it does not have it.
+// annotated returns the tolerations in a namespace's annotation, or the cluster's if it has none.
 func (p podTolerations) annotated(ctx context.Context, a *Attributes, key string, cluster []corev1.Toleration) (out []corev1.Toleration, whose string, err error) {
 	namespace, err := p.namespaces.Find(ctx, "", a.Namespace)
 	if err != nil {

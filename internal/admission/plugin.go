@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// base is the name of a plugin and the operations it handles.
+// base holds a plugin's name and the operations it handles.
 type base struct {
 	name       string
 	operations []Operation
@@ -25,19 +25,20 @@ func (b base) Name() string { return b.name }
 // Handles implements Plugin.
 func (b base) Handles(o Operation) bool { return slices.Contains(b.operations, o) }
 
-// is says whether the write is to the resource itself or, for "pods/resize", to its subresource.
+// is reports whether the write concerns the resource or, with a subresource, that subresource.
 func (a *Attributes) is(group, resource, subresource string) bool {
 	return a.Resource.Group == group && a.Resource.Resource == resource && a.Subresource == subresource
 }
 
-// updated is an object before and after an update of the subresource; false for any other write.
+// updated returns the objects before and after an update of the subresource; false for any other
+// write.
 func updated[T runtime.Object](a *Attributes, group, resource, subresource string) (old, changed T, ok bool) {
 	old, before := a.OldObject.(T)
 	changed, after := a.Object.(T)
 	return old, changed, before && after && a.is(group, resource, subresource)
 }
 
-// pod is the pod of a create or update of pods themselves.
+// pod returns the pod of a create or update of pods themselves.
 func (a *Attributes) pod() (*corev1.Pod, bool) {
 	if !a.is("", "pods", "") {
 		return nil, false
@@ -46,7 +47,7 @@ func (a *Attributes) pod() (*corev1.Pod, bool) {
 	return pod, ok
 }
 
-// objectName is the name of the object, which for a create may be in the object alone.
+// objectName returns the object's name, which only the object has in a create.
 func (a *Attributes) objectName() string {
 	if a.Name != "" || a.Object == nil {
 		return a.Name
@@ -62,7 +63,7 @@ func (a *Attributes) objectName() string {
 
 func (a *Attributes) groupResource() schema.GroupResource { return a.Resource.GroupResource() }
 
-// forbid refuses the write with a Forbidden StatusError about its object.
+// forbid returns a Forbidden StatusError about the write's object.
 func (a *Attributes) forbid(err error) error {
 	if apierrors.IsForbidden(err) {
 		return err
@@ -70,12 +71,14 @@ func (a *Attributes) forbid(err error) error {
 	return a.Forbidden(err)
 }
 
-// Forbidden refuses the write; the objects of a collection that is deleted are "Unknown", as upstream calls them.
+// Forbidden returns a Forbidden StatusError. As upstream, objects of a deleted collection are named
+// "Unknown".
 func (a *Attributes) Forbidden(err error) *apierrors.StatusError {
 	return apierrors.NewForbidden(a.groupResource(), cmp.Or(a.objectName(), "Unknown"), err)
 }
 
-// bare tells an error in its own words, and as the server's: what upstream's plugins do not say as a refusal.
+// bare returns err as an internal server error with the same text. Some of upstream's plugins
+// answer so instead of with Forbidden.
 func bare(err error) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}}
 }

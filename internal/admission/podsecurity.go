@@ -19,7 +19,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// podSecurity holds pods to the Pod Security Standard that their namespace's labels ask for.
+// podSecurity checks pods against the Pod Security Standard that their namespace's labels select.
 type podSecurity struct {
 	base
 	library *psadmission.Admission
@@ -97,7 +97,7 @@ func (l podLister) ListPods(_ context.Context, namespace string) ([]*corev1.Pod,
 	return view.List(namespace, nil), nil
 }
 
-// evaluations counts what the library decides.
+// evaluations counts the library's decisions.
 type evaluations struct{}
 
 func (evaluations) RecordEvaluation(d metrics.Decision, level psapi.LevelVersion, mode metrics.Mode, a psapi.Attributes) {
@@ -105,7 +105,8 @@ func (evaluations) RecordEvaluation(d metrics.Decision, level psapi.LevelVersion
 	measure.PodSecurity(string(d), string(level.Level), evaluatedVersion(level), string(mode), operation, resource, subresource)
 }
 
-// evaluatedVersion is a label: versions that there are not yet are one, because anybody may invent them for their namespace.
+// evaluatedVersion returns the metric's label for a version. All future versions share one label,
+// because users can invent versions in a namespace's labels.
 func evaluatedVersion(level psapi.LevelVersion) string {
 	newest := psapi.MajorMinorVersion(int(apiVersion.Major()), int(apiVersion.Minor()))
 	switch {
@@ -124,7 +125,7 @@ func (evaluations) RecordError(fatal bool, a psapi.Attributes) {
 	measure.PodSecurityError(fatal, operation, resource, subresource)
 }
 
-// evaluated are the labels of a write: of a pod, or of what makes pods.
+// evaluated returns the metric's labels for a write of a pod or of a kind with a pod template.
 func evaluated(a psapi.Attributes) (operation, resource, subresource string) {
 	resource = "controller"
 	if r := a.GetResource(); r.Group == "" && r.Resource == "pods" {

@@ -19,16 +19,17 @@ import (
 	"github.com/knarr-project/knarr/internal/version"
 )
 
-// Plugins that refuse changes of a running pod which its node could not carry out.
+// Plugins that refuse changes of a running pod that its node cannot carry out.
 
-// nodeFeatures: a change that needs a feature goes only to nodes that declare it (KEP-5328).
+// nodeFeatures refuses a change that needs a feature which the pod's node does not declare
+// (KEP-5328).
 type nodeFeatures struct {
 	base
 	nodes     *client.Lazy[*corev1.Node]
 	framework *nodedeclaredfeatures.Framework
 }
 
-// apiVersion is the version whose features are asked for.
+// apiVersion is the Kubernetes version whose features are checked.
 var apiVersion = utilversion.MustParseSemantic(version.Kubernetes)
 
 func newNodeFeatures(nodes *client.Lazy[*corev1.Node]) Plugin {
@@ -62,7 +63,7 @@ func (p nodeFeatures) Validate(ctx context.Context, a *Attributes) error {
 	return a.forbid(fmt.Errorf("pod update requires features %s which are not available on node %q", strings.Join(match.UnsatisfiedRequirements, ", "), node.Name))
 }
 
-// podResize: a pod does not get more than its node has (KEP-1287).
+// podResize refuses a resize beyond the capacity of the pod's node (KEP-1287).
 type podResize struct {
 	base
 	nodes *client.Lazy[*corev1.Node]
@@ -113,7 +114,7 @@ func sameResources(a, b *corev1.Pod) bool {
 		equality.Semantic.DeepEqual(a.Spec.Resources, b.Spec.Resources)
 }
 
-// changedPod is a pod before and after an update of it or of one of the subresources.
+// changedPod returns the pod before and after an update of it or of one of the subresources.
 func (a *Attributes) changedPod(subresources ...string) (pod, old *corev1.Pod, ok bool) {
 	for _, sub := range subresources {
 		if !a.is("", "pods", sub) {
@@ -126,7 +127,7 @@ func (a *Attributes) changedPod(subresources ...string) (pod, old *corev1.Pod, o
 	return nil, nil, false
 }
 
-// nodeOf is the node that a pod is on.
+// nodeOf returns the node of a pod.
 func (a *Attributes) nodeOf(ctx context.Context, nodes *client.Lazy[*corev1.Node], pod *corev1.Pod) (*corev1.Node, error) {
 	node, err := nodes.Find(ctx, "", pod.Spec.NodeName)
 	if apierrors.IsNotFound(err) {
@@ -135,7 +136,7 @@ func (a *Attributes) nodeOf(ctx context.Context, nodes *client.Lazy[*corev1.Node
 	return node, err
 }
 
-// forbidBecause is forbid with a cause that programs can tell apart.
+// forbidBecause is forbid with a machine-readable cause.
 func (a *Attributes) forbidBecause(cause metav1.CauseType, err error) error {
 	refused := a.Forbidden(err)
 	refused.ErrStatus.Details.Causes = append(refused.ErrStatus.Details.Causes, metav1.StatusCause{Type: cause})

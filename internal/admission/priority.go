@@ -12,7 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// priority resolves a pod's priorityClassName to its priority and preemption policy.
+// priority resolves a pod's priorityClassName to a priority and a preemption policy.
 type priority struct {
 	base
 	classes *client.Lazy[*schedulingv1.PriorityClass]
@@ -22,7 +22,7 @@ func newPriority(classes *client.Lazy[*schedulingv1.PriorityClass]) Plugin {
 	return priority{base{"Priority", []Operation{Create, Update, Delete}}, classes}
 }
 
-// SystemPriorityClasses are the classes that every cluster has, for critical pods.
+// SystemPriorityClasses returns the classes for critical pods, which every cluster has.
 func SystemPriorityClasses() []*schedulingv1.PriorityClass {
 	preempt := corev1.PreemptLowerPriority
 	return []*schedulingv1.PriorityClass{
@@ -37,7 +37,7 @@ func SystemPriorityClasses() []*schedulingv1.PriorityClass {
 	}
 }
 
-// BootstrapPriorityClasses creates the system's priority classes where they are missing.
+// BootstrapPriorityClasses creates the missing ones of the system's priority classes.
 func BootstrapPriorityClasses(ctx context.Context, c client.Interface) error {
 	for _, class := range SystemPriorityClasses() {
 		if _, err := client.Create(ctx, c, class); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -54,7 +54,8 @@ func (p priority) Admit(ctx context.Context, a *Attributes) error {
 		return nil
 	}
 	if a.Operation == Update {
-		// A client that writes back a pod it read before there were priorities must not lose them.
+		// A client may write back a pod that it read before it had a priority; the priority must
+		// survive.
 		if old, ok := a.OldObject.(*corev1.Pod); ok {
 			if pod.Spec.Priority == nil {
 				pod.Spec.Priority = old.Spec.Priority
@@ -95,14 +96,15 @@ func (p priority) resolve(ctx context.Context, a *Attributes, pod *corev1.Pod) e
 	return nil
 }
 
-// classOf finds the class of a name; for none, the global default of the lowest value, or nil.
+// classOf returns the class with a name. Without a name, it returns the global default with the
+// lowest value, or nil.
 func (p priority) classOf(ctx context.Context, name string) (*schedulingv1.PriorityClass, error) {
 	if name == "" {
 		return p.globalDefault("")
 	}
 	class, err := p.classes.Find(ctx, "", name)
 	if apierrors.IsNotFound(err) {
-		// The first pods of a cluster may come before its classes.
+		// The first pods of a cluster may be created before its classes.
 		for _, system := range SystemPriorityClasses() {
 			if system.Name == name {
 				return system, nil
@@ -112,7 +114,7 @@ func (p priority) classOf(ctx context.Context, name string) (*schedulingv1.Prior
 	return class, err
 }
 
-// globalDefault is the default class of the lowest value, leaving out the one named except.
+// globalDefault returns the default class with the lowest value, ignoring the class named except.
 func (p priority) globalDefault(except string) (*schedulingv1.PriorityClass, error) {
 	view, err := p.classes.View()
 	if err != nil {
@@ -127,7 +129,7 @@ func (p priority) globalDefault(except string) (*schedulingv1.PriorityClass, err
 	return found, nil
 }
 
-// Validate implements Validator: only one class is the default.
+// Validate implements Validator. It refuses a second global default.
 func (p priority) Validate(_ context.Context, a *Attributes) error {
 	class, ok := a.Object.(*schedulingv1.PriorityClass)
 	if !ok || !a.is(schedulingv1.GroupName, "priorityclasses", "") || !class.GlobalDefault {

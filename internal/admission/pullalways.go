@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// alwaysPullImages makes every node ask the registry, so that nobody uses an image that only others may pull.
+// alwaysPullImages makes nodes check the registry for every image, so that a pod cannot use an
+// image pulled with another's credentials.
 type alwaysPullImages struct{ base }
 
 func newAlwaysPullImages() Plugin {
@@ -24,7 +25,8 @@ func (p alwaysPullImages) Admit(_ context.Context, a *Attributes) error {
 	return nil
 }
 
-// Validate implements Validator: what runs later may have changed the policies again. Upstream answers 500.
+// Validate implements Validator. Later mutators may have changed the policies again. As upstream,
+// the refusal has code 500.
 func (p alwaysPullImages) Validate(_ context.Context, a *Attributes) error {
 	var errs []error
 	p.policies(a, func(policy *corev1.PullPolicy, path *field.Path) {
@@ -38,8 +40,9 @@ func (p alwaysPullImages) Validate(_ context.Context, a *Attributes) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: utilerrors.NewAggregate(errs).Error()}}
 }
 
-// policies visits the pull policies of everything that a pod pulls, where they are this plugin's matter: not those of a pod that gets no image which it did
-// not have. It may be older than the plugin, its policies can not be changed any more, and the write may be about something else.
+// policies visits all pull policies of a pod that gets a new image. It skips a pod without new
+// images: it may be older than the plugin, its policies are immutable, and the write may concern
+// something else.
 func (p alwaysPullImages) policies(a *Attributes, visit func(*corev1.PullPolicy, *field.Path)) {
 	pod, ok := a.pod()
 	if !ok {
@@ -51,7 +54,7 @@ func (p alwaysPullImages) policies(a *Attributes, visit func(*corev1.PullPolicy,
 	visitPulls(pod, func(_ string, policy *corev1.PullPolicy, path *field.Path) { visit(policy, path) })
 }
 
-// bringsImages tells whether the pod pulls an image that the old one does not.
+// bringsImages reports whether the pod has an image that the old pod does not have.
 func bringsImages(pod, old *corev1.Pod) bool {
 	had, brings := map[string]bool{}, false
 	visitPulls(old, func(image string, _ *corev1.PullPolicy, _ *field.Path) { had[image] = true })

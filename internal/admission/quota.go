@@ -17,9 +17,9 @@ import (
 	rules "github.com/knarr-project/knarr/internal/resource"
 )
 
-// resourceQuota counts what a write would use against the quotas of its namespace, and writes the new usage into their
-// status before it lets the write pass: compare-and-swap on each quota keeps two writes from sharing the last free place.
-// Usage that a failed or deleted object no longer needs is taken back by the quota controller.
+// resourceQuota charges a write to the quotas of its namespace before it admits the write.
+// Compare-and-swap on each quota's status keeps two writes from sharing the last free unit. The
+// quota controller returns usage that failed or deleted objects no longer need.
 type resourceQuota struct {
 	base
 	client  client.Interface
@@ -32,7 +32,7 @@ func newResourceQuota(c client.Interface, quotas *client.Lazy[*corev1.ResourceQu
 	return resourceQuota{base{"ResourceQuota", []Operation{Create, Update}}, c, quotas, limited, now}
 }
 
-// quotaAttempts is how often a lost compare-and-swap is tried again.
+// quotaAttempts limits the retries after conflicts.
 const quotaAttempts = 10
 
 // Validate implements Validator.
@@ -61,7 +61,8 @@ func (p resourceQuota) Validate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// changesUsage: of updates, those of claims and Services can use more. Pods change by resize.
+// changesUsage reports whether an update of the object can raise its usage: only claims and
+// Services can. Pods change theirs by resize.
 func changesUsage(obj runtime.Object) bool {
 	switch obj.(type) {
 	case *corev1.PersistentVolumeClaim, *corev1.Service:
@@ -70,7 +71,7 @@ func changesUsage(obj runtime.Object) bool {
 	return false
 }
 
-// delta is what the write uses more than before.
+// delta returns the write's additional usage.
 func (p resourceQuota) delta(a *Attributes) corev1.ResourceList {
 	now := metav1.NewTime(p.now())
 	used := rules.QuotaUsage(a.groupResource(), a.Object, now)
@@ -85,7 +86,7 @@ func (p resourceQuota) delta(a *Attributes) corev1.ResourceList {
 	return used
 }
 
-// charge adds the delta to one quota, or says why it does not fit.
+// charge adds the delta to one quota, or returns the error why it does not fit.
 func (p resourceQuota) charge(ctx context.Context, a *Attributes, quota *corev1.ResourceQuota, delta corev1.ResourceList) error {
 	for range quotaAttempts {
 		next, err := p.next(a, quota, delta)
@@ -109,7 +110,8 @@ func (p resourceQuota) charge(ctx context.Context, a *Attributes, quota *corev1.
 	return apierrors.NewConflict(a.groupResource(), a.objectName(), fmt.Errorf("quota %s changed too often, please try again", quota.Name))
 }
 
-// next is the quota with the delta added to its usage; nil when the quota does not bound what the write uses.
+// next returns the quota with the delta added to its usage; nil if the quota does not bound the
+// write's resources.
 func (p resourceQuota) next(a *Attributes, quota *corev1.ResourceQuota, delta corev1.ResourceList) (*corev1.ResourceQuota, error) {
 	if !rules.QuotaConcerns(quota, a.Object) {
 		return nil, nil
@@ -132,7 +134,7 @@ func (p resourceQuota) next(a *Attributes, quota *corev1.ResourceQuota, delta co
 	if len(requested) == 0 {
 		return nil, nil
 	}
-	// What a quota a moment old already bounds is known once the quota controller has counted it.
+	// The status of a new quota is incomplete until the quota controller has counted.
 	used := quota.Status.Used
 	var unknown []string
 	for name := range requested {
@@ -161,7 +163,7 @@ func (p resourceQuota) next(a *Attributes, quota *corev1.ResourceQuota, delta co
 	return next, nil
 }
 
-// listed writes the values of some resources as upstream does: "cpu=1,memory=2Gi".
+// listed formats quantities as upstream does: "cpu=1,memory=2Gi".
 func listed(values, of corev1.ResourceList) string {
 	var parts []string
 	for _, name := range names(of) {

@@ -11,17 +11,20 @@ import (
 	rules "github.com/knarr-project/knarr/internal/resource"
 )
 
-// LimitedResource is something that only namespaces with a quota for it may use (ResourceQuotaConfiguration of apiserver.config.k8s.io/v1).
+// LimitedResource is a resource that only namespaces with a quota for it may use
+// (ResourceQuotaConfiguration of apiserver.config.k8s.io/v1).
 type LimitedResource struct {
 	APIGroup string `json:"apiGroup"`
 	Resource string `json:"resource"`
-	// MatchContains are parts of the names of what is used: ".storageclass.storage.k8s.io/requests.storage".
+	// MatchContains are substrings of quota resource names, such as
+	// ".storageclass.storage.k8s.io/requests.storage".
 	MatchContains []string `json:"matchContains"`
-	// MatchScopes are scopes, each of which needs a quota with that scope.
+	// MatchScopes are scopes that each need a quota with that scope.
 	MatchScopes []corev1.ScopedResourceSelectorRequirement `json:"matchScopes"`
 }
 
-// restrict refuses what is limited and no quota of the namespace is about. How much the quotas leave is told afterwards.
+// restrict refuses limited resources that no quota of the namespace covers. It does not check how
+// much the quotas leave.
 func (p resourceQuota) restrict(a *Attributes, quotas []*corev1.ResourceQuota, delta corev1.ResourceList) error {
 	limited := map[corev1.ResourceName]bool{}
 	var scopes []corev1.ScopedResourceSelectorRequirement

@@ -14,14 +14,14 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// EventLimit bounds how many Events are taken, for all (Server), or for each Namespace, User, or SourceAndObject
+// EventLimit limits the rate of Events: of all (Server), or per Namespace, User, or SourceAndObject
 // (eventratelimit.admission.k8s.io/v1alpha1).
 type EventLimit struct {
 	Type string `json:"type"`
-	// QPS and Burst are of a token bucket.
+	// QPS and Burst configure a token bucket.
 	QPS   int32 `json:"qps"`
 	Burst int32 `json:"burst"`
-	// CacheSize is how many buckets are kept; 0 is 4096.
+	// CacheSize is the number of buckets kept; 0 means 4096.
 	CacheSize int32 `json:"cacheSize,omitempty"`
 }
 
@@ -29,7 +29,7 @@ const defaultEventBuckets = 4096
 
 var eventLimitTypes = []string{"Server", "Namespace", "User", "SourceAndObject"}
 
-// eventRateLimit refuses Events of who makes too many (off by default).
+// eventRateLimit refuses Events beyond the limits (off by default).
 type eventRateLimit struct {
 	base
 	limits []*eventBuckets
@@ -41,7 +41,7 @@ type eventBuckets struct {
 	buckets *lru.Cache
 }
 
-// newEventRateLimit is nil without limits: then there is nothing that the plugin could do.
+// newEventRateLimit returns nil without limits, because the plugin would have no effect.
 func newEventRateLimit(limits []EventLimit) (Plugin, error) {
 	if len(limits) == 0 {
 		return nil, nil

@@ -21,17 +21,19 @@ const (
 	defaultServiceAccount = "default"
 	tokenVolumePrefix     = "kube-api-access-"
 	tokenMountPath        = "/var/run/secrets/kubernetes.io/serviceaccount"
-	// tokenSeconds is an hour and seven seconds: the odd number tells the token issuer that the request is this plugin's.
+	// tokenSeconds is an hour and seven seconds: the odd number tells the token issuer that this
+	// plugin requested the token.
 	tokenSeconds     = int64(3607)
 	rootCAConfigMap  = "kube-root-ca.crt"
 	enforceMountable = "kubernetes.io/enforce-mountable-secrets"
 
-	// accountWait is how long the creation of a pod waits for the default account of a new namespace.
+	// accountWait is how long a pod's creation waits for the default account of a new namespace.
 	accountWait  = time.Second
 	accountRetry = 50 * time.Millisecond
 )
 
-// serviceAccount gives each pod an account, and the account's token, CA and namespace as a volume.
+// serviceAccount sets the account of each pod and mounts a volume with the account's token, the CA
+// and the namespace.
 type serviceAccount struct {
 	base
 	accounts *client.Lazy[*corev1.ServiceAccount]
@@ -83,7 +85,8 @@ func (p serviceAccount) Validate(ctx context.Context, a *Attributes) error {
 	return p.limitSecrets(ctx, a)
 }
 
-// mirrorPod: a node makes mirror pods for what it runs by itself; they may not lend it anybody's rights.
+// mirrorPod refuses references to accounts and secrets in mirror pods. A node creates them for its
+// static pods, so they must not give it another's rights.
 func (a *Attributes) mirrorPod(pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return a.forbid(errors.New("a mirror pod may not reference service accounts"))
@@ -104,7 +107,8 @@ func (a *Attributes) mirrorPod(pod *corev1.Pod) error {
 	return nil
 }
 
-// find waits a moment for the default account, which the service account controller makes after the namespace.
+// find waits a moment for the default account, which the service account controller creates after
+// the namespace.
 func (p serviceAccount) find(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	account, err := p.accounts.Find(ctx, namespace, name)
 	if !apierrors.IsNotFound(err) {
@@ -129,7 +133,8 @@ func (p serviceAccount) find(ctx context.Context, namespace, name string) (*core
 	return nil, apierrors.NewNotFound(corev1.Resource("serviceaccount"), name)
 }
 
-// mountsToken: the pod's word counts, then the account's; yes is the default.
+// mountsToken reports whether to mount a token: the pod's field decides, then the account's; the
+// default is yes.
 func mountsToken(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	if pod.Spec.AutomountServiceAccountToken != nil {
 		return *pod.Spec.AutomountServiceAccountToken
@@ -137,7 +142,7 @@ func mountsToken(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	return account.AutomountServiceAccountToken == nil || *account.AutomountServiceAccountToken
 }
 
-// mountToken mounts the token into every container that has nothing else at its path.
+// mountToken mounts the token into every container whose token path is free.
 func (p serviceAccount) mountToken(pod *corev1.Pod) {
 	name, exists := "", false
 	taken := map[string]bool{}
@@ -184,7 +189,8 @@ func tokenVolume(name string) corev1.Volume {
 	}}}
 }
 
-// limitSecrets: an account may restrict its pods to the Secrets it lists.
+// limitSecrets refuses Secrets that the account does not list, if the account restricts its pods to
+// its list.
 func (p serviceAccount) limitSecrets(ctx context.Context, a *Attributes) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok {
@@ -222,7 +228,8 @@ func (p serviceAccount) limitSecrets(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// secretsOf are the Secrets that an account may limit, with upstream's words for where.
+// secretsOf yields the Secrets that an account can restrict, with upstream's description of the
+// place.
 func secretsOf(spec *corev1.PodSpec) iter.Seq2[string, string] {
 	return func(yield func(where, secret string) bool) {
 		for _, v := range spec.Volumes {

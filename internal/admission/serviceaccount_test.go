@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// The words are upstream's; that projected volumes count is ours.
+// The texts are upstream's. Only knarr counts projected volumes.
 func TestAnAccountMayLimitTheSecretsOfItsPods(t *testing.T) {
 	reference := func(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
 	variable := func(secret string) corev1.EnvVar {
@@ -80,7 +80,7 @@ func TestAMirrorPodNamesNoSecrets(t *testing.T) {
 		if err == nil || err.Error() != `pods "p" is forbidden: a mirror pod may not reference secrets` {
 			t.Errorf("%s Secret: %v", name, err)
 		}
-		// NodeRestriction says the same by itself, where the other is turned off.
+		// NodeRestriction refuses the pod too, in case ServiceAccount is off.
 		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "u", Controller: new(true)}}
 		nodes := authtest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}})
 		p := nodeRestriction{nodes: client.NewLazy[*corev1.Node](t.Context(), nodes, nil)}

@@ -8,7 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// defaultTolerationSeconds lets pods stay for a while on a node that is not ready or unreachable, unless they say otherwise.
+// defaultTolerationSeconds lets pods stay for a while on a node that is not ready or unreachable,
+// unless their own tolerations say otherwise.
 type defaultTolerationSeconds struct {
 	base
 	notReady, unreachable int64 // seconds
@@ -41,7 +42,8 @@ func (p defaultTolerationSeconds) Admit(_ context.Context, a *Attributes) error 
 	return nil
 }
 
-// taintNodesByCondition gives new nodes the taint not-ready, until the node lifecycle controller has seen them ready.
+// taintNodesByCondition adds the taint not-ready to new nodes; the node lifecycle controller
+// removes it when the node is ready.
 type taintNodesByCondition struct{ base }
 
 func newTaintNodesByCondition() Plugin {

@@ -10,8 +10,9 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// podTopologyLabels shows pods where they run: zone and region of the node become labels of the pod when it is bound
-// (KEP-4742), which the downward API can hand to its containers. They win over labels that the pod has already.
+// podTopologyLabels copies zone and region of the node to the pod's labels when the pod is bound
+// (KEP-4742). The downward API can pass them to containers. They replace labels that the pod
+// already has.
 type podTopologyLabels struct {
 	base
 	nodes *client.Lazy[*corev1.Node]
@@ -45,7 +46,7 @@ func (p podTopologyLabels) label(ctx context.Context, nodeName string, labels *m
 	node, err := p.nodes.Find(ctx, "", nodeName)
 	if err != nil {
 		if apierrors.IsNotFound(err) {
-			return nil // a pod may be bound to a node that is not there yet
+			return nil // a pod may be bound to a node that does not exist yet
 		}
 		return err
 	}
@@ -62,7 +63,8 @@ func (p podTopologyLabels) label(ctx context.Context, nodeName string, labels *m
 	return nil
 }
 
-// limitAntiAffinity (off by default) lets required anti-affinity keep pods away from nodes, not from whole zones.
+// limitAntiAffinity (off by default) allows required anti-affinity between nodes only, not between
+// zones.
 type limitAntiAffinity struct{ base }
 
 func newLimitAntiAffinity() Plugin {

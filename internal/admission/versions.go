@@ -9,38 +9,40 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 )
 
-// Form is one way in which objects are served: a resource, and the kind of what is written to it or to its subresource.
+// Form is one way to serve objects: a resource, and the kind written to it or to its subresource.
 type Form struct {
 	Resource schema.GroupVersionResource
 	Kind     schema.GroupVersionKind
 }
 
-// Served is what the API server serves, custom resources included.
+// Served is the set of resources that the API server serves, including custom resources.
 type Served interface {
-	// Forms are all ways in which the objects of a resource are served, or its subresource is: other versions, other groups.
+	// Forms returns all forms of a resource or of its subresource: other versions and other groups.
 	Forms(resource schema.GroupVersionResource, subresource string) []Form
-	// FromHub gives an object in the version of a resource. ToHub gives an object that was made in the version of one
-	// resource as a write to another one has it in memory, with defaults. Objects of a subresource's own kind stay as they are.
+	// FromHub returns an object in the version of a resource. ToHub converts an object from the
+	// version of one resource to the memory form of a write to another, with defaults. Objects of a
+	// subresource's own kind stay unchanged.
 	FromHub(resource schema.GroupVersionResource, obj runtime.Object) (runtime.Object, error)
 	ToHub(from, to schema.GroupVersionResource, obj runtime.Object) (runtime.Object, error)
 	// ByKind finds the resource that serves a kind.
 	ByKind(kind schema.GroupVersionKind) (resource schema.GroupVersionResource, namespaced, ok bool)
-	// TypeConverter knows the schema of a resource's kind, for merging as server-side apply does.
+	// TypeConverter returns the schema of a resource's kind, for merges as in server-side apply.
 	TypeConverter(resource schema.GroupVersionResource) (managedfields.TypeConverter, error)
 }
 
-// Versioned is a write in one of the forms of its resource, as webhooks and policies see it.
+// Versioned is a write in one form of its resource, as webhooks and policies see it.
 type Versioned struct {
 	*Attributes
 	Form Form
-	// Object and OldObject carry their TypeMeta. They may share memory with those of the Attributes: read-only.
+	// Object and OldObject have their TypeMeta set. They are read-only, because they may share
+	// memory with the Attributes' objects.
 	Object, OldObject runtime.Object
 }
 
-// Form is the one that the request was made in.
+// Form returns the form of the request.
 func (a *Attributes) Form() Form { return Form{a.Resource, a.Kind} }
 
-// In shows the write in a form.
+// In returns the write in a form.
 func (a *Attributes) In(served Served, form Form) (*Versioned, error) {
 	v := &Versioned{Attributes: a, Form: form}
 	var err error
@@ -69,7 +71,8 @@ func (a *Attributes) versioned(served Served, form Form, obj runtime.Object) (ru
 	return out, nil
 }
 
-// Replace gives the write another object, in one of its forms. The Object stays the same variable: callers hold it.
+// Replace replaces the write's object by one in the given form. It overwrites the variable behind
+// Object, because callers hold that pointer.
 func (a *Attributes) Replace(served Served, form Form, obj runtime.Object) error {
 	hub, err := served.ToHub(form.Resource, a.Resource, obj)
 	if err != nil {
@@ -79,13 +82,14 @@ func (a *Attributes) Replace(served Served, form Form, obj runtime.Object) error
 	if into.Type() != from.Type() {
 		return fmt.Errorf("a %s became a %T where a %T was expected", form.Kind, hub, a.Object)
 	}
-	kept := a.Object.GetObjectKind().GroupVersionKind() // built-in objects have none in memory, custom ones always
+	// built-in objects have no TypeMeta in memory, custom ones always do.
+	kept := a.Object.GetObjectKind().GroupVersionKind()
 	into.Elem().Set(from.Elem())
 	a.Object.GetObjectKind().SetGroupVersionKind(kept)
 	return nil
 }
 
-// shallowCopy copies the outermost struct, or of a dynamic object the outermost map.
+// shallowCopy copies the outer struct, or the outer map of an unstructured object.
 func shallowCopy(obj runtime.Object) runtime.Object {
 	if u, ok := obj.(runtime.Unstructured); ok {
 		out := u.NewEmptyInstance()
@@ -103,7 +107,7 @@ func shallowCopy(obj runtime.Object) runtime.Object {
 	return out.Interface().(runtime.Object)
 }
 
-// NewLike is an empty object of the same Go type.
+// NewLike returns an empty object of the same Go type.
 func NewLike(obj runtime.Object) runtime.Object {
 	return reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
 }

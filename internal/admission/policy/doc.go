@@ -1,10 +1,11 @@
-// Package policy carries out admission policies written in CEL: the plugins ValidatingAdmissionPolicy and
-// MutatingAdmissionPolicy.
+// Package policy implements admission policies written in CEL: the plugins
+// ValidatingAdmissionPolicy and MutatingAdmissionPolicy.
 //
-// A policy says what is checked or changed, its bindings say where, and with which parameters: objects of any kind. The
-// policies are those that Views show when a write arrives, so a policy holds for the first write after the one that made
-// it. Its expressions are compiled when the first write reaches them; a policy that nothing matches costs a comparison of
-// rules. Kinds of parameters are watched as long as a policy names them.
+// A policy defines checks or mutations. A binding applies them to resources, with parameters:
+// objects of any kind. Policies are read from views, so a policy applies to the first write after
+// its own. Expressions are compiled when the first write reaches them; an unmatched policy costs
+// only a comparison of rules. A kind of parameters is watched while a policy names it.
 //
-// Semantics: API reference of admissionregistration.k8s.io, KEP-3488 (validating), KEP-3962 (mutating).
+// The semantics are those of the API reference of admissionregistration.k8s.io, KEP-3488
+// (validating) and KEP-3962 (mutating).
 package policy

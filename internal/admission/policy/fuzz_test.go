@@ -17,14 +17,14 @@ import (
 	"github.com/knarr-project/knarr/internal/cel"
 )
 
-// builtin serves what is built in, as it is.
+// builtin serves the built-in kinds without conversion.
 type builtin struct{ admission.Served }
 
 func (builtin) TypeConverter(schema.GroupVersionResource) (managedfields.TypeConverter, error) {
 	return applyconfigurations.NewTypeConverter(api.Scheme), nil
 }
 
-// FuzzMutations carries out what anybody who may write policies can ask for: each expression is refused, fails, or makes a pod.
+// FuzzMutations runs random mutations. Each expression must be refused, fail, or result in a pod.
 func FuzzMutations(f *testing.F) {
 	for _, expression := range []string{
 		`Object{spec: Object.spec{hostname: object.metadata.name}}`, `Object{metadata: Object.metadata{labels: {"a": "b"}}}`, `Object{spec: Object.spec{containers: [Object.spec.containers{name: "c", image: "j"}]}}`,
@@ -72,7 +72,7 @@ func FuzzMutations(f *testing.F) {
 	})
 }
 
-// FuzzTypes checks the types of any policy: it tells what is wrong, and does not fail.
+// FuzzTypes type-checks random policies. It must report warnings, never an error.
 func FuzzTypes(f *testing.F) {
 	f.Add("object.spec.replicas > 1", "'it is ' + string(object.spec.replicas)", "object.metadata.name")
 	f.Add("variables.v == object.nothing", "object.spec", "[1].map(x, x)")

@@ -43,10 +43,10 @@ type mutations struct {
 
 type step struct {
 	cel.Program
-	apply bool // an apply configuration, else a JSON patch
+	apply bool // an apply configuration; otherwise a JSON patch
 }
 
-// NewMutating makes the plugin; it reads policies until ctx ends.
+// NewMutating returns the plugin, which reads policies until ctx ends.
 func NewMutating(ctx context.Context, config Config) *Mutating {
 	p := &Mutating{config: config, namespaces: admission.NewNamespaces(ctx, config.Client)}
 	p.params = newParams(ctx, &p.config)
@@ -93,10 +93,11 @@ func compileMutations(spec *admissionregistrationv1.MutatingAdmissionPolicySpec)
 // Name implements admission.Plugin.
 func (p *Mutating) Name() string { return "MutatingAdmissionPolicy" }
 
-// Handles implements admission.Plugin: what is being deleted can not be changed.
+// Handles implements admission.Plugin. A delete has no object to mutate.
 func (p *Mutating) Handles(o admission.Operation) bool { return o != admission.Delete }
 
-// Admit implements admission.Mutator: policies change the object one after the other, in the order of their names.
+// Admit implements admission.Mutator. Policies change the object one after the other, in the order
+// of their names.
 func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 	if excluded(a) || a.Object == nil {
 		return nil
@@ -145,7 +146,7 @@ func (p *Mutating) apply(ctx context.Context, r *mutatingRule, w *write, again *
 			before := a.Object.DeepCopyObject()
 			invoked, err := p.mutate(ctx, r, b, w, v.Form, param)
 			if !reflect.DeepEqual(before, a.Object) {
-				again.Changed(a) // also when a later mutation failed: what was done before it stays
+				again.Changed(a) // even if a later mutation failed: earlier changes stay
 			}
 			if err != nil {
 				var internal *apierrors.StatusError
@@ -165,7 +166,8 @@ func (p *Mutating) apply(ctx context.Context, r *mutatingRule, w *write, again *
 	return nil
 }
 
-// paramsFor gives the parameters of a binding that wants the write, and how the policy sees it.
+// paramsFor returns the parameters of a matching binding and the write in the policy's form; nil if
+// the binding does not match.
 func (p *Mutating) paramsFor(ctx context.Context, r *mutatingRule, b *binding, w *write) (*view, []runtime.Object, error) {
 	v, err := r.wants(ctx, w)
 	if err != nil || v == nil {
@@ -178,8 +180,8 @@ func (p *Mutating) paramsFor(ctx context.Context, r *mutatingRule, b *binding, w
 	return v, params, err
 }
 
-// mutate carries out the policy's mutations with one parameter. The object may be another one after each step, so that it is shown anew;
-// that the policy wants it was decided before the first.
+// mutate runs the policy's mutations with one parameter. Each mutation may replace the object, so
+// the next one gets a new evaluation. The match was decided before the first mutation.
 func (p *Mutating) mutate(ctx context.Context, r *mutatingRule, b *binding, w *write, form admission.Form, param runtime.Object) (invoked bool, err error) {
 	compiled, err := r.compiled()
 	if err != nil {
@@ -217,7 +219,7 @@ func (p *Mutating) mutate(ctx context.Context, r *mutatingRule, b *binding, w *w
 	return invoked, nil
 }
 
-// take makes the object what one mutation says.
+// take applies the result of one mutation to the object.
 func (p *Mutating) take(s step, e *cel.Evaluation, w *write, v *view, form admission.Form) error {
 	value, err := e.Eval(s.Program)
 	if err != nil {
@@ -238,7 +240,7 @@ func refusal(r *mutatingRule, b *binding, err error) string {
 	return fmt.Sprintf("policy '%s' with binding '%s' denied request: %s", r.name, b.name, err)
 }
 
-// refuse is the error when a policy can not be carried out.
+// refuse returns the error for a policy that cannot be evaluated.
 func refuse(a *admission.Attributes, reason metav1.StatusReason, text string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: reason, Message: text,

@@ -49,7 +49,8 @@ func TestAPolicyThatCanNotBeMatchedKeepsItsFailurePolicy(t *testing.T) {
 func TestARefusalNamesTheObjectAsWellAsItIsKnown(t *testing.T) {
 	o := &outcome{denied: []decision{{policy: "p", message: "no"}}}
 	for want, a := range map[string]*admission.Attributes{
-		`configmaps "Unknown" is forbidden: `: {OldObject: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "one"}}}, // of a collection that is deleted
+		// From a deleted collection.
+		`configmaps "Unknown" is forbidden: `: {OldObject: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "one"}}},
 		`configmaps "some-" is forbidden: `:   {Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "some-"}}},
 		`configmaps "one" is forbidden: `:     {Name: "one"},
 	} {

@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// params watches the kinds that policies take parameters of.
+// params watches the kinds of parameters that policies name.
 type params struct {
 	ctx    context.Context
 	config *Config
@@ -30,7 +30,8 @@ type paramView struct {
 	resource   schema.GroupVersionResource
 	namespaced bool
 	cancel     context.CancelFunc
-	// opened is closed when View, or err, is there: opening may take long, and other kinds need not wait for it.
+	// opened is closed when the view is open or err is set. Opening may take long, and other kinds
+	// need not wait.
 	opened chan struct{}
 	err    error
 }
@@ -39,7 +40,7 @@ func newParams(ctx context.Context, config *Config) *params {
 	return &params{ctx: ctx, config: config, views: map[admissionregistrationv1.ParamKind]*paramView{}}
 }
 
-// keep ends the watches of kinds that no policy names any more.
+// keep stops the watches of kinds that no policy names any more.
 func (p *params) keep(used []admissionregistrationv1.ParamKind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +52,8 @@ func (p *params) keep(used []admissionregistrationv1.ParamKind) {
 	}
 }
 
-// view opens the kind's View. A kind that is gone (a custom resource definition was deleted) is looked up anew.
+// view returns the kind's open view. If the kind was removed or replaced (a deleted custom resource
+// definition), it looks the kind up again.
 func (p *params) view(ctx context.Context, kind admissionregistrationv1.ParamKind) (*paramView, error) {
 	gvk := schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind)
 	resource, namespaced, ok := p.config.Served.ByKind(gvk)
@@ -77,7 +79,7 @@ func (p *params) view(ctx context.Context, kind admissionregistrationv1.ParamKin
 	return v, nil
 }
 
-// configured tells of a policy whose kind of parameters is not served: it can not be held against anything.
+// configured returns an error if the policy's kind of parameters is not served.
 func (p *params) configured(r *rule) error {
 	if r.paramKind == nil {
 		return nil
@@ -93,7 +95,7 @@ func unknownKind(gvk schema.GroupVersionKind) error {
 	return fmt.Errorf("failed to find resource referenced by paramKind: '%s'", gvk)
 }
 
-// claim gives the kind's View; with a context, it is for the caller to open it.
+// claim returns the kind's view. If it also returns a context, the caller must open the view.
 func (p *params) claim(kind admissionregistrationv1.ParamKind, resource schema.GroupVersionResource, namespaced, served bool) (*paramView, context.Context, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +116,7 @@ func (p *params) claim(kind admissionregistrationv1.ParamKind, resource schema.G
 	return v, ctx, nil
 }
 
-// drop forgets a View that could not be opened, so that the next write tries again.
+// drop removes a view that could not be opened, so that the next write tries again.
 func (p *params) drop(kind admissionregistrationv1.ParamKind, v *paramView) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,11 +126,11 @@ func (p *params) drop(kind admissionregistrationv1.ParamKind, v *paramView) {
 	}
 }
 
-// errNoParams: there is nothing to hold the write against, and the binding says that this is wrong.
+// errNoParams is returned when a binding without parameters has parameterNotFoundAction Deny.
 var errNoParams = errors.New("no params found for policy binding with `Deny` parameterNotFoundAction")
 
-// of gives the parameters of a binding for a write in a namespace: one nil for a policy without, none when there are
-// none and the binding allows that.
+// of returns a binding's parameters for a write in a namespace. A policy without parameters gets
+// one nil. The list is empty if there are no parameters and the binding allows that.
 func (p *params) of(ctx context.Context, r *rule, b *binding, namespace string) ([]runtime.Object, error) {
 	if r.paramKind == nil || b.params == nil {
 		return []runtime.Object{nil}, nil
@@ -168,7 +170,7 @@ func (p *params) find(ctx context.Context, v *paramView, ref *admissionregistrat
 		if obj, ok := v.Get(namespace, ref.Name); ok {
 			return []runtime.Object{obj}, nil
 		}
-		// The answer "not there" must not be a stale one.
+		// Read from the API server: a stale view must not decide that the parameter is missing.
 		obj, err := p.config.Client.Get(ctx, v.resource, namespace, ref.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil, nil
@@ -188,7 +190,7 @@ func (p *params) find(ctx context.Context, v *paramView, ref *admissionregistrat
 	return v.List(namespace, selector), nil
 }
 
-// shown gives a parameter in the version that the policy names, with its TypeMeta.
+// shown returns a parameter in the policy's version, with its TypeMeta.
 func (p *params) shown(v *paramView, obj runtime.Object, kind admissionregistrationv1.ParamKind) (runtime.Object, error) {
 	out, err := p.config.Served.FromHub(v.resource, obj)
 	if err != nil {

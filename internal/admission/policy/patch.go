@@ -26,7 +26,7 @@ import (
 	"github.com/knarr-project/knarr/internal/cel"
 )
 
-// change makes the object that a mutation asks for; nil when it asks for nothing.
+// change returns the object that results from a mutation; nil if it changes nothing.
 func (s *step) change(value ref.Val, v *admission.Versioned, served admission.Served) (runtime.Object, error) {
 	if s.apply {
 		return applied(value, v, served)
@@ -34,7 +34,7 @@ func (s *step) change(value ref.Val, v *admission.Versioned, served admission.Se
 	return patched(value, v)
 }
 
-// applied merges an apply configuration into the object, by the schema.
+// applied merges an apply configuration into the object, according to the schema.
 func applied(value ref.Val, v *admission.Versioned, served admission.Served) (runtime.Object, error) {
 	object, ok := value.(*dynamic.ObjectVal)
 	if !ok {
@@ -84,7 +84,7 @@ func applied(value ref.Val, v *admission.Versioned, served admission.Served) (ru
 	return likeShown(out, v)
 }
 
-// likeShown makes the result of a merge an object of the Go type of the object shown.
+// likeShown converts the result of a merge to the Go type of the write's object.
 func likeShown(out runtime.Object, v *admission.Versioned) (runtime.Object, error) {
 	if reflect.TypeOf(out) != reflect.TypeOf(v.Object) {
 		u, ok := out.(runtime.Unstructured)
@@ -106,8 +106,8 @@ func likeShown(out runtime.Object, v *admission.Versioned) (runtime.Object, erro
 	return out, nil
 }
 
-// refuseAtomic: what the schema calls atomic would be replaced as a whole by a merge, and what the configuration does not
-// mention would be lost.
+// refuseAtomic refuses changes of fields that the schema declares atomic. A merge would replace the
+// whole field and lose everything that the configuration does not mention.
 func refuseAtomic(change *typed.TypedValue, fields map[string]any) error {
 	return atomicBelow(change.Schema(), change.TypeRef(), fields, "")
 }
@@ -177,7 +177,7 @@ func patched(value ref.Val, v *admission.Versioned) (runtime.Object, error) {
 	after, err := api.ApplyJSONPatch(patch, before)
 	if err != nil {
 		if errors.Is(err, jsonpatch.ErrTestFailed) {
-			return nil, nil // a patch may test whether it is needed
+			return nil, nil // a JSON patch may test whether it applies
 		}
 		return nil, fmt.Errorf("JSON Patch: %w", err)
 	}
@@ -202,7 +202,8 @@ func patched(value ref.Val, v *admission.Versioned) (runtime.Object, error) {
 	return out, nil
 }
 
-// patchOperation is an operation of RFC 6902. A value of null is one, so that it can not be left out when empty.
+// patchOperation is an operation of RFC 6902. Value has no omitempty, because null is a valid
+// value.
 type patchOperation struct {
 	Op    string           `json:"op"`
 	Path  string           `json:"path"`

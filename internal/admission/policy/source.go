@@ -16,16 +16,16 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Config of both plugins.
+// Config configures both plugins.
 type Config struct {
 	// Client reads policies, bindings, parameters and namespaces.
 	Client client.Interface
 	Served admission.Served
-	// Authorizer answers expressions.
+	// Authorizer answers the authorization checks of expressions.
 	Authorizer auth.Authorizer
 }
 
-// rule is what policies of both kinds have in common, prepared.
+// rule holds the prepared fields that policies of both kinds share.
 type rule struct {
 	name       string
 	failOpen   bool // failurePolicy Ignore
@@ -51,7 +51,8 @@ func matcherOf(m *admissionregistrationv1.MatchResources) *admission.Matcher {
 		NamespaceSelector: m.NamespaceSelector, ObjectSelector: m.ObjectSelector})
 }
 
-// bindingMatcher: a binding without rules narrows its policy by selectors alone.
+// bindingMatcher returns a binding's matcher. Without rules, the binding narrows its policy by
+// selectors alone.
 func bindingMatcher(m *admissionregistrationv1.MatchResources) *admission.Matcher {
 	if m == nil || len(m.ResourceRules) > 0 {
 		return matcherOf(m)
@@ -76,15 +77,17 @@ func newRule(name string, kind *admissionregistrationv1.ParamKind, match *admiss
 	}
 }
 
-// source keeps the policies of one plugin prepared: policies P, their bindings B, and a policy prepared R.
+// source keeps the policies of one plugin prepared. P is the policy type, B the binding type, R the
+// prepared policy.
 type source[P, B client.Object, R any] struct {
 	policies *client.Lazy[P]
 	bindings *client.Lazy[B]
 	prepare  func(P) R
-	// bind gives a prepared policy its bindings; bound names a binding's policy.
+	// bind returns a prepared policy with its bindings; bound returns a binding and its policy's
+	// name.
 	bind  func(R, []*binding) R
 	bound func(B) (policy string, b *binding)
-	// kinds takes the kinds of parameters that are in use.
+	// kinds returns the kind of a policy's parameters.
 	kinds  func(R) *admissionregistrationv1.ParamKind
 	params *params
 
@@ -95,7 +98,7 @@ type source[P, B client.Object, R any] struct {
 	ordered  []R
 }
 
-// current gives the policies that have bindings, by name.
+// current returns the policies that have bindings, sorted by name.
 func (s *source[P, B, R]) current() ([]R, error) {
 	policies, err := s.policies.View()
 	if err != nil {
@@ -119,7 +122,7 @@ func (s *source[P, B, R]) current() ([]R, error) {
 	return s.ordered, nil
 }
 
-// refresh prepares what is new and keeps what is compiled already. s.mu is held.
+// refresh prepares new policies and keeps compiled ones. The caller holds s.mu.
 func (s *source[P, B, R]) refresh(policies []P, bindings []B) {
 	bound := map[string][]*binding{}
 	for _, b := range bindings {
@@ -148,7 +151,8 @@ func (s *source[P, B, R]) refresh(policies []P, bindings []B) {
 	s.params.keep(used)
 }
 
-// excluded are questions to the server, not objects: policies do not see them.
+// excluded reports whether policies ignore the write: it changes a policy, or it is a review, which
+// asks the server a question and stores nothing.
 func excluded(a *admission.Attributes) bool {
 	if a.IsPolicyConfiguration() {
 		return true
@@ -162,7 +166,7 @@ func excluded(a *admission.Attributes) bool {
 	return false
 }
 
-// write is a write as policies see it, in the forms that they want; what one of them reads is made once for all.
+// write is a write in the forms that policies match. All policies share what one of them has read.
 type write struct {
 	*admission.Attributes
 	config     *Config
@@ -187,7 +191,7 @@ func newWrite(ctx context.Context, a *admission.Attributes, config *Config, name
 	return w
 }
 
-// changed forgets the forms of an object that is another one now.
+// changed drops the forms after a change of the object.
 func (w *write) changed() { clear(w.forms) }
 
 func (w *write) in(form admission.Form) (*view, error) {
@@ -207,7 +211,7 @@ func (w *write) in(form admission.Form) (*view, error) {
 	return v, nil
 }
 
-// wants says in which form the rule wants to see the write.
+// wants returns the write in the form that the rule matches; nil if it does not match.
 func (r *rule) wants(ctx context.Context, w *write) (*view, error) {
 	form, ok, err := r.matcher.Matches(ctx, w.Attributes, w.config.Served, w.namespaces)
 	if err != nil || !ok {
@@ -216,7 +220,7 @@ func (r *rule) wants(ctx context.Context, w *write) (*view, error) {
 	return w.in(form)
 }
 
-// wants says whether the binding leads the rule to the write.
+// wants reports whether the binding matches the write.
 func (b *binding) wants(ctx context.Context, w *write) (bool, error) {
 	if b.matcher == nil {
 		return true, nil

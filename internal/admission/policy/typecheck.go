@@ -14,16 +14,17 @@ import (
 	"github.com/knarr-project/knarr/internal/cel"
 )
 
-// MaxChecked is how many kinds a policy is checked against.
+// MaxChecked limits the kinds that a policy is checked against.
 const MaxChecked = 10
 
-// Kind is a kind whose schema is known.
+// Kind is a kind and its schema.
 type Kind struct {
 	schema.GroupVersionKind
 	Schema *spec.Schema
 }
 
-// declare names the type: not as a variable is named, since type names are values, too.
+// declare returns the kind's type under the given name. The name must differ from those of
+// variables, because type names are values too.
 func (k *Kind) declare(name string) *apiservercel.DeclType {
 	if k == nil || k.Schema == nil {
 		return nil
@@ -35,8 +36,8 @@ func (k *Kind) declare(name string) *apiservercel.DeclType {
 	return t.MaybeAssignTypeName(name)
 }
 
-// CheckTypes compiles a policy's expressions once for each kind that it matches, and tells where they do not fit. params
-// may be nil: then parameters have any type.
+// CheckTypes compiles a policy's expressions for each kind that it matches, and returns a warning
+// for each type error. params may be nil: then parameters have any type.
 func CheckTypes(p *admissionregistrationv1.ValidatingAdmissionPolicy, kinds []Kind, params *Kind) ([]admissionregistrationv1.ExpressionWarning, error) {
 	type checked struct {
 		field, expression string
@@ -78,7 +79,8 @@ func CheckTypes(p *admissionregistrationv1.ValidatingAdmissionPolicy, kinds []Ki
 	return out, nil
 }
 
-// typedCompiler knows the types of a kind and the policy's variables; nil for a kind that has no fields to check.
+// typedCompiler returns a compiler that knows the types of a kind and the policy's variables. nil
+// if the kind has no fields to check.
 func typedCompiler(p *admissionregistrationv1.ValidatingAdmissionPolicy, kind, params *Kind) (*cel.Compiler, error) {
 	object := kind.declare("checked_object")
 	if object == nil {
@@ -90,7 +92,7 @@ func typedCompiler(p *admissionregistrationv1.ValidatingAdmissionPolicy, kind, p
 		return nil, err
 	}
 	for _, v := range p.Spec.Variables {
-		// What a variable does not fit is told where it is used, if it matters there.
+		// A type error of a variable is reported where an expression uses the variable.
 		program, err := compiler.Declare(v.Name, v.Expression)
 		if err != nil {
 			return nil, err

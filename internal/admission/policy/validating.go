@@ -40,7 +40,7 @@ type validatingRule struct {
 	compiled func() (*validations, error)
 }
 
-// NewValidating makes the plugin; it reads policies until ctx ends.
+// NewValidating returns the plugin, which reads policies until ctx ends.
 func NewValidating(ctx context.Context, config Config) *Validating {
 	p := &Validating{config: config, namespaces: admission.NewNamespaces(ctx, config.Client)}
 	p.params = newParams(ctx, &p.config)
@@ -72,14 +72,14 @@ func (p *Validating) Name() string { return "ValidatingAdmissionPolicy" }
 // Handles implements admission.Plugin.
 func (p *Validating) Handles(admission.Operation) bool { return true }
 
-// decision is one reason against the write.
+// decision is one reason to refuse the write.
 type decision struct {
 	policy, binding string
 	index           int // of the validation
 	message         string
 	reason          metav1.StatusReason
-	configuration   bool // the policy or binding itself can not be carried out
-	passes          bool // an error of a policy that fails open: counted, and nothing else
+	configuration   bool // the policy or binding itself cannot be evaluated
+	passes          bool // an error of a policy that fails open, which is only counted
 	actions         []admissionregistrationv1.ValidationAction
 }
 
@@ -103,8 +103,9 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 	return out.deny(a)
 }
 
-// measureCheck notes what a binding did about a write: which of its actions, or that it let an error pass. As upstream, it counts nothing for a
-// write that has nothing against it, and calls every decision an error.
+// measureCheck counts what a binding did with a write: which of its actions, or that it ignored an
+// error. As upstream, a write without decisions is not counted, and every decision counts as an
+// error.
 func measureCheck(policy string, b *binding, decisions []decision, took time.Duration) {
 	for _, d := range decisions {
 		if d.passes {
@@ -117,18 +118,18 @@ func measureCheck(policy string, b *binding, decisions []decision, took time.Dur
 	}
 }
 
-// outcome gathers what all policies say.
+// outcome collects the results of all policies.
 type outcome struct {
 	denied      []decision
 	audited     []decision
 	annotations map[string][]string
 }
 
-// apply holds the write against one policy.
+// apply evaluates one policy for the write.
 func (p *Validating) apply(ctx context.Context, r *validatingRule, w *write, out *outcome) error {
 	v, err := r.wants(ctx, w)
 	if err == nil && v != nil {
-		err = p.params.configured(&r.rule) // whatever its bindings say
+		err = p.params.configured(&r.rule) // regardless of its bindings
 	}
 	if err != nil {
 		if !r.failOpen {
@@ -171,7 +172,8 @@ func (p *Validating) apply(ctx context.Context, r *validatingRule, w *write, out
 	return nil
 }
 
-// maxAnnotation is how many bytes of an audit annotation's value are kept, as the API reference has it (10kb).
+// maxAnnotation is the size in bytes to which an audit annotation's value is truncated (10kb in the
+// API reference).
 const maxAnnotation = 10 << 10
 
 // check evaluates the policy with one parameter.
@@ -215,7 +217,7 @@ func (r *validatingRule) check(ctx context.Context, v *view, param runtime.Objec
 	return decisions, nil
 }
 
-// validations are a policy's expressions, compiled.
+// validations are a policy's compiled expressions.
 type validations struct {
 	compiler    *cel.Compiler
 	checks      []check
@@ -293,7 +295,8 @@ func (v *validations) validate(e *cel.Evaluation, failure func(error) decision) 
 	return out
 }
 
-// text is what the client is told; an expression that gives no readable message is as good as none.
+// text returns the message for the client. A message expression without a readable result counts as
+// missing.
 func (c *check) text(e *cel.Evaluation) string {
 	if c.expression == nil {
 		return c.message
@@ -309,7 +312,7 @@ func (c *check) text(e *cel.Evaluation) string {
 	return text
 }
 
-// take does with the decisions what the binding asks for.
+// take applies the binding's actions to the decisions.
 func (o *outcome) take(a *admission.Attributes, policy string, b *binding, decisions []decision) {
 	for _, d := range decisions {
 		if d.passes {
@@ -329,7 +332,7 @@ func (o *outcome) take(a *admission.Attributes, policy string, b *binding, decis
 	}
 }
 
-// annotate tells the audit log.
+// annotate writes the audit annotations.
 func (o *outcome) annotate(a *admission.Attributes) {
 	for _, key := range slices.Sorted(maps.Keys(o.annotations)) {
 		a.Annotate(key, strings.Join(o.annotations[key], ", "))
@@ -353,13 +356,13 @@ func (o *outcome) annotate(a *admission.Attributes) {
 	}
 }
 
-// codes are the HTTP codes of the reasons that a policy may give.
+// codes maps the reasons that a policy may give to HTTP codes.
 var codes = map[metav1.StatusReason]int32{
 	metav1.StatusReasonForbidden: http.StatusForbidden, metav1.StatusReasonUnauthorized: http.StatusUnauthorized,
 	metav1.StatusReasonRequestEntityTooLarge: http.StatusRequestEntityTooLarge, metav1.StatusReasonInvalid: http.StatusUnprocessableEntity,
 }
 
-// deny is the error for the first decision against the write; nil when there is none.
+// deny returns the error for the first denied decision; nil if there is none.
 func (o *outcome) deny(a *admission.Attributes) error {
 	if len(o.denied) == 0 {
 		return nil

@@ -31,7 +31,7 @@ import (
 	"github.com/knarr-project/knarr/internal/trace"
 )
 
-// caller sends reviews to one endpoint and keeps connections to it.
+// caller sends reviews to one endpoint and keeps its connections.
 type caller struct {
 	rest      rest.Interface
 	transport *http.Transport
@@ -41,9 +41,10 @@ type caller struct {
 const (
 	defaultServicePort = 443
 	userAgent          = "kube-apiserver-admission"
-	// idleConnections are kept per endpoint: as many as commonly are in flight at once.
+	// idleConnections is the number of idle connections kept per endpoint: about the usual number
+	// in use at once.
 	idleConnections = 25
-	// maxResponse bounds what a webhook may answer: an object with patches of all of it fits.
+	// maxResponse limits a webhook's response. An object with patches of all its fields fits.
 	maxResponse = 16 << 20
 )
 
@@ -51,14 +52,14 @@ var reviews = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{admissionv1.AddToScheme, admissionv1beta1.AddToScheme} {
 		if err := add(s); err != nil {
-			panic(err) // two published packages that do not fit together
+			panic(err) // two modules have incompatible versions
 		}
 	}
 	metav1.AddToGroupVersion(s, metav1.Unversioned)
 	return s
 }()
 
-// codec reads answers in JSON or YAML, whatever media type they say they have.
+// codec decodes responses in JSON or YAML, regardless of their media type.
 var codec = serializer.NewCodecFactory(reviews).LegacyCodec(admissionv1.SchemeGroupVersion, admissionv1beta1.SchemeGroupVersion)
 
 func sameEndpoint(a, b admissionregistrationv1.WebhookClientConfig) bool {
@@ -87,7 +88,8 @@ func servicePort(s *admissionregistrationv1.ServiceReference) int32 {
 	return *s.Port
 }
 
-// newCaller prepares the client of an endpoint: a URL, or a Service, which is verified by the name NAME.NAMESPACE.svc.
+// newCaller prepares the client of an endpoint: a URL, or a Service, whose certificate must have
+// the name NAME.NAMESPACE.svc.
 func newCaller(endpoint admissionregistrationv1.WebhookClientConfig, config *Config) (*caller, error) {
 	secure := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	if len(endpoint.CABundle) > 0 {
@@ -100,7 +102,7 @@ func newCaller(endpoint admissionregistrationv1.WebhookClientConfig, config *Con
 	direct := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: secure, TLSHandshakeTimeout: 10 * time.Second,
-		// Without HTTP/2, connections spread over the endpoints of a Service.
+		// HTTP/1.1 spreads connections over the endpoints of a Service.
 		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}, MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: 90 * time.Second,
 	}
 	server := ""
@@ -144,10 +146,10 @@ func newCaller(endpoint admissionregistrationv1.WebhookClientConfig, config *Con
 	return &caller{rest: client, transport: transport, server: server}, err
 }
 
-// close ends idle connections; requests under way end as they would.
+// close closes idle connections; running requests continue.
 func (c *caller) close() { c.transport.CloseIdleConnections() }
 
-// limited cuts answers off that are larger than any honest one.
+// limited makes reading fail beyond maxResponse bytes.
 type limited struct{ http.RoundTripper }
 
 func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -158,7 +160,8 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// ask sends the review and gives the answer; a write that the hook allows or refuses is no error. An error is a brokenCall.
+// ask sends the review and returns the answer. A refusal by the hook is an answer, not an error.
+// Every error is a brokenCall.
 func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error) {
 	version, err := reviewVersion(h.versions)
 	if err != nil {
@@ -183,7 +186,7 @@ func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if deadline, ok := ctx.Deadline(); ok {
-		// What the webhook is told is in whole seconds, and not less than one.
+		// The timeout sent to the webhook is in whole seconds, at least one.
 		left := time.Duration(math.Ceil(time.Until(deadline).Seconds())) * time.Second
 		timeout = min(timeout, max(left, time.Second))
 	}
@@ -195,7 +198,7 @@ func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error)
 	said, failure := result.Raw()
 	review, err := newReview(version, said, result.Into)
 	if failure != nil && bounds.Aliases(said) != nil {
-		err = failure // a page that is no YAML says less than the code that came with it
+		err = failure // The status code says more than an unreadable page.
 	}
 	if err != nil {
 		code := http.StatusServiceUnavailable
@@ -211,7 +214,7 @@ func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error)
 	return a, nil
 }
 
-// spanName is upstream's name of a question to the hook.
+// spanName returns upstream's name for the span of a call.
 func (h *hook) spanName() string {
 	if h.kind == measure.Mutating {
 		return "Call mutating webhook"
@@ -219,7 +222,7 @@ func (h *hook) spanName() string {
 	return "Call validating webhook"
 }
 
-// reviewVersion is the first of the hook's versions that we speak.
+// reviewVersion returns the first of the hook's versions that this server supports.
 func reviewVersion(versions []string) (string, error) {
 	for _, v := range versions {
 		if v == "v1" || v == "v1beta1" {
@@ -232,7 +235,7 @@ func reviewVersion(versions []string) (string, error) {
 	return "", fmt.Errorf("webhook does not accept known AdmissionReview versions (%s)", strings.Join([]string{"v1", "v1beta1"}, ", "))
 }
 
-// reviewBody is the AdmissionReview. Both versions have the same fields.
+// reviewBody encodes the AdmissionReview. Both versions have the same fields.
 func reviewBody(e *encoded, version, uid string) ([]byte, error) {
 	request := e.Request()
 	request.UID = types.UID(uid)

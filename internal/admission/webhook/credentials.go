@@ -11,12 +11,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Credentials are what webhooks are shown, by the names of their servers ("Authenticate API servers" in the reference of admission webhooks).
-// The zero value has none.
+// Credentials are sent to webhooks, selected by the server's name ("Authenticate API servers" in
+// the reference of admission webhooks). The zero value is empty.
 type Credentials struct{ config *clientcmdapi.Config }
 
-// LoadCredentials reads a kubeconfig file whose users have the names of servers: HOST, HOST:PORT unless it is 443 of a Service, "*" for the
-// first parts of a name, "*" alone for all others. "" is no file.
+// LoadCredentials reads a kubeconfig file; "" means no file. Its users are named after servers:
+// HOST, or HOST:PORT unless it is port 443 of a Service. "*" replaces the first segments of a name;
+// "*" alone matches every server.
 func LoadCredentials(path string) (Credentials, error) {
 	if path == "" {
 		return Credentials{}, nil
@@ -37,7 +38,7 @@ func LoadCredentials(path string) (Credentials, error) {
 	return c, nil
 }
 
-// forServer are the credentials for a server, HOST or HOST:PORT; nil when there are none.
+// forServer returns the credentials for a server, HOST or HOST:PORT; nil if there are none.
 func (c Credentials) forServer(server string) (*rest.Config, error) {
 	if c.config == nil {
 		return nil, nil
@@ -50,7 +51,7 @@ func (c Credentials) forServer(server string) (*rest.Config, error) {
 	return nil, nil
 }
 
-// show makes the transport show a server its credentials.
+// show returns a transport that sends the server its credentials.
 func (c Credentials) show(server string, transport *http.Transport) (http.RoundTripper, error) {
 	user, err := c.forServer(server)
 	if err != nil || user == nil {
@@ -66,7 +67,7 @@ func (c Credentials) show(server string, transport *http.Transport) (http.RoundT
 	return rest.HTTPWrappersForConfig(user, transport)
 }
 
-// namesOf are the names under which a server's credentials may stand, the closest first.
+// namesOf returns the names that match a server's credentials, the most specific first.
 func namesOf(server string) []string {
 	names := []string{server}
 	host, port := server, ""
@@ -80,7 +81,7 @@ func namesOf(server string) []string {
 	return append(names, "*")
 }
 
-// of are one user's credentials.
+// of returns one user's credentials.
 func (c Credentials) of(name string) (*rest.Config, error) {
 	one := clientcmdapi.NewConfig()
 	one.AuthInfos["user"] = c.config.AuthInfos[name]

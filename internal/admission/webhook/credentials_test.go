@@ -17,7 +17,7 @@ func TestWebhooksAreShownTheCredentialsOfTheirServersName(t *testing.T) {
 	asked := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("Authorization") }))
 	t.Cleanup(server.Close)
-	// Whatever a webhook's name is, it is this server.
+	// Every host name leads to this server.
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(server.URL, "http://"))
 	if err != nil {
 		t.Fatal(err)

@@ -1,9 +1,13 @@
-// Package webhook asks admission webhooks: the plugins MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
+// Package webhook calls admission webhooks: the plugins MutatingAdmissionWebhook and
+// ValidatingAdmissionWebhook.
 //
-// A hook is one webhook of a configuration, prepared: its rules, its compiled match conditions, and a client that keeps
-// its connections. The hooks are those that a View shows when a write arrives, so a configuration holds for the first write
-// after the one that made it; hooks that have not changed are kept with their connections. The objects that hooks see are
-// encoded once for each form (version) that some hook wants.
+// Words. A hook is one prepared webhook of a configuration: its rules, its compiled match
+// conditions, and a client that keeps its connections. A form is a version in which a hook sees an
+// object.
 //
-// The protocol and the semantics are those of the API reference (admissionregistration.k8s.io, admission.k8s.io).
+// Configurations are read from a view, so a configuration applies to the first write after its own.
+// Unchanged hooks keep their connections. Objects are encoded once per form that a hook requests.
+//
+// The protocol and the semantics are those of the API reference (admissionregistration.k8s.io,
+// admission.k8s.io).
 package webhook

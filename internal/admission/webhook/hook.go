@@ -20,29 +20,29 @@ import (
 	"github.com/knarr-project/knarr/internal/egress"
 )
 
-// Config of both plugins.
+// Config configures both plugins.
 type Config struct {
 	// Client reads configurations, namespaces and Services.
 	Client client.Interface
 	Served admission.Served
-	// Authorizer answers match conditions.
+	// Authorizer answers the authorization checks of match conditions.
 	Authorizer auth.Authorizer
-	// Credentials are what webhooks are shown.
+	// Credentials are sent to webhooks.
 	Credentials Credentials
-	// Resolve finds where connections to a Service go: HOST:PORT.
+	// Resolve returns the HOST:PORT behind a Service.
 	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
-	// Egress is how webhooks are connected to; nil is directly.
+	// Egress opens the connections to webhooks; nil means direct ones.
 	Egress *egress.Selector
-	// Log is told of failed calls; nil is slog.Default().
+	// Log records failed calls; nil is slog.Default().
 	Log *slog.Logger
 }
 
-// hook is one webhook. Everything but its client is fixed.
+// hook is one webhook. It does not change, except for its client.
 type hook struct {
 	kind          string // measure.Mutating or Validating
 	configuration string
 	index         int // in its configuration
-	position      int // among all of the plugin
+	position      int // among all hooks of the plugin
 	name          string
 	endpoint      admissionregistrationv1.WebhookClientConfig
 	matcher       *admission.Matcher
@@ -50,7 +50,7 @@ type hook struct {
 	versions      []string
 	timeout       time.Duration
 	ignoreFailure bool
-	safeToTry     bool // has no side effects on dry run
+	safeToTry     bool // no side effects in a dry run
 	again         bool // reinvocationPolicy IfNeeded
 	client        func() (*caller, error)
 	to            *slog.Logger // nil: slog.Default()
@@ -63,12 +63,12 @@ func (h *hook) log() *slog.Logger {
 	return h.to
 }
 
-// id is the hook's among all of the plugin.
+// id identifies the hook among all hooks of the plugin.
 func (h *hook) id() string { return fmt.Sprintf("%s/%d/%s", h.configuration, h.index, h.name) }
 
 const defaultTimeout = 10 * time.Second
 
-// newHook prepares a webhook; the two kinds differ in one field only.
+// newHook prepares a webhook. The two kinds differ in one field only.
 func newHook(kind, configuration string, index int, w *admissionregistrationv1.MutatingWebhook, config *Config) *hook {
 	rules := make([]admissionregistrationv1.NamedRuleWithOperations, len(w.Rules))
 	for i := range w.Rules {
@@ -93,7 +93,7 @@ func newHook(kind, configuration string, index int, w *admissionregistrationv1.M
 	return h
 }
 
-// source keeps hooks prepared while their configurations stay the same.
+// source keeps hooks prepared while their configurations stay unchanged.
 type source[T client.Object] struct {
 	view    *client.Lazy[T]
 	prepare func(T) []*hook
@@ -103,7 +103,7 @@ type source[T client.Object] struct {
 	prepared []*hook
 }
 
-// hooks of all configurations, by the configurations' names.
+// hooks returns the hooks of all configurations, sorted by the configurations' names.
 func (s *source[T]) hooks() ([]*hook, error) {
 	view, err := s.view.View()
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *source[T]) hooks() ([]*hook, error) {
 	return prepared, nil
 }
 
-// shown is a write in the forms that hooks want, each encoded once.
+// shown is a write in the forms that hooks request, each encoded once.
 type shown struct {
 	*admission.Attributes
 	config *Config
@@ -156,7 +156,7 @@ func show(a *admission.Attributes, config *Config) *shown {
 	return &shown{Attributes: a, config: config, forms: map[admission.Form]*encoded{}, input: map[admission.Form]cel.Input{}}
 }
 
-// changed forgets the forms of an object that is another one now.
+// changed drops the forms after a change of the object.
 func (s *shown) changed() {
 	clear(s.forms)
 	clear(s.input)
@@ -176,7 +176,7 @@ func (s *shown) in(form admission.Form) (*encoded, error) {
 	return e, nil
 }
 
-// encode makes the JSON of the objects.
+// encode encodes the objects as JSON.
 func (e *encoded) encode() (err error) {
 	if e.object == nil && e.Object != nil {
 		if e.object, err = encodeObject(e.Object); err != nil {
@@ -189,7 +189,7 @@ func (e *encoded) encode() (err error) {
 	return err
 }
 
-// wants says whether the hook is to be asked, and about which form of the write.
+// wants returns the write in the form that the hook matches; nil if it does not match.
 func (h *hook) wants(ctx context.Context, s *shown, namespaces admission.Namespaces) (*encoded, error) {
 	form, ok, err := h.matcher.Matches(ctx, s.Attributes, s.config.Served, namespaces)
 	if err != nil {
@@ -220,24 +220,24 @@ func (h *hook) wants(ctx context.Context, s *shown, namespaces admission.Namespa
 	return e, nil
 }
 
-// brokenCall is why a hook could not be asked, or what is wrong with its answer.
+// brokenCall is a failed call of a hook, or an invalid answer.
 type brokenCall struct {
 	reason error
-	code   int // what the metrics say of it
+	code   int // for the metrics
 }
 
 func (b *brokenCall) Error() string { return b.reason.Error() }
 
 func (b *brokenCall) Unwrap() error { return b.reason }
 
-// outcome is how a request to a hook ended: errorType is empty if the write may go on.
+// outcome is the result of a call; errorType is empty if the write may continue.
 type outcome struct {
 	errorType string
 	code      int
-	left      bool // by the client, before there was an answer
+	left      bool // the client left before there was an answer
 }
 
-// What the metrics call errors that are not the hook's own refusal.
+// Metric labels of errors other than a refusal by the hook.
 const (
 	callingError  = "calling_webhook_error"
 	internalError = "apiserver_internal_error"
@@ -256,10 +256,11 @@ func outcomeOf(a *answer, err error) outcome {
 	return outcome{code: http.StatusOK}
 }
 
-// mostMeasuredCode stands for all that are higher, or webhooks could make as many series as they like.
+// mostMeasuredCode replaces all higher codes, because webhooks could otherwise create any number of
+// series.
 const mostMeasuredCode = 600
 
-// measure notes one request to the hook, and how it ended.
+// measure counts one call of the hook and its outcome.
 func (h *hook) measure(s *shown, o outcome, took time.Duration) {
 	operation, code := string(s.Operation), min(o.code, mostMeasuredCode)
 	rejected := o.errorType != "" && (o.errorType != callingError || !h.ignoreFailure)
@@ -269,8 +270,9 @@ func (h *hook) measure(s *shown, o outcome, took time.Duration) {
 	}
 }
 
-// failed is what becomes of a write about which the hook could not be asked; other errors stay what they are. The audit log knows the hook by its
-// place: mutating ones among all, validating ones among those that were asked.
+// failed applies the hook's failure policy to a failed call; other errors are returned unchanged.
+// The audit annotation has the hook's index: for mutating hooks among all, for validating ones
+// among the called ones.
 func (h *hook) failed(s *shown, kind string, round, place int, err error) error {
 	var broken *brokenCall
 	switch {

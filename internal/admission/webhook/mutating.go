@@ -29,7 +29,7 @@ type Mutating struct {
 
 var _ admission.Mutator = (*Mutating)(nil)
 
-// NewMutating makes the plugin; it reads configurations until ctx ends.
+// NewMutating returns the plugin, which reads configurations until ctx ends.
 func NewMutating(ctx context.Context, config Config) *Mutating {
 	p := &Mutating{config: config, namespaces: admission.NewNamespaces(ctx, config.Client)}
 	p.source.view = client.NewLazy[*admissionregistrationv1.MutatingWebhookConfiguration](ctx, config.Client, nil)
@@ -49,7 +49,8 @@ func (p *Mutating) Name() string { return "MutatingAdmissionWebhook" }
 // Handles implements admission.Plugin.
 func (p *Mutating) Handles(admission.Operation) bool { return true }
 
-// Admit implements admission.Mutator: hooks are asked one after the other, each about what the one before left.
+// Admit implements admission.Mutator. It calls hooks one after the other; each sees the changes of
+// the previous ones.
 func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 	if a.IsAdmissionConfiguration() {
 		return nil
@@ -88,7 +89,8 @@ func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 	return nil
 }
 
-// invoke asks one hook and applies its patch. The audit log is told of every hook that was asked, and of the patches that were applied.
+// invoke calls one hook and applies its patch. It writes an audit annotation for every call and
+// every applied patch.
 func (p *Mutating) invoke(ctx context.Context, h *hook, s *shown, e *encoded) (changed bool, err error) {
 	round := s.Rounds.Number
 	var patch jsonpatch.Patch
@@ -109,7 +111,7 @@ func (p *Mutating) invoke(ctx context.Context, h *hook, s *shown, e *encoded) (c
 	return false, err
 }
 
-// follow does what the hook answers. What is wrong with the answer itself is a brokenCall.
+// follow applies the hook's answer. An invalid answer is a brokenCall.
 func (p *Mutating) follow(h *hook, s *shown, e *encoded, a *answer) (bool, jsonpatch.Patch, error) {
 	h.report(a, s)
 	if !a.allowed {
@@ -143,7 +145,8 @@ func (p *Mutating) follow(h *hook, s *shown, e *encoded, a *answer) (bool, jsonp
 	return !equality.Semantic.DeepEqual(before, s.Object), patch, nil
 }
 
-// annotate tells the audit log who changed what (documentation: auditing mutating webhooks).
+// annotate writes the audit annotations about a call and its patch (documentation: auditing
+// mutating webhooks).
 func (p *Mutating) annotate(h *hook, s *shown, round int, changed bool, patch jsonpatch.Patch) {
 	value, err := json.Marshal(struct {
 		Configuration string `json:"configuration"`

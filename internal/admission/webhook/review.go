@@ -23,7 +23,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
-// encodeObject is an object's JSON; nil for none.
+// encodeObject returns an object's JSON; nil for nil.
 func encodeObject(obj runtime.Object) ([]byte, error) {
 	if obj == nil {
 		return nil, nil
@@ -35,7 +35,7 @@ func encodeObject(obj runtime.Object) ([]byte, error) {
 	return raw, nil
 }
 
-// answer is what a webhook says.
+// answer is a webhook's response.
 type answer struct {
 	allowed     bool
 	result      *metav1.Status
@@ -45,7 +45,8 @@ type answer struct {
 	warnings    []string
 }
 
-// newReview reads an answer of the version, as a client of the API does: into reads said, which may be YAML. What says nothing of its kind is taken for the expected one.
+// newReview decodes the response said of the given version. As in API clients, said may be YAML,
+// and a response without a kind gets the expected one. into decodes said into an object.
 func newReview(version string, said []byte, into func(runtime.Object) error) (*admissionv1.AdmissionReview, error) {
 	if err := bounds.Aliases(said); err != nil {
 		return nil, err
@@ -60,14 +61,14 @@ func newReview(version string, said []byte, into func(runtime.Object) error) (*a
 	}
 	review := &admissionv1.AdmissionReview{TypeMeta: old.TypeMeta}
 	if r := old.Response; r != nil {
-		// The version knew one type of patches only.
+		// v1beta1 has one type of patches only.
 		review.Response = &admissionv1.AdmissionResponse{UID: r.UID, Allowed: r.Allowed, Result: r.Result, Patch: r.Patch, AuditAnnotations: r.AuditAnnotations, Warnings: r.Warnings}
 	}
 	return review, nil
 }
 
-// readAnswer holds a response to the rules of the API: v1 is strict, v1beta1 was not, and what it says of patches to a webhook that may not
-// change anything goes unheard.
+// readAnswer checks a response against the API's rules. v1 is strict; v1beta1 is not. A patch from
+// a validating webhook is ignored in v1beta1.
 func readAnswer(review *admissionv1.AdmissionReview, version, uid string, mutating bool) (*answer, error) {
 	r := review.Response
 	if r == nil {
@@ -86,7 +87,7 @@ func readAnswer(review *admissionv1.AdmissionReview, version, uid string, mutati
 	return a, strict(review, uid, mutating)
 }
 
-// strict are the rules of v1.
+// strict checks the rules of v1.
 func strict(review *admissionv1.AdmissionReview, uid string, mutating bool) error {
 	r := review.Response
 	if string(r.UID) != uid {
@@ -111,10 +112,10 @@ func strict(review *admissionv1.AdmissionReview, uid string, mutating bool) erro
 	return nil
 }
 
-// mostCode is the highest that an answer over HTTP can have.
+// mostCode is the highest status code of an HTTP response.
 const mostCode = 999
 
-// refusalCode is what a webhook says of its refusal; nothing below 400 is one.
+// refusalCode returns the status code of a refusal, at least 400.
 func refusalCode(result *metav1.Status) int {
 	if result == nil {
 		return http.StatusBadRequest
@@ -122,7 +123,7 @@ func refusalCode(result *metav1.Status) int {
 	return max(http.StatusBadRequest, int(result.Code))
 }
 
-// refusal is the Status that the client gets when the webhook does not allow the write.
+// refusal returns the Status for the client when the webhook does not allow the write.
 func (h *hook) refusal(result *metav1.Status) error {
 	status := metav1.Status{}
 	if result != nil {
@@ -166,7 +167,7 @@ func (h *hook) report(a *answer, s *shown) {
 	}
 }
 
-// Upstream has no limits for what an answer adds to a request's record.
+// Limits for audit annotations of one answer; upstream has none.
 const (
 	maxAnnotations     = 1000
 	maxAnnotationBytes = 1 << 20
@@ -180,7 +181,7 @@ func size(annotations map[string]string) int {
 	return n
 }
 
-// patched applies a webhook's JSON patch to the object that it was shown, which there is.
+// patched applies a webhook's JSON patch to the object in the hook's form, which must exist.
 func patched(e *encoded, operations jsonpatch.Patch) (runtime.Object, error) {
 	if len(operations) == 0 {
 		return nil, nil
@@ -195,7 +196,7 @@ func patched(e *encoded, operations jsonpatch.Patch) (runtime.Object, error) {
 	return decodeLike(e, doc)
 }
 
-// decodeLike reads a document as the kind of the object shown. Unknown fields are dropped.
+// decodeLike decodes a document as the kind of the hook's form. Unknown fields are dropped.
 func decodeLike(e *encoded, doc []byte) (runtime.Object, error) {
 	if u, ok := e.Object.(*unstructured.Unstructured); ok {
 		out := u.NewEmptyInstance().(*unstructured.Unstructured)
@@ -213,7 +214,7 @@ func decodeLike(e *encoded, doc []byte) (runtime.Object, error) {
 	}
 	got := out.GetObjectKind().GroupVersionKind()
 	if got.Kind == "" {
-		got.Kind = e.Form.Kind.Kind // what a patch takes away is known all the same
+		got.Kind = e.Form.Kind.Kind // a patch that removes the kind does not change it
 	}
 	if got.Group == "" && got.Version == "" {
 		got.Group, got.Version = e.Form.Kind.Group, e.Form.Kind.Version

@@ -53,7 +53,7 @@ func TestAnswersAreHeldToTheirVersion(t *testing.T) {
 	}
 }
 
-// read is what an answer to the request "u" says.
+// read decodes a response to the request "u".
 func read(body []byte, version string, mutating bool) (*answer, error) {
 	review, err := newReview(version, body, func(into runtime.Object) error {
 		_, _, err := codec.Decode(body, nil, into)

@@ -23,7 +23,7 @@ type Validating struct {
 
 var _ admission.Validator = (*Validating)(nil)
 
-// NewValidating makes the plugin; it reads configurations until ctx ends.
+// NewValidating returns the plugin, which reads configurations until ctx ends.
 func NewValidating(ctx context.Context, config Config) *Validating {
 	p := &Validating{config: config, namespaces: admission.NewNamespaces(ctx, config.Client)}
 	p.source.view = client.NewLazy[*admissionregistrationv1.ValidatingWebhookConfiguration](ctx, config.Client, nil)
@@ -47,7 +47,7 @@ func (p *Validating) Name() string { return "ValidatingAdmissionWebhook" }
 // Handles implements admission.Plugin.
 func (p *Validating) Handles(admission.Operation) bool { return true }
 
-// Validate implements admission.Validator: all hooks that want to see the write are asked at once.
+// Validate implements admission.Validator. It calls all matching hooks at once.
 func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) error {
 	if a.IsAdmissionConfiguration() {
 		return nil
@@ -76,7 +76,7 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 	if len(wanted) == 0 {
 		return nil
 	}
-	if ctx.Err() != nil { // those of failurePolicy Ignore would let the write pass
+	if ctx.Err() != nil { // hooks with failurePolicy Ignore would admit the write
 		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 	}
 	var all sync.WaitGroup
@@ -99,7 +99,7 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 	return first
 }
 
-// judge is what one hook's answer means for the write.
+// judge returns the effect of one hook's answer on the write.
 func (h *hook) judge(s *shown, place int, a *answer, err error) error {
 	if err != nil {
 		return h.failed(s, "validating", 0, place, err)
