@@ -20,7 +20,7 @@ import (
 // applied is a decoded apply configuration.
 type applied struct {
 	*unstructured.Unstructured
-	size       int     // bytes of the document, what aliases stand for included
+	size       int     // bytes of the document, with its aliases expanded
 	duplicates []error // fields that the document sets twice
 	strict     error   // the same as one error
 }
@@ -53,7 +53,8 @@ func decodeApplied(data []byte) (applied, error) {
 	return a, nil
 }
 
-// applyPatch is server-side apply: merge by the schema, with every field owned by who applied it.
+// applyPatch is server-side apply: it merges by the schema, and the applier owns every applied
+// field.
 func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Object, error) {
 	a, err := decodeApplied(p.data)
 	if err != nil {
@@ -73,7 +74,7 @@ func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Obj
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", a.strict))
 	}
 	if p.validation != metav1.FieldValidationStrict {
-		_ = op.reportStrict(a.duplicates, p.validation) // a warning, whatever comes after
+		_ = op.reportStrict(a.duplicates, p.validation) // a warning, even if the apply fails later
 	}
 	live := op.endpoint.newObject()
 	if old != nil {
@@ -116,7 +117,8 @@ func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Obj
 	return obj, nil
 }
 
-// unknownFields of an applied configuration; those that the schema does not have either, the field manager has refused.
+// unknownFields returns the fields of an applied configuration that the Go type lacks. The field
+// manager has already refused fields that the schema lacks.
 func (op *operation) unknownFields(a applied) []error {
 	if op.endpoint.custom != nil {
 		return op.unknownCustomFields(a)
@@ -136,7 +138,7 @@ func (op *operation) unknownFields(a applied) []error {
 	return strict
 }
 
-// newLike is an empty object of the same Go type.
+// newLike returns an empty object of the same Go type.
 func newLike(obj runtime.Object) runtime.Object {
 	return reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
 }

@@ -19,7 +19,7 @@ import (
 // protobufPrefix begins every stored object and every protobuf message on the wire.
 const protobufPrefix = "k8s\x00"
 
-// protobufMessage is what the generated types of k8s.io/api implement.
+// protobufMessage is implemented by the generated types of k8s.io/api.
 type protobufMessage interface {
 	Size() int
 	MarshalToSizedBuffer([]byte) (int, error)
@@ -29,17 +29,17 @@ type protobufMessage interface {
 // wireSerializer decodes protobuf bodies of any kind.
 var wireSerializer = protobuf.NewSerializer(api.Scheme, api.Scheme)
 
-// marshalProtobuf is obj's bare message, without envelope.
+// marshalProtobuf returns obj's bare message, without envelope.
 func marshalProtobuf(obj runtime.Object) ([]byte, error) {
 	return marshalWithin(obj, func(int) (head, tail []byte) { return nil, nil })
 }
 
-// marshalEnveloped is envelope of marshalProtobuf, without a copy between.
+// marshalEnveloped returns the envelope with obj's message, without a copy in between.
 func marshalEnveloped(gvk schema.GroupVersionKind, obj runtime.Object) ([]byte, error) {
 	return marshalWithin(obj, func(size int) (head, tail []byte) { return envelopeAround(gvk, size) })
 }
 
-// marshalWithin puts an object's message between what comes before and after a message of its size.
+// marshalWithin writes an object's message between a head and a tail that depend on its size.
 func marshalWithin(obj runtime.Object, around func(size int) (head, tail []byte)) ([]byte, error) {
 	m, ok := obj.(protobufMessage)
 	if !ok {
@@ -67,7 +67,7 @@ func envelope(gvk schema.GroupVersionKind, raw []byte) []byte {
 	return append(append(append(out, head...), raw...), tail...)
 }
 
-// envelopeAround is what comes before and after a message of so many bytes.
+// envelopeAround returns the bytes before and after a message of the given size.
 func envelopeAround(gvk schema.GroupVersionKind, size int) (head, tail []byte) {
 	apiVersion, kind := gvk.GroupVersion().String(), gvk.Kind
 	typeMeta := 2 + len(apiVersion) + 2 + len(kind) // both are shorter than 128 bytes
@@ -79,10 +79,11 @@ func envelopeAround(gvk schema.GroupVersionKind, size int) (head, tail []byte) {
 	head = append(head, 0x12, byte(len(kind)))
 	head = append(head, kind...)
 	head = append(head, 0x12)
-	return binary.AppendUvarint(head, uint64(size)), []byte{0x1a, 0x00, 0x22, 0x00} // contentEncoding and contentType, empty
+	// contentEncoding and contentType, empty
+	return binary.AppendUvarint(head, uint64(size)), []byte{0x1a, 0x00, 0x22, 0x00}
 }
 
-// openEnvelope is the inverse of envelope. The message that it gives is a part of data.
+// openEnvelope is the inverse of envelope. The returned message aliases data.
 func openEnvelope(data []byte) (schema.GroupVersionKind, []byte, error) {
 	content, ok := bytes.CutPrefix(data, []byte(protobufPrefix))
 	if !ok {
@@ -91,14 +92,14 @@ func openEnvelope(data []byte) (schema.GroupVersionKind, []byte, error) {
 	if gvk, raw, ok := openWhole(content); ok {
 		return gvk, raw, nil
 	}
-	var u runtime.Unknown // copies what it reads; but what is wrong it says in its own words
+	var u runtime.Unknown // Unmarshal copies, but returns the expected error text
 	if err := u.Unmarshal(content); err != nil {
 		return schema.GroupVersionKind{}, nil, err
 	}
 	return schema.FromAPIVersionAndKind(u.APIVersion, u.Kind), u.Raw, nil
 }
 
-// openWhole reads a runtime.Unknown that has only fields of length and content.
+// openWhole reads a runtime.Unknown that has only length-delimited fields.
 func openWhole(content []byte) (gvk schema.GroupVersionKind, raw []byte, ok bool) {
 	var kind runtime.TypeMeta
 	for len(content) > 0 {
@@ -123,11 +124,12 @@ func openWhole(content []byte) (gvk schema.GroupVersionKind, raw []byte, ok bool
 	return schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind), raw, true
 }
 
-// storedCodec turns a kind's objects to the bytes that lie in the store and back.
+// storedCodec encodes a kind's objects for the store and decodes them.
 type storedCodec struct {
-	hub    schema.GroupVersionKind // of the objects in memory
-	stored schema.GroupVersionKind // of the bytes in the store; other than hub where kinds share a prefix
-	json   bool                    // kinds that upstream stores as JSON
+	hub schema.GroupVersionKind // of the objects in memory
+	// of the bytes in the store; differs from hub if kinds share a prefix
+	stored schema.GroupVersionKind
+	json   bool // upstream stores the kind as JSON
 }
 
 func (c *storedCodec) encode(obj runtime.Object) ([]byte, error) {
@@ -153,7 +155,7 @@ func (c *storedCodec) encode(obj runtime.Object) ([]byte, error) {
 	return marshalEnveloped(c.stored, obj)
 }
 
-// decode makes the hub object; defaults are not applied.
+// decode returns the hub object, without defaults.
 func (c *storedCodec) decode(data []byte, revision int64) (runtime.Object, error) {
 	var obj runtime.Object
 	gvk := c.stored
@@ -211,7 +213,8 @@ func decodeStoredJSON(data []byte, gvk *schema.GroupVersionKind) (runtime.Object
 	return obj, nil
 }
 
-// withTypeMeta appends raw, the JSON of an object with an empty TypeMeta, with kind and apiVersion in front.
+// withTypeMeta appends raw, the JSON of an object with an empty TypeMeta, with kind and apiVersion
+// in front.
 func withTypeMeta(dst []byte, gvk schema.GroupVersionKind, raw []byte) []byte {
 	dst = append(dst, `{"kind":"`...)
 	dst = append(dst, gvk.Kind...)

@@ -16,35 +16,39 @@ import (
 	"github.com/knarr-project/knarr/internal/trace"
 )
 
-// codeWriter remembers what metrics and audit want to know of a response.
+// codeWriter records what metrics and audit need to know of a response.
 type codeWriter struct {
 	http.ResponseWriter
 	code    int
 	written int64
-	// seats are what the request occupies.
+	// seats are the flow control seats that the request occupies.
 	seats flow.Ticket
-	// waited is how long the request stood in a queue.
+	// waited is the request's time in a flow control queue.
 	waited time.Duration
-	// mutating and validating are how long webhooks kept the request waiting, in nanoseconds: all of the former, the slowest of the latter.
+	// mutating and validating are nanoseconds spent in webhooks: the sum of the mutating ones, and
+	// the slowest validating one.
 	mutating, validating atomic.Int64
-	// audit is the request's record.
+	// audit is the request's audit record.
 	audit *audit.Record
-	// began is called before the first byte of a response to a request that lives long.
+	// began is called before the first byte of the response to a long-running request.
 	began func(code int)
-	// span is the request's, where it is recorded.
+	// span is the request's span, if it is traced.
 	span trace.Span
-	// series are the metrics that count the request; nil until it is served. running is the gauge that counts it meanwhile.
+	// series are the request's metrics; nil until it is served. running is the gauge that counts
+	// requests in progress.
 	series  *requestSeries
 	running prometheus.Gauge
 	// ended counts the request's end in the metrics.
 	ended func()
-	// leaving: the answer is the last on its connection.
+	// leaving makes the response the last on its connection.
 	leaving *atomic.Bool
-	// taken: the response goes on after its handler has returned, and whoever has taken it says when it ends.
+	// taken means that the response continues after its handler has returned. Its new owner then
+	// reports the end.
 	taken bool
 }
 
-// release ends the request unless it was taken out of its handler; then nothing holds on to the HTTP server's part of it.
+// release ends the request. If the response was taken, it drops the references to the HTTP server's
+// objects instead.
 func (w *codeWriter) release() {
 	if w.taken {
 		w.ResponseWriter, w.began = nil, nil
@@ -64,7 +68,7 @@ func (w *codeWriter) begin(code int) {
 	}
 	w.code = code
 	if w.leaving != nil && w.leaving.Load() && code != http.StatusSwitchingProtocols {
-		w.Header().Set("Connection", "close") // over HTTP/2 the library makes a GOAWAY of it
+		w.Header().Set("Connection", "close") // the HTTP/2 library turns it into a GOAWAY
 	}
 	if w.began != nil {
 		w.began(code)
@@ -85,7 +89,7 @@ func (w *codeWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// remark tells the client and the audit log what there is to say of the request's credentials.
+// remark sends the authenticator's warnings to the client and its annotations to the audit log.
 func (w *codeWriter) remark(remarks *auth.Remarks) {
 	if remarks == nil {
 		return
@@ -110,10 +114,10 @@ func (w *codeWriter) Webhooks(mutating bool, took time.Duration) {
 	w.audit.Webhooks(mutating, took)
 }
 
-// Unwrap lets http.ResponseController find what the connection can do.
+// Unwrap lets http.ResponseController find the connection's features.
 func (w *codeWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Hijack and Flush are for libraries that look for them themselves.
+// Hijack implements http.Hijacker, for libraries that do not use http.ResponseController.
 func (w *codeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.begin(http.StatusSwitchingProtocols)
 	return http.NewResponseController(w.ResponseWriter).Hijack()
@@ -121,7 +125,7 @@ func (w *codeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 func (w *codeWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
-// recordOf is the audit record of the request that w answers; nil when there is none.
+// recordOf returns the audit record of the request that w answers; nil if there is none.
 func recordOf(w http.ResponseWriter) *audit.Record {
 	if cw, ok := w.(*codeWriter); ok {
 		return cw.audit

@@ -22,10 +22,11 @@ import (
 )
 
 const (
-	// A generated name is at most 63 characters: the prefix is cut to leave room for five random ones.
+	// A generated name has at most 63 characters: the prefix is cut to leave room for five random
+	// ones.
 	maxGeneratedNameBase = 58
 	generatedSuffix      = 5
-	// generateNameAttempts is how often a name is generated anew when it is taken.
+	// generateNameAttempts is how many generated names are tried if they are taken.
 	generateNameAttempts = 8
 )
 
@@ -38,7 +39,7 @@ func (op *operation) create(ctx context.Context, obj runtime.Object) (runtime.Ob
 	if op.name == "" {
 		op.name = meta.GetName()
 	}
-	// What only the server sets is nobody's field.
+	// Fields that only the server sets have no field manager.
 	meta.SetDeletionTimestamp(nil)
 	meta.SetDeletionGracePeriodSeconds(nil)
 	obj = op.trackFields(op.endpoint.newObject(), obj)
@@ -68,7 +69,7 @@ func generateName(base string) string {
 	return base + utilrand.String(generatedSuffix)
 }
 
-// takeNamespace puts the object into the request's namespace.
+// takeNamespace sets the object's namespace to the request's.
 func (op *operation) takeNamespace(meta metav1.Object) error {
 	if !op.endpoint.kind.Namespaced {
 		meta.SetNamespace("")
@@ -85,7 +86,8 @@ func (op *operation) takeNamespace(meta metav1.Object) error {
 	return nil
 }
 
-// createAgain repeats the create while what it depends on besides the object (addresses, ports) changes under it.
+// createAgain repeats the create while its other dependencies (addresses, ports) change
+// concurrently.
 func (op *operation) createAgain(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 	if op.endpoint.hooks.create == nil {
 		return op.createOnce(ctx, obj)
@@ -150,7 +152,8 @@ func (op *operation) createOnce(ctx context.Context, obj runtime.Object) (runtim
 	return r.asRead(obj, t.stored(), res.Revision)
 }
 
-// createRefused says why a create's conditions did not hold: the object exists, or what a hook wanted is taken.
+// createRefused explains a failed condition of a create: the object exists, or a hook's allocation
+// was taken.
 func (op *operation) createRefused(t *txn, res store.TxnResult, key string) error {
 	for i, c := range t.conditions {
 		if c.Key != key || res.Current[i] == nil {
@@ -166,10 +169,10 @@ func (op *operation) createRefused(t *txn, res store.TxnResult, key string) erro
 	return errRetry
 }
 
-// errNewRevision: what is not there yet has no revision.
+// errNewRevision refuses a resourceVersion on a create: a new object has none yet.
 var errNewRevision = errors.New("resourceVersion should not be set on objects to be created")
 
-// errRetry: something that a write depends on besides its object changed meanwhile.
+// errRetry reports a concurrent change of something that a write depends on besides its object.
 var errRetry = errors.New("the objects that the write depends on changed meanwhile")
 
 func (op *operation) alreadyExists(name string, existing runtime.Object) error {
@@ -180,8 +183,8 @@ func (op *operation) alreadyExists(name string, existing runtime.Object) error {
 	return err
 }
 
-// stampRequester says who asks for the certificate; what a request says of itself does not count (API reference,
-// CertificateSigningRequestSpec).
+// stampRequester records the user who requests the certificate, whatever the request itself claims
+// (API reference, CertificateSigningRequestSpec).
 func stampRequester(csr *certificatesv1.CertificateSigningRequest, user auth.User) {
 	csr.Spec.Username, csr.Spec.UID, csr.Spec.Groups, csr.Spec.Extra = user.Name, user.UID, user.Groups, nil
 	for key, values := range user.Extra {
@@ -192,10 +195,10 @@ func stampRequester(csr *certificatesv1.CertificateSigningRequest, user auth.Use
 	}
 }
 
-// invalidKind is what an answer calls an invalid object; events are those of the core group, whichever version wrote them.
+// invalidKind returns the kind to name in an Invalid error. Events are always of the core group.
 func (op *operation) invalidKind(obj runtime.Object) schema.GroupKind {
 	if op.endpoint.custom != nil {
-		return obj.GetObjectKind().GroupVersionKind().GroupKind() // as it calls itself
+		return obj.GetObjectKind().GroupVersionKind().GroupKind() // as the object names itself
 	}
 	kind := op.endpoint.gvk.GroupKind()
 	if alias := op.endpoint.kind.Alias; alias != (schema.GroupResource{}) {
@@ -204,10 +207,11 @@ func (op *operation) invalidKind(obj runtime.Object) schema.GroupKind {
 	return kind
 }
 
-// prepareCreate fills in what the server decides and holds the object to the rules.
+// prepareCreate sets the fields that the server decides and validates the object.
 func (op *operation) prepareCreate(ctx context.Context, t *txn, obj runtime.Object) error {
 	r, meta := op.endpoint.registry, accessor(obj)
-	if !op.dryRun || !op.creates { // it is not stored; a dry run of an update or an apply shows what was sent
+	// selfLink is not stored; a dry run of an update or an apply shows it as sent
+	if !op.dryRun || !op.creates {
 		meta.SetSelfLink("")
 	}
 	meta.SetCreationTimestamp(r.server.now())

@@ -33,11 +33,11 @@ const (
 
 	allMedia = mediaJSON + ", " + mediaYAML + ", " + mediaProtobuf
 
-	// maxBody is the most bytes of a request's body, as upstream.
+	// maxBody is the limit for a request's body in bytes, as upstream.
 	maxBody = 3 * 1024 * 1024
 )
 
-// readBody reads a bounded body.
+// readBody reads a body up to the limit.
 func readBody(r *http.Request) ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil
@@ -49,7 +49,8 @@ func readBody(r *http.Request) ([]byte, error) {
 	} else {
 		data, err = io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	}
-	if err != nil && (errors.Is(r.Context().Err(), context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)) { // of the two clocks either may be first
+	// either timer may be first
+	if err != nil && (errors.Is(r.Context().Err(), context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)) {
 		return nil, storeError(context.DeadlineExceeded)
 	}
 	if err != nil {
@@ -61,10 +62,12 @@ func readBody(r *http.Request) ([]byte, error) {
 	return data, nil
 }
 
-// maxPromised is how much of a body gets memory because its length is said; what is longer gets more as it comes.
+// maxPromised is how many bytes are allocated on the word of Content-Length; the buffer of a longer
+// body grows as it arrives.
 const maxPromised = 64 << 10
 
-// readPromised reads a body of n bytes. Who promises three megabytes and sends none has no three megabytes kept for it.
+// readPromised reads a body of n bytes. A client that announces three megabytes and sends none does
+// not make the server allocate them.
 func readPromised(body io.Reader, n int) ([]byte, error) {
 	data := make([]byte, min(n, maxPromised))
 	read, err := io.ReadFull(body, data)
@@ -73,7 +76,7 @@ func readPromised(body io.Reader, n int) ([]byte, error) {
 		copy(longer, data)
 		var more int
 		more, err = io.ReadFull(body, longer[read:])
-		if err == io.EOF { // some of it was there
+		if err == io.EOF { // some of it had arrived
 			err = io.ErrUnexpectedEOF
 		}
 		data, read = longer, read+more
@@ -81,7 +84,7 @@ func readPromised(body io.Reader, n int) ([]byte, error) {
 	return data, err
 }
 
-// contentType is the media type of the body; JSON when nothing is said.
+// contentType returns the media type of the body; JSON is the default.
 func contentType(r *http.Request) (string, error) {
 	header := r.Header.Get("Content-Type")
 	if header == "" || header == mediaJSON {
@@ -103,8 +106,9 @@ func unsupportedMedia() error {
 		Message: "the body of the request was in an unknown format - accepted media types include: " + allMedia}}
 }
 
-// decodeBody decodes a body that is to be of the kind want, which may be left out in it. The object has an empty
-// TypeMeta. validation is Strict, Warn or Ignore; what is unknown or double becomes an error or goes to warn.
+// decodeBody decodes a body of the kind want; the body may omit its kind. The object has an empty
+// TypeMeta. validation is Strict, Warn or Ignore: unknown and duplicate fields become an error or
+// go to warn.
 func decodeBody(media string, data []byte, want schema.GroupVersionKind, validation string, warn func(string)) (runtime.Object, error) {
 	if media == mediaProtobuf {
 		return decodeProtobuf(data, want)
@@ -123,7 +127,8 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 	}
 	problems, err := kjson.UnmarshalStrict(data, obj)
 	got := obj.GetObjectKind().GroupVersionKind()
-	if err != nil || len(problems) > 0 { // among them may be a "Kind", which counts
+	// a problem may be a "Kind" in the wrong case, which counts
+	if err != nil || len(problems) > 0 {
 		var syntax error
 		if got, syntax = findKind(data); syntax != nil {
 			return nil, unrecognized(want, raw, fmt.Errorf("couldn't get version/kind; json parse error: %w", syntax))
@@ -156,12 +161,12 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 	return obj, nil
 }
 
-// readAnother tells what is wrong in a body of another kind than the one that is wanted, before anybody says that it is another: its fields
-// only when it is another version of the same.
+// readAnother reports errors in a body of another kind than want, before matchBody refuses the
+// kind. It checks field names only in another version of the same kind.
 func readAnother(data []byte, got, want schema.GroupVersionKind, strict []error, validation string, warn func(string)) error {
 	obj, err := api.Scheme.New(got)
 	if err != nil {
-		return nil // nobody knows that kind
+		return nil // an unknown kind
 	}
 	if err := bounds.Document(data, obj); err != nil {
 		return unreadable(got, want, err)
@@ -176,17 +181,17 @@ func readAnother(data []byte, got, want schema.GroupVersionKind, strict []error,
 	return reportFields(append(strict, problems...), got, want, validation, warn)
 }
 
-// convertible: versions of one kind; Events are one kind in two groups.
+// convertible reports whether both are versions of one kind; Events are one kind in two groups.
 func convertible(got, want schema.GroupVersionKind) bool {
 	return got.GroupKind() == want.GroupKind() || got.Kind == "Event" && want.Kind == "Event"
 }
 
-// unreadable is the answer to a body that has something wrong in it.
+// unreadable is the answer to a body with an error in it.
 func unreadable(got, want schema.GroupVersionKind, err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, want.Kind, err))
 }
 
-// asJSON gives a YAML body as JSON, with what is double in it.
+// asJSON converts a YAML body to JSON and returns the fields that it sets twice.
 func asJSON(media string, data []byte) (doc []byte, duplicates []error, err error) {
 	if media != mediaYAML {
 		return data, nil, nil
@@ -204,7 +209,7 @@ func asJSON(media string, data []byte) (doc []byte, duplicates []error, err erro
 	return doc, duplicates, nil
 }
 
-// yamlToJSON gives a YAML document as JSON.
+// yamlToJSON converts a YAML document to JSON.
 func yamlToJSON(data []byte) ([]byte, error) {
 	if err := bounds.Aliases(data); err != nil {
 		return nil, err
@@ -212,7 +217,7 @@ func yamlToJSON(data []byte) ([]byte, error) {
 	return yaml.YAMLToJSON(data)
 }
 
-// reportFields tells of unknown and duplicate fields as the request asked.
+// reportFields reports unknown and duplicate fields as the request wants them.
 func reportFields(problems []error, got, want schema.GroupVersionKind, validation string, warn func(string)) error {
 	if len(problems) == 0 || validation == metav1.FieldValidationIgnore {
 		return nil
@@ -228,7 +233,7 @@ func reportFields(problems []error, got, want schema.GroupVersionKind, validatio
 	return nil
 }
 
-// matchBody is matchKind of a request's body, which may be an older Eviction.
+// matchBody is matchKind for request bodies, which may also be a v1beta1 Eviction.
 func matchBody(got, want schema.GroupVersionKind) error {
 	if olderEviction(got, want) {
 		return nil
@@ -236,13 +241,13 @@ func matchBody(got, want schema.GroupVersionKind) error {
 	return matchKind(got, want)
 }
 
-// olderEviction: evictions are posted in both versions of their group, which have the same fields; tools from before Kubernetes 1.22 know
-// only the older one.
+// olderEviction reports a v1beta1 Eviction. Both versions have the same fields, and tools from
+// before Kubernetes 1.22 know only the older one.
 func olderEviction(got, want schema.GroupVersionKind) bool {
 	return got == policyv1beta1.SchemeGroupVersion.WithKind("Eviction") && want == policyv1.SchemeGroupVersion.WithKind("Eviction")
 }
 
-// matchKind refuses a body that says it is something else.
+// matchKind refuses a body of another kind.
 func matchKind(got, want schema.GroupVersionKind) error {
 	got = completed(got, want)
 	switch {
@@ -257,7 +262,7 @@ func matchKind(got, want schema.GroupVersionKind) error {
 		got.Kind, got.Version, want.Kind, got.Version, got.Kind, internalPackage(want.Group), want.Kind))
 }
 
-// completed fills in what a body does not say of its kind, as the serializers do.
+// completed fills in the missing parts of a body's kind, as the serializers do.
 func completed(got, want schema.GroupVersionKind) schema.GroupVersionKind {
 	if got.Kind == "" {
 		got.Kind = want.Kind
@@ -268,12 +273,12 @@ func completed(got, want schema.GroupVersionKind) schema.GroupVersionKind {
 	return got
 }
 
-// notRegistered is upstream's wording, which names the place of its scheme.
+// notRegistered returns upstream's message, which names a line of its scheme.
 func notRegistered(gvk schema.GroupVersionKind) error {
 	return fmt.Errorf("no kind %q is registered for version %q in scheme %q", gvk.Kind, gvk.GroupVersion(), "pkg/runtime/scheme.go:111")
 }
 
-// internalPackage is the Go package that upstream's message names for a group.
+// internalPackage returns the Go package that upstream's message names for a group.
 func internalPackage(group string) string {
 	if group == "" {
 		return "core"
@@ -282,7 +287,7 @@ func internalPackage(group string) string {
 	return first
 }
 
-// findKind reads the kind that a body says it is; an error means that it is no JSON object.
+// findKind reads a body's kind; an error means that the body is no JSON object.
 func findKind(data []byte) (schema.GroupVersionKind, error) {
 	var t struct {
 		APIVersion string `json:"apiVersion,omitempty"`
@@ -294,7 +299,7 @@ func findKind(data []byte) (schema.GroupVersionKind, error) {
 	return schema.FromAPIVersionAndKind(t.APIVersion, t.Kind), nil
 }
 
-// brokenVersion is what is wrong with an apiVersion that is there and can't be read.
+// brokenVersion returns the error in a body's apiVersion, if there is one.
 func brokenVersion(data []byte) error {
 	var t struct {
 		APIVersion string `json:"apiVersion"`
@@ -340,8 +345,8 @@ func decodeMessage(data []byte, want schema.GroupVersionKind) (runtime.Object, e
 	return obj, nil
 }
 
-// decodeWanted decodes a message that is of the kind want and has nothing wrong with it, without copying it first; what is wrong with others is told by who
-// looks at them whole.
+// decodeWanted decodes a message of the kind want without copying it first. It reports false for
+// any other message; the caller then finds the error.
 func decodeWanted(data []byte, want schema.GroupVersionKind) (runtime.Object, bool) {
 	gvk, raw, err := openEnvelope(data)
 	if err != nil || gvk != want && !olderEviction(gvk, want) {
@@ -355,24 +360,25 @@ func decodeWanted(data []byte, want schema.GroupVersionKind) (runtime.Object, bo
 	return obj, ok && m.Unmarshal(raw) == nil
 }
 
-// boundedMessage tells of what can not be read in bounded time and space in a message, of whatever kind it will be read as: what it says it is, or want
-// where it does not say. It is read before its kind is looked at.
+// boundedMessage refuses a message that cannot be read in bounded time and space. It reads the
+// message as the kind that it names, or as want, because it is decoded before its kind is checked.
 func boundedMessage(data []byte, want schema.GroupVersionKind) error {
 	if bounds.Harmless(data) {
 		return nil
 	}
 	gvk, raw, err := openEnvelope(data)
 	if err != nil {
-		return nil // told by whoever decodes it
+		return nil // reported by the decoder
 	}
 	obj, err := api.Scheme.New(completed(gvk, want))
 	if err != nil {
-		return nil // likewise
+		return nil // reported by the decoder
 	}
 	return bounds.Message(raw, obj)
 }
 
-// unrecognized is upstream's answer to a body that can not be read at all; it shows the body's beginning.
+// unrecognized is upstream's answer to a body that cannot be read at all; it shows the body's
+// beginning.
 func unrecognized(want schema.GroupVersionKind, data []byte, err error) error {
 	const shown = 30
 	summary := "<empty>"

@@ -19,8 +19,8 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// delete removes the named object, or marks it as being deleted when finalizers or a grace period stand before
-// that. It returns the object in its last state, and whether it is gone.
+// delete removes the named object, or marks it as being deleted if it has finalizers or a grace
+// period. It returns the object's last state, and whether it is gone.
 func (op *operation) delete(ctx context.Context, opts *metav1.DeleteOptions) (out runtime.Object, gone bool, err error) {
 	if errs := metav1validation.ValidateDeleteOptions(opts); len(errs) > 0 {
 		return nil, false, api.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
@@ -41,7 +41,8 @@ func (op *operation) delete(ctx context.Context, opts *metav1.DeleteOptions) (ou
 	return out, gone, nil
 }
 
-// warnOfOrphans tells who deletes jobs, one or however many there are, and says nothing of their pods.
+// warnOfOrphans warns about jobs that are deleted without a propagation policy, because their pods
+// stay.
 func (op *operation) warnOfOrphans(opts *metav1.DeleteOptions) {
 	if op.endpoint.resource == jobs && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
 		op.warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
@@ -80,17 +81,18 @@ func (op *operation) deleteOnce(ctx context.Context, key string, c current, fres
 	return obj, true, nil, nil
 }
 
-// admitDeletion asks admission. A namespace whose content is going is not asked about again, as nothing comes of the request.
+// admitDeletion runs admission. It skips a namespace whose content is already being deleted,
+// because the request changes nothing.
 func (op *operation) admitDeletion(ctx context.Context, obj runtime.Object, opts *metav1.DeleteOptions) error {
 	if ns, ok := obj.(*corev1.Namespace); ok && ns.DeletionTimestamp != nil && len(ns.Spec.Finalizers) > 0 {
 		return nil
 	}
 	a := op.attributes(admission.Delete, nil, obj)
 	if op.verb == "deletecollection" {
-		a.Name = "" // the path has none, as upstream's webhooks know it; which object it is, the old one says
+		a.Name = "" // the path has no name, so upstream's webhooks get none; the old object has it
 	}
 	if op.ownDeletion() {
-		told := opts.DeepCopy() // the object that is seen is the one that goes
+		told := opts.DeepCopy() // delete only the object that admission sees
 		if told.Preconditions == nil {
 			told.Preconditions = &metav1.Preconditions{}
 		}
@@ -106,7 +108,8 @@ func (op *operation) admitDeletion(ctx context.Context, obj runtime.Object, opts
 	return op.validateAdmission(ctx, a)
 }
 
-// ownDeletion tells of kinds whose deletion is their own: namespaces and definitions of custom resources.
+// ownDeletion reports whether the kind has its own deletion: namespaces and definitions of custom
+// resources.
 func (op *operation) ownDeletion() bool {
 	return op.endpoint.hooks.deleting != nil || op.endpoint.resource == namespaces
 }
@@ -118,7 +121,8 @@ func (op *operation) checkPreconditions(p *metav1.Preconditions, meta metav1.Obj
 	if op.ownDeletion() {
 		return op.storedPreconditions(p, meta)
 	}
-	kind := schema.GroupResource{Group: op.endpoint.hub.Group, Resource: op.endpoint.hub.Kind} // as it is stored
+	// the kind in the store
+	kind := schema.GroupResource{Group: op.endpoint.hub.Group, Resource: op.endpoint.hub.Kind}
 	if p.UID != nil && *p.UID != meta.GetUID() {
 		return apierrors.NewConflict(kind, op.name, fmt.Errorf(
 			"the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, meta.GetUID()))
@@ -130,7 +134,8 @@ func (op *operation) checkPreconditions(p *metav1.Preconditions, meta metav1.Obj
 	return nil
 }
 
-// storedPreconditions say the same of namespaces and definitions of custom resources in other words, as upstream's store does, which looks at theirs.
+// storedPreconditions checks the preconditions of namespaces and of custom resource definitions,
+// for which upstream's store answers in other words.
 func (op *operation) storedPreconditions(p *metav1.Preconditions, meta metav1.Object) error {
 	if p.UID != nil && *p.UID != meta.GetUID() {
 		return apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, meta.GetUID()))
@@ -144,23 +149,23 @@ func (op *operation) storedPreconditions(p *metav1.Preconditions, meta metav1.Ob
 
 var namespaces = schema.GroupResource{Resource: "namespaces"}
 
-// jobs keep their pods unless something else is asked for, and say so.
+// jobs keep their pods by default and warn about it.
 var jobs = schema.GroupResource{Group: "batch", Resource: "jobs"}
 
 type deleteStep int
 
 const (
-	deleteNow     deleteStep = iota // nothing stands before it
+	deleteNow     deleteStep = iota // nothing delays the deletion
 	deleteMark                      // store the mark
 	deletePending                   // it is already being deleted, and this request changes nothing
 )
 
-// markDeleted sets the deletion's metadata on obj and says what is to be done.
+// markDeleted sets the deletion's metadata on obj and returns the next step.
 func (op *operation) markDeleted(obj runtime.Object, opts *metav1.DeleteOptions) deleteStep {
 	meta := accessor(obj)
 	ns, isNamespace := obj.(*corev1.Namespace)
 	if isNamespace && meta.GetDeletionTimestamp() != nil && len(ns.Spec.Finalizers) > 0 {
-		return deletePending // what becomes of its content has been said
+		return deletePending // the propagation to its content is already decided
 	}
 	graceful, pending := op.takeGrace(obj, meta, opts)
 	if pending {
@@ -178,7 +183,8 @@ func (op *operation) markDeleted(obj runtime.Object, opts *metav1.DeleteOptions)
 		return deleteMark
 	case !waits:
 		if !graceful {
-			meta.SetFinalizers(stored) // nothing is written before it goes, and the answer shows what was there
+			// nothing is written before the removal, and the answer shows the stored finalizers
+			meta.SetFinalizers(stored)
 		}
 		return deleteNow
 	case meta.GetDeletionTimestamp() != nil && !finalizersChanged && !graceful:
@@ -190,7 +196,8 @@ func (op *operation) markDeleted(obj runtime.Object, opts *metav1.DeleteOptions)
 	return deleteMark
 }
 
-// takeGrace applies the grace period. graceful says that obj was marked by it; pending that an earlier, shorter one runs.
+// takeGrace applies the grace period. graceful reports that it marked obj; pending, that an
+// earlier, shorter period is running.
 func (op *operation) takeGrace(obj runtime.Object, meta metav1.Object, opts *metav1.DeleteOptions) (graceful, pending bool) {
 	check := op.endpoint.strategy.GracefulDelete
 	if check == nil {
@@ -198,13 +205,15 @@ func (op *operation) takeGrace(obj runtime.Object, meta metav1.Object, opts *met
 	}
 	if at := meta.GetDeletionTimestamp(); at != nil {
 		running := meta.GetDeletionGracePeriodSeconds()
-		if running == nil || *running == 0 { // it is over: what finalizers hold it may still be said
+		// the period is over, but the finalizers may still change
+		if running == nil || *running == 0 {
 			return false, false
 		}
 		if opts.GracePeriodSeconds == nil || *opts.GracePeriodSeconds >= *running {
 			return false, true
 		}
-		// Only a shorter grace period may follow; it counts from the same beginning.
+		// A new grace period must be shorter than the running one; it counts from the same
+		// beginning.
 		begun := at.Add(-time.Duration(*running) * time.Second)
 		ends := metav1.NewTime(begun.Add(time.Duration(*opts.GracePeriodSeconds) * time.Second))
 		seconds := *opts.GracePeriodSeconds
@@ -233,7 +242,7 @@ func (op *operation) setDeletion(meta metav1.Object, seconds int64, withoutGrace
 	}
 }
 
-// takeFinalizers sets the garbage collector's finalizers as the propagation policy wants them.
+// takeFinalizers sets the garbage collector's finalizers by the propagation policy.
 func (op *operation) takeFinalizers(meta metav1.Object, opts *metav1.DeleteOptions) (changed bool) {
 	before := meta.GetFinalizers()
 	after := slices.Clone(before)
@@ -257,9 +266,10 @@ func (op *operation) takeFinalizers(meta metav1.Object, opts *metav1.DeleteOptio
 
 func (op *operation) propagation(finalizers []string, opts *metav1.DeleteOptions) (orphan, foreground bool) {
 	switch {
-	case op.endpoint.ofEvents(): // they own nothing
+	case op.endpoint.ofEvents(): // events own nothing
 		return false, false
-	case opts.OrphanDependents != nil: // what is to go with a namespace goes before it, as upstream understands it
+	// upstream deletes a namespace's dependents before the namespace
+	case opts.OrphanDependents != nil:
 		return *opts.OrphanDependents, !*opts.OrphanDependents && op.endpoint.resource == namespaces
 	case opts.PropagationPolicy != nil:
 		return *opts.PropagationPolicy == metav1.DeletePropagationOrphan, *opts.PropagationPolicy == metav1.DeletePropagationForeground

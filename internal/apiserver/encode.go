@@ -18,10 +18,11 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// encoded gives an entry's encoding: (*cache.Entry).EncodedBy or EncodedOnce.
+// encoded returns an entry's encoding: (*cache.Entry).EncodedBy or EncodedOnce.
 type encoded func(entry *cache.Entry, form string, encode func() ([]byte, error)) ([]byte, error)
 
-// jsonOf is the entry's JSON in the endpoint's version, without TypeMeta, or a custom resource's complete document; made once and shared.
+// jsonOf returns the entry's JSON in the endpoint's version, without TypeMeta, or a custom
+// resource's complete document. It is encoded once and shared.
 func (e *endpoint) jsonOf(entry *cache.Entry) ([]byte, error) {
 	return e.jsonBy((*cache.Entry).EncodedBy, entry)
 }
@@ -39,7 +40,8 @@ func (e *endpoint) jsonBy(by encoded, entry *cache.Entry) ([]byte, error) {
 	})
 }
 
-// protobufOf is the entry's bare protobuf message in the endpoint's version; made once and shared.
+// protobufOf returns the entry's bare protobuf message in the endpoint's version. It is encoded
+// once and shared.
 func (e *endpoint) protobufOf(entry *cache.Entry) ([]byte, error) {
 	return e.protobufBy((*cache.Entry).EncodedBy, entry)
 }
@@ -70,7 +72,7 @@ func (e *endpoint) marshalProtobuf(obj runtime.Object) ([]byte, error) {
 	return marshalProtobuf(obj)
 }
 
-// encodeEntry is one cached object on the wire.
+// encodeEntry encodes one cached object for the wire.
 func (e *endpoint) encodeEntry(entry *cache.Entry, f format) ([]byte, error) {
 	if f.as != "" {
 		obj, err := e.objectOf(entry)
@@ -93,7 +95,7 @@ func (e *endpoint) encodeEntry(entry *cache.Entry, f format) ([]byte, error) {
 	return finishJSON(e.document(raw), f)
 }
 
-// document is a complete document made of what jsonOf gives.
+// document completes the JSON that jsonOf returns.
 func (e *endpoint) document(raw []byte) []byte {
 	if e.custom != nil {
 		return slices.Clip(raw)
@@ -101,7 +103,7 @@ func (e *endpoint) document(raw []byte) []byte {
 	return withTypeMeta(make([]byte, 0, len(raw)+len(e.gvk.Kind)+len(e.gvk.Group)+48), e.gvk, raw)
 }
 
-// encodeObject is one hub object on the wire.
+// encodeObject encodes one hub object for the wire.
 func (e *endpoint) encodeObject(obj runtime.Object, f format) ([]byte, error) {
 	switch {
 	case f.table():
@@ -124,7 +126,7 @@ func (e *endpoint) encodeObject(obj runtime.Object, f format) ([]byte, error) {
 	return encodeAs(versioned, e.gvk, f)
 }
 
-// internalName is the Go type that upstream's messages name.
+// internalName returns the Go type that upstream's messages name.
 func (e *endpoint) internalName() string {
 	group := e.gvk.Group
 	if alias := e.kind.Alias; alias != (schema.GroupResource{}) {
@@ -133,7 +135,8 @@ func (e *endpoint) internalName() string {
 	return internalPackage(group) + "." + e.gvk.Kind
 }
 
-// encodeAs puts an object with the given kind on the wire. Its own TypeMeta is empty or the same.
+// encodeAs encodes an object with the given kind for the wire. The object's own TypeMeta is empty
+// or the same.
 func encodeAs(obj runtime.Object, gvk schema.GroupVersionKind, f format) ([]byte, error) {
 	if f.media == mediaProtobuf {
 		return marshalEnveloped(gvk, obj)
@@ -148,7 +151,7 @@ func encodeAs(obj runtime.Object, gvk schema.GroupVersionKind, f format) ([]byte
 	return finishJSON(raw, f)
 }
 
-// marshal is json.Marshal; custom objects are marshalled as the maps that they are.
+// marshal is json.Marshal; a custom object is marshalled as its map.
 func marshal(obj runtime.Object) ([]byte, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return json.Marshal(u.Object)
@@ -156,7 +159,8 @@ func marshal(obj runtime.Object) ([]byte, error) {
 	return json.Marshal(obj)
 }
 
-// finishJSON makes a complete JSON document what the client accepts: YAML, or indented, or as it is with a newline.
+// finishJSON turns a complete JSON document into YAML, indented JSON, or a line of JSON, as the
+// client accepts.
 func finishJSON(doc []byte, f format) ([]byte, error) {
 	switch {
 	case f.media == mediaYAML:
@@ -176,10 +180,10 @@ func respond(w http.ResponseWriter, code int, f format, body []byte) {
 	w.Header().Set("Content-Type", f.contentType())
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // the client has gone: nobody to tell
+	_, _ = w.Write(body) // on error the client has gone
 }
 
-// respondAs encodes and writes an object of a kind of its own.
+// respondAs encodes and writes an object of the kind gvk.
 func respondAs(w http.ResponseWriter, code int, f format, obj runtime.Object, gvk schema.GroupVersionKind) {
 	body, err := encodeAs(obj, gvk, f)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// listKind is the kind of the endpoint's list object.
+// listKind returns the kind of the endpoint's list object.
 func (e *endpoint) listKind() schema.GroupVersionKind {
 	if e.custom != nil {
 		return e.custom.ListKind()
@@ -21,7 +21,7 @@ func (e *endpoint) listKind() schema.GroupVersionKind {
 	return e.gvk.GroupVersion().WithKind(e.gvk.Kind + "List")
 }
 
-// encodePage is a list's body. Its items are the encodings that its entries keep.
+// encodePage returns a list's body. Its items are the encodings that the cache entries keep.
 func (e *endpoint) encodePage(p *page, f format) (*listBody, error) {
 	switch {
 	case f.table(), f.metadata():
@@ -46,7 +46,7 @@ func (e *endpoint) encodePage(p *page, f format) (*listBody, error) {
 	return e.jsonList(p)
 }
 
-// encodeList is a list of hub objects on the wire.
+// encodeList encodes a list of hub objects for the wire.
 func (e *endpoint) encodeList(objs []runtime.Object, m metav1.ListMeta, f format) ([]byte, error) {
 	switch {
 	case f.table():
@@ -65,7 +65,7 @@ func (e *endpoint) encodeList(objs []runtime.Object, m metav1.ListMeta, f format
 	return encodeAs(list, e.listKind(), f)
 }
 
-// jsonList has the fields of custom resources by name, as upstream.
+// jsonList orders the fields of custom resources by name, as upstream.
 func (e *endpoint) jsonList(p *page) (*listBody, error) {
 	kind := e.listKind()
 	var head, tail []byte
@@ -101,7 +101,7 @@ func beforeJSONItem(b []byte, _ int, first bool) []byte {
 	return append(b, ',')
 }
 
-// protobufList writes ListMeta as field 1 and every item as field 2, as all list messages have them.
+// protobufList writes ListMeta as field 1 and every item as field 2, as in all list messages.
 func (e *endpoint) protobufList(p *page) (*listBody, error) {
 	listMeta := p.meta()
 	meta, err := listMeta.Marshal()
@@ -140,7 +140,7 @@ func (e *endpoint) encodeMetadataList(objs []runtime.Object, m metav1.ListMeta, 
 	return encodeAs(list, schema.GroupVersionKind{Group: metav1.GroupName, Version: f.asVersion, Kind: "PartialObjectMetadataList"}, f)
 }
 
-// partialMetadata is an object's metadata alone. Its fields are shared with the object.
+// partialMetadata returns an object's metadata alone. It shares its fields with the object.
 func (e *endpoint) partialMetadata(obj runtime.Object) *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
 	if withMeta, ok := obj.(metav1.ObjectMetaAccessor); ok {
@@ -153,7 +153,7 @@ func (e *endpoint) partialMetadata(obj runtime.Object) *metav1.PartialObjectMeta
 	return m
 }
 
-// objectMetaOf copies the metadata of an object that is not a Go struct of its own.
+// objectMetaOf copies the metadata of an object that has no ObjectMeta struct.
 func objectMetaOf(acc metav1.Object) *metav1.ObjectMeta {
 	return &metav1.ObjectMeta{
 		Name: acc.GetName(), GenerateName: acc.GetGenerateName(), Namespace: acc.GetNamespace(), UID: acc.GetUID(),

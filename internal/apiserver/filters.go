@@ -18,7 +18,8 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// newHandler is the way of every HTTP request: recover, answer what is the same for everybody, authenticate, begin the audit record, impersonate, wait for seats, authorize, serve.
+// newHandler handles every HTTP request: recover from panics, answer requests that need no user,
+// authenticate, begin the audit record, impersonate, wait for seats, authorize, serve.
 func (s *Server) newHandler() http.Handler {
 	mux := s.newMux()
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -99,18 +100,19 @@ func (s *Server) newHandler() http.Handler {
 	})
 }
 
-// forbid answers a request that the user may not make. Only these refusals have the header, as upstream's.
+// forbid answers a request that the user may not make. As upstream, only these refusals have the
+// header X-Content-Type-Options.
 func forbid(w *codeWriter, r *http.Request, err error) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	respondError(w, plainFormat(r), err)
 }
 
-// internalError is an answer of the filters themselves, whatever the client takes.
+// internalError answers with the filters' own failure, as plain text whatever the client accepts.
 func internalError(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err), http.StatusInternalServerError)
 }
 
-// route hands an authorized request to whoever serves its path.
+// route hands an authorized request to the handler of its path.
 func (s *Server) route(mux *http.ServeMux, w *codeWriter, r *http.Request, info *requestInfo, user auth.User) {
 	if remote, ok := s.remotes.Find(info.path); ok {
 		remote.Serve(w, r, user)
@@ -124,7 +126,8 @@ func (s *Server) route(mux *http.ServeMux, w *codeWriter, r *http.Request, info 
 	mux.ServeHTTP(w, r)
 }
 
-// record begins the request's audit record, if there is to be one. A request that can not be recorded as it has to be is refused.
+// record begins the request's audit record, if the policy wants one. It fails if the record cannot
+// be written as configured.
 func (s *Server) record(ctx context.Context, w *codeWriter, r *http.Request, info *requestInfo, id string, user auth.User, authentication time.Duration) (context.Context, error) {
 	if s.cfg.Audit == nil {
 		return ctx, nil
@@ -143,17 +146,19 @@ func (s *Server) record(ctx context.Context, w *codeWriter, r *http.Request, inf
 	return audit.With(ctx, rec), nil
 }
 
-// refuse answers a request before anybody knows whose it is. The audit log has the message where the client takes no form of the answer.
+// refuse answers a request before its user is known. The message goes to the audit log in case the
+// client accepts no known format.
 func (s *Server) refuse(w *codeWriter, r *http.Request, info *requestInfo, id, message string, refusal *apierrors.StatusError) {
 	a := requestAttributes(auth.User{}, info)
 	w.audit = s.cfg.Audit.Begin(id, &a, r)
 	w.audit.Status(&metav1.Status{Message: message})
 	respondError(w, plainFormat(r), refusal)
-	w.audit.Stage(auditv1.StageResponseStarted, int(refusal.ErrStatus.Code)) // the only one that upstream records of it
+	// the only stage that upstream records of it
+	w.audit.Stage(auditv1.StageResponseStarted, int(refusal.ErrStatus.Code))
 	w.audit = nil
 }
 
-// attempted names the credentials that were not good enough.
+// attempted returns upstream's message with the kinds of credentials that failed.
 func attempted(r *http.Request) string {
 	var methods []string
 	if _, _, ok := r.BasicAuth(); ok {
@@ -174,7 +179,7 @@ func attempted(r *http.Request) string {
 	return "Authentication failed, attempted: " + strings.Join(methods, ", ")
 }
 
-// inTheNameOf finds out in whose name the request is made.
+// inTheNameOf returns the impersonated user, or user itself if the request impersonates nobody.
 func (s *Server) inTheNameOf(ctx context.Context, r *http.Request, user auth.User, info *requestInfo) (auth.User, error) {
 	asked, since := r.Header.Get(impersonateUser) != "", time.Now()
 	as, constraint, err := s.impersonate(ctx, r, user, requestAttributes(user, info))
@@ -188,8 +193,9 @@ func (s *Server) inTheNameOf(ctx context.Context, r *http.Request, user auth.Use
 	return as, nil
 }
 
-// authorizeRequest is authorize for requests, whose outcome is counted and recorded. It is a failure when an authorizer failed and none allowed the request. What
-// that error says is never an answer to the client, whatever its type: a webhook that was not found does not say that the object was not.
+// authorizeRequest authorizes a request and counts and records the outcome. failure is set if an
+// authorizer failed and none allowed the request. Its error is never sent as a Status, whatever its
+// type: a missing webhook must not look like a missing object.
 func (s *Server) authorizeRequest(ctx context.Context, a auth.Attributes) (refusal *apierrors.StatusError, failure error) {
 	since := time.Now()
 	decision, reason, err := s.authorizer().Authorize(ctx, a)
@@ -210,7 +216,7 @@ func (s *Server) authorizeRequest(ctx context.Context, a auth.Attributes) (refus
 		result = "denied"
 	}
 	s.metrics.security.authorizedAs(result, took)
-	if err != nil { // nobody has allowed it, but somebody might have
+	if err != nil { // no authorizer allowed it, but the failed one might have
 		rec.Annotate("authorization.k8s.io/reason", "internal error")
 		return nil, err
 	}
@@ -226,7 +232,8 @@ func auditID(r *http.Request) string {
 	return uuid.NewString()
 }
 
-// finish ends the request's record. A panic is answered with 500 and logged; http.ErrAbortHandler passes, it is how a proxy breaks off.
+// finish ends the request's audit record. A panic is answered with 500 and logged.
+// http.ErrAbortHandler passes, because a proxy uses it to break off.
 func (s *Server) finish(w *codeWriter, r *http.Request, info *requestInfo) {
 	v := recover()
 	if v == nil && w.taken {
@@ -246,7 +253,7 @@ func (s *Server) finish(w *codeWriter, r *http.Request, info *requestInfo) {
 	w.audit.Stage(auditv1.StagePanic, http.StatusInternalServerError)
 }
 
-// logPanic tells of a panic in what goes on after its request's handler has returned.
+// logPanic logs a panic of work that continues after the request's handler has returned.
 func (s *Server) logPanic(what string, v any, e *endpoint) {
 	s.log.Error(what, "resource", e.gvr.String(), "panic", v, "stack", string(debug.Stack()))
 }
@@ -268,12 +275,12 @@ func (s *Server) authenticate(r *http.Request) (auth.User, error) {
 
 var errNoCredentials = errors.New("no credentials")
 
-// authorize asks the authorizer; a refusal is the Forbidden error that users see.
+// authorize returns nil if a is allowed, else the Forbidden error for the user.
 func (s *Server) authorize(ctx context.Context, a auth.Attributes) error {
 	return auth.Check(ctx, s.authorizer(), a)
 }
 
-// authorizer allows nothing until there is one.
+// authorizer returns the authorizer, or one that allows nothing until it is set.
 func (s *Server) authorizer() auth.Authorizer {
 	if z := s.security.Load().Authorizer; z != nil {
 		return z
@@ -296,7 +303,7 @@ func requestAttributes(user auth.User, info *requestInfo) auth.Attributes {
 	return a
 }
 
-// longRunning requests have no deadline.
+// longRunning reports whether the request has no deadline.
 func (i *requestInfo) longRunning() bool {
 	if i.verb == "watch" || i.upgrade {
 		return true

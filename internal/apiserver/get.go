@@ -15,10 +15,11 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// futureWait is how long a read waits for a revision that has not been reached, as upstream.
+// futureWait is how long a read waits for a future revision, as upstream.
 const futureWait = 3 * time.Second
 
-// get finds the named object: its newest state for an empty resourceVersion, any for "0", else one at least that new.
+// get returns the named object: its newest state for an empty resourceVersion, any for "0", else
+// one at least that new.
 func (op *operation) get(ctx context.Context, resourceVersion string) (*cache.Entry, error) {
 	r := op.endpoint.registry
 	reader, err := r.cache(ctx)
@@ -35,7 +36,7 @@ func (op *operation) get(ctx context.Context, resourceVersion string) (*cache.En
 	return entry, nil
 }
 
-// waitFresh waits until the cache has what the resourceVersion asks for.
+// waitFresh waits until the cache is as new as the resourceVersion requires.
 func (r *registry) waitFresh(ctx context.Context, reader cache.Reader, resourceVersion string) error {
 	if resourceVersion == "0" {
 		return nil
@@ -59,7 +60,7 @@ func (r *registry) waitFresh(ctx context.Context, reader cache.Reader, resourceV
 	return r.waitFuture(ctx, reader, revision)
 }
 
-// waitFor waits until the cache has a revision, and notes how long that took.
+// waitFor waits until the cache has a revision, and measures the wait.
 func (r *registry) waitFor(ctx context.Context, reader cache.Reader, revision int64) error {
 	since := time.Now()
 	defer func() { r.reads.waits(r).Observe(time.Since(since).Seconds()) }()
@@ -78,7 +79,8 @@ func badRevision(err error) error {
 	return apierrors.NewBadRequest("invalid resource version: " + err.Error())
 }
 
-// waitFuture waits a little for a revision, and says that it is too large when it does not come.
+// waitFuture waits a little for a revision and fails with "Too large resource version" if it does
+// not come.
 func (r *registry) waitFuture(ctx context.Context, reader cache.Reader, revision int64) error {
 	bounded, cancel := context.WithTimeout(ctx, futureWait)
 	defer cancel()
@@ -92,7 +94,7 @@ func (r *registry) waitFuture(ctx context.Context, reader cache.Reader, revision
 	return storeError(err)
 }
 
-// tooLarge is upstream's answer to a resourceVersion that has not been reached; clients look for the cause.
+// tooLarge is upstream's answer to a resourceVersion in the future; clients look for the cause.
 func tooLarge(wanted, current int64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", wanted, current), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}

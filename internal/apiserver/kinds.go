@@ -20,21 +20,23 @@ import (
 	"github.com/knarr-project/knarr/internal/resource"
 )
 
-// kindProvider adds kinds while the server runs (custom resources). It finds an endpoint by what a path names.
+// kindProvider adds kinds while the server runs (custom resources). It finds an endpoint by group,
+// version and resource.
 type kindProvider interface {
 	endpoint(gvr schema.GroupVersionResource) (*endpoint, bool)
-	// inUse are the endpoints that have been found.
+	// inUse returns the endpoints that have been created so far.
 	inUse() []*endpoint
 }
 
-// endpoints finds what a path names: the table's kinds, and after them those of dynamic providers.
+// endpoints finds endpoints by group, version and resource: first the table's kinds, then those of
+// dynamic providers.
 type endpoints struct {
 	builtin    map[schema.GroupVersionResource]*endpoint
 	registries map[schema.GroupResource]*registry
 	on         *api.Switches
-	// versions are those of all groups of which something is built in and served.
+	// versions are the group versions that have a built-in kind that is served.
 	versions map[schema.GroupVersion]bool
-	// scales writes the Scales of all kinds; it has no objects of its own.
+	// scales encodes the Scales of all kinds; it has no objects of its own.
 	scales *endpoint
 
 	mu      sync.RWMutex
@@ -103,7 +105,8 @@ func newEndpoints(s *Server) *endpoints {
 	return es
 }
 
-// refusePrivileged has privileged containers told together with what else is wrong, as upstream does. What is said of a status or a scale leaves them alone.
+// refusePrivileged reports privileged containers together with other field errors, as upstream
+// does. Writes to status and scale are not checked.
 func (es *endpoints) refusePrivileged() {
 	for _, r := range es.registries {
 		if !resource.MakesPods(r.kind.New()) {
@@ -118,7 +121,7 @@ func (es *endpoints) refusePrivileged() {
 	}
 }
 
-// stampTaints notes since when devices have their taints, where the writer has not.
+// stampTaints sets the time of device taints that have none.
 func stampTaints(obj runtime.Object, now metav1.Time) {
 	slice, ok := obj.(*resourcev1.ResourceSlice)
 	if !ok {
@@ -134,7 +137,7 @@ func stampTaints(obj runtime.Object, now metav1.Time) {
 	}
 }
 
-// stampPhase notes since when a volume has its phase, where the writer has not.
+// stampPhase sets the time of a phase change of a volume, unless the writer has set it.
 func stampPhase(obj, old runtime.Object, now metav1.Time) {
 	v, ok := obj.(*corev1.PersistentVolume)
 	before, same := old.(*corev1.PersistentVolume)
@@ -160,7 +163,7 @@ func (es *endpoints) find(gvr schema.GroupVersionResource) (*endpoint, bool) {
 	return nil, false
 }
 
-// all are the endpoints of all kinds that somebody may have used.
+// all returns the endpoints of all built-in kinds and of the custom kinds that have been used.
 func (es *endpoints) all() []*endpoint {
 	list := slices.Collect(maps.Values(es.builtin))
 	es.mu.RLock()
@@ -171,7 +174,7 @@ func (es *endpoints) all() []*endpoint {
 	return list
 }
 
-// findServed is find for clients, who are not served what is turned off.
+// findServed is find without the resources that are turned off for clients.
 func (es *endpoints) findServed(gvr schema.GroupVersionResource) (*endpoint, bool) {
 	if !es.on.Serves(gvr) {
 		return nil, false
@@ -179,10 +182,11 @@ func (es *endpoints) findServed(gvr schema.GroupVersionResource) (*endpoint, boo
 	return es.find(gvr)
 }
 
-// serves tells whether there is anything in the group version that is built in. Then it is all there is: custom kinds do not join it.
+// serves reports whether a built-in kind is served in the group version. Custom kinds cannot add to
+// such a group version.
 func (es *endpoints) serves(gv schema.GroupVersion) bool { return es.versions[gv] }
 
-// stores tells whether a kind that is built in has its objects under the prefix.
+// stores reports whether a built-in kind stores its objects under the prefix.
 func (es *endpoints) stores(prefix string) bool {
 	for _, r := range es.registries {
 		if r.kind.Prefix == prefix {
@@ -192,7 +196,7 @@ func (es *endpoints) stores(prefix string) bool {
 	return false
 }
 
-// hasGroup tells whether anything of a group that is built in is served.
+// hasGroup reports whether a built-in kind of the group is served.
 func (es *endpoints) hasGroup(group string) bool {
 	for gvr := range es.builtin {
 		if gvr.Group == group && es.on.Serves(gvr) {
@@ -202,12 +206,12 @@ func (es *endpoints) hasGroup(group string) bool {
 	return false
 }
 
-// registry is the registry of a kind that the server itself needs; nil when the table does not have it.
+// registry returns the registry of a built-in kind; nil if the table does not have it.
 func (es *endpoints) registry(group, resource string) *registry {
 	return es.registries[schema.GroupResource{Group: group, Resource: resource}]
 }
 
-// hub is the endpoint of a built-in kind in its storage version.
+// hub returns the endpoint of a built-in kind in its storage version.
 func (es *endpoints) hub(group, resource string) (*endpoint, bool) {
 	r := es.registry(group, resource)
 	if r == nil {
@@ -216,12 +220,12 @@ func (es *endpoints) hub(group, resource string) (*endpoint, bool) {
 	return es.find(r.kind.GVR())
 }
 
-// ofEvents tells whether these are Events; a custom kind may have the same plural.
+// ofEvents reports whether the endpoint serves Events; a custom kind may have the same plural.
 func (e *endpoint) ofEvents() bool {
 	return e.custom == nil && e.resource.Resource == "events"
 }
 
-// allows tells whether the endpoint has the verb on the object itself or the subresource.
+// allows reports whether the endpoint has the verb on the object itself or the subresource.
 func (e *endpoint) allows(verb, subresource string) bool {
 	if subresource == "" {
 		return e.kind.HasVerb(verb)

@@ -20,16 +20,17 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// listRequest is a list's or watch's options, understood.
+// listRequest is the parsed options of a list or watch.
 type listRequest struct {
 	opts   metav1.ListOptions
 	labels labels.Selector
 	fields fields.Selector
-	// fieldsOf is set when the fields are such as the entries' headers do not have: of custom resources in the request's version.
+	// fieldsOf is set if the cache entries' headers lack the selected fields: those of custom
+	// resources in the request's version.
 	fieldsOf func(*cache.Entry) (fields.Set, error)
 }
 
-// newListRequest parses the selectors and holds the options to upstream's rules.
+// newListRequest parses the selectors and validates the options by upstream's rules.
 func (op *operation) newListRequest(opts metav1.ListOptions) (*listRequest, error) {
 	req := &listRequest{opts: opts, labels: labels.Everything(), fields: fields.Everything()}
 	var err error
@@ -61,10 +62,10 @@ func (op *operation) newListRequest(opts metav1.ListOptions) (*listRequest, erro
 	return req, nil
 }
 
-// coreEventFields are what only the core group calls them.
+// coreEventFields are names of Event fields in the core group only.
 var coreEventFields = []string{"involvedObject", "source", "reportingComponent"}
 
-// selectable refuses a field that the kind does not select by, and gives an alias its proper name.
+// selectable refuses a field that the kind cannot be selected by, and translates an alias.
 func (op *operation) selectable(name, value string) (string, string, error) {
 	strategy := op.endpoint.strategy
 	switch {
@@ -93,7 +94,8 @@ func (r *listRequest) matches(e *cache.Entry) (bool, error) {
 	return r.matchesFields(e)
 }
 
-// matchesFields fails when the object can not be had in the version of the request, so that nobody knows whether it is meant.
+// matchesFields fails if the object cannot be converted to the request's version, so that the match
+// is unknown.
 func (r *listRequest) matchesFields(e *cache.Entry) (bool, error) {
 	if r.fields.Empty() {
 		return true, nil
@@ -111,19 +113,20 @@ type page struct {
 	revision  int64
 	next      string // continue token
 	remaining *int64
-	// whole is the prefix that all objects below are in the page of; empty when some may be left out.
+	// whole is a prefix if the page has all objects below it; empty if some may be missing.
 	whole string
 	// changed is the revision of the kind's newest change.
 	changed int64
 	seen    int  // objects looked at
-	zipped  bool // it goes out compressed
+	zipped  bool // it will be sent compressed
 }
 
 func (p *page) meta() metav1.ListMeta {
 	return metav1.ListMeta{ResourceVersion: strconv.FormatInt(p.revision, 10), Continue: p.next, RemainingItemCount: p.remaining}
 }
 
-// list answers from one snapshot: the newest, any, one at least as new, or exactly that of a resourceVersion or continue token.
+// list answers from one snapshot: the newest, any, one at least as new as a resourceVersion, or
+// exactly that of a resourceVersion or continue token.
 func (op *operation) list(ctx context.Context, req *listRequest) (*page, error) {
 	r := op.endpoint.registry
 	reader, err := r.cache(ctx)
@@ -139,7 +142,7 @@ func (op *operation) list(ctx context.Context, req *listRequest) (*page, error) 
 	case req.opts.Continue != "":
 		snapshot, from, err = op.continued(ctx, reader, req, prefix)
 	case rv == "0" && req.opts.ResourceVersionMatch != metav1.ResourceVersionMatchExact:
-		limit = 0 // as upstream: whoever takes any state gets it whole
+		limit = 0 // as upstream: a list of any state ignores the limit
 		snapshot = reader.Snapshot()
 	case rv != "" && rv != "0" && (req.opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact || req.opts.ResourceVersionMatch == "" && limit > 0):
 		snapshot, err = op.exactly(ctx, reader, rv)
@@ -164,7 +167,7 @@ func (op *operation) list(ctx context.Context, req *listRequest) (*page, error) 
 	return p, nil
 }
 
-// collect takes what matches from the snapshot, up to the limit.
+// collect takes the matching objects from the snapshot, up to the limit.
 func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from string, limit int64) (*page, error) {
 	p := &page{revision: s.Revision(), changed: s.Changed()}
 	everything := req.labels.Empty() && req.fields.Empty()
@@ -197,7 +200,7 @@ func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from s
 		p.seen++
 		if limit > 0 && int64(len(p.entries)) == limit {
 			if !everything {
-				// Whether anything else matches is found out by the next page, as upstream.
+				// As upstream, only the next page finds out whether another object matches.
 				more = true
 				return false
 			}
@@ -227,11 +230,11 @@ func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from s
 	return p, nil
 }
 
-// usedEntries are slices of large pages that have been sent. A hundred thousand entries that append gathers leave several times what they take as
-// garbage, and writes wait while it is collected.
+// usedEntries are slices of large pages that have been sent. Appending a hundred thousand entries
+// leaves several times their memory as garbage, and writes wait while it is collected.
 var usedEntries = sync.Pool{New: func() any { return new([]*cache.Entry) }}
 
-// roomFor gives entries that have room for one more, of no more than most.
+// roomFor returns entries with capacity for one more, and at most for most.
 func roomFor(entries []*cache.Entry, most int) []*cache.Entry {
 	if n := len(entries); n == cap(entries) && n >= 1024 {
 		return append(make([]*cache.Entry, 0, max(n+1, min(8*n, most))), entries...)
@@ -239,7 +242,7 @@ func roomFor(entries []*cache.Entry, most int) []*cache.Entry {
 	return entries
 }
 
-// sent gives the entries up: nobody may look at them any more.
+// sent returns the entries to the pool. The page must not be used any more.
 func (p *page) sent() {
 	if entries := p.entries; cap(entries) >= manyObjects {
 		p.entries = nil
@@ -249,7 +252,7 @@ func (p *page) sent() {
 	}
 }
 
-// single is the key of the only object that the field selector can match.
+// single returns the key of the only object that the field selector can match.
 func (op *operation) single(req *listRequest) (string, bool) {
 	if req.fields.Empty() {
 		return "", false
@@ -261,7 +264,7 @@ func (op *operation) single(req *listRequest) (string, bool) {
 	return op.endpoint.key(op.namespace, name), true
 }
 
-// exactly is the snapshot at a resourceVersion.
+// exactly returns the snapshot at a resourceVersion.
 func (op *operation) exactly(ctx context.Context, reader cache.Reader, resourceVersion string) (*cache.Snapshot, error) {
 	revision, err := parseRevision(resourceVersion)
 	if err != nil {
@@ -280,14 +283,14 @@ func (op *operation) exactly(ctx context.Context, reader cache.Reader, resourceV
 	return s, nil
 }
 
-// continued is the snapshot that a continue token names and the key to go on from.
+// continued returns the snapshot of a continue token and the key to continue from.
 func (op *operation) continued(ctx context.Context, reader cache.Reader, req *listRequest, prefix string) (*cache.Snapshot, string, error) {
 	from, revision, err := decodeContinue(req.opts.Continue, prefix)
 	if err != nil {
 		return nil, "", apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: continue key is not valid: %v", err))
 	}
 	if revision <= 0 {
-		// An inconsistent token goes on in the newest state.
+		// An inconsistent token continues in the newest state.
 		if err := op.endpoint.waitFresh(ctx, reader, ""); err != nil {
 			return nil, "", err
 		}

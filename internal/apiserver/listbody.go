@@ -16,41 +16,41 @@ type listBody struct {
 	items      listItems
 }
 
-// laneFrom is how large a list's items are that go by one of the server's lanes. Smaller ones are over before others notice, and a lane
-// costs them two fifths of their pace where two CPUs have one.
+// laneFrom is the size in bytes from which a list uses one of the server's lanes. Smaller lists end
+// before they delay others, and a lane would cost them two fifths of their throughput on two CPUs.
 const laneFrom = 32 << 20
 
-// listItems are put together from their entries piece by piece, while they are written, unless all is there: a list of a hundred thousand pods for each of fifty
-// readers would take gigabytes.
+// listItems are encoded from their entries piece by piece while they are written, unless all is
+// set. Fifty whole lists of a hundred thousand pods would take gigabytes.
 type listItems struct {
 	size    int
 	all     *sharedItems
-	entries []*cache.Entry // when all is nil
+	entries []*cache.Entry // used if all is nil
 	form    itemForm
 	lanes   *deliver.Lanes
 }
 
-// itemForm is how an entry becomes an item.
+// itemForm encodes an entry as an item.
 type itemForm struct {
 	encoding func(*cache.Entry) ([]byte, error)
-	// before appends what comes before an item of so many bytes.
+	// before appends the bytes that precede an item of the given size.
 	before func(b []byte, size int, first bool) []byte
 }
 
-// pieceBytes is how much of a body is written at a time. Before each piece others have their turns, so that a write that comes while fifty lists are being sent
-// waits for a piece of one, not for whatever their sockets take.
+// pieceBytes is how much of a body is written at a time. Other lists get their turn before each
+// piece: a write that arrives while fifty lists are being sent waits for one piece of one list.
 const pieceBytes = 64 << 10
 
 var pieces = sync.Pool{New: func() any { b := make([]byte, 0, pieceBytes+pieceBytes/4); return &b }}
 
-// complete is a body that is in one piece.
+// complete returns a body that is one document.
 func complete(doc []byte, err error) (*listBody, error) { return &listBody{head: doc}, err }
 
 func (l *listBody) size() int { return len(l.head) + l.items.size + len(l.tail) }
 
-// items are the page's in a form, shared with others if they are of everything.
+// items returns the page's items in a form. A page of all objects shares them with other requests.
 func (e *endpoint) items(p *page, name string, form itemForm) (listItems, error) {
-	if e.custom != nil { // what a custom object looks like may change though it does not
+	if e.custom != nil { // the form of a custom object can change though the object does not
 		p = &page{entries: p.entries}
 	}
 	all, list, together := e.sharedLists.find(name, p, time.Now())
@@ -79,14 +79,14 @@ func (e *endpoint) items(p *page, name string, form itemForm) (listItems, error)
 	return listItems{size: len(plain), all: all, lanes: items.lanes}, nil
 }
 
-// A list of a kind that has so many objects takes turns with others at looking at them, once it has looked at as many as one turn is for: a page, or a small
-// namespace, is over by then.
+// A list of a kind with many objects takes turns with other lists after each objectsATurn objects.
+// A page or a small namespace ends within its first turn.
 const (
 	manyObjects  = 10000
 	objectsATurn = 500
 )
 
-// turns are for work on so many objects.
+// turns returns the turns for work on the given number of objects.
 func (s *Server) turns(objects int) deliver.Turns {
 	if objects < manyObjects {
 		return deliver.Turns{}
@@ -94,7 +94,7 @@ func (s *Server) turns(objects int) deliver.Turns {
 	return s.lanes.Turns(objectsATurn)
 }
 
-// measure finds out the size; what has not been encoded yet is.
+// measure computes the size, and so encodes entries that have no encoding yet.
 func (i *listItems) measure(turns deliver.Turns) error {
 	defer turns.End()
 	var before [16]byte
@@ -140,7 +140,8 @@ func (i *listItems) each(fn func(piece []byte) error) error {
 	return nil
 }
 
-// piece appends items from the k-th on until they make a piece, and says which is next.
+// piece appends items from the k-th on until they fill a piece, and returns the index of the next
+// item.
 func (i *listItems) piece(b []byte, k int) ([]byte, int, error) {
 	for ; k < len(i.entries) && len(b) < pieceBytes; k++ {
 		raw, err := i.form.encoding(i.entries[k])
@@ -152,7 +153,7 @@ func (i *listItems) piece(b []byte, k int) ([]byte, int, error) {
 	return b, k, nil
 }
 
-// inTurn calls fn when it is this list's turn.
+// inTurn calls fn on this list's turn.
 func (i *listItems) inTurn(fn func() error) error {
 	if i.size >= laneFrom {
 		defer i.lanes.Take()()
@@ -175,7 +176,7 @@ func (l *listBody) writeTo(w io.Writer) error {
 	return write(l.tail)
 }
 
-// bytes is the whole body in one piece.
+// bytes returns the whole body.
 func (l *listBody) bytes() ([]byte, error) {
 	var out bytes.Buffer
 	out.Grow(l.size())

@@ -11,11 +11,11 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// deflated is a stretch of a body, compressed so that others may come before and after it in one gzip stream (RFC 1952): it looks back on nothing, and
-// ends on a byte.
+// deflated is a part of a body, compressed so that it can be joined with others into one gzip
+// stream (RFC 1952): it refers to no earlier bytes, and ends on a byte boundary.
 type deflated struct {
 	data []byte
-	sum  uint32 // of what was compressed (CRC-32)
+	sum  uint32 // CRC-32 of the uncompressed bytes
 }
 
 var deflaters = sync.Pool{New: func() any {
@@ -26,13 +26,13 @@ var deflaters = sync.Pool{New: func() any {
 	return w
 }}
 
-// deflate compresses what body writes. last: nothing comes after it.
+// deflate compresses the bytes that body writes. last marks the end of the stream.
 func deflate(size int, last bool, body func(write func([]byte) error) error) (deflated, error) {
 	var out bytes.Buffer
 	out.Grow(size)
 	w := deflaters.Get().(*flate.Writer)
 	defer func() {
-		w.Reset(io.Discard) // not to hold on to the result in the pool
+		w.Reset(io.Discard) // so that the pool does not keep the result
 		deflaters.Put(w)
 	}()
 	w.Reset(&out)
@@ -50,19 +50,21 @@ func deflate(size int, last bool, body func(write func([]byte) error) error) (de
 	return deflated{bytes.Clone(out.Bytes()), sum}, err
 }
 
-// zipped are the items' bytes, compressed once for all who share them.
+// zipped returns the compressed items. They are compressed once for all lists that share them.
 func (i *listItems) zipped() (deflated, error) {
 	i.all.once.Do(func() { i.all.deflate, i.all.err = deflate(i.size/8, false, i.each) })
 	return i.all.deflate, i.all.err
 }
 
-// gzipHead begins a stream: deflate, no name, no time, of no system (RFC 1952, 2.3).
+// gzipHead is the header of a gzip stream: deflate, no name, no time, unknown system (RFC 1952,
+// 2.3).
 var gzipHead = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}
 
 // zipTo writes the whole body, compressed.
 func (l *listBody) zipTo(w io.Writer) error {
 	if l.items.all == nil {
-		out := bufio.NewWriterSize(w, pieceBytes) // the compressor writes some hundred bytes at a time
+		// the compressor writes some hundred bytes at a time
+		out := bufio.NewWriterSize(w, pieceBytes)
 		if err := zip(out, l.writeTo); err != nil {
 			return err
 		}
@@ -94,10 +96,12 @@ func (l *listBody) zipTo(w io.Writer) error {
 	return nil
 }
 
-// joinedSum is the CRC-32 of two stretches one after the other, made of their own ones and the length of the second. A checksum is a
-// polynomial over GF(2) modulo CRC-32's: so many bytes that follow multiply it by x to eight times their number.
+// joinedSum returns the CRC-32 of two consecutive parts from their sums and the length of the
+// second. A checksum is a polynomial over GF(2) modulo the CRC-32 polynomial; n bytes that follow
+// multiply it by x^(8n).
 func joinedSum(first, second uint32, length int) uint32 {
-	power, square := uint32(1)<<31, uint32(1)<<(31-8) // 1 and x^8: the highest bit is the coefficient of 1
+	// 1 and x^8: the highest bit is the coefficient of 1
+	power, square := uint32(1)<<31, uint32(1)<<(31-8)
 	for n := uint(length); n > 0; n >>= 1 {
 		if n&1 != 0 {
 			power = times(power, square)
@@ -107,7 +111,7 @@ func joinedSum(first, second uint32, length int) uint32 {
 	return times(power, first) ^ second
 }
 
-// times multiplies two polynomials modulo CRC-32's.
+// times multiplies two polynomials modulo the CRC-32 polynomial.
 func times(a, b uint32) (product uint32) {
 	for ; a != 0; a <<= 1 {
 		if a>>31 != 0 {

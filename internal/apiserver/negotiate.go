@@ -14,21 +14,22 @@ import (
 // format is the form of a response that a client accepts.
 type format struct {
 	media string // mediaJSON, mediaYAML or mediaProtobuf
-	// as is empty for the object itself, "Table" or "PartialObjectMetadata"; lists of the latter are asked for by
-	// "PartialObjectMetadataList".
+	// as is empty for the object itself, else "Table", "PartialObjectMetadata" or, for a list of
+	// the latter, "PartialObjectMetadataList".
 	as            string
 	asVersion     string
 	pretty        bool
 	stream        bool // watch
 	includeObject metav1.IncludeObjectPolicy
-	// forced: the client takes none of our forms. Of such an answer the audit log has the code only, as upstream's.
+	// forced is set if the client accepts none of the server's forms. As upstream, the audit log
+	// then has only the code.
 	forced bool
 }
 
 func (f format) table() bool    { return f.as == "Table" }
 func (f format) metadata() bool { return strings.HasPrefix(f.as, "PartialObjectMetadata") }
 
-// contentType is the response's header.
+// contentType returns the Content-Type header.
 func (f format) contentType() string {
 	if f.stream && f.media == mediaProtobuf {
 		return mediaProtobuf + ";stream=watch"
@@ -38,7 +39,7 @@ func (f format) contentType() string {
 
 var jsonFormat = format{media: mediaJSON}
 
-// transforms are the forms that an object may be asked for in.
+// transforms are the forms in which an object can be requested.
 type transforms struct {
 	metadata, table bool
 }
@@ -53,7 +54,8 @@ func (t transforms) has(as string) bool {
 	return false
 }
 
-// negotiate picks the first of the accepted media types that the server has; stream is for a watch.
+// negotiate picks the best of the accepted media types that the server has; stream is set for a
+// watch.
 func negotiate(r *http.Request, transforms transforms, stream bool) (format, error) {
 	accept := r.Header.Get("Accept")
 	f := jsonFormat
@@ -90,7 +92,8 @@ type wanted struct {
 	quality float64
 }
 
-// parseAccept reads it as upstream does: names and values are taken as they stand, small letters and quotes, and a parameter that is none says nothing.
+// parseAccept parses as upstream does: names and values are case-sensitive and keep their quotes,
+// and a malformed parameter is ignored.
 func parseAccept(part string) wanted {
 	a := wanted{media: mediaOf(part), params: map[string]string{}, quality: 1}
 	_, params, _ := strings.Cut(part, ";")
@@ -102,12 +105,12 @@ func parseAccept(part string) wanted {
 		a.params[strings.TrimSpace(name)] = strings.TrimSpace(value)
 	}
 	if q, ok := a.params["q"]; ok {
-		a.quality, _ = strconv.ParseFloat(q, 64) // what is no number comes last
+		a.quality, _ = strconv.ParseFloat(q, 64) // an invalid number is 0, which comes last
 	}
 	return a
 }
 
-// before tells whether a is preferred to b, which stands before it.
+// before reports whether a is preferred to b, which precedes it in the header.
 func (a wanted) before(b wanted) bool {
 	if a.quality != b.quality {
 		return a.quality > b.quality
@@ -122,7 +125,7 @@ func accepted(a wanted, transforms transforms, stream bool) (format, bool) {
 		f.media = mediaJSON
 	case mediaYAML:
 		if stream {
-			return f, false // documents in YAML can not follow each other
+			return f, false // YAML documents cannot follow each other in a stream
 		}
 		f.media = mediaYAML
 	case mediaProtobuf:
@@ -134,7 +137,7 @@ func accepted(a wanted, transforms transforms, stream bool) (format, bool) {
 		return f, false
 	}
 	f.pretty = isTrue(a.params["pretty"])
-	// A group or a version without a form is none that there is.
+	// A group or a version without "as" is not an accepted form.
 	if as, group, version := a.params["as"], a.params["g"], a.params["v"]; as != "" || group != "" || version != "" {
 		if !transforms.has(as) || group != metav1.GroupName || version != "v1" && version != "v1beta1" {
 			return f, false
@@ -147,7 +150,8 @@ func accepted(a wanted, transforms transforms, stream bool) (format, bool) {
 	return f, true
 }
 
-// negotiateCustom is for custom resources: they have no protobuf form, but their tables and metadata have.
+// negotiateCustom negotiates for custom resources. They have no protobuf form, but their tables and
+// metadata do.
 func negotiateCustom(r *http.Request, may transforms, stream bool) (format, error) {
 	f, err := negotiate(r, may, stream)
 	if err != nil && stream {
@@ -178,7 +182,8 @@ func negotiateCustom(r *http.Request, may transforms, stream bool) (format, erro
 
 const streamMedia = mediaJSON + ";stream=watch, " + mediaProtobuf + ";stream=watch"
 
-// offered tells whether one of the media types stands in an Accept header in so many words, whatever its parameters; upstream looks for that first.
+// offered reports whether an Accept header names one of the media types literally, whatever its
+// parameters. Upstream checks this first.
 func offered(accept string, media ...string) bool {
 	if accept == "" {
 		return true
@@ -196,7 +201,8 @@ func notOffered(media string) error {
 	return apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "", schema.GroupResource{}, "", "406: Not Acceptable\n\nAvailable representations: "+media, 0, false)
 }
 
-// plainFormat is for an error, which has no other form than its own: what the client accepts, if that is possible, and JSON.
+// plainFormat is the format of an error, which cannot be transformed: what the client accepts, else
+// JSON.
 func plainFormat(r *http.Request) format {
 	f, err := negotiate(r, transforms{}, false)
 	if err != nil {
@@ -210,7 +216,7 @@ func notAcceptableText(text string) error {
 		Reason: metav1.StatusReasonNotAcceptable, Message: text}}
 }
 
-// pretty: asked for, or by a client that people look at.
+// pretty reports whether to indent JSON: on request, or for a client that people read directly.
 func pretty(r *http.Request) bool {
 	if r.URL.RawQuery != "" {
 		if v := r.URL.Query().Get("pretty"); v != "" {

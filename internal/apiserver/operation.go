@@ -25,7 +25,7 @@ import (
 	"github.com/knarr-project/knarr/internal/trace"
 )
 
-// operation is one request, however it came: over HTTP or from a component of this process.
+// operation is one request, over HTTP or from a component of this process.
 type operation struct {
 	server      *Server
 	endpoint    *endpoint
@@ -34,26 +34,27 @@ type operation struct {
 	namespace   string
 	name        string
 	subresource string
-	// gvk is of the body: the endpoint's, or the subresource's own (Scale, Binding).
+	// gvk is the kind of the body: the endpoint's, or the subresource's own (Scale, Binding).
 	gvk schema.GroupVersionKind
 	// options are Create-, Update-, Patch- or DeleteOptions, for admission.
 	options runtime.Object
 	dryRun  bool
-	// fieldManager is who owns the fields that this write sets.
+	// fieldManager becomes the owner of the fields that this write sets.
 	fieldManager string
-	// creates is for a PUT or an apply that makes its object: its user was asked only about the update, and has to be allowed the create too.
+	// creates is set when a PUT or an apply creates its object. The user was authorized for the
+	// update only, and must also be allowed to create.
 	creates bool
-	// applies is for a server-side apply.
+	// applies is set for a server-side apply.
 	applies bool
-	// raw writes are the server's own: the kind's update rules, which are for users, do not hold for them.
+	// raw is set for the server's own writes, which skip the kind's update rules for users.
 	raw bool
 	// warn sends a Warning header; never nil.
 	warn func(text string)
-	// stopwatch takes the time of webhooks.
+	// stopwatch measures the time spent in webhooks.
 	stopwatch admission.Stopwatch
 }
 
-// internal is an operation of the server itself on one of its own kinds.
+// internal returns an operation of the server itself on a built-in kind.
 func (s *Server) internal(e *endpoint, namespace, name string) *operation {
 	return &operation{
 		server: s, endpoint: e, user: auth.Component(auth.UserAPIServer, auth.GroupMasters), verb: "update",
@@ -72,12 +73,13 @@ func (op *operation) attributes(what admission.Operation, obj, old runtime.Objec
 		a.Options = &metav1.CreateOptions{DryRun: u.DryRun, FieldManager: u.FieldManager, FieldValidation: u.FieldValidation}
 	}
 	if op.endpoint.resource == (schema.GroupResource{Resource: "namespaces"}) {
-		a.Namespace = op.name // as its path has it
+		a.Namespace = op.name // as in the request's path
 	}
 	return a
 }
 
-// admit runs the mutating plugins. What they have put into a custom object need not fit its schema: it is pruned again.
+// admit runs the mutating plugins. A plugin may add fields that a custom object's schema lacks, so
+// the object is pruned again.
 func (op *operation) admit(ctx context.Context, a *admission.Attributes) error {
 	if err := op.mutate(ctx, a); err != nil {
 		return err
@@ -88,7 +90,7 @@ func (op *operation) admit(ctx context.Context, a *admission.Attributes) error {
 	return nil
 }
 
-// observed lets admission tell the request's audit record, which may be nil.
+// observed connects admission to the request's audit record, which may be nil.
 func observed(ctx context.Context, a *admission.Attributes) {
 	rec := audit.From(ctx)
 	a.Annotate = rec.Annotate
@@ -100,12 +102,14 @@ func observed(ctx context.Context, a *admission.Attributes) {
 	}
 }
 
-// mutate runs the mutating plugins. What they leave of managedFields must still be readable.
+// mutate runs the mutating plugins. If they leave invalid managedFields, the old managedFields are
+// restored.
 func (op *operation) mutate(ctx context.Context, a *admission.Attributes) error {
 	observed(ctx, a)
 	acc, err := meta.Accessor(a.Object)
 	if err != nil {
-		return op.forbidden(op.server.admission().Admit(ctx, a)) // there is none, or options of a connection
+		// the object has no metadata: it is nil, or options of a connection
+		return op.forbidden(op.server.admission().Admit(ctx, a))
 	}
 	before := acc.GetManagedFields()
 	ctx, span := trace.Start(ctx, "Mutating admission")
@@ -119,7 +123,7 @@ func (op *operation) mutate(ctx context.Context, a *admission.Attributes) error 
 	}
 	op.dropDoubledOwners(acc, afterAdmission)
 	if op.fieldManager == "" || slices.Equal(before, acc.GetManagedFields()) {
-		return nil // the same entries, not ones like them: nothing has touched them
+		return nil // the same slice, not equal copies: no plugin has touched it
 	}
 	if err := managedfields.ValidateManagedFields(acc.GetManagedFields()); err != nil {
 		op.warn(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: " + err.Error())
@@ -128,7 +132,8 @@ func (op *operation) mutate(ctx context.Context, a *admission.Attributes) error 
 	return nil
 }
 
-// keepNamespace: admission can not move an object into another namespace, nor out of all.
+// keepNamespace prevents admission from moving an object to another namespace or out of its
+// namespace.
 func (op *operation) keepNamespace(acc metav1.Object) error {
 	switch ns := acc.GetNamespace(); {
 	case !op.endpoint.kind.Namespaced || ns == op.namespace:
@@ -148,7 +153,7 @@ func (op *operation) validateAdmission(ctx context.Context, a *admission.Attribu
 	return op.forbidden(op.server.admission().Validate(ctx, a))
 }
 
-// validateFields gives what is wrong with fields besides what the kind's strategy finds.
+// validateFields returns the field errors of the kind's hook, which the strategy does not find.
 func (op *operation) validateFields(ctx context.Context, a *admission.Attributes) (field.ErrorList, error) {
 	check := op.endpoint.hooks.fields
 	if check == nil {
@@ -158,7 +163,7 @@ func (op *operation) validateFields(ctx context.Context, a *admission.Attributes
 	return errs, op.forbidden(err)
 }
 
-// forbidden makes an admission error that is no Status a Forbidden one, as upstream does.
+// forbidden turns an admission error that is no Status into Forbidden, as upstream does.
 func (op *operation) forbidden(err error) error {
 	if err == nil || isStatus(err) {
 		return err
@@ -171,17 +176,17 @@ func isStatus(err error) bool {
 	return errors.As(err, &s)
 }
 
-// txn is the transaction that a write builds: the object itself and what hooks add.
+// txn is the transaction that a write builds: the object itself and the additions of hooks.
 type txn struct {
 	op         *operation
-	at         *place // where all that it writes lies
+	at         *place // the store of all its keys
 	conditions []store.Condition
 	ops        []store.Op
-	// stores is the object that the last of the ops stores; nil when it is a removal.
+	// stores is the object that the last operation writes; nil if the transaction removes it.
 	stores runtime.Object
-	// onFailure runs when the transaction is not committed (to give back what was allocated).
+	// onFailure runs when the transaction is not committed, to release allocations.
 	onFailure []func()
-	// late is an error that a dry run tells only when nothing else is wrong.
+	// late is an error that a dry run reports only if there is no other.
 	late error
 }
 
@@ -197,7 +202,7 @@ func (t *txn) fail() {
 	t.onFailure = nil
 }
 
-// commit applies the transaction; ok is false when a condition did not hold.
+// commit applies the transaction. res.Succeeded is false if a condition did not hold.
 func (t *txn) commit(ctx context.Context) (res store.TxnResult, err error) {
 	res, err = t.at.store.Commit(ctx, t.conditions, t.ops...)
 	if errors.Is(err, store.ErrTooLarge) && t.forgetOwners() {
@@ -210,7 +215,8 @@ func (t *txn) commit(ctx context.Context) (res store.TxnResult, err error) {
 	if !res.Succeeded {
 		t.fail()
 		if len(t.conditions) > 1 {
-			// Before it is tried again, what the conditions were made from must be as new.
+			// A retry reads the IP addresses from the cache, which must be as new as the failed
+			// transaction.
 			t.op.server.endpoints.registry("networking.k8s.io", "ipaddresses").settle(ctx, res.Revision)
 		}
 	}
@@ -223,8 +229,10 @@ func (t *txn) put(c store.Condition, obj runtime.Object, stored []byte, lease st
 	t.stores = obj
 }
 
-// forgetOwners makes an object that is too large for the store smaller by what is not its writer's: the record of whose its fields are, which takes
-// more room than the fields where names are long. An apply goes by that record, and is refused instead.
+// forgetOwners shrinks an object that is too large for the store by dropping its managedFields,
+// which the writer did not send and which can be larger than the fields themselves if names are
+// long. It reports whether there was anything to drop. An apply depends on managedFields and is
+// refused instead.
 func (t *txn) forgetOwners() bool {
 	if t.stores == nil || t.op.applies || len(accessor(t.stores).GetManagedFields()) == 0 {
 		return false
@@ -238,17 +246,18 @@ func (t *txn) forgetOwners() bool {
 	return true
 }
 
-// stored is the object of the transaction as it is in the store.
+// stored returns the bytes of the object that the transaction writes.
 func (t *txn) stored() []byte { return t.ops[len(t.ops)-1].Value }
 
-// current is an object as a write found it.
+// current is the state of an object that a write starts from.
 type current struct {
-	obj      runtime.Object // shared, read-only; nil when it does not exist
+	obj      runtime.Object // shared, read-only; nil if the object does not exist
 	stored   []byte
 	revision int64
 }
 
-// load finds the object, in the cache as a first guess unless fresh is asked for.
+// load returns the object's state from the cache, which may be stale, or from the store if fresh is
+// set or the cache does not have it.
 func (r *registry) load(ctx context.Context, key string, fresh bool) (c current, isFresh bool, err error) {
 	if !fresh {
 		if reader := r.started(); reader != nil {
@@ -273,7 +282,7 @@ func (r *registry) load(ctx context.Context, key string, fresh bool) (c current,
 	return c, true, err
 }
 
-// fromStore decodes what a failed transaction or a Get found.
+// fromStore decodes a value that a Get or a failed transaction returned.
 func (r *registry) fromStore(kv *store.KeyValue) (current, error) {
 	if kv == nil {
 		return current{}, nil
@@ -285,7 +294,8 @@ func (r *registry) fromStore(kv *store.KeyValue) (current, error) {
 	return current{obj: obj, stored: kv.Value, revision: kv.ModRevision}, nil
 }
 
-// unreadable names the object that can not be decoded. A conversion webhook's error says all itself.
+// unreadable adds the object's key to a decoding error. A conversion webhook's error already
+// describes the object.
 func (r *registry) unreadable(key string, err error) error {
 	if r.custom != nil {
 		return err
@@ -293,7 +303,7 @@ func (r *registry) unreadable(key string, err error) error {
 	return fmt.Errorf("%s: %w", key, err)
 }
 
-// settle makes the write visible to everybody who reads from the kind's cache.
+// settle waits until the kind's cache has the write, so that all readers see it.
 func (r *registry) settle(ctx context.Context, revision int64) {
 	reader := r.started()
 	if reader == nil {
@@ -307,12 +317,13 @@ func (r *registry) settle(ctx context.Context, revision int64) {
 	}
 }
 
-// storeError tells a client what went wrong in the store.
+// storeError translates an error of the store into an answer for clients.
 func storeError(err error) error {
 	switch {
 	case errors.Is(err, store.ErrUnavailable):
 		return apierrors.NewServiceUnavailable(err.Error())
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, cache.ErrFuture): // which is the deadline's, too
+	// ErrFuture: the deadline passed, too
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, cache.ErrFuture):
 		return apierrors.NewTimeoutError("request did not complete within requested timeout - context deadline exceeded", 0)
 	case errors.Is(err, store.ErrCompacted):
 		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
@@ -322,13 +333,13 @@ func storeError(err error) error {
 	return err
 }
 
-// now is the server's clock, to the second as metadata keeps it.
+// now returns the current time, truncated to seconds as in metadata.
 func (s *Server) now() metav1.Time {
 	return metav1.NewTime(s.clock().Truncate(time.Second))
 }
 
-// stale tells whether an object that has not changed is to be written all the same, because the store would keep it differently now
-// (encrypted with another key).
+// stale reports whether an unchanged object must be written again because the store would now
+// encrypt it with another key.
 func (r *registry) stale(ctx context.Context, key string) bool {
 	sealed, ok := r.at.given.(interface {
 		Stale(ctx context.Context, key string) (bool, error)
@@ -343,7 +354,8 @@ func (r *registry) stale(ctx context.Context, key string) bool {
 	return stale && err == nil
 }
 
-// undecrypted tells why an object can not be read whose value came out of the store as it lies there; err, which is what came of reading it, where that is not so.
+// undecrypted explains a read error. If the stored value could not be decrypted, it says so;
+// otherwise it returns err.
 func (r *registry) undecrypted(ctx context.Context, key string, stored []byte, err error) error {
 	if why := r.whySealed(ctx, key, stored); why != nil {
 		return apierrors.NewInternalError(why)
@@ -351,7 +363,7 @@ func (r *registry) undecrypted(ctx context.Context, key string, stored []byte, e
 	return err
 }
 
-// undecryptedAmong is undecrypted for a list, which names the first of them.
+// undecryptedAmong is undecrypted for a list. It names the first entry that could not be decrypted.
 func (r *registry) undecryptedAmong(ctx context.Context, entries []*cache.Entry, err error) error {
 	for _, e := range entries {
 		if why := r.whySealed(ctx, e.Key, e.Stored()); why != nil {
@@ -361,7 +373,7 @@ func (r *registry) undecryptedAmong(ctx context.Context, entries []*cache.Entry,
 	return err
 }
 
-// whySealed is nil when the value is not one that can not be decrypted.
+// whySealed returns why a stored value cannot be decrypted; nil if it can, or is not encrypted.
 func (r *registry) whySealed(ctx context.Context, key string, stored []byte) error {
 	if sealed, ok := r.at.given.(interface {
 		Sealed(ctx context.Context, key string, value []byte) error
@@ -371,11 +383,12 @@ func (r *registry) whySealed(ctx context.Context, key string, stored []byte) err
 	return nil
 }
 
-// sealedStore is a store that keeps some objects encrypted (package encryption).
+// sealedStore is a store that encrypts some objects (package encryption).
 type sealedStore interface {
-	// Health says whether the key management services work.
+	// Health reports whether the key management services work.
 	Health(ctx context.Context) error
-	// OnRepair sets who is told that what lies below a prefix can be read again.
+	// OnRepair sets the function to call when the objects below a prefix have become readable
+	// again.
 	OnRepair(again func(ctx context.Context, prefix string) error)
 	Collectors() []prometheus.Collector
 }

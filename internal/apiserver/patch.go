@@ -25,28 +25,29 @@ import (
 	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
-// patchRequest is a PATCH's content.
+// patchRequest is the content of a PATCH.
 type patchRequest struct {
 	kind       types.PatchType
 	data       []byte
 	force      bool
 	validation string  // Strict, Warn or Ignore
-	double     []error // fields that the patch itself has twice
+	double     []error // fields that the patch itself sets twice
 }
 
-// doubleFields are those that a merge patch has twice; the patched document does not show them any more.
+// doubleFields returns the fields that a merge patch sets twice. The patched document does not show
+// them any more.
 func doubleFields(p patchRequest) []error {
 	if p.validation == metav1.FieldValidationIgnore {
 		return nil
 	}
 	strict, err := kjson.UnmarshalStrict(p.data, &map[string]any{})
 	if err != nil {
-		return nil // told by whoever applies it
+		return nil // reported when the patch is applied
 	}
 	return strict
 }
 
-// patch applies the patch to the named object. created tells that an apply made it.
+// patch applies the patch to the named object. created reports that an apply created it.
 func (op *operation) patch(ctx context.Context, p patchRequest) (out runtime.Object, created bool, err error) {
 	apply := p.kind == types.ApplyYAMLPatchType
 	op.applies = apply
@@ -84,12 +85,14 @@ func (op *operation) patched(old runtime.Object, p patchRequest) (runtime.Object
 	if obj, err = op.endpoint.toHub(obj); err != nil {
 		return nil, err
 	}
-	obj = op.track(old, obj)                            // an owner that the patch doubles is the manager's
-	op.dropDoubledOwners(accessor(obj), afterAdmission) // upstream only looks then, and says so
+	// owner references that the patch doubles belong to the patch's field manager
+	obj = op.track(old, obj)
+	// upstream checks only here, and its warning says so
+	op.dropDoubledOwners(accessor(obj), afterAdmission)
 	return obj, nil
 }
 
-// patchVersioned gives the patched state of an object of the kind.
+// patchVersioned returns the patched state of an object of the kind.
 func (op *operation) patchVersioned(old runtime.Object, gvk schema.GroupVersionKind, p patchRequest) (runtime.Object, error) {
 	isCustom := op.takesCustom()
 	if p.kind == types.StrategicMergePatchType {
@@ -130,7 +133,7 @@ func (op *operation) patchVersioned(old runtime.Object, gvk schema.GroupVersionK
 	return op.decodePatched(doc, old, gvk, p)
 }
 
-// decodePatched makes an object of a patched document.
+// decodePatched decodes a patched document.
 func (op *operation) decodePatched(doc []byte, like runtime.Object, gvk schema.GroupVersionKind, p patchRequest) (runtime.Object, error) {
 	obj := newLike(like)
 	if err := bounds.Document(doc, obj); err != nil {
@@ -144,7 +147,7 @@ func (op *operation) decodePatched(doc []byte, like runtime.Object, gvk schema.G
 	}
 	got := obj.GetObjectKind().GroupVersionKind()
 	if got.Empty() {
-		got = gvk // a patch may take it away
+		got = gvk // a patch may remove it
 	}
 	if err == nil && got != gvk {
 		err = notRegistered(got)
@@ -162,7 +165,8 @@ func (op *operation) decodePatched(doc []byte, like runtime.Object, gvk schema.G
 	return obj, nil
 }
 
-// reportStrict tells of unknown and duplicate fields: as an error when validation is strict.
+// reportStrict reports unknown and duplicate fields: as an error if validation is strict, else as
+// warnings.
 func (op *operation) reportStrict(problems []error, validation string) error {
 	if len(problems) == 0 || validation == metav1.FieldValidationIgnore {
 		return nil
@@ -176,12 +180,12 @@ func (op *operation) reportStrict(problems []error, validation string) error {
 	return nil
 }
 
-// invalidPatch names no object, as upstream's does not.
+// invalidPatch names no object, as upstream's error does not.
 func invalidPatch(value string, err error) error {
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), value, err.Error())})
 }
 
-// jsonPatchOp is what an operation is read as when somebody wants to know of its fields (RFC 6902).
+// jsonPatchOp is one operation of a JSON patch (RFC 6902), to check its fields.
 type jsonPatchOp struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -189,7 +193,8 @@ type jsonPatchOp struct {
 	Value any    `json:"value"`
 }
 
-// strangeFields are those that a JSON patch's operations have and that mean nothing, or have twice. Messages name upstream's type.
+// strangeFields returns the unknown and duplicate fields of a JSON patch's operations. Messages
+// name upstream's type.
 func strangeFields(p patchRequest) (problems []error, err error) {
 	if p.validation == metav1.FieldValidationIgnore {
 		return nil, nil
@@ -290,10 +295,11 @@ func (op *operation) strategicPatch(old runtime.Object, p patchRequest) (runtime
 	return obj, nil
 }
 
-// errMergeKey is of a patch with an element that can not be told from others.
+// errMergeKey refuses a patch with a list element whose merge key cannot be compared.
 var errMergeKey = errors.New("the elements of a list can not be told apart")
 
-// mergeStrategic is the library's merge. It compares what elements are found by, and panics when that is a list or an object.
+// mergeStrategic calls the library's merge. The library compares merge keys and panics if one is a
+// list or an object.
 func mergeStrategic(fields, patch map[string]any, like runtime.Object) (merged map[string]any, err error) {
 	defer func() {
 		switch r := recover().(type) {
@@ -307,11 +313,11 @@ func mergeStrategic(fields, patch map[string]any, like runtime.Object) (merged m
 	return strategicpatch.StrategicMergeMapPatch(fields, patch, like)
 }
 
-// errUnsupported is upstream's 415 of what no handler has looked at yet.
+// errUnsupported is upstream's 415 from before any handler.
 var errUnsupported = apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "", schema.GroupResource{}, "",
 	"415: Unsupported Media Type", 0, false)
 
-// mediaOf is a Content-Type without its parameters.
+// mediaOf returns a Content-Type without its parameters.
 func mediaOf(header string) string {
 	media, _, _ := strings.Cut(header, ";")
 	return strings.TrimSpace(media)

@@ -14,17 +14,18 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// Place is a store in which some built-in kinds lie instead of in Config.Store (upstream's --etcd-servers-overrides).
+// Place stores some built-in kinds outside Config.Store (upstream's --etcd-servers-overrides).
 type Place struct {
 	Store store.Store
-	// Resources are those kinds; the resource "*" is all of a group that no other Place names.
+	// Resources are the kinds in this store; the resource "*" stands for the kinds of a group that
+	// no other Place names.
 	Resources []schema.GroupResource
 }
 
-// place is a store in use with what is kept of it. Revisions of one place say nothing of another.
+// place is a store with its cache and leases. Revisions of different places cannot be compared.
 type place struct {
 	given  store.Store
-	store  store.Store // the same, whose use is counted
+	store  store.Store // given with metrics
 	cache  *cache.Cache
 	leases leases
 }
@@ -34,10 +35,11 @@ func newPlace(under store.Store, m *storeMetrics) *place {
 	return &place{given: under, store: counted, cache: cache.New(counted)}
 }
 
-// inOneTransaction are the kinds that are written together, which needs one store: a Service with its addresses and node ports.
+// inOneTransaction are the kinds that are written together, and so need one store: a Service with
+// its addresses and node ports.
 var inOneTransaction = []schema.GroupResource{{Resource: "services"}, {Group: "networking.k8s.io", Resource: "ipaddresses"}, {Group: "networking.k8s.io", Resource: "servicecidrs"}}
 
-// openPlaces makes the places: the first is where all lies that no other is for.
+// openPlaces creates the places. The first is the home of all kinds that no other place names.
 func (s *Server) openPlaces() error {
 	s.home = newPlace(s.cfg.Store, s.metrics.store)
 	s.places, s.elsewhere = []*place{s.home}, map[string]*place{}
@@ -64,7 +66,7 @@ func (s *Server) openPlaces() error {
 	return nil
 }
 
-// movable says why a resource can not lie elsewhere than the others.
+// movable returns why a resource cannot be stored in a place of its own, or nil.
 func movable(resource schema.GroupResource) error {
 	why := errors.New("no built-in kind that is stored; custom resources lie in the store of --etcd-servers")
 	for _, kind := range api.Kinds() {
@@ -84,12 +86,12 @@ func movable(resource schema.GroupResource) error {
 	return why
 }
 
-// placeOf is where the objects below a prefix of the store's keys lie.
+// placeOf returns the place of the objects below a key prefix.
 func (s *Server) placeOf(prefix string) *place {
 	return cmp.Or(s.elsewhere[prefix], s.home)
 }
 
-// relist reads what lies below a prefix anew.
+// relist reads the objects below a prefix again.
 func (s *Server) relist(ctx context.Context, prefix string) error {
 	return s.placeOf(prefix).cache.Relist(ctx, prefix)
 }

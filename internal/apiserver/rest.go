@@ -25,7 +25,8 @@ type call struct {
 	info *requestInfo
 	f    format
 
-	mu       sync.Mutex // guards the header while a collection is deleted by several goroutines, and what follows
+	// guards the header, which several goroutines use in a deletecollection, and warnings
+	mu       sync.Mutex
 	warnings warnings
 }
 
@@ -59,7 +60,8 @@ func (s *Server) serveResource(w *codeWriter, r *http.Request, info *requestInfo
 		c.namespace = ""
 	}
 	if sub, ok := e.kind.Subresource(info.subresource); ok {
-		if sub.Kind.GroupKind() != e.gvk.GroupKind() { // else the subresource shows the object, in the version asked for
+		// otherwise the subresource shows the object in the requested version
+		if sub.Kind.GroupKind() != e.gvk.GroupKind() {
 			c.gvk = sub.Kind
 		}
 		if sub.Connect {
@@ -83,7 +85,8 @@ func (s *Server) serveResource(w *codeWriter, r *http.Request, info *requestInfo
 	respondError(w, plainFormat(r), err)
 }
 
-// unwatchable is what is wrong with a watch in a form that there is none of: its options come first.
+// unwatchable returns the error for a watch in an unsupported format. Errors in its options come
+// first.
 func (c *call) unwatchable(form error) error {
 	req, err := c.listRequest()
 	if err != nil {
@@ -97,7 +100,8 @@ func (c *call) unwatchable(form error) error {
 	return form
 }
 
-// check is what comes before the request is looked at closer: its path, its method, and the warning that goes with the kind.
+// check does the first checks of a request: its path, its method, and the kind's deprecation
+// warning.
 func (c *call) check() error {
 	e := c.endpoint
 	if e.custom != nil {
@@ -121,21 +125,22 @@ func (c *call) check() error {
 	return nil
 }
 
-// usesDeprecated tells those who look for clients of a version that will go, in the audit log and the metrics.
+// usesDeprecated marks the use of a deprecated version in the audit log and the metrics.
 func (c *call) usesDeprecated() {
 	gvr := c.endpoint.gvr
 	recordOf(c.w).Annotate("k8s.io/deprecated", "true")
 	c.server.metrics.deprecated.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource, c.info.subresource, "").Set(1)
 }
 
-// transforms: what is posted to be answered, not kept (reviews, bindings, evictions, tokens), has no rows.
+// transforms returns the transformations that the client may ask for. Objects that are answered but
+// not kept (reviews, bindings, evictions, tokens) have no table.
 func (c *call) transforms() transforms {
 	objects := c.endpoint.kind.Object != nil || c.endpoint.custom != nil
 	answered := c.info.verb == "create" && (c.subresource != "" || c.endpoint.kind.Virtual)
 	return transforms{metadata: objects, table: objects && !answered}
 }
 
-// deprecated kinds warn whoever uses them.
+// deprecated are the warnings for users of deprecated kinds.
 var deprecated = map[schema.GroupVersionResource]string{
 	{Version: "v1", Resource: "endpoints"}:         "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 	{Version: "v1", Resource: "componentstatuses"}: "v1 ComponentStatus is deprecated in v1.19+",
@@ -165,12 +170,13 @@ func (c *call) serve(ctx context.Context) error {
 	return errMethod
 }
 
-// warnHeader tells the client something that is no error.
+// warnHeader adds a warning to the response, unless it is already there.
 func (c *call) warnHeader(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.warnings.known == nil { // what is said of the credentials stays
-		said, _ := utilnet.ParseWarningHeaders(c.w.Header().Values("Warning")) // ours: they can be read
+	if c.warnings.known == nil { // keep the warnings about the credentials
+		// written by this server, so they parse
+		said, _ := utilnet.ParseWarningHeaders(c.w.Header().Values("Warning"))
 		for _, s := range said {
 			c.warnings.add(s.Text)
 		}
@@ -180,7 +186,7 @@ func (c *call) warnHeader(text string) {
 	}
 }
 
-// query decodes the URL's options with one of the generated functions of apimachinery.
+// query decodes the URL's options with one of apimachinery's generated functions.
 func query[T any](c *call, into *T, decode func(*url.Values, *T) error) error {
 	if len(c.info.query) == 0 {
 		return nil
@@ -191,7 +197,7 @@ func query[T any](c *call, into *T, decode func(*url.Values, *T) error) error {
 	return nil
 }
 
-// respond writes the body, compressed if it is large and the client takes that.
+// respond writes the body, compressed if it is large and the client accepts gzip.
 func (c *call) respond(code int, body []byte) {
 	c.recordAnswer(body)
 	if zipped, ok := compress(c.r, body); ok {
@@ -203,7 +209,7 @@ func (c *call) respond(code int, body []byte) {
 	respond(c.w, code, c.f, body)
 }
 
-// respondList is respond for a list, which is written piece by piece.
+// respondList is respond for a list, which is written in pieces.
 func (c *call) respondList(body *listBody) error {
 	if recordOf(c.w).WantsResponse() {
 		whole, err := body.bytes()
@@ -225,8 +231,8 @@ func (c *call) respondList(body *listBody) error {
 	return broken(body.writeTo(c.w))
 }
 
-// broken ends a connection whose answer could not be finished: the client must not take what it has got for all. Most often it
-// is the client that has gone.
+// broken aborts the connection of an answer that could not be finished, so that the client does not
+// take the part for the whole. Usually the client has already gone.
 func broken(err error) error {
 	if err != nil {
 		panic(http.ErrAbortHandler)

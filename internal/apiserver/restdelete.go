@@ -38,14 +38,14 @@ func (c *call) serveDelete(ctx context.Context) error {
 	return c.answer(ctx, code, out)
 }
 
-// deletedStatus is the answer for kinds that do not give back the deleted object.
+// deletedStatus is the answer for kinds that do not return the deleted object.
 func deletedStatus(e *endpoint, obj runtime.Object) *metav1.Status {
 	meta := accessor(obj)
 	return &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
 		Name: meta.GetName(), Group: e.gvr.Group, Kind: e.gvr.Resource, UID: meta.GetUID()}}
 }
 
-// deleteOptions come in the body or, without one, in the query.
+// deleteOptions reads the options from the body or, if it is empty, from the query.
 func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 	opts := &metav1.DeleteOptions{}
 	data, err := readBody(c.r)
@@ -66,7 +66,8 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 	}); err != nil {
 		return nil, err
 	}
-	opts.IgnoreStoreReadErrorWithClusterBreakingPotential = nil // AllowUnsafeMalformedObjectDeletion is off
+	// the feature AllowUnsafeMalformedObjectDeletion is off
+	opts.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
 	if errs := metav1validation.ValidateDeleteOptions(opts); len(errs) > 0 {
 		return nil, invalidOptions("DeleteOptions", errs)
 	}
@@ -85,7 +86,8 @@ func (c *call) serveDeleteCollection(ctx context.Context) error {
 		return err
 	}
 	if rv := req.opts.ResourceVersion; rv != "" && rv != "0" && req.opts.ResourceVersionMatch == "" {
-		req.opts.ResourceVersionMatch = metav1.ResourceVersionMatchExact // it is read in pages, as upstream's
+		// upstream reads it in pages, which are exact
+		req.opts.ResourceVersionMatch = metav1.ResourceVersionMatchExact
 	}
 	p, err := c.deleteCollection(ctx, opts, req)
 	if err != nil {
@@ -100,7 +102,7 @@ func (c *call) serveDeleteCollection(ctx context.Context) error {
 	return c.respondList(body)
 }
 
-// decodeDeleteOptions takes DeleteOptions of any group version, as clients send them.
+// decodeDeleteOptions accepts DeleteOptions of any group version, as clients send them.
 func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, error) {
 	want := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
 	if media == mediaYAML {
@@ -119,7 +121,8 @@ func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, erro
 			return nil, apierrors.NewBadRequest(brokenVersion(data).Error())
 		case gvk.Kind == "":
 			want = schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
-		case gvk.Kind == want.Kind && !api.Scheme.Recognizes(gvk): // of a custom resource's group, or the one that the type is defined in; options are the same in all of them
+		// of a custom resource's group or of meta.k8s.io; the options are the same in all of them
+		case gvk.Kind == want.Kind && !api.Scheme.Recognizes(gvk):
 			opts := &metav1.DeleteOptions{}
 			if err := kjson.UnmarshalCaseSensitivePreserveInts(data, opts); err != nil {
 				return nil, unreadable(want, want, err)
@@ -127,7 +130,8 @@ func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, erro
 			return opts, nil
 		case gvk.Kind != "DeleteOptions":
 			if gvk.Version == "" {
-				gvk = metav1.SchemeGroupVersion.WithKind(gvk.Kind) // where upstream looks for it
+				// the group in which upstream looks for it
+				gvk = metav1.SchemeGroupVersion.WithKind(gvk.Kind)
 			}
 			return nil, apierrors.NewBadRequest(notRegistered(gvk).Error())
 		default:

@@ -16,7 +16,8 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 )
 
-// errExport: who asks for an object without what a server has put in must not take the whole one for it.
+// errExport refuses export=true: a client that expects an object without server-set fields must not
+// get one with them.
 var errExport = apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
 
 func (c *call) serveGet(ctx context.Context) error {
@@ -43,7 +44,8 @@ func (c *call) serveGet(ctx context.Context) error {
 	entry, err := c.get(from, opts.ResourceVersion)
 	read.End()
 	if invalid := (*field.Error)(nil); errors.As(err, &invalid) && c.endpoint.ofEvents() {
-		err = badRevision(err) // upstream keeps no cache of events, and its store has words of its own
+		// upstream has no cache of Events, and its store words the error differently
+		err = badRevision(err)
 	}
 	if err != nil {
 		return err
@@ -67,9 +69,11 @@ func (c *call) listRequest() (*listRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Of a watch that the query asks for, not one that the path does.
+	// Only for the query parameter watch=true, not for the legacy path /watch/.
 	if opts.Watch && opts.SendInitialEvents == nil && opts.ResourceVersionMatch == "" && (opts.ResourceVersion == "" || opts.ResourceVersion == "0") {
-		initial := true // what such a watch has always begun with; now it is told where that ends, if it takes bookmarks
+		// such a watch always begins with the current objects; a client that takes bookmarks is
+		// told when they end
+		initial := true
 		opts.SendInitialEvents, opts.ResourceVersionMatch = &initial, metav1.ResourceVersionMatchNotOlderThan
 	}
 	if c.info.legacyWatch {
@@ -135,13 +139,13 @@ func (c *call) serveWatch(ctx context.Context) error {
 	}
 	defer func() {
 		if !cw.taken && w.cursor != nil {
-			w.cursor.Close() // also when it never ran
+			w.cursor.Close() // also if it never ran
 		}
 	}()
 	w.begun = cw.seats.Done
 	if w.bookmark {
 		w.begun = func() {
-			if w.initial == nil { // else it ended before
+			if w.initial == nil { // otherwise it ended early
 				c.server.metrics.watchListed(c.operation, req, time.Since(since))
 			}
 			cw.seats.Done()

@@ -142,7 +142,7 @@ func (c *call) servePatch(ctx context.Context) error {
 	return c.answer(ctx, codeOf(created), out)
 }
 
-// patchAsUpdate is what admission gets to see of a patch's options.
+// patchAsUpdate returns a patch's options as admission sees them.
 func patchAsUpdate(opts *metav1.PatchOptions) *metav1.UpdateOptions {
 	return &metav1.UpdateOptions{DryRun: opts.DryRun, FieldManager: opts.FieldManager, FieldValidation: opts.FieldValidation}
 }

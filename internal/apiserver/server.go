@@ -41,95 +41,106 @@ import (
 	"github.com/knarr-project/knarr/internal/trace"
 )
 
-// Config is what a Server is made of. Zero values are upstream's defaults where there are any.
+// Config configures a Server. A zero value means upstream's default if upstream has one.
 type Config struct {
 	Store store.Store
-	// Places are where some kinds lie instead; Run and Close leave them open, too.
+	// Places hold some kinds in other stores. Run and Close do not close any store.
 	Places []Place
-	// Security may be set later by Use, because some of it needs the Server's Client.
+	// Security can be set later with Use, because some of it needs the Server's Client.
 	Security Security
 
-	// ServiceCIDRs are where cluster IPs come from: one, or two of different families.
+	// ServiceCIDRs are the ranges of cluster IPs: one, or two of different families.
 	ServiceCIDRs []netip.Prefix
-	// NodePorts is where node ports come from; the zero value is 30000-32767.
+	// NodePorts is the range of node ports; the zero value is 30000-32767.
 	NodePorts PortRange
-	// Advertise is the address of this server that the Service "kubernetes" leads to. Not set: no endpoints are kept.
+	// Advertise is this server's address in the endpoints of the Service "kubernetes". If it is not
+	// set, no endpoints are kept.
 	Advertise netip.AddrPort
 
-	// KubeletAddresses are the kinds of nodes' addresses that kubelets are reached at, in order; nil: addresses before names.
+	// KubeletAddresses are the types of node addresses to reach kubelets at, in order of
+	// preference; nil prefers addresses to names.
 	KubeletAddresses []corev1.NodeAddressType
-	// KubeletTLS is used to reach the nodes' HTTPS servers: logs, exec, port-forward, proxy.
+	// KubeletTLS is used for HTTPS to the nodes: logs, exec, port-forward, proxy.
 	KubeletTLS *tls.Config
-	// ProxyCertificate is the front proxy's: extension servers (APIServices) know this server by it.
+	// ProxyCertificate is the front proxy's client certificate, by which extension servers
+	// (APIServices) recognize this server.
 	ProxyCertificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
-	// Trust is what extension servers are told about who authenticates clients.
+	// Trust is the authentication configuration that is published to extension servers.
 	Trust Trust
-	// Egress is how nodes, webhooks and extension servers are connected to; nil is directly.
+	// Egress dials nodes, webhooks and extension servers; nil dials directly.
 	Egress *egress.Selector
 	// Audit records requests; nil records none. The server closes it.
 	Audit *audit.Log
 
-	// Tracer records requests; nil records none.
+	// Tracer records spans of requests; nil records none.
 	Tracer *trace.Tracer
 
-	// EventTTL is how long Events are kept; 0 is one hour, negative for ever. Those of LeaseReuse (0 is one minute) go together.
+	// EventTTL is how long Events are kept: 0 is one hour, negative keeps them for ever. Events
+	// that are created within LeaseReuse of each other share a lease and expire together; 0 is one
+	// minute.
 	EventTTL, LeaseReuse time.Duration
 	// NoPrivileged refuses pods with privileged containers.
 	NoPrivileged bool
-	// CompactEvery is how often old revisions are forgotten; 0 is five minutes, negative never.
+	// CompactEvery is the interval of compaction; 0 is five minutes, negative never compacts.
 	CompactEvery time.Duration
-	// RequestTimeout bounds requests other than watches and streams; 0 is one minute.
+	// RequestTimeout limits all requests but watches and streams; 0 is one minute.
 	RequestTimeout time.Duration
-	// MaxRequests is how many seats there are for requests at one time (FlowSchemas divide them); 0 is 600, negative does not limit.
+	// MaxRequests is the number of seats for concurrent requests, which FlowSchemas divide; 0 is
+	// 600, negative does not limit.
 	MaxRequests int
-	// MinWatch is the shortest time after which a watch without timeoutSeconds ends; 0 is half an hour.
+	// MinWatch is the shortest duration of a watch without timeoutSeconds; 0 is half an hour.
 	MinWatch time.Duration
-	// Switches are the resources that clients are served; nil: all.
+	// Switches select the resources that clients are served; nil serves all.
 	Switches *api.Switches
-	// Front is what is said of requests whoever they are from.
+	// Front holds the settings that apply to every request, such as CORS.
 	Front Front
-	// ShutdownDelay is how long the server goes on after it has said that it is not ready any more; 0 by default.
+	// ShutdownDelay is how long the server keeps serving after it has reported that it is not
+	// ready; the default is 0.
 	ShutdownDelay time.Duration
-	// ShutdownIdle is how long the server, when it stops, waits for connections on which nothing is asked: the client may just be sending, and over HTTP/1.1
-	// nothing can tell it not to; 0 is a second.
+	// ShutdownIdle is how long a stopping server waits for idle connections: the client may just be
+	// sending a request, and HTTP/1.1 has no way to stop it. 0 is one second.
 	ShutdownIdle time.Duration
-	// ShutdownRetryAfter: connections are taken until no request is under way any more, and those who come meanwhile are told to come again.
+	// ShutdownRetryAfter makes a stopping server accept connections until all requests in progress
+	// have ended, and answer new requests with Retry-After.
 	ShutdownRetryAfter bool
-	// ShutdownTimeout is how long requests may take to end when the server stops; 0 is RequestTimeout.
+	// ShutdownTimeout is how long requests in progress may take to end at shutdown; 0 is
+	// RequestTimeout.
 	ShutdownTimeout time.Duration
 
-	// PolicyStored is closed when the roles and bindings that every cluster has are stored, which somebody else does; nil: nobody does.
+	// PolicyStored is closed by its owner when the default RBAC roles and bindings are stored; nil
+	// if no component stores them.
 	PolicyStored <-chan struct{}
-	// ShutdownWatches is over how long a time watches end when the server stops; 0 ends all at once.
+	// ShutdownWatches spreads the end of the watches over this time at shutdown; 0 ends all at
+	// once.
 	ShutdownWatches time.Duration
-	// LivezGrace is for how long after its start the server is alive whatever it lacks.
+	// LivezGrace is how long after its start the server reports that it is alive, whatever fails.
 	LivezGrace time.Duration
-	// OthersEndpoints leaves the endpoints of the Service kubernetes to somebody else.
+	// OthersEndpoints leaves the endpoints of the Service kubernetes to another program.
 	OthersEndpoints bool
 
-	// Components are those that componentstatuses tell of, beside the store.
+	// Components are reported by componentstatuses, beside the store.
 	Components []Component
-	// NoProfiling leaves out the pages of the process's own profiles.
+	// NoProfiling disables the pages with the process's own profiles.
 	NoProfiling bool
-	// Settings are what the process was started with, which /flagz shows; nil: there is no such page.
+	// Settings returns the process's flags for /flagz; nil disables the page.
 	Settings func() map[string]string
-	// Collectors are metrics of other parts of the process, which /metrics shows too.
+	// Collectors are metrics of other parts of the process to show on /metrics.
 	Collectors []prometheus.Collector
 
 	Logger *slog.Logger
-	// Clock tells the time; nil is time.Now.
+	// Clock returns the current time; nil is time.Now.
 	Clock func() time.Time
 }
 
-// PortRange is Size ports from Base on.
+// PortRange is Size ports, from Base on.
 type PortRange struct{ Base, Size int }
 
-// Server serves the API. Make one with New, give it its security with Use, serve with Run.
+// Server serves the API. Create it with New, set its security with Use, serve with Run.
 type Server struct {
 	cfg       Config
-	places    []*place // of which the first is home
+	places    []*place // the first is home
 	home      *place
-	elsewhere map[string]*place // by the prefix of a kind that is not at home
+	elsewhere map[string]*place // by key prefix, of the kinds that are not in home
 	endpoints *endpoints
 	log       *slog.Logger
 	clock     func() time.Time
@@ -138,10 +149,10 @@ type Server struct {
 	handler   http.Handler
 	discovery *discovery.Handler
 	custom    *customKinds
-	// customDocs tells discovery and OpenAPI of custom kinds.
+	// customDocs adds custom kinds to discovery and OpenAPI.
 	customDocs *customDocuments
 	remotes    *aggregation.Aggregator
-	routes     *client.Routes // to Services that convert custom resources
+	routes     *client.Routes // to the Services of conversion webhooks
 	flow       *flow.Gate
 	metrics    *metrics
 	meter      *usage.Meter
@@ -150,59 +161,60 @@ type Server struct {
 	lanes      *deliver.Lanes
 	hubs       hubs
 	streams    streams
-	ears       *deliver.Ears // while the server runs
+	ears       *deliver.Ears // set while the server runs
 	out        transports
 
-	modes auth.Memo[string, impersonation] // by which users have impersonated last
+	modes auth.Memo[string, impersonation] // users' last mode of impersonation
 
-	// ctx ends when the server is closed: caches and other things that live as long as it does.
+	// ctx ends when the server closes. The caches and the background goroutines run under it.
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	// started is closed when the objects that every cluster has are there.
+	// started is closed when the objects that every cluster needs are stored.
 	started chan struct{}
-	// What follows it, and is kept up later: trust for extension servers, the day since when tokens are noted, and where this server is.
+	// These later steps of the start are also kept up to date afterwards: the trust for extension
+	// servers, the date since which tokens are tracked, and the endpoints of this server.
 	trusted, tracked, led milestone
 
-	// stopping is set when the server says that it is not ready any more, leaving when it takes no new connections; then
-	// endStreams ends what lives as long as its ends want.
+	// stopping is set when the server reports that it is not ready any more; leaving, when it
+	// accepts no new connections. endStreams then ends watches and other streams.
 	stopping, leaving atomic.Bool
-	// underWay counts requests that somebody waits for, but for those that live long; only with ShutdownRetryAfter.
+	// underWay counts the short requests in progress. It is used only with ShutdownRetryAfter.
 	underWay   atomic.Int64
 	streaming  context.Context
 	endStreams context.CancelFunc
 	handled    handledWatches
 }
 
-// Security is who may come in, what they may do, and what answers the API's questions about that.
+// Security authenticates and authorizes users, and answers the review APIs.
 type Security struct {
-	// Authenticator: without one everybody is anonymous.
+	// Authenticator may be nil: then every request is anonymous.
 	Authenticator auth.Authenticator
-	// Authorizer: without one nothing is allowed.
+	// Authorizer may be nil: then nothing is allowed.
 	Authorizer auth.Authorizer
 	Admission  admission.Chain
-	// TokenIssuer answers serviceaccounts/NAME/token.
+	// TokenIssuer serves serviceaccounts/NAME/token.
 	TokenIssuer TokenIssuer
-	// Tokens and Audiences (the server's own) answer TokenReviews.
+	// Tokens and Audiences (the server's own audiences) answer TokenReviews.
 	Tokens    auth.TokenAuthenticator
 	Audiences []string
 	// Rules answers SelfSubjectRulesReviews.
 	Rules RulesReviewer
-	// Paths are read besides the API: /.well-known/openid-configuration, /openid/v1/jwks.
+	// Paths are served besides the API: /.well-known/openid-configuration, /openid/v1/jwks.
 	Paths map[string]http.Handler
 }
 
-// TokenIssuer makes service account tokens.
+// TokenIssuer issues service account tokens.
 type TokenIssuer interface {
 	Issue(ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 }
 
-// RulesReviewer fills in what a user may do in a namespace.
+// RulesReviewer fills in the rules of a user in a namespace.
 type RulesReviewer interface {
 	ReviewRules(user auth.User, review *authorizationv1.SelfSubjectRulesReview) error
 }
 
-// New makes a Server. Its Client and Handler work at once; Close it when Run is not called.
+// New creates a Server. Its Client and Handler work at once. Call Close if Run is not called.
 func New(cfg Config) (*Server, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("apiserver: no store")
@@ -267,10 +279,10 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Use sets who may come in and what they may do.
+// Use sets the server's authenticator, authorizer and admission.
 func (s *Server) Use(security Security) { s.security.Store(&security) }
 
-// Register shows metrics of others beside the server's own.
+// Register adds collectors of other packages to the server's metrics.
 func (s *Server) Register(collectors ...prometheus.Collector) {
 	s.metrics.registry.MustRegister(collectors...)
 }
@@ -280,7 +292,8 @@ func (s *Server) admission() admission.Chain { return s.security.Load().Admissio
 // Handler serves the API over HTTP.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Run serves on the listener until ctx ends, then lets requests end and closes the server. A nil tlsConfig serves without TLS.
+// Run serves on the listener until ctx ends, then waits for requests in progress and closes the
+// server. A nil tlsConfig serves without TLS.
 func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.Config) error {
 	defer s.Close()
 	if tlsConfig != nil {
@@ -316,7 +329,8 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	return nil
 }
 
-// shakeHands makes the connections TLS connections before the server sees them.
+// shakeHands returns a listener that does the TLS handshakes before the server sees the
+// connections.
 func (s *Server) shakeHands(listener net.Listener, server *http.Server) net.Listener {
 	return handshake.Listen(listener, handshake.Config{
 		TLS: server.TLSConfig, Patience: server.ReadHeaderTimeout, Grace: min(5*time.Second, s.cfg.ShutdownTimeout),
@@ -324,14 +338,14 @@ func (s *Server) shakeHands(listener net.Listener, server *http.Server) net.List
 	})
 }
 
-// hangUp closes connections of a closed listener that the server did not come to take.
+// hangUp closes the connections that a closed listener had accepted and the server has not taken.
 func hangUp(listener net.Listener) {
 	for c, err := listener.Accept(); err == nil; c, err = listener.Accept() {
 		_ = c.Close()
 	}
 }
 
-// openEars lets streams hear their clients hang up.
+// openEars starts the watcher that notices when the clients of streams hang up.
 func (s *Server) openEars() (err error) {
 	if s.ears, err = deliver.NewEars(); err != nil {
 		return err
@@ -344,7 +358,7 @@ func (s *Server) openEars() (err error) {
 	return nil
 }
 
-// httpErrors counts what the HTTP library has to say of connections, and logs it where details are wanted.
+// httpErrors counts the HTTP library's errors about connections and logs them at debug level.
 func (s *Server) httpErrors() *log.Logger {
 	return log.New(connectionErrors{s.metrics.tlsErrors, slog.NewLogLogger(s.log.Handler(), slog.LevelDebug).Writer()}, "", 0)
 }
@@ -362,13 +376,15 @@ func (c connectionErrors) Write(line []byte) (int, error) {
 	return c.to.Write(line)
 }
 
-// background starts what the server does by itself. The server is ready when the first objects are there.
+// background starts the server's background goroutines. The server is ready when the bootstrap
+// objects are stored.
 func (s *Server) background() {
 	for _, at := range s.places {
 		s.goOn(func(ctx context.Context) { s.compact(ctx, at) })
 	}
 	s.goOn(s.custom.run)
-	s.goOn(func(context.Context) { typeConverter() }) // parsed aside, so that the first write need not wait for it
+	// in the background, so that the first write does not wait for the parser
+	s.goOn(func(context.Context) { typeConverter() })
 	s.goOn(func(ctx context.Context) {
 		for !s.start(ctx) {
 			select {
@@ -387,7 +403,7 @@ func (s *Server) background() {
 	})
 }
 
-// start makes what every cluster has from the beginning.
+// start creates the objects that every cluster needs and reports whether it succeeded.
 func (s *Server) start(ctx context.Context) bool {
 	if err := s.bootstrap(ctx, append(s.bootstrapObjects(), localServices(s.cfg.Switches)...)); err != nil {
 		if ctx.Err() == nil {
@@ -398,7 +414,7 @@ func (s *Server) start(ctx context.Context) bool {
 	return true
 }
 
-// Started returns when what every cluster has from the beginning is stored.
+// Started waits until the objects that every cluster needs are stored.
 func (s *Server) Started(ctx context.Context) error {
 	select {
 	case <-s.started:
@@ -410,12 +426,12 @@ func (s *Server) Started(ctx context.Context) error {
 	}
 }
 
-// goOn runs fn until the server closes.
+// goOn runs fn in a goroutine until the server closes.
 func (s *Server) goOn(fn func(ctx context.Context)) {
 	s.wg.Go(func() { fn(s.ctx) })
 }
 
-// Close ends everything that the server has started. It does not close the store.
+// Close stops the background goroutines and waits for them. It does not close the store.
 func (s *Server) Close() {
 	s.cancel()
 	s.streams.close()

@@ -24,11 +24,13 @@ import (
 // errModified is the cause of a Conflict, in upstream's words, which clients show.
 var errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
 
-// change makes the wanted state of a stored object. old is shared and read-only, and nil when the object does not exist;
-// then it is a create if creating is allowed. It runs again on a newer state when the write meets another one.
+// change returns the wanted state of a stored object. old is shared and read-only. It is nil if the
+// object does not exist; then the change creates it, if that is allowed. A change runs again on a
+// newer state if the write conflicts with another.
 type change func(ctx context.Context, old runtime.Object) (runtime.Object, error)
 
-// update brings the named object to the state that fn makes of it. created tells that it did not exist before.
+// update writes the state that fn returns for the named object. created reports that the object did
+// not exist before.
 func (op *operation) update(ctx context.Context, allowCreate bool, fn change) (out runtime.Object, created bool, err error) {
 	r := op.endpoint.registry
 	key := r.key(op.namespace, op.name)
@@ -52,8 +54,9 @@ func (op *operation) update(ctx context.Context, allowCreate bool, fn change) (o
 	return out, created, nil
 }
 
-// onState does once on the named object's state, and again on a newer one: on next, when the object has changed meanwhile, or on the newest when
-// it went wrong on a state that may only have been old.
+// onState calls once with the named object's state. It repeats the call with next, if once found
+// that the object had changed, and with the newest state if once failed on a state that may have
+// been stale.
 func (op *operation) onState(ctx context.Context, key string, once func(c current, fresh bool) (next *current, err error)) error {
 	r := op.endpoint.registry
 	c, fresh, err := r.load(ctx, key, op.dryRun)
@@ -85,7 +88,7 @@ func (op *operation) onState(ctx context.Context, key string, once func(c curren
 	}
 }
 
-// createByUpdate is a PUT or an apply of an object that does not exist.
+// createByUpdate creates the object of a PUT or an apply.
 func (op *operation) createByUpdate(ctx context.Context, fn change) (runtime.Object, error) {
 	op.creates = true
 	obj, err := fn(ctx, nil)
@@ -96,7 +99,7 @@ func (op *operation) createByUpdate(ctx context.Context, fn change) (runtime.Obj
 	if meta.GetUID() != "" && op.verb != "patch" {
 		return nil, op.anotherUID(meta.GetUID(), "")
 	}
-	if rv := meta.GetResourceVersion(); rv != "" { // which one does not matter, but it must be one
+	if rv := meta.GetResourceVersion(); rv != "" { // any number is allowed
 		if _, err := strconv.ParseUint(rv, 10, 64); err != nil {
 			return nil, unnamed(err)
 		}
@@ -114,13 +117,14 @@ func (op *operation) createByUpdate(ctx context.Context, fn change) (runtime.Obj
 	return op.createAgain(ctx, obj)
 }
 
-// authorizeCreate asks whether the user may create what an update or a patch is about to make.
+// authorizeCreate checks that the user may create the object that an update or a patch is about to
+// create.
 func (op *operation) authorizeCreate(ctx context.Context) error {
 	a := auth.Attributes{
 		User: op.user, Verb: "create", Namespace: op.namespace, Group: op.endpoint.gvr.Group, Version: op.endpoint.gvr.Version, Resource: op.endpoint.gvr.Resource, Name: op.name,
 	}
 	if op.endpoint.resource == (schema.GroupResource{Resource: "namespaces"}) {
-		a.Namespace = op.name // as its path has it
+		a.Namespace = op.name // as in the request's path
 	}
 	decision, reason, err := op.server.authorizer().Authorize(ctx, a)
 	switch {
@@ -132,7 +136,8 @@ func (op *operation) authorizeCreate(ctx context.Context) error {
 	return auth.Forbidden(a, reason)
 }
 
-// updateOnce tries the change on one state, which is the newest if it is fresh. next is the state found instead when the object changed meanwhile.
+// updateOnce tries the change on one state; fresh means that it came from the store. next is the
+// newer state if the object has changed meanwhile.
 func (op *operation) updateOnce(ctx context.Context, key string, c current, fresh bool, fn change) (out runtime.Object, next *current, err error) {
 	r := op.endpoint.registry
 	obj, err := fn(ctx, c.obj)
@@ -189,7 +194,8 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fres
 	return out, nil, err
 }
 
-// overtaken gives the newest state when a request that has nothing to write was judged by an older one: there is no transaction that would tell.
+// overtaken returns the newest state if a request that writes nothing was decided on a stale one:
+// there is no transaction that would detect it.
 func (op *operation) overtaken(ctx context.Context, key string, c current, fresh bool) (next *current, err error) {
 	if fresh {
 		return nil, nil
@@ -201,7 +207,7 @@ func (op *operation) overtaken(ctx context.Context, key string, c current, fresh
 	return &newest, nil
 }
 
-// refused gives the state that stood in the way of a transaction.
+// refused returns the state that made the transaction fail.
 func (op *operation) refused(t *txn, res store.TxnResult, key string, c current) (*current, error) {
 	for i, cond := range t.conditions {
 		if cond.Key != key {
@@ -212,14 +218,14 @@ func (op *operation) refused(t *txn, res store.TxnResult, key string, c current)
 			return nil, err
 		}
 		if found.revision == c.revision {
-			return nil, errRetry // it was not this object that changed
+			return nil, errRetry // another key changed, not this object
 		}
 		return &found, nil
 	}
 	return nil, errRetry
 }
 
-// prepareUpdate holds the new state to the rules.
+// prepareUpdate sets the fields that the server decides and validates the new state.
 func (op *operation) prepareUpdate(ctx context.Context, t *txn, obj runtime.Object, c current) error {
 	r := op.endpoint.registry
 	if op.raw {
@@ -236,7 +242,7 @@ func (op *operation) prepareUpdate(ctx context.Context, t *txn, obj runtime.Obje
 		meta.SetNamespace(old.GetNamespace())
 	}
 	meta.SetGeneration(old.GetGeneration())
-	if !op.dryRun { // it is not stored, and a dry run shows what was sent
+	if !op.dryRun { // selfLink is not stored; a dry run shows it as sent
 		meta.SetSelfLink("")
 	}
 	if r.hooks.stamp != nil {
@@ -252,7 +258,7 @@ func (op *operation) prepareUpdate(ctx context.Context, t *txn, obj runtime.Obje
 	if meta.GetUID() == "" {
 		meta.SetUID(old.GetUID())
 	}
-	// What the server has set is kept without complaint, as upstream does.
+	// Fields that the server has set are kept without an error, as upstream does.
 	meta.SetCreationTimestamp(old.GetCreationTimestamp())
 	if at := old.GetDeletionTimestamp(); at != nil {
 		meta.SetDeletionTimestamp(at)
@@ -296,7 +302,7 @@ func (op *operation) prepareUpdate(ctx context.Context, t *txn, obj runtime.Obje
 	return nil
 }
 
-// updateRules are the kind's for the object itself or for the subresource.
+// updateRules returns the kind's rules for the object itself or for the subresource.
 func (op *operation) updateRules() (prepare func(obj, old runtime.Object), validate func(obj, old runtime.Object) field.ErrorList) {
 	s := op.endpoint.strategy
 	switch op.subresource {
@@ -315,7 +321,8 @@ func (op *operation) updateRules() (prepare func(obj, old runtime.Object), valid
 	return u.Prepare, u.Validate
 }
 
-// checkVersion is the optimistic concurrency: the writer must have seen the state that it replaces.
+// checkVersion is the optimistic concurrency control: the writer must have seen the state that it
+// replaces.
 func (op *operation) checkVersion(meta, old metav1.Object) error {
 	rv := meta.GetResourceVersion()
 	switch {
@@ -337,7 +344,8 @@ func (op *operation) checkVersion(meta, old metav1.Object) error {
 	return nil
 }
 
-// removedByUpdate tells that the update takes away the last finalizer of an object that waits for its deletion.
+// removedByUpdate reports whether the update removes the last finalizer of an object that is being
+// deleted.
 func (r *registry) removedByUpdate(obj, old runtime.Object) bool {
 	meta, before := accessor(obj), accessor(old)
 	if before.GetDeletionTimestamp() == nil || len(meta.GetFinalizers()) > 0 {
