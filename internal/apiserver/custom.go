@@ -17,8 +17,9 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// customKinds serves what CustomResourceDefinitions define. It looks a definition up in their cache when a request names it, so a
-// definition costs nothing until it is used, and is served as soon as it is established.
+// customKinds serves the kinds that CustomResourceDefinitions define. It looks a definition up in
+// their cache when a request names it: a definition costs nothing until it is used, and is served
+// as soon as it is established.
 type customKinds struct {
 	server *Server
 
@@ -29,7 +30,7 @@ type customKinds struct {
 // customKind is a definition in use: its endpoints and, through them, its cache.
 type customKind struct {
 	def       *custom.Definition
-	revision  int64 // of the CustomResourceDefinition when it was last looked at
+	revision  int64 // of the definition that def was made from
 	endpoints map[string]*endpoint
 	converter *converter
 }
@@ -37,15 +38,17 @@ type customKind struct {
 // customVersion is a version of a custom kind.
 type customVersion struct {
 	*custom.Version
-	// name is what entries keep the version's objects under: the version at one state of its definition.
+	// name is the key of the version's objects in cache entries: the version at one state of its
+	// definition.
 	name     string
 	managers *custom.Kept[*customManagers]
 }
 
-// definitionsTimeout bounds how long a request waits for the definitions to be listed, which happens once.
+// definitionsTimeout limits how long a request waits until the definitions are listed, which
+// happens once.
 const definitionsTimeout = 10 * time.Second
 
-// definitions is the cache of the CustomResourceDefinitions.
+// definitions returns the cache of the CustomResourceDefinitions.
 func (c *customKinds) definitions(ctx context.Context) (cache.Reader, error) {
 	ctx, cancel := context.WithTimeout(ctx, definitionsTimeout)
 	defer cancel()
@@ -66,7 +69,7 @@ func (c *customKinds) inUse() (list []*endpoint) {
 	return list
 }
 
-// endpoint finds the version of a custom kind that a path names.
+// endpoint returns the endpoint of a version of a custom kind.
 func (c *customKinds) endpoint(gvr schema.GroupVersionResource) (*endpoint, bool) {
 	if gvr.Group == "" {
 		return nil, false
@@ -94,7 +97,7 @@ func (c *customKinds) endpoint(gvr schema.GroupVersionResource) (*endpoint, bool
 	return e, true
 }
 
-// look gives the kind as its definition is now; nil when there is none. mu is held.
+// look returns the kind by its current definition; nil if there is none. mu is held.
 func (c *customKinds) look(reader cache.Reader, gr schema.GroupResource) *customKind {
 	k := c.served[gr]
 	entry, ok := reader.Snapshot().Get(definitionsPrefix + gr.Resource + "." + gr.Group)
@@ -122,7 +125,7 @@ func (c *customKinds) look(reader cache.Reader, gr schema.GroupResource) *custom
 	}
 	c.forget(gr)
 	if c.server.endpoints.stores(custom.Prefix(crd)) {
-		return nil // its objects would be those of a kind that is built in
+		return nil // its objects would be those of a built-in kind
 	}
 	via := &converter{server: c.server}
 	k = &customKind{def: custom.NewDefinition(crd, wholeOf(entry), via.call), revision: entry.Revision, endpoints: map[string]*endpoint{}, converter: via}
@@ -130,7 +133,7 @@ func (c *customKinds) look(reader cache.Reader, gr schema.GroupResource) *custom
 	return k
 }
 
-// outline is a definition without its schemas. The whole one is not kept in memory.
+// outline returns a definition without its schemas. The complete one is not kept in memory.
 func outline(entry *cache.Entry) (*apiextensionsv1.CustomResourceDefinition, error) {
 	obj, err := entry.Derived("outline", func(obj runtime.Object) (runtime.Object, error) {
 		crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
@@ -145,7 +148,7 @@ func outline(entry *cache.Entry) (*apiextensionsv1.CustomResourceDefinition, err
 	return obj.(*apiextensionsv1.CustomResourceDefinition), nil
 }
 
-// wholeOf reads a definition with its schemas.
+// wholeOf returns a function that reads a definition with its schemas.
 func wholeOf(entry *cache.Entry) func() (*apiextensionsv1.CustomResourceDefinition, error) {
 	return func() (*apiextensionsv1.CustomResourceDefinition, error) {
 		obj, err := entry.Peek()
@@ -160,7 +163,8 @@ func wholeOf(entry *cache.Entry) func() (*apiextensionsv1.CustomResourceDefiniti
 	}
 }
 
-// forget drops a kind whose definition has changed or is gone: its watches end, and whoever watches lists again. mu is held.
+// forget drops a kind whose definition has changed or is gone. Its watches end, and their clients
+// list again. mu is held.
 func (c *customKinds) forget(gr schema.GroupResource) {
 	if k := c.served[gr]; k != nil {
 		delete(c.served, gr)
@@ -169,7 +173,7 @@ func (c *customKinds) forget(gr schema.GroupResource) {
 	}
 }
 
-// refresh looks at a definition that has changed, so that watches of what it was before end.
+// refresh looks up a changed definition, so that the watches of its previous state end.
 func (c *customKinds) refresh(reader cache.Reader, gr schema.GroupResource) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +182,7 @@ func (c *customKinds) refresh(reader cache.Reader, gr schema.GroupResource) {
 	}
 }
 
-// refreshAll looks at every definition in use.
+// refreshAll looks up every definition in use.
 func (c *customKinds) refreshAll(reader cache.Reader) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,8 +225,8 @@ func (c customCodec) decode(data []byte, revision int64) (runtime.Object, error)
 	return c.v.FromStored(obj)
 }
 
-// customSchema is how the cache reads custom resources: as they are stored, whatever the version. What selects by other fields than
-// names is looked at in the version of the request.
+// customSchema tells the cache to keep custom resources as stored, for all versions. Selectors by
+// fields other than names are evaluated in the version of the request.
 func (r *registry) customSchema() cache.Schema {
 	decode := func(stored []byte, revision int64) (runtime.Object, error) {
 		obj, err := custom.DecodeStored(stored, revision)
@@ -235,7 +239,7 @@ func (r *registry) customSchema() cache.Schema {
 	}}
 }
 
-// followDefinitions keeps up with CustomResourceDefinitions until ctx ends.
+// followDefinitions follows CustomResourceDefinitions until ctx ends.
 func (c *customKinds) followDefinitions(ctx context.Context, changed func(name string)) {
 	for ctx.Err() == nil {
 		if err := c.follow(ctx, changed); err != nil && ctx.Err() == nil {
@@ -263,7 +267,7 @@ func (c *customKinds) follow(ctx context.Context, changed func(name string)) err
 		return err
 	}
 	defer cursor.Close()
-	c.refreshAll(reader) // what changed while nobody followed
+	c.refreshAll(reader) // changes from before the watch
 	s.Ascend("", "", func(e *cache.Entry) bool { changed(e.Name); return true })
 	for {
 		changes, _, err := cursor.Next(ctx)

@@ -21,14 +21,14 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// customDocuments tells discovery and OpenAPI what custom kinds there are. It looks at the cached definitions whenever it is asked, so what is
-// established is in the documents at once.
+// customDocuments adds custom kinds to discovery and OpenAPI. It reads the cached definitions on
+// every request, so an established definition is in the documents at once.
 type customDocuments struct {
 	kinds *customKinds
 
 	mu       sync.Mutex
 	revision uint64
-	newest   int64 // of the definitions when revision was counted
+	newest   int64 // revision among the definitions when revision was counted
 	count    int
 }
 
@@ -37,7 +37,8 @@ var (
 	_ openapi.Provider   = (*customDocuments)(nil)
 )
 
-// Revision grows with every change of a definition: one that is made or changed is the newest; if only some have gone there are less.
+// Revision grows with every change of a definition. A new or changed definition has the newest
+// resourceVersion; a deletion lowers their count.
 func (d *customDocuments) Revision() uint64 {
 	var newest int64
 	count := 0
@@ -51,7 +52,8 @@ func (d *customDocuments) Revision() uint64 {
 	return d.revision
 }
 
-// each visits all definitions; false when they can not be read. What was known stays known until they can.
+// each visits all definitions. It returns false if they cannot be read; the documents then stay as
+// they are.
 func (d *customDocuments) each(fn func(*cache.Entry)) bool {
 	reader, err := d.kinds.definitions(d.kinds.server.ctx)
 	if err != nil {
@@ -61,7 +63,7 @@ func (d *customDocuments) each(fn func(*cache.Entry)) bool {
 	return true
 }
 
-// established are (outlines of) all definitions that are served, with their entries.
+// established calls fn for the outline and the entry of every definition that is served.
 func (d *customDocuments) established(fn func(crd *apiextensionsv1.CustomResourceDefinition, e *cache.Entry)) {
 	d.each(func(e *cache.Entry) {
 		crd, err := outline(e)
@@ -78,12 +80,12 @@ func (d *customDocuments) GroupVersions() []discovery.GroupVersion {
 	return slices.DeleteFunc(custom.Discovery(all), func(gv discovery.GroupVersion) bool { return d.builtIn(gv.GroupVersion) })
 }
 
-// builtIn: what is defined in a version of a group that is built in is not served.
+// builtIn reports whether the group version is built in; custom kinds are not served in it.
 func (d *customDocuments) builtIn(gv schema.GroupVersion) bool {
 	return d.kinds.server.endpoints.serves(gv)
 }
 
-// Hashes implements openapi.Provider: a document changes with the definitions that are in it.
+// Hashes implements openapi.Provider: a document changes with its definitions.
 func (d *customDocuments) Hashes() map[string]openapi.Hash {
 	parts := map[string][]string{}
 	d.established(func(crd *apiextensionsv1.CustomResourceDefinition, _ *cache.Entry) {
@@ -102,7 +104,7 @@ func (d *customDocuments) Hashes() map[string]openapi.Hash {
 	return hashes
 }
 
-// versions describes the served kinds of a group version, or of all for the zero one.
+// versions describes the served kinds of one group version, or of all if only is empty.
 func (d *customDocuments) versions(only schema.GroupVersion) map[schema.GroupVersion][]openapi.CustomKind {
 	all := map[schema.GroupVersion][]openapi.CustomKind{}
 	d.established(func(crd *apiextensionsv1.CustomResourceDefinition, e *cache.Entry) {
@@ -114,7 +116,8 @@ func (d *customDocuments) versions(only schema.GroupVersion) map[schema.GroupVer
 			if !crd.Spec.Versions[i].Served || !only.Empty() && gv != only || d.builtIn(gv) {
 				continue
 			}
-			def := custom.NewDefinition(crd, wholeOf(e), nil) // of its own: what is made for a document need not stay
+			// a separate Definition, so that its schemas are not kept
+			def := custom.NewDefinition(crd, wholeOf(e), nil)
 			if v, ok := def.Version(gv.Version); ok {
 				all[gv] = append(all[gv], v.OpenAPI())
 			}

@@ -9,8 +9,9 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// customFields gives the selectable fields of entries, if the selector asks for others than the names that every entry's header has.
-// They are those of the request's version, which conversion and defaults may make other than what is stored.
+// customFields returns a function for the selectable fields of an entry; nil if the selector needs
+// only names, which every entry's header has. The fields are those of the request's version, which
+// conversion and defaults may change from the stored ones.
 func (e *endpoint) customFields(selector fields.Selector) func(*cache.Entry) (fields.Set, error) {
 	inHeader := true
 	for _, r := range selector.Requirements() {
@@ -28,8 +29,8 @@ func (e *endpoint) customFields(selector fields.Selector) func(*cache.Entry) (fi
 	}
 }
 
-// narrow leaves the changes that a watcher with the request's field selector sees: an object that begins to match is added, one that
-// does not match any more is deleted.
+// narrow keeps the changes that a watcher with the request's field selector sees: an object that
+// begins to match is added, one that no longer matches is deleted.
 func (r *listRequest) narrow(changes []cache.Change) ([]cache.Change, error) {
 	out := changes[:0]
 	for _, c := range changes {

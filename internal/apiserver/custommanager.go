@@ -19,7 +19,7 @@ type customManagers struct {
 	known map[string]fieldManager
 }
 
-// customManager tracks who owns which field of a custom kind, by its schema.
+// customManager returns the manager that tracks field ownership of a custom kind by its schema.
 func (e *endpoint) customManager(subresource string) (fieldManager, error) {
 	set := e.custom.managers.Get()
 	set.mu.Lock()
@@ -62,7 +62,7 @@ func (e *endpoint) resetCustomFields(subresource string) map[fieldpath.APIVersio
 	return out
 }
 
-// customScheme gives the field manager what it wants of a scheme.
+// customScheme is the part of a scheme that the field manager needs.
 type customScheme struct{ def *custom.Definition }
 
 var _ runtime.ObjectConvertor = customScheme{}

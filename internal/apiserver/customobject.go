@@ -16,12 +16,12 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// takesCustom tells whether the operation's body is a custom resource (and not a Scale of one).
+// takesCustom reports whether the operation's body is a custom resource (and not its Scale).
 func (op *operation) takesCustom() bool {
 	return op.endpoint.custom != nil && op.gvk == op.endpoint.gvk
 }
 
-// decodeCustom makes a custom resource of a request's body.
+// decodeCustom decodes a custom resource from a request's body.
 func (op *operation) decodeCustom(media string, data []byte, validation string) (runtime.Object, error) {
 	if media == mediaProtobuf {
 		if _, _, err := openEnvelope(data); err != nil {
@@ -52,7 +52,8 @@ func (op *operation) decodeCustom(media string, data []byte, validation string) 
 		return nil, unreadable(u.GroupVersionKind(), op.gvk, err)
 	}
 	problems := append(append(strict, duplicates...), unknown...)
-	if validation == metav1.FieldValidationStrict && len(problems) > 0 && u.GetAPIVersion() == "" { // as upstream says it: nothing is named that has the fields
+	// as upstream, which names the object only by this field
+	if validation == metav1.FieldValidationStrict && len(problems) > 0 && u.GetAPIVersion() == "" {
 		return nil, apierrors.NewBadRequest("Object 'apiVersion' is missing in 'object has no apiVersion field'")
 	}
 	if err := reportFields(problems, u.GroupVersionKind(), u.GroupVersionKind(), validation, op.warn); err != nil {
@@ -64,7 +65,7 @@ func (op *operation) decodeCustom(media string, data []byte, validation string) 
 	return u, nil
 }
 
-// readKind refuses a body that does not say what it is.
+// readKind refuses a body without a valid kind and apiVersion.
 func (op *operation) readKind(doc, data []byte, u *unstructured.Unstructured, validation string) error {
 	if _, err := findKind(doc); err != nil {
 		return unrecognized(op.gvk, data, fmt.Errorf("couldn't get version/kind; json parse error: %w", err))
@@ -84,12 +85,13 @@ func (op *operation) readKind(doc, data []byte, u *unstructured.Unstructured, va
 	return nil
 }
 
-// notHandled is upstream's answer to a body that is not what it should be.
+// notHandled is upstream's answer to a body of the wrong form.
 func (op *operation) notHandled(err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", op.gvk.Kind, op.gvk.Version, op.gvk.Kind, err))
 }
 
-// takeCustom is take for a custom resource, which a caller in the process may hold as a Go type of its own.
+// takeCustom is take for a custom resource, for which a caller in the process may use a Go type of
+// its own.
 func (op *operation) takeCustom(obj runtime.Object) (runtime.Object, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -112,7 +114,7 @@ func (op *operation) takeCustom(obj runtime.Object) (runtime.Object, error) {
 	return u, nil
 }
 
-// decodePatchedCustom makes an object of a patched document.
+// decodePatchedCustom decodes a patched document.
 func (op *operation) decodePatchedCustom(doc []byte, p patchRequest) (runtime.Object, error) {
 	u := &unstructured.Unstructured{}
 	strict, err := kjson.UnmarshalStrict(doc, &u.Object)
@@ -138,21 +140,22 @@ func (op *operation) decodePatchedCustom(doc []byte, p patchRequest) (runtime.Ob
 	return u, nil
 }
 
-// unknownCustomFields are those of an applied configuration that the schema does not have.
+// unknownCustomFields returns the fields of an applied configuration that the schema lacks.
 func (op *operation) unknownCustomFields(a applied) []error {
 	unknown, err := op.endpoint.custom.Take(a.DeepCopy())
 	if err != nil {
-		return nil // the merge has told, or the validation will
+		return nil // reported by the merge or by validation
 	}
 	return unknown
 }
 
-// errUnsupportedCustomPatch: there are no patch strategies for custom resources.
+// errUnsupportedCustomPatch refuses strategic merge patches: custom resources have no patch
+// strategies.
 var errUnsupportedCustomPatch = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType,
 	Reason:  metav1.StatusReasonUnsupportedMediaType,
 	Message: "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"}}
 
-// marshalCustom is a custom object as a complete document.
+// marshalCustom returns a custom object as a complete document.
 func (e *endpoint) marshalCustom(entry *cache.Entry) ([]byte, error) {
 	obj, err := e.objectOf(entry)
 	if err != nil {
@@ -161,7 +164,7 @@ func (e *endpoint) marshalCustom(entry *cache.Entry) ([]byte, error) {
 	return marshal(obj)
 }
 
-// newList is an empty list object of the endpoint's version.
+// newList returns an empty list object of the endpoint's version.
 func (e *endpoint) newList() (runtime.Object, error) {
 	if e.custom != nil {
 		list := &unstructured.UnstructuredList{}

@@ -17,7 +17,8 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// run keeps the status of definitions, ends what changed definitions served, and removes the objects of those that are deleted.
+// run keeps the status of definitions up to date, ends what changed definitions served, and removes
+// the objects of deleted ones.
 func (c *customKinds) run(ctx context.Context) {
 	names := newNameQueue()
 	var workers sync.WaitGroup
@@ -32,7 +33,7 @@ func (c *customKinds) run(ctx context.Context) {
 			return
 		case name = <-cleaned:
 			delete(cleaning, name)
-			names.add(name) // what is left to do, if anything
+			names.add(name) // in case more is left to do
 			continue
 		case <-names.ready:
 			var ok bool
@@ -70,7 +71,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// nameQueue holds each name once.
+// nameQueue is a queue that holds each name at most once.
 type nameQueue struct {
 	ready chan struct{} // has a value while there may be names
 
@@ -123,7 +124,8 @@ func (q *nameQueue) take() (string, bool) {
 	return name, true
 }
 
-// reconcile brings the status of one definition up to date. It gives the definition, nil when it is gone.
+// reconcile brings the status of one definition up to date. It returns the definition, nil if it is
+// gone.
 func (c *customKinds) reconcile(ctx context.Context, name string, names *nameQueue) (*apiextensionsv1.CustomResourceDefinition, error) {
 	reader, err := c.definitions(ctx)
 	if err != nil {
@@ -154,10 +156,11 @@ func (c *customKinds) reconcile(ctx context.Context, name string, names *nameQue
 	})
 }
 
-// definitionsPrefix is where the definitions lie in the store.
+// definitionsPrefix is the key prefix of the definitions in the store.
 const definitionsPrefix = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
 
-// ofGroup are the definitions of a group, and the names of those that wait for names which others have.
+// ofGroup returns the definitions of a group, and the names of those whose accepted names wait for
+// others to be released.
 func (c *customKinds) ofGroup(reader cache.Reader, group string) (all []*apiextensionsv1.CustomResourceDefinition, waiting []string) {
 	reader.Snapshot().Ascend("", "", func(e *cache.Entry) bool {
 		if _, g, _ := custom.SplitName(e.Name); g != group {
@@ -174,7 +177,7 @@ func (c *customKinds) ofGroup(reader cache.Reader, group string) (all []*apiexte
 	return all, waiting
 }
 
-// addIfChanged adds a definition that waits for names when it would get some now.
+// addIfChanged adds a definition that waits for names if it would now get some.
 func (q *nameQueue) addIfChanged(name string, others []*apiextensionsv1.CustomResourceDefinition) {
 	for _, crd := range others {
 		if crd.Name != name {
@@ -188,7 +191,7 @@ func (q *nameQueue) addIfChanged(name string, others []*apiextensionsv1.CustomRe
 	}
 }
 
-// updateDefinition changes the status of a definition, and its finalizers.
+// updateDefinition changes the status and the finalizers of a definition.
 func (c *customKinds) updateDefinition(ctx context.Context, name string, change func(*apiextensionsv1.CustomResourceDefinition)) (*apiextensionsv1.CustomResourceDefinition, error) {
 	e, ok := c.server.endpoints.hub(apiextensionsv1.GroupName, "customresourcedefinitions")
 	if !ok {
@@ -210,7 +213,8 @@ func (c *customKinds) updateDefinition(ctx context.Context, name string, change 
 	return out.(*apiextensionsv1.CustomResourceDefinition), nil
 }
 
-// clean removes all objects of a definition that is being deleted, and then what kept the definition.
+// clean removes all objects of a definition that is being deleted, and then the definition's
+// finalizer.
 func (c *customKinds) clean(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
 	say := func(status apiextensionsv1.ConditionStatus, reason, message string) error {
 		_, err := c.updateDefinition(ctx, crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) {
@@ -224,7 +228,8 @@ func (c *customKinds) clean(ctx context.Context, crd *apiextensionsv1.CustomReso
 			return err
 		}
 		if err := c.removeObjects(ctx, crd); err != nil {
-			_ = say(apiextensionsv1.ConditionTrue, "InstanceDeletionFailed", fmt.Sprintf("could not list instances: %v", err)) // the error itself is what counts
+			// err matters more than a failure to report it
+			_ = say(apiextensionsv1.ConditionTrue, "InstanceDeletionFailed", fmt.Sprintf("could not list instances: %v", err))
 			return err
 		}
 	} else {
@@ -237,7 +242,7 @@ func (c *customKinds) clean(ctx context.Context, crd *apiextensionsv1.CustomReso
 	return err
 }
 
-// removeObjects deletes all objects and waits until their finalizers have let them go.
+// removeObjects deletes all objects and waits until their finalizers are removed.
 func (c *customKinds) removeObjects(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
 	e, err := c.storageEndpoint(ctx, crd.Name)
 	if err != nil || e == nil {
@@ -264,7 +269,8 @@ func (c *customKinds) removeObjects(ctx context.Context, crd *apiextensionsv1.Cu
 	}
 }
 
-// storageEndpoint is an endpoint of the version in which a definition's objects are stored, served or not; nil when the definition is gone.
+// storageEndpoint returns an endpoint of the version in which a definition's objects are stored,
+// served or not; nil if the definition is gone.
 func (c *customKinds) storageEndpoint(ctx context.Context, name string) (*endpoint, error) {
 	reader, err := c.definitions(ctx)
 	if err != nil {

@@ -27,7 +27,7 @@ const (
 	labelManagedBy = networkingv1.LabelManagedBy
 	// managedByAllocator marks the IPAddress objects that belong to Services.
 	managedByAllocator = "ipallocator.k8s.io"
-	// randomTries is how often a free address is guessed before looking at them one by one.
+	// randomTries is how many random addresses are tried before a search in order.
 	randomTries = 32
 )
 
@@ -40,7 +40,7 @@ var (
 // addressRange is one Service range.
 type addressRange struct{ netip.Prefix }
 
-// size is how many addresses can be given out; large IPv6 ranges count as 2^32.
+// size returns the number of addresses; large IPv6 ranges count as 2^32.
 func (r addressRange) size() uint64 {
 	bits := r.Addr().BitLen() - r.Bits()
 	if bits > 32 {
@@ -49,7 +49,7 @@ func (r addressRange) size() uint64 {
 	return 1 << bits
 }
 
-// at is the address at an offset from the first one.
+// at returns the address at an offset from the first one.
 func (r addressRange) at(offset uint64) netip.Addr {
 	base := r.Masked().Addr()
 	n := new(big.Int).SetBytes(base.AsSlice())
@@ -67,7 +67,8 @@ func (r addressRange) usable(addr netip.Addr) bool {
 	return !addr.Is4() || addr != r.at(r.size()-1)
 }
 
-// staticBand is the lower part of a range that is left to those who choose their address themselves (KEP-3070).
+// staticBand returns the size of the lower part of a range, which is left for addresses that users
+// choose (KEP-3070).
 func (r addressRange) staticBand() uint64 {
 	const least, most, share = 16, 256, 16
 	n := r.size()
@@ -77,8 +78,9 @@ func (r addressRange) staticBand() uint64 {
 	return min(max(n/share, least), most)
 }
 
-// serviceRanges are those of ready ServiceCIDR objects, of one family. The configured ones are what the default object was made of: they count until it is there, and
-// not when it says otherwise or is being deleted, so that Services can move to other ranges.
+// serviceRanges returns the ranges of one family in the ready ServiceCIDR objects. The configured
+// ranges count only until the default object, which is created from them, exists. So Services can
+// move to other ranges when that object is changed or deleted.
 func (s *Server) serviceRanges(ctx context.Context, family corev1.IPFamily) []addressRange {
 	var out []addressRange
 	add := func(p netip.Prefix) {
@@ -123,7 +125,7 @@ func (s *Server) serviceRanges(ctx context.Context, family corev1.IPFamily) []ad
 	return out
 }
 
-// addresses are the IPAddress objects there are.
+// addresses returns the existing IPAddress objects.
 func (s *Server) addresses(ctx context.Context) (*registry, *cache.Snapshot, error) {
 	r := s.endpoints.registry("networking.k8s.io", "ipaddresses")
 	if r == nil {
@@ -136,14 +138,15 @@ func (s *Server) addresses(ctx context.Context) (*registry, *cache.Snapshot, err
 	return r, reader.Snapshot(), nil
 }
 
-// reserveAddress takes the address that a Service asks for.
+// reserveAddress takes the address that a Service requests.
 func (s *Server) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service, ip string) error {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {
 		return err
 	}
 	since, ranges := time.Now(), s.serviceRanges(ctx, familyOf(addr))
-	if svc.Namespace == metav1.NamespaceDefault && svc.Name == kubernetesServiceName { // whose address is the configured one, or there is no server
+	// its address is the configured one; without it no server can start
+	if svc.Namespace == metav1.NamespaceDefault && svc.Name == kubernetesServiceName {
 		for _, p := range s.cfg.ServiceCIDRs {
 			ranges = append(ranges, addressRange{p.Masked()})
 		}
@@ -160,7 +163,7 @@ func (s *Server) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service
 		return err
 	}
 	_, used := taken.Get(r.key("", addr.String()))
-	if used { // or was until a moment ago: the store has the last word
+	if used { // in the cache, which may be stale; the store decides
 		kv, _, err := r.at.store.Get(ctx, r.key("", addr.String()), 0)
 		if err != nil {
 			return storeError(err)
@@ -176,7 +179,7 @@ func (s *Server) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service
 	return err
 }
 
-// holds tells whether the address is the Service's already.
+// holds reports whether the address already belongs to the Service.
 func (s *Server) holds(ctx context.Context, svc *corev1.Service, ip string) bool {
 	r, taken, err := s.addresses(ctx)
 	if err != nil {
@@ -193,7 +196,8 @@ func (s *Server) holds(ctx context.Context, svc *corev1.Service, ip string) bool
 	return *address.Spec.ParentRef == networkingv1.ParentReference{Resource: "services", Namespace: svc.Namespace, Name: svc.Name}
 }
 
-// freeAddress takes any address of the family: a random one of the upper part of a range, else whatever is left.
+// freeAddress takes a free address of the family: a random one of the upper part of a range, else
+// any that is left.
 func (s *Server) freeAddress(ctx context.Context, t *txn, svc *corev1.Service, family corev1.IPFamily) (string, error) {
 	r, taken, err := s.addresses(ctx)
 	if err != nil {
@@ -216,7 +220,7 @@ func (s *Server) freeAddress(ctx context.Context, t *txn, svc *corev1.Service, f
 	return "", errNoAddress
 }
 
-// free finds an address that is not used.
+// free returns an unused address.
 func (r addressRange) free(used func(netip.Addr) bool) (addr netip.Addr, ok bool) {
 	band, size := r.staticBand(), r.size()
 	for range randomTries {
@@ -224,7 +228,7 @@ func (r addressRange) free(used func(netip.Addr) bool) (addr netip.Addr, ok bool
 			return addr, true
 		}
 	}
-	// Nearly full: from above down, so that the static part is used last.
+	// Nearly full: search downwards, so that the static part is used last.
 	for offset := size - 1; offset > 0 && size <= 1<<20; offset-- {
 		if addr = r.at(offset); r.usable(addr) && !used(addr) {
 			return addr, true
@@ -233,7 +237,7 @@ func (r addressRange) free(used func(netip.Addr) bool) (addr netip.Addr, ok bool
 	return netip.Addr{}, false
 }
 
-// addAddress makes the Service's IPAddress part of the transaction, on condition that nobody has it.
+// addAddress adds the Service's IPAddress to the transaction, on condition that it does not exist.
 func (s *Server) addAddress(t *txn, r *registry, svc *corev1.Service, addr netip.Addr) error {
 	obj := &networkingv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{

@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// nodePortsKey is upstream's RangeAllocation of node ports: a bitmap of those taken.
+// nodePortsKey is upstream's RangeAllocation of node ports: a bitmap of the taken ones.
 const nodePortsKey = "/registry/ranges/servicenodeports"
 
 var (
@@ -26,7 +26,8 @@ var (
 
 var nodePortCodec = &storedCodec{hub: corev1.SchemeGroupVersion.WithKind("RangeAllocation"), stored: corev1.SchemeGroupVersion.WithKind("RangeAllocation")}
 
-// nodePorts are all node ports that a Service holds. A type that has none may name some all the same: they are nobody's.
+// nodePorts returns all node ports that a Service holds. A Service of another type may name some,
+// but does not hold them.
 func nodePorts(svc *corev1.Service) []int32 {
 	if !mayHaveNodePorts(svc) {
 		return nil
@@ -38,7 +39,7 @@ func nodePorts(svc *corev1.Service) []int32 {
 	return out
 }
 
-// trafficPorts are the node ports of the Service's own ports.
+// trafficPorts returns the node ports in the Service's own ports.
 func trafficPorts(svc *corev1.Service) []int32 {
 	var out []int32
 	for i := range svc.Spec.Ports {
@@ -67,7 +68,8 @@ func wantsHealthPort(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// setNodePorts takes the ports asked for, finds free ones for the rest, and gives back those no longer used. old is nil when the Service is new.
+// setNodePorts takes the requested ports, finds free ones for the rest, and releases those no
+// longer used. old is nil for a new Service.
 func (s *Server) setNodePorts(ctx context.Context, t *txn, svc, old *corev1.Service) error {
 	var held []int32
 	if old != nil {
@@ -98,7 +100,7 @@ func (s *Server) setNodePorts(ctx context.Context, t *txn, svc, old *corev1.Serv
 	return bitmap.write(t)
 }
 
-// assign gives the Service its ports. What is refused first is told alone.
+// assign gives the Service its ports. It returns only the first error.
 func (b *portBitmap) assign(svc, old *corev1.Service) *field.Error {
 	if !mayHaveNodePorts(svc) {
 		return nil
@@ -109,14 +111,15 @@ func (b *portBitmap) assign(svc, old *corev1.Service) *field.Error {
 	} else {
 		refused = b.assignChanged(svc, old)
 	}
-	// A port that is there stays: the validation refuses another one.
+	// An existing port stays: validation refuses a change.
 	if refused != nil || !wantsHealthPort(svc) || old != nil && wantsHealthPort(old) && old.Spec.HealthCheckNodePort != 0 {
 		return refused
 	}
 	return b.takeOrFind(&svc.Spec.HealthCheckNodePort, field.NewPath("spec", "healthCheckNodePort"))
 }
 
-// assignNew gives ports of one number, which differ in their protocols, the same node port, unless others are asked for.
+// assignNew gives ports of the same number, which differ in protocol, the same node port, unless
+// the Service requests others.
 func (b *portBitmap) assignNew(svc *corev1.Service) *field.Error {
 	wants := wantsNodePorts(svc)
 	byNumber := map[int32][]int32{}
@@ -142,7 +145,7 @@ func (b *portBitmap) assignNew(svc *corev1.Service) *field.Error {
 	return nil
 }
 
-// askedFor is the first node port that a port of this number names, 0 if none does.
+// askedFor returns the first node port that is set for a port of this number, 0 if none is.
 func askedFor(svc *corev1.Service, number int32) int32 {
 	for _, p := range svc.Spec.Ports {
 		if p.Port == number && p.NodePort != 0 {
@@ -152,7 +155,8 @@ func askedFor(svc *corev1.Service, number int32) int32 {
 	return 0
 }
 
-// assignChanged keeps what the Service has, takes what is new, and finds each port that has none one of its own.
+// assignChanged keeps the Service's node ports, takes new ones that it requests, and finds one for
+// each port without.
 func (b *portBitmap) assignChanged(svc, old *corev1.Service) *field.Error {
 	wants := wantsNodePorts(svc)
 	var mine []int32
@@ -174,7 +178,7 @@ func (b *portBitmap) assignChanged(svc, old *corev1.Service) *field.Error {
 
 func portPath(i int) *field.Path { return field.NewPath("spec", "ports").Index(i).Child("nodePort") }
 
-// releaseNodePorts gives ports back in the transaction.
+// releaseNodePorts releases ports in the transaction.
 func (s *Server) releaseNodePorts(ctx context.Context, t *txn, release []int32) error {
 	if len(release) == 0 {
 		return nil
@@ -196,7 +200,7 @@ type portBitmap struct {
 	bits     *big.Int
 	revision int64
 	changed  bool
-	note     func(scope string, err error) // hears of each port that is taken, or can not be; may be nil
+	note     func(scope string, err error) // called with the result of each allocation; may be nil
 }
 
 func (b *portBitmap) noted(scope string, err error) {
@@ -226,7 +230,7 @@ func (s *Server) loadPorts(ctx context.Context) (*portBitmap, error) {
 	return b, nil
 }
 
-// takeOrFind takes the port that is named, and finds a free one where none is.
+// takeOrFind takes the named port, or finds a free one if it is 0.
 func (b *portBitmap) takeOrFind(port *int32, at *field.Path) *field.Error {
 	if *port != 0 {
 		err := b.take(*port)
@@ -265,7 +269,8 @@ func (b *portBitmap) release(port int32) {
 	}
 }
 
-// free takes a random port of the upper part; the lower one is for those who choose (KEP-3668), and used last.
+// free takes a random port of the upper part. The lower part is for ports that users choose
+// (KEP-3668) and is used last.
 func (b *portBitmap) free() (int32, error) {
 	const least, most, share = 16, 128, 32
 	band := 0
@@ -288,7 +293,7 @@ func (b *portBitmap) free() (int32, error) {
 	return 0, errNoPort
 }
 
-// taken is how many ports are.
+// taken returns the number of taken ports.
 func (b *portBitmap) taken() (n int) {
 	for _, word := range b.bits.Bits() {
 		n += bits.OnesCount(uint(word))
@@ -296,7 +301,7 @@ func (b *portBitmap) taken() (n int) {
 	return n
 }
 
-// write makes the new bitmap part of the transaction, on condition that nobody else changed it.
+// write adds the new bitmap to the transaction, on condition that it was not changed meanwhile.
 func (b *portBitmap) write(t *txn) error {
 	if !b.changed {
 		return nil

@@ -18,10 +18,12 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// reconcileEvery is how often the Service "kubernetes" and its endpoints are looked at, as upstream.
+// reconcileEvery is the interval of checks of the Service "kubernetes" and its endpoints, as
+// upstream.
 const reconcileEvery = 10 * time.Second
 
-// keepKubernetesService brings back the objects that lead to this server when somebody changes or deletes them.
+// keepKubernetesService restores the objects that lead to this server when they are changed or
+// deleted.
 func (s *Server) keepKubernetesService(ctx context.Context) {
 	if at := s.cfg.Advertise.Addr(); at.IsValid() && !isEndpoint(at) && !s.cfg.OthersEndpoints {
 		s.log.Warn("the Service kubernetes leads nowhere: pods can not reach this server at the address that it is advertised at", "address", at)
@@ -53,8 +55,8 @@ func (s *Server) reconcileKubernetes(ctx context.Context) error {
 		s.led.reach(s.keepEndpoints(ctx)))
 }
 
-// widenServiceCIDR adds the second family to the default ranges when the cluster has one since. Every other change of them is the administrators': Services have
-// addresses of the ranges that there are.
+// widenServiceCIDR adds the second family to the default ranges if the cluster has gained one. All
+// other changes are left to administrators, because Services have addresses of the existing ranges.
 func (s *Server) widenServiceCIDR(ctx context.Context) error {
 	if len(s.cfg.ServiceCIDRs) < 2 {
 		return nil
@@ -67,7 +69,7 @@ func (s *Server) widenServiceCIDR(ctx context.Context) error {
 	})
 }
 
-// keepEndpoints keeps what the Service "kubernetes" leads to.
+// keepEndpoints keeps the endpoints of the Service "kubernetes".
 func (s *Server) keepEndpoints(ctx context.Context) error {
 	if s.cfg.OthersEndpoints || !isEndpoint(s.cfg.Advertise.Addr()) || len(s.cfg.ServiceCIDRs) == 0 {
 		return nil
@@ -79,7 +81,7 @@ func (s *Server) keepEndpoints(ctx context.Context) error {
 	}
 	slice := s.kubernetesSlice()
 	have, err := client.Get[*discoveryv1.EndpointSlice](ctx, s.own(), slice.Namespace, slice.Name)
-	if err == nil && have.AddressType != slice.AddressType { // which no update changes
+	if err == nil && have.AddressType != slice.AddressType { // which cannot be updated
 		err = client.Delete[*discoveryv1.EndpointSlice](ctx, s.own(), slice.Namespace, slice.Name, metav1.DeleteOptions{})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -91,19 +93,21 @@ func (s *Server) keepEndpoints(ctx context.Context) error {
 	})
 }
 
-// isEndpoint tells whether the API takes the address for an endpoint's: nobody else reaches a loopback address, nor one of a link.
+// isEndpoint reports whether the API accepts the address in endpoints. Other machines cannot reach
+// a loopback or link-local address.
 func isEndpoint(at netip.Addr) bool {
 	return at.IsValid() && !at.IsLoopback() && !at.IsUnspecified() && !at.IsLinkLocalUnicast() && !at.IsLinkLocalMulticast()
 }
 
-// The ConfigMap that says since when the use of tokens in Secrets is noted (internal/auth/token notes it).
+// The ConfigMap with the date since which the use of tokens in Secrets is tracked
+// (internal/auth/token tracks it).
 const (
 	trackingMapName = "kube-apiserver-legacy-service-account-token-tracking"
 	trackingSince   = "since"
 )
 
-// trackTokens keeps that ConfigMap. Who cleans up tokens that nobody uses counts from its day at the earliest (KEP-2799); without it
-// nobody begins.
+// trackTokens keeps that ConfigMap. The cleaner of unused tokens counts from its date at the
+// earliest (KEP-2799), and does not begin without it.
 func (s *Server) trackTokens(ctx context.Context) error {
 	want := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: trackingMapName},
@@ -145,7 +149,7 @@ func (s *Server) kubernetesSlice() *discoveryv1.EndpointSlice {
 	return slice
 }
 
-// ensure creates the object, or has take put what is wanted into the one there is.
+// ensure creates the object, or lets take copy the wanted state into the existing one.
 func (s *Server) ensure(ctx context.Context, want runtime.Object, take func(obj, want runtime.Object)) error {
 	e, ok := s.endpoints.find(api.ResourceOf(want))
 	if !ok {
@@ -164,7 +168,7 @@ func (s *Server) ensure(ctx context.Context, want runtime.Object, take func(obj,
 		return op.trackFields(old, obj), nil
 	})
 	if apierrors.IsConflict(err) {
-		return nil // another server's turn
+		return nil // another server was faster
 	}
 	return err
 }

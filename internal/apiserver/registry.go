@@ -24,16 +24,19 @@ import (
 // registry is one kind with everything that serves it: behaviour, codec, cache and write path.
 type registry struct {
 	server *Server
-	at     *place // where its objects lie
+	at     *place // the store of its objects
 	kind   *api.Kind
-	// hub is the kind of the objects in memory: the row's own, or that of the kind whose objects it shows.
+	// hub is the kind of the objects in memory: the kind itself, or the one whose objects an alias
+	// shows.
 	hub      schema.GroupVersionKind
 	strategy *resource.Strategy
 	codec    objectCodec
-	// custom is set for custom resources: one registry per version of a definition, in whose version the objects in memory are.
+	// custom is set for custom resources. Each version of a definition has a registry, and objects
+	// in memory have that version.
 	custom   *customVersion
 	resource schema.GroupResource
-	// shownBy are all kinds that show the same stored objects (events of two groups), which name fields differently.
+	// shownBy are the other kinds that show the same stored objects (Events in two groups) with
+	// different field names.
 	shownBy []schema.GroupResource
 	hooks   hooks
 
@@ -46,17 +49,17 @@ type registry struct {
 	reads       readStats
 }
 
-// hooks are what a few kinds do besides, within the write (cluster IPs of Services).
+// hooks are additional steps of a few kinds within the write, such as cluster IPs of Services.
 type hooks struct {
-	// stamp fills in times before anything is compared with what is stored.
+	// stamp sets timestamps before the object is compared with the stored one.
 	stamp func(obj runtime.Object, now metav1.Time)
 	// create and update may change obj and add conditions and operations to the transaction.
 	create func(ctx context.Context, t *txn, obj runtime.Object) error
 	update func(ctx context.Context, t *txn, obj, old runtime.Object) error
 	remove func(ctx context.Context, t *txn, old runtime.Object) error
-	// fields finds what is wrong besides what the strategy finds.
+	// fields returns field errors besides the strategy's.
 	fields func(ctx context.Context, a *admission.Attributes) (field.ErrorList, error)
-	// deleting marks an object that is not being deleted yet in the kind's own way, instead of the usual one.
+	// deleting replaces the usual mark of deletion for an object that is not being deleted yet.
 	deleting func(obj runtime.Object, now metav1.Time)
 }
 
@@ -77,7 +80,7 @@ func newRegistry(s *Server, kind *api.Kind) *registry {
 	return r
 }
 
-// key is where the object lies in the store.
+// key returns the object's key in the store.
 func (r *registry) key(namespace, name string) string {
 	if r.kind.Namespaced {
 		return r.kind.Prefix + "/" + namespace + "/" + name
@@ -85,7 +88,7 @@ func (r *registry) key(namespace, name string) string {
 	return r.kind.Prefix + "/" + name
 }
 
-// prefix is below which the objects of a namespace lie; all of them for the empty namespace.
+// prefix returns the key prefix of a namespace's objects; of all objects if namespace is empty.
 func (r *registry) prefix(namespace string) string {
 	if r.kind.Namespaced && namespace != "" {
 		return r.kind.Prefix + "/" + namespace + "/"
@@ -93,7 +96,7 @@ func (r *registry) prefix(namespace string) string {
 	return r.kind.Prefix + "/"
 }
 
-// names gives namespace and name back from a key.
+// names returns the namespace and name in a key.
 func (r *registry) names(key string) (namespace, name string) {
 	rest := strings.TrimPrefix(key, r.kind.Prefix+"/")
 	if !r.kind.Namespaced {
@@ -103,35 +106,36 @@ func (r *registry) names(key string) (namespace, name string) {
 	return namespace, name
 }
 
-// objectCodec turns a kind's objects to the bytes that lie in the store and back.
+// objectCodec encodes a kind's objects for the store and decodes them.
 type objectCodec interface {
 	encode(obj runtime.Object) ([]byte, error)
 	decode(data []byte, revision int64) (runtime.Object, error)
 }
 
-// decode makes a hub object with defaults from stored bytes.
+// decode returns the hub object with defaults for stored bytes.
 func (r *registry) decode(stored []byte, revision int64) (runtime.Object, error) {
 	obj, err := r.codec.decode(stored, revision)
 	r.server.metrics.store.decoded(r.resource, err)
 	if err != nil {
 		return nil, err
 	}
-	if r.custom == nil { // those of custom objects are of the version in which they are stored
+	if r.custom == nil { // custom objects have the defaults of the version in which they are stored
 		r.applyDefaults(obj)
 	}
 	return obj, nil
 }
 
-// asRead is a written object as whoever reads it will see it.
+// asRead returns a written object as readers will see it.
 func (r *registry) asRead(obj runtime.Object, stored []byte, revision int64) (runtime.Object, error) {
 	if r.custom == nil || r.kind.StorageVersion == "" {
 		r.applyDefaults(obj)
 		return obj, nil
 	}
-	return r.decode(stored, revision) // conversion may have lost something
+	return r.decode(stored, revision) // a conversion may have dropped fields
 }
 
-// asStored is what a dry run answers: the object with its revision, or with none, as it would come out of the store.
+// asStored returns the answer to a dry run: the object as it would come out of the store, with its
+// current resourceVersion, if any.
 func (r *registry) asStored(obj runtime.Object) (runtime.Object, error) {
 	if r.custom == nil || r.kind.StorageVersion == "" {
 		return obj, nil
@@ -153,7 +157,7 @@ func (r *registry) applyDefaults(obj runtime.Object) {
 	}
 }
 
-// header reads what selection needs.
+// header returns the properties that selectors use.
 func (r *registry) header(obj runtime.Object) cache.Header {
 	acc, err := meta.Accessor(obj)
 	if err != nil {
@@ -173,7 +177,7 @@ func (r *registry) header(obj runtime.Object) cache.Header {
 	return h
 }
 
-// cache is the kind's cache, started on first use.
+// cache returns the kind's cache, and starts it on first use.
 func (r *registry) cache(ctx context.Context) (cache.Reader, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,10 +192,12 @@ func (r *registry) cache(ctx context.Context) (cache.Reader, error) {
 	return reader, nil
 }
 
-// heldDecoded are the kinds whose objects the scheduler and controllers hold, all of them: letting go of them would make them twice.
+// heldDecoded are the kinds whose objects the scheduler and the controllers all hold. If the cache
+// dropped its decoded objects, it would decode them a second time.
 var heldDecoded = map[schema.GroupResource]bool{{Resource: "pods"}: true, {Resource: "nodes"}: true}
 
-// schema is how the cache reads the kind. Objects of a custom kind are kept as they are stored, for all versions.
+// schema tells the cache how to read the kind. Objects of a custom kind are cached as stored, for
+// all versions.
 func (r *registry) schema() cache.Schema {
 	if r.custom != nil {
 		return r.customSchema()
@@ -199,7 +205,7 @@ func (r *registry) schema() cache.Schema {
 	return cache.Schema{Prefix: r.kind.Prefix, Decode: r.decode, Header: r.header, Keep: heldDecoded[r.resource]}
 }
 
-// objectOf is the entry's object in the hub version, shared and read-only.
+// objectOf returns the entry's object in the hub version, shared and read-only.
 func (r *registry) objectOf(entry *cache.Entry) (runtime.Object, error) {
 	if r.custom != nil {
 		return entry.Derived(r.custom.name, r.custom.FromStored)
@@ -207,26 +213,26 @@ func (r *registry) objectOf(entry *cache.Entry) (runtime.Object, error) {
 	return entry.Object()
 }
 
-// started is the kind's cache if anybody uses it, else nil.
+// started returns the kind's cache if it was started, else nil.
 func (r *registry) started() cache.Reader {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.reader
 }
 
-// newObject is an empty object of the hub type.
+// newObject returns an empty object of the hub type.
 func (r *registry) newObject() runtime.Object {
 	if r.custom != nil {
 		return r.custom.New()
 	}
 	obj, err := api.Scheme.New(r.hub)
 	if err != nil {
-		panic(err) // the scheme knows every kind of the table
+		panic(err) // the scheme has every kind of the table
 	}
 	return obj
 }
 
-// hasSubresource tells whether the kind's table row has it.
+// hasSubresource reports whether the kind has the subresource.
 func (r *registry) hasSubresource(name string) bool {
 	_, ok := r.kind.Subresource(name)
 	return ok
@@ -237,7 +243,7 @@ type endpoint struct {
 	*registry
 	gvk schema.GroupVersionKind
 	gvr schema.GroupVersionResource
-	// jsonForm and protobufForm are what entries keep the endpoint's encodings under.
+	// jsonForm and protobufForm are the keys of the endpoint's encodings in cache entries.
 	jsonForm, protobufForm string
 	watched                watchStats
 }
@@ -265,7 +271,7 @@ func (e *endpoint) toHub(obj runtime.Object) (runtime.Object, error) {
 	return out, nil
 }
 
-// accessor is for objects that are known to have metadata.
+// accessor returns the metadata of an object that is known to have some.
 func accessor(obj runtime.Object) metav1.Object {
 	acc, err := meta.Accessor(obj)
 	if err != nil {
@@ -274,7 +280,8 @@ func accessor(obj runtime.Object) metav1.Object {
 	return acc
 }
 
-// clearKind empties the TypeMeta, as built-in objects in memory have it. Custom objects keep theirs: it is part of their content.
+// clearKind empties the TypeMeta, as built-in objects in memory have it. Custom objects keep
+// theirs: it is part of their content.
 func clearKind(obj runtime.Object) {
 	if _, custom := obj.(runtime.Unstructured); !custom {
 		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})

@@ -11,8 +11,9 @@ import (
 	"github.com/knarr-project/knarr/internal/resource"
 )
 
-// settleFamilies fills in ipFamilyPolicy and ipFamilies of a Service that has addresses, and refuses what does not go together or what this cluster
-// does not have (KEP-563): one family, the cluster's first, unless more is asked for.
+// settleFamilies sets ipFamilyPolicy and ipFamilies of a Service with addresses (KEP-563). The
+// default is one family, the cluster's first. It refuses contradictions and families that the
+// cluster lacks.
 func (s *Server) settleFamilies(svc, old *corev1.Service) field.ErrorList {
 	if keepsPreference(svc, old) {
 		return nil
@@ -42,13 +43,15 @@ func (s *Server) settleFamilies(svc, old *corev1.Service) field.ErrorList {
 	return nil
 }
 
-// selectorless: nobody looks for the endpoints of such a Service here, and they may be of families that this cluster does not have.
+// selectorless reports a headless Service without selector. No controller here looks for its
+// endpoints, and they may be of families that the cluster lacks.
 func selectorless(svc *corev1.Service) bool {
 	return svc.Spec.ClusterIP == corev1.ClusterIPNone && len(svc.Spec.Selector) == 0
 }
 
-// keepsPreference: a Service that prefers two families keeps what it has until somebody changes its type, addresses or families: a cluster that has
-// got a second family, or lost one, is no reason to change it.
+// keepsPreference reports whether a Service with PreferDualStack keeps its families: it does until
+// its type, addresses or families are changed. A family that the cluster has gained or lost does
+// not change it.
 func keepsPreference(svc, old *corev1.Service) bool {
 	if old == nil || svc.Spec.IPFamilyPolicy == nil || *svc.Spec.IPFamilyPolicy != corev1.IPFamilyPolicyPreferDualStack || old.Spec.Type != svc.Spec.Type {
 		return false
@@ -59,7 +62,8 @@ func keepsPreference(svc, old *corev1.Service) bool {
 	return slices.Equal(svc.Spec.ClusterIPs, old.Spec.ClusterIPs) && slices.Equal(svc.Spec.IPFamilies, old.Spec.IPFamilies)
 }
 
-// defaultFamilyPolicy: who names no policy wants the one from before. How many families are named says nothing: two of them need a policy.
+// defaultFamilyPolicy keeps the previous policy if none is set. The number of ipFamilies does not
+// matter: two of them need an explicit policy.
 func defaultFamilyPolicy(svc, old *corev1.Service) {
 	if svc.Spec.IPFamilyPolicy != nil {
 		return
@@ -74,8 +78,8 @@ func defaultFamilyPolicy(svc, old *corev1.Service) {
 	svc.Spec.IPFamilyPolicy = &policy
 }
 
-// settleSecondFamily: the policy SingleStack gives up the second address and family when they are left as they were; it does not go with two that are new, and the
-// other policies do not give any up.
+// settleSecondFamily applies a change of policy. SingleStack releases the second address and family
+// if they are unchanged, and contradicts two new ones. The other policies release none.
 func settleSecondFamily(svc, old *corev1.Service) (errs field.ErrorList) {
 	spec, at := &svc.Spec, field.NewPath("spec", "ipFamilyPolicy")
 	wrong := func(text string) { errs = append(errs, field.Invalid(at, *spec.IPFamilyPolicy, text)) }
@@ -103,11 +107,11 @@ func settleSecondFamily(svc, old *corev1.Service) (errs field.ErrorList) {
 	return errs
 }
 
-// familiesOfAddresses fills in the families of the addresses that are asked for without.
+// familiesOfAddresses adds the families of addresses that are requested without.
 func familiesOfAddresses(spec *corev1.ServiceSpec, cluster []corev1.IPFamily) (errs field.ErrorList) {
 	for i, ip := range spec.ClusterIPs {
 		addr, err := netip.ParseAddr(ip)
-		if err != nil || i < len(spec.IPFamilies) { // None, or what validation knows
+		if err != nil || i < len(spec.IPFamilies) { // None, or an error that validation reports
 			continue
 		}
 		if f := familyOf(addr); slices.Contains(cluster, f) {
@@ -139,7 +143,7 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// families are those that the cluster's Service ranges have, the first one first.
+// families returns the families of the cluster's Service ranges, the first one first.
 func (s *Server) families() []corev1.IPFamily {
 	var out []corev1.IPFamily
 	for _, prefix := range s.cfg.ServiceCIDRs {

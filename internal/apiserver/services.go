@@ -14,8 +14,8 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// serviceHooks give Services their addresses and ports in the same transaction that writes them: there is no state
-// in which an address is taken and no Service has it, and nothing to repair.
+// serviceHooks allocate addresses and ports in the transaction that writes the Service. So no
+// address is ever taken without a Service that has it, and nothing needs repair.
 func (s *Server) serviceHooks() hooks {
 	return hooks{
 		create: func(ctx context.Context, t *txn, obj runtime.Object) error {
@@ -32,7 +32,8 @@ func (s *Server) serviceHooks() hooks {
 	}
 }
 
-// allocateService fills in what the Service needs and has not got, and gives back what it needs no longer.
+// allocateService allocates the addresses and ports that the Service lacks, and releases those that
+// it no longer needs.
 func (s *Server) allocateService(ctx context.Context, t *txn, svc, old *corev1.Service) error {
 	var before []string
 	var settled int
@@ -60,7 +61,7 @@ func invalidService(svc *corev1.Service, errs field.ErrorList) error {
 	return api.Invalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), svc.Name, errs)
 }
 
-// clusterIPs are the addresses that a Service holds.
+// clusterIPs returns the addresses that a Service holds.
 func clusterIPs(svc *corev1.Service) []string {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName || headless(svc) {
 		return nil
@@ -79,8 +80,10 @@ func familyOf(addr netip.Addr) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-// setClusterIPs takes the addresses asked for, and any free one for families without. The first ones may be settled: they may not change, which validation tells.
-// The address that it had may be its own without being in its list, which Services of before Kubernetes 1.20 have not.
+// setClusterIPs takes the requested addresses, and any free one for families without. The first
+// settled ones must not change; validation reports that. had is the Service's previous address: it
+// may be the Service's own without being in clusterIPs, which Services from before Kubernetes 1.20
+// lack.
 func (s *Server) setClusterIPs(ctx context.Context, t *txn, svc *corev1.Service, settled int, had string) error {
 	spec := &svc.Spec
 	if headless(svc) {

@@ -19,22 +19,23 @@ import (
 )
 
 const (
-	// bookmarkEvery is how often an idle watch is told the revision that it has reached.
+	// bookmarkEvery is how often an idle watch gets a bookmark.
 	bookmarkEvery = time.Minute
 	// bookmarkBeforeEnd is how long before its end a watch gets its last bookmark.
 	bookmarkBeforeEnd = 2 * time.Second
 )
 
-// watchEvent is one event for one watcher: an entry, or for a bookmark or an error an object.
+// watchEvent is one event for one watcher: an entry, or the object of a bookmark or an error.
 type watchEvent struct {
 	what  watch.EventType
 	entry *cache.Entry
 	obj   runtime.Object
 
-	initial bool // the object was there when the watch began: to begin with is to list, and what lists have in common is kept
+	// the object existed when the watch began; its encoding is kept, as lists use it too
+	initial bool
 }
 
-// eventSink takes a watcher's events; flush sends what has been put so far.
+// eventSink takes a watcher's events; flush sends those that were put so far.
 type eventSink interface {
 	put(watchEvent) error
 	flush() error
@@ -45,22 +46,24 @@ type watcher struct {
 	op      *operation
 	req     *listRequest
 	initial []*cache.Entry
-	// bookmark ends the initial events with the bookmark that says so.
+	// bookmark ends the initial events with the bookmark that marks their end.
 	bookmark bool
 	revision int64
 	reader   cache.Reader
 	cursor   *cache.Cursor
-	// begun is called when the initial events are sent; from there on a watch costs little.
+	// begun is called when the initial events are sent; afterwards a watch costs little.
 	begun func()
-	// bound holds the client to the watch's end; what it gives is called afterwards.
+	// bound ends the client's connection when ctx does. The function that it returns is called
+	// after the watch.
 	bound func(ctx context.Context) (release func())
-	// settle, if there is one, takes a watch that has caught up out of its request; from then on everything here is that of who has taken it.
+	// settle, if set, takes a watch that has caught up out of its request. It reports success; then
+	// the watcher belongs to the taker.
 	settle  func(end time.Time) bool
 	settled bool
 	pace    deliver.Paced
 }
 
-// openWatch finds where the watch starts. An error is the request's answer.
+// openWatch finds the revision from which the watch starts. An error is the request's answer.
 func (op *operation) openWatch(ctx context.Context, req *listRequest) (*watcher, error) {
 	r := op.endpoint.registry
 	reader, err := r.cache(ctx)
@@ -94,32 +97,32 @@ func (op *operation) openWatch(ctx context.Context, req *listRequest) (*watcher,
 	w.reader = reader
 	if w.cursor, err = reader.Watch(w.revision, w.interest()); err != nil {
 		if errors.Is(err, cache.ErrTooOld) {
-			return w, nil // told in the stream, as upstream does
+			return w, nil // reported in the stream, as upstream does
 		}
 		return nil, storeError(err)
 	}
 	return w, nil
 }
 
-// interest is what the watch's cursor looks for.
+// interest returns what the watch's cursor selects.
 func (w *watcher) interest() cache.Interest {
 	interest := cache.Interest{Namespace: w.op.namespace, Labels: w.req.labels, Fields: w.req.fields}
 	if name, ok := w.req.fields.RequiresExactMatch("metadata.name"); ok {
 		interest.Name = name
 	}
 	if w.req.fieldsOf != nil {
-		interest.Fields = nil // looked at by the watcher itself
+		interest.Fields = nil // the watcher itself evaluates them
 	}
 	return interest
 }
 
-// run sends events until ctx ends, the time is over or the sink fails.
+// run sends events until ctx ends, the watch times out, or the sink fails.
 func (w *watcher) run(ctx context.Context, sink eventSink) error {
 	if w.cursor == nil {
 		return w.expired(sink)
 	}
 	defer func() {
-		if !w.settled && w.cursor != nil { // else a hub has it, or has had it
+		if !w.settled && w.cursor != nil { // otherwise the cursor belongs to a hub, or did
 			w.cursor.Close()
 		}
 	}()
@@ -154,7 +157,8 @@ func (w *watcher) run(ctx context.Context, sink eventSink) error {
 	return nil
 }
 
-// next sends the next changes, or a bookmark when there are none for a while. A watch that has caught up goes on in a hub, if it can.
+// next sends the next changes, or a bookmark after a while without any. A watch that has caught up
+// continues in a hub, if it can.
 func (w *watcher) next(ctx context.Context, end time.Time, sink eventSink) error {
 	if shared, ok := sink.(frameSink); ok && w.joins(shared.encoder().f) {
 		changes, revision, err := w.cursor.Poll()
@@ -176,7 +180,7 @@ func (w *watcher) next(ctx context.Context, end time.Time, sink eventSink) error
 	defer cancel()
 	changes, revision, err := w.cursor.Next(bounded)
 	if err != nil && bounded.Err() != nil && !errors.Is(err, cache.ErrTooOld) {
-		return nil // the client has gone, or the time is over
+		return nil // the client has gone, or the watch has timed out
 	}
 	if err == nil && len(changes) == 0 {
 		w.revision = max(w.revision, revision)
@@ -185,7 +189,7 @@ func (w *watcher) next(ctx context.Context, end time.Time, sink eventSink) error
 	return w.send(ctx, sink, changes, revision, err)
 }
 
-// quietUntil is when the next bookmark is due.
+// quietUntil returns when the next bookmark is due.
 func (w *watcher) quietUntil(end time.Time) time.Time {
 	until := time.Now().Add(bookmarkEvery)
 	if last := end.Add(-bookmarkBeforeEnd); until.After(last) && last.After(time.Now()) {
@@ -194,7 +198,7 @@ func (w *watcher) quietUntil(end time.Time) time.Time {
 	return until
 }
 
-// progress tells an idle watch how far it is.
+// progress sends an idle watch a bookmark, if it takes bookmarks.
 func (w *watcher) progress(ctx context.Context, sink eventSink) error {
 	if !w.req.opts.AllowWatchBookmarks || ctx.Err() != nil {
 		return nil
@@ -205,7 +209,7 @@ func (w *watcher) progress(ctx context.Context, sink eventSink) error {
 	return sink.flush()
 }
 
-// send sends what a cursor gave.
+// send sends the result of a cursor.
 func (w *watcher) send(ctx context.Context, sink eventSink, changes []cache.Change, revision int64, err error) error {
 	if errors.Is(err, cache.ErrForgotten) {
 		return err
@@ -241,14 +245,14 @@ func (w *watcher) flush(ctx context.Context, sink eventSink) error {
 	return nil
 }
 
-// frameSink takes frames that are made already.
+// frameSink is a sink that also takes encoded frames.
 type frameSink interface {
 	eventSink
 	encoder() *eventEncoder
 	putFrames(frames []byte) error
 }
 
-// waitingMember is a hub's member whose goroutine waits for news.
+// waitingMember is a hub's member with a goroutine that waits for frames.
 type waitingMember struct {
 	member
 	task deliver.Task
@@ -268,7 +272,8 @@ func newWaitingMember() *waitingMember {
 	return m
 }
 
-// follow sends a hub's frames until the watch is over, or too slow for the hub: then it goes on with a cursor of its own.
+// follow sends a hub's frames until the watch ends, or until it is too slow for the hub. Then it
+// continues with its own cursor.
 func (w *watcher) follow(ctx context.Context, end time.Time, sink frameSink, m *waitingMember) error {
 	defer m.leave()
 	timer := time.NewTimer(time.Until(w.quietUntil(end)))
@@ -311,7 +316,7 @@ func (w *watcher) follow(ctx context.Context, end time.Time, sink frameSink, m *
 	}
 }
 
-// takeFrames puts what the hub has into the sink.
+// takeFrames moves the hub's frames into the sink.
 func (w *watcher) takeFrames(sink frameSink, m *waitingMember) (sent int, err error) {
 	for sent < turnBytes {
 		frames, revision, err := m.take(turnBytes - sent)
@@ -327,7 +332,8 @@ func (w *watcher) takeFrames(sink frameSink, m *waitingMember) (sent int, err er
 	return sent, nil
 }
 
-// gather waits for more events to write at once, if there are so many watches and events that it pays.
+// gather delays the next write so that it carries more events, if there are enough watches and
+// events to make this worthwhile.
 func (w *watcher) gather(ctx context.Context) {
 	gap := w.op.server.pace.Wrote(&w.pace)
 	if gap == 0 {
@@ -351,12 +357,12 @@ func eventType(t cache.ChangeType) watch.EventType {
 	return watch.Modified
 }
 
-// expired tells the watcher to list again.
+// expired sends the error that makes the client list again.
 func (w *watcher) expired(sink eventSink) error {
 	return w.tell(sink, w.expiry())
 }
 
-// tell ends the stream with what went wrong.
+// tell ends the stream with an error event.
 func (w *watcher) tell(sink eventSink, event watchEvent) error {
 	if err := sink.put(event); err != nil {
 		return err
@@ -369,7 +375,7 @@ func (w *watcher) expiry() watchEvent {
 	return watchEvent{what: watch.Error, obj: &status}
 }
 
-// revision is how far the kind's cache has come.
+// revision returns the revision of the kind's cache.
 func (r *registry) revision() int64 {
 	if reader := r.started(); reader != nil {
 		return reader.Revision()
@@ -377,11 +383,11 @@ func (r *registry) revision() int64 {
 	return 0
 }
 
-// bookmarkObject is an empty object that carries a resourceVersion.
+// bookmarkObject returns an empty object with a resourceVersion.
 func (w *watcher) bookmarkObject(revision int64, initialEnd bool) runtime.Object {
 	obj := w.op.endpoint.newObject()
 	annotations := map[string]string{}
-	// What upstream's internal types count is zero there, not missing.
+	// Upstream's internal types have no pointers for these counts, so they appear as zero.
 	var replicas int32
 	switch obj := obj.(type) {
 	case *appsv1.DaemonSet:
@@ -404,10 +410,13 @@ func (w *watcher) bookmarkObject(revision int64, initialEnd bool) runtime.Object
 	return obj
 }
 
-// duration is, where the client does not say it, up to twice the shortest time, at random, so that watchers do not come back all at once.
+// duration returns the requested duration. By default it is random, between MinWatch and twice as
+// long, so that clients do not all come back at once.
 func (w *watcher) duration() time.Duration {
-	if seconds := w.req.opts.TimeoutSeconds; seconds != nil && *seconds != 0 { // below zero it ends at once, as upstream
-		// What has overflown is below zero as well. Not earlier than now: the last writes have until a little after the end.
+	// as upstream, a negative value ends the watch at once
+	if seconds := w.req.opts.TimeoutSeconds; seconds != nil && *seconds != 0 {
+		// An overflow is negative, too. Not before now: the final writes have until a little after
+		// the end.
 		return max(0, time.Duration(*seconds)*time.Second)
 	}
 	least := w.op.server.cfg.MinWatch

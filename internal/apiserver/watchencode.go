@@ -11,13 +11,14 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// eventEncoder makes the frames of a watch's events: JSON documents or length-delimited protobuf messages.
+// eventEncoder encodes a watch's events as frames: JSON documents or length-delimited protobuf
+// messages.
 type eventEncoder struct {
 	e *endpoint
 	f format
-	// head is what an object's JSON begins with: kind and apiVersion.
+	// head is the beginning of an object's JSON: kind and apiVersion.
 	head []byte
-	// rows: the table's columns have been sent.
+	// rows is set when the table's columns have been sent.
 	rows bool
 }
 
@@ -26,7 +27,7 @@ func newEventEncoder(e *endpoint, f format) eventEncoder {
 	return eventEncoder{e: e, f: f, head: append(head[:len(head)-1], ',')}
 }
 
-// frame is an event as it goes over the wire; shared, not to be modified.
+// frame returns an event as it goes over the wire. The bytes are shared and must not be modified.
 func (x *eventEncoder) frame(ev watchEvent) ([]byte, error) {
 	if ev.entry == nil || x.f.as != "" {
 		return x.frameAlone(ev)
@@ -35,11 +36,11 @@ func (x *eventEncoder) frame(ev watchEvent) ([]byte, error) {
 	if x.f.media == mediaProtobuf {
 		form, makeFrame = x.e.protobufForm, x.protobufEvent
 	}
-	// All who watch get the same bytes at about the same time.
+	// All watches send the same bytes at about the same time.
 	return ev.entry.Passing(form+string(ev.what), func() ([]byte, error) { return makeFrame(ev) })
 }
 
-// encoded keeps no encoding of a change: the frame is all that its watchers want.
+// encoded does not keep the encoding of a change, because its watchers only need the frame.
 func (ev *watchEvent) encoded() encoded {
 	if ev.initial {
 		return (*cache.Entry).EncodedBy
@@ -66,7 +67,7 @@ func (x *eventEncoder) protobufEvent(ev watchEvent) ([]byte, error) {
 	return protobufFrame(ev.what, envelope(x.e.gvk, raw))
 }
 
-// frameAlone is for events whose encoding is not shared.
+// frameAlone encodes events whose frames are not shared.
 func (x *eventEncoder) frameAlone(ev watchEvent) ([]byte, error) {
 	body, err := x.encode(ev)
 	if err != nil {
@@ -78,7 +79,7 @@ func (x *eventEncoder) frameAlone(ev watchEvent) ([]byte, error) {
 	return jsonFrame(ev.what, body), nil
 }
 
-// encode is for events that have no shared encoding: bookmarks, errors, tables and metadata.
+// encode encodes the object of an event that is not shared: bookmarks, errors, tables and metadata.
 func (x *eventEncoder) encode(ev watchEvent) ([]byte, error) {
 	if ev.what == watch.Error {
 		return encodeObjectAs(ev.obj, statusKind, x.f.media)
@@ -120,7 +121,7 @@ func encodeObjectAs(obj runtime.Object, gvk schema.GroupVersionKind, media strin
 	return withTypeMeta(nil, gvk, raw), nil
 }
 
-// jsonFrame is a line of JSON; the object comes in parts.
+// jsonFrame returns an event as a line of JSON; the object comes in parts.
 func jsonFrame(what watch.EventType, parts ...[]byte) []byte {
 	size := len(`{"type":"","object":}`) + len(what) + 1
 	for _, part := range parts {
@@ -136,7 +137,7 @@ func jsonFrame(what watch.EventType, parts ...[]byte) []byte {
 	return append(out, "}\n"...)
 }
 
-// protobufFrame is a bare metav1.WatchEvent{type, object{raw}} after its length in four bytes.
+// protobufFrame returns a bare metav1.WatchEvent{type, object{raw}} after its length in four bytes.
 func protobufFrame(what watch.EventType, object []byte) ([]byte, error) {
 	event := metav1.WatchEvent{Type: string(what), Object: runtime.RawExtension{Raw: object}}
 	size := event.Size()

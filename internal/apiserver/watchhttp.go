@@ -8,19 +8,22 @@ import (
 	"time"
 )
 
-// frames writes watch events as a stream of JSON documents or of length-delimited protobuf messages.
+// frames writes watch events as a stream of JSON documents or of length-delimited protobuf
+// messages.
 type frames struct {
 	eventEncoder
 	out       http.ResponseWriter
 	flushHTTP func() error
-	// w is there from the first event to the next flush: most watches are idle most of the time.
+	// w exists from the first event to the next flush, because most watches are idle most of the
+	// time.
 	w *bufio.Writer
-	// patience, if there is one, gives the client time for the next piece, of about turnBytes; left is what is left of this one.
+	// patience, if set, extends the client's deadline for the next piece, of about turnBytes; left
+	// is the rest of the current piece.
 	patience func()
 	left     int
 }
 
-// frameBuffers are for the watches that are just sending.
+// frameBuffers are for watches that are sending.
 var frameBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 32*1024) }}
 
 func newFrames(e *endpoint, f format, w http.ResponseWriter) *frames {
@@ -52,7 +55,8 @@ func (fr *frames) put(ev watchEvent) error {
 func (fr *frames) encoder() *eventEncoder { return &fr.eventEncoder }
 
 func (fr *frames) putFrames(frames []byte) error {
-	if fr.left -= len(frames); fr.patience != nil && fr.left < 0 { // the client has taken the last piece, but for what is in buffers
+	// the client has taken the last piece, except for buffers
+	if fr.left -= len(frames); fr.patience != nil && fr.left < 0 {
 		fr.patience()
 		fr.left = turnBytes
 	}
@@ -69,7 +73,7 @@ func (s *Server) serveWatch(ctx context.Context, w *codeWriter, r *http.Request,
 	w.Header().Set("Content-Type", f.contentType())
 	w.Header().Set("Transfer-Encoding", "chunked")
 	if s.streamable(r, wt) {
-		w.Header().Set("Connection", "close") // it is the watch's from now on
+		w.Header().Set("Connection", "close") // the connection belongs to the watch from now on
 		w.WriteHeader(http.StatusOK)
 		if err := s.stream(w, r, f, wt); err != nil {
 			s.log.Debug("a watch did not begin", "resource", wt.op.endpoint.gvr.String(), "err", err)
@@ -81,7 +85,8 @@ func (s *Server) serveWatch(ctx context.Context, w *codeWriter, r *http.Request,
 	if err := fr.flush(); err != nil {
 		return
 	}
-	// Each piece of what is there already is to be read in the time of a plain request, since until then the watch has seats: as in streams.
+	// As in streams, the client must read each piece of the initial objects within RequestTimeout,
+	// because the watch holds seats until then.
 	rc := http.NewResponseController(w)
 	fr.patience = func() { _ = rc.SetWriteDeadline(time.Now().Add(s.cfg.RequestTimeout)) }
 	fr.patience()

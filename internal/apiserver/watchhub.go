@@ -11,7 +11,7 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// hubKey is what watches have in common that get the same bytes: what they are interested in, and in which form.
+// hubKey is what watches with equal bytes have in common: their interest and their format.
 type hubKey struct {
 	reader                    cache.Reader
 	namespace, labels, fields string
@@ -19,14 +19,15 @@ type hubKey struct {
 	chunked                   bool // framed for HTTP/1.1
 }
 
-// hubs are the server's hubs. The zero value is ready.
+// hubs are the server's open hubs. The zero value is ready.
 type hubs struct {
 	mu   sync.Mutex
 	open map[hubKey]*hub
 }
 
-// hub follows the cache for all watches of the same interest and form: an event is looked up, encoded and framed once, and its frames lie one
-// after the other as they go over the wire. What is left for each watch is to encrypt a stretch of them and to send it.
+// hub follows the cache for all watches of the same interest and format. An event is looked up,
+// encoded and framed once, and the frames are stored back to back as they go over the wire. Each
+// watch only has to encrypt and send a range of them.
 type hub struct {
 	hubs *hubs
 	key  hubKey
@@ -34,31 +35,31 @@ type hub struct {
 	task deliver.Task
 	of   *endpoint
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	enc     eventEncoder
 	cursor  *cache.Cursor
 	members []*member
-	behind  int // members that have not taken everything
+	behind  int // number of members that have not taken every frame
 	blocks  []*frameBlock
 	bytes   int
 	next    uint64 // number of the next frame
-	reached int64  // revision up to which everything has a frame, or had one
-	dropped int64  // of the newest frame that is gone
+	reached int64  // every change up to this revision has, or had, a frame
+	dropped int64  // revision of the newest dropped frame
 	err     error  // why there will be no more frames
 	closed  bool   // the last member has left
 	wake    []*deliver.Task
 }
 
-// member is one watch's place in a hub. Its fields are guarded by hub.mu.
+// member is one watch in a hub. Its fields are guarded by hub.mu.
 type member struct {
 	hub    *hub
 	task   *deliver.Task
 	index  int    // in hub.members
-	next   uint64 // number of the next frame that it takes
+	next   uint64 // number of the next frame to take
 	behind bool
 }
 
-// frameBlock is a stretch of frames. Bytes that are in it never change.
+// frameBlock is a run of frames. Bytes that it has never change.
 type frameBlock struct {
 	first uint64
 	data  []byte
@@ -71,21 +72,24 @@ type frameMark struct {
 }
 
 const (
-	// hubKeeps is how many bytes of frames wait for slow members; who needs older ones goes on with a cursor of its own.
+	// hubKeeps is how many bytes of frames wait for slow members. A member that needs older ones
+	// continues with its own cursor.
 	hubKeeps = 4 << 20
-	// A block grows with the events that come before everybody has taken the last ones.
+	// A block grows with the events that arrive before every member has taken the previous ones.
 	largestBlock = 128 << 10
 )
 
-// errBehind: the member needs frames that are gone.
+// errBehind means that the member needs frames that were dropped.
 var errBehind = errors.New("frames are gone")
 
-// join makes m a member, from the revision on, up to which it has got everything. The first one brings the cursor that the hub follows, which is at that revision.
-// It fails when frames in between are gone: try again after the next events.
+// join makes m a member that has seen everything up to revision. If the hub is new, found creates
+// it, and the hub follows the member's cursor, which is at that revision. join fails if frames
+// after the revision were dropped; try again after the next events.
 func (hs *hubs) join(key hubKey, m *member, revision int64, found func() *hub) bool {
 	h, founded := hs.enter(key, revision, found)
 	defer h.mu.Unlock()
-	// Nothing that m has got comes later; and what came to a new hub before it had a member has waked nobody.
+	// Make the frames that are due first: m must not get what it has seen, and events that came
+	// before a new hub had a member have woken no task.
 	h.advance()
 	if !founded {
 		if revision < h.dropped || h.err != nil {
@@ -93,7 +97,8 @@ func (hs *hubs) join(key hubKey, m *member, revision int64, found func() *hub) b
 		}
 		m.next = h.find(revision)
 	} else {
-		m.next = 0 // also when the first frames are gone already, or there will be none: it hears of that when it takes them
+		// even if the first frames were dropped, or there will be none: take reports that
+		m.next = 0
 	}
 	m.hub, m.index, m.behind = h, len(h.members), m.next < h.next
 	h.members = append(h.members, m)
@@ -103,8 +108,8 @@ func (hs *hubs) join(key hubKey, m *member, revision int64, found func() *hub) b
 	return true
 }
 
-// enter gives the hub of a key, locked. A new one is not entered by others before its founder has left it. hubs.mu is never held while a hub
-// makes frames, which is as long as that hub is locked.
+// enter returns the locked hub of a key. Other members cannot enter a new hub before its founder
+// has unlocked it. hubs.mu is never held while a hub encodes frames, which it does locked.
 func (hs *hubs) enter(key hubKey, revision int64, found func() *hub) (h *hub, founded bool) {
 	for {
 		hs.mu.Lock()
@@ -112,7 +117,7 @@ func (hs *hubs) enter(key hubKey, revision int64, found func() *hub) (h *hub, fo
 		if !ok {
 			h = found()
 			h.hubs, h.key, h.reached, h.dropped = hs, key, revision, revision
-			h.mu.Lock() // nobody else knows it; but events may wake it from now on
+			h.mu.Lock() // no other goroutine has it, but events may wake it from now on
 			h.cursor.Notify(h.woken)
 			if hs.open == nil {
 				hs.open = map[hubKey]*hub{}
@@ -140,14 +145,16 @@ func (hs *hubs) remove(h *hub) {
 	}
 }
 
-// joins tells whether the watch's frames are like others', and chosen by what the cursor looks at. Custom objects may have to be sent to a webhook first, which would keep a worker.
+// joins reports whether the watch can share frames: its cursor must do all the selection. Custom
+// objects may have to be sent to a webhook, which would block a worker.
 func (w *watcher) joins(f format) bool {
 	return w.op.endpoint.custom == nil && w.req.fieldsOf == nil && f.as == "" && f.media != mediaYAML
 }
 
-// join makes m a member of the hub of all watches like this one, which has got everything up to its revision. Without success, because the hub
-// has forgotten some frames, the watch keeps its cursor. So does one from a revision that is known to another server of the store but has not come here yet: the hub would
-// give it what it has got there.
+// join makes m a member of the hub of all watches like this one, which has seen everything up to
+// its revision. If the hub has dropped frames since, the watch keeps its cursor. So does a watch
+// whose revision comes from another server of the same store and is not in this cache yet: the hub
+// would send what it has seen there.
 func (w *watcher) join(m *member, enc *eventEncoder, chunked bool) bool {
 	if w.revision > w.reader.Revision() {
 		return false
@@ -171,7 +178,7 @@ func (w *watcher) join(m *member, enc *eventEncoder, chunked bool) bool {
 	return joined
 }
 
-// reopen gives the watch a cursor of its own again; none when it is too late for that.
+// reopen gives the watch its own cursor again; nil if its revision is too old.
 func (w *watcher) reopen() (err error) {
 	w.cursor, err = w.reader.Watch(w.revision, w.interest())
 	if errors.Is(err, cache.ErrTooOld) {
@@ -180,7 +187,7 @@ func (w *watcher) reopen() (err error) {
 	return err
 }
 
-// found makes a hub that takes over the cursor; enter lets it follow that.
+// found creates a hub that takes over the cursor; enter makes it follow the cursor.
 func found(pool *deliver.Pool, enc eventEncoder, cursor *cache.Cursor) *hub {
 	h := &hub{pool: pool, of: enc.e, enc: enc, cursor: cursor}
 	h.task = deliver.NewTask(h.turn)
@@ -198,7 +205,7 @@ func (m *member) leave() {
 	}
 }
 
-// without takes out a member, and closes the hub if it was the last one.
+// without removes a member, and closes the hub if it was the last one.
 func (h *hub) without(m *member) (closed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -219,7 +226,7 @@ func (h *hub) without(m *member) (closed bool) {
 	return true
 }
 
-// turn makes frames of the new events and wakes the members.
+// turn encodes the new events and wakes the members.
 func (h *hub) turn() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -229,7 +236,7 @@ func (h *hub) turn() time.Duration {
 	return deliver.Idle
 }
 
-// advance makes frames of what the cursor has; mu is held.
+// advance encodes the cursor's changes; mu is held.
 func (h *hub) advance() {
 	h.pump()
 	h.pool.Wake(h.wake...)
@@ -237,7 +244,7 @@ func (h *hub) advance() {
 	h.wake = h.wake[:0]
 }
 
-// pump ends the hub if it panics, which may be in one of its members' turns.
+// pump makes the frames. A panic ends the hub; it may happen in the turn of a member.
 func (h *hub) pump() {
 	defer func() {
 		if v := recover(); v != nil {
@@ -261,7 +268,7 @@ func (h *hub) pump() {
 	}
 }
 
-// fail says that there will be no more frames.
+// fail ends the hub: there will be no more frames.
 func (h *hub) fail(err error) {
 	h.err = err
 	for _, m := range h.members {
@@ -289,7 +296,7 @@ func (h *hub) append(changes []cache.Change) error {
 	return nil
 }
 
-// add puts a frame behind the others.
+// add appends a frame.
 func (h *hub) add(frame []byte, revision int64) {
 	b := h.room(len(frame) + chunkOverhead)
 	before := len(b.data)
@@ -303,7 +310,7 @@ func (h *hub) add(frame []byte, revision int64) {
 	h.next++
 }
 
-// room is a block with room for size bytes.
+// room returns a block with room for size bytes.
 func (h *hub) room(size int) *frameBlock {
 	want := size
 	if n := len(h.blocks); n > 0 {
@@ -318,7 +325,7 @@ func (h *hub) room(size int) *frameBlock {
 	return b
 }
 
-// forget drops the oldest blocks when there is too much.
+// forget drops the oldest blocks if the hub has more than hubKeeps bytes.
 func (h *hub) forget() {
 	n := 0
 	for h.bytes > hubKeeps && n < len(h.blocks)-1 {
@@ -332,7 +339,7 @@ func (h *hub) forget() {
 	}
 }
 
-// tidy drops everything when everybody has taken it.
+// tidy drops all frames if every member has taken them.
 func (h *hub) tidy() {
 	if h.behind == 0 && len(h.blocks) > 0 {
 		h.dropped = h.blocks[len(h.blocks)-1].last()
@@ -342,7 +349,7 @@ func (h *hub) tidy() {
 
 func (b *frameBlock) last() int64 { return b.marks[len(b.marks)-1].revision }
 
-// find is the number of the first frame after the revision.
+// find returns the number of the first frame after the revision.
 func (h *hub) find(revision int64) uint64 {
 	for _, b := range h.blocks {
 		if b.last() > revision {
@@ -352,7 +359,8 @@ func (h *hub) find(revision int64) uint64 {
 	return h.next
 }
 
-// take gives the member the next frames that lie together, at least one if there are any and more up to most bytes, and the revision of the last one.
+// take returns the member's next adjacent frames and the revision of the last one: at least one if
+// there are any, and more up to most bytes.
 func (m *member) take(most int) (frames []byte, revision int64, err error) {
 	h := m.hub
 	h.mu.Lock()
@@ -384,7 +392,8 @@ func (m *member) take(most int) (frames []byte, revision int64, err error) {
 	return frames, revision, nil
 }
 
-// progress is the revision up to which the member has got everything; false when there is something to take.
+// progress returns the revision up to which the member has seen everything; false if there are
+// frames to take.
 func (m *member) progress() (int64, bool) {
 	h := m.hub
 	h.mu.Lock()
@@ -396,7 +405,7 @@ func (m *member) progress() (int64, bool) {
 // chunkOverhead is the most that appendChunk adds.
 const chunkOverhead = 2*2 + 16
 
-// appendChunk frames data as HTTP/1.1's chunked encoding does (RFC 9112, 7.1).
+// appendChunk frames data in HTTP/1.1's chunked encoding (RFC 9112, 7.1).
 func appendChunk(b, data []byte) []byte {
 	b = strconv.AppendUint(b, uint64(len(data)), 16)
 	b = append(append(b, "\r\n"...), data...)

@@ -9,29 +9,30 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/h2"
 )
 
-// outlet is where a watchStream's bytes go. Used in the stream's turns only.
+// outlet is the connection of a watchStream. It is used only in the stream's turns.
 type outlet interface {
-	// room is how many bytes may be written now. While there is none, the stream is woken when that changes.
+	// room returns how many bytes may be written now. If it is 0, the stream is woken when that
+	// changes.
 	room() int
-	// begin and end enclose the writes of a turn. sent tells whether there were any.
+	// begin and end enclose the writes of a turn. sent reports whether there were any.
 	begin(b *streamBuffer)
 	write(p []byte) error
 	end(b *streamBuffer) (sent bool, err error)
-	// patience is until when the client may take what is written next.
+	// patience sets the deadline for the client to take the next writes.
 	patience(until time.Time)
-	// finish ends the answer, as HTTP wants it unless it is broken off, and calls done when that has been said.
+	// finish ends the response properly, or breaks it off, and then calls done.
 	finish(brokenOff bool, done func())
-	// chunked tells whether events are framed for HTTP/1.1.
+	// chunked reports whether events are framed for HTTP/1.1.
 	chunked() bool
 }
 
-// ownConnection is a connection that was taken out of net/http.
+// ownConnection is a connection that was hijacked from net/http.
 type ownConnection struct {
-	conn     net.Conn // HTTP's: TLS or not
+	conn     net.Conn // the HTTP server's, TLS or not
 	wire     *deliver.Conn
-	ear      deliver.Ear // for the client's end of it
+	ear      deliver.Ear // notices when the client closes it
 	stream   *watchStream
-	draining atomic.Bool // somebody waits for the socket
+	draining atomic.Bool // a goroutine waits for the socket
 }
 
 func (o *ownConnection) chunked() bool { return true }
@@ -59,7 +60,7 @@ func (o *ownConnection) end(b *streamBuffer) (sent bool, err error) {
 	return len(out) > 0, err
 }
 
-// drain waits, aside, until the socket has taken everything.
+// drain waits in a goroutine until the socket has taken everything.
 func (o *ownConnection) drain() {
 	o.draining.Store(true)
 	go func() {
@@ -75,7 +76,7 @@ func (o *ownConnection) patience(until time.Time) { _ = o.conn.SetWriteDeadline(
 
 func (o *ownConnection) finish(brokenOff bool, done func()) {
 	o.ear.Close()
-	go func() { // the last words may have to wait for the socket
+	go func() { // the final bytes may have to wait for the socket
 		defer done()
 		o.patience(time.Now().Add(time.Second)) // the client may be gone
 		if !brokenOff {
@@ -105,7 +106,8 @@ func (o *sharedConnection) write(p []byte) error {
 
 func (o *sharedConnection) end(*streamBuffer) (sent bool, err error) { return o.sent, nil }
 
-// patience: what is there from the beginning was sent before the stream was taken, and afterwards the watch's end is the limit.
+// patience does nothing: the initial objects were sent before the stream was taken, and the watch's
+// end is the limit for the rest.
 func (o *sharedConnection) patience(time.Time) {}
 
 func (o *sharedConnection) finish(_ bool, done func()) {

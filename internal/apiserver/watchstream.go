@@ -17,10 +17,12 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// watchStream is a watch without a goroutine: a task that the pool runs when there are events. It has a connection of its own (HTTP/1.1) or a stream of one (HTTP/2).
+// watchStream is a watch without a goroutine: a task that the pool runs when there are events. It
+// has its own connection (HTTP/1.1) or a stream of one (HTTP/2).
 //
-// It begins with the objects that there are, goes on with a cursor of its own until it has caught up, and then joins the hub of all watches
-// that want the same. When it cannot keep up with the hub it has a cursor of its own again.
+// It begins with the current objects, continues with its own cursor until it has caught up, and
+// then joins the hub of all watches with the same interest. If it cannot keep up with the hub, it
+// returns to a cursor of its own.
 type watchStream struct {
 	server *Server
 	task   deliver.Task
@@ -28,27 +30,28 @@ type watchStream struct {
 	w      *watcher
 	f      format
 	enc    *eventEncoder  // nil while a hub makes the frames
-	todo   []cache.Change // of cursor, that did not fit
+	todo   []cache.Change // changes of cursor that did not fit
 	member member
 	pace   deliver.Paced
 
 	end   time.Time
-	quiet time.Time // when it was last written to
+	quiet time.Time // time of the last write
 	timer *time.Timer
-	rang  atomic.Bool // the timer has
+	rang  atomic.Bool // the timer has fired
 
-	gone  atomic.Bool // the client is
+	gone  atomic.Bool // the client has gone
 	ended func()
 }
 
-// streams are all that are open. The zero value is ready.
+// streams are all open streams. The zero value is ready.
 type streams struct {
 	mu     sync.Mutex
 	open   map[*watchStream]struct{}
 	closed bool
 }
 
-// add is false when the server closes. all counts what close has to wait for.
+// add returns false if the server is closing. all counts the streams that the server has to wait
+// for.
 func (ss *streams) add(s *watchStream, all *sync.WaitGroup) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -71,7 +74,7 @@ func (ss *streams) remove(s *watchStream) (known bool) {
 	return known
 }
 
-// goOn runs fn aside, for a stream that is open.
+// goOn runs fn in a goroutine if the stream is open.
 func (ss *streams) goOn(s *watchStream, all *sync.WaitGroup, fn func()) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -80,7 +83,7 @@ func (ss *streams) goOn(s *watchStream, all *sync.WaitGroup, fn func()) {
 	}
 }
 
-// leave takes no more of them, and gives what ends each of those that are open.
+// leave accepts no more streams, and returns functions that end the open ones.
 func (ss *streams) leave() (ends []func()) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -97,7 +100,7 @@ func (ss *streams) leave() (ends []func()) {
 	return ends
 }
 
-// close ends all of them.
+// close ends all streams.
 func (ss *streams) close() {
 	ss.mu.Lock()
 	ss.closed = true
@@ -107,12 +110,14 @@ func (ss *streams) close() {
 	ss.mu.Unlock()
 }
 
-// streamable tells whether a watch can be a stream. Custom resources may have to ask a webhook for each object, which would keep a worker.
+// streamable reports whether a watch can be a stream. A custom resource may need a webhook call for
+// each object, which would block a worker.
 func (s *Server) streamable(r *http.Request, wt *watcher) bool {
 	return r.ProtoMajor == 1 && r.ProtoMinor == 1 && wt.op.endpoint.custom == nil && deliver.From(r.Context()) != nil
 }
 
-// stream takes a watch, whose answer has begun, out of its request: with its connection, its audit record and its place in the metrics.
+// stream takes a watch, whose response has begun, out of its request, with its connection, audit
+// record and metrics.
 func (s *Server) stream(w *codeWriter, r *http.Request, f format, wt *watcher) error {
 	conn, _, err := w.Hijack()
 	if err != nil {
@@ -122,7 +127,8 @@ func (s *Server) stream(w *codeWriter, r *http.Request, f format, wt *watcher) e
 	st := s.newStream(w, f, wt, out, time.Now().Add(wt.duration()))
 	out.stream = st
 	st.task = deliver.NewTask(st.turn)
-	// Each turn's worth of what is there already is to be read in a request's time, since until then the watch has seats; the rest before it is over.
+	// The client must read each turn of the initial objects within RequestTimeout, because the
+	// watch holds seats until then. For the rest it has until the watch ends.
 	st.patience()
 	seats := wt.begun
 	wt.begun = func() {
@@ -147,7 +153,8 @@ func (s *Server) stream(w *codeWriter, r *http.Request, f format, wt *watcher) e
 	return nil
 }
 
-// settle takes a watch that has sent what was there, and has caught up, out of its request, if it came over HTTP/2. Then its handler is to return.
+// settle takes an HTTP/2 watch that has sent the initial objects and has caught up out of its
+// request. Its handler then returns.
 func (s *Server) settle(w *codeWriter, r *http.Request, f format, wt *watcher, end time.Time) bool {
 	if s.leaving.Load() {
 		return false
@@ -158,7 +165,8 @@ func (s *Server) settle(w *codeWriter, r *http.Request, f format, wt *watcher, e
 	}
 	st := s.newStream(w, f, wt, &sharedConnection{Stream: answer}, end)
 	st.task = answer.Task(st.turn)
-	wt.begun, wt.bound, wt.settle, wt.bookmark = nil, nil, nil, false // done, and they hold the request
+	// no longer needed, and they hold the request
+	wt.begun, wt.bound, wt.settle, wt.bookmark = nil, nil, nil, false
 	if !s.streams.add(st, &s.wg) || !answer.Take(&st.task, st.hangUp) {
 		st.hangUp()
 		return true
@@ -167,7 +175,7 @@ func (s *Server) settle(w *codeWriter, r *http.Request, f format, wt *watcher, e
 	return true
 }
 
-// newStream makes what the handler of a watch leaves behind.
+// newStream creates the stream that remains after the watch's handler has returned.
 func (s *Server) newStream(w *codeWriter, f format, wt *watcher, out outlet, end time.Time) *watchStream {
 	wt.op.warn = nil // which holds the request
 	enc := newEventEncoder(wt.op.endpoint, f)
@@ -179,21 +187,22 @@ func (s *Server) newStream(w *codeWriter, f format, wt *watcher, out outlet, end
 		ended()
 	}
 	st.member.task = &st.task
-	st.timer = time.AfterFunc(math.MaxInt64, func() { // set by begin: from add on the stream may have its turns, and its end
+	// begin sets the time: once added, the stream may have turns and may end
+	st.timer = time.AfterFunc(math.MaxInt64, func() {
 		st.rang.Store(true)
 		st.wake()
 	})
 	return st
 }
 
-// begin gives the stream its first turn. There may have been others already.
+// begin gives the stream its first turn. It may have had others already.
 func (st *watchStream) begin() {
 	if st.w.cursor != nil {
 		st.w.cursor.Notify(st.wake)
 	}
 	st.timer.Reset(time.Until(st.alarm()))
 	if st.gone.Load() {
-		st.timer.Stop() // it may have been finished before
+		st.timer.Stop() // it may have finished already
 	}
 	st.wake()
 }
@@ -206,18 +215,18 @@ func (st *watchStream) hangUp() {
 	st.wake()
 }
 
-// heard is told that the client has sent something, or hung up.
+// heard is called when the client has sent something, or closed the connection.
 func (st *watchStream) heard() {
 	out := st.out.(*ownConnection)
 	st.server.streams.goOn(st, &st.server.wg, func() {
-		var ignored [64]byte // it has nothing to say
+		var ignored [64]byte // what the client sends is ignored
 		if _, err := out.conn.Read(ignored[:]); err != nil || out.ear.Listen(out.wire, false) != nil {
 			st.hangUp()
 		}
 	})
 }
 
-// alarm is when something is due though nothing happens: a bookmark or the end.
+// alarm returns when something is due without an event: a bookmark or the end.
 func (st *watchStream) alarm() time.Time {
 	if !st.w.req.opts.AllowWatchBookmarks {
 		return st.end
@@ -232,16 +241,17 @@ func (st *watchStream) alarm() time.Time {
 	return due
 }
 
-// errStreamOver: nothing is wrong.
+// errStreamOver is the normal end of a watch.
 var errStreamOver = errors.New("the watch is over")
 
-// errSlowReader: the client has not taken what it was sent.
+// errSlowReader means that the client has not read what it was sent.
 var errSlowReader = errors.New("the client does not read")
 
-// errPanic: something in our code, or in an object, is.
+// errPanic means that our code panicked, perhaps on a particular object.
 var errPanic = errors.New("panic, see the log")
 
-// turn sends what there is. Nothing else recovers a panic here: it would take the process along.
+// turn sends what is due. It recovers panics, which nothing else does here: they would end the
+// process.
 func (st *watchStream) turn() (rest time.Duration) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -262,14 +272,15 @@ func (st *watchStream) serve() time.Duration {
 	if room == 0 {
 		return st.stuck()
 	}
-	b := streamBuffers.Get().(*streamBuffer) // not given back after a panic: the connection may still write into it
+	// not returned to the pool after a panic: the connection may still write into it
+	b := streamBuffers.Get().(*streamBuffer)
 	st.out.begin(b)
 	b.frames, b.room = b.frames[:0], room
 	more, err := st.fill(b)
 	if err == nil || errors.Is(err, errStreamOver) {
 		err = errors.Join(err, st.send(b))
 	}
-	if st.w.begun != nil { // the socket has taken what was sent before
+	if st.w.begun != nil { // the socket has taken the earlier writes
 		st.patience()
 	}
 	sent, failed := st.out.end(b)
@@ -290,7 +301,8 @@ func (st *watchStream) serve() time.Duration {
 	return deliver.Idle
 }
 
-// stuck is a turn in which nothing can be written. A client that takes nothing has its watch until that would be over, and some time for what is left.
+// stuck is a turn in which nothing can be written. A client that reads nothing keeps its watch
+// until its end, and a little longer for the final bytes.
 func (st *watchStream) stuck() time.Duration {
 	last := time.Until(st.end.Add(st.server.lastWords()))
 	if last <= 0 {
@@ -303,20 +315,21 @@ func (st *watchStream) stuck() time.Duration {
 	return deliver.Idle // woken when there is room
 }
 
-// patience gives the client a request's time for what is sent next: who reads slowly, but reads, gets all.
+// patience gives the client RequestTimeout for the next writes: a client that reads slowly still
+// gets everything.
 func (st *watchStream) patience() {
 	st.out.patience(time.Now().Add(st.server.cfg.RequestTimeout))
 }
 
-// streamBuffer is what a turn needs room for.
+// streamBuffer is the memory of a turn.
 type streamBuffer struct {
 	frames, out []byte
-	room        int // how much is to be sent at most, but for the last event
+	room        int // upper limit of the bytes to send, except for the last event
 }
 
 var streamBuffers = sync.Pool{New: func() any { return &streamBuffer{} }}
 
-// finish closes everything. errStreamOver ends the answer as HTTP wants it.
+// finish closes everything. Only after errStreamOver is the HTTP response ended properly.
 func (st *watchStream) finish(cause error) {
 	known := st.server.streams.remove(st)
 	if cause != nil && !errors.Is(cause, errStreamOver) {

@@ -9,14 +9,15 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// turnBytes is about how much is sent in a turn at most.
+// turnBytes is about how much a turn sends at most.
 const turnBytes = 96 << 10
 
-// fill puts events into the buffer, or writes those that are shared; more says that there are others.
+// fill puts events into the buffer, or writes shared frames. more reports that there are others.
 func (st *watchStream) fill(b *streamBuffer) (more bool, err error) {
 	w := st.w
 	if w.cursor == nil && st.member.hub == nil {
-		return false, errors.Join(st.put(b, w.expiry()), errStreamOver) // it had begun too late
+		// the watch's revision was too old
+		return false, errors.Join(st.put(b, w.expiry()), errStreamOver)
 	}
 	if more, err := st.fillInitial(b); more || err != nil {
 		return more, err
@@ -34,7 +35,7 @@ func (st *watchStream) fill(b *streamBuffer) (more bool, err error) {
 	return false, st.fillDue(b)
 }
 
-// fillInitial is about the objects that were there at the beginning.
+// fillInitial puts the objects that existed at the beginning.
 func (st *watchStream) fillInitial(b *streamBuffer) (more bool, err error) {
 	w := st.w
 	for ; len(w.initial) > 0; w.initial = w.initial[1:] {
@@ -59,7 +60,7 @@ func (st *watchStream) fillInitial(b *streamBuffer) (more bool, err error) {
 	return false, nil
 }
 
-// fillOwn takes events from the stream's own cursor. With the last one it goes over to the hub.
+// fillOwn puts events of the stream's own cursor. After the last one it joins the hub.
 func (st *watchStream) fillOwn(b *streamBuffer) (more bool, err error) {
 	w := st.w
 	for {
@@ -95,7 +96,8 @@ func (st *watchStream) fillOwn(b *streamBuffer) (more bool, err error) {
 	}
 }
 
-// putExpiry ends the stream: with an event that has the client list again, unless nothing that it knows is out of date.
+// putExpiry ends the stream with the error that makes the client list again. A forgotten kind ends
+// without an error: the client's state is not out of date.
 func (st *watchStream) putExpiry(b *streamBuffer, why error) error {
 	if errors.Is(why, cache.ErrForgotten) {
 		return errStreamOver
@@ -105,7 +107,7 @@ func (st *watchStream) putExpiry(b *streamBuffer, why error) error {
 
 // fillShared writes the hub's frames.
 func (st *watchStream) fillShared(b *streamBuffer) (more bool, err error) {
-	if err := st.send(b); err != nil { // what comes first
+	if err := st.send(b); err != nil { // the earlier events come first
 		return false, err
 	}
 	for sent := 0; sent < b.room; {
@@ -129,19 +131,19 @@ func (st *watchStream) fillShared(b *streamBuffer) (more bool, err error) {
 	return true, nil
 }
 
-// fallBack leaves the hub for a cursor of the stream's own.
+// fallBack leaves the hub and opens the stream's own cursor.
 func (st *watchStream) fallBack() error {
 	st.member.leave()
 	enc := newEventEncoder(st.w.op.endpoint, st.f)
 	st.enc = &enc
 	if err := st.w.reopen(); err != nil || st.w.cursor == nil {
-		return err // the next turn says that it is too late
+		return err // the next turn reports that the revision is too old
 	}
 	st.w.cursor.Notify(st.wake)
 	return nil
 }
 
-// fillDue is what time brings.
+// fillDue handles what is due by time: the end, or a bookmark.
 func (st *watchStream) fillDue(b *streamBuffer) error {
 	now := time.Now()
 	if !now.Before(st.end) {
@@ -169,7 +171,8 @@ func (st *watchStream) put(b *streamBuffer, ev watchEvent) error {
 	if st.enc != nil {
 		return st.putAs(b, ev, st.enc)
 	}
-	enc := newEventEncoder(st.w.op.endpoint, st.f) // a hub makes the frames, but for this one
+	// the hub has the encoder; this is one event outside it
+	enc := newEventEncoder(st.w.op.endpoint, st.f)
 	return st.putAs(b, ev, &enc)
 }
 

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/net/websocket"
 )
 
-// messages sends each watch event as a WebSocket message of its own: text for JSON and YAML, binary for protobuf.
+// messages sends each watch event as one WebSocket message: text for JSON and YAML, binary for
+// protobuf.
 type messages struct {
 	ws *websocket.Conn
 	fr *frames
@@ -21,7 +22,7 @@ func (m *messages) put(ev watchEvent) error {
 	}
 	m.fr.e.watched.sent(len(frame))
 	if m.fr.f.media == mediaProtobuf {
-		const length = 4 // messages have borders of their own
+		const length = 4 // messages need no length prefix
 		return websocket.Message.Send(m.ws, frame[length:])
 	}
 	return websocket.Message.Send(m.ws, string(frame))
