@@ -30,22 +30,24 @@ func localServices(on *api.Switches) (objs []runtime.Object) {
 	return objs
 }
 
-// aggregate keeps up what leads to extension servers.
+// aggregate keeps the routes to extension servers up to date until ctx ends.
 func (s *Server) aggregate(ctx context.Context) {
 	if err := s.remotes.Run(ctx); err != nil && ctx.Err() == nil {
 		s.log.Error("API services are not served", "err", err)
 	}
 }
 
-// Trust is what extension servers must know to believe who a request is from; they read it from the ConfigMap
-// kube-system/extension-apiserver-authentication.
+// Trust is the configuration with which extension servers authenticate forwarded requests. They
+// read it from the ConfigMap kube-system/extension-apiserver-authentication.
 type Trust struct {
-	// ClientCA gives the authorities of client certificates at present, PEM; nil: there are none.
+	// ClientCA returns the current authorities of client certificates in PEM; a nil ClientCA means
+	// that there are none.
 	ClientCA func() []byte
-	// FrontProxyCA signs the certificate that this server shows to extension servers, PEM, under one of FrontProxyNames.
+	// FrontProxyCA signs the certificate that this server shows to extension servers, in PEM. The
+	// certificate has one of FrontProxyNames.
 	FrontProxyCA    []byte
 	FrontProxyNames []string
-	// The headers that carry the user; see auth.FrontProxyHeaders.
+	// Headers are the headers with the user's identity; see auth.FrontProxyHeaders.
 	Headers auth.FrontProxyHeaders
 }
 
@@ -79,8 +81,8 @@ func (s *Server) publishTrust(ctx context.Context) error {
 	})
 }
 
-// mergeTrust puts what this server wants beside what others have written: certificates are added, so that servers with several
-// authorities agree, and those that have expired are dropped.
+// mergeTrust merges this server's data with those of other servers. It adds certificates, so that
+// servers with several authorities agree, and drops expired ones.
 func mergeTrust(have, want *corev1.ConfigMap, now int64) {
 	if have.Data == nil {
 		have.Data = map[string]string{}
@@ -128,7 +130,7 @@ func mergeCertificates(have, want string, now int64) string {
 	return string(out)
 }
 
-// mergeList is the union of two lists in JSON.
+// mergeList returns the union of two lists in JSON.
 func mergeList(have, want string) string {
 	var list, wanted []string
 	if json.Unmarshal([]byte(want), &wanted) != nil || json.Unmarshal([]byte(have), &list) != nil {

@@ -73,9 +73,9 @@ func assign(pod *corev1.Pod, b *corev1.Binding, now metav1.Time) error {
 		return fmt.Errorf("pod %v has non-empty .spec.schedulingGates", pod.Name)
 	}
 	pod.Spec.NodeName = b.Target.Name
-	pod.Status.NominatedNodeName = "" // what was expected has come about, or not
+	pod.Status.NominatedNodeName = "" // the nomination is obsolete once the pod is bound
 	pod.Annotations = merged(pod.Annotations, b.Annotations)
-	pod.Labels = merged(pod.Labels, b.Labels) // where the pod runs, by admission
+	pod.Labels = merged(pod.Labels, b.Labels) // admission adds the node's topology labels
 	setPodCondition(pod, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now})
 	return nil
 }
@@ -92,7 +92,8 @@ func merged(into, from map[string]string) map[string]string {
 	return out
 }
 
-// setPodCondition sets a condition by type; its transition time stays when the status does.
+// setPodCondition sets a condition by type. If the status stays the same, so does the transition
+// time.
 func setPodCondition(pod *corev1.Pod, c corev1.PodCondition) {
 	for i := range pod.Status.Conditions {
 		have := &pod.Status.Conditions[i]

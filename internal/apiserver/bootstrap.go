@@ -17,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// bootstrapObjects is what every cluster has from the start, namespaces first.
+// bootstrapObjects returns the objects that every cluster has from the start, namespaces first.
 func (s *Server) bootstrapObjects() []runtime.Object {
 	var objs []runtime.Object
 	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
@@ -34,7 +34,7 @@ func (s *Server) bootstrapObjects() []runtime.Object {
 	return append(objs, flowControlObjects()...)
 }
 
-// The objects that are made of the configured Service ranges.
+// The names of the objects for the configured Service ranges.
 const (
 	defaultServiceCIDR    = "kubernetes"
 	kubernetesServiceName = "kubernetes"
@@ -66,7 +66,8 @@ func (s *Server) kubernetesService() *corev1.Service {
 	}
 }
 
-// bootstrap creates what is missing, all that one store has in one transaction: one write to disk on the first start, none later.
+// bootstrap creates the missing objects. All objects of one store are created in one transaction:
+// one disk write on the first start, none later.
 func (s *Server) bootstrap(ctx context.Context, objs []runtime.Object) error {
 	for _, at := range s.places {
 		if err := s.bootstrapAt(ctx, at, objs); err != nil {
@@ -91,14 +92,14 @@ func (s *Server) bootstrapAt(ctx context.Context, at *place, objs []runtime.Obje
 				return fmt.Errorf("create the objects that every cluster has: %w", err)
 			}
 		}
-		// When another server was faster, look again.
+		// If another server was faster, look again.
 		if res, err := t.commit(ctx); err != nil || res.Succeeded {
 			return err
 		}
 	}
 }
 
-// missing are those of the place's objects that are not there.
+// missing returns the objects of the place that do not exist.
 func (s *Server) missing(ctx context.Context, at *place, objs []runtime.Object) (out []runtime.Object, err error) {
 	for _, obj := range objs {
 		e, ok := s.endpoints.find(api.ResourceOf(obj))
@@ -123,7 +124,8 @@ func (s *Server) missing(ctx context.Context, at *place, objs []runtime.Object) 
 // serviceCIDRManager owns the conditions of ServiceCIDRs, under upstream's name.
 const serviceCIDRManager = "kubernetes-service-cidr-controller"
 
-// noteCondition records that a manager has applied those fields of a condition, which are all that it says of the status.
+// noteCondition records that a manager has applied these fields of one condition, and nothing else
+// in the status.
 func noteCondition(obj metav1.Object, now metav1.Time, apiVersion, manager, kind string, fields ...string) error {
 	at := fieldpath.MakePathOrDie("status", "conditions", fieldpath.KeyByFields("type", kind))
 	owned := fieldpath.NewSet(at)
@@ -136,7 +138,8 @@ func noteCondition(obj metav1.Object, now metav1.Time, apiVersion, manager, kind
 	}
 	entry := metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: apiVersion, Time: &now,
 		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: raw}, Subresource: "status"}
-	obj.SetManagedFields(append([]metav1.ManagedFieldsEntry{entry}, obj.GetManagedFields()...)) // those who apply come first
+	// applies come before updates
+	obj.SetManagedFields(append([]metav1.ManagedFieldsEntry{entry}, obj.GetManagedFields()...))
 	return nil
 }
 
@@ -152,7 +155,8 @@ func (s *Server) addCreation(ctx context.Context, t *txn, obj runtime.Object) er
 	case *flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration:
 		op.fieldManager = flowProducer
 	}
-	asked := accessor(op.trackFields(e.newObject(), wanted.DeepCopyObject())) // what the server fills in is nobody's, as in any other create
+	// as in any create, fields that the server sets have no manager
+	asked := accessor(op.trackFields(e.newObject(), wanted.DeepCopyObject()))
 	if err := op.prepareCreate(ctx, t, obj); err != nil {
 		return err
 	}
@@ -160,10 +164,12 @@ func (s *Server) addCreation(ctx context.Context, t *txn, obj runtime.Object) er
 	var err error
 	switch o := obj.(type) {
 	case *networkingv1.ServiceCIDR:
-		o.Status = wanted.(*networkingv1.ServiceCIDR).Status // ready from the start, as it is in use from the start
+		// ready from the start, because it is in use from the start
+		o.Status = wanted.(*networkingv1.ServiceCIDR).Status
 		err = noteCondition(o, s.now(), networkingv1.SchemeGroupVersion.String(), serviceCIDRManager, networkingv1.ServiceCIDRConditionReady, "lastTransitionTime", "message", "status", "type")
 	case *flowcontrolv1.FlowSchema:
-		condition, _ := danglingCondition(o, false, s.now()) // its level is made with it
+		// its priority level is created with it
+		condition, _ := danglingCondition(o, false, s.now())
 		o.Status.Conditions = []flowcontrolv1.FlowSchemaCondition{condition}
 		err = noteCondition(o, s.now(), flowcontrolv1.SchemeGroupVersion.String(), flowManager, string(condition.Type), "lastTransitionTime", "message", "reason", "status", "type")
 	}

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// flowSchemaSpec is one of upstream's bootstrap FlowSchemas, in short.
+// flowSchemaSpec is one of upstream's bootstrap FlowSchemas in short form.
 type flowSchemaSpec struct {
 	name, level string
 	precedence  int32
@@ -15,7 +15,8 @@ type flowSchemaSpec struct {
 	rules       flowcontrolv1.PolicyRulesWithSubjects
 }
 
-// flowControlObjects are upstream's bootstrap FlowSchemas and PriorityLevelConfigurations (API Priority and Fairness, KEP-1040).
+// flowControlObjects returns upstream's bootstrap FlowSchemas and PriorityLevelConfigurations (API
+// Priority and Fairness, KEP-1040).
 func flowControlObjects() []runtime.Object {
 	autoUpdate := map[string]string{flowcontrolv1.AutoUpdateAnnotationKey: "true"}
 	var objs []runtime.Object

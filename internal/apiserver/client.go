@@ -19,14 +19,15 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// localClient is the API for a component of this process: the same pipeline as over HTTP, by function call.
+// localClient is the API for a component of this process: the same pipeline as over HTTP, by
+// function call.
 type localClient struct {
 	server *Server
 	user   auth.User
 	views  client.Views
 }
 
-// operation starts a request after asking whether the user may make it.
+// operation starts an operation if the user is authorized for it.
 func (c *localClient) operation(ctx context.Context, verb string, res schema.GroupVersionResource, namespace, name string, subresource []string) (*operation, error) {
 	op, a, err := c.request(verb, res, namespace, name, subresource)
 	if err != nil {
@@ -35,8 +36,9 @@ func (c *localClient) operation(ctx context.Context, verb string, res schema.Gro
 	return op, c.server.authorize(ctx, a)
 }
 
-// selecting is operation for a list, watch or deletion of what selectors match. Who may see only one object, or only what a
-// selector matches, is let in by that.
+// selecting is operation for a list, watch or deletecollection. The selectors are part of the
+// authorization: a user may be allowed a single object, or only the objects that a selector
+// matches.
 func (c *localClient) selecting(ctx context.Context, verb string, res schema.GroupVersionResource, namespace, fieldSelector, labelSelector string) (*operation, error) {
 	op, a, err := c.request(verb, res, namespace, selectedName(fieldSelector), nil)
 	if err != nil {
@@ -74,12 +76,12 @@ func (c *localClient) request(verb string, res schema.GroupVersionResource, name
 	a := auth.Attributes{User: c.user, Verb: verb, Namespace: op.namespace, Group: res.Group, Version: res.Version,
 		Resource: res.Resource, Subresource: op.subresource, Name: name}
 	if res.Resource == "namespaces" && res.Group == "" {
-		a.Namespace = name // as a path says it: /api/v1/namespaces/NAME
+		a.Namespace = name // as in its path: /api/v1/namespaces/NAME
 	}
 	return op, a, nil
 }
 
-// componentManager is who upstream's component of that user is as a field manager.
+// componentManager returns the field manager of upstream's component with that user name.
 func componentManager(user string) string {
 	switch {
 	case strings.HasPrefix(user, "system:node:"):
@@ -92,7 +94,7 @@ func componentManager(user string) string {
 	return managerOrAgent("", strings.TrimPrefix(user, "system:"))
 }
 
-// managed sets who owns the fields that the operation writes.
+// managed sets the operation's options and, unless manager is empty, its field manager.
 func (op *operation) managed(opts runtime.Object, dryRun []string, manager string) {
 	op.options, op.dryRun = opts, len(dryRun) > 0
 	if manager != "" {
@@ -119,7 +121,7 @@ func (c *localClient) Get(ctx context.Context, res schema.GroupVersionResource, 
 	return obj.DeepCopyObject(), nil
 }
 
-// versioned gives a result in the version that was asked for.
+// versioned converts a result to the requested version.
 func (op *operation) versioned(obj runtime.Object, err error) (runtime.Object, error) {
 	if err != nil || op.gvk != op.endpoint.gvk {
 		return obj, err
@@ -149,7 +151,7 @@ func (c *localClient) List(ctx context.Context, res schema.GroupVersionResource,
 	return op.endpoint.listObject(p)
 }
 
-// listObject is a page as the kind's list object. Its items are copies.
+// listObject returns a page as the kind's list object. Its items are copies.
 func (e *endpoint) listObject(p *page) (runtime.Object, error) {
 	objs := make([]runtime.Object, len(p.entries))
 	for i, entry := range p.entries {
@@ -165,7 +167,7 @@ func (e *endpoint) listObject(p *page) (runtime.Object, error) {
 	return e.listOf(objs, p.meta())
 }
 
-// listOf makes the kind's list object of objects in the endpoint's version.
+// listOf returns the kind's list object of objects in the endpoint's version.
 func (e *endpoint) listOf(objs []runtime.Object, m metav1.ListMeta) (runtime.Object, error) {
 	list, err := e.newList()
 	if err != nil {
@@ -300,7 +302,8 @@ func (c *localClient) DeleteCollection(ctx context.Context, res schema.GroupVers
 	return asStatusError(err)
 }
 
-// Discovery lists what the server serves, and fails for the group versions whose servers do not answer.
+// Discovery lists the served resources. It fails for group versions whose extension servers do not
+// answer.
 func (c *localClient) Discovery(context.Context) ([]*metav1.APIResourceList, error) {
 	lists, stale := c.server.discovery.Lists()
 	if len(stale) == 0 {

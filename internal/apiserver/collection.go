@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// deleteCollectionWorkers as upstream (--delete-collection-workers).
+// deleteCollectionWorkers is upstream's default of --delete-collection-workers.
 const deleteCollectionWorkers = 4
 
-// deleteCollection deletes every object that the list matches and gives them back.
+// deleteCollection deletes every object that the list matches and returns them.
 func (op *operation) deleteCollection(ctx context.Context, opts *metav1.DeleteOptions, req *listRequest) (*page, error) {
 	op.warnOfOrphans(opts)
 	p, err := op.list(ctx, req)
@@ -35,7 +35,8 @@ func (op *operation) deleteCollection(ctx context.Context, opts *metav1.DeleteOp
 	return p, group.Wait()
 }
 
-// returnsDeleted are the kinds whose DELETE answers with the object; the others answer with a Status.
+// returnsDeleted are the kinds whose DELETE answers with the object; the others answer with a
+// Status.
 var returnsDeleted = map[schema.GroupResource]bool{
 	{Resource: "persistentvolumeclaims"}:                           true,
 	{Resource: "persistentvolumes"}:                                true,

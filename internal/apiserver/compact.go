@@ -8,8 +8,8 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// compact forgets, at every tick, the revisions of a place older than the tick before. Continue tokens and watches from before
-// that expire then.
+// compact compacts a place at every tick up to its revision at the previous tick. Continue tokens
+// and watches from before that revision then expire.
 func (s *Server) compact(ctx context.Context, at *place) {
 	if s.cfg.CompactEvery < 0 {
 		return
@@ -26,7 +26,8 @@ func (s *Server) compact(ctx context.Context, at *place) {
 		if last > compacted {
 			err := at.store.Compact(ctx, last)
 			switch {
-			case err == nil, errors.Is(err, store.ErrCompacted): // somebody else may have been there: another server of the same store
+			// ErrCompacted: another server of the same store was faster
+			case err == nil, errors.Is(err, store.ErrCompacted):
 				compacted = last
 				at.cache.Compacted(last)
 			case ctx.Err() == nil:

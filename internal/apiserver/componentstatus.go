@@ -14,10 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Component is a part of the control plane beside the server and its store.
+// Component is a part of the control plane besides the server and its store.
 type Component struct {
 	Name string
-	// Health is the URL where it says how it is. Empty: it runs in this process, which ends when it does.
+	// Health is the URL of its health check. Empty means that it runs in this process and so is
+	// healthy.
 	Health string
 }
 
@@ -26,13 +27,14 @@ const (
 	longestHealth     = 10 << 10
 )
 
-// componentClient asks whoever listens on this machine, and believes any certificate: nothing is told to it.
+// componentClient requests health checks on this machine. It accepts any certificate, because it
+// sends no secrets.
 var componentClient = &http.Client{Timeout: componentPatience, Transport: &http.Transport{
 	TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
 }}
 
-// componentStatuses tells of those of the components and the store whose names are wanted. They are asked at the same time, as with upstream: one that does not answer
-// holds nobody up for longer than it does alone.
+// componentStatuses returns the statuses of the components and stores whose names are wanted. They
+// are asked concurrently, as upstream, so that a slow one delays the answer only by its own time.
 func (s *Server) componentStatuses(ctx context.Context, wanted func(name string) bool) (all []runtime.Object) {
 	var asked sync.WaitGroup
 	add := func(name string, ask func(context.Context) corev1.ComponentCondition) {

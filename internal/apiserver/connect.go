@@ -15,15 +15,16 @@ import (
 	"github.com/knarr-project/knarr/internal/admission"
 )
 
-// target is where a stream or proxy goes.
+// target is the destination of a stream or proxy.
 type target struct {
 	location  *url.URL
 	transport http.RoundTripper
-	// upgrade: only an upgraded connection will do (exec, attach, portforward).
+	// upgrade requires an upgraded connection (exec, attach, portforward).
 	upgrade bool
 }
 
-// connect serves streams and proxies to objects: pods' log, exec, attach and portforward, and the proxies of pods, services and nodes.
+// connect serves streams and proxies to objects: pods' log, exec, attach and portforward, and the
+// proxies of pods, services and nodes.
 func (s *Server) connect(c *call) {
 	ctx := c.r.Context()
 	var err error
@@ -46,7 +47,7 @@ func (s *Server) connect(c *call) {
 	}
 }
 
-// admitConnect lets admission see what is connected to.
+// admitConnect runs admission for the connection.
 func (c *call) admitConnect(ctx context.Context, options runtime.Object) error {
 	a := c.attributes(admission.Connect, options, nil)
 	a.Name = c.info.name // with the port, if there is one
@@ -71,8 +72,8 @@ func (c *call) serveStream(ctx context.Context, find func(context.Context) (targ
 	return nil
 }
 
-// mayStream asks for the verb create where a client has come with a GET, as WebSockets begin: who may only read does not run commands
-// (AuthorizePodWebsocketUpgradeCreatePermission).
+// mayStream also requires the verb create for a GET, with which WebSockets begin: a user who may
+// only read must not run commands (AuthorizePodWebsocketUpgradeCreatePermission).
 func (c *call) mayStream(ctx context.Context) error {
 	if c.r.Method != http.MethodGet {
 		return nil
@@ -82,14 +83,15 @@ func (c *call) mayStream(ctx context.Context) error {
 	return c.server.authorize(ctx, a)
 }
 
-// proxyTo hands the request on, upgrades included.
+// proxyTo forwards the request, upgrades included.
 func (c *call) proxyTo(t target) {
 	handler := utilproxy.NewUpgradeAwareHandler(t.location, t.transport, !t.upgrade, t.upgrade, proxyErrors{c})
-	// The library tells each stream that either side hangs up on as an error; what goes wrong before comes to proxyErrors.
+	// The library logs each closed stream as an error, so its logger is disabled; earlier errors go
+	// to proxyErrors.
 	handler.ServeHTTP(c.w, c.r.WithContext(klog.NewContext(c.r.Context(), klog.Logger{})))
 }
 
-// proxyErrors answers when the other side can not be reached.
+// proxyErrors answers when the target cannot be reached.
 type proxyErrors struct{ c *call }
 
 func (p proxyErrors) Error(w http.ResponseWriter, r *http.Request, err error) {
@@ -100,7 +102,7 @@ func (p proxyErrors) Error(w http.ResponseWriter, r *http.Request, err error) {
 	respondError(w, plainFormat(r), err)
 }
 
-// pod is the newest state of the pod that the path names.
+// pod returns the newest state of the pod in the path.
 func (c *call) pod(ctx context.Context) (*corev1.Pod, error) {
 	entry, err := c.get(ctx, "")
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// continueToken has upstream's form, so that tokens mean the same to both. The key is relative to what was listed.
+// continueToken has upstream's form, so that either server accepts the other's tokens. The key is
+// relative to the listed prefix.
 type continueToken struct {
 	APIVersion      string `json:"v"`
 	ResourceVersion int64  `json:"rv"`
@@ -20,7 +21,8 @@ type continueToken struct {
 
 const continueVersion = "meta.k8s.io/v1"
 
-// encodeContinue makes the token to go on after the key at the revision; -1 stands for the newest.
+// encodeContinue returns the token to continue after lastKey at the revision; -1 stands for the
+// newest.
 func encodeContinue(lastKey, prefix string, revision int64) string {
 	return encodeStart(lastKey+"\x00", prefix, revision)
 }
@@ -50,7 +52,7 @@ func decodeContinue(token, prefix string) (from string, revision int64, err erro
 	case t.StartKey == "":
 		return "", 0, errors.New("encoded start key empty (version meta.k8s.io/v1)")
 	}
-	// A token must not lead out of what is listed.
+	// A token must not lead out of the listed prefix.
 	key := "/" + strings.TrimPrefix(t.StartKey, "/")
 	if cleaned := path.Clean(key); cleaned != key && cleaned+"/" != key {
 		return "", 0, fmt.Errorf("invalid start key: %s", t.StartKey)
@@ -66,7 +68,7 @@ const expiredContinueMessage = "The provided continue parameter is too old " +
 	"modified, or deleted between the time the first chunk was returned " +
 	"and now may show up in the list."
 
-// expiredContinue is 410 with a token that goes on in the newest state.
+// expiredContinue returns 410 with a token that continues in the newest state.
 func expiredContinue(from, prefix string) error {
 	err := apierrors.NewResourceExpired(expiredContinueMessage)
 	err.ErrStatus.ListMeta.Continue = encodeStart(from, prefix, -1)

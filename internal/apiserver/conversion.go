@@ -20,21 +20,22 @@ import (
 )
 
 const (
-	// conversionTimeout is what the webhook is told that it has, as upstream.
+	// conversionTimeout is the timeout that the webhook is told, as upstream.
 	conversionTimeout = "30s"
-	// maxConverted bounds a webhook's answer: an object, and the request, which some send along.
+	// maxConverted limits a webhook's answer in bytes: an object, and the request, which some
+	// webhooks return, too.
 	maxConverted = 8 << 20
-	// webhookPort is that of a Service that names none.
+	// webhookPort is the default port of a Service.
 	webhookPort = 443
-	// webhookAgent is how every webhook knows an API server.
+	// webhookAgent is the User-Agent of upstream's API server for webhooks.
 	webhookAgent = "kube-apiserver-admission"
 )
 
-// converter asks the conversion webhook of one definition and keeps connections to it.
+// converter calls the conversion webhook of one definition and keeps connections to it.
 type converter struct {
 	server *Server
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	client *http.Client
 	closed bool
 }
@@ -86,7 +87,8 @@ func (c *converter) connect(config *apiextensionsv1.WebhookClientConfig) (_ *htt
 	return c.client, err
 }
 
-// close ends idle connections. Who still has objects to convert, such as a watch whose client is slow, may go on, and leaves none behind.
+// close ends idle connections. Conversions in progress, such as those of a slow watch, may
+// continue; they leave no idle connection.
 func (c *converter) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -102,7 +104,8 @@ func (c *converter) tidy() {
 	}
 }
 
-// webhookURL is where a webhook listens: its URL, or NAME.NAMESPACE.svc, which is also the name that its certificate has.
+// webhookURL returns the webhook's URL. That of a Service is NAME.NAMESPACE.svc, which is also the
+// name in its certificate.
 func webhookURL(config *apiextensionsv1.WebhookClientConfig) (string, error) {
 	var u *url.URL
 	switch s := config.Service; {
@@ -127,7 +130,8 @@ func webhookURL(config *apiextensionsv1.WebhookClientConfig) (string, error) {
 	return u.String(), nil
 }
 
-// webhookClient trusts the configuration's certificate authority, and finds Services by itself.
+// webhookClient returns a client that trusts the configured certificate authority, and resolves
+// Services itself.
 func (s *Server) webhookClient(config *apiextensionsv1.WebhookClientConfig) (*http.Client, error) {
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(config.CABundle) > 0 {
@@ -154,7 +158,7 @@ func (s *Server) webhookClient(config *apiextensionsv1.WebhookClientConfig) (*ht
 			}
 			return dial(ctx, network, address)
 		}
-	} else if config.URL != nil { // what is wrong with either is webhookURL's to tell
+	} else if config.URL != nil { // webhookURL reports errors in either
 		if u, err := url.Parse(*config.URL); err == nil {
 			transport.DialContext = s.cfg.Egress.Webhook(u.Host, direct)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// convert gives obj, a from, as a to. The same object comes back when they are the same.
+// convert converts obj from one kind to another. It returns obj itself if they are equal.
 func convert(obj runtime.Object, from, to schema.GroupVersionKind) (runtime.Object, error) {
 	if from == to {
 		return obj, nil
@@ -17,10 +17,11 @@ func convert(obj runtime.Object, from, to schema.GroupVersionKind) (runtime.Obje
 	return api.Convert(obj, to.GroupVersion())
 }
 
-// objectConvertor gives the field manager what it wants of a scheme, with our conversions.
+// objectConvertor is the part of a scheme that the field manager needs, with our conversions.
 type objectConvertor struct {
 	hub schema.GroupVersionKind
-	// served is the kind in the version that fields are tracked in: of another group for events of events.k8s.io.
+	// served is the kind in the version that fields are tracked in: of another group for events of
+	// events.k8s.io.
 	served schema.GroupVersionKind
 }
 
@@ -30,7 +31,8 @@ func (c objectConvertor) Convert(in, out, context any) error {
 	return api.Scheme.Convert(in, out, context)
 }
 
-// ConvertToVersion gives a shallow copy of in with its TypeMeta set, in the target version.
+// ConvertToVersion returns in in the target version, with its TypeMeta set, as a shallow copy if
+// the version is the same.
 func (c objectConvertor) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
 	from := in.GetObjectKind().GroupVersionKind()
 	if from.Empty() {
@@ -38,7 +40,7 @@ func (c objectConvertor) ConvertToVersion(in runtime.Object, target runtime.Grou
 	}
 	to, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{from, c.served, c.hub})
 	if !ok || !api.Scheme.Recognizes(to) {
-		// The field manager forgets who wrote in a version that is not there any more; it knows them by this error.
+		// This error makes the field manager drop the managers of versions that no longer exist.
 		return nil, runtime.NewNotRegisteredGVKErrForTarget("knarr", from, target)
 	}
 	out, err := c.typed(in, from)
@@ -51,12 +53,12 @@ func (c objectConvertor) ConvertToVersion(in runtime.Object, target runtime.Grou
 	if out == in {
 		out = shallowCopy(in)
 	}
-	// Objects in memory carry no TypeMeta, but the field manager's type converter looks at it.
+	// Objects in memory have no TypeMeta, but the field manager's type converter needs it.
 	out.GetObjectKind().SetGroupVersionKind(to)
 	return out, nil
 }
 
-// typed makes an unstructured object a Go type.
+// typed converts an unstructured object to its Go type.
 func (c objectConvertor) typed(in runtime.Object, gvk schema.GroupVersionKind) (runtime.Object, error) {
 	u, ok := in.(runtime.Unstructured)
 	if !ok {
@@ -76,7 +78,7 @@ func (c objectConvertor) ConvertFieldLabel(gvk schema.GroupVersionKind, label, v
 	return label, value, nil
 }
 
-// kindOf is what the scheme calls the object's Go type.
+// kindOf returns the scheme's kinds of the object's Go type.
 func kindOf(obj runtime.Object) ([]schema.GroupVersionKind, error) {
 	kinds, _, err := api.Scheme.ObjectKinds(obj)
 	return kinds, err

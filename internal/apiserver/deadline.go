@@ -10,7 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// bound gives a request its end: its limit or, where it lives as long as its ends want, that of the server.
+// bound sets the end of a request: limit or, for a long-running request, the end of the server's
+// streams.
 func (s *Server) bound(ctx context.Context, w http.ResponseWriter, info *requestInfo, limit time.Duration) (context.Context, context.CancelFunc) {
 	if info.longRunning() {
 		ctx, cancel := context.WithCancel(ctx)
@@ -24,7 +25,7 @@ func (s *Server) bound(ctx context.Context, w http.ResponseWriter, info *request
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	end, release := s.breakOff(w)
 	timer := time.AfterFunc(limit, func() {
-		<-ctx.Done() // at the same time; but whose reading ends is to find out why
+		<-ctx.Done() // at the same time; the reader of a body must find the context's error
 		end()
 	})
 	return ctx, func() {
@@ -34,7 +35,8 @@ func (s *Server) bound(ctx context.Context, w http.ResponseWriter, info *request
 	}
 }
 
-// timeout is what the client asks for, but not more than the server allows; of requests that live long it is not asked.
+// timeout returns the timeout that the client requests, limited to RequestTimeout. Long-running
+// requests ignore it.
 func (s *Server) timeout(info *requestInfo) (time.Duration, *apierrors.StatusError) {
 	text := info.query.Get("timeout")
 	if text == "" || info.longRunning() {
@@ -50,22 +52,24 @@ func (s *Server) timeout(info *requestInfo) (time.Duration, *apierrors.StatusErr
 	return s.cfg.RequestTimeout, nil
 }
 
-// giveUpBody bounds the wait for what is left of a body that nobody wants any more: over HTTP/1, net/http reads some of it before it sends
-// an answer that came early.
+// giveUpBody limits the wait for the rest of a body that is no longer needed: over HTTP/1, net/http
+// reads some of it before it sends an early answer.
 func (s *Server) giveUpBody(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.lastWords())) // the next request has its own
+		// the next request sets its own
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.lastWords()))
 	}
 }
 
-// lastWords is how long a client may take over what is left when its request is over: 5 s of a minute, a second at least.
+// lastWords is how long a client may take for the remaining bytes when its request is over: 5 s of
+// a minute, at least a second.
 func (s *Server) lastWords() time.Duration { return max(time.Second, s.cfg.RequestTimeout/12) }
 
-// breakOff prepares the end of a request's time: end stops reading from the client, and writing to it a little later, so that who sends or reads slowly
-// does not hold the request's seats, memory and goroutine for longer than that. release is called when the answer has been given; from
-// then on end does nothing.
+// breakOff prepares the end of a request. end stops reading from the client at once, and writing a
+// little later, so that a slow client does not hold the request's seats, memory and goroutine any
+// longer. release is called after the response; then end does nothing.
 func (s *Server) breakOff(w http.ResponseWriter) (end, release func()) {
-	var mu sync.Mutex // guards what follows; held while deadlines are set
+	var mu sync.Mutex // guards the following variables; held while deadlines are set
 	var answered, late bool
 	end = func() {
 		mu.Lock()
@@ -85,7 +89,7 @@ func (s *Server) breakOff(w http.ResponseWriter) (end, release func()) {
 		if !late {
 			return
 		}
-		// The connection may carry other requests; what is left of this one's answer is still under its deadline.
+		// The connection may carry other requests. The rest of this response keeps its deadline.
 		rc := http.NewResponseController(w)
 		_ = rc.Flush()
 		_ = rc.SetReadDeadline(time.Time{})

@@ -9,15 +9,15 @@ import (
 	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
-// boundElements refuses an object with a list or map that is too large for the field manager to find its owners. size is that of the document that
-// the content comes from: most are too short to have so many elements, and cost nothing.
+// boundElements refuses an object with a list or map that is too large for the field manager. size
+// is that of the object's document: most are too short to have so many elements, and need no check.
 func (op *operation) boundElements(size int, content map[string]any) error {
-	if size < 2*bounds.MaxElements { // an element and what parts it from the next
+	if size < 2*bounds.MaxElements { // an element and its separator take two bytes
 		return nil
 	}
 	kind, err := op.schemaOf()
 	if err != nil {
-		return nil // without a schema there is nothing to go by; whoever needs it tells
+		return nil // without a schema there is no check; the field manager reports the error
 	}
 	if err := bounds.Elements(content, kind.Schema(), kind.TypeRef()); err != nil {
 		return apierrors.NewRequestEntityTooLargeError(err.Error())
@@ -25,7 +25,7 @@ func (op *operation) boundElements(size int, content map[string]any) error {
 	return nil
 }
 
-// schemaOf is an empty object of the operation's kind with its schema.
+// schemaOf returns an empty object of the operation's kind with its schema.
 func (op *operation) schemaOf() (*typed.TypedValue, error) {
 	e := op.endpoint
 	if e.custom == nil {

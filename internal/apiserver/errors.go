@@ -13,10 +13,10 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// statusKind is what clients know a Status as: v1, not meta.k8s.io/v1.
+// statusKind is the kind of a Status on the wire: v1, not meta.k8s.io/v1.
 var statusKind = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
 
-// statusOf is the Status that a client gets for an error.
+// statusOf returns the Status that a client gets for an error.
 func statusOf(err error) *metav1.Status {
 	var s apierrors.APIStatus
 	if errors.As(err, &s) {
@@ -42,7 +42,8 @@ func statusOf(err error) *metav1.Status {
 	return &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonUnknown, Message: err.Error()}
 }
 
-// asStatusError makes any error one that in-process clients understand like remote ones.
+// asStatusError turns any error into a Status, so that in-process clients handle it like a remote
+// one.
 func asStatusError(err error) error {
 	if err == nil || isStatus(err) {
 		return err
@@ -68,7 +69,7 @@ func respondError(w http.ResponseWriter, f format, err error) {
 	respond(w, int(status.Code), f, body)
 }
 
-// unnamed is an error that upstream has no reason for and answers as it comes.
+// unnamed returns err as upstream answers errors without a reason: a 500 with the bare message.
 func unnamed(err error) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// maxDisruptedPods is how many evictions a budget may have that its controller has not seen, as upstream.
+// maxDisruptedPods is upstream's limit of evictions that a budget's controller has not confirmed.
 const maxDisruptedPods = 2000
 
 // evict deletes a pod if its PodDisruptionBudget allows.
@@ -51,7 +51,7 @@ func (op *operation) evict(ctx context.Context, e *policyv1.Eviction) (runtime.O
 		}
 		err = op.deleteEvicted(ctx, pod, opts, pinned)
 		if pinned && apierrors.IsConflict(err) && (opts.Preconditions == nil || opts.Preconditions.ResourceVersion == nil) {
-			continue // the pod changed: its budget may count now
+			continue // the pod has changed: the budget may apply now
 		}
 		if err != nil {
 			return nil, err
@@ -72,7 +72,8 @@ func (op *operation) newestPod(ctx context.Context) (*corev1.Pod, error) {
 	return obj.(*corev1.Pod), nil
 }
 
-// deleteEvicted marks the pod as disrupted and deletes it. pinned: only in the state that was looked at.
+// deleteEvicted marks the pod as disrupted and deletes it. If pinned is set, the pod must not have
+// changed since it was read.
 func (op *operation) deleteEvicted(ctx context.Context, pod *corev1.Pod, opts *metav1.DeleteOptions, pinned bool) error {
 	one := *op
 	one.subresource, one.verb, one.gvk, one.options = "", "delete", op.endpoint.gvk, opts
@@ -90,7 +91,8 @@ func (op *operation) deleteEvicted(ctx context.Context, pod *corev1.Pod, opts *m
 			if p.UID != uid || pinned && p.ResourceVersion != pod.ResourceVersion {
 				return nil, apierrors.NewConflict(op.endpoint.resource, op.name, errModified)
 			}
-			if wanted != nil && *wanted != p.ResourceVersion { // the mark makes a new one, which the deletion goes by
+			// the mark changes the resourceVersion for the deletion
+			if wanted != nil && *wanted != p.ResourceVersion {
 				return nil, apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf(
 					"Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *wanted, p.ResourceVersion))
 			}
@@ -110,7 +112,8 @@ func (op *operation) deleteEvicted(ctx context.Context, pod *corev1.Pod, opts *m
 	return err
 }
 
-// takeFromBudget counts the eviction against the pod's budget. pinned: the pod's state, not its budget, allowed it.
+// takeFromBudget counts the eviction against the pod's budget. pinned reports that the pod's state
+// allows the eviction, not the budget.
 func (op *operation) takeFromBudget(ctx context.Context, pod *corev1.Pod) (pinned bool, err error) {
 	budgets, err := op.budgetsOf(ctx, pod)
 	if err != nil || len(budgets) == 0 {
@@ -173,7 +176,7 @@ func tooManyEvictions(cause string, retryAfter int) error {
 	return err
 }
 
-// budgetsOf finds the budgets that select the pod.
+// budgetsOf returns the budgets that select the pod.
 func (op *operation) budgetsOf(ctx context.Context, pod *corev1.Pod) ([]*policyv1.PodDisruptionBudget, error) {
 	endpoint, ok := op.server.endpoints.hub("policy", "poddisruptionbudgets")
 	if !ok {
@@ -196,7 +199,7 @@ func (op *operation) budgetsOf(ctx context.Context, pod *corev1.Pod) ([]*policyv
 		}
 		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
 		if err != nil {
-			continue // its controller says so in its status
+			continue // the budget's controller reports it in its status
 		}
 		if selector.Matches(labels.Set(pod.Labels)) {
 			out = append(out, budget)
@@ -211,7 +214,7 @@ func podReady(pod *corev1.Pod) bool {
 	})
 }
 
-// objectOf is an entry's object in its Go type.
+// objectOf returns an entry's object in its Go type.
 func objectOf[T runtime.Object](entry *cache.Entry) (T, error) {
 	var zero T
 	obj, err := entry.Object()

@@ -22,7 +22,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// enterFlow waits for the request's seats. Streams other than watches have none: how long they live is for their ends to decide.
+// enterFlow waits for the request's seats. Streams other than watches need none: they live as long
+// as client and server want.
 func (s *Server) enterFlow(ctx context.Context, w *codeWriter, info *requestInfo, user auth.User) bool {
 	if s.flow == nil || info.longRunning() && info.verb != "watch" {
 		return true
@@ -70,7 +71,7 @@ func (s *Server) width(ctx context.Context, info *requestInfo, most int) int {
 	return min(max((n+objectsPerSeat-1)/objectsPerSeat, 1), mostSeats, most)
 }
 
-// countUpTo counts the objects of a namespace, or all of a kind.
+// countUpTo counts the objects below prefix, or all objects of the kind, up to most.
 func countUpTo(snapshot *cache.Snapshot, prefix string, some bool, most int) int {
 	if !some {
 		return min(snapshot.Len(), most)
@@ -83,7 +84,8 @@ func countUpTo(snapshot *cache.Snapshot, prefix string, some bool, most int) int
 	return n
 }
 
-// followFlowControl keeps the gate, the conditions of FlowSchemas and the objects that every cluster has as they should be.
+// followFlowControl keeps the gate, the conditions of FlowSchemas and the bootstrap objects up to
+// date.
 func (s *Server) followFlowControl(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	wake := func() {
@@ -126,7 +128,8 @@ func (s *Server) followFlowControl(ctx context.Context) {
 	}
 }
 
-// withMandatory adds the objects without which some requests would belong nowhere, if they are missing just now.
+// withMandatory adds the mandatory objects if they are missing, so that every request has a flow
+// schema and a priority level.
 func withMandatory(schemas []*flowcontrolv1.FlowSchema, levels []*flowcontrolv1.PriorityLevelConfiguration) ([]*flowcontrolv1.FlowSchema, []*flowcontrolv1.PriorityLevelConfiguration) {
 	have := map[string]bool{}
 	for _, o := range schemas {
@@ -152,13 +155,14 @@ func withMandatory(schemas []*flowcontrolv1.FlowSchema, levels []*flowcontrolv1.
 
 func mandatory(name string) bool { return name == "exempt" || name == "catch-all" }
 
-// conditionsTold is when the conditions of FlowSchemas were written during the last minute, by the schemas' names. Servers that do not agree, of several versions,
-// do not write without end for it: each writes few times a minute (KEP-1040).
+// conditionsTold are the times within the last minute at which conditions of FlowSchemas were
+// written, by schema name. They limit the writes per minute, so that servers of different versions
+// that disagree do not overwrite each other without end (KEP-1040).
 type conditionsTold map[string][]time.Time
 
-const mostTold = 6 // a minute
+const mostTold = 6 // per minute
 
-// wait is how long a schema's condition has to wait until it is written again.
+// wait returns how long to wait before the schema's condition may be written again.
 func (c conditionsTold) wait(schema string, now time.Time) time.Duration {
 	recent := slices.DeleteFunc(c[schema], func(at time.Time) bool { return now.Sub(at) >= time.Minute })
 	if c[schema] = recent; len(recent) == 0 {
@@ -170,9 +174,9 @@ func (c conditionsTold) wait(schema string, now time.Time) time.Duration {
 	return time.Minute - now.Sub(recent[0])
 }
 
-// keepFlowControl corrects the objects that every cluster has: the mandatory ones always, the suggested ones unless their user has
-// taken them over. Missing ones are made by bootstrap. Conditions say which schemas lead nowhere. It gives the
-// time after which there is something to do in any case, if there is.
+// keepFlowControl restores the bootstrap objects: the mandatory ones always, the suggested ones
+// unless a user has taken them over. bootstrap creates missing ones. It also writes the Dangling
+// conditions. again is the delay after which it must run again, 0 if there is none.
 func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flowcontrolv1.FlowSchema], levels client.ViewOf[*flowcontrolv1.PriorityLevelConfiguration], told conditionsTold) (again time.Duration, err error) {
 	for _, obj := range flowControlObjects() {
 		switch want := obj.(type) {
@@ -218,19 +222,21 @@ func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flo
 	return again, nil
 }
 
-// updateFlow writes one of them back as who made it.
+// updateFlow writes a bootstrap object back as the manager that created it.
 func (s *Server) updateFlow(ctx context.Context, obj client.Object) error {
 	_, err := s.own().Update(ctx, api.ResourceOf(obj), obj, metav1.UpdateOptions{FieldManager: flowProducer})
 	return err
 }
 
-// flowManager owns the Dangling conditions of FlowSchemas; that it is upstream's name lets the servers of either take over from the other.
+// flowManager owns the Dangling conditions of FlowSchemas. It is upstream's name, so that knarr and
+// upstream can take over from each other.
 const flowManager = "api-priority-and-fairness-config-consumer-v1"
 
-// flowProducer owns what every cluster has of them from the start, under upstream's name as well.
+// flowProducer owns the bootstrap objects; this is upstream's name, too.
 const flowProducer = "api-priority-and-fairness-config-producer-v1"
 
-// applyCondition says nothing of other conditions, which may be others' and newer than the schema that is known here.
+// applyCondition applies only this condition. Other conditions may be newer than the schema in
+// memory.
 func (s *Server) applyCondition(ctx context.Context, schema *flowcontrolv1.FlowSchema, condition flowcontrolv1.FlowSchemaCondition) error {
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": flowcontrolv1.SchemeGroupVersion.String(), "kind": "FlowSchema",
@@ -255,7 +261,8 @@ func (s *Server) applyDefaultsOf(obj client.Object) {
 	}
 }
 
-// ours: the annotation says so or, where there is none, nobody has changed the spec.
+// ours reports whether this server maintains the object: by its annotation or, if there is none,
+// because its spec was never changed.
 func ours(obj metav1.Object) bool {
 	value, ok := obj.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey]
 	if !ok {
@@ -265,8 +272,8 @@ func ours(obj metav1.Object) bool {
 	return err == nil && auto
 }
 
-// danglingCondition is the schema's condition as it has to be, and whether that is news. Its time is when it was last brought to what it
-// says, whoever had changed what of it; a time alone that somebody else wrote stays.
+// danglingCondition returns the schema's wanted condition, and whether it must be written. A
+// difference in the transition time alone is no change.
 func danglingCondition(schema *flowcontrolv1.FlowSchema, dangling bool, now metav1.Time) (want flowcontrolv1.FlowSchemaCondition, changed bool) {
 	level := schema.Spec.PriorityLevelConfiguration.Name
 	want = flowcontrolv1.FlowSchemaCondition{
@@ -287,7 +294,7 @@ func danglingCondition(schema *flowcontrolv1.FlowSchema, dangling bool, now meta
 	return want, true
 }
 
-// serveFlowControl shows what waits and why, on upstream's pages.
+// serveFlowControl serves upstream's debug pages about queues and priority levels.
 func (s *Server) serveFlowControl(w http.ResponseWriter, r *http.Request) {
 	if s.flow == nil {
 		notFoundPath(w)

@@ -9,17 +9,19 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/h2"
 )
 
-// Front is what is said of requests whoever they are from. The zero value says nothing.
+// Front holds settings that apply to every request, before authentication. The zero value does
+// nothing.
 type Front struct {
-	// Origins are those of pages of other servers whose scripts may ask this one (CORS).
+	// Origins match the origins of pages whose scripts may use this server (CORS).
 	Origins []*regexp.Regexp
-	// StrictTransport is how long and for which names browsers are to come with HTTPS only (RFC 6797).
+	// StrictTransport is the Strict-Transport-Security header for browsers (RFC 6797).
 	StrictTransport string
-	// GoAway is the part of requests over HTTP/2 whose client is told to make the next ones over another connection.
+	// GoAway is the fraction of HTTP/2 requests after which the client is told to open a new
+	// connection.
 	GoAway float64
 }
 
-// answer says it, and tells whether that is all that there is to say to the request.
+// answer sets the headers. It returns true if it has answered the request.
 func (f *Front) answer(w http.ResponseWriter, r *http.Request) bool {
 	header := w.Header()
 	if f.StrictTransport != "" && r.TLS != nil {

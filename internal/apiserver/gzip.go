@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// Bodies smaller than this are sent as they are, as upstream.
+	// Smaller bodies are not compressed, as upstream.
 	compressFrom = 128 * 1024
 	compressAt   = 1 // gzip's fastest level
 )
@@ -45,7 +45,7 @@ func takesGzip(r *http.Request) bool {
 func zip(out io.Writer, body func(io.Writer) error) error {
 	w := zippers.Get().(*gzip.Writer)
 	defer func() {
-		w.Reset(io.Discard) // not to hold on to the response, and what belongs to it, in the pool
+		w.Reset(io.Discard) // so that the pool does not keep the response alive
 		zippers.Put(w)
 	}()
 	w.Reset(out)

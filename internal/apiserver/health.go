@@ -16,7 +16,7 @@ func check(name string, run func(ctx context.Context) error) zpages.Check {
 
 var errNotFinished = errors.New("not finished")
 
-// finished is a check of something that happens once.
+// finished returns a check of something that happens once.
 func finished(name string, done <-chan struct{}) zpages.Check {
 	return check(name, func(context.Context) error {
 		select {
@@ -28,7 +28,8 @@ func finished(name string, done <-chan struct{}) zpages.Check {
 	})
 }
 
-// milestone is something that is done once after the start, as far as /readyz goes; done is closed when it is.
+// milestone is a step of the start that /readyz waits for. done is closed when the step has
+// succeeded once.
 type milestone struct {
 	done chan struct{}
 	once *sync.Once
@@ -36,7 +37,7 @@ type milestone struct {
 
 func newMilestone() milestone { return milestone{done: make(chan struct{}), once: new(sync.Once)} }
 
-// reach notes that it is done, unless there is an error, which it returns.
+// reach marks the milestone as reached if err is nil, and returns err.
 func (m milestone) reach(err error) error {
 	if err == nil {
 		m.once.Do(func() { close(m.done) })
@@ -53,7 +54,7 @@ func (m milestone) reached() bool {
 	}
 }
 
-// checks have upstream's names where they tell of the same things.
+// checks returns the health checks of a page, under upstream's names.
 func (s *Server) checks(kind string) []zpages.Check {
 	fine := func(context.Context) error { return nil }
 	etcd := func(name, group string, at *place) zpages.Check {
@@ -64,7 +65,8 @@ func (s *Server) checks(kind string) []zpages.Check {
 	}
 	checks := []zpages.Check{check("ping", fine), check("log", fine)}
 	if kind != "readyz" {
-		checks = append(checks, check("loopback-serving-certificate", fine)) // this server needs none to talk to itself
+		// this server calls itself without TLS
+		checks = append(checks, check("loopback-serving-certificate", fine))
 	}
 	checks = append(checks, etcd("etcd", "", s.home))
 	if kind == "readyz" {
@@ -93,8 +95,9 @@ func (s *Server) checks(kind string) []zpages.Check {
 			checks = append(checks, finished(name, s.remotes.Synced()))
 		}
 	}
-	// In upstream's order. Most of its hooks are told apart only by their names here: the first objects are stored together, after which they
-	// pass, or with the part that they belong to upstream. What is stored after those has a check of its own.
+	// In upstream's order. Most of upstream's hooks have no counterpart here: they pass when the
+	// bootstrap objects are stored, or with the part of the server that they belong to. Later steps
+	// have a check of their own.
 	started("start-apiserver-admission-initializer", "generic-apiserver-start-informers")
 	if s.flow != nil {
 		started("priority-and-fairness-config-consumer", "priority-and-fairness-filter")
@@ -133,7 +136,7 @@ func (s *Server) checks(kind string) []zpages.Check {
 	return checks
 }
 
-// afterGrace passes until the server has had time to start.
+// afterGrace returns a check that passes until the grace period is over.
 func (s *Server) afterGrace(run func(ctx context.Context) error) func(ctx context.Context) error {
 	until := s.made.Add(s.cfg.LivezGrace)
 	return func(ctx context.Context) error {
@@ -144,7 +147,7 @@ func (s *Server) afterGrace(run func(ctx context.Context) error) func(ctx contex
 	}
 }
 
-// serveHealth is a page of the checks.
+// serveHealth serves a page of checks.
 func (s *Server) serveHealth(kind string) http.Handler {
 	return &zpages.Health{Kind: kind, Checks: s.checks(kind), Results: s.metrics.health,
 		Failed: func(check string, err error) {

@@ -22,13 +22,15 @@ const (
 	impersonateExtra = "Impersonate-Extra-"
 )
 
-// impersonate makes the request somebody else's if its headers ask for that and the user may. about is what the request is about;
-// constraint is the verb that has allowed it for such requests only, empty when it was allowed for all.
+// impersonate returns the user that the request's headers name, if the authenticated user may
+// impersonate it, else user itself. about describes the request. constraint is the verb that
+// allowed the impersonation for such requests only; it is empty if impersonation is allowed for all
+// requests.
 func (s *Server) impersonate(ctx context.Context, r *http.Request, user auth.User, about auth.Attributes) (as auth.User, constraint string, err error) {
 	wanted := wantedUser(r.Header)
 	if wanted.Name == "" {
 		if wanted.UID != "" || len(wanted.Groups) > 0 || len(wanted.Extra) > 0 {
-			// The form is upstream's.
+			// The text is upstream's.
 			asked := &apiuser.DefaultInfo{UID: wanted.UID, Groups: wanted.Groups, Extra: wanted.Extra}
 			return user, "", apierrors.NewBadRequest(fmt.Sprintf("requested %#v without impersonating a user name", asked))
 		}
@@ -46,7 +48,7 @@ func (s *Server) impersonate(ctx context.Context, r *http.Request, user auth.Use
 	return impersonated(wanted, mode), mode.verb(), nil
 }
 
-// wantedUser is whom the headers name.
+// wantedUser returns the user that the headers name.
 func wantedUser(h http.Header) auth.User {
 	return auth.User{Name: h.Get(impersonateUser), UID: h.Get(impersonateUID), Groups: h.Values(impersonateGroup), Extra: extraHeaders(h)}
 }
@@ -70,9 +72,10 @@ func extraHeaders(h http.Header) map[string][]string {
 	return extra
 }
 
-// mayImpersonate finds out whether the user may be the wanted one: for this request, or at all, which the verb impersonate allows. The mode that
-// was the right one for the user the last time is tried first, as upstream does, so that those who may impersonate always are not told of
-// verbs that they have never heard of. The refusal of the first mode is what the user is told.
+// mayImpersonate checks whether the user may impersonate the wanted one, for this request only or
+// for all requests (the verb impersonate). As upstream, it first tries the mode that was allowed
+// for this user the last time. So users with the verb impersonate never see refusals that name
+// other verbs. The error is that of the first mode.
 func (s *Server) mayImpersonate(ctx context.Context, user auth.User, wanted *auth.User, about auth.Attributes) (mode impersonation, err error) {
 	modes := append(modesFor(&user, wanted), unconstrained)
 	last, _ := s.modes.Get(user.Name)
@@ -101,7 +104,7 @@ func (s *Server) mayImpersonate(ctx context.Context, user auth.User, wanted *aut
 	return "", refusal
 }
 
-// allowed asks whether the one thing that a mode of impersonation depends on is allowed.
+// allowed checks one permission that a mode of impersonation requires.
 func (s *Server) allowed(ctx context.Context, mode impersonation, a auth.Attributes) error {
 	began := s.clock()
 	err := s.authorize(ctx, a)
@@ -143,7 +146,7 @@ func (s *Server) mayImpersonateAlways(ctx context.Context, user auth.User, wante
 	return nil
 }
 
-// impersonated adds the groups that everybody of that sort is in.
+// impersonated adds the groups that every user of that kind is in.
 func impersonated(u auth.User, mode impersonation) auth.User {
 	u.Groups = slices.Clone(u.Groups)
 	add := func(group string) {

@@ -14,23 +14,25 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/token"
 )
 
-// impersonation is a mode of impersonation that is bound to some requests (KEP-5284): who impersonates needs the verb impersonate:MODE on the
-// identity, and impersonate-on:MODE:VERB on what the request is about.
+// impersonation is a mode of impersonation. The constrained modes (KEP-5284) require the verb
+// impersonate:MODE on the identity, and impersonate-on:MODE:VERB on the object of the request.
 type impersonation string
 
 const (
-	unconstrained         impersonation = "legacy"          // for all requests
-	associatedNode        impersonation = "associated-node" // the node that the pod of a service account's token runs on
-	arbitraryNode         impersonation = "arbitrary-node"
-	impersonatedAccount   impersonation = "serviceaccount"
-	impersonatedUserInfo  impersonation = "user-info" // anybody else
-	nodeUserPrefix                      = "system:node:"
-	authenticationAPI                   = "authentication.k8s.io"
-	anyNode                             = "*" // the name to be allowed for associated-node: which node it is says the token
-	constrainedVerbPrefix               = "impersonate:"
+	unconstrained impersonation = "legacy" // for all requests
+	// the node that the pod of a service account's token runs on
+	associatedNode       impersonation = "associated-node"
+	arbitraryNode        impersonation = "arbitrary-node"
+	impersonatedAccount  impersonation = "serviceaccount"
+	impersonatedUserInfo impersonation = "user-info" // any other user
+	nodeUserPrefix                     = "system:node:"
+	authenticationAPI                  = "authentication.k8s.io"
+	// the name that authorizes associated-node; the token decides which node it is
+	anyNode               = "*"
+	constrainedVerbPrefix = "impersonate:"
 )
 
-// verb is what the audit log calls the mode; empty for the one without bounds.
+// verb returns the mode's verb for the audit log; empty for unconstrained.
 func (m impersonation) verb() string {
 	if m == unconstrained {
 		return ""
@@ -38,8 +40,9 @@ func (m impersonation) verb() string {
 	return constrainedVerbPrefix + string(m)
 }
 
-// modesFor are those by which the wanted user could be impersonated. Nodes and service accounts are what their names say: with groups, a UID or
-// extras of somebody's choice they are not impersonated this way.
+// modesFor returns the constrained modes for the wanted user. Nodes and service accounts are
+// defined by their names: with chosen groups, UID or extras they can only be impersonated
+// unconstrained.
 func modesFor(user, wanted *auth.User) []impersonation {
 	bare := wanted.UID == "" && len(wanted.Groups) == 0 && len(wanted.Extra) == 0
 	if node, ok := nodeOf(wanted.Name); ok {
@@ -65,13 +68,13 @@ func nodeOf(name string) (node string, ok bool) {
 	return node, ok && len(validation.NameIsDNSSubdomain(node, false)) == 0
 }
 
-// runsOn tells whether the user is a service account whose token is of a pod on the node.
+// runsOn reports whether the user is a service account with the token of a pod on the node.
 func runsOn(user *auth.User, node string) bool {
 	_, _, account := auth.SplitServiceAccount(user.Name)
 	return account && slices.Equal(user.Extra[token.ExtraNodeName], []string{node})
 }
 
-// mayImpersonateHere checks a mode for one request.
+// mayImpersonateHere checks a constrained mode for one request.
 func (s *Server) mayImpersonateHere(ctx context.Context, mode impersonation, user auth.User, wanted *auth.User, about auth.Attributes) error {
 	about.User, about.Verb = user, "impersonate-on:"+string(mode)+":"+about.Verb
 	if err := s.allowed(ctx, mode, about); err != nil {

@@ -19,18 +19,19 @@ import (
 	"github.com/knarr-project/knarr/internal/egress"
 )
 
-// defaultKubeletPort is where a kubelet serves that does not say otherwise in its Node's status.
+// defaultKubeletPort is the kubelet's port if its Node's status has none.
 const defaultKubeletPort = 10250
 
-// addressTypes is the order in which a node's addresses are tried, when nothing says otherwise. Upstream begins with names, which small machines do not resolve.
+// addressTypes is the default order of a node's addresses. Upstream begins with names, which small
+// machines often cannot resolve.
 var addressTypes = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeInternalDNS, corev1.NodeExternalDNS, corev1.NodeHostName}
 
-// transports are the ways out of the server.
+// transports are for outgoing connections to nodes, pods and services.
 type transports struct {
 	once       sync.Once
 	kubelet    *http.Transport // with our client certificate
-	unverified *http.Transport // the same, for logs of kubelets that need not prove who they are
-	proxy      *http.Transport // to pods and services: without
+	unverified *http.Transport // the same without verifying the kubelet, for logs on request
+	proxy      *http.Transport // to pods and services, without a client certificate
 }
 
 func (s *Server) transports() *transports {
@@ -51,7 +52,7 @@ func (s *Server) transports() *transports {
 	return t
 }
 
-// kubeletAt is the HTTPS address of a node's kubelet.
+// kubeletAt returns the HTTPS address of a node's kubelet.
 func (s *Server) kubeletAt(ctx context.Context, nodeName string) (*url.URL, error) {
 	node, err := s.node(ctx, nodeName)
 	if err != nil {
@@ -68,7 +69,8 @@ func (s *Server) kubeletAt(ctx context.Context, nodeName string) (*url.URL, erro
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(port))}, nil
 }
 
-// kubeletOf is the kubelet of a pod's node. A missing node is told as upstream does: as a pod of that name.
+// kubeletOf returns the address of the kubelet of a pod's node. As upstream, a missing node is
+// reported as a pod of that name.
 func (c *call) kubeletOf(ctx context.Context, pod *corev1.Pod) (*url.URL, error) {
 	location, err := c.server.kubeletAt(ctx, pod.Spec.NodeName)
 	if apierrors.IsNotFound(err) {
@@ -103,7 +105,7 @@ func nodeAddress(node *corev1.Node, order []corev1.NodeAddressType) (string, err
 	return "", unnamed(fmt.Errorf("no preferred addresses found; known addresses: %v", node.Status.Addresses))
 }
 
-// containerStream is the kubelet's exec or attach of a container.
+// containerStream returns the kubelet's exec or attach of a container.
 func (c *call) containerStream(ctx context.Context) (target, error) {
 	q := c.r.URL.Query()
 	if err := c.admitConnect(ctx, streamOptions(q, c.subresource)); err != nil {
@@ -129,7 +131,7 @@ func (c *call) containerStream(ctx context.Context) (target, error) {
 	return c.toKubelet(ctx, pod, fmt.Sprintf("/%s/%s/%s/%s", c.subresource, pod.Namespace, pod.Name, container), params)
 }
 
-// portForward is the kubelet's port forwarding to a pod.
+// portForward returns the kubelet's port forwarding to a pod.
 func (c *call) portForward(ctx context.Context) (target, error) {
 	opts := &corev1.PodPortForwardOptions{}
 	params := url.Values{}
@@ -165,7 +167,7 @@ func (c *call) toKubelet(ctx context.Context, pod *corev1.Pod, path string, para
 	return target{location: location, transport: c.server.transports().kubelet, upgrade: true}, nil
 }
 
-// containerOf is the container meant: the one named, or the only one.
+// containerOf returns the named container, or the only one.
 func containerOf(pod *corev1.Pod, name string) (string, error) {
 	var regular, initial, ephemeral []string
 	for i := range pod.Spec.Containers {

@@ -9,21 +9,21 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// leases gives Events their time to live. One lease serves all Events of a while, as upstream's etcd client does it:
-// a lease per Event would cost the store more than the Event.
+// leases give Events their time to live. As in upstream's etcd client, one lease serves all Events
+// of a period: a lease per Event would cost the store more than the Event.
 type leases struct {
 	mu    sync.Mutex
 	id    store.LeaseID
-	until time.Time // after which the lease is not given out any more
+	until time.Time // no new objects get the lease after this time
 	used  int
 }
 
 const (
-	leaseReuse = time.Minute // unless the configuration says otherwise
+	leaseReuse = time.Minute // default of Config.LeaseReuse
 	leaseKeys  = 1000
 )
 
-// lease is the store's lease for new objects of the kind; 0 for those that stay.
+// lease returns the store's lease for a new object of the kind; 0 for objects that do not expire.
 func (s *Server) lease(ctx context.Context, r *registry) (store.LeaseID, error) {
 	if r.kind.Prefix != "/registry/events" || s.cfg.EventTTL < 0 {
 		return 0, nil

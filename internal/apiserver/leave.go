@@ -11,10 +11,16 @@ import (
 	"time"
 )
 
-// takeLeave ends the server without losing a request. First it says that it is not ready any more, so that whoever spreads requests goes elsewhere. Then it
-// takes no new connections and ends watches (one after the other, where ShutdownWatches is set) and streams; every answer from now on is its connection's last (HTTP/2 is told to go away, and what comes after that is for the
-// client to send again, elsewhere). A connection on which nothing comes for a while is closed, and requests come to their end. With ShutdownRetryAfter it goes on to take
-// connections until the requests that it had are answered, and tells those who come meanwhile to come again.
+// takeLeave ends the server without losing a request:
+//
+//  1. Report that the server is not ready, so that load balancers stop using it.
+//  2. Accept no new connections, and end watches and streams; with ShutdownWatches, watches end
+//     one after the other. Every answer is now the last on its connection. HTTP/2 clients get a
+//     GOAWAY and repeat later requests elsewhere.
+//  3. Close idle connections and wait for requests in progress.
+//
+// With ShutdownRetryAfter it accepts connections until the requests in progress are answered, and
+// refuses new requests with Retry-After.
 func (s *Server) takeLeave(server *http.Server, listener net.Listener, connections *openConnections) {
 	s.stopping.Store(true)
 	if s.cfg.ShutdownDelay > 0 {
@@ -36,17 +42,19 @@ func (s *Server) takeLeave(server *http.Server, listener net.Listener, connectio
 		_ = listener.Close()
 	}
 	connections.wait(bounded, s.cfg.ShutdownIdle)
-	// Its other errors are of closing a listener that is closed already.
+	// Other errors only say that the listener is already closed.
 	if err := server.Shutdown(bounded); err != nil && bounded.Err() != nil {
 		s.log.Warn("requests are broken off: they did not end in time", "timeout", s.cfg.ShutdownTimeout)
 		_ = server.Close()
 	}
 }
 
-// mostPause is between the ends of two watches: 200 of them end in a second at least, as with upstream.
+// mostPause is the longest pause between the ends of two watches: as upstream, at least 200 end per
+// second.
 const mostPause = 5 * time.Millisecond
 
-// endWatches ends watches over a time, so that their clients do not all come to other servers at once. Those that begin meanwhile end at once, or with the last.
+// endWatches ends watches spread over a time, so that their clients do not all reconnect to other
+// servers at once. Watches that begin meanwhile end at once, or with the last.
 func (s *Server) endWatches(over time.Duration) {
 	ends := append(s.streams.leave(), s.handled.all()...)
 	if len(ends) == 0 {
@@ -62,13 +70,14 @@ func (s *Server) endWatches(over time.Duration) {
 	}
 }
 
-// handledWatches are the ends of watches that a handler serves; only where they are to end one after the other.
+// handledWatches are the cancel functions of watches that a handler serves. It is used only with
+// ShutdownWatches.
 type handledWatches struct {
 	mu   sync.Mutex
 	ends map[*context.CancelFunc]struct{}
 }
 
-// add is for one that begins; gone is to be called when it has ended.
+// add adds a watch; gone must be called when it has ended.
 func (h *handledWatches) add(end context.CancelFunc) (gone func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -92,7 +101,7 @@ func (h *handledWatches) all() (ends []func()) {
 	return ends
 }
 
-// openConnections counts those that the HTTP server has. The zero value is ready.
+// openConnections counts the HTTP server's connections. The zero value is ready.
 type openConnections struct{ n atomic.Int64 }
 
 // changed is for http.Server.ConnState.
@@ -105,7 +114,7 @@ func (c *openConnections) changed(_ net.Conn, state http.ConnState) {
 	}
 }
 
-// wait waits until there are none, for a while at most.
+// wait waits until there are no connections, at most for the given time.
 func (c *openConnections) wait(ctx context.Context, most time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -125,12 +134,14 @@ func waitForNone(ctx context.Context, n *atomic.Int64) {
 	}
 }
 
-// turnedAway is what those are told who come too late, in upstream's words.
+// turnedAway is upstream's answer to requests that arrive during shutdown.
 const turnedAway = "The apiserver is shutting down, please try again later."
 
-// takeIn lets a request in, or tells its client to come again if the server takes no more. A request that is let in is waited for, unless it lives long.
+// takeIn accepts a request, or answers it with Retry-After if the server accepts no more. The
+// shutdown waits until done is called, except for long-running requests.
 func (s *Server) takeIn(w http.ResponseWriter, r *http.Request, info *requestInfo) (done func(), ok bool) {
-	s.underWay.Add(1) // before looking, so that whoever sees the flag set later waits for it
+	// before reading leaving: a shutdown that sets it later then waits for this request
+	s.underWay.Add(1)
 	done = func() { s.underWay.Add(-1) }
 	if !s.leaving.Load() || neverTurnedAway(r) {
 		if info.longRunning() {
@@ -142,15 +153,16 @@ func (s *Server) takeIn(w http.ResponseWriter, r *http.Request, info *requestInf
 	done()
 	w.Header().Set("Audit-Id", auditID(r))
 	w.Header().Set("Retry-After", "5")
-	w.Header().Set("Connection", "close") // over HTTP/2 the library makes a GOAWAY of it
+	w.Header().Set("Connection", "close") // the HTTP/2 library turns it into a GOAWAY
 	http.Error(w, turnedAway, http.StatusTooManyRequests)
 	return nil, false
 }
 
-// stillServed are the beginnings of paths that tell whoever watches over the server how it is.
+// stillServed are the path prefixes of health checks and metrics.
 var stillServed = []string{"/healthz", "/livez", "/readyz", "/metrics"}
 
-// neverTurnedAway are requests that are served to the end, as upstream has it: of those that look at the server, and of other API servers.
+// neverTurnedAway reports whether a request is served until the end, as upstream: health checks,
+// metrics, and other API servers.
 func neverTurnedAway(r *http.Request) bool {
 	return strings.HasPrefix(r.UserAgent(), "kube-apiserver/") || slices.ContainsFunc(stillServed, func(path string) bool { return strings.HasPrefix(r.URL.Path, path) })
 }

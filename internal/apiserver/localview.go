@@ -12,7 +12,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// View shows the cache's own objects. Who may list and watch the scope is asked once, when it is opened.
+// View shows the cache's own objects. The user is authorized to list and watch the scope once, when
+// the view is opened.
 func (c *localClient) View(ctx context.Context, res schema.GroupVersionResource, scope client.Scope) (client.View, error) {
 	op, err := c.selecting(ctx, "list", res, scope.Namespace, scope.FieldSelector, scope.LabelSelector)
 	if err != nil {
@@ -24,7 +25,8 @@ func (c *localClient) View(ctx context.Context, res schema.GroupVersionResource,
 	e := op.endpoint
 	source := client.LocalSource{
 		Kind: func(ctx context.Context) (*cache.Kind, error) {
-			e, ok := c.server.endpoints.find(res) // anew: of a custom kind there may be a new definition
+			// look it up again: a custom kind may have a new definition
+			e, ok := c.server.endpoints.find(res)
 			if !ok {
 				return nil, apierrors.NewNotFound(res.GroupResource(), "")
 			}
@@ -41,7 +43,7 @@ func (c *localClient) View(ctx context.Context, res schema.GroupVersionResource,
 		Prefix: e.kind.Prefix, Namespaced: e.kind.Namespaced,
 	}
 	if e.custom != nil {
-		// By the definition as it then is: when it changes, the cache is another one.
+		// Use the current definition: when it changes, so does the cache.
 		source.Version = "view of " + e.gvk.Version
 		source.Convert = func(obj runtime.Object) (runtime.Object, error) {
 			e, ok := c.server.endpoints.find(res)

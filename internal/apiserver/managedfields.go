@@ -20,7 +20,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/ownership"
 )
 
-// managerKey names a field manager: fields are owned per version, and per subresource.
+// managerKey identifies a field manager: fields are owned per version, and per subresource.
 type managerKey struct {
 	gvk         schema.GroupVersionKind
 	subresource string
@@ -28,15 +28,17 @@ type managerKey struct {
 
 type fieldManager = *managedfields.FieldManager
 
-// typeConverter knows the schemas of the built-in kinds; parsing them takes a while, so it is done on first use.
+// typeConverter has the schemas of the built-in kinds. Parsing them takes a while, so it is done on
+// first use.
 var typeConverter = sync.OnceValue(func() managedfields.TypeConverter {
 	return applyconfigurations.NewTypeConverter(api.Scheme)
 })
 
-// Prepare makes what a server's first write would wait for, a tenth of a second, and needs neither keys nor store for it. Called or not, each is made once.
+// Prepare builds what a server's first write would otherwise wait for (about 0.1 s). It needs
+// neither keys nor store. Calling it is optional.
 func Prepare() { typeConverter() }
 
-// fieldManager tracks who owns which field of the operation's kind.
+// manager returns the field manager of the operation's kind.
 func (op *operation) manager() (fieldManager, error) {
 	e := op.endpoint
 	if e.custom != nil {
@@ -57,8 +59,9 @@ func (op *operation) manager() (fieldManager, error) {
 	return m, nil
 }
 
-// typeConverter is the one that knows the kind. Kinds without an apply configuration (definitions of custom resources, API services) have one
-// made of their published schema or, failing that, one that looks at the values alone.
+// typeConverter returns the converter for the endpoint's kind. Kinds without an apply configuration
+// (custom resource definitions, API services) get a converter from their published schema or,
+// failing that, one that deduces types from the values.
 func (e *endpoint) typeConverter() managedfields.TypeConverter { return typeConverterFor(e.gvk) }
 
 func typeConverterFor(gvk schema.GroupVersionKind) managedfields.TypeConverter {
@@ -84,10 +87,11 @@ func typeConverterFor(gvk schema.GroupVersionKind) managedfields.TypeConverter {
 	return converter
 }
 
-// plans are the trackers' knowledge of Go types.
+// plans caches what the trackers know of Go types.
 var plans ownership.Plans
 
-// tracker does the field manager's work for updates of kinds that it knows in their storage version; nil for others.
+// tracker returns a faster replacement of the field manager for updates in the storage version; nil
+// for other kinds and versions.
 func (op *operation) tracker() *ownership.Tracker {
 	e := op.endpoint
 	if e.custom != nil || e.gvk != e.hub {
@@ -125,7 +129,8 @@ func (e *endpoint) resetFilter(subresource string) fieldpath.Filter {
 	return e.resetFields(subresource)[fieldpath.APIVersion(e.gvk.GroupVersion().String())]
 }
 
-// resetFields are those that a write to this (sub)resource has no effect on, so that it does not come to own them.
+// resetFields returns the fields that a write to this (sub)resource does not change, so that its
+// manager does not come to own them.
 func (e *endpoint) resetFields(subresource string) map[fieldpath.APIVersion]fieldpath.Filter {
 	var reset fieldpath.Set
 	switch {
@@ -153,7 +158,8 @@ func (e *endpoint) resetFields(subresource string) map[fieldpath.APIVersion]fiel
 	return out
 }
 
-// trackFields leaves each owner of the new object once, and records in its managedFields what the operation's manager has set.
+// trackFields removes duplicate owner references from the new object, and records in its
+// managedFields what the operation's manager has set.
 func (op *operation) trackFields(live, obj runtime.Object) runtime.Object {
 	op.dropDoubledOwners(accessor(obj), "")
 	return op.track(live, obj)
@@ -172,7 +178,8 @@ func (op *operation) track(live, obj runtime.Object) runtime.Object {
 		managers = accessor(live).GetManagedFields()
 	}
 	if bounds.Managers(managers, live) != nil || bounds.Managers(managers, obj) != nil {
-		accessor(obj).SetManagedFields(nil) // a write that can do without them goes on without, as when they are too large for the store
+		// too large to process: as in forgetOwners, the write goes on without managedFields
+		accessor(obj).SetManagedFields(nil)
 		return obj
 	}
 	m, err := op.manager()
@@ -185,7 +192,8 @@ func (op *operation) track(live, obj runtime.Object) runtime.Object {
 	return obj
 }
 
-// managerOrAgent is the field manager of a request that names none: the first part of its user agent, or "unknown".
+// managerOrAgent returns the field manager of a request: manager, else the first part of its user
+// agent, else "unknown".
 func managerOrAgent(manager, userAgent string) string {
 	if manager != "" {
 		return manager
@@ -206,8 +214,8 @@ func managerOrAgent(manager, userAgent string) string {
 	return agent
 }
 
-// keepManagedTimes keeps the old managedFields when nothing but their times differ, so that a write without effect
-// makes no new revision.
+// keepManagedTimes restores the old managedFields if only their times differ, so that a write
+// without effect creates no new revision.
 func keepManagedTimes(r *registry, obj runtime.Object, c current) {
 	since, outcome := time.Now(), otherManagedFields
 	defer func() { r.server.metrics.writes.compared[outcome].Observe(time.Since(since).Seconds()) }()
@@ -234,7 +242,7 @@ func sameButTime(a, b metav1.ManagedFieldsEntry) bool {
 	return a.FieldsV1 == nil || bytes.Equal(a.FieldsV1.Raw, b.FieldsV1.Raw)
 }
 
-// keepAllButStatus is the usual rule of a status update: everything but status stays as it is.
+// keepAllButStatus is the default rule of a status update: all other fields keep their old values.
 func keepAllButStatus(obj, old runtime.Object) {
 	newFields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -259,7 +267,7 @@ func keepAllButStatus(obj, old runtime.Object) {
 	accessor(obj).SetResourceVersion(rv)
 }
 
-// defaulter gives the field manager a kind's defaults.
+// defaulter applies a kind's defaults for the field manager.
 type defaulter struct{ *registry }
 
 func (d defaulter) Default(in runtime.Object) {

@@ -14,9 +14,10 @@ import (
 	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
-// mergeObject applies a merge patch (RFC 7386) to a copy of the object itself, instead of writing its JSON, merging that, and reading it again: what the
-// patch does not name is only copied. It does what merging the document does, or reports that it can not: whatever is to be told
-// to the client (an unknown or double field, a value of the wrong type), and the rare patch that depends on how a document is written, is left to the document.
+// mergeObject applies a merge patch (RFC 7386) to a copy of the Go object, which is cheaper than to
+// encode it, merge the JSON and decode the result. It reports false if the result could differ from
+// that of the document. That is so for patches that need an error or warning (unknown or duplicate
+// fields, values of the wrong type), and for a few that depend on the document's encoding.
 func mergeObject(old runtime.Object, p patchRequest) (runtime.Object, bool) {
 	var patch map[string]any
 	strict, err := kjson.UnmarshalStrict(p.data, &patch)
@@ -31,8 +32,8 @@ func mergeObject(old runtime.Object, p patchRequest) (runtime.Object, bool) {
 	return out, true
 }
 
-// mergeable tells whether a value means the same however it is written: not so a number with a fraction, which may stand for an integer, and
-// null below a list, which merging a document leaves out.
+// mergeable reports whether a value means the same however it is encoded. It excludes numbers with
+// a fraction, which may stand for integers, and null within a list, which merging a document drops.
 func mergeable(value any, listed bool) bool {
 	switch v := value.(type) {
 	case nil:
@@ -55,7 +56,7 @@ func mergeable(value any, listed bool) bool {
 	return true
 }
 
-// mergeValue merges a patch into a value that nobody else has; false when it can not.
+// mergeValue merges a patch into a value that the caller owns; false if it cannot.
 func mergeValue(to reflect.Value, patch any) bool {
 	if patch == nil {
 		to.SetZero()
@@ -115,7 +116,7 @@ func mergeMap(to reflect.Value, fields map[string]any) bool {
 	return true
 }
 
-// replaceValue puts a list, a string, a number or a truth value in the place of what is there.
+// replaceValue replaces a value by a list, string, number or boolean.
 func replaceValue(to reflect.Value, patch any) bool {
 	if text, ok := patch.(string); ok && to.Kind() == reflect.String && !readsItself(to.Type()) {
 		to.SetString(text)
@@ -134,7 +135,8 @@ func replaceValue(to reflect.Value, patch any) bool {
 	return true
 }
 
-// readsItself tells whether a type has a form of its own in JSON (a time, a quantity), so that nothing can be merged into it.
+// readsItself reports whether a type has its own JSON decoding (a time, a quantity), so that
+// nothing can be merged into it.
 func readsItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(jsonUnmarshaler) || p.Implements(textUnmarshaler)
@@ -148,8 +150,8 @@ var (
 	structFields sync.Map // reflect.Type → map[string][]int
 )
 
-// fieldsOf are a struct's fields by their names in JSON, those of structs inside of it that JSON does not show as such included. Kind and
-// version are not among them: what a patch says of those is left to the document.
+// fieldsOf returns a struct's fields by their JSON names, including those of inlined structs. Kind
+// and apiVersion are not among them: patches of those use the document.
 func fieldsOf(t reflect.Type) map[string][]int {
 	if found, ok := structFields.Load(t); ok {
 		return found.(map[string][]int)

@@ -28,8 +28,8 @@ type metrics struct {
 	terminations  *prometheus.CounterVec
 	aborts        *prometheus.CounterVec
 	tlsErrors     prometheus.Counter
-	notValidated  prometheus.Observer // of validated
-	mutating      prometheus.Gauge    // requests in flight
+	notValidated  prometheus.Observer // validated, of requests without the option
+	mutating      prometheus.Gauge    // requests in progress
 	readOnly      prometheus.Gauge
 	audit         *audit.Metrics
 	security      *securityMetrics
@@ -38,8 +38,9 @@ type metrics struct {
 	writes        *writeMetrics
 	health        *zpages.HealthMetrics
 
-	// series are the metrics of requests of one shape, so that a request looks labels up once. Names of objects are no part of a
-	// shape, but resources that do not exist are: maxSeries bounds what strangers can make of them.
+	// series are the metrics of requests of one shape, so that a request looks up its labels once.
+	// Names of objects are not part of a shape, but resources that do not exist are: maxSeries
+	// limits how many series unknown clients can create.
 	series sync.Map // shape → *requestSeries
 	shapes int
 	mu     sync.Mutex // guards shapes
@@ -61,7 +62,7 @@ func newHistogram(name, help string, buckets []float64, labels ...string) *prome
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
-// requestSeconds are the buckets of upstream's durations of requests; those of service times leave the first two out.
+// requestSeconds are upstream's buckets of request durations; service times omit the first two.
 var requestSeconds = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
 
 func newMetrics() *metrics {

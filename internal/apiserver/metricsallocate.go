@@ -11,8 +11,8 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// allocationMetrics are of Services' addresses and node ports. Scope is "static" for those that somebody asks for, and "dynamic" for those that
-// the server chooses.
+// allocationMetrics count the allocation of Services' addresses and node ports. The scope is
+// "static" for values that the user requests, and "dynamic" for those that the server chooses.
 type allocationMetrics struct {
 	addresses, addressErrors *prometheus.CounterVec
 	seconds                  *prometheus.HistogramVec
@@ -43,7 +43,7 @@ func (m *allocationMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.addresses, m.addressErrors, m.seconds, m.ports, m.portErrors}
 }
 
-// address counts one that was to be taken out of a range. What a dry run takes does not count.
+// address counts an attempt to allocate an address. Dry runs do not count.
 func (m *allocationMetrics) address(t *txn, in addressRange, scope string, since time.Time, err error) {
 	switch cidr := in.String(); {
 	case t.op.dryRun:
@@ -55,7 +55,7 @@ func (m *allocationMetrics) address(t *txn, in addressRange, scope string, since
 	}
 }
 
-// port counts one that was to be taken.
+// port counts an attempt to allocate a node port.
 func (m *allocationMetrics) port(t *txn, scope string, err error) {
 	switch {
 	case t.op.dryRun:
@@ -73,7 +73,8 @@ var (
 	descPortsFree      = prometheus.NewDesc(portMetrics+"available_ports", "Gauge measuring the number of available NodePorts for Services", nil, nil)
 )
 
-// takenMetrics tell how much of the ranges is taken, which lies in the store, whichever server took it.
+// takenMetrics report how much of the ranges is taken. They read the store, so they include other
+// servers' allocations.
 type takenMetrics struct{ server *Server }
 
 // Describe implements prometheus.Collector.
@@ -99,7 +100,7 @@ func (m takenMetrics) Collect(ch chan<- prometheus.Metric) {
 		for _, in := range m.server.serviceRanges(ctx, family) {
 			taken, err := m.server.takenIn(ctx, in)
 			if err != nil {
-				continue // nothing is better than a number that says that all are free
+				continue // no figure is better than one that says all are free
 			}
 			gauge(descAddressesTaken, float64(taken), in.String())
 			gauge(descAddressesFree, float64(in.room()-taken), in.String())
@@ -107,7 +108,7 @@ func (m takenMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// takenIn counts the addresses of a range that belong to somebody.
+// takenIn counts the allocated addresses of a range.
 func (s *Server) takenIn(ctx context.Context, in addressRange) (n uint64, err error) {
 	r, taken, err := s.addresses(ctx)
 	if err != nil {
@@ -123,7 +124,8 @@ func (s *Server) takenIn(ctx context.Context, in addressRange) (n uint64, err er
 	return n, nil
 }
 
-// room is how many addresses of a range can be given out: not the network's own and, for IPv4, not the last one.
+// room returns the number of usable addresses of a range: all but the network's own and, for IPv4,
+// the last one.
 func (r addressRange) room() uint64 {
 	if familyOf(r.Addr()) == corev1.IPv4Protocol {
 		return r.size() - 2

@@ -14,17 +14,19 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// readStats are what a kind's readers have got. They are counted where it costs least, and told when somebody asks.
+// readStats count the reads of a kind. They are plain counters, and become metrics only when
+// metrics are collected.
 type readStats struct {
 	lists, fetched, returned atomic.Uint64 // of LIST
-	consistent, stale        atomic.Uint64 // reads of the newest state: those that got it, and those that did not in time
-	initial                  atomic.Uint64 // events that watches began with
+	// reads of the newest state that got it, and that did not in time
+	consistent, stale atomic.Uint64
+	initial           atomic.Uint64 // initial events of watches
 
 	once   sync.Once
-	waited prometheus.Observer // of reads that wait for the cache
+	waited prometheus.Observer // time that reads waited for the cache
 }
 
-// waits are told of kinds that are read.
+// waits returns the histogram of the kind's waiting times. It is created on the first read.
 func (s *readStats) waits(r *registry) prometheus.Observer {
 	s.once.Do(func() {
 		s.waited = r.server.metrics.store.readWaits.WithLabelValues(r.resource.Group, r.resource.Resource)
@@ -32,10 +34,10 @@ func (s *readStats) waits(r *registry) prometheus.Observer {
 	return s.waited
 }
 
-// watchStats are of the events that one version's watchers were sent.
+// watchStats count the events that were sent to watchers of one version.
 type watchStats struct {
 	bytes   atomic.Uint64
-	buckets [len(watchBuckets) + 1]atomic.Uint64 // by size; the last one is of what is larger
+	buckets [len(watchBuckets) + 1]atomic.Uint64 // by size; the last one is for larger events
 }
 
 // watchBuckets are upstream's, in bytes.
@@ -46,7 +48,7 @@ func (w *watchStats) sent(size int) {
 	w.buckets[watchBucket(size)].Add(1)
 }
 
-// sentAll counts frames that lie one after the other from start on; what frames them for HTTP counts with them.
+// sentAll counts adjacent frames from start on, including their HTTP framing.
 func (w *watchStats) sentAll(marks []frameMark, start int) {
 	var counts [len(watchBuckets) + 1]uint64
 	from := start
@@ -62,13 +64,13 @@ func (w *watchStats) sentAll(marks []frameMark, start int) {
 	w.bytes.Add(uint64(from - start))
 }
 
-// watchBucket is the first bucket that is large enough; they double.
+// watchBucket returns the first bucket that is large enough; each is twice the previous one.
 func watchBucket(size int) int {
 	const first = 10 // 1024 is 1<<10
 	return min(max(bits.Len(uint(max(size-1, 0)))-first, 0), len(watchBuckets))
 }
 
-// kindMetrics tells of the kinds that somebody uses.
+// kindMetrics collects the metrics of the kinds in use.
 type kindMetrics struct{ server *Server }
 
 func describeKind(name, help string, labels ...string) *prometheus.Desc {
@@ -107,10 +109,11 @@ func (m kindMetrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// collectPatience is how long what is asked of the store may take; then the page goes without.
+// collectPatience limits how long collecting may wait for the store; then the page omits those
+// metrics.
 const collectPatience = 5 * time.Second
 
-// versionModulus leaves the digits of a resourceVersion that a float holds exactly.
+// versionModulus keeps the digits of a resourceVersion that a float64 holds exactly.
 const versionModulus = 1_000_000_000_000_000
 
 // Collect implements prometheus.Collector.
@@ -123,7 +126,8 @@ func (m kindMetrics) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	told := map[*registry]bool{}
-	counted := map[schema.GroupResource]bool{} // a custom kind has a registry for each version, and all show the same objects
+	// a custom kind has a registry per version, and all show the same objects
+	counted := map[schema.GroupResource]bool{}
 	for _, e := range m.server.endpoints.all() {
 		e.collectWatches(ch)
 		if told[e.registry] {

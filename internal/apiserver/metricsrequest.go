@@ -13,19 +13,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// shape is what tells requests apart in metrics.
+// shape is the part of a request that metrics distinguish.
 type shape struct{ verb, group, version, resource, subresource, scope, component string }
 
-// requestSeries are the metrics of one shape; those that the verb does not have are nil. They are shown once a request has been counted.
+// requestSeries are the metrics of one shape; metrics that its verb does not have are nil. They
+// appear once a request has been counted.
 type requestSeries struct {
 	shape
 	m           *metrics
 	longRunning prometheus.Gauge
-	observed    func()              // sets what follows, once
-	duration    prometheus.Observer // but for dry runs
+	observed    func()              // sets the following fields, once
+	duration    prometheus.Observer // of requests that are no dry runs
 	serviceTime prometheus.Observer
-	size        prometheus.Observer // of answers, of what reads
-	bodySize    prometheus.Observer // of requests, of what writes
+	size        prometheus.Observer // of responses, for reads
+	bodySize    prometheus.Observer // of requests, for writes
 	counts      sync.Map            // counted → prometheus.Counter
 }
 
@@ -34,7 +35,7 @@ type counted struct {
 	dryRun string
 }
 
-// component is who answers for resources; upstream has none for paths.
+// component is the label of resources; upstream has none for other paths.
 const component = "apiserver"
 
 func (s shape) labels() []string {
@@ -46,7 +47,8 @@ func (m *metrics) newSeries(s shape, info *requestInfo) *requestSeries {
 	if info.longRunning() {
 		series.longRunning = m.longRunning.WithLabelValues(s.labels()...)
 	}
-	kind, isResource, verb := requestKind(info), info.isResource, bodyVerb(info) // the request is not kept
+	// copied, so that the request is not kept
+	kind, isResource, verb := requestKind(info), info.isResource, bodyVerb(info)
 	series.observed = sync.OnceFunc(func() {
 		labels := s.labels()
 		series.duration = m.durations.WithLabelValues(s.verb, "", s.group, s.version, s.resource, s.subresource, s.scope, s.component)
@@ -70,7 +72,7 @@ func bodyVerb(info *requestInfo) string {
 	return info.verb
 }
 
-// valid: a path may hold any bytes, a metric's labels may not.
+// valid reports whether all labels are UTF-8: a path may hold any bytes, labels may not.
 func (s shape) valid() bool {
 	for _, label := range []string{s.verb, s.group, s.version, s.resource, s.subresource, s.scope} {
 		if !utf8.ValidString(label) {
@@ -80,7 +82,7 @@ func (s shape) valid() bool {
 	return true
 }
 
-// shapeOf is the shape of a request.
+// shapeOf returns the shape of a request.
 func shapeOf(info *requestInfo) shape {
 	s := shape{verb: metricVerb(info), group: info.gvr.Group, version: info.gvr.Version, resource: info.gvr.Resource, subresource: info.subresource, scope: info.scope()}
 	if info.isResource {
@@ -93,7 +95,7 @@ func shapeOf(info *requestInfo) shape {
 	return s
 }
 
-// of gives the series of a request's shape.
+// of returns the series of a request's shape.
 func (m *metrics) of(info *requestInfo) *requestSeries {
 	s := shapeOf(info)
 	if found, ok := m.series.Load(s); ok {
@@ -111,7 +113,8 @@ func (m *metrics) of(info *requestInfo) *requestSeries {
 	return made.(*requestSeries)
 }
 
-// known is the shape of a request, if such a one has been served. Requests that never are may be of any shape.
+// known returns the shape of a request, if a request of this shape has been served. Requests that
+// are never served may have any shape.
 func (m *metrics) known(info *requestInfo) shape {
 	s := shapeOf(info)
 	if _, ok := m.series.Load(s); ok {
@@ -120,7 +123,8 @@ func (m *metrics) known(info *requestInfo) shape {
 	return m.others.shape
 }
 
-// metricPath is how metrics call what is not a resource, as upstream. Of other paths they say nothing: discovery, the older OpenAPI document, the metrics themselves.
+// metricPath returns the labels of a path that is no resource, as upstream. Other paths have none:
+// discovery, the older OpenAPI document, the metrics themselves.
 func metricPath(path string) (resource, subresource string) {
 	switch path {
 	case "/healthz", "/livez", "/readyz":
@@ -136,8 +140,10 @@ func metricPath(path string) (resource, subresource string) {
 	return "", ""
 }
 
-// served says that a request has come to who serves it. Before that it is in none of the figures of requests, as in upstream's: not when authentication, flow control or
-// authorization refuse it, nor when its path leads nowhere. Strangers name what they like. What extension servers answer is not counted either: its errors would be those of this server otherwise.
+// served marks a request as having reached its handler. Only such requests are counted, as
+// upstream: not those refused by authentication, flow control or authorization, nor unknown paths,
+// which anyone can invent. Responses of extension servers are not counted either, because their
+// errors would look like this server's.
 func (m *metrics) served(w *codeWriter, info *requestInfo) {
 	series := m.of(info)
 	if w.running == nil && series.longRunning != nil {
@@ -149,8 +155,8 @@ func (m *metrics) served(w *codeWriter, info *requestInfo) {
 	}
 }
 
-// begin counts a request that has come in; the function that it returns counts its end.
-// size is that of its body.
+// begin counts a request that has arrived; the function that it returns counts its end. size is
+// that of its body.
 func (m *metrics) begin(w *codeWriter, info *requestInfo, size int64) func() {
 	start, validation := time.Now(), info.query.Get("fieldValidation")
 	dryRun := ""
@@ -191,7 +197,7 @@ func (m *metrics) terminated(info *requestInfo, code int) {
 	m.terminations.WithLabelValues(append(m.known(info).labels(), strconv.Itoa(code))...).Inc()
 }
 
-// expired counts a request whose time was over before it had its answer.
+// expired counts a request that timed out before it had its response.
 func (m *metrics) expired(ctx context.Context, w *codeWriter, info *requestInfo) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) && w.code == http.StatusGatewayTimeout {
 		m.terminated(info, w.code)
@@ -204,7 +210,7 @@ func (m *metrics) aborted(info *requestInfo) {
 	m.aborts.WithLabelValues(s.verb, s.group, s.version, s.resource, s.subresource, s.scope).Inc()
 }
 
-// watchListed notes how long a watch took to send what was there already.
+// watchListed records how long a watch took to send the initial objects.
 func (m *metrics) watchListed(op *operation, req *listRequest, took time.Duration) {
 	scope := "cluster"
 	if _, ok := req.fields.RequiresExactMatch("metadata.name"); ok {
@@ -223,11 +229,12 @@ func (s *requestSeries) observe(took, waited time.Duration, dryRun string) {
 	}
 	duration.Observe(took.Seconds())
 	if s.serviceTime != nil {
-		s.serviceTime.Observe(max(0, took-waited).Seconds()) // several waits of a collection's objects may be at once
+		// the waits of a collection's objects may overlap
+		s.serviceTime.Observe(max(0, took-waited).Seconds())
 	}
 }
 
-// fieldValidation is the series of a value of the query option.
+// fieldValidation returns the series of a value of the query option.
 func (m *metrics) fieldValidation(value string) prometheus.Observer {
 	switch value {
 	case "":
@@ -238,7 +245,7 @@ func (m *metrics) fieldValidation(value string) prometheus.Observer {
 	return m.validated.WithLabelValues("Other")
 }
 
-// requestKind tells requests that change something from those that do not.
+// requestKind returns whether the request is mutating or readOnly.
 func requestKind(info *requestInfo) string {
 	switch info.verb {
 	case "create", "update", "patch", "delete", "deletecollection", "post", "put":
@@ -260,7 +267,7 @@ func (s *requestSeries) count(code int, dryRun string) prometheus.Counter {
 	return c
 }
 
-// metricVerb is the verb as metrics have it.
+// metricVerb returns the verb as metrics name it.
 func metricVerb(info *requestInfo) string {
 	switch info.subresource {
 	case "exec", "attach", "log", "portforward", "proxy":
@@ -288,7 +295,7 @@ func metricVerb(info *requestInfo) string {
 	return "other"
 }
 
-// scope is how much of the cluster a request is about.
+// scope returns the part of the cluster that a request is about.
 func (i *requestInfo) scope() string {
 	switch {
 	case !i.isResource:

@@ -11,12 +11,13 @@ import (
 	"github.com/knarr-project/knarr/internal/trace"
 )
 
-// securityMetrics are of the filters that every request passes before it is served.
+// securityMetrics are of the filters that a request passes before it is served.
 type securityMetrics struct {
-	attempts, authorized, users        *prometheus.CounterVec
-	authenticating, authorizing        *prometheus.HistogramVec
-	filters                            *prometheus.HistogramVec
-	impersonations, checks             attempts // to be somebody else, and whether that is allowed
+	attempts, authorized, users *prometheus.CounterVec
+	authenticating, authorizing *prometheus.HistogramVec
+	filters                     *prometheus.HistogramVec
+	// impersonations, and the authorization checks for them
+	impersonations, checks             attempts
 	certificates                       prometheus.Histogram
 	authenticated, allowed             outcome
 	authentication, record             prometheus.Observer // of filters
@@ -24,13 +25,13 @@ type securityMetrics struct {
 	admins, others                     prometheus.Counter // of users
 }
 
-// outcome is the usual result, so that it need not be looked up.
+// outcome holds the series of the usual result, so that it need not be looked up.
 type outcome struct {
 	count prometheus.Counter
 	took  prometheus.Observer
 }
 
-// attempts of impersonation, by mode and decision.
+// attempts are metrics of impersonation by mode and decision.
 type attempts struct {
 	count *prometheus.CounterVec
 	took  *prometheus.HistogramVec
@@ -43,7 +44,7 @@ func newAttempts(name, count, took string, seconds []float64) attempts {
 	}
 }
 
-// observe counts one.
+// observe counts one attempt.
 func (a attempts) observe(mode impersonation, err error, took time.Duration) {
 	decision := "allowed"
 	if err != nil {
@@ -92,12 +93,12 @@ func (o outcome) observe(took time.Duration) {
 	o.took.Observe(took.Seconds())
 }
 
-// authenticatedAs counts what came of a request's credentials.
+// authenticatedAs counts the result of authentication.
 func (m *securityMetrics) authenticatedAs(r *http.Request, user *auth.User, err error, took time.Duration) {
 	if err != nil {
 		result := "error"
 		if errors.Is(err, errNoCredentials) {
-			result = "failure" // nobody knows the request; no credentials are bad
+			result = "failure" // no credentials, as opposed to bad ones
 		}
 		outcome{m.attempts.WithLabelValues(result), m.authenticating.WithLabelValues(result)}.observe(took)
 		return
@@ -106,14 +107,14 @@ func (m *securityMetrics) authenticatedAs(r *http.Request, user *auth.User, err 
 	if user.Name == "admin" {
 		m.admins.Inc()
 	} else {
-		m.others.Inc() // names are not for metrics
+		m.others.Inc() // as upstream: no user names in metrics
 	}
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		m.certificates.Observe(time.Until(r.TLS.PeerCertificates[0].NotAfter).Seconds())
 	}
 }
 
-// authorizedAs counts a decision that is not the usual one.
+// authorizedAs counts any decision but the usual one.
 func (m *securityMetrics) authorizedAs(result string, took time.Duration) {
 	outcome{m.authorized.WithLabelValues(result), m.authorizing.WithLabelValues(result)}.observe(took)
 }
@@ -124,7 +125,8 @@ type laps struct {
 	span  trace.Span // of the request
 }
 
-// stage is lap for a filter that has a span, which it also has when it lets the request go no further; then the filter's figures do not have it, as with upstream.
+// stage is lap for a filter with a span. If the filter refuses the request, filter is nil: the span
+// is recorded, but not the metric, as upstream.
 func (l *laps) stage(name string, filter prometheus.Observer) {
 	began := l.since
 	if filter != nil {

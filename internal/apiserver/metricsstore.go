@@ -15,13 +15,14 @@ import (
 	"github.com/knarr-project/knarr/internal/trace"
 )
 
-// meteredStore counts and times what the server asks of its store, by operation and kind. The names are upstream's; they say etcd, which it is.
+// meteredStore counts and times the calls of the store, by operation and kind. The names are
+// upstream's; they say etcd for any store.
 type meteredStore struct {
 	store.Store
 	m *storeMetrics
 }
 
-// storeMetrics of one server.
+// storeMetrics are the store's metrics of one server.
 type storeMetrics struct {
 	requests, failures                  *prometheus.CounterVec
 	durations                           *prometheus.HistogramVec
@@ -55,7 +56,7 @@ func newStoreMetrics() *storeMetrics {
 	}
 }
 
-// decoded counts what can not be decoded.
+// decoded counts values that cannot be decoded.
 func (m *storeMetrics) decoded(resource schema.GroupResource, err error) {
 	if err != nil {
 		m.undecodable.WithLabelValues(resource.Group, resource.Resource).Inc()
@@ -66,7 +67,7 @@ func (m *storeMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.requests, m.failures, m.durations, m.lists, m.fetched, m.evaluated, m.returned, m.leased, m.readWaits, m.undecodable}
 }
 
-// storeOperation is an operation's place among the series of its kind.
+// storeOperation is the index of an operation in the series of its kind.
 type storeOperation int
 
 const (
@@ -80,10 +81,11 @@ const (
 
 var storeOperationNames = [storeOperations]string{"get", "list", "create", "update", "delete"}
 
-// storeSpans are upstream's names of spans for creates, updates and lists, and names like them for the rest.
+// storeSpans are upstream's names of spans for creates, updates and lists, and similar names for
+// the rest.
 var storeSpans = [storeOperations]string{"Get etcd3", "List(recursive=true) etcd3", "Create etcd3", "GuaranteedUpdate etcd3", "Delete etcd3"}
 
-// span begins the span of an operation of a key's kind.
+// span begins the span of an operation on a key's kind.
 func (m *storeMetrics) span(ctx context.Context, op storeOperation, key string) (context.Context, trace.Span) {
 	ctx, span := trace.Start(ctx, storeSpans[op])
 	if span.On() {
@@ -93,7 +95,7 @@ func (m *storeMetrics) span(ctx context.Context, op storeOperation, key string) 
 	return ctx, span
 }
 
-// storeSeries are the metrics of one kind. Those of an operation are shown once there was one.
+// storeSeries are the metrics of one kind. An operation's metrics appear after its first use.
 type storeSeries struct {
 	m *storeMetrics
 	schema.GroupResource
@@ -105,7 +107,7 @@ type storeUse struct {
 	durations prometheus.Observer
 }
 
-// of gives the series of a key's kind.
+// of returns the series of a key's kind.
 func (m *storeMetrics) of(key string) *storeSeries {
 	name := kindOfKey(key)
 	m.mu.RLock()
@@ -119,7 +121,7 @@ func (m *storeMetrics) of(key string) *storeSeries {
 	if s = m.kinds[name]; s != nil {
 		return s
 	}
-	name = strings.Clone(name) // the series must not hold on to the key
+	name = strings.Clone(name) // so that the series does not keep the key alive
 	s = &storeSeries{m: m, GroupResource: resourceOf(name)}
 	for op, text := range storeOperationNames {
 		s.used[op] = sync.OnceValue(func() storeUse {
@@ -130,8 +132,9 @@ func (m *storeMetrics) of(key string) *storeSeries {
 	return s
 }
 
-// kindOfKey is the part of a key that names the kind: /registry/pods/NAMESPACE/NAME, /registry/GROUP/RESOURCE/... A group has a dot,
-// but for the few old ones, whose keys have no group; the two kinds below "services" have their names after it.
+// kindOfKey returns the part of a key that names the kind: /registry/pods/NAMESPACE/NAME,
+// /registry/GROUP/RESOURCE/... A group has a dot, except for the few old ones, whose keys have no
+// group. The two kinds below "services" have their name after it.
 func kindOfKey(key string) string {
 	rest := strings.TrimPrefix(key, "/registry/")
 	first, after, ok := strings.Cut(rest, "/")
@@ -142,7 +145,8 @@ func kindOfKey(key string) string {
 	return rest[:len(first)+1+len(resource)]
 }
 
-// builtIn are the built-in kinds by that part of their keys, which often is an older name of theirs, and seldom has their group.
+// builtIn are the built-in kinds by that part of their keys. The part is often an older name of the
+// kind, and seldom has its group.
 var builtIn = sync.OnceValue(func() map[string]schema.GroupResource {
 	kinds := map[string]schema.GroupResource{}
 	for _, kind := range api.Kinds() {
@@ -153,7 +157,7 @@ var builtIn = sync.OnceValue(func() map[string]schema.GroupResource {
 	return kinds
 })
 
-// resourceOf is the kind that kindOfKey has named.
+// resourceOf returns the kind of a name that kindOfKey returned.
 func resourceOf(name string) schema.GroupResource {
 	if known, ok := builtIn()[name]; ok {
 		return known

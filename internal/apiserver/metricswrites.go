@@ -11,16 +11,16 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// writeMetrics are of what single kinds of writes and reads do.
+// writeMetrics are of particular kinds of writes and reads.
 type writeMetrics struct {
 	comparing          *prometheus.HistogramVec
 	compared           map[timeComparison]prometheus.Observer // of comparing
-	requested, honored *prometheus.CounterVec                 // durations of certificates
+	requested, honored *prometheus.CounterVec                 // requested durations of certificates
 	logs               *prometheus.CounterVec
 	logsUnverified     prometheus.Counter
 }
 
-// timeComparison is what came out when the times of managed fields were to be kept.
+// timeComparison is the result of the comparison that keeps the times of managed fields.
 type timeComparison string
 
 const (
@@ -61,14 +61,15 @@ func (m *writeMetrics) logAsked(unverified bool) {
 	m.logs.WithLabelValues(usage).Inc()
 }
 
-// logFailed counts kubelets that do not prove who they are.
+// logFailed counts kubelets whose certificate could not be verified.
 func (m *writeMetrics) logFailed(err error) {
 	if strings.Contains(err.Error(), "x509:") {
 		m.logsUnverified.Inc()
 	}
 }
 
-// written looks for a certificate that a signer has just issued, and for how long.
+// written counts a newly issued certificate whose request asked for a duration, and whether the
+// duration was honored.
 func (m *writeMetrics) written(subresource string, old, obj runtime.Object) {
 	if subresource != "status" {
 		return
@@ -96,7 +97,8 @@ func (m *writeMetrics) written(subresource string, old, obj runtime.Object) {
 	}
 }
 
-// honored: signers may date certificates back a little.
+// honored reports whether the given duration is close to the requested one: signers may backdate
+// certificates a little.
 func honored(asked, given time.Duration) bool {
 	return (asked - given).Abs() < 5*time.Minute+asked/20
 }

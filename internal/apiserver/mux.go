@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
-// newMux serves what is not a resource.
+// newMux serves the paths that are no resources.
 func (s *Server) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, kind := range []string{"healthz", "livez", "readyz"} {
@@ -58,10 +58,11 @@ func (s *Server) newMux() *http.ServeMux {
 	return mux
 }
 
-// tokenDocuments tell those outside who verify service accounts' tokens where the keys are, and the keys.
+// tokenDocuments are the documents with which others verify service account tokens, with their
+// media types.
 var tokenDocuments = map[string]string{"/.well-known/openid-configuration": mediaJSON, "/openid/v1/jwks": "application/jwk-set+json"}
 
-// serveRead serves what can only be read, to those who take it.
+// serveRead serves a read-only document, after checking method and Accept header.
 func serveRead(w http.ResponseWriter, r *http.Request, h http.Handler) {
 	var err error
 	if media, ok := tokenDocuments[r.URL.Path]; r.Method != http.MethodGet {
@@ -76,7 +77,7 @@ func serveRead(w http.ResponseWriter, r *http.Request, h http.Handler) {
 	h.ServeHTTP(w, r)
 }
 
-// notFoundPath is upstream's answer to a path that nobody serves: plain text, which clients know.
+// notFoundPath is upstream's answer to an unknown path: plain text, which clients recognize.
 func notFoundPath(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -97,8 +98,8 @@ func serveVersion(w http.ResponseWriter, r *http.Request) {
 	respond(w, http.StatusOK, jsonFormat, body)
 }
 
-// serveDiscovery gives discovery documents. Those of the built-in groups' versions are refused like the kinds in them; the others are given
-// whatever the method, as upstream.
+// serveDiscovery serves discovery documents. Those of built-in group versions check method and
+// media type like their kinds; as upstream, the others accept any method.
 func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 	parts := splitPath(r.URL.Path)
 	var err error
@@ -116,7 +117,7 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 	s.discovery.ServeHTTP(w, r)
 }
 
-// serveRoot lists the paths there are.
+// serveRoot lists the existing paths.
 func (s *Server) serveRoot(w http.ResponseWriter) {
 	found := map[string]bool{}
 	for _, path := range []string{"/api", "/apis", "/apis/", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/statusz", "/version"} {

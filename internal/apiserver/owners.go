@@ -7,11 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// afterAdmission is when owners were doubled by a plugin or a webhook.
+// afterAdmission is part of the warning about owners that admission has duplicated.
 const afterAdmission = " after mutating admission happens"
 
-// dropDoubledOwners leaves each owner of an object once, and tells the client of the others. Owners of one UID whose other fields differ stay, as
-// upstream leaves them.
+// dropDoubledOwners removes duplicate owner references, and warns the client about them. As
+// upstream, references with the same UID but other differing fields stay.
 func (op *operation) dropDoubledOwners(meta metav1.Object, when string) {
 	owners := meta.GetOwnerReferences()
 	if len(owners) < 2 {
@@ -19,7 +19,8 @@ func (op *operation) dropDoubledOwners(meta metav1.Object, when string) {
 	}
 	var once []metav1.OwnerReference
 	var doubled []string
-	seen := make(map[owner]bool, len(owners)) // a body has room for tens of thousands, which are not compared two by two
+	// a map, because a body has room for tens of thousands of owners
+	seen := make(map[owner]bool, len(owners))
 	for _, o := range owners {
 		if is := ownerOf(o); seen[is] {
 			doubled = append(doubled, string(o.UID))
@@ -36,7 +37,7 @@ func (op *operation) dropDoubledOwners(meta metav1.Object, when string) {
 		when, strings.Join(doubled, ", ")))
 }
 
-// owner is all that a reference says, as a value that can be compared.
+// owner is an owner reference as a comparable value.
 type owner struct {
 	reference                     metav1.OwnerReference // without its pointers
 	controller, blocks            bool

@@ -19,7 +19,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// streamOptions are an exec's or attach's options, for admission.
+// streamOptions returns an exec's or attach's options, for admission.
 func streamOptions(q url.Values, subresource string) runtime.Object {
 	stdin, stdout, stderr, tty := isTrue(q.Get("stdin")), isTrue(q.Get("stdout")), isTrue(q.Get("stderr")), isTrue(q.Get("tty"))
 	if subresource == "attach" {
@@ -28,7 +28,7 @@ func streamOptions(q url.Values, subresource string) runtime.Object {
 	return &corev1.PodExecOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr, TTY: tty, Container: q.Get("container"), Command: q["command"]}
 }
 
-// logOptions reads the query of a log.
+// logOptions parses the query of a log request.
 func logOptions(q url.Values) (*corev1.PodLogOptions, error) {
 	opts := &corev1.PodLogOptions{
 		Container: q.Get("container"), Follow: isTrue(q.Get("follow")), Previous: isTrue(q.Get("previous")), Timestamps: isTrue(q.Get("timestamps")),
@@ -71,13 +71,13 @@ func validateLogOptions(opts *corev1.PodLogOptions) (errs field.ErrorList) {
 	case opts.SinceSeconds != nil && *opts.SinceSeconds < 1:
 		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *opts.SinceSeconds, "must be greater than 0"))
 	}
-	if opts.Stream != nil { // PodLogsQuerySplitStreams is off
+	if opts.Stream != nil { // the feature PodLogsQuerySplitStreams is off
 		errs = append(errs, field.Forbidden(field.NewPath("stream"), "may not be specified"))
 	}
 	return errs
 }
 
-// kubeletParams is the query that the kubelet understands.
+// kubeletParams returns the query for the kubelet.
 func kubeletParams(opts *corev1.PodLogOptions) url.Values {
 	q := url.Values{}
 	for name, set := range map[string]bool{"follow": opts.Follow, "previous": opts.Previous, "timestamps": opts.Timestamps} {
@@ -96,7 +96,7 @@ func kubeletParams(opts *corev1.PodLogOptions) url.Values {
 	return q
 }
 
-// serveLog hands the kubelet's log through as it comes.
+// serveLog passes the kubelet's log on as it arrives.
 func (c *call) serveLog(ctx context.Context) error {
 	opts, err := logOptions(c.r.URL.Query())
 	if err != nil {
@@ -153,7 +153,7 @@ func (c *call) serveLog(ctx context.Context) error {
 	return nil
 }
 
-// kubeletError passes on what the kubelet answered.
+// kubeletError passes on the kubelet's error.
 func (c *call) kubeletError(response *http.Response) error {
 	const most = 2048
 	body, err := io.ReadAll(io.LimitReader(response.Body, most))
@@ -170,7 +170,7 @@ func (c *call) kubeletError(response *http.Response) error {
 	return apierrors.NewGenericServerResponse(response.StatusCode, "", c.endpoint.resource, c.name, text, 0, false)
 }
 
-// copyFlushing sends on what there is at once: somebody may be watching.
+// copyFlushing flushes after each read, because the client may be following.
 func copyFlushing(w http.ResponseWriter, from io.Reader) {
 	flusher := http.NewResponseController(w)
 	buf := make([]byte, 32*1024)

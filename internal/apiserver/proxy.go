@@ -22,10 +22,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// insecureTLS is for proxying to pods: their certificates are their own affair.
+// insecureTLS is for proxying to pods, whose certificates are not verified.
 func insecureTLS() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 
-// serveProxy hands the request on to a pod, a service or a node.
+// serveProxy forwards the request to a pod, a service or a node.
 func (c *call) serveProxy(ctx context.Context) error {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.name)
 	if !ok {
@@ -54,14 +54,15 @@ func (c *call) serveProxy(ctx context.Context) error {
 	}
 	t.location.Path = ""
 	if c.info.hasRest || c.r.URL.Path[len(c.r.URL.Path)-1] == '/' {
-		t.location.Path = cleanPath(rest) // without it, the handler redirects to the path with a slash
+		// without a slash, the handler redirects to the path with one
+		t.location.Path = cleanPath(rest)
 	}
 	t.location.RawQuery = c.r.URL.RawQuery
 	c.proxyTo(t)
 	return nil
 }
 
-// cleanPath is a path without "..": what is asked for behind the proxy is what its headers say.
+// cleanPath resolves ".." in a path, because the request is authorized for this path only.
 func cleanPath(of string) string {
 	clean := path.Clean(of)
 	if clean != "/" && strings.HasSuffix(of, "/") {
@@ -104,7 +105,7 @@ func orHTTP(scheme string) string {
 	return scheme
 }
 
-// proxyable refuses addresses by which the API server would be made to talk to itself or its machine.
+// proxyable refuses addresses that could lead the API server to itself or its machine.
 func proxyable(ip string) error {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -116,7 +117,7 @@ func proxyable(ip string) error {
 	return nil
 }
 
-// serviceProxy goes to one of the service's ready endpoints.
+// serviceProxy connects to one of the service's ready endpoints.
 func (c *call) serviceProxy(ctx context.Context, scheme, port string) (target, error) {
 	entry, err := c.get(ctx, "")
 	if err != nil {
@@ -150,14 +151,15 @@ func (c *call) serviceProxy(ctx context.Context, scheme, port string) (target, e
 	return target{}, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", c.info.name))
 }
 
-// endpointAddress is an address behind a service, and whose it is said to be.
+// endpointAddress is an address behind a service, with the object that it claims to belong to.
 type endpointAddress struct {
 	netip.AddrPort
 	of *corev1.ObjectReference
 }
 
-// isOfPod tells whether an address is that of the pod of the service's namespace which it names. Those who may write EndpointSlices must not make
-// the API server talk to whatever they like in its network.
+// isOfPod reports whether an address belongs to the pod that it refers to, in the service's
+// namespace. Users who may write EndpointSlices must not be able to make the API server connect to
+// any address in its network.
 func (s *Server) isOfPod(ctx context.Context, namespace string, a endpointAddress) bool {
 	pods, ok := s.endpoints.hub("", "pods")
 	if !ok || a.of == nil || a.of.Namespace != namespace {
@@ -174,7 +176,7 @@ func (s *Server) isOfPod(ctx context.Context, namespace string, a endpointAddres
 	})
 }
 
-// servicePort is the name of the port meant: by name, or by number.
+// servicePort returns the name of a service's port, given by name or number.
 func servicePort(service *corev1.Service, port string) (string, error) {
 	number, err := strconv.Atoi(port)
 	if err != nil {
@@ -188,7 +190,8 @@ func servicePort(service *corev1.Service, port string) (string, error) {
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, service.Name))
 }
 
-// readyEndpoints are the addresses of what is ready behind a service; known tells whether the service has any EndpointSlice.
+// readyEndpoints returns the ready addresses behind a service. known reports whether the service
+// has any EndpointSlice.
 func (s *Server) readyEndpoints(ctx context.Context, service *corev1.Service, portName string) (out []endpointAddress, known bool, err error) {
 	kind, ok := s.endpoints.hub("discovery.k8s.io", "endpointslices")
 	if !ok {
@@ -230,7 +233,7 @@ func readyIn(slice *discoveryv1.EndpointSlice, portName string) (out []endpointA
 	return out
 }
 
-// nodeProxy goes to the node's kubelet, or to another port of it.
+// nodeProxy connects to the node's kubelet, or to another port of the node.
 func (c *call) nodeProxy(ctx context.Context, scheme, port string) (target, error) {
 	location, err := c.server.kubeletAt(ctx, c.name)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// recordRequest gives the audit record the object of a request.
+// recordRequest adds a request's object to the audit record.
 func recordRequest(rec *audit.Record, obj runtime.Object, gvk schema.GroupVersionKind) {
 	if rec == nil || obj == nil {
 		return
@@ -34,7 +34,8 @@ func recordRequest(rec *audit.Record, obj runtime.Object, gvk schema.GroupVersio
 	}
 }
 
-// asRecorded is what the audit record shows of what was sent: with the defaults of its kind, as upstream.
+// asRecorded returns the request's object for the audit record: with the defaults of its kind, as
+// upstream.
 func (c *call) asRecorded(obj runtime.Object) runtime.Object {
 	if !recordOf(c.w).WantsRequest() || c.gvk != c.endpoint.gvk || c.takesCustom() {
 		return obj
@@ -50,7 +51,7 @@ func (c *call) asRecorded(obj runtime.Object) runtime.Object {
 	return out
 }
 
-// recordStatus gives the audit record the Status that is the answer.
+// recordStatus adds the Status that is the answer to the audit record.
 func recordStatus(rec *audit.Record, status *metav1.Status) {
 	rec.Status(status)
 	if !rec.WantsResponse() {
@@ -61,7 +62,8 @@ func recordStatus(rec *audit.Record, status *metav1.Status) {
 	}
 }
 
-// recordDeletion gives the audit record the options that were sent, under the name that upstream gives them there, whatever theirs.
+// recordDeletion adds the delete options to the audit record, with the kind and version that
+// upstream writes there.
 func recordDeletion(rec *audit.Record, opts *metav1.DeleteOptions) {
 	if !rec.WantsRequest() {
 		return
@@ -73,7 +75,7 @@ func recordDeletion(rec *audit.Record, opts *metav1.DeleteOptions) {
 	}
 }
 
-// recordPatch gives the audit record a patch; apply sends YAML, which is written down as JSON.
+// recordPatch adds a patch to the audit record; the YAML of an apply is converted to JSON.
 func recordPatch(rec *audit.Record, patch []byte) {
 	if !rec.WantsRequest() {
 		return
@@ -87,7 +89,7 @@ func recordPatch(rec *audit.Record, patch []byte) {
 	rec.Request(patch)
 }
 
-// recordAnswer gives the audit record the body of the answer.
+// recordAnswer adds the response's body to the audit record.
 func (c *call) recordAnswer(body []byte) {
 	rec := recordOf(c.w)
 	if !rec.WantsResponse() {
@@ -101,7 +103,7 @@ func (c *call) recordAnswer(body []byte) {
 	case mediaProtobuf:
 		obj, gvk, err := wireSerializer.Decode(body, nil, nil)
 		if err != nil {
-			return // tables and metadata have their own types, which the scheme does not know
+			return // tables and metadata have types that the scheme does not have
 		}
 		if doc, err := encodeAs(obj, *gvk, jsonFormat); err == nil {
 			rec.Response(doc)
@@ -111,7 +113,8 @@ func (c *call) recordAnswer(body []byte) {
 	}
 }
 
-// record begins the audit record of a request by function call: components of this process are recorded like all others.
+// record begins the audit record of a request by function call: components of this process are
+// recorded like all clients.
 func (c *routedClient) record(ctx context.Context, verb string, res schema.GroupVersionResource, namespace, name string, subresource []string, obj runtime.Object) (context.Context, *audit.Record, error) {
 	if c.server.cfg.Audit == nil {
 		return ctx, nil, nil

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/httpstream"
 )
 
-// requestInfo is what a request's path, method and query say.
+// requestInfo is a request's path, method and query, parsed.
 type requestInfo struct {
 	path       string
 	isResource bool
@@ -18,20 +18,22 @@ type requestInfo struct {
 	gvr        schema.GroupVersionResource
 	namespace  string
 	name       string
-	// subresource is the first part below the object; rest is what follows it (for proxy).
+	// subresource is the first part below the object; rest is the path after it (for proxy).
 	subresource string
 	rest        string
 	hasRest     bool
 	// legacyWatch is set for paths below .../watch/.
 	legacyWatch bool
-	// upgrade is set for a connection that is to change its protocol: how long it lives is for its ends to decide.
+	// upgrade is set for a connection that changes its protocol; it lives as long as client and
+	// server want.
 	upgrade bool
 	query   url.Values
-	// apply is set for a patch that says what somebody wants (server-side apply).
+	// apply is set for a server-side apply.
 	apply bool
 }
 
-// parseRequest understands /api/v1/... and /apis/GROUP/VERSION/...; everything else is a non-resource request.
+// parseRequest parses /api/v1/... and /apis/GROUP/VERSION/...; any other path is a non-resource
+// request.
 func parseRequest(r *http.Request) *requestInfo {
 	info := &requestInfo{path: r.URL.Path, verb: strings.ToLower(r.Method), upgrade: httpstream.IsUpgradeRequest(r)}
 	parts := splitPath(r.URL.Path)
@@ -72,7 +74,8 @@ func parseRequest(r *http.Request) *requestInfo {
 	return info
 }
 
-// takeNamespace takes namespaces/NAME off, unless the namespace itself, its status or finalize is meant.
+// takeNamespace removes namespaces/NAME from parts, unless the path is that of the namespace
+// itself, its status or finalize.
 func (i *requestInfo) takeNamespace(parts []string) []string {
 	if parts[0] != "namespaces" || len(parts) < 2 {
 		return parts
@@ -84,7 +87,7 @@ func (i *requestInfo) takeNamespace(parts []string) []string {
 	return parts
 }
 
-// takeVerb understands the method; one that is nobody's has no verb.
+// takeVerb sets the verb; an unknown method has none.
 func (i *requestInfo) takeVerb(method string) {
 	i.verb = ""
 	if i.legacyWatch {
@@ -116,14 +119,14 @@ func (i *requestInfo) takeVerb(method string) {
 	}
 }
 
-// takeNameFromSelector lets somebody who may only see one object list or watch it by metadata.name.
+// takeNameFromSelector lets a user who is allowed one object list or watch it by metadata.name.
 func (i *requestInfo) takeNameFromSelector() {
 	if name := selectedName(i.query.Get("fieldSelector")); name != "" {
 		i.name = name
 	}
 }
 
-// selectedName is the one object's name that a field selector asks for, or "".
+// selectedName returns the name that a field selector requires, or "".
 func selectedName(raw string) string {
 	if raw == "" {
 		return ""
@@ -146,7 +149,7 @@ func splitPath(path string) []string {
 	return strings.Split(path, "/")
 }
 
-// asksToWatch: by naming the parameter, whatever it says but no.
+// asksToWatch reports whether the parameter watch is present and is not "false" or "0".
 func asksToWatch(query url.Values) bool {
 	if !query.Has("watch") {
 		return false

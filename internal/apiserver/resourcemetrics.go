@@ -29,10 +29,10 @@ func (s *Server) newMeter() *usage.Meter {
 	}})
 }
 
-// largestReading is more than any node's kubelet has to tell.
+// largestReading is more than any node's kubelet reports, in bytes.
 const largestReading = 64 << 20
 
-// readUsage asks a node's kubelet what is used there.
+// readUsage reads the resource usage of a node from its kubelet.
 func (s *Server) readUsage(ctx context.Context, node string) (*usage.Reading, error) {
 	location, err := s.kubeletAt(ctx, node)
 	if err != nil {
@@ -54,7 +54,8 @@ func (s *Server) readUsage(ctx context.Context, node string) (*usage.Reading, er
 	return usage.Parse(io.LimitReader(resp.Body, largestReading))
 }
 
-// resourceMetrics answers a list of metrics.k8s.io: of the nodes or running pods that are selected, those that could be measured.
+// resourceMetrics answers a list of metrics.k8s.io: the selected nodes or running pods that could
+// be measured.
 func (op *operation) resourceMetrics(ctx context.Context, req *listRequest) ([]runtime.Object, error) {
 	objs, failures, err := op.measure(ctx, req.opts.LabelSelector, req.fields)
 	for node, err := range failures {
@@ -78,7 +79,7 @@ func (op *operation) resourceMetricsOf(ctx context.Context) (runtime.Object, err
 	return objs[0], nil
 }
 
-// measure finds the nodes or pods that are meant, and asks their nodes.
+// measure finds the selected nodes or pods and reads the usage from their nodes.
 func (op *operation) measure(ctx context.Context, labelSelector string, selected fields.Selector) (objs []runtime.Object, failures map[string]error, err error) {
 	pods := op.endpoint.kind.Namespaced
 	if pods {

@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Client gives a component access under an identity of its own.
+// Client returns a client for a component, which acts as the given user.
 func (s *Server) Client(user auth.User) client.Interface {
 	local := &localClient{server: s, user: user}
 	return &routedClient{localClient: local, extension: sync.OnceValues(func() (client.Interface, error) {
@@ -24,14 +24,14 @@ func (s *Server) Client(user auth.User) client.Interface {
 	})}
 }
 
-// routedClient adds to the kinds of this server those that extension servers serve: for the garbage collector, namespaces' ends and
-// whoever else follows discovery.
+// routedClient also reaches the kinds of extension servers, for components that follow discovery,
+// such as the garbage collector and the namespace controller.
 type routedClient struct {
 	*localClient
 	extension func() (client.Interface, error)
 }
 
-// of is the client for a group version.
+// of returns the client for a group version.
 func (c *routedClient) of(res schema.GroupVersionResource) (client.Interface, error) {
 	if _, remote := c.server.remotes.Serves(res.GroupVersion()); remote {
 		return c.extension()
@@ -39,7 +39,8 @@ func (c *routedClient) of(res schema.GroupVersionResource) (client.Interface, er
 	return c.localClient, nil
 }
 
-// extensionTransport sends requests of this process to extension servers, authorized like all others.
+// extensionTransport sends requests of this process to extension servers, authorized like all
+// others.
 type extensionTransport struct {
 	server *Server
 	user   auth.User
@@ -48,7 +49,7 @@ type extensionTransport struct {
 func (t extensionTransport) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 	defer func() {
 		if err != nil && req.Body != nil {
-			_ = req.Body.Close() // as whoever hands over a request may expect
+			_ = req.Body.Close() // as the contract of http.RoundTripper requires
 		}
 	}()
 	remote, ok := t.server.remotes.Find(req.URL.Path)

@@ -12,15 +12,15 @@ import (
 // errNoSuchPath is a 404 of the path, not of the object.
 var errNoSuchPath = apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "the server could not find the requested resource", 0, false)
 
-// errOtherNamespace: the object says another namespace than the path.
+// errOtherNamespace refuses an object with another namespace than the path.
 var errOtherNamespace = apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 
 // errMethod is upstream's 405.
 var errMethod = apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "",
 	"the server does not allow this method on the requested resource", 0, false)
 
-// checkRoute tells what is wrong with a request for a built-in kind before anybody looks at what it says: first whether its path is there,
-// then its method, then the media types of a patch and of the answer.
+// checkRoute checks a request for a built-in kind before its content: first its path, then its
+// method, then the media types of a patch and of the answer.
 func (c *call) checkRoute() error {
 	path, method := c.route()
 	proxy := c.info.subresource == "proxy"
@@ -28,7 +28,9 @@ func (c *call) checkRoute() error {
 	case !path:
 		return errNoSuchPath
 	case proxy && c.r.Method == http.MethodOptions:
-		return nil // whatever is behind a proxy answers OPTIONS itself; the request has no verb, so only who may do everything gets here
+		// the target answers OPTIONS itself; without a verb, only users who may do everything get
+		// here
+		return nil
 	case !method, c.r.Method == http.MethodHead && !proxy:
 		return errMethod
 	case proxy:
@@ -47,7 +49,7 @@ func (c *call) checkRoute() error {
 	return notOffered(allMedia)
 }
 
-// checkDocument is checkRoute for what can only be read, in some media types.
+// checkDocument is checkRoute for a read-only document in the given media types.
 func checkDocument(r *http.Request, media ...string) error {
 	switch {
 	case r.Method != http.MethodGet:
@@ -60,10 +62,12 @@ func checkDocument(r *http.Request, media ...string) error {
 	return nil
 }
 
-// route tells whether anything is served at the request's path, and whether it is by the request's method.
+// route reports whether anything is served at the request's path, and whether it accepts the
+// request's method.
 func (c *call) route() (path, method bool) {
 	kind, info := c.endpoint.kind, c.info
-	selected := !info.legacyWatch && (info.verb == "list" || info.verb == "watch") // the name is a field selector's, not the path's
+	// the name is a field selector's, not the path's
+	selected := !info.legacyWatch && (info.verb == "list" || info.verb == "watch")
 	named := info.name != "" && !selected
 	switch {
 	case !kind.Namespaced && info.namespace != "" && info.gvr.Resource != "namespaces":
@@ -86,7 +90,7 @@ func (c *call) route() (path, method bool) {
 	return kind.HasVerb("list") || kind.HasVerb("create"), info.verb != "update" && info.verb != "patch" && kind.HasVerb(info.verb)
 }
 
-// checkCustomRoute is checkRoute for a custom kind, whose refusals say which kind it is.
+// checkCustomRoute is checkRoute for a custom kind, whose errors name the kind.
 func (c *call) checkCustomRoute() error {
 	e, info := c.endpoint, c.info
 	if e.custom.Definition().Terminating() && info.verb == "create" {
@@ -104,10 +108,11 @@ func (c *call) checkCustomRoute() error {
 	return nil
 }
 
-// errNoName refuses to write one object by the path of all.
+// errNoName refuses to write one object by the path of the collection.
 var errNoName = apierrors.NewBadRequest("name must be provided")
 
-// reaches tells whether a path leads to a custom kind: with a namespace to a namespaced one, unless all of them are listed or watched.
+// reaches reports whether the path fits the custom kind's scope: a namespaced kind needs a
+// namespace, unless it is listed or watched.
 func (c *call) reaches() bool {
 	e, info := c.endpoint, c.info
 	if !e.kind.Namespaced {

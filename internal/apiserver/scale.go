@@ -25,13 +25,14 @@ import (
 	"github.com/knarr-project/knarr/internal/resource"
 )
 
-// newScales is an endpoint that shows Scales; they are read and written through the kinds that they are of.
+// newScales returns an endpoint that encodes Scales. They are read and written through their own
+// kinds.
 func newScales(s *Server) *endpoint {
 	kind := &api.Kind{Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), Resource: "scales", Namespaced: true, Object: &autoscalingv1.Scale{}}
 	return newEndpoint(&registry{server: s, kind: kind, hub: kind.Kind, resource: kind.GroupResource(), strategy: resource.Scales}, kind.Kind.Version)
 }
 
-// scaleOf is the Scale of an object of the endpoint's kind.
+// scaleOf returns the Scale of an object of the endpoint's kind.
 func (e *endpoint) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
 	if e.custom == nil {
 		return scaleOf(obj)
@@ -40,7 +41,7 @@ func (e *endpoint) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
 	return s, err
 }
 
-// scaleOf is the Scale of a workload.
+// scaleOf returns the Scale of a workload.
 func scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
 	meta := accessor(obj)
 	s := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: meta.GetName(), Namespace: meta.GetNamespace(), UID: meta.GetUID(),
@@ -70,7 +71,7 @@ func scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
 	return s, nil
 }
 
-// replicasOf is where a workload keeps the number wanted; nil for other kinds.
+// replicasOf returns the address of a workload's replicas field; nil for other kinds.
 func replicasOf(obj runtime.Object) **int32 {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
@@ -107,7 +108,7 @@ func (op *operation) getScale(ctx context.Context, opts *metav1.GetOptions) (run
 	return scaleOf(obj)
 }
 
-// setReplicas sets how many replicas the object wants.
+// setReplicas sets the object's wanted number of replicas.
 func (e *endpoint) setReplicas(obj runtime.Object, n int32) error {
 	if e.custom != nil {
 		return e.custom.SetReplicas(obj.(*unstructured.Unstructured), n)
@@ -124,7 +125,7 @@ func (op *operation) replaceScale(ctx context.Context, obj runtime.Object) (runt
 	if err := op.checkNames(scale); err != nil {
 		return nil, err
 	}
-	scale.Namespace = op.namespace // which a body need not say
+	scale.Namespace = op.namespace // which a body may omit
 	return op.updateScale(ctx, op.trackedScale(func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error) { return scale, nil }))
 }
 
@@ -166,7 +167,8 @@ func (op *operation) applyScale(old *autoscalingv1.Scale, p patchRequest) (*auto
 	return scale, op.checkNames(scale)
 }
 
-// scaleManager tracks the fields of Scales; which of their owners are whose of the workload, managedfields.ScaleHandler knows.
+// scaleManager tracks the fields of Scales; managedfields.ScaleHandler maps their owners to those
+// of the workload.
 var scaleManager = sync.OnceValues(func() (fieldManager, error) {
 	gvk := autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 	return managedfields.NewDefaultFieldManager(typeConverterFor(gvk), objectConvertor{hub: gvk, served: gvk}, noDefaults{}, api.Scheme, gvk, gvk.GroupVersion(), "scale", nil)
@@ -228,7 +230,7 @@ func (op *operation) updateScale(ctx context.Context, fn func(old *autoscalingv1
 	return op.endpoint.scaleOf(out)
 }
 
-// trackedScale also records who set the replicas; an apply does that by itself.
+// trackedScale also records the field manager of the replicas; an apply does that itself.
 func (op *operation) trackedScale(fn func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error)) func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 	return func(before *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 		scale, err := fn(before)
@@ -250,7 +252,8 @@ func (op *operation) trackedScale(fn func(*autoscalingv1.Scale) (*autoscalingv1.
 	}
 }
 
-// showScales makes a write to a workload through its Scale one to the Scale, which is what admission is asked about.
+// showScales replaces the workload by its Scale in the attributes, because admission decides on the
+// Scale.
 func (e *endpoint) showScales(a *admission.Attributes) error {
 	after, err := e.scaleOf(a.Object)
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// served tells admission what the server serves.
+// served implements admission.Served.
 type served struct{ *Server }
 
-// Served is what admission needs to know about the kinds that there are.
+// Served returns admission's view of the served kinds.
 func (s *Server) Served() admission.Served { return served{s} }
 
 // Forms implements admission.Served.
@@ -37,7 +37,8 @@ func (s served) Forms(res schema.GroupVersionResource, subresource string) (form
 	shown := []schema.GroupResource{e.resource}
 	shown = append(shown, e.shownBy...)
 	for _, gr := range shown {
-		r := s.endpoints.registry(gr.Group, gr.Resource) // there is one: only kinds of the table show each other's objects
+		// always found: only kinds of the table show each other's objects
+		r := s.endpoints.registry(gr.Group, gr.Resource)
 		versions := r.kind.Served
 		if len(versions) == 0 {
 			versions = []string{r.kind.Kind.Version}
@@ -69,7 +70,7 @@ func (s served) form(res schema.GroupVersionResource, subresource string) (admis
 	return form, true
 }
 
-// own tells whether an object is of the kind that the endpoint serves, not of a subresource's.
+// own reports whether an object is of the kind that the endpoint serves, not of a subresource's.
 func (e *endpoint) own(obj runtime.Object) bool {
 	if _, ok := obj.(runtime.Unstructured); ok {
 		return obj.GetObjectKind().GroupVersionKind().Kind == e.gvk.Kind
@@ -97,8 +98,8 @@ func (s served) FromHub(res schema.GroupVersionResource, obj runtime.Object) (ru
 	return e.custom.FromStored(obj)
 }
 
-// ToHub implements admission.Served. In memory, a custom resource is in the version of its request; made anew, it is
-// pruned as if a client had sent it.
+// ToHub implements admission.Served. In memory, a custom resource has the version of its request.
+// The converted object is pruned as if a client had sent it.
 func (s served) ToHub(from, to schema.GroupVersionResource, obj runtime.Object) (runtime.Object, error) {
 	e, ok := s.endpoints.find(from)
 	if !ok {

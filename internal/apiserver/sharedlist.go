@@ -6,47 +6,52 @@ import (
 	"weak"
 )
 
-// sharedLists lets those who list all objects of the same state at about the same time (a thousand clients after a restart) share the items' bytes, and compress them once. They
-// are kept weakly: until nobody sends them any more and the garbage collector comes by. The first one to ask for a state gets its items straight from their
-// entries: while objects change between any two lists, nothing is put together that nobody else wants.
-// The zero value is ready.
+// sharedLists lets clients that list all objects in the same state at about the same time (a
+// thousand clients after a restart) share the items' bytes, and compresses them once. It holds the
+// items by weak pointers: the garbage collector frees them when no response uses them. The first
+// list of a state is encoded without sharing: while objects change between any two lists, nothing
+// is built that no other list needs. The zero value is ready.
 type sharedLists struct {
 	mu    sync.Mutex
 	lists map[listForm]*sharedList
 }
 
-// listForm is what a kind is listed as: a version's encoding, of one namespace or of all.
+// listForm identifies a form of a kind's lists: the encoding of a version, of one namespace or of
+// all.
 type listForm struct{ form, prefix string }
 
 const (
-	// sharedForms is how many forms are looked after at a time.
+	// sharedForms is the largest number of forms that are tracked at a time.
 	sharedForms = 32
-	// sharedEvery is how often a form's items are put together at most: slow clients may still be reading the last ones.
+	// sharedEvery is the shortest interval at which a form's items are built: slow clients may
+	// still be reading the last ones.
 	sharedEvery = time.Second
-	// largestShared bounds what is put together to be compressed once for all. What is sent as it is is put together up to laneFrom only: it spares others
-	// little, and so much garbage at once would make writes wait for its collection.
+	// largestShared limits items that are built to be compressed once for all, in bytes.
+	// Uncompressed lists are shared only below laneFrom: larger ones save little, and so much
+	// garbage would delay writes while it is collected.
 	largestShared = 256 << 20
 )
 
 type sharedList struct {
-	mu    sync.Mutex // not held while items are put together
-	asked int64      // the state that was last asked for
-	made  int64      // the state that items are of
-	at    time.Time  // when that was begun last
-	busy  bool       // and it is not done
+	mu    sync.Mutex // not held while items are built
+	asked int64      // state of the last list
+	made  int64      // state of items
+	at    time.Time  // when the last build began
+	busy  bool       // a build is running
 	items weak.Pointer[sharedItems]
 }
 
-// sharedItems are the items of a state, in one piece.
+// sharedItems are the items of a state, as one byte slice.
 type sharedItems struct {
 	plain []byte
 
-	once    sync.Once // guards what follows
+	once    sync.Once // guards the following fields
 	deflate deflated
 	err     error
 }
 
-// find gives the items of the page if they are shared. make: they should be, and the caller is to put them together for all, and has to call the list's keep.
+// find returns the page's items if they are shared. If make is true, the caller must build them for
+// all and call the list's keep.
 func (s *sharedLists) find(form string, p *page, now time.Time) (items *sharedItems, list *sharedList, make bool) {
 	if p.whole == "" || p.changed == 0 {
 		return nil, nil, false
@@ -68,7 +73,7 @@ func (s *sharedLists) find(form string, p *page, now time.Time) (items *sharedIt
 	return nil, l, true
 }
 
-// keep shares items that were put together; nil when they were not.
+// keep shares items that were built; nil if the build failed.
 func (l *sharedList) keep(changed int64, items *sharedItems) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

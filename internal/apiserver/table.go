@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// table is objects as rows of their kind's printer columns. The column definitions are left out of all but the first
-// event of a watch.
+// table returns objects as rows of their kind's printer columns. In a watch, only the first event
+// has the column definitions.
 func (e *endpoint) table(objs []runtime.Object, listMeta metav1.ListMeta, f format, withColumns bool) (*metav1.Table, error) {
 	t := &metav1.Table{ListMeta: listMeta}
 	if columns := e.columns(); len(objs) > 0 || columns[len(columns)-1].Name != createdAt {
@@ -20,7 +20,7 @@ func (e *endpoint) table(objs []runtime.Object, listMeta metav1.ListMeta, f form
 		t.ColumnDefinitions = e.columns()
 	}
 	if order := e.strategy.RowOrder; order != nil {
-		objs = slices.SortedFunc(slices.Values(objs), order) // the list stays as it is
+		objs = slices.SortedFunc(slices.Values(objs), order) // sort a copy
 	}
 	now := metav1.NewTime(e.server.clock())
 	for _, obj := range objs {
@@ -33,7 +33,7 @@ func (e *endpoint) table(objs []runtime.Object, listMeta metav1.ListMeta, f form
 	return t, nil
 }
 
-// fillRowObject puts into the row what includeObject asks for; metadata by default.
+// fillRowObject adds to the row what includeObject requests; metadata by default.
 func (e *endpoint) fillRowObject(row *metav1.TableRow, obj runtime.Object, f format) error {
 	switch f.includeObject {
 	case metav1.IncludeNone:
@@ -60,7 +60,8 @@ func (e *endpoint) fillRowObject(row *metav1.TableRow, obj runtime.Object, f for
 	return nil
 }
 
-// createdAt is the last column of kinds that have no columns of their own. Upstream leaves their rows out (null) when there are none.
+// createdAt is the last column of kinds without columns of their own. Upstream returns null rows
+// for an empty list of these.
 const createdAt = "Created At"
 
 var objectMetaDocs = metav1.ObjectMeta{}.SwaggerDoc()

@@ -12,7 +12,8 @@ import (
 	"github.com/knarr-project/knarr/internal/trace"
 )
 
-// traced begins the span of an authenticated request (KEP-647). It is authenticated first because it depends on the client whether its own trace goes on here.
+// traced begins the span of an authenticated request (KEP-647). It depends on the user whether the
+// span continues the client's trace.
 func (s *Server) traced(w *codeWriter, r *http.Request, info *requestInfo, id string, user *auth.User, began, authenticated time.Time) context.Context {
 	if s.cfg.Tracer == nil {
 		return trace.Received(r.Context(), r.Header)
@@ -31,15 +32,16 @@ func (s *Server) traced(w *codeWriter, r *http.Request, info *requestInfo, id st
 	return ctx
 }
 
-// saysWhetherSampled: those who may see or do everything may also have each of their requests recorded.
+// saysWhetherSampled reports whether the user may decide that its requests are sampled: only users
+// who may see or do everything.
 func saysWhetherSampled(user *auth.User) bool {
 	return slices.Contains(user.Groups, auth.GroupMasters) || slices.Contains(user.Groups, groupMonitoring)
 }
 
-// groupMonitoring is of those who watch over the cluster.
+// groupMonitoring is the group of monitoring systems.
 const groupMonitoring = "system:monitoring"
 
-// spanName is upstream's: the path without what differs from one object to another.
+// spanName returns upstream's name: the path without the names of objects.
 func spanName(method string, info *requestInfo) string {
 	if !info.isResource {
 		return method
@@ -62,7 +64,7 @@ func spanName(method string, info *requestInfo) string {
 	return name
 }
 
-// namesOne tells whether a collection's request is of one name.
+// namesOne reports whether a collection request selects a single name.
 func namesOne(info *requestInfo) bool {
 	selector, err := fields.ParseSelector(info.query.Get("fieldSelector"))
 	if err != nil {
@@ -72,12 +74,13 @@ func namesOne(info *requestInfo) bool {
 	return ok && name != ""
 }
 
-// spanOfVerb are upstream's names of what is done with a resource; its watches have none but those that begin with a list.
+// spanOfVerb are upstream's names of spans for a resource's verbs. Upstream has a span only for
+// watches that begin with a list.
 var spanOfVerb = map[string]string{
 	"get": "Get", "list": "List", "create": "Create", "update": "Update", "patch": "Patch", "delete": "Delete", "deletecollection": "Delete",
 }
 
-// span begins the span of what the request asks for.
+// span begins the span of the request's verb.
 func (c *call) span(ctx context.Context) (context.Context, trace.Span) {
 	name, ok := spanOfVerb[c.info.verb]
 	if !ok {

@@ -14,7 +14,8 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// createAny creates an object in the endpoint's version, or posts it to a subresource or a virtual kind.
+// createAny creates an object in the endpoint's version, or posts it to a subresource or a virtual
+// kind.
 func (op *operation) createAny(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 	if out, handled, err := op.virtualCreate(ctx, obj); handled {
 		return out, err
@@ -26,8 +27,8 @@ func (op *operation) createAny(ctx context.Context, obj runtime.Object) (runtime
 	return op.create(ctx, hub)
 }
 
-// replaceAny is PUT: the object in the endpoint's version replaces the stored one, or the part of it that the
-// subresource is.
+// replaceAny is PUT: the object in the endpoint's version replaces the stored one, or the
+// subresource's part of it.
 func (op *operation) replaceAny(ctx context.Context, obj runtime.Object) (runtime.Object, bool, error) {
 	if op.subresource == "scale" {
 		out, err := op.replaceScale(ctx, obj)
@@ -43,7 +44,7 @@ func (op *operation) replaceAny(ctx context.Context, obj runtime.Object) (runtim
 	return op.replace(ctx, hub)
 }
 
-// checkNames holds the body's name and namespace against the path's.
+// checkNames compares the body's name and namespace with the path's.
 func (op *operation) checkNames(meta metav1.Object) error {
 	if name := meta.GetName(); name != op.name {
 		if name == "" {
@@ -52,7 +53,7 @@ func (op *operation) checkNames(meta metav1.Object) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", name, op.name))
 	}
 	if !op.endpoint.kind.Namespaced {
-		meta.SetNamespace("") // whatever it says
+		meta.SetNamespace("") // whatever the body has
 		return nil
 	}
 	if ns := meta.GetNamespace(); ns != "" && ns != op.namespace {
@@ -80,7 +81,7 @@ func (op *operation) replace(ctx context.Context, hub runtime.Object) (runtime.O
 	})
 }
 
-// checkUID: a body with a UID means that very object.
+// checkUID refuses a body with the UID of another object.
 func (op *operation) checkUID(meta, old metav1.Object) error {
 	if uid := meta.GetUID(); uid != "" && uid != old.GetUID() {
 		return op.anotherUID(uid, old.GetUID())
@@ -88,11 +89,12 @@ func (op *operation) checkUID(meta, old metav1.Object) error {
 	return nil
 }
 
-// anotherUID refuses a write to an object by its uid, which is another one's; stored is empty when there is none.
+// anotherUID refuses a write with a UID that is not the object's; stored is empty if the object
+// does not exist.
 func (op *operation) anotherUID(uid, stored types.UID) error {
 	key := op.endpoint.key(op.namespace, op.name)
 	if op.dryRun {
-		key = strings.TrimPrefix(key, "/registry") // as the one who plays through a write without a store says it
+		key = strings.TrimPrefix(key, "/registry") // upstream's dry-run storage has no prefix
 	} else {
 		key = store.Stored(op.endpoint.at.given, key)
 	}

@@ -24,7 +24,8 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/jws"
 )
 
-// virtualGet answers for what is not an object of its own: scale, component statuses, what is measured.
+// virtualGet returns objects that are not stored as such: scales, component statuses, resource
+// metrics.
 func (op *operation) virtualGet(ctx context.Context, opts *metav1.GetOptions) (obj runtime.Object, handled bool, err error) {
 	if op.subresource == "scale" {
 		obj, err = op.getScale(ctx, opts)
@@ -40,10 +41,11 @@ func (op *operation) virtualGet(ctx context.Context, opts *metav1.GetOptions) (o
 	for _, status := range op.server.componentStatuses(ctx, func(name string) bool { return name == op.name }) {
 		return status, true, nil
 	}
-	return nil, true, apierrors.NewNotFound(schema.GroupResource{Resource: "componentstatus"}, op.name) // upstream's name for it, here
+	// upstream's name for it, here
+	return nil, true, apierrors.NewNotFound(schema.GroupResource{Resource: "componentstatus"}, op.name)
 }
 
-// virtualList gives what is selected of a kind whose objects are nowhere stored.
+// virtualList returns the selected objects of a kind that is not stored.
 func (op *operation) virtualList(ctx context.Context, req *listRequest) (objs []runtime.Object, handled bool, err error) {
 	if !op.endpoint.kind.Virtual {
 		return nil, false, nil
@@ -52,17 +54,18 @@ func (op *operation) virtualList(ctx context.Context, req *listRequest) (objs []
 		objs, err = op.resourceMetrics(ctx, req)
 		return objs, true, err
 	}
-	return op.server.componentStatuses(ctx, func(name string) bool { // which have no labels
+	// component statuses have no labels
+	return op.server.componentStatuses(ctx, func(name string) bool {
 		return req.labels.Matches(labels.Set{}) && req.fields.Matches(fields.Set{metav1.ObjectNameField: name})
 	}), true, nil
 }
 
-// virtualCreate carries out what is posted to subresources and to kinds that are not stored.
+// virtualCreate handles objects that are posted to subresources and to kinds that are not stored.
 func (op *operation) virtualCreate(ctx context.Context, obj runtime.Object) (out runtime.Object, handled bool, err error) {
 	if op.subresource == "" && !op.endpoint.kind.Virtual {
 		return nil, false, nil
 	}
-	if op.subresource == "" { // what only the server sets of what is stored
+	if op.subresource == "" { // clear the fields that only the server sets on stored objects
 		meta := accessor(obj)
 		meta.SetUID("")
 		meta.SetCreationTimestamp(metav1.Time{})
@@ -80,7 +83,7 @@ func (op *operation) virtualCreate(ctx context.Context, obj runtime.Object) (out
 	switch obj.(type) {
 	case *authenticationv1.TokenRequest, *corev1.Binding:
 		if meta.GetNamespace() == "" {
-			meta.SetNamespace(op.namespace) // as webhooks see it
+			meta.SetNamespace(op.namespace) // webhooks see the namespace
 		}
 		if op.name == "" {
 			op.name = meta.GetName()
@@ -110,7 +113,7 @@ func (op *operation) virtualCreate(ctx context.Context, obj runtime.Object) (out
 	return out, true, err
 }
 
-// issue gives a token.
+// issue issues a service account token.
 func (op *operation) issue(ctx context.Context, issuer TokenIssuer, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	var asked int64
 	if request.Spec.ExpirationSeconds != nil {
@@ -129,10 +132,11 @@ func (op *operation) issue(ctx context.Context, issuer TokenIssuer, request *aut
 	return out, nil
 }
 
-// issuedCredential tells the audit log which token was issued: requests with it have the same in their user's extra.
+// issuedCredential is the audit annotation with the issued token's ID; requests with the token have
+// the same ID in their user's extra.
 const issuedCredential = "authentication.kubernetes.io/issued-credential-id"
 
-// credentialOf is the id that a token has of its own; "" for one that can not be read.
+// credentialOf returns a token's ID (jti); "" if it cannot be read.
 func credentialOf(token string) string {
 	parts, ok := jws.Split(token)
 	if !ok {
@@ -177,7 +181,8 @@ func (op *operation) review(ctx context.Context, obj runtime.Object) (runtime.Ob
 		if err := security.Rules.ReviewRules(op.user, o); err != nil {
 			return nil, err
 		}
-		return &authorizationv1.SelfSubjectRulesReview{TypeMeta: o.TypeMeta, Status: o.Status}, nil // the answer does not say what was asked
+		// the answer does not repeat the request
+		return &authorizationv1.SelfSubjectRulesReview{TypeMeta: o.TypeMeta, Status: o.Status}, nil
 	}
 	return nil, errMethod
 }

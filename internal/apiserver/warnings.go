@@ -6,13 +6,14 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// As upstream: warnings that together have more runes than allWarnings are cut to oneWarning each, and so many of them are sent.
+// As upstream: if the warnings have more than allWarnings runes together, each is cut to
+// oneWarning, and only as many are sent as fit.
 const (
 	allWarnings = 4096
 	oneWarning  = 256
 )
 
-// warnings are what a client is told that is no error. Webhooks may have a lot to say.
+// warnings are the warnings of one response. Webhooks may add many.
 type warnings struct {
 	known map[string]bool
 	texts []string
@@ -20,7 +21,7 @@ type warnings struct {
 	cut   bool
 }
 
-// add is false when there is nothing new to tell.
+// add returns false if there is nothing new to send.
 func (w *warnings) add(text string) bool {
 	if w.known[text] || w.cut && w.runes >= allWarnings {
 		return false
