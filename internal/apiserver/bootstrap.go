@@ -138,7 +138,7 @@ func noteCondition(obj metav1.Object, now metav1.Time, apiVersion, manager, kind
 	}
 	entry := metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: apiVersion, Time: &now,
 		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: raw}, Subresource: "status"}
-	// applies come before updates
+	// Applies come before updates.
 	obj.SetManagedFields(append([]metav1.ManagedFieldsEntry{entry}, obj.GetManagedFields()...))
 	return nil
 }
@@ -155,7 +155,7 @@ func (s *Server) addCreation(ctx context.Context, t *txn, obj runtime.Object) er
 	case *flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration:
 		op.fieldManager = flowProducer
 	}
-	// as in any create, fields that the server sets have no manager
+	// As in any create, fields that the server sets have no manager.
 	asked := accessor(op.trackFields(e.newObject(), wanted.DeepCopyObject()))
 	if err := op.prepareCreate(ctx, t, obj); err != nil {
 		return err
@@ -164,11 +164,11 @@ func (s *Server) addCreation(ctx context.Context, t *txn, obj runtime.Object) er
 	var err error
 	switch o := obj.(type) {
 	case *networkingv1.ServiceCIDR:
-		// ready from the start, because it is in use from the start
+		// Ready from the start, because it is in use from the start.
 		o.Status = wanted.(*networkingv1.ServiceCIDR).Status
 		err = noteCondition(o, s.now(), networkingv1.SchemeGroupVersion.String(), serviceCIDRManager, networkingv1.ServiceCIDRConditionReady, "lastTransitionTime", "message", "status", "type")
 	case *flowcontrolv1.FlowSchema:
-		// its priority level is created with it
+		// Its priority level is created with it.
 		condition, _ := danglingCondition(o, false, s.now())
 		o.Status.Conditions = []flowcontrolv1.FlowSchemaCondition{condition}
 		err = noteCondition(o, s.now(), flowcontrolv1.SchemeGroupVersion.String(), flowManager, string(condition.Type), "lastTransitionTime", "message", "reason", "status", "type")

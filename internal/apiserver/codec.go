@@ -127,7 +127,7 @@ func openWhole(content []byte) (gvk schema.GroupVersionKind, raw []byte, ok bool
 // storedCodec encodes a kind's objects for the store and decodes them.
 type storedCodec struct {
 	hub schema.GroupVersionKind // of the objects in memory
-	// of the bytes in the store; differs from hub if kinds share a prefix
+	// The kind of the bytes in the store; differs from hub if kinds share a prefix.
 	stored schema.GroupVersionKind
 	json   bool // upstream stores the kind as JSON
 }

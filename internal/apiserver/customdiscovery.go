@@ -116,7 +116,7 @@ func (d *customDocuments) versions(only schema.GroupVersion) map[schema.GroupVer
 			if !crd.Spec.Versions[i].Served || !only.Empty() && gv != only || d.builtIn(gv) {
 				continue
 			}
-			// a separate Definition, so that its schemas are not kept
+			// A separate Definition, so that its schemas are not kept.
 			def := custom.NewDefinition(crd, wholeOf(e), nil)
 			if v, ok := def.Version(gv.Version); ok {
 				all[gv] = append(all[gv], v.OpenAPI())

@@ -52,7 +52,7 @@ func (op *operation) decodeCustom(media string, data []byte, validation string) 
 		return nil, unreadable(u.GroupVersionKind(), op.gvk, err)
 	}
 	problems := append(append(strict, duplicates...), unknown...)
-	// as upstream, which names the object only by this field
+	// Upstream's answer to strict errors in an object without apiVersion.
 	if validation == metav1.FieldValidationStrict && len(problems) > 0 && u.GetAPIVersion() == "" {
 		return nil, apierrors.NewBadRequest("Object 'apiVersion' is missing in 'object has no apiVersion field'")
 	}

@@ -228,7 +228,7 @@ func (c *customKinds) clean(ctx context.Context, crd *apiextensionsv1.CustomReso
 			return err
 		}
 		if err := c.removeObjects(ctx, crd); err != nil {
-			// err matters more than a failure to report it
+			// The error of removeObjects matters more than a failure to report it.
 			_ = say(apiextensionsv1.ConditionTrue, "InstanceDeletionFailed", fmt.Sprintf("could not list instances: %v", err))
 			return err
 		}

@@ -56,7 +56,7 @@ func (s *Server) timeout(info *requestInfo) (time.Duration, *apierrors.StatusErr
 // reads some of it before it sends an early answer.
 func (s *Server) giveUpBody(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
-		// the next request sets its own
+		// The next request sets its own deadline.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.lastWords()))
 	}
 }

@@ -49,7 +49,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	} else {
 		data, err = io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	}
-	// either timer may be first
+	// Either timer may be first.
 	if err != nil && (errors.Is(r.Context().Err(), context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)) {
 		return nil, storeError(context.DeadlineExceeded)
 	}
@@ -127,7 +127,7 @@ func decodeBody(media string, data []byte, want schema.GroupVersionKind, validat
 	}
 	problems, err := kjson.UnmarshalStrict(data, obj)
 	got := obj.GetObjectKind().GroupVersionKind()
-	// a problem may be a "Kind" in the wrong case, which counts
+	// A problem may be a "Kind" in the wrong case, which counts.
 	if err != nil || len(problems) > 0 {
 		var syntax error
 		if got, syntax = findKind(data); syntax != nil {

@@ -121,7 +121,7 @@ func (op *operation) checkPreconditions(p *metav1.Preconditions, meta metav1.Obj
 	if op.ownDeletion() {
 		return op.storedPreconditions(p, meta)
 	}
-	// the kind in the store
+	// Conflicts name the kind in the store.
 	kind := schema.GroupResource{Group: op.endpoint.hub.Group, Resource: op.endpoint.hub.Kind}
 	if p.UID != nil && *p.UID != meta.GetUID() {
 		return apierrors.NewConflict(kind, op.name, fmt.Errorf(
@@ -183,7 +183,7 @@ func (op *operation) markDeleted(obj runtime.Object, opts *metav1.DeleteOptions)
 		return deleteMark
 	case !waits:
 		if !graceful {
-			// nothing is written before the removal, and the answer shows the stored finalizers
+			// Nothing is written before the removal, and the answer shows the stored finalizers.
 			meta.SetFinalizers(stored)
 		}
 		return deleteNow
@@ -205,7 +205,7 @@ func (op *operation) takeGrace(obj runtime.Object, meta metav1.Object, opts *met
 	}
 	if at := meta.GetDeletionTimestamp(); at != nil {
 		running := meta.GetDeletionGracePeriodSeconds()
-		// the period is over, but the finalizers may still change
+		// The period is over, but the finalizers may still change.
 		if running == nil || *running == 0 {
 			return false, false
 		}
@@ -268,7 +268,7 @@ func (op *operation) propagation(finalizers []string, opts *metav1.DeleteOptions
 	switch {
 	case op.endpoint.ofEvents(): // events own nothing
 		return false, false
-	// upstream deletes a namespace's dependents before the namespace
+	// Upstream deletes a namespace's dependents before the namespace.
 	case opts.OrphanDependents != nil:
 		return *opts.OrphanDependents, !*opts.OrphanDependents && op.endpoint.resource == namespaces
 	case opts.PropagationPolicy != nil:

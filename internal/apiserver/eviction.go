@@ -91,7 +91,7 @@ func (op *operation) deleteEvicted(ctx context.Context, pod *corev1.Pod, opts *m
 			if p.UID != uid || pinned && p.ResourceVersion != pod.ResourceVersion {
 				return nil, apierrors.NewConflict(op.endpoint.resource, op.name, errModified)
 			}
-			// the mark changes the resourceVersion for the deletion
+			// The mark changes the resourceVersion for the deletion.
 			if wanted != nil && *wanted != p.ResourceVersion {
 				return nil, apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf(
 					"Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *wanted, p.ResourceVersion))

@@ -153,7 +153,7 @@ func (s *Server) refuse(w *codeWriter, r *http.Request, info *requestInfo, id, m
 	w.audit = s.cfg.Audit.Begin(id, &a, r)
 	w.audit.Status(&metav1.Status{Message: message})
 	respondError(w, plainFormat(r), refusal)
-	// the only stage that upstream records of it
+	// Upstream records only this stage.
 	w.audit.Stage(auditv1.StageResponseStarted, int(refusal.ErrStatus.Code))
 	w.audit = nil
 }

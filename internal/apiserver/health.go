@@ -65,7 +65,7 @@ func (s *Server) checks(kind string) []zpages.Check {
 	}
 	checks := []zpages.Check{check("ping", fine), check("log", fine)}
 	if kind != "readyz" {
-		// this server calls itself without TLS
+		// This server calls itself without TLS.
 		checks = append(checks, check("loopback-serving-certificate", fine))
 	}
 	checks = append(checks, etcd("etcd", "", s.home))

@@ -20,14 +20,14 @@ type impersonation string
 
 const (
 	unconstrained impersonation = "legacy" // for all requests
-	// the node that the pod of a service account's token runs on
+	// The node that the pod of a service account's token runs on.
 	associatedNode       impersonation = "associated-node"
 	arbitraryNode        impersonation = "arbitrary-node"
 	impersonatedAccount  impersonation = "serviceaccount"
 	impersonatedUserInfo impersonation = "user-info" // any other user
 	nodeUserPrefix                     = "system:node:"
 	authenticationAPI                  = "authentication.k8s.io"
-	// the name that authorizes associated-node; the token decides which node it is
+	// The name that authorizes associated-node; the token decides which node it is.
 	anyNode               = "*"
 	constrainedVerbPrefix = "impersonate:"
 )

@@ -145,7 +145,7 @@ func (s *Server) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service
 		return err
 	}
 	since, ranges := time.Now(), s.serviceRanges(ctx, familyOf(addr))
-	// its address is the configured one; without it no server can start
+	// Its address is the configured one; without it no server can start.
 	if svc.Namespace == metav1.NamespaceDefault && svc.Name == kubernetesServiceName {
 		for _, p := range s.cfg.ServiceCIDRs {
 			ranges = append(ranges, addressRange{p.Masked()})

@@ -140,7 +140,7 @@ const turnedAway = "The apiserver is shutting down, please try again later."
 // takeIn accepts a request, or answers it with Retry-After if the server accepts no more. The
 // shutdown waits until done is called, except for long-running requests.
 func (s *Server) takeIn(w http.ResponseWriter, r *http.Request, info *requestInfo) (done func(), ok bool) {
-	// before reading leaving: a shutdown that sets it later then waits for this request
+	// Count before reading leaving: a shutdown that sets it later then waits for this request.
 	s.underWay.Add(1)
 	done = func() { s.underWay.Add(-1) }
 	if !s.leaving.Load() || neverTurnedAway(r) {

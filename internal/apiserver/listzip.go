@@ -63,7 +63,7 @@ var gzipHead = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}
 // zipTo writes the whole body, compressed.
 func (l *listBody) zipTo(w io.Writer) error {
 	if l.items.all == nil {
-		// the compressor writes some hundred bytes at a time
+		// The compressor writes some hundred bytes at a time.
 		out := bufio.NewWriterSize(w, pieceBytes)
 		if err := zip(out, l.writeTo); err != nil {
 			return err

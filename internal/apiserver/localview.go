@@ -25,7 +25,7 @@ func (c *localClient) View(ctx context.Context, res schema.GroupVersionResource,
 	e := op.endpoint
 	source := client.LocalSource{
 		Kind: func(ctx context.Context) (*cache.Kind, error) {
-			// look it up again: a custom kind may have a new definition
+			// Look it up again: a custom kind may have a new definition.
 			e, ok := c.server.endpoints.find(res)
 			if !ok {
 				return nil, apierrors.NewNotFound(res.GroupResource(), "")

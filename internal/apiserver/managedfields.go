@@ -178,7 +178,7 @@ func (op *operation) track(live, obj runtime.Object) runtime.Object {
 		managers = accessor(live).GetManagedFields()
 	}
 	if bounds.Managers(managers, live) != nil || bounds.Managers(managers, obj) != nil {
-		// too large to process: as in forgetOwners, the write goes on without managedFields
+		// Too large to process: as in forgetOwners, the write goes on without managedFields.
 		accessor(obj).SetManagedFields(nil)
 		return obj
 	}

@@ -18,7 +18,7 @@ import (
 // metrics are collected.
 type readStats struct {
 	lists, fetched, returned atomic.Uint64 // of LIST
-	// reads of the newest state that got it, and that did not in time
+	// Reads of the newest state that got it, and that did not in time.
 	consistent, stale atomic.Uint64
 	initial           atomic.Uint64 // initial events of watches
 
@@ -126,7 +126,7 @@ func (m kindMetrics) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	told := map[*registry]bool{}
-	// a custom kind has a registry per version, and all show the same objects
+	// A custom kind has a registry per version, and all show the same objects.
 	counted := map[schema.GroupResource]bool{}
 	for _, e := range m.server.endpoints.all() {
 		e.collectWatches(ch)

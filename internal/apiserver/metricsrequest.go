@@ -47,7 +47,7 @@ func (m *metrics) newSeries(s shape, info *requestInfo) *requestSeries {
 	if info.longRunning() {
 		series.longRunning = m.longRunning.WithLabelValues(s.labels()...)
 	}
-	// copied, so that the request is not kept
+	// Copied, so that the request is not kept.
 	kind, isResource, verb := requestKind(info), info.isResource, bodyVerb(info)
 	series.observed = sync.OnceFunc(func() {
 		labels := s.labels()
@@ -229,7 +229,7 @@ func (s *requestSeries) observe(took, waited time.Duration, dryRun string) {
 	}
 	duration.Observe(took.Seconds())
 	if s.serviceTime != nil {
-		// the waits of a collection's objects may overlap
+		// The waits of a collection's objects may overlap.
 		s.serviceTime.Observe(max(0, took-waited).Seconds())
 	}
 }

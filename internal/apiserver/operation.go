@@ -108,7 +108,7 @@ func (op *operation) mutate(ctx context.Context, a *admission.Attributes) error 
 	observed(ctx, a)
 	acc, err := meta.Accessor(a.Object)
 	if err != nil {
-		// the object has no metadata: it is nil, or options of a connection
+		// The object has no metadata: it is nil, or options of a connection.
 		return op.forbidden(op.server.admission().Admit(ctx, a))
 	}
 	before := acc.GetManagedFields()

@@ -19,7 +19,7 @@ func (op *operation) dropDoubledOwners(meta metav1.Object, when string) {
 	}
 	var once []metav1.OwnerReference
 	var doubled []string
-	// a map, because a body has room for tens of thousands of owners
+	// A map, because a body has room for tens of thousands of owners.
 	seen := make(map[owner]bool, len(owners))
 	for _, o := range owners {
 		if is := ownerOf(o); seen[is] {

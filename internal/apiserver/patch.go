@@ -85,9 +85,9 @@ func (op *operation) patched(old runtime.Object, p patchRequest) (runtime.Object
 	if obj, err = op.endpoint.toHub(obj); err != nil {
 		return nil, err
 	}
-	// owner references that the patch doubles belong to the patch's field manager
+	// Track first: owner references that the patch duplicates belong to its field manager.
 	obj = op.track(old, obj)
-	// upstream checks only here, and its warning says so
+	// Upstream checks only here, and its warning says so.
 	op.dropDoubledOwners(accessor(obj), afterAdmission)
 	return obj, nil
 }

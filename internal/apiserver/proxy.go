@@ -54,7 +54,7 @@ func (c *call) serveProxy(ctx context.Context) error {
 	}
 	t.location.Path = ""
 	if c.info.hasRest || c.r.URL.Path[len(c.r.URL.Path)-1] == '/' {
-		// without a slash, the handler redirects to the path with one
+		// Without a slash, the handler redirects to the path with one.
 		t.location.Path = cleanPath(rest)
 	}
 	t.location.RawQuery = c.r.URL.RawQuery

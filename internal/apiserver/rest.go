@@ -25,7 +25,7 @@ type call struct {
 	info *requestInfo
 	f    format
 
-	// guards the header, which several goroutines use in a deletecollection, and warnings
+	// Guards the header, which several goroutines use in a deletecollection, and warnings.
 	mu       sync.Mutex
 	warnings warnings
 }
@@ -60,7 +60,7 @@ func (s *Server) serveResource(w *codeWriter, r *http.Request, info *requestInfo
 		c.namespace = ""
 	}
 	if sub, ok := e.kind.Subresource(info.subresource); ok {
-		// otherwise the subresource shows the object in the requested version
+		// Otherwise the subresource shows the object in the requested version.
 		if sub.Kind.GroupKind() != e.gvk.GroupKind() {
 			c.gvk = sub.Kind
 		}
@@ -175,7 +175,7 @@ func (c *call) warnHeader(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.warnings.known == nil { // keep the warnings about the credentials
-		// written by this server, so they parse
+		// Written by this server, so they parse.
 		said, _ := utilnet.ParseWarningHeaders(c.w.Header().Values("Warning"))
 		for _, s := range said {
 			c.warnings.add(s.Text)

@@ -66,7 +66,7 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 	}); err != nil {
 		return nil, err
 	}
-	// the feature AllowUnsafeMalformedObjectDeletion is off
+	// The feature AllowUnsafeMalformedObjectDeletion is off.
 	opts.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
 	if errs := metav1validation.ValidateDeleteOptions(opts); len(errs) > 0 {
 		return nil, invalidOptions("DeleteOptions", errs)
@@ -86,7 +86,7 @@ func (c *call) serveDeleteCollection(ctx context.Context) error {
 		return err
 	}
 	if rv := req.opts.ResourceVersion; rv != "" && rv != "0" && req.opts.ResourceVersionMatch == "" {
-		// upstream reads it in pages, which are exact
+		// Upstream reads it in pages, which are exact.
 		req.opts.ResourceVersionMatch = metav1.ResourceVersionMatchExact
 	}
 	p, err := c.deleteCollection(ctx, opts, req)
@@ -121,7 +121,7 @@ func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, erro
 			return nil, apierrors.NewBadRequest(brokenVersion(data).Error())
 		case gvk.Kind == "":
 			want = schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
-		// of a custom resource's group or of meta.k8s.io; the options are the same in all of them
+		// DeleteOptions of a custom resource's group or of meta.k8s.io; the options are the same in all of them.
 		case gvk.Kind == want.Kind && !api.Scheme.Recognizes(gvk):
 			opts := &metav1.DeleteOptions{}
 			if err := kjson.UnmarshalCaseSensitivePreserveInts(data, opts); err != nil {
@@ -130,7 +130,7 @@ func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, erro
 			return opts, nil
 		case gvk.Kind != "DeleteOptions":
 			if gvk.Version == "" {
-				// the group in which upstream looks for it
+				// Upstream looks in this group.
 				gvk = metav1.SchemeGroupVersion.WithKind(gvk.Kind)
 			}
 			return nil, apierrors.NewBadRequest(notRegistered(gvk).Error())

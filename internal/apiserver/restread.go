@@ -44,7 +44,7 @@ func (c *call) serveGet(ctx context.Context) error {
 	entry, err := c.get(from, opts.ResourceVersion)
 	read.End()
 	if invalid := (*field.Error)(nil); errors.As(err, &invalid) && c.endpoint.ofEvents() {
-		// upstream has no cache of Events, and its store words the error differently
+		// Upstream has no cache of Events, and its store words the error differently.
 		err = badRevision(err)
 	}
 	if err != nil {
@@ -71,8 +71,8 @@ func (c *call) listRequest() (*listRequest, error) {
 	}
 	// Only for the query parameter watch=true, not for the legacy path /watch/.
 	if opts.Watch && opts.SendInitialEvents == nil && opts.ResourceVersionMatch == "" && (opts.ResourceVersion == "" || opts.ResourceVersion == "0") {
-		// such a watch always begins with the current objects; a client that takes bookmarks is
-		// told when they end
+		// Such a watch always begins with the current objects; a client that takes bookmarks is
+		// told when they end.
 		initial := true
 		opts.SendInitialEvents, opts.ResourceVersionMatch = &initial, metav1.ResourceVersionMatchNotOlderThan
 	}

@@ -28,8 +28,8 @@ func (c *call) checkRoute() error {
 	case !path:
 		return errNoSuchPath
 	case proxy && c.r.Method == http.MethodOptions:
-		// the target answers OPTIONS itself; without a verb, only users who may do everything get
-		// here
+		// The target answers OPTIONS itself; without a verb, only users who may do everything get
+		// here.
 		return nil
 	case !method, c.r.Method == http.MethodHead && !proxy:
 		return errMethod
@@ -66,7 +66,7 @@ func checkDocument(r *http.Request, media ...string) error {
 // request's method.
 func (c *call) route() (path, method bool) {
 	kind, info := c.endpoint.kind, c.info
-	// the name is a field selector's, not the path's
+	// The name is a field selector's, not the path's.
 	selected := !info.legacyWatch && (info.verb == "list" || info.verb == "watch")
 	named := info.name != "" && !selected
 	switch {

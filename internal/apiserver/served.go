@@ -37,7 +37,7 @@ func (s served) Forms(res schema.GroupVersionResource, subresource string) (form
 	shown := []schema.GroupResource{e.resource}
 	shown = append(shown, e.shownBy...)
 	for _, gr := range shown {
-		// always found: only kinds of the table show each other's objects
+		// Always found: only kinds of the table show each other's objects.
 		r := s.endpoints.registry(gr.Group, gr.Resource)
 		versions := r.kind.Served
 		if len(versions) == 0 {

@@ -383,7 +383,7 @@ func (s *Server) background() {
 		s.goOn(func(ctx context.Context) { s.compact(ctx, at) })
 	}
 	s.goOn(s.custom.run)
-	// in the background, so that the first write does not wait for the parser
+	// In the background, so that the first write does not wait for the parser.
 	s.goOn(func(context.Context) { typeConverter() })
 	s.goOn(func(ctx context.Context) {
 		for !s.start(ctx) {

@@ -41,7 +41,7 @@ func (op *operation) virtualGet(ctx context.Context, opts *metav1.GetOptions) (o
 	for _, status := range op.server.componentStatuses(ctx, func(name string) bool { return name == op.name }) {
 		return status, true, nil
 	}
-	// upstream's name for it, here
+	// Upstream's error has this name.
 	return nil, true, apierrors.NewNotFound(schema.GroupResource{Resource: "componentstatus"}, op.name)
 }
 
@@ -54,7 +54,7 @@ func (op *operation) virtualList(ctx context.Context, req *listRequest) (objs []
 		objs, err = op.resourceMetrics(ctx, req)
 		return objs, true, err
 	}
-	// component statuses have no labels
+	// Component statuses have no labels.
 	return op.server.componentStatuses(ctx, func(name string) bool {
 		return req.labels.Matches(labels.Set{}) && req.fields.Matches(fields.Set{metav1.ObjectNameField: name})
 	}), true, nil
@@ -181,7 +181,7 @@ func (op *operation) review(ctx context.Context, obj runtime.Object) (runtime.Ob
 		if err := security.Rules.ReviewRules(op.user, o); err != nil {
 			return nil, err
 		}
-		// the answer does not repeat the request
+		// The answer does not repeat the request.
 		return &authorizationv1.SelfSubjectRulesReview{TypeMeta: o.TypeMeta, Status: o.Status}, nil
 	}
 	return nil, errMethod

@@ -31,7 +31,7 @@ type watchEvent struct {
 	entry *cache.Entry
 	obj   runtime.Object
 
-	// the object existed when the watch began; its encoding is kept, as lists use it too
+	// The object existed when the watch began; its encoding is kept, as lists use it too.
 	initial bool
 }
 
@@ -413,7 +413,7 @@ func (w *watcher) bookmarkObject(revision int64, initialEnd bool) runtime.Object
 // duration returns the requested duration. By default it is random, between MinWatch and twice as
 // long, so that clients do not all come back at once.
 func (w *watcher) duration() time.Duration {
-	// as upstream, a negative value ends the watch at once
+	// As upstream, a negative value ends the watch at once.
 	if seconds := w.req.opts.TimeoutSeconds; seconds != nil && *seconds != 0 {
 		// An overflow is negative, too. Not before now: the final writes have until a little after
 		// the end.

@@ -55,7 +55,7 @@ func (fr *frames) put(ev watchEvent) error {
 func (fr *frames) encoder() *eventEncoder { return &fr.eventEncoder }
 
 func (fr *frames) putFrames(frames []byte) error {
-	// the client has taken the last piece, except for buffers
+	// The client has taken the last piece, except for buffers.
 	if fr.left -= len(frames); fr.patience != nil && fr.left < 0 {
 		fr.patience()
 		fr.left = turnBytes

@@ -165,7 +165,7 @@ func (s *Server) settle(w *codeWriter, r *http.Request, f format, wt *watcher, e
 	}
 	st := s.newStream(w, f, wt, &sharedConnection{Stream: answer}, end)
 	st.task = answer.Task(st.turn)
-	// no longer needed, and they hold the request
+	// No longer needed, and they hold the request.
 	wt.begun, wt.bound, wt.settle, wt.bookmark = nil, nil, nil, false
 	if !s.streams.add(st, &s.wg) || !answer.Take(&st.task, st.hangUp) {
 		st.hangUp()
@@ -187,7 +187,7 @@ func (s *Server) newStream(w *codeWriter, f format, wt *watcher, out outlet, end
 		ended()
 	}
 	st.member.task = &st.task
-	// begin sets the time: once added, the stream may have turns and may end
+	// Begin sets the time: once added, the stream may have turns and may end.
 	st.timer = time.AfterFunc(math.MaxInt64, func() {
 		st.rang.Store(true)
 		st.wake()
@@ -272,7 +272,7 @@ func (st *watchStream) serve() time.Duration {
 	if room == 0 {
 		return st.stuck()
 	}
-	// not returned to the pool after a panic: the connection may still write into it
+	// Not returned to the pool after a panic: the connection may still write into it.
 	b := streamBuffers.Get().(*streamBuffer)
 	st.out.begin(b)
 	b.frames, b.room = b.frames[:0], room

@@ -16,7 +16,7 @@ const turnBytes = 96 << 10
 func (st *watchStream) fill(b *streamBuffer) (more bool, err error) {
 	w := st.w
 	if w.cursor == nil && st.member.hub == nil {
-		// the watch's revision was too old
+		// The watch's revision was too old.
 		return false, errors.Join(st.put(b, w.expiry()), errStreamOver)
 	}
 	if more, err := st.fillInitial(b); more || err != nil {
@@ -171,7 +171,7 @@ func (st *watchStream) put(b *streamBuffer, ev watchEvent) error {
 	if st.enc != nil {
 		return st.putAs(b, ev, st.enc)
 	}
-	// the hub has the encoder; this is one event outside it
+	// The hub has the encoder; this is one event outside it.
 	enc := newEventEncoder(st.w.op.endpoint, st.f)
 	return st.putAs(b, ev, &enc)
 }
