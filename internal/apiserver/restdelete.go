@@ -121,7 +121,7 @@ func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, erro
 			return nil, apierrors.NewBadRequest(brokenVersion(data).Error())
 		case gvk.Kind == "":
 			want = schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
-		// DeleteOptions of a custom resource's group or of meta.k8s.io; the options are the same in all of them.
+		// DeleteOptions of a custom resource's group or of meta.k8s.io; all have the same fields.
 		case gvk.Kind == want.Kind && !api.Scheme.Recognizes(gvk):
 			opts := &metav1.DeleteOptions{}
 			if err := kjson.UnmarshalCaseSensitivePreserveInts(data, opts); err != nil {

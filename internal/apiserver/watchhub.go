@@ -97,7 +97,7 @@ func (hs *hubs) join(key hubKey, m *member, revision int64, found func() *hub) b
 		}
 		m.next = h.find(revision)
 	} else {
-		// This holds even if the first frames were dropped, or there will be none: take reports that.
+		// Even if the first frames were dropped, or there will be none: take reports that.
 		m.next = 0
 	}
 	m.hub, m.index, m.behind = h, len(h.members), m.next < h.next
