@@ -46,7 +46,7 @@ func (s *Server) newHandler() http.Handler {
 		id := auditID(r)
 		header.Set("Audit-Id", id)
 		header.Set("Cache-Control", "no-cache, private")
-		if s.cfg.Front.answer(w, r) {
+		if s.cfg.Front.answer(w, r, s.transport.GoAway) {
 			return
 		}
 		limit, invalid := s.timeout(info)

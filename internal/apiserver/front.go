@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
-
-	"github.com/knarr-project/knarr/internal/apiserver/h2"
 )
 
 // Front holds settings that apply to every request, before authentication. The zero value does
@@ -22,13 +20,13 @@ type Front struct {
 }
 
 // answer sets the headers. It returns true if it has answered the request.
-func (f *Front) answer(w http.ResponseWriter, r *http.Request) bool {
+func (f *Front) answer(w http.ResponseWriter, r *http.Request, goAway func(http.ResponseWriter, *http.Request)) bool {
 	header := w.Header()
 	if f.StrictTransport != "" && r.TLS != nil {
 		header.Set("Strict-Transport-Security", f.StrictTransport)
 	}
 	if f.GoAway > 0 && r.ProtoMajor == 2 && rand.Float64() < f.GoAway {
-		h2.GoAway(r.Context())
+		goAway(w, r)
 	}
 	origin := r.Header.Get("Origin")
 	if origin == "" || !slices.ContainsFunc(f.Origins, func(allowed *regexp.Regexp) bool { return allowed.MatchString(origin) }) {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/knarr-project/knarr/internal/apiserver/deliver"
+	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
@@ -27,7 +27,7 @@ type listItems struct {
 	all     *sharedItems
 	entries []*cache.Entry // used if all is nil
 	form    itemForm
-	lanes   *deliver.Lanes
+	lanes   *taskpool.Lanes
 }
 
 // itemForm encodes an entry as an item.
@@ -55,12 +55,12 @@ func (e *endpoint) items(p *page, name string, form itemForm) (listItems, error)
 	}
 	all, list, together := e.sharedLists.find(name, p, time.Now())
 	if all != nil {
-		return listItems{size: len(all.plain), all: all, lanes: e.server.lanes}, nil
+		return listItems{size: len(all.plain), all: all, lanes: e.server.transport.Lanes()}, nil
 	}
 	if together {
 		defer func() { list.keep(p.changed, all) }()
 	}
-	items := listItems{entries: p.entries, form: form, lanes: e.server.lanes}
+	items := listItems{entries: p.entries, form: form, lanes: e.server.transport.Lanes()}
 	if err := items.measure(e.server.turns(len(p.entries))); err != nil {
 		return items, err
 	}
@@ -87,15 +87,15 @@ const (
 )
 
 // turns returns the turns for work on the given number of objects.
-func (s *Server) turns(objects int) deliver.Turns {
+func (s *Server) turns(objects int) taskpool.Turns {
 	if objects < manyObjects {
-		return deliver.Turns{}
+		return taskpool.Turns{}
 	}
-	return s.lanes.Turns(objectsATurn)
+	return s.transport.Lanes().Turns(objectsATurn)
 }
 
 // measure computes the size, and so encodes entries that have no encoding yet.
-func (i *listItems) measure(turns deliver.Turns) error {
+func (i *listItems) measure(turns taskpool.Turns) error {
 	defer turns.End()
 	var before [16]byte
 	for k, entry := range i.entries {

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,10 +27,9 @@ import (
 	"github.com/knarr-project/knarr/internal/api/discovery"
 	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
-	"github.com/knarr-project/knarr/internal/apiserver/deliver"
 	"github.com/knarr-project/knarr/internal/apiserver/flow"
-	"github.com/knarr-project/knarr/internal/apiserver/h2"
-	"github.com/knarr-project/knarr/internal/apiserver/handshake"
+	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
+	"github.com/knarr-project/knarr/internal/apiserver/transport"
 	"github.com/knarr-project/knarr/internal/apiserver/usage"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/cel"
@@ -90,6 +88,8 @@ type Config struct {
 	MaxRequests int
 	// MinWatch is the shortest duration of a watch without timeoutSeconds; 0 is half an hour.
 	MinWatch time.Duration
+	// Transport is how HTTP is served; "" is transport.Fast.
+	Transport transport.Kind
 	// Switches select the resources that clients are served; nil serves all.
 	Switches *api.Switches
 	// Front holds the settings that apply to every request, such as CORS.
@@ -156,12 +156,11 @@ type Server struct {
 	flow       *flow.Gate
 	metrics    *metrics
 	meter      *usage.Meter
-	pace       *deliver.Pace
-	pool       *deliver.Pool
-	lanes      *deliver.Lanes
+	pace       *taskpool.Pace
+	pool       *taskpool.Pool
+	transport  transport.Transport
 	hubs       hubs
 	streams    streams
-	ears       *deliver.Ears // set while the server runs
 	out        transports
 
 	modes auth.Memo[string, impersonation] // users' last mode of impersonation
@@ -248,7 +247,14 @@ func New(cfg Config) (*Server, error) {
 		cfg.NodePorts = PortRange{Base: 30000, Size: 2768}
 	}
 	m := newMetrics()
-	s := &Server{cfg: cfg, metrics: m, log: cfg.Logger, clock: cfg.Clock, made: cfg.Clock(), started: make(chan struct{}), trusted: newMilestone(), tracked: newMilestone(), led: newMilestone(), pace: deliver.NewPace(), pool: deliver.NewPool(), lanes: deliver.NewLanes()}
+	s := &Server{cfg: cfg, metrics: m, log: cfg.Logger, clock: cfg.Clock, made: cfg.Clock(), started: make(chan struct{}), trusted: newMilestone(), tracked: newMilestone(), led: newMilestone(), pace: taskpool.NewPace(), pool: taskpool.NewPool()}
+	var err error
+	s.transport, err = transport.New(cfg.Transport, transport.Config{
+		Pool: s.pool, WriteTimeout: cfg.RequestTimeout, HandshakeGrace: min(5*time.Second, cfg.ShutdownTimeout), Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("apiserver: %w", err)
+	}
 	if err := s.openPlaces(); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
@@ -303,19 +309,13 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	server := &http.Server{
 		ConnState: connections.changed,
 		Handler:   s.handler, TLSConfig: tlsConfig, ReadHeaderTimeout: 32 * time.Second, IdleTimeout: 90 * time.Second,
-		MaxHeaderBytes: 1 << 20, ConnContext: deliver.Context, ErrorLog: s.httpErrors(),
+		MaxHeaderBytes: 1 << 20, ErrorLog: s.httpErrors(),
 	}
-	listener = deliver.Listen(listener)
-	if err := h2.Configure(server, s.pool, s.cfg.RequestTimeout); err != nil {
-		return fmt.Errorf("apiserver: %w", err)
-	}
-	if err := s.openEars(); err != nil {
+	listener, err := s.transport.Prepare(server, listener)
+	if err != nil {
 		return fmt.Errorf("apiserver: %w", err)
 	}
 	s.background()
-	if tlsConfig != nil {
-		listener = s.shakeHands(listener, server)
-	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	select {
@@ -329,33 +329,11 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	return nil
 }
 
-// shakeHands returns a listener that does the TLS handshakes before the server sees the
-// connections.
-func (s *Server) shakeHands(listener net.Listener, server *http.Server) net.Listener {
-	return handshake.Listen(listener, handshake.Config{
-		TLS: server.TLSConfig, Patience: server.ReadHeaderTimeout, Grace: min(5*time.Second, s.cfg.ShutdownTimeout),
-		Panicked: func(v any) { s.log.Error("panic in a TLS handshake", "panic", v, "stack", string(debug.Stack())) },
-	})
-}
-
 // hangUp closes the connections that a closed listener had accepted and the server has not taken.
 func hangUp(listener net.Listener) {
 	for c, err := listener.Accept(); err == nil; c, err = listener.Accept() {
 		_ = c.Close()
 	}
-}
-
-// openEars starts the watcher that notices when the clients of streams hang up.
-func (s *Server) openEars() (err error) {
-	if s.ears, err = deliver.NewEars(); err != nil {
-		return err
-	}
-	s.goOn(func(context.Context) {
-		if err := s.ears.Run(); err != nil {
-			s.log.Error("watches do not hear their clients hang up", "err", err)
-		}
-	})
-	return nil
 }
 
 // httpErrors counts the HTTP library's errors about connections and logs them at debug level.
@@ -435,8 +413,8 @@ func (s *Server) goOn(fn func(ctx context.Context)) {
 func (s *Server) Close() {
 	s.cancel()
 	s.streams.close()
-	if s.ears != nil {
-		_ = s.ears.Close()
+	if err := s.transport.Close(); err != nil {
+		s.log.Warn("the transport did not close cleanly", "err", err)
 	}
 	s.wg.Wait()
 	for _, at := range s.places {

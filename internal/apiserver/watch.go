@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/knarr-project/knarr/internal/apiserver/deliver"
+	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
@@ -60,7 +60,7 @@ type watcher struct {
 	// the watcher belongs to the taker.
 	settle  func(end time.Time) bool
 	settled bool
-	pace    deliver.Paced
+	pace    taskpool.Paced
 }
 
 // openWatch finds the revision from which the watch starts. An error is the request's answer.
@@ -255,18 +255,18 @@ type frameSink interface {
 // waitingMember is a hub's member with a goroutine that waits for frames.
 type waitingMember struct {
 	member
-	task deliver.Task
+	task taskpool.Task
 	news chan struct{}
 }
 
 func newWaitingMember() *waitingMember {
 	m := &waitingMember{news: make(chan struct{}, 1)}
-	m.task = deliver.NewTask(func() time.Duration {
+	m.task = taskpool.NewTask(func() time.Duration {
 		select {
 		case m.news <- struct{}{}:
 		default:
 		}
-		return deliver.Idle
+		return taskpool.Idle
 	})
 	m.member.task = &m.task
 	return m

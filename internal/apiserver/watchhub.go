@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/knarr-project/knarr/internal/apiserver/deliver"
+	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
@@ -31,8 +31,8 @@ type hubs struct {
 type hub struct {
 	hubs *hubs
 	key  hubKey
-	pool *deliver.Pool
-	task deliver.Task
+	pool *taskpool.Pool
+	task taskpool.Task
 	of   *endpoint
 
 	mu      sync.Mutex // guards the following fields
@@ -47,13 +47,13 @@ type hub struct {
 	dropped int64  // revision of the newest dropped frame
 	err     error  // why there will be no more frames
 	closed  bool   // the last member has left
-	wake    []*deliver.Task
+	wake    []*taskpool.Task
 }
 
 // member is one watch in a hub. Its fields are guarded by hub.mu.
 type member struct {
 	hub    *hub
-	task   *deliver.Task
+	task   *taskpool.Task
 	index  int    // in hub.members
 	next   uint64 // number of the next frame to take
 	behind bool
@@ -188,9 +188,9 @@ func (w *watcher) reopen() (err error) {
 }
 
 // found creates a hub that takes over the cursor; enter makes it follow the cursor.
-func found(pool *deliver.Pool, enc eventEncoder, cursor *cache.Cursor) *hub {
+func found(pool *taskpool.Pool, enc eventEncoder, cursor *cache.Cursor) *hub {
 	h := &hub{pool: pool, of: enc.e, enc: enc, cursor: cursor}
-	h.task = deliver.NewTask(h.turn)
+	h.task = taskpool.NewTask(h.turn)
 	return h
 }
 
@@ -233,7 +233,7 @@ func (h *hub) turn() time.Duration {
 	if !h.closed {
 		h.advance()
 	}
-	return deliver.Idle
+	return taskpool.Idle
 }
 
 // advance encodes the cursor's changes; mu is held.

@@ -3,7 +3,7 @@ package apiserver
 import (
 	"context"
 	"fmt"
-	"net"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,7 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/knarr-project/knarr/internal/apiserver/deliver"
+	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
@@ -43,7 +43,7 @@ func TestANewHubKnowsItsFormBeforeItMakesFrames(t *testing.T) {
 		w.initial = nil
 		mustCreate(t, c, configMap(fmt.Sprint("made-", i)))
 		<-w.cursor.Ready()
-		task := deliver.NewTask(func() time.Duration { return deliver.Idle })
+		task := taskpool.NewTask(func() time.Duration { return taskpool.Idle })
 		m := &member{task: &task}
 		enc := newEventEncoder(w.op.endpoint, f)
 		if !w.join(m, &enc, true) {
@@ -59,19 +59,28 @@ func TestANewHubKnowsItsFormBeforeItMakesFrames(t *testing.T) {
 	}
 }
 
-// deadlines is a connection that notes what is asked of its writes.
-type deadlines struct {
-	net.Conn
+// deadlineResponse is a detached response that notes the write deadlines it is given.
+type deadlineResponse struct {
 	mu    sync.Mutex // guards what follows
 	times []time.Time
 }
 
-func (d *deadlines) SetWriteDeadline(at time.Time) error {
+func (d *deadlineResponse) SetWriteDeadline(at time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.times = append(d.times, at)
-	return d.Conn.SetWriteDeadline(at)
 }
+
+func (*deadlineResponse) Task(turn func() time.Duration) taskpool.Task {
+	return taskpool.NewTask(turn)
+}
+func (*deadlineResponse) Start(*taskpool.Task, func()) error { return nil }
+func (*deadlineResponse) Chunked() bool                      { return true }
+func (*deadlineResponse) Room() int                          { return math.MaxInt }
+func (*deadlineResponse) Begin([]byte)                       {}
+func (*deadlineResponse) Write(p []byte) (int, error)        { return len(p), nil }
+func (*deadlineResponse) End(*[]byte) (bool, error)          { return true, nil }
+func (*deadlineResponse) Finish(_ bool, done func())         { done() }
 
 func TestAClientHasTimeForEachPieceOfWhatAWatchBeginsWith(t *testing.T) {
 	s := newTestServer(t)
@@ -80,53 +89,29 @@ func TestAClientHasTimeForEachPieceOfWhatAWatchBeginsWith(t *testing.T) {
 		obj.Data["a"] = strings.Repeat("x", 60<<10) // two are a turn's worth
 		mustCreate(t, s.Client(auth.Component("tester")), obj)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	client, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	accepted, err := deliver.Listen(listener).Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn := &deadlines{Conn: accepted}
 	w := openedWatch(t, s, metav1.ListOptions{})
 	f := format{media: mediaJSON}
 	enc := newEventEncoder(w.op.endpoint, f)
 	set, ended := 0, make(chan struct{})
-	out := &ownConnection{conn: conn, wire: accepted.(*deliver.Conn)}
+	out := &deadlineResponse{}
 	st := &watchStream{server: s, out: out, w: w, f: f, enc: &enc, end: time.Now().Add(time.Hour), ended: func() { close(ended) }}
-	out.stream = st
 	st.timer = time.NewTimer(time.Hour)
-	st.task = deliver.NewTask(st.turn)
+	st.task = out.Task(st.turn)
 	st.member.task = &st.task
 	w.begun = func() {
-		conn.mu.Lock()
-		set = len(conn.times)
-		conn.mu.Unlock()
+		out.mu.Lock()
+		set = len(out.times)
+		out.mu.Unlock()
 		st.hangUp()
 	}
 	st.wake()
-	go func() {
-		buf := make([]byte, 64<<10)
-		for {
-			if _, err := client.Read(buf); err != nil {
-				return
-			}
-		}
-	}()
 	<-ended
 	if set < 5 {
 		t.Errorf("the deadline of writes was set %d times", set)
 	}
-	conn.mu.Lock()
-	defer conn.mu.Unlock()
-	areLater(t, conn.times[:set])
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	areLater(t, out.times[:set])
 }
 
 func areLater(t *testing.T, times []time.Time) {

@@ -5,15 +5,14 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
-	"github.com/knarr-project/knarr/internal/apiserver/deliver"
-	"github.com/knarr-project/knarr/internal/apiserver/h2"
+	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
+	"github.com/knarr-project/knarr/internal/apiserver/transport"
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
@@ -25,14 +24,14 @@ import (
 // returns to a cursor of its own.
 type watchStream struct {
 	server *Server
-	task   deliver.Task
-	out    outlet
+	task   taskpool.Task
+	out    transport.Response
 	w      *watcher
 	f      format
 	enc    *eventEncoder  // nil while a hub makes the frames
 	todo   []cache.Change // changes of cursor that did not fit
 	member member
-	pace   deliver.Paced
+	pace   taskpool.Paced
 
 	end   time.Time
 	quiet time.Time // time of the last write
@@ -74,15 +73,6 @@ func (ss *streams) remove(s *watchStream) (known bool) {
 	return known
 }
 
-// goOn runs fn in a goroutine if the stream is open.
-func (ss *streams) goOn(s *watchStream, all *sync.WaitGroup, fn func()) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if _, open := ss.open[s]; open {
-		all.Go(fn)
-	}
-}
-
 // leave accepts no more streams, and returns functions that end the open ones.
 func (ss *streams) leave() (ends []func()) {
 	ss.mu.Lock()
@@ -113,39 +103,34 @@ func (ss *streams) close() {
 // streamable reports whether a watch can be a stream. A custom resource may need a webhook call for
 // each object, which would block a worker.
 func (s *Server) streamable(r *http.Request, wt *watcher) bool {
-	return r.ProtoMajor == 1 && r.ProtoMinor == 1 && wt.op.endpoint.custom == nil && deliver.From(r.Context()) != nil
+	return wt.op.endpoint.custom == nil && s.transport.CanDetachConnection(r)
 }
 
 // stream takes a watch, whose response has begun, out of its request, with its connection, audit
 // record and metrics.
 func (s *Server) stream(w *codeWriter, r *http.Request, f format, wt *watcher) error {
-	conn, _, err := w.Hijack()
+	out, err := s.transport.DetachConnection(w, r)
 	if err != nil {
 		return err
 	}
-	out := &ownConnection{conn: conn, wire: deliver.From(r.Context())}
 	st := s.newStream(w, f, wt, out, time.Now().Add(wt.duration()))
-	out.stream = st
-	st.task = deliver.NewTask(st.turn)
 	// The client must read each turn of the initial objects within RequestTimeout, because the
 	// watch holds seats until then. For the rest it has until the watch ends.
 	st.patience()
 	seats := wt.begun
 	wt.begun = func() {
-		out.patience(st.end.Add(s.lastWords()))
+		out.SetWriteDeadline(st.end.Add(s.lastWords()))
 		if seats != nil {
 			seats()
 		}
 	}
-	out.ear = s.ears.Open(st.heard)
-	deliver.ForgetHandshake(conn)
 	if !s.streams.add(st, &s.wg) {
 		st.finish(errStreamOver)
 		return nil
 	}
-	if err := out.ear.Listen(out.wire, true); err != nil {
-		if !errors.Is(err, os.ErrClosed) && !errors.Is(err, net.ErrClosed) {
-			s.log.Warn("a watch can not hear when its client leaves, and ends", "resource", wt.op.endpoint.gvr.String(), "err", err)
+	if err := out.Start(&st.task, st.hangUp); err != nil {
+		if !errors.Is(err, net.ErrClosed) {
+			s.log.Warn("a watch cannot notice when its client hangs up, and ends", "resource", wt.op.endpoint.gvr.String(), "err", err)
 		}
 		st.hangUp()
 	}
@@ -159,15 +144,14 @@ func (s *Server) settle(w *codeWriter, r *http.Request, f format, wt *watcher, e
 	if s.leaving.Load() {
 		return false
 	}
-	answer := h2.Answer(r.Context(), w.ResponseWriter)
-	if answer == nil {
+	out := s.transport.DetachStream(w.ResponseWriter, r)
+	if out == nil {
 		return false
 	}
-	st := s.newStream(w, f, wt, &sharedConnection{Stream: answer}, end)
-	st.task = answer.Task(st.turn)
+	st := s.newStream(w, f, wt, out, end)
 	// No longer needed, and they hold the request.
 	wt.begun, wt.bound, wt.settle, wt.bookmark = nil, nil, nil, false
-	if !s.streams.add(st, &s.wg) || !answer.Take(&st.task, st.hangUp) {
+	if !s.streams.add(st, &s.wg) || out.Start(&st.task, st.hangUp) != nil {
 		st.hangUp()
 		return true
 	}
@@ -176,7 +160,7 @@ func (s *Server) settle(w *codeWriter, r *http.Request, f format, wt *watcher, e
 }
 
 // newStream creates the stream that remains after the watch's handler has returned.
-func (s *Server) newStream(w *codeWriter, f format, wt *watcher, out outlet, end time.Time) *watchStream {
+func (s *Server) newStream(w *codeWriter, f format, wt *watcher, out transport.Response, end time.Time) *watchStream {
 	wt.op.warn = nil // which holds the request
 	enc := newEventEncoder(wt.op.endpoint, f)
 	st := &watchStream{server: s, out: out, w: wt, f: f, enc: &enc, quiet: time.Now(), end: end}
@@ -186,6 +170,7 @@ func (s *Server) newStream(w *codeWriter, f format, wt *watcher, out outlet, end
 		record.Stage(auditv1.StageResponseComplete, http.StatusOK)
 		ended()
 	}
+	st.task = out.Task(st.turn)
 	st.member.task = &st.task
 	// Begin sets the time: once added, the stream may have turns and may end.
 	st.timer = time.AfterFunc(math.MaxInt64, func() {
@@ -213,17 +198,6 @@ func (st *watchStream) wake() { st.server.pool.Wake(&st.task) }
 func (st *watchStream) hangUp() {
 	st.gone.Store(true)
 	st.wake()
-}
-
-// heard is called when the client has sent something, or closed the connection.
-func (st *watchStream) heard() {
-	out := st.out.(*ownConnection)
-	st.server.streams.goOn(st, &st.server.wg, func() {
-		var ignored [64]byte // what the client sends is ignored
-		if _, err := out.conn.Read(ignored[:]); err != nil || out.ear.Listen(out.wire, false) != nil {
-			st.hangUp()
-		}
-	})
 }
 
 // alarm returns when something is due without an event: a bookmark or the end.
@@ -257,7 +231,7 @@ func (st *watchStream) turn() (rest time.Duration) {
 		if v := recover(); v != nil {
 			st.server.logPanic("panic while watching", v, st.w.op.endpoint)
 			st.finish(errPanic)
-			rest = deliver.Ended
+			rest = taskpool.Ended
 		}
 	}()
 	return st.serve()
@@ -266,15 +240,15 @@ func (st *watchStream) turn() (rest time.Duration) {
 func (st *watchStream) serve() time.Duration {
 	if st.gone.Load() {
 		st.finish(errStreamOver)
-		return deliver.Ended
+		return taskpool.Ended
 	}
-	room := st.out.room()
+	room := min(st.out.Room(), turnBytes)
 	if room == 0 {
 		return st.stuck()
 	}
 	// Not returned to the pool after a panic: the connection may still write into it.
 	b := streamBuffers.Get().(*streamBuffer)
-	st.out.begin(b)
+	st.out.Begin(b.out)
 	b.frames, b.room = b.frames[:0], room
 	more, err := st.fill(b)
 	if err == nil || errors.Is(err, errStreamOver) {
@@ -283,22 +257,22 @@ func (st *watchStream) serve() time.Duration {
 	if st.w.begun != nil { // the socket has taken the earlier writes
 		st.patience()
 	}
-	sent, failed := st.out.end(b)
+	sent, failed := st.out.End(&b.out)
 	streamBuffers.Put(b)
 	if err = errors.Join(err, failed); err != nil {
 		st.finish(err)
-		return deliver.Ended
+		return taskpool.Ended
 	}
 	if sent {
 		st.quiet = time.Now()
 	}
 	switch {
 	case more:
-		return deliver.Again
+		return taskpool.Again
 	case sent:
 		return st.server.pace.Wrote(&st.pace)
 	}
-	return deliver.Idle
+	return taskpool.Idle
 }
 
 // stuck is a turn in which nothing can be written. A client that reads nothing keeps its watch
@@ -307,18 +281,18 @@ func (st *watchStream) stuck() time.Duration {
 	last := time.Until(st.end.Add(st.server.lastWords()))
 	if last <= 0 {
 		st.finish(errSlowReader)
-		return deliver.Ended
+		return taskpool.Ended
 	}
 	if st.rang.Load() {
 		st.timer.Reset(last)
 	}
-	return deliver.Idle // woken when there is room
+	return taskpool.Idle // woken when there is room
 }
 
 // patience gives the client RequestTimeout for the next writes: a client that reads slowly still
 // gets everything.
 func (st *watchStream) patience() {
-	st.out.patience(time.Now().Add(st.server.cfg.RequestTimeout))
+	st.out.SetWriteDeadline(time.Now().Add(st.server.cfg.RequestTimeout))
 }
 
 // streamBuffer is the memory of a turn.
@@ -346,7 +320,7 @@ func (st *watchStream) finish(cause error) {
 		st.w.begun()
 	}
 	st.ended()
-	st.out.finish(cause != nil && !errors.Is(cause, errStreamOver), func() {
+	st.out.Finish(cause != nil && !errors.Is(cause, errStreamOver), func() {
 		if known {
 			st.server.wg.Done()
 		}

@@ -74,7 +74,7 @@ func (st *watchStream) fillOwn(b *streamBuffer) (more bool, err error) {
 			}
 			w.revision = max(w.revision, revision)
 			if len(changes) == 0 {
-				if w.joins(st.f) && w.join(&st.member, st.enc, st.out.chunked()) {
+				if w.joins(st.f) && w.join(&st.member, st.enc, st.out.Chunked()) {
 					st.enc = nil
 				}
 				return false, nil
@@ -123,7 +123,7 @@ func (st *watchStream) fillShared(b *streamBuffer) (more bool, err error) {
 		case len(frames) == 0:
 			return false, nil
 		}
-		if err := st.out.write(frames); err != nil {
+		if _, err := st.out.Write(frames); err != nil {
 			return false, err
 		}
 		sent += len(frames)
@@ -182,7 +182,7 @@ func (st *watchStream) putAs(b *streamBuffer, ev watchEvent, enc *eventEncoder) 
 		return err
 	}
 	st.w.op.endpoint.watched.sent(len(frame))
-	if st.out.chunked() {
+	if st.out.Chunked() {
 		b.frames = appendChunk(b.frames, frame)
 	} else {
 		b.frames = append(b.frames, frame...)
@@ -195,7 +195,7 @@ func (st *watchStream) send(b *streamBuffer) error {
 	if len(b.frames) == 0 {
 		return nil
 	}
-	err := st.out.write(b.frames)
+	_, err := st.out.Write(b.frames)
 	b.frames = b.frames[:0]
 	return err
 }

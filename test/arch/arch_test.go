@@ -67,6 +67,19 @@ var direct = []struct{ from, to, reason string }{
 	{"internal/kubelet/...", module + "internal/store/...", "only the API server touches the store"},
 }
 
+// doors lists packages that only the named packages may import.
+var doors = []struct {
+	inside    string
+	importers []string
+	reason    string
+}{
+	{"internal/apiserver/h2", []string{transport}, "the API server must also work with net/http alone"},
+	{"internal/apiserver/handshake", []string{transport}, "the API server must also work with net/http alone"},
+	{"internal/apiserver/socket", []string{transport, "internal/apiserver/h2"}, "it depends on private fields of crypto/tls"},
+}
+
+const transport = "internal/apiserver/transport"
+
 // builders are the packages that build a control plane.
 var builders = []string{"internal/controlplane", "internal/run", "knarrtest/..."}
 
@@ -87,6 +100,11 @@ func TestPackagesImportOnlyWhatTheDesignAllows(t *testing.T) {
 		for _, b := range direct {
 			if matches(b.from, rel) {
 				report(t, p.ImportPath, b.to, b.reason, p.Imports)
+			}
+		}
+		for _, d := range doors {
+			if !matchesAny(d.importers, rel) {
+				report(t, p.ImportPath, module+d.inside, d.reason, p.Imports)
 			}
 		}
 		if rel != "internal/run" && !strings.HasPrefix(rel, "internal/cli") && !strings.HasPrefix(rel, "cmd/") && !strings.HasPrefix(rel, "test/") {

@@ -7,15 +7,16 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/knarr-project/knarr/internal/apiserver/deliver"
+	"github.com/knarr-project/knarr/internal/apiserver/socket"
+	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 )
 
 // Conn is a connection between the library and TLS. The library reads from one goroutine and writes from one at a time.
 type Conn struct {
 	*tls.Conn
-	wire  *deliver.Conn // below TLS; nil: nothing can be taken
-	group *deliver.Group
-	pool  *deliver.Pool
+	wire  *socket.Conn // below TLS; nil: nothing can be taken
+	group *taskpool.Group
+	pool  *taskpool.Pool
 
 	in  incoming // of the goroutine that reads
 	out outgoing // of who has the turn to write
@@ -36,7 +37,7 @@ type Conn struct {
 	leaving bool
 }
 
-func newConn(under *tls.Conn, wire *deliver.Conn, pool *deliver.Pool, idle, patience time.Duration) *Conn {
+func newConn(under *tls.Conn, wire *socket.Conn, pool *taskpool.Pool, idle, patience time.Duration) *Conn {
 	c := &Conn{Conn: under, wire: wire, pool: pool, idle: idle, patience: patience, streams: map[uint32]*Stream{}}
 	c.in.pass = len(http2.ClientPreface)
 	c.windows = windows{initial: initialWindow, real: initialWindow}

@@ -18,14 +18,15 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/knarr-project/knarr/internal/apiserver/deliver"
+	"github.com/knarr-project/knarr/internal/apiserver/socket"
+	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 )
 
 // taker has taken an answer, and writes to it what it is given.
 type taker struct {
 	answer *Stream
-	pool   *deliver.Pool
-	task   deliver.Task
+	pool   *taskpool.Pool
+	task   taskpool.Task
 	gone   chan struct{}
 
 	mu   sync.Mutex // guards what follows
@@ -35,7 +36,7 @@ type taker struct {
 }
 
 // take answers with a header, and takes the answer; nil when it can not be taken.
-func take(pool *deliver.Pool, w http.ResponseWriter, r *http.Request) *taker {
+func take(pool *taskpool.Pool, w http.ResponseWriter, r *http.Request) *taker {
 	w.WriteHeader(http.StatusOK)
 	_ = http.NewResponseController(w).Flush()
 	tk := &taker{answer: Answer(r.Context(), w), pool: pool, gone: make(chan struct{})}
@@ -74,19 +75,19 @@ func (tk *taker) turn() time.Duration {
 		room := tk.answer.Room()
 		switch {
 		case room == 0:
-			return deliver.Idle
+			return taskpool.Idle
 		case len(tk.todo) == 0 && !tk.end:
-			return deliver.Idle
+			return taskpool.Idle
 		case len(tk.todo) == 0:
 			tk.answer.End()
-			return deliver.Ended
+			return taskpool.Ended
 		}
 		n := min(len(tk.todo), 1000) // also when there is less room
 		_, _ = tk.answer.Write(tk.todo[:n])
 		tk.todo = tk.todo[n:]
 	}
 	tk.answer.End()
-	return deliver.Ended
+	return taskpool.Ended
 }
 
 // late is what the handler of /late waits for.
@@ -95,7 +96,7 @@ var late = make(chan struct{})
 // serving is a server of HTTP/2 whose path /take is taken and given to the channel; /echo gives back what it is sent, and /none says that an answer could not be taken.
 func serving(t testing.TB, idle time.Duration) (address string, trust *tls.Config, takers chan *taker) {
 	t.Helper()
-	pool := deliver.NewPool()
+	pool := taskpool.NewPool()
 	takers = make(chan *taker, 100)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/take", func(w http.ResponseWriter, r *http.Request) { takers <- take(pool, w, r) })
@@ -117,7 +118,7 @@ func serving(t testing.TB, idle time.Duration) (address string, trust *tls.Confi
 	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 	pair := httptest.NewTLSServer(nil)
 	pair.Close() // only its certificate is wanted
-	server := &http.Server{Handler: mux, ConnContext: deliver.Context, IdleTimeout: idle, TLSConfig: &tls.Config{Certificates: pair.TLS.Certificates}}
+	server := &http.Server{Handler: mux, ConnContext: socket.Context, IdleTimeout: idle, TLSConfig: &tls.Config{Certificates: pair.TLS.Certificates}}
 	if err := Configure(server, pool, time.Minute); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func serving(t testing.TB, idle time.Duration) (address string, trust *tls.Confi
 		t.Fatal(err)
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.ServeTLS(deliver.Listen(listener), "", "") }()
+	go func() { served <- server.ServeTLS(socket.Listen(listener), "", "") }()
 	t.Cleanup(func() {
 		_ = server.Close()
 		<-served
@@ -432,7 +433,7 @@ func TestFramesPassUnchangedHoweverTheyAreCut(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		mine, other := tlsPair(t)
-		c := newConn(mine, nil, deliver.NewPool(), 0, time.Minute)
+		c := newConn(mine, nil, taskpool.NewPool(), 0, time.Minute)
 		c.real = 1 << 30
 		sent := append([]byte(http2.ClientPreface), frames.Bytes()...)
 		go func() {

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/knarr-project/knarr/internal/apiserver/deliver"
+	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 )
 
 // much is more than a client's window below.
@@ -74,7 +74,7 @@ func TestNobodyIsKeptWaitingByAnyClientsWindow(t *testing.T) {
 func reading(t *testing.T) (c *Conn, client *http2.Framer, done chan struct{}) {
 	t.Helper()
 	mine, other := tlsPair(t)
-	c = newConn(mine, nil, deliver.NewPool(), 0, time.Minute)
+	c = newConn(mine, nil, taskpool.NewPool(), 0, time.Minute)
 	c.in.pass = 0 // no preface
 	done = make(chan struct{})
 	ping := frameHeader + 8
@@ -147,7 +147,7 @@ func TestAConnectionThatAsksForNothingIsIdle(t *testing.T) {
 func TestNothingComesIntoABlockOfHeaders(t *testing.T) {
 	mine, other := tlsPair(t)
 	go func() { _, _ = io.Copy(io.Discard, other) }()
-	c := newConn(mine, nil, deliver.NewPool(), 0, time.Minute)
+	c := newConn(mine, nil, taskpool.NewPool(), 0, time.Minute)
 	for _, step := range []struct {
 		kind  http2.FrameType
 		flags http2.Flags

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/knarr-project/knarr/internal/apiserver/deliver"
+	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 )
 
 // outgoing is how far the library's frames have been written.
@@ -246,13 +246,13 @@ type buffers struct{ plain, cipher []byte }
 var turnBuffers = sync.Pool{New: func() any { return &buffers{} }}
 
 // turn lets the streams that were taken write. What they have written leaves in one system call, which does not wait.
-func (c *Conn) turn(g *deliver.Group) time.Duration {
+func (c *Conn) turn(g *taskpool.Group) time.Duration {
 	write, run := c.begin()
 	if !write {
 		if run {
 			g.Run(func() bool { return false })
 		}
-		return deliver.Idle
+		return taskpool.Idle
 	}
 	b := turnBuffers.Get().(*buffers)
 	c.wire.Hold(b.cipher)
@@ -282,9 +282,9 @@ func (c *Conn) turn(g *deliver.Group) time.Duration {
 	case !all:
 		go c.drain()
 	case more:
-		return deliver.Again
+		return taskpool.Again
 	}
-	return deliver.Idle
+	return taskpool.Idle
 }
 
 // drain waits until the socket has taken everything.

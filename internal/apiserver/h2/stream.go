@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/knarr-project/knarr/internal/apiserver/deliver"
+	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 )
 
 // Stream is a request and its answer. Its methods other than Task and Take are for turns of its task.
@@ -21,7 +21,7 @@ type Stream struct {
 	refused bool // nobody wants it any more
 	window  int64
 	blocked bool
-	task    *deliver.Task
+	task    *taskpool.Task
 	hungUp  func()
 	// left is what has not been sent yet of what was written.
 	left []byte
@@ -56,11 +56,11 @@ func (c *Conn) takeable(id uint32) *Stream {
 }
 
 // Task makes the task that is to write to the stream.
-func (st *Stream) Task(turn func() time.Duration) deliver.Task { return st.conn.group.Task(turn) }
+func (st *Stream) Task(turn func() time.Duration) taskpool.Task { return st.conn.group.Task(turn) }
 
 // Take takes the answer out of its request: it goes on when the handler, which must not write any more, has returned. The task is woken when there is room to write that there was not
 // before; hungUp is called when nobody reads any more. It is false when that is so already, the connection is about to end, or End was called. hungUp must not block.
-func (st *Stream) Take(task *deliver.Task, hungUp func()) bool {
+func (st *Stream) Take(task *taskpool.Task, hungUp func()) bool {
 	c := st.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()

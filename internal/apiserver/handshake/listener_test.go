@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/knarr-project/knarr/internal/apiserver/deliver"
+	"github.com/knarr-project/knarr/internal/apiserver/socket"
 )
 
 // patience is longer than any test takes.
@@ -41,7 +41,7 @@ func open(t *testing.T, c Config) *listener {
 	if c.Patience == 0 {
 		c.Patience = patience
 	}
-	l := Listen(deliver.Listen(tcp), c).(*listener)
+	l := Listen(socket.Listen(tcp), c).(*listener)
 	t.Cleanup(func() {
 		_ = l.Close() // perhaps again
 		for {

@@ -1,4 +1,4 @@
-package deliver
+package taskpool
 
 import (
 	"runtime"
@@ -9,7 +9,7 @@ import (
 // Lanes bound how many large answers have a piece made and sent at any moment: to one less than there are CPUs, at least one. Fifty lists that are sent side by
 // side are fifty goroutines that a write has to wait behind, each for as long as its socket takes more. Piece by piece, in turn, all of them advance, and a
 // write waits for one piece. Where there are few CPUs that costs lists much of their pace (two fifths with one lane on two CPUs); only those
-// that are large enough to be in the way take lanes.
+// that are large enough to be in the way take lanes. A nil *Lanes sets no bound.
 type Lanes struct {
 	free     chan *lane
 	patience time.Duration
@@ -36,6 +36,9 @@ const lanePatience = 2 * time.Millisecond
 // there, and so on from one to the next. Those that wait for a lane are not ready. So of all these answers no more than have lanes are ever in another goroutine's way. And it
 // listens to the network, so that those go first as well whose request has come by now.
 func (l *Lanes) Take() (leave func()) {
+	if l == nil {
+		return func() {}
+	}
 	taken := <-l.free
 	runtime.Gosched()
 	taken.listen(l.gap)
