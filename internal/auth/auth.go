@@ -1,5 +1,10 @@
-// Package auth decides who a request is from (authentication) and what they may do (authorization), and owns the
-// cluster's keys and certificates.
+// Package auth identifies the user of a request (authentication) and decides what the user may do
+// (authorization). Its subpackages hold the single methods, and the cluster's keys and
+// certificates.
+//
+// Words. A User is an authenticated identity. An Authenticator finds the user of a request.
+// Attributes describe what a request wants to do. An Authorizer allows it, denies it, or has no
+// opinion.
 package auth
 
 import (
@@ -7,13 +12,13 @@ import (
 	"net/http"
 )
 
-// User is who a request is from.
+// User is the authenticated identity of a request.
 type User struct {
 	Name   string
 	UID    string
 	Groups []string
 	Extra  map[string][]string
-	// Remarks is nil when there is nothing to be said of how the user came in.
+	// Remarks holds warnings about the user's credentials; nil means none.
 	Remarks *Remarks
 }
 
@@ -31,18 +36,19 @@ const (
 	UserProxy            = "system:kube-proxy"
 )
 
-// Component is the user of a component in this process, in the given groups and system:authenticated.
+// Component returns the user of a component in this process, in the given groups and
+// system:authenticated.
 func Component(name string, groups ...string) User {
 	return User{Name: name, Groups: append(groups, GroupAuthenticated)}
 }
 
-// Authenticator finds out who a request is from. ok is false when it has no opinion; an error means that
-// credentials were given and are bad (401).
+// Authenticator finds the user of a request. ok is false if it has no opinion. An error means that
+// the request has bad credentials (401).
 type Authenticator interface {
 	Authenticate(r *http.Request) (user User, ok bool, err error)
 }
 
-// Attributes is what is to be authorized (as in authorization.k8s.io SubjectAccessReview).
+// Attributes describes a request to be authorized (as in authorization.k8s.io SubjectAccessReview).
 type Attributes struct {
 	User        User
 	Verb        string
@@ -67,14 +73,14 @@ const (
 	Deny
 )
 
-// Authorizer decides. The reason is for the Forbidden message and the audit log.
+// Authorizer decides about requests. The reason is for the Forbidden message and the audit log.
 type Authorizer interface {
 	Authorize(ctx context.Context, a Attributes) (d Decision, reason string, err error)
 }
 
 type userKey struct{}
 
-// WithUser and UserFrom carry the request's user in its context.
+// WithUser returns a context with the request's user.
 func WithUser(ctx context.Context, u User) context.Context {
 	return context.WithValue(ctx, userKey{}, u)
 }

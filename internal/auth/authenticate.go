@@ -11,8 +11,8 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// Authenticators asks each in order. The first that knows the user wins; when none does, the errors of those that
-// refused credentials are joined.
+// Authenticators asks each in order until one knows the user. If none does, it returns the joined
+// errors of those that refused the credentials.
 type Authenticators []Authenticator
 
 // Authenticate implements Authenticator.
@@ -28,19 +28,21 @@ func (all Authenticators) Authenticate(r *http.Request) (User, bool, error) {
 	return User{}, false, errors.Join(errs...)
 }
 
-// Requests is what an API server mounts: the authenticators, then, for requests that carry no credentials at all,
-// the anonymous user (if allowed). Whoever is known joins system:authenticated.
+// Requests authenticates the requests of an API server. It asks the authenticators; a request
+// without any credentials becomes anonymous, if that is allowed. It adds system:authenticated to
+// every authenticated user.
 type Requests struct {
 	Authenticators Authenticators
 	Anonymous      Anonymity
-	// ProxyHeaders are taken out of every request, whoever it is from: extension servers believe them from us.
+	// ProxyHeaders are removed from every request, since extension servers trust these headers when
+	// they come from this server.
 	ProxyHeaders FrontProxyHeaders
 }
 
-// Anonymity says which requests may come without credentials.
+// Anonymity tells which requests need no credentials.
 type Anonymity struct {
 	Allowed bool
-	Paths   []string // the only ones, if there are any
+	Paths   []string // restricts Allowed to these paths, if there are any
 }
 
 func (a *Anonymity) allows(path string) bool {
@@ -63,7 +65,7 @@ func (a Requests) Authenticate(r *http.Request) (User, bool, error) {
 	return User{}, false, nil
 }
 
-// warned tells a user whose token was not looked at.
+// warned adds a warning for a user whose token was ignored.
 func warned(user User, spaced bool) User {
 	if !spaced {
 		return user
@@ -77,7 +79,7 @@ func warned(user User, spaced bool) User {
 	return user
 }
 
-// Anonymous is the user of requests without credentials.
+// Anonymous returns the user of requests without credentials.
 func Anonymous() User { return User{Name: UserAnonymous, Groups: []string{GroupUnauthenticated}} }
 
 // WithAuthenticatedGroup adds system:authenticated to a user other than the anonymous one.
@@ -89,8 +91,9 @@ func WithAuthenticatedGroup(user User) User {
 	return user
 }
 
-// TokenAuthenticator knows whose a bearer token is. accepted are those of the audiences that the token is meant for;
-// a token without audiences is meant for the API server. ok is false for a token that is not of its kind.
+// TokenAuthenticator finds the user of a bearer token. accepted lists the requested audiences that
+// the token is meant for; a token without audiences is meant for the API server. ok is false for a
+// token of another kind.
 type TokenAuthenticator interface {
 	AuthenticateToken(ctx context.Context, token string, audiences []string) (user User, accepted []string, ok bool, err error)
 }
@@ -111,17 +114,19 @@ func (all TokenAuthenticators) AuthenticateToken(ctx context.Context, token stri
 	return User{}, nil, false, utilerrors.NewAggregate(errs)
 }
 
-// ErrBadToken refuses a bearer token that nobody knows.
+// ErrBadToken refuses a bearer token that no authenticator knows.
 var ErrBadToken = errors.New("invalid bearer token")
 
-// Bearer authenticates the Authorization header, and the WebSocket subprotocol that browsers use in its place.
+// Bearer authenticates the token in the Authorization header, or in the WebSocket subprotocol that
+// browsers use instead.
 type Bearer struct {
 	Tokens TokenAuthenticator
-	// Audiences are those of the API server.
+	// Audiences are the API server's own.
 	Audiences []string
 }
 
-// Authenticate implements Authenticator. It takes the token out of the request, so that no later stage logs or forwards it.
+// Authenticate implements Authenticator. It removes the token from the request, so that no later
+// stage logs or forwards it.
 func (b Bearer) Authenticate(r *http.Request) (User, bool, error) {
 	token := bearerToken(r)
 	if token == "" {
@@ -135,11 +140,11 @@ func (b Bearer) Authenticate(r *http.Request) (User, bool, error) {
 	return User{}, false, badToken(err)
 }
 
-// badToken refuses a token, with what those who know tokens say of it.
+// badToken returns the error for a refused token, with the errors of the token authenticators.
 func badToken(err error) error { return utilerrors.NewAggregate([]error{ErrBadToken, err}) }
 
-// bearer reads the Authorization header: the token is what stands between the first two spaces. ok tells that it is a bearer's; spaced, that
-// there is a token behind more than one space, which counts for none.
+// bearer reads the Authorization header. The token is the text between the first two spaces. ok
+// reports a bearer scheme; spaced reports a token behind more than one space, which is ignored.
 func bearer(h http.Header) (token string, ok, spaced bool) {
 	parts := strings.SplitN(strings.TrimSpace(h.Get("Authorization")), " ", 3)
 	if len(parts) < 2 || !strings.EqualFold(parts[0], "bearer") {
@@ -172,7 +177,8 @@ func bearerToken(r *http.Request) string {
 			}
 		}
 	}
-	// Another protocol must be offered beside the token: answering with the token as protocol would leak it.
+	// Another protocol must be offered beside the token, since a reply with the token as protocol
+	// would leak it.
 	if token == "" || len(others) == 0 {
 		return ""
 	}
@@ -180,7 +186,8 @@ func bearerToken(r *http.Request) string {
 	return token
 }
 
-// CommonAudiences are those of the audiences asked for that a server has itself. Credentials that name no audience are meant for those.
+// CommonAudiences returns the requested audiences that are the server's own. Credentials without an
+// audience are meant for these.
 func CommonAudiences(asked, own []string) []string {
 	var common []string
 	for _, a := range asked {

@@ -43,7 +43,7 @@ func TestRequestsAreAuthenticatedAsUpstreamDoes(t *testing.T) {
 		name    string
 		cert    *pki.Leaf
 		headers map[string]string
-		user    string // "" for 401
+		user    string // "" means 401
 		groups  []string
 	}{
 		{"nothing is anonymous", nil, nil, "system:anonymous", []string{GroupUnauthenticated}},
@@ -70,7 +70,7 @@ func TestRequestsAreAuthenticatedAsUpstreamDoes(t *testing.T) {
 			for k, v := range c.headers {
 				r.Header.Set(k, v)
 			}
-			for range 2 { // the second time from memory
+			for range 2 { // the second result comes from memory
 				user, ok, err := a.Authenticate(r.Clone(context.Background()))
 				if c.user == "" {
 					if ok || err == nil {
@@ -95,7 +95,8 @@ func TestAnExtraOfAFrontProxyMayHaveNoName(t *testing.T) {
 	}
 }
 
-// Extension servers believe these headers from us: what a client wrote there must not get to them.
+// Extension servers trust these headers from this server, so a client's headers must not reach
+// them.
 func TestHeadersThatFrontProxiesSetReachNobodyFromAClient(t *testing.T) {
 	for _, token := range []string{"", "Bearer good", "Bearer bad"} {
 		a := Requests{

@@ -12,7 +12,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// Authorizers asks each in order; the first that allows or denies decides.
+// Authorizers asks each in order until one allows or denies.
 type Authorizers []Authorizer
 
 // Authorize implements Authorizer.
@@ -45,15 +45,15 @@ func (Masters) Authorize(_ context.Context, a Attributes) (Decision, string, err
 	return NoOpinion, "", nil
 }
 
-// IsResource says whether the request is about an API object (otherwise about Path).
+// IsResource reports whether the request is about an API object; otherwise Path is set.
 func (a *Attributes) IsResource() bool { return a.Path == "" }
 
-// IsReadOnly says whether the verb changes nothing.
+// IsReadOnly reports whether the verb changes nothing.
 func (a *Attributes) IsReadOnly() bool {
 	return a.Verb == "get" || a.Verb == "list" || a.Verb == "watch"
 }
 
-// Check asks the authorizer and gives a Forbidden StatusError unless the request is allowed.
+// Check returns a Forbidden StatusError unless the authorizer allows the request.
 func Check(ctx context.Context, z Authorizer, a Attributes) error {
 	decision, reason, err := z.Authorize(ctx, a)
 	if decision == Allow {
@@ -65,8 +65,8 @@ func Check(ctx context.Context, z Authorizer, a Attributes) error {
 	return Forbidden(a, reason)
 }
 
-// Forbidden is the 403 that upstream's users know: `pods is forbidden: User "x" cannot list resource "pods" in API
-// group "" in the namespace "y"`, with the authorizer's reason behind it.
+// Forbidden returns upstream's 403: `pods is forbidden: User "x" cannot list resource "pods" in API
+// group "" in the namespace "y"`, followed by the authorizer's reason.
 func Forbidden(a Attributes, reason string) *apierrors.StatusError {
 	text := ForbiddenText(a)
 	if reason != "" {
@@ -76,7 +76,7 @@ func Forbidden(a Attributes, reason string) *apierrors.StatusError {
 	return apierrors.NewForbidden(gr, a.Name, errors.New(text))
 }
 
-// ForbiddenText is the sentence about the user, the verb and the resource alone.
+// ForbiddenText returns only the sentence about the user, the verb and the resource.
 func ForbiddenText(a Attributes) string {
 	if !a.IsResource() {
 		return fmt.Sprintf("User %q cannot %s path %q", a.User.Name, a.Verb, a.Path)

@@ -13,19 +13,21 @@ import (
 	"time"
 )
 
-// ExtraCredentialID says which credential authenticated a user.
+// ExtraCredentialID is the extra key of the credential that authenticated a user.
 const ExtraCredentialID = "authentication.kubernetes.io/credential-id"
 
-// oidUserUID is the subject attribute that carries a user's UID (API reference, "X.509 client certificates").
+// oidUserUID is the subject attribute with a user's UID (API reference, "X.509 client
+// certificates").
 var oidUserUID = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}
 
-// Certificates authenticates TLS client certificates: the common name is the user, organizations are groups.
+// Certificates authenticates TLS client certificates: the common name is the user, organizations
+// are groups.
 type Certificates struct {
 	now     func() time.Time
 	trusted atomic.Pointer[trusted]
 }
 
-// trusted are authorities, and whom they have vouched for lately.
+// trusted holds authorities and the chains verified with them recently.
 type trusted struct {
 	roots    *x509.CertPool
 	verified Memo[[sha256.Size]byte, verifiedCertificate]
@@ -36,21 +38,21 @@ type verifiedCertificate struct {
 	notAfter time.Time
 }
 
-// NewCertificates trusts the roots; now is time.Now outside of tests.
+// NewCertificates trusts the roots; now is time.Now except in tests.
 func NewCertificates(roots *x509.CertPool, now func() time.Time) *Certificates {
 	c := &Certificates{now: now}
 	c.Trust(roots)
 	return c
 }
 
-// Trust replaces the authorities; who was known by those before is verified anew.
+// Trust replaces the authorities. All clients are verified again.
 func (c *Certificates) Trust(roots *x509.CertPool) {
 	t := &trusted{roots: roots}
 	t.verified.Size = 1024
 	c.trusted.Store(t)
 }
 
-// Authenticate implements Authenticator. A chain is verified once and remembered until it expires, because a
+// Authenticate implements Authenticator. A verified chain is remembered until it expires, because a
 // connection carries many requests.
 func (c *Certificates) Authenticate(r *http.Request) (User, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
@@ -82,7 +84,7 @@ func (c *Certificates) Authenticate(r *http.Request) (User, bool, error) {
 	return user, true, nil
 }
 
-// verifyClient verifies a chain for client authentication and says until when it is valid.
+// verifyClient verifies a chain for client authentication and returns the end of its validity.
 func verifyClient(peers []*x509.Certificate, roots *x509.CertPool, now time.Time) (notAfter time.Time, err error) {
 	intermediates := x509.NewCertPool()
 	for _, cert := range peers[1:] {

@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// FrontProxyHeaders are the headers in which a front proxy names the user. The first header of a list that a request has counts;
-// of groups and extras all do.
+// FrontProxyHeaders names the headers in which a front proxy passes the user. Of user and UID, the
+// first header present counts; of groups and extras, all do.
 type FrontProxyHeaders struct {
 	User, UID, Group, ExtraPrefix []string
 }
 
-// RemoteHeaders are those that API servers use among themselves.
+// RemoteHeaders are the headers that API servers use among themselves.
 var RemoteHeaders = FrontProxyHeaders{
 	User: []string{"X-Remote-User"}, UID: []string{"X-Remote-Uid"}, Group: []string{"X-Remote-Group"}, ExtraPrefix: []string{"X-Remote-Extra-"},
 }
 
-// FrontProxy authenticates requests that a trusted proxy forwards: the proxy shows a certificate of its own authority,
-// and names the user in headers.
+// FrontProxy authenticates requests that a trusted proxy forwards. The proxy presents a certificate
+// of its own authority, and names the user in headers.
 type FrontProxy struct {
 	Roots *x509.CertPool
-	// Names are the common names allowed; none means any that the authority signed.
+	// Names lists the allowed common names; empty means any that the authority signed.
 	Names   []string
 	Headers FrontProxyHeaders
 	Now     func() time.Time
@@ -39,7 +39,7 @@ func (p FrontProxy) Authenticate(r *http.Request) (User, bool, error) {
 		return User{}, false, nil
 	}
 	if _, err := verifyClient(r.TLS.PeerCertificates, p.Roots, p.Now()); err != nil {
-		// The certificate is for another authenticator to judge; the headers count for nothing.
+		// Another authenticator decides about this certificate. The headers are ignored.
 		return User{}, false, nil
 	}
 	if common := r.TLS.PeerCertificates[0].Subject.CommonName; len(p.Names) > 0 && !slices.Contains(p.Names, common) {
@@ -65,7 +65,7 @@ func (p FrontProxy) Authenticate(r *http.Request) (User, bool, error) {
 	return user, true, nil
 }
 
-// remove takes the headers out of a request, so that no later stage believes them again.
+// remove deletes the headers from a request, so that no later stage trusts them again.
 func (h FrontProxyHeaders) remove(header http.Header) {
 	for _, names := range [...][]string{h.User, h.UID, h.Group} {
 		for _, name := range names {
@@ -85,7 +85,7 @@ func firstHeader(header http.Header, names []string) string {
 	return value
 }
 
-// extraHeaders reads PREFIXkey headers; keys are lower case and percent encoded.
+// extraHeaders reads PREFIXkey headers. Keys are lower case and percent encoded.
 func extraHeaders(header http.Header, prefix string) map[string][]string {
 	var extra map[string][]string
 	for h, values := range header {

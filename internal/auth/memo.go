@@ -2,9 +2,10 @@ package auth
 
 import "sync"
 
-// Memo remembers up to twice Size recent results of a costly check (a signature's verification). It keeps two
-// generations: when the young one is full it becomes the old one, and what was not asked for since is forgotten.
-// The zero value with Size set is ready. Safe for concurrent use.
+// Memo remembers up to twice Size recent results of a costly check, such as the verification of a
+// signature. It keeps two generations: when the young one is full it replaces the old one, and
+// entries not used since then are dropped. The zero value with Size set is ready. Safe for
+// concurrent use.
 type Memo[K comparable, V any] struct {
 	Size int
 
@@ -12,7 +13,7 @@ type Memo[K comparable, V any] struct {
 	young, old map[K]V
 }
 
-// Get returns what was remembered for the key.
+// Get returns the value of the key, if it is remembered.
 func (m *Memo[K, V]) Get(key K) (V, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -25,7 +26,7 @@ func (m *Memo[K, V]) Get(key K) (V, bool) {
 	return v, ok
 }
 
-// Put remembers.
+// Put remembers a value.
 func (m *Memo[K, V]) Put(key K, v V) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,6 +1,7 @@
 package auth
 
-// Remarks are what is to be told about credentials that are good, but should be others: to the client, and to the audit log.
+// Remarks are notes about valid credentials that should be replaced: warnings for the client, and
+// annotations for the audit log.
 type Remarks struct {
 	Warnings    []string
 	Annotations map[string]string

@@ -22,7 +22,8 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// ReviewAccess answers a SubjectAccessReview: it fills in the status, or gives the StatusError of an invalid request.
+// ReviewAccess answers a SubjectAccessReview: it sets the status, or returns the StatusError of an
+// invalid request.
 func ReviewAccess(ctx context.Context, z Authorizer, review *authorizationv1.SubjectAccessReview) error {
 	errs := validateAccess(review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
 	if review.Spec.User == "" && len(review.Spec.Groups) == 0 {
@@ -72,7 +73,8 @@ func ReviewLocalAccess(ctx context.Context, z Authorizer, namespace string, revi
 	return nil
 }
 
-// noMetadata: questions about permissions have no metadata, but for what the server keeps of fields.
+// noMetadata refuses metadata, which reviews do not have. It ignores managedFields, which the
+// server writes.
 func noMetadata(meta metav1.ObjectMeta, namespace, detail string) field.ErrorList {
 	meta.ManagedFields = nil
 	if equality.Semantic.DeepEqual(meta, metav1.ObjectMeta{}) || equality.Semantic.DeepEqual(meta, metav1.ObjectMeta{Namespace: namespace}) {
@@ -81,7 +83,7 @@ func noMetadata(meta metav1.ObjectMeta, namespace, detail string) field.ErrorLis
 	return field.ErrorList{field.Invalid(field.NewPath("metadata"), meta, detail)}
 }
 
-// invalidReview does not name the kind, as upstream.
+// invalidReview returns an error without the kind, as upstream does.
 func invalidReview(errs field.ErrorList) error {
 	return api.Invalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
 }
@@ -109,7 +111,8 @@ func validateAccess(resource *authorizationv1.ResourceAttributes, path *authoriz
 		errs = append(errs, validateSelector(at, s.RawSelector, len(s.Requirements))...)
 		for i, r := range s.Requirements {
 			at := at.Child("requirements").Index(i)
-			unknown := at.Child("operator").String() // clients may know operators that servers do not yet
+			// clients may know newer operators than this server
+			unknown := at.Child("operator").String()
 			errs = append(errs, slices.DeleteFunc(metav1validation.ValidateLabelSelectorRequirement(r, metav1validation.LabelSelectorValidationOptions{}, at),
 				func(e *field.Error) bool { return e.Field == unknown })...)
 		}
@@ -148,7 +151,7 @@ func validateFieldRequirement(at *field.Path, r *metav1.FieldSelectorRequirement
 var (
 	errFieldSelector = errors.New("spec.resourceAttributes.fieldSelector ignored due to parse error")
 	errLabelSelector = errors.New("spec.resourceAttributes.labelSelector ignored due to parse error")
-	// fieldOperators are those that are known.
+	// fieldOperators lists the known operators.
 	fieldOperators = []metav1.FieldSelectorOperator{metav1.FieldSelectorOpIn, metav1.FieldSelectorOpNotIn, metav1.FieldSelectorOpExists, metav1.FieldSelectorOpDoesNotExist}
 )
 
@@ -197,8 +200,8 @@ func evaluate(ctx context.Context, z Authorizer, user User, resource *authorizat
 	return status
 }
 
-// fieldSelectorText writes the requirements that a raw field selector can express: key=value and key!=value. Others
-// narrow the request further, so leaving them out never widens a decision.
+// fieldSelectorText writes the requirements that a raw field selector can express: key=value and
+// key!=value. Others restrict the request further, so to omit them never widens a decision.
 func fieldSelectorText(requirements []metav1.FieldSelectorRequirement) string {
 	var terms []string
 	for _, r := range requirements {
@@ -234,12 +237,13 @@ func extraOf[V ~[]string](in map[string]V) map[string][]string {
 	return out
 }
 
-// ReviewToken answers a TokenReview. audiences are those of the API server, for a request that names none.
+// ReviewToken answers a TokenReview. audiences are the API server's, for a request that names none.
 func ReviewToken(ctx context.Context, tokens TokenAuthenticator, audiences []string, review *authenticationv1.TokenReview) error {
 	if review.Spec.Token == "" {
 		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
-	review.Status.Authenticated = false // the rest stands as it was sent unless the token is good, as upstream
+	// the rest of the status stays as sent unless the token is good, as upstream
+	review.Status.Authenticated = false
 	asked := review.Spec.Audiences
 	if len(asked) == 0 {
 		asked = audiences
@@ -255,7 +259,8 @@ func ReviewToken(ctx context.Context, tokens TokenAuthenticator, audiences []str
 	return nil
 }
 
-// UserInfo is the user as the API shows it (TokenReview, SelfSubjectReview, AdmissionReview, audit).
+// UserInfo returns the user in the form of the API (TokenReview, SelfSubjectReview,
+// AdmissionReview, audit).
 func UserInfo(user User) authenticationv1.UserInfo {
 	info := authenticationv1.UserInfo{Username: user.Name, UID: user.UID, Groups: user.Groups}
 	for k, v := range user.Extra {

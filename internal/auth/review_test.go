@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Questions are told all that is wrong with them, as upstream does.
+// A review reports all its errors at once, as upstream's.
 func TestWhatIsWrongWithAQuestion(t *testing.T) {
 	labels := func(r ...metav1.LabelSelectorRequirement) *authorizationv1.ResourceAttributes {
 		return &authorizationv1.ResourceAttributes{LabelSelector: &authorizationv1.LabelSelectorAttributes{Requirements: r}}

@@ -9,30 +9,33 @@ import (
 
 const serviceAccountPrefix = "system:serviceaccount:"
 
-// ServiceAccountName is the user name of a service account.
+// ServiceAccountName returns the user name of a service account.
 func ServiceAccountName(namespace, name string) string {
 	return serviceAccountPrefix + namespace + ":" + name
 }
 
-// SplitServiceAccount is the reverse of ServiceAccountName; ok is false for names that no service account can have.
+// SplitServiceAccount is the reverse of ServiceAccountName; ok is false for a name that no service
+// account can have.
 func SplitServiceAccount(user string) (namespace, name string, ok bool) {
 	namespace, name, err := serviceaccount.SplitUsername(user)
 	return namespace, name, err == nil
 }
 
-// ServiceAccountGroups are the groups of a namespace's service accounts.
+// ServiceAccountGroups returns the groups of a namespace's service accounts.
 func ServiceAccountGroups(namespace string) []string {
 	return []string{GroupServiceAccounts, GroupServiceAccounts + ":" + namespace}
 }
 
-// ServiceAccount is the identity of a service account for a component in this process (controllers).
+// ServiceAccount returns the user of a component in this process (a controller) that acts as a
+// service account.
 func ServiceAccount(namespace, name string) User {
 	return Component(ServiceAccountName(namespace, name), ServiceAccountGroups(namespace)...)
 }
 
 const nodePrefix = "system:node:"
 
-// NodeName is the node that a user is the agent of: its name is system:node:NAME and it is in the group system:nodes.
+// NodeName returns the node whose agent the user is: the name is system:node:NAME, and the user is
+// in the group system:nodes.
 func NodeName(u User) (node string, ok bool) {
 	if !slices.Contains(u.Groups, GroupNodes) {
 		return "", false

@@ -1,7 +1,8 @@
-// Package abac authorizes by a file of policies, one a line, each of which allows a user or a group something (reference, "Using ABAC Authorization"). It is the oldest of
-// Kubernetes' authorizers, for clusters that come from there; the file is read once, at the start.
+// Package abac authorizes by a file of policies (reference, "Using ABAC Authorization"). Each line
+// allows a user or a group something. It is the oldest of Kubernetes' authorizers and serves
+// clusters that still use it. The file is read once, at the start.
 //
-// In: the lines, and requests' attributes. Out: Allow, with no reason, or no opinion.
+// In: the lines, and attributes of requests. Out: Allow without a reason, or no opinion.
 package abac
 
 import (
@@ -18,16 +19,17 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// The form of a line. An older one, without a version, was replaced in Kubernetes 1.2 and is still read: see unversioned.
+// Version and kind of a line. Lines without a version, replaced in Kubernetes 1.2, are still read:
+// see unversioned.
 const (
 	apiVersion = "abac.authorization.kubernetes.io/v1beta1"
 	kind       = "Policy"
 )
 
-// anything stands for every value.
+// anything matches every value.
 const anything = "*"
 
-// Policies are the lines of a file.
+// Policies holds the lines of a file.
 type Policies []policy
 
 type policy struct {
@@ -36,14 +38,14 @@ type policy struct {
 	Spec       spec   `json:"spec"`
 }
 
-// spec is what a line allows; what it does not say is empty, and matches only what is.
+// spec is what a line allows. An empty field matches only an empty attribute.
 type spec struct {
 	User, Group string
 	Readonly    bool
 	APIGroup    string
 	Resource    string
 	Namespace   string
-	// NonResourcePath may end with '*', for all paths that begin so.
+	// NonResourcePath may end with '*', which matches all paths with that prefix.
 	NonResourcePath string
 }
 
@@ -60,7 +62,8 @@ func Load(path string) (Policies, error) {
 	return policies, nil
 }
 
-// Parse reads policies, one JSON object a line. Blank lines and those that begin with '#' are nothing.
+// Parse reads policies, one JSON object per line. It skips blank lines and lines that begin with
+// '#'.
 func Parse(data []byte) (Policies, error) {
 	var policies Policies
 	number := 0
@@ -106,8 +109,8 @@ func decode(line []byte, into any) error {
 	return nil
 }
 
-// unversioned is the oldest form of a line. What it does not say matches everything: everybody who is known, every namespace, every
-// resource, and paths when it names neither. It knows no groups of the API, and is for all of them.
+// unversioned is the oldest form of a line. A missing field matches everything: every authenticated
+// user, namespace and resource, and every path if it names neither. It covers all API groups.
 type unversioned struct {
 	User, Group         string
 	Readonly            bool
@@ -146,7 +149,8 @@ func (s *spec) allows(a *auth.Attributes) bool {
 	return s.NonResourcePath == a.Path || whole && strings.HasPrefix(a.Path, prefix)
 }
 
-// isFor: a line that names a user and a group is for that user in that group. Anybody is everybody who is known: a request without credentials is not.
+// isFor reports whether the line applies to the user. A line with a user and a group needs both.
+// '*' means every authenticated user, so requests without credentials are excluded.
 func (s *spec) isFor(u *auth.User) bool {
 	known := slices.Contains(u.Groups, auth.GroupAuthenticated)
 	switch s.User {

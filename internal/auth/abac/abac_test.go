@@ -11,8 +11,9 @@ func line(spec string) string {
 	return `{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": {` + spec + "}}\n"
 }
 
-// TestWhatALineAllows: as upstream's kube-apiserver v1.36.3 decides, but for lines with a user and a group one of which is '*': upstream takes such a line for one
-// for everybody who is known, and forgets what the other says. Here both must fit.
+// TestWhatALineAllows compares with the decisions of upstream's kube-apiserver v1.36.3, with one
+// exception. If a line has a user and a group and one of them is '*', upstream applies it to every
+// authenticated user and ignores the other. Here both must match.
 func TestWhatALineAllows(t *testing.T) {
 	alice := auth.User{Name: "alice", Groups: []string{"staff", auth.GroupAuthenticated}}
 	stranger := auth.Anonymous()
@@ -74,7 +75,7 @@ func TestWhatALineAllows(t *testing.T) {
 	}
 }
 
-// TestALineWithoutAVersionMatchesWhatItDoesNotSay: upstream's tests of authorization have such lines.
+// Upstream's tests of authorization contain such lines.
 func TestALineWithoutAVersionMatchesWhatItDoesNotSay(t *testing.T) {
 	alice := auth.User{Name: "alice", Groups: []string{auth.GroupAuthenticated}}
 	bob := auth.User{Name: "bob", Groups: []string{auth.GroupAuthenticated}}

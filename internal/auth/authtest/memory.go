@@ -1,5 +1,6 @@
-// Package authtest has a client.Interface over objects in memory, without admission, validation and conversion, for the
-// tests of the packages that the API server itself is built from: they cannot start one.
+// Package authtest has a client.Interface over objects in memory, without admission, validation and
+// conversion. It serves the tests of packages that the API server is built from, which cannot start
+// a server.
 package authtest
 
 import (
@@ -25,14 +26,14 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Memory holds objects. The zero value is not ready: use New.
+// Memory holds objects. Create it with New.
 type Memory struct {
 	mu       sync.Mutex
 	revision int64
 	objects  map[schema.GroupVersionResource]map[string]client.Object
 }
 
-// New makes a Memory with the objects in it.
+// New returns a Memory with the objects.
 func New(objects ...client.Object) *Memory {
 	m := &Memory{objects: map[schema.GroupVersionResource]map[string]client.Object{}}
 	for _, o := range objects {
@@ -41,14 +42,14 @@ func New(objects ...client.Object) *Memory {
 	return m
 }
 
-// Put stores an object as it is, whatever was there.
+// Put stores an object as it is and replaces an existing one.
 func (m *Memory) Put(obj client.Object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.put(api.ResourceOf(obj), obj)
 }
 
-// Remove deletes an object if it is there.
+// Remove deletes an object if it exists.
 func (m *Memory) Remove(obj client.Object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,7 +110,7 @@ func (m *Memory) Create(_ context.Context, res schema.GroupVersionResource, _ st
 	return m.put(res, o), nil
 }
 
-// Update implements client.Interface; the status is part of the object.
+// Update implements client.Interface and replaces the status too.
 func (m *Memory) Update(_ context.Context, res schema.GroupVersionResource, obj runtime.Object, _ metav1.UpdateOptions, _ ...string) (runtime.Object, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -183,7 +184,7 @@ type view struct {
 	res schema.GroupVersionResource
 }
 
-var indexes sync.Map // of {memory, resource, name} to the function of values
+var indexes sync.Map // from {memory, resource, name} to the function of the values
 
 type indexKey struct {
 	view
@@ -234,7 +235,7 @@ func (v view) Revision() int64 {
 
 func (v view) WaitFor(context.Context, int64) error { return nil }
 
-// Subscribe tells of the objects that are there, and of no changes.
+// Subscribe sends the existing objects, and no changes.
 func (v view) Subscribe(_ context.Context, fn func(client.Event)) (synced, done <-chan struct{}) {
 	ended := make(chan struct{})
 	go func() {

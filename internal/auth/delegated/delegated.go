@@ -1,5 +1,6 @@
-// Package delegated lets a component that serves requests of its own ask the API server who its clients are and what they may do (TokenReview,
-// SubjectAccessReview). Client certificates are judged here.
+// Package delegated authenticates and authorizes the clients of a component that serves requests
+// itself, such as the kubelet. It asks the API server (TokenReview, SubjectAccessReview) and
+// remembers the answers. It verifies client certificates itself.
 package delegated
 
 import (
@@ -20,19 +21,19 @@ import (
 
 const maxAnswers = 4096
 
-// TTL is how long the API server's answers are believed.
+// TTL is how long answers of the API server are remembered.
 type TTL struct{ Token, Allowed, Denied time.Duration }
 
-// Upstream's: of its kubelet, and of its other components.
+// The times of upstream's kubelet and of upstream's other components.
 var (
 	Kubelet   = TTL{2 * time.Minute, 5 * time.Minute, 30 * time.Second}
 	Component = TTL{10 * time.Second, 10 * time.Second, 10 * time.Second}
 )
 
-// Auth is both questions. Safe for concurrent use.
+// Auth authenticates and authorizes by the API server. Safe for concurrent use.
 type Auth struct {
 	Client client.Interface
-	// Certificates judges client certificates; nil accepts none.
+	// Certificates verifies client certificates; nil accepts none.
 	Certificates auth.Authenticator
 	Now          func() time.Time
 	TTL          TTL
@@ -61,7 +62,8 @@ func (d *Auth) Authenticate(r *http.Request) (auth.User, bool, error) {
 	}
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || token == "" {
-		return auth.User{}, false, nil // upstream's kubelet lets nobody in anonymously, either
+		// upstream's kubelet does not allow anonymous requests either
+		return auth.User{}, false, nil
 	}
 	key := sha256.Sum256([]byte(token))
 	d.mu.Lock()

@@ -1,7 +1,12 @@
-// Package node is the node authorizer: a node's agent may read its own Node and the pods bound to it, and of Secrets,
-// ConfigMaps, volumes and service accounts only what those pods refer to ("Using Node Authorization").
+// Package node is the node authorizer ("Using Node Authorization"). A node's agent may read its own
+// Node and the pods bound to it. It may read only those Secrets, ConfigMaps, volumes and service
+// accounts that these pods refer to.
 //
-// There is no graph of its own: the references of pods are an index of the pods' View, and so always as new as it is.
+// There is no separate graph: an index of the pods' View holds the references, so it is always as
+// new as the View.
+//
+// In: Views of pods and volumes, attributes of requests. Out: decisions for users of nodes, no
+// opinion on others.
 package node
 
 import (
@@ -19,7 +24,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Authorizer decides for the users of nodes and has no opinion on others. Safe for concurrent use.
+// Authorizer decides about users of nodes and has no opinion on others. Safe for concurrent use.
 type Authorizer struct {
 	pods        client.ViewOf[*corev1.Pod]
 	volumes     client.ViewOf[*corev1.PersistentVolume]
@@ -33,7 +38,7 @@ const (
 	bySecret    = "secret"
 )
 
-// New opens the pictures it decides by. The client may read them all.
+// New opens the Views. The client must be allowed to read them all.
 func New(ctx context.Context, c client.Interface) (*Authorizer, error) {
 	z := &Authorizer{rules: rbac.NodeRules()}
 	var err error
@@ -104,7 +109,8 @@ func refuse(format string, args ...any) (auth.Decision, string, error) {
 	return auth.NoOpinion, fmt.Sprintf(format, args...), nil
 }
 
-// readReferenced allows get, and list and watch of a single object, of what a pod of the node refers to.
+// readReferenced allows a node to get an object that one of its pods refers to, and to list and
+// watch this single object.
 func (z *Authorizer) readReferenced(node string, a auth.Attributes) (auth.Decision, string, error) {
 	switch {
 	case !a.IsReadOnly():
@@ -130,7 +136,7 @@ func (z *Authorizer) getReferenced(node string, a auth.Attributes) (auth.Decisio
 	return z.referenced(node, a)
 }
 
-// writeStatus allows what a node tells of the claims that its pods use.
+// writeStatus allows the status of claims that the node's pods use.
 func (z *Authorizer) writeStatus(node string, a auth.Attributes) (auth.Decision, string, error) {
 	if a.Verb == "update" || a.Verb == "patch" {
 		return z.referenced(node, a)
@@ -138,7 +144,7 @@ func (z *Authorizer) writeStatus(node string, a auth.Attributes) (auth.Decision,
 	return refuse("can only get/update/patch this type")
 }
 
-// account allows tokens for the accounts of a node's pods, and reading those accounts.
+// account allows tokens for the accounts of the node's pods, and reading these accounts.
 func (z *Authorizer) account(node string, a auth.Attributes) (auth.Decision, string, error) {
 	switch {
 	case a.Verb == "get" && a.Subresource == "":
@@ -230,7 +236,7 @@ func (z *Authorizer) resourceSlice(node string, a auth.Attributes) (auth.Decisio
 		return refuse("cannot authorize ResourceSlice subresources")
 	}
 	switch a.Verb {
-	case "create": // NodeRestriction looks at the node name in it
+	case "create": // NodeRestriction checks the node name in the object
 		return auth.Allow, "", nil
 	case "get", "update", "patch", "delete":
 		if a.Name == "" {
@@ -255,7 +261,7 @@ func (z *Authorizer) node(node string, a auth.Attributes) (auth.Decision, string
 		return z.byRules(a)
 	}
 	switch a.Verb {
-	case "create", "update", "patch": // NodeRestriction looks at the name
+	case "create", "update", "patch": // NodeRestriction checks the name
 		return z.byRules(a)
 	case "get", "list", "watch":
 		name := a.Name
@@ -292,7 +298,7 @@ func (z *Authorizer) pod(node string, a auth.Attributes) (auth.Decision, string,
 	return z.byRules(a)
 }
 
-// exactly is the value that a raw field selector demands of the field, or nothing.
+// exactly returns the value that a raw field selector requires of the field, or "".
 func exactly(selector, name string) string {
 	if selector == "" {
 		return ""

@@ -91,7 +91,7 @@ func TestANodeSeesWhatItsPodsNeedAndNoMore(t *testing.T) {
 	}
 }
 
-// The words are upstream's for the same requests.
+// The texts are upstream's for the same requests.
 func TestANodeIsToldWhyItMayNot(t *testing.T) {
 	z, err := New(t.Context(), authtest.New())
 	if err != nil {

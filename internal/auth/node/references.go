@@ -17,10 +17,10 @@ func reference(node, kind, namespace, name string) string {
 	return node + "|" + kind + "|" + namespace + "|" + name
 }
 
-// podReferences are the index values of a pod: what it gives its node access to. Mirror pods give none, because the
-// node itself makes them.
+// podReferences returns the index values of a pod: what it gives its node access to. A mirror pod
+// gives no access, because the node itself creates it.
 func podReferences(pod *corev1.Pod) []string {
-	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey] // whatever its value
+	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey] // with any value
 	if pod.Spec.NodeName == "" || mirror {
 		return nil
 	}
@@ -53,7 +53,7 @@ func podReferences(pod *corev1.Pod) []string {
 	return out
 }
 
-// SecretsOf are the names of the Secrets of its namespace that a pod uses, however it does.
+// SecretsOf returns the names of all Secrets that a pod uses.
 func SecretsOf(pod *corev1.Pod) (names []string) {
 	specReferences(pod, func(kind, name string) {
 		if kind == kindSecret {
@@ -63,7 +63,7 @@ func SecretsOf(pod *corev1.Pod) (names []string) {
 	return names
 }
 
-// specReferences are what containers and volumes refer to.
+// specReferences calls add for everything that containers and volumes refer to.
 func specReferences(pod *corev1.Pod, add func(kind, name string)) {
 	for _, s := range pod.Spec.ImagePullSecrets {
 		add(kindSecret, s.Name)
@@ -152,7 +152,7 @@ func podVolumeReferences(pod *corev1.Pod, v *corev1.Volume, add func(kind, name 
 	}
 }
 
-// volumeSecrets are the Secrets ("namespace/name") that a node needs to mount a volume.
+// volumeSecrets returns the Secrets ("namespace/name") that a node needs to mount a volume.
 func volumeSecrets(pv *corev1.PersistentVolume) []string {
 	var out []string
 	claimNamespace := ""

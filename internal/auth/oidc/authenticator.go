@@ -17,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/jws"
 )
 
-// authenticator knows the tokens of one issuer.
+// authenticator authenticates the tokens of one issuer.
 type authenticator struct {
 	config     apiserverconfig.JWTAuthenticator
 	algorithms []string // sorted
@@ -25,19 +25,20 @@ type authenticator struct {
 	provider   *provider
 	log        *slog.Logger
 	now        func() time.Time
-	// end stops asking the issuer where its keys are; nil when it has answered before anybody had to.
+	// end stops the requests for the issuer's discovery document; nil if the issuer had answered
+	// before.
 	end     context.CancelFunc
 	metrics *issuerMetrics
 
 	mu sync.Mutex // guards others
-	// others are issuers of distributed claims.
+	// others holds the providers of other issuers that sign distributed claims.
 	others map[string]*provider
 }
 
-// maxOthers bounds how many issuers tokens may name as sources of their claims.
+// maxOthers limits the issuers that tokens may name as sources of their claims.
 const maxOthers = 32
 
-// authenticate makes a user of a token of the issuer, and notes how long that took.
+// authenticate returns the user of a token of this issuer, and records the duration.
 func (a *authenticator) authenticate(ctx context.Context, t *jws.Parts) (auth.User, error) {
 	since := time.Now()
 	user, err := a.userOf(ctx, t)
@@ -64,7 +65,7 @@ func (a *authenticator) userOf(ctx context.Context, t *jws.Parts) (auth.User, er
 	return m.user(ctx)
 }
 
-// verify checks everything about a token that does not depend on the mapping of its claims.
+// verify checks everything about a token except the mapping of its claims.
 func (a *authenticator) verify(ctx context.Context, p *provider, t *jws.Parts) (*idToken, error) {
 	var token idToken
 	if err := json.Unmarshal(t.Payload, &token); err != nil {
@@ -79,7 +80,8 @@ func (a *authenticator) verify(ctx context.Context, p *provider, t *jws.Parts) (
 	return &token, p.verify(ctx, t)
 }
 
-// expand fetches the claim of groups from where the token says that it is. Other claims are not looked for elsewhere, as upstream.
+// expand fetches the groups claim from the source that the token names. Other distributed claims
+// are ignored, as upstream.
 func (a *authenticator) expand(ctx context.Context, token *idToken, c claims) error {
 	name := a.config.ClaimMappings.Groups.Claim
 	where, ok := token.ClaimNames[name]
@@ -88,7 +90,7 @@ func (a *authenticator) expand(ctx context.Context, token *idToken, c claims) er
 	}
 	s := token.ClaimSources[where]
 	if s.Endpoint == "" {
-		return nil // an aggregated claim, which nothing here reads
+		return nil // an aggregated claim, which is not supported
 	}
 	value, err := a.distributed(ctx, name, s)
 	if err != nil {
@@ -130,7 +132,7 @@ func (a *authenticator) distributed(ctx context.Context, name string, s source) 
 	return value, nil
 }
 
-// other is the provider of another issuer's keys.
+// other returns the provider of another issuer.
 func (a *authenticator) other(ctx context.Context, issuer string) (*provider, error) {
 	if issuer == a.config.Issuer.URL {
 		return a.provider, nil
@@ -151,7 +153,7 @@ func (a *authenticator) other(ctx context.Context, issuer string) (*provider, er
 	}
 	err := p.discover(ctx)
 	if err != nil {
-		// Anybody's token may name an issuer that is none: it must not keep the place of another one.
+		// Any token may name an invalid issuer, which must not take the place of another one.
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if a.others[issuer] == p && p.ready() != nil {
@@ -161,7 +163,7 @@ func (a *authenticator) other(ctx context.Context, issuer string) (*provider, er
 	return p, err
 }
 
-// issuerOf is what the token says of its issuer, believed by nobody yet; empty when it does not say.
+// issuerOf returns the unverified issuer in the token, or "".
 func issuerOf(t *jws.Parts) string {
 	var named struct {
 		Issuer string `json:"iss"`
@@ -172,5 +174,6 @@ func issuerOf(t *jws.Parts) string {
 	return named.Issuer
 }
 
-// allAlgorithms are those that tokens may be signed with, if a flag does not say less. Sorted.
+// allAlgorithms lists the algorithms that tokens may be signed with unless a flag restricts them.
+// Sorted.
 var allAlgorithms = []string{"ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512"}

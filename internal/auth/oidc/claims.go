@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// claims are those of a token, each as it was written.
+// claims holds a token's claims in their raw form.
 type claims map[string]json.RawMessage
 
 var errNotPresent = errors.New("claim not present")
@@ -22,13 +22,13 @@ func (c claims) read(name string, into any) error {
 	return json.Unmarshal(raw, into)
 }
 
-// has tells whether a claim is there.
+// has reports whether a claim exists.
 func (c claims) has(name string) bool {
 	_, ok := c[name]
 	return ok
 }
 
-// values are the claims as CEL sees them: numbers are doubles.
+// values returns the claims for CEL: numbers are doubles.
 func (c claims) values() (map[string]any, error) {
 	out := make(map[string]any, len(c))
 	for name, raw := range c {
@@ -41,7 +41,7 @@ func (c claims) values() (map[string]any, error) {
 	return out, nil
 }
 
-// stringOrList is a claim of one string or several; null is none.
+// stringOrList is a claim of one string or several; null means none.
 type stringOrList []string
 
 func (l *stringOrList) UnmarshalJSON(data []byte) error {
@@ -62,7 +62,7 @@ func (l *stringOrList) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// audiences are a claim of one string or several, and nothing else.
+// audiences is a claim of one string or several; null is an error.
 type audiences []string
 
 func (a *audiences) UnmarshalJSON(data []byte) error {
@@ -79,7 +79,7 @@ func (a *audiences) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// numericDate is seconds since 1970, possibly with a fraction, which does not count (RFC 7519).
+// numericDate is a number of seconds since 1970; a fraction is ignored (RFC 7519).
 type numericDate struct{ time.Time }
 
 func (d *numericDate) UnmarshalJSON(data []byte) error {
@@ -99,13 +99,14 @@ func (d *numericDate) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// idToken are the claims that say for whom and when a token is good.
+// idToken holds the claims about a token's audience and validity.
 type idToken struct {
-	Issuer       string            `json:"iss"`
-	Subject      string            `json:"sub"`
-	Audience     audiences         `json:"aud"`
-	Expiry       numericDate       `json:"exp"`
-	IssuedAt     numericDate       `json:"iat"` // this one and the next two only have to be what they should be
+	Issuer   string      `json:"iss"`
+	Subject  string      `json:"sub"`
+	Audience audiences   `json:"aud"`
+	Expiry   numericDate `json:"exp"`
+	// this field and the next two are only checked for their type
+	IssuedAt     numericDate       `json:"iat"`
 	Nonce        string            `json:"nonce"`
 	AccessHash   string            `json:"at_hash"`
 	NotBefore    *numericDate      `json:"nbf"`
@@ -113,16 +114,16 @@ type idToken struct {
 	ClaimSources map[string]source `json:"_claim_sources"`
 }
 
-// source is where a distributed claim is (OpenID Connect Core 1.0, 5.6.2).
+// source is the location of a distributed claim (OpenID Connect Core 1.0, 5.6.2).
 type source struct {
 	Endpoint    string `json:"endpoint"`
 	AccessToken string `json:"access_token"`
 }
 
-// leeway is how far an issuer's clock may be ahead.
+// leeway is the tolerated difference of an issuer's clock.
 const leeway = time.Minute
 
-// check says why the token is not good for one of the audiences at the time, or nothing.
+// check returns an error unless the token is valid at the time for one of the audiences.
 func (t *idToken) check(meantFor []string, now time.Time) error {
 	for _, name := range t.ClaimNames {
 		if _, ok := t.ClaimSources[name]; !ok {

@@ -15,10 +15,10 @@ import (
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 )
 
-// Configuration is what may be configured.
+// Configuration is the type of the configuration file.
 type Configuration = apiserverconfig.AuthenticationConfiguration
 
-// Parse reads a configuration and checks it.
+// Parse decodes a configuration and validates it.
 func Parse(data []byte) (*Configuration, error) {
 	if len(data) == 0 {
 		return nil, errors.New("empty config data")
@@ -37,7 +37,7 @@ func Parse(data []byte) (*Configuration, error) {
 	return config, nil
 }
 
-// Validate says what is wrong with a configuration, with the paths of fields.
+// Validate returns the errors of a configuration, with the paths of fields.
 func Validate(config *Configuration) error {
 	if err := validation.ValidateAuthenticationConfiguration(authenticationcel.NewDefaultCompiler(), config, nil).ToAggregate(); err != nil {
 		return fmt.Errorf("invalid authentication configuration: %w", err)
@@ -45,7 +45,7 @@ func Validate(config *Configuration) error {
 	return nil
 }
 
-// Flags are upstream's older way to configure one issuer.
+// Flags holds upstream's older flags for one issuer.
 type Flags struct {
 	Issuer, ClientID, CAFile      string
 	UsernameClaim, UsernamePrefix string
@@ -53,7 +53,7 @@ type Flags struct {
 	RequiredClaims                map[string]string
 }
 
-// Configuration is what the flags mean.
+// Configuration converts the flags to a configuration.
 func (f *Flags) Configuration() (*Configuration, error) {
 	if f.Issuer == "" || f.ClientID == "" {
 		return nil, errors.New("oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set")
@@ -62,7 +62,8 @@ func (f *Flags) Configuration() (*Configuration, error) {
 	switch {
 	case usernamePrefix == "-":
 		usernamePrefix = ""
-	case usernamePrefix == "" && f.UsernameClaim != "email": // subjects of different issuers must not be the same user
+	// subjects of different issuers must not become the same user
+	case usernamePrefix == "" && f.UsernameClaim != "email":
 		usernamePrefix = f.Issuer + "#"
 	}
 	jwt := apiserverconfig.JWTAuthenticator{

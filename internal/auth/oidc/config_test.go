@@ -51,7 +51,7 @@ func TestWhatIsWrongWithAConfiguration(t *testing.T) {
 	}
 }
 
-// TestAnIssuerThatNamesANetworkIsReachedThroughIt: here, unlike elsewhere, a network that is not configured is an error, as upstream.
+// An issuer that names an unconfigured network is an error here, as upstream.
 func TestAnIssuerThatNamesANetworkIsReachedThroughIt(t *testing.T) {
 	proxy := egresstest.Connect(t, nil)
 	tokens, err := New(t.Context(), Options{Egress: proxy.Selector(t, "HTTPConnect", egress.Cluster), Log: slog.New(slog.DiscardHandler)})

@@ -22,15 +22,15 @@ import (
 
 var b64 = base64.RawURLEncoding.EncodeToString
 
-// issuer is an OpenID provider with as many keys as it is given.
+// issuer is an OpenID provider with any number of keys.
 type issuer struct {
 	*httptest.Server
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	keys  map[string]crypto.Signer
-	name  string // what it calls itself, if not its URL
+	name  string // its issuer name, if that is not its URL
 	away  bool
-	asked int // for its keys
-	// keyless: it does not give its keys.
+	asked int // number of requests for its keys
+	// keyless makes requests for its keys fail.
 	keyless bool
 }
 
@@ -59,7 +59,8 @@ func startIssuer(t *testing.T) *issuer {
 			http.Error(w, "not now", http.StatusServiceUnavailable)
 			return
 		}
-		list := []any{map[string]string{"kty": "oct", "k": "AAAA"}, map[string]string{"kty": "RSA", "use": "enc"}} // for somebody else
+		// keys for other purposes
+		list := []any{map[string]string{"kty": "oct", "k": "AAAA"}, map[string]string{"kty": "RSA", "use": "enc"}}
 		for id, key := range i.keys {
 			list = append(list, published(id, key.Public()))
 		}
@@ -111,7 +112,7 @@ func (i *issuer) ca() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.Certificate().Raw}))
 }
 
-// sign makes a token of claims; "unknown" names a key that the issuer does not have.
+// sign returns a token with the claims; "unknown" names a key that the issuer does not have.
 func (i *issuer) sign(t *testing.T, algorithm, kid, claims string) string {
 	t.Helper()
 	i.mu.Lock()

@@ -15,16 +15,16 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// mapping makes a user of one token's claims.
+// mapping maps one token's claims to a user.
 type mapping struct {
 	config *apiserverconfig.JWTAuthenticator
 	mapper *authenticationcel.CELMapper
 	claims claims
 
-	cel traits.Mapper // the claims for expressions, made when one asks
+	cel traits.Mapper // the claims for expressions, made on first use
 }
 
-// user is the one that the claims name, or why they name none.
+// user returns the user that the claims name, or an error.
 func (m *mapping) user(ctx context.Context) (u auth.User, err error) {
 	if u.Name, err = m.username(ctx); err != nil {
 		return auth.User{}, err
@@ -38,7 +38,7 @@ func (m *mapping) user(ctx context.Context) (u auth.User, err error) {
 	if u.Extra, err = m.extra(ctx); err != nil {
 		return auth.User{}, err
 	}
-	m.identify(&u) // rules of users see it
+	m.identify(&u) // validation rules see it
 	if err := m.checkClaims(ctx); err != nil {
 		return auth.User{}, err
 	}
@@ -48,7 +48,7 @@ func (m *mapping) user(ctx context.Context) (u auth.User, err error) {
 	return u, nil
 }
 
-// identify tells which of the user's tokens it is, if the token says so.
+// identify adds the credential id of the token (jti) to the user, if it has one.
 func (m *mapping) identify(u *auth.User) {
 	var id string
 	if m.claims.read("jti", &id) != nil || id == "" {
@@ -81,7 +81,7 @@ func (m *mapping) username(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("oidc: parse username claims %q: %w", c.Claim, err)
 	}
 	if c.Claim == "email" && m.claims.has("email_verified") {
-		// An address counts unless the issuer says that nobody has looked whose it is.
+		// An email address counts unless the issuer says that it is not verified.
 		var verified bool
 		if err := m.claims.read("email_verified", &verified); err != nil {
 			return "", fmt.Errorf("oidc: parse 'email_verified' claim: %w", err)
@@ -206,7 +206,7 @@ func (m *mapping) checkUser(ctx context.Context, u *auth.User) error {
 	if m.mapper.UserValidationRules == nil {
 		return nil
 	}
-	var extra map[string][]string // absent values are absent, not null
+	var extra map[string][]string // absent values are absent in CEL, not null
 	if extra = u.Extra; extra == nil {
 		extra = map[string][]string{}
 	}
@@ -221,7 +221,7 @@ func (m *mapping) checkUser(ctx context.Context, u *auth.User) error {
 	return nil
 }
 
-// allTrue says which expression was not.
+// allTrue returns an error for the first expression that is not true.
 func allTrue(results []authenticationcel.EvaluationResult) error {
 	for _, r := range results {
 		var expression, message string
@@ -272,7 +272,7 @@ func (m *mapping) evaluateAll(ctx context.Context, expressions authenticationcel
 
 var errStrings = errors.New("expression must return a string or a list of strings")
 
-// stringsOf are the strings of a value that are not empty; null is none.
+// stringsOf returns the non-empty strings of a value; null means none.
 func stringsOf(value ref.Val) ([]string, error) {
 	switch v := value.(type) {
 	case types.Null:

@@ -8,7 +8,7 @@ import (
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
-// metrics are of the issuers, under upstream's names; issuers and their keys are told by their hashes.
+// metrics are upstream's metrics of issuers. Their labels are hashes of issuers and keys.
 type metrics struct {
 	took    *prometheus.HistogramVec
 	fetched *prometheus.GaugeVec
@@ -34,7 +34,7 @@ func newMetrics() *metrics {
 	}
 }
 
-// Collectors are the metrics of the issuers.
+// Collectors returns the metrics of the issuers.
 func (t *Tokens) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{t.metrics.took, t.metrics.fetched, t.metrics.keys}
 }
@@ -46,7 +46,8 @@ func result(err error) string {
 	return "success"
 }
 
-// issuerMetrics are those of one issuer. Issuers of distributed claims have none (nil): tokens name as many as they like.
+// issuerMetrics are the metrics of one issuer. Issuers of distributed claims have none (nil), since
+// tokens can name any number of them.
 type issuerMetrics struct {
 	*metrics
 	issuer string // hashed
@@ -56,7 +57,7 @@ func (m *metrics) of(issuer string) *issuerMetrics {
 	return &issuerMetrics{metrics: m, issuer: zpages.Hashed(issuer)}
 }
 
-// forget drops what tells of an issuer that is not in the configuration any more.
+// forget deletes the series of an issuer that is no longer configured.
 func (m *metrics) forget(issuer string) {
 	of := prometheus.Labels{labelIssuer: zpages.Hashed(issuer)}
 	m.took.DeletePartialMatch(of)
@@ -68,7 +69,7 @@ func (m *issuerMetrics) authenticated(took time.Duration, err error) {
 	m.took.WithLabelValues(result(err), m.issuer).Observe(took.Seconds())
 }
 
-// fetchedKeys notes that the issuer was asked for its keys, which are document.
+// fetchedKeys records a request for the issuer's keys, and its answer.
 func (m *issuerMetrics) fetchedKeys(document []byte, err error, now time.Time) {
 	if m == nil {
 		return

@@ -13,7 +13,7 @@ import (
 
 const own = "https://kubernetes.default.svc"
 
-// configured are the tokens of one issuer whose configuration goes on with the text.
+// configured returns the Tokens of one issuer; text continues its configuration.
 func configured(t *testing.T, i *issuer, text string) *Tokens {
 	t.Helper()
 	tokens, err := New(t.Context(), Options{Audiences: []string{own}, Disallowed: []string{own}, Log: slog.New(slog.DiscardHandler)})
@@ -64,7 +64,7 @@ const byExpressions = `  claimValidationRules:
 
 const byEmail = "  claimMappings:\n    username: {claim: email, prefix: ''}\n"
 
-// The texts are those that upstream's TokenReview shows for the same tokens.
+// The texts are those of upstream's TokenReview for the same tokens.
 func TestTokensMeanWhatTheyMeanUpstream(t *testing.T) {
 	i := startIssuer(t)
 	from := fmt.Sprintf(`"iss":%q`, i.URL)
@@ -79,7 +79,7 @@ func TestTokensMeanWhatTheyMeanUpstream(t *testing.T) {
 		for _, tc := range []struct {
 			name, mapping, claims string
 			want                  auth.User
-			err                   string // "-": nobody's token
+			err                   string // "-": not a token of this issuer
 		}{
 			{"claims", "claims", fine + `,"groups":["x","y"],"x":["1","","2"]`, auth.User{Name: "oidc:bob", UID: "u", Groups: []string{"g:x", "g:y"}, Extra: map[string][]string{"example.com/x": {"1", "2"}}}, ""},
 			{"one group", "claims", fine + `,"groups":"x"`, with(bob, groups("g:x")), ""},

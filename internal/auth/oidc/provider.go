@@ -19,7 +19,7 @@ import (
 	"github.com/knarr-project/knarr/internal/egress"
 )
 
-// provider knows the keys of one issuer.
+// provider fetches and holds the keys of one issuer.
 type provider struct {
 	issuer, discovery string
 	http              *http.Client
@@ -27,25 +27,27 @@ type provider struct {
 	now               func() time.Time
 	metrics           *issuerMetrics
 
-	fetching sync.Mutex // held while keys are fetched: who waits gets what was fetched
+	fetching sync.Mutex // held during a fetch, so that waiting callers share its result
 
-	mu       sync.Mutex // guards what follows
-	keysURL  string     // empty until the issuer was asked for it
+	mu       sync.Mutex // guards the fields below
+	keysURL  string     // empty until discovery has succeeded
 	keys     []jws.Key
-	fetched  int // counts fetches of keys
+	fetched  int // number of fetches of the keys
 	failure  error
-	failedAt time.Time // of the last fetch, if that failed
+	failedAt time.Time // time of the last fetch if it failed
 }
 
 const (
-	// discoverEvery is how often an issuer is asked that has not answered yet.
+	// discoverEvery is the interval of discovery requests until the issuer answers.
 	discoverEvery = 10 * time.Second
-	// fetchEvery is how long an issuer is left alone whose keys could not be fetched: tokens of keys that nobody knows are cheap to make.
+	// fetchEvery is the pause after a failed fetch of the keys: tokens with unknown keys are cheap
+	// to make.
 	fetchEvery  = 5 * time.Second
 	maxDocument = 1 << 20
 )
 
-// newClient trusts the certificates given, PEM, or the system's. A nil dial is directly.
+// newClient returns a client that trusts the given certificates (PEM), or the system's. A nil dial
+// connects directly.
 func newClient(authorities string, dial egress.Dial) (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if authorities != "" {
@@ -70,7 +72,7 @@ func newProvider(issuer, discovery string, client *http.Client, log *slog.Logger
 	return &provider{issuer: issuer, discovery: discovery, http: client, log: log, now: now, metrics: m}
 }
 
-// run asks the issuer where its keys are until it says so.
+// run repeats the discovery until it succeeds.
 func (p *provider) run(ctx context.Context) {
 	for {
 		err := p.discover(ctx)
@@ -86,7 +88,7 @@ func (p *provider) run(ctx context.Context) {
 	}
 }
 
-// discover asks the issuer where its keys are. What it has said before counts until it says something else.
+// discover asks the issuer for the URL of its keys. A failure keeps the known URL.
 func (p *provider) discover(ctx context.Context) error {
 	url, err := p.askForKeysURL(ctx)
 	if err != nil {
@@ -118,7 +120,7 @@ func (p *provider) askForKeysURL(ctx context.Context) (string, error) {
 	return document.JWKSURI, nil
 }
 
-// ready says why no token of the issuer can be verified yet, or nothing.
+// ready returns an error while no token of the issuer can be verified.
 func (p *provider) ready() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,8 +132,8 @@ func (p *provider) ready() error {
 
 var errSignature = errors.New("failed to verify signature: failed to verify id token signature")
 
-// verify checks the signature with the keys that are known, and, if none of them has made it, with those that are published now: issuers
-// change their keys.
+// verify checks the signature with the known keys and, if none matches, with freshly published
+// ones: issuers rotate their keys.
 func (p *provider) verify(ctx context.Context, t *jws.Parts) error {
 	p.mu.Lock()
 	keys, count := p.keys, p.fetched
@@ -156,7 +158,8 @@ func signedBy(keys []jws.Key, t *jws.Parts) bool {
 	})
 }
 
-// fetchKeys fetches the issuer's keys, unless somebody has done so since the count was seen, or has failed a moment ago.
+// fetchKeys fetches the issuer's keys. It returns the known keys if another caller has fetched them
+// since the count seen, and the last error if a fetch failed a moment ago.
 func (p *provider) fetchKeys(ctx context.Context, seen int) ([]jws.Key, error) {
 	p.fetching.Lock()
 	defer p.fetching.Unlock()
@@ -171,7 +174,7 @@ func (p *provider) fetchKeys(ctx context.Context, seen int) ([]jws.Key, error) {
 	}
 	keys, document, err := fetchSet(ctx, p.http, url)
 	if err != nil && ctx.Err() != nil {
-		return nil, err // says nothing of the issuer: whoever asked is gone
+		return nil, err // the caller is gone; that says nothing about the issuer
 	}
 	p.metrics.fetchedKeys(document, err, p.now())
 	p.mu.Lock()

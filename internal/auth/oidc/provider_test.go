@@ -31,7 +31,7 @@ func TestNewKeysOfAnIssuerAreFetchedWhenTheyAreUsed(t *testing.T) {
 	i.mu.Lock()
 	i.keys = map[string]crypto.Signer{"next": ecKey(t)}
 	i.mu.Unlock()
-	if !is(old) { // its key is still known, and nobody has said that it is gone
+	if !is(old) { // its key is still known, and no newer list has replaced it
 		t.Error("an old key is forgotten before a new one was seen")
 	}
 	if next := i.sign(t, "ES256", "next", claims); !is(next) {
@@ -42,7 +42,7 @@ func TestNewKeysOfAnIssuerAreFetchedWhenTheyAreUsed(t *testing.T) {
 	}
 }
 
-// TestIssuersAreToldOfByTheirHashes: the series are those of upstream's API server v1.36.3.
+// The series are those of upstream's API server v1.36.3.
 func TestIssuersAreToldOfByTheirHashes(t *testing.T) {
 	i := startIssuer(t)
 	tokens := configured(t, i, "  claimMappings:\n    username: {claim: sub, prefix: ''}\n")
@@ -126,15 +126,16 @@ func TestAnIssuerThatDoesNotAnswerYet(t *testing.T) {
 	if _, _, ok, err := tokens.AuthenticateToken(t.Context(), i.sign(t, "ES256", "ec", claims), []string{own}); !ok {
 		t.Error(err)
 	}
-	// The same configuration beside another one keeps its authenticator, and one that is not named any more ends.
+	// A new configuration keeps the authenticators of unchanged issuers, and ends those of removed
+	// ones.
 	if err := tokens.Use(t.Context(), config, true); err != nil || (*tokens.list.Load())[0] != first {
 		t.Errorf("an authenticator that did not change was made again: %v", err)
 	}
 	if err := tokens.Use(t.Context(), &Configuration{}, true); err != nil {
 		t.Error(err)
 	}
-	tokens.asking.Wait() // nobody asks an issuer that is gone
-	// An issuer that calls itself otherwise is not believed.
+	tokens.asking.Wait() // no requests to removed issuers remain
+	// An issuer whose document names another issuer is not trusted.
 	i.name = "https://other"
 	if err := tokens.Use(t.Context(), config, true); err == nil || !strings.Contains(err.Error(), "did not match the issuer URL returned by provider") {
 		t.Error(err)
@@ -170,7 +171,7 @@ func TestAnIssuersKeysAreNotAskedForAgainAndAgain(t *testing.T) {
 	if _, _, ok, err := tokens.AuthenticateToken(t.Context(), token, []string{own}); !ok {
 		t.Errorf("when the issuer is well again: %v", err)
 	}
-	// Where the keys are is not forgotten because the issuer does not say it once more.
+	// A failed discovery keeps the known URL of the keys.
 	i.mu.Lock()
 	i.away = true
 	i.mu.Unlock()

@@ -19,31 +19,35 @@ import (
 	"github.com/knarr-project/knarr/internal/egress"
 )
 
-// Options of Tokens.
+// Options configures Tokens.
 type Options struct {
-	// Audiences are those of the API server: whom its issuers' tokens are meant for is said by the configuration.
+	// Audiences are the API server's own. The configuration names the audiences of each issuer's
+	// tokens.
 	Audiences []string
-	// Disallowed are issuers that nobody else may be: those of service account tokens.
+	// Disallowed lists issuers that the configuration must not name: those of service account
+	// tokens.
 	Disallowed []string
-	// Algorithms that tokens may be signed with; all that are known when empty.
+	// Algorithms lists the allowed signing algorithms; empty means all known ones.
 	Algorithms []string
-	// Egress is how issuers are connected to that name a network; nil has none.
+	// Egress connects to issuers that name a network; nil has no networks.
 	Egress *egress.Selector
 	Log    *slog.Logger
 	Now    func() time.Time // time.Now when nil
 }
 
-// Tokens authenticates the tokens of the issuers of a configuration, which may be replaced at any time.
+// Tokens authenticates the tokens of the configured issuers. The configuration may be replaced at
+// any time.
 type Tokens struct {
 	Options
 	ctx     context.Context
 	end     context.CancelFunc
-	asking  sync.WaitGroup // issuers that have not answered yet
+	asking  sync.WaitGroup // discovery of issuers that have not answered yet
 	metrics *metrics
 	list    atomic.Pointer[[]*authenticator]
 }
 
-// New authenticates nobody until Use is called. It works until ctx ends or Close is called.
+// New returns a Tokens that authenticates no user until Use is called. It works until ctx ends or
+// Close is called.
 func New(ctx context.Context, options Options) (*Tokens, error) {
 	t := &Tokens{Options: options, ctx: ctx, metrics: newMetrics()}
 	if len(t.Algorithms) == 0 {
@@ -63,7 +67,8 @@ func New(ctx context.Context, options Options) (*Tokens, error) {
 	return t, nil
 }
 
-// AuthenticateToken implements auth.TokenAuthenticator. Every issuer is in the configuration once, so one authenticator at most looks at a token.
+// AuthenticateToken implements auth.TokenAuthenticator. Each issuer is configured once, so at most
+// one authenticator checks a token.
 func (t *Tokens) AuthenticateToken(ctx context.Context, token string, audiences []string) (auth.User, []string, bool, error) {
 	accepted := auth.CommonAudiences(audiences, t.Audiences)
 	if len(accepted) == 0 {
@@ -87,11 +92,12 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string, audiences 
 	return auth.User{}, nil, false, nil
 }
 
-// patience is how long the issuers of a changed configuration may take to answer.
+// patience is how long Use waits for the issuers of a changed configuration.
 const patience = 10 * time.Second
 
-// Use takes a configuration in the place of the present one. Authenticators that did not change stay. With wait, a configuration only
-// counts if all its issuers answer; otherwise they are asked until they do.
+// Use replaces the configuration. Authenticators of unchanged issuers stay. With wait, the
+// configuration only takes effect if all its issuers answer; otherwise discovery continues in the
+// background.
 func (t *Tokens) Use(ctx context.Context, config *Configuration, wait bool) error {
 	before := *t.list.Load()
 	var next, made []*authenticator
@@ -162,7 +168,8 @@ func (t *Tokens) newAuthenticator(c *apiserverconfig.JWTAuthenticator) (*authent
 	}, nil
 }
 
-// way is how an issuer is connected to that names a network; nil is directly. Whoever names one means it: here what is not configured is an error, as upstream.
+// way returns the connection to an issuer that names a network; nil connects directly. Here an
+// unconfigured network is an error, as upstream.
 func (t *Tokens) way(network apiserverconfig.EgressSelectorType) (egress.Dial, error) {
 	if network == "" {
 		return nil, nil
@@ -177,7 +184,7 @@ func (t *Tokens) way(network apiserverconfig.EgressSelectorType) (egress.Dial, e
 	return dial, nil
 }
 
-// Close stops asking issuers. Use must not be called beside it, or after it.
+// Close stops the requests to issuers. Do not call Use concurrently or later.
 func (t *Tokens) Close() {
 	t.end()
 	t.asking.Wait()

@@ -25,7 +25,7 @@ import (
 const (
 	authorityLifetime = 10 * 365 * 24 * time.Hour
 	leafLifetime      = 365 * 24 * time.Hour
-	// clockSkew is how far a certificate is dated back, for machines whose clocks are behind.
+	// clockSkew is the time by which certificates are backdated, for machines with slow clocks.
 	clockSkew = 5 * time.Minute
 )
 
@@ -37,24 +37,25 @@ type Authority struct {
 	KeyPEM      []byte
 }
 
-// Pool is a pool of this authority alone.
+// Pool returns a pool with only this authority.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.Certificate)
 	return pool
 }
 
-// Hash is "sha256:" and the hash of the CA's public key (SPKI), as in kubeadm's --discovery-token-ca-cert-hash.
+// Hash returns "sha256:" and the hash of the CA's public key (SPKI), as in kubeadm's
+// --discovery-token-ca-cert-hash.
 func (a *Authority) Hash() string { return CertificateHash(a.Certificate) }
 
-// CertificateHash is the hash of a certificate's public key as join tokens pin it.
+// CertificateHash returns the hash of a certificate's public key in the form of join tokens.
 func CertificateHash(c *x509.Certificate) string {
 	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Sign signs a certificate for the public key. SerialNumber and Issuer of the template are set here, and NotAfter never
-// exceeds the authority's own.
+// Sign signs a certificate for the public key. It sets SerialNumber and Issuer of the template, and
+// limits NotAfter to the authority's own.
 func (a *Authority) Sign(template *x509.Certificate, public crypto.PublicKey) (certPEM []byte, err error) {
 	if template.SerialNumber, err = serialNumber(); err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func (a *Authority) Sign(template *x509.Certificate, public crypto.PublicKey) (c
 	return encodeCert(der), nil
 }
 
-// openAuthority reads certFile and keyFile, or makes them when neither exists.
+// openAuthority reads certFile and keyFile, or creates them if neither exists.
 func openAuthority(certFile, keyFile, commonName string, now time.Time) (*Authority, error) {
 	certPEM, certErr := os.ReadFile(certFile)
 	keyPEM, keyErr := os.ReadFile(keyFile)
@@ -78,7 +79,8 @@ func openAuthority(certFile, keyFile, commonName string, now time.Time) (*Author
 		if err != nil {
 			return nil, err
 		}
-		// The key first: a key without a certificate is an error that says so, a certificate without a key looks usable.
+		// Write the key first: a key without a certificate is reported as an error, but a
+		// certificate without a key looks usable.
 		if err := durable.WriteFile(keyFile, a.KeyPEM); err != nil {
 			return nil, err
 		}
@@ -97,7 +99,7 @@ func openAuthority(certFile, keyFile, commonName string, now time.Time) (*Author
 	return a, nil
 }
 
-// ParseAuthority makes an Authority of a certificate and its key in PEM.
+// ParseAuthority returns the Authority of a certificate and its key in PEM.
 func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	cert, err := parseCert(certPEM)
 	if err != nil {
@@ -151,7 +153,7 @@ func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	return key, keyPEM, err
 }
 
-// serialNumber is random, positive and has 127 bits.
+// serialNumber returns a random positive number of 127 bits.
 func serialNumber() (*big.Int, error) {
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {

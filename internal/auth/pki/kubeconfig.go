@@ -16,8 +16,8 @@ type kubeconfig struct {
 	leaf         *Leaf
 }
 
-// WriteKubeconfig writes a kubeconfig file for the identity of leaf at the server's URL, with everything inline. Run
-// writes it again when the certificate has been renewed.
+// WriteKubeconfig writes a kubeconfig file with the identity of leaf for the server's URL, with all
+// data inline. Run rewrites it after each renewal of the certificate.
 func (p *PKI) WriteKubeconfig(path, server string, leaf *Leaf) error {
 	k := kubeconfig{path: path, server: server, leaf: leaf}
 	p.mu.Lock()
@@ -41,7 +41,7 @@ func (p *PKI) writeKubeconfig(k kubeconfig) error {
 	return durable.Replace(k.path, data)
 }
 
-// Kubeconfig is a kubeconfig file's content: one cluster "knarr", one user, one context.
+// Kubeconfig returns the content of a kubeconfig file: one cluster "knarr", one user, one context.
 func Kubeconfig(server string, caPEM []byte, user string, credentials *clientcmdapi.AuthInfo) ([]byte, error) {
 	const cluster = "knarr"
 	context := user + "@" + cluster

@@ -15,14 +15,16 @@ import (
 	"github.com/knarr-project/knarr/internal/durable"
 )
 
-// Spec says what a Leaf is for.
+// Spec describes the purpose of a Leaf.
 type Spec struct {
-	// File is the path below the folder without extension: "apiserver" makes apiserver.crt and apiserver.key.
+	// File is the path below the folder without extension: "apiserver" means apiserver.crt and
+	// apiserver.key.
 	File string
-	// CommonName is the user, Groups are the organizations of the subject.
+	// CommonName is the user; Groups are the organizations of the subject.
 	CommonName string
 	Groups     []string
-	// Names are DNS names and IP addresses. A Leaf with names may serve; every Leaf but the API server's may be a client.
+	// Names are DNS names and IP addresses. A Leaf with names may serve; every Leaf except the API
+	// server's may be a client.
 	Names      []string
 	ServerOnly bool
 }
@@ -35,24 +37,24 @@ type Leaf struct {
 	current atomic.Pointer[tls.Certificate]
 }
 
-// Certificate is the current certificate.
+// Certificate returns the current certificate.
 func (l *Leaf) Certificate() *tls.Certificate { return l.current.Load() }
 
-// GetCertificate is for a server's tls.Config.
+// GetCertificate implements the callback of a server's tls.Config.
 func (l *Leaf) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return l.current.Load(), nil
 }
 
-// GetClientCertificate is for a client's tls.Config.
+// GetClientCertificate implements the callback of a client's tls.Config.
 func (l *Leaf) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	return l.current.Load(), nil
 }
 
-// CertFile and KeyFile are where the Leaf lies.
+// CertFile and KeyFile return the paths of the Leaf's files.
 func (l *Leaf) CertFile() string { return l.base + ".crt" }
 func (l *Leaf) KeyFile() string  { return l.base + ".key" }
 
-// PEM is the current certificate and key.
+// PEM returns the current certificate and key.
 func (l *Leaf) PEM() (certPEM, keyPEM []byte, err error) {
 	cert := l.current.Load()
 	for _, der := range cert.Certificate {
@@ -62,14 +64,14 @@ func (l *Leaf) PEM() (certPEM, keyPEM []byte, err error) {
 	return certPEM, keyPEM, err
 }
 
-// RenewAt is when the Leaf is to be renewed: when four fifths of its life are over.
+// RenewAt returns the time of the renewal, at four fifths of the Leaf's life.
 func (l *Leaf) RenewAt() time.Time { return renewAt(l.current.Load().Leaf) }
 
 func renewAt(c *x509.Certificate) time.Time {
 	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) / 5 * 4)
 }
 
-// open uses the files when they hold what the Spec asks for, else makes them.
+// open loads the files if they match the Spec, else it creates them.
 func (l *Leaf) open(now time.Time) error {
 	if cert, err := tls.LoadX509KeyPair(l.CertFile(), l.KeyFile()); err == nil && l.usable(cert.Leaf, now) {
 		l.current.Store(&cert)
@@ -78,7 +80,7 @@ func (l *Leaf) open(now time.Time) error {
 	return l.renew(now)
 }
 
-// usable says whether a certificate found on disk still serves.
+// usable reports whether a certificate from disk can still be used.
 func (l *Leaf) usable(c *x509.Certificate, now time.Time) bool {
 	if c.CheckSignatureFrom(l.ca.Certificate) != nil || c.Subject.CommonName != l.spec.CommonName || !now.Before(renewAt(c)) {
 		return false
@@ -100,8 +102,8 @@ func (l *Leaf) usable(c *x509.Certificate, now time.Time) bool {
 	return true
 }
 
-// renew makes a new key and certificate. A certificate that does not fit its key (a crash between the two files) is
-// noticed by open and made anew, so neither file needs to be on disk before the other.
+// renew creates a new key and certificate. Neither file needs to be on disk before the other: after
+// a crash between the two, open notices that they do not match and creates both again.
 func (l *Leaf) renew(now time.Time) error {
 	key, keyPEM, err := newKey()
 	if err != nil {

@@ -17,40 +17,43 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Config says which certificates are wanted.
+// Config describes the wanted certificates.
 type Config struct {
-	// Dir is the folder of keys and certificates; made with mode 0700.
+	// Dir is the folder of keys and certificates, created with mode 0700.
 	Dir string
 	// ServiceIPs are the first addresses of the Service ranges, at which pods reach the API server.
 	ServiceIPs []net.IP
-	// ClusterDomain is "cluster.local" when empty.
+	// ClusterDomain defaults to "cluster.local".
 	ClusterDomain string
-	// Names are more DNS names and IP addresses of the API server: the node's name and addresses, --tls-san.
+	// Names are further DNS names and IP addresses of the API server: the node's name and
+	// addresses, --tls-san.
 	Names []string
-	// NodeName, when set, asks for the certificates of the node agent in this process.
+	// NodeName, if set, requests the certificates of the node agent in this process.
 	NodeName string
 	// NodeAddresses are the node's addresses, for its serving certificate.
 	NodeAddresses []string
-	// Now is time.Now when nil.
+	// Now defaults to time.Now.
 	Now func() time.Time
 }
 
-// PKI is everything under the folder. Fields are set by Open and not changed afterwards; Leaves renew themselves in Run.
+// PKI is the content of the folder. Open sets its fields, which do not change afterwards. Run
+// renews the Leaves.
 type PKI struct {
 	CA           *Authority
 	FrontProxyCA *Authority
 	// ServiceAccount signs service account tokens.
 	ServiceAccount *SigningKeys
 
-	APIServer         *Leaf // serves
-	KubeletClient     *Leaf // the API server's identity towards kubelets (kube-apiserver-kubelet-client)
-	FrontProxyClient  *Leaf // the API server's identity towards aggregated API servers
+	APIServer *Leaf // the API server's serving certificate
+	// the API server as a client of kubelets (kube-apiserver-kubelet-client)
+	KubeletClient     *Leaf
+	FrontProxyClient  *Leaf // the API server as a client of aggregated API servers
 	Admin             *Leaf // kubernetes-admin in system:masters
 	Scheduler         *Leaf
 	ControllerManager *Leaf
 	Proxy             *Leaf
-	Node              *Leaf // client of the node agent (system:node:NAME); nil without NodeName
-	Kubelet           *Leaf // the node agent serves with it; nil without NodeName
+	Node              *Leaf // the node agent as a client (system:node:NAME); nil without NodeName
+	Kubelet           *Leaf // the node agent's serving certificate; nil without NodeName
 
 	config      Config
 	mu          sync.Mutex // guards leaves and kubeconfigs
@@ -58,7 +61,7 @@ type PKI struct {
 	kubeconfigs []kubeconfig
 }
 
-// Open reads what is in the folder and makes what is missing, all in parallel.
+// Open reads the folder and creates what is missing, all in parallel.
 func Open(config Config) (*PKI, error) {
 	if config.Now == nil {
 		config.Now = time.Now
@@ -113,18 +116,18 @@ func (p *PKI) declare() {
 	}
 }
 
-// NodeSpec is the client certificate of a node's agent.
+// NodeSpec returns the Spec of a node agent's client certificate.
 func NodeSpec(node string) Spec {
 	return Spec{File: "nodes/" + node + "/client", CommonName: "system:node:" + node, Groups: []string{"system:nodes"}}
 }
 
-// KubeletSpec is the certificate that a node's agent serves with.
+// KubeletSpec returns the Spec of a node agent's serving certificate.
 func KubeletSpec(node string, addresses []string) Spec {
 	names := append([]string{node}, addresses...)
 	return Spec{File: "nodes/" + node + "/kubelet", CommonName: "system:node:" + node, Groups: []string{"system:nodes"}, Names: names, ServerOnly: true}
 }
 
-// serverNames are all names and addresses under which the API server is reached.
+// serverNames returns all names and addresses at which the API server is reached.
 func (p *PKI) serverNames() []string {
 	names := []string{
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + p.config.ClusterDomain,
@@ -150,7 +153,7 @@ func (p *PKI) leaf(ca *Authority, spec Spec) *Leaf {
 	return l
 }
 
-// Issue makes (or finds) one more certificate signed by the cluster's CA; Run renews it too.
+// Issue creates or loads another certificate signed by the cluster's CA; Run renews it too.
 func (p *PKI) Issue(spec Spec) (*Leaf, error) {
 	l := &Leaf{spec: spec, base: p.path(spec.File), ca: p.CA}
 	if err := l.open(p.config.Now()); err != nil {
@@ -162,8 +165,9 @@ func (p *PKI) Issue(spec Spec) (*Leaf, error) {
 	return l, nil
 }
 
-// ServerTLS is the API server's TLS configuration. Client certificates are asked for but not verified here: a
-// certificate that nobody knows is answered with 401 by the authenticator, as upstream does, not by a broken handshake.
+// ServerTLS returns the API server's TLS configuration. It requests client certificates without
+// verifying them. The authenticator answers an unknown certificate with 401, as upstream, instead
+// of a failed handshake.
 func (p *PKI) ServerTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -171,17 +175,19 @@ func (p *PKI) ServerTLS() *tls.Config {
 		ClientAuth:     tls.RequestClientCert,
 		ClientCAs:      p.clientCAs(),
 		NextProtos:     []string{"h2", "http/1.1"},
-		// Full records from the start: small ones, which are for a page's first bytes, would take a system call for each event.
+		// Use full records from the start. Small ones, meant for a page's first bytes, would cost a
+		// system call per event.
 		DynamicRecordSizingDisabled: true,
 	}
 }
 
-// ClientTLS is the configuration of a client with the identity of leaf towards what the cluster's CA signed.
+// ClientTLS returns the configuration of a client with the identity of leaf, for servers with a
+// certificate of the cluster's CA.
 func (p *PKI) ClientTLS(leaf *Leaf) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: p.CA.Pool(), GetClientCertificate: leaf.GetClientCertificate}
 }
 
-// RenewAt is when the next certificate is to be renewed.
+// RenewAt returns the time of the next renewal.
 func (p *PKI) RenewAt() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,8 +200,8 @@ func (p *PKI) RenewAt() time.Time {
 	return next
 }
 
-// Renew renews what is due, and rewrites the kubeconfig files that hold a renewed certificate. One
-// that fails does not keep the others.
+// Renew renews the certificates that are due, and rewrites the kubeconfig files with renewed ones.
+// A failure does not stop the others.
 func (p *PKI) Renew() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,7 +225,8 @@ func (p *PKI) Renew() error {
 	return errors.Join(errs...)
 }
 
-// Run renews certificates until ctx ends. It looks at least once a day, because clocks of machines jump and sleep.
+// Run renews certificates until ctx ends. It checks at least once a day, because clocks of machines
+// jump and sleep.
 func (p *PKI) Run(ctx context.Context) error {
 	for {
 		wait := min(max(p.RenewAt().Sub(p.config.Now()), time.Minute), 24*time.Hour)
@@ -236,14 +243,16 @@ func (p *PKI) Run(ctx context.Context) error {
 	}
 }
 
-// clientCAs is what the server names to clients when it asks for a certificate, so that they choose a fitting one.
+// clientCAs returns the authorities named in the server's certificate request, so that clients
+// choose a fitting certificate.
 func (p *PKI) clientCAs() *x509.CertPool {
 	pool := p.CA.Pool()
 	pool.AddCert(p.FrontProxyCA.Certificate)
 	return pool
 }
 
-// withCA presents the CA behind the leaf, so that a machine that joins can check it against its token's hash.
+// withCA sends the CA after the leaf, so that a joining machine can compare it with its token's
+// hash.
 func (p *PKI) withCA(leaf *Leaf) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		own, err := leaf.GetCertificate(hello)

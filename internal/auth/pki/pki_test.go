@@ -55,7 +55,7 @@ func TestOpenMakesEverythingOnceAndReadsItAgain(t *testing.T) {
 func TestDamagedLeafIsMadeAnewAndDamagedAuthorityIsAnError(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	first := open(t, dir, now)
-	// A crash between the two files leaves a key that does not fit its certificate.
+	// A crash between the two files leaves a key that does not match its certificate.
 	if err := os.WriteFile(first.Admin.KeyFile(), []byte("torn"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestOneCertificateThatCannotBeRenewedDoesNotKeepTheOthers(t *testing.T) {
 	if err := os.RemoveAll(filepath.Dir(p.APIServer.CertFile()) + "/nodes"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(p.path("nodes"), nil, 0o600); err != nil { // a file where a folder should be
+	if err := os.WriteFile(p.path("nodes"), nil, 0o600); err != nil { // a file in place of a folder
 		t.Fatal(err)
 	}
 	p.leaves = append([]*Leaf{p.Node}, p.leaves...)
@@ -141,7 +141,8 @@ func TestOneCertificateThatCannotBeRenewedDoesNotKeepTheOthers(t *testing.T) {
 	}
 }
 
-// serials connects with the kubeconfig's certificate and gives the serial numbers of the server's and the client's.
+// serials connects with the kubeconfig's certificate and returns the serial numbers of the server's
+// and the client's.
 func serials(t *testing.T, url, kubeconfig string, now time.Time) [2]string {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

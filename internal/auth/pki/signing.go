@@ -16,8 +16,8 @@ import (
 	"github.com/knarr-project/knarr/internal/durable"
 )
 
-// SigningKeys sign and verify service account tokens. Tokens are signed with Signer (sa.key); those signed by any key of
-// Verifiers are accepted: sa.pub may hold several, so that a key can be rotated.
+// SigningKeys signs and verifies service account tokens. Signer (sa.key) signs them; tokens signed
+// by any key in Verifiers are accepted. sa.pub may hold several keys, so that a key can be rotated.
 type SigningKeys struct {
 	Signer    crypto.Signer
 	Verifiers []crypto.PublicKey
@@ -36,8 +36,9 @@ func ReadSigningKey(path string) (*SigningKeys, error) {
 	return &SigningKeys{Signer: signer, Verifiers: []crypto.PublicKey{signer.Public()}}, nil
 }
 
-// With gives the keys that flags name instead of the folder's: signerFile signs, when it is named, and only what it or a key of the
-// verifierFiles has signed is accepted. Verifiers without a signer are accepted beside the folder's own.
+// With returns the keys for the flags' files. signerFile, if set, replaces the folder's key: then
+// only tokens of its key and of the keys in verifierFiles are accepted. Without it, verifierFiles
+// are added to the folder's keys.
 func (k *SigningKeys) With(signerFile string, verifierFiles []string) (*SigningKeys, error) {
 	out := &SigningKeys{Signer: k.Signer, Verifiers: slices.Clone(k.Verifiers)}
 	var signer []any
@@ -59,7 +60,7 @@ func (k *SigningKeys) With(signerFile string, verifierFiles []string) (*SigningK
 	return out, nil
 }
 
-// accept adds those keys that are not there yet.
+// accept adds the keys that are missing.
 func (k *SigningKeys) accept(public []any) {
 	for _, p := range public {
 		if !slices.ContainsFunc(k.Verifiers, func(known crypto.PublicKey) bool { return samePublicKey(known, p) }) {
