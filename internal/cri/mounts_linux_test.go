@@ -57,7 +57,7 @@ func TestAMountThatAnotherOneHidesIsLeft(t *testing.T) {
 	}
 	for _, name := range []string{"theirs", "same"} {
 		if err := os.Remove(point("data", "pods", name)); !errors.Is(err, unix.EBUSY) {
-			t.Errorf("the hidden mount %s is gone: %v", name, err)
+			t.Errorf("the hidden mount %s was removed: %v", name, err)
 		}
 		_ = unix.Unmount(point("data", "pods", name), unix.MNT_DETACH)
 	}

@@ -116,7 +116,7 @@ func prepare(ctx context.Context, config Config) (*Runtime, error) {
 			err = keepInMemory(dir)
 		}
 		if err != nil {
-			config.Logger.Warn("cannot keep the state of containers in memory; it lies on disk, which is slower", "dir", dir, "cause", err)
+			config.Logger.Warn("cannot keep the state of containers in memory; it is on disk, which is slower", "dir", dir, "cause", err)
 		}
 	}
 	runtime := &Runtime{Socket: config.socket(), config: config, held: held, stopped: make(chan struct{})}

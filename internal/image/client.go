@@ -169,7 +169,7 @@ func (c *Client) waitVisible(ctx context.Context, names []string) error {
 			}
 			select {
 			case <-ctx.Done():
-				return errors.Join(fmt.Errorf("image %s was loaded, but the runtime does not show it", name), err)
+				return errors.Join(fmt.Errorf("image %s was loaded, but the runtime does not list it", name), err)
 			case <-time.After(2 * time.Millisecond):
 			}
 		}

@@ -15,7 +15,7 @@ func TestAContainerBelongsToItsSandbox(t *testing.T) {
 	for name, c := range map[string]struct{ config, want string }{
 		"a sandbox is its own pod":              {`{}`, "x"},
 		"a container has its sandbox's shim":    {`{"annotations":{"io.kubernetes.cri.sandbox-id":"s"}}`, "s"},
-		"other annotations say nothing of pods": {`{"annotations":{"a":"b"}}`, "x"},
+		"other annotations are ignored": {`{"annotations":{"a":"b"}}`, "x"},
 	} {
 		path := filepath.Join(t.TempDir(), "config.json")
 		if err := os.WriteFile(path, []byte(c.config), 0o600); err != nil {
@@ -42,7 +42,7 @@ func TestARequestIsTheSameInArgumentsAndInput(t *testing.T) {
 		t.Error("a request for another container than the arguments': no error")
 	}
 	if _, _, err := request(args, bytes.NewReader([]byte("{"))); err == nil {
-		t.Error("a request that is no message: no error")
+		t.Error("an invalid request: no error")
 	}
 }
 
@@ -67,7 +67,7 @@ func TestOnlyOneShimListens(t *testing.T) {
 		}
 	}()
 	if second, err := listen(address); err != nil || second != nil {
-		t.Errorf("while a shim lives: %v, %v; want nobody to listen", second, err)
+		t.Errorf("while a shim lives: %v, %v; want no listener", second, err)
 	}
 	first.SetUnlinkOnClose(false)
 	first.Close()
