@@ -11,7 +11,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// BenchmarkFiftyPodsAtOnce starts and removes 50 pods of one container each, without a pod network, and says what containerd uses.
+// BenchmarkFiftyPodsAtOnce starts and removes 50 pods of one container each, without a pod network,
+// and logs containerd's memory usage.
 func BenchmarkFiftyPodsAtOnce(b *testing.B) {
 	config := testConfig(b)
 	runtime, err := Start(b.Context(), config)

@@ -12,39 +12,46 @@ import (
 	"strings"
 )
 
-// DefaultSandboxImage is the image of a pod's pause container; knarr makes it itself from the embedded program.
+// DefaultSandboxImage is the image of a pod's pause container. knarr builds it from the embedded
+// program.
 const DefaultSandboxImage = "registry.k8s.io/pause:3.10.2"
 
 const (
-	maxSocketPath     = 107 // sun_path without its final zero
-	maxShimSocketPath = 42  // containerd appends a hash to this folder and refuses longer ones
+	maxSocketPath     = 107 // sun_path without the terminating zero
+	maxShimSocketPath = 42  // containerd appends a hash to this folder and refuses longer paths
 )
 
-// Config says where the included runtime lives. The zero value of everything but DataDir has a default.
+// Config configures the included runtime. All fields but DataDir have defaults.
 type Config struct {
-	// DataDir is knarr's data folder: programs go to DataDir/bin, images and snapshots to DataDir/containerd.
+	// DataDir is knarr's data folder. Programs are in DataDir/bin, images and snapshots in
+	// DataDir/containerd.
 	DataDir string
-	// RunDir holds sockets and the state of running containers: DefaultRunDir(DataDir) by default. It should not survive a reboot.
+	// RunDir holds sockets and the state of running containers; default DefaultRunDir(DataDir). It
+	// should not survive a reboot.
 	RunDir string
-	// SandboxImage is DefaultSandboxImage by default. It is pinned: image garbage collection leaves it.
+	// SandboxImage is DefaultSandboxImage by default. It is pinned, so image garbage collection
+	// keeps it.
 	SandboxImage string
-	// CNIConfDir is DataDir/cni/net.d by default. The first file in it, by name, is the pod network.
+	// CNIConfDir is DataDir/cni/net.d by default. The first file in it, by name, configures the pod
+	// network.
 	CNIConfDir string
 	// CNIBinDirs are searched for CNI plugins after the included programs; /opt/cni/bin by default.
 	CNIBinDirs []string
-	// RegistryDir holds HOST/hosts.toml files as containerd documents them; DataDir/registries by default.
+	// RegistryDir holds HOST/hosts.toml files in containerd's format; default DataDir/registries.
 	RegistryDir string
-	// Mirrors are written into RegistryDir: registry host ("registry.k8s.io", "_default") → URLs tried before it.
+	// Mirrors are written into RegistryDir: registry host ("registry.k8s.io", "_default") → URLs to
+	// try before the registry.
 	Mirrors map[string][]string
-	// Snapshotter is "overlayfs" where DataDir's filesystem allows it, else "native".
+	// Snapshotter is "overlayfs" if DataDir's filesystem supports it, otherwise "native".
 	Snapshotter string
 	// MemoryLimit is containerd's soft heap limit in bytes; 96 MiB by default.
 	MemoryLimit int64
 	Logger      *slog.Logger
 }
 
-// DefaultRunDir is /run/knarr/default for the default data folder and one beside it, named by a hash, for every other one, so that
-// several clusters on one machine keep apart: none is below another's, which a purge removes.
+// DefaultRunDir is /run/knarr/default for the default data folder. Every other data folder gets a
+// sibling named by a hash, so that several clusters on one machine stay separate. No run folder is
+// below another one, because a purge removes the whole folder.
 func DefaultRunDir(dataDir string) string {
 	dataDir = filepath.Clean(dataDir)
 	if dataDir == defaultDataDir {
@@ -53,8 +60,8 @@ func DefaultRunDir(dataDir string) string {
 	return filepath.Join("/run/knarr", shortHash(dataDir))
 }
 
-// DefaultCgroupRoot is /knarr for the default data folder and one beside it, named by a hash, for
-// every other one.
+// DefaultCgroupRoot is /knarr for the default data folder, and a sibling named by a hash for every
+// other one.
 func DefaultCgroupRoot(dataDir string) string {
 	dataDir = filepath.Clean(dataDir)
 	if dataDir == defaultDataDir {
@@ -70,7 +77,7 @@ func shortHash(text string) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// complete fills in the defaults and refuses what cannot work.
+// complete fills in the defaults and refuses invalid settings.
 func (c Config) complete() (Config, error) {
 	if c.DataDir == "" {
 		return c, errors.New("container runtime: DataDir is empty")
@@ -113,7 +120,8 @@ func (c Config) runcState() string { return filepath.Join(c.RunDir, "runc") }
 func (c Config) socket() string    { return filepath.Join(c.RunDir, "containerd.sock") }
 func (c Config) logFile() string   { return filepath.Join(c.DataDir, "log", "containerd.log") }
 
-// shimSocketDir is where shims listen. A long RunDir moves it to a short path of the same meaning.
+// shimSocketDir is the folder of the shims' sockets. If RunDir is too long, it is a short path
+// derived from it.
 func (c Config) shimSocketDir() string {
 	if dir := filepath.Join(c.RunDir, "s"); len(dir) <= maxShimSocketPath {
 		return dir
@@ -121,8 +129,9 @@ func (c Config) shimSocketDir() string {
 	return filepath.Join("/run/knarr", "s-"+shortHash(c.RunDir))
 }
 
-// containerdConfig is containerd's configuration file, version 4. Everything that containerd would put elsewhere on the
-// machine by default (/run/containerd, /var/run/netns, /run/nri) is named here.
+// containerdConfig returns containerd's configuration file, version 4. It sets every path that
+// containerd would otherwise share with other software of the machine (/run/containerd,
+// /var/run/netns, /run/nri).
 func (c Config) containerdConfig(snapshotter string, restrictOOMScore bool) string {
 	binDirs := slices.Concat([]string{filepath.Join(c.binDir(), "current")}, c.CNIBinDirs)
 	quoted := make([]string, len(binDirs))
@@ -193,7 +202,8 @@ snapshotter = %[6]q
 		c.RegistryDir, restrictOOMScore, strings.Join(quoted, ", "), c.CNIConfDir, c.runcState())
 }
 
-// writeMirrors puts one hosts.toml per mirrored registry into RegistryDir; files of other registries are the user's and stay.
+// writeMirrors writes one hosts.toml per mirrored registry into RegistryDir. It keeps files of
+// other registries, which belong to the user.
 func (c Config) writeMirrors() error {
 	for host, mirrors := range c.Mirrors {
 		var text strings.Builder

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Each question costs milliseconds in containerd and in the shim, for every container. The node agent asks when somebody wants to know.
+// Each statistics request costs containerd and the shim milliseconds per container. The node agent
+// requests statistics on demand.
 func TestContainerdAsksNoShimForStatisticsByItself(t *testing.T) {
 	c, err := Config{DataDir: "/var/lib/knarr"}.complete()
 	if err != nil {

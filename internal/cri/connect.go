@@ -11,10 +11,12 @@ import (
 	criclient "k8s.io/cri-client/pkg"
 )
 
-// requestTimeout bounds CRI calls that have no time of their own (image pulls and streams have none).
+// requestTimeout limits CRI calls without a timeout of their own. Image pulls and streams are not
+// limited.
 const requestTimeout = 2 * time.Minute
 
-// Services are the two halves of one CRI endpoint. Safe for concurrent use; they reconnect by themselves.
+// Services are the two services of a CRI endpoint. They are safe for concurrent use and reconnect
+// automatically.
 type Services struct {
 	// Endpoint is the runtime's address, for example "unix:///run/knarr/containerd.sock".
 	Endpoint string
@@ -22,8 +24,8 @@ type Services struct {
 	Images   internalapi.ImageManagerService
 }
 
-// Connect speaks to a CRI v1 endpoint that somebody else runs. An empty imageEndpoint means the same as endpoint;
-// addresses without a scheme are unix sockets.
+// Connect connects to a CRI v1 endpoint that knarr does not run. If imageEndpoint is empty, it
+// equals endpoint. Addresses without a scheme are unix sockets.
 func Connect(ctx context.Context, endpoint, imageEndpoint string) (*Services, error) {
 	endpoint = withScheme(endpoint)
 	if imageEndpoint == "" {
@@ -41,7 +43,7 @@ func Connect(ctx context.Context, endpoint, imageEndpoint string) (*Services, er
 	return &Services{Endpoint: endpoint, Runtime: runtime, Images: images}, nil
 }
 
-// Close ends the connections, not the runtime.
+// Close closes the connections; the runtime keeps running.
 func (s *Services) Close(ctx context.Context) {
 	_ = s.Runtime.Close(ctx)
 	_ = s.Images.Close(ctx)

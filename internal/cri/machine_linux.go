@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chooseSnapshotter tries an overlay mount in dir: overlayfs cannot lie on top of another overlay, for instance.
+// chooseSnapshotter tries an overlay mount in dir, which can fail. For example, overlayfs does not
+// work on top of another overlay.
 func chooseSnapshotter(dir string) (name string, reason error) {
 	temporary, err := os.MkdirTemp(dir, ".overlay-")
 	if err != nil {
@@ -32,7 +33,7 @@ func chooseSnapshotter(dir string) (name string, reason error) {
 	return "overlayfs", nil
 }
 
-// hasCapability reads the process's effective capabilities.
+// hasCapability reports whether the process has the effective capability.
 func hasCapability(capability uint) bool {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -47,9 +48,9 @@ func hasCapability(capability uint) bool {
 	return false
 }
 
-// keepInMemory mounts a tmpfs at a new or empty folder, unless it lies in memory already. State of running containers belongs there:
-// it must not survive a reboot, and creating and removing its many small files costs a disk's file system 5 to 10 percent of a
-// pod's start. A folder in use stays as it is.
+// keepInMemory mounts a tmpfs at a new or empty folder that is not in memory yet. The state of
+// running containers belongs in memory. It must not survive a reboot, and on disk its many small
+// files take 5 to 10 percent of a pod's start. A folder in use stays as it is.
 func keepInMemory(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) > 0 {

@@ -17,9 +17,9 @@ type mount struct {
 	point string
 }
 
-// UnmountBelow detaches every mount below dir that a path reaches, the innermost first. A mount
-// that another mount hides is left: a mount namespace made beside a running cluster holds copies of
-// that cluster's mounts.
+// UnmountBelow detaches every reachable mount below dir, the innermost first. It leaves mounts that
+// another mount hides: a mount namespace made beside a running cluster holds copies of that
+// cluster's mounts.
 func UnmountBelow(dir string) error {
 	mounts, err := mountsBelow(dir)
 	if err != nil {
@@ -37,8 +37,8 @@ func UnmountBelow(dir string) error {
 	return errors.Join(problems...)
 }
 
-// reachable says whether the mount point's path leads to this mount. Before Linux 5.8 the kernel
-// does not tell, and every path that exists counts.
+// reachable reports whether the mount point's path leads to this mount. Before Linux 5.8 the kernel
+// does not tell, and every existing path counts as reachable.
 func (m mount) reachable() bool {
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, m.point, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_MNT_ID, &st); err != nil {
@@ -47,7 +47,7 @@ func (m mount) reachable() bool {
 	return st.Mask&unix.STATX_MNT_ID == 0 || st.Mnt_id == m.id
 }
 
-// mountsBelow lists mounts under dir in the order they were mounted.
+// mountsBelow lists the mounts under dir in mount order.
 func mountsBelow(dir string) ([]mount, error) {
 	content, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

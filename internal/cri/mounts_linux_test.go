@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAMountThatAnotherOneHidesIsLeft: a mount namespace made beside a running cluster has copies
-// of the cluster's mounts. Where a tmpfs lies over them, they have no path, and belong to the other
-// cluster.
+// A mount namespace made beside a running cluster has copies of the cluster's mounts. If a tmpfs
+// hides them, they have no path and belong to the other cluster.
 func TestAMountThatAnotherOneHidesIsLeft(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -22,7 +21,8 @@ func TestAMountThatAnotherOneHidesIsLeft(t *testing.T) {
 	if os.Getenv(inside) == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 		cmd.Env = append(os.Environ(), inside+"=1")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // Go makes its mounts private
+		// Go makes the namespace's mounts private
+		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("in a mount namespace: %v\n%s", err, out)
 		}
@@ -41,7 +41,7 @@ func TestAMountThatAnotherOneHidesIsLeft(t *testing.T) {
 	}
 	mountAt(point("data", "pods", "theirs"))
 	mountAt(point("data", "pods", "same"))
-	mountAt(point("data")) // a machine of its own: what was there has no path any more
+	mountAt(point("data")) // hides everything below, as on another machine
 	mountAt(point("data", "pods", "ours"))
 	mountAt(point("data", "pods", "same"))
 	if err := UnmountBelow(point("data")); err != nil {

@@ -17,23 +17,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is a running containerd: a child of ours, or one that an earlier knarr left running.
+// process is a running containerd: a child, or one that an earlier knarr left running.
 type process struct {
 	pid    int
-	exited chan struct{} // closed when it is gone
+	exited chan struct{} // closed when the process has ended
 }
 
-// record names a running containerd across restarts of knarr. The start time keeps a reused pid from being taken for it.
+// record identifies a running containerd across restarts of knarr. The start time excludes another
+// process with a reused pid.
 type record struct {
 	PID         int    `json:"pid"`
 	StartTime   string `json:"startTime"`
-	Fingerprint string `json:"fingerprint"` // of the programs and the configuration
+	Fingerprint string `json:"fingerprint"` // hash of the programs and the configuration
 }
 
 func recordPath(runDir string) string { return filepath.Join(runDir, "containerd.json") }
 
-// spawn starts containerd in a process group of its own and writes its record. Its output goes to a file, not a pipe: a pipe
-// would break, and end it, when knarr is killed.
+// spawn starts containerd in its own process group and writes its record. The output goes to a
+// file. A pipe would break when knarr is killed, and that would end containerd.
 func spawn(config Config, program, configFile, fingerprint string) (*process, error) {
 	if err := os.MkdirAll(filepath.Dir(config.logFile()), 0o755); err != nil {
 		return nil, err
@@ -53,7 +54,7 @@ func spawn(config Config, program, configFile, fingerprint string) (*process, er
 	}
 	running := &process{pid: command.Process.Pid, exited: make(chan struct{})}
 	go func() {
-		_ = command.Wait() // how it ended stands in its log
+		_ = command.Wait() // its log contains the reason
 		close(running.exited)
 	}()
 	started, err := startTime(running.pid)
@@ -67,8 +68,9 @@ func spawn(config Config, program, configFile, fingerprint string) (*process, er
 	return running, nil
 }
 
-// environment is ours with the programs first in PATH (containerd finds its shim there, the shim finds runc) and with a
-// small heap for all of them: they are short requests, not throughput.
+// environment returns the variables for containerd. The included programs come first in PATH, where
+// containerd finds its shim and the shim finds runc. The heap is kept small, because requests are
+// short.
 func environment(programs string, memoryLimit int64) []string {
 	var env []string
 	for _, variable := range os.Environ() {
@@ -86,7 +88,7 @@ func environment(programs string, memoryLimit int64) []string {
 	return append(env, "PATH="+programs+":"+path, "GOGC=50", "GOMEMLIMIT="+strconv.FormatInt(memoryLimit, 10))
 }
 
-// adopt returns the containerd that the record names if it still runs, and whether it has this fingerprint.
+// adopt returns the recorded containerd if it still runs, and whether it has this fingerprint.
 func adopt(runDir, fingerprint string) (running *process, same bool, err error) {
 	content, err := os.ReadFile(recordPath(runDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,7 +99,7 @@ func adopt(runDir, fingerprint string) (running *process, same bool, err error) 
 	}
 	var known record
 	if json.Unmarshal(content, &known) != nil {
-		return nil, false, nil // cut by a crash of the machine: then nothing runs
+		return nil, false, nil // truncated by a crash of the machine, so no containerd runs
 	}
 	pidfd, err := unix.PidfdOpen(known.PID, 0)
 	if err != nil {
@@ -121,10 +123,11 @@ func adopt(runDir, fingerprint string) (running *process, same bool, err error) 
 	return running, known.Fingerprint == fingerprint, nil
 }
 
-// stop ends containerd: politely, then by force. Shims and containers go on.
+// stop stops containerd with SIGTERM, and with SIGKILL after patience. Shims and containers keep
+// running.
 func (p *process) stop(patience time.Duration) {
 	if p.gone() {
-		return // its number may be another process's by now
+		return // another process may have the pid now
 	}
 	_ = syscall.Kill(p.pid, syscall.SIGTERM)
 	select {
@@ -158,7 +161,8 @@ func writeRecord(runDir string, current record) error {
 	return os.Rename(temporary, recordPath(runDir))
 }
 
-// startTime is field 22 of /proc/PID/stat, in clock ticks since boot, with the boot's id, so that it names one process for ever.
+// startTime returns field 22 of /proc/PID/stat, in clock ticks since boot, together with the boot's
+// id. With the pid it identifies a process forever.
 func startTime(pid int) (string, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -176,13 +180,15 @@ func startTime(pid int) (string, error) {
 	return strings.TrimSpace(string(boot)) + " " + fields[19], nil
 }
 
-// lock keeps two knarrs from supervising one containerd. Released by closing the file, so also by a crash.
+// lock keeps two knarr processes from supervising the same containerd. Closing the file releases
+// it, so a crash does too.
 func lock(ctx context.Context, runDir string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(runDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	patience, cancel := context.WithTimeout(ctx, stopPatience) // the knarr before may be just ending
+	// an earlier knarr may be about to end
+	patience, cancel := context.WithTimeout(ctx, stopPatience)
 	defer cancel()
 	for {
 		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)

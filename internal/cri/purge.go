@@ -16,16 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Purge ends every pod of the included runtime and the runtime itself, and removes its folders under DataDir and RunDir. No
-// knarr may run on them; the pod network is purged apart. What cannot be removed is an error that names it; the rest is removed
-// nevertheless.
+// Purge ends every pod of the included runtime and the runtime itself, and removes its folders
+// under DataDir and RunDir. No knarr may run on these folders; the pod network is purged
+// separately. If something cannot be removed, the error names it, and everything else is removed.
 func Purge(ctx context.Context, config Config) error {
 	config, err := config.complete()
 	if err != nil {
 		return err
 	}
 	if _, err := os.Stat(config.root()); err == nil {
-		// What this does not end is killed below, so its errors need no answer. (The CNI plugin, for one, has nobody to talk to.)
+		// Pods that this does not end are killed below, so errors are only logged. The CNI plugin,
+		// for example, fails without a node agent.
 		if err := stopAllPods(ctx, config); err != nil {
 			config.Logger.Debug("purge: not every pod ended in good order", "error", err)
 		}
@@ -34,21 +35,21 @@ func Purge(ctx context.Context, config Config) error {
 	killPrograms(config)
 	var problems []error
 	for _, dir := range []string{config.root(), config.binDir(), config.RunDir, config.shimSocketDir()} {
-		// Never remove what is still mounted: it may be somebody's data.
+		// Never remove mounted content: it may be user data.
 		err := UnmountBelow(dir)
 		if err == nil {
 			err = os.RemoveAll(dir)
 		}
 		problems = append(problems, err)
 	}
-	_ = os.Remove("/run/knarr") // when this was the last cluster of the machine
+	_ = os.Remove("/run/knarr") // succeeds if this was the machine's last cluster
 	if err := errors.Join(problems...); err != nil {
 		return fmt.Errorf("purge container runtime: %w", err)
 	}
 	return nil
 }
 
-// stopAllPods lets containerd take its pods down, many at a time.
+// stopAllPods asks containerd to stop its pods, many at a time.
 func stopAllPods(ctx context.Context, config Config) error {
 	running, cancel := context.WithCancel(ctx)
 	runtime, err := Start(running, config)
@@ -79,8 +80,8 @@ func stopAllPods(ctx context.Context, config Config) error {
 	return pods.Wait()
 }
 
-// killContainers ends the first process of every container that runc still has a state of, and with it, for those with a PID
-// namespace of their own, all others.
+// killContainers kills the first process of every container of which runc has a state. In a
+// container with its own PID namespace, this ends all other processes.
 func killContainers(config Config) {
 	states, err := filepath.Glob(filepath.Join(config.runcState(), "*", "*", "state.json"))
 	if err != nil {
@@ -98,14 +99,15 @@ func killContainers(config Config) {
 		if json.Unmarshal(content, &state) != nil || state.PID == 0 {
 			continue
 		}
-		// The start time keeps a reused pid from being taken for it.
+		// The start time excludes another process with a reused pid.
 		if started, err := startTime(state.PID); err == nil && strings.HasSuffix(started, " "+strconv.FormatUint(state.Start, 10)) {
 			_ = syscall.Kill(state.PID, syscall.SIGKILL)
 		}
 	}
 }
 
-// killPrograms ends what still runs one of our programs: shims whose pods could not be stopped.
+// killPrograms kills remaining processes of the included programs: shims of pods that could not be
+// stopped.
 func killPrograms(config Config) {
 	for range 100 {
 		found := false
@@ -120,9 +122,8 @@ func killPrograms(config Config) {
 	}
 }
 
-// programPIDs lists the processes whose executable lies below dir. A path alone does not tell:
-// processes of other mount namespaces have other files behind the same path, so the files' device
-// counts too.
+// programPIDs lists the processes whose executable is below dir. In other mount namespaces the same
+// path can be a different file, so the device must match too.
 func programPIDs(dir string) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -151,7 +152,7 @@ func programPIDs(dir string) []int {
 	return pids
 }
 
-// deviceOf is the device of a folder, or of the nearest one above it that exists.
+// deviceOf returns the device of a folder or of its nearest existing parent.
 func deviceOf(dir string) (uint64, error) {
 	for {
 		var st unix.Stat_t

@@ -22,7 +22,7 @@ const (
 	stopPatience = 10 * time.Second
 	firstBackoff = 100 * time.Millisecond
 	maxBackoff   = 10 * time.Second
-	healthyAfter = 30 * time.Second // a containerd that ran this long was not broken from the start
+	healthyAfter = 30 * time.Second // a containerd that ran this long is not broken
 	maxLogSize   = 16 << 20
 )
 
@@ -31,11 +31,11 @@ type Runtime struct {
 	*Services
 	// Socket is the path of containerd's own API, for image tools.
 	Socket string
-	// Snapshotter is the one in use: "overlayfs" or "native".
+	// Snapshotter is the effective one: "overlayfs" or "native".
 	Snapshotter string
 
 	config      Config
-	programs    string // the folder of the unpacked ones
+	programs    string // the folder of the unpacked programs
 	program     string
 	configFile  string
 	fingerprint string
@@ -46,8 +46,9 @@ type Runtime struct {
 	running *process
 }
 
-// Start brings up the included containerd, or adopts the one that an earlier knarr left, and returns once CRI answers. It is
-// supervised until ctx ends, which stops containerd but no container; Wait then returns.
+// Start starts the included containerd, or adopts the one that an earlier knarr left, and returns
+// once CRI answers. It supervises containerd until ctx ends. Then it stops containerd but no
+// container, and Wait returns.
 func Start(ctx context.Context, config Config) (*Runtime, error) {
 	config, err := config.complete()
 	if err != nil {
@@ -72,8 +73,8 @@ func Start(ctx context.Context, config Config) (*Runtime, error) {
 	return runtime, nil
 }
 
-// connectWhenReady connects once CRI answers: containerd listens before its CRI plugin has recovered the pods of an earlier run, and
-// says "unavailable" until then.
+// connectWhenReady connects once CRI answers. containerd listens before its CRI plugin has
+// recovered the pods of an earlier run, and answers "unavailable" until then.
 func connectWhenReady(ctx context.Context, socket string) (*Services, error) {
 	deadline := time.Now().Add(startTimeout)
 	for {
@@ -89,17 +90,17 @@ func connectWhenReady(ctx context.Context, socket string) (*Services, error) {
 	}
 }
 
-// Wait returns when containerd has been stopped after the end of Start's context.
+// Wait waits until containerd has been stopped after the end of Start's context.
 func (r *Runtime) Wait() { <-r.stopped }
 
-// PID is containerd's process id, for resource statistics.
+// PID returns containerd's process id, for resource statistics.
 func (r *Runtime) PID() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.running.pid
 }
 
-// prepare makes folders, programs and configuration.
+// prepare creates folders, programs and configuration.
 func prepare(ctx context.Context, config Config) (*Runtime, error) {
 	for _, dir := range []string{config.RunDir, config.root(), config.CNIConfDir, config.RegistryDir, config.shimSocketDir()} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
@@ -160,7 +161,7 @@ func (r *Runtime) writeFiles() error {
 	return r.config.writeMirrors()
 }
 
-// startProcess adopts or spawns containerd and waits until its socket takes connections.
+// startProcess adopts or spawns containerd and waits until its socket accepts connections.
 func (r *Runtime) startProcess(ctx context.Context) error {
 	running, same, err := adopt(r.config.RunDir, r.fingerprint)
 	if err != nil {
@@ -186,7 +187,8 @@ func (r *Runtime) startProcess(ctx context.Context) error {
 	return nil
 }
 
-// waitReady returns when containerd accepts connections: it listens only after all its plugins are loaded.
+// waitReady waits until containerd accepts connections, which happens after it has loaded all
+// plugins.
 func (r *Runtime) waitReady(ctx context.Context, running *process) error {
 	deadline := time.NewTimer(startTimeout)
 	defer deadline.Stop()
@@ -215,7 +217,7 @@ func answers(socket string) bool {
 	return true
 }
 
-// supervise restarts containerd when it dies, with backoff, and stops it when ctx ends.
+// supervise restarts containerd with backoff when it dies, and stops it when ctx ends.
 func (r *Runtime) supervise(ctx context.Context) {
 	defer close(r.stopped)
 	defer r.held.Close()
@@ -271,7 +273,8 @@ func (r *Runtime) setRunning(running *process) {
 	r.running = running
 }
 
-// trimLog keeps one older log. containerd appends to the open file, so the file is copied and emptied, not renamed.
+// trimLog keeps one older log. containerd appends to the open file, so the file is copied and
+// truncated instead of renamed.
 func (r *Runtime) trimLog() {
 	path := r.config.logFile()
 	info, err := os.Stat(path)
@@ -299,7 +302,7 @@ func (r *Runtime) trimLog() {
 	}
 }
 
-// logTail is the end of containerd's log, for error messages.
+// logTail returns the end of containerd's log, for error messages.
 func (r *Runtime) logTail() string {
 	file, err := os.Open(r.config.logFile())
 	if err != nil {

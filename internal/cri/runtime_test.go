@@ -25,7 +25,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// testConfig is a runtime in folders of its own, purged when the test ends, with a registry that has the pause image.
+// testConfig returns the configuration of a runtime in folders of its own, with a registry that has
+// the pause image. The test's end purges it.
 func testConfig(t testing.TB) Config {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -60,7 +61,7 @@ func testConfig(t testing.TB) Config {
 	return config
 }
 
-// pushImage makes an image of one program.
+// pushImage pushes an image with one program.
 func pushImage(t testing.TB, reference string, program []byte) {
 	t.Helper()
 	var content bytes.Buffer
@@ -98,7 +99,7 @@ func pushImage(t testing.TB, reference string, program []byte) {
 	}
 }
 
-// testPod is a pod in the host's network, so that it needs no CNI plugin.
+// testPod returns a pod in the host's network, which needs no CNI plugin.
 func testPod(t testing.TB) *runtimeapi.PodSandboxConfig {
 	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
 	return &runtimeapi.PodSandboxConfig{
@@ -111,7 +112,7 @@ func testPod(t testing.TB) *runtimeapi.PodSandboxConfig {
 	}
 }
 
-// removeCgroups removes what runc made for the test's parent, in every hierarchy.
+// removeCgroups removes the cgroups that runc made below the test's parent, in every hierarchy.
 func removeCgroups(t testing.TB, parent string) {
 	roots, _ := filepath.Glob("/sys/fs/cgroup/*")
 	for _, root := range append(roots, "/sys/fs/cgroup") {
@@ -164,7 +165,7 @@ func TestAPodOutlivesTheRuntimeAndKnarr(t *testing.T) {
 	t.Logf("container: %v", time.Since(began))
 	waitFor(t, events, container, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 
-	// containerd dies: it is started again and still knows the container.
+	// containerd dies: it is restarted and still knows the container.
 	first := runtime.PID()
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -172,7 +173,7 @@ func TestAPodOutlivesTheRuntimeAndKnarr(t *testing.T) {
 	eventually(t, "containerd runs again", func() bool { return runtime.PID() != first && answers(runtime.Socket) })
 	mustRun(t, runtime.Services, container)
 
-	// knarr stops and starts: so does containerd.
+	// knarr stops and starts, and containerd with it.
 	stop()
 	runtime.Wait()
 	if answers(runtime.Socket) {
@@ -198,7 +199,7 @@ func TestARunningContainerdIsAdoptedUnlessItsConfigurationDiffers(t *testing.T) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As if knarr had been killed: the lock is free, containerd runs on.
+	// Simulate a killed knarr: the lock is free, containerd keeps running.
 	completed, err := config.complete()
 	if err != nil {
 		t.Fatal(err)
@@ -307,7 +308,7 @@ func TestPurgeLeavesNothingOfPodsThatRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Without containerd's help, as when its data is damaged.
+	// Purge without containerd's help, as with damaged data.
 	if err := os.RemoveAll(filepath.Join(completed.root(), "io.containerd.metadata.v1.bolt")); err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +323,7 @@ func TestPurgeLeavesNothingOfPodsThatRun(t *testing.T) {
 			t.Errorf("%s is left: %v", dir, err)
 		}
 	}
-	// runc could not delete the containers, so their cgroups are left for the test.
+	// runc could not delete the containers, so the test waits and removes their cgroups.
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		left := 0
 		for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {

@@ -10,13 +10,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// podGrace is how long a container has to end by itself, in seconds: the default of a pod's
+// podGrace is the time in seconds that a container has to exit: the default of a pod's
 // terminationGracePeriodSeconds.
 const podGrace = 30
 
-// StopPods starts containerd for as long as it takes to end all running pods, and counts those.
-// Nothing is removed: the node agent finds the ended pods at its next start. No knarr may run on
-// the folders.
+// StopPods starts containerd temporarily, stops all running pods, and returns their number. It
+// removes nothing: the node agent finds the stopped pods at its next start. No knarr may run on the
+// folders.
 func StopPods(ctx context.Context, config Config) (int, error) {
 	running, cancel := context.WithCancel(ctx)
 	runtime, err := Start(running, config)
@@ -46,7 +46,7 @@ func StopPods(ctx context.Context, config Config) (int, error) {
 	return int(stopped.Load()), err
 }
 
-// stopPod ends the containers of a pod side by side, then its sandbox.
+// stopPod stops the containers of a pod concurrently, then its sandbox.
 func stopPod(ctx context.Context, runtime *Runtime, sandbox string) error {
 	containers, err := runtime.Runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{
 		PodSandboxId: sandbox, State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},

@@ -20,7 +20,7 @@ import (
 //go:embed embedded
 var embedded embed.FS
 
-// ErrNoRuntime: this binary was built without the runtime programs.
+// ErrNoRuntime means that this binary was built without the runtime programs.
 var ErrNoRuntime = errors.New("this knarr was built without the container runtime: build it with `make build`, or name another runtime's socket with --runtime-endpoint")
 
 // program is one embedded file, as runtime/pack wrote it into the manifest.
@@ -30,8 +30,9 @@ type program struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Unpack puts the embedded runtime programs into dir/HASH and points dir/current at it, unless they are there already.
-// It returns dir/current, a path that stays valid when a newer knarr unpacks newer programs: running shims find runc through it.
+// Unpack unpacks the embedded runtime programs into dir/HASH and points dir/current at it, unless
+// that has been done. It returns dir/current. The path stays valid when a newer knarr unpacks newer
+// programs, so running shims find runc.
 func Unpack(dir string) (string, error) {
 	return unpack(embedded, dir)
 }
@@ -62,7 +63,7 @@ func unpack(from fs.FS, dir string) (string, error) {
 	return current, nil
 }
 
-// unpackInto fills a temporary folder and renames it, so that target is there whole or not at all.
+// unpackInto fills a temporary folder and renames it, so that target is complete or missing.
 func unpackInto(from fs.FS, dir, target string, programs []program) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -84,7 +85,7 @@ func unpackInto(from fs.FS, dir, target string, programs []program) error {
 	return os.Rename(temporary, target)
 }
 
-// manifest lists the embedded programs; version is a name for exactly these.
+// manifest lists the embedded programs. version identifies exactly these programs.
 func manifest(from fs.FS) (programs []program, version string, err error) {
 	content, err := fs.ReadFile(from, "embedded/programs.json")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -100,8 +101,9 @@ func manifest(from fs.FS) (programs []program, version string, err error) {
 	return programs, hex.EncodeToString(sum[:])[:16], nil
 }
 
-// complete reports whether every program is in dir with its size. The folder came by a rename after all hashes matched, so
-// only a crash of the machine before the pages were written can have hurt it, and that leaves short files.
+// complete reports whether dir has every program in its full size. The folder was renamed after all
+// hashes had matched. So only a crash of the machine before the data reached the disk can have
+// damaged it, and that leaves short files.
 func complete(dir string, programs []program) bool {
 	for _, program := range programs {
 		info, err := os.Stat(filepath.Join(dir, program.Name))
@@ -112,8 +114,9 @@ func complete(dir string, programs []program) bool {
 	return true
 }
 
-// expandInto decompresses the archive, which is all programs one after another, into files. The archive's window is as large as
-// itself, so it is decompressed in one piece, in memory that goes back to the system at once: the collector would keep it.
+// expandInto decompresses the archive, the concatenation of all programs, into files. The archive's
+// window is as large as the archive, so it is decompressed in one piece. The memory is returned to
+// the system at once, because the garbage collector would keep it.
 func expandInto(from fs.FS, dir string, programs []program) error {
 	archive, err := from.Open("embedded/programs.zst")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// packed makes an embedded folder like runtime/pack does.
+// packed returns an embedded folder as runtime/pack makes it.
 func packed(t *testing.T, contents map[string]string) fstest.MapFS {
 	t.Helper()
 	files := fstest.MapFS{}

@@ -14,25 +14,25 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// BuildOptions say what to make an image of. Source is one of
-//   - a folder with a Containerfile (or Dockerfile), whose instructions are followed,
-//   - a folder without one, which becomes the root filesystem as it is, owners and times included,
+// BuildOptions describes the image to build. Source is one of
+//   - a folder with a Containerfile (or Dockerfile), whose instructions are executed,
+//   - a folder without one, which becomes the root filesystem as it is, including owners and times,
 //   - a static program, which becomes /NAME and the entrypoint.
 type BuildOptions struct {
 	Source string
-	// File is the Containerfile's path, when it is not Source/Containerfile or Source/Dockerfile.
+	// File is the Containerfile's path if it is not Source/Containerfile or Source/Dockerfile.
 	File string
 	// Args are values for ARG instructions.
 	Args map[string]string
-	// Entrypoint, Command, Env, User and WorkingDir replace (Env: add to) what the source says.
+	// Entrypoint, Command, User and WorkingDir replace the source's values; Env is added to them.
 	Entrypoint, Command, Env []string
 	User, WorkingDir         string
-	// Base finds the image of a FROM instruction other than scratch.
+	// Base returns the image of a FROM instruction other than scratch.
 	Base func(ctx context.Context, name string) (v1.Image, error)
 }
 
-// Build makes an image out of files, without a daemon. Reading the files is put off until the image is written; they must not
-// change before.
+// Build builds an image from files, without a daemon. It reads the files when the image is written;
+// they must not change before.
 func Build(ctx context.Context, options BuildOptions) (v1.Image, error) {
 	image, err := build(ctx, options)
 	if err != nil {
@@ -61,7 +61,7 @@ func build(ctx context.Context, options BuildOptions) (v1.Image, error) {
 	return override(image, options)
 }
 
-// containerfile finds the instructions, or "".
+// containerfile returns the path of the instructions, or "".
 func containerfile(options BuildOptions) string {
 	if options.File != "" {
 		return options.File
@@ -75,7 +75,7 @@ func containerfile(options BuildOptions) string {
 	return ""
 }
 
-// scratch is an empty image for this platform, in OCI's media types.
+// scratch returns an empty image for this platform, in OCI's media types.
 func scratch() (v1.Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	file, err := image.ConfigFile()
@@ -126,7 +126,7 @@ func buildProgram(file string) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// override applies the options that win over the source.
+// override applies the options that take precedence over the source.
 func override(image v1.Image, options BuildOptions) (v1.Image, error) {
 	file, err := image.ConfigFile()
 	if err != nil {
@@ -165,7 +165,8 @@ func setEnv(env []string, name, value string) []string {
 	return append(env, name+"="+value)
 }
 
-// BaseImage finds images of FROM instructions in containerd; a base that is not there has to be loaded first.
+// BaseImage returns the image of a FROM instruction from containerd. A missing base must be loaded
+// first.
 func (c *Client) BaseImage(ctx context.Context, name string) (v1.Image, error) {
 	image, err := c.Stored(ctx, name)
 	if err != nil {

@@ -23,10 +23,10 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// namespace is where CRI keeps its images inside containerd.
+// namespace is CRI's namespace inside containerd.
 const namespace = "k8s.io"
 
-// Client speaks to containerd. Safe for concurrent use.
+// Client is a connection to containerd. It is safe for concurrent use.
 type Client struct {
 	connection *grpc.ClientConn
 	content    contentapi.ContentClient
@@ -55,18 +55,19 @@ func Dial(socket string) (*Client, error) {
 	}, nil
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *Client) Close() error { return c.connection.Close() }
 
-// inNamespace marks calls as CRI's.
+// inNamespace puts calls into CRI's namespace.
 func inNamespace(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 }
 
-// platform is what images must be made for to run here, in Go's words.
+// platform returns this machine's platform for images, in Go's terms.
 func platform() (os, architecture string) { return "linux", runtime.GOARCH }
 
-// Normalize gives a reference its registry, its repository and a tag: "nginx" is docker.io/library/nginx:latest.
+// Normalize completes a reference with registry, repository and tag: "nginx" is
+// docker.io/library/nginx:latest.
 func Normalize(name string) (string, error) {
 	named, err := reference.ParseDockerRef(name)
 	if err != nil {
@@ -75,14 +76,14 @@ func Normalize(name string) (string, error) {
 	return named.String(), nil
 }
 
-// Image is one line of a listing: an image and the names it has.
+// Image is one line of a listing: an image and its names.
 type Image struct {
 	ID    string // digest of its configuration
 	Names []string
 	Size  uint64 // bytes, compressed
 }
 
-// List returns the images, sorted by their first name; an empty filter means all.
+// List returns the images, sorted by their first name. An empty filter selects all.
 func (c *Client) List(ctx context.Context, filter string) ([]Image, error) {
 	response, err := c.cri.ListImages(ctx, &criapi.ListImagesRequest{})
 	if err != nil {
@@ -104,7 +105,8 @@ func (c *Client) List(ctx context.Context, filter string) ([]Image, error) {
 	return images, nil
 }
 
-// Remove takes one name away; an image whose last name is gone is deleted with its layers. Containers that run keep theirs.
+// Remove removes one name. An image without names is deleted with its layers; running containers
+// keep theirs.
 func (c *Client) Remove(ctx context.Context, name string) error {
 	full, err := c.find(ctx, name)
 	if err != nil {
@@ -116,7 +118,8 @@ func (c *Client) Remove(ctx context.Context, name string) error {
 	return c.forgetIDs(ctx)
 }
 
-// forgetIDs removes what CRI adds to every image, a record under its configuration's digest, where no name is left.
+// forgetIDs removes the records that CRI adds to every image under the configuration's digest, if
+// no name is left.
 func (c *Client) forgetIDs(ctx context.Context) error {
 	response, err := c.images.List(inNamespace(ctx), &imagesapi.ListImagesRequest{})
 	if err != nil {
@@ -139,7 +142,7 @@ func (c *Client) forgetIDs(ctx context.Context) error {
 	return nil
 }
 
-// find resolves what a user typed to a name in containerd.
+// find resolves the user's input to a name in containerd.
 func (c *Client) find(ctx context.Context, name string) (string, error) {
 	candidates := []string{name}
 	if full, err := Normalize(name); err == nil && full != name {
@@ -157,7 +160,7 @@ func (c *Client) find(ctx context.Context, name string) (string, error) {
 	return "", fmt.Errorf("image %s: not found", name)
 }
 
-// waitVisible returns when CRI has taken notice of the names: it learns of new images by events.
+// waitVisible waits until CRI knows the names. It learns of new images by events.
 func (c *Client) waitVisible(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// instruction is one line of a Containerfile, continuation lines joined.
+// instruction is one line of a Containerfile, including continuation lines.
 type instruction struct {
 	line     int
 	name     string // upper case
@@ -54,7 +54,7 @@ func parseContainerfile(content string) ([]instruction, error) {
 	return instructions, scanner.Err()
 }
 
-// containerfileBuild is the state while instructions are followed.
+// containerfileBuild is the state during execution of the instructions.
 type containerfileBuild struct {
 	options   BuildOptions
 	image     v1.Image
@@ -137,7 +137,7 @@ func (b *containerfileBuild) follow(ctx context.Context, instruction instruction
 			volumes = strings.Fields(b.expand(argument))
 		}
 		b.config.Volumes = addKeys(b.config.Volumes, volumes, func(volume string) string { return volume })
-	case "HEALTHCHECK", "MAINTAINER": // Kubernetes has probes; the other is obsolete
+	case "HEALTHCHECK", "MAINTAINER": // Kubernetes has probes; MAINTAINER is obsolete
 	case "RUN":
 		return errors.New("needs a running container, which this build does not have: put the files there with COPY, or build the image elsewhere and `knarr image load` it")
 	default:
@@ -177,7 +177,7 @@ func (b *containerfileBuild) from(ctx context.Context, argument string) error {
 	return nil
 }
 
-// arg declares a build argument; the caller's value wins over the default.
+// arg declares a build argument. The caller's value replaces the default.
 func (b *containerfileBuild) arg(argument string) error {
 	return eachWord(argument, func(word string) error {
 		name, value, _ := strings.Cut(word, "=")
@@ -189,7 +189,8 @@ func (b *containerfileBuild) arg(argument string) error {
 	})
 }
 
-// expand replaces $NAME, ${NAME} and ${NAME:-default} by build arguments and the image's environment.
+// expand replaces $NAME, ${NAME} and ${NAME:-default} with build arguments and the image's
+// environment.
 func (b *containerfileBuild) expand(text string) string {
 	return os.Expand(text, func(name string) string {
 		name, fallback, _ := strings.Cut(name, ":-")
@@ -205,7 +206,7 @@ func (b *containerfileBuild) expand(text string) string {
 	})
 }
 
-// command reads the JSON form, or wraps the shell form.
+// command parses the JSON form, or wraps the shell form.
 func (b *containerfileBuild) command(argument string) []string {
 	var command []string
 	if json.Unmarshal([]byte(argument), &command) == nil {
@@ -221,7 +222,8 @@ func (b *containerfileBuild) absolute(target string) string {
 	return path.Join("/", b.config.WorkingDir, target)
 }
 
-// copy is COPY [--chown=UID[:GID]] [--chmod=MODE] SOURCE... TARGET, and ADD where it means the same.
+// copy executes COPY [--chown=UID[:GID]] [--chmod=MODE] SOURCE... TARGET, and ADD if it means the
+// same.
 func (b *containerfileBuild) copy(name, argument string) error {
 	var rules entryRules
 	var words []string
@@ -286,7 +288,8 @@ func (b *containerfileBuild) sources(pattern, target string, folder bool, rules 
 	return sources, nil
 }
 
-// option reads --chown and --chmod. Names of users would need the image's /etc/passwd.
+// option parses --chown and --chmod. User names are not supported; they would need the image's
+// /etc/passwd.
 func (r *entryRules) option(word string) error {
 	name, value, _ := strings.Cut(word, "=")
 	switch name {
@@ -314,7 +317,7 @@ func (r *entryRules) option(word string) error {
 	return nil
 }
 
-// pairs reads NAME=VALUE words, or the old form NAME VALUE.
+// pairs parses NAME=VALUE words, or the old form NAME VALUE.
 func pairs(argument string, set func(name, value string)) error {
 	first, rest, _ := strings.Cut(argument, " ")
 	if !strings.Contains(first, "=") {
@@ -369,7 +372,7 @@ func eachWord(text string, do func(word string) error) error {
 	return nil
 }
 
-// addKeys adds words, each in its full form, to a set.
+// addKeys adds words to a set, each in its full form.
 func addKeys(set map[string]struct{}, words []string, full func(string) string) map[string]struct{} {
 	if set == nil {
 		set = map[string]struct{}{}

@@ -1,9 +1,12 @@
-// Package image brings container images into the included containerd and out of it: load, build, list, remove, push.
+// Package image loads, builds, lists, removes and pushes container images of the included
+// containerd.
 //
-// Words. A Client is a connection to containerd's own socket; it works in CRI's namespace, so what it loads is what pods see. An
-// archive is an image in a tar: docker's (`docker save`) or an OCI layout, also gzipped. A Containerfile's instructions that
-// need a running container (RUN) are refused: build puts files together, without a daemon.
+// Words. A Client is a connection to containerd's own socket. It uses CRI's namespace, so pods see
+// the images that it loads. An archive is an image in a tar, optionally gzipped: docker's (`docker
+// save`) or an OCI layout. A build puts files together without a daemon. It refuses Containerfile
+// instructions that need a running container (RUN).
 //
-// containerd's client library is not imported: it wants k8s.io v0.37 (docs/adr/0010-containerd-included.md). Its API module with
-// the gRPC services is small and enough.
+// containerd's client library is not imported, because it requires k8s.io v0.37
+// (docs/adr/0010-containerd-included.md). Its API module with the gRPC services is small and
+// sufficient.
 package image

@@ -26,7 +26,7 @@ import (
 	"github.com/knarr-project/knarr/internal/image/registry"
 )
 
-// startRuntime brings up a containerd of the test's own, purged at its end.
+// startRuntime starts the test's own containerd, which the test's end purges.
 func startRuntime(t *testing.T, mirrors map[string][]string) (*Client, *cri.Runtime) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -72,7 +72,7 @@ func names(t *testing.T, client *Client) []string {
 	return names
 }
 
-// runnable makes a random image look as if it were for this machine.
+// runnable gives a random image this machine's platform.
 func runnable(t *testing.T, image v1.Image) v1.Image {
 	t.Helper()
 	file, err := image.ConfigFile()
@@ -141,7 +141,8 @@ func TestArchivesOfEveryKindAreLoadedUnderTheirFullNames(t *testing.T) {
 		{file: "docker.tar", want: []string{"docker.io/library/app:1", "registry.example.com/team/app:2"}},
 		{file: "docker.tar.gz", want: []string{"docker.io/library/zipped:1"}},
 		{file: "oci.tar", want: []string{"docker.io/library/oci-app:latest"}},
-		{file: "oci.tar", name: "renamed:3", want: []string{"docker.io/library/renamed:3"}}, // no blob is sent
+		// no blob is sent
+		{file: "oci.tar", name: "renamed:3", want: []string{"docker.io/library/renamed:3"}},
 		{file: "layout", name: "ghcr.io/x/y:z", want: []string{"ghcr.io/x/y:z"}},
 	} {
 		began := time.Now()

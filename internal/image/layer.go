@@ -19,15 +19,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// layer is an uncompressed layer that is written anew whenever it is read: compressing what goes through a local socket would only
-// cost time. write must write the same bytes each time.
+// layer is an uncompressed layer whose content is generated on every read. Compression would only
+// cost time, because the content goes through a local socket. write must write the same bytes each
+// time.
 type layer struct {
 	write  func(io.Writer) error
 	digest v1.Hash
 	size   int64
 }
 
-// newLayer writes once to learn digest and size.
+// newLayer writes the layer once to learn digest and size.
 func newLayer(write func(io.Writer) error) (*layer, error) {
 	sum := sha256.New()
 	counter := &countingWriter{to: sum}
@@ -60,14 +61,16 @@ func (w *countingWriter) Write(content []byte) (int, error) {
 	return n, err
 }
 
-// entryRules say how files become entries of a layer.
+// entryRules control how files become entries of a layer.
 type entryRules struct {
-	keepMeta bool        // owner and times as on disk; else owner and time zero, so that the same files make the same layer
+	// owner and times as on disk; otherwise zero, so that equal files give equal layers
+	keepMeta bool
 	uid, gid int         // without keepMeta
-	mode     fs.FileMode // not zero: permissions of all files
+	mode     fs.FileMode // if not zero, the permissions of all files
 }
 
-// tree writes files and folders of one root into a tar. Reading through os.Root keeps symlinks from leading out of it.
+// tree writes files and folders below one root into a tar. It reads through os.Root, so symlinks
+// cannot lead out of the root.
 type tree struct {
 	root  *os.Root
 	rules entryRules
@@ -75,7 +78,7 @@ type tree struct {
 	made  map[string]bool      // folders already written
 }
 
-// add writes source (relative to the root) as target, folders with all that is in them.
+// add writes source (relative to the root) as target, recursively.
 func (t *tree) add(archive *tar.Writer, source, target string) error {
 	info, err := t.root.Lstat(source)
 	if err != nil {
@@ -104,8 +107,8 @@ func (t *tree) add(archive *tar.Writer, source, target string) error {
 	return nil
 }
 
-// parents writes the folders above target that no entry has made yet. Folders of a base image keep their permissions, since
-// only missing ones would matter; 0755 is what every base has for them.
+// parents writes the missing folders above target. A base image's folders keep their permissions
+// only if they are 0755, which every base uses for them.
 func (t *tree) parents(archive *tar.Writer, target string) error {
 	for i, char := range target {
 		if char != '/' || t.made[target[:i]] {
@@ -148,7 +151,8 @@ func (t *tree) entry(archive *tar.Writer, source, target string, info fs.FileInf
 	return nil
 }
 
-// header is nil for what has no place in an image: sockets, and devices, which the runtime makes itself.
+// header returns nil for files that do not belong in an image: sockets, and devices, which the
+// runtime makes.
 func (t *tree) header(source, target string, info fs.FileInfo) (*tar.Header, error) {
 	if info.Mode()&(fs.ModeSocket|fs.ModeDevice|fs.ModeCharDevice) != 0 {
 		return nil, nil
@@ -195,7 +199,7 @@ func (t *tree) fileDetails(header *tar.Header, source string, stat *syscall.Stat
 	}
 	file, err := t.root.Open(source)
 	if err != nil {
-		return // reading the content will say so
+		return // reading the content will report the error
 	}
 	defer file.Close()
 	value := make([]byte, 64)
@@ -204,7 +208,7 @@ func (t *tree) fileDetails(header *tar.Header, source string, stat *syscall.Stat
 	}
 }
 
-// source is one path of a root and where it goes in the image.
+// source is a path below a root and its place in the image.
 type source struct {
 	from, to string
 	rules    entryRules

@@ -19,11 +19,11 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// annotationImageName is containerd's annotation of an image's whole name in an index.
+// annotationImageName is containerd's annotation for an image's full name in an index.
 const annotationImageName = "io.containerd.image.name"
 
-// LoadFile loads an archive (docker or OCI, plain, gzipped or zstd) or an OCI layout folder and returns the names it loaded. A
-// name given replaces the one in an archive of one image.
+// LoadFile loads an archive (docker or OCI; plain, gzipped or zstd) or an OCI layout folder, and
+// returns the loaded names. If name is given, it replaces the name in an archive of one image.
 func (c *Client) LoadFile(ctx context.Context, file, name string) ([]string, error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *Client) LoadFile(ctx context.Context, file, name string) ([]string, err
 	}
 	names, err := attempt(present)
 	if err != nil && len(present) > 0 && ctx.Err() == nil {
-		// containerd may have collected a blob meanwhile that we therefore did not send.
+		// containerd may have garbage-collected a blob that was therefore not sent.
 		names, err = attempt(nil)
 	}
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *Client) load(ctx context.Context, archive io.Reader, name string, prese
 	return rewriter.names, c.waitVisible(ctx, rewriter.names)
 }
 
-// presentBlobs is what containerd has already: these need not be sent.
+// presentBlobs lists containerd's blobs, which need not be sent.
 func (c *Client) presentBlobs(ctx context.Context) (map[string]bool, error) {
 	stream, err := c.content.List(inNamespace(ctx), &contentapi.ListContentRequest{})
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *Client) presentBlobs(ctx context.Context) (map[string]bool, error) {
 	}
 }
 
-// decompress looks at the first bytes; a tar comes back as it is.
+// decompress detects the compression from the first bytes. A plain tar is returned as it is.
 func decompress(archive io.Reader) (io.ReadCloser, error) {
 	buffered := bufio.NewReaderSize(archive, 1<<20)
 	magic, err := buffered.Peek(4)
@@ -139,11 +139,12 @@ func decompress(archive io.Reader) (io.ReadCloser, error) {
 	}
 }
 
-// rewriter copies an archive, leaves out the blobs that containerd has, and writes every image's whole name into the index.
+// rewriter copies an archive. It leaves out containerd's own blobs and writes every image's full
+// name into the index.
 type rewriter struct {
-	name    string // overrides the archive's, when not empty
+	name    string // replaces the archive's name unless empty
 	present map[string]bool
-	names   []string // what was found; valid after copy
+	names   []string // names found; valid after copy
 }
 
 func (r *rewriter) copy(to io.Writer, from io.Reader) error {
@@ -170,7 +171,7 @@ func (r *rewriter) entry(writer *tar.Writer, reader *tar.Reader, header *tar.Hea
 		rewrite = r.index
 	case name == "manifest.json":
 		rewrite = r.dockerManifest
-	case name == "repositories": // docker's before 1.10; containerd ignores it, yet would store it
+	case name == "repositories": // docker's before 1.10; containerd ignores it but would store it
 		return nil
 	default:
 		if algorithm, hash, found := strings.Cut(strings.TrimPrefix(name, "blobs/"), "/"); found && strings.HasPrefix(name, "blobs/") && r.present[algorithm+":"+hash] {
@@ -196,7 +197,7 @@ func (r *rewriter) entry(writer *tar.Writer, reader *tar.Reader, header *tar.Hea
 	return err
 }
 
-// index names the images of an OCI layout.
+// index sets the names of the images of an OCI layout.
 func (r *rewriter) index(content []byte) ([]byte, error) {
 	var index ocispec.Index
 	if err := json.Unmarshal(content, &index); err != nil {
@@ -223,8 +224,9 @@ func (r *rewriter) index(content []byte) ([]byte, error) {
 	return json.Marshal(index)
 }
 
-// fullName reads an image's name from the annotations that tools write: containerd and docker the whole name, others the whole
-// name or only the tag as ref.name. A tag alone names nothing.
+// fullName reads an image's name from the annotations of common tools. containerd and docker write
+// the full name. Other tools write the full name or only the tag as ref.name; a tag alone is not a
+// name.
 func (r *rewriter) fullName(annotations map[string]string) (string, error) {
 	name := r.name
 	if name == "" {
@@ -239,7 +241,7 @@ func (r *rewriter) fullName(annotations map[string]string) (string, error) {
 	return Normalize(name)
 }
 
-// dockerManifest names the images of a docker archive.
+// dockerManifest sets the names of the images of a docker archive.
 func (r *rewriter) dockerManifest(content []byte) ([]byte, error) {
 	var manifests []map[string]json.RawMessage
 	if err := json.Unmarshal(content, &manifests); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// EnsurePause puts the sandbox image, made of the embedded pause program, into containerd, unless an image of that name is
-// there. program is Runtime.Program("pause") of package cri.
+// EnsurePause builds the sandbox image from the embedded pause program and stores it in containerd,
+// unless an image of that name exists. program is Runtime.Program("pause") of package cri.
 func (c *Client) EnsurePause(ctx context.Context, name string, program func() ([]byte, error)) error {
 	if _, err := c.images.Get(inNamespace(ctx), &imagesapi.GetImageRequest{Name: name}); err == nil {
 		return nil

@@ -15,7 +15,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Store puts a built image into containerd under the names, without the layers that containerd has.
+// Store stores a built image in containerd under the names. It does not send layers that containerd
+// has.
 func (c *Client) Store(ctx context.Context, image v1.Image, names ...string) ([]string, error) {
 	present, err := c.presentBlobs(ctx)
 	if err != nil {
@@ -37,7 +38,8 @@ func (c *Client) Store(ctx context.Context, image v1.Image, names ...string) ([]
 	}
 	err = attempt(present)
 	if err != nil && len(present) > 0 && ctx.Err() == nil {
-		err = attempt(nil) // containerd may have collected a blob meanwhile that we therefore did not send
+		// containerd may have garbage-collected a blob that was therefore not sent
+		err = attempt(nil)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store image %v: %w", full, err)
@@ -165,8 +167,8 @@ func layoutIndex(image v1.Image, names []string) ([]byte, error) {
 	return json.Marshal(index)
 }
 
-// Push sends a stored image to its registry (or to another name), with the credentials of docker's configuration file. A registry
-// on loopback is spoken to in plain HTTP.
+// Push pushes a stored image to its registry, or under another name, with the credentials of
+// docker's configuration file. A registry on loopback is contacted in plain HTTP.
 func (c *Client) Push(ctx context.Context, stored, target string) error {
 	image, err := c.Stored(ctx, stored)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Stored returns an image that containerd has, for this machine's platform. Its layers are read when they are used.
+// Stored returns an image of containerd for this machine's platform. Layers are read on use.
 func (c *Client) Stored(ctx context.Context, name string) (v1.Image, error) {
 	full, err := c.find(ctx, name)
 	if err != nil {
@@ -35,7 +35,7 @@ func (c *Client) Stored(ctx context.Context, name string) (v1.Image, error) {
 	return image, nil
 }
 
-// manifest reads a manifest; out of an index it takes the one of this platform.
+// manifest reads a manifest. From an index it selects the one for this platform.
 func (c *Client) manifest(ctx context.Context, digest, mediaType string) ([]byte, types.MediaType, error) {
 	content, err := c.readBlob(ctx, digest)
 	if err != nil {
@@ -105,8 +105,8 @@ func (r *blobReader) Close() error {
 	return nil
 }
 
-// storedImage gives go-containerregistry access to an image in containerd. Its interfaces have no context, so the one of the
-// call that asked for the image is kept.
+// storedImage gives go-containerregistry access to an image in containerd. The library's interfaces
+// have no context, so storedImage keeps the context of the call that requested the image.
 type storedImage struct {
 	ctx       context.Context
 	client    *Client

@@ -18,11 +18,11 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// chunk is what one message of containerd's stream protocol carries at most.
+// chunk is the maximum content of one message in containerd's stream protocol.
 const chunk = 32 << 10
 
-// transfer sends a tar through containerd's stream protocol into its transfer service, which stores the content, unpacks the
-// layers that are not unpacked yet, and records the names that the archive's index annotates.
+// transfer sends a tar through containerd's stream protocol to its transfer service. The service
+// stores the content, unpacks new layers, and records the names from the index's annotations.
 func (c *Client) transfer(ctx context.Context, archive io.Reader) error {
 	ctx, done, err := c.leased(ctx)
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *Client) transfer(ctx context.Context, archive io.Reader) error {
 	go func() {
 		err := send(stream, archive)
 		if err != nil {
-			cancel() // or containerd would take what it has for the whole archive
+			cancel() // otherwise containerd would take the part it has for the whole archive
 		}
 		sent <- err
 	}()
@@ -53,7 +53,8 @@ func (c *Client) transfer(ctx context.Context, archive io.Reader) error {
 	destination, err := message(&transfertypes.ImageStore{
 		Platforms: []*types.Platform{here},
 		Unpacks:   []*transfertypes.UnpackConfiguration{{Platform: here}},
-		// The names come whole from annotations; the prefix is never used, but without one containerd takes none.
+		// The annotations contain the full names, so the prefix is never used. But containerd
+		// ignores the names without a prefix.
 		ExtraReferences: []*transfertypes.ImageReference{{Name: "docker.io/library/unnamed", IsPrefix: true, AllowOverwrite: true}},
 	})
 	if err != nil {
@@ -67,14 +68,15 @@ func (c *Client) transfer(ctx context.Context, archive io.Reader) error {
 	return err
 }
 
-// leaseHeader names the lease that what a call makes belongs to.
+// leaseHeader names the lease for everything that a call creates.
 const leaseHeader = "containerd-lease"
 
-// leaseLife is after what time containerd forgets a lease whose owner was killed.
+// leaseLife is the lifetime of a lease whose owner was killed.
 const leaseLife = 24 * time.Hour
 
-// leased keeps containerd's collector from what is made under the context until done is called: content, and streams too. Without it a stream in a
-// namespace in which nothing is stored yet is taken for rubbish, and soon after containerd's start its collector runs.
+// leased keeps containerd's garbage collector from removing content and streams that are created
+// under the context, until done is called. Without a lease, a stream in a namespace without content
+// counts as garbage, and the collector runs soon after containerd's start.
 func (c *Client) leased(ctx context.Context) (_ context.Context, done func(), err error) {
 	ctx = inNamespace(ctx)
 	created, err := c.leases.Create(ctx, &leasesapi.CreateRequest{
@@ -86,11 +88,12 @@ func (c *Client) leased(ctx context.Context) (_ context.Context, done func(), er
 	return metadata.AppendToOutgoingContext(ctx, leaseHeader, created.Lease.ID), func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		_, _ = c.leases.Delete(ctx, &leasesapi.DeleteRequest{ID: created.Lease.ID}) // or it expires
+		// otherwise the lease expires
+		_, _ = c.leases.Delete(ctx, &leasesapi.DeleteRequest{ID: created.Lease.ID})
 	}, nil
 }
 
-// openStream registers a stream under an id that a transfer then names.
+// openStream registers a stream under an id, which a transfer refers to.
 func (c *Client) openStream(ctx context.Context, id string) (streamingapi.Streaming_StreamClient, error) {
 	stream, err := c.streams.Stream(ctx)
 	if err != nil {
@@ -109,8 +112,8 @@ func (c *Client) openStream(ctx context.Context, id string) (streamingapi.Stream
 	return stream, nil
 }
 
-// send copies the archive into the stream, as much at a time as the receiver's window allows. An error is the archive's; when
-// the receiver ends the stream early, the transfer's own result says why.
+// send copies the archive into the stream within the receiver's window. An error is the archive's.
+// If the receiver ends the stream early, the transfer's own result contains the reason.
 func send(stream streamingapi.Streaming_StreamClient, archive io.Reader) error {
 	buffer := make([]byte, chunk)
 	window := 0
@@ -147,7 +150,8 @@ func send(stream streamingapi.Streaming_StreamClient, archive io.Reader) error {
 	}
 }
 
-// message wraps with the bare type name: containerd finds types by it, without "type.googleapis.com/".
+// message wraps the content under the bare type name. containerd finds types by that name, without
+// "type.googleapis.com/".
 func message(content proto.Message) (*anypb.Any, error) {
 	value, err := proto.Marshal(content)
 	if err != nil {

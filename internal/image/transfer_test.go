@@ -9,7 +9,7 @@ import (
 	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 )
 
-// watched tells what is leased when it is read for the first time.
+// watched records the existing leases when it is first read.
 type watched struct {
 	io.Reader
 	look  func() []*leasesapi.Lease
@@ -24,7 +24,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	return w.Reader.Read(p)
 }
 
-// A collection between the stream's registration and the transfer that names it would take the stream.
+// A collection between the registration of the stream and the transfer would remove the stream.
 func TestATransferIsUnderALeaseThatEndsWithIt(t *testing.T) {
 	client, _ := startRuntime(t, nil)
 	leases := func() []*leasesapi.Lease {

@@ -1,8 +1,9 @@
-// Command knarr-cni is the CNI plugin of knarr's pod network. It does nothing itself: it hands the request to the node
-// agent over a unix socket, as one JSON object, and prints what the agent answers (internal/network has the other
-// end). So an ADD costs one small process and a few netlink messages, and all state is in one place.
+// Command knarr-cni is the CNI plugin of knarr's pod network. It sends the request to the node
+// agent over a unix socket, as one JSON object, and prints the answer; internal/network is the
+// other end. So an ADD costs one small process and a few netlink messages, and all state is in one
+// place.
 //
-// The socket's path is "socketPath" in the network configuration.
+// The network configuration's "socketPath" is the path of the socket.
 package main
 
 import (
@@ -38,7 +39,7 @@ const (
 	notAvailable  = 50
 )
 
-// timeout is a little less than what runtimes give a plugin.
+// timeout is slightly less than the runtimes' timeout for plugins.
 const timeout = 50 * time.Second
 
 func main() {
@@ -71,8 +72,8 @@ func main() {
 		}
 		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
 			if os.Getenv("CNI_COMMAND") == "DEL" {
-				// A pod may end while no agent runs. The link goes with the pod's namespace; the agent takes back the address
-				// of an attachment whose namespace is gone when it starts.
+				// A pod may end while no agent runs. The link disappears with the pod's namespace.
+				// When the agent starts, it frees the addresses of attachments without a namespace.
 				return
 			}
 			err = fmt.Errorf("%w: the node agent (knarr) is not running", err)
@@ -99,7 +100,7 @@ func ask(path string, req request) (reply, error) {
 	return r, json.NewDecoder(conn).Decode(&r)
 }
 
-// fail prints an error as the specification wants it, and exits.
+// fail prints an error in the specification's format and exits.
 func fail(version string, code int, msg string) {
 	if version == "" {
 		version = "1.0.0"

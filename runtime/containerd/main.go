@@ -1,7 +1,8 @@
-// Command containerd is containerd with the plugins that the node agent needs and no others: CRI, the overlayfs and native
-// snapshotters, and what these stand on. Upstream's main links btrfs, zfs, devmapper, blockfile, erofs and tracing too.
+// Command containerd is containerd with only the plugins that the node agent needs: CRI, the
+// overlayfs and native snapshotters, and their dependencies. Upstream's main also links btrfs, zfs,
+// devmapper, blockfile, erofs and tracing.
 //
-// containerd's plugins register themselves when imported; that is containerd's way, not ours.
+// containerd's plugins register themselves on import; that is containerd's convention.
 package main
 
 import (

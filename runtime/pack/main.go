@@ -1,6 +1,7 @@
-// Command pack compresses files for embedding: pack OUTDIR FILE... writes them, one after another, into OUTDIR/programs.zst, and
-// OUTDIR/programs.json with the size and SHA-256 of each. In one archive the libraries that the programs share are stored
-// once. It executes zstd: the encoders that are libraries of Go don't reach its higher levels.
+// Command pack compresses files for embedding. `pack OUTDIR FILE...` writes the concatenated files
+// into OUTDIR/programs.zst, and the size and SHA-256 of each into OUTDIR/programs.json. A single
+// archive stores the libraries that programs share only once. It executes zstd, because Go's
+// encoders do not support its higher levels.
 package main
 
 import (
@@ -14,13 +15,14 @@ import (
 	"path/filepath"
 )
 
-// The window of the compression is all that is packed, so that one program's copy of a library is found from another's.
+// The compression window covers the whole archive, so that copies of a library are found across
+// programs.
 const (
 	windowLog = 26
 	window    = 1 << windowLog
 )
 
-// entry is one program in the manifest; internal/cri reads it.
+// entry is one program in the manifest, which internal/cri reads.
 type entry struct {
 	Name   string `json:"name"`
 	Size   int64  `json:"size"`
@@ -59,7 +61,8 @@ func run(outDir string, files []string) error {
 	if err := os.MkdirAll(outDir, 0o755); err != nil {
 		return err
 	}
-	// In the folder itself, so that the rename below stays within one file system; its name is not embedded.
+	// Write into the same folder, so that the rename below stays within one file system. The
+	// temporary name is not embedded.
 	archive := filepath.Join(outDir, ".programs.part")
 	defer os.Remove(archive)
 	command := exec.Command("zstd", "-q", "-f", "-19", fmt.Sprintf("--long=%d", windowLog), plain, "-o", archive)
@@ -81,7 +84,7 @@ func run(outDir string, files []string) error {
 	return replace(filepath.Join(outDir, "programs.json"), append(content, '\n'))
 }
 
-// replace writes a file that is whole or not there.
+// replace writes a file atomically.
 func replace(path string, content []byte) error {
 	part := filepath.Join(filepath.Dir(path), ".manifest.part")
 	defer os.Remove(part)
@@ -91,7 +94,8 @@ func replace(path string, content []byte) error {
 	return os.Rename(part, path)
 }
 
-// removeOld takes away what was packed before: everything in the folder that is ours is embedded.
+// removeOld removes the results of earlier runs. Everything of ours in the folder would be
+// embedded.
 func removeOld(dir string) error {
 	for _, pattern := range []string{"*.zst", "*.json"} {
 		old, err := filepath.Glob(filepath.Join(dir, pattern))
@@ -107,7 +111,7 @@ func removeOld(dir string) error {
 	return nil
 }
 
-// join writes the files into one, and returns what is where, in order, and the size of all.
+// join concatenates the files and returns the manifest, in order, and the total size.
 func join(path string, files []string) (manifest []entry, size int64, err error) {
 	joined, err := os.Create(path)
 	if err != nil {

@@ -10,12 +10,13 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// deleted prepares the answer to containerd's next question: after every container it executes the shim's program to clean up, as if
-// the shim could have died. The file lets detach.c answer before Go begins. Without it, all is looked at.
+// deleted prepares the answer to containerd's next request. After every container, containerd
+// executes the shim's program to clean up, in case the shim has died. With the file that deleted
+// writes, detach.c answers before Go starts. Without the file, the full clean-up runs.
 func deleted(bundle string) {
 	exit, err := runc.ReadExitStatus(bundle)
 	if err != nil {
-		return // it never ran
+		return // the container never ran
 	}
 	answer, err := proto.Marshal(&task.DeleteResponse{
 		Pid: uint32(exit.Pid), ExitStatus: uint32(exit.Status), ExitedAt: timestamppb.New(exit.Timestamp),

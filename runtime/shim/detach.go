@@ -3,5 +3,6 @@ package main
 // extern int detached;
 import "C"
 
-// detached says whether this process is the second half of one that was started with the argument "start" (detach.c).
+// detached reports whether this process is the second half of one that was started with the
+// argument "start" (detach.c).
 func detached() bool { return C.detached == 1 }

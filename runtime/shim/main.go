@@ -1,8 +1,9 @@
-// Command containerd-shim-runc-v2 is the parent of a pod's containers. Its services are containerd's own (the packages of the shim of
-// that name); what differs is the way to a container. runc's work is done in this process (../gorunc), and asking for a
-// shim costs one program start, not two: before Go begins, the process forks and the second half goes on as the shim (detach.c).
+// Command containerd-shim-runc-v2 is the parent of a pod's containers. Its services are the
+// packages of containerd's shim of that name. It differs in two points. It runs runc's work in its
+// own process (../gorunc). And starting a shim takes one program start instead of two: the process
+// forks before Go starts, and the second half becomes the shim (detach.c).
 //
-// Decision record: docs/adr/0015-runc-inside-the-shim.md.
+// See docs/adr/0015-runc-inside-the-shim.md.
 package main
 
 import (
@@ -27,8 +28,8 @@ import (
 
 const name = "io.containerd.runc.v2"
 
-// libcontainer gives threads that enter a container's mount namespace back to the kernel. It cannot do so with the process's first
-// thread, by which /proc/self names the process: that one is kept for main.
+// libcontainer ends threads that have entered a container's mount namespace. It cannot end the
+// process's first thread, which /proc/self refers to. So init reserves the first thread for main.
 func init() { runtime.LockOSThread() }
 
 func main() {
@@ -42,19 +43,21 @@ func main() {
 			return // another process serves this pod
 		}
 	}
-	// Without this, the collector runs every 2 MB: a shim allocates for a moment at a container's start and end, and is idle in between.
+	// Without this, the garbage collector runs every 2 MB. A shim allocates briefly at a
+	// container's start and end, and is idle in between.
 	registry.Register(&plugin.Registration{Type: plugins.InternalPlugin, ID: "garbage", InitFn: func(*plugin.InitContext) (any, error) {
 		debug.SetGCPercent(200) // containerd's shim has just set it to 40
 		return struct{}{}, nil
 	}})
 	runtime.GOMAXPROCS(min(runtime.NumCPU(), 4))
-	os.Setenv("GOMAXPROCS", "1") // of containers' first processes, which take it over and do one thing after the other
+	// containers' first processes inherit it, and they work sequentially
+	os.Setenv("GOMAXPROCS", "1")
 	runc.Deleted = deleted
 	go reap()
 	shim.RunShim(context.Background(), manager.NewShimManager(name), func(c *shim.Config) { c.NoReaper = true })
 }
 
-// reap takes the exit statuses of the pod's processes.
+// reap collects the exit statuses of the pod's processes.
 func reap() {
 	died := make(chan os.Signal, 32)
 	signal.Notify(died, unix.SIGCHLD)

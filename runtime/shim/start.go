@@ -17,17 +17,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Files that detach.c leaves open.
+// File descriptors that detach.c leaves open.
 const (
 	socketFile = 3
 	readyFile  = 4
 )
 
-// sandboxOf is the annotation by which containers of one pod share a shim.
+// sandboxOf is the annotation that names the pod's sandbox. Containers of one pod share a shim.
 const sandboxOf = "io.kubernetes.cri.sandbox-id"
 
-// start answers containerd's request for a shim. When serving, the process is the shim from now on: its arguments are those of
-// containerd's shim server, whose socket is file 3.
+// start answers containerd's request for a shim. If serving is true, this process is the shim from
+// now on: its arguments are those of containerd's shim server, whose socket is file descriptor 3.
 func start(args []string, in io.Reader, out io.Writer) (serving bool, err error) {
 	if !detached() {
 		return false, errors.New("cannot fork")
@@ -70,7 +70,7 @@ func start(args []string, in io.Reader, out io.Writer) (serving bool, err error)
 	return listener != nil, release()
 }
 
-// request reads what containerd asks for: the same in arguments and, with more, on standard input.
+// request parses containerd's request. Standard input repeats the arguments and adds more.
 func request(args []string, in io.Reader) (params *bootapi.BootstrapParams, debug bool, err error) {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	id, namespace := flags.String("id", "", ""), flags.String("namespace", "", "")
@@ -95,7 +95,7 @@ func request(args []string, in io.Reader) (params *bootapi.BootstrapParams, debu
 	return params, debug, nil
 }
 
-// podOf is the id of the sandbox that the container belongs to, else its own.
+// podOf returns the id of the container's sandbox, or the container's own id.
 func podOf(path, id string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -113,7 +113,7 @@ func podOf(path, id string) (string, error) {
 	return id, nil
 }
 
-// listen opens the pod's socket; nil when a living shim has it.
+// listen opens the pod's socket. It returns nil if a living shim has it.
 func listen(address string) (*net.UnixListener, error) {
 	listener, err := shim.NewSocket(address)
 	if !shim.SocketEaddrinuse(err) {
@@ -122,13 +122,13 @@ func listen(address string) (*net.UnixListener, error) {
 	if shim.CanConnect(address) {
 		return nil, nil
 	}
-	if err := shim.RemoveSocket(address); err != nil { // of a shim that was killed
+	if err := shim.RemoveSocket(address); err != nil { // left by a killed shim
 		return nil, err
 	}
 	return shim.NewSocket(address)
 }
 
-// handOver makes the listener file 3, which the shim's server takes it from.
+// handOver makes the listener file descriptor 3, where the shim's server expects it.
 func handOver(listener *net.UnixListener) error {
 	listener.SetUnlinkOnClose(false)
 	defer listener.Close()
@@ -140,7 +140,8 @@ func handOver(listener *net.UnixListener) error {
 	return unix.Dup3(int(file.Fd()), socketFile, unix.O_CLOEXEC)
 }
 
-// remember leaves the link by which the shim's server finds the folder of its socket when it ends.
+// remember writes the link through which the shim's server finds the folder of its socket when it
+// ends.
 func remember(socketDir string) error {
 	if socketDir == "" {
 		return errors.New("no folder for sockets is given")
@@ -151,7 +152,8 @@ func remember(socketDir string) error {
 	return os.Symlink(socketDir, "s")
 }
 
-// release lets go of containerd: it has its answer once the first process ends and nobody holds its pipes.
+// release closes the pipes to containerd. containerd has its answer once the first process ends and
+// no process holds the pipes.
 func release() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

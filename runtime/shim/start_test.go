@@ -13,9 +13,9 @@ import (
 
 func TestAContainerBelongsToItsSandbox(t *testing.T) {
 	for name, c := range map[string]struct{ config, want string }{
-		"a sandbox is its own pod":              {`{}`, "x"},
-		"a container has its sandbox's shim":    {`{"annotations":{"io.kubernetes.cri.sandbox-id":"s"}}`, "s"},
-		"other annotations are ignored": {`{"annotations":{"a":"b"}}`, "x"},
+		"a sandbox is its own pod":           {`{}`, "x"},
+		"a container has its sandbox's shim": {`{"annotations":{"io.kubernetes.cri.sandbox-id":"s"}}`, "s"},
+		"other annotations are ignored":      {`{"annotations":{"a":"b"}}`, "x"},
 	} {
 		path := filepath.Join(t.TempDir(), "config.json")
 		if err := os.WriteFile(path, []byte(c.config), 0o600); err != nil {
@@ -47,7 +47,7 @@ func TestARequestIsTheSameInArgumentsAndInput(t *testing.T) {
 }
 
 func TestOnlyOneShimListens(t *testing.T) {
-	dir, err := os.MkdirTemp("", "knarr-shim") // a socket's path is short
+	dir, err := os.MkdirTemp("", "knarr-shim") // the length of a socket's path is limited
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,6 @@
-// Package registry is a small image registry for loopback: tests pull from it what must come from a registry, and the runtime's
-// mirrors point to it. Its blobs lie on disk, its manifests in memory; it has no authentication and is not for other machines.
+// Package registry is a small image registry on loopback. Tests pull images from it, and the
+// runtime's mirrors can point to it. Blobs are on disk, manifests in memory. It has no
+// authentication, so it refuses other addresses.
 package registry
 
 import (
@@ -19,14 +20,15 @@ import (
 
 // Registry is a running registry.
 type Registry struct {
-	// Address is host:port; "http://"+Address is what a mirror's configuration wants.
+	// Address is host:port. A mirror's configuration uses "http://"+Address.
 	Address string
 
 	server *http.Server
 	done   chan struct{}
 }
 
-// Start listens on the address (with port 0: any) and keeps blobs in dir until ctx ends; Wait then returns.
+// Start listens on the address and keeps blobs in dir until ctx ends; Wait then returns. Port 0
+// selects a free port.
 func Start(ctx context.Context, address, dir string) (*Registry, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -45,7 +47,7 @@ func Start(ctx context.Context, address, dir string) (*Registry, error) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = r.server.Serve(listener) // ends by Close, below
+		_ = r.server.Serve(listener) // Close ends it
 	}()
 	go func() {
 		defer close(r.done)
@@ -56,10 +58,11 @@ func Start(ctx context.Context, address, dir string) (*Registry, error) {
 	return r, nil
 }
 
-// Wait returns when the registry has ended.
+// Wait waits until the registry has ended.
 func (r *Registry) Wait() { <-r.done }
 
-// Push puts an image there; repository is a path with a tag and without a host, for example "e2e-test-images/kitten:1.8".
+// Push stores an image. repository is a path with a tag and without a host, for example
+// "e2e-test-images/kitten:1.8".
 func (r *Registry) Push(ctx context.Context, repository string, image v1.Image) error {
 	reference, err := name.ParseReference(r.Address+"/"+repository, name.Insecure)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command eater takes memory until it is stopped.
+// Command eater allocates memory until it is killed.
 package main
 
 func main() {
@@ -10,7 +10,7 @@ func main() {
 		}
 		eaten = append(eaten, piece)
 		if len(eaten) > 1<<12 {
-			return // 4 GiB and nobody minds: that is a failure
+			return // 4 GiB without being killed: the test fails
 		}
 	}
 }
