@@ -107,8 +107,8 @@ func (t *tree) add(archive *tar.Writer, source, target string) error {
 	return nil
 }
 
-// parents writes the missing folders above target. A base image's folders keep their permissions
-// only if they are 0755, which every base uses for them.
+// parents writes the folders above target that have no entry yet, with mode 0755. A folder of the
+// base image keeps its permissions, because every base uses 0755.
 func (t *tree) parents(archive *tar.Writer, target string) error {
 	for i, char := range target {
 		if char != '/' || t.made[target[:i]] {
