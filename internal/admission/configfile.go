@@ -146,7 +146,7 @@ func ofKind(raw []byte, kinds []metav1.TypeMeta) error {
 		return err
 	}
 	if !slices.Contains(kinds, is) {
-		return fmt.Errorf("it is a %q of %q, not %s of %s", is.Kind, is.APIVersion, kinds[0].Kind, kinds[0].APIVersion)
+		return fmt.Errorf("kind %q of %q, want %s of %s", is.Kind, is.APIVersion, kinds[0].Kind, kinds[0].APIVersion)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func service(node string, a *Attributes) error {
 		return fmt.Errorf("node %q can only create the service %q", node, nameService)
 	}
 	if spec.Type != "" && spec.Type != corev1.ServiceTypeClusterIP || len(spec.ExternalIPs) > 0 || len(spec.Selector) > 0 {
-		return fmt.Errorf("node %q can not create the service %q with a type, external addresses or a selector", node, nameService)
+		return fmt.Errorf("node %q cannot create the service %q with a type, external addresses or a selector", node, nameService)
 	}
 	return nil
 }
@@ -43,11 +43,11 @@ func (p nodeRestriction) endpointSlice(ctx context.Context, node string, a *Attr
 	changed, _ := a.Object.(*discoveryv1.EndpointSlice)
 	for _, s := range []*discoveryv1.EndpointSlice{old, changed} {
 		if s != nil && !isPartOfNames(s) {
-			return fmt.Errorf("node %q can only write endpoint slices of the service %q that are named %q and its endpoint's node", node, nameService, nameService+"-")
+			return fmt.Errorf("node %q can only write endpoint slices of the service %q named %q and the node of its endpoint", node, nameService, nameService+"-")
 		}
 	}
 	if changed != nil && partOf(changed) == node && !staysHome(changed, node) {
-		return fmt.Errorf("node %q can only offer its part of the service %q to itself: one address, with a hint for that node alone", node, nameService)
+		return fmt.Errorf("node %q can only write a part of the service %q that serves the node itself: one address, with a hint for that node alone", node, nameService)
 	}
 	switch {
 	case old == nil && changed == nil:
@@ -55,7 +55,7 @@ func (p nodeRestriction) endpointSlice(ctx context.Context, node string, a *Attr
 	case old == nil && partOf(changed) == node, changed == nil && partOf(old) == node:
 		return nil
 	case old == nil:
-		return fmt.Errorf("node %q can not create endpoint slices of node %q", node, partOf(changed))
+		return fmt.Errorf("node %q cannot create endpoint slices of node %q", node, partOf(changed))
 	}
 	of := partOf(old)
 	if changed != nil && of == node && partOf(changed) == node {
@@ -68,7 +68,7 @@ func (p nodeRestriction) endpointSlice(ctx context.Context, node string, a *Attr
 	case err != nil && !apierrors.IsNotFound(err):
 		return err
 	case err != nil || changed == nil || !onlyReadiness(old, changed, answers(other)):
-		return fmt.Errorf("node %q can only say of the endpoint slices of node %q whether that is ready, and delete them when it is gone", node, of)
+		return fmt.Errorf("node %q can only set the readiness of endpoint slices of node %q, and delete them when that node is gone", node, of)
 	}
 	return nil
 }

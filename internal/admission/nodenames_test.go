@@ -43,8 +43,8 @@ func TestANodeWritesOnlyItsPartOfClusterDNS(t *testing.T) {
 		}
 		return s
 	}
-	const home = `can only offer its part of the service "kube-dns" to itself`
-	const only = `can only say of the endpoint slices of node`
+	const home = `can only write a part of the service "kube-dns" that serves the node itself`
+	const only = `can only set the readiness of endpoint slices of node`
 	for name, c := range map[string]struct {
 		a    Attributes
 		want string // "" means allowed
@@ -57,7 +57,7 @@ func TestANodeWritesOnlyItsPartOfClusterDNS(t *testing.T) {
 		"its part for a zone too":                {Attributes{Object: part("n1", zonal)}, home},
 		"its part at two addresses":              {Attributes{Object: part("n1", twice)}, home},
 		"its part that was for everybody":        {Attributes{Object: part("n1"), OldObject: part("n1", unhinted), Operation: Update}, ""},
-		"another node's part":                    {Attributes{Object: part("n2")}, `can not create endpoint slices of node "n2"`},
+		"another node's part":                    {Attributes{Object: part("n2")}, `cannot create endpoint slices of node "n2"`},
 		"another service's slice":                {Attributes{Object: part("n1", another)}, `can only write endpoint slices of the service "kube-dns"`},
 		"what was another service's slice":       {Attributes{Object: part("n1"), OldObject: part("n1", another), Operation: Update}, `can only write endpoint slices of the service "kube-dns"`},
 		"another service's slice, deleted":       {Attributes{OldObject: part("n1", another), Operation: Delete}, `can only write endpoint slices of the service "kube-dns"`},

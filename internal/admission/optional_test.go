@@ -268,16 +268,16 @@ func TestSettingsThatCanNotBeMeantAreRefused(t *testing.T) {
 		quota  = "apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration"
 	)
 	for name, c := range map[string]struct{ text, want string }{
-		"a version that nobody knows":      {strings.Replace(head, "v1", "v2", 1), `it is a "AdmissionConfiguration" of "apiserver.config.k8s.io/v2", not AdmissionConfiguration of apiserver.config.k8s.io/v1`},
+		"a version that nobody knows":      {strings.Replace(head, "v1", "v2", 1), `kind "AdmissionConfiguration" of "apiserver.config.k8s.io/v2", want AdmissionConfiguration of apiserver.config.k8s.io/v1`},
 		"an unknown field":                 {head + "foo: 1\n", `unknown field "foo"`},
-		"limits of another kind":           {of("EventRateLimit", "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Foo}"), `it is a "Foo" of`},
-		"limits of another version":        {of("EventRateLimit", "{apiVersion: eventratelimit.admission.k8s.io/v1, kind: Configuration}"), `not Configuration of eventratelimit.admission.k8s.io/v1alpha1`},
-		"limits without a version":         {of("EventRateLimit", "{kind: Configuration}"), `it is a "Configuration" of ""`},
+		"limits of another kind":           {of("EventRateLimit", "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Foo}"), `kind "Foo" of`},
+		"limits of another version":        {of("EventRateLimit", "{apiVersion: eventratelimit.admission.k8s.io/v1, kind: Configuration}"), `want Configuration of eventratelimit.admission.k8s.io/v1alpha1`},
+		"limits without a version":         {of("EventRateLimit", "{kind: Configuration}"), `kind "Configuration" of ""`},
 		"limits with an unknown field":     {of("EventRateLimit", "{"+limits+", foo: 1, limits: [{type: Server, qps: 1, burst: 1}]}"), ""},
 		"a limited resource without name":  {of("ResourceQuota", "{"+quota+", limitedResources: [{matchContains: [pods]}]}"), `limitedResources\[0\].resource: Required value`},
 		"limited resources of other kinds": {of("ResourceQuota", "{apiVersion: apiserver.config.k8s.io/v9, kind: ResourceQuotaConfiguration}"), `apiserver.config.k8s.io/v9`},
 		"limited resources of old":         {of("ResourceQuota", "{apiVersion: resourcequota.admission.k8s.io/v1beta1, kind: Configuration}"), ""},
-		"webhooks of no kind":              {of("MutatingAdmissionWebhook", "{}"), `it is a "" of ""`},
+		"webhooks of no kind":              {of("MutatingAdmissionWebhook", "{}"), `kind "" of ""`},
 		"tolerations of another version":   {of("PodTolerationRestriction", "{apiVersion: x/v1, kind: Configuration}"), `x/v1`},
 		"tolerations that can not be":      {of("PodTolerationRestriction", "{apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, kind: Configuration, default: [{key: a b}]}"), `podtolerationrestriction.default\[0\].key: Invalid value: "a b"`},
 		"settings of none":                 {of("LimitRanger", "{a: 1}"), ""},

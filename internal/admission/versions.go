@@ -59,7 +59,7 @@ func (a *Attributes) versioned(served Served, form Form, obj runtime.Object) (ru
 	}
 	out, err := served.FromHub(form.Resource, obj)
 	if err != nil {
-		return nil, fmt.Errorf("show %s as %s: %w", a.Kind, form.Kind, err)
+		return nil, fmt.Errorf("convert %s to %s: %w", a.Kind, form.Kind, err)
 	}
 	if out.GetObjectKind().GroupVersionKind() == form.Kind {
 		return out, nil
@@ -76,11 +76,11 @@ func (a *Attributes) versioned(served Served, form Form, obj runtime.Object) (ru
 func (a *Attributes) Replace(served Served, form Form, obj runtime.Object) error {
 	hub, err := served.ToHub(form.Resource, a.Resource, obj)
 	if err != nil {
-		return fmt.Errorf("take %s as %s: %w", form.Kind, a.Kind, err)
+		return fmt.Errorf("convert %s to %s: %w", form.Kind, a.Kind, err)
 	}
 	into, from := reflect.ValueOf(a.Object), reflect.ValueOf(hub)
 	if into.Type() != from.Type() {
-		return fmt.Errorf("a %s became a %T where a %T was expected", form.Kind, hub, a.Object)
+		return fmt.Errorf("convert %s: got a %T, want a %T", form.Kind, hub, a.Object)
 	}
 	// built-in objects have no TypeMeta in memory, custom ones always do.
 	kept := a.Object.GetObjectKind().GroupVersionKind()

@@ -107,7 +107,7 @@ func serves(wanted map[string]bool, gvr schema.GroupVersionResource) bool {
 func checkSwitch(key string, on bool) error {
 	if _, many := manyVersions[key]; many {
 		if on && key != "api/ga" {
-			return fmt.Errorf("%s=true: APIs that are off by default are not in this server; only false is allowed", key)
+			return fmt.Errorf("%s=true: this server does not have the APIs that are off by default; only false is allowed", key)
 		}
 		return nil
 	}

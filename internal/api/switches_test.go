@@ -59,7 +59,7 @@ func TestSwitchesOfNothingAreRefused(t *testing.T) {
 		"foo=true":               "runtime-config invalid key foo",
 		"a/b/c/d=true":           "runtime-config invalid key a/b/c/d",
 		"api/all=false":          "API group/version apiregistration.k8s.io/v1 must be enabled",
-		"api/beta=true":          "APIs that are off by default are not in this server",
+		"api/beta=true":          "this server does not have the APIs that are off by default",
 		"storage.k8s.io/v1beta1": "it is not in this server",
 		"apps/v1/nope=false":     "there is no resource nope in apps/v1",
 	} {

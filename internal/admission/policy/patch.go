@@ -89,7 +89,7 @@ func likeShown(out runtime.Object, v *admission.Versioned) (runtime.Object, erro
 	if reflect.TypeOf(out) != reflect.TypeOf(v.Object) {
 		u, ok := out.(runtime.Unstructured)
 		if !ok {
-			return nil, fmt.Errorf("a merge gave a %T where a %T was expected", out, v.Object)
+			return nil, fmt.Errorf("merge returned a %T, want a %T", out, v.Object)
 		}
 		made := admission.NewLike(v.Object)
 		if err := bounds.Fields(u.UnstructuredContent(), made); err != nil {

@@ -20,7 +20,7 @@ func Managers(managers []metav1.ManagedFieldsEntry, obj any) error {
 		return nil
 	}
 	if size := sizeOf(obj); len(managers)*size > MaxManagersWork {
-		return fmt.Errorf("metadata.managedFields has %d entries, too many for an object of %d bytes: at most %d bytes are looked at for all of them", len(managers), size, MaxManagersWork)
+		return fmt.Errorf("metadata.managedFields has %d entries, too many for an object of %d bytes: entries times bytes may be at most %d", len(managers), size, MaxManagersWork)
 	}
 	return nil
 }

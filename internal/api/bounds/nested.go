@@ -17,7 +17,7 @@ var ErrNested = errors.New("nested too deep for its size")
 // Nested returns an error if a library would read more than MaxNestedBytes.
 func Nested(work int64) error {
 	if work > MaxNestedBytes {
-		return fmt.Errorf("%w: level by level it has %d bytes, at most %d are allowed", ErrNested, work, MaxNestedBytes)
+		return fmt.Errorf("%w: its nesting levels have %d bytes in total, at most %d are allowed", ErrNested, work, MaxNestedBytes)
 	}
 	return nil
 }
