@@ -22,36 +22,40 @@ import (
 	"github.com/knarr-project/knarr/internal/egress"
 )
 
-// Config is what an Aggregator is made of.
+// Config configures an Aggregator.
 type Config struct {
-	// Client is the server's own: it reads APIServices, Services and EndpointSlices, and writes conditions.
+	// Client is the server's own client. It reads APIServices, Services and EndpointSlices, and
+	// writes conditions.
 	Client client.Interface
-	// Certificate is shown to extension servers, as a proof that the headers about the user come from this server. Nil: none.
+	// Certificate proves to extension servers that the headers with the user come from this server.
+	// Nil: none.
 	Certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
-	// Switches are the resources of the table that clients are served; nil: all.
+	// Switches select the built-in resources that clients are served; nil serves all.
 	Switches *api.Switches
-	// CheckEvery is how often a server that answers is asked again; 0 is 30 s.
+	// CheckEvery is the interval of checks of an available server; 0 is 30 s.
 	CheckEvery time.Duration
 	Logger     *slog.Logger
-	// Dial connects to extension servers; nil is directly.
+	// Dial connects to extension servers; nil dials directly.
 	Dial egress.Dial
-	// Clock is for the conditions; nil is time.Now.
+	// Clock returns the time for conditions; nil is time.Now.
 	Clock func() time.Time
 }
 
-// Aggregator knows all remotes. Make one with New; it works while Run does. Safe for concurrent use.
+// Aggregator has all remotes. Create one with New; it works while Run does. Safe for concurrent
+// use.
 type Aggregator struct {
 	cfg     Config
 	metrics *metrics
 	// remotes is replaced, never changed.
 	remotes  atomic.Pointer[map[schema.GroupVersion]*Remote]
 	revision atomic.Uint64
-	synced   chan struct{} // closed when all APIServices of the start are known
+	synced   chan struct{} // closed when all APIServices that existed at the start are known
 	specs    specs
 
-	view atomic.Pointer[client.ViewOf[*apiregistrationv1.APIService]] // of all APIServices, from Run on
+	// Of all APIServices; set by Run.
+	view atomic.Pointer[client.ViewOf[*apiregistrationv1.APIService]]
 
-	// What follows belongs to the goroutine that follows the APIServices.
+	// The following fields belong to the goroutine that follows the APIServices.
 	byName  map[string]*Remote
 	running sync.WaitGroup
 
@@ -59,7 +63,7 @@ type Aggregator struct {
 	network atomic.Pointer[networkViews]
 }
 
-// New makes an Aggregator.
+// New creates an Aggregator.
 func New(cfg Config) *Aggregator {
 	if cfg.CheckEvery == 0 {
 		cfg.CheckEvery = 30 * time.Second
@@ -79,7 +83,7 @@ func New(cfg Config) *Aggregator {
 	return a
 }
 
-// Synced is closed when all APIServices that were there at the start are known.
+// Synced is closed when all APIServices that existed at the start are known.
 func (a *Aggregator) Synced() <-chan struct{} { return a.synced }
 
 // Run follows the APIServices until ctx ends.
@@ -109,12 +113,12 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	return nil
 }
 
-// see takes one change of an APIService in.
+// see handles one change of an APIService.
 func (a *Aggregator) see(ctx context.Context, ev client.TypedEvent[*apiregistrationv1.APIService]) {
 	object, have := ev.Object, a.byName[ev.Object.Name]
 	remote := ev.Type != client.Deleted && object.Spec.Service != nil
 	if have != nil && remote && have.uid == object.UID && equality.Semantic.DeepEqual(have.spec, object.Spec) {
-		return // only its status
+		return // only its status has changed
 	}
 	if have == nil && !remote {
 		return
@@ -139,7 +143,7 @@ func (a *Aggregator) see(ctx context.Context, ev client.TypedEvent[*apiregistrat
 	a.revision.Add(1)
 }
 
-// Find is the remote that answers for a path: /apis/GROUP/VERSION and all below.
+// Find returns the remote that serves a path: /apis/GROUP/VERSION and everything below.
 func (a *Aggregator) Find(path string) (*Remote, bool) {
 	table := *a.remotes.Load()
 	if len(table) == 0 {
@@ -157,7 +161,7 @@ func (a *Aggregator) Find(path string) (*Remote, bool) {
 	return a.Serves(schema.GroupVersion{Group: group, Version: version})
 }
 
-// Serves is the remote that answers for a group version.
+// Serves returns the remote that serves a group version.
 func (a *Aggregator) Serves(gv schema.GroupVersion) (*Remote, bool) {
 	r, ok := (*a.remotes.Load())[gv]
 	return r, ok
@@ -166,7 +170,8 @@ func (a *Aggregator) Serves(gv schema.GroupVersion) (*Remote, bool) {
 // Revision implements discovery.Provider.
 func (a *Aggregator) Revision() uint64 { return a.revision.Load() }
 
-// GroupVersions implements discovery.Provider: what each remote serves, or was last known to.
+// GroupVersions implements discovery.Provider. It returns what each remote serves, or served when
+// it last answered.
 func (a *Aggregator) GroupVersions() []discovery.GroupVersion {
 	var list []discovery.GroupVersion
 	for _, r := range *a.remotes.Load() {
@@ -181,8 +186,8 @@ func (a *Aggregator) GroupVersions() []discovery.GroupVersion {
 	return list
 }
 
-// networkViews are Views of what leads to extension servers. They are opened with the first remote: a cluster without one does
-// not pay for them.
+// networkViews are Views of the Services and endpoints of extension servers. They are opened with
+// the first remote, so that a cluster without remotes does not pay for them.
 type networkViews struct {
 	services client.ViewOf[*corev1.Service]
 	slices   client.ViewOf[*discoveryv1.EndpointSlice]
@@ -190,7 +195,7 @@ type networkViews struct {
 
 const byService = "aggregation: service"
 
-// openNetwork opens the Views unless they are open; they stay so until the process ends.
+// openNetwork opens the Views unless they are open. They stay open until the process ends.
 func (a *Aggregator) openNetwork(process context.Context) (err error) {
 	a.opening.Lock()
 	defer a.opening.Unlock()
@@ -200,7 +205,7 @@ func (a *Aggregator) openNetwork(process context.Context) (err error) {
 	ctx, cancel := context.WithCancel(process)
 	defer func() {
 		if err != nil {
-			cancel() // the next attempt opens them anew
+			cancel() // the next attempt opens them again
 		}
 	}()
 	services, err := client.Open[*corev1.Service](ctx, a.cfg.Client, client.Scope{})
@@ -240,5 +245,5 @@ func (a *Aggregator) serviceChanged(namespace, name string) {
 	}
 }
 
-// direct connects to extension servers that no proxy is for.
+// direct connects to extension servers without a proxy.
 var direct = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext

@@ -29,13 +29,13 @@ func unavailable(reason, format string, args ...any) verdict {
 	return verdict{apiregistrationv1.ConditionFalse, reason, fmt.Sprintf(format, args...)}
 }
 
-// judgeService tells what is wrong with the way to the server, as far as its Service and the endpoints say.
+// judgeService checks the Service of the server and its endpoints.
 func judgeService(ref *apiregistrationv1.ServiceReference, service *corev1.Service, slices []*discoveryv1.EndpointSlice) verdict {
 	if service == nil {
 		return unavailable("ServiceNotFound", "service/%s in %q is not present", ref.Name, ref.Namespace)
 	}
 	if service.Spec.Type != corev1.ServiceTypeClusterIP && service.Spec.Type != "" {
-		return passed // where its endpoints are is its own affair
+		return passed // the endpoints of other Service types are not checked
 	}
 	name, ok := client.PortName(service, *ref.Port)
 	if !ok {
@@ -50,7 +50,7 @@ func judgeService(ref *apiregistrationv1.ServiceReference, service *corev1.Servi
 	return passed
 }
 
-// lookAgain has the server checked now.
+// lookAgain checks the server now.
 func (r *Remote) lookAgain() {
 	select {
 	case r.wake <- struct{}{}:
@@ -58,17 +58,18 @@ func (r *Remote) lookAgain() {
 	}
 }
 
-// slowest is the longest that a server which does not answer is left alone.
+// slowest is the longest pause between two checks of a server that does not answer.
 const slowest = 30 * time.Second
 
-// watchOver checks the server whenever something about it has changed, and from time to time, until the remote is closed.
+// watchOver checks the server on every change of its Service, and periodically, until the remote is
+// closed.
 func (r *Remote) watchOver(process context.Context) {
 	ctx, cancel := context.WithCancel(process)
 	defer cancel()
 	defer context.AfterFunc(r.context, cancel)()
 	retry := time.Duration(0)
 	for ctx.Err() == nil {
-		// The Views serve all remotes: they live as long as the process does.
+		// The Views serve all remotes, so they live as long as the process.
 		v := r.check(ctx, r.aggregator.openNetwork(process))
 		if ctx.Err() != nil {
 			return
@@ -91,7 +92,8 @@ func (r *Remote) watchOver(process context.Context) {
 	}
 }
 
-// check finds out whether the server is available and, by the way, what it serves. err is why Services can not be read, if so.
+// check finds out whether the server is available, and updates its discovery document. err is why
+// Services cannot be read, if so.
 func (r *Remote) check(ctx context.Context, err error) verdict {
 	var service *corev1.Service
 	var slices []*discoveryv1.EndpointSlice
@@ -115,10 +117,10 @@ func (r *Remote) check(ctx context.Context, err error) verdict {
 	return passed
 }
 
-// discoveryTimeout is how long a server may take to say what it serves.
+// discoveryTimeout limits a request for the discovery document.
 const discoveryTimeout = 5 * time.Second
 
-// ask fetches a document as the aggregator itself.
+// ask requests a document as the aggregator itself.
 func (r *Remote) ask(ctx context.Context, url, accept string, timeout time.Duration) (*http.Response, error) {
 	if r.transportErr != nil {
 		return nil, r.transportErr
@@ -129,7 +131,7 @@ func (r *Remote) ask(ctx context.Context, url, accept string, timeout time.Durat
 	}
 	req.Header.Set("Accept", accept)
 	setUser(req, auth.User{Name: "system:kube-aggregator", Groups: []string{auth.GroupMasters}})
-	// Who is asked answers itself: the user's name is for nobody that it points at.
+	// Do not follow redirects: the user's headers are only for this server.
 	ownAnswer := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return (&http.Client{Transport: r.plain, CheckRedirect: ownAnswer, Timeout: timeout}).Do(req)
 }
@@ -145,7 +147,7 @@ func (r *Remote) discover(ctx context.Context, url string) error {
 	}
 	resources, err := readResources(resp.Body)
 	if err != nil {
-		r.learn(served{stale: true}) // it answers, if not in our language
+		r.learn(served{stale: true}) // it answers, but not with a discovery document
 		return nil
 	}
 	r.learn(served{resources: resources})
@@ -165,7 +167,7 @@ func (r *Remote) learn(now served) {
 	r.aggregator.revision.Add(1)
 }
 
-// conclude makes the verdict known: to requests, to discovery and in the APIService's status.
+// conclude publishes the verdict: to requests, to discovery and in the APIService's status.
 func (r *Remote) conclude(ctx context.Context, v verdict) {
 	ok := v == passed
 	if !ok {
@@ -181,7 +183,7 @@ func (r *Remote) conclude(ctx context.Context, v verdict) {
 	}
 }
 
-// writeCondition sets the condition Available where it is not what it should be.
+// writeCondition updates the condition Available if it differs.
 func (r *Remote) writeCondition(ctx context.Context, v verdict) error {
 	for attempt := 0; ; attempt++ {
 		object, err := client.Get[*apiregistrationv1.APIService](ctx, r.aggregator.cfg.Client, "", r.name)
@@ -198,7 +200,7 @@ func (r *Remote) writeCondition(ctx context.Context, v verdict) error {
 	}
 }
 
-// setCondition tells whether there was anything to change.
+// setCondition reports whether it changed the object.
 func setCondition(object *apiregistrationv1.APIService, v verdict, now metav1.Time) bool {
 	want := apiregistrationv1.APIServiceCondition{
 		Type: apiregistrationv1.Available, Status: v.status, Reason: v.reason, Message: v.message, LastTransitionTime: now,

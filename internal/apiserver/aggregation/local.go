@@ -17,23 +17,25 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// The label that upstream's registration writes: objects of the table's groups are made and corrected when the server starts, those
-// of custom resources whenever they are not as they should be. What does not carry it belongs to its user.
+// The label that upstream's registration writes. APIServices of built-in groups are created and
+// corrected at the start of the server, those of custom resources at any time. Users own the
+// APIServices without it.
 const (
 	managedLabel  = "kube-aggregator.kubernetes.io/automanaged"
 	managedStart  = "onstart"
 	managedAlways = "true"
 )
 
-// Local are the APIServices of the table's group versions that are turned on.
+// Local returns the APIServices of the built-in group versions that are turned on.
 func Local(on *api.Switches) []*apiregistrationv1.APIService {
 	var list []*apiregistrationv1.APIService
 	for _, gv := range discovery.BuiltIn(on) {
 		switch gv.Group {
 		case apiregistrationv1.GroupName:
-			continue // the aggregation layer itself, which nobody registers
+			continue // the aggregation layer's own group is not registered
 		case metricsv1beta1.GroupName:
-			continue // the name of its APIService is free for an extension server, which may be installed at any time
+			// An extension server may register its own APIService for this group at any time.
+			continue
 		}
 		list = append(list, local(gv.Group, gv.Version, gv.GroupPriority, gv.VersionPriority, managedStart))
 	}
@@ -49,7 +51,8 @@ func local(group, version string, groupPriority, versionPriority int32, managed 
 	}
 }
 
-// registrar keeps the local APIServices: at its start those of the table, all the time those of custom resources.
+// registrar keeps the local APIServices: those of built-in groups at the start, those of custom
+// resources all the time.
 type registrar struct {
 	client   client.Interface
 	services client.ViewOf[*apiregistrationv1.APIService]
@@ -108,7 +111,7 @@ func (g *registrar) run(ctx context.Context) {
 	}
 }
 
-// custom are the APIServices of custom resources' served versions.
+// custom returns the APIServices of custom resources' served versions.
 func custom(definitions []*apiextensionsv1.CustomResourceDefinition) []*apiregistrationv1.APIService {
 	var list []*apiregistrationv1.APIService
 	seen := map[string]bool{}
@@ -124,12 +127,13 @@ func custom(definitions []*apiextensionsv1.CustomResourceDefinition) []*apiregis
 	return list
 }
 
-// steps are what is to be written.
+// steps are the writes to make.
 type steps struct {
 	create, update, remove []*apiregistrationv1.APIService
 }
 
-// plan compares what there is with what is wanted. Objects without the label are left alone, and those of the table are after the start.
+// plan compares the existing APIServices with the wanted ones. It ignores those without the label
+// and, after the start, those of built-in groups.
 func plan(have, wanted []*apiregistrationv1.APIService, starting bool) (s steps) {
 	missing := make(map[string]*apiregistrationv1.APIService, len(wanted))
 	for _, w := range wanted {

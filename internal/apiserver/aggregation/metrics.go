@@ -8,9 +8,9 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// metrics are under upstream's names.
+// metrics have upstream's names.
 type metrics struct {
-	// mu orders the verdicts of a remote that is being closed and the end of its series.
+	// mu orders the last verdict of a remote before the end of its series.
 	mu      sync.Mutex
 	changes *prometheus.CounterVec
 }
@@ -29,9 +29,10 @@ func (a *Aggregator) Describe(ch chan<- *prometheus.Desc) {
 	a.metrics.changes.Describe(ch)
 }
 
-// Collect implements prometheus.Collector: which APIServices there are, and are not available, is read when somebody asks.
+// Collect implements prometheus.Collector. It reads the availability of the APIServices at that
+// moment.
 func (a *Aggregator) Collect(ch chan<- prometheus.Metric) {
-	// Afterwards, so that what is unavailable has been counted.
+	// Last, so that the counters include everything that the gauges show.
 	defer a.metrics.changes.Collect(ch)
 	view := a.view.Load()
 	if view == nil {
@@ -56,7 +57,7 @@ func (a *Aggregator) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// observe counts a verdict against a remote that is still there.
+// observe counts a verdict, unless the remote is closed.
 func (m *metrics) observe(r *Remote, v verdict) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,7 +66,7 @@ func (m *metrics) observe(r *Remote, v verdict) {
 	}
 }
 
-// forget ends the series of a remote that is closed.
+// forget removes the series of a closed remote.
 func (m *metrics) forget(object *apiregistrationv1.APIService) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -37,20 +37,21 @@ type Remote struct {
 	gv         schema.GroupVersion
 	spec       apiregistrationv1.APIServiceSpec
 
-	// plain speaks whatever the server prefers, stream only HTTP/1.1, for connections that change their protocol.
+	// plain uses the server's preferred protocol; stream only HTTP/1.1, for connections that change
+	// their protocol.
 	plain, stream *http.Transport
-	traced        http.RoundTripper // plain, with requests' traces
+	traced        http.RoundTripper // plain, with trace headers
 	transportErr  error
 
 	available atomic.Bool
-	judged    atomic.Bool // by a check of this process
+	judged    atomic.Bool // set after the first check of this process
 	found     atomic.Pointer[served]
 	wake      chan struct{}
 	end       context.CancelFunc
 	context   context.Context
 }
 
-// served is what a remote's discovery document says.
+// served is the content of a remote's discovery document.
 type served struct {
 	resources []metav1.APIResource
 	stale     bool
@@ -63,7 +64,8 @@ func newRemote(a *Aggregator, object *apiregistrationv1.APIService) *Remote {
 		wake: make(chan struct{}, 1),
 	}
 	r.context, r.end = context.WithCancel(context.Background())
-	// What another server, or this one before it was started again, has found out counts until the first check has ended.
+	// Until the first check ends, use the result of another server, or of this one before its
+	// restart.
 	r.available.Store(available(object))
 	config, err := r.tlsConfig()
 	r.transportErr = err
@@ -77,7 +79,7 @@ func newRemote(a *Aggregator, object *apiregistrationv1.APIService) *Remote {
 	return r
 }
 
-// close ends the checks and the connections that nobody uses.
+// close ends the checks and the idle connections.
 func (r *Remote) close() {
 	r.end()
 	r.plain.CloseIdleConnections()
@@ -98,7 +100,7 @@ func (r *Remote) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// Available tells whether the server answers.
+// Available reports whether the server answers.
 func (r *Remote) Available() bool { return r.available.Load() }
 
 // Serve forwards an authorized request.
@@ -119,7 +121,7 @@ func (r *Remote) Serve(w http.ResponseWriter, req *http.Request, user auth.User)
 	}
 	location.Path, location.RawPath, location.RawQuery = req.URL.Path, req.URL.RawPath, req.URL.RawQuery
 	out := req.Clone(req.Context())
-	out.URL, out.Host = location, location.Host // the server hears in headers under which name it was asked
+	out.URL, out.Host = location, location.Host // forwarding headers have the original host
 	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))
 	setUser(out, user)
 	upgrade := httpstream.IsUpgradeRequest(req)
@@ -128,11 +130,12 @@ func (r *Remote) Serve(w http.ResponseWriter, req *http.Request, user auth.User)
 		handler.Transport = r.stream
 	}
 	handler.UseLocationHost = true
-	handler.RejectForwardingRedirects = true // a server must not send its clients, with their credentials, elsewhere
+	// A server must not redirect its clients, with their credentials, elsewhere.
+	handler.RejectForwardingRedirects = true
 	handler.ServeHTTP(w, out)
 }
 
-// failed answers when the server can not be reached.
+// failed answers when the server cannot be reached.
 type failed struct{ r *Remote }
 
 func (f failed) Error(w http.ResponseWriter, req *http.Request, err error) {
@@ -141,13 +144,13 @@ func (f failed) Error(w http.ResponseWriter, req *http.Request, err error) {
 	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }
 
-// setUser says in headers who the request is from, and nothing else about that.
+// setUser sets the headers with the user's identity, and removes other credentials.
 func setUser(req *http.Request, user auth.User) {
 	req.Header.Del("Authorization")
 	transport.SetAuthProxyHeaders(req, user.Name, user.UID, user.Groups, user.Extra)
 }
 
-// Send makes an authorized request of a client in this process.
+// Send sends an authorized request of a client in this process.
 func (r *Remote) Send(req *http.Request, user auth.User) (*http.Response, error) {
 	if r.transportErr != nil {
 		return nil, r.transportErr
@@ -164,7 +167,7 @@ func (r *Remote) Send(req *http.Request, user auth.User) (*http.Response, error)
 
 var errNotOpen = errors.New("the Services are not known yet")
 
-// service is the Service that the spec names, with its endpoints.
+// service returns the Service in the spec and its endpoints.
 func (r *Remote) service() (*corev1.Service, []*discoveryv1.EndpointSlice, error) {
 	n := r.aggregator.network.Load()
 	if n == nil {
@@ -178,7 +181,8 @@ func (r *Remote) service() (*corev1.Service, []*discoveryv1.EndpointSlice, error
 	return service, n.slices.ByIndex(byService, ref.Namespace+"/"+ref.Name), nil
 }
 
-// location is the server's URL as clients of the Service know it. Where connections really go is for dial to decide.
+// location returns the server's URL as clients of the Service use it. dial decides where
+// connections really go.
 func (r *Remote) location() (*url.URL, error) {
 	service, _, err := r.service()
 	if err != nil {
@@ -200,7 +204,8 @@ func (r *Remote) location() (*url.URL, error) {
 // attempts is how many endpoints a new connection tries.
 const attempts = 3
 
-// dial connects to a ready endpoint of the Service, to another one when that does not answer, and at last to the address itself.
+// dial connects to ready endpoints of the Service, one after the other, and finally to the address
+// itself.
 func (r *Remote) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	service, slices, err := r.service()
 	if err != nil {
@@ -226,7 +231,7 @@ func (r *Remote) dial(ctx context.Context, network, address string) (net.Conn, e
 	}
 	conn, err := r.aggregator.cfg.Dial(ctx, network, address)
 	if err != nil && len(errs) > 0 {
-		return nil, errs[0] // the endpoints' own answer says more
+		return nil, errs[0] // the endpoints' own error says more
 	}
 	return conn, err
 }

@@ -9,8 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// How much an extension server may say: maxDocument bytes of OpenAPI, maxDiscovery bytes about maxResources resources of a group version.
-// The resources are counted because each is kept, and takes sixty times what an empty one takes in the document.
+// Limits of an extension server's answers: maxDocument bytes of OpenAPI, maxDiscovery bytes of
+// discovery with maxResources resources per group version. The number of resources is limited
+// because each is kept, and takes sixty times the memory of an empty one in the document.
 const (
 	maxDocument  = 16 << 20
 	maxDiscovery = 4 << 20
@@ -30,10 +31,11 @@ func readResources(from io.Reader) ([]metav1.APIResource, error) {
 	return list.Resources, nil
 }
 
-// resourceList is read one by one, so that a list that is too long takes no more memory than one that is not.
+// resourceList is decoded one by one, so that a list that is too long takes no more memory than a
+// permitted one.
 type resourceList []metav1.APIResource
 
-// UnmarshalJSON reads a list, anew.
+// UnmarshalJSON replaces the list by a decoded one.
 func (l *resourceList) UnmarshalJSON(data []byte) error {
 	*l = nil
 	d := json.NewDecoder(bytes.NewReader(data))

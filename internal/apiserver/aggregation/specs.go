@@ -25,8 +25,9 @@ import (
 	"github.com/knarr-project/knarr/internal/api/openapi"
 )
 
-// specs remembers which OpenAPI documents the remotes have. Nothing is fetched before somebody asks; from then on the list is
-// renewed in the background when it is older than specsAge, or when a server comes back.
+// specs tracks which OpenAPI documents the remotes have. Nothing is fetched before the first client
+// requests OpenAPI. Afterwards the list is renewed in the background when it is older than
+// specsAge, or when a server becomes available again.
 type specs struct {
 	mu       sync.Mutex
 	asked    bool
@@ -37,10 +38,11 @@ type specs struct {
 	wanted   chan struct{}
 }
 
-// specOf is where a remote's document of version 3 lies; without one, it is made from version 2.
+// specOf is the location of a remote's version 3 document. An empty path means that it is converted
+// from version 2.
 type specOf struct{ path, query, hash string }
 
-// How long a list of documents is good for, and how long a server may take to send one.
+// specsAge is how long a list of documents is valid, specsTimeout limits a request for one.
 const (
 	specsAge     = time.Minute
 	specsTimeout = 5 * time.Second
@@ -63,13 +65,14 @@ func (o OpenAPI) Hashes() map[string]openapi.Hash {
 	hashes := map[string]openapi.Hash{}
 	for gv, s := range o.specs.known {
 		if _, ok := o.Serves(gv); ok {
-			hashes["apis/"+gv.String()] = openapi.Hash{Text: s.hash} // it says what the server says
+			// Use the hash that the server reports.
+			hashes["apis/"+gv.String()] = openapi.Hash{Text: s.hash}
 		}
 	}
 	return hashes
 }
 
-// refresh fetches the list: the first time at once, later behind the back of who asks.
+// refresh fetches the list: synchronously the first time, later in the background.
 func (s *specs) refresh(a *Aggregator) {
 	if len(*a.remotes.Load()) == 0 {
 		return
@@ -90,7 +93,8 @@ func (s *specs) refresh(a *Aggregator) {
 	s.want()
 }
 
-// refetch is for a server that has come back: whoever has used OpenAPI before wants its documents soon.
+// refetch fetches the list of a server that is available again, if a client has requested OpenAPI
+// before.
 func (s *specs) refetch(a *Aggregator) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +111,7 @@ func (s *specs) want() {
 	}
 }
 
-// run fetches what is wanted in the background.
+// run does the background fetches.
 func (s *specs) run(ctx context.Context, a *Aggregator) {
 	for {
 		select {
@@ -157,7 +161,7 @@ func (s *specs) fetch(a *Aggregator) {
 	}
 }
 
-// fetchJSON asks the server for a document below /openapi.
+// fetchJSON requests a document below /openapi from the server.
 func (r *Remote) fetchJSON(ctx context.Context, path, query string) (body []byte, etag string, err error) {
 	location, err := r.location()
 	if err != nil {
@@ -180,7 +184,8 @@ func (r *Remote) fetchJSON(ctx context.Context, path, query string) (body []byte
 	return body, resp.Header.Get("Etag"), err
 }
 
-// findSpec looks the group version's document up in the server's index of version 3; servers without one have version 2.
+// findSpec finds the group version's document in the server's version 3 index. Servers without an
+// index have version 2.
 func (r *Remote) findSpec(ctx context.Context) (specOf, error) {
 	body, _, err := r.fetchJSON(ctx, "/openapi/v3", "")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -193,7 +198,7 @@ func (r *Remote) findSpec(ctx context.Context) (specOf, error) {
 	return listed(body, r.gv)
 }
 
-// listed is where an index of version 3 says that the document of a group version lies.
+// listed finds the document of a group version in a version 3 index.
 func listed(body []byte, gv schema.GroupVersion) (specOf, error) {
 	var index struct {
 		Paths map[string]struct {
@@ -253,7 +258,8 @@ func (o OpenAPI) Document(path string) (*spec3.OpenAPI, error) {
 	return doc, json.Unmarshal(body, doc)
 }
 
-// version2 is the server's document of version 2, cut down to the remote's own paths and what these need.
+// version2 returns the server's version 2 document, reduced to the remote's own paths and their
+// dependencies.
 func (r *Remote) version2(ctx context.Context) (*spec.Swagger, error) {
 	body, _, err := r.fetchJSON(ctx, "/openapi/v2", "")
 	if err != nil {
@@ -262,7 +268,7 @@ func (r *Remote) version2(ctx context.Context) (*spec.Swagger, error) {
 	return partOf(body, r.gv)
 }
 
-// partOf is the part of a document of version 2 that is about a group version.
+// partOf returns the part of a version 2 document for a group version.
 func partOf(body []byte, gv schema.GroupVersion) (*spec.Swagger, error) {
 	doc := &spec.Swagger{}
 	if err := json.Unmarshal(body, doc); err != nil {
@@ -277,7 +283,8 @@ func converted(doc *spec.Swagger) (*spec3.OpenAPI, error) {
 	return guarded(func() (*spec3.OpenAPI, error) { return openapiconv.ConvertV2ToV3(doc), nil })
 }
 
-// guarded lets the library work on what another server has said: it falls over documents that lack something, such as an operation's responses.
+// guarded recovers panics of the library, which cannot handle some incomplete documents of other
+// servers, such as operations without responses.
 func guarded[T any](work func() (T, error)) (out T, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -287,7 +294,8 @@ func guarded[T any](work func() (T, error)) (out T, err error) {
 	return work()
 }
 
-// Extend implements openapi.Provider. A server that does not answer, or says what nobody can use, leaves its part out.
+// Extend implements openapi.Provider. It leaves out servers that do not answer or whose documents
+// are unusable.
 func (o OpenAPI) Extend(doc *spec.Swagger) error {
 	for gv, r := range *o.remotes.Load() {
 		if !r.available.Load() {

@@ -10,22 +10,23 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Batching says how events are gathered.
+// Batching configures batches of events.
 type Batching struct {
-	// Buffer is how many events may wait; more are lost. MaxSize and MaxWait end a batch.
+	// Buffer is how many events may wait; more are lost. A batch ends at MaxSize events, or MaxWait
+	// after the first.
 	Buffer, MaxSize int
 	MaxWait         time.Duration
-	// QPS and Burst bound how many batches go out; a QPS of 0 does not.
+	// QPS and Burst limit the rate of batches; a QPS of 0 does not.
 	QPS   float32
 	Burst int
-	// MaxBytes splits batches that are larger encoded; 0 does not.
+	// MaxBytes splits batches whose encoding is larger; 0 does not.
 	MaxBytes int
 }
 
-// Lost is told of events that have been taken and could not be written.
+// Lost is called for events that were accepted and could not be written.
 type Lost func(events int, err error)
 
-// batches gathers events for a slow destination.
+// batches collects events for a slow destination.
 type batches struct {
 	Batching
 	events  chan *auditv1.Event
@@ -34,7 +35,8 @@ type batches struct {
 	closing chan struct{}
 	done    chan struct{}
 
-	mu     sync.RWMutex // guards closed; held for reading while an event is put, so that none comes in behind the last batch
+	// Guards closed; read-locked during Put, so that no event follows the last batch.
+	mu     sync.RWMutex
 	closed bool
 }
 
@@ -63,7 +65,7 @@ func (b *batches) Put(event *auditv1.Event) error {
 	}
 }
 
-// closeTimeout is how long the last batches may take.
+// closeTimeout limits the writing of the last batches.
 const closeTimeout = 10 * time.Second
 
 func (b *batches) Close() error {
@@ -105,7 +107,8 @@ func (b *batches) run() {
 	}
 }
 
-// collect waits for a first event, and then for more until the batch is full or old enough. last: nothing will come after it.
+// collect waits for a first event, and then for more until the batch is full or old enough. last
+// reports that no event will follow.
 func (b *batches) collect() (batch []*auditv1.Event, last bool) {
 	select {
 	case event := <-b.events:
@@ -140,7 +143,7 @@ func (b *batches) drain(batch []*auditv1.Event) []*auditv1.Event {
 	return batch
 }
 
-// parts splits a batch so that none is larger than MaxBytes, unless a single event is.
+// parts splits a batch so that no part is larger than MaxBytes, unless a single event is.
 func (b *batches) parts(batch []*auditv1.Event) (parts [][]*auditv1.Event) {
 	if b.MaxBytes == 0 {
 		return [][]*auditv1.Event{batch}
@@ -157,10 +160,10 @@ func (b *batches) parts(batch []*auditv1.Event) (parts [][]*auditv1.Event) {
 	return append(parts, batch[start:])
 }
 
-// Batched is a Sink that gathers events for one that takes them singly.
+// Batched returns a Sink that queues events for another Sink.
 func Batched(sink Sink, b Batching, lost Lost) Sink {
 	return &batchedSink{batches: newBatches(b, lost, func(_ context.Context, events []*auditv1.Event) error {
-		// Some of them may have been written: each tells of itself, and together they do not fail.
+		// Report each failure separately, because the other events may have been written.
 		for _, e := range events {
 			if err := sink.Put(e); err != nil {
 				lost(1, err)

@@ -5,20 +5,21 @@ import (
 	"time"
 )
 
-// Part is where the time of a request went. The names, and that only slow requests have them, are those of the annotations that
-// k8s.io/apiserver/pkg/endpoints/request documents (LatencyTrackers).
+// Part is a part of a request's duration. As upstream, only slow requests are annotated with their
+// parts. The names are those of the annotations that k8s.io/apiserver/pkg/endpoints/request
+// documents (LatencyTrackers).
 type Part int
 
-// Parts of a request's time. What there is several times of is added up, but for validating webhooks.
+// Parts of a request's duration. Repeated parts are added up, except for validating webhooks.
 const (
 	Authentication Part = iota
 	Impersonation
 	Queue // waiting for seats
 	Authorization
 	MutatingWebhooks
-	ValidatingWebhooks // of those that are asked at once, the longest
+	ValidatingWebhooks // of concurrent ones, the longest
 	Store
-	Decode // of what came from the store
+	Decode // of objects from the store
 	Serialize
 	Write
 	parts
@@ -26,7 +27,7 @@ const (
 
 const (
 	latencyPrefix = "apiserver.latency.k8s.io/"
-	// slow requests are told where their time went.
+	// slow is the duration from which requests are annotated with their parts.
 	slow = 500 * time.Millisecond
 )
 
@@ -38,14 +39,14 @@ var partNames = [parts]string{
 // latency is the time that a request has spent so far, in nanoseconds by part.
 type latency [parts]atomic.Int64
 
-// Spent adds to the time that a part of the request has taken.
+// Spent adds to the time of a part.
 func (rec *Record) Spent(part Part, took time.Duration) {
 	if rec != nil {
 		rec.latency[part].Add(int64(took))
 	}
 }
 
-// Authenticated says how long it took to find out who it is, which was before there was a record.
+// Authenticated sets the duration of authentication, which precedes the record.
 func (rec *Record) Authenticated(took time.Duration) {
 	if rec != nil {
 		rec.Spent(Authentication, took)
@@ -53,7 +54,8 @@ func (rec *Record) Authenticated(took time.Duration) {
 	}
 }
 
-// Webhooks implements admission.Stopwatch. Validating webhooks are asked at once, also those of several objects of a collection: the longest counts.
+// Webhooks implements admission.Stopwatch. Validating webhooks run concurrently, also those of a
+// collection's objects: only the longest counts.
 func (rec *Record) Webhooks(mutating bool, took time.Duration) {
 	switch {
 	case mutating:
@@ -63,7 +65,7 @@ func (rec *Record) Webhooks(mutating bool, took time.Duration) {
 	}
 }
 
-// AtLeast raises a time, in nanoseconds, to what something took.
+// AtLeast raises longest, in nanoseconds, to took.
 func AtLeast(longest *atomic.Int64, took time.Duration) {
 	for {
 		have := longest.Load()
@@ -73,14 +75,14 @@ func AtLeast(longest *atomic.Int64, took time.Duration) {
 	}
 }
 
-// LivesLong says that how long the request takes is for its ends to decide: a watch, a stream.
+// LivesLong marks a long-running request, such as a watch or stream. Its duration is not explained.
 func (rec *Record) LivesLong() {
 	if rec != nil {
 		rec.livesLong = true
 	}
 }
 
-// explain adds to the annotations of a slow request where its time went; parts that took none are left out.
+// explain annotates a slow request with the durations of its parts; parts without any are left out.
 func (rec *Record) explain(annotations map[string]string, total time.Duration) {
 	if total <= slow || rec.livesLong {
 		return

@@ -5,13 +5,13 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// Metrics are of all records of a server, under upstream's names. A nil Metrics counts nothing.
+// Metrics count all records of a server, under upstream's names. A nil Metrics counts nothing.
 type Metrics struct {
 	events, rejected prometheus.Counter
 	levels, errors   *prometheus.CounterVec
 }
 
-// NewMetrics makes the metrics; they are there also where nothing is recorded.
+// NewMetrics creates the metrics, which exist even if nothing is recorded.
 func NewMetrics() *Metrics {
 	counter := func(name, help string, label string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
@@ -26,7 +26,7 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Collectors are what a registry takes.
+// Collectors returns the metrics for a registry.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.events, m.rejected, m.levels, m.errors}
 }

@@ -16,10 +16,12 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// Policy decides what is recorded of a request. The first rule that matches decides; what no rule matches is not recorded.
+// Policy decides how a request is recorded. The first matching rule decides; requests without a
+// matching rule are not recorded.
 type Policy struct {
 	spec auditv1.Policy
-	// Unread tells of fields that are unknown or stand twice, nil without any. As upstream, the policy counts without them.
+	// Unread reports unknown and duplicate fields; nil if there are none. As upstream, they are
+	// ignored.
 	Unread error
 }
 
@@ -49,7 +51,7 @@ func LoadPolicy(path string) (*Policy, error) {
 	return policy, nil
 }
 
-// ParsePolicy reads a policy in YAML or JSON.
+// ParsePolicy parses a policy in YAML or JSON.
 func ParsePolicy(data []byte) (*Policy, error) {
 	policy := &Policy{}
 	decoded, _, err := codecs.UniversalDecoder(auditinternal.SchemeGroupVersion).Decode(data, nil, nil)
@@ -73,7 +75,7 @@ func ParsePolicy(data []byte) (*Policy, error) {
 	return policy, scheme.Convert(internal, &policy.spec, nil)
 }
 
-// decision is what a policy says of one request.
+// decision is a policy's decision on one request.
 type decision struct {
 	level             auditv1.Level
 	omit              []auditv1.Stage
@@ -141,7 +143,8 @@ func matchesResource(rule *auditv1.PolicyRule, a *auth.Attributes) bool {
 			continue
 		}
 		for _, pattern := range gr.Resources {
-			// "pods/log" is a subresource, "pods/*" all of pods, "*/status" that of all kinds, "pods" the pods alone.
+			// "pods/log" is a subresource, "pods/*" all of pods, "*/status" that of all kinds,
+			// "pods" the pods alone.
 			resource, sub, _ := strings.Cut(pattern, "/")
 			switch {
 			case pattern == "*", pattern == whole:

@@ -22,18 +22,19 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// Sink takes events. Put does not keep the request waiting longer than its mode says; Close writes what has been taken.
+// Sink takes events. Put blocks the request only if its mode says so. Close writes the accepted
+// events.
 type Sink interface {
 	Put(event *auditv1.Event) error
 	Close() error
 }
 
-// Destination is a Sink with its place in the log.
+// Destination is a Sink with its settings in the log.
 type Destination struct {
 	Sink
-	// Name tells destinations apart in metrics: "log" or "webhook".
+	// Name is the metrics' label of the destination: "log" or "webhook".
 	Name string
-	// Strict refuses a request whose first event is not taken.
+	// Strict refuses a request if its first event is not accepted.
 	Strict bool
 }
 
@@ -46,7 +47,7 @@ type Log struct {
 	Now     func() time.Time
 }
 
-// Lost is to be told of what a destination has taken and could not write.
+// Lost returns the function to call for events that a destination has accepted and could not write.
 func (l *Log) Lost(destination string) Lost {
 	return func(events int, err error) {
 		l.Metrics.lost(destination, events)
@@ -54,7 +55,7 @@ func (l *Log) Lost(destination string) Lost {
 	}
 }
 
-// Record is one request on its way. Safe for concurrent use; a nil Record does nothing.
+// Record is one request in progress. Safe for concurrent use; a nil Record does nothing.
 type Record struct {
 	log *Log
 	decision
@@ -64,11 +65,12 @@ type Record struct {
 	ended bool
 
 	latency   latency
-	before    time.Duration // how long the request had been there when the record began
+	before    time.Duration // duration of the request before the record began
 	livesLong bool
 }
 
-// Begin starts the record of a request; nil when it is not to be recorded. r is nil for a request by function call.
+// Begin starts the record of a request; nil if it is not recorded. r is nil for a request by
+// function call.
 func (l *Log) Begin(id string, a *auth.Attributes, r *http.Request) *Record {
 	if l == nil {
 		return nil
@@ -96,7 +98,7 @@ func (l *Log) Begin(id string, a *auth.Attributes, r *http.Request) *Record {
 	return rec
 }
 
-// pathOf is the path that a request by function call would have had.
+// pathOf returns the path that a request by function call would have over HTTP.
 func pathOf(a *auth.Attributes) string {
 	path := "/apis/" + a.Group + "/" + a.Version
 	if a.Group == "" {
@@ -115,7 +117,7 @@ func pathOf(a *auth.Attributes) string {
 
 const maxUserAgent = 1024
 
-// sources are the addresses that a request came from, those that proxies name first.
+// sources returns the addresses that a request came from, those named by proxies first.
 func sources(r *http.Request) (ips []string) {
 	add := func(text string) {
 		if ip := net.ParseIP(strings.TrimSpace(text)); ip != nil && !slices.Contains(ips, ip.String()) {
@@ -132,10 +134,11 @@ func sources(r *http.Request) (ips []string) {
 	return ips
 }
 
-// ErrNotStored: a destination that has to have every request has not taken this one.
+// ErrNotStored means that a strict destination has not accepted the request's event.
 var ErrNotStored = errors.New("failed to store audit event")
 
-// Received is the stage at which a request has come in. It is to be refused with the error if there is one.
+// Received is the stage at which a request has arrived. If it returns an error, the request must be
+// refused with it.
 func (rec *Record) Received() error {
 	if rec.stage(auditv1.StageRequestReceived, 0) {
 		return nil
@@ -144,10 +147,10 @@ func (rec *Record) Received() error {
 	return ErrNotStored
 }
 
-// Stage makes an event of what is known now.
+// Stage creates an event with the current state of the record.
 func (rec *Record) Stage(stage auditv1.Stage, code int) { rec.stage(stage, code) }
 
-// stage tells whether all strict destinations have the event.
+// stage reports whether all strict destinations have accepted the event.
 func (rec *Record) stage(stage auditv1.Stage, code int) (ok bool) {
 	if rec == nil {
 		return true
@@ -190,7 +193,7 @@ func (rec *Record) stage(stage auditv1.Stage, code int) (ok bool) {
 	return ok
 }
 
-// Annotate adds what a stage of the server has to say of the request. The first value of a key counts.
+// Annotate adds an annotation to the record. Only the first value of a key counts.
 func (rec *Record) Annotate(key, value string) {
 	if rec == nil {
 		return
@@ -202,7 +205,7 @@ func (rec *Record) Annotate(key, value string) {
 	}
 }
 
-// Impersonate notes in whose name the request is made.
+// Impersonate sets the impersonated user.
 func (rec *Record) Impersonate(user auth.User, constraint string) {
 	if rec == nil {
 		return
@@ -216,7 +219,8 @@ func (rec *Record) Impersonate(user auth.User, constraint string) {
 	}
 }
 
-// Identify says which object it is about, as far as the path does not: its name when it was created, its UID and version.
+// Identify completes the object's reference, as far as the path lacks it: the name of a created
+// object, its UID and version.
 func (rec *Record) Identify(object metav1.Object) {
 	if rec == nil {
 		return
@@ -231,7 +235,7 @@ func (rec *Record) Identify(object metav1.Object) {
 	ref.UID, ref.ResourceVersion = object.GetUID(), object.GetResourceVersion()
 }
 
-// Status notes the Status that is the answer: why the request has failed, or what has been done.
+// Status sets the response's Status: the reason of the failure, or the result.
 func (rec *Record) Status(status *metav1.Status) {
 	if rec == nil {
 		return
@@ -242,17 +246,17 @@ func (rec *Record) Status(status *metav1.Status) {
 	rec.event.ResponseStatus.TypeMeta, rec.event.ResponseStatus.ListMeta = metav1.TypeMeta{}, metav1.ListMeta{}
 }
 
-// WantsRequest and WantsResponse tell whether the objects are to be given, as JSON.
+// WantsRequest reports whether the record needs the request's object, as JSON.
 func (rec *Record) WantsRequest() bool {
 	return rec != nil && (rec.level == auditv1.LevelRequest || rec.level == auditv1.LevelRequestResponse)
 }
 
-// WantsResponse tells whether the object of the answer is to be given.
+// WantsResponse reports whether the record needs the response's object, as JSON.
 func (rec *Record) WantsResponse() bool {
 	return rec != nil && rec.level == auditv1.LevelRequestResponse
 }
 
-// Request is the request's object, as JSON.
+// Request sets the request's object, as JSON.
 func (rec *Record) Request(object []byte) {
 	if rec.WantsRequest() {
 		rec.mu.Lock()
@@ -261,7 +265,7 @@ func (rec *Record) Request(object []byte) {
 	}
 }
 
-// Response is the answer's object, as JSON.
+// Response sets the response's object, as JSON.
 func (rec *Record) Response(object []byte) {
 	if rec.WantsResponse() {
 		rec.mu.Lock()
@@ -277,11 +281,12 @@ func (rec *Record) unknown(object []byte) *runtime.Unknown {
 	return &runtime.Unknown{Raw: slices.Clone(object), ContentType: runtime.ContentTypeJSON}
 }
 
-// withoutManagedFields leaves metadata.managedFields out of an object, or of each of a list or table.
+// withoutManagedFields removes metadata.managedFields from an object, or from each item of a list
+// or table.
 func withoutManagedFields(object []byte) []byte {
 	var fields map[string]any
 	numbers := json.NewDecoder(bytes.NewReader(object))
-	numbers.UseNumber() // or large ones come out rounded
+	numbers.UseNumber() // otherwise large numbers are rounded
 	if numbers.Decode(&fields) != nil {
 		return object
 	}
@@ -312,7 +317,7 @@ func withoutManagedFields(object []byte) []byte {
 	return out
 }
 
-// Close writes what the sinks still hold.
+// Close writes the events that the sinks still hold.
 func (l *Log) Close() {
 	if l == nil {
 		return
@@ -326,7 +331,7 @@ func (l *Log) Close() {
 
 type recordKey struct{}
 
-// With and From carry the request's record in its context.
+// With returns a context with the request's record.
 func With(ctx context.Context, rec *Record) context.Context {
 	if rec == nil {
 		return ctx

@@ -22,28 +22,28 @@ import (
 	"github.com/knarr-project/knarr/internal/egress"
 )
 
-// File says how the audit log on disk is kept.
+// File configures the audit log on disk.
 type File struct {
-	Path string // "-" is the standard output
-	// MaxAge in days, MaxBackups, MaxSize in megabytes: when the file is put aside and how long that is kept. 0 is without limit.
+	Path string // "-" is standard output
+	// MaxAge in days, MaxBackups, and MaxSize in megabytes limit rotated files; 0 is no limit.
 	MaxAge, MaxBackups, MaxSize int
 	Compress                    bool
 	Format                      string // "json" or "legacy"
 }
 
-// file writes one line an event.
+// file writes one line per event.
 type file struct {
 	mu     sync.Mutex
 	to     io.Writer
 	legacy bool
 }
 
-// OpenFile makes the Sink of a file.
+// OpenFile returns the Sink of a file.
 func OpenFile(f File) (Sink, error) {
 	if f.Path == "-" {
 		return &file{to: os.Stdout, legacy: f.Format == "legacy"}, nil
 	}
-	// A path that can not be written is an error now, not at the first event.
+	// Report a path that cannot be written now, not at the first event.
 	probe, err := os.OpenFile(f.Path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
@@ -52,7 +52,7 @@ func OpenFile(f File) (Sink, error) {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
 	if f.MaxSize == 0 {
-		f.MaxSize = 1 << 40 // to the library 0 is 100
+		f.MaxSize = 1 << 40 // for the library, 0 means 100
 	}
 	return &file{legacy: f.Format == "legacy", to: &lumberjack.Logger{
 		Filename: f.Path, MaxAge: f.MaxAge, MaxBackups: f.MaxBackups, MaxSize: f.MaxSize, Compress: f.Compress,
@@ -80,7 +80,7 @@ func (f *file) Close() error {
 	return nil
 }
 
-// legacyLine is upstream's format for people.
+// legacyLine returns upstream's human-readable format.
 func legacyLine(e *auditv1.Event) string {
 	ip, user, groups, as, asGroups, namespace, response := "<unknown>", "<none>", "<none>", "<self>", "<lookup>", "<none>", "<deferred>"
 	if len(e.SourceIPs) > 0 {
@@ -127,13 +127,14 @@ type webhook struct {
 }
 
 const (
-	// webhookAttempts is how often a batch is sent that is not taken, for whatever reason.
+	// webhookAttempts is how often a batch is sent if it fails for any reason.
 	webhookAttempts = 5
-	// webhookTimeout is what one attempt may take, as the webhook is told.
+	// webhookTimeout limits one attempt; it is also sent to the webhook.
 	webhookTimeout = 30 * time.Second
 )
 
-// OpenWebhook makes the Sink that posts to the server of a kubeconfig file, which dial connects to; nil is directly. Without batching each event is waited for.
+// OpenWebhook returns the Sink that posts to the server of a kubeconfig file. dial connects to it;
+// nil dials directly. Without batching, each event is sent synchronously.
 func OpenWebhook(kubeconfig string, dial egress.Dial, backoff time.Duration, batch *Batching, lost Lost) (Sink, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -200,7 +201,7 @@ func (w *webhook) once(ctx context.Context, body []byte) error {
 	if err != nil {
 		return err
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20)) // so that the connection is used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20)) // so that the connection is reused
 	_ = resp.Body.Close()
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return nil

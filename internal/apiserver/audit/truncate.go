@@ -12,14 +12,14 @@ const (
 	truncated           = "true"
 )
 
-// truncating keeps events small for a destination that does not take large ones.
+// truncating shrinks events for a destination that does not accept large ones.
 type truncating struct {
 	Sink
 	maxEvent int
 }
 
-// Truncating is a Sink whose events have at most maxEvent bytes of JSON: a larger one goes without the objects of request and answer,
-// and is lost where that is not enough.
+// Truncating returns a Sink whose events have at most maxEvent bytes of JSON. A larger event loses
+// the objects of request and response; if it is still too large, it is lost.
 func Truncating(sink Sink, maxEvent int) Sink { return &truncating{sink, maxEvent} }
 
 // Put implements Sink.
@@ -27,7 +27,7 @@ func (t *truncating) Put(event *auditv1.Event) error {
 	if sizeOf(event) <= t.maxEvent {
 		return t.Sink.Put(event)
 	}
-	small := *event // shallow: other sinks get the event as it is
+	small := *event // shallow: other sinks get the original event
 	small.RequestObject, small.ResponseObject = nil, nil
 	small.Annotations = make(map[string]string, len(event.Annotations)+1)
 	for key, value := range event.Annotations {
@@ -40,11 +40,11 @@ func (t *truncating) Put(event *auditv1.Event) error {
 	return t.Sink.Put(&small)
 }
 
-// sizeOf is what an event has encoded, in bytes.
+// sizeOf returns the size of an event's encoding in bytes.
 func sizeOf(event *auditv1.Event) int {
 	data, err := json.Marshal(event)
 	if err != nil {
-		return 0 // whoever writes it will say so
+		return 0 // the writer reports the error
 	}
 	return len(data)
 }

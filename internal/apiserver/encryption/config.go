@@ -29,7 +29,7 @@ type rule struct {
 	value.Transformer
 }
 
-// fallenError is of a value over which a transformer fell. Where that was is for the log; clients are not told.
+// fallenError is a panic of a transformer. Its stack is logged and not sent to clients.
 type fallenError struct {
 	cause any
 	stack []byte
@@ -38,7 +38,8 @@ type fallenError struct {
 // Error implements error.
 func (e *fallenError) Error() string { return fmt.Sprintf("the value cannot be read: %v", e.cause) }
 
-// TransformFromStorage implements value.Transformer. What may lie in the store is anything, and the library falls over a value of aescbc that is a beginning alone.
+// TransformFromStorage implements value.Transformer. It recovers panics: stored values may be
+// anything, and the library panics on a truncated aescbc value.
 func (r *rule) TransformFromStorage(ctx context.Context, data []byte, of value.Context) (plain []byte, stale bool, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -51,13 +52,14 @@ func (r *rule) TransformFromStorage(ctx context.Context, data []byte, of value.C
 // rules are tried in order.
 type rules struct {
 	list []rule
-	// kms are the plugins in the order of the file: those that are the same after a reload are kept.
+	// kms are the plugins in the order of the file. A reload keeps unchanged plugins.
 	kms []*plugin
 }
 
 var errNoProvider = errors.New("no matching prefix found")
 
-// load makes the rules of a configuration. Plugins of an earlier configuration are used again where nothing has changed for them.
+// load creates the rules of a configuration. It reuses the unchanged plugins of an earlier
+// configuration.
 func load(ctx context.Context, data []byte, before *rules) (*rules, error) {
 	config, err := parse(data)
 	if err != nil {
@@ -86,7 +88,8 @@ func build(ctx context.Context, config *apiserverconfig.EncryptionConfiguration,
 		return nil, err
 	}
 	out := &rules{}
-	var order []schema.GroupResource // as they come first: what is more precise comes before what would mask it
+	// In order of appearance: a precise rule precedes the wildcard that would mask it.
+	var order []schema.GroupResource
 	providers := map[schema.GroupResource][]value.PrefixTransformer{}
 	for i := range config.Resources {
 		c := &config.Resources[i]
@@ -104,7 +107,8 @@ func build(ctx context.Context, config *apiserverconfig.EncryptionConfiguration,
 			if providers[gr] == nil {
 				order = append(order, gr)
 			}
-			providers[gr] = append(providers[gr], all...) // a resource that is named once more is read with what stands there, too
+			// A resource that is named again can also be read with these providers.
+			providers[gr] = append(providers[gr], all...)
 		}
 	}
 	for _, gr := range order {
@@ -113,7 +117,8 @@ func build(ctx context.Context, config *apiserverconfig.EncryptionConfiguration,
 	return out, nil
 }
 
-// unmasked refuses a resource that an earlier rule has with a wildcard: its own rule would never count, and what it should encrypt might lie plain.
+// unmasked refuses a resource that an earlier wildcard rule covers: its own rule would have no
+// effect, and its objects might stay unencrypted.
 func unmasked(list []apiserverconfig.ResourceConfiguration) error {
 	var wildcards []string
 	for i := range list {
@@ -134,7 +139,8 @@ func unmasked(list []apiserverconfig.ResourceConfiguration) error {
 	return nil
 }
 
-// parseResource: "*.apps" is all of a group, "*." all of the core group, "*.*" everything.
+// parseResource parses a resource: "*.apps" is all of a group, "*." all of the core group, "*.*"
+// everything.
 func parseResource(name string) schema.GroupResource {
 	if name == "*." {
 		return schema.GroupResource{Resource: "*"}
@@ -173,7 +179,7 @@ func blocks(kind string, keys []apiserverconfig.Key, make func(cipher.Block) (va
 	})
 }
 
-// keyed makes one transformer of all keys; the first of them writes.
+// keyed returns one transformer for all keys; the first key encrypts.
 func keyed(kind, family string, keys []apiserverconfig.Key, make func(key []byte) (value.Transformer, error)) ([]value.PrefixTransformer, error) {
 	var all []value.PrefixTransformer
 	for _, k := range keys {
@@ -191,7 +197,7 @@ func keyed(kind, family string, keys []apiserverconfig.Key, make func(key []byte
 	return []value.PrefixTransformer{{Prefix: []byte("k8s:enc:" + kind + ":v1:"), Transformer: oneOf}}, nil
 }
 
-// find is the rule of a key of the store; nil when it is not to be encrypted.
+// find returns the rule of a resource; nil if it is not encrypted.
 func (r *rules) find(gr schema.GroupResource) *rule {
 	for i := range r.list {
 		pattern := r.list[i].resource
@@ -203,7 +209,7 @@ func (r *rules) find(gr schema.GroupResource) *rule {
 	return nil
 }
 
-// encrypted tells whether a stored value is.
+// encrypted reports whether a stored value is encrypted.
 func encrypted(stored []byte) bool {
 	return strings.HasPrefix(string(stored[:min(len(stored), 8)]), "k8s:enc:")
 }

@@ -11,22 +11,24 @@ import (
 	"github.com/knarr-project/knarr/internal/reload"
 )
 
-// followEvery is how often the file and the plugins are looked at; repairEvery how often it is tried to read what a plugin could not decrypt.
+// followEvery is the interval of checks of the file and the plugins. repairEvery is the interval of
+// attempts to read what a plugin could not decrypt.
 const (
 	followEvery = reload.Every
 	repairEvery = time.Second
 )
 
-// retireAfter is how long the connections of a configuration that was replaced stay: requests that have begun end with them.
+// retireAfter is how long the connections of a replaced configuration stay open, for requests in
+// progress.
 const retireAfter = time.Minute
 
-// retired is a plugin that the configuration does not name any more.
+// retired is a plugin that the configuration no longer names.
 type retired struct {
 	plugin *plugin
 	since  time.Time
 }
 
-// follow looks at the file and the plugins until the store is closed.
+// follow checks the file and the plugins until the store is closed.
 func (s *Store) follow(ctx context.Context, changes bool) {
 	looked := time.Now()
 	for {
@@ -51,7 +53,7 @@ func (s *Store) follow(ctx context.Context, changes bool) {
 	}
 }
 
-// step takes a changed file, asks the plugins that are due, and ends those that are not used any more.
+// step loads a changed file, checks the plugins that are due, and closes unused ones.
 func (s *Store) step(ctx context.Context, changes bool, now time.Time) {
 	if changes {
 		s.file.Look(ctx, now)
@@ -76,7 +78,7 @@ func (s *Store) step(ctx context.Context, changes bool, now time.Time) {
 	s.retired = kept
 }
 
-// replace takes a changed configuration, if all its plugins answer.
+// replace loads a changed configuration, if all its plugins answer.
 func (s *Store) replace(ctx context.Context, data []byte) error {
 	before := s.rules.Load()
 	next, err := load(ctx, data, before)
@@ -101,7 +103,7 @@ func (s *Store) replace(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// Health says which plugins do not work.
+// Health reports the plugins that do not work.
 func (s *Store) Health(ctx context.Context) error {
 	var errs []error
 	for i, p := range s.rules.Load().kms {
@@ -112,7 +114,7 @@ func (s *Store) Health(ctx context.Context) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// Collectors are the store's metrics.
+// Collectors returns the store's metrics.
 func (s *Store) Collectors() []prometheus.Collector {
 	return append(s.file.Collectors(), newCounted())
 }

@@ -23,35 +23,37 @@ import (
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
-// plugin is a key management service (KMS v2): it encrypts the seed of our keys, which encrypt the values.
+// plugin is a key management service (KMS v2). It encrypts the seed of the keys that encrypt the
+// values.
 type plugin struct {
 	config      apiserverconfig.KMSConfiguration
 	service     service.Service
-	transformer value.Transformer // with the seeds that were decrypted
+	transformer value.Transformer // with the decrypted seeds
 	end         context.CancelFunc
 
-	asking sync.Mutex // held while the plugin is asked for its status
+	asking sync.Mutex // held while the plugin's status is requested
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	state kmsv2.State
-	asked time.Time // when the plugin was last asked, err what came of it
+	asked time.Time // time of the last request, whose result is err
 	err   error
 }
 
-// A seed is used as long as the plugin names the same key; it is asked this often. When it does not answer, writing goes on with the
-// seed there is for as long as it was last known to be good.
+// A seed is used as long as the plugin names the same key. The plugin is asked for it every
+// pluginAskEvery. If it does not answer, writes continue with the last seed for pluginGoodFor after
+// it was confirmed.
 const (
 	pluginAskEvery = time.Minute
 	pluginGoodFor  = 3 * time.Minute
 )
 
-// A health check believes what the plugin said so long ago.
+// How long a health check uses the plugin's last answer: a good one, or a bad one.
 const (
 	fineFor   = 20 * time.Second
 	brokenFor = 3 * time.Second
 )
 
-// addPlugin uses a plugin of an earlier configuration or connects to a new one.
+// addPlugin reuses a plugin of an earlier configuration or connects to a new one.
 func (r *rules) addPlugin(ctx context.Context, c *apiserverconfig.KMSConfiguration, before *rules) ([]value.PrefixTransformer, error) {
 	if c.APIVersion != "v2" {
 		return nil, fmt.Errorf("kms %s: apiVersion %q is not supported, only v2", c.Name, c.APIVersion)
@@ -69,7 +71,7 @@ func (r *rules) addPlugin(ctx context.Context, c *apiserverconfig.KMSConfigurati
 	return []value.PrefixTransformer{{Prefix: []byte("k8s:enc:kms:v2:" + c.Name + ":"), Transformer: p.transformer}}, nil
 }
 
-// plugin is the one that is configured like that, or nil.
+// plugin returns the plugin with that configuration, or nil.
 func (r *rules) plugin(c *apiserverconfig.KMSConfiguration) *plugin {
 	if r == nil {
 		return nil
@@ -107,14 +109,14 @@ func connect(ctx context.Context, c *apiserverconfig.KMSConfiguration) (*plugin,
 	return p, nil
 }
 
-// refresh asks for the present key and makes a seed for it if it is a new one.
+// refresh requests the current key, and creates a seed if the key is new.
 func (p *plugin) refresh(ctx context.Context) error {
 	p.asking.Lock()
 	defer p.asking.Unlock()
 	return p.ask(ctx)
 }
 
-// silentError: the plugin did not say how it is.
+// silentError means that the plugin did not answer the request for its status.
 type silentError struct {
 	plugin string
 	cause  error
@@ -126,9 +128,10 @@ func (e silentError) Error() string {
 
 func (e silentError) Unwrap() error { return e.cause }
 
-// health is what refresh says, or what it said a moment ago; of a plugin that did not answer then, only why, as upstream.
+// health returns the result of refresh, or a recent one. As upstream, a recent failure to answer is
+// reported by its cause alone.
 func (p *plugin) health(ctx context.Context) error {
-	p.asking.Lock() // whoever asks at the same time gets the same answer
+	p.asking.Lock() // concurrent callers share one request
 	defer p.asking.Unlock()
 	p.mu.Lock()
 	asked, err := p.asked, p.err
@@ -147,7 +150,7 @@ func (p *plugin) health(ctx context.Context) error {
 func (p *plugin) ask(ctx context.Context) error {
 	err := p.renew(ctx)
 	if ctx.Err() != nil {
-		return err // says nothing about the plugin
+		return err // the plugin is not at fault
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -192,7 +195,7 @@ func (p *plugin) renew(ctx context.Context) error {
 	return nil
 }
 
-// checkStatus judges what a plugin says of itself. v2beta1 is an older name of v2.
+// checkStatus checks a plugin's status. v2beta1 is an older name of v2.
 func checkStatus(s *service.StatusResponse) error {
 	var errs []error
 	if s.Healthz != "ok" {
@@ -207,14 +210,14 @@ func checkStatus(s *service.StatusResponse) error {
 	return utilerrors.Reduce(utilerrors.NewAggregate(errs))
 }
 
-// due says whether the plugin is to be asked again: often while it is broken, seldom while it is fine.
+// due reports whether to ask the plugin again: often while it is broken, seldom while it works.
 func (p *plugin) due(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err != nil || now.Sub(p.asked) >= pluginAskEvery
 }
 
-// current is what the envelope transformer writes with.
+// current returns the state with which the envelope transformer encrypts.
 func (p *plugin) current() (kmsv2.State, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -224,7 +227,7 @@ func (p *plugin) current() (kmsv2.State, error) {
 	return p.state, nil
 }
 
-// notReadyError: there is no seed yet.
+// notReadyError means that there is no seed yet.
 type notReadyError struct {
 	plugin string
 	cause  error
@@ -236,10 +239,10 @@ func (e notReadyError) Error() string {
 
 var errNotAsked = errors.New("it has not answered yet")
 
-// passing tells whether an error of decryption may be gone the next time: the plugin did not answer, or not well. An answer that says what
-// is wrong with the request stands.
+// passing reports whether a decryption may succeed later, because the plugin did not answer
+// properly. An answer that refuses the request is final.
 func passing(err error) bool {
-	if many, ok := err.(utilerrors.Aggregate); ok { // which errors.As does not look into
+	if many, ok := err.(utilerrors.Aggregate); ok { // errors.As does not look into aggregates
 		return slices.ContainsFunc(many.Errors(), passing)
 	}
 	if errors.As(err, new(notReadyError)) {

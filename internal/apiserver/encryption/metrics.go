@@ -10,7 +10,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// counted are the metrics of the libraries that transform values, under upstream's names. They are of the process: two stores in one count together.
+// counted collects the metrics of the libraries that transform values, under upstream's names. They
+// are global: two stores in one process share them.
 type counted struct{ from prometheus.Gatherer }
 
 var families = []string{"apiserver_envelope_encryption_", "apiserver_storage_transformation_", "apiserver_storage_data_key_generation_", "apiserver_storage_envelope_transformation_"}
@@ -21,10 +22,11 @@ func newCounted() counted {
 	return counted{legacyregistry.DefaultGatherer}
 }
 
-// Describe implements prometheus.Collector: what there is depends on what has been counted.
+// Describe implements prometheus.Collector. It sends nothing, because the set of metrics varies.
 func (counted) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector. The registry is that of many libraries: an error says that one of them could not count, and these families came all the same.
+// Collect implements prometheus.Collector. It ignores errors of the shared registry: they concern
+// other families.
 func (c counted) Collect(ch chan<- prometheus.Metric) {
 	all, _ := c.from.Gather()
 	for _, family := range all {
@@ -37,7 +39,7 @@ func (c counted) Collect(ch chan<- prometheus.Metric) {
 }
 
 func tell(ch chan<- prometheus.Metric, family *dto.MetricFamily) {
-	_, help, found := strings.Cut(family.GetHelp(), "] ") // without the level of stability
+	_, help, found := strings.Cut(family.GetHelp(), "] ") // without the stability level
 	if !found {
 		help = family.GetHelp()
 	}

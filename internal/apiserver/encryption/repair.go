@@ -6,22 +6,24 @@ import (
 	"sync"
 )
 
-// repair remembers which values were told undecrypted, because a plugin did not answer at that moment.
+// repair tracks values that a stream returned encrypted, because a plugin did not answer at that
+// moment.
 type repair struct {
 	mu     sync.Mutex
 	broken map[string]unread // by the prefix of a resource
 	again  func(ctx context.Context, prefix string) error
-	wake   chan struct{} // when broken was empty and is not any more
+	wake   chan struct{} // signalled when broken becomes non-empty
 }
 
-// unread is one of the values that could not be decrypted, and where it lies.
+// unread is one of the values that could not be decrypted, and its store.
 type unread struct {
 	key string
 	in  *Store
 }
 
-// OnRepair sets what is called when values below a prefix (/registry/secrets), which a stream has told undecrypted, can be read again.
-// Whoever keeps what the stream says lists them then. It is called again until it gives no error.
+// OnRepair sets the function to call when values below a prefix (/registry/secrets) that a stream
+// returned encrypted can be read again. The function lists them again. It is called again until it
+// succeeds.
 func (s *Store) OnRepair(again func(ctx context.Context, prefix string) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +50,7 @@ func (s *Store) isBroken() bool {
 	return len(s.broken) > 0
 }
 
-// mend tries what is broken once more.
+// mend tries to read the broken values.
 func (s *Store) mend(ctx context.Context) {
 	s.mu.Lock()
 	again := s.again
@@ -58,7 +60,7 @@ func (s *Store) mend(ctx context.Context) {
 		if _, _, err := value.in.Get(ctx, value.key, 0); err != nil {
 			continue
 		}
-		// Changes that come from here on are noted anew: they would be missed if they were forgotten afterwards.
+		// Delete the entry first: changes from here on add it again, and must not be lost.
 		s.mu.Lock()
 		delete(s.broken, prefix)
 		s.mu.Unlock()

@@ -24,28 +24,29 @@ import (
 type Store struct {
 	store.Store
 	*keyring
-	beside bool // another Store's keyring, which ends with that one
+	beside bool // uses another Store's keyring, which that one closes
 }
 
-// keyring is what the values are encrypted with: that of a configuration file.
+// keyring is the configuration with which values are encrypted.
 type keyring struct {
 	log   *slog.Logger
 	rules atomic.Pointer[rules]
-	// builtin says which resource lies below a prefix.
+	// builtin maps a key prefix to its resource.
 	builtin map[string]schema.GroupResource
 
-	// end ends the goroutine that follows, and the connections to plugins.
+	// end stops the goroutine of follow, and the connections to plugins.
 	end  context.CancelFunc
 	done sync.WaitGroup
 
-	// These belong to whoever calls step: the goroutine that follows.
+	// The following fields belong to the goroutine that calls step: follow.
 	file    *reload.File
 	retired []retired
 
 	repair
 }
 
-// Wrap encrypts what the configuration file names. With reload, changes of the file count without a restart.
+// Wrap encrypts the resources that the configuration file names. With reload, changes of the file
+// take effect without a restart.
 func Wrap(ctx context.Context, under store.Store, path string, reload bool, log *slog.Logger) (*Store, error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	s, err := open(life, under, path, log)
@@ -60,7 +61,8 @@ func Wrap(ctx context.Context, under store.Store, path string, reload bool, log 
 	return s, nil
 }
 
-// open is Wrap without a goroutine that follows the file and the plugins, whose connections live as long as ctx does.
+// open is Wrap without following the file and the plugins. The plugins' connections live as long as
+// ctx.
 func open(ctx context.Context, under store.Store, path string, log *slog.Logger) (*Store, error) {
 	s := &Store{Store: under, keyring: &keyring{log: log, end: func() {}, builtin: map[string]schema.GroupResource{}}}
 	s.broken, s.wake = map[string]unread{}, make(chan struct{}, 1)
@@ -94,7 +96,8 @@ func open(ctx context.Context, under store.Store, path string, log *slog.Logger)
 	return s, nil
 }
 
-// Beside encrypts the values of one more store with what s has, which is to be closed after it.
+// Beside returns a Store that encrypts another store with the same keyring. It must be closed
+// before s.
 func (s *Store) Beside(under store.Store) *Store {
 	return &Store{Store: under, keyring: s.keyring, beside: true}
 }
@@ -116,7 +119,8 @@ func (s *Store) Snapshot(ctx context.Context, w io.Writer) error {
 	return errors.New("this store makes no snapshots")
 }
 
-// ruleOf is the rule for a key: /registry/RESOURCE/..., /registry/GROUP/RESOURCE/... of custom resources.
+// ruleOf returns the rule for a key: /registry/RESOURCE/..., or /registry/GROUP/RESOURCE/... for
+// custom resources.
 func (s *Store) ruleOf(key string) *rule {
 	r := s.rules.Load()
 	if gr, _, ok := s.resourceOf(key); ok {
@@ -125,13 +129,13 @@ func (s *Store) ruleOf(key string) *rule {
 	return nil
 }
 
-// about tells the libraries that transform values, which count them, of what resource the key is.
+// about adds the key's resource to ctx, for the metrics of the libraries that transform values.
 func (s *Store) about(ctx context.Context, key string) context.Context {
 	gr, _, _ := s.resourceOf(key)
 	return request.WithRequestInfo(ctx, &request.RequestInfo{IsResourceRequest: true, APIGroup: gr.Group, Resource: gr.Resource})
 }
 
-// resourceOf is the resource that lies at a key, and the prefix that all its objects have.
+// resourceOf returns the resource of a key, and the prefix of all its objects.
 func (s *Store) resourceOf(key string) (gr schema.GroupResource, prefix string, ok bool) {
 	rest, ok := strings.CutPrefix(key, "/registry/")
 	if !ok {
@@ -150,13 +154,14 @@ func (s *Store) resourceOf(key string) (gr schema.GroupResource, prefix string, 
 	return schema.GroupResource{Group: first, Resource: second}, prefix, ok
 }
 
-// place is where the value lies, to which some ciphers bind it.
+// place returns the key's location in the store, to which some ciphers bind the value.
 func (s *Store) place(key string) value.Context { return value.DefaultContext(s.Stored(key)) }
 
-// Stored is where a key lies: store.Stored.
+// Stored returns the location of a key: store.Stored.
 func (s *Store) Stored(key string) string { return store.Stored(s.Store, key) }
 
-// decrypt makes the value readable. An error is one that may be gone the next time; what can never be decrypted stays as it is.
+// decrypt decrypts the value in place. It returns only errors that may pass; a value that can never
+// be decrypted stays as it is.
 func (s *Store) decrypt(ctx context.Context, kv *store.KeyValue) error {
 	if !encrypted(kv.Value) {
 		return nil
@@ -173,7 +178,8 @@ func (s *Store) decrypt(ctx context.Context, kv *store.KeyValue) error {
 	case passing(err) || ctx.Err() != nil:
 		return fmt.Errorf("decrypt %s: %w: %w", kv.Key, store.ErrUnavailable, err)
 	default:
-		// The object can not be decoded, which whoever asks for it is told; all others are served.
+		// Only readers of this object get an error, when it cannot be decoded; all others are
+		// served.
 		log := s.log
 		if fallen := (*fallenError)(nil); errors.As(err, &fallen) {
 			log = log.With("stack", string(fallen.stack))
@@ -183,7 +189,7 @@ func (s *Store) decrypt(ctx context.Context, kv *store.KeyValue) error {
 	return nil
 }
 
-// Sealed says why a value that came out of the store as it lies there can not be decrypted; nil when that is not what is wrong with it.
+// Sealed returns why a stored value cannot be decrypted; nil if it can, or is not encrypted.
 func (s *Store) Sealed(ctx context.Context, key string, value []byte) error {
 	r := s.ruleOf(key)
 	if r == nil || !encrypted(value) {
@@ -193,7 +199,7 @@ func (s *Store) Sealed(ctx context.Context, key string, value []byte) error {
 	return err
 }
 
-// Stale tells whether the key's value would be stored differently if it was written now.
+// Stale reports whether the key's value would now be encrypted differently.
 func (s *Store) Stale(ctx context.Context, key string) (bool, error) {
 	r := s.ruleOf(key)
 	if r == nil {
@@ -205,7 +211,7 @@ func (s *Store) Stale(ctx context.Context, key string) (bool, error) {
 	}
 	_, stale, err := r.TransformFromStorage(s.about(ctx, key), kv.Value, s.place(key))
 	if errors.Is(err, errNoProvider) && !encrypted(kv.Value) {
-		return true, nil // from the time before encryption, which no provider speaks of any more
+		return true, nil // from before encryption, and no provider is "identity" any more
 	}
 	return stale, err
 }
@@ -232,7 +238,7 @@ func (s *Store) Range(ctx context.Context, prefix string, opts store.RangeOption
 
 // Commit implements store.Store.
 func (s *Store) Commit(ctx context.Context, conditions []store.Condition, ops ...store.Op) (store.TxnResult, error) {
-	ops = slices.Clone(ops) // the caller's stay as they are, for another attempt
+	ops = slices.Clone(ops) // do not change the caller's, which may be committed again
 	for i := range ops {
 		if ops[i].Delete {
 			continue
@@ -273,7 +279,8 @@ type decrypting struct {
 func (d *decrypting) Next(ctx context.Context) (store.Batch, error) {
 	batch, err := d.Stream.Next(ctx)
 	for i := range batch.Events {
-		// The stream has the changes of everything: it does not wait for a plugin. The value is told again once it can be read.
+		// The stream has the changes of all resources, so it does not wait for a plugin. OnRepair's
+		// function runs once the value can be read.
 		if err := d.store.decrypt(ctx, &batch.Events[i].KV); err != nil && ctx.Err() == nil {
 			d.store.noteBroken(batch.Events[i].KV.Key, err)
 		}

@@ -12,22 +12,23 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// Request is what a request is sorted by.
+// Request is what schemas match a request by.
 type Request = auth.Attributes
 
 // schema is a FlowSchema with its level.
 type schema struct {
-	name      string
-	uid       types.UID
-	spec      flowcontrolv1.FlowSchemaSpec
-	level     *level
-	levelUID  types.UID
-	shape     shapeOf // of the level
-	served    atomic.Uint64
-	live      *live     // kept when the schema is configured anew: requests under way hold on to it
+	name     string
+	uid      types.UID
+	spec     flowcontrolv1.FlowSchemaSpec
+	level    *level
+	levelUID types.UID
+	shape    shapeOf // of the level
+	served   atomic.Uint64
+	// Kept when the schema is reconfigured, because requests in progress refer to it.
+	live      *live
 	execution [2]series // in seconds: of other requests, and of watches until they have begun
 	width     series
-	wait      series // of those that got seats; nil, as length, where nothing waits
+	wait      series // of requests that got seats; nil, like length, if none can wait
 	length    series
 	refusedBy [4]atomic.Uint64 // in the order of refusals
 }
@@ -38,13 +39,13 @@ func (s *schema) refused(reason string) {
 	s.refusedBy[slices.Index(refusals[:], reason)].Add(1)
 }
 
-// live is what a schema's requests are doing.
+// live counts a schema's requests in progress.
 type live struct {
 	executing, waiting atomic.Int64 // requests
 	inUse, wanted      atomic.Int64 // seats
 }
 
-// table are the schemas in the order in which they are tried.
+// table holds the schemas in the order in which they are tried.
 type table struct {
 	schemas []*schema
 	levels  map[string]*level
@@ -60,7 +61,7 @@ func sortSchemas(all []*flowcontrolv1.FlowSchema) {
 	})
 }
 
-// find is the first schema that is for the request; the mandatory one at the end is for all.
+// find returns the first schema that matches the request; the mandatory last one matches all.
 func (t *table) find(r *Request) *schema {
 	for _, s := range t.schemas {
 		for i := range s.spec.Rules {
@@ -118,7 +119,7 @@ func matchesResource(p *flowcontrolv1.ResourcePolicyRule, r *Request) bool {
 	return anyOf(p.Namespaces, r.Namespace)
 }
 
-// matchesPath: a pattern that ends with a slash and a star is for all below it.
+// matchesPath matches a path. A pattern that ends with "/*" matches all paths below.
 func matchesPath(pattern, path string) bool {
 	if pattern == "*" || pattern == path {
 		return true
@@ -127,7 +128,7 @@ func matchesPath(pattern, path string) bool {
 	return ok && strings.HasSuffix(prefix, "/") && strings.HasPrefix(path, prefix)
 }
 
-// distinguisher is what tells the flows of a schema apart.
+// distinguisher returns the value that separates the flows of a schema.
 func (s *schema) distinguisher(r *Request) string {
 	if d := s.spec.DistinguisherMethod; d != nil {
 		switch d.Type {
@@ -140,7 +141,7 @@ func (s *schema) distinguisher(r *Request) string {
 	return ""
 }
 
-// flowOf is the flow as a number.
+// flowOf returns the flow as a number.
 func (s *schema) flowOf(r *Request) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(s.name))
@@ -148,7 +149,7 @@ func (s *schema) flowOf(r *Request) uint64 {
 		_, _ = h.Write([]byte{0})
 		_, _ = h.Write([]byte(s.distinguisher(r)))
 	}
-	// FNV's high bits are weak for short texts; a hand is dealt from all of them.
+	// FNV's high bits are weak for short texts, but a hand is dealt from all bits.
 	x := h.Sum64()
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd

@@ -13,29 +13,31 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Config says how much a server takes on.
+// Config limits the load of a server.
 type Config struct {
-	// Seats are all there are: upstream's --max-requests-inflight and --max-mutating-requests-inflight together, 400 + 200 by default.
+	// Seats are all seats: upstream's --max-requests-inflight and --max-mutating-requests-inflight
+	// together, 400 + 200 by default.
 	Seats int
-	// Patience is the longest that a request waits; 0 is 15 s.
+	// Patience is the longest time that a request waits; 0 is 15 s.
 	Patience time.Duration
 	Logger   *slog.Logger
 	Now      func() time.Time
 }
 
-// Gate is where requests get seats. Until Configure was called, everything passes. Safe for concurrent use.
+// Gate gives seats to requests. Until Configure is called, all requests pass. Safe for concurrent
+// use.
 type Gate struct {
 	cfg   Config
 	table atomic.Pointer[table]
 	waits waitMetrics
-	// queued are the requests that wait just now, by what they do.
+	// queued counts the waiting requests, readOnly and mutating.
 	queued [2]atomic.Int64
 
-	mu     sync.Mutex // guards levels against two reconfigurations at once
+	mu     sync.Mutex // serializes Configure, and guards levels
 	levels map[string]*level
 }
 
-// What requests do.
+// The kinds of requests in metrics.
 const (
 	readOnly = iota
 	mutating
@@ -49,7 +51,7 @@ func does(r *Request) int {
 	return mutating
 }
 
-// New makes a Gate.
+// New creates a Gate.
 func New(cfg Config) *Gate {
 	if cfg.Seats == 0 {
 		cfg.Seats = 600
@@ -76,11 +78,12 @@ type Ticket struct {
 	watch  bool
 	// Waited is how long the request stood in a queue.
 	Waited time.Duration
-	// Later is after how many seconds who was refused may come again.
+	// Later is the number of seconds after which a refused client may retry.
 	Later int
 }
 
-// SchemaUID and LevelUID are what the request was sorted by, for the response's headers.
+// SchemaUID returns the UID of the request's schema, for the response's headers; "" if there is
+// none.
 func (t *Ticket) SchemaUID() types.UID {
 	if t.schema == nil {
 		return ""
@@ -88,7 +91,7 @@ func (t *Ticket) SchemaUID() types.UID {
 	return t.schema.uid
 }
 
-// LevelUID is the UID of the priority level.
+// LevelUID returns the UID of the priority level.
 func (t *Ticket) LevelUID() types.UID {
 	if t.schema == nil {
 		return ""
@@ -96,7 +99,7 @@ func (t *Ticket) LevelUID() types.UID {
 	return t.schema.levelUID
 }
 
-// Done gives the seats back. Only the first call counts.
+// Done releases the seats. Only the first call counts.
 func (t *Ticket) Done() {
 	if t.gate == nil {
 		return
@@ -107,7 +110,7 @@ func (t *Ticket) Done() {
 	t.gate = nil
 }
 
-// ErrTooMany refuses a request: the client is to come back later.
+// ErrTooMany refuses a request; the client may retry later.
 var ErrTooMany = errors.New("Too many requests, please try again later.") //nolint:staticcheck // upstream's words
 
 // refuse counts a refusal.
@@ -117,7 +120,8 @@ func (g *Gate) refuse(t Ticket, reason string) (Ticket, error) {
 	return t, ErrTooMany
 }
 
-// Enter waits until there are seats for the request, width of them. The ticket says how the request was sorted even when it is refused.
+// Enter waits until there are width seats for the request. The ticket has the request's schema even
+// if the request is refused.
 func (g *Gate) Enter(ctx context.Context, r *Request, width func(most int) int) (Ticket, error) {
 	t := g.table.Load()
 	if t == nil {
@@ -160,7 +164,7 @@ func (g *Gate) Enter(ctx context.Context, r *Request, width func(most int) int) 
 	return ticket, nil
 }
 
-// wait gives "" when the request has got its seats, else the reason why it will not.
+// wait returns "" when the request has its seats, else the reason of the refusal.
 func (g *Gate) wait(ctx context.Context, l *level, w *waiter) string {
 	timer := time.NewTimer(g.cfg.Patience)
 	defer timer.Stop()
@@ -180,7 +184,8 @@ func (g *Gate) wait(ctx context.Context, l *level, w *waiter) string {
 	return ""
 }
 
-// Configure takes the objects that there are. Levels keep their requests; those without object go when they are empty.
+// Configure applies the current objects. Levels keep their requests; a deleted level lives until it
+// is empty.
 func (g *Gate) Configure(schemas []*flowcontrolv1.FlowSchema, levels []*flowcontrolv1.PriorityLevelConfiguration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -197,7 +202,7 @@ func (g *Gate) Configure(schemas []*flowcontrolv1.FlowSchema, levels []*flowcont
 	}
 	for name := range g.levels {
 		if next.levels[name] == nil {
-			delete(g.levels, name) // requests under way hold on to it
+			delete(g.levels, name) // requests in progress refer to it
 		}
 	}
 	before := map[types.UID]*schema{}
@@ -211,7 +216,7 @@ func (g *Gate) Configure(schemas []*flowcontrolv1.FlowSchema, levels []*flowcont
 	for _, o := range sorted {
 		l := next.levels[o.Spec.PriorityLevelConfiguration.Name]
 		if l == nil {
-			continue // dangling: it is as if it was not there
+			continue // dangling: ignored
 		}
 		s := &schema{name: o.Name, uid: o.UID, spec: o.Spec, level: l, levelUID: l.uid, shape: shape[l.name], live: &live{}}
 		g.waits.of(s)
@@ -227,7 +232,7 @@ func (g *Gate) Configure(schemas []*flowcontrolv1.FlowSchema, levels []*flowcont
 	g.table.Store(next)
 }
 
-// adjustEvery is how often seats are lent and given back (KEP-1040).
+// adjustEvery is the interval at which seats are lent and returned (KEP-1040).
 const adjustEvery = 10 * time.Second
 
 // Run adjusts the levels' seats to their demand until ctx ends.

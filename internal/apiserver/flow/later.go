@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// mostLater is the longest that who is refused is told to stay away, in seconds.
+// mostLater is the longest Retry-After in seconds.
 const mostLater = 32
 
-// later is how many seconds those whom a priority level refuses are to stay away: twice as many when three a second of that time were refused in it, one less when not one
-// a second was. It is looked at in a second's first refusal, and doubled no sooner than what it was has passed, so that who was told the last time may have heard it. This is what
-// kube-apiserver answers.
+// later computes the Retry-After of a priority level, as kube-apiserver does. It doubles if, during
+// that time, three requests per second were refused, and falls by one if less than one per second
+// was. The rate is checked at a second's first refusal. It is not doubled again before the last
+// value has passed, so that refused clients may have reacted to it.
 type later struct {
 	mu      sync.Mutex
 	seconds int
@@ -19,7 +20,7 @@ type later struct {
 	doubled int64
 }
 
-// refuse counts a refusal and gives what to tell.
+// refuse counts a refusal and returns the Retry-After.
 func (l *later) refuse(now time.Time) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

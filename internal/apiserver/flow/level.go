@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Outcome is what becomes of a request that comes in.
+// Outcome is the result of enter.
 type Outcome int
 
 // A request is served at once, waits, or is refused.
@@ -18,7 +18,7 @@ const (
 	Refused
 )
 
-// Reasons for a refusal, as metrics call them.
+// Reasons for a refusal, as in metrics.
 const (
 	reasonConcurrency = "concurrency-limit"
 	reasonQueueFull   = "queue-full"
@@ -29,7 +29,7 @@ const (
 // shapeOf is a level's configuration.
 type shapeOf struct {
 	exempt                        bool
-	queues, handSize, queueLength int // queues is 0 where requests do not wait
+	queues, handSize, queueLength int // queues is 0 if requests do not wait
 	nominal, lower, upper         int
 }
 
@@ -40,17 +40,17 @@ type level struct {
 
 	later later
 
-	mu        sync.Mutex // guards all below
+	mu        sync.Mutex // guards the following fields
 	shape     shapeOf
-	limit     int // seats at present: nominal, less what is lent, plus what is borrowed
+	limit     int // current seats: nominal, less lent ones, plus borrowed ones
 	executing int // requests
 	inUse     int // seats
 	waiting   int // requests
 	waitSeats int
 	queues    []queue
-	virtual   float64 // the time at which the request served last was due
-	typical   float64 // seconds that a request takes, smoothed
-	most      int     // the highest demand for seats since limits were adjusted last
+	virtual   float64 // virtual time at which the last served request was due
+	typical   float64 // smoothed duration of requests in seconds
+	most      int     // highest demand for seats since the last adjustment
 	smoothed  float64 // demand over a longer time
 	counts    counts
 	course    course
@@ -58,7 +58,7 @@ type level struct {
 
 type counts struct{ dispatched, refused, timedOut, cancelled uint64 }
 
-// queue is a first-in-first-out list of waiting requests.
+// queue is a FIFO list of waiting requests.
 type queue struct {
 	waiters   []*waiter
 	due       float64 // virtual time of the first
@@ -66,19 +66,19 @@ type queue struct {
 	executing int
 }
 
-// waiter is a request that waits.
+// waiter is a waiting request.
 type waiter struct {
 	width  int
 	queue  int
 	since  time.Time
 	served chan struct{} // closed when it gets its seats
-	done   bool          // it has them, or does not want them any more
+	done   bool          // it has its seats, or has given up
 	about  Request
 	schema string
-	flow   string // what tells it apart from others of the schema
-	// company is how many stood in the queue when it came, itself among them.
+	flow   string // its flow within the schema
+	// company is the length of the queue when it arrived, including itself.
 	company int
-	// expected is how long it was thought to take when it got its seats.
+	// expected is its expected duration in seconds when it got its seats.
 	expected float64
 }
 
@@ -91,10 +91,11 @@ type seats struct {
 	expected     float64
 }
 
-// firstGuess is how long a request is expected to take before any has ended.
+// firstGuess is the expected duration in seconds before any request has ended.
 const firstGuess = 0.003
 
-// enter gives the request seats, a place in a queue, or a reason why not. hash tells flows apart.
+// enter gives the request seats, a place in a queue, or a reason for its refusal. hash identifies
+// the flow.
 func (l *level) enter(width int, hash uint64, now time.Time, about func() (r Request, schema, flow string)) (Outcome, seats, *waiter, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,7 +116,7 @@ func (l *level) enter(width int, hash uint64, now time.Time, about func() (r Req
 		return Refused, seats{}, nil, reasonQueueFull
 	}
 	if len(q.waiters) == 0 {
-		q.due = max(q.due, l.virtual) // what a queue did not use in the past is not owed to it
+		q.due = max(q.due, l.virtual) // unused time in the past is no credit
 	}
 	w := &waiter{width: width, queue: at, since: now, served: make(chan struct{})}
 	w.about, w.schema, w.flow = about()
@@ -128,7 +129,7 @@ func (l *level) enter(width int, hash uint64, now time.Time, about func() (r Req
 	return Waiting, seats{}, w, ""
 }
 
-// fits: a request wider than the whole level is served when it is alone.
+// fits reports whether the request can run. One that is wider than the whole level runs alone.
 func (l *level) fits(width int) bool { return l.inUse+width <= l.limit || l.inUse == 0 && l.limit > 0 }
 
 func (l *level) take(width int) {
@@ -137,7 +138,7 @@ func (l *level) take(width int) {
 	l.counts.dispatched++
 }
 
-// choose deals a hand of queues from the hash and takes the one with the fewest seats in front.
+// choose deals a hand of queues from the hash and returns the one with the fewest seats ahead.
 func (l *level) choose(hash uint64) int {
 	best, least := -1, math.MaxInt
 	hand := deal(hash, len(l.queues), l.shape.handSize)
@@ -149,11 +150,11 @@ func (l *level) choose(hash uint64) int {
 	return best
 }
 
-// maxHand is the largest hand that the API allows: it must fit into 60 bits of the hash, ceil(log2(queues) × hand), with at
-// least as many queues.
+// maxHand is the largest hand that the API allows: ceil(log2(queues)) × hand must fit into 60 bits
+// of the hash, and there must be at least as many queues.
 const maxHand = 15
 
-// deal gives size different numbers below n, each hand as likely as the others.
+// deal returns size different numbers below n; all hands are equally likely.
 func deal(hash uint64, n, size int) (hand [maxHand]int) {
 	for i := range size {
 		card := int(hash % uint64(n-i))
@@ -169,7 +170,7 @@ func deal(hash uint64, n, size int) (hand [maxHand]int) {
 	return hand
 }
 
-// dispatch serves who is due first, as long as there is room.
+// dispatch serves the requests that are due first, while there is room.
 func (l *level) dispatch() {
 	for l.waiting > 0 {
 		best := -1
@@ -201,7 +202,7 @@ func (l *level) expected() float64 {
 	return l.typical
 }
 
-// leave takes a waiter out of its queue.
+// leave removes a waiter from its queue.
 func (l *level) leave(q *queue, i int) {
 	w := q.waiters[i]
 	copy(q.waiters[i:], q.waiters[i+1:])
@@ -212,7 +213,8 @@ func (l *level) leave(q *queue, i int) {
 	l.waitSeats -= w.width
 }
 
-// withdraw takes back a request that waits no longer. It is too late when it has just got its seats.
+// withdraw removes a request that no longer waits. It returns false if the request has just got its
+// seats.
 func (l *level) withdraw(w *waiter, reason string) (withdrawn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -236,10 +238,10 @@ func (l *level) withdraw(w *waiter, reason string) (withdrawn bool) {
 	return true
 }
 
-// seats are what a waiter got; they are settled once served is closed.
+// seats returns a waiter's seats; valid once served is closed.
 func (w *waiter) seats() seats { return seats{width: w.width, queue: w.queue, expected: w.expected} }
 
-// exit gives the seats back after the request has taken that long.
+// exit releases the seats of a request that took the given time.
 func (l *level) exit(s seats, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -261,7 +263,7 @@ func (l *level) exit(s seats, took time.Duration) {
 	}
 }
 
-// configure changes the level's shape. Queues that are no more in use are emptied into what is left of them.
+// configure changes the level's shape. Requests in removed queues move to the remaining ones.
 func (l *level) configure(uid types.UID, s shapeOf) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -273,7 +275,7 @@ func (l *level) configure(uid types.UID, s shapeOf) {
 		for i := range old {
 			for _, w := range old[i].waiters {
 				if s.queues == 0 {
-					// Nobody waits here any more: who does is served.
+					// This level has no queues any more: serve its waiting requests.
 					l.waiting--
 					l.waitSeats -= w.width
 					w.queue, w.done = noQueue, true
@@ -296,7 +298,7 @@ func (l *level) configure(uid types.UID, s shapeOf) {
 	l.dispatch()
 }
 
-// setLimit changes how many seats there are at present.
+// setLimit changes the current number of seats.
 func (l *level) setLimit(limit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -305,7 +307,8 @@ func (l *level) setLimit(limit int) {
 	l.dispatch()
 }
 
-// demand is the highest demand since it was asked last, and its course over a longer time.
+// demand returns the highest demand since the last call, and the demand smoothed over a longer
+// time.
 func (l *level) demand() (highest int, smoothed float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

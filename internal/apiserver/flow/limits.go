@@ -46,7 +46,7 @@ func shapes(levels []*flowcontrolv1.PriorityLevelConfiguration, total int) map[s
 	return out
 }
 
-// defaultShares are those of a level that names none (API reference).
+// defaultShares are the shares of a level without a value (API reference).
 const defaultShares = 30
 
 func shares(l *flowcontrolv1.PriorityLevelConfiguration) int32 {
@@ -64,15 +64,16 @@ func shares(l *flowcontrolv1.PriorityLevelConfiguration) int32 {
 	return 0
 }
 
-// wants is what a level needs at least, and would like, of the seats.
+// wants is a level's demand for seats.
 type wants struct {
 	shape    shapeOf
 	highest  int
 	smoothed float64
 }
 
-// divide adjusts the seats of levels that are not exempt to their demand: what one lends because it does not need it is
-// borrowed by those that do, in proportion to what they would like (KEP-1040, "Dispatching").
+// divide adjusts the seats of the levels that are not exempt to their demand. Levels borrow the
+// seats that others lend because they do not need them, in proportion to their demand (KEP-1040,
+// "Dispatching").
 func divide(levels []wants, total int) []int {
 	least := make([]float64, len(levels))
 	target := make([]float64, len(levels))
@@ -88,7 +89,7 @@ func divide(levels []wants, total int) []int {
 	given := func(i int, fraction float64) float64 {
 		return min(float64(levels[i].shape.upper), max(least[i], fraction*target[i]))
 	}
-	// The fraction of the targets that everybody can have grows until the seats are used up.
+	// Find the largest fraction of the targets for which the seats suffice.
 	low, high := 0.0, float64(total)
 	for range 50 {
 		middle := (low + high) / 2

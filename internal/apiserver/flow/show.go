@@ -12,7 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// waitMetrics are of requests: how long they had to wait, in which company, took, and how wide they were. Exempt ones do not wait, and are not told of there.
+// waitMetrics measure requests: waiting time, queue length, duration and width. Exempt requests do
+// not wait, and so are not in the first two.
 type waitMetrics struct{ durations, lengths, execution, widths *prometheus.HistogramVec }
 
 func newWaitMetrics() waitMetrics {
@@ -34,8 +35,8 @@ func (m waitMetrics) all() []*prometheus.HistogramVec {
 	return []*prometheus.HistogramVec{m.durations, m.lengths, m.execution, m.widths}
 }
 
-// series is one of a metric: made by the first request that it tells of, as upstream's are, and not looked up again. Who adds up or picks series by their level
-// would take those that tell of nothing for what there is.
+// series creates one of a metric's series on its first use, as upstream, and keeps it. Without
+// this, sums over a level would include series of requests that never came.
 type series func() prometheus.Observer
 
 func seriesOf(v *prometheus.HistogramVec, labels ...string) series {
@@ -52,7 +53,7 @@ func (m waitMetrics) of(s *schema) {
 	}
 }
 
-// began and ended count a request that has seats.
+// began counts a request that gets seats.
 func (s *schema) began(t *Ticket) {
 	s.served.Add(1)
 	s.live.executing.Add(1)
@@ -70,7 +71,8 @@ func (s *schema) ended(t *Ticket, took time.Duration) {
 	s.execution[kind]().Observe(took.Seconds())
 }
 
-// waited notes how long a request stood in a queue, and how many did when it came, itself among them; 0 and 1 when it found seats at once.
+// waited records a request's time in a queue, and the queue's length at its arrival, including
+// itself; 0 and 1 if it found seats at once.
 func (m waitMetrics) waited(s *schema, executed bool, waited time.Duration, company int) {
 	if s.wait == nil {
 		return
@@ -114,7 +116,7 @@ func (g *Gate) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector: the figures are read when somebody asks.
+// Collect implements prometheus.Collector. It reads the figures at that moment.
 func (g *Gate) Collect(ch chan<- prometheus.Metric) {
 	t := g.table.Load()
 	if t == nil {
@@ -170,14 +172,14 @@ func (g *Gate) eachLevel(fn func(*level)) {
 	}
 }
 
-// Show writes one of upstream's pages for people, with its columns: dump_priority_levels, dump_queues or dump_requests (those that wait; details say who
-// wants what).
+// Show writes one of upstream's debug pages, with its columns: dump_priority_levels, dump_queues or
+// dump_requests (the waiting ones; details adds users and objects).
 func (g *Gate) Show(w io.Writer, page string, details bool) (found bool, err error) {
 	tw := tabwriter.NewWriter(w, 8, 0, 1, ' ', 0)
 	row := func(cells ...any) {
 		for i, c := range cells {
 			if i > 0 {
-				_, _ = fmt.Fprint(tw, ",\t") // a tabwriter tells its error at Flush
+				_, _ = fmt.Fprint(tw, ",\t") // a tabwriter reports its error at Flush
 			}
 			_, _ = fmt.Fprint(tw, c)
 		}
@@ -212,7 +214,8 @@ func (g *Gate) Show(w io.Writer, page string, details bool) (found bool, err err
 		g.eachLevel(func(l *level) {
 			for i := range l.queues {
 				for n, w := range l.queues[i].waiters {
-					// No request keeps seats after its end (FinalSeats, AdditionalLatency), and none that waits has begun.
+					// Requests hold no seats after their end (FinalSeats, AdditionalLatency), and a
+					// waiting one has not started.
 					cells := []any{l.name, w.schema, i, n, w.flow, w.since.UTC().Format(time.RFC3339Nano), w.width, 0, time.Duration(0), time.Time{}.Format(time.RFC3339Nano)}
 					if r := &w.about; details {
 						cells = append(cells, r.User.Name, r.Verb, r.Path, r.Namespace, r.Name, r.Version, r.Resource, r.Subresource)
@@ -227,5 +230,5 @@ func (g *Gate) Show(w io.Writer, page string, details bool) (found bool, err err
 	return true, tw.Flush()
 }
 
-// seatSeconds is an amount of work, as upstream writes it.
+// seatSeconds formats an amount of work as upstream does.
 func seatSeconds(work float64) string { return fmt.Sprintf("%.8fss", work) }

@@ -8,11 +8,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// weighed is a histogram of a value over time: each nanosecond counts as one observation of the value that there was, which is how upstream tells of
-// utilization.
+// weighed is a histogram of a value over time: each nanosecond counts as one observation of the
+// value. This is how upstream reports utilization.
 type weighed struct {
 	bounds []float64
-	counts []uint64 // nanoseconds by bucket; the last one is of what is above all bounds
+	counts []uint64 // nanoseconds by bucket; the last one is for values above all bounds
 	sum    float64
 }
 
@@ -20,7 +20,7 @@ func newWeighed(bounds []float64) weighed {
 	return weighed{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
 }
 
-// was adds that the value was so for that long.
+// was adds that the value lasted for the given time.
 func (w *weighed) was(value float64, nanoseconds int64) {
 	i := 0
 	for i < len(w.bounds) && value > w.bounds[i] {
@@ -30,7 +30,7 @@ func (w *weighed) was(value float64, nanoseconds int64) {
 	w.sum += value * float64(nanoseconds)
 }
 
-// metric is the histogram as it is now.
+// metric returns the current histogram.
 func (w *weighed) metric(d *prometheus.Desc, labels ...string) prometheus.Metric {
 	total, buckets := uint64(0), make(map[float64]uint64, len(w.bounds))
 	for i, n := range w.counts {
@@ -55,14 +55,15 @@ var (
 
 // course is how busy a level was.
 type course struct {
-	clock func() time.Time // nil: nobody wants to know
-	since time.Time        // when the figures became what they are
+	clock func() time.Time // nil disables the figures
+	since time.Time        // when the figures last changed
 
 	demand, seats, executing, waiting weighed
 
-	// Of the present period between two adjustments: demand × seconds, its square × seconds, seconds.
+	// Of the current period between two adjustments: demand × seconds, its square × seconds,
+	// seconds.
 	sum, squares, seconds float64
-	// Of the last one.
+	// Of the last period.
 	average, deviation, highest float64
 }
 
@@ -70,14 +71,15 @@ func newCourse(clock func() time.Time) course {
 	return course{clock: clock, since: clock(), demand: newWeighed(demandBounds), seats: newWeighed(seatBounds), executing: newWeighed(requestBounds), waiting: newWeighed(requestBounds)}
 }
 
-// elapse accounts for the time since the figures changed last; it is called, with the level locked, before they change again.
+// elapse accounts for the time since the figures last changed. It is called, with the level locked,
+// before they change again.
 func (l *level) elapse() {
 	if l.course.clock != nil {
 		l.elapseTo(l.course.clock())
 	}
 }
 
-// elapseTo is elapse for who knows the time.
+// elapseTo is elapse at a given time.
 func (l *level) elapseTo(now time.Time) {
 	c := &l.course
 	if c.clock == nil {
@@ -98,7 +100,7 @@ func (l *level) elapseTo(now time.Time) {
 	c.waiting.was(share(l.waiting, l.shape.queues*l.shape.queueLength), took)
 }
 
-// share of a limit; there is no share of none.
+// share returns n as a fraction of a limit, or n itself if there is no limit.
 func share(n, of int) float64 {
 	if of <= 0 {
 		return float64(n)
@@ -106,7 +108,7 @@ func share(n, of int) float64 {
 	return float64(n) / float64(of)
 }
 
-// period ends one between two adjustments.
+// period ends a period between two adjustments.
 func (l *level) period(highest int) {
 	l.elapse()
 	c := &l.course
@@ -128,7 +130,7 @@ var (
 	descCourse    = []*prometheus.Desc{descDemand, descHighest, descAverage, descDeviation, descSeats, descRequests}
 )
 
-// told is a copy of the course up to now.
+// told returns a copy of the course up to now.
 func (l *level) told() course {
 	l.elapse()
 	c := l.course

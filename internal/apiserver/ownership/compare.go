@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// changes are the fields that a write sets and those that it removes.
+// changes returns the fields that a write sets and those that it removes.
 func (t *Tracker) changes(live, obj runtime.Object, isNew bool) (set, removed *fieldpath.Set, ok bool) {
 	if isNew && zeroButKind(live) {
 		set = fieldpath.NewSet()
@@ -57,7 +57,7 @@ func (t *Tracker) typed(obj any) (*typed.TypedValue, error) {
 	return typed.AsTyped(v, t.kind.Schema(), t.kind.TypeRef(), typed.AllowDuplicates)
 }
 
-// zeroButKind tells whether obj is as the scheme makes it.
+// zeroButKind reports whether obj is a new object of the scheme: empty except for its TypeMeta.
 func zeroButKind(obj runtime.Object) bool {
 	v := reflect.ValueOf(obj).Elem()
 	for i := range v.NumField() {
@@ -74,8 +74,9 @@ var (
 	objectMetaType = reflect.TypeFor[metav1.ObjectMeta]()
 )
 
-// differing are copies of two objects without what is the same in both: whole top-level fields and whole fields of the metadata.
-// What is missing on both sides is neither set nor removed. The managed fields themselves have no owner.
+// differing copies two objects without their equal parts: whole top-level fields and whole fields
+// of the metadata. A field that is missing on both sides is neither set nor removed. managedFields
+// itself has no owner.
 func differing(live, obj runtime.Object) (before, after any) {
 	old, changed := reflect.ValueOf(live).Elem(), reflect.ValueOf(obj).Elem()
 	l, r := reflect.New(old.Type()), reflect.New(old.Type())
@@ -97,7 +98,7 @@ func copyDiffering(l, r, old, changed reflect.Value, descend bool) {
 	}
 }
 
-// same is reflect.DeepEqual of two fields. Most of them are empty or text, which need not be copied to be compared.
+// same is reflect.DeepEqual of two fields. It compares the most common types without copying them.
 func same(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.String, reflect.Bool, reflect.Int, reflect.Int32, reflect.Int64:

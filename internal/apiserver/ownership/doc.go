@@ -1,15 +1,17 @@
-// Package ownership computes metadata.managedFields of updates (everything but server-side apply): which fields a write sets,
-// and whom it takes them from. The rules are KEP-555's and the outcome is byte for byte that of apimachinery's field manager,
-// which does the same for every kind; a test compares the two over all built-in kinds with objects made at random.
+// Package ownership computes metadata.managedFields of updates (everything but server-side apply):
+// which fields a write sets, and which managers lose them. The rules are KEP-555's, and the result
+// is byte for byte that of apimachinery's field manager, which does the same for every kind. A test
+// compares the two over all built-in kinds with random objects.
 //
-// It is the shorter way for what most writes are: a built-in kind in its storage version, written as Go values.
+// It is faster for most writes: a built-in kind in its storage version, written as Go values.
 //
-//   - A new object is not compared with an empty one: its fields are listed straight from its Go value, by a plan per Go type
-//     and schema type (plan.go, list.go).
-//   - A change is compared only where it is one: what is deeply equal in the old and the new object is left out of the
-//     comparison (compare.go).
-//   - The field sets of managers are parsed once, not with every write (memo.go); objects made alike have the same.
+//   - A new object is not compared with an empty one. Its fields are listed from its Go value, by a
+//     plan per Go type and schema type (plan.go, list.go).
+//   - Only changed parts of an object are compared: deeply equal fields are left out (compare.go).
+//   - The managers' field sets are parsed once, not with every write (memo.go). Objects of one origin
+//     have the same sets.
 //
-// What it does not know (another version among the managers, types of several shapes, doubled items of a list, or items found by
-// an empty string, which a Go value leaves out) it leaves to the field manager: Update then tells that it has done nothing.
+// It leaves some cases to the field manager: managers of another version, types of several shapes,
+// duplicate items of a list, and items whose key is an empty string, which a Go value omits. Update
+// then reports false.
 package ownership

@@ -9,13 +9,14 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// lister lists the fields that an object has and an empty one of its type has not, or not so.
+// lister lists the fields of an object that differ from an empty object of its type.
 type lister struct {
-	// unknown: something was met that there is no plan for; what has been listed is not to be used.
+	// unknown is set if there is no plan for a value; the listed fields must then not be used.
 	unknown bool
 }
 
-// always lists below a value that is there in an empty object too, as the zero value of its type.
+// always lists the fields of a value that exists in an empty object, too, as the zero value of its
+// type.
 func (l *lister) always(set *fieldpath.Set, n *node, v reflect.Value) {
 	for i := range n.fields {
 		f := &n.fields[i]
@@ -46,7 +47,7 @@ func (l *lister) always(set *fieldpath.Set, n *node, v reflect.Value) {
 	l.unknown = l.unknown || n.shape != object
 }
 
-// differsFromZero tells whether a struct that is owned as one is something else than an empty one.
+// differsFromZero reports whether an atomic struct differs from an empty one.
 func (l *lister) differsFromZero(v reflect.Value) bool {
 	if !v.CanAddr() {
 		l.unknown = true
@@ -65,8 +66,8 @@ func (l *lister) differsFromZero(v reflect.Value) bool {
 	return !value.Equals(mine, zero)
 }
 
-// fromZero lists a value that is no struct and not zero where an empty object has null, zero or an empty string: its parts are
-// new, it itself is not.
+// fromZero lists a non-zero value that is no struct, where an empty object has null, zero or an
+// empty string: its parts are new, but it is not.
 func (l *lister) fromZero(set *fieldpath.Set, pe fieldpath.PathElement, n *node, v reflect.Value) {
 	if n.custom {
 		l.unknown = true
@@ -92,10 +93,12 @@ func (l *lister) added(set *fieldpath.Set, pe fieldpath.PathElement, n *node, v 
 	}
 }
 
-// many is from how many elements on they are listed in their order: sets are sorted, and one that is inserted moves all that are behind it.
+// many is the number of elements from which they are sorted before insertion: an insertion into a
+// sorted set moves all elements behind it.
 const many = 256
 
-// below lists the parts of a value. It is false when there are none: the value is then owned as one.
+// below lists the parts of a value. It returns false if there are none; the value is then owned as
+// a whole.
 func (l *lister) below(set *fieldpath.Set, n *node, v reflect.Value) bool {
 	for v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -125,7 +128,7 @@ func (l *lister) below(set *fieldpath.Set, n *node, v reflect.Value) bool {
 	return false
 }
 
-// entries lists those of a map.
+// entries lists the entries of a map.
 func (l *lister) entries(set *fieldpath.Set, n *node, v reflect.Value) {
 	if v.Len() < many {
 		for it := v.MapRange(); it.Next(); {
@@ -140,7 +143,7 @@ func (l *lister) entries(set *fieldpath.Set, n *node, v reflect.Value) {
 	}
 }
 
-// items lists those of a list.
+// items lists the items of a list.
 func (l *lister) items(set *fieldpath.Set, n *node, v reflect.Value) {
 	type item struct {
 		element fieldpath.PathElement
@@ -167,13 +170,13 @@ func (l *lister) items(set *fieldpath.Set, n *node, v reflect.Value) {
 // item lists an item of a list.
 func (l *lister) item(set *fieldpath.Set, n *node, pe fieldpath.PathElement, v reflect.Value) {
 	if set.Members.Has(pe) {
-		l.unknown = true // doubled items are owned in a way of their own
+		l.unknown = true // duplicate items have other rules of ownership
 		return
 	}
 	l.added(set, pe, n.item, v)
 }
 
-// element is what an item of a list is found by.
+// element returns the path element of a list's item.
 func (l *lister) element(n *node, v reflect.Value) (pe fieldpath.PathElement) {
 	if n.shape == setlike {
 		scalar, ok := scalarOf(v)
@@ -208,7 +211,7 @@ func (l *lister) element(n *node, v reflect.Value) (pe fieldpath.PathElement) {
 	return pe
 }
 
-// scalarOf is a string, number or boolean as the schema's values are.
+// scalarOf returns a string, number or boolean as a schema value.
 func scalarOf(v reflect.Value) (any, bool) {
 	if v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()

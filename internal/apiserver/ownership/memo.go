@@ -11,28 +11,28 @@ import (
 // parsed is a manager's field set; it is shared and must not be changed.
 type parsed struct {
 	set     *fieldpath.Set
-	encoded []byte // as it is written, which may differ from how a client wrote it
-	// blank: some item of a list is found by an empty string.
+	encoded []byte // our encoding, which may differ from the client's
+	// blank is set if the key of some list item is an empty string.
 	blank bool
 }
 
-// blankKey is how such an item is written.
+// blankKey is the encoding of such a key.
 const blankKey = `\":\"\"`
 
-// Bounds of what the process keeps parsed.
+// Limits of the parsed sets that the process keeps.
 const (
 	memoEntries = 256 // in each of two generations
 	memoLongest = 8 << 10
 )
 
-// memory keeps the sets parsed last. There are two generations: when the new one is full it becomes the old one, and what is
-// used again moves over.
+// memory keeps the last parsed sets in two generations: when the new one is full, it becomes the
+// old one, and sets that are used again move to the new one.
 type memory struct {
 	mu       sync.Mutex
 	new, old map[memoKey]parsed
 }
 
-// memoKey: what a set becomes depends on the kind's schema.
+// memoKey has the kind, because the result depends on its schema.
 type memoKey struct {
 	kind *typed.TypedValue
 	raw  string
@@ -61,7 +61,8 @@ func (m *memory) put(key memoKey, p parsed) {
 	m.new[key] = p
 }
 
-// parse reads a manager's FieldsV1, and brings them up to what has become atomic in the schema since they were written.
+// parse parses a manager's FieldsV1, and adjusts it to fields that have become atomic in the schema
+// since.
 func (t *Tracker) parse(raw string) (parsed, bool) {
 	key := memoKey{t.kind, raw}
 	if p, ok := memo.get(key); ok {
@@ -83,7 +84,7 @@ func (t *Tracker) parse(raw string) (parsed, bool) {
 		return parsed{}, false
 	}
 	if len(raw) <= memoLongest {
-		key.raw = strings.Clone(raw) // not the object that it is part of
+		key.raw = strings.Clone(raw) // so that the memo does not keep the object alive
 		memo.mu.Lock()
 		memo.put(key, p)
 		memo.mu.Unlock()

@@ -15,18 +15,18 @@ import (
 type shape uint8
 
 const (
-	leaf    shape = iota // as one: scalars and what is atomic
+	leaf    shape = iota // as a whole: scalars and atomic values
 	object               // a Go struct, field by field
 	mapping              // a Go map, key by key
-	keyed                // a list, item by item, items told apart by some of their fields
-	setlike              // a list, item by item, items told apart by their value
-	unknown              // not known here
+	keyed                // a list, item by item, identified by key fields
+	setlike              // a list, item by item, identified by value
+	unknown              // not supported
 )
 
 // node is the plan for a Go type with a schema type.
 type node struct {
 	shape  shape
-	custom bool // the type converts itself: its Go value does not show what it is
+	custom bool // the type converts itself: its Go value does not show its schema value
 	fields []field
 	item   *node // of mapping, keyed and setlike
 	keys   []key // of keyed, by name
@@ -36,25 +36,25 @@ type field struct {
 	*value.FieldCacheEntry
 	element fieldpath.PathElement
 	node    *node
-	always  bool // an empty object has the field too: it is not left out when empty
+	always  bool // an empty object has the field, too: it has no omitempty
 }
 
 type key struct {
 	name     string
 	entry    *value.FieldCacheEntry
-	fallback any // when the item does not have it
+	fallback any // if the item does not have it
 }
 
-// typeKey tells nodes apart; types may contain themselves.
+// typeKey identifies nodes; types may contain themselves.
 type typeKey struct {
 	goType       reflect.Type
 	name         string
 	relationship schema.ElementRelationship
 }
 
-// Plans are those of all kinds, which have many types in common. The zero value is ready.
+// Plans are the plans of all kinds, which share many types. The zero value is ready.
 type Plans struct {
-	mu    sync.Mutex // guards what follows while plans are made; they do not change afterwards
+	mu    sync.Mutex // guards known while plans are made; plans do not change afterwards
 	known map[*schema.Schema]map[typeKey]*node
 }
 
@@ -110,7 +110,7 @@ func (b *builder) fill(n *node, t reflect.Type, ref schema.TypeRef) {
 	case (atom.Map == nil || atom.Map.ElementRelationship == schema.Atomic) && (atom.List == nil || atom.List.ElementRelationship != schema.Associative):
 		n.shape = leaf
 	case n.custom || atom.Scalar != nil || atom.Map != nil && atom.List != nil:
-		return // of several shapes, or one that the Go value does not show
+		return // of several shapes, or of one that the Go value does not show
 	case atom.Map != nil && t.Kind() == reflect.Struct:
 		b.fillObject(n, t, atom.Map)
 	case atom.Map != nil && t.Kind() == reflect.Map && t.Key().Kind() == reflect.String:

@@ -15,33 +15,35 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// maxUpdaters is how many managers may have updated an object before the oldest are merged, which is left to the field manager.
+// maxUpdaters is how many managers may have updated an object before the oldest entries are merged,
+// which is left to the field manager.
 const maxUpdaters = 10
 
-// Tracker follows the fields of one kind in one version, written by one subresource or (empty) as a whole. It may be used by many
-// goroutines.
+// Tracker tracks the fields of one kind in one version, written through one subresource or (empty)
+// as a whole. Safe for concurrent use.
 type Tracker struct {
 	version     string
 	subresource string
 	kind        *typed.TypedValue // an empty object, for schema and type
-	reset       fieldpath.Filter  // takes out what a write has no effect on; may be nil
+	reset       fieldpath.Filter  // removes the fields that a write does not change; may be nil
 	plan        *node
 }
 
-// New makes a tracker of a kind's objects as a whole. kind is any object of the kind as the type converter gives it, empty the
-// same as a Go value. reset takes out what a write has no effect on, and may be nil.
+// New creates a tracker of a kind's objects as a whole. kind is any object of the kind from the
+// type converter, empty the same as a Go value. reset removes the fields that a write does not
+// change, and may be nil.
 func (p *Plans) New(gv schema.GroupVersion, kind *typed.TypedValue, empty runtime.Object, reset fieldpath.Filter) *Tracker {
 	return &Tracker{version: gv.String(), kind: kind, reset: reset, plan: p.build(kind, reflect.TypeOf(empty))}
 }
 
-// For is the tracker of the same kind written by a subresource.
+// For returns the tracker of the same kind for a subresource.
 func (t *Tracker) For(subresource string, reset fieldpath.Filter) *Tracker {
 	sub := *t
 	sub.subresource, sub.reset = subresource, reset
 	return &sub
 }
 
-// stripped are the fields that nobody owns.
+// stripped are the fields without owners.
 var stripped = fieldpath.NewSet(
 	fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"),
 	fieldpath.MakePathOrDie("metadata", "name"), fieldpath.MakePathOrDie("metadata", "namespace"),
@@ -53,16 +55,16 @@ var stripped = fieldpath.NewSet(
 
 var managedFieldsPath = fieldpath.MakePathOrDie("metadata", "managedFields")
 
-// entry is one manager's with its fields.
+// entry is a manager's entry with its field set.
 type entry struct {
 	metav1.ManagedFieldsEntry
 	set *fieldpath.Set
-	// encoded is set's FieldsV1, nil when it must be made anew.
+	// encoded is set's FieldsV1; nil if it must be encoded again.
 	encoded []byte
 }
 
-// Update sets obj's managedFields after manager has turned live into obj; live is empty for a new object. It reports
-// whether it did; if not, obj is as it was.
+// Update sets obj's managedFields after manager has changed live into obj; live is empty for a new
+// object. It reports whether it did; if not, obj is unchanged.
 func (t *Tracker) Update(live, obj runtime.Object, manager string, now time.Time) bool {
 	oldMeta, err := meta.Accessor(live)
 	if err != nil {
@@ -79,7 +81,7 @@ func (t *Tracker) Update(live, obj runtime.Object, manager string, now time.Time
 	}
 	isNew := oldMeta.GetUID() == ""
 	if len(entries) == 0 && !isNew {
-		newMeta.SetManagedFields(nil) // what was never tracked is not tracked from now on
+		newMeta.SetManagedFields(nil) // an object without managedFields stays untracked
 		return true
 	}
 	newMeta.SetManagedFields(nil)
@@ -103,17 +105,19 @@ func (t *Tracker) Update(live, obj runtime.Object, manager string, now time.Time
 	return true
 }
 
-// entries are the managers so far: those that a write brings along, else the stored ones; a subresource's write can bring none.
+// entries returns the managers so far: those in the written object, else the stored ones. A
+// subresource's write cannot have any.
 func (t *Tracker) entries(stored, brought []metav1.ManagedFieldsEntry) ([]entry, bool) {
 	from := stored
 	if t.subresource == "" && brought != nil {
 		if len(brought) == 0 || len(brought) == 1 && reflect.DeepEqual(brought[0], metav1.ManagedFieldsEntry{}) {
-			return nil, false // the writer wants them reset
+			return nil, false // the writer resets them
 		}
 		from = brought
 	}
 	out := make([]entry, 0, len(from)+1)
-	seen := make(map[writer]bool, len(from)) // a body has room for thousands, which are not compared two by two
+	// A map, because a body has room for thousands of entries.
+	seen := make(map[writer]bool, len(from))
 	for i := range from {
 		e := &from[i]
 		update := e.Operation == metav1.ManagedFieldsOperationUpdate
@@ -131,7 +135,7 @@ func (t *Tracker) entries(stored, brought []metav1.ManagedFieldsEntry) ([]entry,
 	return out, true
 }
 
-// writer is whose an entry is.
+// writer identifies the owner of an entry.
 type writer struct {
 	manager, subresource string
 	operation            metav1.ManagedFieldsOperationType
@@ -141,7 +145,7 @@ func writerOf(e *metav1.ManagedFieldsEntry) writer {
 	return writer{e.Manager, e.Subresource, e.Operation}
 }
 
-// updaters are the managers that do not apply.
+// updaters counts the managers that do not apply.
 func updaters(entries []entry) int {
 	n := 0
 	for i := range entries {
@@ -152,7 +156,7 @@ func updaters(entries []entry) int {
 	return n
 }
 
-// take takes the fields that were set or removed from those who had them.
+// take removes the fields that were set or removed from their previous owners.
 func take(entries []entry, set, removed *fieldpath.Set) []entry {
 	left := entries[:0]
 	for _, e := range entries {
@@ -169,7 +173,7 @@ func take(entries []entry, set, removed *fieldpath.Set) []entry {
 	return left
 }
 
-// give gives the fields that were set to the manager.
+// give makes the manager the owner of the fields that were set.
 func (t *Tracker) give(entries []entry, set *fieldpath.Set, manager string, now time.Time) []entry {
 	if set = set.Difference(stripped); set.Empty() {
 		return entries
@@ -189,7 +193,7 @@ func (t *Tracker) give(entries []entry, set *fieldpath.Set, manager string, now 
 	return append(entries, mine)
 }
 
-// encode makes the API's form, in its order.
+// encode returns the entries in the API's form and order.
 func encode(entries []entry) ([]metav1.ManagedFieldsEntry, error) {
 	if len(entries) == 0 {
 		return nil, nil

@@ -11,36 +11,39 @@ import (
 )
 
 const (
-	// fresh is how long a usage is given to whoever asks.
+	// fresh is how long a usage is returned without a new measurement.
 	fresh = 5 * time.Second
-	// shortest is what two readings must be apart: a kubelet of ours does not measure more often than once a second.
+	// shortest is the least time between two readings: our kubelet measures at most once a second.
 	shortest = 1200 * time.Millisecond
-	// longest is what they may be apart. A usage over a longer time would hide what goes on now.
+	// longest is the most time between two readings. A usage over a longer time would hide the
+	// current load.
 	longest = 90 * time.Second
-	// atOnce is how many nodes are asked side by side.
+	// atOnce is how many nodes are read concurrently.
 	atOnce = 64
-	// patience is how long measuring a node may take. Upstream's kubelet measures every ten to fifteen seconds.
+	// patience limits the measurement of a node. Upstream's kubelet measures every ten to fifteen
+	// seconds.
 	patience = 20 * time.Second
 )
 
-// Config is what a Meter works with.
+// Config configures a Meter.
 type Config struct {
-	// Read asks a node's kubelet.
+	// Read reads from a node's kubelet.
 	Read func(ctx context.Context, node string) (*Reading, error)
 	Now  func() time.Time
-	// Sleep waits, or gives the context's error.
+	// Sleep waits, or returns the context's error.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
 
-// Meter measures what nodes use. Make one with New. Safe for concurrent use.
+// Meter measures the usage of nodes. Create one with New. Safe for concurrent use.
 type Meter struct {
 	Config
 	mu    sync.Mutex
 	nodes map[string]*node
-	swept time.Time // when nodes that nobody asks about any more were last forgotten
+	swept time.Time // when nodes that are no longer requested were last forgotten
 }
 
-// node is what is known of one. Whoever has put something into busy owns what follows it; the Meter's lock guards asked.
+// node is the state of one node. The goroutine that has put a value into busy owns the following
+// fields; the Meter's lock guards asked.
 type node struct {
 	asked   time.Time
 	busy    chan struct{}
@@ -50,10 +53,10 @@ type node struct {
 	usedAt  time.Time
 }
 
-// New makes a Meter.
+// New creates a Meter.
 func New(c Config) *Meter { return &Meter{Config: c, nodes: map[string]*node{}} }
 
-// Node is what a node and its pods use, measured now or a moment ago.
+// Node returns the usage of a node and its pods, measured now or a moment ago.
 func (m *Meter) Node(ctx context.Context, name string) (*Usage, error) {
 	n := m.node(name)
 	select {
@@ -118,7 +121,8 @@ func (m *Meter) read(ctx context.Context, name string, n *node) error {
 
 var errNotMeasured = errors.New("the kubelet has measured nothing")
 
-// Nodes asks about several nodes side by side. Those that do not answer are left out and told to failed, one at a time.
+// Nodes measures several nodes concurrently. Nodes that fail are left out; failed is called for
+// them, one at a time.
 func (m *Meter) Nodes(ctx context.Context, names []string, failed func(name string, err error)) map[string]*Usage {
 	out := make(map[string]*Usage, len(names))
 	var mu sync.Mutex
@@ -137,6 +141,6 @@ func (m *Meter) Nodes(ctx context.Context, names []string, failed func(name stri
 			return nil
 		})
 	}
-	_ = group.Wait() // nobody fails
+	_ = group.Wait() // no function returns an error
 	return out
 }

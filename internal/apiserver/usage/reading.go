@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Reading is what a node's kubelet tells at one moment.
+// Reading is a kubelet's report at one moment.
 type Reading struct {
 	node       counters
 	containers map[containerName]*counters
@@ -22,7 +22,8 @@ type containerName struct {
 	name string
 }
 
-// counters are what is known of a node or container. What is not known is zero: a container that has used no CPU time does not run.
+// counters are the values of a node or container. Unknown values are zero: a container without CPU
+// time does not run.
 type counters struct {
 	cpu     float64 // seconds that were used until at
 	at      time.Time
@@ -30,7 +31,7 @@ type counters struct {
 	started time.Time
 }
 
-// Parse reads a kubelet's /metrics/resource (KEP-727).
+// Parse parses a kubelet's /metrics/resource (KEP-727).
 func Parse(r io.Reader) (*Reading, error) {
 	families, err := parseText(r)
 	if err != nil {
@@ -52,7 +53,8 @@ func Parse(r io.Reader) (*Reading, error) {
 	return out, nil
 }
 
-// parseText reads the text format. The library panics at labels without a name where a type has just been told (a node may say anything).
+// parseText parses the text format. The library panics on labels without a name after a TYPE line,
+// and a node may send anything.
 func parseText(r io.Reader) (families map[string]*dto.MetricFamily, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -63,7 +65,7 @@ func parseText(r io.Reader) (families map[string]*dto.MetricFamily, err error) {
 	return parser.TextToMetricFamilies(r)
 }
 
-// of is what a line is about: a container, or without labels the node.
+// of returns the counters for a metric's labels: a container's, or the node's if there are none.
 func (r *Reading) of(m *dto.Metric) *counters {
 	var name containerName
 	for _, l := range m.GetLabel() {

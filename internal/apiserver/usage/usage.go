@@ -14,7 +14,7 @@ import (
 type Usage struct {
 	At     time.Time
 	Window time.Duration
-	// Node is nil when the kubelet has not measured it.
+	// Node is nil if the kubelet has not measured it.
 	Node corev1.ResourceList
 	// Pods have an entry for each of their running containers.
 	Pods map[types.NamespacedName][]Container
@@ -26,7 +26,7 @@ type Container struct {
 	Usage corev1.ResourceList
 }
 
-// between is what two readings of a node tell.
+// between returns the usage between two readings of a node.
 func between(old, now *Reading) *Usage {
 	u := &Usage{At: now.node.at, Window: now.node.at.Sub(old.node.at), Pods: make(map[types.NamespacedName][]Container)}
 	u.Node, _ = used(&old.node, &now.node)
@@ -42,7 +42,7 @@ func between(old, now *Reading) *Usage {
 		u.Pods[name.pod] = append(u.Pods[name.pod], Container{name.name, usage})
 	}
 	for pod := range partly {
-		delete(u.Pods, pod) // less than it uses would be a lie to who scales by it
+		delete(u.Pods, pod) // an autoscaler must not see less than the pod uses
 	}
 	for _, list := range u.Pods {
 		slices.SortFunc(list, func(a, b Container) int { return cmp.Compare(a.Name, b.Name) })
@@ -50,7 +50,7 @@ func between(old, now *Reading) *Usage {
 	return u
 }
 
-// used is CPU and memory of one thing; ok is false if one of them is not known.
+// used returns CPU and memory of a node or container; ok is false if one of them is unknown.
 func used(old, now *counters) (list corev1.ResourceList, ok bool) {
 	cores, known := rate(old, now)
 	if !known || !sane(cores*1e9) || !sane(now.memory) {
@@ -65,10 +65,11 @@ func used(old, now *counters) (list corev1.ResourceList, ok bool) {
 // most is more than any node has of billionths of cores, or of bytes.
 const most = 1 << 53
 
-// sane tells whether a number that a kubelet has sent can be an amount.
+// sane reports whether a kubelet's number can be an amount.
 func sane(amount float64) bool { return amount >= 0 && amount < most }
 
-// rate is how many cores were used: between the readings, or on average since the start of what has begun (again) after the older one.
+// rate returns the used cores: between the readings, or on average since the start of a container
+// that (re)started after the older one.
 func rate(old, now *counters) (cores float64, known bool) {
 	if old != nil && now.cpu >= old.cpu && now.at.After(old.at) && !old.at.IsZero() {
 		return (now.cpu - old.cpu) / now.at.Sub(old.at).Seconds(), true
