@@ -19,7 +19,8 @@ func TestADocumentThatLacksSomethingIsRefused(t *testing.T) {
 	}
 }
 
-// FuzzDocuments takes any documents of an extension server in: they are refused, or can be told on.
+// FuzzDocuments handles arbitrary documents of an extension server: each is refused, or can be
+// served.
 func FuzzDocuments(f *testing.F) {
 	for _, text := range []string{
 		`{"paths":{"apis/a.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/a.example.com/v1?hash=A"}}}`, `{"paths":{"apis/a.example.com/v1":{"serverRelativeURL":"://"}}}`,

@@ -264,7 +264,7 @@ func TestAWebhookGetsBatchesAndIsTriedAgain(t *testing.T) {
 	}
 }
 
-// kept remembers events.
+// kept records events.
 type kept struct{ events []*auditv1.Event }
 
 func (k *kept) Put(event *auditv1.Event) error { k.events = append(k.events, event); return nil }
@@ -357,7 +357,7 @@ func TestAnEventAfterTheEndIsNotLostSilently(t *testing.T) {
 	}
 }
 
-// fussy is a Sink that does not write some events.
+// fussy is a Sink that fails for some events.
 type fussy struct{ written int }
 
 func (f *fussy) Put(event *auditv1.Event) error {

@@ -125,7 +125,7 @@ func TestValuesLieEncryptedAndAreRotated(t *testing.T) {
 			if stale, err := second.Stale(ctx, key); stale || err != nil || !strings.HasPrefix(raw(key), "k8s:enc:"+kind+":v1:b:") {
 				t.Errorf("written again: stale %v, %q, %v", stale, raw(key), err)
 			}
-			// Moved to another key, a value is no more what it was.
+			// A value that is moved to another key cannot be decrypted.
 			moved := raw(key)
 			put(db, "/registry/secrets/default/two", moved)
 			if got := read(second, "/registry/secrets/default/two"); kind == "aesgcm" && got != moved {
@@ -200,7 +200,8 @@ func TestARuleThatAnEarlierOneMasksIsRefused(t *testing.T) {
 	}
 }
 
-// TestAResourceMayBeNamedTwice: upstream puts the providers of both rules behind each other; it writes with the first one, and reads what the second one wrote.
+// TestAResourceMayBeNamedTwice: as upstream, the providers of both rules are joined; the first one
+// encrypts, and the second one's values can still be read.
 func TestAResourceMayBeNamedTwice(t *testing.T) {
 	db := engine(t)
 	const key = "/registry/secrets/a/b"
@@ -260,7 +261,7 @@ func FuzzParse(f *testing.F) {
 		if config, err := parse(data); err == nil {
 			for i := range config.Resources {
 				for j := range config.Resources[i].Providers {
-					config.Resources[i].Providers[j].KMS = nil // no connections from here
+					config.Resources[i].Providers[j].KMS = nil // no connections in this test
 				}
 			}
 			_, _ = build(t.Context(), config, nil)
@@ -268,8 +269,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzStored reads what anybody who can write to the store may have put there: it is what one of the keys has written, or it stays as it is.
-// falls over every value.
+// FuzzStored reads arbitrary stored values: each is decrypted, or stays as it is. The transformer
+// panics on some of them.
 type falls struct{ value.Transformer }
 
 func (falls) TransformFromStorage(context.Context, []byte, value.Context) ([]byte, bool, error) {
@@ -290,7 +291,7 @@ func TestTheLogTellsWhereATransformerFell(t *testing.T) {
 	}
 }
 
-// halfBroken is a registry of which one library's metrics can not be had.
+// halfBroken is a registry in which the metrics of one library fail.
 type halfBroken struct{}
 
 func (halfBroken) Gather() ([]*dto.MetricFamily, error) {

@@ -26,13 +26,14 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// fakeKMS is a key management service on a socket of its own. It encrypts by turning bits over and naming the key in front.
+// fakeKMS is a key management service on its own socket. It encrypts by inverting bits and
+// prepending the key's name.
 type fakeKMS struct {
 	kmsapi.UnimplementedKeyManagementServiceServer
 	socket string
 	server *grpc.Server
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following fields
 	key      string
 	keys     map[string]bool // known to Decrypt
 	health   string
@@ -44,7 +45,7 @@ type fakeKMS struct {
 
 func startKMS(t *testing.T) *fakeKMS {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kms") // t.TempDir's names are too long for a socket
+	dir, err := os.MkdirTemp("", "kms") // the names of t.TempDir are too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +132,7 @@ func turned(key string, text []byte) []byte {
 	return out
 }
 
-// rulesOf is a configuration with these plugins in order; the first encrypts Secrets.
+// rulesOf returns a configuration with these plugins in order; the first encrypts Secrets.
 func rulesOf(plugins ...*fakeKMS) string {
 	text := "- resources: [secrets]\n  providers:\n"
 	for _, f := range plugins {
@@ -140,7 +141,7 @@ func rulesOf(plugins ...*fakeKMS) string {
 	return text + "  - identity: {}\n"
 }
 
-// sealed is a store without a goroutine of its own: the test makes its steps.
+// sealed returns a store without a goroutine: the test calls step.
 func sealed(t *testing.T, db store.Store, path, text string) *Store {
 	t.Helper()
 	write(t, path, text)
@@ -261,10 +262,11 @@ func TestAPluginThatDoesNotAnswer(t *testing.T) {
 			first := sealed(t, db, filepath.Join(t.TempDir(), "config"), rulesOf(f))
 			mustCommit(t, first, oneSecret, "hidden")
 			break_.off(t, f)
-			// With a seed at hand everything goes on.
+			// With a seed, reads and writes continue.
 			mustCommit(t, first, oneSecret, "hidden still")
 			mustRead(t, first, oneSecret, "hidden still")
-			// Without one nothing is written, and what can not be read is not there for now instead of being shown as it lies.
+			// Without a seed, writes fail, and encrypted values are unavailable instead of being
+			// returned encrypted.
 			second := sealed(t, db, filepath.Join(t.TempDir(), "config"), rulesOf(f))
 			if err := commit(second, oneSecret, "x"); err == nil {
 				t.Error("a value was written without a plugin")
@@ -381,7 +383,8 @@ func TestAFailedReloadIsTriedAgainAndLeavesNoConnection(t *testing.T) {
 		t.Error("connections of an old configuration stay open")
 	}
 	closed := func() bool { _, err := retired.service.Status(t.Context()); return status.Code(err) == codes.Canceled }
-	for deadline := time.Now().Add(time.Minute); !closed(); time.Sleep(time.Millisecond) { // the library closes it aside
+	// The library closes it in the background.
+	for deadline := time.Now().Add(time.Minute); !closed(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the connection of a plugin that is not used any more stays open")
 		}
@@ -400,7 +403,7 @@ func textSchema(prefix string) cache.Schema {
 	}
 }
 
-// textOf is the value of the kind's one object.
+// textOf returns the value of the kind's only object.
 func textOf(kind *cache.Kind) (text string) {
 	kind.Snapshot().Ascend("", "", func(e *cache.Entry) bool {
 		if obj, err := e.Object(); err == nil {
@@ -411,7 +414,7 @@ func textOf(kind *cache.Kind) (text string) {
 	return text
 }
 
-// What a stream could not decrypt does not stay unreadable until the next write.
+// A value that a stream could not decrypt becomes readable without another write.
 func TestACacheGetsWhatCouldNotBeDecryptedOnceThePluginAnswers(t *testing.T) {
 	f := startKMS(t)
 	db := engine(t)
@@ -429,7 +432,7 @@ func TestACacheGetsWhatCouldNotBeDecryptedOnceThePluginAnswers(t *testing.T) {
 	f.rotate("key-2")
 	writer.step(t.Context(), false, time.Now().Add(pluginAskEvery))
 	f.set(func(f *fakeKMS) { f.err = status.Error(codes.Unavailable, "away") })
-	mustCommit(t, writer, oneSecret, "new") // with a seed that the reader does not know
+	mustCommit(t, writer, oneSecret, "new") // with a seed that the reader does not have
 	revision, err := db.Revision(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -440,7 +443,7 @@ func TestACacheGetsWhatCouldNotBeDecryptedOnceThePluginAnswers(t *testing.T) {
 	if got := textOf(kind); !strings.HasPrefix(got, "k8s:enc:") || !reader.isBroken() {
 		t.Fatalf("without the plugin: %q", got)
 	}
-	reader.mend(t.Context()) // it is still away
+	reader.mend(t.Context()) // the plugin still does not answer
 	if !reader.isBroken() {
 		t.Fatal("forgotten")
 	}
@@ -451,7 +454,7 @@ func TestACacheGetsWhatCouldNotBeDecryptedOnceThePluginAnswers(t *testing.T) {
 	}
 }
 
-// A store beside has the same keys, and what could not be read there is mended as well.
+// A store beside has the same keys, and its unreadable values are repaired, too.
 func TestAStoreBesideHasTheSameKeys(t *testing.T) {
 	f := startKMS(t)
 	db, other := engine(t), engine(t)
@@ -471,7 +474,7 @@ func TestAStoreBesideHasTheSameKeys(t *testing.T) {
 	if s.mend(t.Context()); s.isBroken() || !slices.Equal(again, []string{"/registry/secrets"}) {
 		t.Errorf("told again: %v", again)
 	}
-	// The keys end with the first store, and with that alone.
+	// The keys end with the first store, and only with that one.
 	if err := beside.Close(); err != nil {
 		t.Error(err)
 	}
@@ -481,7 +484,7 @@ func TestAStoreBesideHasTheSameKeys(t *testing.T) {
 	}
 }
 
-// told is how many series there are of each family of metrics.
+// told returns the number of series per family of metrics.
 func told(t *testing.T, s *Store) map[string]int {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()

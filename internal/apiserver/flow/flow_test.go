@@ -81,7 +81,7 @@ func TestAHandHasDifferentQueues(t *testing.T) {
 }
 
 func TestEveryHandThatTheAPIAllowsCanBeDealt(t *testing.T) {
-	for size := 1; size <= 64; size++ { // the fewest queues make the largest hands
+	for size := 1; size <= 64; size++ { // the fewest queues allow the largest hands
 		if bits := math.Ceil(math.Log2(float64(size)) * float64(size)); bits <= 60 && size > maxHand {
 			t.Errorf("a hand of %d takes %v bits of the hash, and is too large", size, bits)
 		}
@@ -120,7 +120,8 @@ func TestQueuesShareSeatsByTheTimeTheyUse(t *testing.T) {
 	l.configure("", shapeOf{queues: 2, handSize: 1, queueLength: 1000, nominal: 1, lower: 1, upper: 1})
 	now := time.Unix(0, 0)
 	_, first, _, _ := l.enter(1, 0, now, noDetails)
-	for range 100 { // queue 0 wants three seats at a time, which are the whole level; queue 1 one
+	// A request in queue 0 needs three seats, which are the whole level; one in queue 1 needs one.
+	for range 100 {
 		l.enter(3, 0, now, noDetails)
 		l.enter(1, 1, now, noDetails)
 	}
@@ -188,7 +189,7 @@ func TestIdleLevelsLendToBusyOnes(t *testing.T) {
 	if got[0] < 30 || got[0] > 40 || got[1] < 540 || got[0]+got[1] > 602 || got[2] != 1 {
 		t.Errorf("got %v", got)
 	}
-	idle.highest, idle.smoothed = 300, 300 // it wants its own back
+	idle.highest, idle.smoothed = 300, 300 // it claims its seats back
 	if got = divide([]wants{idle, busy}, 600); got[0] != 300 || got[1] != 300 {
 		t.Errorf("got %v", got)
 	}
@@ -236,7 +237,7 @@ func TestRequestsAreSortedAndWait(t *testing.T) {
 		}
 	}
 	first.Done()
-	first.Done() // once is enough
+	first.Done() // the second call has no effect
 	next := <-entered
 	next.Done()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -316,7 +317,7 @@ func TestAnUncontendedRequestAllocatesNothing(t *testing.T) {
 	g := newGate(time.Minute, 600)
 	dev := &Request{User: auth.User{Name: "alice", Groups: []string{"dev"}}, Verb: "get", Resource: "pods", Namespace: "a"}
 	ctx := t.Context()
-	least := math.Inf(1) // what other tests have left running may allocate too
+	least := math.Inf(1) // goroutines of other tests may allocate, too
 	for range 10 {
 		least = min(least, testing.AllocsPerRun(100, func() {
 			ticket, _ := g.Enter(ctx, dev, one)

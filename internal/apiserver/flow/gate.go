@@ -111,7 +111,9 @@ func (t *Ticket) Done() {
 }
 
 // ErrTooMany refuses a request; the client may retry later.
-var ErrTooMany = errors.New("Too many requests, please try again later.") //nolint:staticcheck // upstream's words
+//
+//nolint:staticcheck // upstream's words
+var ErrTooMany = errors.New("Too many requests, please try again later.")
 
 // refuse counts a refusal.
 func (g *Gate) refuse(t Ticket, reason string) (Ticket, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// sums gives a family's samples, by the values of its labels: how many there are and, for histograms, their sum.
+// sums returns a family's samples by their label values: the count and, for histograms, the sum.
 func sums(t *testing.T, c prometheus.Collector, family string) map[string][2]float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -74,7 +74,8 @@ func TestWaitsAreTold(t *testing.T) {
 	}
 }
 
-// Upstream's tests pick the last series of a level: one of watches, where there was none, told them that nothing was executed.
+// Upstream's tests use the last series of a level. An unused series of watches there would mean
+// that nothing was executed.
 func TestASeriesIsThereWhenItTellsOfSomething(t *testing.T) {
 	g := newGate(time.Minute, 2)
 	families := []string{"request_execution_seconds", "work_estimated_seats", "request_wait_duration_seconds", "request_queue_length_after_enqueue"}

@@ -8,8 +8,8 @@
 //   - A new object is not compared with an empty one. Its fields are listed from its Go value, by a
 //     plan per Go type and schema type (plan.go, list.go).
 //   - Only changed parts of an object are compared: deeply equal fields are left out (compare.go).
-//   - The managers' field sets are parsed once, not with every write (memo.go). Objects of one origin
-//     have the same sets.
+//   - The managers' field sets are parsed once, not with every write (memo.go). Objects of one
+//     origin have the same sets.
 //
 // It leaves some cases to the field manager: managers of another version, types of several shapes,
 // duplicate items of a list, and items whose key is an empty string, which a Go value omits. Update

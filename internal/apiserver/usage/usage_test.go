@@ -15,8 +15,8 @@ import (
 
 var start = time.UnixMilli(1_800_000_000_000)
 
-// kubelet tells of a node with two pods: one whose container uses half a core, one whose container was restarted at the tenth second and since then
-// uses a quarter.
+// kubelet reports a node with two pods: one whose container uses half a core, and one whose
+// container was restarted at the tenth second and uses a quarter since.
 func kubelet(at time.Time) string {
 	seconds, ms := at.Sub(start).Seconds(), at.UnixMilli()
 	restarted, since := start.Add(-time.Hour), 100+seconds
@@ -33,7 +33,7 @@ func kubelet(at time.Time) string {
 	return text + `container_start_time_seconds{container="ended",namespace="default",pod="even"} 1` + "\n"
 }
 
-// meter asks such a kubelet, in the time of the test's bubble, and counts how often.
+// meter returns a Meter for such a kubelet, in the test's synthetic time, and counts its reads.
 func meter(asked *int, text func(at time.Time) string) *Meter {
 	began := time.Now()
 	return New(Config{
