@@ -32,7 +32,6 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/transport"
 	"github.com/knarr-project/knarr/internal/apiserver/usage"
 	"github.com/knarr-project/knarr/internal/auth"
-	"github.com/knarr-project/knarr/internal/cel"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/egress"
 	"github.com/knarr-project/knarr/internal/store"
@@ -218,7 +217,6 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("apiserver: no store")
 	}
-	cel.BoundQuantities()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}

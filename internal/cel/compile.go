@@ -115,8 +115,7 @@ func newEnvironment(scope Scope, typed Typed) (*cel.Env, error) {
 	if scope.Patches {
 		options = append(options, common.ResolverEnvOption(&mutation.DynamicTypeResolver{}), environment.UnversionedLib(library.JSONPatch))
 	}
-	BoundQuantities()
-	set, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(environment.VersionedOptions{
+	set, err := Environments().Extend(environment.VersionedOptions{
 		IntroducedVersion: version.MajorMinor(1, 0), EnvOptions: options,
 	})
 	if err != nil {

@@ -9,55 +9,78 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/version"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
-// BoundQuantities replaces the library's quantity() and isQuantity(), in all environments of this process, by ones that read what bodies of requests may
-// have: theirs read any text, which for some takes an hour that no cost limit sees. Rules of custom resources are compiled by the library in an
-// environment that it gives nobody, so that the functions of the one that all are made from are replaced. To be called before expressions are compiled; the
-// API server does when it is made, and the scheduler, which asks devices what selectors say of them.
-var BoundQuantities = sync.OnceFunc(func() {
-	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
-	for _, env := range []*cel.Env{base.NewExpressionsEnv(), base.StoredExpressionsEnv()} {
-		for name, overload := range map[string]*decls.OverloadDecl{"quantity": boundedQuantity(), "isQuantity": boundedIsQuantity()} {
-			if err := env.Functions()[name].AddOverload(overload); err != nil {
-				panic(fmt.Sprintf("the library's %s() is another one: %v", name, err))
+// Environments returns the environments of the expression library with bounded quantities. New and stored expressions
+// have one each. The library's own environments stay as they are.
+//
+// The library's quantity() and isQuantity() read any text, and some texts take hours: "1e-1000000000" is computed as a
+// number of a thousand million digits. No cost limit sees it, and no context interrupts it. So quantities in expressions
+// have the bounds of quantities in request bodies.
+func Environments() *environment.EnvSet { return bounded() }
+
+var bounded = sync.OnceValue(func() *environment.EnvSet {
+	set, err := shared().Extend(environment.VersionedOptions{
+		IntroducedVersion: version.MajorMinor(1, 28), // as library.Quantity
+		EnvOptions:        []cel.EnvOption{cel.FunctionDecls(quantityFunctions()...)},
+	})
+	if err != nil {
+		panic(fmt.Sprintf("bound the library's quantities: %v", err)) // depends on no input
+	}
+	return set
+})
+
+func shared() *environment.EnvSet {
+	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
+}
+
+// BoundSharedEnvironments bounds the quantities in the environments that all packages of the process share. Only a
+// process of knarr calls it, before it starts anything: the rules of custom resources and the selectors of devices are
+// compiled by libraries that take no other environment (ADR 42).
+var BoundSharedEnvironments = sync.OnceFunc(func() {
+	for _, env := range []*cel.Env{shared().NewExpressionsEnv(), shared().StoredExpressionsEnv()} {
+		for _, f := range quantityFunctions() {
+			if err := env.Functions()[f.Name()].AddOverload(f.OverloadDecls()[0]); err != nil {
+				panic(fmt.Sprintf("the library's %s() has changed: %v", f.Name(), err))
 			}
 		}
 	}
 })
 
-func boundedQuantity() *decls.OverloadDecl {
-	return overload("string_to_quantity", apiservercel.QuantityType, func(arg ref.Val) ref.Val {
-		q, err := readQuantity(arg)
-		if err != nil {
-			return types.WrapErr(err)
-		}
-		return apiservercel.Quantity{Quantity: &q}
-	})
-}
-
-func boundedIsQuantity() *decls.OverloadDecl {
-	return overload("is_quantity_string", types.BoolType, func(arg ref.Val) ref.Val {
-		_, err := readQuantity(arg)
-		return types.Bool(err == nil)
-	})
-}
-
-// overload is a function of a text, under the name that the library gives it.
-func overload(id string, result *types.Type, fn func(ref.Val) ref.Val) *decls.OverloadDecl {
-	f, err := decls.NewFunction(id, decls.Overload(id, []*types.Type{types.StringType}, result, decls.UnaryBinding(fn)))
-	if err != nil {
-		panic(err) // no input has any part in it
+// quantityFunctions are the functions that read a quantity, under the library's names and overload identifiers.
+func quantityFunctions() []*decls.FunctionDecl {
+	return []*decls.FunctionDecl{
+		ofText("quantity", "string_to_quantity", apiservercel.QuantityType, func(text string) ref.Val {
+			q, err := readQuantity(text)
+			if err != nil {
+				return types.WrapErr(err)
+			}
+			return apiservercel.Quantity{Quantity: &q}
+		}),
+		ofText("isQuantity", "is_quantity_string", types.BoolType, func(text string) ref.Val {
+			_, err := readQuantity(text)
+			return types.Bool(err == nil)
+		}),
 	}
-	return f.OverloadDecls()[0]
 }
 
-func readQuantity(arg ref.Val) (resource.Quantity, error) {
-	text, _ := arg.Value().(string)
+func ofText(name, overload string, result *types.Type, fn func(text string) ref.Val) *decls.FunctionDecl {
+	f, err := decls.NewFunction(name, decls.Overload(overload, []*types.Type{types.StringType}, result, decls.UnaryBinding(func(arg ref.Val) ref.Val {
+		text, _ := arg.Value().(string)
+		return fn(text)
+	})))
+	if err != nil {
+		panic(err) // depends on no input
+	}
+	return f
+}
+
+func readQuantity(text string) (resource.Quantity, error) {
 	if err := bounds.Quantity(text); err != nil {
 		return resource.Quantity{}, err
 	}

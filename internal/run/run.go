@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/knarr-project/knarr/internal/apiserver"
+	"github.com/knarr-project/knarr/internal/cel"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controlplane"
 	"github.com/knarr-project/knarr/internal/cri"
@@ -97,6 +98,7 @@ func placeNode(cfg *config.Config) {
 // control runs a process that has the API server in it. What that must know of the built-in kinds before its first write is parsed while keys and store wait
 // for the disk.
 func (p Params) control(ctx context.Context, phases []process.Phase) error {
+	cel.BoundSharedEnvironments()
 	var aside sync.WaitGroup
 	aside.Go(apiserver.Prepare)
 	defer aside.Wait()
@@ -104,6 +106,7 @@ func (p Params) control(ctx context.Context, phases []process.Phase) error {
 }
 
 func (p Params) process(ctx context.Context, phases []process.Phase) error {
+	cel.BoundSharedEnvironments()
 	defer keepHeapSmall()()
 	ready := func() {
 		if p.Ready != nil {

@@ -12,7 +12,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 
-	admissioncel "github.com/knarr-project/knarr/internal/cel"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
@@ -36,7 +35,6 @@ type devices struct {
 }
 
 func newDevices(ctx context.Context, c client.Interface, tell tell) *devices {
-	admissioncel.BoundQuantities() // a scheduler of its own has no API server beside it that has done so
 	d := &devices{
 		tell: tell, selectors: cel.NewCache(keptSelectors, cel.Features{EnableConsumableCapacity: true}),
 		inFlight: map[types.UID]*resourcev1.AllocationResult{}, changed: make(chan struct{}),

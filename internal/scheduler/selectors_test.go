@@ -7,11 +7,14 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/dynamic-resource-allocation/cel"
+
+	knarrcel "github.com/knarr-project/knarr/internal/cel"
 )
 
 // selects tells what a selector says of a device.
 func selects(t *testing.T, expression string) (bool, error) {
 	t.Helper()
+	knarrcel.BoundSharedEnvironments()
 	selector := newDevices(t.Context(), nil, nil).selectors.GetOrCompile(expression)
 	if selector.Error != nil {
 		return false, selector.Error

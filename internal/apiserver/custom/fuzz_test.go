@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/knarr-project/knarr/internal/cel"
 )
 
 // defined is a definition of one version with the schema, established.
@@ -97,6 +99,7 @@ func FuzzSchemas(f *testing.F) {
 }
 
 func FuzzRules(f *testing.F) {
+	cel.BoundSharedEnvironments()
 	for _, rule := range []string{"self.n > 1", "self.l.all(x, x.startsWith('a'))", "oldSelf.n <= self.n", "self.m['a'] == 'b'", "quantity('1Gi').isGreaterThan(quantity('1'))",
 		"has(self.n) ? self.n % 2 == 0 : true", "self.l.map(x, x + x).size() < 3", "ip('10.0.0.1').family() == 4"} {
 		f.Add(rule, []byte(`{"spec":{"n":2,"l":["a"],"m":{"a":"b"}}}`))

@@ -15,8 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
-
-	admissioncel "github.com/knarr-project/knarr/internal/cel"
 )
 
 // Version is one version of a custom kind. Safe for concurrent use; what it needs is made on first use and kept as long as it is used.
@@ -181,6 +179,5 @@ func makeRules(s *structuralschema.Structural, err error) (*cel.Validator, error
 	if err != nil || s == nil {
 		return nil, err
 	}
-	admissioncel.BoundQuantities()
 	return cel.NewValidator(s, true, celconfig.PerCallLimit), nil
 }

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/install"
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+
+	"github.com/knarr-project/knarr/internal/cel"
 )
 
 // Configuration is the type of the configuration file.
@@ -39,7 +41,7 @@ func Parse(data []byte) (*Configuration, error) {
 
 // Validate returns the errors of a configuration, with the paths of fields.
 func Validate(config *Configuration) error {
-	if err := validation.ValidateAuthenticationConfiguration(authenticationcel.NewDefaultCompiler(), config, nil).ToAggregate(); err != nil {
+	if err := validation.ValidateAuthenticationConfiguration(authenticationcel.NewCompiler(cel.Environments()), config, nil).ToAggregate(); err != nil {
 		return fmt.Errorf("invalid authentication configuration: %w", err)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/jws"
+	"github.com/knarr-project/knarr/internal/cel"
 	"github.com/knarr-project/knarr/internal/egress"
 )
 
@@ -149,7 +150,7 @@ func discovered(ctx context.Context, list []*authenticator) error {
 }
 
 func (t *Tokens) newAuthenticator(c *apiserverconfig.JWTAuthenticator) (*authenticator, error) {
-	mapper, errs := validation.CompileAndValidateJWTAuthenticator(authenticationcel.NewDefaultCompiler(), *c, t.Disallowed)
+	mapper, errs := validation.CompileAndValidateJWTAuthenticator(authenticationcel.NewCompiler(cel.Environments()), *c, t.Disallowed)
 	if err := errs.ToAggregate(); err != nil {
 		return nil, err
 	}

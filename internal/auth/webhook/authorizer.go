@@ -20,6 +20,7 @@ import (
 	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
 
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/cel"
 	"github.com/knarr-project/knarr/internal/egress"
 )
 
@@ -69,7 +70,7 @@ func newAuthorizer(name string, c *apiserverconfig.WebhookConfiguration, now fun
 		a.refuseFor = c.UnauthorizedTTL.Duration
 	}
 	if len(c.MatchConditions) > 0 {
-		matcher, errs := validation.ValidateAndCompileMatchConditions(authorizationcel.NewDefaultCompiler(), c.MatchConditions)
+		matcher, errs := validation.ValidateAndCompileMatchConditions(authorizationcel.NewCompiler(cel.Environments()), c.MatchConditions)
 		if len(errs) > 0 {
 			return nil, fmt.Errorf("authorizer %s: %w", name, errs.ToAggregate())
 		}

@@ -19,6 +19,7 @@ import (
 	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
 
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/cel"
 	"github.com/knarr-project/knarr/internal/egress"
 )
 
@@ -81,7 +82,7 @@ func (c *Chain) Use(data []byte) error {
 	for name := range c.known {
 		known.Insert(name)
 	}
-	errs := validation.ValidateAuthorizationConfiguration(authorizationcel.NewDefaultCompiler(), nil, config, known, sets.New(string(apiserverconfig.TypeWebhook)))
+	errs := validation.ValidateAuthorizationConfiguration(authorizationcel.NewCompiler(cel.Environments()), nil, config, known, sets.New(string(apiserverconfig.TypeWebhook)))
 	if err := errs.ToAggregate(); err != nil {
 		return err
 	}
